@@ -1,0 +1,74 @@
+// swift-tools-version: 6.2
+import PackageDescription
+
+// Layers, lowest first; the table of allowed imports is Tests/ArchitectureTests/LayerTests.swift.
+let strict: [SwiftSetting] = [
+  .swiftLanguageMode(.v6),
+  .treatAllWarnings(as: .error),
+  .enableUpcomingFeature("ExistentialAny"),
+  .enableUpcomingFeature("InternalImportsByDefault"),
+]
+let strictC: [CSetting] = [.enableWarning("all"), .enableWarning("extra"), .treatAllWarnings(as: .error)]
+
+let package = Package(
+  name: "OpenDynamics",
+  platforms: [.macOS(.v15), .iOS(.v18)],
+  products: [
+    .executable(name: "dynamics", targets: ["dynamics"]),
+    .library(name: "SecureFiles", targets: ["SecureFiles"]),
+    .library(name: "ContainerStore", targets: ["ContainerStore"]),
+    .library(name: "EncryptedFile", targets: ["EncryptedFile"]),
+    .library(name: "SodiumPrimitives", targets: ["SodiumPrimitives"]),
+  ],
+  dependencies: [
+    .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.0")
+  ],
+  targets: [
+    // 0 C
+    .systemLibrary(
+      name: "CSodium", pkgConfig: "libsodium",
+      providers: [.apt(["libsodium-dev"]), .brew(["libsodium"])]),
+    .target(name: "CLibcrypto", cSettings: strictC),
+    .target(name: "CPosix", cSettings: strictC),
+    // 1 primitives
+    .target(
+      name: "SodiumPrimitives", dependencies: ["CSodium", "CLibcrypto"], swiftSettings: strict),
+    // 2 formats
+    .target(name: "EncryptedFile", dependencies: ["SodiumPrimitives"], swiftSettings: strict),
+    // 3 stores
+    .target(
+      name: "ContainerStore", dependencies: ["CPosix", "SodiumPrimitives", "EncryptedFile"],
+      swiftSettings: strict),
+    // 4 products
+    .target(
+      name: "SecureFiles", dependencies: ["ContainerStore", "SodiumPrimitives"],
+      swiftSettings: strict),
+    // 8 libraries
+    .target(
+      name: "OpenDynamicsTesting", dependencies: ["ContainerStore"], swiftSettings: strict),
+    .target(
+      name: "Commands",
+      dependencies: [
+        "CPosix", "SodiumPrimitives", "ContainerStore", "SecureFiles",
+        .product(name: "ArgumentParser", package: "swift-argument-parser"),
+      ], swiftSettings: strict),
+    // 9 program
+    .executableTarget(name: "dynamics", dependencies: ["Commands"], swiftSettings: strict),
+
+    .testTarget(name: "ArchitectureTests", swiftSettings: strict),
+    .testTarget(
+      name: "SodiumPrimitivesTests", dependencies: ["SodiumPrimitives", "CSodium"],
+      swiftSettings: strict),
+    .testTarget(
+      name: "EncryptedFileTests", dependencies: ["EncryptedFile", "SodiumPrimitives"],
+      swiftSettings: strict),
+    .testTarget(
+      name: "ContainerStoreTests",
+      dependencies: ["ContainerStore", "EncryptedFile", "SodiumPrimitives", "OpenDynamicsTesting"],
+      swiftSettings: strict),
+    .testTarget(
+      name: "SecureFilesTests", dependencies: ["SecureFiles", "SodiumPrimitives"],
+      swiftSettings: strict),
+    .testTarget(name: "CommandsTests", dependencies: ["Commands", "dynamics"], swiftSettings: strict),
+  ]
+)

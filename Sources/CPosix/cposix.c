@@ -1,0 +1,111 @@
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "CPosix.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+static int result(int value) { return value < 0 ? -errno : value; }
+
+int cposix_open(const char *path, int flags, mode_t mode) {
+  int fd;
+  do fd = open(path, flags | O_CLOEXEC, mode);
+  while (fd < 0 && errno == EINTR);
+  return result(fd);
+}
+
+int cposix_fdatasync(int fd) {
+#if defined(__APPLE__)
+  return result(fcntl(fd, F_FULLFSYNC));
+#else
+  return result(fdatasync(fd));
+#endif
+}
+
+int cposix_start_writeback(int fd, int64_t offset, int64_t count) {
+#if defined(__linux__)
+  return result(sync_file_range(fd, offset, count, SYNC_FILE_RANGE_WRITE));
+#else
+  (void)fd, (void)offset, (void)count;
+  return 0;
+#endif
+}
+
+int cposix_drop_cache(int fd) {
+#if defined(__linux__)
+  return -posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+#else
+  return result(fcntl(fd, F_NOCACHE, 1));
+#endif
+}
+
+int cposix_advise_sequential(int fd) {
+#if defined(__linux__)
+  return -posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+#else
+  return result(fcntl(fd, F_RDAHEAD, 1));
+#endif
+}
+
+int cposix_punch_hole(int fd, int64_t offset, int64_t count) {
+#if defined(__linux__)
+  return result(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, count));
+#else
+  (void)fd, (void)offset, (void)count;
+  return -ENOTSUP;
+#endif
+}
+
+#if !defined(F_OFD_SETLK)
+// Darwin's numbers; it has the calls but keeps the names private.
+#define F_OFD_SETLK 90
+#define F_OFD_GETLK 92
+#endif
+
+static struct flock range(int type, int64_t offset, int64_t count) {
+  struct flock lock;
+  memset(&lock, 0, sizeof lock);
+  lock.l_type = (short)type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = offset;
+  lock.l_len = count;
+  return lock;
+}
+
+int cposix_lock(int fd, int exclusive, int64_t offset, int64_t count) {
+  struct flock lock = range(exclusive ? F_WRLCK : F_RDLCK, offset, count);
+  int outcome = result(fcntl(fd, F_OFD_SETLK, &lock));
+  return outcome == -EACCES ? -EAGAIN : outcome;
+}
+
+int cposix_unlock(int fd, int64_t offset, int64_t count) {
+  struct flock lock = range(F_UNLCK, offset, count);
+  return result(fcntl(fd, F_OFD_SETLK, &lock));
+}
+
+int cposix_is_locked(int fd, int64_t offset, int64_t count) {
+  struct flock lock = range(F_WRLCK, offset, count);
+  int outcome = result(fcntl(fd, F_OFD_GETLK, &lock));
+  return outcome < 0 ? outcome : lock.l_type != F_UNLCK;
+}
+
+int cposix_set_echo(int fd, int on) {
+  struct termios terminal;
+  if (tcgetattr(fd, &terminal) < 0) return -errno;
+  int was = (terminal.c_lflag & ECHO) != 0;
+  if (on) terminal.c_lflag |= ECHO;
+  else terminal.c_lflag &= ~(tcflag_t)ECHO;
+  if (tcsetattr(fd, TCSAFLUSH, &terminal) < 0) return -errno;
+  return was;
+}
+
+int cposix_terminal_columns(int fd) {
+  struct winsize size;
+  if (ioctl(fd, TIOCGWINSZ, &size) < 0) return -errno;
+  return size.ws_col;
+}
