@@ -6,6 +6,7 @@ public enum KeyedHash {
   public static func compute(
     key: UnsafeRawBufferPointer, data: UnsafeRawBufferPointer, into output: UnsafeMutableRawBufferPointer
   ) {
+    precondition((16...64).contains(output.count) && (16...64).contains(key.count), "BLAKE2b takes 16 to 64 bytes of output and key")
     let status = crypto_generichash(
       output.bytePointer, output.count, data.bytePointerOrNil, UInt64(data.count), key.bytePointer, key.count)
     precondition(status == 0, "BLAKE2b takes 16 to 64 bytes of output and key")

@@ -23,6 +23,8 @@ public enum PasswordHash {
     passphrase: borrowing SecretBytes, salt: [UInt8], parameters: Parameters
   ) throws(CryptoError) -> SecretKey {
     requireSodium()
+    precondition(
+      parameters.passes >= 1 && parameters.memoryKiB >= 8, "Argon2id takes at least 1 pass and 8 KiB")
     precondition(salt.count == saltByteCount, "Argon2id takes a salt of 16 bytes")
     let memory = Int(parameters.memoryKiB) * 1024
     var status: Int32 = 0

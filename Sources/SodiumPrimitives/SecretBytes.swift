@@ -12,6 +12,7 @@ public struct SecretBytes: ~Copyable, @unchecked Sendable {
   /// Zeros. Throws ``CryptoError/secretMemoryExhausted(byteCount:)``.
   public init(count: Int) throws(CryptoError) {
     requireSodium()
+    precondition(count >= 0, "a count of bytes is not negative")
     guard let base = sodium_malloc(max(count, 1)) else {
       throw .secretMemoryExhausted(byteCount: count)
     }

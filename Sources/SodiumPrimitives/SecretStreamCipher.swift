@@ -95,9 +95,9 @@ public final class SecretStreamCipher {
     }
     let header = UnsafeRawBufferPointer(rebasing: sealed[0..<Self.headerByteCount])
     var state = SecretStreamState(key: key, header: header)
+    defer { state.wipe() }
     let message = UnsafeRawBufferPointer(rebasing: sealed[Self.headerByteCount...])
     let tag = try pullIntoScratch(&state, message, ad: ad)
-    state.wipe()
     guard tag == .final else { throw .notAuthentic }
     return UnsafeRawBufferPointer(rebasing: scratch[0..<(sealed.count - Self.overheadByteCount)])
   }
@@ -171,6 +171,9 @@ public final class SecretStreamCipher {
     _ state: inout SecretStreamState, _ sealed: UnsafeRawBufferPointer, ad: UnsafeRawBufferPointer,
     into output: UnsafeMutableRawBufferPointer
   ) throws(CryptoError) -> SecretStreamTag? {
+    guard sealed.count >= Self.messageOverheadByteCount else {
+      throw .tooShort(byteCount: sealed.count, minimum: Self.messageOverheadByteCount)
+    }
     precondition(
       output.count + Self.messageOverheadByteCount == sealed.count, "a message in a stream is 17 bytes longer")
     let tag = try pullIntoScratch(&state, sealed, ad: ad)

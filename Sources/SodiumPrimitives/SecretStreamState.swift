@@ -55,7 +55,7 @@ public struct SecretStreamState: ~Copyable {
   mutating func advance(authenticator: UnsafePointer<UInt8>, rawTag: UInt8) {
     let wrapped = withUnsafeMutableBytes(of: &raw.nonce) { nonce in
       for i in 0..<8 { nonce[4 + i] ^= authenticator[i] }
-      let counter = UInt32(littleEndian: nonce.load(as: UInt32.self)) &+ 1
+      let counter = UInt32(littleEndian: nonce.loadUnaligned(as: UInt32.self)) &+ 1
       nonce.storeBytes(of: counter.littleEndian, as: UInt32.self)
       return counter == 0
     }
@@ -64,8 +64,9 @@ public struct SecretStreamState: ~Copyable {
     }
   }
 
+  /// Overwrites key and nonce; call it when the stream is not needed any more.
   @inline(__always)
-  mutating func wipe() {
+  public mutating func wipe() {
     withUnsafeMutableBytes(of: &raw) { sodium_memzero($0.baseAddress, $0.count) }
   }
 }

@@ -1,0 +1,325 @@
+"""Makes small containers by hand, from CONTAINER-FORMAT.md alone, for the self-test. It takes no care of durability."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from nacl import bindings
+
+from container.catalog import (
+    ATTRIBUTE, DIRECTORY_KIND, ENTRY, EXTENT, FILE_KIND, INODE, LINK_KIND, SLAB, STATE, number_key,
+)
+from container.journal import JOURNAL_MAGIC, LAST_OF_COMMIT, SEGMENTS_DURABLE, Change
+from container.superblock import NO_ID, PASSPHRASE, RAW_KEY, RECOVERY_CODE, SUPERBLOCK_MAGIC, End, Generation, Table
+from opendynamics import HEADER, OVERHEAD, Extent, File, kb, label, u32, u64
+from sealing import expand, seal, seal_run
+
+TIME = 1_700_000_000_000_000_000
+RAW = expand("raw key", 32)
+WORDS = b"correct horse battery staple"
+CODE = b"ABCD-EFGH-1234"
+EPOCH = 5
+
+
+def u16(value: int) -> bytes:
+    """Two bytes, little-endian."""
+    return value.to_bytes(2, "little")
+
+
+def text(data: bytes) -> bytes:
+    """A key with its length in front."""
+    return u16(len(data)) + data
+
+
+@dataclass
+class JournalDraft:
+    """A journal under construction."""
+
+    id: bytes
+    generation: int
+    session: bytes
+    data: bytes = b""
+    live: list[tuple[int, int]] = field(default_factory=list)
+    end: End = End(0, 0, NO_ID, 0)  # of the last record; its commit is the last one that is whole
+
+
+class Builder:
+    """A container under construction; `live` has the byte ranges of each file that mean something."""
+
+    def __init__(self, path: Path, name: str = "container") -> None:
+        self.path, self.name = path, name
+        self.draws = 0
+        self.id, self.root_key = self.random(16), self.random(32)
+        self.epoch_key = self.random(32)
+        self.generations: list[Generation] = []
+        self.journal: JournalDraft | None = None
+        self.catalog: dict[bytes, bytes] = {}
+        self.commit_number = 0
+        self.sequence = 0
+        self.counter = 0
+        self.next_file = 2
+        self.slab = b""
+        self.live_bytes = 0
+        self.live: dict[str, list[tuple[int, int]]] = {}
+        self.key_slot_bytes = self.key_slots()
+        for folder in ("journal", "catalog", "slab"):
+            (path / folder).mkdir(parents=True)
+        (path / "lock").write_text("pid 1\n")
+
+    def random(self, size: int) -> bytes:
+        """Bytes in the place of random ones."""
+        self.draws += 1
+        return expand(f"{self.name} {self.draws}", size)
+
+    def message(self, key: bytes, ad: bytes, plaintext: bytes) -> bytes:
+        """Message(key, ad, m) of the page."""
+        return seal(key, self.random(HEADER), ad, plaintext)
+
+    def write(self, name: str, data: bytes, live: list[tuple[int, int]]) -> None:
+        """Writes a file and remembers which of its bytes count."""
+        (self.path / name).write_bytes(data)
+        self.live[name] = live
+
+    # Superblock
+
+    def key_slots(self) -> bytes:
+        """Three slots, one of each kind, and five empty ones."""
+        slots = b""
+        for kind, secret in ((PASSPHRASE, WORDS), (RAW_KEY, RAW), (RECOVERY_CODE, CODE)):
+            passes, memory = (0, 0) if kind == RAW_KEY else (1, 8)
+            salt = self.random(16)
+            beginning = bytes([kind, 0, 0, 0]) + u32(passes) + u32(memory) + bytes(4) + salt
+            if kind == RAW_KEY:
+                key = kb(32, secret, label("OD1-raw-slot") + self.id + salt)
+            else:
+                argon2id = bindings.crypto_pwhash_ALG_ARGON2ID13
+                key = bindings.crypto_pwhash_alg(32, secret, salt, passes, memory * 1024, argon2id)
+            slots += beginning
+            slots += self.message(key, label("OD1-slot") + self.id + beginning + bytes(16), self.root_key)
+            slots += kb(32, key, label("OD1-slot-commit") + self.id + beginning) + bytes(23)
+        return slots + bytes(160 * 5)
+
+    def generation_bytes(self, generation: Generation) -> bytes:
+        """A generation as the body has it."""
+        data = u64(generation.number) + u32(generation.epoch) + u16(1 if generation.complete else 2)
+        data += u16(len(generation.tables)) + generation.secret + u64(generation.commit) + bytes(16)
+        for table in generation.tables:
+            data += table.id + u64(table.size) + u32(table.footer_length) + u32(0) + table.footer_authenticator
+        return data.ljust(456, b"\0")
+
+    def slot(self, clean: bool = False, sequence: int | None = None, version: int = 1, minimum: int = 1) -> bytes:
+        """The superblock's slot for the present state."""
+        self.sequence += 1
+        sequence = self.sequence if sequence is None else sequence
+        body = u64(TIME) + u32(EPOCH) + u32(1) + (u32(EPOCH) + u32(0) + self.epoch_key).ljust(16 * 40, b"\0")
+        body += u32(len(self.generations)) + u32(2 if clean else 1)
+        body += b"".join(self.generation_bytes(generation) for generation in self.generations).ljust(3 * 456, b"\0")
+        body += self.journal.id + u64(self.journal.generation) if self.journal else bytes(24)
+        if clean:
+            end = self.journal.end if self.journal else End(0, 0, NO_ID, self.commit_number)
+            body += u64(end.number) + u64(end.offset) + end.authenticator + u64(end.commit)
+        key = kb(32, self.root_key, label("OD1-super-body") + self.id)
+        ad = label("OD1-super-ad") + self.id + u64(sequence) + bytes(40)
+        slot = SUPERBLOCK_MAGIC + u16(version) + u16(minimum) + bytes(4) + self.id + u64(sequence) + bytes(24)
+        slot += self.key_slot_bytes + self.message(key, ad, body.ljust(2560, b"\0")) + bytes(87)
+        slot += kb(32, kb(32, self.root_key, label("OD1-super-mac") + self.id), slot)
+        return slot + kb(32, b"", slot)
+
+    def write_superblock(self, first: bytes, second: bytes | None = None) -> None:
+        """Writes both slots."""
+        data = first.ljust(65536, b"-") + (first if second is None else second)
+        self.write("superblock", data, [(0, 4096), (65536, 69632)])
+
+    def close(self, clean: bool = True) -> None:
+        """Writes everything that is not written yet."""
+        self.write_journal()
+        if self.slab:
+            self.write("slab/00000000", self.slab, self.slab_ranges())
+        self.write_superblock(self.slot(clean))
+
+    # Generations, tables, journals
+
+    def generation_key(self, generation: Generation) -> bytes:
+        """G of the page."""
+        purpose = label("OD1-generation") + self.id + u64(generation.number) + generation.secret
+        return kb(32, self.epoch_key, purpose)
+
+    def start_generation(self, complete: bool = True, block_entries: int = 3) -> None:
+        """A checkpoint: tables of the present catalog, under a new generation."""
+        number = self.generations[0].number + 1 if self.generations else 1
+        generation = Generation(number, EPOCH, complete, self.random(32), self.commit_number, [])
+        if complete:
+            entries: list[Change] = sorted(self.catalog.items())
+            generation.tables.append(self.table(generation, entries, block_entries))
+        self.generations.insert(0, generation)
+
+    def table(self, generation: Generation, entries: list[Change], block_entries: int = 3) -> Table:
+        """Writes a table, with two data blocks to an index block, so that small tables have all levels."""
+        identifier = self.random(16)
+        key = kb(32, self.generation_key(generation), label("OD1-table") + identifier)
+        data = b""
+
+        def append(plaintext: bytes, kind: int, first_key: bytes) -> bytes:
+            nonlocal data
+            entry = u64(len(data)) + u32(len(plaintext)) + text(first_key)
+            place = identifier + u64(len(data)) + u32(len(plaintext)) + bytes([kind, 0, 0, 0])
+            data += self.message(key, label("OD1-block") + self.id + place, plaintext)
+            return entry
+
+        blocks: list[tuple[bytes, bytes]] = []
+        for start in range(0, len(entries), block_entries):
+            part = entries[start : start + block_entries]
+            plaintext = u32(len(part))
+            for name, value in part:
+                plaintext += (b"\2" if value is None else b"\1") + text(name) + u32(len(value or b"")) + (value or b"")
+            blocks.append((part[0][0], append(plaintext, 1, part[0][0])))
+        index: list[bytes] = []
+        for start in range(0, len(blocks), 2):
+            pair = blocks[start : start + 2]
+            index.append(append(u32(len(pair)) + b"".join(entry for _, entry in pair), 2, pair[0][0]))
+        footer = u64(len(entries)) + u64(len(blocks)) + u32(len(index)) + u32(0) + b"".join(index)
+        append(footer, 3, b"")
+        self.write(f"catalog/{identifier.hex()}", data, [(0, len(data))])
+        return Table(identifier, len(data), len(footer), data[-16:])
+
+    def start_journal(self, generation: int | None = None) -> None:
+        """A new current journal, whose predecessor ends where the present one does."""
+        old = self.journal
+        if old:
+            self.write_journal()
+        number = self.generations[0].number if generation is None else generation
+        self.journal = JournalDraft(self.random(16), number, self.random(16))
+        end = old.end if old else End(0, 0, NO_ID, self.commit_number)
+        header = u32(1) + u32(0) + self.journal.session + u64(number) + u64(TIME)
+        header += (old.id if old else NO_ID) + u64(old.generation if old else 0)
+        header += u64(end.number) + u64(end.offset) + end.authenticator + u64(end.commit)
+        self.journal.data = self.frame(0, header.ljust(128, b"\0"), NO_ID)
+        self.journal.end = End(0, len(self.journal.data), self.journal.data[-16:], end.commit)
+        self.journal.live.append((0, len(self.journal.data)))
+
+    def current(self) -> JournalDraft:
+        """The current journal."""
+        assert self.journal
+        return self.journal
+
+    def frame(self, number: int, payload: bytes, previous: bytes, journal: JournalDraft | None = None) -> bytes:
+        """A frame of the current journal."""
+        journal = journal or self.current()
+        generation = next(item for item in self.generations if item.number == journal.generation)
+        key = kb(32, self.generation_key(generation), label("OD1-journal") + journal.id)
+        place = journal.id + u64(number) + u32(len(payload)) + u32(0) + previous
+        sealed = self.message(key, label("OD1-record") + self.id + place, payload)
+        head = JOURNAL_MAGIC + place + bytes(8) + kb(16, b"", sealed)
+        return head + kb(16, b"", head) + sealed
+
+    def append(self, payload: bytes) -> None:
+        """Appends the next record to the current journal, on the next multiple of 4096."""
+        journal = self.current()
+        journal.data += b"." * (-len(journal.data) % 4096)
+        start = len(journal.data)
+        number = journal.end.number + 1
+        journal.data += self.frame(number, payload, journal.end.authenticator)
+        journal.live.append((start, len(journal.data)))
+        journal.end = End(number, len(journal.data), journal.data[-16:], journal.end.commit)
+
+    def record(self, changes: list[Change], durable: int = 0, flags: int = LAST_OF_COMMIT | SEGMENTS_DURABLE) -> None:
+        """Appends a record of the commit under way."""
+        payload = u64(self.commit_number + 1) + u64(durable) + u64(TIME) + u32(flags) + u32(len(changes))
+        for key, value in changes:
+            payload += bytes([2 if value is None else 1]) + text(key)
+            payload += b"" if value is None else u32(len(value)) + value
+        self.append(payload)
+        for key, value in changes:
+            if value is None:
+                self.catalog.pop(key, None)
+            else:
+                self.catalog[key] = value
+        if flags & LAST_OF_COMMIT:
+            self.commit_number += 1
+            self.current().end = replace(self.current().end, commit=self.commit_number)
+
+    def write_journal(self) -> None:
+        """Writes the current journal's file."""
+        if self.journal:
+            self.write(f"journal/{self.journal.id.hex()}", self.journal.data, self.journal.live)
+
+    # Catalog
+
+    def state(self) -> list[Change]:
+        """State and slab counter, which belong to each commit."""
+        return [
+            (STATE, u64(self.next_file) + u32(1) + u32(0)),
+            (SLAB + (0).to_bytes(4, "big"), u64(self.live_bytes) + u64(len(self.slab))),
+        ]
+
+    def inode(self, kind: int, size: int = 0, links: int = 1, secret: bytes = bytes(32), tail: bytes = b"") -> bytes:
+        """An inode's value; the tail is the first extent or a link's target."""
+        epoch = EPOCH if kind == FILE_KIND else 0
+        has_first = kind == FILE_KIND and tail != b""
+        value = bytes([1, kind]) + u16(0o640) + u32(links) + u64(size) + u64(TIME) * 3 + u64(0) + u32(epoch) + u32(0)
+        value += secret + bytes([has_first, 0]) + u16(len(tail) if kind == LINK_KIND else 0) + bytes(4)
+        return value + tail
+
+    def entry(self, parent: int, name: bytes, kind: int, file_id: int) -> Change:
+        """A directory entry."""
+        return number_key(ENTRY, parent) + name, bytes([kind]) + bytes(7) + u64(file_id)
+
+    def directory(self, parent: int, name: bytes) -> tuple[int, list[Change]]:
+        """A new directory: its id and the changes that make it."""
+        file_id, self.next_file = self.next_file, self.next_file + 1
+        entry = self.entry(parent, name, DIRECTORY_KIND, file_id)
+        return file_id, [entry, (number_key(INODE, file_id), self.inode(DIRECTORY_KIND))]
+
+    def link(self, parent: int, name: bytes, target: bytes) -> list[Change]:
+        """A new symbolic link."""
+        file_id, self.next_file = self.next_file, self.next_file + 1
+        entry = self.entry(parent, name, LINK_KIND, file_id)
+        return [entry, (number_key(INODE, file_id), self.inode(LINK_KIND, len(target), tail=target))]
+
+    def contents(self, names: list[tuple[int, bytes]], pieces: dict[int, bytes], size: int) -> list[Change]:
+        """A new file with entries of those names; each piece of contents, by its first grain, is an extent."""
+        file_id, self.next_file = self.next_file, self.next_file + 1
+        secret = self.random(32)
+        key = kb(32, self.epoch_key, label("OD1-file") + self.id + u64(file_id) + secret)
+        file = File(self.id, file_id, key, size, [])
+        changes = [self.entry(parent, name, FILE_KIND, file_id) for parent, name in names]
+        first = b""
+        for start, plaintext in sorted(pieces.items()):
+            extent = self.store(file, start, plaintext)
+            value = u32(extent.slab) + u32(extent.count) + u64(extent.offset) + u32(extent.last_length) + u32(0)
+            value += extent.session + u64(extent.counter)
+            if first:
+                changes.append((number_key(EXTENT, file_id) + start.to_bytes(8, "big"), value))
+            else:
+                first = u64(start) + value
+        inode = self.inode(FILE_KIND, size, len(names), secret, first)
+        changes += [(number_key(INODE, file_id), inode), (number_key(ATTRIBUTE, file_id) + b"user.note", b"kept")]
+        return changes
+
+    def store(self, file: File, start: int, plaintext: bytes) -> Extent:
+        """Seals a run and appends it to the slab, after a gap."""
+        self.slab += b"gap"
+        count = (len(plaintext) + 16383) // 16384
+        last_length = len(plaintext) - 16384 * (count - 1)
+        extent = Extent(start, count, last_length, self.current().session, self.counter + 1, len(self.slab))
+        self.counter += count
+        self.slab += seal_run(file, extent, plaintext)
+        self.live_bytes += extent.stored_length()
+        return extent
+
+    def slab_ranges(self) -> list[tuple[int, int]]:
+        """The byte ranges of the slab that belong to runs: all but the gaps."""
+        ranges = []
+        for key, value in self.catalog.items():
+            if key[:1] == INODE and value[88] == 1:
+                ranges.append(value[104:152])
+            elif key[:1] == EXTENT:
+                ranges.append(value)
+        return [self.run_range(value) for value in ranges]
+
+    def run_range(self, value: bytes) -> tuple[int, int]:
+        """Where a run with that extent value is stored."""
+        count, last = (int.from_bytes(value[at : at + 4], "little") for at in (4, 16))
+        offset = int.from_bytes(value[8:16], "little")
+        return offset, offset + 16425 * (count - 1) + last + OVERHEAD

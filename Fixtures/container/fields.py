@@ -1,0 +1,97 @@
+"""Errors, findings, and taking fields off bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class ContainerError(Exception):
+    """Why a container cannot be read; `kind` is the page's word for it."""
+
+    kind = "damage"
+
+
+class NotAContainer(ContainerError):
+    kind = "not a container"
+
+
+class Unsupported(ContainerError):
+    kind = "unsupported format"
+
+
+class WrongKey(ContainerError):
+    kind = "wrong key"
+
+
+class TornSuperblock(ContainerError):
+    kind = "torn"
+
+
+class Altered(ContainerError):
+    kind = "altered"
+
+
+class Damage(ContainerError):
+    pass
+
+
+class CostlyKey(ContainerError):
+    kind = "more memory than allowed"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something to report: a note, or damage."""
+
+    level: str
+    text: str
+
+
+class Fields:
+    """Takes fields off bytes in their order. What does not fit raises the given error."""
+
+    def __init__(self, data: bytes, name: str, error: type[ContainerError] = Damage) -> None:
+        self.data, self.name, self.error, self.position = data, name, error, 0
+
+    def fail(self, what: str) -> ContainerError:
+        """The error to raise."""
+        return self.error(f"{self.name}: {what}")
+
+    def take(self, count: int) -> bytes:
+        """The next bytes."""
+        taken = self.data[self.position : self.position + count]
+        if len(taken) != count:
+            raise self.fail("too short")
+        self.position += count
+        return taken
+
+    def u8(self) -> int:
+        return self.take(1)[0]
+
+    def u16(self) -> int:
+        return int.from_bytes(self.take(2), "little")
+
+    def u32(self) -> int:
+        return int.from_bytes(self.take(4), "little")
+
+    def u64(self) -> int:
+        return int.from_bytes(self.take(8), "little")
+
+    def time(self) -> int:
+        return int.from_bytes(self.take(8), "little", signed=True)
+
+    def zero(self, count: int) -> None:
+        """Bytes that have to be zero."""
+        if any(self.take(count)):
+            raise self.fail(f"bytes that are not zero before {self.position}")
+
+    def range(self, value: int, lowest: int, highest: int, what: str) -> int:
+        """The value, after a check."""
+        if not lowest <= value <= highest:
+            raise self.fail(f"{what} {value}")
+        return value
+
+    def end(self) -> None:
+        """There must be no more."""
+        if self.position != len(self.data):
+            raise self.fail("trailing bytes")

@@ -1,0 +1,201 @@
+"""What readers of files and of containers share: labels, keys, messages, segments (Documentation/FILE-FORMAT.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Callable, Iterator
+
+from nacl import bindings, exceptions
+
+GRAIN = 16384
+HEADER = 24
+OVERHEAD = 41  # header 24, tag byte 1, authenticator 16
+STRIDE = GRAIN + OVERHEAD
+FINAL = 3
+BATCH = 64  # segments fetched at once
+
+Fetch = Callable[[int, int, int], bytes]  # (slab, offset, length) -> the bytes stored there, fewer if they are missing
+
+
+class NotAuthentic(Exception):
+    """A message that does not open, or not with tag FINAL."""
+
+
+class FileError(Exception):
+    """Contents that cannot be released from a grain on: not-authentic, damaged-extent or missing-bytes."""
+
+    def __init__(self, kind: str, grain: int) -> None:
+        super().__init__(f"{kind} at grain {grain}")
+        self.kind = kind
+        self.grain = grain
+
+
+def label(text: str) -> bytes:
+    """L("text") of the pages: the text padded with zero bytes to 16."""
+    data = text.encode("ascii")
+    assert len(data) <= 16
+    return data.ljust(16, b"\0")
+
+
+def u32(value: int) -> bytes:
+    """Four bytes, little-endian."""
+    return value.to_bytes(4, "little")
+
+
+def u64(value: int) -> bytes:
+    """Eight bytes, little-endian."""
+    return value.to_bytes(8, "little")
+
+
+def kb(size: int, key: bytes, data: bytes) -> bytes:
+    """KB(n, key, data): keyed BLAKE2b; with an empty key the unkeyed hash."""
+    return bindings.crypto_generichash.generichash_blake2b_salt_personal(data, digest_size=size, key=key)
+
+
+def _state(header: bytes, key: bytes) -> bindings.crypto_secretstream_xchacha20poly1305_state:
+    """A secretstream state set up to open what was sealed with this header and key."""
+    state = bindings.crypto_secretstream_xchacha20poly1305_state()
+    bindings.crypto_secretstream_xchacha20poly1305_init_pull(state, header, key)
+    return state
+
+
+def hchacha20(key: bytes, data: bytes) -> bytes:
+    """HChaCha20, which this binding lacks: a secretstream state begins with it (FILE-FORMAT.md, "Conventions")."""
+    state = _state(data + bytes(HEADER - len(data)), key)
+    return bytes(state.statebuf[0:32])
+
+
+def open_message(key: bytes, ad: bytes, sealed: bytes) -> bytes:
+    """The plaintext of what Seal(key, header, ad, plaintext) made."""
+    if len(sealed) < OVERHEAD:
+        raise NotAuthentic("too short")
+    try:
+        state = _state(sealed[:HEADER], key)
+        plaintext, tag = bindings.crypto_secretstream_xchacha20poly1305_pull(state, sealed[HEADER:], ad)
+    except exceptions.CryptoError:
+        raise NotAuthentic("does not open") from None
+    if tag != FINAL:
+        raise NotAuthentic("the tag is not FINAL")
+    return plaintext
+
+
+def writer_key(file_key: bytes, session: bytes) -> bytes:
+    """W, the key of one file in one session."""
+    return kb(32, file_key, label("OD1-writer-key") + session)
+
+
+def segment_key(writer: bytes, counter: int, index: int) -> bytes:
+    """K, the key of one segment."""
+    return hchacha20(writer, u64(counter) + u64(index))
+
+
+def segment_ad(
+    container_id: bytes, file_id: int, session: bytes, counter: int, index: int, length: int
+) -> bytes:
+    """The 80 bytes that bind a segment to its place."""
+    place = u64(file_id) + session + u64(counter) + u64(index)
+    return label("OD1-segment") + container_id + place + u32(length) + u32(GRAIN)
+
+
+@dataclass(frozen=True)
+class Extent:
+    """A run of segments, and where it is stored."""
+
+    start: int
+    count: int
+    last_length: int
+    session: bytes
+    counter: int
+    offset: int
+    slab: int = 0
+
+    def plaintext_length(self, k: int) -> int:
+        """Plaintext bytes of segment k of the run."""
+        return self.last_length if k == self.count - 1 else GRAIN
+
+    def stored_length(self, first: int = 0, end: int | None = None) -> int:
+        """Stored bytes of the segments first … end - 1, of all by default."""
+        last = (self.count if end is None else end) - 1
+        return STRIDE * (last - first) + self.plaintext_length(last) + OVERHEAD
+
+    def fits(self, size: int) -> bool:
+        """Whether the extent is possible in a file of that size."""
+        return (
+            self.count >= 1
+            and 1 <= self.last_length <= GRAIN
+            and GRAIN * (self.start + self.count - 1) + self.last_length <= size
+            and self.counter + self.count <= 1 << 64
+        )
+
+
+@dataclass(frozen=True)
+class File:
+    """What the catalog says of a file's contents; the extents are sorted by start."""
+
+    container_id: bytes
+    file_id: int
+    key: bytes
+    size: int
+    extents: list[Extent]
+
+    def first_bad_grain(self) -> int | None:
+        """Start of the first extent that cannot be right: it reaches past the size, or into one before it."""
+        end = 0
+        for extent in self.extents:
+            if not extent.fits(self.size) or extent.start < end:
+                return extent.start
+            end = extent.start + extent.count
+        return None
+
+    def pieces(self, fetch: Fetch) -> Iterator[tuple[int, bytes]]:
+        """Each segment's position in the file and its plaintext, in order; holes are left out."""
+        bad = self.first_bad_grain()
+        for extent in self.extents:
+            if extent.start == bad:
+                break
+            writer = writer_key(self.key, extent.session)
+            for first in range(0, extent.count, BATCH):
+                end = min(first + BATCH, extent.count)
+                stored = fetch(extent.slab, extent.offset + STRIDE * first, extent.stored_length(first, end))
+                for k in range(first, end):
+                    # A later extent may begin inside this one: which of the two holds the grain is not known.
+                    if extent.start + k == bad:
+                        raise FileError("damaged-extent", bad)
+                    at = STRIDE * (k - first)
+                    plaintext = self.open_segment(writer, extent, k, stored[at : at + STRIDE])
+                    yield GRAIN * (extent.start + k), plaintext
+        if bad is not None:
+            raise FileError("damaged-extent", bad)
+
+    def open_segment(self, writer: bytes, extent: Extent, k: int, stored: bytes) -> bytes:
+        """The plaintext of segment k of a run."""
+        index, counter, length = extent.start + k, extent.counter + k, extent.plaintext_length(k)
+        if len(stored) < length + OVERHEAD:
+            raise FileError("missing-bytes", index)
+        key = segment_key(writer, counter, index)
+        ad = segment_ad(self.container_id, self.file_id, extent.session, counter, index, length)
+        try:
+            return open_message(key, ad, stored[: length + OVERHEAD])
+        except NotAuthentic:
+            raise FileError("not-authentic", index) from None
+
+    def contents(self, fetch: Fetch) -> Iterator[bytes]:
+        """The whole file in pieces, holes as zeros. Before an error, all that may be released is released."""
+        position = 0
+        try:
+            for start, plaintext in self.pieces(fetch):
+                yield from _zeros(start - position)
+                yield plaintext
+                position = start + len(plaintext)
+        except FileError as error:
+            yield from _zeros(min(GRAIN * error.grain, self.size) - position)
+            raise
+        yield from _zeros(self.size - position)
+
+
+def _zeros(count: int) -> Iterator[bytes]:
+    """That many zero bytes, in pieces of at most 1 MiB."""
+    while count > 0:
+        piece = min(count, 1 << 20)
+        yield bytes(piece)
+        count -= piece

@@ -1,0 +1,628 @@
+#!/usr/bin/env python3
+"""Tests the readers on the vectors, and on containers made by hand and then spoiled in every way that came to mind."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Callable, Iterator
+from unittest import mock
+
+import opendynamics
+import purestream
+import read_file
+from builder import CODE, RAW, WORDS, Builder
+from container.catalog import INODE, ROOT, number_key
+from container.fields import ContainerError
+from container.journal import LAST_OF_COMMIT, SEGMENTS_DURABLE, Change
+from container.state import open_container
+from container.superblock import PASSPHRASE, RAW_KEY, RECOVERY_CODE, Secret
+from container.verify import verify
+from opendynamics import GRAIN, FileError, kb
+from sealing import expand
+
+HERE = Path(__file__).resolve().parent
+RAW_SECRET = Secret(RAW, (RAW_KEY,))
+HELLO = b"hello, world\n"
+HOLEY = {1: b"after a hole", 3: expand("a full grain and more", GRAIN + 9)}
+HOLEY_SIZE = 6 * GRAIN + 1
+HOLEY_BYTES = (
+    bytes(GRAIN) + HOLEY[1].ljust(2 * GRAIN, b"\0") + HOLEY[3].ljust(3 * GRAIN, b"\0") + b"\0"
+)
+
+Reading = tuple[int, dict[bytes, dict[bytes, bytes]], list[str]]
+
+
+def observe(path: Path) -> tuple[Reading | None, list[str]]:
+    """All that can be read from a container, and all that is reported about it."""
+    try:
+        with open_container(path, RAW_SECRET) as container:
+            verify(container)
+            contents = []
+            for file_id in container.state.catalog.numbers(INODE):
+                digest = hashlib.sha256()
+                outcome = "ok"
+                try:
+                    inode = container.state.catalog.inode(file_id)
+                    for piece in container.file(file_id, inode).contents(container.stored):
+                        digest.update(piece)
+                except (FileError, ContainerError) as error:
+                    outcome = str(error)
+                contents.append(f"{file_id} {outcome} {digest.hexdigest()}")
+            findings = [f"{finding.level}: {finding.text}" for finding in container.findings]
+            return (container.state.commit, container.state.catalog.groups, contents), findings
+    except ContainerError as error:
+        return None, [f"{error.kind}: {error}"]
+
+
+def build_tree(builder: Builder) -> None:
+    """Two generations with a journal each: directories, two files, a hard link, a symbolic link."""
+    builder.catalog[number_key(INODE, ROOT)] = builder.inode(2)
+    builder.catalog.update(builder.state())  # type: ignore[arg-type]
+    builder.start_generation()
+    builder.start_journal()
+    directory, changes = builder.directory(ROOT, b"folder")
+    builder.record(changes, flags=SEGMENTS_DURABLE)
+    names = [(ROOT, b"hello"), (directory, b"linked")]
+    builder.record(builder.contents(names, {0: HELLO}, len(HELLO)) + builder.state())
+    builder.record(builder.link(ROOT, b"shortcut", b"folder/../folder/linked") + builder.state(), durable=2)
+    builder.start_generation()
+    builder.start_journal()
+    builder.record(builder.contents([(directory, b"holey")], HOLEY, HOLEY_SIZE) + builder.state())
+    builder.record([(b"\x7funknown type", b"ignored"), (b"\x7fother", b"deleted"), (b"\x7fother", None)], durable=1)
+
+
+class TestCase(unittest.TestCase):
+    """Gives each test a directory."""
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.path = self.folder / "container"
+
+    def tree(self, clean: bool = True) -> Builder:
+        """The container of build_tree."""
+        builder = Builder(self.path)
+        build_tree(builder)
+        builder.close(clean)
+        return builder
+
+    @contextlib.contextmanager
+    def changed(self, name: str, change: Callable[[bytearray], object]) -> Iterator[None]:
+        """A file of the container as changed, and as it was afterwards."""
+        path = self.path / name
+        before = path.read_bytes()
+        data = bytearray(before)
+        change(data)
+        path.write_bytes(data)
+        yield
+        path.write_bytes(before)
+
+    def assert_refused(self, kind: str, secret: Secret = RAW_SECRET) -> None:
+        """The container must not open, for that reason."""
+        with self.assertRaises(ContainerError) as caught:
+            with open_container(self.path, secret):
+                pass
+        self.assertEqual(caught.exception.kind, kind, caught.exception)
+
+    def assert_intact(self) -> Reading:
+        """Nothing may be found."""
+        reading, findings = observe(self.path)
+        self.assertEqual(findings, [])
+        assert reading
+        return reading
+
+    def assert_torn(self, commit: int, reason: str = "") -> None:
+        """The state must be that of a commit, after a torn tail was dropped; nothing else may be damage."""
+        reading, findings = observe(self.path)
+        assert reading, findings
+        self.assertEqual(reading[0], commit)
+        self.assertTrue(findings and findings[0].startswith("note: torn tail"), findings)
+        self.assertIn(reason, findings[0])
+        self.assertFalse([finding for finding in findings if finding.startswith("damage")])
+
+
+class VectorTests(unittest.TestCase):
+    """The vectors, and the page's account of the secretstream."""
+
+    def segment_vectors(self) -> int:
+        paths = sorted(str(path) for path in (HERE / "Vectors" / "segment").glob("*.json"))
+        self.assertGreater(len(paths), 40)
+        with contextlib.redirect_stdout(io.StringIO()):
+            return read_file.main(paths)
+
+    def test_generator_gives_the_same(self) -> None:
+        generator = [sys.executable, str(HERE / "Vectors" / "generate.py"), "--check"]
+        self.assertEqual(subprocess.run(generator, check=False).returncode, 0)
+
+    def test_segment_vectors(self) -> None:
+        self.assertEqual(self.segment_vectors(), 0)
+
+    def test_segment_vectors_without_libsodium(self) -> None:
+        pure = mock.patch.multiple(opendynamics, open_message=purestream.open_message, hchacha20=purestream.hchacha20)
+        with pure, mock.patch.object(opendynamics, "_state", side_effect=AssertionError):
+            self.assertEqual(self.segment_vectors(), 0)
+
+    def test_first_messages_without_libsodium(self) -> None:
+        for path in (HERE / "Vectors" / "secretstream").glob("*.json"):
+            vector = json.loads(path.read_text())
+            if "initial_counter" in vector:
+                continue
+            message = vector["messages"][0]
+            opened = []
+            for opener in (opendynamics.open_message, purestream.open_message):
+                sealed = bytes.fromhex(vector["header"] + message["ciphertext"])
+                try:
+                    opened.append(opener(bytes.fromhex(vector["key"]), bytes.fromhex(message["ad"]), sealed).hex())
+                except opendynamics.NotAuthentic as error:
+                    opened.append(str(error))
+            self.assertEqual(opened[0], opened[1], path.name)
+            if vector.get("fail_at") != 0 and message["tag"] == 3:
+                self.assertEqual(opened[0], message["plaintext"], path.name)
+
+
+class CommandTests(TestCase):
+    """The program, on an intact container."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.tree()
+        (self.folder / "key").write_bytes(RAW)
+        (self.folder / "words").write_bytes(WORDS + b"\nanother line")
+        (self.folder / "code").write_bytes(CODE)
+
+    def run_reader(self, *command: object, secret: str = "--key-file=key", status: int = 0) -> bytes:
+        """What the program prints."""
+        arguments = [sys.executable, str(HERE / "read_container.py"), str(self.path), secret, *map(str, command)]
+        result = subprocess.run(arguments, cwd=self.folder, capture_output=True, check=False)
+        self.assertEqual(result.returncode, status, result.stderr)
+        return result.stdout
+
+    def test_ls(self) -> None:
+        expected = [
+            "directory\t0\tfolder",
+            f"file\t{HOLEY_SIZE}\tfolder/holey",
+            f"file\t{len(HELLO)}\tfolder/linked",
+            f"file\t{len(HELLO)}\thello",
+            "symlink\t23\tshortcut",
+        ]
+        self.assertEqual(self.run_reader("ls").decode().splitlines(), expected)
+
+    def test_cat(self) -> None:
+        for path in ("hello", "/folder//linked", "shortcut", "./folder/../../hello"):
+            self.assertEqual(self.run_reader("cat", path), HELLO)
+        self.assertEqual(self.run_reader("cat", "folder/holey"), HOLEY_BYTES)
+        for path in ("folder", "none", "hello/x"):
+            self.run_reader("cat", path, status=1)
+
+    def test_secrets(self) -> None:
+        for secret in ("--passphrase-file=words", "--passphrase-file=code"):
+            self.assertEqual(self.run_reader("cat", "hello", secret=secret), HELLO)
+        self.run_reader("ls", secret="--passphrase-file=key", status=1)
+
+    def test_extract_and_hash(self) -> None:
+        target = self.folder / "out"
+        self.run_reader("extract", target)
+        self.assertEqual((target / "folder" / "holey").read_bytes(), HOLEY_BYTES)
+        self.assertEqual((target / "hello").stat().st_ino, (target / "folder" / "linked").stat().st_ino)
+        self.assertEqual(os.readlink(target / "shortcut"), "folder/../folder/linked")
+        self.assertEqual((target / "hello").stat().st_mode & 0o777, 0o640)
+        sums = self.run_reader("hash")
+        self.assertEqual(len(sums.splitlines()), 3)
+        check = subprocess.run(["sha256sum", "--check", "--quiet"], input=sums, cwd=target, check=False)
+        self.assertEqual(check.returncode, 0)
+        self.run_reader("extract", target, status=1)
+
+    def test_info(self) -> None:
+        info: dict[str, Any] = json.loads(self.run_reader("info"))
+        found = (info["commit"], info["generation"], info["state"], info["torn_tail"], len(info["journals"]))
+        self.assertEqual(found, (4, 2, "clean", None, 1))
+
+    def test_verify(self) -> None:
+        self.assertEqual(self.run_reader("verify"), b"ok\n")
+
+
+class FlipTests(TestCase):
+    """Every byte of a container, changed: reported when it is live, without effect when it is not."""
+
+    def flip_all(self, builder: Builder, torn: range = range(0)) -> None:
+        """The range is that of the current journal's torn tail: changes in it may be reported or not."""
+        intact = observe(self.path)
+        assert intact[0]
+        current = f"journal/{builder.current().id.hex()}"
+        for name in sorted(builder.live):
+            data = (self.path / name).read_bytes()
+            live = {byte for start, end in builder.live[name] for byte in range(start, end)}
+            dead = set(range(len(data))) - live
+            # Full grains and bytes that do not count are many and alike: a sample of them will do.
+            sample = {byte for byte in live if not name.startswith("slab/") or byte < 400 or byte % 97 == 0}
+            sample |= {byte for byte in dead if byte % 97 == 0 or byte - 1 in live or byte + 1 in live}
+            with (self.path / name).open("r+b") as file:
+                for byte in sorted(sample):
+                    os.pwrite(file.fileno(), bytes([data[byte] ^ (1 << byte % 8)]), byte)
+                    found = observe(self.path)
+                    os.pwrite(file.fileno(), data[byte : byte + 1], byte)
+                    if name == current and byte in torn:
+                        self.assertEqual(found[0], intact[0], (name, byte))
+                    elif byte in live:
+                        self.assertGreater(set(found[1]), set(), (name, byte))
+                        self.assertNotEqual(found[1], intact[1], (name, byte))
+                    else:
+                        self.assertEqual(found, intact, (name, byte))
+
+    def test_clean(self) -> None:
+        self.flip_all(self.tree())
+
+    def test_open_with_torn_tail(self) -> None:
+        builder = Builder(self.path)
+        build_tree(builder)
+        before = replace(builder.current().end)
+        builder.record([(b"\x7flost", b"")], durable=2, flags=SEGMENTS_DURABLE)
+        journal = builder.current()
+        journal.live.pop()
+        journal.data = journal.data[:-1]
+        builder.close(clean=False)
+        self.assert_torn(4, "cut short")
+        self.flip_all(builder, range(before.offset, len(journal.data)))
+
+
+class SuperblockTests(TestCase):
+    """Choosing between the slots, and what a slot may not be."""
+
+    def test_torn_slots(self) -> None:
+        self.tree()
+        for position in (100, 65536 + 100):
+            with self.changed("superblock", lambda data: data.__setitem__(position, data[position] ^ 1)):
+                reading, findings = observe(self.path)
+                self.assertTrue(reading)
+                self.assertEqual(findings, ["damage: superblock: one slot is torn"])
+
+        def both(data: bytearray) -> None:
+            data[100] ^= 1
+            data[65536 + 100] ^= 1
+
+        with self.changed("superblock", both):
+            self.assert_refused("torn")
+        with self.changed("superblock", lambda data: data.__setitem__(slice(4096, None), b"")):
+            self.assertEqual(observe(self.path)[1], ["damage: superblock: one slot is torn"])
+
+    def test_no_container(self) -> None:
+        builder = self.tree()
+        builder.write_superblock(bytes(4096))
+        self.assert_refused("not a container")
+        (self.path / "superblock").unlink()
+        self.assert_refused("not a container")
+
+    def test_versions(self) -> None:
+        builder = self.tree()
+        builder.write_superblock(builder.slot(clean=True, version=2))
+        self.assert_intact()
+        builder.write_superblock(builder.slot(clean=True, version=2, minimum=2))
+        self.assert_refused("unsupported format", Secret(bytes(32), (RAW_KEY,)))
+
+    def test_older_slot(self) -> None:
+        builder = self.tree()
+        newest = builder.slot(clean=True)
+        for behind, level in ((1, "note"), (2, "damage")):
+            older = builder.slot(clean=False, sequence=builder.sequence - behind - (behind - 1))
+            for first, second in ((newest, older), (older, newest)):
+                builder.write_superblock(first, second)
+                reading, findings = observe(self.path)
+                self.assertTrue(reading)
+                self.assertEqual(findings, [f"{level}: superblock: one slot is older by {behind}"])
+
+    def test_one_sequence_twice(self) -> None:
+        builder = self.tree()
+        builder.write_superblock(builder.slot(clean=True, sequence=9), builder.slot(clean=True, sequence=9))
+        self.assert_refused("altered")
+
+    def test_altered_with_a_good_checksum(self) -> None:
+        """There is no way back to the other slot."""
+        self.tree()
+        for position in (8, 14, 50, 32, 1344, 3944, 3950, 4040):
+
+            def alter(data: bytearray) -> None:
+                data[position] ^= 1
+                data[4064:4096] = kb(32, b"", bytes(data[:4064]))
+                data[32] |= 128  # the newer of the two
+                data[4064:4096] = kb(32, b"", bytes(data[:4064]))
+
+            with self.changed("superblock", alter):
+                self.assert_refused("altered")
+
+    def test_secrets(self) -> None:
+        builder = self.tree()
+        self.assert_refused("wrong key", Secret(bytes(32), (RAW_KEY,)))
+        self.assert_refused("wrong key", Secret(CODE, (PASSPHRASE,)))
+        with open_container(self.path, Secret(CODE, (RECOVERY_CODE,))):
+            pass
+        self.assert_refused("more memory than allowed", Secret(WORDS, (PASSPHRASE,), memory_kib=7))
+        slots = builder.key_slot_bytes
+        second, last = 160, 160 * 7
+        wrong = ((0, 4), (1, 1), (4, 0), (4, 17), (8, 7), (12, 1), (137, 1), (second + 4, 1), (last + 9, 1))
+        for position, value in wrong:
+            builder.key_slot_bytes = slots[:position] + bytes([value]) + slots[position + 1 :]
+            builder.write_superblock(builder.slot(clean=True))
+            self.assert_refused("altered")
+        # The commitment covers the first 32 bytes and not the root key.
+        builder.key_slot_bytes = slots[: 160 + 40] + bytes([slots[160 + 40] ^ 1]) + slots[160 + 41 :]
+        builder.write_superblock(builder.slot(clean=True))
+        self.assert_refused("altered")
+        builder.key_slot_bytes = slots[: 160 + 16] + bytes([slots[160 + 16] ^ 1]) + slots[160 + 17 :]
+        builder.write_superblock(builder.slot(clean=True))
+        self.assert_refused("wrong key")
+
+
+class JournalTests(TestCase):
+    """Ends of journals: torn, damaged, altered."""
+
+    def journal(self, *durable: int, flags: int = LAST_OF_COMMIT | SEGMENTS_DURABLE, clean: bool = False) -> Builder:
+        """A container with a commit for each "durable through"; the first frame begins at 4096."""
+        builder = Builder(self.path)
+        builder.catalog[number_key(INODE, ROOT)] = builder.inode(2)
+        builder.catalog.update(builder.state())  # type: ignore[arg-type]
+        builder.start_generation()
+        builder.start_journal()
+        for number, through in enumerate(durable):
+            builder.record([(b"\x7f%d" % number, b"value")], durable=through, flags=flags)
+        builder.close(clean)
+        self.name = f"journal/{builder.current().id.hex()}"
+        return builder
+
+    def test_torn_unless_durable(self) -> None:
+        self.journal(0, 0, 1, 2)
+        self.assert_intact()
+        spoil: list[Callable[[bytearray], object]] = [
+            lambda data: data.__setitem__(3 * 4096, 0),  # magic
+            lambda data: data.__setitem__(3 * 4096 + 9, data[3 * 4096 + 9] ^ 1),  # id
+            lambda data: data.__setitem__(3 * 4096 + 60, 1),  # zero field
+            lambda data: data.__setitem__(3 * 4096 + 90, data[3 * 4096 + 90] ^ 1),  # checksum of the head
+            lambda data: data.__setitem__(3 * 4096 + 100, data[3 * 4096 + 100] ^ 1),  # payload
+        ]
+        for change in spoil:
+            with self.changed(self.name, change):
+                self.assert_torn(2)
+        with self.changed(self.name, lambda data: data.__setitem__(2 * 4096, 0)):
+            self.assert_refused("damage")
+        with self.changed(self.name, lambda data: data.__delitem__(slice(4 * 4096 + 50, None))):
+            self.assert_torn(3, "cut short")
+        with self.changed(self.name, lambda data: data.__delitem__(slice(4 * 4096, None))):
+            reading, findings = observe(self.path)
+            self.assertEqual((reading and reading[0], findings), (3, []))
+
+    def test_header_is_never_torn(self) -> None:
+        self.journal(0)
+        for change in (
+            lambda data: data.__setitem__(0, 0),
+            lambda data: data.__setitem__(100, data[100] ^ 1),
+            lambda data: data.clear(),
+        ):
+            with self.changed(self.name, change):
+                self.assert_refused("damage")
+        (self.path / self.name).unlink()
+        self.assert_refused("damage")
+
+    def test_altered(self) -> None:
+        """Checksums can be made by anybody; what they cover has to open then."""
+        self.journal(0, 0, 1)
+
+        def checksums(data: bytearray, start: int) -> None:
+            length = int.from_bytes(data[start + 32 : start + 36], "little") + 41
+            data[start + 64 : start + 80] = kb(16, b"", bytes(data[start + 96 : start + 96 + length]))
+            data[start + 80 : start + 96] = kb(16, b"", bytes(data[start : start + 80]))
+
+        def alter(at: int) -> Callable[[bytearray], object]:
+            def change(data: bytearray) -> None:
+                data[2 * 4096 + at] ^= 1
+                checksums(data, 2 * 4096)
+
+            return change
+
+        for at in (24, 40, 100, 96 + 25):
+            with self.changed(self.name, alter(at)):
+                self.assert_refused("altered")
+
+        def repeat(data: bytearray) -> None:
+            data[2 * 4096 : 3 * 4096] = data[4096 : 2 * 4096]
+
+        with self.changed(self.name, repeat):
+            self.assert_refused("altered")
+
+        def drop(data: bytearray) -> None:
+            del data[4096 : 2 * 4096]
+
+        with self.changed(self.name, drop):
+            self.assert_refused("altered")
+
+    def test_clean_end_is_exact(self) -> None:
+        self.journal(0, 0, clean=True)
+        self.assert_intact()
+        with self.changed(self.name, lambda data: data.__delitem__(slice(2 * 4096, None))):
+            self.assert_refused("damage")
+        with self.changed(self.name, lambda data: data.extend(b"what follows the end is ignored" * 1000)):
+            self.assert_intact()
+
+    def test_commit_without_its_last_record(self) -> None:
+        builder = self.journal(0, 0)
+        builder.record([(b"\x7fhalf", b"")], flags=SEGMENTS_DURABLE)
+        builder.record([(b"\x7fhalf again", b"")], flags=SEGMENTS_DURABLE)
+        builder.close(clean=False)
+        self.assert_torn(2, "without its last record")
+        builder.write_superblock(builder.slot(clean=True))
+        self.assert_refused("damage")
+
+    def test_predecessor(self) -> None:
+        """A recovery's journal names where the one before ends; what follows there does not count."""
+        builder = self.journal(0, 0)
+        first = self.name
+        end = builder.current().end
+        builder.start_journal()
+        builder.record([(b"\x7fafter recovery", b"")])
+        builder.close(clean=False)
+        self.assertEqual(self.assert_intact()[0], 3)
+        with self.changed(first, lambda data: data.extend(b"torn" * 4000)):
+            self.assert_intact()
+        for change in (
+            lambda data: data.__delitem__(slice(2 * 4096, None)),
+            lambda data: data.__setitem__(end.offset - 1, data[end.offset - 1] ^ 1),
+        ):
+            with self.changed(first, change):
+                self.assert_refused("damage")
+
+    def test_commit_numbers_have_no_gap(self) -> None:
+        builder = self.journal(0)
+        builder.commit_number += 1
+        builder.record([])
+        builder.close(clean=False)
+        self.assert_refused("damage")
+
+    def test_unsynced_segments(self) -> None:
+        """Without flag bit 1 a commit counts only as far as its segments are there."""
+        for flags, commit in ((LAST_OF_COMMIT, 1), (LAST_OF_COMMIT | SEGMENTS_DURABLE, 3)):
+            self.path = self.folder / str(flags)
+            builder = self.journal(0)
+            changes = builder.contents([(ROOT, b"unsynced")], {0: b"not on disk"}, 11) + builder.state()
+            builder.record(changes, flags=flags)
+            builder.record([(b"\x7flater", b"")], flags=flags)
+            builder.close(clean=False)
+            self.assertEqual(self.assert_intact()[0], 3)
+            with self.changed("slab/00000000", lambda data: data.__delitem__(slice(10, None))):
+                reading, findings = observe(self.path)
+                self.assertEqual(reading and reading[0], commit)
+                self.assertIn("do not open" if commit == 1 else "missing-bytes", " ".join(findings))
+
+    def test_old_segments_are_no_reason_to_drop_a_commit(self) -> None:
+        builder = self.journal(0)
+        builder.record(builder.contents([(ROOT, b"file")], {0: b"contents"}, 8) + builder.state())
+        inode = number_key(INODE, builder.next_file - 1)
+        changes: list[Change] = [(inode, builder.catalog[inode][:2] + b"\0\0" + builder.catalog[inode][4:])]
+        builder.record(changes, flags=LAST_OF_COMMIT)
+        builder.close(clean=False)
+        with self.changed("slab/00000000", lambda data: data.clear()):
+            reading, findings = observe(self.path)
+            self.assertEqual(reading and reading[0], 3)
+            self.assertEqual([finding for finding in findings if "torn" in finding], [])
+
+
+class GenerationTests(TestCase):
+    """Tables, the second copy, and checkpoints that did not end."""
+
+    def test_second_copy(self) -> None:
+        builder = self.tree()
+        intact = self.assert_intact()
+        newest, older = (f"catalog/{generation.tables[0].id.hex()}" for generation in builder.generations)
+        for name, words in ((newest, "generation 2 is not usable"), (older, "generation 1:")):
+            for change in (
+                lambda data: data.__setitem__(60, data[60] ^ 1),
+                lambda data: data.__delitem__(-1),
+                lambda data: data.append(0),
+                lambda data: data.clear(),
+            ):
+                with self.changed(name, change):
+                    reading, findings = observe(self.path)
+                    self.assertEqual(reading, intact)
+                    self.assertIn(words, findings[0])
+        (self.path / newest).unlink()
+        self.assertEqual(observe(self.path)[0], intact)
+        (self.path / older).unlink()
+        self.assert_refused("damage")
+
+    def test_pending_generation(self) -> None:
+        """It has no tables, and the current journal is under its key."""
+        builder = Builder(self.path)
+        build_tree(builder)
+        builder.start_generation(complete=False)
+        builder.start_journal()
+        builder.record([(b"\x7fduring the checkpoint", b"")])
+        builder.close(clean=False)
+        self.assertEqual(self.assert_intact()[0], 5)
+
+    def test_no_journal(self) -> None:
+        builder = Builder(self.path)
+        builder.catalog[number_key(INODE, ROOT)] = builder.inode(2)
+        builder.catalog.update(builder.state()[:1])  # type: ignore[arg-type]
+        builder.start_generation()
+        builder.close()
+        self.assertEqual(self.assert_intact()[0], 0)
+        table = builder.generations[0].tables[0]
+        self.assertEqual((table.size, table.footer_length), (321, 39))  # the page's worked example
+
+    def test_several_tables_and_tombstones(self) -> None:
+        builder = Builder(self.path)
+        builder.catalog[number_key(INODE, ROOT)] = builder.inode(2)
+        builder.catalog.update(builder.state())  # type: ignore[arg-type]
+        builder.catalog[b"\x7fold"], builder.catalog[b"\x7fkept"] = b"old", b"kept"
+        builder.start_generation()
+        generation = builder.generations[0]
+        generation.tables.insert(0, builder.table(generation, [(b"\x7fnew", b"new"), (b"\x7fold", None)]))
+        builder.close()
+        catalog = self.assert_intact()[1]
+        self.assertEqual(sorted(key for key in catalog if key[:1] == b"\x7f"), [b"\x7fkept", b"\x7fnew"])
+
+    def test_keys_out_of_order(self) -> None:
+        builder = Builder(self.path)
+        builder.start_generation()
+        generation = builder.generations[0]
+        generation.tables[:] = [builder.table(generation, [(b"\x7f2", b""), (b"\x7f1", b"")])]
+        builder.close()
+        self.assert_refused("damage")
+
+
+class CatalogTests(TestCase):
+    """What verify finds in a catalog that is authentic and wrong."""
+
+    def findings(self, change: Callable[[Builder], list[Change]]) -> str:
+        """What is found when a commit makes that change."""
+        self.path = self.folder / str(len(list(self.folder.iterdir())))
+        builder = Builder(self.path)
+        build_tree(builder)
+        builder.record(change(builder))
+        builder.close()
+        reading, findings = observe(self.path)
+        self.assertTrue(reading)
+        return "\n".join(findings)
+
+    def test_intact(self) -> None:
+        self.assertEqual(self.findings(lambda builder: []), "")
+
+    def test_wrong(self) -> None:
+        hello, holey = number_key(INODE, 3), number_key(INODE, 5)
+
+        def edit(key: bytes, at: int, data: bytes) -> Callable[[Builder], list[Change]]:
+            def change(builder: Builder) -> list[Change]:
+                value = builder.catalog[key]
+                return [(key, value[:at] + data + value[at + len(data) :])]
+
+            return change
+
+        self.assertIn("link count 3", self.findings(edit(hello, 4, b"\3")))
+        self.assertIn("layout 2", self.findings(edit(hello, 0, b"\2")))
+        self.assertIn("differ in kind", self.findings(edit(number_key(b"\x10", ROOT) + b"hello", 0, b"\3")))
+        self.assertIn("damaged-extent", self.findings(edit(hello, 8, b"\x0c")))
+        self.assertIn("out of place", self.findings(edit(holey, 96, b"\x04")))
+        self.assertIn("not-authentic at grain 0", self.findings(edit(hello, 60, b"\xff\xff")))
+        self.assertIn("no key for epoch", self.findings(edit(hello, 48, b"\7")))
+        self.assertIn("bytes are live", self.findings(edit(b"\x50\0\0\0\0", 0, b"\xff")))
+        self.assertIn("extents end at", self.findings(edit(b"\x50\0\0\0\0", 8, b"\0\0\0")))
+        self.assertIn("file id", self.findings(edit(b"\x01", 0, b"\2")))
+        self.assertIn("out of place", self.findings(lambda builder: [(number_key(b"\x30", 2) + bytes(8), bytes(48))]))
+        orphan = number_key(b"\x30", 99) + bytes(8)
+        self.assertIn("without an inode", self.findings(lambda builder: [(orphan, bytes(48))]))
+        self.assertIn("no inode", self.findings(lambda builder: [(hello, None)]))
+        self.assertIn("a name", self.findings(lambda builder: [builder.entry(ROOT, b"..", 1, 3)]))
+        self.assertIn("two entries", self.findings(lambda builder: [builder.entry(2, b"loop", 2, 2)]))
+        self.assertIn("no state", self.findings(lambda builder: [(b"\x01", None)]))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,427 @@
+import EncryptedFile
+import SodiumPrimitives
+
+/// Something that is not as it should be, found while a container is opened or verified.
+public struct Finding: Sendable, Equatable {
+  public enum Severity: String, Sendable {
+    /// What a crash leaves; nothing that was durable is missing, as far as can be told.
+    case note
+    case damage
+  }
+
+  public enum Kind: String, Sendable {
+    case superblockSlotTorn, superblockSlotOutdated, superblockSlotAltered
+    case tornTail, journalDamaged, journalAltered, tableDamaged, usedPreviousGeneration
+    case catalogInconsistent, segmentDamaged, unknownFile
+  }
+
+  public let severity: Severity
+  public let kind: Kind
+  /// Without names from inside the container.
+  public let detail: String
+  /// The path in the container, where one is known.
+  public let path: String?
+
+  init(_ severity: Severity, _ kind: Kind, _ detail: String, path: String? = nil) {
+    self.severity = severity
+    self.kind = kind
+    self.detail = detail
+    self.path = path
+  }
+}
+
+/// The catalog as it was read from tables and journals.
+struct LoadedCatalog {
+  var records = OrderedRecords()
+  var commit: UInt64 = 0
+  /// Newest first.
+  var journals: [(id: Identifier, generation: UInt64)] = []
+  /// Of the current journal: what was accepted.
+  var end: JournalEnd?
+  var findings: [Finding] = []
+  /// Slabs with segments of commits that were not known to be durable.
+  var slabsToSynchronize: Set<UInt32> = []
+  var journalByteCount: UInt64 = 0
+}
+
+/// Reads the catalog as CONTAINER-FORMAT.md says under "Reading the journals".
+struct CatalogLoader {
+  let io: any BlockIO
+  let container: Identifier
+  let body: SuperblockBody
+  let keys: Keyring
+  let cipher: SecretStreamCipher
+  /// Another process is writing: what looks like a torn tail may be a record in the making.
+  let writerIsAlive: Bool
+
+  func load() throws -> LoadedCatalog {
+    let complete = body.generations.filter { $0.state == .complete }
+    var problem: Finding?
+    for (i, generation) in complete.enumerated() {
+      var catalog = LoadedCatalog()
+      do {
+        try readTables(of: generation, into: &catalog)
+      } catch let error as MalformedBytes {
+        problem = Finding(.damage, .tableDamaged, "generation \(generation.number): \(error.what)")
+        continue
+      } catch let error as IOFailure where error.errno == missingFile {
+        problem = Finding(.damage, .tableDamaged, "generation \(generation.number): a table is missing")
+        continue
+      }
+      if i > 0, let problem {
+        catalog.findings += [
+          problem, Finding(.damage, .usedPreviousGeneration, "the catalog was read from its second copy"),
+        ]
+      }
+      try replayJournals(since: generation, into: &catalog)
+      return catalog
+    }
+    throw ContainerError(.tableDamaged, detail: problem?.detail)
+  }
+
+  /// Reads what an ordinary opening does not: the other generations' tables, and journals only they need.
+  func verifySpareCopy() throws -> [Finding] {
+    var findings: [Finding] = []
+    for generation in body.generations.filter({ $0.state == .complete }).dropFirst() {
+      var catalog = LoadedCatalog()
+      do {
+        try readTables(of: generation, into: &catalog)
+        try replayJournals(since: generation, into: &catalog)
+      } catch let error as MalformedBytes {
+        findings.append(
+          Finding(.damage, .tableDamaged, "second copy, generation \(generation.number): \(error.what)"))
+      } catch let error as IOFailure where error.errno == missingFile {
+        findings.append(
+          Finding(.damage, .tableDamaged, "second copy, generation \(generation.number): \(error.file) is missing"))
+      } catch let error as ContainerError {
+        let kind: Finding.Kind = error.code == .journalAltered ? .journalAltered : .journalDamaged
+        findings.append(Finding(.damage, kind, "second copy: " + error.description))
+      }
+    }
+    return findings
+  }
+
+  private func readTables(of generation: Generation, into catalog: inout LoadedCatalog) throws {
+    catalog.commit = generation.commit
+    for table in generation.tables.reversed() {
+      let file = try io.open("catalog/" + table.id.hex, .read)
+      let key = try keys.tableKey(table.id, generation: generation.number)
+      try Table.read(
+        table, from: file, place: Table.Place(container: container, table: table.id), key: key, cipher: cipher
+      ) { catalog.records[$0] = $1 }
+    }
+  }
+
+  // MARK: Journals
+
+  private struct Link {
+    var id: Identifier
+    var generation: UInt64
+    var file: any BlockFile
+    var header: JournalHeader
+    var headerEnd: JournalEnd
+    /// Where it ends, when that is known.
+    var end: JournalEnd?
+  }
+
+  private func replayJournals(since generation: Generation, into catalog: inout LoadedCatalog) throws {
+    var links: [Link] = []
+    var next = body.journal
+    var end = body.end
+    if let current = body.journal, current.generation < generation.number { catalog.end = body.end }
+    while let (id, number) = next, number >= generation.number {
+      guard !links.contains(where: { $0.id == id }) else {
+        throw ContainerError(.journalAltered, detail: "journals name one another in a circle")
+      }
+      let link = try openJournal(id, generation: number, end: end)
+      links.append(link)
+      end = link.header.predecessor?.end
+      next = link.header.predecessor.map { ($0.id, $0.generation) }
+    }
+    catalog.journals = links.map { ($0.id, $0.generation) }
+    for link in links.reversed() {
+      guard link.header.commit == catalog.commit else {
+        throw ContainerError(
+          .journalDamaged, detail: "it begins after commit \(link.header.commit), expected \(catalog.commit)")
+      }
+      let accepted = try link.end.map { try replay(link, through: $0, into: &catalog) } ?? replayTail(link, into: &catalog)
+      catalog.journalByteCount += accepted.offset
+      catalog.end = accepted
+    }
+  }
+
+  private func openJournal(_ id: Identifier, generation: UInt64, end: JournalEnd?) throws -> Link {
+    let file = try openFile(JournalWriter.name(id))
+    let reading = try readHeader(file, id, generation: generation)
+    switch reading {
+    case .good(let number, let previous, let payload, let authenticator, let frameEnd):
+      guard number == 0, previous.allSatisfy({ $0 == 0 }) else {
+        throw ContainerError(.journalAltered, detail: "it does not begin with its header")
+      }
+      let header = try journalHeader(payload)
+      guard header.generation == generation else {
+        throw ContainerError(.journalAltered, detail: "a journal of another generation")
+      }
+      let headerEnd = JournalEnd(
+        record: 0, offset: frameEnd, authenticator: authenticator, commit: header.commit)
+      return Link(id: id, generation: generation, file: file, header: header, headerEnd: headerEnd, end: end)
+    case .unusable(let reason):
+      throw ContainerError(.journalDamaged, detail: "its header: \(reason)")
+    case .altered:
+      throw ContainerError(.journalAltered, detail: "its header is not authentic")
+    }
+  }
+
+  /// The journal that this one's header names.
+  func predecessor(of id: Identifier, generation: UInt64) throws -> (id: Identifier, generation: UInt64)? {
+    try openJournal(id, generation: generation, end: nil).header.predecessor.map { ($0.id, $0.generation) }
+  }
+
+  private func openFile(_ name: String) throws -> any BlockFile {
+    do { return try io.open(name, .read) } catch where error.errno == missingFile {
+      throw ContainerError(.journalDamaged, detail: "a journal is missing")
+    }
+  }
+
+  private func readHeader(
+    _ file: any BlockFile, _ id: Identifier, generation: UInt64
+  ) throws -> JournalFrame.Reading {
+    let key = try keys.journalKey(id, generation: generation)
+    return try read(file, id, at: 0, key: key)
+  }
+
+  private func journalHeader(_ payload: [UInt8]) throws -> JournalHeader {
+    do { return try JournalHeader(payload) } catch {
+      throw ContainerError(.journalDamaged, detail: error.what)
+    }
+  }
+
+  private func read(
+    _ file: any BlockFile, _ id: Identifier, at offset: UInt64, key: borrowing SecretKey
+  ) throws(IOFailure) -> JournalFrame.Reading {
+    try JournalFrame.read(
+      file, at: offset, place: JournalFrame.Place(container: container, journal: id), key: key, cipher: cipher)
+  }
+
+  /// A journal whose end is known: everything up to it must be there.
+  private func replay(_ link: Link, through end: JournalEnd, into catalog: inout LoadedCatalog) throws -> JournalEnd {
+    let key = try keys.journalKey(link.id, generation: link.generation)
+    var last = link.headerEnd
+    var commit = PendingCommit()
+    while last.record < end.record {
+      let step = try next(after: last, in: link, key: key)
+      switch step {
+      case .record(let record, let newEnd):
+        last = newEnd
+        if let finished = try commit.add(record, after: catalog.commit) {
+          catalog.apply(finished)
+        }
+      case .bad(let reason):
+        throw ContainerError(.journalDamaged, detail: "record \(last.record + 1): \(reason)")
+      case .altered:
+        throw ContainerError(.journalAltered, detail: "record \(last.record + 1) is not authentic")
+      }
+    }
+    guard last.record == end.record, last.authenticator == end.authenticator, last.offset == end.offset,
+      commit.isEmpty, catalog.commit == end.commit
+    else { throw ContainerError(.journalAltered, detail: "it does not end as it should") }
+    return last
+  }
+
+  /// The current journal after an unclean end: up to the first record that is not good.
+  private func replayTail(_ link: Link, into catalog: inout LoadedCatalog) throws -> JournalEnd {
+    let key = try keys.journalKey(link.id, generation: link.generation)
+    var last = link.headerEnd
+    var records: [(record: JournalRecord, end: JournalEnd)] = []
+    var stop: String?
+    scan: while true {
+      switch try next(after: last, in: link, key: key) {
+      case .record(let record, let end):
+        records.append((record, end))
+        last = end
+      case .bad(let reason):
+        let bad = last.record + 1
+        if try lastDurableRecord(in: link, after: last, key: key) >= bad {
+          throw ContainerError(.journalDamaged, detail: "record \(bad): \(reason), and a later record says that it was durable")
+        }
+        stop = try hasBytes(link.file, at: JournalFrame.alignedUp(last.offset)) ? "record \(bad): \(reason)" : nil
+        break scan
+      case .altered:
+        throw ContainerError(.journalAltered, detail: "record \(last.record + 1) is not authentic")
+      }
+    }
+    let durable = records.map(\.record.durableThrough).max() ?? 0
+    var accepted = link.headerEnd
+    var commit = PendingCommit()
+    for (record, end) in records {
+      guard let finished = try commit.add(record, after: catalog.commit) else { continue }
+      // A writer that was told not to sync: the commit counts only if its segments are all there.
+      if !finished.segmentsWereDurable, end.record > durable, !writerIsAlive,
+        try !segmentsOpen(of: finished, on: catalog)
+      {
+        stop = "commit \(finished.number) names segments that were lost"
+        break
+      }
+      catalog.apply(finished)
+      catalog.slabsToSynchronize.formUnion(finished.extents().map(\.slab))
+      accepted = end
+      accepted.commit = finished.number
+    }
+    if !commit.isEmpty, stop == nil { stop = "commit \(catalog.commit + 1) is not complete" }
+    if let stop, !writerIsAlive {
+      catalog.findings.append(
+        Finding(.note, .tornTail, "the container was not closed; dropped what was under way (\(stop))"))
+    }
+    return accepted
+  }
+
+  private enum Step {
+    case record(JournalRecord, JournalEnd)
+    case bad(String)
+    case altered
+  }
+
+  private func next(after last: JournalEnd, in link: Link, key: borrowing SecretKey) throws -> Step {
+    switch try read(link.file, link.id, at: JournalFrame.alignedUp(last.offset), key: key) {
+    case .good(let number, let previous, let payload, let authenticator, let end):
+      guard number == last.record + 1, previous == last.authenticator else { return .altered }
+      do {
+        let record = try JournalRecord(payload)
+        return .record(
+          record, JournalEnd(record: number, offset: end, authenticator: authenticator, commit: record.commit))
+      } catch {
+        throw ContainerError(.journalDamaged, detail: "record \(number): \(error.what)")
+      }
+    case .unusable(let reason): return .bad(reason)
+    case .altered: return .altered
+    }
+  }
+
+  /// The greatest *durable through* of the authentic records after a bad one; 0 when there are none.
+  private func lastDurableRecord(
+    in link: Link, after last: JournalEnd, key: borrowing SecretKey
+  ) throws -> UInt64 {
+    var durable: UInt64 = 0
+    var offset = JournalFrame.alignedUp(last.offset) + JournalFrame.alignment
+    let size = try link.file.size()
+    while offset < size {
+      if case .good(let number, _, let payload, _, _) = try read(link.file, link.id, at: offset, key: key),
+        number > last.record, let record = try? JournalRecord(payload)
+      {
+        durable = max(durable, record.durableThrough)
+      }
+      offset += JournalFrame.alignment
+    }
+    return durable
+  }
+
+  private func hasBytes(_ file: any BlockFile, at offset: UInt64) throws(IOFailure) -> Bool {
+    try file.size() > offset
+  }
+
+  private func segmentsOpen(of commit: FinishedCommit, on catalog: LoadedCatalog) throws -> Bool {
+    let segments = SegmentCipher()
+    let slabs = SlabStore(io: io, counters: [:], nextSlab: 0, startsWriteback: false)
+    for (file, extents) in Dictionary(grouping: commit.fileExtents(), by: \.file) {
+      let key = CatalogKey.inode(file)
+      let changed = commit.changes.last { $0.key == key }
+      guard let bytes = changed.map({ $0.value }) ?? catalog.records[key], let inode = try? Inode(bytes) else {
+        continue
+      }
+      let identity = FileIdentity(container: container, file: file)
+      for (_, extent) in extents {
+        let problem = try verifyRun(
+          extent, of: identity, key: keys.fileKey(file, epoch: inode.epoch, secret: inode.secret), slabs: slabs,
+          cipher: segments)
+        if problem != nil { return false }
+      }
+    }
+    return true
+  }
+}
+
+/// Opens every segment of a run; what is wrong with the first that does not open, or nil.
+func verifyRun(
+  _ run: Extent, of file: FileIdentity, key: borrowing FileKey, slabs: SlabStore, cipher: SegmentCipher
+) throws -> SegmentError? {
+  let writerKey = try key.writerKey(session: run.writeNumber.session)
+  var skipped = 0
+  while skipped < run.count {
+    let part = run.slice(skipping: skipped, count: min(Int(run.count) - skipped, SegmentLayout.segmentsPerUnit))
+    var stored = [UInt8](repeating: 0, count: part.storedByteCount)
+    let count = try stored.withUnsafeMutableBytes { try slabs.read(part.slab, part.offset, into: $0) }
+    var opened = [UInt8](repeating: 0, count: part.plaintextByteCount)
+    defer { opened.withUnsafeMutableBytes { wipe($0) } }
+    do throws(SegmentError) {
+      try stored.withUnsafeBytes { stored in
+        opened.withUnsafeMutableBytes { opened in
+          Result { () throws(SegmentError) in
+            try cipher.open(
+              run: part, stored: UnsafeRawBufferPointer(rebasing: stored[0..<count]), of: file, key: writerKey,
+              into: opened)
+          }
+        }
+      }.get()
+    } catch {
+      return error
+    }
+    skipped += Int(part.count)
+  }
+  return nil
+}
+
+/// Changes of one commit, gathered from its records.
+struct FinishedCommit {
+  var number: UInt64
+  var changes: [CatalogChange]
+  var segmentsWereDurable: Bool
+
+  func fileExtents() -> [(file: UInt64, extent: Extent)] {
+    changes.compactMap { change in
+      guard let value = change.value else { return nil }
+      switch change.key.kind {
+      case .inode:
+        guard let file = change.key.number(at: 1), let inode = try? Inode(value) else { return nil }
+        return inode.firstExtent.map { (file, $0) }
+      case .extent:
+        var reader = ByteReader(value)
+        guard let file = change.key.number(at: 1), let start = change.key.number(at: 9),
+          let extent = try? Extent(start: start, value: &reader)
+        else { return nil }
+        return (file, extent)
+      default: return nil
+      }
+    }
+  }
+
+  func extents() -> [Extent] { fileExtents().map(\.extent) }
+}
+
+private struct PendingCommit {
+  private var number: UInt64 = 0
+  private var changes: [CatalogChange] = []
+  private(set) var isEmpty = true
+
+  /// The whole commit when this was its last record.
+  mutating func add(_ record: JournalRecord, after last: UInt64) throws -> FinishedCommit? {
+    guard record.commit == last + 1, isEmpty || record.commit == number else {
+      throw ContainerError(.journalAltered, detail: "commit \(record.commit) follows commit \(last)")
+    }
+    isEmpty = false
+    number = record.commit
+    changes += record.changes
+    guard record.isLastOfCommit else { return nil }
+    defer {
+      changes = []
+      isEmpty = true
+    }
+    return FinishedCommit(number: number, changes: changes, segmentsWereDurable: record.segmentsWereDurable)
+  }
+}
+
+extension LoadedCatalog {
+  mutating func apply(_ commit: FinishedCommit) {
+    for change in commit.changes { records[change.key] = change.value }
+    self.commit = commit.number
+  }
+}

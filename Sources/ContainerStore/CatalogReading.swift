@@ -1,0 +1,152 @@
+import EncryptedFile
+
+/// What can be asked of a catalog, be it a snapshot or a transaction.
+protocol CatalogReading {
+  func value(_ key: CatalogKey) -> [UInt8]?
+  /// Records whose keys begin with `prefix`, in order.
+  func records(_ prefix: CatalogKey) -> [(key: CatalogKey, value: [UInt8])]
+}
+
+extension OrderedRecords: CatalogReading {
+  func value(_ key: CatalogKey) -> [UInt8]? { self[key] }
+}
+
+/// A path in a container, taken apart: names from the root on.
+struct StorePath {
+  var names: [FileName]
+  /// As it was given, for errors.
+  var text: String
+  /// It ended with a slash, so only a directory will do.
+  var namesDirectory: Bool
+
+  /// Relative paths begin at the root; `.` and empty parts are skipped, `..` goes up and stops at the root. Throws
+  /// `invalidName`, or `noSuchFile` for an empty path.
+  init(_ text: String) throws {
+    guard !text.isEmpty else { throw ContainerError(.noSuchFile, path: text) }
+    var names: [FileName] = []
+    for part in text.utf8.split(separator: UInt8(ascii: "/")) {
+      let bytes = Array(part)
+      if bytes == Array(".".utf8) { continue }
+      if bytes == Array("..".utf8) {
+        _ = names.popLast()
+        continue
+      }
+      guard let name = FileName(bytes: bytes) else {
+        throw ContainerError(.invalidName, path: text, detail: "a name of \(bytes.count) bytes")
+      }
+      names.append(name)
+    }
+    self.names = names
+    self.text = text
+    namesDirectory = text.utf8.last == UInt8(ascii: "/")
+  }
+
+  static func text(_ names: [FileName]) -> String { "/" + names.map(\.description).joined(separator: "/") }
+}
+
+let rootFileID: UInt64 = 1
+
+/// A file that a path led to.
+struct FoundFile {
+  var id: UInt64
+  var inode: Inode
+}
+
+extension CatalogReading {
+  func inode(_ file: UInt64) throws -> Inode {
+    guard let bytes = value(.inode(file)) else {
+      throw ContainerError(.catalogDamaged, detail: "file \(file) has no inode")
+    }
+    return try decode(bytes) { bytes throws(MalformedBytes) in try Inode(bytes) }
+  }
+
+  func entry(_ parent: UInt64, _ name: FileName) throws -> DirectoryEntry? {
+    guard let bytes = value(.entry(parent: parent, name: name)) else { return nil }
+    return try decode(bytes) { bytes throws(MalformedBytes) in try DirectoryEntry(bytes) }
+  }
+
+  /// Names and what they name, in bytewise order.
+  func entries(_ directory: UInt64) throws -> [(name: FileName, entry: DirectoryEntry)] {
+    try records(.entries(parent: directory)).map { key, value in
+      guard let name = FileName(bytes: Array(key.bytes.dropFirst(9))) else {
+        throw ContainerError(.catalogDamaged, detail: "a directory entry with an impossible name")
+      }
+      return (name, try decode(value) { bytes throws(MalformedBytes) in try DirectoryEntry(bytes) })
+    }
+  }
+
+  /// In order of their starts.
+  func extents(_ file: UInt64, _ inode: Inode) throws -> [Extent] {
+    guard let first = inode.firstExtent else { return [] }
+    return try [first]
+      + records(.extents(file: file)).map { key, value in
+        guard let start = key.number(at: 9) else {
+          throw ContainerError(.catalogDamaged, detail: "an extent without a start")
+        }
+        return try decode(value) { bytes throws(MalformedBytes) in
+          var reader = ByteReader(bytes)
+          let extent = try Extent(start: start, value: &reader)
+          try reader.end()
+          return extent
+        }
+      }
+  }
+
+  /// The file at a path, or nil when the last name does not exist. Throws `noSuchFile` or `notADirectory` for the names before.
+  func find(_ path: StorePath) throws -> FoundFile? {
+    var found = FoundFile(id: rootFileID, inode: try inode(rootFileID))
+    for (i, name) in path.names.enumerated() {
+      guard found.inode.kind == .directory else { throw ContainerError(.notADirectory, path: path.text) }
+      guard let entry = try entry(found.id, name) else {
+        if i == path.names.count - 1 { return nil }
+        throw ContainerError(.noSuchFile, path: path.text)
+      }
+      found = FoundFile(id: entry.file, inode: try inode(entry.file))
+    }
+    if path.namesDirectory, found.inode.kind != .directory { throw ContainerError(.notADirectory, path: path.text) }
+    return found
+  }
+
+  func existing(_ path: StorePath) throws -> FoundFile {
+    guard let found = try find(path) else { throw ContainerError(.noSuchFile, path: path.text) }
+    return found
+  }
+
+  func existingFile(_ path: StorePath) throws -> FoundFile {
+    let found = try existing(path)
+    guard found.inode.kind == .file else {
+      throw ContainerError(found.inode.kind == .directory ? .isADirectory : .cannotStore, path: path.text)
+    }
+    return found
+  }
+
+  func existingDirectory(_ path: StorePath) throws -> FoundFile {
+    let found = try existing(path)
+    guard found.inode.kind == .directory else { throw ContainerError(.notADirectory, path: path.text) }
+    return found
+  }
+
+  /// Everything below a directory, parents before children; names are relative to it.
+  func subtree(_ directory: UInt64) throws -> [(names: [FileName], file: FoundFile)] {
+    var found: [(names: [FileName], file: FoundFile)] = []
+    var open: [(names: [FileName], id: UInt64)] = [([], directory)]
+    var seen: Set<UInt64> = [directory]
+    while let (names, id) = open.popLast() {
+      for (name, entry) in try entries(id) {
+        found.append((names + [name], FoundFile(id: entry.file, inode: try inode(entry.file))))
+        guard entry.kind == .directory else { continue }
+        guard seen.insert(entry.file).inserted else {
+          throw ContainerError(.catalogDamaged, detail: "a directory is reached twice")
+        }
+        open.append((names + [name], entry.file))
+      }
+    }
+    return found
+  }
+
+  private func decode<T>(_ bytes: [UInt8], _ body: ([UInt8]) throws(MalformedBytes) -> T) throws -> T {
+    do throws(MalformedBytes) { return try body(bytes) } catch {
+      throw ContainerError(.catalogDamaged, detail: error.what)
+    }
+  }
+}

@@ -1,0 +1,336 @@
+import EncryptedFile
+import SodiumPrimitives
+
+/// What is known of a file without opening it.
+public struct FileAttributes: Sendable, Equatable {
+  public var id: UInt64
+  public var kind: FileKind
+  /// Bytes of contents; 0 for directories.
+  public var size: UInt64
+  /// Nanoseconds since 1970-01-01 UTC, like the other dates.
+  public var created: Int64
+  public var modified: Int64
+  public var changed: Int64
+  /// POSIX bits.
+  public var permissions: UInt16
+  public var linkCount: Int
+
+  init(_ found: FoundFile) {
+    id = found.id
+    kind = found.inode.kind
+    size = found.inode.size
+    created = found.inode.created
+    modified = found.inode.modified
+    changed = found.inode.changed
+    permissions = found.inode.permissions
+    linkCount = Int(found.inode.linkCount)
+  }
+}
+
+/// One file of a listing.
+public struct ListedFile: Sendable {
+  /// Names below the listed directory, joined with slashes.
+  public var path: String
+  public var attributes: FileAttributes
+}
+
+extension Container {
+  // MARK: Looking
+
+  /// Nil when there is nothing at the path.
+  public func attributes(at path: String) throws -> FileAttributes? {
+    let path = try StorePath(path)
+    return try withSnapshot { records in
+      do { return try records.find(path).map(FileAttributes.init) } catch ContainerError.noSuchFile {
+        return nil
+      } catch ContainerError.notADirectory {
+        return nil
+      }
+    }
+  }
+
+  /// The directory's contents in bytewise order of names; with `recursively`, everything below, parents first.
+  public func list(_ path: String, recursively: Bool = false) throws -> [ListedFile] {
+    let path = try StorePath(path)
+    return try withSnapshot { records in
+      let directory = try records.existingDirectory(path)
+      if recursively {
+        return try records.subtree(directory.id).map { names, file in
+          ListedFile(
+            path: names.map(\.description).joined(separator: "/"), attributes: FileAttributes(file))
+        }
+      }
+      return try records.entries(directory.id).map { name, entry in
+        let found = FoundFile(id: entry.file, inode: try records.inode(entry.file))
+        return ListedFile(path: name.description, attributes: FileAttributes(found))
+      }
+    }
+  }
+
+  // MARK: Contents
+
+  /// The whole file. Throws `noSuchFile`, `isADirectory`, `fileDamaged`.
+  public func contents(at path: String) throws -> [UInt8] {
+    var contents: [UInt8] = []
+    try withReader(path) { reader in
+      let size = Int(reader.size)
+      contents = try [UInt8](unsafeUninitializedCapacity: size) { buffer, initialized in
+        let memory = UnsafeMutableRawBufferPointer(start: buffer.baseAddress, count: size)
+        while initialized < size {
+          let rest = UnsafeMutableRawBufferPointer(rebasing: memory[initialized...])
+          initialized += try reader.read(at: UInt64(initialized), into: rest)
+        }
+      }
+    }
+    return contents
+  }
+
+  /// Reads the file piece by piece, 1 MiB at most at a time, in order. What `body` throws ends it.
+  public func read(_ path: String, _ body: (UnsafeRawBufferPointer) throws -> Void) throws {
+    try withReader(path) { reader in
+      let unit = SegmentLayout.segmentsPerUnit * SegmentLayout.plaintextByteCountMax
+      let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: unit, alignment: 4096)
+      defer {
+        wipe(buffer)
+        buffer.deallocate()
+      }
+      var offset: UInt64 = 0
+      while offset < reader.size {
+        let count = try reader.read(at: offset, into: buffer)
+        try body(UnsafeRawBufferPointer(rebasing: buffer[0..<count]))
+        offset += UInt64(count)
+      }
+    }
+  }
+
+  /// Bytes from `offset` on; returns how many there were. When it throws, `buffer` is untouched.
+  public func read(_ path: String, at offset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws -> Int {
+    var count = 0
+    try withReader(path) { count = try $0.read(at: offset, into: buffer) }
+    return count
+  }
+
+  private func withReader(_ path: String, _ body: (inout EncryptedFileReader) throws -> Void) throws {
+    let path = try StorePath(path)
+    try withSnapshot { records in
+      let found = try records.existingFile(path)
+      try withContext { context in
+        try reportingDamage(path.text) {
+          var reader = try EncryptedFileReader(
+            identity: FileIdentity(container: id, file: found.id), key: fileKey(found.id, found.inode),
+            size: found.inode.size, extents: records.extents(found.id, found.inode), cipher: context.cipher,
+            storedBytes: { [slabs] in try slabs.read($0, $1, into: $2) })
+          try body(&reader)
+        }
+      }
+    }
+  }
+
+  /// Creates a file, or replaces the one that is there, in one step. Directories on the way must exist.
+  public func write(_ contents: UnsafeRawBufferPointer, to path: String, permissions: UInt16 = 0o600) throws {
+    try writeSequentially(to: path, permissions: permissions) { writer in try writer.append(contents) }
+  }
+
+  /// Creates or replaces a file from pieces that `next` delivers, in order, until it returns nil. Nothing is visible before the
+  /// last piece; when anything throws, nothing is left.
+  public func write(to path: String, permissions: UInt16 = 0o600, next: () throws -> [UInt8]?) throws {
+    try writeSequentially(to: path, permissions: permissions) { writer in
+      while let piece = try next() { try piece.withUnsafeBytes { try writer.append($0) } }
+    }
+  }
+
+  private func writeSequentially(
+    to text: String, permissions: UInt16, _ fill: (inout EncryptedFileWriter) throws -> Void
+  ) throws {
+    let path = try StorePath(text)
+    guard mode == .readWrite else { throw ContainerError(.readOnly, path: text) }
+    _ = try withSnapshot { records in try checkPlace(for: path, in: records) }
+    let file = takeFileIDs(1)
+    let secret = Random.bytes(Inode.secretByteCount)
+    var stored: [Extent] = []
+    do {
+      let size = try withContext { context in
+        var writer = try EncryptedFileWriter(
+          identity: FileIdentity(container: id, file: file),
+          key: keys.fileKey(file, epoch: epoch, secret: secret), session: session.id, cipher: context.cipher,
+          takeCounters: session.takeCounters, store: { [slabs] in try slabs.append($0) })
+        do {
+          try fill(&writer)
+          try writer.finish()
+        } catch {
+          stored = writer.extents
+          throw error
+        }
+        stored = writer.extents
+        return writer.size
+      }
+      try transaction { transaction in
+        let parent = try checkPlace(for: path, in: transaction)
+        var inode = Inode(
+          kind: .file, permissions: permissions, now: transaction.now, epoch: epoch, secret: secret)
+        inode.size = size
+        transaction.putFile(file, inode, extents: stored)
+        try transaction.replace(parent, path.names.last!, with: file, kind: .file)
+      }
+    } catch {
+      slabs.discard(stored)
+      throw translated(error, path: text)
+    }
+  }
+
+  /// The parent of a file that is to be written, after checking that it can be.
+  @discardableResult
+  private func checkPlace(for path: StorePath, in catalog: some CatalogReading) throws -> UInt64 {
+    guard let name = path.names.last, !path.namesDirectory else {
+      throw ContainerError(.isADirectory, path: path.text)
+    }
+    let parent = try parent(of: path, in: catalog)
+    if let entry = try catalog.entry(parent, name), entry.kind == .directory {
+      throw ContainerError(.isADirectory, path: path.text)
+    }
+    return parent
+  }
+
+  private func parent(of path: StorePath, in catalog: some CatalogReading) throws -> UInt64 {
+    var parent = path
+    parent.names.removeLast()
+    parent.namesDirectory = false
+    return try catalog.existingDirectory(parent).id
+  }
+
+  // MARK: Changing
+
+  /// Makes a directory. Without intermediates, throws `fileExists` when something is there and `noSuchFile` when the parent
+  /// is missing; with them, an existing directory is fine.
+  public func createDirectory(_ text: String, withIntermediateDirectories: Bool = false, permissions: UInt16 = 0o700)
+    throws
+  {
+    let path = try StorePath(text)
+    try changing(text) {
+      try transaction { transaction in
+        if let found = try? transaction.find(path) {
+          if withIntermediateDirectories, found.inode.kind == .directory { return }
+          throw ContainerError(.fileExists, path: text)
+        }
+        guard let name = path.names.last else { throw ContainerError(.fileExists, path: text) }
+        let parent =
+          withIntermediateDirectories
+          ? try transaction.directory(Array(path.names.dropLast()), path: text)
+          : try self.parent(of: path, in: transaction)
+        try transaction.makeDirectory(
+          parent, name, id: transaction.takeFileID(), permissions: permissions)
+      }
+    }
+  }
+
+  /// Removes a file, or a directory with everything in it.
+  public func remove(_ text: String, recursively: Bool = true) throws {
+    let path = try StorePath(text)
+    try changing(text) {
+      try transaction { transaction in
+        guard let name = path.names.last else {
+          throw ContainerError(.invalidArgument, path: text, detail: "the root directory stays")
+        }
+        let found = try transaction.existing(path)
+        let parent = try self.parent(of: path, in: transaction)
+        if found.inode.kind == .directory {
+          let below = try transaction.subtree(found.id)
+          guard below.isEmpty || recursively else { throw ContainerError(.directoryNotEmpty, path: text) }
+          try transaction.dropSubtree(found.id, below)
+        } else {
+          try transaction.dropFile(found.id)
+        }
+        try transaction.unlink(parent, name)
+      }
+    }
+  }
+
+  /// Moves or renames. Throws `fileExists` when something is at the destination, unless `replacing` and both are files.
+  public func move(_ source: String, to destination: String, replacing: Bool = false) throws {
+    let from = try StorePath(source)
+    let to = try StorePath(destination)
+    try changing(source) {
+      try transaction { transaction in
+        guard let oldName = from.names.last, let newName = to.names.last else {
+          throw ContainerError(.invalidArgument, path: source, detail: "the root directory stays")
+        }
+        let found = try transaction.existing(from)
+        if found.inode.kind != .directory, to.namesDirectory { throw ContainerError(.notADirectory, path: destination) }
+        let oldParent = try parent(of: from, in: transaction)
+        let newParent = try parent(of: to, in: transaction)
+        if found.inode.kind == .directory, from.names.count <= to.names.count,
+          to.names.starts(with: from.names), from.names != to.names
+        {
+          throw ContainerError(.moveIntoItself, path: destination)
+        }
+        if oldParent == newParent, oldName == newName { return }
+        if let existing = try transaction.entry(newParent, newName) {
+          guard replacing, existing.kind == .file, found.inode.kind == .file, existing.file != found.id else {
+            throw ContainerError(.fileExists, path: destination)
+          }
+          try transaction.dropFile(existing.file)
+        }
+        try transaction.unlink(oldParent, oldName)
+        try transaction.link(newParent, newName, to: found.id, kind: found.inode.kind)
+      }
+    }
+  }
+
+  /// Sets dates or permissions; nil leaves them.
+  public func setAttributes(
+    at text: String, created: Int64? = nil, modified: Int64? = nil, permissions: UInt16? = nil
+  ) throws {
+    let path = try StorePath(text)
+    try changing(text) {
+      try transaction { transaction in
+        var found = try transaction.existing(path)
+        if let created { found.inode.created = created }
+        if let modified { found.inode.modified = modified }
+        if let permissions { found.inode.permissions = permissions & 0o7777 }
+        found.inode.changed = transaction.now
+        transaction.put(found.id, found.inode)
+      }
+    }
+  }
+
+  // MARK: Errors
+
+  func changing<R>(_ path: String, _ body: () throws -> R) throws -> R {
+    do { return try body() } catch { throw translated(error, path: path) }
+  }
+
+  /// Turns damage of a file's contents into `fileDamaged`.
+  func reportingDamage<R>(_ path: String, _ body: () throws -> R) throws -> R {
+    do { return try body() } catch { throw translated(error, path: path) }
+  }
+
+  func translated(_ error: any Error, path: String) -> any Error {
+    switch error {
+    case let error as ContainerError: error.with(path: path)
+    case let failure as IOFailure: ContainerError.from(failure).with(path: path)
+    case let damage as SegmentError: ContainerError(.fileDamaged, path: path, detail: damage.description, cause: damage)
+    default: error
+    }
+  }
+}
+
+extension Transaction {
+  /// Gives a name to a new file; a file that had it goes.
+  func replace(_ parent: UInt64, _ name: FileName, with file: UInt64, kind: FileKind) throws {
+    if let existing = try entry(parent, name) { try dropFile(existing.file) }
+    try link(parent, name, to: file, kind: kind)
+  }
+
+  func dropSubtree(_ directory: UInt64, _ below: [(names: [FileName], file: FoundFile)]) throws {
+    for (_, file) in below {
+      if file.inode.kind == .directory {
+        for (key, _) in records(.entries(parent: file.id)) { delete(key) }
+        delete(.inode(file.id))
+      } else {
+        try dropFile(file.id)
+      }
+    }
+    for (key, _) in records(.entries(parent: directory)) { delete(key) }
+    delete(.inode(directory))
+  }
+}

@@ -1,0 +1,228 @@
+import EncryptedFile
+import SodiumPrimitives
+
+/// What an import or export did.
+public struct BulkReceipt: Sendable {
+  public var fileCount: Int
+  public var byteCount: UInt64
+}
+
+extension Container {
+  /// Copies a native file, or a folder with everything in it, to `destination`, in one commit. Files that are at the destination are
+  /// replaced; directories are merged. Directories on the way to it are made.
+  ///
+  /// Throws `noSuchFile`, `cannotStore` for links and devices and for names that are not UTF-8, `sourceChanged`, `fileExists` where
+  /// one side has a directory and the other a file.
+  @discardableResult
+  public func importItem(
+    at native: String, to destination: String, control: BulkControl = BulkControl()
+  ) throws -> BulkReceipt {
+    let path = try StorePath(destination)
+    guard mode == .readWrite else { throw ContainerError(.readOnly, path: destination) }
+    try requireOpen()
+    let items = try NativeItem.tree(native)
+    if path.namesDirectory || path.names.isEmpty, !items[0].isDirectory {
+      throw ContainerError(.isADirectory, path: destination)
+    }
+    try withSnapshot { try checkImport(items, to: path, in: $0) }
+    let files = items.filter { !$0.isDirectory }
+    var plan = UnitPlan()
+    for file in files { plan.addFile(byteCount: file.size) }
+    let new = makeFiles(files.count)
+    return try changing(destination) {
+      let extents = try BulkWork(plan: plan, control: control, workers: workers).run(discard: slabs.discard) {
+        context, pieces in
+        try self.sealUnit(pieces, of: new, context: context) { piece, buffer in
+          let offset = piece.start * UInt64(SegmentLayout.plaintextByteCountMax)
+          try files[piece.file].read(into: buffer, at: offset)
+        }
+      }
+      do {
+        try transaction { transaction in
+          try checkImport(items, to: path, in: transaction)
+          for item in items where item.isDirectory {
+            _ = try transaction.directory(path.names + item.names, path: destination)
+          }
+          for (i, file) in files.enumerated() {
+            let names = path.names + file.names
+            let parent = try transaction.directory(Array(names.dropLast()), path: destination)
+            var inode = Inode(
+              kind: .file, permissions: file.permissions, now: transaction.now, epoch: epoch, secret: new[i].secret)
+            inode.size = file.size
+            inode.modified = file.modified
+            transaction.putFile(new[i].id, inode, extents: extents[i])
+            try transaction.replace(parent, names.last!, with: new[i].id, kind: .file)
+          }
+        }
+      } catch {
+        slabs.discard(extents.flatMap { $0 })
+        throw error
+      }
+      return BulkReceipt(fileCount: files.count, byteCount: plan.byteCount)
+    }
+  }
+
+  /// That no file stands where a directory is to be, nor the other way round.
+  private func checkImport(_ items: [NativeItem], to path: StorePath, in catalog: some CatalogReading) throws {
+    for item in items {
+      let names = path.names + item.names
+      var place = path
+      place.names = names
+      place.namesDirectory = false
+      place.text = StorePath.text(names)
+      let found: FoundFile?
+      do { found = try catalog.find(place) } catch ContainerError.noSuchFile { continue }
+      guard let found, (found.inode.kind == .directory) != item.isDirectory else { continue }
+      throw ContainerError(found.inode.kind == .directory ? .isADirectory : .fileExists, path: place.text)
+    }
+  }
+
+  /// Copies a file, or a directory with everything in it, to the native file system. Each file appears under its name when it is
+  /// whole; when anything fails, what was not finished is removed. Existing files are replaced if `replacing`.
+  @discardableResult
+  public func exportItem(
+    _ source: String, to native: String, replacing: Bool = true, control: BulkControl = BulkControl()
+  ) throws -> BulkReceipt {
+    let path = try StorePath(source)
+    return try withSnapshot { records in
+      let top = try records.existing(path)
+      var items: [(names: [FileName], file: FoundFile)] = [([], top)]
+      if top.inode.kind == .directory { items += try records.subtree(top.id) }
+      func place(_ names: [FileName]) -> String { ([native] + names.map(\.description)).joined(separator: "/") }
+      let output = NativeOutput()
+      do {
+        for item in items where item.file.inode.kind == .directory {
+          try output.makeDirectory(place(item.names), permissions: item.file.inode.permissions)
+        }
+        let files = items.filter { $0.file.inode.kind == .file }
+        var plan = UnitPlan()
+        var temporaries: [String] = []
+        for file in files {
+          let destination = place(file.names)
+          try checkExport(to: destination, replacing: replacing)
+          temporaries.append(try output.makeTemporary(for: destination))
+          plan.addFile(
+            extents: try reportingDamage(StorePath.text(path.names + file.names)) {
+              try EncryptedFileReader.checked(
+                records.extents(file.file.id, file.file.inode), size: file.file.inode.size)
+            })
+        }
+        let names = temporaries
+        _ = try BulkWork(plan: plan, control: control, workers: workers).run(discard: { _ in }) { context, pieces in
+          for piece in pieces {
+            let file = files[piece.file]
+            let plaintext = try self.openPiece(
+              piece, of: file.file, path: StorePath.text(path.names + file.names), context: context)
+            let offset = piece.start * UInt64(SegmentLayout.plaintextByteCountMax)
+            try output.write(plaintext, to: names[piece.file], at: offset)
+          }
+          return []
+        }
+        for (file, temporary) in zip(files, temporaries) {
+          try output.finish(
+            temporary, as: place(file.names), size: file.file.inode.size, permissions: file.file.inode.permissions,
+            modified: file.file.inode.modified)
+        }
+        return BulkReceipt(fileCount: files.count, byteCount: plan.byteCount)
+      } catch {
+        output.undo()
+        throw translated(error, path: source)
+      }
+    }
+  }
+
+  private func checkExport(to destination: String, replacing: Bool) throws {
+    guard let existing = try? NativeItem.tree(destination).first else { return }
+    if existing.isDirectory { throw ContainerError(.isADirectory, path: destination) }
+    if !replacing { throw ContainerError(.fileExists, path: destination) }
+  }
+
+  /// The plaintext of a piece, in the context's output buffer.
+  private func openPiece(
+    _ piece: Piece, of file: FoundFile, path: String, context: WorkerContext
+  ) throws -> UnsafeRawBufferPointer {
+    let run = piece.source!  // planned from extents
+    let stored = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<run.storedByteCount])
+    let plaintext = UnsafeMutableRawBufferPointer(rebasing: context.output[0..<run.plaintextByteCount])
+    try reportingDamage(path) {
+      let count = try slabs.read(run.slab, run.offset, into: stored)
+      let key = try fileKey(file.id, file.inode)
+      try context.cipher.open(
+        run: run, stored: UnsafeRawBufferPointer(rebasing: stored[0..<count]),
+        of: FileIdentity(container: id, file: file.id), key: try key.writerKey(session: run.writeNumber.session),
+        into: plaintext)
+    }
+    return UnsafeRawBufferPointer(plaintext)
+  }
+
+  /// Copies a file, or a directory with everything in it, inside the container, in one commit. The copies have keys of their own.
+  /// Throws `fileExists` when something is at the destination, unless `replacing` and both are files.
+  public func copy(
+    _ source: String, to destination: String, replacing: Bool = false, control: BulkControl = BulkControl()
+  ) throws {
+    let from = try StorePath(source)
+    let to = try StorePath(destination)
+    guard mode == .readWrite else { throw ContainerError(.readOnly, path: source) }
+    guard let name = to.names.last else { throw ContainerError(.fileExists, path: destination) }
+    try withSnapshot { records in
+      let top = try records.existing(from)
+      if top.inode.kind == .directory, to.names.starts(with: from.names) {
+        throw ContainerError(from.names == to.names ? .fileExists : .moveIntoItself, path: destination)
+      }
+      if top.inode.kind != .directory, to.namesDirectory { throw ContainerError(.notADirectory, path: destination) }
+      var items: [(names: [FileName], file: FoundFile)] = [([], top)]
+      if top.inode.kind == .directory { items += try records.subtree(top.id) }
+      func check(_ catalog: some CatalogReading) throws -> UInt64 {
+        var parentPath = to
+        parentPath.names.removeLast()
+        parentPath.namesDirectory = false
+        let parent = try catalog.existingDirectory(parentPath).id
+        if let existing = try catalog.entry(parent, name) {
+          guard replacing, existing.kind == .file, top.inode.kind == .file, existing.file != top.id else {
+            throw ContainerError(.fileExists, path: destination)
+          }
+        }
+        return parent
+      }
+      _ = try check(records)
+      let files = items.filter { $0.file.inode.kind == .file }
+      let sources = files.map(\.file)
+      let paths = files.map { StorePath.text(from.names + $0.names) }
+      var plan = UnitPlan()
+      for (i, file) in sources.enumerated() {
+        plan.addFile(
+          extents: try reportingDamage(paths[i]) {
+            try EncryptedFileReader.checked(records.extents(file.id, file.inode), size: file.inode.size)
+          })
+      }
+      let new = makeFiles(files.count)
+      try changing(destination) {
+        let extents = try BulkWork(plan: plan, control: control, workers: workers).run(discard: slabs.discard) {
+          context, pieces in
+          try self.resealUnit(
+            pieces, from: self, sources: sources, paths: paths, of: new, checkInterval: 0, context: context)
+        }
+        do {
+          try transaction { transaction in
+            let parent = try check(transaction)
+            if let existing = try transaction.entry(parent, name) { try transaction.dropFile(existing.file) }
+            for item in items where item.file.inode.kind == .directory {
+              _ = try transaction.directory(to.names + item.names, path: destination)
+            }
+            for (i, file) in files.enumerated() {
+              let names = to.names + file.names
+              let directory = try transaction.directory(Array(names.dropLast()), path: destination)
+              transaction.putFile(
+                new[i].id, newInode(like: sources[i].inode, secret: new[i].secret, now: transaction.now),
+                extents: extents[i])
+              try transaction.link(directory, names.last!, to: new[i].id, kind: .file)
+            }
+          }
+        } catch {
+          slabs.discard(extents.flatMap { $0 })
+          throw error
+        }
+      }
+    }
+  }
+}

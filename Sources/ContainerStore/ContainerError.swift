@@ -1,0 +1,129 @@
+/// Why a container, or something in it, cannot be used as asked.
+///
+/// Match with `catch ContainerError.locked`. The description says what failed and what to do, and never holds a key, contents, or
+/// a name from inside the container: the path is a property.
+public struct ContainerError: Error, Sendable {
+  public enum Code: String, Sendable, CaseIterable {
+    case alreadyExists, cancelled, cannotStore, catalogDamaged, closed, directoryNotEmpty, diskFull, fileDamaged
+    case fileExists, invalidArgument, invalidName, ioFailed, isADirectory, journalAltered, journalDamaged, locked
+    case moveIntoItself, noFreeKeySlot, noSuchFile, notAContainer, notADirectory, notPermitted, readOnly
+    case sourceChanged, superblockAltered, superblockTorn, tableDamaged, unsupportedFormat, wrongKey
+  }
+
+  public let code: Code
+  /// The path that was asked for, inside the container or native.
+  public let path: String?
+  /// What was seen and what was expected, without names.
+  public let detail: String?
+  public let cause: (any Error)?
+
+  public init(_ code: Code, path: String? = nil, detail: String? = nil, cause: (any Error)? = nil) {
+    self.code = code
+    self.path = path
+    self.detail = detail
+    self.cause = cause
+  }
+
+  func with(path: String) -> ContainerError {
+    ContainerError(code, path: self.path ?? path, detail: detail, cause: cause)
+  }
+}
+
+extension ContainerError: CustomStringConvertible {
+  public var description: String {
+    [code.what + (detail.map { ": " + $0 } ?? ""), code.remedy].joined(separator: "; ")
+  }
+}
+
+extension ContainerError {
+  public static let alreadyExists = Code.alreadyExists
+  public static let cancelled = Code.cancelled
+  public static let directoryNotEmpty = Code.directoryNotEmpty
+  public static let diskFull = Code.diskFull
+  public static let fileDamaged = Code.fileDamaged
+  public static let fileExists = Code.fileExists
+  public static let invalidName = Code.invalidName
+  public static let isADirectory = Code.isADirectory
+  public static let journalAltered = Code.journalAltered
+  public static let journalDamaged = Code.journalDamaged
+  public static let locked = Code.locked
+  public static let noSuchFile = Code.noSuchFile
+  public static let notAContainer = Code.notAContainer
+  public static let notADirectory = Code.notADirectory
+  public static let readOnly = Code.readOnly
+  public static let superblockAltered = Code.superblockAltered
+  public static let superblockTorn = Code.superblockTorn
+  public static let unsupportedFormat = Code.unsupportedFormat
+  public static let wrongKey = Code.wrongKey
+}
+
+extension ContainerError.Code {
+  public static func ~= (code: ContainerError.Code, error: any Error) -> Bool {
+    (error as? ContainerError)?.code == code
+  }
+
+  public var what: String {
+    switch self {
+    case .alreadyExists: "something is already at the place of the new container"
+    case .cancelled: "cancelled"
+    case .cannotStore: "this kind of file cannot be stored in a container"
+    case .catalogDamaged: "the catalog contradicts itself"
+    case .closed: "the container is closed"
+    case .directoryNotEmpty: "the directory is not empty"
+    case .diskFull: "the disk is full"
+    case .fileDamaged: "the file is damaged"
+    case .fileExists: "a file or directory of that name exists"
+    case .invalidArgument: "this cannot be asked for"
+    case .invalidName: "this is not a name that a container takes"
+    case .ioFailed: "the operating system reported an error"
+    case .isADirectory: "this is a directory"
+    case .journalAltered: "the journal was altered"
+    case .journalDamaged: "a part of the journal that was durable is damaged"
+    case .locked: "another process has the container open for writing"
+    case .moveIntoItself: "a directory cannot be moved or copied into itself"
+    case .noFreeKeySlot: "all key slots are in use"
+    case .noSuchFile: "no such file or directory"
+    case .notAContainer: "this is not a container"
+    case .notADirectory: "a part of the path is not a directory"
+    case .notPermitted: "the operating system does not permit it"
+    case .readOnly: "the container is open for reading only"
+    case .sourceChanged: "the source changed while it was read"
+    case .superblockAltered: "the superblock was altered by somebody without the key"
+    case .superblockTorn: "both copies of the superblock are torn or overwritten"
+    case .tableDamaged: "a table of the catalog is damaged in both copies"
+    case .unsupportedFormat: "this container has a newer format"
+    case .wrongKey: "the passphrase or key does not open this container"
+    }
+  }
+
+  public var remedy: String {
+    switch self {
+    case .alreadyExists: "choose another place, or remove what is there"
+    case .cancelled: "nothing was left behind; start again when you like"
+    case .cannotStore: "leave it out, or store what it points to"
+    case .catalogDamaged: "restore the container from a backup, and report how it came about"
+    case .closed: "open it again"
+    case .directoryNotEmpty: "remove its contents first, or remove recursively"
+    case .diskFull: "nothing was changed; free some space and try again"
+    case .fileDamaged: "other files can still be read; restore this one from a backup"
+    case .fileExists: "choose another name, or remove the other first"
+    case .invalidArgument: "see the documentation of the call"
+    case .invalidName: "names have 1 to 255 bytes, no slash, no NUL, and are not . or .."
+    case .ioFailed: "see the cause; nothing that was acknowledged as durable is lost"
+    case .isADirectory: "name a file, or ask for the directory recursively"
+    case .journalAltered, .journalDamaged, .superblockAltered, .superblockTorn, .tableDamaged:
+      "restore the container from a backup; verify says what can still be read"
+    case .locked: "wait until it is closed, or end that process"
+    case .moveIntoItself: "choose a destination outside it"
+    case .noFreeKeySlot: "remove a key first; there are eight slots"
+    case .noSuchFile: "look at the directory's list; names are compared byte by byte"
+    case .notAContainer: "name the directory that was given when the container was created"
+    case .notADirectory: "check the path"
+    case .notPermitted: "check owner and permissions"
+    case .readOnly: "open it for writing; after a failed write, close it and open it again"
+    case .sourceChanged: "nothing was stored; try again when nobody writes to it"
+    case .unsupportedFormat: "update OpenDynamics to open it"
+    case .wrongKey: "check which passphrase or key file belongs to it; the data is untouched"
+    }
+  }
+}

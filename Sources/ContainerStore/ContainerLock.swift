@@ -1,0 +1,209 @@
+import EncryptedFile
+import SodiumPrimitives
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// Who may write and who reads (CONTAINER-FORMAT.md, "Locks and readers' pins").
+enum ContainerLock {
+  /// The writer's lock, or the pin that keeps everything while a reader reads the state. Throws `locked`.
+  static func take(_ io: any BlockIO, mode: Container.Mode) throws -> any BlockFile {
+    let file = try open(io, mode: mode)
+    let granted =
+      switch mode {
+      case .readWrite: try file.tryLock(.writer, exclusive: true)
+      case .readOnly: try file.tryLock(.entry, exclusive: false)
+      }
+    guard granted else { throw ContainerError(.locked, path: io.place, detail: try holder(file)) }
+    return file
+  }
+
+  private static func open(_ io: any BlockIO, mode: Container.Mode) throws -> any BlockFile {
+    do throws(IOFailure) {
+      return try io.open("lock", mode == .readWrite ? .readWrite : .read)
+    } catch {
+      // A container whose lock file was lost, for instance by a copy that left it out.
+      guard error.errno == missingFile else { throw error }
+      return try io.open("lock", .createNew)
+    }
+  }
+
+  /// Exchanges the pin of everything for that of one commit.
+  static func pin(_ commit: UInt64, _ file: any BlockFile) throws {
+    _ = try file.tryLock(.pin(commit), exclusive: false)
+    file.unlock(.entry)
+  }
+
+  static func describeHolder(_ file: any BlockFile) throws {
+    let text = "pid \(getpid())\nhost \(hostName())\nboot \(bootID())\n"
+    try file.truncate(to: 0)
+    try file.write(Array(text.utf8), at: 0)
+  }
+
+  /// "process 1234 on host", as far as the lock file says.
+  private static func holder(_ file: any BlockFile) throws -> String? {
+    let text = String(decoding: try file.read(1024, at: 0), as: UTF8.self)
+    var fields: [Substring: Substring] = [:]
+    for line in text.split(separator: "\n") {
+      let parts = line.split(separator: " ", maxSplits: 1)
+      if parts.count == 2 { fields[parts[0]] = parts[1] }
+    }
+    guard let pid = fields["pid"] else { return nil }
+    return "process \(pid)" + (fields["host"].map { " on \($0)" } ?? "")
+  }
+
+  static func hostName() -> String {
+    withUnsafeTemporaryAllocation(of: CChar.self, capacity: 256) { buffer in
+      buffer.initialize(repeating: 0)
+      guard gethostname(buffer.baseAddress!, 255) == 0 else { return "unknown" }
+      return String(cString: buffer.baseAddress!)
+    }
+  }
+
+  static func bootID() -> String {
+    guard let file = fopen("/proc/sys/kernel/random/boot_id", "r") else { return "unknown" }
+    defer { fclose(file) }
+    return withUnsafeTemporaryAllocation(of: CChar.self, capacity: 64) { buffer in
+      buffer.initialize(repeating: 0)
+      guard fgets(buffer.baseAddress!, 64, file) != nil else { return "unknown" }
+      return String(String(cString: buffer.baseAddress!).prefix { $0 != "\n" })
+    }
+  }
+}
+
+/// The session of an opening, and the counters of its write numbers.
+final class WriteSession: Sendable {
+  let id: Identifier
+  private let next = Guarded<UInt64>(1)
+
+  init() {
+    var writer = ByteWriter()
+    writer.append(Random.bytes(32))
+    writer.append(Clock.wallNanoseconds())
+    writer.append(Clock.monotonicNanoseconds())
+    writer.append(Int64(getpid()))
+    writer.append(Array(ContainerLock.bootID().utf8))
+    id = Identifier(writer.bytes.withUnsafeBytes { KeyedHash.checksum($0) })
+  }
+
+  /// Reserves consecutive counters and returns the first; they are used up even when the write fails.
+  func takeCounters(_ count: Int) -> UInt64 {
+    next.withLock { next in
+      defer { next += UInt64(count) }
+      return next
+    }
+  }
+}
+
+/// Finding and choosing the superblock's slots.
+enum Superblock {
+  static func file(of io: any BlockIO) throws -> any BlockFile {
+    do throws(IOFailure) {
+      return try io.open("superblock", .read)
+    } catch {
+      if error.errno == missingFile || error.errno == ENOTDIR { throw ContainerError(.notAContainer, path: io.place) }
+      throw error
+    }
+  }
+
+  static func read(_ file: any BlockFile) throws(IOFailure) -> [SuperblockSlot.Reading] {
+    var readings: [SuperblockSlot.Reading] = []
+    for offset in SuperblockSlot.offsets {
+      readings.append(SuperblockSlot.read(try file.read(SuperblockSlot.byteCount, at: offset)))
+    }
+    return readings
+  }
+
+  /// The slot to use, before any key is tried, and what is wrong with the other. While a writer lives, what was read may be an
+  /// update half done, and is read again.
+  static func choose(
+    _ file: any BlockFile, writerIsAlive: Bool
+  ) throws -> (SuperblockSlot, [Finding]) {
+    var attempts = writerIsAlive ? 100 : 1
+    while true {
+      attempts -= 1
+      do {
+        let (slot, findings) = try choose(try read(file))
+        if findings.isEmpty || attempts <= 0 { return (slot, findings) }
+      } catch where attempts > 0 {
+        usleep(1000)
+        continue
+      }
+      usleep(1000)
+    }
+  }
+
+  private static func choose(_ readings: [SuperblockSlot.Reading]) throws -> (SuperblockSlot, [Finding]) {
+    for case .unsupported(let version, let minimum) in readings {
+      throw ContainerError(
+        .unsupportedFormat, detail: "format \(version), for readers of format \(minimum) or later; this one reads 1")
+    }
+    for case .malformed(let what) in readings { throw ContainerError(.superblockAltered, detail: what) }
+    let good = readings.compactMap { reading -> SuperblockSlot? in
+      if case .good(let slot) = reading { slot } else { nil }
+    }
+    switch good.count {
+    case 2:
+      let newer = good[0].sequence >= good[1].sequence ? good[0] : good[1]
+      let older = good[0].sequence >= good[1].sequence ? good[1] : good[0]
+      guard good[0].sequence != good[1].sequence || good[0] == good[1] else {
+        throw ContainerError(.superblockAltered, detail: "two copies of one number differ")
+      }
+      guard newer.containerID == older.containerID else {
+        throw ContainerError(.superblockAltered, detail: "the copies belong to different containers")
+      }
+      if newer.sequence == older.sequence { return (newer, []) }
+      let isOneBehind = newer.sequence == older.sequence + 1
+      return (
+        newer,
+        [
+          Finding(
+            isOneBehind ? .note : .damage, .superblockSlotOutdated,
+            "one copy of the superblock is \(newer.sequence - older.sequence) updates behind the other; "
+              + "opening it for writing writes both")
+        ]
+      )
+    case 1:
+      return (
+        good[0],
+        [
+          Finding(
+            .damage, .superblockSlotTorn, "one copy of the superblock is torn or overwritten; opening it for writing writes both")
+        ]
+      )
+    default:
+      let isForeign = readings.allSatisfy { if case .foreign = $0 { true } else { false } }
+      throw ContainerError(isForeign ? .notAContainer : .superblockTorn)
+    }
+  }
+
+  static func rootKey(
+    _ slot: SuperblockSlot, credential: borrowing Credential, cipher: SecretStreamCipher
+  ) throws -> SecretBytes {
+    for keySlot in slot.keySlots {
+      if let key = try keySlot?.open(credential, containerID: slot.containerID, cipher: cipher) { return key }
+    }
+    throw ContainerError(.wrongKey)
+  }
+}
+
+/// What a writer does after an unclean end, besides reading the journals.
+enum Recovery {
+  /// So that what is accepted is what the disk has, and not what a failed write left in memory.
+  static func dropCaches(_ io: any BlockIO) throws {
+    for directory in ["journal", "slab"] {
+      for name in try io.fileNames(in: directory) { try io.open(directory + "/" + name, .read).dropCache() }
+    }
+  }
+
+  static func synchronize(_ io: any BlockIO, journals: [Identifier], slabs: Set<UInt32>) throws(IOFailure) {
+    for slab in slabs.sorted() { try io.open(SlabStore.name(slab), .readWrite).synchronize() }
+    if !slabs.isEmpty { try io.synchronizeDirectory("slab") }
+    for journal in journals { try io.open(JournalWriter.name(journal), .readWrite).synchronize() }
+  }
+}

@@ -1,0 +1,99 @@
+/// A call to the operating system that failed. Names only the container's own files, never what is stored in them.
+public struct IOFailure: Error, Sendable, Equatable, CustomStringConvertible {
+  public let operation: String
+  public let file: String
+  public let errno: Int32
+
+  public init(_ operation: String, _ file: String, errno: Int32) {
+    self.operation = operation
+    self.file = file
+    self.errno = errno
+  }
+
+  public var description: String { "\(operation) of \(file) failed: \(errorText(errno)) (errno \(errno))" }
+}
+
+package enum BlockAccess: Sendable {
+  case read
+  case readWrite
+  /// Fails when the file exists.
+  case createNew
+}
+
+/// The narrow interface through which every byte of a container passes. Paths are relative to the container.
+package protocol BlockIO: AnyObject, Sendable {
+  /// Where the container is, for messages.
+  var place: String { get }
+  func open(_ path: String, _ access: BlockAccess) throws(IOFailure) -> any BlockFile
+  /// Names of the files in a directory; none when the directory is missing.
+  func fileNames(in directory: String) throws(IOFailure) -> [String]
+  /// Makes the directory ("" is the container itself); fails when it exists.
+  func createDirectory(_ path: String) throws(IOFailure)
+  func remove(_ path: String) throws(IOFailure)
+  func rename(_ path: String, to newPath: String) throws(IOFailure)
+  /// Makes creations, removals and renames in the directory durable.
+  func synchronizeDirectory(_ path: String) throws(IOFailure)
+}
+
+/// An open file of a container; closed when the last reference goes.
+package protocol BlockFile: AnyObject, Sendable {
+  /// Fills the buffer as far as the file reaches.
+  func read(into buffer: UnsafeMutableRawBufferPointer, at offset: UInt64) throws(IOFailure) -> Int
+  /// Writes everything or throws.
+  func write(_ bytes: UnsafeRawBufferPointer, at offset: UInt64) throws(IOFailure)
+  func size() throws(IOFailure) -> UInt64
+  func truncate(to size: UInt64) throws(IOFailure)
+  /// Makes contents and size durable (fdatasync).
+  func synchronize() throws(IOFailure)
+  /// A hint: begin to write back, without waiting.
+  func startWriteback(offset: UInt64, count: Int)
+  /// Gives whole pages of the range back; they read as zeros.
+  func punchHole(offset: UInt64, count: UInt64) throws(IOFailure)
+  /// Forgets cached pages, so that what is read next is what the disk has.
+  func dropCache()
+  /// False when somebody else holds the range.
+  func tryLock(_ range: LockRange, exclusive: Bool) throws(IOFailure) -> Bool
+  func unlock(_ range: LockRange)
+  /// Whether somebody else holds any lock in the range.
+  func isLocked(_ range: LockRange) throws(IOFailure) -> Bool
+}
+
+/// Bytes of the lock file (CONTAINER-FORMAT.md, "Locks and readers' pins").
+package struct LockRange: Sendable, Hashable {
+  package var offset: UInt64
+  package var count: UInt64
+
+  package static let writer = LockRange(offset: 0, count: 1)
+  /// Held by a reader while it reads the state: pins everything.
+  static let entry = LockRange(offset: 1 << 40, count: 1)
+  static func pin(_ commit: UInt64) -> LockRange { LockRange(offset: 1 << 40 + 1 + commit, count: 1) }
+  /// The entry and the pins of commits below `commit`.
+  static func pins(below commit: UInt64) -> LockRange { LockRange(offset: 1 << 40, count: commit + 1) }
+  static let allPins = LockRange(offset: 1 << 40, count: 1 << 60)
+}
+
+extension BlockFile {
+  /// `count` bytes, or fewer at the end of the file.
+  func read(_ count: Int, at offset: UInt64) throws(IOFailure) -> [UInt8] {
+    let bytes = Result { () throws(IOFailure) in
+      var failure: IOFailure?
+      let bytes = [UInt8](unsafeUninitializedCapacity: count) { buffer, initialized in
+        do throws(IOFailure) {
+          initialized = try read(
+            into: UnsafeMutableRawBufferPointer(start: buffer.baseAddress, count: count), at: offset)
+        } catch {
+          failure = error
+        }
+      }
+      if let failure { throw failure }
+      return bytes
+    }
+    return try bytes.get()
+  }
+
+  func write(_ bytes: [UInt8], at offset: UInt64) throws(IOFailure) {
+    try bytes.withUnsafeBytes { buffer in
+      Result { () throws(IOFailure) in try write(buffer, at: offset) }
+    }.get()
+  }
+}

@@ -1,0 +1,168 @@
+import CPosix
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+func errorText(_ code: Int32) -> String { String(cString: strerror(code)) }
+
+/// A container in a directory of the native file system.
+package final class PosixBlockIO: BlockIO {
+  package let place: String
+
+  package init(_ directory: String) { place = directory }
+
+  private func native(_ path: String) -> String { path.isEmpty ? place : place + "/" + path }
+
+  package func open(_ path: String, _ access: BlockAccess) throws(IOFailure) -> any BlockFile {
+    let flags =
+      switch access {
+      case .read: O_RDONLY
+      case .readWrite: O_RDWR
+      case .createNew: O_RDWR | O_CREAT | O_EXCL
+      }
+    return PosixBlockFile(
+      descriptor: try check(cposix_open(native(path), flags | O_NOFOLLOW, 0o600), "open", path), name: path)
+  }
+
+  package func fileNames(in directory: String) throws(IOFailure) -> [String] {
+    guard let stream = opendir(native(directory)) else {
+      if errno == ENOENT { return [] }
+      throw IOFailure("opendir", directory, errno: errno)
+    }
+    defer { closedir(stream) }
+    var names: [String] = []
+    while let entry = readdir(stream) {
+      let name = withUnsafeBytes(of: &entry.pointee.d_name) {
+        String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self)
+      }
+      if name != ".", name != ".." { names.append(name) }
+    }
+    return names
+  }
+
+  package func createDirectory(_ path: String) throws(IOFailure) {
+    _ = try check(mkdir(native(path), 0o700) == 0 ? 0 : -errno, "mkdir", path)
+  }
+
+  package func remove(_ path: String) throws(IOFailure) {
+    _ = try check(unlink(native(path)) == 0 ? 0 : -errno, "unlink", path)
+  }
+
+  package func rename(_ path: String, to newPath: String) throws(IOFailure) {
+    let status = native(path).withCString { old in native(newPath).withCString { new in renameFile(old, new) } }
+    _ = try check(status, "rename", path)
+  }
+
+  package func synchronizeDirectory(_ path: String) throws(IOFailure) {
+    let descriptor = try check(cposix_open(native(path), O_RDONLY | O_DIRECTORY, 0), "open", path)
+    defer { close(descriptor) }
+    _ = try check(fsync(descriptor) == 0 ? 0 : -errno, "fsync", path)
+  }
+}
+
+private func renameFile(_ old: UnsafePointer<CChar>, _ new: UnsafePointer<CChar>) -> Int32 {
+  rename(old, new) == 0 ? 0 : -errno
+}
+
+@discardableResult
+private func check(_ result: Int32, _ operation: String, _ path: String) throws(IOFailure) -> Int32 {
+  guard result < 0 else { return result }
+  throw IOFailure(operation, path.isEmpty ? "the container" : path, errno: -result)
+}
+
+private final class PosixBlockFile: BlockFile {
+  private let descriptor: Int32
+  private let name: String
+
+  init(descriptor: Int32, name: String) {
+    self.descriptor = descriptor
+    self.name = name
+  }
+
+  deinit { close(descriptor) }
+
+  func read(into buffer: UnsafeMutableRawBufferPointer, at offset: UInt64) throws(IOFailure) -> Int {
+    try readFully(descriptor, into: buffer, at: offset, name: name)
+  }
+
+  func write(_ bytes: UnsafeRawBufferPointer, at offset: UInt64) throws(IOFailure) {
+    try writeFully(descriptor, bytes, at: offset, name: name)
+  }
+
+  func size() throws(IOFailure) -> UInt64 {
+    var status = stat()
+    try check(fstat(descriptor, &status) == 0 ? 0 : -errno, "fstat", name)
+    return UInt64(status.st_size)
+  }
+
+  func truncate(to size: UInt64) throws(IOFailure) {
+    try check(ftruncate(descriptor, off_t(size)) == 0 ? 0 : -errno, "ftruncate", name)
+  }
+
+  func synchronize() throws(IOFailure) { try check(cposix_fdatasync(descriptor), "fdatasync", name) }
+
+  func startWriteback(offset: UInt64, count: Int) {
+    _ = cposix_start_writeback(descriptor, Int64(offset), Int64(count))
+  }
+
+  func punchHole(offset: UInt64, count: UInt64) throws(IOFailure) {
+    let status = cposix_punch_hole(descriptor, Int64(offset), Int64(count))
+    // A file system that cannot punch keeps the dead bytes; nothing is wrong with that.
+    if status == -EOPNOTSUPP || status == -ENOTSUP { return }
+    try check(status, "fallocate", name)
+  }
+
+  func dropCache() { _ = cposix_drop_cache(descriptor) }
+
+  func tryLock(_ range: LockRange, exclusive: Bool) throws(IOFailure) -> Bool {
+    let status = cposix_lock(descriptor, exclusive ? 1 : 0, Int64(range.offset), Int64(range.count))
+    if status == -EAGAIN { return false }
+    try check(status, "lock", name)
+    return true
+  }
+
+  func unlock(_ range: LockRange) { _ = cposix_unlock(descriptor, Int64(range.offset), Int64(range.count)) }
+
+  func isLocked(_ range: LockRange) throws(IOFailure) -> Bool {
+    try check(cposix_is_locked(descriptor, Int64(range.offset), Int64(range.count)), "lock", name) == 1
+  }
+}
+
+/// pread until the buffer is full or the file ends.
+func readFully(
+  _ descriptor: Int32, into buffer: UnsafeMutableRawBufferPointer, at offset: UInt64, name: String
+) throws(IOFailure) -> Int {
+  var done = 0
+  while done < buffer.count {
+    let count = pread(descriptor, buffer.baseAddress! + done, buffer.count - done, off_t(offset) + off_t(done))
+    if count < 0 {
+      if errno == EINTR { continue }
+      throw IOFailure("read", name, errno: errno)
+    }
+    if count == 0 { break }
+    done += count
+  }
+  return done
+}
+
+/// pwrite until everything is written.
+func writeFully(
+  _ descriptor: Int32, _ bytes: UnsafeRawBufferPointer, at offset: UInt64, name: String
+) throws(IOFailure) {
+  var done = 0
+  while done < bytes.count {
+    let count = pwrite(descriptor, bytes.baseAddress! + done, bytes.count - done, off_t(offset) + off_t(done))
+    if count < 0 {
+      if errno == EINTR { continue }
+      throw IOFailure("write", name, errno: errno)
+    }
+    // A device that takes nothing and reports no error would otherwise be asked for ever.
+    if count == 0 { throw IOFailure("write", name, errno: ENOSPC) }
+    done += count
+  }
+}

@@ -1,0 +1,163 @@
+import CPosix
+import EncryptedFile
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// A file or directory of the native file system that is to be imported.
+struct NativeItem: Sendable {
+  var path: String
+  /// Below the imported item; empty for itself.
+  var names: [FileName]
+  var isDirectory: Bool
+  var size: UInt64
+  var permissions: UInt16
+  var modified: Int64
+  /// Tells whether the path still names the same file in the same state.
+  var fingerprint: [Int64]
+
+  fileprivate init(path: String, names: [FileName], status: stat) {
+    self.path = path
+    self.names = names
+    isDirectory = status.st_mode & S_IFMT == S_IFDIR
+    size = UInt64(status.st_size)
+    permissions = UInt16(status.st_mode & 0o7777)
+    #if canImport(Darwin)
+      modified = Int64(status.st_mtimespec.tv_sec) * 1_000_000_000 + Int64(status.st_mtimespec.tv_nsec)
+    #else
+      modified = Int64(status.st_mtim.tv_sec) * 1_000_000_000 + Int64(status.st_mtim.tv_nsec)
+    #endif
+    fingerprint = [Int64(status.st_dev), Int64(bitPattern: UInt64(status.st_ino)), Int64(status.st_size), modified]
+  }
+
+  /// The item and everything below it, parents first. Throws `noSuchFile`, and `cannotStore` for what is neither file nor directory,
+  /// or has a name that is not UTF-8.
+  static func tree(_ path: String) throws -> [NativeItem] {
+    var status = stat()
+    guard stat(path, &status) == 0 else { throw failure("stat", path) }
+    try checkKind(status, path)
+    var items = [NativeItem(path: path, names: [], status: status)]
+    var next = 0
+    while next < items.count {
+      let item = items[next]
+      next += 1
+      guard item.isDirectory else { continue }
+      for name in try fileNames(in: item.path).sorted() {
+        let child = item.path + "/" + name.description
+        guard lstat(child, &status) == 0 else { throw failure("lstat", child) }
+        try checkKind(status, child)
+        items.append(NativeItem(path: child, names: item.names + [name], status: status))
+      }
+    }
+    return items
+  }
+
+  private static func checkKind(_ status: stat, _ path: String) throws {
+    switch status.st_mode & S_IFMT {
+    case S_IFREG, S_IFDIR: break
+    case S_IFLNK: throw ContainerError(.cannotStore, path: path, detail: "a symbolic link")
+    default: throw ContainerError(.cannotStore, path: path, detail: "neither a file nor a directory")
+    }
+  }
+
+  private static func fileNames(in directory: String) throws -> [FileName] {
+    guard let stream = opendir(directory) else { throw failure("opendir", directory) }
+    defer { closedir(stream) }
+    var names: [FileName] = []
+    while let entry = readdir(stream) {
+      let bytes = withUnsafeBytes(of: &entry.pointee.d_name) { Array($0.prefix { $0 != 0 }) }
+      guard let name = FileName(bytes: bytes) else { continue }  // . and ..
+      guard String(validating: bytes, as: UTF8.self) != nil else {
+        throw ContainerError(
+          .cannotStore, path: directory + "/" + name.description, detail: "its name is not UTF-8")
+      }
+      names.append(name)
+    }
+    return names
+  }
+
+  /// Fills the buffer from byte `offset` on. Throws `sourceChanged` when the file is not as it was when it was listed.
+  func read(into buffer: UnsafeMutableRawBufferPointer, at offset: UInt64) throws {
+    let descriptor = cposix_open(path, O_RDONLY | (names.isEmpty ? 0 : O_NOFOLLOW), 0)
+    guard descriptor >= 0 else { throw Self.failure("open", path, -descriptor) }
+    defer { close(descriptor) }
+    let count = try readFully(descriptor, into: buffer, at: offset, name: path)
+    var status = stat()
+    guard fstat(descriptor, &status) == 0 else { throw Self.failure("fstat", path) }
+    guard count == buffer.count, NativeItem(path: path, names: names, status: status).fingerprint == fingerprint
+    else { throw ContainerError(.sourceChanged, path: path) }
+  }
+
+  static func failure(_ operation: String, _ path: String, _ code: Int32 = errno) -> ContainerError {
+    if code == ENOENT { return ContainerError(.noSuchFile, path: path) }
+    return ContainerError.from(IOFailure(operation, path, errno: code)).with(path: path)
+  }
+}
+
+/// Files and directories that an export makes; all of them go again when it fails.
+final class NativeOutput: Sendable {
+  private struct State {
+    var directories: [String] = []
+    var temporaries: Set<String> = []
+  }
+  private let state = Guarded(State())
+
+  func makeDirectory(_ path: String, permissions: UInt16) throws {
+    if mkdir(path, mode_t(permissions) | 0o700) == 0 {
+      state.withLock { $0.directories.append(path) }
+      return
+    }
+    let code = errno
+    var status = stat()
+    if code == EEXIST, stat(path, &status) == 0 {
+      guard status.st_mode & S_IFMT == S_IFDIR else { throw ContainerError(.fileExists, path: path) }
+      return
+    }
+    throw NativeItem.failure("mkdir", path, code)
+  }
+
+  /// An unfinished file beside its destination; the destination appears, or is replaced, when it is whole.
+  func makeTemporary(for path: String) throws -> String {
+    let directory = path.split(separator: "/", omittingEmptySubsequences: false).dropLast().joined(separator: "/")
+    let prefix = directory.isEmpty ? (path.hasPrefix("/") ? "/" : "") : directory + "/"
+    let temporary = prefix + ".opendynamics-" + Identifier.random().hex + ".part"
+    let descriptor = cposix_open(temporary, O_WRONLY | O_CREAT | O_EXCL, 0o600)
+    guard descriptor >= 0 else { throw NativeItem.failure("open", temporary, -descriptor) }
+    close(descriptor)
+    state.withLock { _ = $0.temporaries.insert(temporary) }
+    return temporary
+  }
+
+  func write(_ bytes: UnsafeRawBufferPointer, to temporary: String, at offset: UInt64) throws {
+    let descriptor = cposix_open(temporary, O_WRONLY | O_NOFOLLOW, 0)
+    guard descriptor >= 0 else { throw NativeItem.failure("open", temporary, -descriptor) }
+    defer { close(descriptor) }
+    try writeFully(descriptor, bytes, at: offset, name: temporary)
+  }
+
+  /// Gives the file its length, permissions and date of modification, and its name.
+  func finish(_ temporary: String, as path: String, size: UInt64, permissions: UInt16, modified: Int64) throws {
+    let descriptor = cposix_open(temporary, O_WRONLY | O_NOFOLLOW, 0)
+    guard descriptor >= 0 else { throw NativeItem.failure("open", temporary, -descriptor) }
+    defer { close(descriptor) }
+    let seconds = modified.quotientAndRemainder(dividingBy: 1_000_000_000)
+    let time = timespec(tv_sec: Int(seconds.quotient), tv_nsec: Int(max(0, seconds.remainder)))
+    guard ftruncate(descriptor, off_t(size)) == 0, fchmod(descriptor, mode_t(permissions & 0o777)) == 0,
+      futimens(descriptor, [time, time]) == 0
+    else { throw NativeItem.failure("fchmod", temporary) }
+    guard rename(temporary, path) == 0 else { throw NativeItem.failure("rename", path) }
+    state.withLock { _ = $0.temporaries.remove(temporary) }
+  }
+
+  /// Removes what was made and not finished.
+  func undo() {
+    let (directories, temporaries) = state.withLock { ($0.directories, $0.temporaries) }
+    for temporary in temporaries { unlink(temporary) }
+    for directory in directories.reversed() { rmdir(directory) }  // fails, rightly, where a finished file is
+  }
+}

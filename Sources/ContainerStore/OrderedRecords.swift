@@ -1,0 +1,118 @@
+/// The catalog's records in memory.
+typealias OrderedRecords = OrderedMap<[UInt8]>
+
+/// Values by catalog key, in order: a row of pages, each a sorted row of keys and values.
+///
+/// A value type: a copy is a snapshot, and shares every page that neither side changes.
+struct OrderedMap<Value> {
+  private struct Page {
+    var keys: [CatalogKey]
+    var values: [Value]
+  }
+
+  private static var recordsPerPageMax: Int { 256 }
+  private var pages: [Page] = []
+  private(set) var count = 0
+
+  init() {}
+
+  subscript(key: CatalogKey) -> Value? {
+    get {
+      guard let page = pageIndex(for: key) else { return nil }
+      let (position, found) = Self.position(of: key, in: pages[page].keys)
+      return found ? pages[page].values[position] : nil
+    }
+    set {
+      if let newValue { put(key, newValue) } else { remove(key) }
+    }
+  }
+
+  /// Calls `body` for the records from `key` on, in order, until it returns false.
+  func scan(from key: CatalogKey, _ body: (CatalogKey, Value) throws -> Bool) rethrows {
+    guard var page = pageIndex(for: key) else { return }
+    var position = Self.position(of: key, in: pages[page].keys).position
+    while page < pages.count {
+      while position < pages[page].keys.count {
+        guard try body(pages[page].keys[position], pages[page].values[position]) else { return }
+        position += 1
+      }
+      page += 1
+      position = 0
+    }
+  }
+
+  mutating func put(_ key: CatalogKey, _ value: Value) {
+    guard let page = pageIndex(for: key) else {
+      pages = [Page(keys: [key], values: [value])]
+      count = 1
+      return
+    }
+    let (position, found) = Self.position(of: key, in: pages[page].keys)
+    if found {
+      pages[page].values[position] = value
+      return
+    }
+    count += 1
+    // Appending at the very end, the common case, opens a new page instead of leaving two halves.
+    if page == pages.count - 1, position == Self.recordsPerPageMax {
+      pages.append(Page(keys: [key], values: [value]))
+      return
+    }
+    pages[page].keys.insert(key, at: position)
+    pages[page].values.insert(value, at: position)
+    if pages[page].keys.count > Self.recordsPerPageMax { split(page) }
+  }
+
+  /// The records whose keys begin with `prefix`, in order.
+  func records(_ prefix: CatalogKey) -> [(key: CatalogKey, value: Value)] {
+    var found: [(key: CatalogKey, value: Value)] = []
+    scan(from: prefix) { key, value in
+      guard key.hasPrefix(prefix) else { return false }
+      found.append((key, value))
+      return true
+    }
+    return found
+  }
+
+  private mutating func remove(_ key: CatalogKey) {
+    guard let page = pageIndex(for: key) else { return }
+    let (position, found) = Self.position(of: key, in: pages[page].keys)
+    guard found else { return }
+    count -= 1
+    pages[page].keys.remove(at: position)
+    pages[page].values.remove(at: position)
+    if pages[page].keys.isEmpty { pages.remove(at: page) }
+  }
+
+  private mutating func split(_ page: Int) {
+    let middle = pages[page].keys.count / 2
+    let upper = Page(
+      keys: Array(pages[page].keys[middle...]), values: Array(pages[page].values[middle...]))
+    pages[page].keys.removeSubrange(middle...)
+    pages[page].values.removeSubrange(middle...)
+    pages.insert(upper, at: page + 1)
+  }
+
+  /// The last page whose first key is not after `key`, or the first page.
+  private func pageIndex(for key: CatalogKey) -> Int? {
+    guard !pages.isEmpty else { return nil }
+    var low = 0
+    var high = pages.count
+    while low < high {
+      let middle = (low + high) / 2
+      if key < pages[middle].keys[0] { high = middle } else { low = middle + 1 }
+    }
+    return max(low - 1, 0)
+  }
+
+  /// Where `key` stands, or where it would.
+  private static func position(of key: CatalogKey, in keys: [CatalogKey]) -> (position: Int, found: Bool) {
+    var low = 0
+    var high = keys.count
+    while low < high {
+      let middle = (low + high) / 2
+      if keys[middle] < key { low = middle + 1 } else { high = middle }
+    }
+    return (low, low < keys.count && keys[low] == key)
+  }
+}

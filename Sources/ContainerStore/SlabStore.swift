@@ -1,0 +1,252 @@
+import EncryptedFile
+
+/// Appends sealed runs to slabs and reads them back.
+///
+/// Each concurrent writer gets a slab of its own, since writes to one file wait for one another in the kernel.
+final class SlabStore: Sendable {
+  static let byteCountMax: UInt64 = 64 << 20
+  static let alignment: UInt64 = 4096
+  private static let openFileCountMax = 128
+
+  private struct Slab {
+    var counter = SlabCounter()
+    /// Where the next run goes.
+    var position: UInt64
+    /// Bytes written and neither committed nor discarded.
+    var outstanding: UInt64 = 0
+  }
+
+  private struct State {
+    var slabs: [UInt32: Slab] = [:]
+    /// Slabs with room that nobody writes to at the moment; the last one is used first.
+    var idle: [UInt32] = []
+    var nextSlab: UInt32
+    var files: [UInt32: any BlockFile] = [:]
+    var unsynchronized: Set<UInt32> = []
+    var directoryIsUnsynchronized = false
+  }
+
+  private let io: any BlockIO
+  private let state: Guarded<State>
+  /// Whether to begin writing back at once, so that the final barrier is short.
+  let startsWriteback: Bool
+
+  init(io: any BlockIO, counters: [UInt32: SlabCounter], nextSlab: UInt32, startsWriteback: Bool) {
+    self.io = io
+    self.startsWriteback = startsWriteback
+    var state = State(nextSlab: nextSlab)
+    for (number, counter) in counters {
+      state.slabs[number] = Slab(counter: counter, position: Self.alignedUp(counter.end))
+    }
+    // The fullest last: it is used first.
+    state.idle = counters.filter { Self.alignedUp($0.value.end) < Self.byteCountMax }
+      .sorted { ($0.value.end, $0.key) < ($1.value.end, $1.key) }.map(\.key)
+    self.state = Guarded(state)
+  }
+
+  static func name(_ slab: UInt32) -> String {
+    let digits = String(slab, radix: 16)
+    return "slab/" + String(repeating: "0", count: 8 - digits.count) + digits
+  }
+
+  static func alignedUp(_ offset: UInt64) -> UInt64 { (offset + alignment - 1) / alignment * alignment }
+
+  var nextSlab: UInt32 { state.withLock { $0.nextSlab } }
+
+  /// Whether the slab has, or is about to get, bytes that count.
+  func knows(_ slab: UInt32) -> Bool { state.withLock { $0.slabs[slab] != nil } }
+
+  // MARK: Reading
+
+  /// Fills the buffer as far as the slab reaches; a slab that is missing has no bytes.
+  func read(_ slab: UInt32, _ offset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws(IOFailure) -> Int {
+    do {
+      return try file(slab).read(into: buffer, at: offset)
+    } catch {
+      if error.operation == "open", error.errno == missingFile { return 0 }
+      throw error
+    }
+  }
+
+  func file(_ slab: UInt32) throws(IOFailure) -> any BlockFile {
+    if let file = state.withLock({ $0.files[slab] }) { return file }
+    let file = try io.open(Self.name(slab), .read)
+    remember(file, slab)
+    return file
+  }
+
+  private func remember(_ file: any BlockFile, _ slab: UInt32) {
+    state.withLock { state in
+      if state.files.count >= Self.openFileCountMax, let victim = state.files.keys.first(where: {
+        !state.unsynchronized.contains($0) && state.slabs[$0]?.outstanding == 0
+      }) {
+        state.files[victim] = nil
+      }
+      state.files[slab] = file
+    }
+  }
+
+  // MARK: Writing
+
+  /// Appends a run, or several back to back. Until ``settle(_:)`` or ``discard(_:)`` it counts as outstanding.
+  func append(_ bytes: UnsafeRawBufferPointer) throws(IOFailure) -> (slab: UInt32, offset: UInt64) {
+    let count = UInt64(bytes.count)
+    var (number, offset, isNew) = state.withLock { state -> (UInt32, UInt64, Bool) in
+      let fitting = state.idle.lastIndex { state.slabs[$0]!.position + count <= Self.byteCountMax }
+      if let fitting {
+        let number = state.idle.remove(at: fitting)
+        let offset = state.slabs[number]!.position
+        state.slabs[number]!.position += count
+        state.slabs[number]!.outstanding += count
+        return (number, offset, false)
+      }
+      let number = state.nextSlab
+      state.nextSlab += 1
+      state.slabs[number] = Slab(position: count, outstanding: count)
+      return (number, 0, true)
+    }
+    do throws(IOFailure) {
+      let file = try writableFile(&number, isNew: isNew)
+      try file.write(bytes, at: offset)
+      if startsWriteback { file.startWriteback(offset: offset, count: bytes.count) }
+    } catch {
+      state.withLock { state in
+        state.slabs[number]!.outstanding -= count
+        state.idle.append(number)
+      }
+      reclaim(number)
+      throw error
+    }
+    state.withLock { state in
+      state.idle.append(number)
+      state.unsynchronized.insert(number)
+    }
+    return (number, offset)
+  }
+
+  private func writableFile(_ slab: inout UInt32, isNew: Bool) throws(IOFailure) -> any BlockFile {
+    let number = slab
+    let cached = state.withLock { state in state.unsynchronized.contains(number) ? state.files[number] : nil }
+    if let cached { return cached }
+    let file: any BlockFile
+    if isNew {
+      file = try create(&slab)
+      state.withLock { $0.directoryIsUnsynchronized = true }
+    } else {
+      file = try io.open(Self.name(slab), .readWrite)
+    }
+    remember(file, slab)
+    return file
+  }
+
+  /// A new slab's file. A number whose file is there already, garbage that a reader kept from being removed, is skipped.
+  private func create(_ slab: inout UInt32) throws(IOFailure) -> any BlockFile {
+    while true {
+      do throws(IOFailure) {
+        return try io.open(Self.name(slab), .createNew)
+      } catch {
+        guard error.errno == existingFile else { throw error }
+      }
+      let taken = slab
+      slab = state.withLock { state in
+        let number = state.nextSlab
+        state.nextSlab += 1
+        state.slabs[number] = state.slabs.removeValue(forKey: taken)
+        return number
+      }
+    }
+  }
+
+  /// Makes everything durable that was appended before the call; the next run then begins on a sector of its own.
+  func synchronize() throws(IOFailure) {
+    let (numbers, directory) = state.withLock { state -> ([UInt32], Bool) in
+      defer {
+        state.unsynchronized = []
+        state.directoryIsUnsynchronized = false
+      }
+      return (state.unsynchronized.sorted(), state.directoryIsUnsynchronized)
+    }
+    for number in numbers { try io.open(Self.name(number), .readWrite).synchronize() }
+    if directory { try io.synchronizeDirectory("slab") }
+    state.withLock { state in
+      for number in numbers where state.slabs[number] != nil {
+        state.slabs[number]!.position = Self.alignedUp(state.slabs[number]!.position)
+      }
+    }
+  }
+
+  // MARK: Space
+
+  /// The extents were committed, and are live until ``free(_:)``: what a later commit removes stays until that is durable.
+  func settle(_ added: [Extent]) {
+    state.withLock { state in
+      for extent in added {
+        let count = UInt64(extent.storedByteCount)
+        state.slabs[extent.slab]?.outstanding -= count
+        state.slabs[extent.slab]?.counter.liveByteCount += count
+        let end = state.slabs[extent.slab]?.counter.end ?? 0
+        state.slabs[extent.slab]?.counter.end = max(end, extent.offset + count)
+      }
+    }
+  }
+
+  /// The extents will never be committed: gives their space back.
+  func discard(_ extents: [Extent]) {
+    state.withLock { state in
+      for extent in extents { state.slabs[extent.slab]?.outstanding -= UInt64(extent.storedByteCount) }
+    }
+    for number in Set(extents.map(\.slab)) { reclaim(number) }
+    for extent in extents { punch(extent) }
+  }
+
+  /// The extents were removed by a commit that is durable, and nobody reads them any more.
+  func free(_ extents: [Extent]) {
+    state.withLock { state in
+      for extent in extents { state.slabs[extent.slab]?.counter.liveByteCount -= UInt64(extent.storedByteCount) }
+    }
+    for number in Set(extents.map(\.slab)) { reclaim(number) }
+    for extent in extents { punch(extent) }
+  }
+
+  /// Removes a slab without live bytes, or cuts off what was never committed. Failures leave dead bytes and no damage.
+  private func reclaim(_ number: UInt32) {
+    enum Outcome {
+      case nothing
+      case remove
+      case cut(UInt64)
+    }
+    let outcome = state.withLock { state -> Outcome in
+      // A slab in use by a writer is not idle.
+      guard let slab = state.slabs[number], slab.outstanding == 0 else { return .nothing }
+      guard let position = state.idle.firstIndex(of: number) else {
+        return slab.counter.liveByteCount == 0 ? removed(number, &state) : .nothing
+      }
+      if slab.counter.liveByteCount == 0 {
+        state.idle.remove(at: position)
+        return removed(number, &state)
+      }
+      guard Self.alignedUp(slab.counter.end) < slab.position else { return .nothing }
+      state.slabs[number]!.position = Self.alignedUp(slab.counter.end)
+      return .cut(slab.counter.end)
+    }
+    func removed(_ number: UInt32, _ state: inout State) -> Outcome {
+      state.slabs[number] = nil
+      state.files[number] = nil
+      state.unsynchronized.remove(number)
+      return .remove
+    }
+    switch outcome {
+    case .nothing: break
+    case .remove: try? io.remove(Self.name(number))
+    case .cut(let end): try? io.open(Self.name(number), .readWrite).truncate(to: end)
+    }
+  }
+
+  private func punch(_ extent: Extent) {
+    guard state.withLock({ $0.slabs[extent.slab] != nil }) else { return }
+    let begin = Self.alignedUp(extent.offset)
+    let end = (extent.offset + UInt64(extent.storedByteCount)) / Self.alignment * Self.alignment
+    guard begin < end else { return }
+    try? io.open(Self.name(extent.slab), .readWrite).punchHole(offset: begin, count: end - begin)
+  }
+}

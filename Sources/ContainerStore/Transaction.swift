@@ -1,0 +1,125 @@
+import EncryptedFile
+
+/// Changes that become visible together or not at all. Exists only while the catalog's lock is held.
+final class Transaction: CatalogReading {
+  private var base: OrderedRecords
+  /// New values, and nil for what is deleted.
+  private(set) var staged = OrderedMap<[UInt8]?>()
+  private(set) var added: [Extent] = []
+  private(set) var removed: [Extent] = []
+  let now = Clock.wallNanoseconds()
+  let epoch: UInt32
+  private(set) var nextFile: UInt64
+
+  init(base: OrderedRecords, epoch: UInt32, nextFile: UInt64) {
+    self.base = base
+    self.epoch = epoch
+    self.nextFile = nextFile
+  }
+
+  /// Lets go of the catalog that the changes are about to be applied to, so that it is not copied.
+  func finish() { base = OrderedRecords() }
+
+  /// An id for a new file.
+  func takeFileID() -> UInt64 {
+    defer { nextFile += 1 }
+    return nextFile
+  }
+
+  func value(_ key: CatalogKey) -> [UInt8]? { staged[key] ?? base[key] }
+
+  func records(_ prefix: CatalogKey) -> [(key: CatalogKey, value: [UInt8])] {
+    let stored = base.records(prefix)
+    let changed = staged.records(prefix)
+    if changed.isEmpty { return stored }
+    var merged: [(key: CatalogKey, value: [UInt8])] = []
+    var rest = changed[...]
+    for record in stored {
+      while let change = rest.first, change.key < record.key {
+        if let value = change.value { merged.append((change.key, value)) }
+        rest = rest.dropFirst()
+      }
+      if let change = rest.first, change.key == record.key {
+        if let value = change.value { merged.append((change.key, value)) }
+        rest = rest.dropFirst()
+      } else {
+        merged.append(record)
+      }
+    }
+    for change in rest { if let value = change.value { merged.append((change.key, value)) } }
+    return merged
+  }
+
+  func put(_ key: CatalogKey, _ value: [UInt8]) { staged.put(key, value) }
+  func delete(_ key: CatalogKey) { staged.put(key, nil) }
+
+  func put(_ file: UInt64, _ inode: Inode) { put(.inode(file), inode.encoded) }
+
+  // MARK: Structure
+
+  /// Puts a name into a directory, whose date changes.
+  func link(_ parent: UInt64, _ name: FileName, to file: UInt64, kind: FileKind) throws {
+    put(.entry(parent: parent, name: name), DirectoryEntry(kind: kind, file: file).encoded)
+    try touch(parent)
+  }
+
+  func unlink(_ parent: UInt64, _ name: FileName) throws {
+    delete(.entry(parent: parent, name: name))
+    try touch(parent)
+  }
+
+  private func touch(_ directory: UInt64) throws {
+    var inode = try inode(directory)
+    inode.modified = now
+    inode.changed = now
+    put(directory, inode)
+  }
+
+  func makeDirectory(_ parent: UInt64, _ name: FileName, id: UInt64, permissions: UInt16) throws {
+    let secret = [UInt8](repeating: 0, count: Inode.secretByteCount)
+    put(id, Inode(kind: .directory, permissions: permissions, now: now, epoch: epoch, secret: secret))
+    try link(parent, name, to: id, kind: .directory)
+  }
+
+  /// The directory that `names` lead to, made with everything on the way where it is missing.
+  func directory(_ names: [FileName], path: String) throws -> UInt64 {
+    var current = rootFileID
+    for name in names {
+      if let entry = try entry(current, name) {
+        guard entry.kind == .directory else { throw ContainerError(.notADirectory, path: path) }
+        current = entry.file
+      } else {
+        let id = takeFileID()
+        try makeDirectory(current, name, id: id, permissions: 0o700)
+        current = id
+      }
+    }
+    return current
+  }
+
+  /// Puts a file's inode and extents.
+  func putFile(_ id: UInt64, _ inode: Inode, extents: [Extent]) {
+    var inode = inode
+    inode.firstExtent = extents.first
+    put(id, inode)
+    for extent in extents.dropFirst() { put(.extent(file: id, start: extent.start), extent.encodedValue) }
+    added += extents
+  }
+
+  /// Takes one name from a file; when it was the last, the file goes with its contents and key.
+  func dropFile(_ id: UInt64) throws {
+    var inode = try inode(id)
+    if inode.linkCount > 1 {
+      inode.linkCount -= 1
+      inode.changed = now
+      put(id, inode)
+      return
+    }
+    for extent in try extents(id, inode) {
+      removed.append(extent)
+      if extent.start != inode.firstExtent?.start { delete(.extent(file: id, start: extent.start)) }
+    }
+    for (key, _) in records(.attributes(file: id)) { delete(key) }
+    delete(.inode(id))
+  }
+}

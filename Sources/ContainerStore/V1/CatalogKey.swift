@@ -1,0 +1,103 @@
+/// A key of the catalog's one ordered space: a type byte, then fields whose bytes sort as they should.
+package struct CatalogKey: Hashable, Comparable, Sendable {
+  package let bytes: [UInt8]
+
+  /// The types of CONTAINER-FORMAT.md, "Catalog", that this release writes or reads.
+  package enum Kind: UInt8, Sendable {
+    case state = 0x01
+    case entry = 0x10
+    case inode = 0x20
+    case extent = 0x30
+    case attribute = 0x40
+    case slab = 0x50
+    case deliveryByRequest = 0x62
+  }
+
+  static let byteCountMax = 600
+
+  package init(bytes: [UInt8]) { self.bytes = bytes }
+
+  package static let state = CatalogKey(bytes: [Kind.state.rawValue])
+
+  package static func entry(parent: UInt64, name: FileName) -> CatalogKey {
+    CatalogKey(bytes: [Kind.entry.rawValue] + bigEndian(parent) + name.bytes)
+  }
+  package static func entries(parent: UInt64) -> CatalogKey {
+    CatalogKey(bytes: [Kind.entry.rawValue] + bigEndian(parent))
+  }
+  package static func inode(_ file: UInt64) -> CatalogKey {
+    CatalogKey(bytes: [Kind.inode.rawValue] + bigEndian(file))
+  }
+  package static func extent(file: UInt64, start: UInt64) -> CatalogKey {
+    CatalogKey(bytes: [Kind.extent.rawValue] + bigEndian(file) + bigEndian(start))
+  }
+  package static func extents(file: UInt64) -> CatalogKey {
+    CatalogKey(bytes: [Kind.extent.rawValue] + bigEndian(file))
+  }
+  package static func attributes(file: UInt64) -> CatalogKey {
+    CatalogKey(bytes: [Kind.attribute.rawValue] + bigEndian(file))
+  }
+  package static func slab(_ slab: UInt32) -> CatalogKey {
+    CatalogKey(bytes: [Kind.slab.rawValue] + bigEndian(slab))
+  }
+  package static func delivery(sender: [UInt8], request: [UInt8]) -> CatalogKey {
+    CatalogKey(bytes: [Kind.deliveryByRequest.rawValue, UInt8(sender.count)] + sender + request)
+  }
+  package static func all(_ kind: Kind) -> CatalogKey { CatalogKey(bytes: [kind.rawValue]) }
+
+  package var kind: Kind? { bytes.first.flatMap(Kind.init) }
+
+  func number(at offset: Int) -> UInt64? {
+    guard bytes.count >= offset + 8 else { return nil }
+    return bytes[offset..<(offset + 8)].reduce(0) { $0 << 8 | UInt64($1) }
+  }
+
+  package func hasPrefix(_ prefix: CatalogKey) -> Bool { bytes.starts(with: prefix.bytes) }
+
+  package static func < (a: CatalogKey, b: CatalogKey) -> Bool {
+    a.bytes.withUnsafeBytes { a in
+      b.bytes.withUnsafeBytes { b in
+        let order = compareBytes(a, b)
+        return order == 0 ? a.count < b.count : order < 0
+      }
+    }
+  }
+
+  private static func bigEndian<T: FixedWidthInteger>(_ value: T) -> [UInt8] {
+    withUnsafeBytes(of: value.bigEndian) { [UInt8]($0) }
+  }
+}
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+private func compareBytes(_ a: UnsafeRawBufferPointer, _ b: UnsafeRawBufferPointer) -> Int32 {
+  let count = min(a.count, b.count)
+  return count == 0 ? 0 : memcmp(a.baseAddress!, b.baseAddress!, count)
+}
+
+/// One name in a directory: 1 to 255 exact bytes, compared byte by byte, never normalised.
+public struct FileName: Hashable, Comparable, Sendable, CustomStringConvertible {
+  public let bytes: [UInt8]
+
+  public static let byteCountMax = 255
+
+  /// Nil when it is empty, too long, `.` or `..`, or holds a slash or NUL.
+  public init?(bytes: [UInt8]) {
+    guard !bytes.isEmpty, bytes.count <= Self.byteCountMax, bytes != [0x2e], bytes != [0x2e, 0x2e],
+      !bytes.contains(0x2f), !bytes.contains(0)
+    else { return nil }
+    self.bytes = bytes
+  }
+
+  public init?(_ string: String) { self.init(bytes: Array(string.utf8)) }
+
+  public var description: String { String(decoding: bytes, as: UTF8.self) }
+
+  public static func < (a: FileName, b: FileName) -> Bool { a.bytes.lexicographicallyPrecedes(b.bytes) }
+}

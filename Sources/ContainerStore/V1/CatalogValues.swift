@@ -1,0 +1,241 @@
+package import EncryptedFile
+
+public enum FileKind: UInt8, Sendable {
+  case file = 1
+  case directory = 2
+  case symbolicLink = 3
+}
+
+/// What a directory entry names.
+package struct DirectoryEntry: Equatable, Sendable {
+  package var kind: FileKind
+  package var file: UInt64
+
+  var encoded: [UInt8] {
+    var writer = ByteWriter()
+    writer.append(kind.rawValue)
+    writer.appendZeros(7)
+    writer.append(file)
+    return writer.bytes
+  }
+
+  init(kind: FileKind, file: UInt64) {
+    self.kind = kind
+    self.file = file
+  }
+
+  init(_ bytes: [UInt8]) throws(MalformedBytes) {
+    var reader = ByteReader(bytes)
+    kind = try reader.fileKind()
+    try reader.zeros(7)
+    file = try reader.read()
+    try reader.end()
+  }
+}
+
+/// Everything about a file but its name and its further extents.
+package struct Inode: Equatable, Sendable {
+  package var kind: FileKind
+  package var permissions: UInt16
+  package var linkCount: UInt32 = 1
+  package var size: UInt64 = 0
+  /// Nanoseconds since 1970-01-01 UTC, like the other dates.
+  package var created: Int64
+  package var modified: Int64
+  package var changed: Int64
+  package var contentVersion: UInt64 = 0
+  package var epoch: UInt32
+  package var secret: [UInt8]
+  package var firstExtent: Extent?
+  package var target: [UInt8] = []
+
+  static let secretByteCount = 32
+  static let layout: UInt8 = 1
+  static let targetByteCountMax = 4096
+
+  var encoded: [UInt8] {
+    var writer = ByteWriter()
+    writer.append(Self.layout)
+    writer.append(kind.rawValue)
+    writer.append(permissions)
+    writer.append(linkCount)
+    writer.append(size)
+    writer.append(created)
+    writer.append(modified)
+    writer.append(changed)
+    writer.append(contentVersion)
+    writer.append(epoch)
+    writer.append(UInt32(0))
+    writer.append(secret)
+    writer.append(UInt8(firstExtent == nil ? 0 : 1))
+    writer.append(UInt8(0))
+    writer.append(UInt16(target.count))
+    writer.append(UInt32(0))
+    if let firstExtent {
+      writer.append(firstExtent.start)
+      writer.append(firstExtent.encodedValue)
+    }
+    writer.append(target)
+    return writer.bytes
+  }
+
+  init(kind: FileKind, permissions: UInt16, now: Int64, epoch: UInt32, secret: [UInt8]) {
+    self.kind = kind
+    self.permissions = permissions
+    created = now
+    modified = now
+    changed = now
+    self.epoch = epoch
+    self.secret = secret
+  }
+
+  init(_ bytes: [UInt8]) throws(MalformedBytes) {
+    var reader = ByteReader(bytes)
+    guard try reader.read(UInt8.self) == Self.layout else { throw MalformedBytes(what: "an inode of another layout") }
+    kind = try reader.fileKind()
+    permissions = try reader.read()
+    linkCount = try reader.read()
+    size = try reader.read()
+    created = try reader.read()
+    modified = try reader.read()
+    changed = try reader.read()
+    contentVersion = try reader.read()
+    epoch = try reader.read()
+    try reader.zeros(4)
+    secret = try reader.bytes(Self.secretByteCount)
+    let hasExtent = try reader.read(UInt8.self)
+    try reader.zeros(1)
+    let targetCount = try reader.read(UInt16.self)
+    try reader.zeros(4)
+    guard hasExtent <= 1, Int(targetCount) <= Self.targetByteCountMax, kind == .file || hasExtent == 0,
+      (kind == .symbolicLink) == (targetCount > 0), size < 1 << 62
+    else { throw MalformedBytes(what: "an inode whose fields contradict each other") }
+    if hasExtent == 1 {
+      let start = try reader.read(UInt64.self)
+      firstExtent = try Extent(start: start, value: &reader)
+    }
+    target = try reader.bytes(Int(targetCount))
+    try reader.end()
+  }
+}
+
+extension Extent {
+  static let valueByteCount = 48
+
+  var encodedValue: [UInt8] {
+    var writer = ByteWriter()
+    writer.append(slab)
+    writer.append(count)
+    writer.append(offset)
+    writer.append(lastLength)
+    writer.append(UInt32(0))
+    writer.append(writeNumber.session)
+    writer.append(writeNumber.counter)
+    return writer.bytes
+  }
+
+  init(start: UInt64, value reader: inout ByteReader) throws(MalformedBytes) {
+    let slab = try reader.read(UInt32.self)
+    let count = try reader.read(UInt32.self)
+    let offset = try reader.read(UInt64.self)
+    let lastLength = try reader.read(UInt32.self)
+    try reader.zeros(4)
+    let session = try reader.identifier()
+    let counter = try reader.read(UInt64.self)
+    self.init(
+      start: start, count: count, lastLength: lastLength,
+      writeNumber: WriteNumber(session: session, counter: counter), slab: slab, offset: offset)
+    guard isValid(inFileOfSize: 1 << 62 - 1) else { throw MalformedBytes(what: "an extent that cannot be") }
+  }
+}
+
+/// Numbers that go on from opening to opening.
+struct CatalogCounters: Equatable {
+  var nextFile: UInt64
+  var nextSlab: UInt32
+
+  var encoded: [UInt8] {
+    var writer = ByteWriter()
+    writer.append(nextFile)
+    writer.append(nextSlab)
+    writer.append(UInt32(0))
+    return writer.bytes
+  }
+
+  init(nextFile: UInt64, nextSlab: UInt32) {
+    self.nextFile = nextFile
+    self.nextSlab = nextSlab
+  }
+
+  init(_ bytes: [UInt8]) throws(MalformedBytes) {
+    var reader = ByteReader(bytes)
+    nextFile = try reader.read()
+    nextSlab = try reader.read()
+    try reader.zeros(4)
+    try reader.end()
+  }
+}
+
+/// How full a slab is.
+struct SlabCounter: Equatable, Sendable {
+  var liveByteCount: UInt64 = 0
+  /// After the last committed byte.
+  var end: UInt64 = 0
+
+  var encoded: [UInt8] {
+    var writer = ByteWriter()
+    writer.append(liveByteCount)
+    writer.append(end)
+    return writer.bytes
+  }
+
+  init() {}
+
+  init(_ bytes: [UInt8]) throws(MalformedBytes) {
+    var reader = ByteReader(bytes)
+    liveByteCount = try reader.read()
+    end = try reader.read()
+    try reader.end()
+  }
+}
+
+/// That a request has arrived: the receiver's ledger.
+struct Delivery: Equatable {
+  var time: Int64
+  var fileCount: UInt64
+  var byteCount: UInt64
+  /// The message's inbox directory.
+  var path: String
+
+  var encoded: [UInt8] {
+    var writer = ByteWriter()
+    writer.append(time)
+    writer.append(fileCount)
+    writer.append(byteCount)
+    writer.append(Array(path.utf8))
+    return writer.bytes
+  }
+
+  init(time: Int64, fileCount: UInt64, byteCount: UInt64, path: String) {
+    self.time = time
+    self.fileCount = fileCount
+    self.byteCount = byteCount
+    self.path = path
+  }
+
+  init(_ bytes: [UInt8]) throws(MalformedBytes) {
+    var reader = ByteReader(bytes)
+    time = try reader.read()
+    fileCount = try reader.read()
+    byteCount = try reader.read()
+    path = String(decoding: try reader.take(reader.remaining), as: UTF8.self)
+  }
+}
+
+extension ByteReader {
+  fileprivate mutating func fileKind() throws(MalformedBytes) -> FileKind {
+    let raw = try read(UInt8.self)
+    guard let kind = FileKind(rawValue: raw) else { throw MalformedBytes(what: "an unknown kind of file (\(raw))") }
+    return kind
+  }
+}

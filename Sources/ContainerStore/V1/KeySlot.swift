@@ -1,0 +1,184 @@
+import EncryptedFile
+public import SodiumPrimitives
+
+/// What opens a container.
+public struct Credential: ~Copyable, Sendable {
+  public enum Kind: Sendable {
+    case passphrase
+    case rawKey
+  }
+
+  public static let rawKeyByteCount = 32
+
+  public let kind: Kind
+  let secret: SecretBytes
+
+  private init(_ kind: Kind, _ secret: consuming SecretBytes) {
+    self.kind = kind
+    self.secret = secret
+  }
+
+  /// Stretched with Argon2id. Any bytes, at least one.
+  public static func passphrase(_ secret: consuming SecretBytes) -> Credential { Credential(.passphrase, secret) }
+
+  /// 32 random bytes, from a key file or a system's keystore; not stretched. Throws `invalidArgument` for another length.
+  public static func rawKey(_ secret: consuming SecretBytes) throws(ContainerError) -> Credential {
+    guard secret.count == rawKeyByteCount else {
+      throw ContainerError(
+        .invalidArgument, detail: "a raw key has \(rawKeyByteCount) bytes, this one has \(secret.count)")
+    }
+    return Credential(.rawKey, secret)
+  }
+}
+
+/// One way to the root key (CONTAINER-FORMAT.md, "Key slots").
+struct KeySlot: Equatable {
+  static let byteCount = 160
+  private static let sealedKeyByteCount = 73
+
+  enum Kind: UInt8 {
+    case passphrase = 1
+    case rawKey = 2
+    case recoveryCode = 3
+  }
+
+  static let passesMax: UInt32 = 16
+  static let memoryKiBMin: UInt32 = 8
+  static let memoryKiBMax: UInt32 = 1024 * 1024
+
+  let kind: Kind
+  let parameters: PasswordHash.Parameters
+  let salt: [UInt8]
+  let sealedKey: [UInt8]
+  let commitment: [UInt8]
+
+  /// Bytes 0 … 31, which the commitment and the sealed key are bound to.
+  private static func prefix(_ kind: Kind, _ parameters: PasswordHash.Parameters, _ salt: [UInt8]) -> [UInt8] {
+    var writer = ByteWriter()
+    writer.append(kind.rawValue)
+    writer.appendZeros(3)
+    writer.append(parameters.passes)
+    writer.append(parameters.memoryKiB)
+    writer.append(UInt32(0))
+    writer.append(salt)
+    return writer.bytes
+  }
+
+  var encoded: [UInt8] {
+    var writer = ByteWriter()
+    writer.append(Self.prefix(kind, parameters, salt))
+    writer.append(sealedKey)
+    writer.append(commitment)
+    writer.pad(to: Self.byteCount)
+    return writer.bytes
+  }
+
+  private init(kind: Kind, parameters: PasswordHash.Parameters, salt: [UInt8], sealedKey: [UInt8], commitment: [UInt8]) {
+    self.kind = kind
+    self.parameters = parameters
+    self.salt = salt
+    self.sealedKey = sealedKey
+    self.commitment = commitment
+  }
+
+  /// Nil for an empty slot. The costs are checked here, before anybody pays them.
+  static func decode(_ bytes: [UInt8]) throws(MalformedBytes) -> KeySlot? {
+    guard bytes[0] != 0 else {
+      var reader = ByteReader(bytes)
+      try reader.zeros(byteCount)
+      return nil
+    }
+    var reader = ByteReader(bytes)
+    guard let kind = Kind(rawValue: try reader.read()) else { throw MalformedBytes(what: "an unknown kind of key slot") }
+    try reader.zeros(3)
+    let parameters = PasswordHash.Parameters(passes: try reader.read(), memoryKiB: try reader.read())
+    try reader.zeros(4)
+    switch kind {
+    case .rawKey:
+      guard parameters.passes == 0, parameters.memoryKiB == 0 else {
+        throw MalformedBytes(what: "a raw key slot with password hash parameters")
+      }
+    case .passphrase, .recoveryCode:
+      guard (1...passesMax).contains(parameters.passes), (memoryKiBMin...memoryKiBMax).contains(parameters.memoryKiB)
+      else { throw MalformedBytes(what: "password hash parameters outside their limits") }
+    }
+    let slot = KeySlot(
+      kind: kind, parameters: parameters, salt: try reader.bytes(16), sealedKey: try reader.bytes(sealedKeyByteCount),
+      commitment: try reader.bytes(32))
+    try reader.zeros(reader.remaining)
+    return slot
+  }
+
+  static func make(
+    _ credential: borrowing Credential, parameters: PasswordHash.Parameters, rootKey: borrowing SecretBytes,
+    containerID: Identifier, cipher: SecretStreamCipher
+  ) throws -> KeySlot {
+    let salt = Random.bytes(PasswordHash.saltByteCount)
+    let kind: Kind
+    let costs: PasswordHash.Parameters
+    switch credential.kind {
+    case .passphrase:
+      kind = .passphrase
+      costs = parameters
+    case .rawKey:
+      kind = .rawKey
+      costs = PasswordHash.Parameters(passes: 0, memoryKiB: 0)
+    }
+    let key = try slotKey(credential, parameters: costs, salt: salt, containerID: containerID)
+    let bound = prefix(kind, costs, salt)
+    let sealed = rootKey.withUnsafeBytes { root in
+      var plaintext = [UInt8](root)
+      defer { plaintext.withUnsafeMutableBytes { wipe($0) } }
+      return SealedMessage.seal(plaintext, key: key, ad: ad(containerID, bound), cipher: cipher)
+    }
+    return KeySlot(
+      kind: kind, parameters: costs, salt: salt, sealedKey: sealed,
+      commitment: commitment(key, containerID, bound))
+  }
+
+  /// The root key; nil when the credential does not belong to this slot. Throws `superblockAltered` when it does and the
+  /// slot does not open all the same.
+  func open(
+    _ credential: borrowing Credential, containerID: Identifier, cipher: SecretStreamCipher
+  ) throws -> SecretBytes? {
+    switch (credential.kind, kind) {
+    case (.passphrase, .passphrase), (.passphrase, .recoveryCode), (.rawKey, .rawKey): break
+    default: return nil
+    }
+    let key = try Self.slotKey(credential, parameters: parameters, salt: salt, containerID: containerID)
+    let bound = Self.prefix(kind, parameters, salt)
+    let expected = Self.commitment(key, containerID, bound)
+    let fits = expected.withUnsafeBytes { expected in commitment.withUnsafeBytes { KeyedHash.equal(expected, $0) } }
+    guard fits else { return nil }
+    do {
+      var root = try SealedMessage.open(sealedKey, key: key, ad: Self.ad(containerID, bound), cipher: cipher)
+      defer { root.withUnsafeMutableBytes { wipe($0) } }
+      var guarded = try SecretBytes(count: root.count)
+      guarded.withUnsafeMutableBytes { $0.copyBytes(from: root) }
+      return guarded
+    } catch CryptoError.notAuthentic {
+      throw ContainerError(.superblockAltered, detail: "a key slot fits the key and does not open")
+    }
+  }
+
+  private static func slotKey(
+    _ credential: borrowing Credential, parameters: PasswordHash.Parameters, salt: [UInt8], containerID: Identifier
+  ) throws(CryptoError) -> SecretKey {
+    switch credential.kind {
+    case .passphrase:
+      return try PasswordHash.key(passphrase: credential.secret, salt: salt, parameters: parameters)
+    case .rawKey:
+      return try credential.secret.derive(label("OD1-raw-slot") + containerID.bytes + salt)
+    }
+  }
+
+  private static func commitment(_ key: borrowing SecretKey, _ containerID: Identifier, _ bound: [UInt8]) -> [UInt8] {
+    key.withUnsafeBytes {
+      KeyedHash.compute(count: 32, key: $0, data: label("OD1-slot-commit") + containerID.bytes + bound)
+    }
+  }
+
+  private static func ad(_ containerID: Identifier, _ bound: [UInt8]) -> [UInt8] {
+    label("OD1-slot") + containerID.bytes + bound + [UInt8](repeating: 0, count: 16)
+  }
+}

@@ -1,0 +1,83 @@
+public import SodiumPrimitives
+
+/// Writes a file's contents from front to back: gathers a unit (1 MiB), seals it, and hands it on to be stored.
+public struct EncryptedFileWriter: ~Copyable {
+  /// Stores a sealed run and says where.
+  public typealias Store = (UnsafeRawBufferPointer) throws -> (slab: UInt32, offset: UInt64)
+
+  public let identity: FileIdentity
+  public private(set) var size: UInt64 = 0
+  /// Of the runs stored so far, in order.
+  public private(set) var extents: [Extent] = []
+
+  private let key: FileKey
+  private let writerKey: WriterKey
+  private let cipher: SegmentCipher
+  private let takeCounters: (Int) -> UInt64
+  private let store: Store
+  private var pending: [UInt8] = []
+  private var sealed: [UInt8] = []
+
+  private static let unit = SegmentLayout.segmentsPerUnit * SegmentLayout.plaintextByteCountMax
+
+  /// `takeCounters` reserves so many consecutive counters of the session and returns the first.
+  public init(
+    identity: FileIdentity, key: consuming FileKey, session: Identifier, cipher: SegmentCipher,
+    takeCounters: @escaping (Int) -> UInt64, store: @escaping Store
+  ) throws(CryptoError) {
+    self.identity = identity
+    writerKey = try key.writerKey(session: session)
+    self.key = key
+    self.cipher = cipher
+    self.takeCounters = takeCounters
+    self.store = store
+  }
+
+  public mutating func append(_ bytes: UnsafeRawBufferPointer) throws {
+    var rest = bytes
+    if !pending.isEmpty {
+      let count = min(rest.count, Self.unit - pending.count)
+      pending.append(contentsOf: rest[0..<count])
+      rest = UnsafeRawBufferPointer(rebasing: rest[count...])
+      if pending.count == Self.unit { try sealPending() }
+    }
+    while rest.count >= Self.unit {
+      try sealRun(UnsafeRawBufferPointer(rebasing: rest[0..<Self.unit]))
+      rest = UnsafeRawBufferPointer(rebasing: rest[Self.unit...])
+    }
+    pending.append(contentsOf: rest)
+  }
+
+  /// Seals what is left. Nothing may be appended after it.
+  public mutating func finish() throws {
+    if !pending.isEmpty { try sealPending() }
+  }
+
+  private mutating func sealPending() throws {
+    var unit: [UInt8] = []
+    swap(&unit, &pending)
+    defer { unit.withUnsafeMutableBytes { wipe($0) } }
+    try unit.withUnsafeBytes { try sealRun($0) }
+  }
+
+  private mutating func sealRun(_ plaintext: UnsafeRawBufferPointer) throws {
+    let count = Int(SegmentLayout.segmentCount(UInt64(plaintext.count)))
+    let counter = takeCounters(count)
+    let index = size / UInt64(SegmentLayout.plaintextByteCountMax)
+    let storedCount = SegmentLayout.storedByteCount(plaintext.count)
+    if sealed.count < storedCount { sealed = [UInt8](repeating: 0, count: storedCount) }
+    sealed.withUnsafeMutableBytes {
+      cipher.seal(
+        plaintext, of: identity, key: key, writerKey: writerKey, index: index, counter: counter,
+        into: UnsafeMutableRawBufferPointer(rebasing: $0[0..<storedCount]))
+    }
+    let place = try sealed.withUnsafeBytes { try store(UnsafeRawBufferPointer(rebasing: $0[0..<storedCount])) }
+    extents.append(
+      Extent(
+        start: index, count: UInt32(count),
+        lastLength: UInt32(plaintext.count - (count - 1) * SegmentLayout.plaintextByteCountMax),
+        writeNumber: WriteNumber(session: writerKey.session, counter: counter), slab: place.slab,
+        offset: place.offset))
+    size += UInt64(plaintext.count)
+  }
+}

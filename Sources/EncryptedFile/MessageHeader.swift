@@ -1,0 +1,86 @@
+public import SodiumPrimitives
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// Makes headers that repeat only if random bytes *and* two clocks repeat (FILE-FORMAT.md, "The header").
+public enum MessageHeader {
+  /// Bytes between two headers of a batch.
+  static let stride = 32
+  private static let seedLabel = label("OD1-header-seed")
+
+  /// Headers for a batch: the first 24 of every 32 bytes of `output`.
+  public static func fill(
+    _ output: UnsafeMutableRawBufferPointer, key: UnsafeRawBufferPointer, ad: UnsafeRawBufferPointer
+  ) {
+    withUnsafeTemporaryAllocation(byteCount: 144 + 32, alignment: 16) { memory in
+      let input = UnsafeMutableRawBufferPointer(rebasing: memory[0..<144])
+      let seed = UnsafeMutableRawBufferPointer(rebasing: memory[144...])
+      input.initializeMemory(as: UInt8.self, repeating: 0)
+      input.copyBytes(from: seedLabel)
+      Random.fill(UnsafeMutableRawBufferPointer(rebasing: input[16..<48]))
+      input.storeBytes(of: Clock.wallNanoseconds(), toByteOffset: 48, as: Int64.self)
+      input.storeBytes(of: Clock.monotonicNanoseconds(), toByteOffset: 56, as: Int64.self)
+      let adCount = min(ad.count, 80)
+      UnsafeMutableRawBufferPointer(rebasing: input[64...]).copyMemory(
+        from: UnsafeRawBufferPointer(rebasing: ad[0..<adCount]))
+      KeyedHash.compute(key: key, data: UnsafeRawBufferPointer(input), into: seed)
+      KeyedHash.keyStream(key: UnsafeRawBufferPointer(seed), into: output)
+      wipe(memory)
+    }
+  }
+}
+
+/// The two clocks that are read here: dates of files, and hedges of random bytes.
+public enum Clock {
+  /// Nanoseconds since 1970-01-01 UTC.
+  public static func wallNanoseconds() -> Int64 { read(CLOCK_REALTIME) }
+  public static func monotonicNanoseconds() -> Int64 { read(CLOCK_MONOTONIC) }
+
+  private static func read(_ clock: clockid_t) -> Int64 {
+    var time = timespec()
+    clock_gettime(clock, &time)
+    return Int64(time.tv_sec) * 1_000_000_000 + Int64(time.tv_nsec)
+  }
+}
+
+/// A one-message secretstream under a key of its own: superblock bodies, journal records, table blocks.
+public enum SealedMessage {
+  public static func seal(
+    _ plaintext: [UInt8], key: borrowing SecretKey, ad: [UInt8], cipher: SecretStreamCipher
+  ) -> [UInt8] {
+    let count = plaintext.count + SecretStreamCipher.overheadByteCount
+    return [UInt8](unsafeUninitializedCapacity: count) { buffer, initialized in
+      let output = UnsafeMutableRawBufferPointer(start: buffer.baseAddress, count: count)
+      key.withUnsafeBytes { key in
+        ad.withUnsafeBytes { ad in
+          withUnsafeTemporaryAllocation(byteCount: MessageHeader.stride, alignment: 8) { header in
+            MessageHeader.fill(header, key: key, ad: ad)
+            plaintext.withUnsafeBytes {
+              cipher.seal($0, key: key, header: UnsafeRawBufferPointer(rebasing: header[0..<24]), ad: ad, into: output)
+            }
+          }
+        }
+      }
+      initialized = count
+    }
+  }
+
+  /// Throws ``CryptoError/notAuthentic`` or ``CryptoError/tooShort(byteCount:minimum:)``.
+  public static func open(
+    _ sealed: [UInt8], key: borrowing SecretKey, ad: [UInt8], cipher: SecretStreamCipher
+  ) throws(CryptoError) -> [UInt8] {
+    try sealed.withUnsafeBytes { sealed in
+      key.withUnsafeBytes { key in
+        ad.withUnsafeBytes { ad in
+          Result { () throws(CryptoError) in [UInt8](try cipher.open(sealed, key: key, ad: ad)) }
+        }
+      }
+    }.get()
+  }
+}

@@ -1,0 +1,245 @@
+public import SodiumPrimitives
+
+/// Why a file cannot be read at some place.
+public enum SegmentError: Error, Equatable, Sendable {
+  /// The stored segment of this grain is not what was sealed for this place.
+  case notAuthentic(grain: UInt64)
+  /// The stored bytes end inside the segment of this grain.
+  case missingBytes(grain: UInt64)
+  /// The catalog describes a run that cannot be: empty, too long, overlapping, or past the file's size.
+  case damagedExtent(grain: UInt64)
+  /// A segment that had just been sealed did not open to its plaintext: memory or cipher is faulty.
+  case sealedWrongly(grain: UInt64)
+  case crypto(CryptoError)
+}
+
+extension SegmentError: CustomStringConvertible {
+  public var description: String {
+    func place(_ grain: UInt64) -> String { "byte \(grain * UInt64(SegmentLayout.plaintextByteCountMax))" }
+    return switch self {
+    case .notAuthentic(let grain):
+      "the stored data at \(place(grain)) is not authentic: it was changed, moved or put back; what lies before can be read"
+    case .missingBytes(let grain):
+      "the stored data at \(place(grain)) is missing; what lies before can be read"
+    case .damagedExtent(let grain): "the list of stored runs is impossible at \(place(grain))"
+    case .sealedWrongly(let grain):
+      "data sealed for \(place(grain)) did not open again: the memory or processor of this machine is faulty"
+    case .crypto(let error): error.description
+    }
+  }
+}
+
+/// Seals and opens segments for one thread at a time. The stages of a unit, in this order: open, seal, check.
+public final class SegmentCipher {
+  public let stream: SecretStreamCipher
+  private let ad: UnsafeMutableRawBufferPointer
+  private var headers: UnsafeMutableRawBufferPointer
+
+  private static let adLabel = label("OD1-segment")
+  static let adByteCount = 80
+
+  public init(_ backend: CipherBackend = .preferred) {
+    stream = SecretStreamCipher(backend)
+    ad = .allocate(byteCount: Self.adByteCount, alignment: 16)
+    ad.initializeMemory(as: UInt8.self, repeating: 0)
+    ad.copyBytes(from: Self.adLabel)
+    headers = .allocate(byteCount: SegmentLayout.segmentsPerUnit * MessageHeader.stride, alignment: 64)
+  }
+
+  deinit {
+    ad.deallocate()
+    headers.deallocate()
+  }
+
+  // MARK: Open
+
+  /// Opens the segment of one grain. The plaintext stands in the cipher's scratch memory until its next call.
+  @inline(__always)
+  public func open(
+    _ stored: UnsafeRawBufferPointer, of file: FileIdentity, key: borrowing WriterKey, index: UInt64, counter: UInt64
+  ) throws(SegmentError) -> UnsafeRawBufferPointer {
+    let length = stored.count - SegmentLayout.overheadByteCount
+    guard length >= 1, length <= SegmentLayout.plaintextByteCountMax else { throw .notAuthentic(grain: index) }
+    bind(file, key.session, counter: counter, index: index, length: length)
+    return try key.withSegmentKey(counter: counter, index: index) { segmentKey throws(SegmentError) in
+      do throws(CryptoError) {
+        return try stream.open(stored, key: segmentKey, ad: UnsafeRawBufferPointer(ad))
+      } catch {
+        throw error == .notAuthentic ? .notAuthentic(grain: index) : .crypto(error)
+      }
+    }
+  }
+
+  /// Opens a whole run to `output`, which is written only as far as every segment before was authentic.
+  public func open(
+    run: Extent, stored: UnsafeRawBufferPointer, of file: FileIdentity, key: borrowing WriterKey,
+    into output: UnsafeMutableRawBufferPointer
+  ) throws(SegmentError) {
+    precondition(output.count == run.plaintextByteCount, "the output has the run's plaintext length")
+    var offset = 0
+    for segment in try segments(of: run, in: stored) {
+      let plaintext = try open(
+        segment.stored, of: file, key: key, index: segment.index, counter: segment.counter)
+      UnsafeMutableRawBufferPointer(rebasing: output[offset..<(offset + plaintext.count)])
+        .copyMemory(from: plaintext)
+      offset += plaintext.count
+    }
+  }
+
+  // MARK: Seal
+
+  /// Seals `plaintext` as the run that begins at grain `index`, under consecutive counters from `counter` on, to
+  /// `output`, which has ``SegmentLayout/storedByteCount(_:)`` bytes.
+  public func seal(
+    _ plaintext: UnsafeRawBufferPointer, of file: FileIdentity, key: borrowing FileKey,
+    writerKey: borrowing WriterKey, index: UInt64, counter: UInt64, into output: UnsafeMutableRawBufferPointer
+  ) {
+    precondition(!plaintext.isEmpty, "a run has at least one byte")
+    precondition(output.count == SegmentLayout.storedByteCount(plaintext.count), "the output fits the run")
+    let count = Int(SegmentLayout.segmentCount(UInt64(plaintext.count)))
+    drawHeaders(
+      count, of: file, key: key, session: writerKey.session, index: index, counter: counter,
+      length: min(plaintext.count, SegmentLayout.plaintextByteCountMax))
+    for i in 0..<count {
+      let begin = i * SegmentLayout.plaintextByteCountMax
+      let end = min(begin + SegmentLayout.plaintextByteCountMax, plaintext.count)
+      let out = i * SegmentLayout.storedByteCountMax
+      sealSegment(
+        UnsafeRawBufferPointer(rebasing: plaintext[begin..<end]), header: i, of: file, key: writerKey,
+        index: index + UInt64(i), counter: counter + UInt64(i),
+        into: UnsafeMutableRawBufferPointer(
+          rebasing: output[out..<(out + end - begin + SegmentLayout.overheadByteCount)]))
+    }
+  }
+
+  // MARK: Open, seal, check
+
+  /// What a run is sealed as in its new file.
+  public struct Target: Sendable {
+    public var file: FileIdentity
+    /// The counter of the first segment.
+    public var counter: UInt64
+    /// Every how many segments one is opened again and compared with its plaintext; 0: none.
+    public var checkInterval: Int
+
+    public init(file: FileIdentity, counter: UInt64, checkInterval: Int) {
+      self.file = file
+      self.counter = counter
+      self.checkInterval = checkInterval
+    }
+  }
+
+  /// Opens each segment of a run and seals it at once, same grains, for another file, so that the plaintext stays in the
+  /// core's cache and never in a buffer that outlives the segment. `output` is as long as `stored`.
+  public func reseal(
+    run: Extent, stored: UnsafeRawBufferPointer, of file: FileIdentity, key: borrowing WriterKey,
+    to target: Target, targetKey: borrowing FileKey, targetWriterKey: borrowing WriterKey,
+    into output: UnsafeMutableRawBufferPointer
+  ) throws(SegmentError) {
+    precondition(output.count == run.storedByteCount, "the output has the run's stored length")
+    drawHeaders(
+      Int(run.count), of: target.file, key: targetKey, session: targetWriterKey.session, index: run.start,
+      counter: target.counter,
+      length: run.count == 1 ? Int(run.lastLength) : SegmentLayout.plaintextByteCountMax)
+    for (i, segment) in try segments(of: run, in: stored).enumerated() {
+      let plaintext = try open(
+        segment.stored, of: file, key: key, index: segment.index, counter: segment.counter)
+      let counter = target.counter + UInt64(i)
+      let begin = i * SegmentLayout.storedByteCountMax
+      let sealed = UnsafeMutableRawBufferPointer(rebasing: output[begin..<(begin + segment.stored.count)])
+      sealSegment(
+        plaintext, header: i, of: target.file, key: targetWriterKey, index: segment.index, counter: counter,
+        into: sealed)
+      if target.checkInterval > 0, counter % UInt64(target.checkInterval) == 0 {
+        try check(
+          UnsafeRawBufferPointer(sealed), opensTo: plaintext, of: target.file, key: targetWriterKey,
+          index: segment.index, counter: counter)
+      }
+    }
+  }
+
+  /// Opens what was just sealed and compares it with a copy of the plaintext: authenticators prove what was stored, not that
+  /// the right thing was stored.
+  public func check(
+    _ sealed: UnsafeRawBufferPointer, opensTo plaintext: UnsafeRawBufferPointer, of file: FileIdentity,
+    key: borrowing WriterKey, index: UInt64, counter: UInt64
+  ) throws(SegmentError) {
+    try withUnsafeTemporaryAllocation(byteCount: plaintext.count, alignment: 64) { copy throws(SegmentError) in
+      defer { wipe(copy) }
+      copy.copyMemory(from: plaintext)  // the plaintext may stand in the scratch memory that opening overwrites
+      let opened: UnsafeRawBufferPointer
+      do {
+        opened = try open(sealed, of: file, key: key, index: index, counter: counter)
+      } catch {
+        throw .sealedWrongly(grain: index)
+      }
+      guard KeyedHash.equal(opened, UnsafeRawBufferPointer(copy)) else { throw .sealedWrongly(grain: index) }
+    }
+  }
+
+  // MARK: Parts
+
+  private struct StoredSegment {
+    var stored: UnsafeRawBufferPointer
+    var index: UInt64
+    var counter: UInt64
+  }
+
+  private func segments(
+    of run: Extent, in stored: UnsafeRawBufferPointer
+  ) throws(SegmentError) -> LazyMapSequence<Range<Int>, StoredSegment> {
+    guard stored.count == run.storedByteCount else {
+      throw .missingBytes(grain: run.start + UInt64(stored.count / SegmentLayout.storedByteCountMax))
+    }
+    return (0..<Int(run.count)).lazy.map { i in
+      let begin = i * SegmentLayout.storedByteCountMax
+      let end = min(begin + SegmentLayout.storedByteCountMax, stored.count)
+      return StoredSegment(
+        stored: UnsafeRawBufferPointer(rebasing: stored[begin..<end]), index: run.start + UInt64(i),
+        counter: run.writeNumber.counter + UInt64(i))
+    }
+  }
+
+  @inline(__always)
+  private func sealSegment(
+    _ plaintext: UnsafeRawBufferPointer, header: Int, of file: FileIdentity, key: borrowing WriterKey, index: UInt64,
+    counter: UInt64, into output: UnsafeMutableRawBufferPointer
+  ) {
+    bind(file, key.session, counter: counter, index: index, length: plaintext.count)
+    let begin = header * MessageHeader.stride
+    key.withSegmentKey(counter: counter, index: index) { segmentKey in
+      stream.seal(
+        plaintext, key: segmentKey, header: UnsafeRawBufferPointer(rebasing: headers[begin..<(begin + 24)]),
+        ad: UnsafeRawBufferPointer(ad), into: output)
+    }
+  }
+
+  private func drawHeaders(
+    _ count: Int, of file: FileIdentity, key: borrowing FileKey, session: Identifier, index: UInt64, counter: UInt64,
+    length: Int
+  ) {
+    let byteCount = count * MessageHeader.stride
+    if headers.count < byteCount {
+      headers.deallocate()
+      headers = .allocate(byteCount: byteCount, alignment: 64)
+    }
+    bind(file, session, counter: counter, index: index, length: length)
+    key.withUnsafeBytes {
+      MessageHeader.fill(
+        UnsafeMutableRawBufferPointer(rebasing: headers[0..<byteCount]), key: $0, ad: UnsafeRawBufferPointer(ad))
+    }
+  }
+
+  /// The associated data of FILE-FORMAT.md.
+  @inline(__always)
+  private func bind(_ file: FileIdentity, _ session: Identifier, counter: UInt64, index: UInt64, length: Int) {
+    file.container.store(to: ad, at: 16)
+    ad.storeBytes(of: file.file.littleEndian, toByteOffset: 32, as: UInt64.self)
+    session.store(to: ad, at: 40)
+    ad.storeBytes(of: counter.littleEndian, toByteOffset: 56, as: UInt64.self)
+    ad.storeBytes(of: index.littleEndian, toByteOffset: 64, as: UInt64.self)
+    ad.storeBytes(of: UInt32(length).littleEndian, toByteOffset: 72, as: UInt32.self)
+    ad.storeBytes(
+      of: UInt32(SegmentLayout.plaintextByteCountMax).littleEndian, toByteOffset: 76, as: UInt32.self)
+  }
+}

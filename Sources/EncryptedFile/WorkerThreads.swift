@@ -1,0 +1,192 @@
+public import SodiumPrimitives
+import Synchronization
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// What one worker thread owns: a cipher and two buffers of a unit each, wiped when it goes.
+public final class WorkerContext {
+  public let cipher: SegmentCipher
+  public let input: UnsafeMutableRawBufferPointer
+  public let output: UnsafeMutableRawBufferPointer
+
+  /// A unit as it is stored, rounded up to pages.
+  public static let bufferByteCount =
+    (SegmentLayout.segmentsPerUnit * SegmentLayout.storedByteCountMax + 4095) / 4096 * 4096
+
+  public init(_ backend: CipherBackend) {
+    cipher = SegmentCipher(backend)
+    input = .allocate(byteCount: Self.bufferByteCount, alignment: 4096)
+    output = .allocate(byteCount: Self.bufferByteCount, alignment: 4096)
+  }
+
+  deinit {
+    for buffer in [input, output] {
+      wipe(buffer)
+      buffer.deallocate()
+    }
+  }
+}
+
+/// A fixed set of threads for sealing, opening and blocking I/O, none of which may run on the cooperative pool.
+///
+/// The calling thread blocks until its job is done, so at most as many jobs wait as there are callers. Threads start with
+/// the first job and end with ``stop()``.
+public final class WorkerThreads: @unchecked Sendable {
+  // Invariant: `jobs`, `threads`, `isStopping` and every field of a Job are touched only with `mutex` held, except for
+  // `body`, which is constant.
+  private final class Job {
+    let body: @Sendable (WorkerContext, Int) throws -> Void
+    let count: Int
+    var next = 0
+    var running = 0
+    var failure: (any Error)?
+    var isFinished: Bool { running == 0 && (next == count || failure != nil) }
+
+    init(count: Int, body: @escaping @Sendable (WorkerContext, Int) throws -> Void) {
+      self.count = count
+      self.body = body
+    }
+  }
+
+  public let count: Int
+  private let backend: CipherBackend
+  private let mutex: UnsafeMutablePointer<pthread_mutex_t>
+  private let changed: UnsafeMutablePointer<pthread_cond_t>
+  private var jobs: [Job] = []
+  private var threads: [pthread_t] = []
+  private var isStopping = false
+
+  public init(count: Int, backend: CipherBackend = .preferred) {
+    precondition(count >= 1, "at least one thread works")
+    self.count = count
+    self.backend = backend
+    mutex = .allocate(capacity: 1)
+    changed = .allocate(capacity: 1)
+    pthread_mutex_init(mutex, nil)
+    pthread_cond_init(changed, nil)
+  }
+
+  deinit {
+    precondition(threads.isEmpty, "stop() was called before the last reference went")
+    pthread_cond_destroy(changed)
+    pthread_mutex_destroy(mutex)
+    changed.deallocate()
+    mutex.deallocate()
+  }
+
+  /// Runs `body` for every index below `count`, in parallel, begun in order, and returns when all have ended.
+  ///
+  /// The first error stops the rest and is thrown. `poll` runs on the calling thread some twenty times a second; what it
+  /// throws stops the job in the same way.
+  public func forEach(
+    _ count: Int, poll: (() throws -> Void)? = nil, _ body: @escaping @Sendable (WorkerContext, Int) throws -> Void
+  ) throws {
+    guard count > 0 else { return }
+    let job = Job(count: count, body: body)
+    pthread_mutex_lock(mutex)
+    startThreads()
+    jobs.append(job)
+    pthread_cond_broadcast(changed)
+    while !job.isFinished {
+      guard let poll else {
+        pthread_cond_wait(changed, mutex)
+        continue
+      }
+      waitBriefly()
+      pthread_mutex_unlock(mutex)
+      let stop = Result { try poll() }
+      pthread_mutex_lock(mutex)
+      if case .failure(let error) = stop, job.failure == nil { job.failure = error }
+    }
+    jobs.removeAll { $0 === job }
+    let failure = job.failure
+    pthread_mutex_unlock(mutex)
+    if let failure { throw failure }
+  }
+
+  /// Ends the threads and waits for them; wipes their buffers. A later job starts them anew.
+  public func stop() {
+    pthread_mutex_lock(mutex)
+    let ending = threads
+    threads = []
+    isStopping = true
+    pthread_cond_broadcast(changed)
+    pthread_mutex_unlock(mutex)
+    for thread in ending { pthread_join(thread, nil) }
+    pthread_mutex_lock(mutex)
+    isStopping = false
+    pthread_mutex_unlock(mutex)
+  }
+
+  private func waitBriefly() {
+    var deadline = timespec()
+    clock_gettime(CLOCK_REALTIME, &deadline)
+    deadline.tv_nsec += 50_000_000
+    if deadline.tv_nsec >= 1_000_000_000 {
+      deadline.tv_nsec -= 1_000_000_000
+      deadline.tv_sec += 1
+    }
+    pthread_cond_timedwait(changed, mutex, &deadline)
+  }
+
+  private func startThreads() {
+    while threads.count < count {
+      let retained = Unmanaged.passRetained(self)
+      #if canImport(Darwin)
+        var thread: pthread_t?
+      #else
+        var thread = pthread_t()
+      #endif
+      let status = pthread_create(&thread, nil, threadMain, retained.toOpaque())
+      guard status == 0 else {
+        retained.release()
+        precondition(!threads.isEmpty, "the system gives no thread (errno \(status))")
+        return  // fewer threads do the same work
+      }
+      #if canImport(Darwin)
+        threads.append(thread!)
+      #else
+        threads.append(thread)
+      #endif
+    }
+  }
+
+  fileprivate func work() {
+    let context = WorkerContext(backend)
+    pthread_mutex_lock(mutex)
+    while !isStopping {
+      guard let job = jobs.first(where: { $0.next < $0.count && $0.failure == nil }) else {
+        pthread_cond_wait(changed, mutex)
+        continue
+      }
+      let index = job.next
+      job.next += 1
+      job.running += 1
+      pthread_mutex_unlock(mutex)
+      let outcome = Result { try job.body(context, index) }
+      pthread_mutex_lock(mutex)
+      job.running -= 1
+      if case .failure(let error) = outcome, job.failure == nil { job.failure = error }
+      if job.isFinished { pthread_cond_broadcast(changed) }
+    }
+    pthread_mutex_unlock(mutex)
+  }
+}
+
+#if canImport(Darwin)
+  private func threadMain(_ argument: UnsafeMutableRawPointer) -> UnsafeMutableRawPointer? {
+    Unmanaged<WorkerThreads>.fromOpaque(argument).takeRetainedValue().work()
+    return nil
+  }
+#else
+  private func threadMain(_ argument: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {
+    Unmanaged<WorkerThreads>.fromOpaque(argument!).takeRetainedValue().work()  // passed by startThreads
+    return nil
+  }
+#endif
