@@ -68,7 +68,8 @@ struct UnitPlan {
       let count = Int(min(byteCount - done, UInt64(unit)))
       add(
         Piece(
-          file: piecesPerFile.count - 1, start: done / UInt64(SegmentLayout.plaintextByteCountMax), byteCount: count),
+          file: piecesPerFile.count - 1, start: done / UInt64(SegmentLayout.plaintextByteCountMax),
+          byteCount: count),
         segments: Int(SegmentLayout.segmentCount(UInt64(count))))
       done += UInt64(count)
     }
@@ -83,7 +84,8 @@ struct UnitPlan {
         let run = extent.slice(
           skipping: skipped, count: min(Int(extent.count) - skipped, SegmentLayout.segmentsPerUnit))
         add(
-          Piece(file: piecesPerFile.count - 1, start: run.start, byteCount: run.plaintextByteCount, source: run),
+          Piece(
+            file: piecesPerFile.count - 1, start: run.start, byteCount: run.plaintextByteCount, source: run),
           segments: Int(run.count))
         skipped += Int(run.count)
       }

@@ -92,7 +92,8 @@ struct CatalogLoader {
           Finding(.damage, .tableDamaged, "second copy, generation \(generation.number): \(error.what)"))
       } catch let error as IOFailure where error.errno == missingFile {
         findings.append(
-          Finding(.damage, .tableDamaged, "second copy, generation \(generation.number): \(error.file) is missing"))
+          Finding(
+            .damage, .tableDamaged, "second copy, generation \(generation.number): \(error.file) is missing"))
       } catch let error as ContainerError {
         let kind: Finding.Kind = error.code == .journalAltered ? .journalAltered : .journalDamaged
         findings.append(Finding(.damage, kind, "second copy: " + error.description))
@@ -144,7 +145,8 @@ struct CatalogLoader {
         throw ContainerError(
           .journalDamaged, detail: "it begins after commit \(link.header.commit), expected \(catalog.commit)")
       }
-      let accepted = try link.end.map { try replay(link, through: $0, into: &catalog) } ?? replayTail(link, into: &catalog)
+      let accepted =
+        try link.end.map { try replay(link, through: $0, into: &catalog) } ?? replayTail(link, into: &catalog)
       catalog.journalByteCount += accepted.offset
       catalog.end = accepted
     }
@@ -178,7 +180,7 @@ struct CatalogLoader {
   }
 
   private func openFile(_ name: String) throws -> any BlockFile {
-    do { return try io.open(name, .read) } catch where error.errno == missingFile {
+    do { return try io.open(name, .read) } catch  where error.errno == missingFile {
       throw ContainerError(.journalDamaged, detail: "a journal is missing")
     }
   }
@@ -200,11 +202,14 @@ struct CatalogLoader {
     _ file: any BlockFile, _ id: Identifier, at offset: UInt64, key: borrowing SecretKey
   ) throws(IOFailure) -> JournalFrame.Reading {
     try JournalFrame.read(
-      file, at: offset, place: JournalFrame.Place(container: container, journal: id), key: key, cipher: cipher)
+      file, at: offset, place: JournalFrame.Place(container: container, journal: id), key: key, cipher: cipher
+    )
   }
 
   /// A journal whose end is known: everything up to it must be there.
-  private func replay(_ link: Link, through end: JournalEnd, into catalog: inout LoadedCatalog) throws -> JournalEnd {
+  private func replay(_ link: Link, through end: JournalEnd, into catalog: inout LoadedCatalog) throws
+    -> JournalEnd
+  {
     let key = try keys.journalKey(link.id, generation: link.generation)
     var last = link.headerEnd
     var commit = PendingCommit()
@@ -242,9 +247,11 @@ struct CatalogLoader {
       case .bad(let reason):
         let bad = last.record + 1
         if try lastDurableRecord(in: link, after: last, key: key) >= bad {
-          throw ContainerError(.journalDamaged, detail: "record \(bad): \(reason), and a later record says that it was durable")
+          throw ContainerError(
+            .journalDamaged, detail: "record \(bad): \(reason), and a later record says that it was durable")
         }
-        stop = try hasBytes(link.file, at: JournalFrame.alignedUp(last.offset)) ? "record \(bad): \(reason)" : nil
+        stop =
+          try hasBytes(link.file, at: JournalFrame.alignedUp(last.offset)) ? "record \(bad): \(reason)" : nil
         break scan
       case .altered:
         throw ContainerError(.journalAltered, detail: "record \(last.record + 1) is not authentic")
@@ -288,7 +295,8 @@ struct CatalogLoader {
       do {
         let record = try JournalRecord(payload)
         return .record(
-          record, JournalEnd(record: number, offset: end, authenticator: authenticator, commit: record.commit))
+          record, JournalEnd(record: number, offset: end, authenticator: authenticator, commit: record.commit)
+        )
       } catch {
         throw ContainerError(.journalDamaged, detail: "record \(number): \(error.what)")
       }
@@ -325,13 +333,15 @@ struct CatalogLoader {
     for (file, extents) in Dictionary(grouping: commit.fileExtents(), by: \.file) {
       let key = CatalogKey.inode(file)
       let changed = commit.changes.last { $0.key == key }
-      guard let bytes = changed.map({ $0.value }) ?? catalog.records[key], let inode = try? Inode(bytes) else {
+      guard let bytes = changed.map({ $0.value }) ?? catalog.records[key], let inode = try? Inode(bytes)
+      else {
         continue
       }
       let identity = FileIdentity(container: container, file: file)
       for (_, extent) in extents {
         let problem = try verifyRun(
-          extent, of: identity, key: keys.fileKey(file, epoch: inode.epoch, secret: inode.secret), slabs: slabs,
+          extent, of: identity, key: keys.fileKey(file, epoch: inode.epoch, secret: inode.secret),
+          slabs: slabs,
           cipher: segments)
         if problem != nil { return false }
       }
@@ -347,7 +357,8 @@ func verifyRun(
   let writerKey = try key.writerKey(session: run.writeNumber.session)
   var skipped = 0
   while skipped < run.count {
-    let part = run.slice(skipping: skipped, count: min(Int(run.count) - skipped, SegmentLayout.segmentsPerUnit))
+    let part = run.slice(
+      skipping: skipped, count: min(Int(run.count) - skipped, SegmentLayout.segmentsPerUnit))
     var stored = [UInt8](repeating: 0, count: part.storedByteCount)
     let count = try stored.withUnsafeMutableBytes { try slabs.read(part.slab, part.offset, into: $0) }
     var opened = [UInt8](repeating: 0, count: part.plaintextByteCount)
@@ -357,7 +368,8 @@ func verifyRun(
         opened.withUnsafeMutableBytes { opened in
           Result { () throws(SegmentError) in
             try cipher.open(
-              run: part, stored: UnsafeRawBufferPointer(rebasing: stored[0..<count]), of: file, key: writerKey,
+              run: part, stored: UnsafeRawBufferPointer(rebasing: stored[0..<count]), of: file,
+              key: writerKey,
               into: opened)
           }
         }

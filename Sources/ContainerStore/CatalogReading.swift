@@ -103,7 +103,9 @@ extension CatalogReading {
       }
       found = FoundFile(id: entry.file, inode: try inode(entry.file))
     }
-    if path.namesDirectory, found.inode.kind != .directory { throw ContainerError(.notADirectory, path: path.text) }
+    if path.namesDirectory, found.inode.kind != .directory {
+      throw ContainerError(.notADirectory, path: path.text)
+    }
     return found
   }
 

@@ -104,7 +104,9 @@ extension Container {
   }
 
   /// Bytes from `offset` on; returns how many there were. When it throws, `buffer` is untouched.
-  public func read(_ path: String, at offset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws -> Int {
+  public func read(_ path: String, at offset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws
+    -> Int
+  {
     var count = 0
     try withReader(path) { count = try $0.read(at: offset, into: buffer) }
     return count
@@ -202,7 +204,9 @@ extension Container {
 
   /// Makes a directory. Without intermediates, throws `fileExists` when something is there and `noSuchFile` when the parent
   /// is missing; with them, an existing directory is fine.
-  public func createDirectory(_ text: String, withIntermediateDirectories: Bool = false, permissions: UInt16 = 0o700)
+  public func createDirectory(
+    _ text: String, withIntermediateDirectories: Bool = false, permissions: UInt16 = 0o700
+  )
     throws
   {
     let path = try StorePath(text)
@@ -255,7 +259,9 @@ extension Container {
           throw ContainerError(.invalidArgument, path: source, detail: "the root directory stays")
         }
         let found = try transaction.existing(from)
-        if found.inode.kind != .directory, to.namesDirectory { throw ContainerError(.notADirectory, path: destination) }
+        if found.inode.kind != .directory, to.namesDirectory {
+          throw ContainerError(.notADirectory, path: destination)
+        }
         let oldParent = try parent(of: from, in: transaction)
         let newParent = try parent(of: to, in: transaction)
         if found.inode.kind == .directory, from.names.count <= to.names.count,
@@ -308,7 +314,8 @@ extension Container {
     switch error {
     case let error as ContainerError: error.with(path: path)
     case let failure as IOFailure: ContainerError.from(failure).with(path: path)
-    case let damage as SegmentError: ContainerError(.fileDamaged, path: path, detail: damage.description, cause: damage)
+    case let damage as SegmentError:
+      ContainerError(.fileDamaged, path: path, detail: damage.description, cause: damage)
     default: error
     }
   }

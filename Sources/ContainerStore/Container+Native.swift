@@ -47,7 +47,8 @@ extension Container {
             let names = path.names + file.names
             let parent = try transaction.directory(Array(names.dropLast()), path: destination)
             var inode = Inode(
-              kind: .file, permissions: file.permissions, now: transaction.now, epoch: epoch, secret: new[i].secret)
+              kind: .file, permissions: file.permissions, now: transaction.now, epoch: epoch,
+              secret: new[i].secret)
             inode.size = file.size
             inode.modified = file.modified
             transaction.putFile(new[i].id, inode, extents: extents[i])
@@ -63,7 +64,8 @@ extension Container {
   }
 
   /// That no file stands where a directory is to be, nor the other way round.
-  private func checkImport(_ items: [NativeItem], to path: StorePath, in catalog: some CatalogReading) throws {
+  private func checkImport(_ items: [NativeItem], to path: StorePath, in catalog: some CatalogReading) throws
+  {
     for item in items {
       let names = path.names + item.names
       var place = path
@@ -88,7 +90,9 @@ extension Container {
       let top = try records.existing(path)
       var items: [(names: [FileName], file: FoundFile)] = [([], top)]
       if top.inode.kind == .directory { items += try records.subtree(top.id) }
-      func place(_ names: [FileName]) -> String { ([native] + names.map(\.description)).joined(separator: "/") }
+      func place(_ names: [FileName]) -> String {
+        ([native] + names.map(\.description)).joined(separator: "/")
+      }
       let output = NativeOutput()
       do {
         for item in items where item.file.inode.kind == .directory {
@@ -108,7 +112,8 @@ extension Container {
             })
         }
         let names = temporaries
-        _ = try BulkWork(plan: plan, control: control, workers: workers).run(discard: { _ in }) { context, pieces in
+        _ = try BulkWork(plan: plan, control: control, workers: workers).run(discard: { _ in }) {
+          context, pieces in
           for piece in pieces {
             let file = files[piece.file]
             let plaintext = try self.openPiece(
@@ -120,7 +125,8 @@ extension Container {
         }
         for (file, temporary) in zip(files, temporaries) {
           try output.finish(
-            temporary, as: place(file.names), size: file.file.inode.size, permissions: file.file.inode.permissions,
+            temporary, as: place(file.names), size: file.file.inode.size,
+            permissions: file.file.inode.permissions,
             modified: file.file.inode.modified)
         }
         return BulkReceipt(fileCount: files.count, byteCount: plan.byteCount)
@@ -149,7 +155,8 @@ extension Container {
       let key = try fileKey(file.id, file.inode)
       try context.cipher.open(
         run: run, stored: UnsafeRawBufferPointer(rebasing: stored[0..<count]),
-        of: FileIdentity(container: id, file: file.id), key: try key.writerKey(session: run.writeNumber.session),
+        of: FileIdentity(container: id, file: file.id),
+        key: try key.writerKey(session: run.writeNumber.session),
         into: plaintext)
     }
     return UnsafeRawBufferPointer(plaintext)
@@ -169,7 +176,9 @@ extension Container {
       if top.inode.kind == .directory, to.names.starts(with: from.names) {
         throw ContainerError(from.names == to.names ? .fileExists : .moveIntoItself, path: destination)
       }
-      if top.inode.kind != .directory, to.namesDirectory { throw ContainerError(.notADirectory, path: destination) }
+      if top.inode.kind != .directory, to.namesDirectory {
+        throw ContainerError(.notADirectory, path: destination)
+      }
       var items: [(names: [FileName], file: FoundFile)] = [([], top)]
       if top.inode.kind == .directory { items += try records.subtree(top.id) }
       func check(_ catalog: some CatalogReading) throws -> UInt64 {
@@ -197,7 +206,8 @@ extension Container {
       }
       let new = makeFiles(files.count)
       try changing(destination) {
-        let extents = try BulkWork(plan: plan, control: control, workers: workers).run(discard: slabs.discard) {
+        let extents = try BulkWork(plan: plan, control: control, workers: workers).run(discard: slabs.discard)
+        {
           context, pieces in
           try self.resealUnit(
             pieces, from: self, sources: sources, paths: paths, of: new, checkInterval: 0, context: context)

@@ -121,7 +121,8 @@ public final class Container: Sendable {
     } catch {
       if error.errno == existingFile { throw ContainerError(.alreadyExists, path: io.place) }
       if error.errno == missingFile {
-        throw ContainerError(.noSuchFile, path: io.place, detail: "the directory that is to hold the container is missing")
+        throw ContainerError(
+          .noSuchFile, path: io.place, detail: "the directory that is to hold the container is missing")
       }
       throw ContainerError.from(error)
     }
@@ -162,7 +163,8 @@ public final class Container: Sendable {
     try io.synchronizeDirectory("catalog")
     _ = try io.open("lock", .createNew)
     let slot = try KeySlot.make(
-      credential, parameters: options.passwordHash, rootKey: rootKey, containerID: containerID, cipher: cipher)
+      credential, parameters: options.passwordHash, rootKey: rootKey, containerID: containerID, cipher: cipher
+    )
     let superblock = try SuperblockSlot.make(
       containerID: containerID, sequence: 1,
       keySlots: [slot] + [KeySlot?](repeating: nil, count: SuperblockSlot.keySlotCount - 1), body: body,
@@ -215,7 +217,8 @@ public final class Container: Sendable {
     keys = try Keyring(container: slot.containerID, body: body)
     if mode == .readWrite, !body.isClean { try Recovery.dropCaches(io) }
     var catalog = try CatalogLoader(
-      io: io, container: slot.containerID, body: body, keys: keys, cipher: cipher, writerIsAlive: writerIsAlive
+      io: io, container: slot.containerID, body: body, keys: keys, cipher: cipher,
+      writerIsAlive: writerIsAlive
     ).load()
     if mode == .readOnly { try ContainerLock.pin(catalog.commit, lockFile) }
     findings = slotFindings + catalog.findings
@@ -223,7 +226,8 @@ public final class Container: Sendable {
     let slabCounters = try catalog.records.slabCounters()
     let counters = try catalog.records.catalogCounters()
     slabs = SlabStore(
-      io: io, counters: slabCounters, nextSlab: counters.nextSlab, startsWriteback: options.durability != .none)
+      io: io, counters: slabCounters, nextSlab: counters.nextSlab,
+      startsWriteback: options.durability != .none)
     workers = WorkerThreads(count: options.threadCount, backend: options.cipher)
     session = WriteSession()
     let newest = body.generations[0].number
@@ -398,7 +402,9 @@ public final class Container: Sendable {
         core.pendingRemovals = []
         core.flushIsScheduled = false
       }
-      let changes = core.pending.records(CatalogKey(bytes: [])).map { CatalogChange(key: $0.key, value: $0.value) }
+      let changes = core.pending.records(CatalogKey(bytes: [])).map {
+        CatalogChange(key: $0.key, value: $0.value)
+      }
       return (changes, core.pendingRemovals, wantsCheckpoint ? core.records : nil)
     }
     if changes.isEmpty, state.commit == state.durableCommit { return }
@@ -450,7 +456,8 @@ public final class Container: Sendable {
 
   private func writeSuperblock(_ state: inout FlushState, keySlots: [KeySlot?], body: SuperblockBody) throws {
     let slot = try SuperblockSlot.make(
-      containerID: id, sequence: state.slot.sequence + 1, keySlots: keySlots, body: body, rootKey: state.rootKey,
+      containerID: id, sequence: state.slot.sequence + 1, keySlots: keySlots, body: body,
+      rootKey: state.rootKey,
       cipher: state.cipher)
     let file = try io.open("superblock", .readWrite)
     for offset in SuperblockSlot.offsets {
@@ -586,7 +593,9 @@ public final class Container: Sendable {
       var slots = state.slot.keySlots
       var removed = 0
       for (i, slot) in slots.enumerated() {
-        guard let slot, try slot.open(credential, containerID: id, cipher: state.cipher) != nil else { continue }
+        guard let slot, try slot.open(credential, containerID: id, cipher: state.cipher) != nil else {
+          continue
+        }
         slots[i] = nil
         removed += 1
       }
@@ -652,7 +661,9 @@ public final class Container: Sendable {
   }
 
   /// What `verify` needs besides a snapshot.
-  func withSuperblock<R>(_ body: (SuperblockSlot, inout SuperblockBody, borrowing SecretBytes) throws -> R) throws -> R {
+  func withSuperblock<R>(_ body: (SuperblockSlot, inout SuperblockBody, borrowing SecretBytes) throws -> R)
+    throws -> R
+  {
     try flushing.withLock { state in
       var opened = try state.slot.open(rootKey: state.rootKey, cipher: state.cipher)
       defer { opened.wipeSecrets() }

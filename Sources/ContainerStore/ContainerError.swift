@@ -4,8 +4,10 @@
 /// a name from inside the container: the path is a property.
 public struct ContainerError: Error, Sendable {
   public enum Code: String, Sendable, CaseIterable {
-    case alreadyExists, cancelled, cannotStore, catalogDamaged, closed, directoryNotEmpty, diskFull, fileDamaged
-    case fileExists, invalidArgument, invalidName, ioFailed, isADirectory, journalAltered, journalDamaged, locked
+    case alreadyExists, cancelled, cannotStore, catalogDamaged, closed, directoryNotEmpty, diskFull,
+      fileDamaged
+    case fileExists, invalidArgument, invalidName, ioFailed, isADirectory, journalAltered, journalDamaged,
+      locked
     case moveIntoItself, noFreeKeySlot, noSuchFile, notAContainer, notADirectory, notPermitted, readOnly
     case sourceChanged, superblockAltered, superblockTorn, tableDamaged, unsupportedFormat, wrongKey
   }

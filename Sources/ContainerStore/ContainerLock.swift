@@ -106,7 +106,9 @@ enum Superblock {
     do throws(IOFailure) {
       return try io.open("superblock", .read)
     } catch {
-      if error.errno == missingFile || error.errno == ENOTDIR { throw ContainerError(.notAContainer, path: io.place) }
+      if error.errno == missingFile || error.errno == ENOTDIR {
+        throw ContainerError(.notAContainer, path: io.place)
+      }
       throw error
     }
   }
@@ -130,7 +132,7 @@ enum Superblock {
       do {
         let (slot, findings) = try choose(try read(file))
         if findings.isEmpty || attempts <= 0 { return (slot, findings) }
-      } catch where attempts > 0 {
+      } catch  where attempts > 0 {
         usleep(1000)
         continue
       }
@@ -141,7 +143,8 @@ enum Superblock {
   private static func choose(_ readings: [SuperblockSlot.Reading]) throws -> (SuperblockSlot, [Finding]) {
     for case .unsupported(let version, let minimum) in readings {
       throw ContainerError(
-        .unsupportedFormat, detail: "format \(version), for readers of format \(minimum) or later; this one reads 1")
+        .unsupportedFormat,
+        detail: "format \(version), for readers of format \(minimum) or later; this one reads 1")
     }
     for case .malformed(let what) in readings { throw ContainerError(.superblockAltered, detail: what) }
     let good = readings.compactMap { reading -> SuperblockSlot? in
@@ -173,7 +176,8 @@ enum Superblock {
         good[0],
         [
           Finding(
-            .damage, .superblockSlotTorn, "one copy of the superblock is torn or overwritten; opening it for writing writes both")
+            .damage, .superblockSlotTorn,
+            "one copy of the superblock is torn or overwritten; opening it for writing writes both")
         ]
       )
     default:

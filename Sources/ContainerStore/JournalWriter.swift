@@ -25,9 +25,11 @@ final class JournalWriter {
     key = try keys.journalKey(id, generation: generation)
     file = try io.open(Self.name(id), .createNew)
     let (bytes, authenticator) = JournalFrame.seal(
-      header.encoded, number: 0, previous: [UInt8](repeating: 0, count: 16), at: place, key: key, cipher: cipher)
+      header.encoded, number: 0, previous: [UInt8](repeating: 0, count: 16), at: place, key: key,
+      cipher: cipher)
     try file.write(bytes, at: 0)
-    end = JournalEnd(record: 0, offset: UInt64(bytes.count), authenticator: authenticator, commit: header.commit)
+    end = JournalEnd(
+      record: 0, offset: UInt64(bytes.count), authenticator: authenticator, commit: header.commit)
     // Synced whatever the policy: the superblock may name only a journal that is there.
     try file.synchronize()
     try io.synchronizeDirectory("journal")
@@ -55,12 +57,14 @@ final class JournalWriter {
         commit: commit, durableThrough: durableThrough, time: Clock.wallNanoseconds(),
         isLastOfCommit: rest.isEmpty, segmentsWereDurable: segmentsWereDurable, changes: taken)
       let (bytes, authenticator) = JournalFrame.seal(
-        record.encoded, number: next.record + 1, previous: next.authenticator, at: place, key: key, cipher: cipher)
+        record.encoded, number: next.record + 1, previous: next.authenticator, at: place, key: key,
+        cipher: cipher)
       let offset = JournalFrame.alignedUp(next.offset)
       frames.append(contentsOf: repeatElement(0, count: Int(offset - begin) - frames.count))
       frames.append(contentsOf: bytes)
       next = JournalEnd(
-        record: next.record + 1, offset: offset + UInt64(bytes.count), authenticator: authenticator, commit: commit)
+        record: next.record + 1, offset: offset + UInt64(bytes.count), authenticator: authenticator,
+        commit: commit)
     } while !rest.isEmpty
     try file.write(frames, at: begin)
     end = next

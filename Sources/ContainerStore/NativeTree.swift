@@ -32,7 +32,9 @@ struct NativeItem: Sendable {
     #else
       modified = Int64(status.st_mtim.tv_sec) * 1_000_000_000 + Int64(status.st_mtim.tv_nsec)
     #endif
-    fingerprint = [Int64(status.st_dev), Int64(bitPattern: UInt64(status.st_ino)), Int64(status.st_size), modified]
+    fingerprint = [
+      Int64(status.st_dev), Int64(bitPattern: UInt64(status.st_ino)), Int64(status.st_size), modified,
+    ]
   }
 
   /// The item and everything below it, parents first. Throws `noSuchFile`, and `cannotStore` for what is neither file nor directory,
@@ -89,7 +91,8 @@ struct NativeItem: Sendable {
     let count = try readFully(descriptor, into: buffer, at: offset, name: path)
     var status = stat()
     guard fstat(descriptor, &status) == 0 else { throw Self.failure("fstat", path) }
-    guard count == buffer.count, NativeItem(path: path, names: names, status: status).fingerprint == fingerprint
+    guard count == buffer.count,
+      NativeItem(path: path, names: names, status: status).fingerprint == fingerprint
     else { throw ContainerError(.sourceChanged, path: path) }
   }
 
@@ -123,7 +126,8 @@ final class NativeOutput: Sendable {
 
   /// An unfinished file beside its destination; the destination appears, or is replaced, when it is whole.
   func makeTemporary(for path: String) throws -> String {
-    let directory = path.split(separator: "/", omittingEmptySubsequences: false).dropLast().joined(separator: "/")
+    let directory = path.split(separator: "/", omittingEmptySubsequences: false).dropLast().joined(
+      separator: "/")
     let prefix = directory.isEmpty ? (path.hasPrefix("/") ? "/" : "") : directory + "/"
     let temporary = prefix + ".opendynamics-" + Identifier.random().hex + ".part"
     let descriptor = cposix_open(temporary, O_WRONLY | O_CREAT | O_EXCL, 0o600)
@@ -141,7 +145,8 @@ final class NativeOutput: Sendable {
   }
 
   /// Gives the file its length, permissions and date of modification, and its name.
-  func finish(_ temporary: String, as path: String, size: UInt64, permissions: UInt16, modified: Int64) throws {
+  func finish(_ temporary: String, as path: String, size: UInt64, permissions: UInt16, modified: Int64) throws
+  {
     let descriptor = cposix_open(temporary, O_WRONLY | O_NOFOLLOW, 0)
     guard descriptor >= 0 else { throw NativeItem.failure("open", temporary, -descriptor) }
     defer { close(descriptor) }

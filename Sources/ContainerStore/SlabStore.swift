@@ -14,6 +14,8 @@ final class SlabStore: Sendable {
     var position: UInt64
     /// Bytes written and neither committed nor discarded.
     var outstanding: UInt64 = 0
+    /// Open for writing, from the first write until the slab is full and durable.
+    var file: (any BlockFile)?
   }
 
   private struct State {
@@ -21,6 +23,7 @@ final class SlabStore: Sendable {
     /// Slabs with room that nobody writes to at the moment; the last one is used first.
     var idle: [UInt32] = []
     var nextSlab: UInt32
+    /// Open for reading.
     var files: [UInt32: any BlockFile] = [:]
     var unsynchronized: Set<UInt32> = []
     var directoryIsUnsynchronized = false
@@ -59,7 +62,9 @@ final class SlabStore: Sendable {
   // MARK: Reading
 
   /// Fills the buffer as far as the slab reaches; a slab that is missing has no bytes.
-  func read(_ slab: UInt32, _ offset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws(IOFailure) -> Int {
+  func read(_ slab: UInt32, _ offset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws(IOFailure)
+    -> Int
+  {
     do {
       return try file(slab).read(into: buffer, at: offset)
     } catch {
@@ -69,21 +74,15 @@ final class SlabStore: Sendable {
   }
 
   func file(_ slab: UInt32) throws(IOFailure) -> any BlockFile {
-    if let file = state.withLock({ $0.files[slab] }) { return file }
+    if let file = state.withLock({ $0.slabs[slab]?.file ?? $0.files[slab] }) { return file }
     let file = try io.open(Self.name(slab), .read)
-    remember(file, slab)
-    return file
-  }
-
-  private func remember(_ file: any BlockFile, _ slab: UInt32) {
     state.withLock { state in
-      if state.files.count >= Self.openFileCountMax, let victim = state.files.keys.first(where: {
-        !state.unsynchronized.contains($0) && state.slabs[$0]?.outstanding == 0
-      }) {
-        state.files[victim] = nil
+      if state.files.count >= Self.openFileCountMax {
+        state.files.removeValue(forKey: state.files.keys.first!)
       }
       state.files[slab] = file
     }
+    return file
   }
 
   // MARK: Writing
@@ -126,8 +125,7 @@ final class SlabStore: Sendable {
 
   private func writableFile(_ slab: inout UInt32, isNew: Bool) throws(IOFailure) -> any BlockFile {
     let number = slab
-    let cached = state.withLock { state in state.unsynchronized.contains(number) ? state.files[number] : nil }
-    if let cached { return cached }
+    if let file = state.withLock({ $0.slabs[number]?.file }) { return file }
     let file: any BlockFile
     if isNew {
       file = try create(&slab)
@@ -135,7 +133,8 @@ final class SlabStore: Sendable {
     } else {
       file = try io.open(Self.name(slab), .readWrite)
     }
-    remember(file, slab)
+    let opened = slab
+    state.withLock { $0.slabs[opened]?.file = file }
     return file
   }
 
@@ -159,18 +158,23 @@ final class SlabStore: Sendable {
 
   /// Makes everything durable that was appended before the call; the next run then begins on a sector of its own.
   func synchronize() throws(IOFailure) {
-    let (numbers, directory) = state.withLock { state -> ([UInt32], Bool) in
+    let (written, directory) = state.withLock { state -> ([(UInt32, any BlockFile)], Bool) in
       defer {
         state.unsynchronized = []
         state.directoryIsUnsynchronized = false
       }
-      return (state.unsynchronized.sorted(), state.directoryIsUnsynchronized)
+      let written = state.unsynchronized.sorted().compactMap { number in
+        state.slabs[number]?.file.map { (number, $0) }
+      }
+      return (written, state.directoryIsUnsynchronized)
     }
-    for number in numbers { try io.open(Self.name(number), .readWrite).synchronize() }
+    for (_, file) in written { try file.synchronize() }
     if directory { try io.synchronizeDirectory("slab") }
     state.withLock { state in
-      for number in numbers where state.slabs[number] != nil {
+      for (number, _) in written where state.slabs[number] != nil {
         state.slabs[number]!.position = Self.alignedUp(state.slabs[number]!.position)
+        let isFull = state.slabs[number]!.position + UInt64(WorkerContext.bufferByteCount) > Self.byteCountMax
+        if isFull, !state.unsynchronized.contains(number) { state.slabs[number]!.file = nil }
       }
     }
   }
@@ -202,7 +206,9 @@ final class SlabStore: Sendable {
   /// The extents were removed by a commit that is durable, and nobody reads them any more.
   func free(_ extents: [Extent]) {
     state.withLock { state in
-      for extent in extents { state.slabs[extent.slab]?.counter.liveByteCount -= UInt64(extent.storedByteCount) }
+      for extent in extents {
+        state.slabs[extent.slab]?.counter.liveByteCount -= UInt64(extent.storedByteCount)
+      }
     }
     for number in Set(extents.map(\.slab)) { reclaim(number) }
     for extent in extents { punch(extent) }

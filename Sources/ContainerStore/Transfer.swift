@@ -49,7 +49,9 @@ extension Container {
       throw ContainerError(.invalidArgument, detail: "a request id has 1 to 255 bytes")
     }
     guard target.mode == .readWrite else { throw ContainerError(.readOnly, detail: "the receiver") }
-    guard target !== self else { throw ContainerError(.invalidArgument, detail: "sender and receiver are one container") }
+    guard target !== self else {
+      throw ContainerError(.invalidArgument, detail: "sender and receiver are one container")
+    }
     guard !attachments.isEmpty else { throw ContainerError(.invalidArgument, detail: "nothing to send") }
     if let earlier = try target.delivery(sender: senderName, requestID: requestID) {
       return Receipt(
@@ -62,7 +64,8 @@ extension Container {
       for file in message.files {
         plan.addFile(
           extents: try reportingDamage(file.path) {
-            try EncryptedFileReader.checked(records.extents(file.found.id, file.found.inode), size: file.found.inode.size)
+            try EncryptedFileReader.checked(
+              records.extents(file.found.id, file.found.inode), size: file.found.inode.size)
           })
       }
       let new = target.makeFiles(message.files.count)
@@ -70,7 +73,8 @@ extension Container {
       let paths = message.files.map(\.path)
       let checkInterval = options.checkInterval
       let extents = try target.changing(target.io.place) {
-        try BulkWork(plan: plan, control: control, workers: target.workers).run(discard: target.slabs.discard) {
+        try BulkWork(plan: plan, control: control, workers: target.workers).run(discard: target.slabs.discard)
+        {
           context, pieces in
           try target.resealUnit(
             pieces, from: self, sources: sources, paths: paths, of: new, checkInterval: checkInterval,
@@ -95,7 +99,8 @@ extension Container {
 
   /// The one commit in which everything becomes visible: directories, files and the ledger's entry.
   private func arrive(
-    _ message: Message, _ new: [NewFile], _ extents: [[Extent]], from sender: FileName, requestID: String, began: Int64
+    _ message: Message, _ new: [NewFile], _ extents: [[Extent]], from sender: FileName, requestID: String,
+    began: Int64
   ) throws -> Receipt {
     try transaction(durability: options.durability == .none ? nil : .full) { transaction in
       let ledgerKey = CatalogKey.delivery(sender: sender.bytes, request: Array(requestID.utf8))
@@ -114,7 +119,8 @@ extension Container {
         _ = try transaction.directory(place + names, path: StorePath.text(place + names))
       }
       var receipt = Receipt(
-        requestID: requestID, directory: StorePath.text(place), files: [], byteCount: 0, wasDeliveredBefore: false)
+        requestID: requestID, directory: StorePath.text(place), files: [], byteCount: 0,
+        wasDeliveredBefore: false)
       for (i, file) in message.files.enumerated() {
         let names = place + file.names
         let parent = try transaction.directory(Array(names.dropLast()), path: StorePath.text(names))

@@ -6,7 +6,8 @@ import SodiumPrimitives
 /// fails, the call returns the bytes before, and the next call throws.
 public struct EncryptedFileReader: ~Copyable {
   /// Fills a buffer from a slab; returns fewer bytes where the slab ends.
-  public typealias StoredBytes = (_ slab: UInt32, _ offset: UInt64, UnsafeMutableRawBufferPointer) throws -> Int
+  public typealias StoredBytes = (_ slab: UInt32, _ offset: UInt64, UnsafeMutableRawBufferPointer) throws ->
+    Int
 
   public let identity: FileIdentity
   public let size: UInt64
@@ -56,7 +57,8 @@ public struct EncryptedFileReader: ~Copyable {
       let position = offset + UInt64(done)
       let count = min(wanted - done, unit - Int(position % UInt64(unit)))
       do {
-        try readUnit(at: position, into: UnsafeMutableRawBufferPointer(rebasing: buffer[done..<(done + count)]))
+        try readUnit(
+          at: position, into: UnsafeMutableRawBufferPointer(rebasing: buffer[done..<(done + count)]))
       } catch {
         if done > 0 { return done }
         throw error
@@ -101,7 +103,8 @@ public struct EncryptedFileReader: ~Copyable {
     try stored.withUnsafeBytes { stored in
       try opened.withUnsafeMutableBytes { opened in
         try cipher.open(
-          run: run, stored: UnsafeRawBufferPointer(rebasing: stored[0..<fetched]), of: identity, key: writerKey!,
+          run: run, stored: UnsafeRawBufferPointer(rebasing: stored[0..<fetched]), of: identity,
+          key: writerKey!,
           into: UnsafeMutableRawBufferPointer(rebasing: opened[begin..<(begin + run.plaintextByteCount)]))
       }
     }

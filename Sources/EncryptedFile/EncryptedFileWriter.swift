@@ -71,7 +71,9 @@ public struct EncryptedFileWriter: ~Copyable {
         plaintext, of: identity, key: key, writerKey: writerKey, index: index, counter: counter,
         into: UnsafeMutableRawBufferPointer(rebasing: $0[0..<storedCount]))
     }
-    let place = try sealed.withUnsafeBytes { try store(UnsafeRawBufferPointer(rebasing: $0[0..<storedCount])) }
+    let place = try sealed.withUnsafeBytes {
+      try store(UnsafeRawBufferPointer(rebasing: $0[0..<storedCount]))
+    }
     extents.append(
       Extent(
         start: index, count: UInt32(count),

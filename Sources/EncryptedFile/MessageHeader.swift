@@ -62,7 +62,8 @@ public enum SealedMessage {
           withUnsafeTemporaryAllocation(byteCount: MessageHeader.stride, alignment: 8) { header in
             MessageHeader.fill(header, key: key, ad: ad)
             plaintext.withUnsafeBytes {
-              cipher.seal($0, key: key, header: UnsafeRawBufferPointer(rebasing: header[0..<24]), ad: ad, into: output)
+              cipher.seal(
+                $0, key: key, header: UnsafeRawBufferPointer(rebasing: header[0..<24]), ad: ad, into: output)
             }
           }
         }

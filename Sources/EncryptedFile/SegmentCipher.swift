@@ -56,10 +56,13 @@ public final class SegmentCipher {
   /// Opens the segment of one grain. The plaintext stands in the cipher's scratch memory until its next call.
   @inline(__always)
   public func open(
-    _ stored: UnsafeRawBufferPointer, of file: FileIdentity, key: borrowing WriterKey, index: UInt64, counter: UInt64
+    _ stored: UnsafeRawBufferPointer, of file: FileIdentity, key: borrowing WriterKey, index: UInt64,
+    counter: UInt64
   ) throws(SegmentError) -> UnsafeRawBufferPointer {
     let length = stored.count - SegmentLayout.overheadByteCount
-    guard length >= 1, length <= SegmentLayout.plaintextByteCountMax else { throw .notAuthentic(grain: index) }
+    guard length >= 1, length <= SegmentLayout.plaintextByteCountMax else {
+      throw .notAuthentic(grain: index)
+    }
     bind(file, key.session, counter: counter, index: index, length: length)
     return try key.withSegmentKey(counter: counter, index: index) { segmentKey throws(SegmentError) in
       do throws(CryptoError) {
@@ -164,7 +167,8 @@ public final class SegmentCipher {
     _ sealed: UnsafeRawBufferPointer, opensTo plaintext: UnsafeRawBufferPointer, of file: FileIdentity,
     key: borrowing WriterKey, index: UInt64, counter: UInt64
   ) throws(SegmentError) {
-    try withUnsafeTemporaryAllocation(byteCount: plaintext.count, alignment: 64) { copy throws(SegmentError) in
+    try withUnsafeTemporaryAllocation(byteCount: plaintext.count, alignment: 64) {
+      copy throws(SegmentError) in
       defer { wipe(copy) }
       copy.copyMemory(from: plaintext)  // the plaintext may stand in the scratch memory that opening overwrites
       let opened: UnsafeRawBufferPointer
@@ -202,7 +206,8 @@ public final class SegmentCipher {
 
   @inline(__always)
   private func sealSegment(
-    _ plaintext: UnsafeRawBufferPointer, header: Int, of file: FileIdentity, key: borrowing WriterKey, index: UInt64,
+    _ plaintext: UnsafeRawBufferPointer, header: Int, of file: FileIdentity, key: borrowing WriterKey,
+    index: UInt64,
     counter: UInt64, into output: UnsafeMutableRawBufferPointer
   ) {
     bind(file, key.session, counter: counter, index: index, length: plaintext.count)
@@ -215,7 +220,8 @@ public final class SegmentCipher {
   }
 
   private func drawHeaders(
-    _ count: Int, of file: FileIdentity, key: borrowing FileKey, session: Identifier, index: UInt64, counter: UInt64,
+    _ count: Int, of file: FileIdentity, key: borrowing FileKey, session: Identifier, index: UInt64,
+    counter: UInt64,
     length: Int
   ) {
     let byteCount = count * MessageHeader.stride
@@ -226,13 +232,15 @@ public final class SegmentCipher {
     bind(file, session, counter: counter, index: index, length: length)
     key.withUnsafeBytes {
       MessageHeader.fill(
-        UnsafeMutableRawBufferPointer(rebasing: headers[0..<byteCount]), key: $0, ad: UnsafeRawBufferPointer(ad))
+        UnsafeMutableRawBufferPointer(rebasing: headers[0..<byteCount]), key: $0,
+        ad: UnsafeRawBufferPointer(ad))
     }
   }
 
   /// The associated data of FILE-FORMAT.md.
   @inline(__always)
-  private func bind(_ file: FileIdentity, _ session: Identifier, counter: UInt64, index: UInt64, length: Int) {
+  private func bind(_ file: FileIdentity, _ session: Identifier, counter: UInt64, index: UInt64, length: Int)
+  {
     file.container.store(to: ad, at: 16)
     ad.storeBytes(of: file.file.littleEndian, toByteOffset: 32, as: UInt64.self)
     session.store(to: ad, at: 40)

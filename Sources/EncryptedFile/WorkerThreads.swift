@@ -85,7 +85,8 @@ public final class WorkerThreads: @unchecked Sendable {
   /// The first error stops the rest and is thrown. `poll` runs on the calling thread some twenty times a second; what it
   /// throws stops the job in the same way.
   public func forEach(
-    _ count: Int, poll: (() throws -> Void)? = nil, _ body: @escaping @Sendable (WorkerContext, Int) throws -> Void
+    _ count: Int, poll: (() throws -> Void)? = nil,
+    _ body: @escaping @Sendable (WorkerContext, Int) throws -> Void
   ) throws {
     guard count > 0 else { return }
     let job = Job(count: count, body: body)

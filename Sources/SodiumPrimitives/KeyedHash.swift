@@ -6,7 +6,9 @@ public enum KeyedHash {
   public static func compute(
     key: UnsafeRawBufferPointer, data: UnsafeRawBufferPointer, into output: UnsafeMutableRawBufferPointer
   ) {
-    precondition((16...64).contains(output.count) && (16...64).contains(key.count), "BLAKE2b takes 16 to 64 bytes of output and key")
+    precondition(
+      (16...64).contains(output.count) && (16...64).contains(key.count),
+      "BLAKE2b takes 16 to 64 bytes of output and key")
     let status = crypto_generichash(
       output.bytePointer, output.count, data.bytePointerOrNil, UInt64(data.count), key.bytePointer, key.count)
     precondition(status == 0, "BLAKE2b takes 16 to 64 bytes of output and key")
@@ -34,7 +36,8 @@ public enum KeyedHash {
   public static func hchacha20(
     key: UnsafeRawBufferPointer, input: UnsafeRawBufferPointer, into output: UnsafeMutableRawBufferPointer
   ) {
-    precondition(key.count == 32 && input.count == 16 && output.count == 32, "HChaCha20 takes 32 and 16 bytes")
+    precondition(
+      key.count == 32 && input.count == 16 && output.count == 32, "HChaCha20 takes 32 and 16 bytes")
     crypto_core_hchacha20(output.bytePointer, input.bytePointer, key.bytePointer, nil)
   }
 
@@ -43,7 +46,8 @@ public enum KeyedHash {
     precondition(key.count == 32, "ChaCha20 takes a key of 32 bytes")
     withUnsafeTemporaryAllocation(byteCount: 12, alignment: 8) { nonce in
       nonce.initializeMemory(as: UInt8.self, repeating: 0)
-      crypto_stream_chacha20_ietf(output.bytePointer, UInt64(output.count), nonce.bytePointer, key.bytePointer)
+      crypto_stream_chacha20_ietf(
+        output.bytePointer, UInt64(output.count), nonce.bytePointer, key.bytePointer)
     }
   }
 

@@ -75,7 +75,8 @@ public final class SecretStreamCipher {
     _ message: UnsafeRawBufferPointer, key: UnsafeRawBufferPointer, header: UnsafeRawBufferPointer,
     ad: UnsafeRawBufferPointer, into output: UnsafeMutableRawBufferPointer
   ) {
-    precondition(output.count == message.count + Self.overheadByteCount, "a sealed message is 41 bytes longer")
+    precondition(
+      output.count == message.count + Self.overheadByteCount, "a sealed message is 41 bytes longer")
     var state = SecretStreamState(key: key, header: header)
     output.copyMemory(from: UnsafeRawBufferPointer(rebasing: header[0..<Self.headerByteCount]))
     push(
@@ -111,7 +112,8 @@ public final class SecretStreamCipher {
             ad.withUnsafeBytes { ad in
               seal(
                 message, key: key, header: header, ad: ad,
-                into: UnsafeMutableRawBufferPointer(rebasing: UnsafeMutableRawBufferPointer(buffer)[0..<count]))
+                into: UnsafeMutableRawBufferPointer(
+                  rebasing: UnsafeMutableRawBufferPointer(buffer)[0..<count]))
             }
           }
         }
@@ -141,7 +143,8 @@ public final class SecretStreamCipher {
     tag: SecretStreamTag, into output: UnsafeMutableRawBufferPointer
   ) {
     precondition(
-      output.count == message.count + Self.messageOverheadByteCount, "a message in a stream is 17 bytes longer")
+      output.count == message.count + Self.messageOverheadByteCount,
+      "a message in a stream is 17 bytes longer")
     if let context, isAccelerated(message.count) {
       let sealed = withBlock { block in
         block[0] = tag.rawValue
@@ -160,7 +163,8 @@ public final class SecretStreamCipher {
       }
     }
     let status = crypto_secretstream_xchacha20poly1305_push(
-      &state.raw, output.bytePointer, nil, message.bytePointerOrNil, UInt64(message.count), ad.bytePointerOrNil,
+      &state.raw, output.bytePointer, nil, message.bytePointerOrNil, UInt64(message.count),
+      ad.bytePointerOrNil,
       UInt64(ad.count), tag.rawValue)
     precondition(status == 0, "a secretstream message is at most 256 GiB long")
   }
@@ -175,7 +179,8 @@ public final class SecretStreamCipher {
       throw .tooShort(byteCount: sealed.count, minimum: Self.messageOverheadByteCount)
     }
     precondition(
-      output.count + Self.messageOverheadByteCount == sealed.count, "a message in a stream is 17 bytes longer")
+      output.count + Self.messageOverheadByteCount == sealed.count, "a message in a stream is 17 bytes longer"
+    )
     let tag = try pullIntoScratch(&state, sealed, ad: ad)
     output.copyMemory(from: UnsafeRawBufferPointer(rebasing: scratch[0..<output.count]))
     return tag
@@ -199,7 +204,8 @@ public final class SecretStreamCipher {
     }
     var tag: UInt8 = 0
     let status = crypto_secretstream_xchacha20poly1305_pull(
-      &state.raw, scratch.bytePointer, nil, &tag, sealed.bytePointer, UInt64(sealed.count), ad.bytePointerOrNil,
+      &state.raw, scratch.bytePointer, nil, &tag, sealed.bytePointer, UInt64(sealed.count),
+      ad.bytePointerOrNil,
       UInt64(ad.count))
     guard status == 0 else { throw .notAuthentic }
     return SecretStreamTag(rawValue: tag)
@@ -207,7 +213,8 @@ public final class SecretStreamCipher {
 
   @inline(__always)
   private func openAccelerated(
-    _ context: OpaquePointer, _ state: inout SecretStreamState, _ sealed: UnsafeRawBufferPointer, _ count: Int,
+    _ context: OpaquePointer, _ state: inout SecretStreamState, _ sealed: UnsafeRawBufferPointer,
+    _ count: Int,
     _ ad: UnsafeRawBufferPointer
   ) throws(CryptoError) -> UInt8 {
     var tag: UInt8 = 0
@@ -219,7 +226,8 @@ public final class SecretStreamCipher {
         tag = block[0]
         block[0] = sealed[0]
         return clibcrypto_open(
-          context, key, nonce, ad.bytePointerOrNil, ad.count, block.bytePointer, sealed.bytePointer + 1, count,
+          context, key, nonce, ad.bytePointerOrNil, ad.count, block.bytePointer, sealed.bytePointer + 1,
+          count,
           scratch.bytePointer, sealed.bytePointer + 1 + count)
       }
     }

@@ -18,7 +18,8 @@ public struct SecretStreamState: ~Copyable {
   /// drawing the header). A header is used once under a key.
   @inline(__always)
   public init(key: UnsafeRawBufferPointer, header: UnsafeRawBufferPointer) {
-    precondition(key.count == 32 && header.count == 24, "a secretstream takes a key of 32 and a header of 24 bytes")
+    precondition(
+      key.count == 32 && header.count == 24, "a secretstream takes a key of 32 and a header of 24 bytes")
     crypto_secretstream_xchacha20poly1305_init_pull(&raw, header.bytePointer, key.bytePointer)
   }
 

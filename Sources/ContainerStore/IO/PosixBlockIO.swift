@@ -54,7 +54,8 @@ package final class PosixBlockIO: BlockIO {
   }
 
   package func rename(_ path: String, to newPath: String) throws(IOFailure) {
-    let status = native(path).withCString { old in native(newPath).withCString { new in renameFile(old, new) } }
+    let status = native(path).withCString { old in native(newPath).withCString { new in renameFile(old, new) }
+    }
     _ = try check(status, "rename", path)
   }
 
@@ -139,7 +140,8 @@ func readFully(
 ) throws(IOFailure) -> Int {
   var done = 0
   while done < buffer.count {
-    let count = pread(descriptor, buffer.baseAddress! + done, buffer.count - done, off_t(offset) + off_t(done))
+    let count = pread(
+      descriptor, buffer.baseAddress! + done, buffer.count - done, off_t(offset) + off_t(done))
     if count < 0 {
       if errno == EINTR { continue }
       throw IOFailure("read", name, errno: errno)

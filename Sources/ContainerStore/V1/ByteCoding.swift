@@ -53,10 +53,14 @@ struct ByteReader {
   }
 
   mutating func bytes(_ count: Int) throws(MalformedBytes) -> [UInt8] { [UInt8](try take(count)) }
-  mutating func identifier() throws(MalformedBytes) -> Identifier { Identifier(try take(Identifier.byteCount)) }
+  mutating func identifier() throws(MalformedBytes) -> Identifier {
+    Identifier(try take(Identifier.byteCount))
+  }
 
   mutating func zeros(_ count: Int) throws(MalformedBytes) {
-    guard try take(count).allSatisfy({ $0 == 0 }) else { throw MalformedBytes(what: "reserved bytes are not zero") }
+    guard try take(count).allSatisfy({ $0 == 0 }) else {
+      throw MalformedBytes(what: "reserved bytes are not zero")
+    }
   }
 
   func end() throws(MalformedBytes) {

@@ -91,7 +91,9 @@ package struct Inode: Equatable, Sendable {
 
   init(_ bytes: [UInt8]) throws(MalformedBytes) {
     var reader = ByteReader(bytes)
-    guard try reader.read(UInt8.self) == Self.layout else { throw MalformedBytes(what: "an inode of another layout") }
+    guard try reader.read(UInt8.self) == Self.layout else {
+      throw MalformedBytes(what: "an inode of another layout")
+    }
     kind = try reader.fileKind()
     permissions = try reader.read()
     linkCount = try reader.read()
@@ -235,7 +237,9 @@ struct Delivery: Equatable {
 extension ByteReader {
   fileprivate mutating func fileKind() throws(MalformedBytes) -> FileKind {
     let raw = try read(UInt8.self)
-    guard let kind = FileKind(rawValue: raw) else { throw MalformedBytes(what: "an unknown kind of file (\(raw))") }
+    guard let kind = FileKind(rawValue: raw) else {
+      throw MalformedBytes(what: "an unknown kind of file (\(raw))")
+    }
     return kind
   }
 }

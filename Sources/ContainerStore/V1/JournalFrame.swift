@@ -10,7 +10,9 @@ enum JournalFrame {
 
   static func alignedUp(_ offset: UInt64) -> UInt64 { (offset + alignment - 1) / alignment * alignment }
 
-  static func byteCount(payload: Int) -> Int { headerByteCount + payload + SecretStreamCipher.overheadByteCount }
+  static func byteCount(payload: Int) -> Int {
+    headerByteCount + payload + SecretStreamCipher.overheadByteCount
+  }
 
   struct Place {
     var container: Identifier
@@ -22,9 +24,11 @@ enum JournalFrame {
     _ payload: [UInt8], number: UInt64, previous: [UInt8], at place: Place, key: borrowing SecretKey,
     cipher: SecretStreamCipher
   ) -> (bytes: [UInt8], authenticator: [UInt8]) {
-    precondition((1...payloadByteCountMax).contains(payload.count), "a record has 1 to \(payloadByteCountMax) bytes")
+    precondition(
+      (1...payloadByteCountMax).contains(payload.count), "a record has 1 to \(payloadByteCountMax) bytes")
     let sealed = SealedMessage.seal(
-      payload, key: key, ad: ad(place, number: number, count: payload.count, previous: previous), cipher: cipher)
+      payload, key: key, ad: ad(place, number: number, count: payload.count, previous: previous),
+      cipher: cipher)
     var writer = ByteWriter()
     writer.append(magic)
     writer.append(place.journal)
@@ -49,7 +53,8 @@ enum JournalFrame {
   }
 
   static func read(
-    _ file: any BlockFile, at offset: UInt64, place: Place, key: borrowing SecretKey, cipher: SecretStreamCipher
+    _ file: any BlockFile, at offset: UInt64, place: Place, key: borrowing SecretKey,
+    cipher: SecretStreamCipher
   ) throws(IOFailure) -> Reading {
     let header = try file.read(headerByteCount, at: offset)
     guard header.count == headerByteCount else { return .unusable("the file ends") }
@@ -68,7 +73,9 @@ enum JournalFrame {
       guard header[0..<80].withUnsafeBytes({ KeyedHash.checksum($0) }) == headerChecksum else {
         return .unusable("the frame's header is torn")
       }
-      guard (1...payloadByteCountMax).contains(count), reserved == 0, moreReserved == 0 else { return .altered }
+      guard (1...payloadByteCountMax).contains(count), reserved == 0, moreReserved == 0 else {
+        return .altered
+      }
       let sealedCount = count + SecretStreamCipher.overheadByteCount
       let sealed = try file.read(sealedCount, at: offset + UInt64(headerByteCount))
       guard sealed.count == sealedCount, sealed.withUnsafeBytes({ KeyedHash.checksum($0) }) == payloadChecksum
@@ -144,7 +151,9 @@ struct JournalHeader: Equatable {
 
   init(_ bytes: [UInt8]) throws(MalformedBytes) {
     var reader = ByteReader(bytes)
-    guard try reader.read(UInt32.self) == 1 else { throw MalformedBytes(what: "record 0 is no journal header") }
+    guard try reader.read(UInt32.self) == 1 else {
+      throw MalformedBytes(what: "record 0 is no journal header")
+    }
     try reader.zeros(4)
     session = try reader.identifier()
     generation = try reader.read()
@@ -245,13 +254,17 @@ struct JournalRecord: Equatable {
 extension ByteReader {
   mutating func catalogKey() throws(MalformedBytes) -> CatalogKey {
     let count = Int(try read(UInt16.self))
-    guard (1...CatalogKey.byteCountMax).contains(count) else { throw MalformedBytes(what: "a key of \(count) bytes") }
+    guard (1...CatalogKey.byteCountMax).contains(count) else {
+      throw MalformedBytes(what: "a key of \(count) bytes")
+    }
     return CatalogKey(bytes: try bytes(count))
   }
 
   mutating func catalogValue() throws(MalformedBytes) -> [UInt8] {
     let count = Int(try read(UInt32.self))
-    guard count <= CatalogChange.valueByteCountMax else { throw MalformedBytes(what: "a value of \(count) bytes") }
+    guard count <= CatalogChange.valueByteCountMax else {
+      throw MalformedBytes(what: "a value of \(count) bytes")
+    }
     return try bytes(count)
   }
 }

@@ -19,7 +19,9 @@ public struct Credential: ~Copyable, Sendable {
   }
 
   /// Stretched with Argon2id. Any bytes, at least one.
-  public static func passphrase(_ secret: consuming SecretBytes) -> Credential { Credential(.passphrase, secret) }
+  public static func passphrase(_ secret: consuming SecretBytes) -> Credential {
+    Credential(.passphrase, secret)
+  }
 
   /// 32 random bytes, from a key file or a system's keystore; not stretched. Throws `invalidArgument` for another length.
   public static func rawKey(_ secret: consuming SecretBytes) throws(ContainerError) -> Credential {
@@ -53,7 +55,8 @@ struct KeySlot: Equatable {
   let commitment: [UInt8]
 
   /// Bytes 0 … 31, which the commitment and the sealed key are bound to.
-  private static func prefix(_ kind: Kind, _ parameters: PasswordHash.Parameters, _ salt: [UInt8]) -> [UInt8] {
+  private static func prefix(_ kind: Kind, _ parameters: PasswordHash.Parameters, _ salt: [UInt8]) -> [UInt8]
+  {
     var writer = ByteWriter()
     writer.append(kind.rawValue)
     writer.appendZeros(3)
@@ -73,7 +76,9 @@ struct KeySlot: Equatable {
     return writer.bytes
   }
 
-  private init(kind: Kind, parameters: PasswordHash.Parameters, salt: [UInt8], sealedKey: [UInt8], commitment: [UInt8]) {
+  private init(
+    kind: Kind, parameters: PasswordHash.Parameters, salt: [UInt8], sealedKey: [UInt8], commitment: [UInt8]
+  ) {
     self.kind = kind
     self.parameters = parameters
     self.salt = salt
@@ -89,7 +94,9 @@ struct KeySlot: Equatable {
       return nil
     }
     var reader = ByteReader(bytes)
-    guard let kind = Kind(rawValue: try reader.read()) else { throw MalformedBytes(what: "an unknown kind of key slot") }
+    guard let kind = Kind(rawValue: try reader.read()) else {
+      throw MalformedBytes(what: "an unknown kind of key slot")
+    }
     try reader.zeros(3)
     let parameters = PasswordHash.Parameters(passes: try reader.read(), memoryKiB: try reader.read())
     try reader.zeros(4)
@@ -99,11 +106,13 @@ struct KeySlot: Equatable {
         throw MalformedBytes(what: "a raw key slot with password hash parameters")
       }
     case .passphrase, .recoveryCode:
-      guard (1...passesMax).contains(parameters.passes), (memoryKiBMin...memoryKiBMax).contains(parameters.memoryKiB)
+      guard (1...passesMax).contains(parameters.passes),
+        (memoryKiBMin...memoryKiBMax).contains(parameters.memoryKiB)
       else { throw MalformedBytes(what: "password hash parameters outside their limits") }
     }
     let slot = KeySlot(
-      kind: kind, parameters: parameters, salt: try reader.bytes(16), sealedKey: try reader.bytes(sealedKeyByteCount),
+      kind: kind, parameters: parameters, salt: try reader.bytes(16),
+      sealedKey: try reader.bytes(sealedKeyByteCount),
       commitment: try reader.bytes(32))
     try reader.zeros(reader.remaining)
     return slot
@@ -148,7 +157,9 @@ struct KeySlot: Equatable {
     let key = try Self.slotKey(credential, parameters: parameters, salt: salt, containerID: containerID)
     let bound = Self.prefix(kind, parameters, salt)
     let expected = Self.commitment(key, containerID, bound)
-    let fits = expected.withUnsafeBytes { expected in commitment.withUnsafeBytes { KeyedHash.equal(expected, $0) } }
+    let fits = expected.withUnsafeBytes { expected in
+      commitment.withUnsafeBytes { KeyedHash.equal(expected, $0) }
+    }
     guard fits else { return nil }
     do {
       var root = try SealedMessage.open(sealedKey, key: key, ad: Self.ad(containerID, bound), cipher: cipher)
@@ -162,7 +173,8 @@ struct KeySlot: Equatable {
   }
 
   private static func slotKey(
-    _ credential: borrowing Credential, parameters: PasswordHash.Parameters, salt: [UInt8], containerID: Identifier
+    _ credential: borrowing Credential, parameters: PasswordHash.Parameters, salt: [UInt8],
+    containerID: Identifier
   ) throws(CryptoError) -> SecretKey {
     switch credential.kind {
     case .passphrase:
@@ -172,7 +184,9 @@ struct KeySlot: Equatable {
     }
   }
 
-  private static func commitment(_ key: borrowing SecretKey, _ containerID: Identifier, _ bound: [UInt8]) -> [UInt8] {
+  private static func commitment(_ key: borrowing SecretKey, _ containerID: Identifier, _ bound: [UInt8])
+    -> [UInt8]
+  {
     key.withUnsafeBytes {
       KeyedHash.compute(count: 32, key: $0, data: label("OD1-slot-commit") + containerID.bytes + bound)
     }

@@ -326,7 +326,8 @@ struct SuperblockBody: Equatable {
       let record = try reader.read(UInt64.self)
       let offset = try reader.read(UInt64.self)
       let authenticator = try reader.bytes(16)
-      end = JournalEnd(record: record, offset: offset, authenticator: authenticator, commit: try reader.read())
+      end = JournalEnd(
+        record: record, offset: offset, authenticator: authenticator, commit: try reader.read())
     }
     try reader.zeros(Self.byteCount - reader.position)
     guard generations.contains(where: { $0.state == .complete }) else {

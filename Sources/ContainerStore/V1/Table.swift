@@ -55,9 +55,11 @@ enum Table {
     var buffer: [UInt8] = []
     var bufferOffset: UInt64 = 0
 
-    func append(_ plaintext: [UInt8], _ kind: BlockKind, key: borrowing SecretKey) throws(IOFailure) -> UInt64 {
+    func append(_ plaintext: [UInt8], _ kind: BlockKind, key: borrowing SecretKey) throws(IOFailure) -> UInt64
+    {
       let sealed = SealedMessage.seal(
-        plaintext, key: key, ad: ad(place, offset: offset, count: plaintext.count, kind: kind), cipher: cipher)
+        plaintext, key: key, ad: ad(place, offset: offset, count: plaintext.count, kind: kind), cipher: cipher
+      )
       let begin = offset
       offset += UInt64(sealed.count)
       authenticator = Array(sealed.suffix(16))
@@ -90,7 +92,9 @@ enum Table {
     records.scan(from: CatalogKey(bytes: [])) { recordKey, value in
       do throws(IOFailure) {
         let byteCount = 7 + recordKey.bytes.count + value.count
-        if firstKey != nil, block.bytes.count + byteCount > dataBlockByteCountAim { try finishBlock(key: key) }
+        if firstKey != nil, block.bytes.count + byteCount > dataBlockByteCountAim {
+          try finishBlock(key: key)
+        }
         if firstKey == nil { firstKey = recordKey }
         entryCount += 1
         block.append(UInt8(1))
@@ -152,7 +156,8 @@ enum Table {
       _ offset: UInt64, _ length: UInt32, _ kind: BlockKind, key: borrowing SecretKey
     ) throws -> (plaintext: [UInt8], authenticator: [UInt8]) {
       let count = Int(length)
-      guard count >= 1, count <= (kind == .footer ? footerByteCountMax : blockByteCountMax), offset <= table.byteCount,
+      guard count >= 1, count <= (kind == .footer ? footerByteCountMax : blockByteCountMax),
+        offset <= table.byteCount,
         UInt64(count) + overhead <= table.byteCount - offset
       else { throw MalformedBytes(what: "a block outside its table") }
       let sealed = try file.read(count + Int(overhead), at: offset)
