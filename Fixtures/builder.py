@@ -18,7 +18,7 @@ from sealing import expand, seal, seal_run
 TIME = 1_700_000_000_000_000_000
 RAW = expand("raw key", 32)
 WORDS = b"correct horse battery staple"
-CODE = b"ABCD-EFGH-1234"
+CODE = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 EPOCH = 5
 
 
@@ -117,7 +117,7 @@ class Builder:
         body += b"".join(self.generation_bytes(generation) for generation in self.generations).ljust(3 * 456, b"\0")
         body += self.journal.id + u64(self.journal.generation) if self.journal else bytes(24)
         if clean:
-            end = self.journal.end if self.journal else End(0, 0, NO_ID, self.commit_number)
+            end = self.journal.end if self.journal else End(0, 0, NO_ID, 0)
             body += u64(end.number) + u64(end.offset) + end.authenticator + u64(end.commit)
         key = kb(32, self.root_key, label("OD1-super-body") + self.id)
         ad = label("OD1-super-ad") + self.id + u64(sequence) + bytes(40)
@@ -148,7 +148,8 @@ class Builder:
     def start_generation(self, complete: bool = True, block_entries: int = 3) -> None:
         """A checkpoint: tables of the present catalog, under a new generation."""
         number = self.generations[0].number + 1 if self.generations else 1
-        generation = Generation(number, EPOCH, complete, self.random(32), self.commit_number, [])
+        commit = self.commit_number if complete else 0
+        generation = Generation(number, EPOCH, complete, self.random(32), commit, [])
         if complete:
             entries: list[Change] = sorted(self.catalog.items())
             generation.tables.append(self.table(generation, entries, block_entries))
@@ -248,16 +249,15 @@ class Builder:
 
     def state(self) -> list[Change]:
         """State and slab counter, which belong to each commit."""
-        return [
-            (STATE, u64(self.next_file) + u32(1) + u32(0)),
-            (SLAB + (0).to_bytes(4, "big"), u64(self.live_bytes) + u64(len(self.slab))),
-        ]
+        state: list[Change] = [(STATE, u64(self.next_file) + u32(1) + u32(0))]
+        if self.live_bytes:
+            state.append((SLAB + (0).to_bytes(4, "big"), u64(self.live_bytes) + u64(len(self.slab))))
+        return state
 
     def inode(self, kind: int, size: int = 0, links: int = 1, secret: bytes = bytes(32), tail: bytes = b"") -> bytes:
         """An inode's value; the tail is the first extent or a link's target."""
-        epoch = EPOCH if kind == FILE_KIND else 0
         has_first = kind == FILE_KIND and tail != b""
-        value = bytes([1, kind]) + u16(0o640) + u32(links) + u64(size) + u64(TIME) * 3 + u64(0) + u32(epoch) + u32(0)
+        value = bytes([1, kind]) + u16(0o640) + u32(links) + u64(size) + u64(TIME) * 3 + u64(0) + u32(EPOCH) + u32(0)
         value += secret + bytes([has_first, 0]) + u16(len(tail) if kind == LINK_KIND else 0) + bytes(4)
         return value + tail
 

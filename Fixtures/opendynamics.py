@@ -13,6 +13,8 @@ OVERHEAD = 41  # header 24, tag byte 1, authenticator 16
 STRIDE = GRAIN + OVERHEAD
 FINAL = 3
 BATCH = 64  # segments fetched at once
+HIGHEST_COUNTER_END = (1 << 64) - 1
+SIZE_LIMIT, START_LIMIT, OFFSET_LIMIT = 1 << 62, 1 << 48, 1 << 48
 
 Fetch = Callable[[int, int, int], bytes]  # (slab, offset, length) -> the bytes stored there, fewer if they are missing
 
@@ -123,8 +125,11 @@ class Extent:
         return (
             self.count >= 1
             and 1 <= self.last_length <= GRAIN
-            and GRAIN * (self.start + self.count - 1) + self.last_length <= size
-            and self.counter + self.count <= 1 << 64
+            and self.start < START_LIMIT
+            and self.offset < OFFSET_LIMIT
+            and self.counter >= 1
+            and self.counter + self.count <= HIGHEST_COUNTER_END
+            and GRAIN * (self.start + self.count - 1) + self.last_length <= size < SIZE_LIMIT
         )
 
 
@@ -138,34 +143,28 @@ class File:
     size: int
     extents: list[Extent]
 
-    def first_bad_grain(self) -> int | None:
-        """Start of the first extent that cannot be right: it reaches past the size, or into one before it."""
+    def check(self) -> None:
+        """Refuses a size or an extent that cannot be right: out of range, past the size, or into one before it."""
         end = 0
         for extent in self.extents:
             if not extent.fits(self.size) or extent.start < end:
-                return extent.start
+                raise FileError("damaged-extent", extent.start)
             end = extent.start + extent.count
-        return None
+        if self.size >= SIZE_LIMIT:
+            raise FileError("damaged-extent", 0)
 
     def pieces(self, fetch: Fetch) -> Iterator[tuple[int, bytes]]:
         """Each segment's position in the file and its plaintext, in order; holes are left out."""
-        bad = self.first_bad_grain()
+        self.check()
         for extent in self.extents:
-            if extent.start == bad:
-                break
             writer = writer_key(self.key, extent.session)
             for first in range(0, extent.count, BATCH):
                 end = min(first + BATCH, extent.count)
                 stored = fetch(extent.slab, extent.offset + STRIDE * first, extent.stored_length(first, end))
                 for k in range(first, end):
-                    # A later extent may begin inside this one: which of the two holds the grain is not known.
-                    if extent.start + k == bad:
-                        raise FileError("damaged-extent", bad)
                     at = STRIDE * (k - first)
                     plaintext = self.open_segment(writer, extent, k, stored[at : at + STRIDE])
                     yield GRAIN * (extent.start + k), plaintext
-        if bad is not None:
-            raise FileError("damaged-extent", bad)
 
     def open_segment(self, writer: bytes, extent: Extent, k: int, stored: bytes) -> bytes:
         """The plaintext of segment k of a run."""
@@ -181,6 +180,7 @@ class File:
 
     def contents(self, fetch: Fetch) -> Iterator[bytes]:
         """The whole file in pieces, holes as zeros. Before an error, all that may be released is released."""
+        self.check()
         position = 0
         try:
             for start, plaintext in self.pieces(fetch):

@@ -4,7 +4,7 @@
 ls           kind, size and path of everything, separated by tabs; in paths, a tab, newline or backslash
              is written \\t, \\n or \\\\
 cat PATH     a file's contents; symbolic links are followed inside the container
-extract DIR  everything, into a directory that is empty or does not exist; without extended attributes
+extract DIR  all but symbolic links, into a directory that is empty or does not exist; without extended attributes
 hash         SHA-256, two spaces and path of each regular file, sorted by path, in the form of sha256sum
 info         the state that was found, as JSON
 verify       opens everything that is live; prints what it finds; exit status 1 if there is damage
@@ -105,11 +105,10 @@ def hash_all(container: Container, out: BinaryIO) -> None:
 
 
 def extract(container: Container, target: bytes) -> None:
-    """The command extract. Links are made last, so that nothing is written through one."""
+    """The command extract. It makes no symbolic links: what they name inside is not what they would name outside."""
     os.makedirs(target, mode=0o700, exist_ok=True)
     if os.listdir(target):
         raise CommandError(f"{os.fsdecode(target)}: not empty")
-    links: list[tuple[bytes, Inode]] = []
     directories = [(target, container.state.catalog.inode(ROOT))]
     made: dict[int, bytes] = {}
     for path, file_id, inode in container.state.catalog.tree():
@@ -118,15 +117,12 @@ def extract(container: Container, target: bytes) -> None:
             os.mkdir(native, mode=0o700)
             directories.append((native, inode))
         elif inode.kind == LINK_KIND:
-            links.append((native, inode))
+            print(f"not extracted, a symbolic link: {os.fsdecode(escape(path))}", file=sys.stderr)
         elif file_id in made:
             os.link(made[file_id], native)
         else:
             extract_file(container, native, file_id, inode)
             made[file_id] = native
-    for native, inode in links:
-        os.symlink(inode.target, native)
-        os.utime(native, ns=(inode.modified, inode.modified), follow_symlinks=False)
     # Deepest first: what is made in a directory changes its time, and its permissions may forbid to go in.
     for native, inode in reversed(directories):
         os.chmod(native, inode.permissions & 0o777)

@@ -145,6 +145,61 @@ def intact_streams() -> Iterator[Vector]:
         [(REKEY, b"", expand(f"{name} {n}", 20)) for n in range(2)],
         initial_counter=0xFFFF_FFFF,
     )
+    yield from bulk_streams()
+
+
+def bulk_streams() -> Iterator[Vector]:
+    """Streams that open, of lengths that a reader with a faster cipher computes by itself: 256 and more, multiples of 8."""
+    for length in (256, 264, GRAIN):
+        name = f"bulk_{length}"
+        ad, plaintext = expand(f"{name} ad", 80), expand(f"{name} plaintext", length)
+        yield stream(name, f"One message of {length} bytes, tag FINAL, with 80 bytes of ad.", [(FINAL, ad, plaintext)])
+    name = "bulk_rekey_and_wrap"
+    parts = ((MESSAGE, 256, 0), (MESSAGE, 264, 80), (REKEY, GRAIN, 80), (MESSAGE, 264, 16), (PUSH, 257, 1))
+    yield stream(
+        name,
+        "Long messages: the counter comes back to 0 after message 1, tag REKEY follows with message 2, "
+        "and message 4 is no multiple of 8.",
+        [
+            (tag, expand(f"{name} ad {n}", ad_length), expand(f"{name} {n}", length))
+            for n, (tag, length, ad_length) in enumerate((*parts, (FINAL, 256, 80)))
+        ],
+        initial_counter=0xFFFF_FFFE,
+    )
+    name = "bulk_counter_at_its_end"
+    yield stream(
+        name,
+        "As counter_at_its_end, with long messages.",
+        [(REKEY, expand(f"{name} ad {n}", 80), expand(f"{name} {n}", 264)) for n in range(2)],
+        initial_counter=0xFFFF_FFFF,
+    )
+
+
+def failing_bulk_streams() -> Iterator[Vector]:
+    """Streams of long messages that must not open from a message on."""
+    lengths = (256, 264, 256)
+    messages = [
+        (MESSAGE, expand(f"bulk not authentic ad {n}", 80), expand(f"bulk not authentic {n}", length))
+        for n, length in enumerate(lengths)
+    ]
+    intact = stream("bulk not authentic", "", messages)
+    grain = stream("bulk grain not authentic", "", [(FINAL, bytes(80), expand("bulk grain not authentic", GRAIN))])
+
+    def edit(index: int, field: str, position: int, bit: int = 0) -> Callable[[list[Vector], Vector], object]:
+        return lambda messages, _: messages[index].update({field: flip(messages[index][field], position, bit)})
+
+    changes = {
+        "tag_byte_flipped": ("MESSAGE would become PUSH.", edit(1, "ciphertext", 0)),
+        "ciphertext_first_bit_flipped": ("Bit 0 of the first byte.", edit(1, "ciphertext", 1)),
+        "ciphertext_last_bit_flipped": ("Bit 7 of the last byte.", edit(1, "ciphertext", -17, 7)),
+        "authenticator_first_bit_flipped": ("Bit 0 of the first byte.", edit(1, "ciphertext", -16)),
+        "authenticator_last_bit_flipped": ("Bit 7 of the last byte.", edit(1, "ciphertext", -1, 7)),
+        "wrong_ad": ("One bit of the ad differs.", edit(1, "ad", -1)),
+    }
+    for name, (comment, change) in changes.items():
+        yield broken(f"bulk_{name}", f"In a message of 264 bytes. {comment}", intact, 1, change)
+    middle = edit(0, "ciphertext", GRAIN // 2)
+    yield broken(f"bulk_{GRAIN}_ciphertext_bit_flipped", "One bit in the middle.", grain, 0, middle)
 
 
 def three_messages() -> list[Message]:
@@ -216,6 +271,7 @@ def failing_streams() -> Iterator[Vector]:
         1,
         lambda messages, _: messages[1].update(rekey_before=True),
     )
+    yield from failing_bulk_streams()
 
 
 # Files
@@ -292,10 +348,13 @@ class Draft:
     def vector(self, comment: str, expect: str = "ok", fail_grain: int | None = None) -> Vector:
         """The finished vector."""
         length = self.file.size if fail_grain is None else min(GRAIN * fail_grain, self.file.size)
+        if expect == "damaged-extent":
+            length = 0
         plaintext = bytearray(length)
         for start, piece in self.plaintexts.items():
             place = GRAIN * start
-            plaintext[place : place + len(piece)] = piece[: max(0, length - place)]
+            piece = piece[: max(0, length - place)]
+            plaintext[place : place + len(piece)] = piece
         assert len(plaintext) == length
         vector: Vector = {
             "name": self.name,
@@ -396,8 +455,8 @@ def intact_files() -> Iterator[Vector]:
     yield draft.vector("Zeros can be sealed as well as anything; this is not a hole.")
 
     draft = Draft("highest_numbers", file_id=(1 << 64) - 1)
-    draft.add(0, 20, counter=(1 << 64) - 1)
-    yield draft.vector("The greatest file id and the greatest counter.")
+    draft.add(0, 20, counter=(1 << 64) - 2)
+    yield draft.vector("The greatest file id and the greatest counter: with the count it makes 2^64 - 1.")
 
 
 def three(name: str) -> Draft:
@@ -522,23 +581,28 @@ def damaged_extents() -> Iterator[Vector]:
     draft.resize(GRAIN + 70)
     yield draft.vector("The last extent begins where the file has ended.", "damaged-extent", 2)
 
+    draft = three("size_2_62")
+    draft.resize(1 << 62)
+    yield draft.vector("The size is 2^62 bytes; the extents are right.", "damaged-extent", 0)
+
     changes = {
         "last_length_0": {"last_length": 0},
         "last_length_16385": {"last_length": GRAIN + 1},
         "count_0": {"count": 0},
+        "counter_0": {"counter": 0},
+        "counter_and_count_2_64": {"counter": (1 << 64) - 1},
         "counter_overflows": {"count": 2, "counter": (1 << 64) - 1},
+        "offset_2_48": {"offset": 1 << 48},
+        "offset_overflows": {"offset": (1 << 64) - 1},
+        "start_2_48": {"start": 1 << 48},
         "start_overflows": {"start": (1 << 64) - 1},
     }
     for name, change in changes.items():
         draft = three(name)
-        draft.resize(4 * GRAIN)
+        draft.resize((1 << 62) - 1 if "start" in change else 4 * GRAIN)
         draft.edit(2, **change)
-        if "start" in change:
-            del draft.plaintexts[2]
-            comment = "The last extent has the greatest start that 64 bits hold; position and end of it do not fit."
-            yield draft.vector(comment, "damaged-extent", change["start"])
-        else:
-            yield draft.vector(f"The last extent has {change}.".replace("'", ""), "damaged-extent", 2)
+        comment = f"The last extent has {change}.".replace("'", "")
+        yield draft.vector(comment, "damaged-extent", change.get("start", 2))
 
 
 def missing_bytes() -> Iterator[Vector]:
@@ -560,9 +624,9 @@ def missing_bytes() -> Iterator[Vector]:
     draft.edit(1, offset=len(draft.stored))
     yield draft.vector("The second extent begins where the slab ends.", "missing-bytes", 1)
 
-    draft = three("offset_overflows")
-    draft.edit(1, offset=(1 << 64) - 1)
-    yield draft.vector("The end of the second extent does not fit 64 bits.", "missing-bytes", 1)
+    draft = three("offset_highest")
+    draft.edit(1, offset=(1 << 48) - 1)
+    yield draft.vector("The second extent has the greatest offset.", "missing-bytes", 1)
 
     draft = three("count_4294967295")
     draft.resize(GRAIN * ((1 << 32) + 1))

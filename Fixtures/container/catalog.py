@@ -16,6 +16,8 @@ PINNED_EXTENT, STAGING = b"\x72", b"\x90"
 FILE_KIND, DIRECTORY_KIND, LINK_KIND = 1, 2, 3
 ROOT = 1
 GROUP = 9  # a type and a 64-bit number
+MAXIMUM_TARGET = 4096
+KEY_LENGTHS = {STATE: (1, 1), ENTRY: (10, 264), INODE: (9, 9), EXTENT: (17, 17), ATTRIBUTE: (9, 600), SLAB: (5, 5)}
 
 
 def number_key(kind: bytes, number: int) -> bytes:
@@ -46,14 +48,15 @@ class Inode:
         fields = Fields(data, name)
         fields.range(fields.u8(), 1, 1, "layout")
         kind = fields.range(fields.u8(), FILE_KIND, LINK_KIND, "kind")
-        permissions, links, size = fields.u16(), fields.u32(), fields.range(fields.u64(), 0, 1 << 62, "size")
+        permissions, links, size = fields.u16(), fields.u32(), fields.u64()
         created, modified, changed, version = fields.time(), fields.time(), fields.time(), fields.u64()
         epoch = fields.u32()
         fields.zero(4)
         secret = fields.take(32)
         has_first = fields.range(fields.u8(), 0, 1 if kind == FILE_KIND else 0, "first extent")
         fields.zero(1)
-        target_length = fields.range(fields.u16(), 0, 4096 if kind == LINK_KIND else 0, "length of the target")
+        lowest, highest = (1, MAXIMUM_TARGET) if kind == LINK_KIND else (0, 0)
+        target_length = fields.range(fields.u16(), lowest, highest, "length of the target")
         fields.zero(4)
         if kind != FILE_KIND:
             fields.range(size, target_length, target_length, "size")
@@ -83,6 +86,12 @@ class Entry:
     file_id: int
 
 
+def key_is_possible(key: bytes) -> bool:
+    """Whether a key has the length that its type asks for, as far as the type is known here."""
+    shortest, longest = KEY_LENGTHS.get(key[:1], (1, len(key)))
+    return shortest <= len(key) <= longest
+
+
 class Catalog:
     """The whole catalog in memory: keys grouped by their first nine bytes, a type and a number."""
 
@@ -104,9 +113,24 @@ class Catalog:
         """A value."""
         return self.groups.get(key[:GROUP], {}).get(key[GROUP:])
 
+    def keys(self) -> Iterator[bytes]:
+        """Every key."""
+        for group, rests in self.groups.items():
+            for rest in rests:
+                yield group + rest
+
     def numbers(self, kind: bytes) -> list[int]:
         """Every number that has keys of a type, in order."""
-        return sorted(int.from_bytes(group[1:], "big") for group in self.groups if group[:1] == kind)
+        groups = (group for group in self.groups if group[:1] == kind and len(group) == GROUP)
+        return sorted(int.from_bytes(group[1:], "big") for group in groups)
+
+    def slab_counters(self) -> dict[int, Fields]:
+        """The value of type 50 of each slab that the catalog knows."""
+        return {
+            int.from_bytes(group[1:], "big"): Fields(rests[b""], f"counter of slab {group[1:].hex()}")
+            for group, rests in self.groups.items()
+            if group[:1] == SLAB and len(group) == 5
+        }
 
     def inode(self, file_id: int) -> Inode:
         """The inode of a file id."""

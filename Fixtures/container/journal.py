@@ -14,6 +14,7 @@ from .superblock import NO_ID, End, Link
 JOURNAL_MAGIC = b"OD1JRNL\n"
 FRAME_STEP = 4096
 MAXIMUM_PAYLOAD = 1044480
+MAXIMUM_KEY, MAXIMUM_VALUE = 600, 32768
 LAST_OF_COMMIT, SEGMENTS_DURABLE = 1, 2
 
 Change = tuple[bytes, bytes | None]  # key and value; no value deletes
@@ -96,8 +97,10 @@ class CommitRecord:
         changes: list[Change] = []
         for _ in range(fields.u32()):
             op = fields.range(fields.u8(), 1, 2, "op")
-            key = fields.take(fields.range(fields.u16(), 1, 600, "key length"))
-            value = fields.take(fields.range(fields.u32(), 0, 32768, "value length")) if op == 1 else None
+            key = fields.take(fields.range(fields.u16(), 1, MAXIMUM_KEY, "key length"))
+            value = None
+            if op == 1:
+                value = fields.take(fields.range(fields.u32(), 0, MAXIMUM_VALUE, "value length"))
             changes.append((key, value))
         fields.end()
         return CommitRecord(commit, durable_through, flags, changes)
@@ -139,19 +142,19 @@ class Journal:
         self.base_commit = end.commit
 
     def frame(self, offset: int) -> Frame:
-        """The frame at an offset, if its magic, id, zero fields and checksums are right."""
+        """The frame at an offset, if its magic, id and checksums are right."""
         head = self.data[offset : offset + 96]
         if len(head) < 96:
             raise BadFrame("absent" if not head else "cut short")
         magic, identifier, number, length, zero, previous, zeros, payload_sum, head_sum = struct.unpack(
             "<8s16sQII16s8s16s16s", head
         )
-        if magic != JOURNAL_MAGIC or identifier != self.link.id or zero or any(zeros):
+        if magic != JOURNAL_MAGIC or identifier != self.link.id:
             raise BadFrame("not a frame of this journal")
         if kb(16, b"", head[:80]) != head_sum:
             raise BadFrame("checksum of the frame's head")
-        if not 1 <= length <= MAXIMUM_PAYLOAD:
-            raise Altered(f"{self.name}: record {number}: payload of {length} bytes")
+        if not 1 <= length <= MAXIMUM_PAYLOAD or zero or any(zeros):
+            raise Altered(f"{self.name}: record {number}: fields that cannot be")
         end = offset + 96 + length + OVERHEAD
         sealed = self.data[offset + 96 : end]
         if len(sealed) < length + OVERHEAD:
@@ -181,6 +184,8 @@ class Journal:
         for later in range(offset + FRAME_STEP, len(self.data), FRAME_STEP):
             try:
                 frame = self.frame(later)
+                if frame.number == 0:  # a copy of the journal's header
+                    continue
                 record = CommitRecord.parse(self.open(frame), f"{self.name}: record {frame.number}")
                 greatest = max(greatest, record.durable_through)
             except (BadFrame, NotAuthentic, ContainerError):
@@ -197,10 +202,10 @@ class Journal:
             try:
                 records.append(self.record(offset, number, last.authenticator))
             except (BadFrame, Altered) as error:
-                if end is not None:
-                    raise Damage(f"{self.name}: record {number} of {end.number}: {error}") from None
                 if isinstance(error, Altered):
                     raise
+                if end is not None:
+                    raise Damage(f"{self.name}: record {number} of {end.number}: {error}") from None
                 durable_through = self.later_durable_through(offset)
                 if durable_through >= number:
                     raise Damage(f"{self.name}: record {number}, which was durable: {error}") from None
@@ -232,7 +237,7 @@ class Journal:
             torn = TornTail(self.link.id, first.number, first.offset, "a commit without its last record")
         contents = JournalContents(commits, durable_through, self.end_after(commits), torn)
         if self.link.end is not None and contents.end != self.link.end:
-            raise Damage(f"{self.name}: ends otherwise than it should")
+            raise Altered(f"{self.name}: ends otherwise than it should")
         return contents
 
     def end_after(self, commits: list[Commit]) -> End:

@@ -44,14 +44,13 @@ class Container:
         self.lock = lock
         self.findings: list[Finding] = []
         self.lock.hold(ENTRY_BYTE)
-        self.slot, self.other_slot = choose_slot(path / "superblock")
+        self.slot, self.other_slot = choose_slot(path / "superblock", lock.writer_is_alive)
         self.id = self.slot.container_id
         self.root_key = unlock(self.slot, secret)
         self.body = Body.parse(open_body(self.slot, self.root_key))
         self.state = self.newest_state()
-        self.lock.hold(ENTRY_BYTE + self.state.commit)
-        if self.state.commit:
-            self.lock.release(ENTRY_BYTE)
+        self.lock.hold(ENTRY_BYTE + 1 + self.state.commit)
+        self.lock.release(ENTRY_BYTE)
 
     def complete_generations(self) -> list[Generation]:
         """The generations that can be read, newest first."""
@@ -97,10 +96,10 @@ class Container:
         return catalog
 
     def journals(self, oldest_generation: int) -> list[Journal]:
-        """The current journal and its predecessors back to a generation, oldest first."""
+        """The current journal and its predecessors back to a generation, oldest first; none if all are older."""
         found: list[Journal] = []
         link = self.body.journal
-        while link and (not found or link.generation >= oldest_generation):
+        while link and link.generation >= oldest_generation:
             if any(journal.link.id == link.id for journal in found):
                 raise Damage(f"journal {link.id.hex()}: its own predecessor")
             found.append(Journal(self.path / "journal", self.id, self.generation_key(link.generation), link))
@@ -110,30 +109,20 @@ class Container:
     def replay(self, generation: Generation, catalog: Catalog) -> State:
         """Applies the journals' commits to a generation's tables."""
         state = State(generation, catalog, generation.commit, [], None)
-        journals = self.journals(generation.number)
-        for index, journal in enumerate(journals):
-            expected = state.journals[-1][1].end.commit if index else generation.commit
-            # The oldest journal may begin before the state that the tables hold; no commit may be missing.
-            if journal.base_commit > expected or (index and journal.base_commit != expected):
-                raise Damage(f"{journal.name}: begins after commit {journal.base_commit}, not {expected}")
+        for journal in self.journals(generation.number):
+            if journal.base_commit != state.commit:
+                raise Damage(f"{journal.name}: begins after commit {journal.base_commit}, not {state.commit}")
             contents = journal.contents()
             self.apply_journal(state, journal, contents)
             state.journals.append((journal, contents))
             state.torn = contents.torn
-        if journals:
-            state.commit = state.journals[-1][1].end.commit
-            if state.commit < generation.commit:
-                raise Damage(f"the journals end with commit {state.commit}, the tables hold {generation.commit}")
-        if self.body.clean and self.body.last_commit != state.commit:
-            raise Damage(f"closed with commit {self.body.last_commit}, and the last one is {state.commit}")
+            state.commit = contents.end.commit
         return state
 
     def apply_journal(self, state: State, journal: Journal, contents: JournalContents) -> None:
-        """Applies the commits that the tables do not hold. An unsynced one whose segments do not open is the end."""
+        """Applies a journal's commits. An unsynced one whose segments do not open is the end."""
         unclean = journal.link.end is None and not self.lock.writer_is_alive()
         for index, commit in enumerate(contents.commits):
-            if commit.number <= state.generation.commit:
-                continue
             doubtful = (
                 unclean and not commit.segments_durable and commit.last.frame.number > contents.durable_through
             )
@@ -158,7 +147,7 @@ class Container:
         """Whether each segment that the changes name, and that was not named before, is authentic."""
         for file_id, extents in self.extents_named(catalog, changes).items():
             old = before.get(file_id, set())
-            known = {segment for extent in old - extents for segment in segments(extent)}
+            known = {segment for extent in old for segment in segments(extent)}
             file = self.file(file_id, catalog.inode(file_id), catalog)
             for extent in extents - old:
                 writer = writer_key(file.key, extent.session)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hmac
+import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Callable
 
 from nacl import bindings
 
@@ -20,6 +22,9 @@ SUPERBLOCK_MAGIC = b"ODCONT1\n"
 KEY_SLOTS = 8
 PASSPHRASE, RAW_KEY, RECOVERY_CODE = 1, 2, 3
 DEFAULT_MEMORY_KIB = 256 * 1024
+RECOVERY_DIGITS = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+RECOVERY_LENGTH = 32
+ATTEMPTS, SECONDS_BETWEEN = 100, 0.01  # while a writer lives
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,15 @@ class Secret:
     data: bytes
     kinds: tuple[int, ...]
     memory_kib: int = DEFAULT_MEMORY_KIB
+
+    def bytes_for(self, kind: int) -> bytes | None:
+        """What to try on a key slot of that kind; nothing when the secret is none of this kind."""
+        if kind not in self.kinds:
+            return None
+        if kind != RECOVERY_CODE:
+            return self.data or None
+        code = self.data.upper().translate(None, b"- \t")
+        return code if len(code) == RECOVERY_LENGTH and not code.strip(RECOVERY_DIGITS) else None
 
 
 @dataclass(frozen=True)
@@ -58,7 +72,19 @@ class Slot:
         return int.from_bytes(self.data[32:40], "little")
 
 
-def choose_slot(path: Path) -> tuple[Slot, Slot]:
+def choose_slot(path: Path, writer_is_alive: Callable[[], bool]) -> tuple[Slot, Slot]:
+    """The slot to use, and the other one. While a writer lives, an update may be under way, and is waited for."""
+    for _ in range(ATTEMPTS):
+        try:
+            return choose_slot_once(path)
+        except (TornSuperblock, Altered):
+            if not writer_is_alive():
+                break
+            time.sleep(SECONDS_BETWEEN)
+    return choose_slot_once(path)
+
+
+def choose_slot_once(path: Path) -> tuple[Slot, Slot]:
     """The slot to use, and the other one."""
     try:
         data = path.read_bytes()
@@ -112,14 +138,14 @@ class KeySlot:
         fields.zero(23)
         return KeySlot(kind, passes, memory, salt, sealed, commitment, data[:32])
 
-    def key(self, secret: Secret, container_id: bytes) -> bytes:
+    def key(self, secret: bytes, memory_kib: int, container_id: bytes) -> bytes:
         """S, the slot's key, if the secret is the right one."""
         if self.kind == RAW_KEY:
-            return kb(32, secret.data, label("OD1-raw-slot") + container_id + self.salt)
-        if self.memory_kib > secret.memory_kib:
+            return kb(32, secret, label("OD1-raw-slot") + container_id + self.salt)
+        if self.memory_kib > memory_kib:
             raise CostlyKey(f"a key slot asks for {self.memory_kib} KiB")
         return bindings.crypto_pwhash_alg(
-            32, secret.data, self.salt, self.passes, self.memory_kib * 1024, bindings.crypto_pwhash_ALG_ARGON2ID13
+            32, secret, self.salt, self.passes, self.memory_kib * 1024, bindings.crypto_pwhash_ALG_ARGON2ID13
         )
 
 
@@ -128,9 +154,10 @@ def unlock(slot: Slot, secret: Secret) -> bytes:
     container_id = slot.container_id
     parts = (slot.data[64 + 160 * n : 224 + 160 * n] for n in range(KEY_SLOTS))
     for key_slot in [KeySlot.parse(part, number) for number, part in enumerate(parts)]:
-        if key_slot is None or key_slot.kind not in secret.kinds:
+        data = None if key_slot is None else secret.bytes_for(key_slot.kind)
+        if key_slot is None or data is None:
             continue
-        key = key_slot.key(secret, container_id)
+        key = key_slot.key(data, secret.memory_kib, container_id)
         commitment = kb(32, key, label("OD1-slot-commit") + container_id + key_slot.beginning)
         if not hmac.compare_digest(commitment, key_slot.commitment):
             continue
@@ -187,6 +214,9 @@ class Generation:
         state = fields.range(fields.u16(), 1, 2, "state of a generation")
         count = fields.range(fields.u16(), 0, 8, "number of tables")
         secret, commit = fields.take(32), fields.u64()
+        if state == 2:
+            fields.range(count, 0, 0, "number of a pending generation's tables")
+            fields.range(commit, 0, 0, "commit of a pending generation")
         fields.zero(16)
         tables = []
         for _ in range(count):
@@ -225,12 +255,11 @@ class Body:
     generations: list[Generation]
     clean: bool
     journal: Link | None
-    last_commit: int
 
     @staticmethod
     def parse(data: bytes) -> Body:
         """Reads the 2560 bytes."""
-        fields = Fields(data, "superblock body")
+        fields = Fields(data, "superblock body", Altered)
         created, current_epoch = fields.time(), fields.u32()
         count = fields.range(fields.u32(), 1, 16, "number of epochs")
         epochs: dict[int, bytes] = {}
@@ -255,11 +284,16 @@ class Body:
                 raise fields.fail(f"no key for epoch {generation.epoch}")
         if not any(generation.complete for generation in generations):
             raise fields.fail("no complete generation")
+        if not all(generation.complete for generation in generations[1:]):
+            raise fields.fail("a pending generation that is not the newest")
         journal_id, journal_generation = fields.take(16), fields.u64()
         end = End(fields.u64(), fields.u64(), fields.take(16), fields.u64())
         fields.zero(464)
         fields.end()
-        if not clean and end != End(0, 0, NO_ID, 0):
-            raise fields.fail("open, and says where the journal ends")
-        journal = None if journal_id == NO_ID else Link(journal_id, journal_generation, end if clean else None)
-        return Body(created, epochs, generations, clean, journal, end.commit)
+        has_journal = journal_id != NO_ID
+        if not (clean and has_journal) and end != End(0, 0, NO_ID, 0):
+            raise fields.fail("says where a journal ends, and is open or has none")
+        if journal_generation not in (numbers if has_journal else [0]):
+            raise fields.fail(f"a journal of generation {journal_generation}")
+        journal = Link(journal_id, journal_generation, end if clean else None) if has_journal else None
+        return Body(created, epochs, generations, clean, journal)

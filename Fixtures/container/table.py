@@ -10,11 +10,12 @@ from typing import Iterator
 from opendynamics import OVERHEAD, NotAuthentic, kb, label, open_message, u32, u64
 
 from .fields import Damage, Fields
-from .journal import Change
+from .journal import MAXIMUM_KEY, MAXIMUM_VALUE, Change
 from .superblock import Table
 
 DATA_BLOCK, INDEX_BLOCK, FOOTER = 1, 2, 3
 MAXIMUM_BLOCK = 65536
+MAXIMUM_FOOTER = 16777216
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class BlockEntry:
     def parse(fields: Fields) -> BlockEntry:
         """Takes one entry off an index block or the footer."""
         offset, length = fields.u64(), fields.range(fields.u32(), 1, MAXIMUM_BLOCK, "block length")
-        return BlockEntry(offset, length, fields.take(fields.u16()))
+        return BlockEntry(offset, length, fields.take(fields.range(fields.u16(), 1, MAXIMUM_KEY, "key length")))
 
 
 class TableReader:
@@ -56,8 +57,8 @@ class TableReader:
         if size != self.table.size:
             raise Damage(f"{self.name}: has {size} bytes and not {self.table.size}")
         footer_offset = size - self.table.footer_length - OVERHEAD
-        if footer_offset < 0:
-            raise Damage(f"{self.name}: no room for its footer")
+        if footer_offset < 0 or not 1 <= self.table.footer_length <= MAXIMUM_FOOTER:
+            raise Damage(f"{self.name}: a footer of {self.table.footer_length} bytes")
         footer, authenticator = self.block(file, footer_offset, self.table.footer_length, FOOTER)
         if authenticator != self.table.footer_authenticator:
             raise Damage(f"{self.name}: another footer than the one named")
@@ -70,9 +71,9 @@ class TableReader:
         if len(data) != block_count:
             raise Damage(f"{self.name}: {len(data)} data blocks and not {block_count}")
         position = 0
-        for place in sorted(index + data, key=lambda place: place.offset):
+        for place in data + index:
             if place.offset != position:
-                raise Damage(f"{self.name}: its blocks leave a gap at {position}")
+                raise Damage(f"{self.name}: a block at {place.offset} and not at {position}")
             position += place.length + OVERHEAD
         if position != footer_offset:
             raise Damage(f"{self.name}: its blocks end at {position} and not at {footer_offset}")
@@ -89,9 +90,11 @@ class TableReader:
 
     def block(self, file: int, offset: int, length: int, kind: int) -> tuple[Fields, bytes]:
         """A block's plaintext and its authenticator."""
+        name = f"{self.name}: block at {offset}"
+        if offset + length + OVERHEAD > self.table.size:
+            raise Damage(f"{name}: outside of the table")
         sealed = os.pread(file, length + OVERHEAD, offset)
         place = self.table.id + u64(offset) + u32(length) + bytes([kind, 0, 0, 0])
-        name = f"{self.name}: block at {offset}"
         try:
             plaintext = open_message(self.key, label("OD1-block") + self.container_id + place, sealed)
         except NotAuthentic:
@@ -113,8 +116,8 @@ class TableReader:
         entries: list[Change] = []
         for _ in range(fields.u32()):
             op = fields.range(fields.u8(), 1, 2, "op")
-            key = fields.take(fields.range(fields.u16(), 1, 600, "key length"))
-            value = fields.take(fields.range(fields.u32(), 0, 32768 if op == 1 else 0, "value length"))
+            key = fields.take(fields.range(fields.u16(), 1, MAXIMUM_KEY, "key length"))
+            value = fields.take(fields.range(fields.u32(), 0, MAXIMUM_VALUE if op == 1 else 0, "value length"))
             entries.append((key, value if op == 1 else None))
         fields.end()
         if not entries or entries[0][0] != place.first_key:

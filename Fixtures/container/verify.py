@@ -6,16 +6,21 @@ import os
 
 from opendynamics import Extent, FileError
 
-from .catalog import DIRECTORY_KIND, ENTRY, EXTENT, FILE_KIND, INODE, PINNED_EXTENT, ROOT, SLAB, STAGING, STATE
+from .catalog import (
+    DIRECTORY_KIND, ENTRY, EXTENT, FILE_KIND, INODE, PINNED_EXTENT, ROOT, STAGING, STATE, key_is_possible,
+)
 from .fields import ContainerError, Damage, Fields
 from .state import Container
 from .superblock import Body, open_body
+
+MAXIMUM_SLAB = 67108864
 
 
 def verify(container: Container) -> None:
     """Adds all that is found to the container's findings."""
     check_other_slot(container)
     check_older_generations(container)
+    check_keys(container)
     links = check_tree(container)
     extents = check_inodes(container, links)
     check_state(container, extents)
@@ -53,6 +58,13 @@ def check_older_generations(container: Container) -> None:
             container.report("damage", f"generation {generation.number}: leads to another state")
 
 
+def check_keys(container: Container) -> None:
+    """Keys that no reader would look for."""
+    for key in container.state.catalog.keys():
+        if not key_is_possible(key):
+            container.report("damage", f"catalog: a key of type {key[:1].hex()} has {len(key)} bytes")
+
+
 def check_tree(container: Container) -> dict[int, int]:
     """Walks through all directories; returns how many entries each file id has."""
     links = {ROOT: 1}
@@ -74,8 +86,9 @@ def check_inodes(container: Container, links: dict[int, int]) -> list[Extent]:
         try:
             inode = catalog.inode(file_id)
             extents = catalog.extents(file_id, inode)
-            if inode.links != links.get(file_id, 0):
-                container.report("damage", f"file {file_id}: {links.get(file_id, 0)} entries, link count {inode.links}")
+            entries = links.get(file_id, 0)
+            if inode.links != entries or (inode.kind == DIRECTORY_KIND and entries != 1):
+                container.report("damage", f"file {file_id}: {entries} entries, link count {inode.links}")
             if inode.kind == FILE_KIND:
                 found += extents
                 for _ in container.file(file_id, inode).pieces(container.stored):
@@ -112,10 +125,10 @@ def check_slab_counters(container: Container, extents: list[Extent]) -> None:
     """What the catalog says of each slab."""
     catalog = container.state.catalog
     counters: dict[int, tuple[int, int]] = {}
-    for group in (group for group in catalog.groups if group[:1] == SLAB):
-        fields = Fields(catalog.groups[group][b""], f"counter of slab {group[1:].hex()}")
+    for slab, fields in catalog.slab_counters().items():
         try:
-            counters[int.from_bytes(group[1:], "big")] = (fields.u64(), fields.u64())
+            counters[slab] = fields.range(fields.u64(), 1, MAXIMUM_SLAB, "live bytes"), fields.u64()
+            fields.range(counters[slab][1], 1, MAXIMUM_SLAB, "end")
             fields.end()
         except ContainerError as error:
             container.report("damage", str(error))
@@ -142,7 +155,8 @@ def note_garbage(container: Container, extents: list[Extent]) -> None:
         journals = {journal.link.id.hex() for journal in container.journals(oldest)}
     except ContainerError:
         journals = set()  # reported with the generation that needs them
-    slabs = {container.slab_path(extent.slab).name for extent in extents}
+    known = {extent.slab for extent in extents} | container.state.catalog.slab_counters().keys()
+    slabs = {container.slab_path(slab).name for slab in known}
     for folder, names in (("journal", journals), ("catalog", tables), ("slab", slabs)):
         path = container.path / folder
         for name in sorted(os.listdir(path) if path.is_dir() else []):

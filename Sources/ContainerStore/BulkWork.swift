@@ -128,7 +128,8 @@ struct BulkWork {
   /// Calls `body` for every unit. When anything fails, or the job is cancelled, what was stored so far goes to `discard`
   /// before the error is thrown. Returns the runs of each file in order of their starts.
   func run(
-    discard: ([Extent]) -> Void, _ body: @escaping @Sendable (WorkerContext, [Piece]) throws -> [StoredRun]
+    discard: (([Extent]) -> Void)? = nil,
+    _ body: @escaping @Sendable (WorkerContext, [Piece]) throws -> [StoredRun]
   ) throws -> [[Extent]] {
     let begin = Clock.monotonicNanoseconds()
     let tally = Guarded(
@@ -161,7 +162,7 @@ struct BulkWork {
       }
       if control.cancellation?.isCancelled == true { throw ContainerError(.cancelled) }
     } catch {
-      discard(tally.withLock { $0.stored.map(\.extent) })
+      discard?(tally.withLock { $0.stored.map(\.extent) })
       throw error
     }
     report()

@@ -149,9 +149,8 @@ extension Container {
     _ = try withSnapshot { records in try checkPlace(for: path, in: records) }
     let file = takeFileIDs(1)
     let secret = Random.bytes(Inode.secretByteCount)
-    var stored: [Extent] = []
-    do {
-      let size = try withContext { context in
+    try changing(text) {
+      let (size, stored) = try withContext { context in
         var writer = try EncryptedFileWriter(
           identity: FileIdentity(container: id, file: file),
           key: keys.fileKey(file, epoch: epoch, secret: secret), session: session.id, cipher: context.cipher,
@@ -160,13 +159,12 @@ extension Container {
           try fill(&writer)
           try writer.finish()
         } catch {
-          stored = writer.extents
+          slabs.discard(writer.extents)
           throw error
         }
-        stored = writer.extents
-        return writer.size
+        return (writer.size, writer.extents)
       }
-      try transaction { transaction in
+      try transaction(storing: stored) { transaction in
         let parent = try checkPlace(for: path, in: transaction)
         var inode = Inode(
           kind: .file, permissions: permissions, now: transaction.now, epoch: epoch, secret: secret)
@@ -174,9 +172,6 @@ extension Container {
         transaction.putFile(file, inode, extents: stored)
         try transaction.replace(parent, path.names.last!, with: file, kind: .file)
       }
-    } catch {
-      slabs.discard(stored)
-      throw translated(error, path: text)
     }
   }
 

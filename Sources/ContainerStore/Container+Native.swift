@@ -37,27 +37,22 @@ extension Container {
           try files[piece.file].read(into: buffer, at: offset)
         }
       }
-      do {
-        try transaction { transaction in
-          try checkImport(items, to: path, in: transaction)
-          for item in items where item.isDirectory {
-            _ = try transaction.directory(path.names + item.names, path: destination)
-          }
-          for (i, file) in files.enumerated() {
-            let names = path.names + file.names
-            let parent = try transaction.directory(Array(names.dropLast()), path: destination)
-            var inode = Inode(
-              kind: .file, permissions: file.permissions, now: transaction.now, epoch: epoch,
-              secret: new[i].secret)
-            inode.size = file.size
-            inode.modified = file.modified
-            transaction.putFile(new[i].id, inode, extents: extents[i])
-            try transaction.replace(parent, names.last!, with: new[i].id, kind: .file)
-          }
+      try transaction(storing: extents.flatMap { $0 }) { transaction in
+        try checkImport(items, to: path, in: transaction)
+        for item in items where item.isDirectory {
+          _ = try transaction.directory(path.names + item.names, path: destination)
         }
-      } catch {
-        slabs.discard(extents.flatMap { $0 })
-        throw error
+        for (i, file) in files.enumerated() {
+          let names = path.names + file.names
+          let parent = try transaction.directory(Array(names.dropLast()), path: destination)
+          var inode = Inode(
+            kind: .file, permissions: file.permissions, now: transaction.now, epoch: epoch,
+            secret: new[i].secret)
+          inode.size = file.size
+          inode.modified = file.modified
+          transaction.putFile(new[i].id, inode, extents: extents[i])
+          try transaction.replace(parent, names.last!, with: new[i].id, kind: .file)
+        }
       }
       return BulkReceipt(fileCount: files.count, byteCount: plan.byteCount)
     }
@@ -112,7 +107,7 @@ extension Container {
             })
         }
         let names = temporaries
-        _ = try BulkWork(plan: plan, control: control, workers: workers).run(discard: { _ in }) {
+        _ = try BulkWork(plan: plan, control: control, workers: workers).run {
           context, pieces in
           for piece in pieces {
             let file = files[piece.file]
@@ -212,25 +207,20 @@ extension Container {
           try self.resealUnit(
             pieces, from: self, sources: sources, paths: paths, of: new, checkInterval: 0, context: context)
         }
-        do {
-          try transaction { transaction in
-            let parent = try check(transaction)
-            if let existing = try transaction.entry(parent, name) { try transaction.dropFile(existing.file) }
-            for item in items where item.file.inode.kind == .directory {
-              _ = try transaction.directory(to.names + item.names, path: destination)
-            }
-            for (i, file) in files.enumerated() {
-              let names = to.names + file.names
-              let directory = try transaction.directory(Array(names.dropLast()), path: destination)
-              transaction.putFile(
-                new[i].id, newInode(like: sources[i].inode, secret: new[i].secret, now: transaction.now),
-                extents: extents[i])
-              try transaction.link(directory, names.last!, to: new[i].id, kind: .file)
-            }
+        try transaction(storing: extents.flatMap { $0 }) { transaction in
+          let parent = try check(transaction)
+          if let existing = try transaction.entry(parent, name) { try transaction.dropFile(existing.file) }
+          for item in items where item.file.inode.kind == .directory {
+            _ = try transaction.directory(to.names + item.names, path: destination)
           }
-        } catch {
-          slabs.discard(extents.flatMap { $0 })
-          throw error
+          for (i, file) in files.enumerated() {
+            let names = to.names + file.names
+            let directory = try transaction.directory(Array(names.dropLast()), path: destination)
+            transaction.putFile(
+              new[i].id, newInode(like: sources[i].inode, secret: new[i].secret, now: transaction.now),
+              extents: extents[i])
+            try transaction.link(directory, names.last!, to: new[i].id, kind: .file)
+          }
         }
       }
     }

@@ -101,7 +101,7 @@ extension Container {
     for file in catalog.files { plan.addFile(extents: file.extents) }
     let damaged = Guarded<[Int: SegmentError]>([:])
     let files = catalog.files
-    _ = try BulkWork(plan: plan, control: control, workers: workers).run(discard: { _ in }) {
+    _ = try BulkWork(plan: plan, control: control, workers: workers).run {
       context, pieces in
       for piece in pieces where damaged.withLock({ $0[piece.file] == nil }) {
         let file = files[piece.file]

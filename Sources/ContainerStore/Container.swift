@@ -277,10 +277,10 @@ public final class Container: Sendable {
     guard durably else { return }
     try flushing.withLock { state in
       guard let journal = state.journal else { return }
-      if state.chain.count >= Self.journalCountMax {
-        try failing { try checkpoint(&state, records: core.withLock { $0.records }) }
-      } else {
-        try failing {
+      try failing(&state) { state in
+        if state.chain.count >= Self.journalCountMax {
+          try checkpoint(&state, records: core.withLock { $0.records })
+        } else {
           try updateSuperblock(&state) { body in
             body.isClean = true
             body.end = journal.end
@@ -344,27 +344,41 @@ public final class Container: Sendable {
     }
   }
 
-  /// Runs `body` on the catalog and makes its changes visible together, or none of them when it throws. `durability` overrides
-  /// that of the container for this change.
-  func transaction<R>(durability: Durability? = nil, _ body: (Transaction) throws -> R) throws -> R {
-    let result = try core.withLock { core -> R in
-      guard !core.isClosed else { throw ContainerError(.closed) }
-      guard mode == .readWrite else { throw ContainerError(.readOnly) }
-      if let failure = core.failure {
-        throw ContainerError(.readOnly, detail: "a write failed before", cause: failure)
-      }
-      let transaction = Transaction(base: core.records, epoch: epoch, nextFile: core.counters.nextFile)
-      let result = try body(transaction)
-      core.apply(transaction, nextSlab: slabs.nextSlab)
-      slabs.settle(transaction.added)
-      return result
+  /// Runs `body` on the catalog and makes its changes visible together, or none of them when it throws; then `stored`, what was
+  /// sealed for this change, is given back. `durability` overrides that of the container for this change.
+  func transaction<R>(
+    storing stored: [Extent] = [], durability: Durability? = nil, _ body: (Transaction) throws -> R
+  ) throws -> R {
+    let result: R
+    do {
+      result = try apply(body)
+    } catch {
+      slabs.discard(stored)
+      throw error
     }
+    // From here on nothing is given back: when the journal cannot be written, the disk may have the commit all the same.
     switch durability ?? options.durability {
     case .full: try flush(durably: true)
     case .grouped: try flushSoon()
     case .none: if pendingIsLarge { try flush(durably: false) }
     }
     return result
+  }
+
+  private func apply<R>(_ body: (Transaction) throws -> R) throws -> R {
+    try core.withLock { core -> R in
+      guard !core.isClosed else { throw ContainerError(.closed) }
+      guard mode == .readWrite else { throw ContainerError(.readOnly) }
+      if let failure = core.failure {
+        throw ContainerError(.readOnly, detail: "a write failed before", cause: failure)
+      }
+      let transaction = Transaction(
+        base: core.records, epoch: epoch, nextFile: core.counters.nextFile)
+      let result = try body(transaction)
+      core.apply(transaction, nextSlab: slabs.nextSlab)
+      slabs.settle(transaction.added)
+      return result
+    }
   }
 
   private var pendingIsLarge: Bool { core.withLock { $0.pendingByteCount > Self.pendingByteCountMax } }
@@ -388,7 +402,7 @@ public final class Container: Sendable {
 
   /// Writes what is pending to the journal; durably: segments first, then records, then the barrier.
   private func flush(durably: Bool) throws {
-    try flushing.withLock { state in try failing { try flush(&state, durably: durably) } }
+    try flushing.withLock { state in try failing(&state) { try flush(&$0, durably: durably) } }
     freeWhatNobodyReads()
   }
 
@@ -526,6 +540,7 @@ public final class Container: Sendable {
       guard name.count == 8, let number = UInt32(name, radix: 16), !slabs.knows(number) else { continue }
       try io.remove("slab/" + name)
     }
+    try slabs.trim()
   }
 
   private func isIdentifier(_ name: String) -> Bool {
@@ -553,16 +568,28 @@ public final class Container: Sendable {
     if !kept.isEmpty { core.withLock { $0.freeable = kept + $0.freeable } }
   }
 
-  /// After a failed write nobody knows what the disk has: the container shows what is certain and takes no more.
-  private func failing(_ body: () throws -> Void) throws {
+  /// After a failed write nobody knows what the disk has: the container shows what can be read back and takes no more changes.
+  private func failing(_ state: inout FlushState, _ body: (inout FlushState) throws -> Void) throws {
     do {
-      try body()
+      try body(&state)
     } catch {
-      let failure = (error as? IOFailure).map(ContainerError.from) ?? (error as? ContainerError)
-      let reported = failure ?? ContainerError(.ioFailed, cause: error)
-      core.withLock { $0.failure = reported }
-      throw reported
+      let reported = (error as? IOFailure).map(ContainerError.from) ?? (error as? ContainerError)
+      let readBack = try? reload(state)
+      core.withLock { core in
+        core.failure = reported ?? ContainerError(.ioFailed, cause: error)
+        if let readBack { core.records = readBack }
+      }
+      throw reported ?? error
     }
+  }
+
+  private func reload(_ state: borrowing FlushState) throws -> OrderedRecords {
+    let slot = try Superblock.choose(try io.open("superblock", .read), writerIsAlive: false).0
+    var body = try slot.open(rootKey: state.rootKey, cipher: state.cipher)
+    defer { body.wipeSecrets() }
+    return try CatalogLoader(
+      io: io, container: id, body: body, keys: keys, cipher: state.cipher, writerIsAlive: false
+    ).load().records
   }
 
   // MARK: Keys

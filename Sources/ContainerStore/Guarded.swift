@@ -10,12 +10,12 @@
 ///
 /// `Synchronization.Mutex` asks that what leaves the closure be `sending`, which a catalog's values and typed errors are not
 /// worth. Not reentrant.
-final class Guarded<Value: ~Copyable>: @unchecked Sendable {
+package final class Guarded<Value: ~Copyable>: @unchecked Sendable {
   // Invariant: `value` is touched only with `mutex` held.
   private let mutex: UnsafeMutablePointer<pthread_mutex_t>
   private var value: Value
 
-  init(_ value: consuming Value) {
+  package init(_ value: consuming Value) {
     self.value = value
     mutex = .allocate(capacity: 1)
     pthread_mutex_init(mutex, nil)
@@ -26,7 +26,7 @@ final class Guarded<Value: ~Copyable>: @unchecked Sendable {
     mutex.deallocate()
   }
 
-  func withLock<R, E: Error>(_ body: (inout Value) throws(E) -> R) throws(E) -> R {
+  package func withLock<R, E: Error>(_ body: (inout Value) throws(E) -> R) throws(E) -> R {
     pthread_mutex_lock(mutex)
     defer { pthread_mutex_unlock(mutex) }
     return try body(&value)

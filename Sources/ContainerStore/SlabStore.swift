@@ -248,6 +248,18 @@ final class SlabStore: Sendable {
     }
   }
 
+  /// Cuts off what a crash left behind the last committed byte of slabs that still have room.
+  func trim() throws(IOFailure) {
+    let ends = state.withLock { state in
+      state.idle.compactMap { number in
+        state.slabs[number].flatMap { $0.outstanding == 0 && $0.file == nil ? (number, $0.counter.end) : nil }
+      }
+    }
+    for (number, end) in ends where try file(number).size() > end {
+      try io.open(Self.name(number), .readWrite).truncate(to: end)
+    }
+  }
+
   private func punch(_ extent: Extent) {
     guard state.withLock({ $0.slabs[extent.slab] != nil }) else { return }
     let begin = Self.alignedUp(extent.offset)

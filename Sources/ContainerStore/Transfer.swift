@@ -81,12 +81,8 @@ extension Container {
             context: context)
         }
       }
-      do {
-        return try target.arrive(
-          message, new, extents, from: senderName, requestID: requestID, began: began)
-      } catch {
-        target.slabs.discard(extents.flatMap { $0 })
-        throw target.translated(error, path: target.io.place)
+      return try target.changing(target.io.place) {
+        try target.arrive(message, new, extents, from: senderName, requestID: requestID, began: began)
       }
     }
   }
@@ -102,7 +98,8 @@ extension Container {
     _ message: Message, _ new: [NewFile], _ extents: [[Extent]], from sender: FileName, requestID: String,
     began: Int64
   ) throws -> Receipt {
-    try transaction(durability: options.durability == .none ? nil : .full) { transaction in
+    try transaction(storing: extents.flatMap { $0 }, durability: options.durability == .none ? nil : .full) {
+      transaction in
       let ledgerKey = CatalogKey.delivery(sender: sender.bytes, request: Array(requestID.utf8))
       // Another thread may have delivered the same request meanwhile.
       guard transaction.value(ledgerKey) == nil else {

@@ -170,7 +170,8 @@ public final class SegmentCipher {
     try withUnsafeTemporaryAllocation(byteCount: plaintext.count, alignment: 64) {
       copy throws(SegmentError) in
       defer { wipe(copy) }
-      copy.copyMemory(from: plaintext)  // the plaintext may stand in the scratch memory that opening overwrites
+      // The plaintext may stand in the scratch memory that opening overwrites.
+      copy.copyMemory(from: plaintext)
       let opened: UnsafeRawBufferPointer
       do {
         opened = try open(sealed, of: file, key: key, index: index, counter: counter)

@@ -1,0 +1,95 @@
+import ContainerStore
+import OpenDynamicsTesting
+import SodiumPrimitives
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// The same raw key for every container of these tests: opening takes no password hash.
+func testCredential(_ byte: UInt8 = 7) throws -> Credential {
+  var secret = try SecretBytes(count: 32)
+  _ = secret.withUnsafeMutableBytes { $0.initializeMemory(as: UInt8.self, repeating: byte) }
+  return try .rawKey(secret)
+}
+
+func testOptions(_ durability: Container.Durability = .full) -> Container.Options {
+  var options = Container.Options()
+  options.durability = durability
+  options.threadCount = 2
+  options.passwordHash = PasswordHash.Parameters(passes: 1, memoryKiB: 8)
+  return options
+}
+
+/// A native directory that goes with its owner.
+final class TemporaryDirectory {
+  let path: String
+
+  init() {
+    var template = Array("/tmp/opendynamics-test-XXXXXX".utf8CString)
+    path = String(cString: mkdtemp(&template))
+  }
+
+  deinit { removeTree(path) }
+}
+
+func removeTree(_ path: String) {
+  var status = stat()
+  guard lstat(path, &status) == 0 else { return }
+  if status.st_mode & S_IFMT == S_IFDIR, let stream = opendir(path) {
+    var names: [String] = []
+    while let entry = readdir(stream) {
+      names.append(
+        withUnsafeBytes(of: &entry.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) })
+    }
+    closedir(stream)
+    for name in names where name != "." && name != ".." { removeTree(path + "/" + name) }
+    rmdir(path)
+  } else {
+    unlink(path)
+  }
+}
+
+func readNative(_ path: String) -> [UInt8]? {
+  guard let file = fopen(path, "r") else { return nil }
+  defer { fclose(file) }
+  fseek(file, 0, SEEK_END)
+  let count = ftell(file)
+  rewind(file)
+  return [UInt8](unsafeUninitializedCapacity: count) { buffer, initialized in
+    initialized = fread(buffer.baseAddress, 1, count, file)
+  }
+}
+
+func writeNative(_ path: String, _ bytes: [UInt8]) {
+  let file = fopen(path, "w")!
+  defer { fclose(file) }
+  _ = bytes.withUnsafeBytes { fwrite($0.baseAddress, 1, $0.count, file) }
+}
+
+extension Container {
+  func write(_ bytes: [UInt8], to path: String) throws {
+    try bytes.withUnsafeBytes { try write($0, to: path) }
+  }
+
+  /// Every path with its contents; nil for directories.
+  func tree() throws -> [String: [UInt8]?] {
+    var tree: [String: [UInt8]?] = [:]
+    for file in try list("/", recursively: true) {
+      let path = "/" + file.path
+      tree.updateValue(file.attributes.kind == .file ? try contents(at: path) : nil, forKey: path)
+    }
+    return tree
+  }
+}
+
+/// Bytes that differ from name to name and from place to place.
+func testBytes(_ count: Int, seed: UInt64) -> [UInt8] {
+  var random = SplitMix64(seed: seed)
+  var bytes: [UInt8] = []
+  bytes.reserveCapacity(count + 8)
+  while bytes.count < count { withUnsafeBytes(of: random.next()) { bytes.append(contentsOf: $0) } }
+  return Array(bytes.prefix(count))
+}
