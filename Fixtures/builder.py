@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Callable
 
 from nacl import bindings
 
@@ -155,7 +156,13 @@ class Builder:
             generation.tables.append(self.table(generation, entries, block_entries))
         self.generations.insert(0, generation)
 
-    def table(self, generation: Generation, entries: list[Change], block_entries: int = 3) -> Table:
+    def table(
+        self,
+        generation: Generation,
+        entries: list[Change],
+        block_entries: int = 3,
+        edit: Callable[[int, bytes], bytes] = lambda kind, plaintext: plaintext,
+    ) -> Table:
         """Writes a table, with two data blocks to an index block, so that small tables have all levels."""
         identifier = self.random(16)
         key = kb(32, self.generation_key(generation), label("OD1-table") + identifier)
@@ -163,6 +170,7 @@ class Builder:
 
         def append(plaintext: bytes, kind: int, first_key: bytes) -> bytes:
             nonlocal data
+            plaintext = edit(kind, plaintext)
             entry = u64(len(data)) + u32(len(plaintext)) + text(first_key)
             place = identifier + u64(len(data)) + u32(len(plaintext)) + bytes([kind, 0, 0, 0])
             data += self.message(key, label("OD1-block") + self.id + place, plaintext)
@@ -182,7 +190,7 @@ class Builder:
         footer = u64(len(entries)) + u64(len(blocks)) + u32(len(index)) + u32(0) + b"".join(index)
         append(footer, 3, b"")
         self.write(f"catalog/{identifier.hex()}", data, [(0, len(data))])
-        return Table(identifier, len(data), len(footer), data[-16:])
+        return Table(identifier, len(data), len(edit(3, footer)), data[-16:])
 
     def start_journal(self, generation: int | None = None) -> None:
         """A new current journal, whose predecessor ends where the present one does."""

@@ -21,14 +21,15 @@ import opendynamics
 import purestream
 import read_file
 from container import superblock
-from builder import CODE, RAW, WORDS, Builder
+from builder import CODE, RAW, WORDS, Builder, JournalDraft
 from container.catalog import INODE, ROOT, number_key
 from container.fields import ContainerError
 from container.journal import LAST_OF_COMMIT, SEGMENTS_DURABLE, Change
+from container.locks import ENTRY_BYTE, Lock
 from container.state import open_container
-from container.superblock import PASSPHRASE, RAW_KEY, RECOVERY_CODE, Secret
+from container.superblock import PASSPHRASE, RAW_KEY, RECOVERY_CODE, End, Generation, Secret, Table
 from container.verify import verify
-from opendynamics import GRAIN, FileError, kb
+from opendynamics import GRAIN, FileError, kb, u32, u64
 from sealing import expand
 
 HERE = Path(__file__).resolve().parent
@@ -269,6 +270,15 @@ class FlipTests(TestCase):
     def test_clean(self) -> None:
         self.flip_all(self.tree())
 
+    def test_after_a_checkpoint(self) -> None:
+        """The current journal is part of the second copy only."""
+        builder = Builder(self.path)
+        build_tree(builder)
+        builder.start_generation()
+        builder.close()
+        self.assertEqual(self.assert_intact()[0], 4)
+        self.flip_all(builder)
+
     def test_open_with_torn_tail(self) -> None:
         builder = Builder(self.path)
         build_tree(builder)
@@ -309,25 +319,18 @@ class SuperblockTests(TestCase):
     def test_update_under_way(self) -> None:
         """A reader waits for a writer that lives, and for no other."""
         builder = self.tree()
-        whole = (self.path / "superblock").read_bytes()
-        other = builder.slot(clean=True, sequence=builder.sequence - 1)
-        for spoiled, kind in ((bytes(4000) + whole[4000:-96] + bytes(96), "torn"), (other + whole[4096:], "altered")):
-            spoiled = whole[:8] + spoiled[8:]
+        path = self.path / "superblock"
+        whole = path.read_bytes()
 
-            def finish(path: Path, spoiled: bytes = spoiled) -> tuple[superblock.Slot, superblock.Slot]:
-                found = path.read_bytes()
-                path.write_bytes(whole if found == spoiled else found)
-                return once(path)
+        def finish() -> bool:
+            path.write_bytes(whole)
+            return True
 
-            once = superblock.choose_slot_once
-            (self.path / "superblock").write_bytes(spoiled)
+        for sequences, torn, kind in (((9, 10), 4000, "torn"), ((9, 9), 4096, "altered")):
+            first, second = (builder.slot(clean=True, sequence=sequence)[:torn] for sequence in sequences)
+            builder.write_superblock(first.ljust(4096, b"\0"), second)
             self.assert_refused(kind)
-            with mock.patch.object(superblock, "choose_slot_once", side_effect=[superblock.Altered("half done")] * 3):
-                with self.assertRaises(superblock.Altered):
-                    superblock.choose_slot(self.path / "superblock", lambda: False)
-            attempts = iter([once, finish])
-            with mock.patch.object(superblock, "choose_slot_once", lambda path: next(attempts)(path)):
-                slot, _ = superblock.choose_slot(self.path / "superblock", lambda: True)
+            slot, _ = superblock.choose_slot(path, finish)
             self.assertEqual(slot.data, whole[:4096])
 
     def test_no_container(self) -> None:
@@ -514,16 +517,17 @@ class JournalTests(TestCase):
 
     def test_base_commit(self) -> None:
         """The oldest journal goes on from the tables, each other from its predecessor."""
-        for journals in (1, 2):
-            self.path = self.folder / str(journals)
+        for new_generation, kind in ((True, "damage"), (False, "altered")):
+            self.path = self.folder / kind
             builder = Builder(self.path)
             build_tree(builder)
-            for _ in range(journals):
+            if new_generation:
                 builder.start_generation()
-                builder.commit_number -= 1
-                builder.start_journal()
+            journal = builder.current()
+            journal.end = replace(journal.end, commit=journal.end.commit - 1)
+            builder.start_journal()
             builder.close(clean=False)
-            self.assert_refused("damage")
+            self.assert_refused(kind)
 
     def test_copy_of_the_header_is_no_later_record(self) -> None:
         """Its session stands where records have "durable through"."""
@@ -600,6 +604,22 @@ class JournalTests(TestCase):
                 self.assertEqual(reading and reading[0], commit)
                 self.assertIn("do not open" if commit == 1 else "missing-bytes", " ".join(findings))
 
+    def test_unsynced_segments_before_a_durable_record(self) -> None:
+        """An authentic record behind the torn tail says that the commit was durable."""
+        for through, commit in ((0, 1), (2, 2)):
+            self.path = self.folder / str(through)
+            builder = self.journal(0)
+            changes = builder.contents([(ROOT, b"unsynced")], {0: b"not on disk"}, 11) + builder.state()
+            builder.record(changes, flags=LAST_OF_COMMIT)
+            lost = len(builder.current().data) + 4095 & -4096
+            builder.record([(b"\x7flost", b"")])
+            builder.record([(b"\x7flater", b"")], durable=through)
+            builder.close(clean=False)
+            (self.path / "slab/00000000").write_bytes(b"")
+            with self.changed(self.name, lambda data: data.__setitem__(lost, 0)):
+                reading, findings = observe(self.path)
+                self.assertEqual(reading and reading[0], commit, findings)
+
     def test_old_segments_are_no_reason_to_drop_a_commit(self) -> None:
         builder = self.journal(0)
         builder.record(builder.contents([(ROOT, b"file")], {0: b"contents"}, 8) + builder.state())
@@ -646,6 +666,40 @@ class GenerationTests(TestCase):
         builder.close(clean=False)
         self.assertEqual(self.assert_intact()[0], 5)
 
+    def test_malformed_body(self) -> None:
+        """What only a holder of the root key can make."""
+        builder = Builder(self.path)
+        build_tree(builder)
+        builder.start_generation(complete=False)
+        pending, newest, older = builder.generations
+        builder.close()
+        self.assert_intact()
+        for generations in (
+            [replace(pending, commit=4), newest, older],
+            [replace(pending, tables=newest.tables), newest, older],
+            [pending, replace(newest, complete=False, commit=0, tables=[]), older],
+            [replace(pending, number=9), replace(pending, number=8), newest],
+            [newest, replace(older, complete=False, commit=0, tables=[])],
+            [older, newest],
+            [newest, newest],
+            [replace(newest, epoch=9), older],
+            [older],
+            [pending],
+        ):
+            builder.generations[:] = generations
+            if builder.current().generation not in [generation.number for generation in generations]:
+                builder.journal = replace(builder.current(), generation=99)
+            with mock.patch.object(builder, "write_journal"):
+                builder.close()
+            self.assert_refused("altered")
+
+    def test_pins(self) -> None:
+        """The entry pin is let go when the pin of the commit is held."""
+        self.tree()
+        with open_container(self.path, RAW_SECRET), contextlib.closing(Lock(self.path / "lock")) as other:
+            held = [byte for byte in range(8) if other.is_held(ENTRY_BYTE + byte)]
+        self.assertEqual(held, [1 + 4])
+
     def test_no_journal(self) -> None:
         builder = Builder(self.path)
         builder.catalog[number_key(INODE, ROOT)] = builder.inode(2)
@@ -655,6 +709,10 @@ class GenerationTests(TestCase):
         self.assertEqual(self.assert_intact()[0], 0)
         table = builder.generations[0].tables[0]
         self.assertEqual((table.size, table.footer_length), (321, 39))  # the page's worked example
+        end = End(0, 0, bytes(16), 1)
+        builder.journal = replace(JournalDraft(bytes(16), 0, bytes(16)), end=end)
+        builder.write_superblock(builder.slot(clean=True))
+        self.assert_refused("altered")
 
     def test_several_tables_and_tombstones(self) -> None:
         builder = Builder(self.path)
@@ -668,13 +726,47 @@ class GenerationTests(TestCase):
         catalog = self.assert_intact()[1]
         self.assertEqual(sorted(key for key in catalog if key[:1] == b"\x7f"), [b"\x7fkept", b"\x7fnew"])
 
-    def test_keys_out_of_order(self) -> None:
+    def test_malformed_tables(self) -> None:
+        """Authentic tables that are not as the page says."""
+        entries: list[Change] = [(b"\x7f%d" % number, b"value") for number in range(5)]
+        tables: list[Callable[[Builder, Generation], Table]] = [
+            lambda builder, generation: builder.table(generation, [(b"\x7f2", b""), (b"\x7f1", b"")]),
+            lambda builder, generation: builder.table(generation, [(bytes(601), b"")]),
+            lambda builder, generation: builder.table(generation, [(b"", b"")]),
+            lambda builder, generation: builder.table(generation, [(b"\x7f", bytes(32769))]),
+            lambda builder, generation: replace(builder.table(generation, entries), footer_length=1),
+            lambda builder, generation: replace(builder.table(generation, entries), footer_length=1 << 25),
+        ]
+        edits: list[Callable[[int, bytes], bytes]] = [
+            lambda kind, data: data if kind != 3 else u64(6) + data[8:],  # entries
+            lambda kind, data: data if kind != 3 else data[:8] + u64(3) + data[16:],  # data blocks
+            lambda kind, data: data if kind != 2 else data[:4] + data[4:-1] + b"X",  # first key
+            lambda kind, data: data if kind != 3 else data[:-1] + b"X",  # first key
+            lambda kind, data: data if kind != 2 else data[:4] + u64(1 << 63) + data[12:],  # offset
+            lambda kind, data: data if kind != 3 else data[:24] + u64(1 << 63) + data[32:],  # offset
+            lambda kind, data: data if kind != 1 else bytes(4),  # no entries
+            lambda kind, data: data + b"\0",
+            lambda kind, data: {2: u32(1) + data[4:20], 3: u64(3) + u64(1) + data[16:]}.get(kind, data),  # a gap
+        ]
+        for change in edits:
+            tables.append(lambda builder, generation, change=change: builder.table(generation, entries, edit=change))
+        for number, make in enumerate(tables):
+            self.path = self.folder / str(number)
+            builder = Builder(self.path)
+            builder.start_generation()
+            generation = builder.generations[0]
+            generation.tables[:] = [make(builder, generation)]
+            builder.close()
+            self.assert_refused("damage")
+
+    def test_empty_table(self) -> None:
         builder = Builder(self.path)
         builder.start_generation()
         generation = builder.generations[0]
-        generation.tables[:] = [builder.table(generation, [(b"\x7f2", b""), (b"\x7f1", b"")])]
+        generation.tables[:] = [builder.table(generation, [])]
         builder.close()
-        self.assert_refused("damage")
+        with open_container(self.path, RAW_SECRET) as container:
+            self.assertEqual(container.state.catalog.groups, {})
 
 
 class CatalogTests(TestCase):
@@ -721,6 +813,28 @@ class CatalogTests(TestCase):
         self.assertIn("a name", self.findings(lambda builder: [builder.entry(ROOT, b"..", 1, 3)]))
         self.assertIn("two entries", self.findings(lambda builder: [builder.entry(2, b"loop", 2, 2)]))
         self.assertIn("no state", self.findings(lambda builder: [(b"\x01", None)]))
+        self.assertIn("live bytes 0", self.findings(lambda builder: [(b"\x50\0\0\0\7", u64(0) + u64(4096))]))
+        self.assertIn("end 67108865", self.findings(edit(b"\x50\0\0\0\0", 8, u64(67108865))))
+        self.assertIn("length of the target 0", self.findings(lambda builder: builder.link(ROOT, b"nowhere", b"")))
+        self.assertIn("link count 0", self.findings(edit(number_key(INODE, 2), 4, b"\0")))
+        self.assertIn("0 entries", self.findings(lambda builder: [(number_key(INODE, 6), builder.inode(2, links=0))]))
+        self.assertIn("a key of type 20", self.findings(lambda builder: [(number_key(INODE, 3) + b"\0", bytes(96))]))
+        self.assertIn("a key of type 50", self.findings(lambda builder: [(b"\x50\0", b"")]))
+        self.assertIn("damaged-extent at grain 0", self.findings(edit(hello, 8, u64(1 << 62))))
+
+    def test_allowed(self) -> None:
+        """What looks odd and is right."""
+
+        def open_and_removed(builder: Builder) -> list[Change]:
+            builder.next_file = 7
+            return [(number_key(INODE, 6), builder.inode(1, links=0)), *builder.state()]
+
+        def another_epoch(builder: Builder) -> list[Change]:
+            value = builder.catalog[number_key(INODE, 2)]
+            return [(number_key(INODE, 2), value[:48] + b"\7" + value[49:])]
+
+        self.assertEqual(self.findings(open_and_removed), "")
+        self.assertEqual(self.findings(another_epoch), "")
 
 
 if __name__ == "__main__":

@@ -36,6 +36,10 @@ class Lock:
         """Whether a writer holds its lock."""
         return self._call(fcntl.F_OFD_GETLK, fcntl.F_RDLCK, 0) != fcntl.F_UNLCK
 
+    def is_held(self, byte: int) -> bool:
+        """Whether somebody else holds any lock on a byte, which is what a writer asks about pins."""
+        return self._call(fcntl.F_OFD_GETLK, fcntl.F_WRLCK, byte) != fcntl.F_UNLCK
+
     def hold(self, byte: int) -> None:
         """Takes a read lock, waiting for it."""
         self._call(fcntl.F_OFD_SETLKW, fcntl.F_RDLCK, byte)

@@ -1,0 +1,47 @@
+import ContainerStore
+import Foundation
+
+/// Runs a bulk operation off the cooperative pool, with Foundation's progress and the task's cancellation.
+enum BlockingCall {
+  static func run<R: Sendable>(
+    progress: Progress?, _ body: @escaping @Sendable (BulkControl) throws -> R
+  ) async throws -> R {
+    let cancellation = Cancellation()
+    let report = progress.map { ProgressReport($0, cancellation) }
+    return try await withTaskCancellationHandler {
+      try await withCheckedThrowingContinuation { continuation in
+        Thread.detachNewThread {
+          let control = BulkControl(progress: { report?.update($0) }, cancellation: cancellation)
+          continuation.resume(with: Result { try body(control) })
+        }
+      }
+    } onCancel: {
+      cancellation.cancel()
+    }
+  }
+}
+
+/// Carries a bulk operation's figures into a `Progress`, and the progress's cancellation back.
+private final class ProgressReport: @unchecked Sendable {
+  // Invariant: `progress` is thread-safe by Foundation's contract, and the rest is constant.
+  private let progress: Progress
+  private let cancellation: Cancellation
+
+  init(_ progress: Progress, _ cancellation: Cancellation) {
+    self.progress = progress
+    self.cancellation = cancellation
+    progress.kind = .file
+    progress.isCancellable = true
+    progress.cancellationHandler = { cancellation.cancel() }
+    if progress.isCancelled { cancellation.cancel() }
+  }
+
+  func update(_ figures: BulkProgress) {
+    progress.totalUnitCount = Int64(figures.byteCount)
+    progress.completedUnitCount = Int64(figures.bytesDone)
+    progress.setUserInfoObject(figures.fileCount, forKey: .fileTotalCountKey)
+    progress.setUserInfoObject(figures.filesDone, forKey: .fileCompletedCountKey)
+    progress.setUserInfoObject(Int(figures.bytesPerSecond), forKey: .throughputKey)
+    if progress.isCancelled { cancellation.cancel() }
+  }
+}

@@ -1,0 +1,81 @@
+public import ContainerStore
+public import Foundation
+public import SodiumPrimitives
+
+/// An app's encrypted container: opened with a passphrase or a key, used through ``files``, closed at the end.
+///
+/// ```swift
+/// let container = try SecureContainer.create(at: url, passphrase: SecretBytes(utf8: "correct horse battery"))
+/// try container.files.createDirectory(atPath: "/Documents", withIntermediateDirectories: true)
+/// ```
+///
+/// Any thread may use it. Calls block while they read, write and compute; ``SecureFileManager`` has async variants of those that
+/// take long. Changes are durable within 50 ms unless the options say otherwise, and when ``close()`` returns.
+public final class SecureContainer: Sendable {
+  /// The store beneath, for what this class does not offer.
+  public let store: Container
+  public let files: SecureFileManager
+
+  private init(_ store: Container) {
+    self.store = store
+    files = SecureFileManager(store)
+  }
+
+  /// Makes a container in a new directory. Takes the time of a password hash (some 0.2 s). Throws `alreadyExists`.
+  public static func create(
+    at url: URL, passphrase: consuming SecretBytes, options: Container.Options = Container.Options()
+  ) throws -> SecureContainer {
+    SecureContainer(try Container.create(at: path(url), credential: .passphrase(passphrase), options: options))
+  }
+
+  /// Makes a container that a raw key of 32 bytes opens, for instance one from the system's keystore.
+  public static func create(
+    at url: URL, rawKey: consuming SecretBytes, options: Container.Options = Container.Options()
+  ) throws -> SecureContainer {
+    SecureContainer(try Container.create(at: path(url), credential: .rawKey(rawKey), options: options))
+  }
+
+  /// Opens a container. Throws `wrongKey`, `locked` when another process has it open for writing, `notAContainer`, and the errors of
+  /// damage.
+  public static func open(
+    at url: URL, passphrase: consuming SecretBytes, mode: Container.Mode = .readWrite,
+    options: Container.Options = Container.Options()
+  ) throws -> SecureContainer {
+    SecureContainer(
+      try Container.open(at: path(url), credential: .passphrase(passphrase), mode: mode, options: options))
+  }
+
+  public static func open(
+    at url: URL, rawKey: consuming SecretBytes, mode: Container.Mode = .readWrite,
+    options: Container.Options = Container.Options()
+  ) throws -> SecureContainer {
+    SecureContainer(
+      try Container.open(at: path(url), credential: .rawKey(rawKey), mode: mode, options: options))
+  }
+
+  /// Makes every change so far durable.
+  public func synchronize() throws { try store.synchronize() }
+
+  /// Makes everything durable and lets the container go; every later call throws `closed`.
+  public func close() throws { try store.close() }
+
+  /// Delivers files and folders into another container's inbox: `/Inbox/<sender>/<time>/<original path>`, in one commit.
+  ///
+  /// Runs on a thread of its own. Cancelling the task, or `progress`, cancels the delivery and leaves nothing behind. The progress
+  /// counts bytes; the files stand in its `userInfo` (`fileTotalCountKey`, `fileCompletedCountKey`).
+  public func send(
+    _ paths: [String], to receiver: SecureContainer, sender: String,
+    options: Container.SendOptions = Container.SendOptions(), progress: Progress? = nil
+  ) async throws -> Receipt {
+    try await BlockingCall.run(progress: progress) { control in
+      try self.store.send(paths, to: receiver.store, sender: sender, options: options, control: control)
+    }
+  }
+
+  private static func path(_ url: URL) throws -> String {
+    guard url.isFileURL else {
+      throw SecureFilesError(.invalidArgument, path: url.absoluteString, detail: "a container is at a file URL")
+    }
+    return url.path
+  }
+}
