@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import io
 import json
@@ -748,8 +749,11 @@ class GenerationTests(TestCase):
             lambda kind, data: data + b"\0",
             lambda kind, data: {2: u32(1) + data[4:20], 3: u64(3) + u64(1) + data[16:]}.get(kind, data),  # a gap
         ]
-        for change in edits:
-            tables.append(lambda builder, generation, change=change: builder.table(generation, entries, edit=change))
+
+        def edited(change: Callable[[int, bytes], bytes], builder: Builder, generation: Generation) -> Table:
+            return builder.table(generation, entries, edit=change)
+
+        tables += [functools.partial(edited, change) for change in edits]
         for number, make in enumerate(tables):
             self.path = self.folder / str(number)
             builder = Builder(self.path)

@@ -149,7 +149,7 @@ def intact_streams() -> Iterator[Vector]:
 
 
 def bulk_streams() -> Iterator[Vector]:
-    """Streams that open, of lengths that a reader with a faster cipher computes by itself: 256 and more, multiples of 8."""
+    """Streams that open, of the lengths for which a reader may use another cipher: multiples of 8 from 256 on."""
     for length in (256, 264, GRAIN):
         name = f"bulk_{length}"
         ad, plaintext = expand(f"{name} ad", 80), expand(f"{name} plaintext", length)
