@@ -162,7 +162,7 @@ struct CatalogLoader {
       }
       let header = try journalHeader(payload)
       guard header.generation == generation else {
-        throw ContainerError(.journalAltered, detail: "a journal of another generation")
+        throw ContainerError(.journalDamaged, detail: "a journal of another generation")
       }
       let headerEnd = JournalEnd(
         record: 0, offset: frameEnd, authenticator: authenticator, commit: header.commit)
@@ -337,8 +337,10 @@ struct CatalogLoader {
       else {
         continue
       }
+      // What the file had before was durable once: that it is damaged now says nothing about this commit.
+      let before = try catalog.records[key].map { try Set(catalog.records.extents(file, Inode($0))) } ?? []
       let identity = FileIdentity(container: container, file: file)
-      for (_, extent) in extents {
+      for (_, extent) in extents where !before.contains(extent) {
         let problem = try verifyRun(
           extent, of: identity, key: keys.fileKey(file, epoch: inode.epoch, secret: inode.secret),
           slabs: slabs,
@@ -417,7 +419,7 @@ private struct PendingCommit {
   /// The whole commit when this was its last record.
   mutating func add(_ record: JournalRecord, after last: UInt64) throws -> FinishedCommit? {
     guard record.commit == last + 1, isEmpty || record.commit == number else {
-      throw ContainerError(.journalAltered, detail: "commit \(record.commit) follows commit \(last)")
+      throw ContainerError(.journalDamaged, detail: "commit \(record.commit) follows commit \(last)")
     }
     isEmpty = false
     number = record.commit

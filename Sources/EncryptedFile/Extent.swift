@@ -94,7 +94,7 @@ public struct Extent: Hashable, Sendable {
   public func isValid(inFileOfSize size: UInt64) -> Bool {
     let grain = UInt64(SegmentLayout.plaintextByteCountMax)
     guard count >= 1, lastLength >= 1, lastLength <= grain, start < 1 << 48, offset < 1 << 48, size < 1 << 62,
-      writeNumber.counter >= 1, writeNumber.counter < UInt64.max - UInt64(count)
+      writeNumber.counter >= 1, writeNumber.counter <= UInt64.max - UInt64(count)
     else { return false }
     return (end - 1) * grain + UInt64(lastLength) <= size
   }

@@ -25,7 +25,8 @@ public final class SecureContainer: Sendable {
   public static func create(
     at url: URL, passphrase: consuming SecretBytes, options: Container.Options = Container.Options()
   ) throws -> SecureContainer {
-    SecureContainer(try Container.create(at: path(url), credential: .passphrase(passphrase), options: options))
+    SecureContainer(
+      try Container.create(at: path(url), credential: .passphrase(passphrase), options: options))
   }
 
   /// Makes a container that a raw key of 32 bytes opens, for instance one from the system's keystore.
@@ -74,7 +75,8 @@ public final class SecureContainer: Sendable {
 
   private static func path(_ url: URL) throws -> String {
     guard url.isFileURL else {
-      throw SecureFilesError(.invalidArgument, path: url.absoluteString, detail: "a container is at a file URL")
+      throw SecureFilesError(
+        .invalidArgument, path: url.absoluteString, detail: "a container is at a file URL")
     }
     return url.path
   }

@@ -60,7 +60,9 @@ public final class SecureFileManager: Sendable {
 
   /// `.type`, `.size`, `.creationDate`, `.modificationDate`, `.posixPermissions`, `.referenceCount`, `.systemFileNumber`.
   public func attributesOfItem(atPath path: String) throws -> [FileAttributeKey: Any] {
-    guard let attributes = try store.attributes(at: path) else { throw SecureFilesError(.noSuchFile, path: path) }
+    guard let attributes = try store.attributes(at: path) else {
+      throw SecureFilesError(.noSuchFile, path: path)
+    }
     let type: FileAttributeType =
       switch attributes.kind {
       case .file: .typeRegular
@@ -124,7 +126,9 @@ public final class SecureFileManager: Sendable {
   /// Copies a native file or folder into the container, encrypting as it reads; what is at `path` is replaced, folders are merged.
   /// Runs on a thread of its own; see ``SecureContainer/send(_:to:sender:options:progress:)`` for progress and cancellation.
   @discardableResult
-  public func importItem(at url: URL, toPath path: String, progress: Progress? = nil) async throws -> BulkReceipt {
+  public func importItem(at url: URL, toPath path: String, progress: Progress? = nil) async throws
+    -> BulkReceipt
+  {
     let native = url.path
     return try await BlockingCall.run(progress: progress) { [store] in
       try store.importItem(at: native, to: path, control: $0)
@@ -133,7 +137,9 @@ public final class SecureFileManager: Sendable {
 
   /// Copies a file or directory **in plain** to the native file system; files there are replaced when the new one is whole.
   @discardableResult
-  public func exportItem(atPath path: String, to url: URL, progress: Progress? = nil) async throws -> BulkReceipt {
+  public func exportItem(atPath path: String, to url: URL, progress: Progress? = nil) async throws
+    -> BulkReceipt
+  {
     let native = url.path
     return try await BlockingCall.run(progress: progress) { [store] in
       try store.exportItem(path, to: native, control: $0)

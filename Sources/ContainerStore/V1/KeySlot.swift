@@ -151,7 +151,7 @@ struct KeySlot: Equatable {
     _ credential: borrowing Credential, containerID: Identifier, cipher: SecretStreamCipher
   ) throws -> SecretBytes? {
     switch (credential.kind, kind) {
-    case (.passphrase, .passphrase), (.passphrase, .recoveryCode), (.rawKey, .rawKey): break
+    case (.passphrase, .passphrase), (.rawKey, .rawKey): break
     default: return nil
     }
     let key = try Self.slotKey(credential, parameters: parameters, salt: salt, containerID: containerID)

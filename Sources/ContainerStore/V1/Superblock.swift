@@ -330,11 +330,19 @@ struct SuperblockBody: Equatable {
         record: record, offset: offset, authenticator: authenticator, commit: try reader.read())
     }
     try reader.zeros(Self.byteCount - reader.position)
-    guard generations.contains(where: { $0.state == .complete }) else {
-      throw MalformedBytes(what: "no complete generation")
-    }
-    for generation in generations where !epochs.contains(where: { $0.number == generation.epoch }) {
-      throw MalformedBytes(what: "a generation of an unknown epoch")
-    }
+    try checkNumbers()
+  }
+
+  private func checkNumbers() throws(MalformedBytes) {
+    let epochNumbers = Set(epochs.map(\.number))
+    guard epochNumbers.count == epochs.count, epochNumbers.contains(currentEpoch),
+      generations.allSatisfy({ epochNumbers.contains($0.epoch) })
+    else { throw MalformedBytes(what: "epochs that contradict each other") }
+    let numbers = generations.map(\.number)
+    guard zip(numbers, numbers.dropFirst()).allSatisfy({ $0 > $1 }),
+      generations.contains(where: { $0.state == .complete }),
+      generations.count(where: { $0.state == .pending }) <= 1,
+      journal.map({ numbers.contains($0.generation) }) ?? true
+    else { throw MalformedBytes(what: "generations that contradict each other") }
   }
 }

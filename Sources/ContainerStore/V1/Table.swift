@@ -184,18 +184,39 @@ enum Table {
     var entriesSeen: UInt64 = 0
     var blocksSeen: UInt64 = 0
     var last: CatalogKey?
+    // Blocks tile the file: data, then index, then the footer.
+    var dataEnd: UInt64 = 0
+    var indexEnd: UInt64?
+    let footerOffset = table.byteCount - overhead - UInt64(table.footerLength)
     for _ in 0..<indexBlockCount {
       let pointer = try BlockPointer(&reader)
+      guard pointer.offset < footerOffset, pointer.offset == indexEnd ?? pointer.offset else {
+        throw MalformedBytes(what: "index blocks with gaps")
+      }
+      let indexOffset = indexEnd ?? pointer.offset
+      indexEnd = pointer.offset + UInt64(pointer.length) + overhead
       var index = ByteReader(try block(pointer.offset, pointer.length, .index, key: key).plaintext)
-      for _ in 0..<(try index.read(UInt32.self)) {
+      let pointerCount = try index.read(UInt32.self)
+      guard pointerCount > 0 else { throw MalformedBytes(what: "an index block without entries") }
+      for i in 0..<pointerCount {
         let data = try BlockPointer(&index)
+        guard data.offset == dataEnd, data.offset < indexOffset, i > 0 || data.firstKey == pointer.firstKey
+        else {
+          throw MalformedBytes(what: "data blocks with gaps")
+        }
+        dataEnd = data.offset + UInt64(data.length) + overhead
         var entries = ByteReader(try block(data.offset, data.length, .data, key: key).plaintext)
-        for _ in 0..<(try entries.read(UInt32.self)) {
+        let count = try entries.read(UInt32.self)
+        guard count > 0 else { throw MalformedBytes(what: "a data block without entries") }
+        for i in 0..<count {
           let operation = try entries.read(UInt8.self)
           let recordKey = try entries.catalogKey()
           let value = try entries.catalogValue()
           guard operation == 1 || (operation == 2 && value.isEmpty) else {
             throw MalformedBytes(what: "an unknown operation in a table")
+          }
+          guard i > 0 || recordKey == data.firstKey else {
+            throw MalformedBytes(what: "an index that does not fit its block")
           }
           if let last, recordKey <= last { throw MalformedBytes(what: "a table out of order") }
           try body(recordKey, operation == 1 ? value : nil)
@@ -207,6 +228,7 @@ enum Table {
       }
       try index.end()
     }
+    guard indexEnd ?? 0 == footerOffset else { throw MalformedBytes(what: "a gap before the footer") }
     try reader.end()
     guard entriesSeen == entryCount, blocksSeen == dataBlockCount else {
       throw MalformedBytes(what: "a table with other counts than its footer says")
