@@ -10,6 +10,11 @@
 #include <termios.h>
 #include <unistd.h>
 
+#if defined(__linux__)
+#include <linux/magic.h>
+#include <sys/vfs.h>
+#endif
+
 static int result(int value) { return value < 0 ? -errno : value; }
 
 int cposix_open(const char *path, int flags, mode_t mode) {
@@ -49,6 +54,18 @@ int cposix_advise_sequential(int fd) {
   return -posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
 #else
   return result(fcntl(fd, F_RDAHEAD, 1));
+#endif
+}
+
+int cposix_preallocate(int fd, int64_t count) {
+#if defined(__linux__)
+  struct statfs system;
+  if (fstatfs(fd, &system) < 0) return -errno;
+  if (system.f_type == TMPFS_MAGIC) return -ENOTSUP;
+  return result(fallocate(fd, 0, 0, count));
+#else
+  (void)fd, (void)count;
+  return -ENOTSUP;
 #endif
 }
 

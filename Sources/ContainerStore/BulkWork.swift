@@ -117,6 +117,8 @@ struct BulkWork {
   let plan: UnitPlan
   let control: BulkControl
   let workers: WorkerThreads
+  /// Where the units are stored; nil when nothing is.
+  var slabs: SlabStore?
 
   private struct Tally {
     var bytesDone: UInt64 = 0
@@ -125,12 +127,9 @@ struct BulkWork {
     var stored: [StoredRun] = []
   }
 
-  /// Calls `body` for every unit. When anything fails, or the job is cancelled, what was stored so far goes to `discard`
-  /// before the error is thrown. Returns the runs of each file in order of their starts.
-  func run(
-    discard: (([Extent]) -> Void)? = nil,
-    _ body: @escaping @Sendable (WorkerContext, [Piece]) throws -> [StoredRun]
-  ) throws -> [[Extent]] {
+  /// Calls `body` for every unit. When anything fails, or the job is cancelled, what was stored so far is given back before the
+  /// error is thrown. Returns the runs of each file in order of their starts.
+  func run(_ body: @escaping @Sendable (WorkerContext, [Piece]) throws -> [StoredRun]) throws -> [[Extent]] {
     let begin = Clock.monotonicNanoseconds()
     let tally = Guarded(
       Tally(filesDone: plan.piecesPerFile.count { $0 == 0 }, piecesLeft: plan.piecesPerFile))
@@ -147,6 +146,8 @@ struct BulkWork {
       report()
     }
     let units = plan.units
+    slabs?.expect(plan.byteCount)
+    defer { slabs?.endExpecting() }
     do {
       try poll()
       try workers.forEach(units.count, poll: poll) { context, index in
@@ -162,7 +163,7 @@ struct BulkWork {
       }
       if control.cancellation?.isCancelled == true { throw ContainerError(.cancelled) }
     } catch {
-      discard?(tally.withLock { $0.stored.map(\.extent) })
+      slabs?.discard(tally.withLock { $0.stored.map(\.extent) })
       throw error
     }
     report()

@@ -30,7 +30,7 @@ extension Container {
     for file in files { plan.addFile(byteCount: file.size) }
     let new = makeFiles(files.count)
     return try changing(destination) {
-      let extents = try BulkWork(plan: plan, control: control, workers: workers).run(discard: slabs.discard) {
+      let extents = try BulkWork(plan: plan, control: control, workers: workers, slabs: slabs).run {
         context, pieces in
         try self.sealUnit(pieces, of: new, context: context) { piece, buffer in
           let offset = piece.start * UInt64(SegmentLayout.plaintextByteCountMax)
@@ -201,8 +201,7 @@ extension Container {
       }
       let new = makeFiles(files.count)
       try changing(destination) {
-        let extents = try BulkWork(plan: plan, control: control, workers: workers).run(discard: slabs.discard)
-        {
+        let extents = try BulkWork(plan: plan, control: control, workers: workers, slabs: slabs).run {
           context, pieces in
           try self.resealUnit(
             pieces, from: self, sources: sources, paths: paths, of: new, checkInterval: 0, context: context)

@@ -73,8 +73,7 @@ extension Container {
       let paths = message.files.map(\.path)
       let checkInterval = options.checkInterval
       let extents = try target.changing(target.io.place) {
-        try BulkWork(plan: plan, control: control, workers: target.workers).run(discard: target.slabs.discard)
-        {
+        try BulkWork(plan: plan, control: control, workers: target.workers, slabs: target.slabs).run {
           context, pieces in
           try target.resealUnit(
             pieces, from: self, sources: sources, paths: paths, of: new, checkInterval: checkInterval,

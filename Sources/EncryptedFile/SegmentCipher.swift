@@ -178,7 +178,9 @@ public final class SegmentCipher {
       } catch {
         throw .sealedWrongly(grain: index)
       }
-      guard KeyedHash.equal(opened, UnsafeRawBufferPointer(copy)) else { throw .sealedWrongly(grain: index) }
+      guard KeyedHash.sameContents(opened, UnsafeRawBufferPointer(copy)) else {
+        throw .sealedWrongly(grain: index)
+      }
     }
   }
 

@@ -114,6 +114,7 @@ package final class RecordingIO: BlockIO {
     }
     func synchronize() throws(IOFailure) { try io.perform(.synchronize(path), "fdatasync", path) }
     func startWriteback(offset: UInt64, count: Int) {}
+    func preallocate(_ count: UInt64) {}
     func punchHole(offset: UInt64, count: UInt64) throws(IOFailure) {
       try io.perform(.punch(path, offset: offset, count: count), "fallocate", path)
     }

@@ -47,6 +47,8 @@ package protocol BlockFile: AnyObject, Sendable {
   func synchronize() throws(IOFailure)
   /// A hint: begin to write back, without waiting.
   func startWriteback(offset: UInt64, count: Int)
+  /// A hint: the file will soon be that long. Its length may become that at once.
+  func preallocate(_ count: UInt64)
   /// Gives whole pages of the range back; they read as zeros.
   func punchHole(offset: UInt64, count: UInt64) throws(IOFailure)
   /// Forgets cached pages, so that what is read next is what the disk has.

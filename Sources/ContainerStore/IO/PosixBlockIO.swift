@@ -111,6 +111,8 @@ private final class PosixBlockFile: BlockFile {
     _ = cposix_start_writeback(descriptor, Int64(offset), Int64(count))
   }
 
+  func preallocate(_ count: UInt64) { _ = cposix_preallocate(descriptor, Int64(count)) }
+
   func punchHole(offset: UInt64, count: UInt64) throws(IOFailure) {
     let status = cposix_punch_hole(descriptor, Int64(offset), Int64(count))
     // A file system that cannot punch keeps the dead bytes; nothing is wrong with that.
