@@ -232,8 +232,9 @@ final class SlabStore: Sendable {
     state.withLock { state in
       for extent in extents { state.slabs[extent.slab]?.outstanding -= UInt64(extent.storedByteCount) }
     }
-    for number in Set(extents.map(\.slab)) { reclaim(number) }
+    // Punched first: once a slab was cut, somebody else may append where the extents were.
     for extent in extents { punch(extent) }
+    for number in Set(extents.map(\.slab)) { reclaim(number) }
   }
 
   /// The extents were removed by a commit that is durable, and nobody reads them any more.
@@ -243,8 +244,9 @@ final class SlabStore: Sendable {
         state.slabs[extent.slab]?.counter.liveByteCount -= UInt64(extent.storedByteCount)
       }
     }
-    for number in Set(extents.map(\.slab)) { reclaim(number) }
+    // Punched first: once a slab was cut, somebody else may append where the extents were.
     for extent in extents { punch(extent) }
+    for number in Set(extents.map(\.slab)) { reclaim(number) }
   }
 
   /// Removes a slab without live bytes, or cuts off what was never committed. Failures leave dead bytes and no damage.
@@ -283,7 +285,6 @@ final class SlabStore: Sendable {
       try? io.open(Self.name(number), .readWrite).truncate(to: end)
       state.withLock { $0.idle.append(number) }
     }
-  }
   }
 
   /// Cuts off what a crash left behind the last committed byte of slabs that still have room.
