@@ -1,0 +1,85 @@
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// Why a command cannot do its part, outside of any container.
+struct CommandError: Error {
+  enum Code: String, CaseIterable {
+    case argumentNotUTF8, cipherMissing, emptyPassphrase, keyFileSize, keyUnchanged, noPassphrase
+    case nativeFailed, nativeMissing, outputClosed, passphraseTooLong, passphrasesDiffer
+  }
+
+  let code: Code
+  let path: String?
+  let detail: String?
+  /// The system call's, for `nativeFailed`.
+  let errno: Int32
+
+  init(_ code: Code, path: String? = nil, detail: String? = nil, errno: Int32 = 0) {
+    self.code = code
+    self.path = path
+    self.detail = detail
+    self.errno = errno
+  }
+
+  /// A failed system call.
+  static func native(_ operation: String, _ path: String, _ errno: Int32) -> CommandError {
+    if errno == ENOENT { return CommandError(.nativeMissing, path: path, errno: errno) }
+    return CommandError(
+      .nativeFailed, path: path, detail: operation + ": " + String(cString: strerror(errno)), errno: errno)
+  }
+}
+
+extension CommandError.Code {
+  var what: String {
+    switch self {
+    case .argumentNotUTF8: "an argument is not UTF-8"
+    case .cipherMissing: "libcrypto is not installed, or disagrees with libsodium"
+    case .emptyPassphrase: "the passphrase is empty"
+    case .keyFileSize: "a key file has exactly 32 bytes"
+    case .keyUnchanged: "the new passphrase or key is the old one"
+    case .nativeFailed: "the operating system reported an error"
+    case .nativeMissing: "no such file or directory"
+    case .noPassphrase: "no passphrase or key was given, and there is no terminal to ask on"
+    case .outputClosed: "nobody reads the output any more"
+    case .passphraseTooLong: "the passphrase is too long"
+    case .passphrasesDiffer: "the two passphrases differ"
+    }
+  }
+
+  var remedy: String {
+    switch self {
+    case .argumentNotUTF8: "rename the file; a container takes names in UTF-8 only"
+    case .cipherMissing: "use --cipher libsodium, or leave the option out"
+    case .emptyPassphrase: "put the passphrase on the first line"
+    case .keyFileSize: "make one with: head -c 32 /dev/urandom > FILE"
+    case .keyUnchanged: "choose another"
+    case .nativeFailed: "check the path and its permissions"
+    case .nativeMissing: "check the path"
+    case .noPassphrase: "give a passphrase file, a key file or the environment variable; see --help"
+    case .outputClosed: "nothing to do"
+    case .passphraseTooLong: "the first line has at most \(SecretInput.passphraseByteCountMax) bytes"
+    case .passphrasesDiffer: "start again"
+    }
+  }
+
+  func status(errno: Int32) -> ExitStatus {
+    switch self {
+    case .argumentNotUTF8, .noPassphrase: .usage
+    case .emptyPassphrase, .keyFileSize, .passphraseTooLong, .passphrasesDiffer: .wrongKey
+    case .cipherMissing, .keyUnchanged: .failure
+    case .nativeMissing: .notFound
+    case .outputClosed: .signal(SIGPIPE)
+    case .nativeFailed:
+      switch errno {
+      case ENOSPC, EDQUOT: .diskFull
+      case EEXIST, EISDIR, ENOTDIR, ENOTEMPTY: .inTheWay
+      default: .failure
+      }
+    }
+  }
+}

@@ -1,0 +1,47 @@
+import ContainerStore
+
+/// Where things go in a container when a path is given as for cp(1) and mv(1).
+extension Container {
+  /// `destination`, or its place inside when that is a directory. Without a base name (`.` or `/`) contents are merged into it.
+  func place(of source: String, at destination: String) throws -> String {
+    let isDirectory = try attributes(at: destination)?.kind == .directory
+    guard isDirectory || PathText.endsWithSlash(destination) else { return destination }
+    guard let name = PathText.baseName(source) else { return destination }
+    return PathText.joined(destination, name)
+  }
+
+  func existing(_ path: String) throws -> FileAttributes {
+    guard let attributes = try attributes(at: path) else { throw ContainerError(.noSuchFile, path: path) }
+    return attributes
+  }
+
+  /// The directories on the way to `path` that are not there yet, outermost first.
+  func missingParents(of path: String) throws -> [String] {
+    var missing: [String] = []
+    var parent = PathText.parent(path)
+    while parent != "/", parent != ".", try attributes(at: parent) == nil {
+      missing.insert(parent, at: 0)
+      parent = PathText.parent(parent)
+    }
+    return missing
+  }
+}
+
+/// Opens a container for `body` and closes it again, whatever happens. Closing makes changes durable, so its failure counts.
+func withContainer<R>(
+  at directory: String, _ secret: borrowing Secret, mode: Container.Mode,
+  options: Container.Options = Container.Options(), _ body: (Container) throws -> R
+) throws -> R {
+  let container = try Container.open(
+    at: directory, credential: try secret.credential(), mode: mode, options: options)
+  let result: R
+  do {
+    result = try body(container)
+  } catch {
+    // The first error is the one to report.
+    try? container.close()
+    throw error
+  }
+  try container.close()
+  return result
+}

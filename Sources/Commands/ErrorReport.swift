@@ -1,0 +1,87 @@
+import ArgumentParser
+import ContainerStore
+import SodiumPrimitives
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// What a user or a script is told of an error.
+struct ErrorReport: Encodable {
+  let code: String
+  let message: String
+  let path: String?
+  let remedy: String?
+  let status: ExitStatus
+  private let detail: String?
+
+  private enum CodingKeys: String, CodingKey {
+    case code, message, path, remedy, detail
+  }
+
+  /// Nil for what ArgumentParser reports itself: usage errors, help, and an exit code without a message.
+  init?(_ error: any Error) {
+    switch error {
+    case let error as ContainerError:
+      code = error.code.rawValue
+      message = error.code.what
+      path = error.path
+      detail = error.detail
+      remedy = error.code.remedy
+      status = error.code.status
+    case let error as CommandError:
+      code = error.code.rawValue
+      message = error.code.what
+      path = error.path
+      detail = error.detail
+      remedy = error.code.remedy
+      status = error.code.status(errno: error.errno)
+    case let error as CryptoError:
+      code = "cryptoFailed"
+      message = error.description
+      path = nil
+      detail = nil
+      remedy = nil
+      status = .failure
+    default: return nil
+    }
+  }
+
+  /// `dynamics: what failed: path (detail)`, and what to do on a second line. Nothing for a closed pipe: whoever closed it knows.
+  func write(asJSON: Bool) {
+    guard status != .signal(SIGPIPE) else { return }
+    if asJSON, let text = try? JSONText.of(["error": self]) {
+      StandardError.write(text)
+      return
+    }
+    var text = "dynamics: " + message
+    if let path { text += ": " + PrintableText.of(path) }
+    if let detail { text += " (" + PrintableText.of(detail) + ")" }
+    text += "\n"
+    if let remedy { text += "  " + remedy + "\n" }
+    StandardError.write(text)
+  }
+}
+
+extension ContainerError.Code {
+  fileprivate var status: ExitStatus {
+    switch self {
+    case .catalogDamaged, .fileDamaged, .journalAltered, .journalDamaged, .superblockAltered, .superblockTorn,
+      .tableDamaged:
+      .damage
+    case .wrongKey: .wrongKey
+    case .locked: .locked
+    case .noSuchFile, .notAContainer: .notFound
+    case .alreadyExists, .directoryNotEmpty, .fileExists, .isADirectory, .notADirectory: .inTheWay
+    case .diskFull: .diskFull
+    case .cancelled: .signal(Interruption.shared.signal)
+    case .cannotStore, .closed, .invalidArgument, .invalidName, .ioFailed, .moveIntoItself, .noFreeKeySlot,
+      .notPermitted, .readOnly, .sourceChanged, .unsupportedFormat:
+      .failure
+    }
+  }
+}

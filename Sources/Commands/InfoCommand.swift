@@ -1,0 +1,93 @@
+import ArgumentParser
+import ContainerStore
+
+struct InfoCommand: ParsableCommand, ReportingCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "info", abstract: "Says what is known of a container as a whole.")
+
+  @Argument(help: "The container.", completion: .directory)
+  var dir: String
+
+  @OptionGroup var credential: CredentialOptions
+
+  @Flag(help: "Prints one JSON object.")
+  var json = false
+
+  var reportsJSON: Bool { json }
+
+  func run() throws {
+    Interruption.shared.endAtOnce()
+    let secret = try credential.secret(for: dir)
+    let description = try withContainer(at: dir, secret, mode: .readOnly) {
+      ContainerDescription(try $0.info(), findings: $0.findings)
+    }
+    try StandardOutput.write(json ? JSONText.of(description) : description.text)
+  }
+}
+
+/// What `info` prints.
+private struct ContainerDescription: Encodable {
+  var id: String
+  var created: String
+  var commit: UInt64
+  var generation: UInt64
+  var fileCount: Int
+  var directoryCount: Int
+  var byteCount: UInt64
+  var slabCount: Int
+  var liveByteCount: UInt64
+  var slabByteCount: UInt64
+  var keySlots: [String]
+  var findings: [FindingDescription]
+
+  init(_ info: Container.Info, findings: [Finding]) {
+    id = info.id.hex
+    created = Quantity.timestamp(info.created)
+    commit = info.commit
+    generation = info.generation
+    fileCount = info.fileCount
+    directoryCount = info.directoryCount
+    byteCount = info.byteCount
+    slabCount = info.slabCount
+    liveByteCount = info.liveByteCount
+    slabByteCount = info.slabByteCount
+    keySlots = info.keySlots
+    self.findings = findings.map(FindingDescription.init)
+  }
+
+  var text: String {
+    let files = "\(fileCount) in \(Quantity.count(directoryCount, "folder")), the root included"
+    let stored = "\(Quantity.bytes(liveByteCount)) live of \(Quantity.bytes(slabByteCount))"
+    let rows = [
+      ("id", id), ("created", created), ("files", files),
+      ("contents", "\(Quantity.bytes(byteCount)) (\(byteCount) bytes)"),
+      ("stored", "\(stored) in \(Quantity.count(slabCount, "slab"))"),
+      ("commit", "\(commit), generation \(generation)"), ("keys", keySlots.joined(separator: ", ")),
+    ]
+    let width = 10
+    return rows.map { name, value in
+      name + String(repeating: " ", count: width - name.utf8.count) + value + "\n"
+    }.joined() + findings.map { $0.text + "\n" }.joined()
+  }
+}
+
+/// A finding as `info` and `verify` print it.
+struct FindingDescription: Encodable {
+  var severity: String
+  var kind: String
+  var detail: String
+  var path: String?
+
+  init(_ finding: Finding) {
+    severity = finding.severity.rawValue
+    kind = finding.kind.rawValue
+    detail = finding.detail
+    path = finding.path
+  }
+
+  /// `damage: /path: what (kind)`.
+  var text: String {
+    let place = path.map { PrintableText.of($0) + ": " } ?? ""
+    return "\(severity): \(place)\(PrintableText.of(detail)) (\(kind))"
+  }
+}

@@ -1,0 +1,78 @@
+import CPosix
+import ContainerStore
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// What a native path leads to, symbolic links followed.
+enum NativeKind {
+  case missing
+  case file
+  case directory
+  /// A pipe, terminal or device: read and written from end to end, never replaced.
+  case stream
+
+  init(at path: String) throws(CommandError) {
+    var status = stat()
+    guard stat(path, &status) == 0 else {
+      guard errno == ENOENT else { throw CommandError.native("stat", path, errno) }
+      self = .missing
+      return
+    }
+    self =
+      switch status.st_mode & S_IFMT {
+      case S_IFREG: .file
+      case S_IFDIR: .directory
+      default: .stream
+      }
+  }
+}
+
+/// Slash-separated paths, byte by byte: Swift's characters would join a slash with a combining mark behind it.
+enum PathText {
+  private static let slash = UInt8(ascii: "/")
+
+  static func endsWithSlash(_ path: String) -> Bool { path.utf8.last == slash }
+
+  /// The last name; nil when there is none, or it is `.` or `..`.
+  static func baseName(_ path: String) -> String? {
+    guard let last = path.utf8.split(separator: slash).last.map({ String(Substring($0)) }), last != ".",
+      last != ".."
+    else { return nil }
+    return last
+  }
+
+  static func joined(_ directory: String, _ name: String) -> String {
+    endsWithSlash(directory) ? directory + name : directory + "/" + name
+  }
+
+  /// Without slashes at the end, but for the root.
+  static func trimmed(_ path: String) -> String {
+    var trimmed = path.utf8[...]
+    while trimmed.count > 1, trimmed.last == slash { trimmed = trimmed.dropLast() }
+    return String(Substring(trimmed))
+  }
+
+  /// The directory that holds it, as far as the text tells.
+  static func parent(_ path: String) -> String {
+    let trimmed = trimmed(path)
+    guard let cut = trimmed.utf8.lastIndex(of: slash) else { return "." }
+    let parent = String(trimmed[..<cut])
+    return parent.isEmpty ? "/" : PathText.trimmed(parent)
+  }
+}
+
+/// read(2), as much as there is; 0 at the end. Throws `cancelled` when a signal comes first.
+func readSome(_ descriptor: Int32, into buffer: UnsafeMutableRawBufferPointer, name: String) throws -> Int {
+  while true {
+    try waitForInput(descriptor)
+    let count = read(descriptor, buffer.baseAddress!, buffer.count)
+    if count >= 0 { return count }
+    guard errno == EINTR || errno == EAGAIN else { throw CommandError.native("read", name, errno) }
+  }
+}
