@@ -69,6 +69,8 @@ let package = Package(
     .testTarget(
       name: "SecureFilesTests", dependencies: ["SecureFiles", "SodiumPrimitives"],
       swiftSettings: strict),
-    .testTarget(name: "CommandsTests", dependencies: ["Commands", "dynamics"], swiftSettings: strict),
+    .testTarget(
+      name: "CommandsTests", dependencies: ["Commands", "dynamics", "ContainerStore", "SodiumPrimitives"],
+      swiftSettings: strict),
   ]
 )

@@ -1,0 +1,23 @@
+import Testing
+
+struct HelpTests {
+  @Test func saysItsVersion() throws {
+    let outcome = try TemporaryFolder().runBare("--version")
+    #expect(outcome.status == 0)
+    #expect(outcome.text.wholeMatch(of: /dynamics \d+\.\d+\.\d+\n/) != nil)
+  }
+
+  @Test func mentionsEveryCommand() throws {
+    let folder = try TemporaryFolder()
+    let root = try folder.runBare("--help")
+    #expect(root.status == 0)
+    for command in ["container", "put", "get", "ls", "cat", "mkdir", "cp", "mv", "rm", "send"] {
+      #expect(root.text.contains("  \(command) "))
+      #expect(try folder.runBare(command, "--help").status == 0)
+    }
+    let container = try folder.runBare("container", "--help").text
+    for command in ["create", "info", "verify", "key", "passwd"] {
+      #expect(container.contains("  \(command) "))
+    }
+  }
+}

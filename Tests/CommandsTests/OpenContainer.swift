@@ -1,0 +1,16 @@
+import ContainerStore
+import SodiumPrimitives
+
+/// A container that the test process itself holds open for writing.
+struct OpenContainer {
+  private let container: Container
+
+  init(_ path: String, keyFile: String) throws {
+    var key = try SecretBytes(count: Credential.rawKeyByteCount)
+    let bytes = try readBytes(keyFile)
+    key.withUnsafeMutableBytes { $0.copyBytes(from: bytes) }
+    container = try Container.open(at: path, credential: .rawKey(key))
+  }
+
+  func close() throws { try container.close() }
+}

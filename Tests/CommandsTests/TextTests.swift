@@ -1,0 +1,53 @@
+import Testing
+
+@testable import Commands
+
+/// What is printed, without a process.
+struct TextTests {
+  @Test(
+    arguments: [
+      (0, "0 B"), (1, "1 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB"), (1_048_575, "1.0 MiB"),
+      (4 << 30, "4.0 GiB"), (.max, "16.0 EiB"),
+    ] as [(UInt64, String)])
+  func writesByteCounts(count: UInt64, text: String) { #expect(Quantity.bytes(count) == text) }
+
+  @Test(
+    arguments: [(0, "0:00"), (0.2, "0:01"), (59, "0:59"), (61, "1:01"), (3723, "1:02:03")]
+      as [(Double, String)])
+  func writesDurations(seconds: Double, text: String) { #expect(Quantity.duration(seconds: seconds) == text) }
+
+  @Test(
+    arguments: [
+      (0, "1970-01-01T00:00:00.000000000Z"), (-1, "1969-12-31T23:59:59.999999999Z"),
+      (1_709_210_096_000_000_007, "2024-02-29T12:34:56.000000007Z"),
+    ] as [(Int64, String)])
+  func writesTimestamps(nanoseconds: Int64, text: String) { #expect(Quantity.timestamp(nanoseconds) == text) }
+
+  @Test(
+    arguments: [
+      ("/a/b", "b"), ("b/", "b"), ("/", nil), ("a/..", nil), (".", nil), ("/a/\u{301}b", "\u{301}b"),
+    ] as [(String, String?)])
+  func findsTheBaseName(path: String, name: String?) { #expect(PathText.baseName(path) == name) }
+
+  @Test(arguments: [("/a/b", "/a"), ("a", "."), ("/a", "/"), ("/", "/"), ("a//b//", "a")])
+  func findsTheParent(path: String, parent: String) { #expect(PathText.parent(path) == parent) }
+
+  @Test(arguments: [1, 5, 20, 40, 60, 80, 200])
+  func fitsTheBarIntoTheTerminal(columns: Int) {
+    let progress = ProgressState(bytesDone: 1 << 30, byteCount: 4 << 30, seconds: 1.5)
+    let line = ProgressBar.line(title: "put", progress, columns: columns)
+    #expect(line.utf8.count <= max(0, columns - 1))
+    if columns >= 20 { #expect(line.contains("25%")) }
+    if columns >= 80 { #expect(line.contains("1.0 GiB of 4.0 GiB  682.7 MiB/s  0:05 left  [")) }
+    let unknown = ProgressState(bytesDone: 5, byteCount: nil, seconds: 0)
+    #expect(ProgressBar.line(title: "put", unknown, columns: columns).utf8.count <= max(0, columns - 1))
+  }
+
+  @Test func everyErrorSaysWhatToDo() {
+    for code in CommandError.Code.allCases {
+      #expect(!code.what.isEmpty && !code.remedy.isEmpty)
+      #expect(code.what.first!.isLowercase || code.what.first!.isUppercase)
+      #expect(!code.what.hasSuffix("."))
+    }
+  }
+}
