@@ -20,7 +20,7 @@ public struct EncryptedFileReader: ~Copyable {
   private var stored: [UInt8] = []
   private var opened: [UInt8] = []
 
-  /// Throws ``SegmentError/damagedExtent(grain:)`` when the extents overlap or do not fit the size.
+  /// Throws ``SegmentError/damagedExtent(grain:)`` when the extents overlap or do not fit the size, or the size the format.
   public init(
     identity: FileIdentity, key: consuming FileKey, size: UInt64, extents: [Extent], cipher: SegmentCipher,
     storedBytes: @escaping StoredBytes
@@ -33,8 +33,10 @@ public struct EncryptedFileReader: ~Copyable {
     self.storedBytes = storedBytes
   }
 
-  /// The extents in order of their starts, after checking that they are possible together.
+  /// The extents in order of their starts, after checking that they are possible together (FILE-FORMAT.md, "Runs and
+  /// extents").
   public static func checked(_ extents: [Extent], size: UInt64) throws(SegmentError) -> [Extent] {
+    guard size < 1 << 62 else { throw .damagedExtent(grain: 0) }
     let sorted = extents.sorted { $0.start < $1.start }
     var end: UInt64 = 0
     for extent in sorted {
@@ -75,6 +77,7 @@ public struct EncryptedFileReader: ~Copyable {
     // Opened grains gather here, with zeros where there is no segment; the caller's buffer is filled at the very end.
     opened.removeAll(keepingCapacity: true)
     opened.append(contentsOf: repeatElement(0, count: Int((last - first + 1) * grain)))
+    defer { opened.withUnsafeMutableBytes { wipe($0) } }
     var position = firstExtent(endingAfter: first)
     while position < extents.count, extents[position].start <= last {
       let extent = extents[position]
@@ -87,7 +90,6 @@ public struct EncryptedFileReader: ~Copyable {
     opened.withUnsafeBytes {
       buffer.copyMemory(from: UnsafeRawBufferPointer(rebasing: $0[skip..<(skip + buffer.count)]))
     }
-    opened.withUnsafeMutableBytes { wipe($0) }
   }
 
   private mutating func openRun(_ run: Extent, firstGrain: UInt64) throws {

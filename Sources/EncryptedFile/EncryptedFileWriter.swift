@@ -1,6 +1,8 @@
 public import SodiumPrimitives
 
 /// Writes a file's contents from front to back: gathers a unit (1 MiB), seals it, and hands it on to be stored.
+///
+/// When storing failed, that unit is lost, and every later call throws the same error.
 public struct EncryptedFileWriter: ~Copyable {
   /// Stores a sealed run and says where.
   public typealias Store = (UnsafeRawBufferPointer) throws -> (slab: UInt32, offset: UInt64)
@@ -17,6 +19,7 @@ public struct EncryptedFileWriter: ~Copyable {
   private let store: Store
   private var pending: [UInt8] = []
   private var sealed: [UInt8] = []
+  private var failure: (any Error)?
 
   private static let unit = SegmentLayout.segmentsPerUnit * SegmentLayout.plaintextByteCountMax
 
@@ -34,6 +37,7 @@ public struct EncryptedFileWriter: ~Copyable {
   }
 
   public mutating func append(_ bytes: UnsafeRawBufferPointer) throws {
+    if let failure { throw failure }
     var rest = bytes
     if !pending.isEmpty {
       let count = min(rest.count, Self.unit - pending.count)
@@ -50,6 +54,7 @@ public struct EncryptedFileWriter: ~Copyable {
 
   /// Seals what is left. Nothing may be appended after it.
   public mutating func finish() throws {
+    if let failure { throw failure }
     if !pending.isEmpty { try sealPending() }
   }
 
@@ -61,6 +66,8 @@ public struct EncryptedFileWriter: ~Copyable {
   }
 
   private mutating func sealRun(_ plaintext: UnsafeRawBufferPointer) throws {
+    precondition(
+      size.isMultiple(of: UInt64(SegmentLayout.plaintextByteCountMax)), "nothing is appended after finish()")
     let count = Int(SegmentLayout.segmentCount(UInt64(plaintext.count)))
     let counter = takeCounters(count)
     let index = size / UInt64(SegmentLayout.plaintextByteCountMax)
@@ -71,8 +78,14 @@ public struct EncryptedFileWriter: ~Copyable {
         plaintext, of: identity, key: key, writerKey: writerKey, index: index, counter: counter,
         into: UnsafeMutableRawBufferPointer(rebasing: $0[0..<storedCount]))
     }
-    let place = try sealed.withUnsafeBytes {
-      try store(UnsafeRawBufferPointer(rebasing: $0[0..<storedCount]))
+    let place: (slab: UInt32, offset: UInt64)
+    do {
+      place = try sealed.withUnsafeBytes {
+        try store(UnsafeRawBufferPointer(rebasing: $0[0..<storedCount]))
+      }
+    } catch {
+      failure = error
+      throw error
     }
     extents.append(
       Extent(

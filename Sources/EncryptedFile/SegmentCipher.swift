@@ -15,7 +15,12 @@ public enum SegmentError: Error, Equatable, Sendable {
 
 extension SegmentError: CustomStringConvertible {
   public var description: String {
-    func place(_ grain: UInt64) -> String { "byte \(grain * UInt64(SegmentLayout.plaintextByteCountMax))" }
+    // A damaged catalog may name a grain whose first byte no number can hold.
+    func place(_ grain: UInt64) -> String {
+      let (byte, overflows) = grain.multipliedReportingOverflow(
+        by: UInt64(SegmentLayout.plaintextByteCountMax))
+      return overflows ? "grain \(grain)" : "byte \(byte)"
+    }
     return switch self {
     case .notAuthentic(let grain):
       "the stored data at \(place(grain)) is not authentic: it was changed, moved or put back; what lies before can be read"

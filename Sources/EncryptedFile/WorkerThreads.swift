@@ -91,6 +91,7 @@ public final class WorkerThreads: @unchecked Sendable {
     guard count > 0 else { return }
     let job = Job(count: count, body: body)
     pthread_mutex_lock(mutex)
+    waitWhileStopping()
     startThreads()
     jobs.append(job)
     pthread_cond_broadcast(changed)
@@ -111,9 +112,11 @@ public final class WorkerThreads: @unchecked Sendable {
     if let failure { throw failure }
   }
 
-  /// Ends the threads and waits for them; wipes their buffers. A later job starts them anew.
+  /// Lets the jobs that have begun end, then ends the threads and waits for them; wipes their buffers. A later job starts
+  /// them anew.
   public func stop() {
     pthread_mutex_lock(mutex)
+    waitWhileStopping()
     let ending = threads
     threads = []
     isStopping = true
@@ -122,7 +125,12 @@ public final class WorkerThreads: @unchecked Sendable {
     for thread in ending { pthread_join(thread, nil) }
     pthread_mutex_lock(mutex)
     isStopping = false
+    pthread_cond_broadcast(changed)
     pthread_mutex_unlock(mutex)
+  }
+
+  private func waitWhileStopping() {
+    while isStopping { pthread_cond_wait(changed, mutex) }
   }
 
   private func waitBriefly() {
@@ -161,8 +169,10 @@ public final class WorkerThreads: @unchecked Sendable {
   fileprivate func work() {
     let context = WorkerContext(backend)
     pthread_mutex_lock(mutex)
-    while !isStopping {
+    while true {
       guard let job = jobs.first(where: { $0.next < $0.count && $0.failure == nil }) else {
+        // Only now: callers wait for the jobs that are there.
+        if isStopping { break }
         pthread_cond_wait(changed, mutex)
         continue
       }
