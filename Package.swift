@@ -60,7 +60,7 @@ let package = Package(
       name: "SodiumPrimitivesTests", dependencies: ["SodiumPrimitives", "CSodium"],
       swiftSettings: strict),
     .testTarget(
-      name: "EncryptedFileTests", dependencies: ["EncryptedFile", "SodiumPrimitives"],
+      name: "EncryptedFileTests", dependencies: ["EncryptedFile", "SodiumPrimitives", "CSodium"],
       swiftSettings: strict),
     .testTarget(
       name: "ContainerStoreTests",
