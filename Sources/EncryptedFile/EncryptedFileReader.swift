@@ -18,6 +18,7 @@ public struct EncryptedFileReader: ~Copyable {
   /// The key of the session that was read last; files rarely have more than one.
   private var writerKey: WriterKey?
   private var stored: [UInt8] = []
+  /// Zeros, except while a read is under way.
   private var opened: [UInt8] = []
 
   /// Throws ``SegmentError/damagedExtent(grain:)`` when the extents overlap or do not fit the size, or the size the format.
@@ -75,9 +76,11 @@ public struct EncryptedFileReader: ~Copyable {
     let first = offset / grain
     let last = (offset + UInt64(buffer.count) - 1) / grain
     // Opened grains gather here, with zeros where there is no segment; the caller's buffer is filled at the very end.
-    opened.removeAll(keepingCapacity: true)
-    opened.append(contentsOf: repeatElement(0, count: Int((last - first + 1) * grain)))
-    defer { opened.withUnsafeMutableBytes { wipe($0) } }
+    let openedCount = Int((last - first + 1) * grain)
+    if opened.count < openedCount { opened = [UInt8](repeating: 0, count: openedCount) }
+    defer {
+      opened.withUnsafeMutableBytes { wipe(UnsafeMutableRawBufferPointer(rebasing: $0[..<openedCount])) }
+    }
     var position = firstExtent(endingAfter: first)
     while position < extents.count, extents[position].start <= last {
       let extent = extents[position]
