@@ -106,7 +106,8 @@ public final class Container: Sendable {
 
   // MARK: Create
 
-  /// Makes a container in a new directory and opens it. Throws `alreadyExists` when there is something at `path`.
+  /// Makes a container in a new directory and opens it. Throws `alreadyExists` when there is something at `path`, and
+  /// `invalidArgument` for an empty passphrase or impossible costs.
   public static func create(
     at path: String, credential: borrowing Credential, options: Options = Options()
   ) throws -> Container {
@@ -116,6 +117,7 @@ public final class Container: Sendable {
   package static func create(
     io: any BlockIO, credential: borrowing Credential, options: Options = Options()
   ) throws -> Container {
+    try KeySlot.check(credential, parameters: options.passwordHash)
     do {
       try io.createDirectory("")
     } catch {
@@ -594,7 +596,7 @@ public final class Container: Sendable {
 
   // MARK: Keys
 
-  /// Adds a way to open the container. Throws `noFreeKeySlot`.
+  /// Adds a way to open the container. Throws `noFreeKeySlot`, and `invalidArgument` for an empty passphrase or impossible costs.
   public func addKey(_ credential: borrowing Credential) throws {
     guard mode == .readWrite else { throw ContainerError(.readOnly) }
     try requireOpen()

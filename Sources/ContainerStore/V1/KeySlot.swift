@@ -86,6 +86,10 @@ struct KeySlot: Equatable {
     self.commitment = commitment
   }
 
+  private static func areWithinLimits(_ costs: PasswordHash.Parameters) -> Bool {
+    (1...passesMax).contains(costs.passes) && (memoryKiBMin...memoryKiBMax).contains(costs.memoryKiB)
+  }
+
   /// Nil for an empty slot. The costs are checked here, before anybody pays them.
   static func decode(_ bytes: [UInt8]) throws(MalformedBytes) -> KeySlot? {
     guard bytes[0] != 0 else {
@@ -106,9 +110,9 @@ struct KeySlot: Equatable {
         throw MalformedBytes(what: "a raw key slot with password hash parameters")
       }
     case .passphrase, .recoveryCode:
-      guard (1...passesMax).contains(parameters.passes),
-        (memoryKiBMin...memoryKiBMax).contains(parameters.memoryKiB)
-      else { throw MalformedBytes(what: "password hash parameters outside their limits") }
+      guard areWithinLimits(parameters) else {
+        throw MalformedBytes(what: "password hash parameters outside their limits")
+      }
     }
     let slot = KeySlot(
       kind: kind, parameters: parameters, salt: try reader.bytes(16),
@@ -118,10 +122,27 @@ struct KeySlot: Equatable {
     return slot
   }
 
+  /// Throws `invalidArgument` for an empty passphrase and for costs that no reader accepts.
+  static func check(_ credential: borrowing Credential, parameters: PasswordHash.Parameters)
+    throws(ContainerError)
+  {
+    guard credential.kind == .passphrase else { return }
+    guard credential.secret.count > 0 else {
+      throw ContainerError(.invalidArgument, detail: "a passphrase has at least 1 byte")
+    }
+    guard areWithinLimits(parameters) else {
+      throw ContainerError(
+        .invalidArgument,
+        detail: "a password hash takes 1 to \(passesMax) passes and \(memoryKiBMin) to \(memoryKiBMax) KiB")
+    }
+  }
+
+  /// Throws as ``check(_:parameters:)`` does.
   static func make(
     _ credential: borrowing Credential, parameters: PasswordHash.Parameters, rootKey: borrowing SecretBytes,
     containerID: Identifier, cipher: SecretStreamCipher
   ) throws -> KeySlot {
+    try check(credential, parameters: parameters)
     let salt = Random.bytes(PasswordHash.saltByteCount)
     let kind: Kind
     let costs: PasswordHash.Parameters
