@@ -70,8 +70,8 @@ func writeNative(_ path: String, _ bytes: [UInt8]) {
 }
 
 extension Container {
-  func write(_ bytes: [UInt8], to path: String) throws {
-    try bytes.withUnsafeBytes { try write($0, to: path) }
+  func write(_ bytes: [UInt8], to path: String, permissions: UInt16 = 0o600) throws {
+    try bytes.withUnsafeBytes { try write($0, to: path, permissions: permissions) }
   }
 
   /// Every path with its contents; nil for directories.
