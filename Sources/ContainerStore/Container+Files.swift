@@ -207,7 +207,11 @@ extension Container {
     let path = try StorePath(text)
     try changing(text) {
       try transaction { transaction in
-        if let found = try? transaction.find(path) {
+        var place = path
+        place.namesDirectory = false
+        let existing: FoundFile?
+        do { existing = try transaction.find(place) } catch ContainerError.noSuchFile { existing = nil }
+        if let found = existing {
           if withIntermediateDirectories, found.inode.kind == .directory { return }
           throw ContainerError(.fileExists, path: text)
         }
@@ -308,6 +312,8 @@ extension Container {
   func translated(_ error: any Error, path: String) -> any Error {
     switch error {
     case let error as ContainerError: error.with(path: path)
+    // Closed meanwhile: what was read or written after that counts for nothing.
+    case _ where isClosed: ContainerError(.closed, path: path)
     case let failure as IOFailure: ContainerError.from(failure).with(path: path)
     case let damage as SegmentError:
       ContainerError(.fileDamaged, path: path, detail: damage.description, cause: damage)

@@ -37,10 +37,18 @@ extension Container {
           try files[piece.file].read(into: buffer, at: offset)
         }
       }
+      do {
+        // A file without contents was not read yet.
+        for file in files where file.size == 0 { try file.read(into: .init(start: nil, count: 0), at: 0) }
+      } catch {
+        slabs.discard(extents.flatMap { $0 })
+        throw error
+      }
       try transaction(storing: extents.flatMap { $0 }) { transaction in
         try checkImport(items, to: path, in: transaction)
         for item in items where item.isDirectory {
-          _ = try transaction.directory(path.names + item.names, path: destination)
+          _ = try transaction.directory(
+            path.names + item.names, path: destination, permissions: item.permissions)
         }
         for (i, file) in files.enumerated() {
           let names = path.names + file.names
@@ -98,7 +106,7 @@ extension Container {
         var temporaries: [String] = []
         for file in files {
           let destination = place(file.names)
-          try checkExport(to: destination, replacing: replacing)
+          try NativeOutput.check(destination, replacing: replacing)
           temporaries.append(try output.makeTemporary(for: destination))
           plan.addFile(
             extents: try reportingDamage(StorePath.text(path.names + file.names)) {
@@ -130,12 +138,6 @@ extension Container {
         throw translated(error, path: source)
       }
     }
-  }
-
-  private func checkExport(to destination: String, replacing: Bool) throws {
-    guard let existing = try? NativeItem.tree(destination).first else { return }
-    if existing.isDirectory { throw ContainerError(.isADirectory, path: destination) }
-    if !replacing { throw ContainerError(.fileExists, path: destination) }
   }
 
   /// The plaintext of a piece, in the context's output buffer.
@@ -210,7 +212,8 @@ extension Container {
           let parent = try check(transaction)
           if let existing = try transaction.entry(parent, name) { try transaction.dropFile(existing.file) }
           for item in items where item.file.inode.kind == .directory {
-            _ = try transaction.directory(to.names + item.names, path: destination)
+            _ = try transaction.directory(
+              to.names + item.names, path: destination, permissions: item.file.inode.permissions)
           }
           for (i, file) in files.enumerated() {
             let names = to.names + file.names

@@ -130,10 +130,18 @@ public final class Container: Sendable {
     }
     do {
       try layDown(io: io, credential: credential, options: options)
-    } catch let failure as IOFailure {
-      throw ContainerError.from(failure).with(path: io.place)
+    } catch {
+      removeRemains(of: io)
+      throw (error as? IOFailure).map { ContainerError.from($0).with(path: io.place) } ?? error
     }
     return try open(io: io, credential: credential, mode: .readWrite, options: options)
+  }
+
+  /// What a creation that failed had made: the place is free for another try.
+  private static func removeRemains(of io: any BlockIO) {
+    for name in (try? io.fileNames(in: "catalog")) ?? [] { try? io.remove("catalog/" + name) }
+    for name in ["superblock.new", "superblock", "lock"] { try? io.remove(name) }
+    for directory in ["journal", "catalog", "slab", ""] { try? io.removeDirectory(directory) }
   }
 
   private static func layDown(io: any BlockIO, credential: borrowing Credential, options: Options) throws {
@@ -262,7 +270,7 @@ public final class Container: Sendable {
   // MARK: Close
 
   /// Makes everything durable (except with ``Durability/none``), notes that the container was closed cleanly, and lets the lock
-  /// go. Every later call throws `closed`. Closing twice is fine.
+  /// go. Every later call throws `closed`, and so do those that are under way in other threads. Closing twice is fine.
   public func close() throws {
     let wasClosed = core.withLock { core in
       defer { core.isClosed = true }
@@ -270,8 +278,10 @@ public final class Container: Sendable {
     }
     guard !wasClosed else { return }
     defer {
-      lockFile.unlock(LockRange(offset: 0, count: 0))
+      // Nothing of this opening may reach the disk once another one can have the lock.
+      slabs.close()
       workers.stop()
+      lockFile.unlock(LockRange(offset: 0, count: 0))
     }
     guard mode == .readWrite, core.withLock({ $0.failure == nil }) else { return }
     let durably = options.durability != .none
@@ -321,8 +331,10 @@ public final class Container: Sendable {
     return try body(records)
   }
 
+  var isClosed: Bool { core.withLock { $0.isClosed } }
+
   func requireOpen() throws {
-    if core.withLock({ $0.isClosed }) { throw ContainerError(.closed) }
+    if isClosed { throw ContainerError(.closed) }
   }
 
   func fileKey(_ id: UInt64, _ inode: Inode) throws -> FileKey {
@@ -699,6 +711,11 @@ public final class Container: Sendable {
       return try body(state.slot, &opened, state.rootKey)
     }
   }
+}
+
+/// A dump shows which container it is and none of its keys and names.
+extension Container: CustomReflectable {
+  public var customMirror: Mirror { Mirror(self, children: ["id": id, "mode": mode]) }
 }
 
 extension Container.Core {

@@ -40,21 +40,31 @@ extension ContainerError: CustomStringConvertible {
 extension ContainerError {
   public static let alreadyExists = Code.alreadyExists
   public static let cancelled = Code.cancelled
+  public static let cannotStore = Code.cannotStore
+  public static let catalogDamaged = Code.catalogDamaged
+  public static let closed = Code.closed
   public static let directoryNotEmpty = Code.directoryNotEmpty
   public static let diskFull = Code.diskFull
   public static let fileDamaged = Code.fileDamaged
   public static let fileExists = Code.fileExists
+  public static let invalidArgument = Code.invalidArgument
   public static let invalidName = Code.invalidName
+  public static let ioFailed = Code.ioFailed
   public static let isADirectory = Code.isADirectory
   public static let journalAltered = Code.journalAltered
   public static let journalDamaged = Code.journalDamaged
   public static let locked = Code.locked
+  public static let moveIntoItself = Code.moveIntoItself
+  public static let noFreeKeySlot = Code.noFreeKeySlot
   public static let noSuchFile = Code.noSuchFile
   public static let notAContainer = Code.notAContainer
   public static let notADirectory = Code.notADirectory
+  public static let notPermitted = Code.notPermitted
   public static let readOnly = Code.readOnly
+  public static let sourceChanged = Code.sourceChanged
   public static let superblockAltered = Code.superblockAltered
   public static let superblockTorn = Code.superblockTorn
+  public static let tableDamaged = Code.tableDamaged
   public static let unsupportedFormat = Code.unsupportedFormat
   public static let wrongKey = Code.wrongKey
 }

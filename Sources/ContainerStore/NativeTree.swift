@@ -88,7 +88,7 @@ struct NativeItem: Sendable {
     let descriptor = cposix_open(path, O_RDONLY | (names.isEmpty ? 0 : O_NOFOLLOW), 0)
     guard descriptor >= 0 else { throw Self.failure("open", path, -descriptor) }
     defer { close(descriptor) }
-    let count = try readFully(descriptor, into: buffer, at: offset, name: path)
+    let count = try readFully(descriptor, into: buffer, at: offset, name: Self.anyFile)
     var status = stat()
     guard fstat(descriptor, &status) == 0 else { throw Self.failure("fstat", path) }
     guard count == buffer.count,
@@ -96,9 +96,12 @@ struct NativeItem: Sendable {
     else { throw ContainerError(.sourceChanged, path: path) }
   }
 
+  /// Stands for the path in descriptions: below an exported folder, it holds names from inside the container.
+  static let anyFile = "the native file"
+
   static func failure(_ operation: String, _ path: String, _ code: Int32 = errno) -> ContainerError {
     if code == ENOENT { return ContainerError(.noSuchFile, path: path) }
-    return ContainerError.from(IOFailure(operation, path, errno: code)).with(path: path)
+    return ContainerError.from(IOFailure(operation, anyFile, errno: code)).with(path: path)
   }
 }
 
@@ -124,6 +127,19 @@ final class NativeOutput: Sendable {
     throw NativeItem.failure("mkdir", path, code)
   }
 
+  /// That an exported file may take the place.
+  static func check(_ path: String, replacing: Bool) throws {
+    var status = stat()
+    // A link that leads nowhere is replaced like a file.
+    guard stat(path, &status) == 0 || lstat(path, &status) == 0 else { return }
+    switch status.st_mode & S_IFMT {
+    case S_IFDIR: throw ContainerError(.isADirectory, path: path)
+    case S_IFREG, S_IFLNK: break
+    default: throw ContainerError(.fileExists, path: path, detail: "it is neither a file nor a directory")
+    }
+    if !replacing { throw ContainerError(.fileExists, path: path) }
+  }
+
   /// An unfinished file beside its destination; the destination appears, or is replaced, when it is whole.
   func makeTemporary(for path: String) throws -> String {
     let directory = path.split(separator: "/", omittingEmptySubsequences: false).dropLast().joined(
@@ -141,7 +157,7 @@ final class NativeOutput: Sendable {
     let descriptor = cposix_open(temporary, O_WRONLY | O_NOFOLLOW, 0)
     guard descriptor >= 0 else { throw NativeItem.failure("open", temporary, -descriptor) }
     defer { close(descriptor) }
-    try writeFully(descriptor, bytes, at: offset, name: temporary)
+    try writeFully(descriptor, bytes, at: offset, name: NativeItem.anyFile)
   }
 
   /// Gives the file its length, permissions and date of modification, and its name.

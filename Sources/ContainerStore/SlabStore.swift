@@ -1,3 +1,4 @@
+import Dispatch
 import EncryptedFile
 
 /// Appends sealed runs to slabs and reads them back.
@@ -33,10 +34,13 @@ final class SlabStore: Sendable {
     var directoryIsUnsynchronized = false
     /// Bytes that a bulk operation is still going to append.
     var expectedByteCount: UInt64 = 0
+    var isClosed = false
   }
 
   private let io: any BlockIO
   private let state: Guarded<State>
+  /// Appending and giving back: closing waits for them.
+  private let changes = DispatchGroup()
   /// Whether to begin writing back at once, so that the final barrier is short.
   let startsWriteback: Bool
 
@@ -64,6 +68,24 @@ final class SlabStore: Sendable {
 
   /// Whether the slab has, or is about to get, bytes that count.
   func knows(_ slab: UInt32) -> Bool { state.withLock { $0.slabs[slab] != nil } }
+
+  // MARK: Closing
+
+  /// From now on nothing is appended and nothing given back, and what was begun is done when this returns.
+  func close() {
+    state.withLock { $0.isClosed = true }
+    changes.wait()
+  }
+
+  /// False when the store is closed; else ``endChange()`` must follow.
+  private func beginChange() -> Bool {
+    state.withLock { state in
+      if !state.isClosed { changes.enter() }
+      return !state.isClosed
+    }
+  }
+
+  private func endChange() { changes.leave() }
 
   // MARK: Reading
 
@@ -95,6 +117,8 @@ final class SlabStore: Sendable {
 
   /// Appends a run, or several back to back. Until ``settle(_:)`` or ``discard(_:)`` it counts as outstanding.
   func append(_ bytes: UnsafeRawBufferPointer) throws(IOFailure) -> (slab: UInt32, offset: UInt64) {
+    guard beginChange() else { throw IOFailure("write", "a closed container", errno: closedFile) }
+    defer { endChange() }
     let count = UInt64(bytes.count)
     var (number, offset, isNew) = state.withLock { state -> (UInt32, UInt64, Bool) in
       let fitting = state.idle.lastIndex { state.slabs[$0]!.position + count <= Self.byteCountMax }
@@ -187,7 +211,10 @@ final class SlabStore: Sendable {
       for (number, _) in written where state.slabs[number] != nil {
         state.slabs[number]!.position = Self.alignedUp(state.slabs[number]!.position)
         let isFull = state.slabs[number]!.position + UInt64(WorkerContext.bufferByteCount) > Self.byteCountMax
-        if isFull, !state.unsynchronized.contains(number) { state.slabs[number]!.file = nil }
+        // A slab that is not idle is being written to.
+        if isFull, state.idle.contains(number), !state.unsynchronized.contains(number) {
+          state.slabs[number]!.file = nil
+        }
       }
     }
   }
@@ -199,6 +226,8 @@ final class SlabStore: Sendable {
 
   /// The bulk operation has ended: cuts slabs to what was written.
   func endExpecting() {
+    guard beginChange() else { return }
+    defer { endChange() }
     // Taken from the idle ones meanwhile, so that nobody appends to what is being cut.
     let cuts = state.withLock { state -> [(number: UInt32, file: any BlockFile, position: UInt64)] in
       state.expectedByteCount = 0
@@ -229,16 +258,20 @@ final class SlabStore: Sendable {
 
   /// The extents will never be committed: gives their space back.
   func discard(_ extents: [Extent]) {
+    guard beginChange() else { return }
+    defer { endChange() }
+    // While they are outstanding: after that their place may be another writer's.
+    for extent in extents { punch(extent) }
     state.withLock { state in
       for extent in extents { state.slabs[extent.slab]?.outstanding -= UInt64(extent.storedByteCount) }
     }
-    // Punched first: once a slab was cut, somebody else may append where the extents were.
-    for extent in extents { punch(extent) }
     for number in Set(extents.map(\.slab)) { reclaim(number) }
   }
 
   /// The extents were removed by a commit that is durable, and nobody reads them any more.
   func free(_ extents: [Extent]) {
+    guard beginChange() else { return }
+    defer { endChange() }
     state.withLock { state in
       for extent in extents {
         state.slabs[extent.slab]?.counter.liveByteCount -= UInt64(extent.storedByteCount)
@@ -283,19 +316,30 @@ final class SlabStore: Sendable {
     case .remove: try? io.remove(Self.name(number))
     case .cut(let end):
       try? io.open(Self.name(number), .readWrite).truncate(to: end)
-      state.withLock { $0.idle.append(number) }
+      makeIdle(number)
+    }
+  }
+
+  private func makeIdle(_ number: UInt32) {
+    state.withLock { state in
+      if state.slabs[number] != nil { state.idle.append(number) }
     }
   }
 
   /// Cuts off what a crash left behind the last committed byte of slabs that still have room.
   func trim() throws(IOFailure) {
-    let ends = state.withLock { state in
-      state.idle.compactMap { number in
-        state.slabs[number].flatMap { $0.outstanding == 0 && $0.file == nil ? (number, $0.counter.end) : nil }
+    for number in state.withLock({ $0.idle }) {
+      // As long as it is not idle, nobody appends to it.
+      let end = state.withLock { state -> UInt64? in
+        guard let slab = state.slabs[number], slab.outstanding == 0, slab.file == nil,
+          let position = state.idle.firstIndex(of: number)
+        else { return nil }
+        state.idle.remove(at: position)
+        return slab.counter.end
       }
-    }
-    for (number, end) in ends where try file(number).size() > end {
-      try io.open(Self.name(number), .readWrite).truncate(to: end)
+      guard let end else { continue }
+      defer { makeIdle(number) }
+      if try file(number).size() > end { try io.open(Self.name(number), .readWrite).truncate(to: end) }
     }
   }
 

@@ -81,16 +81,17 @@ final class Transaction: CatalogReading {
     try link(parent, name, to: id, kind: .directory)
   }
 
-  /// The directory that `names` lead to, made with everything on the way where it is missing.
-  func directory(_ names: [FileName], path: String) throws -> UInt64 {
+  /// The directory that `names` lead to, made where it is missing, with everything on the way; `permissions` are for itself.
+  func directory(_ names: [FileName], path: String, permissions: UInt16 = 0o700) throws -> UInt64 {
     var current = rootFileID
-    for name in names {
+    for (i, name) in names.enumerated() {
       if let entry = try entry(current, name) {
         guard entry.kind == .directory else { throw ContainerError(.notADirectory, path: path) }
         current = entry.file
       } else {
         let id = takeFileID()
-        try makeDirectory(current, name, id: id, permissions: 0o700)
+        try makeDirectory(
+          current, name, id: id, permissions: i == names.count - 1 ? permissions : 0o700)
         current = id
       }
     }

@@ -148,33 +148,36 @@ private struct Message {
   var directories: [[FileName]] = []
 
   init(_ attachments: [String], in records: OrderedRecords) throws {
-    var taken: [[FileName]: String] = [:]
-    func add(_ original: [FileName], _ found: FoundFile) throws {
-      let text = StorePath.text(original)
-      let names = InboxName.safe(original)
-      switch found.inode.kind {
-      case .directory:
-        directories.append(names)
-      case .file:
-        var unique = names
-        var number = 1
-        while let other = taken[unique] {
-          if other == text { return }  // named twice, or a folder and a file in it
-          number += 1
-          unique = names.dropLast() + [InboxName.numbered(names.last!, number)]
-        }
-        taken[unique] = text
-        files.append(File(path: text, found: found, names: unique))
-      case .symbolicLink:
-        throw ContainerError(.cannotStore, path: text, detail: "a symbolic link cannot be sent")
-      }
-    }
+    var items: [(original: [FileName], found: FoundFile)] = []
     for attachment in attachments {
       let path = try StorePath(attachment)
       let found = try records.existing(path)
-      if !path.names.isEmpty { try add(path.names, found) }
+      if !path.names.isEmpty { items.append((path.names, found)) }
       guard found.inode.kind == .directory else { continue }
-      for (names, file) in try records.subtree(found.id) { try add(path.names + names, file) }
+      for (names, file) in try records.subtree(found.id) { items.append((path.names + names, file)) }
+    }
+    // Directories keep their places, those above a file too; files make way for them and for each other.
+    var taken: [[FileName]: [FileName]?] = [:]
+    for (original, found) in items {
+      var names = InboxName.safe(original)
+      if found.inode.kind == .directory { directories.append(names) } else { names.removeLast() }
+      while !names.isEmpty, taken.updateValue(nil, forKey: names) == nil { names.removeLast() }
+    }
+    for (original, found) in items where found.inode.kind != .directory {
+      let text = StorePath.text(original)
+      guard found.inode.kind == .file else {
+        throw ContainerError(.cannotStore, path: text, detail: "a symbolic link cannot be sent")
+      }
+      let names = InboxName.safe(original)
+      var unique = names
+      var number = 1
+      while let other = taken[unique], other != original {
+        number += 1
+        unique = names.dropLast() + [InboxName.numbered(names.last!, number)]
+      }
+      // Else it was named twice, or as part of a folder too.
+      guard taken.updateValue(original, forKey: unique) == nil else { continue }
+      files.append(File(path: text, found: found, names: unique))
     }
   }
 }

@@ -75,7 +75,8 @@ package struct CrashPlan: Sendable, CustomStringConvertible {
       case .synchronizeDirectory(let path): directoryIsSynchronized.insert(path)
       case .write(let path, _, _), .truncate(let path, _), .punch(let path, _, _):
         certain[i] = fileIsSynchronized.contains(path)
-      case .create(let path), .remove(let path), .createDirectory(let path):
+      case .create(let path), .remove(let path), .createDirectory(let path),
+        .removeDirectory(let path):
         certain[i] = directoryIsSynchronized.contains(DiskImage.parent(path))
         // What happened to a name before its creation, or after a removal, was another file.
         if case .create = operation { fileIsSynchronized.remove(path) }

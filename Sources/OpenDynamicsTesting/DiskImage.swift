@@ -41,6 +41,8 @@ package struct DiskImage: Sendable, Equatable {
       if let replaced = names.updateValue(inode, forKey: newPath) { contents[replaced] = nil }
     case .createDirectory(let path):
       guard directories.insert(path).inserted else { return existingFile }
+    case .removeDirectory(let path):
+      guard directories.remove(path) != nil else { return missingFile }
     case .synchronize, .synchronizeDirectory: break
     }
     return nil

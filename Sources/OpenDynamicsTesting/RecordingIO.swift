@@ -12,6 +12,7 @@ package final class RecordingIO: BlockIO {
     case remove(String)
     case rename(String, to: String)
     case createDirectory(String)
+    case removeDirectory(String)
     case synchronizeDirectory(String)
   }
 
@@ -69,6 +70,9 @@ package final class RecordingIO: BlockIO {
 
   package func createDirectory(_ path: String) throws(IOFailure) {
     try perform(.createDirectory(path), "mkdir", path)
+  }
+  package func removeDirectory(_ path: String) throws(IOFailure) {
+    try perform(.removeDirectory(path), "rmdir", path)
   }
   package func remove(_ path: String) throws(IOFailure) { try perform(.remove(path), "unlink", path) }
   package func rename(_ path: String, to newPath: String) throws(IOFailure) {

@@ -37,8 +37,9 @@ private final class ProgressReport: @unchecked Sendable {
   }
 
   func update(_ figures: BulkProgress) {
-    progress.totalUnitCount = Int64(figures.byteCount)
-    progress.completedUnitCount = Int64(figures.bytesDone)
+    // Foundation takes 0 of 0 for not begun: what has no bytes counts as one.
+    progress.totalUnitCount = Int64(max(1, figures.byteCount))
+    progress.completedUnitCount = figures.isFinished ? progress.totalUnitCount : Int64(figures.bytesDone)
     progress.setUserInfoObject(figures.fileCount, forKey: .fileTotalCountKey)
     progress.setUserInfoObject(figures.filesDone, forKey: .fileCompletedCountKey)
     progress.setUserInfoObject(Int(figures.bytesPerSecond), forKey: .throughputKey)

@@ -1,6 +1,7 @@
-public import ContainerStore
+// Who uses this module writes SecretBytes, Container.Options and `catch SecureFilesError.locked`: one import is enough.
+@_exported public import ContainerStore
 public import Foundation
-public import SodiumPrimitives
+@_exported public import SodiumPrimitives
 
 /// An app's encrypted container: opened with a passphrase or a key, used through ``files``, closed at the end.
 ///

@@ -149,5 +149,9 @@ public final class SecureFileManager: Sendable {
 
 extension Date {
   fileprivate init(nanoseconds: Int64) { self.init(timeIntervalSince1970: Double(nanoseconds) / 1e9) }
-  fileprivate var nanoseconds: Int64 { Int64((timeIntervalSince1970 * 1e9).rounded()) }
+  /// The nearest that 64 bits hold: they reach from 1677 to 2262.
+  fileprivate var nanoseconds: Int64 {
+    let exact = (timeIntervalSince1970 * 1e9).rounded()
+    return Int64(exactly: exact) ?? (exact < 0 ? .min : .max)
+  }
 }

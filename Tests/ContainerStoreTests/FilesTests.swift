@@ -499,6 +499,16 @@ struct FilesTests {
     }
   }
 
+  @Test func aDumpOfAContainerShowsNeitherKeysNorNames() throws {
+    let container = try Fixture().container
+    try container.write(Array("Contents".utf8), to: "/Zebra")
+    var text = ""
+    dump(container, to: &text)
+    #expect(text.contains("mode"))
+    #expect(Mirror(reflecting: container).children.compactMap(\.label) == ["id", "mode"])
+    #expect(!text.contains("Zebra") && !text.contains("key"))
+  }
+
   // MARK: Durability
 
   @Test func whatWasGroupedIsThereAfterClosing() throws {

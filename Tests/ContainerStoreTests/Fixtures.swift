@@ -53,7 +53,7 @@ extension RecordingIO.Operation {
   }
 }
 
-/// Expects an error of the code, with the path, and with a description that gives no name away.
+/// Expects an error of the code, with the path, and with a detail that gives no name away.
 func expectError<R>(
   _ code: ContainerError.Code, path: String? = nil, of call: String? = nil,
   sourceLocation: SourceLocation = #_sourceLocation, _ body: () throws -> R
@@ -66,7 +66,7 @@ func expectError<R>(
     guard let path else { return }
     #expect(error.path.map { Array($0.utf8) } == Array(path.utf8), sourceLocation: sourceLocation)
     for name in path.split(separator: "/") where name.utf8.count >= 4 {
-      #expect(!error.description.contains(name), sourceLocation: sourceLocation)
+      #expect(error.detail?.contains(name) != true, sourceLocation: sourceLocation)
     }
   } catch {
     Issue.record(error, sourceLocation: sourceLocation)
@@ -112,6 +112,7 @@ final class HookedIO: BlockIO {
   }
   func fileNames(in directory: String) throws(IOFailure) -> [String] { try disk.fileNames(in: directory) }
   func createDirectory(_ path: String) throws(IOFailure) { try disk.createDirectory(path) }
+  func removeDirectory(_ path: String) throws(IOFailure) { try disk.removeDirectory(path) }
   func remove(_ path: String) throws(IOFailure) {
     call("remove", path)
     try disk.remove(path)
@@ -145,6 +146,7 @@ private final class HookedFile: BlockFile {
   }
   func synchronize() throws(IOFailure) { try file.synchronize() }
   func startWriteback(offset: UInt64, count: Int) {}
+  func preallocate(_ count: UInt64) {}
   func punchHole(offset: UInt64, count: UInt64) throws(IOFailure) {
     io.call("punch", path)
     try file.punchHole(offset: offset, count: count)

@@ -170,7 +170,8 @@ struct TransferTests {
     try post.send(["/Zebra"])
     func stored(_ io: RecordingIO) throws -> [UInt8] {
       let image = io.image
-      return try #require(image.contents[try #require(image.names["slab/00000000"])])
+      let inode = try #require(image.names["slab/00000000"])
+      return try #require(image.contents[inode])
     }
     let sent = try stored(post.from.io)
     let received = try stored(post.to.io)

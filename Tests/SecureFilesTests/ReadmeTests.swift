@@ -24,15 +24,14 @@ struct ReadmeTests {
     try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
     defer { try? FileManager.default.removeItem(at: folder) }
     let url = folder.appending(path: "my-app-container")
-    // swift-format-ignore: the README's own lines
-    let container = try SecureContainer.create(
-      at: url, passphrase: SecretBytes(utf8: "correct horse battery staple"))
+    // The README's own lines.
+    let container = try SecureContainer.create(at: url, passphrase: SecretBytes(utf8: "correct horse"))
     try container.files.createDirectory(atPath: "/Documents", withIntermediateDirectories: true)
     try container.files.write(Data("for my eyes only".utf8), toPath: "/Documents/note.txt")
     print(try container.files.contentsOfDirectory(atPath: "/Documents"))
     try container.close()
 
-    let a = try SecureContainer.open(at: url, passphrase: SecretBytes(utf8: "correct horse battery staple"))
+    let a = try SecureContainer.open(at: url, passphrase: SecretBytes(utf8: "correct horse"))
     let b = try SecureContainer.create(
       at: folder.appending(path: "b"), rawKey: SecretBytes.random(count: 32))
     try a.files.write(Data("report".utf8), toPath: "/Documents/report.pdf")

@@ -29,6 +29,8 @@ package protocol BlockIO: AnyObject, Sendable {
   func fileNames(in directory: String) throws(IOFailure) -> [String]
   /// Makes the directory ("" is the container itself); fails when it exists.
   func createDirectory(_ path: String) throws(IOFailure)
+  /// Removes an empty directory ("" is the container itself).
+  func removeDirectory(_ path: String) throws(IOFailure)
   func remove(_ path: String) throws(IOFailure)
   func rename(_ path: String, to newPath: String) throws(IOFailure)
   /// Makes creations, removals and renames in the directory durable.

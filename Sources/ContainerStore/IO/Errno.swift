@@ -9,14 +9,15 @@
 /// The few error numbers that are told apart.
 package let missingFile = ENOENT
 package let existingFile = EEXIST
+let closedFile = EBADF
 package let noSpace: Set<Int32> = [ENOSPC, EDQUOT]
-package let notPermitted: Set<Int32> = [EACCES, EPERM, EROFS]
+package let refusedAccess: Set<Int32> = [EACCES, EPERM, EROFS]
 
 extension ContainerError {
   /// What a failed system call means to whoever asked.
   static func from(_ failure: IOFailure) -> ContainerError {
     if noSpace.contains(failure.errno) { return ContainerError(.diskFull, cause: failure) }
-    if notPermitted.contains(failure.errno) {
+    if refusedAccess.contains(failure.errno) {
       return ContainerError(.notPermitted, detail: failure.description, cause: failure)
     }
     return ContainerError(.ioFailed, detail: failure.description, cause: failure)

@@ -49,6 +49,10 @@ package final class PosixBlockIO: BlockIO {
     _ = try check(mkdir(native(path), 0o700) == 0 ? 0 : -errno, "mkdir", path)
   }
 
+  package func removeDirectory(_ path: String) throws(IOFailure) {
+    _ = try check(rmdir(native(path)) == 0 ? 0 : -errno, "rmdir", path)
+  }
+
   package func remove(_ path: String) throws(IOFailure) {
     _ = try check(unlink(native(path)) == 0 ? 0 : -errno, "unlink", path)
   }
