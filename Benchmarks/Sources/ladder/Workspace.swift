@@ -1,0 +1,87 @@
+import ContainerStore
+import Foundation
+import SodiumPrimitives
+
+/// A directory of our own below the one that was asked for, and what is made in it.
+struct Workspace {
+  let path: String
+
+  init(in directory: String?) throws {
+    let parent = directory ?? FileManager.default.temporaryDirectory.path
+    path = URL(fileURLWithPath: parent).appendingPathComponent("ladder-\(UUID().uuidString)").path
+    try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: false)
+  }
+
+  func remove() { try? FileManager.default.removeItem(atPath: path) }
+
+  func place(_ name: String) -> String { path + "/" + name }
+
+  func remove(_ name: String) throws { try FileManager.default.removeItem(atPath: place(name)) }
+
+  /// A file that no layer can compress: key stream under a fresh key for each MiB.
+  func makeIncompressibleFile(_ name: String, byteCount: Int) throws {
+    let file = place(name)
+    try Data().write(to: URL(fileURLWithPath: file))
+    let handle = try FileHandle(forWritingTo: URL(fileURLWithPath: file))
+    defer { try? handle.close() }
+    let buffer = Buffer(byteCount: min(byteCount, 1 << 20))
+    var done = 0
+    while done < byteCount {
+      let count = min(buffer.bytes.count, byteCount - done)
+      buffer.fillIncompressibly()
+      try handle.write(
+        contentsOf: Data(bytesNoCopy: buffer.bytes.baseAddress!, count: count, deallocator: .none))
+      done += count
+    }
+  }
+
+  /// A new container. Its key is known to everybody: nothing of value is ever in it.
+  func makeContainer(_ name: String, _ durability: Container.Durability) throws -> Container {
+    try Self.create(place(name), durability)
+  }
+
+  static func create(_ path: String, _ durability: Container.Durability) throws -> Container {
+    var options = Container.Options()
+    options.durability = durability
+    return try Container.create(at: path, credential: try credential(), options: options)
+  }
+
+  static func open(_ path: String, _ mode: Container.Mode) throws -> Container {
+    try Container.open(at: path, credential: try credential(), mode: mode)
+  }
+
+  private static func credential() throws -> Credential {
+    try .rawKey(SecretBytes(count: Credential.rawKeyByteCount))
+  }
+
+  /// Reads every file below `name`, or the file itself, so that it stands in the page cache.
+  func warm(_ name: String) throws {
+    var files = [place(name)]
+    if let below = FileManager.default.enumerator(atPath: place(name)) {
+      files += below.compactMap { $0 as? String }.map { place(name) + "/" + $0 }
+    }
+    let buffer = Buffer(byteCount: 1 << 20)
+    for file in files {
+      let descriptor = Foundation.open(file, O_RDONLY)
+      guard descriptor >= 0 else { continue }
+      defer { close(descriptor) }
+      while read(descriptor, buffer.bytes.baseAddress!, buffer.bytes.count) > 0 {}
+    }
+  }
+
+  /// Waits until this file system has nothing to write back, so that no case pays for the one before it.
+  func settle() throws { try Child.run("sync", ["--file-system", path]) }
+}
+
+/// Page-aligned memory that goes with its owner.
+final class Buffer {
+  let bytes: UnsafeMutableRawBufferPointer
+
+  init(byteCount: Int) { bytes = .allocate(byteCount: byteCount, alignment: 4096) }
+
+  deinit { bytes.deallocate() }
+
+  func fillIncompressibly() {
+    Random.bytes(32).withUnsafeBytes { KeyedHash.keyStream(key: $0, into: bytes) }
+  }
+}
