@@ -26,9 +26,8 @@ struct ContainerRung {
 
   private func importOnce() throws -> Double {
     let workspace = bench.workspace
-    try workspace.warm("plain")
-    try workspace.settle()
     let target = try workspace.makeContainer("target", .none)
+    try workspace.prepare(source: "plain", byteCount: bench.size + bench.size / 8)
     let time = try seconds { try target.importItem(at: workspace.place("plain"), to: Self.file) }
     try target.close()
     try workspace.remove("target")
@@ -37,16 +36,14 @@ struct ContainerRung {
 
   private func exportOnce(_ source: Container) throws -> Double {
     let workspace = bench.workspace
-    try workspace.warm("source")
-    try workspace.settle()
+    try workspace.prepare(source: "source", byteCount: bench.size + bench.size / 8)
     let time = try seconds { try source.exportItem(Self.file, to: workspace.place("exported")) }
     try workspace.remove("exported")
     return time
   }
 
   private func readOnce(_ source: Container) throws -> Double {
-    try bench.workspace.warm("source")
-    try bench.workspace.settle()
+    try bench.workspace.prepare(source: "source", byteCount: 1 << 20)
     var count = 0
     let time = try seconds { try source.read(Self.file) { count += $0.count } }
     precondition(count == bench.size, "the whole file was read")

@@ -55,7 +55,7 @@ struct BenchOptions: ParsableArguments {
   /// Runs rungs in a directory of their own, which is removed afterwards, and reports.
   func run(_ rungs: [Rung], size defaultSize: Int, memorySize: Int? = nil) throws {
     let size = self.size?.value ?? (short ? 64 << 20 : defaultSize)
-    let workspace = try Workspace(in: directory)
+    let workspace = try Workspace(in: directory, waitsForHost: !short)
     defer { workspace.remove() }
     let bench = Bench(
       workspace: workspace, size: size, memorySize: memorySize ?? (short ? size : 4 * size),

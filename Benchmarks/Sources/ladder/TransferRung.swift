@@ -39,11 +39,10 @@ struct TransferRung {
     _ source: Container, _ durability: Container.Durability
   ) throws -> (making: Double, sending: Double) {
     let workspace = bench.workspace
-    try workspace.warm("source")
-    try workspace.settle()
     var receiver: Container?
     let making = try seconds { receiver = try workspace.makeContainer("receiver", durability) }
     guard let receiver else { preconditionFailure("a container was made") }
+    try workspace.prepare(source: "source", byteCount: bench.size + bench.size / 8)
     let sending = try seconds { _ = try source.send([Self.file], to: receiver, sender: "ladder") }
     try receiver.close()
     try workspace.remove("receiver")
@@ -52,8 +51,7 @@ struct TransferRung {
 
   private func copyOnce(durably: Bool) throws -> Double {
     let workspace = bench.workspace
-    try workspace.warm("plain")
-    try workspace.settle()
+    try workspace.prepare(source: "plain", byteCount: bench.size + bench.size / 8)
     // --reflink=never also keeps cp from copy_file_range: it reads and writes, as the transfer has to.
     let options = ["--reflink=never", "--sparse=never", workspace.place("plain"), workspace.place("copy")]
     let time = try seconds {

@@ -5,8 +5,10 @@ import SodiumPrimitives
 /// A directory of our own below the one that was asked for, and what is made in it.
 struct Workspace {
   let path: String
+  private let waitsForHost: Bool
 
-  init(in directory: String?) throws {
+  init(in directory: String?, waitsForHost: Bool) throws {
+    self.waitsForHost = waitsForHost
     let parent = directory ?? FileManager.default.temporaryDirectory.path
     path = URL(fileURLWithPath: parent).appendingPathComponent("ladder-\(UUID().uuidString)").path
     try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: false)
@@ -55,7 +57,7 @@ struct Workspace {
   }
 
   /// Reads every file below `name`, or the file itself, so that it stands in the page cache.
-  func warm(_ name: String) throws {
+  private func warm(_ name: String) throws {
     var files = [place(name)]
     if let below = FileManager.default.enumerator(atPath: place(name)) {
       files += below.compactMap { $0 as? String }.map { place(name) + "/" + $0 }
@@ -69,8 +71,23 @@ struct Workspace {
     }
   }
 
-  /// Waits until this file system has nothing to write back, so that no case pays for the one before it.
-  func settle() throws { try Child.run("sync", ["--file-system", path]) }
+  /// Brings the machine to the same state before each time: `source` in the page cache, nothing left to write back on this
+  /// file system, and memory at hand for a target of `byteCount` bytes.
+  ///
+  /// A virtual machine with free page reporting gives memory to its host two seconds after it was freed, and getting it
+  /// back takes longer than many a case. So memory is taken and held until what was freed before has been reported, and
+  /// freed at the last moment.
+  func prepare(source: String, byteCount: Int) throws {
+    try warm(source)
+    try Child.run("sync", ["--file-system", path])
+    let memory = mmap(nil, byteCount, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+    guard let memory, memory != MAP_FAILED else { return }
+    for offset in stride(from: 0, to: byteCount, by: 4096) {
+      memory.storeBytes(of: 1, toByteOffset: offset, as: UInt8.self)
+    }
+    if waitsForHost { Thread.sleep(forTimeInterval: 3) }
+    munmap(memory, byteCount)
+  }
 }
 
 /// Page-aligned memory that goes with its owner.
