@@ -1,0 +1,94 @@
+import ContainerStore
+import SodiumPrimitives
+import Testing
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// Containers of every state of the format still open: see Fixtures/Containers/README.md.
+struct GoldenContainerTests {
+  private static let fixtures =
+    #filePath.split(separator: "/").dropLast(3).map { "/" + $0 }.joined() + "/Fixtures"
+  private static let golden = fixtures + "/Containers/v1"
+
+  private func secret(_ name: String) throws -> SecretBytes {
+    var bytes = try #require(readNative(Self.golden + "/" + name))
+    if bytes.last == UInt8(ascii: "\n") { bytes.removeLast() }
+    var secret = try SecretBytes(count: bytes.count)
+    secret.withUnsafeMutableBytes { $0.copyBytes(from: bytes) }
+    return secret
+  }
+
+  /// A private copy: the golden one is never opened for writing.
+  private func copyOfGolden() throws -> TemporaryDirectory {
+    let directory = TemporaryDirectory()
+    for name in ["", "/catalog", "/journal", "/slab"] {
+      try #require(mkdir(directory.path + "/container" + name, 0o700) == 0)
+      let source = Self.golden + "/container" + name
+      let stream = try #require(opendir(source))
+      defer { closedir(stream) }
+      while let entry = readdir(stream) {
+        let file = withUnsafeBytes(of: &entry.pointee.d_name) {
+          String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self)
+        }
+        guard entry.pointee.d_type == UInt8(DT_REG) else { continue }
+        writeNative(
+          directory.path + "/container" + name + "/" + file, try #require(readNative(source + "/" + file)))
+      }
+    }
+    return directory
+  }
+
+  /// Every file of `expected` by its path.
+  private func expected() throws -> [String: [UInt8]] {
+    var files: [String: [UInt8]] = [:]
+    func add(_ path: String) throws {
+      let stream = try #require(opendir(Self.golden + "/expected" + path))
+      defer { closedir(stream) }
+      while let entry = readdir(stream) {
+        let name = withUnsafeBytes(of: &entry.pointee.d_name) {
+          String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self)
+        }
+        if name == "." || name == ".." { continue }
+        if entry.pointee.d_type == UInt8(DT_DIR) {
+          try add(path + "/" + name)
+        } else {
+          let contents = readNative(Self.golden + "/expected" + path + "/" + name)
+          files[path + "/" + name] = try #require(contents)
+        }
+      }
+    }
+    try add("")
+    return files
+  }
+
+  @Test(arguments: ["key", "passphrase"])
+  func opensWithEverythingThatWasInIt(secretName: String) throws {
+    let directory = try copyOfGolden()
+    let secret = try secret(secretName)
+    let credential = secretName == "key" ? try Credential.rawKey(secret) : .passphrase(secret)
+    let container = try Container.open(
+      at: directory.path + "/container", credential: credential, mode: .readOnly)
+    #expect(container.findings.isEmpty)
+    #expect(try container.tree().compactMapValues { $0 } == expected())
+    #expect(try container.verify().findings.isEmpty)
+  }
+
+  @Test func goesOnFromThere() throws {
+    let directory = try copyOfGolden()
+    let path = directory.path + "/container"
+    let container = try Container.open(at: path, credential: .rawKey(secret("key")))
+    try container.write(testBytes(20_000, seed: 1), to: "/new")
+    try container.remove("/replaced")
+    try container.close()
+    var files = try expected()
+    files["/new"] = testBytes(20_000, seed: 1)
+    files["/replaced"] = nil
+    let again = try Container.open(at: path, credential: .rawKey(secret("key")))
+    #expect(try again.tree().compactMapValues { $0 } == files)
+    #expect(try again.verify().findings.isEmpty)
+  }
+}
