@@ -34,6 +34,8 @@ public struct Finding: Sendable, Equatable {
 struct LoadedCatalog {
   var records = OrderedRecords()
   var commit: UInt64 = 0
+  /// The generation whose tables were read.
+  var generation: UInt64 = 0
   /// Newest first.
   var journals: [(id: Identifier, generation: UInt64)] = []
   /// Of the current journal: what was accepted.
@@ -59,6 +61,7 @@ struct CatalogLoader {
     var problem: Finding?
     for (i, generation) in complete.enumerated() {
       var catalog = LoadedCatalog()
+      catalog.generation = generation.number
       do {
         try readTables(of: generation, into: &catalog)
       } catch let error as MalformedBytes {

@@ -102,6 +102,10 @@ public final class Container: Sendable {
     var newestGeneration: UInt64
     var commit: UInt64
     var durableCommit: UInt64
+    /// The generation whose tables were read or written last: the one to keep as second copy.
+    var baseGeneration: UInt64
+    /// The lock may be somebody else's by now: nothing is written any more.
+    var isClosed = false
   }
 
   // MARK: Create
@@ -217,7 +221,11 @@ public final class Container: Sendable {
     lockFile = try ContainerLock.take(io, mode: mode)
     let cipher = SecretStreamCipher(options.cipher)
     let writerIsAlive = try mode == .readOnly && lockFile.isLocked(.writer)
-    let (slot, slotFindings) = try Superblock.choose(superblockFile, writerIsAlive: writerIsAlive)
+    var (slot, slotFindings) = try Superblock.choose(superblockFile, writerIsAlive: writerIsAlive)
+    if mode == .readOnly, !slotFindings.isEmpty, try lockFile.isLocked(.writer) {
+      // A writer that began just now is updating it.
+      (slot, slotFindings) = try Superblock.choose(superblockFile, writerIsAlive: true)
+    }
     let rootKey = try Superblock.rootKey(slot, credential: credential, cipher: cipher)
     var body = try slot.open(rootKey: rootKey, cipher: cipher)
     defer { body.wipeSecrets() }
@@ -251,14 +259,23 @@ public final class Container: Sendable {
       FlushState(
         slot: slot, rootKey: rootKey, cipher: cipher, journal: nil, predecessor: predecessor,
         chain: catalog.journals, chainByteCount: catalog.journalByteCount, newestGeneration: newest,
-        commit: catalog.commit, durableCommit: catalog.commit))
+        commit: catalog.commit, durableCommit: catalog.commit,
+        baseGeneration: catalog.generation))
     guard mode == .readWrite else { return }
     try ContainerLock.describeHolder(lockFile)
-    if !slotFindings.isEmpty { try flushing.withLock { state in try updateSuperblock(&state) { _ in } } }
-    try removeUnreferenced(body)
-    if !body.isClean {
-      try Recovery.synchronize(io, journals: catalog.journals.map(\.id), slabs: catalog.slabsToSynchronize)
-      try flushing.withLock { state in try startJournal(&state) }
+    let needsRecovery = !body.isClean
+    let used = catalog.slabsToSynchronize.intersection(slabCounters.keys)
+    let journals = catalog.journals.map(\.id)
+    try flushing.withLock { state in
+      if needsRecovery {
+        // What is accepted becomes durable and is named before anything that it made garbage goes.
+        try Recovery.synchronize(io, journals: journals, slabs: used)
+        try startJournal(&state)
+        if needsCheckpoint(state) { try checkpoint(&state, records: core.withLock { $0.records }) }
+      } else if !slotFindings.isEmpty {
+        try updateSuperblock(&state) { _ in }
+      }
+      removeUnreferenced(state)
     }
   }
 
@@ -270,7 +287,9 @@ public final class Container: Sendable {
   // MARK: Close
 
   /// Makes everything durable (except with ``Durability/none``), notes that the container was closed cleanly, and lets the lock
-  /// go. Every later call throws `closed`, and so do those that are under way in other threads. Closing twice is fine.
+  /// go. Every later call throws `closed`, and so do changes that are under way in
+  /// other threads; what only reads is waited for. Throws when changes since the last durable moment could not be written. Closing
+  /// twice is fine.
   public func close() throws {
     let wasClosed = core.withLock { core in
       defer { core.isClosed = true }
@@ -283,14 +302,15 @@ public final class Container: Sendable {
       workers.stop()
       lockFile.unlock(LockRange(offset: 0, count: 0))
     }
-    guard mode == .readWrite, core.withLock({ $0.failure == nil }) else { return }
+    guard mode == .readWrite else { return }
     let durably = options.durability != .none
-    try flush(durably: durably)
-    guard durably else { return }
     try flushing.withLock { state in
-      guard let journal = state.journal else { return }
+      defer { state.isClosed = true }
+      if let failure = core.withLock({ $0.failure }) { throw failure }
       try failing(&state) { state in
-        if state.chain.count >= Self.journalCountMax {
+        try flush(&state, durably: durably)
+        guard durably, let journal = state.journal else { return }
+        if needsCheckpoint(state) {
           try checkpoint(&state, records: core.withLock { $0.records })
         } else {
           try updateSuperblock(&state) { body in
@@ -300,6 +320,11 @@ public final class Container: Sendable {
         }
       }
     }
+  }
+
+  private func needsCheckpoint(_ state: borrowing FlushState) -> Bool {
+    state.chain.count >= Self.journalCountMax
+      || state.chainByteCount + (state.journal?.byteCount ?? 0) > Self.checkpointJournalByteCount
   }
 
   /// Makes every change so far durable.
@@ -383,9 +408,7 @@ public final class Container: Sendable {
     try core.withLock { core -> R in
       guard !core.isClosed else { throw ContainerError(.closed) }
       guard mode == .readWrite else { throw ContainerError(.readOnly) }
-      if let failure = core.failure {
-        throw ContainerError(.readOnly, detail: "a write failed before", cause: failure)
-      }
+      if let failure = core.failure { throw Self.readOnly(after: failure) }
       let transaction = Transaction(
         base: core.records, epoch: epoch, nextFile: core.counters.nextFile)
       let result = try body(transaction)
@@ -393,6 +416,14 @@ public final class Container: Sendable {
       slabs.settle(transaction.added)
       return result
     }
+  }
+
+  private static func readOnly(after failure: ContainerError) -> ContainerError {
+    ContainerError(.readOnly, detail: "a write failed before (\(failure.code.what))", cause: failure)
+  }
+
+  private func requireNoFailure() throws {
+    if let failure = core.withLock({ $0.failure }) { throw Self.readOnly(after: failure) }
   }
 
   private var pendingIsLarge: Bool { core.withLock { $0.pendingByteCount > Self.pendingByteCountMax } }
@@ -416,7 +447,11 @@ public final class Container: Sendable {
 
   /// Writes what is pending to the journal; durably: segments first, then records, then the barrier.
   private func flush(durably: Bool) throws {
-    try flushing.withLock { state in try failing(&state) { try flush(&$0, durably: durably) } }
+    try flushing.withLock { state in
+      if state.isClosed { throw ContainerError(.closed) }
+      try requireNoFailure()
+      try failing(&state) { try flush(&$0, durably: durably) }
+    }
     freeWhatNobodyReads()
   }
 
@@ -511,50 +546,60 @@ public final class Container: Sendable {
     ]
     try file.synchronize()
     try io.synchronizeDirectory("catalog")
+    let base = state.baseGeneration
     // Everything is in the tables and durable, so this is a clean state until the next commit.
     try updateSuperblock(&state) { body in
-      body.generations = [generation] + body.generations.filter { $0.state == .complete }.prefix(1)
+      body.generations = [generation] + body.generations.filter { $0.number == base }
       body.isClean = true
       body.end = journal.end
     }
     state.predecessor = JournalHeader.Predecessor(
       id: journal.id, generation: journal.generation, end: journal.end)
-    let oldest = state.newestGeneration
     state.newestGeneration = generation.number
-    state.chain.removeAll { $0.generation < oldest }
+    state.baseGeneration = generation.number
+    state.chain.removeAll { $0.generation < base }
     state.chainByteCount = 0
     state.journal = nil
     core.withLock { $0.freeingIsHeld = false }
-    var body = try state.slot.open(rootKey: state.rootKey, cipher: state.cipher)
-    defer { body.wipeSecrets() }
-    try removeUnreferenced(body)
+    removeUnreferenced(state)
   }
 
-  /// Removes journals, tables and slabs that no state of the container needs, unless a reader may.
-  private func removeUnreferenced(_ body: SuperblockBody) throws {
-    guard try !lockFile.isLocked(.allPins) else { return }
+  /// Removes journals, tables and slabs that no state of the container needs, unless a reader may. What cannot be removed stays:
+  /// it is garbage, and no reason to fail.
+  private func removeUnreferenced(_ state: borrowing FlushState) {
+    guard (try? lockFile.isLocked(.allPins)) == false,
+      var body = try? state.slot.open(rootKey: state.rootKey, cipher: state.cipher)
+    else { return }
+    defer { body.wipeSecrets() }
+    guard let journals = try? journalsInUse(body) else { return }
     let tables = Set(body.generations.flatMap(\.tables).map(\.id.hex))
-    for name in try io.fileNames(in: "catalog") where !tables.contains(name) && isIdentifier(name) {
-      try io.remove("catalog/" + name)
+    for name in (try? io.fileNames(in: "catalog")) ?? [] where !tables.contains(name) && isIdentifier(name) {
+      try? io.remove("catalog/" + name)
     }
+    for name in (try? io.fileNames(in: "journal")) ?? [] where !journals.contains(name) && isIdentifier(name)
+    {
+      try? io.remove("journal/" + name)
+    }
+    for name in (try? io.fileNames(in: "slab")) ?? [] {
+      guard name.count == 8, let number = UInt32(name, radix: 16), !slabs.knows(number) else { continue }
+      try? io.remove("slab/" + name)
+    }
+    slabs.trim()
+  }
+
+  /// Names of the journals that some generation needs.
+  private func journalsInUse(_ body: SuperblockBody) throws -> Set<String> {
+    let loader = CatalogLoader(
+      io: io, container: id, body: body, keys: keys, cipher: SecretStreamCipher(options.cipher),
+      writerIsAlive: false)
     let oldest = body.generations.map(\.number).min() ?? 0
     var journals: Set<String> = []
     var next = body.journal
     while let (id, generation) = next, generation >= oldest, !journals.contains(id.hex) {
       journals.insert(id.hex)
-      next = try? CatalogLoader(
-        io: io, container: self.id, body: body, keys: keys, cipher: SecretStreamCipher(options.cipher),
-        writerIsAlive: false
-      ).predecessor(of: id, generation: generation)
+      next = try loader.predecessor(of: id, generation: generation)
     }
-    for name in try io.fileNames(in: "journal") where !journals.contains(name) && isIdentifier(name) {
-      try io.remove("journal/" + name)
-    }
-    for name in try io.fileNames(in: "slab") {
-      guard name.count == 8, let number = UInt32(name, radix: 16), !slabs.knows(number) else { continue }
-      try io.remove("slab/" + name)
-    }
-    try slabs.trim()
+    return journals
   }
 
   private func isIdentifier(_ name: String) -> Bool {
@@ -591,6 +636,11 @@ public final class Container: Sendable {
       let readBack = try? reload(state)
       core.withLock { core in
         core.failure = reported ?? ContainerError(.ioFailed, cause: error)
+        // What was not written is not written later either: it may build on what is lost.
+        core.pending = OrderedMap()
+        core.pendingByteCount = 0
+        core.pendingRemovals = []
+        core.freeable = []
         if let readBack { core.records = readBack }
       }
       throw reported ?? error
@@ -611,8 +661,9 @@ public final class Container: Sendable {
   /// Adds a way to open the container. Throws `noFreeKeySlot`, and `invalidArgument` for an empty passphrase or impossible costs.
   public func addKey(_ credential: borrowing Credential) throws {
     guard mode == .readWrite else { throw ContainerError(.readOnly) }
-    try requireOpen()
     try flushing.withLock { state in
+      if state.isClosed { throw ContainerError(.closed) }
+      try requireNoFailure()
       guard let free = state.slot.keySlots.firstIndex(where: { $0 == nil }) else {
         throw ContainerError(.noFreeKeySlot)
       }
@@ -629,8 +680,9 @@ public final class Container: Sendable {
   @discardableResult
   public func removeKey(_ credential: borrowing Credential) throws -> Int {
     guard mode == .readWrite else { throw ContainerError(.readOnly) }
-    try requireOpen()
     return try flushing.withLock { state in
+      if state.isClosed { throw ContainerError(.closed) }
+      try requireNoFailure()
       var slots = state.slot.keySlots
       var removed = 0
       for (i, slot) in slots.enumerated() {
@@ -651,11 +703,7 @@ public final class Container: Sendable {
   private func replaceKeySlots(_ state: inout FlushState, _ slots: [KeySlot?]) throws {
     var body = try state.slot.open(rootKey: state.rootKey, cipher: state.cipher)
     defer { body.wipeSecrets() }
-    do {
-      try writeSuperblock(&state, keySlots: slots, body: body)
-    } catch let failure as IOFailure {
-      throw ContainerError.from(failure)
-    }
+    try failing(&state) { try writeSuperblock(&$0, keySlots: slots, body: body) }
   }
 
   // MARK: Facts
@@ -725,7 +773,9 @@ extension Container.Core {
     var changes = transaction.staged
     var touched: Set<UInt32> = []
     for extent in transaction.removed {
-      slabCounters[extent.slab, default: SlabCounter()].liveByteCount -= UInt64(extent.storedByteCount)
+      let live = slabCounters[extent.slab]?.liveByteCount ?? 0
+      slabCounters[extent.slab, default: SlabCounter()].liveByteCount -= min(
+        live, UInt64(extent.storedByteCount))
       touched.insert(extent.slab)
     }
     for extent in transaction.added {
@@ -756,7 +806,9 @@ extension OrderedRecords {
   func slabCounters() throws -> [UInt32: SlabCounter] {
     var counters: [UInt32: SlabCounter] = [:]
     for (key, value) in records(.all(.slab)) {
-      guard key.bytes.count == 5, let counter = try? SlabCounter(value) else {
+      guard key.bytes.count == 5, let counter = try? SlabCounter(value),
+        counter.liveByteCount <= counter.end, counter.end <= SlabStore.byteCountMax
+      else {
         throw ContainerError(.catalogDamaged, detail: "a slab counter that cannot be")
       }
       counters[key.bytes.dropFirst().reduce(0) { $0 << 8 | UInt32($1) }] = counter

@@ -116,7 +116,8 @@ extension ContainerError.Code {
     case .catalogDamaged: "restore the container from a backup, and report how it came about"
     case .closed: "open it again"
     case .directoryNotEmpty: "remove its contents first, or remove recursively"
-    case .diskFull: "nothing was changed; free some space and try again"
+    case .diskFull:
+      "what was asked for was not done; free some space, open the container again if it has become read-only, and try again"
     case .fileDamaged: "other files can still be read; restore this one from a backup"
     case .fileExists: "choose another name, or remove the other first"
     case .invalidArgument: "see the documentation of the call"

@@ -206,7 +206,14 @@ enum Recovery {
   }
 
   static func synchronize(_ io: any BlockIO, journals: [Identifier], slabs: Set<UInt32>) throws(IOFailure) {
-    for slab in slabs.sorted() { try io.open(SlabStore.name(slab), .readWrite).synchronize() }
+    for slab in slabs.sorted() {
+      do throws(IOFailure) {
+        try io.open(SlabStore.name(slab), .readWrite).synchronize()
+      } catch {
+        // A slab that is lost is damage of its files, which reading reports, and no reason not to open.
+        guard error.errno == missingFile else { throw error }
+      }
+    }
     if !slabs.isEmpty { try io.synchronizeDirectory("slab") }
     for journal in journals { try io.open(JournalWriter.name(journal), .readWrite).synchronize() }
   }

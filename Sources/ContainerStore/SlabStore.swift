@@ -205,8 +205,16 @@ final class SlabStore: Sendable {
       }
       return (written, state.directoryIsUnsynchronized)
     }
-    for (_, file) in written { try file.synchronize() }
-    if directory { try io.synchronizeDirectory("slab") }
+    do throws(IOFailure) {
+      for (_, file) in written { try file.synchronize() }
+      if directory { try io.synchronizeDirectory("slab") }
+    } catch {
+      state.withLock { state in
+        state.unsynchronized.formUnion(written.map(\.0))
+        state.directoryIsUnsynchronized = state.directoryIsUnsynchronized || directory
+      }
+      throw error
+    }
     state.withLock { state in
       for (number, _) in written where state.slabs[number] != nil {
         state.slabs[number]!.position = Self.alignedUp(state.slabs[number]!.position)
@@ -240,7 +248,7 @@ final class SlabStore: Sendable {
       return cuts
     }
     for cut in cuts { try? cut.file.truncate(to: cut.position) }
-    state.withLock { $0.idle += cuts.map(\.number) }
+    for cut in cuts { makeIdle(cut.number) }
   }
 
   /// The extents were committed, and are live until ``free(_:)``: what a later commit removes stays until that is durable.
@@ -274,7 +282,8 @@ final class SlabStore: Sendable {
     defer { endChange() }
     state.withLock { state in
       for extent in extents {
-        state.slabs[extent.slab]?.counter.liveByteCount -= UInt64(extent.storedByteCount)
+        let live = state.slabs[extent.slab]?.counter.liveByteCount ?? 0
+        state.slabs[extent.slab]?.counter.liveByteCount -= min(live, UInt64(extent.storedByteCount))
       }
     }
     // Punched first: once a slab was cut, somebody else may append where the extents were.
@@ -327,7 +336,7 @@ final class SlabStore: Sendable {
   }
 
   /// Cuts off what a crash left behind the last committed byte of slabs that still have room.
-  func trim() throws(IOFailure) {
+  func trim() {
     for number in state.withLock({ $0.idle }) {
       // As long as it is not idle, nobody appends to it.
       let end = state.withLock { state -> UInt64? in
@@ -339,7 +348,9 @@ final class SlabStore: Sendable {
       }
       guard let end else { continue }
       defer { makeIdle(number) }
-      if try file(number).size() > end { try io.open(Self.name(number), .readWrite).truncate(to: end) }
+      if let size = try? file(number).size(), size > end {
+        try? io.open(Self.name(number), .readWrite).truncate(to: end)
+      }
     }
   }
 

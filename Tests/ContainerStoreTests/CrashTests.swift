@@ -25,6 +25,9 @@ private struct RecordedLife {
       if durability != .full { try container.synchronize() }
       states.append((io.log.count, try container.tree()))
     }
+    // A file that had its slab to itself, so that the slab goes with it.
+    try step { try $0.write(testBytes(700, seed: 30), to: "/alone") }
+    try step { try $0.remove("/alone") }
     try step { try $0.createDirectory("/Documents/deep", withIntermediateDirectories: true) }
     try step { try $0.write(testBytes(10, seed: 1), to: "/Documents/small") }
     try step { try $0.write(testBytes(40_000, seed: 2), to: "/Documents/deep/large") }
@@ -221,6 +224,58 @@ struct CrashTests {
       }
     }
     #expect(complaints.isEmpty, "\(complaints.count): \(complaints.prefix(5).joined(separator: "\n"))")
+  }
+
+  /// Fails every sync of a file whose path begins so, once it is switched on.
+  private func container(failingSyncsOf prefix: String, _ durability: Container.Durability) throws -> (
+    Container, RecordingIO
+  ) {
+    let io = RecordingIO()
+    let container = try Container.create(
+      io: io, credential: testCredential(), options: testOptions(durability))
+    try container.write([1], to: "/first")
+    try container.synchronize()
+    io.setFault { operation, _ in
+      if case .synchronize(let path) = operation, path.hasPrefix(prefix) { EIO } else { nil }
+    }
+    return (container, io)
+  }
+
+  @Test func nothingIsCalledDurableAfterASyncThatFailed() throws {
+    let (container, io) = try container(failingSyncsOf: "journal/", .full)
+    #expect(throws: ContainerError.self) { try container.write([2], to: "/second") }
+    io.setFault(nil)
+    #expect(throws: ContainerError.self) { try container.synchronize() }
+    #expect(throws: ContainerError.self) { try container.write([3], to: "/third") }
+    #expect(throws: ContainerError.self) { try container.addKey(testCredential(8)) }
+    #expect(try container.contents(at: "/first") == [1])
+  }
+
+  @Test(arguments: ["journal/", "slab/"])
+  func closingReportsGroupedChangesThatWereLost(prefix: String) throws {
+    let (container, io) = try container(failingSyncsOf: prefix, .grouped)
+    try container.createDirectory("/d")
+    try container.write([2], to: "/d/x")
+    #expect(throws: ContainerError.self) { try container.synchronize() }
+    // What builds on the lost change is not written either.
+    #expect(throws: ContainerError.self) { try container.write([3], to: "/d/f") }
+    #expect(throws: ContainerError.self) { try container.close() }
+    io.setFault(nil)
+    let reopened = try Container.open(
+      io: RecordingIO(io.image), credential: testCredential(), options: testOptions())
+    #expect(try reopened.contents(at: "/first") == [1])
+    #expect(try !reopened.verify().hasDamage)
+  }
+
+  @Test func strangersInTheDirectoryDoNotKeepItFromOpening() throws {
+    let directory = TemporaryDirectory()
+    let path = directory.path + "/c"
+    try Container.create(at: path, credential: testCredential(), options: testOptions()).close()
+    #expect(mkdir(path + "/slab/deadbeef", 0o700) == 0)
+    writeNative(path + "/journal/note.txt", [1])
+    let container = try Container.open(at: path, credential: testCredential(), options: testOptions())
+    try container.write([1], to: "/file")
+    try container.close()
   }
 
   @Test func oneDurableCommitTakesTwoSyncs() throws {

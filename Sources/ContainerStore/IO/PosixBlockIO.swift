@@ -47,6 +47,12 @@ package final class PosixBlockIO: BlockIO {
 
   package func createDirectory(_ path: String) throws(IOFailure) {
     _ = try check(mkdir(native(path), 0o700) == 0 ? 0 : -errno, "mkdir", path)
+    guard path.isEmpty else { return }
+    // The container's own name; not every file system makes it durable with what is in it.
+    let descriptor = cposix_open(place + "/..", O_RDONLY | O_DIRECTORY, 0)
+    guard descriptor >= 0 else { return }
+    defer { close(descriptor) }
+    _ = try check(fsync(descriptor) == 0 ? 0 : -errno, "fsync", path)
   }
 
   package func removeDirectory(_ path: String) throws(IOFailure) {
