@@ -110,7 +110,8 @@ package struct Inode: Equatable, Sendable {
     let targetCount = try reader.read(UInt16.self)
     try reader.zeros(4)
     guard hasExtent <= 1, Int(targetCount) <= Self.targetByteCountMax, kind == .file || hasExtent == 0,
-      (kind == .symbolicLink) == (targetCount > 0), size < 1 << 62
+      (kind == .symbolicLink) == (targetCount > 0), size < 1 << 62,
+      kind == .file || (size == UInt64(targetCount) && secret.allSatisfy({ $0 == 0 }))
     else { throw MalformedBytes(what: "an inode whose fields contradict each other") }
     if hasExtent == 1 {
       let start = try reader.read(UInt64.self)

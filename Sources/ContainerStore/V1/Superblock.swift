@@ -330,6 +330,10 @@ struct SuperblockBody: Equatable {
         record: record, offset: offset, authenticator: authenticator, commit: try reader.read())
     }
     try reader.zeros(Self.byteCount - reader.position)
+    try reader.end()
+    guard journal != nil || journalGeneration == 0 else {
+      throw MalformedBytes(what: "a generation of no journal")
+    }
     try checkNumbers()
   }
 
@@ -341,7 +345,9 @@ struct SuperblockBody: Equatable {
     let numbers = generations.map(\.number)
     guard zip(numbers, numbers.dropFirst()).allSatisfy({ $0 > $1 }),
       generations.contains(where: { $0.state == .complete }),
-      generations.count(where: { $0.state == .pending }) <= 1,
+      // A pending one is the newest, and has nothing yet.
+      generations.dropFirst().allSatisfy({ $0.state == .complete }),
+      generations[0].state == .complete || (generations[0].commit == 0 && generations[0].tables.isEmpty),
       journal.map({ numbers.contains($0.generation) }) ?? true
     else { throw MalformedBytes(what: "generations that contradict each other") }
   }
