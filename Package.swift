@@ -64,7 +64,9 @@ let package = Package(
       swiftSettings: strict),
     .testTarget(
       name: "ContainerStoreTests",
-      dependencies: ["ContainerStore", "EncryptedFile", "SodiumPrimitives", "OpenDynamicsTesting"],
+      dependencies: [
+        "ContainerStore", "EncryptedFile", "SodiumPrimitives", "OpenDynamicsTesting", "CSodium",
+      ],
       swiftSettings: strict),
     .testTarget(
       name: "SecureFilesTests", dependencies: ["SecureFiles", "SodiumPrimitives"],

@@ -14,10 +14,10 @@ import Testing
 private let secret = TestSecret.rawKey(7)
 private let segment = SegmentLayout.storedByteCountMax
 
-private typealias Tree = [String: [UInt8]?]
+typealias Tree = [String: [UInt8]?]
 
 /// What every byte of a cleanly closed container is for.
-private struct Anatomy {
+struct Anatomy {
   /// The bytes that some state of the container needs, per file; all others may be anything.
   var live: [String: [Range<Int>]] = [:]
   /// Of each file in the container.
@@ -84,7 +84,7 @@ private struct Anatomy {
 }
 
 /// A small container with everything in it that can be attacked, copies of it from earlier moments, and another one.
-private struct Victim {
+struct Victim {
   /// After each clean close.
   var moments: [(image: DiskImage, tree: Tree)] = []
   /// Continued from an earlier copy of the directory, so with the same id and keys.

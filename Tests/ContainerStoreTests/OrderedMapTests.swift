@@ -1,0 +1,125 @@
+import OpenDynamicsTesting
+import Testing
+
+@testable import ContainerStore
+
+/// The same map as the plainest code that can be right: a sorted array.
+private struct SortedArray: Equatable {
+  var records: [(key: CatalogKey, value: Int)] = []
+
+  static func == (a: SortedArray, b: SortedArray) -> Bool {
+    a.records.elementsEqual(b.records) { $0.key == $1.key && $0.value == $1.value }
+  }
+
+  subscript(key: CatalogKey) -> Int? {
+    get { records.first { $0.key == key }?.value }
+    set {
+      records.removeAll { $0.key == key }
+      if let newValue {
+        records.insert((key, newValue), at: records.firstIndex { $0.key > key } ?? records.count)
+      }
+    }
+  }
+}
+
+extension OrderedMap<Int> {
+  fileprivate var all: SortedArray { SortedArray(records: records(CatalogKey(bytes: []))) }
+}
+
+struct OrderedMapTests {
+  /// Few keys collide often; short ones are prefixes of others.
+  private func key(_ random: inout SplitMix64) -> CatalogKey {
+    let count = Int(random.next() % 4)
+    return CatalogKey(bytes: (0..<count).map { _ in UInt8(truncatingIfNeeded: random.next() % 3 * 127) })
+  }
+
+  @Test(arguments: 0..<4)
+  func doesWhatASortedArrayDoes(seed: UInt64) {
+    var random = SplitMix64(seed: seed)
+    var map = OrderedMap<Int>()
+    var oracle = SortedArray()
+    for i in 0..<1500 {
+      let key = key(&random)
+      if random.next() % 3 == 0 {
+        map[key] = nil
+        oracle[key] = nil
+      } else {
+        map[key] = i
+        oracle[key] = i
+      }
+      #expect(map.count == oracle.records.count)
+      let asked = self.key(&random)
+      #expect(map[asked] == oracle[asked])
+      #expect(
+        map.records(asked).map(\.value)
+          == oracle.records.filter { $0.key.bytes.starts(with: asked.bytes) }.map(\.value))
+      if i % 50 == 0 { #expect(map.all == oracle) }
+    }
+    #expect(map.all == oracle)
+  }
+
+  @Test(arguments: [0, 1, 255, 256, 257, 511, 512, 513, 2000])
+  func keepsOrderAcrossPages(count: Int) {
+    func key(_ i: Int) -> CatalogKey { .inode(UInt64(i)) }
+    let ascending = Array(0..<count)
+    var shuffled = ascending
+    var random = SplitMix64(seed: UInt64(count))
+    shuffled.shuffle(using: &random)
+    for order in [ascending, ascending.reversed(), shuffled] {
+      var map = OrderedMap<Int>()
+      for i in order { map[key(i)] = i }
+      #expect(map.count == count)
+      #expect(map.all.records.map(\.value) == ascending)
+      // From every place, and not from others.
+      for i in stride(from: 0, to: count, by: 97) {
+        var scanned: [Int] = []
+        map.scan(from: key(i)) { _, value in
+          scanned.append(value)
+          return scanned.count < 3
+        }
+        #expect(scanned == Array(ascending[i...].prefix(3)))
+      }
+      for i in order.reversed() { map[key(i)] = nil }
+      #expect(map.count == 0)
+      #expect(map.all.records.isEmpty)
+      #expect(map[key(0)] == nil)
+    }
+  }
+
+  @Test func aSnapshotStaysAsItWas() {
+    var random = SplitMix64(seed: 9)
+    var map = OrderedMap<Int>()
+    for i in 0..<1000 { map[.inode(random.next() % 2000)] = i }
+    var snapshots: [(OrderedMap<Int>, SortedArray)] = []
+    for i in 0..<300 {
+      if i % 30 == 0 { snapshots.append((map, map.all)) }
+      let key = CatalogKey.inode(random.next() % 2000)
+      map[key] = random.next() & 1 == 0 ? nil : -i
+    }
+    for (snapshot, then) in snapshots {
+      #expect(snapshot.all == then)
+      #expect(snapshot.count == then.records.count)
+    }
+    // The other way round: changing a copy does not change the original.
+    let last = map.all
+    var copy = map
+    for (key, _) in last.records { copy[key] = nil }
+    #expect(copy.count == 0)
+    #expect(map.all == last)
+  }
+
+  @Test func whatAScanThrowsEndsIt() {
+    struct Stop: Error {}
+    var map = OrderedMap<Int>()
+    for i in 0..<1000 { map[.inode(UInt64(i))] = i }
+    var seen = 0
+    #expect(throws: Stop.self) {
+      try map.scan(from: CatalogKey(bytes: [])) { _, value in
+        seen += 1
+        if value == 300 { throw Stop() }
+        return true
+      }
+    }
+    #expect(seen == 301)
+  }
+}
