@@ -477,6 +477,21 @@ struct FilesTests {
     }
   }
 
+  @Test func aWriteDuringWhichTheContainerIsClosedStoresNothing() throws {
+    let fixture = try Fixture()
+    var operationCount = 0
+    expectError(.closed, path: "/Zebra") {
+      try fixture.container.write(to: "/Zebra") {
+        if operationCount == 0 {
+          try fixture.container.close()
+          operationCount = fixture.io.log.count
+        }
+        return testBytes(1 << 20, seed: 1)
+      }
+    }
+    #expect(fixture.io.log.count == operationCount)
+  }
+
   @Test func aContainerOpenForReadingRefusesChanges() throws {
     let fixture = try Fixture()
     try fixture.container.write([1], to: "/Zebra")
@@ -525,6 +540,32 @@ struct FilesTests {
       io: RecordingIO(image), credential: testCredential(), options: testOptions())
     #expect(try reopened.tree() == ["/Zebra": testBytes(20_000, seed: 1), "/Yak": nil])
     #expect(reopened.findings == [])
+  }
+
+  /// A slab is closed when it is full, and must be synchronized all the same if somebody was about to write to it.
+  @Test func theLastWriteToAFullSlabIsSynchronized() throws {
+    let io = HookedIO()
+    let container = try Container.create(io: io, credential: testCredential(), options: testOptions(.none))
+    let unit = testBytes(1 << 20, seed: 1)
+    var count = 0
+    try container.write(to: "/large") {
+      count += 1
+      return count <= 62 ? unit : nil
+    }
+    try container.synchronize()
+    try container.write([1], to: "/small")
+    io.setHook { operation, path in
+      guard operation == "write", path == "slab/00000000" else { return }
+      io.setHook(nil)
+      do { try container.synchronize() } catch { Issue.record(error) }
+    }
+    try container.write(Array(unit.prefix(900_000)), to: "/last")
+    try container.synchronize()
+    #expect(io.disk.slabSizes.count == 1)
+    let log = io.disk.log
+    let lastSync = log.lastIndex(of: .synchronize("slab/00000000"))
+    let lastWrite = log.lastIndex { if case .write("slab/00000000", _, _) = $0 { true } else { false } }
+    #expect(try #require(lastSync) > #require(lastWrite))
   }
 
   @Test func synchronizingMakesGroupedChangesDurable() throws {
@@ -615,6 +656,38 @@ struct FilesTests {
     for (path, bytes) in written.withLock({ $0 }) { #expect(try container.contents(at: path) == bytes) }
     #expect(try container.contents(at: "/first") == testBytes(10_000, seed: 1))
     #expect(try container.verify().findings == [])
+  }
+
+  @Test(arguments: 0..<6)
+  func closingWhileOthersWriteKeepsWhatWasAcknowledged(round: Int) throws {
+    let fixture = try Fixture(durability: .grouped)
+    let container = fixture.container
+    let acknowledged = Guarded<[String: [UInt8]?]>([:])
+    let complaints = inThreads(4) { i in
+      if i == 0 {
+        while acknowledged.withLock({ $0.count }) < 3 + round * 4 { sched_yield() }
+        try container.close()
+        return nil
+      }
+      for number in 0..<10_000 {
+        let path = "/file\(i)-\(number)"
+        let bytes = testBytes(i * 9000, seed: UInt64(number))
+        do {
+          try container.write(bytes, to: path)
+        } catch let error as ContainerError where error.code == .closed {
+          return nil
+        }
+        acknowledged.withLock { $0[path] = bytes }
+      }
+      return "never closed"
+    }
+    #expect(complaints == [])
+    let reopened = try fixture.reopened()
+    let tree = try reopened.tree()
+    let missing = acknowledged.withLock { $0.filter { tree[$0.key] != $0.value }.map(\.key) }
+    #expect(missing == [])
+    #expect(reopened.findings == [])
+    #expect(try reopened.verify().findings == [])
   }
 
   @Test func failingWritersLeaveTheOthersAlone() throws {
