@@ -70,8 +70,8 @@ struct ErrorReport: Encodable {
 extension ContainerError.Code {
   fileprivate var status: ExitStatus {
     switch self {
-    case .catalogDamaged, .fileDamaged, .journalAltered, .journalDamaged, .superblockAltered, .superblockTorn,
-      .tableDamaged:
+    case .catalogDamaged, .fileDamaged, .journalAltered, .journalDamaged, .rolledBack, .superblockAltered,
+      .superblockTorn, .tableDamaged:
       .damage
     case .wrongKey: .wrongKey
     case .locked: .locked

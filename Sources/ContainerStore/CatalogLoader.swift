@@ -12,7 +12,7 @@ public struct Finding: Sendable, Equatable {
   public enum Kind: String, Sendable {
     case superblockSlotTorn, superblockSlotOutdated, superblockSlotAltered
     case tornTail, journalDamaged, journalAltered, tableDamaged, usedPreviousGeneration
-    case catalogInconsistent, segmentDamaged, unknownFile
+    case catalogInconsistent, segmentDamaged, unknownFile, rolledBack
   }
 
   public let severity: Severity
@@ -180,6 +180,30 @@ struct CatalogLoader {
   /// The journal that this one's header names.
   func predecessor(of id: Identifier, generation: UInt64) throws -> (id: Identifier, generation: UInt64)? {
     try openJournal(id, generation: generation, end: nil).header.predecessor.map { ($0.id, $0.generation) }
+  }
+
+  /// Whether there is a journal with a commit after `commit` that the superblock does not lead to. A superblock names a journal
+  /// before its first record, so no crash leaves that: the superblock was put back.
+  func hasLaterState(than commit: UInt64, known: Set<Identifier>) throws -> Bool {
+    for name in try io.fileNames(in: "journal") {
+      guard let id = Identifier(hex: name), !known.contains(id),
+        let file = try? io.open(JournalWriter.name(id), .read)
+      else { continue }
+      for generation in body.generations {
+        guard
+          case .good(0, _, _, let authenticator, let end) = try readHeader(
+            file, id, generation: generation.number)
+        else { continue }
+        let key = try keys.journalKey(id, generation: generation.number)
+        let offset = JournalFrame.alignedUp(end)
+        if case .good(1, authenticator, let payload, _, _) = try read(file, id, at: offset, key: key),
+          let record = try? JournalRecord(payload), record.commit > commit
+        {
+          return true
+        }
+      }
+    }
+    return false
   }
 
   private func openFile(_ name: String) throws -> any BlockFile {

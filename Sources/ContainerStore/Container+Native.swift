@@ -107,7 +107,7 @@ extension Container {
         for file in files {
           let destination = place(file.names)
           try NativeOutput.check(destination, replacing: replacing)
-          temporaries.append(try output.makeTemporary(for: destination))
+          temporaries.append(try output.makeTemporary(for: destination, size: file.file.inode.size))
           plan.addFile(
             extents: try reportingDamage(StorePath.text(path.names + file.names)) {
               try EncryptedFileReader.checked(

@@ -41,6 +41,12 @@ public final class Container: Sendable {
     public var passwordHash = PasswordHash.Parameters.standard
     /// Threads for sealing and opening large files.
     public var threadCount = processorCount()
+    /// Opens a container whose superblock was put back to an older one, instead of throwing `rolledBack`. Opening for writing then
+    /// removes the later state for good.
+    public var acceptsOlderState = false
+    /// The most memory that a key slot's password hash may ask for. Slots are not authentic before their key is known, so whoever
+    /// can write the superblock could ask for a gigabyte.
+    public var passwordHashMemoryKiBMax: UInt32 = 256 * 1024
 
     public init() {}
   }
@@ -205,6 +211,13 @@ public final class Container: Sendable {
     io: any BlockIO, credential: borrowing Credential, mode: Mode = .readWrite, options: Options = Options()
   ) throws -> Container {
     do {
+      for _ in 0..<5 where mode == .readOnly {
+        do {
+          return try Container(io: io, credential: credential, mode: mode, options: options)
+        } catch ContainerError.rolledBack {
+          usleep(10_000)  // a writer may have come and gone since the superblock was read
+        }
+      }
       return try Container(io: io, credential: credential, mode: mode, options: options)
     } catch let failure as IOFailure {
       throw ContainerError.from(failure).with(path: io.place)
@@ -226,7 +239,7 @@ public final class Container: Sendable {
       // A writer that began just now is updating it.
       (slot, slotFindings) = try Superblock.choose(superblockFile, writerIsAlive: true)
     }
-    let rootKey = try Superblock.rootKey(slot, credential: credential, cipher: cipher)
+    let rootKey = try Superblock.rootKey(slot, credential: credential, options: options, cipher: cipher)
     var body = try slot.open(rootKey: rootKey, cipher: cipher)
     defer { body.wipeSecrets() }
     id = slot.containerID
@@ -239,6 +252,12 @@ public final class Container: Sendable {
       writerIsAlive: writerIsAlive
     ).load()
     if mode == .readOnly { try ContainerLock.pin(catalog.commit, lockFile) }
+    try Self.checkForLaterState(
+      CatalogLoader(
+        io: io, container: slot.containerID, body: body, keys: keys, cipher: cipher,
+        writerIsAlive: writerIsAlive),
+      &catalog, accepts: options.acceptsOlderState,
+      writes: try mode == .readOnly && lockFile.isLocked(.writer))
     findings = slotFindings + catalog.findings
 
     let slabCounters = try catalog.records.slabCounters()
@@ -277,6 +296,15 @@ public final class Container: Sendable {
       }
       removeUnreferenced(state)
     }
+  }
+
+  private static func checkForLaterState(
+    _ loader: CatalogLoader, _ catalog: inout LoadedCatalog, accepts: Bool, writes: Bool
+  ) throws {
+    let known = Set(catalog.journals.map(\.id) + (loader.body.journal.map { [$0.id] } ?? []))
+    guard !writes, try loader.hasLaterState(than: catalog.commit, known: known) else { return }
+    guard accepts else { throw ContainerError(.rolledBack) }
+    catalog.findings.append(Finding(.damage, .rolledBack, ContainerError.Code.rolledBack.what))
   }
 
   deinit {

@@ -9,7 +9,8 @@ public struct ContainerError: Error, Sendable {
     case fileExists, invalidArgument, invalidName, ioFailed, isADirectory, journalAltered, journalDamaged,
       locked
     case moveIntoItself, noFreeKeySlot, noSuchFile, notAContainer, notADirectory, notPermitted, readOnly
-    case sourceChanged, superblockAltered, superblockTorn, tableDamaged, unsupportedFormat, wrongKey
+    case rolledBack, sourceChanged, superblockAltered, superblockTorn, tableDamaged, unsupportedFormat,
+      wrongKey
   }
 
   public let code: Code
@@ -61,6 +62,7 @@ extension ContainerError {
   public static let notADirectory = Code.notADirectory
   public static let notPermitted = Code.notPermitted
   public static let readOnly = Code.readOnly
+  public static let rolledBack = Code.rolledBack
   public static let sourceChanged = Code.sourceChanged
   public static let superblockAltered = Code.superblockAltered
   public static let superblockTorn = Code.superblockTorn
@@ -99,6 +101,7 @@ extension ContainerError.Code {
     case .notADirectory: "a part of the path is not a directory"
     case .notPermitted: "the operating system does not permit it"
     case .readOnly: "the container is open for reading only"
+    case .rolledBack: "the superblock was put back: a journal of a later state is there"
     case .sourceChanged: "the source changed while it was read"
     case .superblockAltered: "the superblock was altered by somebody without the key"
     case .superblockTorn: "both copies of the superblock are torn or overwritten"
@@ -125,7 +128,7 @@ extension ContainerError.Code {
     case .ioFailed: "see the cause; nothing that was acknowledged as durable is lost"
     case .isADirectory: "name a file, or ask for the directory recursively"
     case .journalAltered, .journalDamaged, .superblockAltered, .superblockTorn, .tableDamaged:
-      "restore the container from a backup; verify says what can still be read"
+      "restore the container from a backup"
     case .locked: "wait until it is closed, or end that process"
     case .moveIntoItself: "choose a destination outside it"
     case .noFreeKeySlot: "remove a key first; there are eight slots"
@@ -134,6 +137,8 @@ extension ContainerError.Code {
     case .notADirectory: "check the path"
     case .notPermitted: "check owner and permissions"
     case .readOnly: "open it for writing; after a failed write, close it and open it again"
+    case .rolledBack:
+      "put the newer superblock back, or accept the older state in the options; nothing was removed"
     case .sourceChanged: "nothing was stored; try again when nobody writes to it"
     case .unsupportedFormat: "update OpenDynamics to open it"
     case .wrongKey: "check which passphrase or key file belongs to it; the data is untouched"

@@ -187,8 +187,20 @@ enum Superblock {
   }
 
   static func rootKey(
-    _ slot: SuperblockSlot, credential: borrowing Credential, cipher: SecretStreamCipher
+    _ slot: SuperblockSlot, credential: borrowing Credential, options: Container.Options,
+    cipher: SecretStreamCipher
   ) throws -> SecretBytes {
+    if credential.kind == .passphrase,
+      let costly = slot.keySlots.compactMap({ $0 }).first(where: {
+        $0.parameters.memoryKiB > options.passwordHashMemoryKiBMax
+      })
+    {
+      throw ContainerError(
+        .invalidArgument,
+        detail:
+          "a key slot asks for \(costly.parameters.memoryKiB / 1024) MiB of memory for its password hash; "
+          + "if you trust the container, allow it in the options (passwordHashMemoryKiBMax)")
+    }
     for keySlot in slot.keySlots {
       if let key = try keySlot?.open(credential, containerID: slot.containerID, cipher: cipher) { return key }
     }

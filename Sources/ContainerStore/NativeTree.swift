@@ -141,13 +141,15 @@ final class NativeOutput: Sendable {
   }
 
   /// An unfinished file beside its destination; the destination appears, or is replaced, when it is whole.
-  func makeTemporary(for path: String) throws -> String {
+  func makeTemporary(for path: String, size: UInt64) throws -> String {
     let directory = path.split(separator: "/", omittingEmptySubsequences: false).dropLast().joined(
       separator: "/")
     let prefix = directory.isEmpty ? (path.hasPrefix("/") ? "/" : "") : directory + "/"
     let temporary = prefix + ".opendynamics-" + Identifier.random().hex + ".part"
     let descriptor = cposix_open(temporary, O_WRONLY | O_CREAT | O_EXCL, 0o600)
     guard descriptor >= 0 else { throw NativeItem.failure("open", temporary, -descriptor) }
+    // Threads write it in pieces: with its blocks given ahead they wait less for one another.
+    if size >= 16 << 20 { _ = cposix_preallocate(descriptor, Int64(size)) }
     close(descriptor)
     state.withLock { _ = $0.temporaries.insert(temporary) }
     return temporary

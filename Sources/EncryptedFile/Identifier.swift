@@ -23,6 +23,25 @@ public struct Identifier: Hashable, Sendable {
     self = [UInt8](bytes).withUnsafeBytes { Identifier($0) }
   }
 
+  /// From 32 lower-case hex digits; nil for anything else.
+  public init?(hex: String) {
+    let digits = Array(hex.utf8)
+    guard digits.count == 2 * Self.byteCount else { return nil }
+    var bytes: [UInt8] = []
+    for pair in stride(from: 0, to: digits.count, by: 2) {
+      var byte: UInt8 = 0
+      for digit in digits[pair...(pair + 1)] {
+        switch digit {
+        case 48...57: byte = byte << 4 | (digit - 48)
+        case 97...102: byte = byte << 4 | (digit - 87)
+        default: return nil
+        }
+      }
+      bytes.append(byte)
+    }
+    self.init(bytes)
+  }
+
   public static func random() -> Identifier { Identifier(Random.bytes(byteCount)) }
 
   public var bytes: [UInt8] { withUnsafeBytes(of: self) { [UInt8]($0) } }

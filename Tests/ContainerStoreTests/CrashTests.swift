@@ -267,6 +267,33 @@ struct CrashTests {
     #expect(try !reopened.verify().hasDamage)
   }
 
+  @Test func aSuperblockThatWasPutBackAloneIsNoticed() throws {
+    let directory = TemporaryDirectory()
+    let path = directory.path + "/c"
+    let created = try Container.create(at: path, credential: testCredential(), options: testOptions())
+    try created.write([1], to: "/file")
+    try created.close()
+    let superblock = try #require(readNative(path + "/superblock"))
+    let again = try Container.open(at: path, credential: testCredential(), options: testOptions())
+    try again.write([2], to: "/file")
+    try again.close()
+    writeNative(path + "/superblock", superblock)
+    for mode in [Container.Mode.readOnly, .readWrite] {
+      #expect {
+        try Container.open(at: path, credential: testCredential(), mode: mode, options: testOptions())
+      } throws: { error in
+        (error as? ContainerError)?.code == .rolledBack
+      }
+    }
+    let report = try Container.verify(at: path, credential: testCredential())
+    #expect(report.findings.map(\.kind) == [.rolledBack])
+    // Nothing was lost: the older state can be accepted, or the newer superblock put in place again.
+    var options = testOptions()
+    options.acceptsOlderState = true
+    let older = try Container.open(at: path, credential: testCredential(), mode: .readOnly, options: options)
+    #expect(try older.contents(at: "/file") == [1])
+  }
+
   @Test func strangersInTheDirectoryDoNotKeepItFromOpening() throws {
     let directory = TemporaryDirectory()
     let path = directory.path + "/c"

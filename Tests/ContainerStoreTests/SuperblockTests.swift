@@ -550,7 +550,8 @@ private struct OpenedSlot {
     guard case .good(let slot) = SuperblockSlot.read(bytes) else { throw ContainerError(.superblockTorn) }
     self.slot = slot
     self.secret = secret
-    let rootKey = try Superblock.rootKey(slot, credential: secret.credential(), cipher: cipher)
+    let rootKey = try Superblock.rootKey(
+      slot, credential: secret.credential(), options: Container.Options(), cipher: cipher)
     body = try slot.open(rootKey: rootKey, cipher: cipher)
   }
 
@@ -559,7 +560,8 @@ private struct OpenedSlot {
   func sealing(_ body: SuperblockBody) throws -> SuperblockSlot {
     try SuperblockSlot.make(
       containerID: slot.containerID, sequence: slot.sequence, keySlots: slot.keySlots, body: body,
-      rootKey: Superblock.rootKey(slot, credential: secret.credential(), cipher: cipher), cipher: cipher)
+      rootKey: Superblock.rootKey(
+        slot, credential: secret.credential(), options: Container.Options(), cipher: cipher), cipher: cipher)
   }
 }
 
