@@ -121,7 +121,8 @@ struct Verdict {
   var complaints: [String] = []
 
   private static let damageCodes: Set<ContainerError.Code> = [
-    .superblockTorn, .superblockAltered, .journalDamaged, .journalAltered, .tableDamaged, .catalogDamaged,
+    .rolledBack, .superblockTorn, .superblockAltered, .journalDamaged, .journalAltered, .tableDamaged,
+    .catalogDamaged,
     .notAContainer,
   ]
 
