@@ -216,7 +216,7 @@ extension Container {
       let to = files[piece.file]
       let stored = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<run.storedByteCount])
       let counter = session.takeCounters(Int(run.count))
-      try source.reportingDamage(paths[piece.file]) {
+      try source.namingPath(paths[piece.file]) {
         let count = try source.slabs.read(run.slab, run.offset, into: stored)
         let fromKey = try source.fileKey(from.id, from.inode)
         let toKey = try keys.fileKey(to.id, epoch: epoch, secret: to.secret)

@@ -117,7 +117,7 @@ extension Container {
     try withSnapshot { records in
       let found = try records.existingFile(path)
       try withContext { context in
-        try reportingDamage(path.text) {
+        try namingPath(path.text) {
           var reader = try EncryptedFileReader(
             identity: FileIdentity(container: id, file: found.id), key: fileKey(found.id, found.inode),
             size: found.inode.size, extents: records.extents(found.id, found.inode), cipher: context.cipher,
@@ -149,7 +149,7 @@ extension Container {
     _ = try withSnapshot { records in try checkPlace(for: path, in: records) }
     let file = takeFileIDs(1)
     let secret = Random.bytes(Inode.secretByteCount)
-    try changing(text) {
+    try namingPath(text) {
       let (size, stored) = try withContext { context in
         var writer = try EncryptedFileWriter(
           identity: FileIdentity(container: id, file: file),
@@ -205,7 +205,7 @@ extension Container {
     throws
   {
     let path = try StorePath(text)
-    try changing(text) {
+    try namingPath(text) {
       try transaction { transaction in
         var place = path
         place.namesDirectory = false
@@ -229,7 +229,7 @@ extension Container {
   /// Removes a file, or a directory with everything in it.
   public func remove(_ text: String, recursively: Bool = true) throws {
     let path = try StorePath(text)
-    try changing(text) {
+    try namingPath(text) {
       try transaction { transaction in
         guard let name = path.names.last else {
           throw ContainerError(.invalidArgument, path: text, detail: "the root directory stays")
@@ -252,7 +252,7 @@ extension Container {
   public func move(_ source: String, to destination: String, replacing: Bool = false) throws {
     let from = try StorePath(source)
     let to = try StorePath(destination)
-    try changing(source) {
+    try namingPath(source) {
       try transaction { transaction in
         guard let oldName = from.names.last, let newName = to.names.last else {
           throw ContainerError(.invalidArgument, path: source, detail: "the root directory stays")
@@ -286,7 +286,7 @@ extension Container {
     at text: String, created: Int64? = nil, modified: Int64? = nil, permissions: UInt16? = nil
   ) throws {
     let path = try StorePath(text)
-    try changing(text) {
+    try namingPath(text) {
       try transaction { transaction in
         var found = try transaction.existing(path)
         if let created { found.inode.created = created }
@@ -300,13 +300,17 @@ extension Container {
 
   // MARK: Errors
 
-  func changing<R>(_ path: String, _ body: () throws -> R) throws -> R {
+  /// Runs `body` and gives what it throws the path, and damage of contents the code `fileDamaged`.
+  func namingPath<R>(_ path: String, _ body: () throws -> R) throws -> R {
     do { return try body() } catch { throw translated(error, path: path) }
   }
 
-  /// Turns damage of a file's contents into `fileDamaged`.
-  func reportingDamage<R>(_ path: String, _ body: () throws -> R) throws -> R {
-    do { return try body() } catch { throw translated(error, path: path) }
+  /// A file's extents, when they are possible together.
+  func checkedExtents(of file: FoundFile, at path: String, in catalog: some CatalogReading) throws -> [Extent]
+  {
+    try namingPath(path) {
+      try EncryptedFileReader.checked(catalog.extents(file.id, file.inode), size: file.inode.size)
+    }
   }
 
   func translated(_ error: any Error, path: String) -> any Error {

@@ -29,7 +29,7 @@ extension Container {
     var plan = UnitPlan()
     for file in files { plan.addFile(byteCount: file.size) }
     let new = makeFiles(files.count)
-    return try changing(destination) {
+    return try namingPath(destination) {
       let extents = try BulkWork(plan: plan, control: control, workers: workers, slabs: slabs).run {
         context, pieces in
         try self.sealUnit(pieces, of: new, context: context) { piece, buffer in
@@ -109,10 +109,8 @@ extension Container {
           try NativeOutput.check(destination, replacing: replacing)
           temporaries.append(try output.makeTemporary(for: destination, size: file.file.inode.size))
           plan.addFile(
-            extents: try reportingDamage(StorePath.text(path.names + file.names)) {
-              try EncryptedFileReader.checked(
-                records.extents(file.file.id, file.file.inode), size: file.file.inode.size)
-            })
+            extents: try checkedExtents(
+              of: file.file, at: StorePath.text(path.names + file.names), in: records))
         }
         let names = temporaries
         _ = try BulkWork(plan: plan, control: control, workers: workers).run {
@@ -147,7 +145,7 @@ extension Container {
     let run = piece.source!  // planned from extents
     let stored = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<run.storedByteCount])
     let plaintext = UnsafeMutableRawBufferPointer(rebasing: context.output[0..<run.plaintextByteCount])
-    try reportingDamage(path) {
+    try namingPath(path) {
       let count = try slabs.read(run.slab, run.offset, into: stored)
       let key = try fileKey(file.id, file.inode)
       try context.cipher.open(
@@ -196,13 +194,10 @@ extension Container {
       let paths = files.map { StorePath.text(from.names + $0.names) }
       var plan = UnitPlan()
       for (i, file) in sources.enumerated() {
-        plan.addFile(
-          extents: try reportingDamage(paths[i]) {
-            try EncryptedFileReader.checked(records.extents(file.id, file.inode), size: file.inode.size)
-          })
+        plan.addFile(extents: try checkedExtents(of: file, at: paths[i], in: records))
       }
       let new = makeFiles(files.count)
-      try changing(destination) {
+      try namingPath(destination) {
         let extents = try BulkWork(plan: plan, control: control, workers: workers, slabs: slabs).run {
           context, pieces in
           try self.resealUnit(

@@ -34,7 +34,7 @@ extension Container {
       return VerifyReport(findings: [Finding(.damage, kind, error.description)])
     }
     defer { try? container.close() }
-    return try container.changing(io.place) { try container.verify(control: control) }
+    return try container.namingPath(io.place) { try container.verify(control: control) }
   }
 
   /// The same for an opened container.

@@ -247,17 +247,11 @@ public final class Container: Sendable {
     epoch = body.currentEpoch
     keys = try Keyring(container: slot.containerID, body: body)
     if mode == .readWrite, !body.isClean { try Recovery.dropCaches(io) }
-    var catalog = try CatalogLoader(
-      io: io, container: slot.containerID, body: body, keys: keys, cipher: cipher,
-      writerIsAlive: writerIsAlive
-    ).load()
-    if mode == .readOnly { try ContainerLock.pin(catalog.commit, lockFile) }
-    try Self.checkForLaterState(
+    var catalog = try Self.loadCatalog(
       CatalogLoader(
         io: io, container: slot.containerID, body: body, keys: keys, cipher: cipher,
         writerIsAlive: writerIsAlive),
-      &catalog, accepts: options.acceptsOlderState,
-      writes: try mode == .readOnly && lockFile.isLocked(.writer))
+      mode: mode, lockFile: lockFile, acceptsOlderState: options.acceptsOlderState)
     findings = slotFindings + catalog.findings
 
     let slabCounters = try catalog.records.slabCounters()
@@ -298,13 +292,21 @@ public final class Container: Sendable {
     }
   }
 
-  private static func checkForLaterState(
-    _ loader: CatalogLoader, _ catalog: inout LoadedCatalog, accepts: Bool, writes: Bool
-  ) throws {
+  /// Reads the catalog, pins what a reader read, and looks for signs of a later state.
+  private static func loadCatalog(
+    _ loader: CatalogLoader, mode: Mode, lockFile: any BlockFile, acceptsOlderState: Bool
+  ) throws -> LoadedCatalog {
+    var catalog = try loader.load()
+    if mode == .readOnly {
+      try ContainerLock.pin(catalog.commit, lockFile)
+      // What a living writer adds is later, and no sign.
+      if try lockFile.isLocked(.writer) { return catalog }
+    }
     let known = Set(catalog.journals.map(\.id) + (loader.body.journal.map { [$0.id] } ?? []))
-    guard !writes, try loader.hasLaterState(than: catalog.commit, known: known) else { return }
-    guard accepts else { throw ContainerError(.rolledBack) }
+    guard try loader.hasLaterState(than: catalog.commit, known: known) else { return catalog }
+    guard acceptsOlderState else { throw ContainerError(.rolledBack) }
     catalog.findings.append(Finding(.damage, .rolledBack, ContainerError.Code.rolledBack.what))
+    return catalog
   }
 
   deinit {
@@ -601,11 +603,12 @@ public final class Container: Sendable {
     defer { body.wipeSecrets() }
     guard let journals = try? journalsInUse(body) else { return }
     let tables = Set(body.generations.flatMap(\.tables).map(\.id.hex))
-    for name in (try? io.fileNames(in: "catalog")) ?? [] where !tables.contains(name) && isIdentifier(name) {
+    for name in (try? io.fileNames(in: "catalog")) ?? []
+    where !tables.contains(name) && Identifier(hex: name) != nil {
       try? io.remove("catalog/" + name)
     }
-    for name in (try? io.fileNames(in: "journal")) ?? [] where !journals.contains(name) && isIdentifier(name)
-    {
+    for name in (try? io.fileNames(in: "journal")) ?? []
+    where !journals.contains(name) && Identifier(hex: name) != nil {
       try? io.remove("journal/" + name)
     }
     for name in (try? io.fileNames(in: "slab")) ?? [] {
@@ -628,10 +631,6 @@ public final class Container: Sendable {
       next = try loader.predecessor(of: id, generation: generation)
     }
     return journals
-  }
-
-  private func isIdentifier(_ name: String) -> Bool {
-    name.utf8.count == 32 && name.utf8.allSatisfy { (48...57).contains($0) || (97...102).contains($0) }
   }
 
   private func freeWhatNobodyReads() {

@@ -62,17 +62,13 @@ extension Container {
       let message = try Message(attachments, in: records)
       var plan = UnitPlan()
       for file in message.files {
-        plan.addFile(
-          extents: try reportingDamage(file.path) {
-            try EncryptedFileReader.checked(
-              records.extents(file.found.id, file.found.inode), size: file.found.inode.size)
-          })
+        plan.addFile(extents: try checkedExtents(of: file.found, at: file.path, in: records))
       }
       let new = target.makeFiles(message.files.count)
       let sources = message.files.map(\.found)
       let paths = message.files.map(\.path)
       let checkInterval = options.checkInterval
-      let extents = try target.changing(target.io.place) {
+      let extents = try target.namingPath(target.io.place) {
         try BulkWork(plan: plan, control: control, workers: target.workers, slabs: target.slabs).run {
           context, pieces in
           try target.resealUnit(
@@ -80,7 +76,7 @@ extension Container {
             context: context)
         }
       }
-      return try target.changing(target.io.place) {
+      return try target.namingPath(target.io.place) {
         try target.arrive(message, new, extents, from: senderName, requestID: requestID, began: began)
       }
     }
