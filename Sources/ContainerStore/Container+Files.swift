@@ -336,13 +336,13 @@ extension Transaction {
   func dropSubtree(_ directory: UInt64, _ below: [(names: [FileName], file: FoundFile)]) throws {
     for (_, file) in below {
       if file.inode.kind == .directory {
-        for (key, _) in records(.entries(parent: file.id)) { delete(key) }
+        for (key, _) in try records(.entries(parent: file.id)) { delete(key) }
         delete(.inode(file.id))
       } else {
         try dropFile(file.id)
       }
     }
-    for (key, _) in records(.entries(parent: directory)) { delete(key) }
+    for (key, _) in try records(.entries(parent: directory)) { delete(key) }
     delete(.inode(directory))
   }
 }

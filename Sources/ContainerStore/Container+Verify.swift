@@ -39,7 +39,8 @@ extension Container {
 
   /// The same for an opened container.
   public func verify(control: BulkControl = BulkControl()) throws -> VerifyReport {
-    try withSnapshot { records in
+    core.withLock { $0.settleCounters(nextSlab: slabs.nextSlab) }
+    return try withSnapshot { records in
       var report = VerifyReport(findings: findings)
       report.findings += try checkSuperblock()
       let catalog = try CatalogCheck(records: records, slabSize: slabSize)
@@ -67,8 +68,9 @@ extension Container {
       }
       if mode == .readOnly {
         let loader = CatalogLoader(
-          io: io, container: id, body: body, keys: keys, cipher: cipher, writerIsAlive: !body.isClean)
-        findings += try loader.verifySpareCopy()
+          io: io, container: id, body: body, keys: keys, ciphers: ciphers, cache: cache,
+          writerIsAlive: !body.isClean)
+        findings += try loader.verifyTables()
       }
       return findings
     }
@@ -76,7 +78,7 @@ extension Container {
 
   private func slabSize(_ slab: UInt32) -> UInt64? { try? slabs.file(slab).size() }
 
-  private func unknownFiles(_ records: OrderedRecords) throws -> [Finding] {
+  private func unknownFiles(_ records: CatalogSnapshot) throws -> [Finding] {
     guard mode == .readOnly else { return [] }
     let slabNames = Set(try records.slabCounters().keys.map { String(SlabStore.name($0).dropFirst(5)) })
     return try withSuperblock { _, body, _ in
@@ -130,7 +132,7 @@ private struct CatalogCheck {
   private(set) var files: [File] = []
   private(set) var findings: [Finding] = []
 
-  init(records: OrderedRecords, slabSize: (UInt32) -> UInt64?) throws {
+  init(records: CatalogSnapshot, slabSize: (UInt32) -> UInt64?) throws {
     var linksSeen: [UInt64: UInt32] = [rootFileID: 1]
     do {
       for (names, file) in try records.subtree(rootFileID) {
@@ -156,8 +158,8 @@ private struct CatalogCheck {
     findings.append(Finding(.damage, .catalogInconsistent, detail, path: path))
   }
 
-  private mutating func checkInodes(_ records: OrderedRecords, _ linksSeen: [UInt64: UInt32]) throws {
-    for (key, value) in records.records(.all(.inode)) {
+  private mutating func checkInodes(_ records: CatalogSnapshot, _ linksSeen: [UInt64: UInt32]) throws {
+    for (key, value) in try records.records(.all(.inode)) {
       guard let id = key.number(at: 1), let inode = try? Inode(value) else {
         report("an inode that cannot be")
         continue
@@ -166,7 +168,7 @@ private struct CatalogCheck {
         report("file \(id) has \(linksSeen[id] ?? 0) names and counts \(inode.linkCount)")
       }
     }
-    for (key, value) in records.records(.all(.entry)) {
+    for (key, value) in try records.records(.all(.entry)) {
       guard let entry = try? DirectoryEntry(value), let inode = try? records.inode(entry.file),
         let parent = key.number(at: 1), linksSeen[parent] != nil
       else {
@@ -176,19 +178,19 @@ private struct CatalogCheck {
       if inode.kind != entry.kind { report("a directory entry of another kind than its file") }
     }
     var hasFirst: [UInt64: Bool] = [:]
-    for (key, _) in records.records(.all(.extent)) {
+    for (key, _) in try records.records(.all(.extent)) {
       guard let id = key.number(at: 1) else {
         report("an extent of no file")
         continue
       }
       if hasFirst[id] == nil {
-        hasFirst[id] = try records[.inode(id)].map { try Inode($0).firstExtent != nil } ?? false
+        hasFirst[id] = try records.value(.inode(id)).map { try Inode($0).firstExtent != nil } ?? false
       }
       if hasFirst[id] == false { report("file \(id) has an extent that no inode leads to") }
     }
   }
 
-  private mutating func checkSlabs(_ records: OrderedRecords, _ slabSize: (UInt32) -> UInt64?) throws {
+  private mutating func checkSlabs(_ records: CatalogSnapshot, _ slabSize: (UInt32) -> UInt64?) throws {
     let counters = try records.slabCounters()
     var runs: [UInt32: [Extent]] = [:]
     for extent in files.flatMap(\.extents) { runs[extent.slab, default: []].append(extent) }

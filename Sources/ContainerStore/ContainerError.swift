@@ -105,7 +105,7 @@ extension ContainerError.Code {
     case .sourceChanged: "the source changed while it was read"
     case .superblockAltered: "the superblock was altered by somebody without the key"
     case .superblockTorn: "both copies of the superblock are torn or overwritten"
-    case .tableDamaged: "a table of the catalog is damaged in both copies"
+    case .tableDamaged: "a table of the catalog is damaged"
     case .unsupportedFormat: "this container has a newer format"
     case .wrongKey: "the passphrase or key does not open this container"
     }

@@ -18,6 +18,9 @@ struct UncheckedCodeTests {
       "ContainerStore/Guarded.swift", [.uncheckedSendable],
       "a mutex whose closure may return values that are not `sending`, which Synchronization's Mutex refuses"),
     Allowance(
+      "ContainerStore/Catalog/TableBlock.swift", [.uncheckedSendable],
+      "memory that is written in the initialiser and wiped in the deinitialiser"),
+    Allowance(
       "SecureFiles/BlockingCall.swift", [.uncheckedSendable],
       "Foundation's Progress is thread-safe and not marked so on Linux"),
   ]

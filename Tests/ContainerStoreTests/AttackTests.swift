@@ -36,7 +36,7 @@ struct Anatomy {
       tables = body.generations.flatMap(\.tables).map { "catalog/" + $0.id.hex }
       let loader = CatalogLoader(
         io: RecordingIO(image), container: container.id, body: body, keys: container.keys,
-        cipher: SecretStreamCipher(.preferred), writerIsAlive: false)
+        ciphers: container.ciphers, cache: container.cache, writerIsAlive: false)
       var next = body.journal
       while let (id, generation) = next, generation >= body.generations.last!.number {
         journals.append("journal/" + id.hex)

@@ -1,5 +1,5 @@
-/// The catalog's records in memory.
-typealias OrderedRecords = OrderedMap<[UInt8]>
+/// Changes of the catalog: new values, and nil for what is deleted.
+typealias ChangeMap = OrderedMap<[UInt8]?>
 
 /// Values by catalog key, in order: a row of pages, each a sorted row of keys and values.
 ///
@@ -27,18 +27,38 @@ struct OrderedMap<Value> {
     }
   }
 
-  /// Calls `body` for the records from `key` on, in order, until it returns false.
-  func scan(from key: CatalogKey, _ body: (CatalogKey, Value) throws -> Bool) rethrows {
-    guard var page = pageIndex(for: key) else { return }
-    var position = Self.position(of: key, in: pages[page].keys).position
-    while page < pages.count {
-      while position < pages[page].keys.count {
-        guard try body(pages[page].keys[position], pages[page].values[position]) else { return }
-        position += 1
-      }
-      page += 1
-      position = 0
+  var isEmpty: Bool { pages.isEmpty }
+
+  /// Calls `body` for all records, in order.
+  func forEach(_ body: (CatalogKey, Value) throws -> Void) rethrows {
+    for page in pages {
+      for i in page.keys.indices { try body(page.keys[i], page.values[i]) }
     }
+  }
+
+  /// A place among the records.
+  struct Position {
+    fileprivate var page: Int
+    fileprivate var record: Int
+  }
+
+  /// Where the first record stands whose key is not before `key`.
+  func position(of key: CatalogKey) -> Position {
+    guard let page = pageIndex(for: key) else { return Position(page: 0, record: 0) }
+    return Position(page: page, record: Self.position(of: key, in: pages[page].keys).position)
+  }
+
+  /// The record there, after which the position is that of the next; nil at the end.
+  func next(_ position: inout Position) -> (key: CatalogKey, value: Value)? {
+    while position.page < pages.count {
+      let page = pages[position.page]
+      if position.record < page.keys.count {
+        defer { position.record += 1 }
+        return (page.keys[position.record], page.values[position.record])
+      }
+      position = Position(page: position.page + 1, record: 0)
+    }
+    return nil
   }
 
   mutating func put(_ key: CatalogKey, _ value: Value) {
@@ -61,17 +81,6 @@ struct OrderedMap<Value> {
     pages[page].keys.insert(key, at: position)
     pages[page].values.insert(value, at: position)
     if pages[page].keys.count > Self.recordsPerPageMax { split(page) }
-  }
-
-  /// The records whose keys begin with `prefix`, in order.
-  func records(_ prefix: CatalogKey) -> [(key: CatalogKey, value: Value)] {
-    var found: [(key: CatalogKey, value: Value)] = []
-    scan(from: prefix) { key, value in
-      guard key.hasPrefix(prefix) else { return false }
-      found.append((key, value))
-      return true
-    }
-    return found
   }
 
   private mutating func remove(_ key: CatalogKey) {

@@ -55,12 +55,7 @@ package struct CatalogKey: Hashable, Comparable, Sendable {
   package func hasPrefix(_ prefix: CatalogKey) -> Bool { bytes.starts(with: prefix.bytes) }
 
   package static func < (a: CatalogKey, b: CatalogKey) -> Bool {
-    a.bytes.withUnsafeBytes { a in
-      b.bytes.withUnsafeBytes { b in
-        let order = compareBytes(a, b)
-        return order == 0 ? a.count < b.count : order < 0
-      }
-    }
+    a.bytes.withUnsafeBytes { a in b.bytes.withUnsafeBytes { b in compareKeys(a, b) < 0 } }
   }
 
   private static func bigEndian<T: FixedWidthInteger>(_ value: T) -> [UInt8] {
@@ -76,9 +71,11 @@ package struct CatalogKey: Hashable, Comparable, Sendable {
   import Darwin
 #endif
 
-private func compareBytes(_ a: UnsafeRawBufferPointer, _ b: UnsafeRawBufferPointer) -> Int32 {
+/// Negative when `a` is before `b`, zero when they are the same.
+func compareKeys(_ a: UnsafeRawBufferPointer, _ b: UnsafeRawBufferPointer) -> Int {
   let count = min(a.count, b.count)
-  return count == 0 ? 0 : memcmp(a.baseAddress!, b.baseAddress!, count)
+  let order = count == 0 ? 0 : Int(memcmp(a.baseAddress!, b.baseAddress!, count))
+  return order == 0 ? a.count - b.count : order
 }
 
 /// One name in a directory: 1 to 255 exact bytes, compared byte by byte, never normalised.

@@ -116,8 +116,20 @@ final class Keyring: Sendable {
     try generationKey(generation).key.derive(label("OD1-journal") + id.bytes)
   }
 
-  func tableKey(_ id: Identifier, generation: UInt64) throws -> SecretKey {
-    try generationKey(generation).key.derive(label("OD1-table") + id.bytes)
+  /// `generation` is the one that names the table: those of format 1 have their key from it.
+  func tableKey(_ table: Generation.Table, generation: UInt64) throws -> SharedKey {
+    guard let keying = table.keying else {
+      return SharedKey(try generationKey(generation).key.derive(label("OD1-table") + table.id.bytes))
+    }
+    return try tableKey(table.id, keying)
+  }
+
+  func tableKey(_ id: Identifier, _ keying: Generation.Table.Keying) throws -> SharedKey {
+    guard let epoch = epochs[keying.epoch] else {
+      throw ContainerError(.catalogDamaged, detail: "a table of an epoch that is gone")
+    }
+    return SharedKey(
+      try epoch.key.derive(label("OD1-table-key") + container.bytes + id.bytes + keying.secret))
   }
 
   private func generationKey(_ number: UInt64) throws -> SharedKey {

@@ -48,14 +48,49 @@ package struct Inode: Equatable, Sendable {
   package var secret: [UInt8]
   package var firstExtent: Extent?
   package var target: [UInt8] = []
+  /// It was read in the layout of format 1.
+  package private(set) var hasLayout1 = false
 
   static let secretByteCount = 32
-  static let layout: UInt8 = 1
   static let targetByteCountMax = 4096
+  private static let compactLayout: UInt8 = 2
 
+  /// The bytes from which it was read.
+  var encodedAsRead: [UInt8] { hasLayout1 ? encodedInLayout1 : encoded }
+
+  /// In layout 2.
   var encoded: [UInt8] {
     var writer = ByteWriter()
-    writer.append(Self.layout)
+    writer.reserve(112 + target.count)
+    writer.append(Self.compactLayout)
+    writer.append(kind.rawValue)
+    writer.append(UInt8(firstExtent == nil ? 0 : 1))
+    writer.append(permissions)
+    writer.append(created)
+    writer.append(difference: modified, from: created)
+    writer.append(difference: changed, from: created)
+    writer.append(varint: UInt64(linkCount))
+    writer.append(varint: size)
+    writer.append(varint: contentVersion)
+    writer.append(varint: UInt64(epoch))
+    if kind == .file { writer.append(secret) }
+    writer.append(target)
+    if let extent = firstExtent {
+      writer.append(varint: extent.start)
+      writer.append(varint: UInt64(extent.slab))
+      writer.append(varint: UInt64(extent.count))
+      writer.append(varint: extent.offset)
+      writer.append(varint: UInt64(extent.lastLength))
+      writer.append(extent.writeNumber.session)
+      writer.append(varint: extent.writeNumber.counter)
+    }
+    return writer.bytes
+  }
+
+  /// As format 1 has it.
+  var encodedInLayout1: [UInt8] {
+    var writer = ByteWriter()
+    writer.append(UInt8(1))
     writer.append(kind.rawValue)
     writer.append(permissions)
     writer.append(linkCount)
@@ -91,9 +126,57 @@ package struct Inode: Equatable, Sendable {
 
   init(_ bytes: [UInt8]) throws(MalformedBytes) {
     var reader = ByteReader(bytes)
-    guard try reader.read(UInt8.self) == Self.layout else {
-      throw MalformedBytes(what: "an inode of another layout")
+    switch try reader.read(UInt8.self) {
+    case Self.compactLayout: try self.init(compact: &reader)
+    case 1: try self.init(layout1: &reader)
+    default: throw MalformedBytes(what: "an inode of another layout")
     }
+    guard firstExtent == nil || kind == .file, size < 1 << 62, kind != .directory || size == 0,
+      kind == .symbolicLink ? (1...UInt64(Self.targetByteCountMax)).contains(size) : target.isEmpty,
+      kind == .file || secret.allSatisfy({ $0 == 0 })
+    else { throw MalformedBytes(what: "an inode whose fields contradict each other") }
+    try reader.end()
+  }
+
+  private init(compact reader: inout ByteReader) throws(MalformedBytes) {
+    kind = try reader.fileKind()
+    let flags = try reader.read(UInt8.self)
+    guard flags <= 1 else { throw MalformedBytes(what: "unknown flags of an inode") }
+    permissions = try reader.read()
+    created = try reader.read()
+    modified = try reader.difference(from: created)
+    changed = try reader.difference(from: created)
+    linkCount = try reader.varint32()
+    size = try reader.varint()
+    contentVersion = try reader.varint()
+    epoch = try reader.varint32()
+    secret =
+      kind == .file
+      ? try reader.bytes(Self.secretByteCount) : [UInt8](repeating: 0, count: Self.secretByteCount)
+    if kind == .symbolicLink {
+      guard size <= UInt64(Self.targetByteCountMax) else {
+        throw MalformedBytes(what: "a link target of \(size) bytes")
+      }
+      target = try reader.bytes(Int(size))
+    }
+    guard flags == 1 else { return }
+    let start = try reader.varint()
+    let slab = try reader.varint32()
+    let count = try reader.varint32()
+    let offset = try reader.varint()
+    let lastLength = try reader.varint32()
+    let session = try reader.identifier()
+    let extent = Extent(
+      start: start, count: count, lastLength: lastLength,
+      writeNumber: WriteNumber(session: session, counter: try reader.varint()), slab: slab, offset: offset)
+    guard extent.isValid(inFileOfSize: 1 << 62 - 1) else {
+      throw MalformedBytes(what: "an extent that cannot be")
+    }
+    firstExtent = extent
+  }
+
+  private init(layout1 reader: inout ByteReader) throws(MalformedBytes) {
+    hasLayout1 = true
     kind = try reader.fileKind()
     permissions = try reader.read()
     linkCount = try reader.read()
@@ -109,16 +192,14 @@ package struct Inode: Equatable, Sendable {
     try reader.zeros(1)
     let targetCount = try reader.read(UInt16.self)
     try reader.zeros(4)
-    guard hasExtent <= 1, Int(targetCount) <= Self.targetByteCountMax, kind == .file || hasExtent == 0,
-      (kind == .symbolicLink) == (targetCount > 0), size < 1 << 62,
-      kind == .file || (size == UInt64(targetCount) && secret.allSatisfy({ $0 == 0 }))
+    guard hasExtent <= 1, Int(targetCount) <= Self.targetByteCountMax,
+      kind == .file ? targetCount == 0 : size == UInt64(targetCount)
     else { throw MalformedBytes(what: "an inode whose fields contradict each other") }
     if hasExtent == 1 {
       let start = try reader.read(UInt64.self)
       firstExtent = try Extent(start: start, value: &reader)
     }
     target = try reader.bytes(Int(targetCount))
-    try reader.end()
   }
 }
 

@@ -1,14 +1,27 @@
 import EncryptedFile
 
-/// What can be asked of a catalog, be it a snapshot or a transaction.
+/// What can be asked of a catalog, be it a snapshot or a transaction. Throws `tableDamaged` where a block cannot be opened.
 protocol CatalogReading {
-  func value(_ key: CatalogKey) -> [UInt8]?
-  /// Records whose keys begin with `prefix`, in order.
-  func records(_ prefix: CatalogKey) -> [(key: CatalogKey, value: [UInt8])]
+  func value(_ key: CatalogKey) throws -> [UInt8]?
+  /// From the first record whose key is not before `key`.
+  func cursor(from key: CatalogKey) throws -> MergedCursor
 }
 
-extension OrderedRecords: CatalogReading {
-  func value(_ key: CatalogKey) -> [UInt8]? { self[key] }
+extension CatalogReading {
+  /// Calls `body` for the records whose keys begin with `prefix`, in order.
+  func scan(_ prefix: CatalogKey, _ body: (CatalogKey, [UInt8]) throws -> Void) throws {
+    var cursor = try cursor(from: prefix)
+    while let (key, value) = try cursor.next(), key.hasPrefix(prefix) {
+      if let value { try body(key, value) }
+    }
+  }
+
+  /// Records whose keys begin with `prefix`, in order.
+  func records(_ prefix: CatalogKey) throws -> [(key: CatalogKey, value: [UInt8])] {
+    var found: [(key: CatalogKey, value: [UInt8])] = []
+    try scan(prefix) { found.append(($0, $1)) }
+    return found
+  }
 }
 
 /// A path in a container, taken apart: names from the root on.
@@ -54,15 +67,15 @@ struct FoundFile {
 
 extension CatalogReading {
   func inode(_ file: UInt64) throws -> Inode {
-    guard let bytes = value(.inode(file)) else {
+    guard let bytes = try value(.inode(file)) else {
       throw ContainerError(.catalogDamaged, detail: "file \(file) has no inode")
     }
-    return try decode(bytes) { bytes throws(MalformedBytes) in try Inode(bytes) }
+    return try Self.decode(bytes) { bytes throws(MalformedBytes) in try Inode(bytes) }
   }
 
   func entry(_ parent: UInt64, _ name: FileName) throws -> DirectoryEntry? {
-    guard let bytes = value(.entry(parent: parent, name: name)) else { return nil }
-    return try decode(bytes) { bytes throws(MalformedBytes) in try DirectoryEntry(bytes) }
+    guard let bytes = try value(.entry(parent: parent, name: name)) else { return nil }
+    return try Self.decode(bytes) { bytes throws(MalformedBytes) in try DirectoryEntry(bytes) }
   }
 
   /// Names and what they name, in bytewise order.
@@ -71,7 +84,7 @@ extension CatalogReading {
       guard let name = FileName(bytes: Array(key.bytes.dropFirst(9))) else {
         throw ContainerError(.catalogDamaged, detail: "a directory entry with an impossible name")
       }
-      return (name, try decode(value) { bytes throws(MalformedBytes) in try DirectoryEntry(bytes) })
+      return (name, try Self.decode(value) { bytes throws(MalformedBytes) in try DirectoryEntry(bytes) })
     }
   }
 
@@ -83,7 +96,7 @@ extension CatalogReading {
         guard let start = key.number(at: 9) else {
           throw ContainerError(.catalogDamaged, detail: "an extent without a start")
         }
-        return try decode(value) { bytes throws(MalformedBytes) in
+        return try Self.decode(value) { bytes throws(MalformedBytes) in
           var reader = ByteReader(bytes)
           let extent = try Extent(start: start, value: &reader)
           try reader.end()
@@ -146,7 +159,7 @@ extension CatalogReading {
     return found
   }
 
-  private func decode<T>(_ bytes: [UInt8], _ body: ([UInt8]) throws(MalformedBytes) -> T) throws -> T {
+  static func decode<T>(_ bytes: [UInt8], _ body: ([UInt8]) throws(MalformedBytes) -> T) throws -> T {
     do throws(MalformedBytes) { return try body(bytes) } catch {
       throw ContainerError(.catalogDamaged, detail: error.what)
     }

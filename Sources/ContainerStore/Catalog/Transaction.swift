@@ -2,23 +2,23 @@ import EncryptedFile
 
 /// Changes that become visible together or not at all. Exists only while the catalog's lock is held.
 final class Transaction: CatalogReading {
-  private var base: OrderedRecords
+  private var base: CatalogSnapshot
   /// New values, and nil for what is deleted.
-  private(set) var staged = OrderedMap<[UInt8]?>()
+  private(set) var staged = ChangeMap()
   private(set) var added: [Extent] = []
   private(set) var removed: [Extent] = []
   let now = Clock.wallNanoseconds()
   let epoch: UInt32
   private(set) var nextFile: UInt64
 
-  init(base: OrderedRecords, epoch: UInt32, nextFile: UInt64) {
+  init(base: CatalogSnapshot, epoch: UInt32, nextFile: UInt64) {
     self.base = base
     self.epoch = epoch
     self.nextFile = nextFile
   }
 
   /// Lets go of the catalog that the changes are about to be applied to, so that it is not copied.
-  func finish() { base = OrderedRecords() }
+  func finish() { base = CatalogSnapshot() }
 
   /// An id for a new file.
   func takeFileID() -> UInt64 {
@@ -26,28 +26,13 @@ final class Transaction: CatalogReading {
     return nextFile
   }
 
-  func value(_ key: CatalogKey) -> [UInt8]? { staged[key] ?? base[key] }
+  func value(_ key: CatalogKey) throws -> [UInt8]? {
+    if let change = staged[key] { return change }
+    return try base.value(key)
+  }
 
-  func records(_ prefix: CatalogKey) -> [(key: CatalogKey, value: [UInt8])] {
-    let stored = base.records(prefix)
-    let changed = staged.records(prefix)
-    if changed.isEmpty { return stored }
-    var merged: [(key: CatalogKey, value: [UInt8])] = []
-    var rest = changed[...]
-    for record in stored {
-      while let change = rest.first, change.key < record.key {
-        if let value = change.value { merged.append((change.key, value)) }
-        rest = rest.dropFirst()
-      }
-      if let change = rest.first, change.key == record.key {
-        if let value = change.value { merged.append((change.key, value)) }
-        rest = rest.dropFirst()
-      } else {
-        merged.append(record)
-      }
-    }
-    for change in rest { if let value = change.value { merged.append((change.key, value)) } }
-    return merged
+  func cursor(from key: CatalogKey) throws -> MergedCursor {
+    try base.cursor(from: key, under: staged)
   }
 
   func put(_ key: CatalogKey, _ value: [UInt8]) { staged.put(key, value) }
@@ -120,7 +105,7 @@ final class Transaction: CatalogReading {
       removed.append(extent)
       if extent.start != inode.firstExtent?.start { delete(.extent(file: id, start: extent.start)) }
     }
-    for (key, _) in records(.attributes(file: id)) { delete(key) }
+    for (key, _) in try records(.attributes(file: id)) { delete(key) }
     delete(.inode(id))
   }
 }

@@ -6,7 +6,8 @@ struct SuperblockSlot: Equatable {
   static let byteCount = 4096
   static let offsets: [UInt64] = [0, 65536]
   static let magic: [UInt8] = Array("ODCONT1\n".utf8)
-  static let formatVersion: UInt16 = 1
+  /// What is written; 1 is read, too.
+  static let formatVersion: UInt16 = 2
   static let keySlotCount = 8
   private static let keySlotsOffset = 64
   private static let bodyOffset = 1344
@@ -14,6 +15,7 @@ struct SuperblockSlot: Equatable {
   private static let checksumOffset = 4064
 
   let bytes: [UInt8]
+  let version: UInt16
   let containerID: Identifier
   let sequence: UInt64
   let keySlots: [KeySlot?]
@@ -46,7 +48,10 @@ struct SuperblockSlot: Equatable {
       reader = ByteReader(bytes[(bodyOffset + sealedBodyByteCount)..<macOffset])
       try reader.zeros(macOffset - bodyOffset - sealedBodyByteCount)
       return .good(
-        SuperblockSlot(bytes: bytes, containerID: containerID, sequence: sequence, keySlots: slots))
+        SuperblockSlot(
+          bytes: bytes, version: max(1, min(version, formatVersion)), containerID: containerID,
+          sequence: sequence,
+          keySlots: slots))
     } catch {
       return .malformed(error.what)
     }
@@ -67,7 +72,7 @@ struct SuperblockSlot: Equatable {
       var body = try SealedMessage.open(
         sealed, key: keys.body, ad: Self.bodyAD(containerID, sequence), cipher: cipher)
       defer { body.withUnsafeMutableBytes { wipe($0) } }
-      return try SuperblockBody(body)
+      return try SuperblockBody(body, version: version)
     } catch let error as MalformedBytes {
       throw ContainerError(.superblockAltered, detail: error.what)
     } catch {
@@ -97,7 +102,8 @@ struct SuperblockSlot: Equatable {
     writer.append(keys.mac(of: writer.bytes))
     writer.append(writer.bytes.withUnsafeBytes { KeyedHash.checksum($0, count: 32) })
     return SuperblockSlot(
-      bytes: writer.bytes, containerID: containerID, sequence: sequence, keySlots: keySlots)
+      bytes: writer.bytes, version: formatVersion, containerID: containerID, sequence: sequence,
+      keySlots: keySlots)
   }
 
   private static func bodyAD(_ containerID: Identifier, _ sequence: UInt64) -> [UInt8] {
@@ -139,8 +145,10 @@ extension SecretBytes {
 
 /// A set of tables: the catalog as of some commit.
 struct Generation: Equatable {
-  static let byteCount = 456
-  static let tableCountMax = 8
+  static let byteCount = 472
+  static let tableCountMax = 5
+  fileprivate static let byteCount1 = 456
+  fileprivate static let tableCountMax1 = 8
 
   enum State: UInt16 {
     case complete = 1
@@ -152,6 +160,13 @@ struct Generation: Equatable {
     var byteCount: UInt64
     var footerLength: UInt32
     var footerAuthenticator: [UInt8]
+    /// The epoch and the secret of its key; nil for a table of format 1, which has its key from its generation.
+    var keying: Keying?
+
+    struct Keying: Equatable {
+      var epoch: UInt32
+      var secret: [UInt8]
+    }
   }
 
   var number: UInt64
@@ -175,8 +190,9 @@ struct Generation: Equatable {
       writer.append(table.id)
       writer.append(table.byteCount)
       writer.append(table.footerLength)
-      writer.append(UInt32(0))
+      writer.append(table.keying?.epoch ?? 0)
       writer.append(table.footerAuthenticator)
+      writer.append(table.keying?.secret ?? [UInt8](repeating: 0, count: 32))
     }
     writer.pad(to: end)
   }
@@ -190,8 +206,8 @@ struct Generation: Equatable {
     self.tables = tables
   }
 
-  init(_ reader: inout ByteReader) throws(MalformedBytes) {
-    let end = reader.position + Self.byteCount
+  init(_ reader: inout ByteReader, version: UInt16) throws(MalformedBytes) {
+    let end = reader.position + (version == 1 ? Self.byteCount1 : Self.byteCount)
     number = try reader.read()
     epoch = try reader.read()
     guard let state = State(rawValue: try reader.read()) else {
@@ -199,7 +215,9 @@ struct Generation: Equatable {
     }
     self.state = state
     let tableCount = try reader.read(UInt16.self)
-    guard Int(tableCount) <= Self.tableCountMax else { throw MalformedBytes(what: "\(tableCount) tables") }
+    guard Int(tableCount) <= (version == 1 ? Self.tableCountMax1 : Self.tableCountMax) else {
+      throw MalformedBytes(what: "\(tableCount) tables")
+    }
     secret = try reader.bytes(32)
     commit = try reader.read()
     try reader.zeros(16)
@@ -208,11 +226,19 @@ struct Generation: Equatable {
       let id = try reader.identifier()
       let byteCount = try reader.read(UInt64.self)
       let footerLength = try reader.read(UInt32.self)
-      try reader.zeros(4)
+      let epoch = try reader.read(UInt32.self)
       let authenticator = try reader.bytes(16)
+      let secret = version == 1 ? [] : try reader.bytes(32)
+      let isKeyedByGeneration = secret.allSatisfy { $0 == 0 }
+      guard !isKeyedByGeneration || epoch == 0 else {
+        throw MalformedBytes(what: "reserved bytes are not zero")
+      }
       tables.append(
-        Table(id: id, byteCount: byteCount, footerLength: footerLength, footerAuthenticator: authenticator))
+        Table(
+          id: id, byteCount: byteCount, footerLength: footerLength, footerAuthenticator: authenticator,
+          keying: isKeyedByGeneration ? nil : Table.Keying(epoch: epoch, secret: secret)))
     }
+    guard Set(tables.map(\.id)).count == tables.count else { throw MalformedBytes(what: "a table twice") }
     try reader.zeros(end - reader.position)
   }
 }
@@ -232,7 +258,8 @@ struct SuperblockBody: Equatable {
   static let epochCountMax = 16
   static let generationCountMax = 3
   private static let generationsOffset = 664
-  private static let journalOffset = 2032
+  private static let journalOffset = 2080
+  private static let journalOffset1 = 2032
 
   struct Epoch: Equatable {
     var number: UInt32
@@ -283,7 +310,12 @@ struct SuperblockBody: Equatable {
   /// Overwrites the keys that this copy holds; call it when the copy is not needed any more.
   mutating func wipeSecrets() {
     for i in epochs.indices { epochs[i].key.withUnsafeMutableBytes { wipe($0) } }
-    for i in generations.indices { generations[i].secret.withUnsafeMutableBytes { wipe($0) } }
+    for i in generations.indices {
+      generations[i].secret.withUnsafeMutableBytes { wipe($0) }
+      for j in generations[i].tables.indices {
+        generations[i].tables[j].keying?.secret.withUnsafeMutableBytes { wipe($0) }
+      }
+    }
   }
 
   init(created: Int64, epoch: Epoch, generation: Generation) {
@@ -294,7 +326,7 @@ struct SuperblockBody: Equatable {
     isClean = true
   }
 
-  init(_ bytes: [UInt8]) throws(MalformedBytes) {
+  init(_ bytes: [UInt8], version: UInt16 = SuperblockSlot.formatVersion) throws(MalformedBytes) {
     var reader = ByteReader(bytes)
     created = try reader.read()
     currentEpoch = try reader.read()
@@ -317,8 +349,8 @@ struct SuperblockBody: Equatable {
     guard state == 1 || state == 2 else { throw MalformedBytes(what: "an unknown state") }
     isClean = state == 2
     generations = []
-    for _ in 0..<generationCount { generations.append(try Generation(&reader)) }
-    try reader.zeros(Self.journalOffset - reader.position)
+    for _ in 0..<generationCount { generations.append(try Generation(&reader, version: version)) }
+    try reader.zeros((version == 1 ? Self.journalOffset1 : Self.journalOffset) - reader.position)
     let journalID = try reader.identifier()
     let journalGeneration = try reader.read(UInt64.self)
     journal = journalID == .zero ? nil : (journalID, journalGeneration)
@@ -340,7 +372,8 @@ struct SuperblockBody: Equatable {
   private func checkNumbers() throws(MalformedBytes) {
     let epochNumbers = Set(epochs.map(\.number))
     guard epochNumbers.count == epochs.count, epochNumbers.contains(currentEpoch),
-      generations.allSatisfy({ epochNumbers.contains($0.epoch) })
+      generations.allSatisfy({ epochNumbers.contains($0.epoch) }),
+      generations.flatMap(\.tables).compactMap(\.keying).allSatisfy({ epochNumbers.contains($0.epoch) })
     else { throw MalformedBytes(what: "epochs that contradict each other") }
     let numbers = generations.map(\.number)
     guard zip(numbers, numbers.dropFirst()).allSatisfy({ $0 > $1 }),

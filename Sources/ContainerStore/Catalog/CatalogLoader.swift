@@ -32,10 +32,12 @@ public struct Finding: Sendable, Equatable {
 
 /// The catalog as it was read from tables and journals.
 struct LoadedCatalog {
-  var records = OrderedRecords()
+  var snapshot = CatalogSnapshot()
   var commit: UInt64 = 0
-  /// The generation whose tables were read.
+  /// The generation whose tables are used.
   var generation: UInt64 = 0
+  /// The last commit in the snapshot's frozen changes.
+  var frozenCommit: UInt64?
   /// Newest first.
   var journals: [(id: Identifier, generation: UInt64)] = []
   /// Of the current journal: what was accepted.
@@ -43,7 +45,8 @@ struct LoadedCatalog {
   var findings: [Finding] = []
   /// Slabs with segments of commits that were not known to be durable.
   var slabsToSynchronize: Set<UInt32> = []
-  var journalByteCount: UInt64 = 0
+  /// Of the journals whose changes are in the overlay.
+  var overlayByteCount: UInt64 = 0
 }
 
 /// Reads the catalog as CONTAINER-FORMAT.md says under "Reading the journals".
@@ -52,9 +55,29 @@ struct CatalogLoader {
   let container: Identifier
   let body: SuperblockBody
   let keys: Keyring
-  let cipher: SecretStreamCipher
+  let ciphers: CipherPool
+  let cache: BlockCache
+  private let cipher: SecretStreamCipher
   /// Another process is writing: what looks like a torn tail may be a record in the making.
   let writerIsAlive: Bool
+
+  /// Tables that are together no longer than this are read whole when they are opened, so that damage is found while there is a
+  /// second copy to use.
+  private static let checkedByteCountMax: UInt64 = 2 << 20
+
+  init(
+    io: any BlockIO, container: Identifier, body: SuperblockBody, keys: Keyring, ciphers: CipherPool,
+    cache: BlockCache, writerIsAlive: Bool
+  ) {
+    self.io = io
+    self.container = container
+    self.body = body
+    self.keys = keys
+    self.ciphers = ciphers
+    self.cache = cache
+    cipher = SecretStreamCipher(ciphers.backend)
+    self.writerIsAlive = writerIsAlive
+  }
 
   func load() throws -> LoadedCatalog {
     let complete = body.generations.filter { $0.state == .complete }
@@ -63,7 +86,12 @@ struct CatalogLoader {
       var catalog = LoadedCatalog()
       catalog.generation = generation.number
       do {
-        try readTables(of: generation, into: &catalog)
+        let tables = try openTables(of: generation)
+        if tables.reduce(0, { $0 + $1.table.byteCount }) <= Self.checkedByteCountMax {
+          for table in tables { try table.check() }
+        }
+        catalog.snapshot.tables = tables
+        catalog.commit = generation.commit
       } catch let error as MalformedBytes {
         problem = Finding(.damage, .tableDamaged, "generation \(generation.number): \(error.what)")
         continue
@@ -82,37 +110,46 @@ struct CatalogLoader {
     throw ContainerError(.tableDamaged, detail: problem?.detail)
   }
 
-  /// Reads what an ordinary opening does not: the other generations' tables, and journals only they need.
-  func verifySpareCopy() throws -> [Finding] {
+  /// Reads what an ordinary opening does not: every block of every generation's tables, and journals that only the older one
+  /// needs; and compares the state that the older one leads to with the newest's.
+  func verifyTables() throws -> [Finding] {
     var findings: [Finding] = []
-    for generation in body.generations.filter({ $0.state == .complete }).dropFirst() {
+    var newest: CatalogSnapshot?
+    for (i, generation) in body.generations.filter({ $0.state == .complete }).enumerated() {
+      let copy = i == 0 ? "" : "second copy, "
       var catalog = LoadedCatalog()
       do {
-        try readTables(of: generation, into: &catalog)
+        catalog.snapshot.tables = try openTables(of: generation)
+        catalog.commit = generation.commit
+        // Those that both name are checked once.
+        let checked = Set(newest?.tables.map(\.table.id) ?? [])
+        for table in catalog.snapshot.tables where !checked.contains(table.table.id) { try table.check() }
         try replayJournals(since: generation, into: &catalog)
+        if let newest, body.isClean, try !catalog.snapshot.isEqual(to: newest) {
+          findings.append(
+            Finding(.damage, .catalogInconsistent, "the second copy of the catalog leads to another state"))
+        }
+        newest = catalog.snapshot
       } catch let error as MalformedBytes {
         findings.append(
-          Finding(.damage, .tableDamaged, "second copy, generation \(generation.number): \(error.what)"))
+          Finding(.damage, .tableDamaged, "\(copy)generation \(generation.number): \(error.what)"))
       } catch let error as IOFailure where error.errno == missingFile {
         findings.append(
           Finding(
-            .damage, .tableDamaged, "second copy, generation \(generation.number): \(error.file) is missing"))
+            .damage, .tableDamaged, "\(copy)generation \(generation.number): \(error.file) is missing"))
       } catch let error as ContainerError {
         let kind: Finding.Kind = error.code == .journalAltered ? .journalAltered : .journalDamaged
-        findings.append(Finding(.damage, kind, "second copy: " + error.description))
+        findings.append(Finding(.damage, kind, copy + error.description))
       }
     }
     return findings
   }
 
-  private func readTables(of generation: Generation, into catalog: inout LoadedCatalog) throws {
-    catalog.commit = generation.commit
-    for table in generation.tables.reversed() {
-      let file = try io.open("catalog/" + table.id.hex, .read)
-      let key = try keys.tableKey(table.id, generation: generation.number)
-      try Table.read(
-        table, from: file, place: Table.Place(container: container, table: table.id), key: key, cipher: cipher
-      ) { catalog.records[$0] = $1 }
+  private func openTables(of generation: Generation) throws -> [TableFile] {
+    try generation.tables.map { table in
+      try TableFile(
+        table, file: try io.open(Table.name(table.id), .read), container: container,
+        key: try keys.tableKey(table, generation: generation.number), ciphers: ciphers, cache: cache)
     }
   }
 
@@ -143,14 +180,22 @@ struct CatalogLoader {
       next = link.header.predecessor.map { ($0.id, $0.generation) }
     }
     catalog.journals = links.map { ($0.id, $0.generation) }
+    let pending = body.generations.first { $0.state == .pending }?.number
     for link in links.reversed() {
+      if link.generation == pending, catalog.frozenCommit == nil {
+        // A checkpoint was under way: it goes on with what it had to write.
+        catalog.snapshot.frozen = catalog.snapshot.overlay
+        catalog.snapshot.overlay = ChangeMap()
+        catalog.frozenCommit = catalog.commit
+        catalog.overlayByteCount = 0
+      }
       guard link.header.commit == catalog.commit else {
         throw ContainerError(
           .journalDamaged, detail: "it begins after commit \(link.header.commit), expected \(catalog.commit)")
       }
       let accepted =
         try link.end.map { try replay(link, through: $0, into: &catalog) } ?? replayTail(link, into: &catalog)
-      catalog.journalByteCount += accepted.offset
+      catalog.overlayByteCount += accepted.offset
       catalog.end = accepted
     }
   }
@@ -360,12 +405,14 @@ struct CatalogLoader {
     for (file, extents) in Dictionary(grouping: commit.fileExtents(), by: \.file) {
       let key = CatalogKey.inode(file)
       let changed = commit.changes.last { $0.key == key }
-      guard let bytes = changed.map({ $0.value }) ?? catalog.records[key], let inode = try? Inode(bytes)
+      guard let bytes = try changed.map({ $0.value }) ?? catalog.snapshot.value(key),
+        let inode = try? Inode(bytes)
       else {
         continue
       }
       // What the file had before was durable once: that it is damaged now says nothing about this commit.
-      let before = try catalog.records[key].map { try Set(catalog.records.extents(file, Inode($0))) } ?? []
+      let before =
+        try catalog.snapshot.value(key).map { try Set(catalog.snapshot.extents(file, Inode($0))) } ?? []
       let identity = FileIdentity(container: container, file: file)
       for (_, extent) in extents where !before.contains(extent) {
         let problem = try verifyRun(
@@ -462,7 +509,7 @@ private struct PendingCommit {
 
 extension LoadedCatalog {
   mutating func apply(_ commit: FinishedCommit) {
-    for change in commit.changes { records[change.key] = change.value }
+    for change in commit.changes { snapshot.overlay.put(change.key, change.value) }
     self.commit = commit.number
   }
 }

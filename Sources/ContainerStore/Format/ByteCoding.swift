@@ -16,6 +16,25 @@ struct ByteWriter {
   mutating func append(_ other: some Sequence<UInt8>) { bytes.append(contentsOf: other) }
   mutating func append(_ identifier: Identifier) { bytes.append(contentsOf: identifier.bytes) }
 
+  /// Seven bits a byte, the lowest first.
+  mutating func append(varint value: UInt64) {
+    var rest = value
+    while rest >= 0x80 {
+      bytes.append(UInt8(truncatingIfNeeded: rest) | 0x80)
+      rest >>= 7
+    }
+    bytes.append(UInt8(rest))
+  }
+
+  /// `value` as its distance from `base`, small distances of either sign being short.
+  mutating func append(difference value: Int64, from base: Int64) {
+    let distance = value &- base
+    append(varint: UInt64(bitPattern: (distance << 1) ^ (distance >> 63)))
+  }
+
+  mutating func reserve(_ count: Int) { bytes.reserveCapacity(count) }
+  mutating func removeAll() { bytes.removeAll(keepingCapacity: true) }
+
   mutating func appendZeros(_ count: Int) { bytes.append(contentsOf: repeatElement(0, count: count)) }
 
   /// Zeros up to a size that a layout fixes.
@@ -44,6 +63,32 @@ struct ByteReader {
     let slice = try take(MemoryLayout<T>.size)
     withUnsafeMutableBytes(of: &value) { $0.copyBytes(from: slice) }
     return T(littleEndian: value)
+  }
+
+  /// Only the shortest form is taken, so that what is read is written in the same way.
+  mutating func varint() throws(MalformedBytes) -> UInt64 {
+    var value: UInt64 = 0
+    for i in 0..<10 {
+      let byte = try read(UInt8.self)
+      guard i < 9 || byte <= 1, i == 0 || byte != 0 else {
+        throw MalformedBytes(what: "a number in a form that is not its own")
+      }
+      value |= UInt64(byte & 0x7f) << UInt64(7 * i)
+      if byte < 0x80 { return value }
+    }
+    throw MalformedBytes(what: "a number that does not end")
+  }
+
+  mutating func varint32() throws(MalformedBytes) -> UInt32 {
+    guard let value = UInt32(exactly: try varint()) else {
+      throw MalformedBytes(what: "a number over 32 bits")
+    }
+    return value
+  }
+
+  mutating func difference(from base: Int64) throws(MalformedBytes) -> Int64 {
+    let raw = try varint()
+    return base &+ Int64(bitPattern: raw >> 1 ^ (0 &- (raw & 1)))
   }
 
   mutating func take(_ count: Int) throws(MalformedBytes) -> ArraySlice<UInt8> {

@@ -84,7 +84,9 @@ extension Container {
 
   private func delivery(sender: FileName, requestID: String) throws -> Delivery? {
     try withSnapshot { records in
-      try records[.delivery(sender: sender.bytes, request: Array(requestID.utf8))].map { try Delivery($0) }
+      try records.value(.delivery(sender: sender.bytes, request: Array(requestID.utf8))).map {
+        try Delivery($0)
+      }
     }
   }
 
@@ -97,7 +99,7 @@ extension Container {
       transaction in
       let ledgerKey = CatalogKey.delivery(sender: sender.bytes, request: Array(requestID.utf8))
       // Another thread may have delivered the same request meanwhile.
-      guard transaction.value(ledgerKey) == nil else {
+      guard try transaction.value(ledgerKey) == nil else {
         throw ContainerError(.invalidArgument, detail: "this request is being delivered already")
       }
       let inbox = [FileName("Inbox")!, sender]
@@ -143,7 +145,7 @@ private struct Message {
   var files: [File] = []
   var directories: [[FileName]] = []
 
-  init(_ attachments: [String], in records: OrderedRecords) throws {
+  init(_ attachments: [String], in records: CatalogSnapshot) throws {
     var items: [(original: [FileName], found: FoundFile)] = []
     for attachment in attachments {
       let path = try StorePath(attachment)

@@ -1,0 +1,113 @@
+import EncryptedFile
+
+/// The catalog at one moment: changes over the tables of the last checkpoint.
+struct CatalogSnapshot: CatalogReading {
+  /// Changes since the tables, or since what is frozen.
+  var overlay = ChangeMap()
+  /// Changes that are being written to a table, older than the overlay.
+  var frozen: ChangeMap?
+  /// Newest first.
+  var tables: [TableFile] = []
+
+  func value(_ key: CatalogKey) throws -> [UInt8]? {
+    if let change = overlay[key] { return change }
+    if let change = frozen?[key] { return change }
+    for table in tables {
+      switch try table.find(key) {
+      case .absent: continue
+      case .deleted: return nil
+      case .value(let value): return value
+      }
+    }
+    return nil
+  }
+
+  func cursor(from key: CatalogKey) throws -> MergedCursor { try cursor(from: key, under: nil) }
+
+  /// With changes on top that are newer.
+  func cursor(from key: CatalogKey, under changes: ChangeMap?) throws -> MergedCursor {
+    var sources: [MergedCursor.Source] = []
+    if let changes { sources.append(MergedCursor.Source(changes, from: key)) }
+    sources.append(MergedCursor.Source(overlay, from: key))
+    if let frozen { sources.append(MergedCursor.Source(frozen, from: key)) }
+    for table in tables { sources.append(try MergedCursor.Source(table, from: key)) }
+    return try MergedCursor(sources)
+  }
+
+  func isEqual(to other: CatalogSnapshot) throws -> Bool {
+    let first = CatalogKey(bytes: [])
+    var (ours, theirs) = (try cursor(from: first), try other.cursor(from: first))
+    while true {
+      let (a, b) = (try ours.nextLive(), try theirs.nextLive())
+      guard a?.key == b?.key, a?.value == b?.value else { return false }
+      if a == nil { return true }
+    }
+  }
+}
+
+/// Records of several sources in the order of their keys; of those with one key the newest source's.
+struct MergedCursor {
+  /// A row of records, read from front to back.
+  final class Source {
+    private enum Row {
+      case map(ChangeMap, ChangeMap.Position)
+      case table(TableFile, TableFile.Position)
+    }
+    private var row: Row
+    /// What stands at the front; nil at the end.
+    fileprivate(set) var front: (key: CatalogKey, value: [UInt8]?)?
+
+    init(_ map: ChangeMap, from key: CatalogKey) { row = .map(map, map.position(of: key)) }
+
+    /// Without `cached`, blocks pass the cache by: for reading everything once.
+    init(_ table: TableFile, from key: CatalogKey, cached: Bool = true) throws {
+      row = .table(table, try table.position(of: key, cached: cached))
+    }
+
+    fileprivate func advance() throws {
+      switch row {
+      case .map(let map, var position):
+        front = map.next(&position).map { ($0.key, $0.value) }
+        row = .map(map, position)
+      case .table(let table, var position):
+        front = try table.next(&position)
+        row = .table(table, position)
+      }
+    }
+  }
+
+  /// Newest first; those that are at their end are gone.
+  private var sources: [Source]
+
+  init(_ sources: [Source]) throws {
+    for source in sources { try source.advance() }
+    self.sources = sources.filter { $0.front != nil }
+  }
+
+  /// A nil value is a tombstone.
+  mutating func next() throws -> (key: CatalogKey, value: [UInt8]?)? {
+    guard var newest = sources.first else { return nil }
+    if sources.count == 1 {
+      let record = newest.front
+      try advance(newest)
+      return record
+    }
+    for source in sources.dropFirst() where source.front!.key < newest.front!.key { newest = source }
+    let record = newest.front!
+    for source in sources where source !== newest && source.front!.key == record.key { try advance(source) }
+    try advance(newest)
+    return record
+  }
+
+  mutating func nextLive() throws -> (key: CatalogKey, value: [UInt8])? {
+    while let (key, value) = try next() {
+      if let value { return (key, value) }
+    }
+    return nil
+  }
+
+  private mutating func advance(_ source: Source) throws {
+    try source.advance()
+    if source.front == nil { sources.removeAll { $0 === source } }
+  }
+}

@@ -1,0 +1,89 @@
+import EncryptedFile
+import SodiumPrimitives
+
+extension Container {
+  /// Makes a container in a new directory and opens it. Throws `alreadyExists` when there is something at `path`, and
+  /// `invalidArgument` for an empty passphrase or impossible costs.
+  public static func create(
+    at path: String, credential: borrowing Credential, options: Options = Options()
+  ) throws -> Container {
+    try create(io: PosixBlockIO(path), credential: credential, options: options)
+  }
+
+  package static func create(
+    io: any BlockIO, credential: borrowing Credential, options: Options = Options()
+  ) throws -> Container {
+    try KeySlot.check(credential, parameters: options.passwordHash)
+    do {
+      try io.createDirectory("")
+    } catch {
+      if error.errno == existingFile { throw ContainerError(.alreadyExists, path: io.place) }
+      if error.errno == missingFile {
+        throw ContainerError(
+          .noSuchFile, path: io.place, detail: "the directory that is to hold the container is missing")
+      }
+      throw ContainerError.from(error)
+    }
+    do {
+      try layDown(io: io, credential: credential, options: options)
+    } catch {
+      removeRemains(of: io)
+      throw (error as? IOFailure).map { ContainerError.from($0).with(path: io.place) } ?? error
+    }
+    return try open(io: io, credential: credential, mode: .readWrite, options: options)
+  }
+
+  /// What a creation that failed had made: the place is free for another try.
+  private static func removeRemains(of io: any BlockIO) {
+    for name in (try? io.fileNames(in: "catalog")) ?? [] { try? io.remove("catalog/" + name) }
+    for name in ["superblock.new", "superblock", "lock"] { try? io.remove(name) }
+    for directory in ["journal", "catalog", "slab", ""] { try? io.removeDirectory(directory) }
+  }
+
+  fileprivate static func layDown(io: any BlockIO, credential: borrowing Credential, options: Options) throws
+  {
+    let cipher = SecretStreamCipher(options.cipher)
+    let containerID = Identifier.random()
+    let rootKey = try SecretBytes.random(count: 32)
+    let now = Clock.wallNanoseconds()
+    let tableID = Identifier.random()
+    let keying = Generation.Table.Keying(epoch: 1, secret: Random.bytes(32))
+    var generation = Generation(
+      number: 1, epoch: 1, state: .complete, secret: Random.bytes(32), commit: 0, tables: [])
+    var body = SuperblockBody(
+      created: now, epoch: SuperblockBody.Epoch(number: 1, key: Random.bytes(32)), generation: generation)
+    defer { body.wipeSecrets() }
+    let keys = try Keyring(container: containerID, body: body)
+    for directory in ["journal", "catalog", "slab"] { try io.createDirectory(directory) }
+    let noSecret = [UInt8](repeating: 0, count: Inode.secretByteCount)
+    let root = Inode(kind: .directory, permissions: 0o700, now: now, epoch: 1, secret: noSecret)
+    var records: [(key: CatalogKey, value: [UInt8]?)] = [
+      (.state, CatalogCounters(nextFile: rootFileID + 1, nextSlab: 0).encoded),
+      (.inode(rootFileID), root.encoded),
+    ]
+    let file = try io.open("catalog/" + tableID.hex, .createNew)
+    generation.tables = [
+      try Table.write(
+        to: file, place: Table.Place(container: containerID, table: tableID),
+        key: keys.tableKey(tableID, keying).key, keying: keying, cipher: cipher
+      ) { records.isEmpty ? nil : records.removeFirst() }
+    ]
+    body.generations = [generation]
+    try file.synchronize()
+    try io.synchronizeDirectory("catalog")
+    _ = try io.open("lock", .createNew)
+    let slot = try KeySlot.make(
+      credential, parameters: options.passwordHash, rootKey: rootKey, containerID: containerID, cipher: cipher
+    )
+    let superblock = try SuperblockSlot.make(
+      containerID: containerID, sequence: 1,
+      keySlots: [slot] + [KeySlot?](repeating: nil, count: SuperblockSlot.keySlotCount - 1), body: body,
+      rootKey: rootKey, cipher: cipher)
+    // The superblock comes last and under another name until it is whole: a directory without one is no container.
+    let superblockFile = try io.open("superblock.new", .createNew)
+    for offset in SuperblockSlot.offsets { try superblockFile.write(superblock.bytes, at: offset) }
+    try superblockFile.synchronize()
+    try io.rename("superblock.new", to: "superblock")
+    try io.synchronizeDirectory("")
+  }
+}

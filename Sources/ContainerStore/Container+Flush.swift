@@ -1,0 +1,185 @@
+import Dispatch
+import EncryptedFile
+import SodiumPrimitives
+
+/// What only the thread that writes the journal touches.
+struct FlushState: ~Copyable {
+  var slot: SuperblockSlot
+  let rootKey: SecretBytes
+  let cipher: SecretStreamCipher
+  var journal: JournalWriter?
+  /// The journal before this opening's own.
+  var predecessor: JournalHeader.Predecessor?
+  /// Journals that some generation needs, newest first.
+  var chain: [(id: Identifier, generation: UInt64)]
+  /// Of the journals before this opening's own whose changes are in the overlay.
+  var chainByteCount: UInt64
+  /// The one that keys new journals: it may be pending.
+  var newestGeneration: UInt64
+  /// The generation whose tables are in use: the next checkpoint keeps it as second copy.
+  var baseGeneration: UInt64
+  /// The last commit in the frozen changes, which a pending generation is going to hold.
+  var frozenCommit: UInt64?
+  var checkpointIsRunning = false
+  var commit: UInt64
+  var durableCommit: UInt64
+  /// The lock may be somebody else's by now: nothing is written any more.
+  var isClosed = false
+}
+
+extension Container {
+  private static let groupDelayMilliseconds = 50
+  private static let pendingByteCountMax = 4 << 20
+
+  var pendingIsLarge: Bool { core.withLock { $0.pendingByteCount > Self.pendingByteCountMax } }
+
+  func flushSoon() throws {
+    if pendingIsLarge {
+      try flush(durably: true)
+      return
+    }
+    let mustSchedule = core.withLock { core in
+      defer { core.flushIsScheduled = true }
+      return !core.flushIsScheduled
+    }
+    guard mustSchedule else { return }
+    DispatchQueue.global().asyncAfter(deadline: .now() + .milliseconds(Self.groupDelayMilliseconds)) {
+      [weak self] in
+      // A failure makes the container read-only, and the next call reports it.
+      try? self?.flush(durably: true)
+    }
+  }
+
+  /// Writes what is pending to the journal; durably: segments first, then records, then the barrier.
+  func flush(durably: Bool) throws {
+    try flushing.withLock { state in
+      if state.isClosed { throw ContainerError(.closed) }
+      try requireNoFailure()
+      try failing(&state) { try flush(&$0, durably: durably) }
+    }
+    freeWhatNobodyReads()
+  }
+
+  func flush(_ state: inout FlushState, durably: Bool) throws {
+    let isDue = durably && state.frozenCommit == nil && checkpointIsDue(state)
+    let (changes, removals, freezes) = core.withLock { core in
+      let pending = core.takePending(nextSlab: slabs.nextSlab)
+      let freezes = isDue && !core.isClosed
+      if freezes { core.freeze() }
+      return (pending.changes, pending.removals, freezes)
+    }
+    if changes.isEmpty, state.commit == state.durableCommit, !freezes { return }
+    if durably { try slabs.synchronize() }
+    if !changes.isEmpty {
+      if state.journal == nil { try startJournal(&state) }
+      let commit = state.commit + 1
+      var records: [CatalogChange] = []
+      records.reserveCapacity(changes.count)
+      changes.forEach { records.append(CatalogChange(key: $0, value: $1)) }
+      try state.journal!.append(records, commit: commit, segmentsWereDurable: durably)
+      state.commit = commit
+      if !durably { core.withLock { $0.freeingIsHeld = true } }
+    }
+    let commit = state.commit
+    if durably {
+      try state.journal?.synchronize()
+      state.durableCommit = commit
+    }
+    if !removals.isEmpty {
+      core.withLock { core in
+        core.freeable.append((core.nextTicket, commit, removals))
+        core.nextTicket += 1
+      }
+    }
+    if freezes { try beginCheckpoint(&state) }
+  }
+
+  /// A new journal for this opening, named in the superblock before its first record.
+  func startJournal(_ state: inout FlushState, pending: Generation? = nil) throws {
+    let header = JournalHeader(
+      session: session.id, generation: pending?.number ?? state.newestGeneration,
+      created: Clock.wallNanoseconds(),
+      predecessor: state.predecessor, commit: state.commit)
+    let journal = try JournalWriter(io: io, container: id, header: header, keys: keys, cipher: state.cipher)
+    try updateSuperblock(&state) { body in
+      if let pending { body.generations.insert(pending, at: 0) }
+      body.journal = (journal.id, journal.generation)
+      body.isClean = false
+      body.end = nil
+    }
+    state.chain.insert((journal.id, journal.generation), at: 0)
+    state.journal = journal
+  }
+
+  func updateSuperblock(
+    _ state: inout FlushState, _ change: (inout SuperblockBody) throws -> Void
+  ) throws {
+    var body = try state.slot.open(rootKey: state.rootKey, cipher: state.cipher)
+    defer { body.wipeSecrets() }
+    try change(&body)
+    try writeSuperblock(&state, keySlots: state.slot.keySlots, body: body)
+  }
+
+  func writeSuperblock(_ state: inout FlushState, keySlots: [KeySlot?], body: SuperblockBody) throws {
+    let slot = try SuperblockSlot.make(
+      containerID: id, sequence: state.slot.sequence + 1, keySlots: keySlots, body: body,
+      rootKey: state.rootKey,
+      cipher: state.cipher)
+    let file = try io.open("superblock", .readWrite)
+    for offset in SuperblockSlot.offsets {
+      try file.write(slot.bytes, at: offset)
+      try file.synchronize()
+    }
+    state.slot = slot
+  }
+
+  func freeWhatNobodyReads() {
+    let isPinned = { (commit: UInt64) in (try? self.lockFile.isLocked(.pins(below: commit))) ?? true }
+    let candidates = core.withLock { core -> [(ticket: UInt64, commit: UInt64, extents: [Extent])] in
+      guard !core.freeingIsHeld else { return [] }
+      let oldestReader = core.readers.keys.min() ?? .max
+      let free = core.freeable.filter { $0.ticket < oldestReader }
+      core.freeable.removeAll { $0.ticket < oldestReader }
+      return free
+    }
+    guard !candidates.isEmpty else { return }
+    var kept: [(ticket: UInt64, commit: UInt64, extents: [Extent])] = []
+    for candidate in candidates {
+      if isPinned(candidate.commit) {
+        kept.append(candidate)
+      } else {
+        slabs.free(candidate.extents)
+      }
+    }
+    if !kept.isEmpty { core.withLock { $0.freeable = kept + $0.freeable } }
+  }
+
+  /// After a failed write nobody knows what the disk has: the container shows what can be read back and takes no more changes.
+  func failing(_ state: inout FlushState, _ body: (inout FlushState) throws -> Void) throws {
+    do {
+      try body(&state)
+    } catch {
+      let reported = (error as? IOFailure).map(ContainerError.from) ?? (error as? ContainerError)
+      let readBack = try? reload(state)
+      core.withLock { core in
+        core.failure = reported ?? ContainerError(.ioFailed, cause: error)
+        // What was not written is not written later either: it may build on what is lost.
+        core.pending = OrderedMap()
+        core.pendingByteCount = 0
+        core.pendingRemovals = []
+        core.freeable = []
+        if let readBack { core.snapshot = readBack }
+      }
+      throw reported ?? error
+    }
+  }
+
+  private func reload(_ state: borrowing FlushState) throws -> CatalogSnapshot {
+    let slot = try Superblock.choose(try io.open("superblock", .read), writerIsAlive: false).0
+    var body = try slot.open(rootKey: state.rootKey, cipher: state.cipher)
+    defer { body.wipeSecrets() }
+    return try CatalogLoader(
+      io: io, container: id, body: body, keys: keys, ciphers: ciphers, cache: cache, writerIsAlive: false
+    ).load().snapshot
+  }
+}

@@ -1,0 +1,55 @@
+public import EncryptedFile
+import SodiumPrimitives
+
+extension Container {
+  public struct Info: Sendable {
+    public var id: Identifier
+    public var created: Int64
+    public var commit: UInt64
+    public var generation: UInt64
+    public var fileCount: Int
+    public var directoryCount: Int
+    /// Plaintext bytes of all files.
+    public var byteCount: UInt64
+    public var slabCount: Int
+    /// Stored bytes that some file needs.
+    public var liveByteCount: UInt64
+    /// Bytes of the slabs up to the last that was committed.
+    public var slabByteCount: UInt64
+    public var keySlots: [String]
+  }
+
+  public func info() throws -> Info {
+    let (commit, generation, keySlots) = flushing.withLock { state in
+      (state.commit, state.newestGeneration, state.slot.keySlots.compactMap { $0.map { "\($0.kind)" } })
+    }
+    let slabCounters = core.withLock { $0.slabCounters }
+    return try withSnapshot { records in
+      var info = Info(
+        id: id, created: created, commit: commit, generation: generation, fileCount: 0, directoryCount: 0,
+        byteCount: 0, slabCount: 0, liveByteCount: 0, slabByteCount: 0, keySlots: keySlots)
+      try records.scan(.all(.inode)) { _, value in
+        let inode = try CatalogSnapshot.decode(value) { bytes throws(MalformedBytes) in try Inode(bytes) }
+        if inode.kind == .directory { info.directoryCount += 1 } else { info.fileCount += 1 }
+        info.byteCount += inode.size
+      }
+      for counter in slabCounters.values {
+        info.slabCount += 1
+        info.liveByteCount += counter.liveByteCount
+        info.slabByteCount += counter.end
+      }
+      return info
+    }
+  }
+
+  /// What `verify` needs besides a snapshot.
+  func withSuperblock<R>(_ body: (SuperblockSlot, inout SuperblockBody, borrowing SecretBytes) throws -> R)
+    throws -> R
+  {
+    try flushing.withLock { state in
+      var opened = try state.slot.open(rootKey: state.rootKey, cipher: state.cipher)
+      defer { opened.wipeSecrets() }
+      return try body(state.slot, &opened, state.rootKey)
+    }
+  }
+}
