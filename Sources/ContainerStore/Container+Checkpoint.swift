@@ -130,7 +130,7 @@ extension Container {
   /// Writes changes, merged with as many tables below them as are not much larger, to a new table, durably.
   private func writeTable(_ changes: ChangeMap, over tables: [TableFile]) throws -> WrittenTable {
     var byteCount: UInt64 = 0
-    changes.forEach { byteCount += UInt64($0.bytes.count + ($1?.count ?? 0) + 7) }
+    changes.visit { byteCount += UInt64($0.bytes.count + ($1?.count ?? 0) + 7) }
     let mergedCount = Self.mergedCount(byteCount, over: tables.map(\.table))
     let keying = Generation.Table.Keying(epoch: epoch, secret: Random.bytes(32))
     let id = Identifier.random()

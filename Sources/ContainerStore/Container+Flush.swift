@@ -75,7 +75,7 @@ extension Container {
       let commit = state.commit + 1
       var records: [CatalogChange] = []
       records.reserveCapacity(changes.count)
-      changes.forEach { records.append(CatalogChange(key: $0, value: $1)) }
+      changes.visit { records.append(CatalogChange(key: $0, value: $1)) }
       try state.journal!.append(records, commit: commit, segmentsWereDurable: durably)
       state.commit = commit
       if !durably { core.withLock { $0.freeingIsHeld = true } }

@@ -575,7 +575,7 @@ struct FormatTests {
     #expect(read.count == records.count)
     let table = try open(written)
     var isFound = true
-    records.forEach { key, value in
+    records.visit { key, value in
       let entry = read.popFirst()
       #expect(entry?.0 == key && entry?.1 == value)
       // And by its key alone.

@@ -25,7 +25,7 @@ private struct SortedArray: Equatable {
 extension OrderedMap<Int> {
   fileprivate var all: SortedArray {
     var all = SortedArray()
-    forEach { all.records.append(($0, $1)) }
+    visit { all.records.append(($0, $1)) }
     return all
   }
 

@@ -7,7 +7,7 @@ struct Ladder: ParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "ladder",
     abstract: "Measures what each layer of OpenDynamics costs.",
-    subcommands: [Climb.self, MemoryOnly.self, MemoryChild.self],
+    subcommands: [Climb.self, MemoryOnly.self, MemoryChild.self, CatalogChild.self],
     defaultSubcommand: Climb.self)
 }
 
@@ -19,6 +19,8 @@ enum Rung: String, CaseIterable, ExpressibleByArgument {
   case segments
   case container
   case transfer
+  case files
+  case catalog
 
   func measure(in bench: Bench) throws {
     switch self {
@@ -27,6 +29,8 @@ enum Rung: String, CaseIterable, ExpressibleByArgument {
     case .segments: try SegmentRung(bench: bench).measure()
     case .container: try ContainerRung(bench: bench).measure()
     case .transfer: try TransferRung(bench: bench).measure()
+    case .files: try FilesRung(bench: bench).measure()
+    case .catalog: try CatalogRung(bench: bench).measure()
     }
   }
 }
@@ -59,7 +63,8 @@ struct BenchOptions: ParsableArguments {
     defer { workspace.remove() }
     let bench = Bench(
       workspace: workspace, size: size, memorySize: memorySize ?? (short ? size : 4 * size),
-      repetitions: repetitions ?? (short ? 1 : 5))
+      repetitions: repetitions ?? (short ? 1 : 5), fileCount: short ? 1000 : 10_000,
+      catalogCounts: short ? [2000] : [100_000, 1_000_000])
     var report = Report(
       machine: Machine(directory: workspace.path), isShort: short, size: size, repetitions: bench.repetitions)
     print(report.machine.description)
@@ -123,9 +128,17 @@ final class Bench {
   let size: Int
   let memorySize: Int
   let repetitions: Int
+  /// Small files of the rung `files`.
+  let fileCount: Int
+  /// Files in the containers of the rung `catalog`.
+  let catalogCounts: [Int]
   private var results = RungResults()
 
-  init(workspace: Workspace, size: Int, memorySize: Int, repetitions: Int) {
+  init(
+    workspace: Workspace, size: Int, memorySize: Int, repetitions: Int, fileCount: Int, catalogCounts: [Int]
+  ) {
+    self.fileCount = fileCount
+    self.catalogCounts = catalogCounts
     self.workspace = workspace
     self.size = size
     self.memorySize = memorySize
@@ -137,6 +150,7 @@ final class Bench {
 
   func add(_ series: [Series]) { results.series += series }
   func add(_ ratio: Ratio) { results.ratios.append(ratio) }
+  func add(_ space: SpaceUse) { results.space.append(space) }
   func add(_ peaks: [MemoryPeak]) { results.peaks += peaks }
 
   func takeResults() -> RungResults {

@@ -44,6 +44,13 @@ struct Machine: Encodable {
       """
   }
 
+  /// What this process has in memory now.
+  static func residentByteCount() -> Int {
+    let pages =
+      (text("/proc/self/statm") ?? "").split(separator: " ").dropFirst().first.flatMap { Int($0) } ?? 0
+    return pages * Int(getpagesize())
+  }
+
   static func loadAverage() -> String {
     (text("/proc/loadavg") ?? "unknown").split(separator: " ").prefix(3).joined(separator: " ")
   }

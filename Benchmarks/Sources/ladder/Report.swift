@@ -5,6 +5,7 @@ struct RungResults: Encodable {
   var series: [Series] = []
   var ratios: [Ratio] = []
   var peaks: [MemoryPeak] = []
+  var space: [SpaceUse] = []
 }
 
 /// Everything of one run: printed rung by rung as it comes, and written as JSON at the end.
@@ -62,13 +63,22 @@ struct Report: Encodable {
       }
     }
     if !results.peaks.isEmpty {
-      rows.append(["peak resident memory", "median MiB", "min MiB", "max MiB", ""])
+      rows.append(["resident memory", "median MiB", "min MiB", "max MiB", ""])
       rows += results.peaks.map { peak in
         let mebibytes = peak.peakByteCounts.map { Double($0) / Double(1 << 20) }
         return [
           peak.name, mebibytes.median.formatted(decimals: 1),
           (mebibytes.min() ?? .nan).formatted(decimals: 1), (mebibytes.max() ?? .nan).formatted(decimals: 1),
           "",
+        ]
+      }
+    }
+    if !results.space.isEmpty {
+      rows.append(["space on disk", "ratio", "MiB", "", ""])
+      rows += results.space.map { use in
+        [
+          use.name, use.ratio.formatted(decimals: 3),
+          (Double(use.byteCount) / Double(1 << 20)).formatted(decimals: 1), "", "",
         ]
       }
     }

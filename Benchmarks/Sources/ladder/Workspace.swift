@@ -71,6 +71,19 @@ struct Workspace {
     }
   }
 
+  /// Blocks that a directory and everything in it take, in bytes.
+  func diskByteCount(_ name: String) throws -> Int {
+    var paths = [place(name)]
+    if let below = FileManager.default.enumerator(atPath: place(name)) {
+      paths += below.compactMap { $0 as? String }.map { place(name) + "/" + $0 }
+    }
+    return paths.reduce(0) { sum, path in
+      var status = stat()
+      guard lstat(path, &status) == 0 else { return sum }
+      return sum + Int(status.st_blocks) * 512
+    }
+  }
+
   /// Brings the machine to the same state before each time: `source` in the page cache, nothing left to write back on this
   /// file system, and memory at hand for a target of `byteCount` bytes.
   ///

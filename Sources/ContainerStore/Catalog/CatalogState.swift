@@ -51,7 +51,7 @@ struct CatalogState {
     counters.nextFile = transaction.nextFile
     let staged = transaction.staged
     transaction.finish()
-    staged.forEach { put($0, $1) }
+    staged.visit { put($0, $1) }
     pendingRemovals += transaction.removed
   }
 

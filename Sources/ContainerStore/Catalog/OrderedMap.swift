@@ -30,7 +30,7 @@ struct OrderedMap<Value> {
   var isEmpty: Bool { pages.isEmpty }
 
   /// Calls `body` for all records, in order.
-  func forEach(_ body: (CatalogKey, Value) throws -> Void) rethrows {
+  func visit(_ body: (CatalogKey, Value) throws -> Void) rethrows {
     for page in pages {
       for i in page.keys.indices { try body(page.keys[i], page.values[i]) }
     }

@@ -1,0 +1,84 @@
+import ArgumentParser
+import ContainerStore
+import Foundation
+
+/// Opening large containers and listing in them, each in a process of its own: the time, and the memory that is held.
+struct CatalogRung {
+  let bench: Bench
+
+  func measure() throws {
+    for count in bench.catalogCounts {
+      let name = "files-\(count)"
+      try Child.run(
+        Child.ownExecutable,
+        [
+          CatalogChild.configuration.commandName!, "fill", "--path", bench.workspace.place(name), "--count",
+          "\(count)",
+        ])
+      var opening = Series("open a container of \(count) files (raw key)", byteCount: nil)
+      var listing = Series("list a folder of \(count / CatalogChild.folders(count)) in it", byteCount: nil)
+      var peak = MemoryPeak(name: "held after that, container of \(count)", fileByteCount: count)
+      for _ in 0..<bench.repetitions {
+        let output = bench.workspace.place("figures")
+        try Child.run(
+          Child.ownExecutable,
+          [
+            CatalogChild.configuration.commandName!, "open", "--path", bench.workspace.place(name), "--count",
+            "\(count)", "--output", output,
+          ])
+        let figures = try JSONDecoder().decode(
+          CatalogChild.Figures.self, from: Data(contentsOf: URL(fileURLWithPath: output)))
+        opening.seconds.append(figures.open)
+        listing.seconds.append(figures.list)
+        peak.peakByteCounts.append(figures.resident)
+      }
+      bench.add([opening, listing])
+      bench.add([peak])
+      try bench.workspace.remove(name)
+    }
+  }
+}
+
+struct CatalogChild: ParsableCommand {
+  static let configuration = CommandConfiguration(commandName: "catalog-child", shouldDisplay: false)
+
+  enum Step: String, ExpressibleByArgument { case fill, open }
+
+  struct Figures: Codable {
+    var open: Double
+    var list: Double
+    /// Resident bytes while the container is open and the listing was let go.
+    var resident: Int
+  }
+
+  @Argument var step: Step
+  @Option var path: String
+  @Option var count: Int
+  @Option var output: String?
+
+  /// A large container has ten folders; one of 100,000 files has one.
+  static func folders(_ count: Int) -> Int { max(1, count / 100_000) }
+
+  func run() throws {
+    let folders = Self.folders(count)
+    switch step {
+    case .fill:
+      let container = try Workspace.create(path, .grouped)
+      for folder in 0..<folders { try container.createDirectory("/\(folder)") }
+      let contents = [UInt8](repeating: 7, count: 64)
+      for i in 0..<count {
+        try contents.withUnsafeBytes { try container.write($0, to: "/\(i % folders)/file-\(i).dat") }
+      }
+      try container.close()
+    case .open:
+      var container: Container?
+      let open = try seconds { container = try Workspace.open(path, .readWrite) }
+      let list = try seconds {
+        precondition(try container!.list("/0").count == count / folders, "every file is listed")
+      }
+      let figures = Figures(open: open, list: list, resident: Machine.residentByteCount())
+      try JSONEncoder().encode(figures).write(to: URL(fileURLWithPath: output!))
+      try container!.close()
+    }
+  }
+}
