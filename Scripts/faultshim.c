@@ -6,7 +6,7 @@
 //   FAULT_AT          the number of the call to fault, from 1
 //   FAULT_ACTION      kill-before, kill-after, kill-torn (a write: its first FAULT_BYTES bytes reach the file), fail,
 //                     fill (a write: its first FAULT_BYTES bytes are written and returned; later calls fail),
-//                     deny (only what FAULT_OPERATIONS lists fails, from FAULT_AT on)
+//                     lie (a write: nothing is written, and it reports success), deny (only what FAULT_OPERATIONS lists fails, from FAULT_AT on)
 //   FAULT_ERRNO       the error number of calls that fail
 //   FAULT_OPERATIONS  operations that fail from FAULT_AT on, with a comma between them; without it only the call FAULT_AT fails
 //   FAULT_SHORT       1: reads and writes move about half of what was asked, and every other one is interrupted first (EINTR)
@@ -94,7 +94,7 @@ static void end_process(void) {
   for (;;) pause();
 }
 
-enum verdict { pass, fail, kill_after, torn, filled };
+enum verdict { pass, fail, kill_after, torn, filled, lied };
 
 /// Counts a call and says what becomes of it. `count`: bytes to be written, 0 for everything else.
 static enum verdict judge(const char *operation, size_t count, const char *path) {
@@ -108,6 +108,7 @@ static enum verdict judge(const char *operation, size_t count, const char *path)
     if (strcmp(action, "kill-before") == 0) end_process();
     if (strcmp(action, "kill-after") == 0) return kill_after;
     if (strcmp(action, "kill-torn") == 0) return fault_bytes && fault_bytes < count ? torn : kill_after;
+    if (strcmp(action, "lie") == 0) return count ? lied : pass;
     if (operations) atomic_store(&is_failing, 1);
     if (strcmp(action, "deny") == 0 && !is_listed(operation)) return pass;
     if (strcmp(action, "fill") == 0 && fault_bytes && fault_bytes < count) return filled;
@@ -251,6 +252,7 @@ static size_t shortened(size_t count) {
     }                                                                                 \
     enum verdict verdict = judge(operation, isWrite ? count : 0, path);               \
     if (verdict == fail) return -1;                                                   \
+    if (verdict == lied) return (ssize_t)count;                                       \
     if (verdict == torn || verdict == filled) count = fault_bytes;                    \
     ssize_t result = real(fd, buffer, count __VA_OPT__(, ) __VA_ARGS__);              \
     if (verdict == torn || verdict == kill_after) end_process();                      \
