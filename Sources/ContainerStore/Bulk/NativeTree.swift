@@ -71,7 +71,13 @@ struct NativeItem: Sendable {
     guard let stream = opendir(directory) else { throw failure("opendir", directory) }
     defer { closedir(stream) }
     var names: [FileName] = []
-    while let entry = readdir(stream) {
+    while true {
+      errno = 0  // only by this does readdir(3) tell a failure from the end
+      guard let entry = readdir(stream) else {
+        let code = errno
+        if code != 0 { throw failure("readdir", directory, code) }
+        return names
+      }
       let bytes = withUnsafeBytes(of: &entry.pointee.d_name) { Array($0.prefix { $0 != 0 }) }
       guard let name = FileName(bytes: bytes) else { continue }  // . and ..
       guard String(validating: bytes, as: UTF8.self) != nil else {
@@ -80,7 +86,6 @@ struct NativeItem: Sendable {
       }
       names.append(name)
     }
-    return names
   }
 
   /// Fills the buffer from byte `offset` on. Throws `sourceChanged` when the file is not as it was when it was listed.

@@ -36,13 +36,18 @@ package final class PosixBlockIO: BlockIO {
     }
     defer { closedir(stream) }
     var names: [String] = []
-    while let entry = readdir(stream) {
+    while true {
+      errno = 0  // only by this does readdir(3) tell a failure from the end
+      guard let entry = readdir(stream) else {
+        let code = errno
+        if code != 0 { throw IOFailure("readdir", directory, errno: code) }
+        return names
+      }
       let name = withUnsafeBytes(of: &entry.pointee.d_name) {
         String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self)
       }
       if name != ".", name != ".." { names.append(name) }
     }
-    return names
   }
 
   package func createDirectory(_ path: String) throws(IOFailure) {
