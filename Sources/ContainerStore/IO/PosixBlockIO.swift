@@ -57,7 +57,11 @@ package final class PosixBlockIO: BlockIO {
     let descriptor = cposix_open(place + "/..", O_RDONLY | O_DIRECTORY, 0)
     guard descriptor >= 0 else { return }
     defer { close(descriptor) }
-    _ = try check(fsync(descriptor) == 0 ? 0 : -errno, "fsync", path)
+    guard fsync(descriptor) == 0 else {
+      let code = errno
+      rmdir(place)  // whoever is told that it failed finds the place free
+      throw IOFailure("fsync", "the container", errno: code)
+    }
   }
 
   package func removeDirectory(_ path: String) throws(IOFailure) {
