@@ -83,6 +83,8 @@ extension Container {
     let superblockFile = try io.open("superblock.new", .createNew)
     for offset in SuperblockSlot.offsets { try superblockFile.write(superblock.bytes, at: offset) }
     try superblockFile.synchronize()
+    // Names reach the disk in any order: what the superblock names comes before it.
+    try io.synchronizeDirectory("")
     try io.rename("superblock.new", to: "superblock")
     try io.synchronizeDirectory("")
   }

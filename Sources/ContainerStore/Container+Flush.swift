@@ -126,7 +126,11 @@ extension Container {
       rootKey: state.rootKey,
       cipher: state.cipher)
     let file = try io.open("superblock", .readWrite)
-    for offset in SuperblockSlot.offsets {
+    // The copy in use stays whole until the other one is.
+    let second = try file.read(SuperblockSlot.byteCount, at: SuperblockSlot.offsets[1])
+    let offsets =
+      second == state.slot.bytes ? SuperblockSlot.offsets : SuperblockSlot.offsets.reversed()
+    for offset in offsets {
       try file.write(slot.bytes, at: offset)
       try file.synchronize()
     }
