@@ -28,7 +28,10 @@ int cposix_fdatasync(int fd) {
 #if defined(__APPLE__)
   return result(fcntl(fd, F_FULLFSYNC));
 #else
-  return result(fdatasync(fd));
+  int status;
+  do status = fdatasync(fd);
+  while (status < 0 && errno == EINTR);
+  return result(status);
 #endif
 }
 
@@ -71,7 +74,10 @@ int cposix_preallocate(int fd, int64_t count) {
 
 int cposix_punch_hole(int fd, int64_t offset, int64_t count) {
 #if defined(__linux__)
-  return result(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, count));
+  int status;
+  do status = fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, count);
+  while (status < 0 && errno == EINTR);
+  return result(status);
 #else
   (void)fd, (void)offset, (void)count;
   return -ENOTSUP;

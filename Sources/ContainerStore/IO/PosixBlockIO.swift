@@ -57,10 +57,11 @@ package final class PosixBlockIO: BlockIO {
     let descriptor = cposix_open(place + "/..", O_RDONLY | O_DIRECTORY, 0)
     guard descriptor >= 0 else { return }
     defer { close(descriptor) }
-    guard fsync(descriptor) == 0 else {
-      let code = errno
+    do throws(IOFailure) {
+      _ = try check(synchronizeFully(descriptor), "fsync", path)
+    } catch {
       rmdir(place)  // whoever is told that it failed finds the place free
-      throw IOFailure("fsync", "the container", errno: code)
+      throw error
     }
   }
 
@@ -81,8 +82,16 @@ package final class PosixBlockIO: BlockIO {
   package func synchronizeDirectory(_ path: String) throws(IOFailure) {
     let descriptor = try check(cposix_open(native(path), O_RDONLY | O_DIRECTORY, 0), "open", path)
     defer { close(descriptor) }
-    _ = try check(fsync(descriptor) == 0 ? 0 : -errno, "fsync", path)
+    _ = try check(synchronizeFully(descriptor), "fsync", path)
   }
+}
+
+/// fsync, begun again when a signal came in between.
+private func synchronizeFully(_ descriptor: Int32) -> Int32 {
+  while fsync(descriptor) != 0 {
+    if errno != EINTR { return -errno }
+  }
+  return 0
 }
 
 private func renameFile(_ old: UnsafePointer<CChar>, _ new: UnsafePointer<CChar>) -> Int32 {
@@ -121,7 +130,9 @@ private final class PosixBlockFile: BlockFile {
   }
 
   func truncate(to size: UInt64) throws(IOFailure) {
-    try check(ftruncate(descriptor, off_t(size)) == 0 ? 0 : -errno, "ftruncate", name)
+    while ftruncate(descriptor, off_t(size)) != 0 {
+      if errno != EINTR { throw IOFailure("ftruncate", name, errno: errno) }
+    }
   }
 
   func synchronize() throws(IOFailure) { try check(cposix_fdatasync(descriptor), "fdatasync", name) }
