@@ -5,9 +5,18 @@ package struct DiskImage: Sendable, Equatable {
   package var directories: Set<String> = []
   package var names: [String: Int] = [:]
   package var contents: [Int: [UInt8]] = [:]
-  private var nextInode = 1
+  private(set) var nextInode = 1
 
   package init() {}
+
+  /// Only what the names lead to: a file without a name is gone, and so is a name in a directory that is.
+  init(directories: Set<String>, names: [String: Int], contents: [Int: [UInt8]], nextInode: Int) {
+    self.directories = directories
+    self.names = names.filter { directories.contains(Self.parent($0.key)) }
+    let linked = Set(self.names.values)
+    self.contents = contents.filter { linked.contains($0.key) }
+    self.nextInode = nextInode
+  }
 
   func exists(_ path: String) -> Bool { names[path] != nil }
 
@@ -43,7 +52,7 @@ package struct DiskImage: Sendable, Equatable {
       guard directories.insert(path).inserted else { return existingFile }
     case .removeDirectory(let path):
       guard directories.remove(path) != nil else { return missingFile }
-    case .synchronize, .synchronizeDirectory: break
+    case .synchronize, .synchronizeDirectory, .failed: break
     }
     return nil
   }

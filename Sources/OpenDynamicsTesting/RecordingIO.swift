@@ -3,7 +3,7 @@ package import ContainerStore
 /// A container's disk in memory that keeps a log of every operation, so that a crash after any of them can be replayed in every way
 /// that a real disk may have suffered it.
 package final class RecordingIO: BlockIO {
-  package enum Operation: Sendable, Equatable {
+  package indirect enum Operation: Sendable, Equatable {
     case create(String)
     case write(String, offset: UInt64, bytes: [UInt8])
     case truncate(String, size: UInt64)
@@ -14,57 +14,130 @@ package final class RecordingIO: BlockIO {
     case createDirectory(String)
     case removeDirectory(String)
     case synchronizeDirectory(String)
+    /// It was tried and reported an error. A write may have reached the disk in part, which then stands before it; a sync that
+    /// failed leaves what it was for unwritten for ever, as it does on Linux.
+    case failed(Operation)
   }
 
   /// Says whether an operation fails, and with which error number. Called with its number in the log.
   package typealias Fault = @Sendable (Operation, Int) -> Int32?
 
+  /// Says whether a call fails, be it one that only reads. Called with its name ("open", "read", "write", "fdatasync", …), the path,
+  /// and how many calls there were before it.
+  package typealias CallFault = @Sendable (_ name: String, _ path: String, _ number: Int) -> Int32?
+
   private let state: Guarded<State>
 
-  struct State {
+  private struct State {
+    let start: DiskImage
     var disk: DiskImage
     var log: [Operation] = []
     var fault: Fault?
+    var callFault: CallFault?
+    var callCount = 0
     var locks: [(owner: ObjectIdentifier, path: String, range: LockRange, exclusive: Bool)] = []
+    /// How many handles there are of each file: as long as there is one, its contents stay.
+    var handleCounts: [Int: Int] = [:]
+    /// Files one of whose syncs failed.
+    var unwritten: Set<Int> = []
+
+    init(_ image: DiskImage) {
+      start = image
+      disk = image
+    }
+
+    mutating func call(_ name: String, _ path: String) throws(IOFailure) {
+      defer { callCount += 1 }
+      if let code = callFault?(name, path, callCount) { throw IOFailure(name, path, errno: code) }
+    }
+
+    mutating func perform(_ operation: Operation, _ name: String, _ path: String) throws(IOFailure) {
+      do throws(IOFailure) {
+        try call(name, path)
+        if let code = fault?(operation, log.count) { throw IOFailure(name, path, errno: code) }
+      } catch {
+        fail(operation)
+        throw error
+      }
+      let replaced: Int? =
+        switch operation {
+        case .remove(let path), .rename(_, let path): disk.names[path]
+        default: nil
+        }
+      let kept = replaced.flatMap { handleCounts[$0] == nil ? nil : disk.contents[$0] }
+      if let code = disk.apply(operation) { throw IOFailure(name, path, errno: code) }
+      if let replaced, let kept { disk.contents[replaced] = kept }
+      log.append(operation)
+    }
+
+    private mutating func fail(_ operation: Operation) {
+      switch operation {
+      case .write(let path, let offset, let bytes) where bytes.count > 1:
+        let part = Operation.write(path, offset: offset, bytes: Array(bytes.prefix(bytes.count / 2)))
+        if disk.apply(part) == nil { log.append(part) }
+      case .synchronize(let path): if let inode = disk.names[path] { unwritten.insert(inode) }
+      default: break
+      }
+      log.append(.failed(operation))
+    }
+
+    /// Where an open file is now; nil when its name was removed.
+    func path(of file: RecordedFile) -> String? {
+      if disk.names[file.path] == file.inode { return file.path }
+      return disk.names.first { $0.value == file.inode }?.key
+    }
   }
 
-  package init(_ image: DiskImage = DiskImage()) { state = Guarded(State(disk: image)) }
+  package init(_ image: DiskImage = DiskImage()) { state = Guarded(State(image)) }
 
   package var place: String { "memory" }
   package var log: [Operation] { state.withLock { $0.log } }
-  package var image: DiskImage { state.withLock { $0.disk } }
+  package var callCount: Int { state.withLock { $0.callCount } }
+  /// What another process would see now.
+  package var image: DiskImage {
+    state.withLock { state in
+      DiskImage(
+        directories: state.disk.directories, names: state.disk.names, contents: state.disk.contents,
+        nextInode: state.disk.nextInode)
+    }
+  }
 
   /// Every later operation passes through `fault` first.
   package func setFault(_ fault: Fault?) { state.withLock { $0.fault = fault } }
 
-  private func perform(_ operation: Operation, _ name: String, _ path: String) throws(IOFailure) {
-    try state.withLock { state throws(IOFailure) in
-      if let code = state.fault?(operation, state.log.count) {
-        state.log.append(.synchronizeDirectory("failed"))  // keeps numbers unique; changes nothing
-        throw IOFailure(name, path, errno: code)
-      }
-      if let code = state.disk.apply(operation) { throw IOFailure(name, path, errno: code) }
-      state.log.append(operation)
+  /// Every later call passes through `fault` first, and they are counted from 0.
+  package func setCallFault(_ fault: CallFault?) {
+    state.withLock { state in
+      state.callFault = fault
+      state.callCount = 0
     }
   }
 
+  private func perform(_ operation: Operation, _ name: String, _ path: String) throws(IOFailure) {
+    try state.withLock { state throws(IOFailure) in try state.perform(operation, name, path) }
+  }
+
   package func open(_ path: String, _ access: BlockAccess) throws(IOFailure) -> any BlockFile {
-    if access == .createNew {
-      try perform(.create(path), "open", path)
-    } else if !state.withLock({ $0.disk.exists(path) }) {
-      throw IOFailure("open", path, errno: missingFile)
+    try state.withLock { state throws(IOFailure) in
+      if access == .createNew {
+        try state.perform(.create(path), "open", path)
+      } else {
+        try state.call("open", path)
+      }
+      guard let inode = state.disk.names[path] else { throw IOFailure("open", path, errno: missingFile) }
+      state.handleCounts[inode, default: 0] += 1
+      return RecordedFile(io: self, path: path, inode: inode)
     }
-    guard let inode = state.withLock({ $0.disk.names[path] }) else {
-      throw IOFailure("open", path, errno: missingFile)
-    }
-    return RecordedFile(io: self, path: path, inode: inode)
   }
 
   package func fileNames(in directory: String) throws(IOFailure) -> [String] {
     let prefix = directory.isEmpty ? "" : directory + "/"
-    return state.withLock { state in
-      state.disk.names.keys.filter { $0.hasPrefix(prefix) && !$0.dropFirst(prefix.count).contains("/") }
-        .map { String($0.dropFirst(prefix.count)) }.sorted()
+    return try state.withLock { state throws(IOFailure) in
+      try state.call("opendir", directory)
+      return state.disk.names.keys.filter {
+        $0.hasPrefix(prefix) && !$0.dropFirst(prefix.count).contains("/")
+      }
+      .map { String($0.dropFirst(prefix.count)) }.sorted()
     }
   }
 
@@ -94,11 +167,18 @@ package final class RecordingIO: BlockIO {
     }
 
     deinit {
-      io.state.withLock { state in state.locks.removeAll { $0.owner == ObjectIdentifier(self) } }
+      io.state.withLock { state in
+        state.locks.removeAll { $0.owner == ObjectIdentifier(self) }
+        state.handleCounts[inode]! -= 1
+        guard state.handleCounts[inode] == 0 else { return }
+        state.handleCounts[inode] = nil
+        if state.path(of: self) == nil { state.disk.contents[inode] = nil }
+      }
     }
 
     func read(into buffer: UnsafeMutableRawBufferPointer, at offset: UInt64) throws(IOFailure) -> Int {
-      io.state.withLock { state in
+      try io.state.withLock { state throws(IOFailure) in
+        try state.call("read", path)
         let contents = state.disk.contents[inode] ?? []
         guard offset < UInt64(contents.count) else { return 0 }
         let count = min(buffer.count, contents.count - Int(offset))
@@ -107,25 +187,44 @@ package final class RecordingIO: BlockIO {
       }
     }
 
+    private func perform(_ name: String, _ operation: (String) -> Operation) throws(IOFailure) {
+      try io.state.withLock { state throws(IOFailure) in
+        // What is done to a file whose name was removed goes nowhere.
+        guard let path = state.path(of: self) else { return try state.call(name, path) }
+        try state.perform(operation(path), name, path)
+      }
+    }
+
     func write(_ bytes: UnsafeRawBufferPointer, at offset: UInt64) throws(IOFailure) {
-      try io.perform(.write(path, offset: offset, bytes: [UInt8](bytes)), "write", path)
+      try perform("write") { .write($0, offset: offset, bytes: [UInt8](bytes)) }
     }
     func size() throws(IOFailure) -> UInt64 {
-      io.state.withLock { UInt64($0.disk.contents[inode]?.count ?? 0) }
+      try io.state.withLock { state throws(IOFailure) in
+        try state.call("fstat", path)
+        return UInt64(state.disk.contents[inode]?.count ?? 0)
+      }
     }
     func truncate(to size: UInt64) throws(IOFailure) {
-      try io.perform(.truncate(path, size: size), "ftruncate", path)
+      try perform("ftruncate") { .truncate($0, size: size) }
     }
-    func synchronize() throws(IOFailure) { try io.perform(.synchronize(path), "fdatasync", path) }
+    func synchronize() throws(IOFailure) { try perform("fdatasync") { .synchronize($0) } }
     func startWriteback(offset: UInt64, count: Int) {}
     func preallocate(_ count: UInt64) {}
     func punchHole(offset: UInt64, count: UInt64) throws(IOFailure) {
-      try io.perform(.punch(path, offset: offset, count: count), "fallocate", path)
+      try perform("fallocate") { .punch($0, offset: offset, count: count) }
     }
-    func dropCache() {}
+    /// After a sync that failed, memory shows what the disk does not have.
+    func dropCache() {
+      io.state.withLock { state in
+        guard state.unwritten.remove(inode) != nil, let path = state.path(of: self) else { return }
+        let plan = CrashPlan(operationCount: state.log.count, loss: .everythingUnsynchronized)
+        state.disk.contents[inode] = plan.contents(of: path, after: state.log, from: state.start)
+      }
+    }
 
     func tryLock(_ range: LockRange, exclusive: Bool) throws(IOFailure) -> Bool {
-      io.state.withLock { state in
+      try io.state.withLock { state throws(IOFailure) in
+        try state.call("lock", path)
         guard !conflicts(range, exclusive: exclusive, in: state) else { return false }
         state.locks.append((ObjectIdentifier(self), path, range, exclusive))
         return true
@@ -139,7 +238,10 @@ package final class RecordingIO: BlockIO {
       }
     }
     func isLocked(_ range: LockRange) throws(IOFailure) -> Bool {
-      io.state.withLock { conflicts(range, exclusive: true, in: $0) }
+      try io.state.withLock { state throws(IOFailure) in
+        try state.call("lock", path)
+        return conflicts(range, exclusive: true, in: state)
+      }
     }
     private func conflicts(_ range: LockRange, exclusive: Bool, in state: State) -> Bool {
       state.locks.contains {
