@@ -72,6 +72,18 @@ int cposix_preallocate(int fd, int64_t count) {
 #endif
 }
 
+int cposix_allocate(int fd, int64_t count) {
+#if defined(__linux__)
+  int status;
+  do status = fallocate(fd, 0, 0, count);
+  while (status < 0 && errno == EINTR);
+  return result(status);
+#else
+  (void)fd, (void)count;
+  return -EOPNOTSUPP;
+#endif
+}
+
 int cposix_punch_hole(int fd, int64_t offset, int64_t count) {
 #if defined(__linux__)
   int status;

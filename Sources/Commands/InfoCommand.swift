@@ -37,6 +37,8 @@ private struct ContainerDescription: Encodable {
   var slabCount: Int
   var liveByteCount: UInt64
   var slabByteCount: UInt64
+  var deadByteCount: UInt64
+  var reservedByteCount: UInt64
   var keySlots: [String]
   var findings: [FindingDescription]
 
@@ -51,17 +53,20 @@ private struct ContainerDescription: Encodable {
     slabCount = info.slabCount
     liveByteCount = info.liveByteCount
     slabByteCount = info.slabByteCount
+    deadByteCount = info.deadByteCount
+    reservedByteCount = info.reservedByteCount
     keySlots = info.keySlots
     self.findings = findings.map(FindingDescription.init)
   }
 
   var text: String {
     let files = "\(fileCount) in \(Quantity.count(directoryCount, "folder")), the root included"
-    let stored = "\(Quantity.bytes(liveByteCount)) live of \(Quantity.bytes(slabByteCount))"
+    let stored =
+      "\(Quantity.bytes(liveByteCount)) live, \(Quantity.bytes(deadByteCount)) dead, \(Quantity.bytes(reservedByteCount)) reserved"
     let rows = [
       ("id", id), ("created", created), ("files", files),
       ("contents", "\(Quantity.bytes(byteCount)) (\(byteCount) bytes)"),
-      ("stored", "\(stored) in \(Quantity.count(slabCount, "slab"))"),
+      ("stored", "\(stored); \(Quantity.count(slabCount, "slab"))"),
       ("commit", "\(commit), generation \(generation)"), ("keys", keySlots.joined(separator: ", ")),
     ]
     let width = 10

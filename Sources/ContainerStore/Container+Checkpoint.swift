@@ -11,6 +11,8 @@ extension Container {
   private static let overlayByteCounts: ClosedRange<UInt64> = 1 << 20...8 << 20
   /// At closing, so that opening has little to replay.
   private static let overlayByteCountMaxWhenClosed: UInt64 = 2 << 20
+  /// A larger catalog is not written anew for the sake of space.
+  private static let rewrittenByteCountMax: UInt64 = 8 << 20
 
   func checkpointIsDue(_ state: borrowing FlushState, closing: Bool = false) -> Bool {
     let live = core.withLock { $0.liveByteCount }
@@ -92,25 +94,59 @@ extension Container {
     }
   }
 
-  /// At closing: writes what is in the overlay to a table, after which everything is in tables and no journal is needed. False when
-  /// there is no room for that.
-  func writeFinalCheckpoint(_ state: inout FlushState) throws -> Bool {
+  /// At closing: writes what is in the overlay to a table when there is much of it, after which everything is in tables and no journal
+  /// is needed. A catalog that takes far more than two copies of itself is written anew, twice, so that only those stay. False when
+  /// there was no need, or no room.
+  func writeFinalCheckpoints(_ state: inout FlushState) throws -> Bool {
+    let tables = core.withLock { $0.snapshot.tables }
+    let isBloated = try catalogIsBloated(state, tables: tables)
+    guard isBloated || checkpointIsDue(state, closing: true) else { return false }
+    guard try writeFinalCheckpoint(&state, mergingAll: isBloated) else { return false }
+    if isBloated { _ = try writeFinalCheckpoint(&state, mergingAll: true) }
+    removeUnreferenced(state)
+    return true
+  }
+
+  private func catalogIsBloated(_ state: borrowing FlushState, tables: [TableFile]) throws -> Bool {
+    let tableByteCount = tables.reduce(0) { $0 + $1.table.byteCount }
+    guard tableByteCount <= Self.rewrittenByteCountMax else { return false }
+    let overlay = core.withLock { $0.snapshot.overlay }
+    let copyByteCount = max(tableByteCount, Self.byteCount(of: overlay))
+    var takenByteCount: UInt64 = 0
+    for directory in ["catalog", "journal"] {
+      for name in try io.fileNames(in: directory) {
+        takenByteCount += try io.open(directory + "/" + name, .read).size()
+      }
+    }
+    return takenByteCount > 2 * copyByteCount + max(copyByteCount / 2, 256 << 10)
+  }
+
+  private func writeFinalCheckpoint(_ state: inout FlushState, mergingAll: Bool) throws -> Bool {
     guard let journal = state.journal else { return false }
     let snapshot = core.withLock { $0.snapshot }
-    guard let written = try? writeTable(snapshot.overlay, over: snapshot.tables) else { return false }
+    guard let written = try? writeTable(snapshot.overlay, over: snapshot.tables, mergingAll: mergingAll)
+    else {
+      return false
+    }
     let base = state.baseGeneration
     let tables = [written.file] + snapshot.tables.dropFirst(written.mergedCount)
-    state.newestGeneration += 1
     let generation = Generation(
-      number: state.newestGeneration, epoch: epoch, state: .complete, secret: Random.bytes(32),
+      number: state.newestGeneration + 1, epoch: epoch, state: .complete, secret: Random.bytes(32),
       commit: state.commit, tables: tables.map(\.table))
     try updateSuperblock(&state) { body in
       body.generations = [generation] + body.generations.filter { $0.number == base }
+      // A journal that no generation is left to open is not named.
+      let isNeeded = body.generations.contains { $0.number == journal.generation }
+      body.journal = isNeeded ? (journal.id, journal.generation) : nil
       body.isClean = true
-      body.end = journal.end
+      body.end = isNeeded ? journal.end : nil
     }
+    state.newestGeneration = generation.number
     settleCheckpoint(&state)
-    removeUnreferenced(state)
+    core.withLock { core in
+      core.snapshot.tables = tables
+      core.snapshot.overlay = ChangeMap()
+    }
     return true
   }
 
@@ -128,10 +164,11 @@ extension Container {
   }
 
   /// Writes changes, merged with as many tables below them as are not much larger, to a new table, durably.
-  private func writeTable(_ changes: ChangeMap, over tables: [TableFile]) throws -> WrittenTable {
-    var byteCount: UInt64 = 0
-    changes.visit { byteCount += UInt64($0.bytes.count + ($1?.count ?? 0) + 7) }
-    let mergedCount = Self.mergedCount(byteCount, over: tables.map(\.table))
+  private func writeTable(
+    _ changes: ChangeMap, over tables: [TableFile], mergingAll: Bool = false
+  ) throws -> WrittenTable {
+    let mergedCount =
+      mergingAll ? tables.count : Self.mergedCount(Self.byteCount(of: changes), over: tables.map(\.table))
     let keying = Generation.Table.Keying(epoch: epoch, secret: Random.bytes(32))
     let id = Identifier.random()
     let key = try keys.tableKey(id, keying)
@@ -161,6 +198,12 @@ extension Container {
       try? io.remove(Table.name(id))
       throw error
     }
+  }
+
+  private static func byteCount(of changes: ChangeMap) -> UInt64 {
+    var byteCount: UInt64 = 0
+    changes.visit { byteCount += UInt64($0.bytes.count + ($1?.count ?? 0) + 7) }
+    return byteCount
   }
 
   /// Tables grow by a factor of two or more from one to the next, so a record is written a few times in its life, and there are few

@@ -21,6 +21,7 @@ struct FlushState: ~Copyable {
   /// The last commit in the frozen changes, which a pending generation is going to hold.
   var frozenCommit: UInt64?
   var checkpointIsRunning = false
+  var hasReserve = false
   var commit: UInt64
   var durableCommit: UInt64
   /// The lock may be somebody else's by now: nothing is written any more.
@@ -58,6 +59,10 @@ extension Container {
       try failing(&state) { try flush(&$0, durably: durably) }
     }
     freeWhatNobodyReads()
+    if durably {
+      retakeReserve()
+      compactWhenDue()
+    }
   }
 
   func flush(_ state: inout FlushState, durably: Bool) throws {
@@ -71,12 +76,14 @@ extension Container {
     if changes.isEmpty, state.commit == state.durableCommit, !freezes { return }
     if durably { try slabs.synchronize() }
     if !changes.isEmpty {
-      if state.journal == nil { try startJournal(&state) }
+      if state.journal == nil { try usingReserve(&state) { try startJournal(&$0) } }
       let commit = state.commit + 1
       var records: [CatalogChange] = []
       records.reserveCapacity(changes.count)
       changes.visit { records.append(CatalogChange(key: $0, value: $1)) }
-      try state.journal!.append(records, commit: commit, segmentsWereDurable: durably)
+      try usingReserve(&state) {
+        try $0.journal!.append(records, commit: commit, segmentsWereDurable: durably)
+      }
       state.commit = commit
       if !durably { core.withLock { $0.freeingIsHeld = true } }
     }

@@ -16,6 +16,10 @@ extension Container {
     public var liveByteCount: UInt64
     /// Bytes of the slabs up to the last that was committed.
     public var slabByteCount: UInt64
+    /// Bytes on the disk that nothing needs and that are not given back yet.
+    public var deadByteCount: UInt64
+    /// Bytes that are held back for a full disk.
+    public var reservedByteCount: UInt64
     public var keySlots: [String]
   }
 
@@ -27,7 +31,10 @@ extension Container {
     return try withSnapshot { records in
       var info = Info(
         id: id, created: created, commit: commit, generation: generation, fileCount: 0, directoryCount: 0,
-        byteCount: 0, slabCount: 0, liveByteCount: 0, slabByteCount: 0, keySlots: keySlots)
+        byteCount: 0, slabCount: 0, liveByteCount: 0, slabByteCount: 0,
+        deadByteCount: slabs.fills().reduce(0) { $0 + $1.wastedByteCount },
+        reservedByteCount: reservedByteCount,
+        keySlots: keySlots)
       try records.scan(.all(.inode)) { _, value in
         let inode = try CatalogSnapshot.decode(value) { bytes throws(MalformedBytes) in try Inode(bytes) }
         if inode.kind == .directory { info.directoryCount += 1 } else { info.fileCount += 1 }

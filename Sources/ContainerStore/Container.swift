@@ -48,6 +48,8 @@ public final class Container: Sendable {
     public var passwordHashMemoryKiBMax: UInt32 = 256 * 1024
     /// Bytes of opened catalog blocks that are kept in memory.
     public var catalogCacheByteCount = 8 << 20
+    /// The pace at which space is gained back in the background; 0: only when ``Container/compact(control:)`` is called.
+    public var compactionBytesPerSecond: UInt64 = 64 << 20
 
     public init() {}
   }
@@ -70,8 +72,12 @@ public final class Container: Sendable {
   let lockFile: any BlockFile
   let core: Guarded<CatalogState>
   let flushing: Guarded<FlushState>
-  /// Runs checkpoints while commits go on.
-  let background = DispatchQueue(label: "container", qos: .utility)
+  /// Checkpoints, while commits go on.
+  let background = DispatchQueue(label: "checkpoints", qos: .utility)
+  let compacting = DispatchQueue(label: "compaction", qos: .utility)
+  let compactionStop = Cancellation()
+  /// One compaction at a time.
+  let compaction = Guarded(())
   let backgroundWork = DispatchGroup()
   private let contexts = Guarded<[WorkerContext]>([])
 
@@ -158,7 +164,7 @@ public final class Container: Sendable {
         .unsupportedFormat,
         detail: "a container of format 1 with more tables than format 2 can name opens for reading only")
     }
-    try ContainerLock.describeHolder(lockFile)
+    try? ContainerLock.describeHolder(lockFile)  // a courtesy, and there may be no room for it
     let needsRecovery = !body.isClean
     let used = catalog.slabsToSynchronize.intersection(slabCounters.keys)
     let journals = catalog.journals.map(\.id)
@@ -171,6 +177,7 @@ public final class Container: Sendable {
         try updateSuperblock(&state) { _ in }
       }
       removeUnreferenced(state)
+      takeReserve(&state)
       try continueCheckpoint(&state)
     }
   }
@@ -204,6 +211,12 @@ public final class Container: Sendable {
   /// other threads; what only reads is waited for. Throws when changes since the last durable moment could not be written. Closing
   /// twice is fine.
   public func close() throws {
+    if mode == .readWrite, !isClosed {
+      stopCompaction()
+      if options.durability != .none, options.compactionBytesPerSecond > 0 {
+        _ = try? compact(.closing(liveByteCount: core.withLock { $0.liveByteCount }), bytesPerSecond: nil)
+      }
+    }
     let wasClosed = core.withLock { core in
       defer { core.isClosed = true }
       return core.isClosed
@@ -226,11 +239,7 @@ public final class Container: Sendable {
       try failing(&state) { state in
         try flush(&state, durably: durably)
         guard durably, let journal = state.journal else { return }
-        if checkpointIsDue(state, closing: true), state.frozenCommit == nil,
-          try writeFinalCheckpoint(&state)
-        {
-          return
-        }
+        if state.frozenCommit == nil, try writeFinalCheckpoints(&state) { return }
         try updateSuperblock(&state) { body in
           body.isClean = true
           body.end = journal.end
@@ -324,6 +333,7 @@ public final class Container: Sendable {
       let transaction = Transaction(
         base: core.snapshot, epoch: epoch, nextFile: core.counters.nextFile)
       let result = try body(transaction)
+      if core.diskIsFull, !transaction.added.isEmpty { throw ContainerError(.diskFull) }
       core.apply(transaction)
       slabs.settle(transaction.added)
       return result

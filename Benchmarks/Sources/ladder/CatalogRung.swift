@@ -74,7 +74,9 @@ struct CatalogChild: ParsableCommand {
       var container: Container?
       let open = try seconds { container = try Workspace.open(path, .readWrite) }
       let list = try seconds {
-        precondition(try container!.list("/0").count == count / folders, "every file is listed")
+        guard try container!.list("/0").count == count / folders else {
+          fatalError("not every file is listed")
+        }
       }
       let figures = Figures(open: open, list: list, resident: Machine.residentByteCount())
       try JSONEncoder().encode(figures).write(to: URL(fileURLWithPath: output!))

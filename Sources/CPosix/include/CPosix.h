@@ -19,6 +19,8 @@ int cposix_advise_sequential(int fd);
 /// fallocate(2): gives the range its blocks and the file that length; -ENOTSUP where it is missing or does not pay (tmpfs, which
 /// would clear every page first).
 int cposix_preallocate(int fd, int64_t count);
+/// fallocate(2), everywhere: -EOPNOTSUPP where the file system has no such thing.
+int cposix_allocate(int fd, int64_t count);
 /// fallocate(2) with FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE; -ENOTSUP where it is missing.
 int cposix_punch_hole(int fd, int64_t offset, int64_t count);
 

@@ -7,6 +7,8 @@ struct CatalogState {
   private(set) var slabCounters: [UInt32: SlabCounter]
   /// Stored bytes that files need.
   private(set) var liveByteCount: UInt64
+  /// Bytes of slabs up to their last committed one.
+  private var endByteCount: UInt64
   /// Slabs whose counters have changed since they were last in `pending`.
   private var changedSlabs: Set<UInt32> = []
   /// Applied to `snapshot`, not yet in the journal.
@@ -23,12 +25,19 @@ struct CatalogState {
   /// A commit stands in the journal whose segments recovery would check: they must stay until a checkpoint.
   var freeingIsHeld = false
   var readers: [UInt64: Int] = [:]
+  /// The reserve was given up: only changes that take no space are accepted until there is room for it again.
+  var diskIsFull = false
+  var compactionIsScheduled = false
+  var deadByteCountAfterCompaction: UInt64 = 0
+  /// Bytes of slabs that no file needs, holes included.
+  var deadByteCount: UInt64 { endByteCount - min(endByteCount, liveByteCount) }
 
   init(snapshot: CatalogSnapshot, counters: CatalogCounters, slabCounters: [UInt32: SlabCounter]) {
     self.snapshot = snapshot
     self.counters = counters
     self.slabCounters = slabCounters
     liveByteCount = slabCounters.values.reduce(0) { $0 + $1.liveByteCount }
+    endByteCount = slabCounters.values.reduce(0) { $0 + $1.end }
   }
 
   /// Applies the changes and keeps the books of ids and slabs.
@@ -44,7 +53,9 @@ struct CatalogState {
     for extent in transaction.added {
       let count = UInt64(extent.storedByteCount)
       slabCounters[extent.slab, default: SlabCounter()].liveByteCount += count
-      slabCounters[extent.slab]!.end = max(slabCounters[extent.slab]!.end, extent.offset + count)
+      let end = slabCounters[extent.slab]!.end
+      slabCounters[extent.slab]!.end = max(end, extent.offset + count)
+      endByteCount += slabCounters[extent.slab]!.end - end
       liveByteCount += count
       changedSlabs.insert(extent.slab)
     }
@@ -78,7 +89,10 @@ struct CatalogState {
     guard !pending.isEmpty else { return }
     for slab in changedSlabs {
       let counter = slabCounters[slab]!
-      if counter.liveByteCount == 0 { slabCounters[slab] = nil }
+      if counter.liveByteCount == 0 {
+        slabCounters[slab] = nil
+        endByteCount -= counter.end
+      }
       put(.slab(slab), counter.liveByteCount == 0 ? nil : counter.encoded)
     }
     changedSlabs = []

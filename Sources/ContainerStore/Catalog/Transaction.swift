@@ -92,6 +92,12 @@ final class Transaction: CatalogReading {
     added += extents
   }
 
+  /// The books of stored runs, when some were exchanged for others.
+  func replace(_ old: Extent, with new: [Extent]) {
+    removed.append(old)
+    added += new
+  }
+
   /// Takes one name from a file; when it was the last, the file goes with its contents and key.
   func dropFile(_ id: UInt64) throws {
     var inode = try inode(id)

@@ -51,6 +51,10 @@ package protocol BlockFile: AnyObject, Sendable {
   func startWriteback(offset: UInt64, count: Int)
   /// A hint: the file will soon be that long. Its length may become that at once.
   func preallocate(_ count: UInt64)
+  /// Bytes of blocks that the file takes on the disk.
+  func allocatedByteCount() throws(IOFailure) -> UInt64
+  /// Makes the file that long, with blocks of its own, so that they are there when they are needed.
+  func allocate(_ count: UInt64) throws(IOFailure)
   /// Gives whole pages of the range back; they read as zeros.
   func punchHole(offset: UInt64, count: UInt64) throws(IOFailure)
   /// Forgets cached pages, so that what is read next is what the disk has.
@@ -77,6 +81,9 @@ package struct LockRange: Sendable, Hashable {
 }
 
 extension BlockFile {
+  package func allocatedByteCount() throws(IOFailure) -> UInt64 { try size() }
+  package func allocate(_ count: UInt64) throws(IOFailure) { try truncate(to: count) }
+
   /// `count` bytes, or fewer at the end of the file.
   func read(_ count: Int, at offset: UInt64) throws(IOFailure) -> [UInt8] {
     let bytes = Result { () throws(IOFailure) in

@@ -143,6 +143,24 @@ private final class PosixBlockFile: BlockFile {
 
   func preallocate(_ count: UInt64) { _ = cposix_preallocate(descriptor, Int64(count)) }
 
+  func allocatedByteCount() throws(IOFailure) -> UInt64 {
+    var status = stat()
+    try check(fstat(descriptor, &status) == 0 ? 0 : -errno, "fstat", name)
+    return UInt64(status.st_blocks) * 512
+  }
+
+  func allocate(_ count: UInt64) throws(IOFailure) {
+    let status = cposix_allocate(descriptor, Int64(count))
+    if status != -EOPNOTSUPP, status != -ENOTSUP {
+      try check(status, "fallocate", name)
+      return
+    }
+    let zeros = [UInt8](repeating: 0, count: 1 << 16)
+    for offset in stride(from: 0, to: count, by: zeros.count) {
+      try write(Array(zeros.prefix(Int(count - offset))), at: offset)
+    }
+  }
+
   func punchHole(offset: UInt64, count: UInt64) throws(IOFailure) {
     let status = cposix_punch_hole(descriptor, Int64(offset), Int64(count))
     // A file system that cannot punch keeps the dead bytes; nothing is wrong with that.

@@ -19,6 +19,10 @@ final class SlabStore: Sendable {
     var outstanding: UInt64 = 0
     /// The file may be longer than what was written.
     var isPreallocated = false
+    /// Nothing is appended: it is being emptied.
+    var isRetired = false
+    /// Bytes of holes; nil when nobody has looked yet.
+    var punchedByteCount: UInt64?
     /// Open for writing, from the first write until the slab is full and durable.
     var file: (any BlockFile)?
   }
@@ -131,7 +135,7 @@ final class SlabStore: Sendable {
       }
       let number = state.nextSlab
       state.nextSlab += 1
-      state.slabs[number] = Slab(position: count, outstanding: count)
+      state.slabs[number] = Slab(position: count, outstanding: count, punchedByteCount: 0)
       // The other writers have slabs of their own, so the last ones stay partly empty; they are cut at the end.
       state.slabs[number]!.isPreallocated = state.expectedByteCount >= Self.preallocatedByteCountMin
       return (number, 0, true)
@@ -144,13 +148,13 @@ final class SlabStore: Sendable {
     } catch {
       state.withLock { state in
         state.slabs[number]!.outstanding -= count
-        state.idle.append(number)
+        makeIdle(number, &state)
       }
       reclaim(number)
       throw error
     }
     state.withLock { state in
-      state.idle.append(number)
+      makeIdle(number, &state)
       state.unsynchronized.insert(number)
     }
     return (number, offset)
@@ -338,8 +342,56 @@ final class SlabStore: Sendable {
   }
 
   private func makeIdle(_ number: UInt32) {
+    state.withLock { makeIdle(number, &$0) }
+  }
+
+  private func makeIdle(_ number: UInt32, _ state: inout State) {
+    if let slab = state.slabs[number], !slab.isRetired { state.idle.append(number) }
+  }
+
+  // MARK: Compaction
+
+  /// How full a slab is.
+  struct Fill {
+    var number: UInt32
+    var liveByteCount: UInt64
+    /// What it takes on the disk.
+    var storedByteCount: UInt64
+    var wastedByteCount: UInt64 { storedByteCount - min(storedByteCount, liveByteCount) }
+  }
+
+  /// Of all slabs to which nothing is being written.
+  func fills() -> [Fill] {
+    let slabs = state.withLock { $0.slabs.filter { $0.value.outstanding == 0 && $0.value.counter.end > 0 } }
+    return slabs.map { number, slab in
+      let end = Self.alignedUp(slab.counter.end)
+      let punched: UInt64
+      if let known = slab.punchedByteCount {
+        punched = known
+      } else {
+        let allocated = (try? file(number).allocatedByteCount()) ?? end
+        punched = end - min(end, allocated)
+        state.withLock { $0.slabs[number]?.punchedByteCount = punched }
+      }
+      return Fill(
+        number: number, liveByteCount: slab.counter.liveByteCount, storedByteCount: end - min(end, punched))
+    }
+  }
+
+  /// Appends nothing more to these slabs.
+  func retire(_ slabs: Set<UInt32>) {
     state.withLock { state in
-      if state.slabs[number] != nil { state.idle.append(number) }
+      for number in slabs { state.slabs[number]?.isRetired = true }
+      state.idle.removeAll { slabs.contains($0) }
+    }
+  }
+
+  func restore(_ slabs: Set<UInt32>) {
+    state.withLock { state in
+      for number in slabs where state.slabs[number]?.isRetired == true {
+        state.slabs[number]!.isRetired = false
+        if state.slabs[number]!.position < Self.byteCountMax { state.idle.insert(number, at: 0) }
+      }
     }
   }
 
@@ -378,7 +430,12 @@ final class SlabStore: Sendable {
     for range in dead {
       let begin = Self.alignedUp(range.lowerBound)
       let end = range.upperBound / Self.alignment * Self.alignment
-      if begin < end { try? file.punchHole(offset: begin, count: end - begin) }
+      guard begin < end, (try? file.punchHole(offset: begin, count: end - begin)) != nil else { continue }
+      state.withLock { state in
+        if let punched = state.slabs[slab]?.punchedByteCount {
+          state.slabs[slab]!.punchedByteCount = punched + end - begin
+        }
+      }
     }
   }
 }

@@ -1,0 +1,326 @@
+import EncryptedFile
+import SodiumPrimitives
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// What a compaction did.
+public struct CompactionReceipt: Sendable {
+  /// Slabs that were emptied, as far as readers allow.
+  public var slabCount = 0
+  /// Stored bytes that were moved.
+  public var copiedByteCount: UInt64 = 0
+  /// Bytes on the disk that nothing needs any more. Readers that hold an older state keep them for as long as they like.
+  public var freedByteCount: UInt64 = 0
+  /// Segments that did not open: they were left where they are.
+  public var findings: [Finding] = []
+}
+
+/// Compaction: live segments leave slabs that are mostly dead, and those slabs go.
+///
+/// What is copied is opened first; its bytes stay as they are, so no key and no plaintext is touched. Each batch is a commit of its
+/// own, so it can end at any moment, and goes on from there the next time.
+extension Container {
+  /// How much space may be wasted before it is worth copying.
+  struct CompactionPolicy {
+    /// Of what is live in all slabs.
+    var wasteFraction: Double
+    /// Less than that is not looked at.
+    var wasteByteCountMin: UInt64
+    /// Of what one slab takes on the disk.
+    var slabWasteFraction: Double
+    /// More than that is not copied in one go.
+    var copiedByteCountMax: UInt64
+
+    /// When somebody asks for it.
+    static let thorough = CompactionPolicy(
+      wasteFraction: 0, wasteByteCountMin: 64 << 10, slabWasteFraction: 0.02, copiedByteCountMax: .max)
+    /// At closing: a container that is not large leaves in good order, and a large one does not keep whoever closes it.
+    static func closing(liveByteCount: UInt64) -> CompactionPolicy {
+      let isLarge = liveByteCount > 256 << 20
+      return CompactionPolicy(
+        wasteFraction: isLarge ? 0.25 : 0.02, wasteByteCountMin: 256 << 10,
+        slabWasteFraction: isLarge ? 0.5 : 0.02,
+        copiedByteCountMax: isLarge ? 32 << 20 : 256 << 20)
+    }
+    /// While the container is in use.
+    static let background = CompactionPolicy(
+      wasteFraction: 0.15, wasteByteCountMin: 8 << 20, slabWasteFraction: 0.15, copiedByteCountMax: .max)
+  }
+
+  private static let roundByteCountMax: UInt64 = 256 << 20
+  private static let batchByteCountMax = 1 << 20
+
+  /// Gives back the space of what was removed or replaced, as far as it is worth copying what is left beside it. Works while other
+  /// threads read and write. Throws `cancelled`, and `diskFull` when there is no room for what is copied.
+  @discardableResult
+  public func compact(control: BulkControl = BulkControl()) throws -> CompactionReceipt {
+    try requireOpen()
+    guard mode == .readWrite else { throw ContainerError(.readOnly) }
+    return try compact(.thorough, bytesPerSecond: nil, control: control)
+  }
+
+  func compact(
+    _ policy: CompactionPolicy, bytesPerSecond: UInt64?, control: BulkControl = BulkControl()
+  ) throws -> CompactionReceipt {
+    try compaction.withLock { _ in
+      var receipt = CompactionReceipt()
+      // Removed runs are punched when their commit is durable: then it shows what is wasted.
+      try synchronize()
+      let fills = slabs.fills()
+      var waste = fills.reduce(UInt64(0)) { $0 + $1.wastedByteCount }
+      let live = fills.reduce(UInt64(0)) { $0 + $1.liveByteCount }
+      let wasteMax = max(policy.wasteByteCountMin, UInt64(Double(live) * policy.wasteFraction))
+      // The emptiest first: they give most for what is copied.
+      var candidates = fills.filter {
+        $0.wastedByteCount > UInt64(Double($0.storedByteCount) * policy.slabWasteFraction)
+      }.sorted {
+        $0.liveByteCount * max(1, $1.storedByteCount) < $1.liveByteCount * max(1, $0.storedByteCount)
+      }[...]
+      var victims: [SlabStore.Fill] = []
+      var copied: UInt64 = 0
+      while waste > wasteMax, let next = candidates.popFirst() {
+        copied += next.liveByteCount
+        guard copied <= policy.copiedByteCountMax else { break }
+        victims.append(next)
+        waste -= next.wastedByteCount
+      }
+      let pace = Pace(bytesPerSecond: bytesPerSecond, byteCount: victims.reduce(0) { $0 + $1.liveByteCount })
+      var rest = victims[...]
+      while !rest.isEmpty {
+        var round: [UInt32: SlabStore.Fill] = [:]
+        var byteCount: UInt64 = 0
+        while let next = rest.first, round.isEmpty || byteCount + next.liveByteCount <= Self.roundByteCountMax
+        {
+          round[next.number] = next
+          byteCount += next.liveByteCount
+          rest.removeFirst()
+        }
+        try evacuate(Set(round.keys), pace: pace, control: control, &receipt)
+        receipt.slabCount += round.count
+      }
+      guard !victims.isEmpty else { return receipt }
+      try synchronize()
+      let before = fills.reduce(UInt64(0)) { $0 + $1.storedByteCount }
+      let after = slabs.fills().reduce(UInt64(0)) { $0 + $1.storedByteCount }
+      receipt.freedByteCount = before - min(before, after)
+      return receipt
+    }
+  }
+
+  /// Moves what is live out of some slabs.
+  private func evacuate(
+    _ victims: Set<UInt32>, pace: Pace, control: BulkControl, _ receipt: inout CompactionReceipt
+  ) throws {
+    slabs.retire(victims)
+    defer { slabs.restore(victims) }
+    var batch: [Resident] = []
+    var batchByteCount = 0
+    for resident in try residents(of: victims) {
+      let byteCount = resident.extent.storedByteCount
+      if batchByteCount + byteCount > Self.batchByteCountMax, !batch.isEmpty {
+        try move(batch, pace: pace, control: control, &receipt)
+        batch = []
+        batchByteCount = 0
+      }
+      batch.append(resident)
+      batchByteCount += byteCount
+    }
+    if !batch.isEmpty { try move(batch, pace: pace, control: control, &receipt) }
+  }
+
+  /// A run that lives in a slab, and whose it is.
+  private struct Resident {
+    var file: UInt64
+    var epoch: UInt32
+    var secret: [UInt8]
+    var extent: Extent
+  }
+
+  /// In the order in which they stand in the slabs.
+  private func residents(of victims: Set<UInt32>) throws -> [Resident] {
+    var found: [Resident] = []
+    try withSnapshot { records in
+      try records.scan(.all(.inode)) { key, value in
+        let inode = try CatalogSnapshot.decode(value) { bytes throws(MalformedBytes) in try Inode(bytes) }
+        guard let file = key.number(at: 1), let extent = inode.firstExtent, victims.contains(extent.slab)
+        else {
+          return
+        }
+        found.append(Resident(file: file, epoch: inode.epoch, secret: inode.secret, extent: extent))
+      }
+      var owner: (file: UInt64, inode: Inode)?
+      try records.scan(.all(.extent)) { key, value in
+        guard let file = key.number(at: 1), let extent = try? Extent(key: key, value: value) else {
+          throw ContainerError(.catalogDamaged, detail: "an extent that cannot be")
+        }
+        guard victims.contains(extent.slab) else { return }
+        if owner?.file != file { owner = (file, try records.inode(file)) }
+        found.append(
+          Resident(file: file, epoch: owner!.inode.epoch, secret: owner!.inode.secret, extent: extent))
+      }
+    }
+    return found.sorted { ($0.extent.slab, $0.extent.offset) < ($1.extent.slab, $1.extent.offset) }
+  }
+
+  /// Copies runs to the end of another slab, and names the new places in one commit. A run that has changed meanwhile is left out.
+  private func move(
+    _ batch: [Resident], pace: Pace, control: BulkControl, _ receipt: inout CompactionReceipt
+  ) throws {
+    if control.cancellation?.isCancelled == true { throw ContainerError(.cancelled) }
+    try requireOpen()
+    if pace.isInBackground, compactionStop.isCancelled { throw ContainerError(.cancelled) }
+    var moved: [(resident: Resident, places: [Extent])] = []
+    // As long as this snapshot is held, nothing that it names is given back.
+    try withSnapshot { _ in
+      for resident in batch {
+        if let places = try copy(resident, &receipt) { moved.append((resident, places)) }
+      }
+    }
+    let copies = moved
+    let skipped = try transaction(storing: copies.flatMap(\.places)) { transaction -> [Extent] in
+      var skipped: [Extent] = []
+      for (resident, places) in copies
+      where try !transaction.moveExtent(of: resident.file, from: resident.extent, to: places) {
+        skipped += places
+      }
+      nodesMoved(Set(copies.map(\.resident.file)))
+      return skipped
+    }
+    slabs.discard(skipped)
+    let byteCount = moved.reduce(0) { $0 + UInt64($1.resident.extent.storedByteCount) }
+    receipt.copiedByteCount += byteCount
+    try pace.advance(byteCount, control: control) { self.compactionStop.isCancelled || self.isClosed }
+  }
+
+  /// Where the copy is, in pieces of at most 1 MiB; nil when the run does not open, which is reported.
+  private func copy(_ resident: Resident, _ receipt: inout CompactionReceipt) throws -> [Extent]? {
+    let run = resident.extent
+    let identity = FileIdentity(container: id, file: resident.file)
+    let key = try keys.fileKey(resident.file, epoch: resident.epoch, secret: resident.secret)
+      .writerKey(session: run.writeNumber.session)
+    return try withContext { context in
+      var places: [Extent] = []
+      var skipped = 0
+      while skipped < run.count {
+        var part = run.slice(
+          skipping: skipped, count: min(Int(run.count) - skipped, SegmentLayout.segmentsPerUnit))
+        let stored = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<part.storedByteCount])
+        let plaintext = UnsafeMutableRawBufferPointer(rebasing: context.output[0..<part.plaintextByteCount])
+        defer { wipe(plaintext) }
+        let fetched = try slabs.read(part.slab, part.offset, into: stored)
+        do throws(SegmentError) {
+          try context.cipher.open(
+            run: part, stored: UnsafeRawBufferPointer(rebasing: stored[0..<fetched]), of: identity, key: key,
+            into: plaintext)
+        } catch {
+          slabs.discard(places)
+          receipt.findings.append(Finding(.damage, .segmentDamaged, "file \(resident.file): \(error)"))
+          return nil
+        }
+        (part.slab, part.offset) = try slabs.append(UnsafeRawBufferPointer(stored))
+        places.append(part)
+        skipped += Int(part.count)
+      }
+      return places
+    }
+  }
+
+  /// Open files find their runs in other places.
+  private func nodesMoved(_ files: Set<UInt64>) {}
+
+  // MARK: In the background
+
+  /// After a durable commit: begins a compaction when enough has become waste since the last one.
+  func compactWhenDue() {
+    guard options.compactionBytesPerSecond > 0 else { return }
+    let isDue = core.withLock { core in
+      let policy = CompactionPolicy.background
+      let wasteMax = max(policy.wasteByteCountMin, UInt64(Double(core.liveByteCount) * policy.wasteFraction))
+      // Holes count as dead here; what is really wasted is looked at when it begins.
+      guard !core.isClosed, !core.compactionIsScheduled,
+        core.deadByteCount > core.deadByteCountAfterCompaction + wasteMax
+      else { return false }
+      core.compactionIsScheduled = true
+      return true
+    }
+    guard isDue else { return }
+    backgroundWork.enter()
+    compacting.async { [weak self, backgroundWork] in
+      guard let self else { return backgroundWork.leave() }
+      defer { backgroundWork.leave() }
+      // What cannot be done now is done another time: nothing depends on it.
+      _ = try? self.compact(.background, bytesPerSecond: self.options.compactionBytesPerSecond)
+      self.core.withLock { core in
+        core.compactionIsScheduled = false
+        core.deadByteCountAfterCompaction = core.deadByteCount
+      }
+    }
+  }
+
+  /// Ends a compaction that is under way, and lets none begin.
+  func stopCompaction() { compactionStop.cancel() }
+}
+
+/// Keeps to a number of bytes a second, and reports how far it is.
+private final class Pace {
+  private let bytesPerSecond: UInt64?
+  private let byteCount: UInt64
+  var isInBackground: Bool { bytesPerSecond != nil }
+  private let began = Clock.monotonicNanoseconds()
+  private var done: UInt64 = 0
+
+  init(bytesPerSecond: UInt64?, byteCount: UInt64) {
+    self.bytesPerSecond = bytesPerSecond
+    self.byteCount = byteCount
+  }
+
+  /// Sleeps as long as it takes, in small pieces, until `stops`.
+  func advance(_ count: UInt64, control: BulkControl, stops: () -> Bool) throws {
+    done += count
+    let elapsed = { Double(Clock.monotonicNanoseconds() - self.began) / 1e9 }
+    control.progress?(
+      BulkProgress(
+        bytesDone: min(done, byteCount), byteCount: byteCount, filesDone: done >= byteCount ? 1 : 0,
+        fileCount: 1,
+        seconds: elapsed()))
+    guard let bytesPerSecond else { return }
+    while elapsed() < Double(done) / Double(bytesPerSecond), !stops() { usleep(5_000) }
+  }
+}
+
+extension Extent {
+  init(key: CatalogKey, value: [UInt8]) throws(MalformedBytes) {
+    guard let start = key.number(at: 9) else { throw MalformedBytes(what: "an extent without a start") }
+    var reader = ByteReader(value)
+    try self.init(start: start, value: &reader)
+    try reader.end()
+  }
+}
+
+extension Transaction {
+  /// Exchanges a run for the same segments in other places, if the file still has it just so.
+  func moveExtent(of file: UInt64, from old: Extent, to places: [Extent]) throws -> Bool {
+    guard let bytes = try value(.inode(file)), var inode = try? Inode(bytes), let first = inode.firstExtent
+    else {
+      return false
+    }
+    if first.start == old.start {
+      guard first == old else { return false }
+      inode.firstExtent = places[0]
+      put(file, inode)
+    } else {
+      let key = CatalogKey.extent(file: file, start: old.start)
+      guard try value(key) == old.encodedValue else { return false }
+      put(key, places[0].encodedValue)
+    }
+    for place in places.dropFirst() { put(.extent(file: file, start: place.start), place.encodedValue) }
+    replace(old, with: places)
+    return true
+  }
+}
