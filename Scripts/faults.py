@@ -55,6 +55,8 @@ class Step:
     changes: str = "a"
     # Run and killed at its last call before the step: the step finds a container that was not closed.
     killed_before: str | None = None
+    # Native files that are there before the step, below `{out}`.
+    out: dict[str, bytes] = field(default_factory=dict)
     # Key files tried on container a, for steps that change which of them open it.
     keys: list[str] = field(default_factory=lambda: ["a"])
 
@@ -89,6 +91,12 @@ STEPS = [
     Step("rm-several", f"rm {{a}} /first/folder/page0 /first/folder/page1 {KEY}",
          stages=[f"rm {{a}} /first/folder/page0 {KEY}", f"rm {{a}} /first/folder/page1 {KEY}"]),
     Step("rm-folder", f"rm -r {{a}} /first {KEY}"),
+    # Long enough for blocks to be given ahead.
+    Step("put-long", "put {b} {source}/long /long --key-file {keys}/b --threads 2", changes="b"),
+    Step("put-beside", "put {b} {source}/other /other --key-file {keys}/b --threads 1", changes="b"),
+    Step("rm-long", "rm {b} /long --key-file {keys}/b", changes="b"),
+    Step("rm-last", "rm {b} /other --key-file {keys}/b", changes="b"),
+    Step("tidy", "rm -f {b} /missing --key-file {keys}/b", changes="b"),
     Step("send", f"send {{a}} {{b}} /folder /kept --from com.example.a {KEY} --to-key-file {{keys}}/b --request-id r1 --threads 2",
          changes="b"),
     Step("send-again", f"send {{a}} {{b}} /folder /kept --from com.example.a {KEY} --to-key-file {{keys}}/b --request-id r1",
@@ -107,10 +115,9 @@ STEPS = [
     Step("ls", f"ls -R -l {{a}} {KEY}", changes=""),
     Step("cat", f"cat {{a}} /kept {KEY}", changes=""),
     Step("get", f"get {{a}} / {{out}} {KEY} --quiet --threads 1", changes=""),
+    Step("get-replacing", f"get {{a}} /kept {{out}}/kept {KEY} --quiet --threads 1", changes="", out={"kept": b"older\n" * 9000}),
     Step("info", f"container info {{a}} {KEY}", changes=""),
     Step("verify", f"container verify {{a}} {KEY}", changes=""),
-    # Long enough for blocks to be given ahead.
-    Step("put-long", f"put {{a}} {{source}}/long /long {KEY} --threads 2"),
 ]
 
 # With everything refused that would write: a container on read-only media.
@@ -213,7 +220,7 @@ class Faults:
         (self.source / "small").write_bytes(self.random.randbytes(700))
         (self.source / "other").write_bytes(self.random.randbytes(40_000))
         (self.source / "big").write_bytes(self.random.randbytes((3 << 20) + 5))
-        (self.source / "long").write_bytes(bytes((17 << 20) + 1))
+        (self.source / "long").write_bytes(bytes((24 << 20) + 1))
         for i, size in enumerate((0, 1, 16_384, 16_385)):
             (inner.parent / f"page{i}").write_bytes(self.random.randbytes(size))
         (inner / "leaf").write_bytes(self.random.randbytes(5_000))
@@ -285,6 +292,9 @@ class Faults:
         for step in STEPS:
             if step.killed_before:
                 self.kill_at_end(step.killed_before, now)
+            for name, contents in step.out.items():
+                (now / "out").mkdir(exist_ok=True)
+                (now / "out" / name).write_bytes(contents)
             wanted = names is None or step.name in names
             if wanted:
                 base = self.folder / "base" / step.name
@@ -383,7 +393,7 @@ class Faults:
             if fault.medium == "lockless":
                 (place / "a" / "lock").unlink()
             environment["FAULT_ROOTS"] = f"{place / 'a'}"
-        before = native_files(place / "a") | {f"b/{k}": v for k, v in native_files(place / "b").items()}
+        before = container_files(place)
         done = self.run(step.command, place, step.input, environment)
         was_reached = fault.action in ("short", "deny") or bool(read_trace(place))
         if not was_reached:
@@ -391,16 +401,21 @@ class Faults:
         self.check_ending(done, fault, was_reached, prepared)
         if fault.medium:
             self.check_medium(place, prepared, fault, done)
-            after = native_files(place / "a") | {f"b/{k}": v for k, v in native_files(place / "b").items()}
+            after = container_files(place)
             if after != before:
                 raise Problem(f"changed the files of a container on read-only media: {difference(before, after)}")
             return
         if step.reads:
             self.check_reading(place, prepared, fault, done)
-        after = native_files(place / "a") | {f"b/{k}": v for k, v in native_files(place / "b").items()}
+        after = container_files(place)
         if step.reads and after != before:
             raise Problem(f"only reads, and changed the container's files: {difference(before, after)}")
-        before.pop("lock", None), after.pop("lock", None), before.pop("b/lock", None), after.pop("b/lock", None)
+        other = "b/" if step.changes == "a" else "a/"
+        if difference(select(before, other), select(after, other)):
+            raise Problem("changed the files of the other container")
+        # The lock file says who writes.
+        for files in (before, after):
+            files.pop(f"{step.changes}/lock", None)
         if after == before and prepared.states[0] is not None:
             # Nothing was written: what was true of it before is true now.
             if done.returncode == 0 and prepared.states[-1] != prepared.states[0]:
@@ -408,8 +423,6 @@ class Faults:
             if not step.reads and step.killed_before:
                 self.check_container(place, prepared, fault, done)
             return
-        if step.changes == "b" and any(before.get(k) != v for k, v in after.items() if not k.startswith("b/")):
-            raise Problem("changed the sender's container")
         if prepared.states[0] is None:
             self.check_creation(place, prepared, fault, done)
         else:
@@ -454,8 +467,11 @@ class Faults:
         may_leave_parts = may_leave_parts or prepared.calls[fault.at - 1].operation == "remove"
         if parts and not may_leave_parts:
             raise Problem(f"left {len(parts)} unfinished files")
+        older = {name: hashlib.sha256(contents).hexdigest() for name, contents in prepared.step.out.items()}
+        if older.keys() - found.keys():
+            raise Problem("removed a file that was there before")
         for name in found.keys() - parts:
-            if found[name] != prepared.files.get(name):
+            if found[name] not in (prepared.files.get(name), older.get(name)):
                 raise Problem(f"left {name} half written")
 
     def check_medium(self, place: Path, prepared: Prepared, fault: Fault, done: subprocess.CompletedProcess[bytes]) -> None:
@@ -546,6 +562,14 @@ def native_files(folder: Path) -> dict[str, str]:
     """The files below a folder, with digests of their contents."""
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
             for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def container_files(place: Path) -> dict[str, str]:
+    return {f"{name}/{file}": digest for name in "ab" for file, digest in native_files(place / name).items()}
+
+
+def select(files: dict[str, str], prefix: str) -> dict[str, str]:
+    return {name: digest for name, digest in files.items() if name.startswith(prefix)}
 
 
 def native_tree(folder: Path) -> tuple[tuple[str, ...], ...]:
