@@ -246,6 +246,7 @@ public final class Container: Sendable {
         }
       }
     }
+    freeWhatNobodyReads()
   }
 
   /// Makes every change so far durable.
