@@ -12,8 +12,11 @@ from container.catalog import (
     ATTRIBUTE, DIRECTORY_KIND, ENTRY, EXTENT, FILE_KIND, INODE, LINK_KIND, SLAB, STATE, number_key,
 )
 from container.journal import JOURNAL_MAGIC, LAST_OF_COMMIT, SEGMENTS_DURABLE, Change
-from container.superblock import NO_ID, PASSPHRASE, RAW_KEY, RECOVERY_CODE, SUPERBLOCK_MAGIC, End, Generation, Table
-from opendynamics import HEADER, OVERHEAD, Extent, File, kb, label, u32, u64
+from container.superblock import (
+    GENERATION_HEAD, GENERATIONS, MAXIMUM_TABLES, NO_ID, NO_SECRET, PASSPHRASE, RAW_KEY, RECOVERY_CODE,
+    SUPERBLOCK_MAGIC, TABLE_SIZES, End, Generation, Table,
+)
+from opendynamics import HEADER, Extent, File, kb, label, u32, u64
 from sealing import expand, seal, seal_run
 
 TIME = 1_700_000_000_000_000_000
@@ -26,6 +29,21 @@ EPOCH = 5
 def u16(value: int) -> bytes:
     """Two bytes, little-endian."""
     return value.to_bytes(2, "little")
+
+
+def varint(value: int) -> bytes:
+    """A number in groups of seven bits."""
+    groups = bytearray()
+    while value >= 128:
+        groups.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*groups, value])
+
+
+def difference(time: int, other: int) -> bytes:
+    """A time, as its difference from another one."""
+    signed = (time - other + (1 << 63)) % (1 << 64) - (1 << 63)
+    return varint((signed << 1 ^ signed >> 63) % (1 << 64))
 
 
 def text(data: bytes) -> bytes:
@@ -48,19 +66,23 @@ class JournalDraft:
 class Builder:
     """A container under construction; `live` has the byte ranges of each file that mean something."""
 
-    def __init__(self, path: Path, name: str = "container") -> None:
-        self.path, self.name = path, name
+    def __init__(self, path: Path, name: str = "container", container_format: int = 2) -> None:
+        self.path, self.name, self.format = path, name, container_format
         self.draws = 0
         self.id, self.root_key = self.random(16), self.random(32)
         self.epoch_key = self.random(32)
         self.generations: list[Generation] = []
+        self.table_entries: dict[bytes, dict[bytes, bytes | None]] = {}
         self.journal: JournalDraft | None = None
+        self.journals: dict[bytes, int] = {}
+        self.at_pending: tuple[int, dict[bytes, bytes]] = (0, {})  # commit and catalog
         self.catalog: dict[bytes, bytes] = {}
         self.commit_number = 0
         self.sequence = 0
         self.counter = 0
         self.next_file = 2
         self.slab = b""
+        self.runs: list[tuple[int, int]] = []
         self.live_bytes = 0
         self.live: dict[str, list[tuple[int, int]]] = {}
         self.key_slot_bytes = self.key_slots()
@@ -106,24 +128,37 @@ class Builder:
         data = u64(generation.number) + u32(generation.epoch) + u16(1 if generation.complete else 2)
         data += u16(len(generation.tables)) + generation.secret + u64(generation.commit) + bytes(16)
         for table in generation.tables:
-            data += table.id + u64(table.size) + u32(table.footer_length) + u32(0) + table.footer_authenticator
-        return data.ljust(456, b"\0")
+            data += table.id + u64(table.size) + u32(table.footer_length) + u32(table.epoch)
+            data += table.footer_authenticator + (table.secret if self.format > 1 else b"")
+        return data.ljust(self.generation_size(), b"\0")
 
-    def slot(self, clean: bool = False, sequence: int | None = None, version: int = 1, minimum: int = 1) -> bytes:
-        """The superblock's slot for the present state."""
+    def generation_size(self) -> int:
+        """Bytes of a generation in the body."""
+        return GENERATION_HEAD + MAXIMUM_TABLES[self.format] * TABLE_SIZES[self.format]
+
+    def slot(
+        self,
+        clean: bool = False,
+        sequence: int | None = None,
+        versions: tuple[int, int] | None = None,
+        edit: Callable[[bytes], bytes] = lambda body: body,
+    ) -> bytes:
+        """The superblock's slot for the present state. The versions are the format's and the least of a reader."""
         self.sequence += 1
         sequence = self.sequence if sequence is None else sequence
         body = u64(TIME) + u32(EPOCH) + u32(1) + (u32(EPOCH) + u32(0) + self.epoch_key).ljust(16 * 40, b"\0")
         body += u32(len(self.generations)) + u32(2 if clean else 1)
-        body += b"".join(self.generation_bytes(generation) for generation in self.generations).ljust(3 * 456, b"\0")
+        generations = b"".join(self.generation_bytes(generation) for generation in self.generations)
+        body += generations.ljust(GENERATIONS * self.generation_size(), b"\0")
         body += self.journal.id + u64(self.journal.generation) if self.journal else bytes(24)
         if clean:
             end = self.journal.end if self.journal else End(0, 0, NO_ID, 0)
             body += u64(end.number) + u64(end.offset) + end.authenticator + u64(end.commit)
         key = kb(32, self.root_key, label("OD1-super-body") + self.id)
         ad = label("OD1-super-ad") + self.id + u64(sequence) + bytes(40)
+        version, minimum = versions or (self.format, self.format)
         slot = SUPERBLOCK_MAGIC + u16(version) + u16(minimum) + bytes(4) + self.id + u64(sequence) + bytes(24)
-        slot += self.key_slot_bytes + self.message(key, ad, body.ljust(2560, b"\0")) + bytes(87)
+        slot += self.key_slot_bytes + self.message(key, ad, edit(body.ljust(2560, b"\0"))) + bytes(87)
         slot += kb(32, kb(32, self.root_key, label("OD1-super-mac") + self.id), slot)
         return slot + kb(32, b"", slot)
 
@@ -136,7 +171,7 @@ class Builder:
         """Writes everything that is not written yet."""
         self.write_journal()
         if self.slab:
-            self.write("slab/00000000", self.slab, self.slab_ranges())
+            self.write("slab/00000000", self.slab, self.runs)
         self.write_superblock(self.slot(clean))
 
     # Generations, tables, journals
@@ -146,15 +181,48 @@ class Builder:
         purpose = label("OD1-generation") + self.id + u64(generation.number) + generation.secret
         return kb(32, self.epoch_key, purpose)
 
-    def start_generation(self, complete: bool = True, block_entries: int = 3) -> None:
-        """A checkpoint: tables of the present catalog, under a new generation."""
+    def start_generation(self, complete: bool = True, shared: int = 0) -> None:
+        """A checkpoint of the present catalog under a new generation, of which the oldest tables are shared."""
         number = self.generations[0].number + 1 if self.generations else 1
-        commit = self.commit_number if complete else 0
-        generation = Generation(number, EPOCH, complete, self.random(32), commit, [])
-        if complete:
-            entries: list[Change] = sorted(self.catalog.items())
-            generation.tables.append(self.table(generation, entries, block_entries))
+        generation = Generation(number, EPOCH, False, self.random(32), 0, [])
         self.generations.insert(0, generation)
+        self.at_pending = (self.commit_number, dict(self.catalog))
+        if complete:
+            self.complete_generation(shared)
+
+    def complete_generation(self, shared: int = 0) -> None:
+        """Writes the pending generation's tables, of the state that it began with."""
+        commit, catalog = self.at_pending
+        pending, *older = self.generations
+        tables = older[0].tables if older else []
+        kept = tables[len(tables) - shared :]
+        below: dict[bytes, bytes] = {}
+        for table in reversed(kept):
+            for key, value in self.table_entries[table.id].items():
+                if value is None:
+                    del below[key]
+                else:
+                    below[key] = value
+        changes: dict[bytes, bytes | None] = {
+            key: catalog.get(key) for key in catalog.keys() | below.keys() if catalog.get(key) != below.get(key)
+        }
+        self.generations[0] = replace(pending, complete=True, commit=commit, tables=[])
+        self.generations[0].tables.extend([self.table(self.generations[0], sorted(changes.items())), *kept])
+
+    def drop_generations(self, kept: int = 2) -> None:
+        """Removes all but the newest generations, with what only they need."""
+        del self.generations[kept:]
+        tables = {table.id.hex() for generation in self.generations for table in generation.tables}
+        journals = {name.hex() for name, number in self.journals.items() if number >= self.generations[-1].number}
+        for folder, needed in (("catalog", tables), ("journal", journals)):
+            for path in (self.path / folder).iterdir():
+                if path.name not in needed:
+                    path.unlink()
+                    del self.live[f"{folder}/{path.name}"]
+
+    def upgrade(self) -> None:
+        """From now on the container is one of format 2. The tables keep their keys."""
+        self.format = 2
 
     def table(
         self,
@@ -165,7 +233,12 @@ class Builder:
     ) -> Table:
         """Writes a table, with two data blocks to an index block, so that small tables have all levels."""
         identifier = self.random(16)
+        secret = NO_SECRET
         key = kb(32, self.generation_key(generation), label("OD1-table") + identifier)
+        if self.format > 1:
+            secret = self.random(32)
+            key = kb(32, self.epoch_key, label("OD1-table-key") + self.id + identifier + secret)
+        self.table_entries[identifier] = dict(entries)
         data = b""
 
         def append(plaintext: bytes, kind: int, first_key: bytes) -> bytes:
@@ -190,7 +263,8 @@ class Builder:
         footer = u64(len(entries)) + u64(len(blocks)) + u32(len(index)) + u32(0) + b"".join(index)
         append(footer, 3, b"")
         self.write(f"catalog/{identifier.hex()}", data, [(0, len(data))])
-        return Table(identifier, len(data), len(edit(3, footer)), data[-16:])
+        epoch = EPOCH if self.format > 1 else 0
+        return Table(identifier, len(data), len(edit(3, footer)), data[-16:], epoch, secret)
 
     def start_journal(self, generation: int | None = None) -> None:
         """A new current journal, whose predecessor ends where the present one does."""
@@ -199,6 +273,7 @@ class Builder:
             self.write_journal()
         number = self.generations[0].number if generation is None else generation
         self.journal = JournalDraft(self.random(16), number, self.random(16))
+        self.journals[self.journal.id] = number
         end = old.end if old else End(0, 0, NO_ID, self.commit_number)
         header = u32(1) + u32(0) + self.journal.session + u64(number) + u64(TIME)
         header += (old.id if old else NO_ID) + u64(old.generation if old else 0)
@@ -265,6 +340,9 @@ class Builder:
     def inode(self, kind: int, size: int = 0, links: int = 1, secret: bytes = bytes(32), tail: bytes = b"") -> bytes:
         """An inode's value; the tail is the first extent or a link's target."""
         has_first = kind == FILE_KIND and tail != b""
+        if self.format > 1:
+            secret = secret if kind == FILE_KIND else b""
+            return compact_inode(kind, size=size, links=links, secret=secret, tail=tail, flags=has_first)
         value = bytes([1, kind]) + u16(0o640) + u32(links) + u64(size) + u64(TIME) * 3 + u64(0) + u32(EPOCH) + u32(0)
         value += secret + bytes([has_first, 0]) + u16(len(tail) if kind == LINK_KIND else 0) + bytes(4)
         return value + tail
@@ -300,7 +378,7 @@ class Builder:
             if first:
                 changes.append((number_key(EXTENT, file_id) + start.to_bytes(8, "big"), value))
             else:
-                first = u64(start) + value
+                first = u64(start) + value if self.format == 1 else compact_extent(extent)
         inode = self.inode(FILE_KIND, size, len(names), secret, first)
         changes += [(number_key(INODE, file_id), inode), (number_key(ATTRIBUTE, file_id) + b"user.note", b"kept")]
         return changes
@@ -313,21 +391,29 @@ class Builder:
         extent = Extent(start, count, last_length, self.current().session, self.counter + 1, len(self.slab))
         self.counter += count
         self.slab += seal_run(file, extent, plaintext)
+        self.runs.append((extent.offset, len(self.slab)))
         self.live_bytes += extent.stored_length()
         return extent
 
-    def slab_ranges(self) -> list[tuple[int, int]]:
-        """The byte ranges of the slab that belong to runs: all but the gaps."""
-        ranges = []
-        for key, value in self.catalog.items():
-            if key[:1] == INODE and value[88] == 1:
-                ranges.append(value[104:152])
-            elif key[:1] == EXTENT:
-                ranges.append(value)
-        return [self.run_range(value) for value in ranges]
 
-    def run_range(self, value: bytes) -> tuple[int, int]:
-        """Where a run with that extent value is stored."""
-        count, last = (int.from_bytes(value[at : at + 4], "little") for at in (4, 16))
-        offset = int.from_bytes(value[8:16], "little")
-        return offset, offset + 16425 * (count - 1) + last + OVERHEAD
+def compact_inode(
+    kind: int,
+    size: int = 0,
+    links: int = 1,
+    secret: bytes = b"",
+    tail: bytes = b"",
+    flags: int = 0,
+    times: tuple[int, int, int] = (TIME, TIME, TIME),
+    version: int = 0,
+    epoch: int = EPOCH,
+) -> bytes:
+    """An inode of layout 2; the times are of creation, of the contents and of attributes."""
+    value = bytes([2, kind, flags]) + u16(0o640) + (times[0] % (1 << 64)).to_bytes(8, "little")
+    value += difference(times[1], times[0]) + difference(times[2], times[0])
+    return value + varint(links) + varint(size) + varint(version) + varint(epoch) + secret + tail
+
+
+def compact_extent(extent: Extent) -> bytes:
+    """An extent as it stands in an inode of layout 2."""
+    numbers = (extent.start, extent.slab, extent.count, extent.offset, extent.last_length)
+    return b"".join(map(varint, numbers)) + extent.session + varint(extent.counter)

@@ -21,8 +21,8 @@ import sys
 from pathlib import Path
 from typing import BinaryIO
 
-from container.catalog import DIRECTORY_KIND, FILE_KIND, LINK_KIND, ROOT, Catalog, Inode
-from container.fields import ContainerError
+from container.catalog import DIRECTORY_KIND, FILE_KIND, LINK_KIND, ROOT, Catalog, Inode, Report
+from container.fields import ContainerError, Finding
 from container.state import Container, open_container
 from container.superblock import DEFAULT_MEMORY_KIB, PASSPHRASE, RAW_KEY, RECOVERY_CODE, Secret
 from container.verify import verify
@@ -44,9 +44,14 @@ def escape(path: bytes, escapes: tuple[tuple[bytes, bytes], ...] = ESCAPES) -> b
     return path
 
 
+def damage_to(container: Container) -> Report:
+    """Where a walk through the tree reports damage when it goes on without what is damaged."""
+    return lambda damage: container.report("damage", str(damage))
+
+
 def list_all(container: Container, out: BinaryIO) -> None:
     """The command ls."""
-    for path, _, inode in sorted(container.state.catalog.tree(), key=lambda item: item[0]):
+    for path, _, inode in sorted(container.state.catalog.tree(damage_to(container)), key=lambda item: item[0]):
         shown = escape(path, (*ESCAPES, (b"\t", b"\\t")))
         out.write(b"%s\t%d\t%s\n" % (KIND_NAMES[inode.kind], inode.size, shown))
 
@@ -63,10 +68,10 @@ def resolve(catalog: Catalog, path: bytes) -> tuple[int, Inode]:
         if name == b"..":
             trail = trail[:-1] or [ROOT]
             continue
-        entries = {entry.name: entry for entry in catalog.directory(trail[-1])}
-        if catalog.inode(trail[-1]).kind != DIRECTORY_KIND or name not in entries:
+        entry = catalog.entry(trail[-1], name)
+        if catalog.inode(trail[-1]).kind != DIRECTORY_KIND or entry is None:
             raise CommandError(os.fsdecode(path))
-        file_id = entries[name].file_id
+        file_id = entry.file_id
         inode = catalog.inode(file_id)
         if inode.kind == LINK_KIND:
             links += 1
@@ -92,7 +97,7 @@ def cat(container: Container, path: bytes, out: BinaryIO) -> None:
 def hash_all(container: Container, out: BinaryIO) -> None:
     """The command hash."""
     digests: dict[int, bytes] = {}
-    for path, file_id, inode in sorted(container.state.catalog.tree(), key=lambda item: item[0]):
+    for path, file_id, inode in sorted(container.state.catalog.tree(damage_to(container)), key=lambda item: item[0]):
         if inode.kind != FILE_KIND:
             continue
         if file_id not in digests:
@@ -111,7 +116,7 @@ def extract(container: Container, target: bytes) -> None:
         raise CommandError(f"{os.fsdecode(target)}: not empty")
     directories = [(target, container.state.catalog.inode(ROOT))]
     made: dict[int, bytes] = {}
-    for path, file_id, inode in container.state.catalog.tree():
+    for path, file_id, inode in container.state.catalog.tree(damage_to(container)):
         native = os.path.join(target, path)
         if inode.kind == DIRECTORY_KIND:
             os.mkdir(native, mode=0o700)
@@ -148,6 +153,7 @@ def info(container: Container) -> dict[str, object]:
     return {
         "commit": state.commit,
         "container_id": container.id.hex(),
+        "format": container.body.format,
         "generation": state.generation.number,
         "generations": [
             {
@@ -198,8 +204,8 @@ def run(arguments: argparse.Namespace, out: BinaryIO) -> int:
     with open_container(arguments.container, read_secret(arguments)) as container:
         if arguments.command == "verify":
             return print_verification(container, out)
-        for finding in container.findings:
-            print(f"{finding.level}: {finding.text}", file=sys.stderr)
+        found = len(container.findings)
+        print_findings(container.findings)
         if arguments.command == "ls":
             list_all(container, out)
         elif arguments.command == "cat":
@@ -210,7 +216,14 @@ def run(arguments: argparse.Namespace, out: BinaryIO) -> int:
             hash_all(container, out)
         else:
             out.write(json.dumps(info(container), indent=2).encode() + b"\n")
-        return 0
+        print_findings(container.findings[found:])
+        return 1 if len(container.findings) > found else 0
+
+
+def print_findings(findings: list[Finding]) -> None:
+    """What there is to report, on standard error."""
+    for finding in findings:
+        print(f"{finding.level}: {finding.text}", file=sys.stderr)
 
 
 def print_verification(container: Container, out: BinaryIO) -> int:
@@ -218,7 +231,7 @@ def print_verification(container: Container, out: BinaryIO) -> int:
     verify(container)
     for finding in container.findings:
         out.write(os.fsencode(f"{finding.level}: {finding.text}\n"))
-    damage = any(finding.level == "damage" for finding in container.findings)
+    damage = any(finding.is_serious for finding in container.findings)
     out.write(b"damaged\n" if damage else b"ok\n")
     return 1 if damage else 0
 

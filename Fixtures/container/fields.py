@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MAXIMUM_VARINT = 10  # bytes
+
 
 class ContainerError(Exception):
     """Why a container cannot be read; `kind` is the page's word for it."""
@@ -41,10 +43,14 @@ class CostlyKey(ContainerError):
 
 @dataclass(frozen=True)
 class Finding:
-    """Something to report: a note, or damage."""
+    """Something to report: a note, damage, or that the container was rolled back."""
 
     level: str
     text: str
+
+    @property
+    def is_serious(self) -> bool:
+        return self.level != "note"
 
 
 class Fields:
@@ -79,6 +85,24 @@ class Fields:
 
     def time(self) -> int:
         return int.from_bytes(self.take(8), "little", signed=True)
+
+    def varint(self, limit: int = 1 << 64) -> int:
+        """A number below the limit, in groups of seven bits, in its shortest form."""
+        value = 0
+        for position in range(MAXIMUM_VARINT):
+            byte = self.u8()
+            value |= (byte & 127) << 7 * position
+            if byte < 128:
+                if position and not byte:
+                    raise self.fail(f"a varint that is not the shortest before {self.position}")
+                return self.range(value, 0, limit - 1, "varint")
+        raise self.fail(f"a varint of more than ten bytes before {self.position}")
+
+    def time_after(self, time: int) -> int:
+        """A time that is stored as its difference from another one, modulo 2^64."""
+        coded = self.varint()
+        difference = (coded >> 1) ^ -(coded & 1)
+        return (time + difference + (1 << 63)) % (1 << 64) - (1 << 63)
 
     def zero(self, count: int) -> None:
         """Bytes that have to be zero."""

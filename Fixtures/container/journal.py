@@ -198,7 +198,7 @@ class Journal:
         end = self.link.end
         while end is None or records[-1].frame.number < end.number:
             last = records[-1]
-            number, offset = last.frame.number + 1, _next_step(last.frame.end)
+            number, offset = last.frame.number + 1, next_step(last.frame.end)
             try:
                 records.append(self.record(offset, number, last.authenticator))
             except (BadFrame, Altered) as error:
@@ -247,6 +247,6 @@ class Journal:
         return End(last.frame.number, last.frame.end, last.authenticator, commit)
 
 
-def _next_step(offset: int) -> int:
+def next_step(offset: int) -> int:
     """The first multiple of 4096 from there on."""
     return -(-offset // FRAME_STEP) * FRAME_STEP

@@ -11,11 +11,11 @@ from typing import Iterator
 from opendynamics import STRIDE, Extent, File, FileError, kb, label, u64, writer_key
 
 from .catalog import EXTENT, GROUP, INODE, Catalog, Inode, number_key
-from .fields import Damage, Finding
-from .journal import Change, Journal, JournalContents, TornTail
+from .fields import ContainerError, Damage, Finding
+from .journal import BadFrame, Change, CommitRecord, Journal, JournalContents, TornTail, next_step
 from .locks import ENTRY_BYTE, Lock
-from .superblock import Body, Generation, Secret, choose_slot, open_body, unlock
-from .table import TableReader
+from .superblock import Generation, Link, Secret, Table, choose_slot, open_body, unlock
+from .table import Part, TableReader
 
 
 @dataclass
@@ -47,8 +47,10 @@ class Container:
         self.slot, self.other_slot = choose_slot(path / "superblock", lock.writer_is_alive)
         self.id = self.slot.container_id
         self.root_key = unlock(self.slot, secret)
-        self.body = Body.parse(open_body(self.slot, self.root_key))
+        self.body = open_body(self.slot, self.root_key)
+        self.read_tables: dict[tuple[bytes, Table], list[Part]] = {}
         self.state = self.newest_state()
+        self.report_rollback()
         self.lock.hold(ENTRY_BYTE + 1 + self.state.commit)
         self.lock.release(ENTRY_BYTE)
 
@@ -57,27 +59,72 @@ class Container:
         return [generation for generation in self.body.generations if generation.complete]
 
     def newest_state(self) -> State:
-        """The state, from the generation before if the newest one's tables are damaged."""
-        generations = self.complete_generations()
-        for generation in generations:
+        """The state, from a generation before if the newest one's tables are damaged and its own are less so."""
+        generation, catalog = self.best_generation()
+        for part in catalog.lost:
+            self.report("damage", f"generation {generation.number}, in part lost: {part.damage}")
+        state = self.replay(generation, catalog)
+        if state.torn:
+            torn = state.torn
+            place = f"journal {torn.journal.hex()}, record {torn.record} at {torn.offset}"
+            self.report("note", f"torn tail, dropped: {place}: {torn.reason}")
+        return state
+
+    def best_generation(self) -> tuple[Generation, Catalog]:
+        """The newest generation that lost nothing; without one, that which lost least."""
+        best: tuple[Generation, Catalog] | None = None
+        reasons: dict[int, Damage | None] = {}
+        for generation in self.complete_generations():
             try:
                 catalog = self.tables(generation)
-            except Damage as error:
-                if generation == generations[-1]:
-                    raise
-                self.report("damage", f"generation {generation.number} is not usable: {error}")
+            except Damage as damage:
+                reasons[generation.number] = damage
                 continue
-            state = self.replay(generation, catalog)
-            if state.torn:
-                torn = state.torn
-                place = f"journal {torn.journal.hex()}, record {torn.record} at {torn.offset}"
-                self.report("note", f"torn tail, dropped: {place}: {torn.reason}")
-            return state
-        raise AssertionError("a body has a complete generation")
+            reasons[generation.number] = catalog.lost[0].damage if catalog.lost else None
+            if best is None or len(catalog.lost) < len(best[1].lost):
+                best = (generation, catalog)
+            if not catalog.lost:
+                break
+        if best is None:
+            raise next(reason for reason in reasons.values() if reason)
+        for number, reason in reasons.items():
+            if number != best[0].number and reason:
+                self.report("damage", f"generation {number} is not usable: {reason}")
+        return best
+
+    def report_rollback(self) -> None:
+        """A journal that nothing names and that went on after the last commit: the superblock is an older one."""
+        if self.lock.writer_is_alive():
+            return
+        folder = self.path / "journal"
+        reached = {journal.link.id.hex() for journal, _ in self.state.journals}
+        for name in sorted(set(os.listdir(folder) if folder.is_dir() else []) - reached):
+            commit = self.first_commit(name)
+            if commit is not None and commit > self.state.commit:
+                text = f"journal {name} begins with commit {commit}, after the last one, {self.state.commit}"
+                self.report("rolled back", text)
+
+    def first_commit(self, name: str) -> int | None:
+        """The commit of record 1 of a journal that nothing names, if it is one of this container."""
+        try:
+            identifier = bytes.fromhex(name)
+        except ValueError:
+            return None
+        for generation in self.body.generations:
+            link = Link(identifier, generation.number, None)
+            try:
+                journal = Journal(self.path / "journal", self.id, self.generation_key(generation.number), link)
+                record = journal.record(next_step(journal.first.frame.end), 1, journal.first.authenticator)
+                return CommitRecord.parse(record.payload, journal.name).commit
+            except (BadFrame, ContainerError):
+                continue
+        return None
 
     def report(self, level: str, text: str) -> None:
-        """Notes a finding."""
-        self.findings.append(Finding(level, text))
+        """Notes a finding, once."""
+        finding = Finding(level, text)
+        if finding not in self.findings:
+            self.findings.append(finding)
 
     def generation_key(self, number: int) -> bytes:
         """G, from the generation's secret and its epoch's key."""
@@ -89,11 +136,26 @@ class Container:
 
     def tables(self, generation: Generation) -> Catalog:
         """The catalog as a generation's tables have it."""
-        catalog = Catalog()
-        key = self.generation_key(generation.number)
+        catalog = Catalog(self.body.format)
         for table in reversed(generation.tables):
-            catalog.apply(TableReader(self.path / "catalog", self.id, key, table).entries())
+            is_oldest = table is generation.tables[-1]
+            for part in self.table_parts(generation, table):
+                catalog.apply_part(part.without_tombstones() if is_oldest else part)
         return catalog
+
+    def table_parts(self, generation: Generation, table: Table) -> list[Part]:
+        """A table's entries; what two generations share is read once."""
+        key = self.table_key(generation, table)
+        if (key, table) not in self.read_tables:
+            self.read_tables[key, table] = TableReader(self.path / "catalog", self.id, key, table).parts()
+        return self.read_tables[key, table]
+
+    def table_key(self, generation: Generation, table: Table) -> bytes:
+        """The key of a table, as a generation names it."""
+        if table.is_of_format_1:
+            return kb(32, self.generation_key(generation.number), label("OD1-table") + table.id)
+        purpose = label("OD1-table-key") + self.id + table.id + table.secret
+        return kb(32, self.body.epochs[table.epoch], purpose)
 
     def journals(self, oldest_generation: int) -> list[Journal]:
         """The current journal and its predecessors back to a generation, oldest first; none if all are older."""

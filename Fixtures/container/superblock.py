@@ -14,12 +14,18 @@ from opendynamics import NotAuthentic, kb, label, open_message, u64
 
 from .fields import Altered, CostlyKey, Fields, NotAContainer, TornSuperblock, Unsupported, WrongKey
 
-READER_VERSION = 1
+READER_VERSION = 2
 NO_ID = bytes(16)
 SLOT_SIZE = 4096
 SLOT_OFFSETS = (0, 65536)
 SUPERBLOCK_MAGIC = b"ODCONT1\n"
 KEY_SLOTS = 8
+NO_SECRET = bytes(32)
+MAXIMUM_TABLES = {1: 8, 2: 5}  # of a generation, in each format
+TABLE_SIZES = {1: 48, 2: 80}
+GENERATION_HEAD = 72
+GENERATIONS = 3
+BODY_SIZE = 2560
 PASSPHRASE, RAW_KEY, RECOVERY_CODE = 1, 2, 3
 DEFAULT_MEMORY_KIB = 256 * 1024
 RECOVERY_DIGITS = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -58,6 +64,10 @@ class Slot:
     @property
     def is_torn(self) -> bool:
         return not self.has_magic or kb(32, b"", self.data[:4064]) != self.data[4064:]
+
+    @property
+    def version(self) -> int:
+        return int.from_bytes(self.data[8:10], "little")
 
     @property
     def minimum_reader(self) -> int:
@@ -168,22 +178,28 @@ def unlock(slot: Slot, secret: Secret) -> bytes:
     raise WrongKey("no key slot fits")
 
 
-def open_body(slot: Slot, root: bytes) -> bytes:
-    """The body's plaintext; the slot is trusted from here on."""
+def open_body(slot: Slot, root: bytes) -> Body:
+    """The body; the slot is trusted from here on."""
+    if slot.minimum_reader > READER_VERSION:
+        raise Unsupported(f"needs a reader of version {slot.minimum_reader}")
     container_id = slot.container_id
     mac = kb(32, kb(32, root, label("OD1-super-mac") + container_id), slot.data[:4032])
     if not hmac.compare_digest(mac, slot.data[4032:4064]):
         raise Altered("superblock: MAC")
+    if not 1 <= slot.minimum_reader <= slot.version:
+        raise Altered(f"superblock: version {slot.version} for readers of {slot.minimum_reader}")
     for start, end in ((12, 16), (40, 64), (3945, 4032)):
         Fields(slot.data[start:end], f"superblock from {start}", Altered).zero(end - start)
     try:
-        return open_message(
+        data = open_message(
             kb(32, root, label("OD1-super-body") + container_id),
             label("OD1-super-ad") + container_id + u64(slot.sequence) + bytes(40),
             slot.data[1344:3945],
         )
     except NotAuthentic:
         raise Altered("superblock: body") from None
+    # What a reader has to know at least is what the rest is written in.
+    return Body.parse(data, slot.minimum_reader)
 
 
 @dataclass(frozen=True)
@@ -194,11 +210,30 @@ class Table:
     size: int
     footer_length: int
     footer_authenticator: bytes
+    epoch: int = 0
+    secret: bytes = NO_SECRET
+
+    @staticmethod
+    def parse(fields: Fields, container_format: int) -> Table:
+        """Takes one table's entry off a generation."""
+        identifier, size, footer_length = fields.take(16), fields.u64(), fields.u32()
+        if container_format == 1:
+            fields.zero(4)
+            return Table(identifier, size, footer_length, fields.take(16))
+        epoch, authenticator, secret = fields.u32(), fields.take(16), fields.take(32)
+        if secret == NO_SECRET and epoch:
+            raise fields.fail(f"table {identifier.hex()}: an epoch and no secret")
+        return Table(identifier, size, footer_length, authenticator, epoch, secret)
+
+    @property
+    def is_of_format_1(self) -> bool:
+        """Whether its key comes from the generation that names it."""
+        return self.secret == NO_SECRET
 
 
 @dataclass(frozen=True)
 class Generation:
-    """A set of tables and the secret that their and the journals' keys come from."""
+    """A set of tables, newest first, and the secret that the journals' keys come from."""
 
     number: int
     epoch: int
@@ -208,22 +243,20 @@ class Generation:
     tables: list[Table]
 
     @staticmethod
-    def parse(fields: Fields) -> Generation:
+    def parse(fields: Fields, container_format: int) -> Generation:
         """Takes one generation off the body."""
         number, epoch = fields.u64(), fields.u32()
         state = fields.range(fields.u16(), 1, 2, "state of a generation")
-        count = fields.range(fields.u16(), 0, 8, "number of tables")
+        count = fields.range(fields.u16(), 0, MAXIMUM_TABLES[container_format], "number of tables")
         secret, commit = fields.take(32), fields.u64()
         if state == 2:
             fields.range(count, 0, 0, "number of a pending generation's tables")
             fields.range(commit, 0, 0, "commit of a pending generation")
         fields.zero(16)
-        tables = []
-        for _ in range(count):
-            identifier, size, footer_length = fields.take(16), fields.u64(), fields.u32()
-            fields.zero(4)
-            tables.append(Table(identifier, size, footer_length, fields.take(16)))
-        fields.zero(48 * (8 - count))
+        tables = [Table.parse(fields, container_format) for _ in range(count)]
+        fields.zero(TABLE_SIZES[container_format] * (MAXIMUM_TABLES[container_format] - count))
+        if len({table.id for table in tables}) != count:
+            raise fields.fail(f"generation {number} has a table twice")
         return Generation(number, epoch, state == 1, secret, commit, tables)
 
 
@@ -250,6 +283,7 @@ class Link:
 class Body:
     """The superblock's body."""
 
+    format: int
     created: int
     epochs: dict[int, bytes]
     generations: list[Generation]
@@ -257,7 +291,7 @@ class Body:
     journal: Link | None
 
     @staticmethod
-    def parse(data: bytes) -> Body:
+    def parse(data: bytes, container_format: int) -> Body:
         """Reads the 2560 bytes."""
         fields = Fields(data, "superblock body", Altered)
         created, current_epoch = fields.time(), fields.u32()
@@ -272,23 +306,27 @@ class Body:
         fields.zero(40 * (16 - count))
         if current_epoch not in epochs:
             raise fields.fail(f"no key for the current epoch {current_epoch}")
-        count = fields.range(fields.u32(), 1, 3, "number of generations")
+        count = fields.range(fields.u32(), 1, GENERATIONS, "number of generations")
         clean = fields.range(fields.u32(), 1, 2, "state") == 2
-        generations = [Generation.parse(fields) for _ in range(count)]
-        fields.zero(456 * (3 - count))
+        generations = [Generation.parse(fields, container_format) for _ in range(count)]
+        size = GENERATION_HEAD + TABLE_SIZES[container_format] * MAXIMUM_TABLES[container_format]
+        fields.zero(size * (GENERATIONS - count))
         numbers = [generation.number for generation in generations]
         if numbers != sorted(set(numbers), reverse=True):
             raise fields.fail("generations out of order")
         for generation in generations:
             if generation.epoch not in epochs:
                 raise fields.fail(f"no key for epoch {generation.epoch}")
+            for table in generation.tables:
+                if not table.is_of_format_1 and table.epoch not in epochs:
+                    raise fields.fail(f"no key for epoch {table.epoch} of table {table.id.hex()}")
         if not any(generation.complete for generation in generations):
             raise fields.fail("no complete generation")
         if not all(generation.complete for generation in generations[1:]):
             raise fields.fail("a pending generation that is not the newest")
         journal_id, journal_generation = fields.take(16), fields.u64()
         end = End(fields.u64(), fields.u64(), fields.take(16), fields.u64())
-        fields.zero(464)
+        fields.zero(BODY_SIZE - fields.position)
         fields.end()
         has_journal = journal_id != NO_ID
         if not (clean and has_journal) and end != End(0, 0, NO_ID, 0):
@@ -296,4 +334,4 @@ class Body:
         if journal_generation not in (numbers if has_journal else [0]):
             raise fields.fail(f"a journal of generation {journal_generation}")
         journal = Link(journal_id, journal_generation, end if clean else None) if has_journal else None
-        return Body(created, epochs, generations, clean, journal)
+        return Body(container_format, created, epochs, generations, clean, journal)

@@ -1,11 +1,10 @@
-"""CONTAINER-FORMAT.md, "Tables": from a table file to its entries."""
+"""CONTAINER-FORMAT.md, "Tables": from a table file to its entries, and to what is lost of them."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Iterator
 
 from opendynamics import OVERHEAD, NotAuthentic, kb, label, open_message, u32, u64
 
@@ -33,25 +32,46 @@ class BlockEntry:
         return BlockEntry(offset, length, fields.take(fields.range(fields.u16(), 1, MAXIMUM_KEY, "key length")))
 
 
+@dataclass(frozen=True)
+class Part:
+    """The entries of a data block, or the damage that stands in their place; the value of a tombstone is None."""
+
+    name: str
+    first_key: bytes
+    end_key: bytes | None  # first key of the next one
+    entries: list[Change]
+    damage: Damage | None = None
+
+    def without_tombstones(self) -> Part:
+        """The part as it may be in the oldest table of a generation."""
+        if all(value is not None for _, value in self.entries):
+            return self
+        return self.lost(Damage(f"{self.name}: a tombstone in the oldest table"))
+
+    def lost(self, damage: Damage) -> Part:
+        """The part when it cannot be used."""
+        return replace(self, entries=[], damage=damage)
+
+
 class TableReader:
     """One table file."""
 
-    def __init__(self, folder: Path, container_id: bytes, generation_key: bytes, table: Table) -> None:
+    def __init__(self, folder: Path, container_id: bytes, key: bytes, table: Table) -> None:
         self.table = table
         self.name = f"table {table.id.hex()}"
         self.container_id = container_id
-        self.key = kb(32, generation_key, label("OD1-table") + table.id)
+        self.key = key
         self.path = folder / table.id.hex()
 
-    def entries(self) -> Iterator[Change]:
-        """Every entry in the order of keys; the value of a tombstone is None."""
+    def parts(self) -> list[Part]:
+        """All data blocks in the order of keys. Damage of one is in its part; other damage is raised."""
         try:
             with self.path.open("rb") as file:
-                yield from self.entries_of(file.fileno())
+                return self.parts_of(file.fileno())
         except FileNotFoundError:
             raise Damage(f"{self.name}: no such file") from None
 
-    def entries_of(self, file: int) -> Iterator[Change]:
+    def parts_of(self, file: int) -> list[Part]:
         """Footer, index blocks, data blocks; all that they say of each other is checked."""
         size = os.fstat(file).st_size
         if size != self.table.size:
@@ -67,26 +87,61 @@ class TableReader:
         footer.zero(4)
         index = [BlockEntry.parse(footer) for _ in range(index_count)]
         footer.end()
-        data = [entry for place in index for entry in self.index_block(file, place)]
-        if len(data) != block_count:
-            raise Damage(f"{self.name}: {len(data)} data blocks and not {block_count}")
-        position = 0
-        for place in data + index:
+        self.check_keys(index)
+        self.check_tiles(index, index[0].offset if index else 0, footer_offset)
+        parts: list[Part] = []
+        # Where the next data block begins, and how many there were; unknown after an index block that is lost.
+        position: int | None = 0
+        blocks: int | None = 0
+        for place, end_key in _with_ends(index, None):
+            try:
+                data = self.index_block(file, place)
+            except Damage as damage:
+                parts.append(Part(damage.args[0], place.first_key, end_key, [], damage))
+                position, blocks = None, None
+                continue
+            self.check_keys(data, end_key)
+            if position is not None and blocks is not None:
+                position, blocks = self.check_tiles(data, position), blocks + len(data)
+            parts += [self.part(file, entry, end) for entry, end in _with_ends(data, end_key)]
+        if position not in (None, index[0].offset if index else 0):
+            raise Damage(f"{self.name}: its data blocks end at {position}")
+        if blocks not in (None, block_count):
+            raise Damage(f"{self.name}: {blocks} data blocks and not {block_count}")
+        count = sum(len(part.entries) for part in parts)
+        if count > entry_count or (count < entry_count and not any(part.damage for part in parts)):
+            raise Damage(f"{self.name}: {count} entries and not {entry_count}")
+        return parts
+
+    def check_keys(self, places: list[BlockEntry], end: bytes | None = None) -> None:
+        """First keys ascend, up to the next index block's."""
+        for place, next_key in _with_ends(places, end):
+            if next_key is not None and place.first_key >= next_key:
+                raise Damage(f"{self.name}: keys out of order")
+
+    def check_tiles(self, places: list[BlockEntry], position: int, end: int | None = None) -> int:
+        """Blocks follow each other without gaps; returns where the last one ends."""
+        for place in places:
             if place.offset != position:
                 raise Damage(f"{self.name}: a block at {place.offset} and not at {position}")
             position += place.length + OVERHEAD
-        if position != footer_offset:
-            raise Damage(f"{self.name}: its blocks end at {position} and not at {footer_offset}")
-        previous = b""
-        for place in data:
-            for key, value in self.data_block(file, place):
-                if key <= previous:
-                    raise Damage(f"{self.name}: keys out of order")
+        if end not in (None, position):
+            raise Damage(f"{self.name}: its blocks end at {position} and not at {end}")
+        return position
+
+    def part(self, file: int, place: BlockEntry, end_key: bytes | None) -> Part:
+        """A data block, or its damage."""
+        part = Part(f"{self.name}: block at {place.offset}", place.first_key, end_key, [])
+        try:
+            entries = self.data_block(file, place)
+            previous = b""
+            for key, _ in entries:
+                if key <= previous or (end_key is not None and key >= end_key):
+                    raise Damage(f"{part.name}: keys out of order")
                 previous = key
-                entry_count -= 1
-                yield key, value
-        if entry_count:
-            raise Damage(f"{self.name}: number of entries")
+            return replace(part, entries=entries)
+        except Damage as damage:
+            return part.lost(damage)
 
     def block(self, file: int, offset: int, length: int, kind: int) -> tuple[Fields, bytes]:
         """A block's plaintext and its authenticator."""
@@ -123,3 +178,9 @@ class TableReader:
         if not entries or entries[0][0] != place.first_key:
             raise fields.fail("its first key is another than the index says")
         return entries
+
+
+def _with_ends(places: list[BlockEntry], end: bytes | None) -> list[tuple[BlockEntry, bytes | None]]:
+    """Each block with the first key after it."""
+    ends = [place.first_key for place in places[1:]]
+    return list(zip(places, [*ends, end]))

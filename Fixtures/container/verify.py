@@ -7,11 +7,12 @@ import os
 from opendynamics import Extent, FileError
 
 from .catalog import (
-    DIRECTORY_KIND, ENTRY, EXTENT, FILE_KIND, INODE, PINNED_EXTENT, ROOT, STAGING, STATE, key_is_possible,
+    DIRECTORY_KIND, ENTRY, EXTENT, FILE_KIND, INODE, PINNED_EXTENT, ROOT, STAGING, STATE, Catalog, key_is_possible,
+    number_key,
 )
 from .fields import ContainerError, Damage, Fields
 from .state import Container
-from .superblock import Body, open_body
+from .superblock import open_body
 
 MAXIMUM_SLAB = 67108864
 
@@ -24,8 +25,9 @@ def verify(container: Container) -> None:
     links = check_tree(container)
     extents = check_inodes(container, links)
     check_state(container, extents)
-    check_slab_counters(container, extents)
-    note_garbage(container, extents)
+    if not container.state.catalog.lost:  # what it says of slabs, and which files it needs, is known in part only
+        check_slab_counters(container, extents)
+        note_garbage(container, extents)
 
 
 def check_other_slot(container: Container) -> None:
@@ -39,7 +41,7 @@ def check_other_slot(container: Container) -> None:
         level = "note" if behind == 1 else "damage"
         container.report(level, f"superblock: one slot is older by {behind}")
         try:
-            Body.parse(open_body(other, container.root_key))
+            open_body(other, container.root_key)
         except ContainerError as error:
             container.report("damage", f"superblock, older slot: {error}")
 
@@ -54,8 +56,25 @@ def check_older_generations(container: Container) -> None:
         except ContainerError as error:
             container.report("damage", f"generation {generation.number}: {error}")
             continue
-        if state.commit != container.state.commit or state.catalog.groups != container.state.catalog.groups:
-            container.report("damage", f"generation {generation.number}: leads to another state")
+        for part in state.catalog.lost:
+            container.report("damage", f"generation {generation.number}, in part lost: {part.damage}")
+        if state.commit != container.state.commit:
+            container.report("damage", f"generation {generation.number}: leads to commit {state.commit}")
+        if key := first_difference(state.catalog, container.state.catalog):
+            container.report("damage", f"generation {generation.number}: leads to another state at key {key.hex()}")
+
+
+def first_difference(one: Catalog, other: Catalog) -> bytes | None:
+    """The first key whose value two catalogs know and do not agree on."""
+    for group in sorted(one.groups.keys() | other.groups.keys()):
+        ours, theirs = one.groups.get(group, {}), other.groups.get(group, {})
+        for rest in sorted(ours.keys() | theirs.keys()) if ours != theirs else []:
+            try:
+                if one.get(group + rest) != other.get(group + rest):
+                    return group + rest
+            except Damage:
+                continue  # lost, and reported
+    return None
 
 
 def check_keys(container: Container) -> None:
@@ -71,7 +90,7 @@ def check_tree(container: Container) -> dict[int, int]:
     try:
         if container.state.catalog.inode(ROOT).kind != DIRECTORY_KIND:
             raise Damage("the root is no directory")
-        for _, file_id, _ in container.state.catalog.tree():
+        for _, file_id, _ in container.state.catalog.tree(lambda damage: container.report("damage", str(damage))):
             links[file_id] = links.get(file_id, 0) + 1
     except ContainerError as error:
         container.report("damage", str(error))
@@ -96,19 +115,22 @@ def check_inodes(container: Container, links: dict[int, int]) -> list[Extent]:
         except (ContainerError, FileError) as error:
             container.report("damage", f"file {file_id}: {error}")
     for kind, what in ((EXTENT, "extents"), (ENTRY, "entries")):
-        for file_id in set(catalog.numbers(kind)) - set(catalog.numbers(INODE)):
-            container.report("damage", f"file {file_id}: {what} without an inode")
+        for file_id in sorted(set(catalog.numbers(kind)) - set(catalog.numbers(INODE))):
+            try:
+                if catalog.get(number_key(INODE, file_id)) is None:
+                    raise Damage(f"{what} without an inode")
+            except Damage as error:
+                container.report("damage", f"file {file_id}: {error}")
     return found
 
 
 def check_state(container: Container, extents: list[Extent]) -> None:
     """The numbers to be given out next."""
-    data = container.state.catalog.get(STATE)
-    if data is None:
-        container.report("damage", "catalog: no state")
-        return
-    fields = Fields(data, "catalog: state")
     try:
+        data = container.state.catalog.get(STATE)
+        if data is None:
+            raise Damage("catalog: no state")
+        fields = Fields(data, "catalog: state")
         next_file, next_slab = fields.u64(), fields.u32()
         fields.zero(4)
         fields.end()
