@@ -22,15 +22,15 @@ import opendynamics
 import purestream
 import read_file
 from container import superblock
-from builder import CODE, EPOCH, RAW, TIME, WORDS, Builder, JournalDraft, compact_extent, compact_inode, varint
-from container.catalog import INODE, ROOT, number_key
-from container.fields import ContainerError
+from builder import CODE, EPOCH, RAW, TIME, WORDS, Builder, JournalDraft, compact_extent, compact_inode
+from container.catalog import INODE, ROOT, Inode, number_key
+from container.fields import ContainerError, Damage
 from container.journal import LAST_OF_COMMIT, SEGMENTS_DURABLE, Change
 from container.locks import ENTRY_BYTE, Lock
 from container.state import open_container
 from container.superblock import PASSPHRASE, RAW_KEY, RECOVERY_CODE, End, Generation, Secret, Table
 from container.verify import verify
-from opendynamics import GRAIN, FileError, kb, u32, u64
+from opendynamics import GRAIN, Extent, FileError, kb, u32, u64
 from sealing import expand
 
 HERE = Path(__file__).resolve().parent
@@ -82,6 +82,39 @@ def build_tree(builder: Builder) -> None:
     builder.start_journal()
     builder.record(builder.contents([(directory, b"holey")], HOLEY, HOLEY_SIZE) + builder.state())
     builder.record([(b"\x7funknown type", b"ignored"), (b"\x7fother", b"deleted"), (b"\x7fother", None)], durable=1)
+
+
+def build_layers(builder: Builder) -> list[Change]:
+    """Two generations that share two tables, the newest with tombstones; returns the last commit's changes."""
+    build_tree(builder)
+    builder.start_generation(shared=1)
+    builder.start_journal()
+    hello = number_key(INODE, 3)
+    inode = builder.catalog[hello]
+    at = 15  # the link count's, after two differences of a byte
+    builder.record([
+        (builder.entry(ROOT, b"hello", 1, 3)[0], None),
+        (hello, inode[:at] + b"\1" + inode[at + 1 :]),
+        (b"\x7funknown type", None),
+        (b"\x7fdeleted and made again", b"first"),
+    ])
+    builder.start_generation(shared=2)
+    builder.start_journal()
+    last: list[Change] = [(b"\x7fdeleted and made again", None), (b"\x7fnewest", b"")]
+    builder.record(last)
+    builder.drop_generations()
+    return last
+
+
+def flat(reading: Reading | None) -> dict[bytes, bytes]:
+    """Keys and values of what was read."""
+    assert reading
+    return {group + rest: value for group, rests in reading[1].items() for rest, value in rests.items()}
+
+
+def xor(at: int, bits: int = 1) -> Callable[[bytearray], object]:
+    """Changes one byte."""
+    return lambda data: data.__setitem__(at, data[at] ^ bits)
 
 
 class TestCase(unittest.TestCase):
@@ -241,9 +274,12 @@ class CommandTests(TestCase):
 
 
 class FlipTests(TestCase):
-    """Every byte of a container, changed: reported when it is live, without effect when it is not."""
+    """Bytes of a container, changed: reported when they are live, without effect when they are not.
 
-    def flip_all(self, builder: Builder, torn: range = range(0)) -> None:
+    Every byte of journals and tables, and a sample of those of the superblock, of which one MAC covers all, and of slabs.
+    """
+
+    def flip_all(self, builder: Builder, torn: range = range(0), superblock_step: int = 13) -> None:
         """The range is that of the current journal's torn tail: changes in it may be reported or not."""
         intact = observe(self.path)
         assert intact[0]
@@ -254,6 +290,8 @@ class FlipTests(TestCase):
             dead = set(range(len(data))) - live
             # Full grains and bytes that do not count are many and alike: a sample of them will do.
             sample = {byte for byte in live if not name.startswith("slab/") or byte < 400 or byte % 97 == 0}
+            if name == "superblock":
+                sample = {byte for byte in live if byte % superblock_step == 0}
             sample |= {byte for byte in dead if byte % 97 == 0 or byte - 1 in live or byte + 1 in live}
             with (self.path / name).open("r+b") as file:
                 for byte in sorted(sample):
@@ -269,7 +307,20 @@ class FlipTests(TestCase):
                         self.assertEqual(found, intact, (name, byte))
 
     def test_clean(self) -> None:
-        self.flip_all(self.tree())
+        self.flip_all(self.tree(), superblock_step=3)
+
+    def test_clean_format_1(self) -> None:
+        self.flip_all(self.tree(container_format=1))
+
+    def test_shared_tables_and_a_pending_generation(self) -> None:
+        builder = Builder(self.path)
+        build_layers(builder)
+        builder.start_generation(complete=False)
+        builder.start_journal()
+        builder.record([(b"\x7fduring the checkpoint", b"")])
+        builder.close(clean=False)
+        self.assertEqual(self.assert_intact()[0], 7)
+        self.flip_all(builder)
 
     def test_after_a_checkpoint(self) -> None:
         """The current journal is part of the second copy only."""
@@ -348,7 +399,8 @@ class SuperblockTests(TestCase):
             for version in (container_format, container_format + 1):
                 builder.write_superblock(builder.slot(clean=True, versions=(version, container_format)))
                 self.assert_intact()
-            for versions in ((0, 0), (container_format, 0), (container_format - 1, container_format), (2, 3 - container_format)):
+            below, other = container_format - 1, 3 - container_format
+            for versions in ((0, 0), (container_format, 0), (below, container_format), (2, other)):
                 builder.write_superblock(builder.slot(clean=True, versions=versions))
                 self.assert_refused("altered")
             builder.write_superblock(builder.slot(clean=True, versions=(3, 3)))
@@ -747,8 +799,8 @@ class GenerationTests(TestCase):
             lambda builder, generation: replace(builder.table(generation, entries), footer_length=1 << 25),
             lambda builder, generation: builder.table(generation, [(b"\x7f2", b""), (b"\x7f3", None)]),
             lambda builder, generation: builder.table(generation, [*entries, (b"\x7f1", b"")]),
-            lambda builder, generation: replace(builder.table(generation, entries), epoch=EPOCH, secret=bytes(31) + b"1"),
-            lambda builder, generation: replace(builder.table(generation, entries), epoch=0, secret=bytes(32)),
+            lambda builder, generation: replace(builder.table(generation, entries), secret=bytes(31) + b"1"),
+            lambda builder, generation: replace(builder.table(generation, entries), secret=bytes(32), epoch=0),
         ]
         in_a_block = {0, 1, 2, 3, 6, 7, 12, 13, 16}
         edits: list[Callable[[int, bytes], bytes]] = [
@@ -787,6 +839,432 @@ class GenerationTests(TestCase):
         builder.close()
         with open_container(self.path, RAW_SECRET) as container:
             self.assertEqual(container.state.catalog.groups, {})
+
+
+class SharedTableTests(TestCase):
+    """Generations that share tables, of which there is no second copy."""
+
+    def layers(self) -> tuple[Builder, list[Change]]:
+        """The container of build_layers."""
+        builder = Builder(self.path)
+        last = build_layers(builder)
+        builder.close()
+        return builder, last
+
+    def test_tombstones_and_merging(self) -> None:
+        builder, _ = self.layers()
+        newest, older = builder.generations
+        self.assertEqual((len(newest.tables), newest.tables[1:]), (3, older.tables))
+        self.assertIn(None, builder.table_entries[newest.tables[0].id].values())
+        self.assertEqual(flat(self.assert_intact()), builder.catalog)
+        for shared in (3, 4, 2, 1, 0):
+            builder.start_generation(shared=shared)
+            builder.drop_generations()
+            self.assertEqual(len(builder.generations[0].tables), shared + 1)
+            builder.start_journal()
+            builder.record([(b"\x7fof merge %d" % shared, b"")])
+            builder.close()
+            self.assertEqual(flat(self.assert_intact()), builder.catalog)
+
+    def test_damaged_blocks(self) -> None:
+        """What newer tables and commits say of their keys still counts; all else that they held is lost."""
+        builder, last = self.layers()
+        intact = self.assert_intact()
+        newer, middle, oldest = builder.generations[0].tables
+        decided = builder.table_entries[newer.id].keys() | builder.table_entries[middle.id].keys() | dict(last).keys()
+        keys = sorted(builder.table_entries[oldest.id])
+        blocks = [keys[start : start + 3] for start in range(0, len(keys), 3)]
+        self.assertGreater(len(blocks), 2)
+        offset = 0
+        for block in blocks:
+            lost = set(block) - decided
+            with self.changed(f"catalog/{oldest.id.hex()}", xor(offset + 30)):
+                reading, findings = observe(self.path)
+                self.assertIn("generation 4, in part lost", findings[0])
+                expected = {key: value for key, value in flat(intact).items() if key not in lost}
+                self.assertEqual(flat(reading), expected)
+                with open_container(self.path, RAW_SECRET) as container:
+                    for key in keys:
+                        if key in lost:
+                            with self.assertRaises(Damage):
+                                container.state.catalog.get(key)
+                        else:
+                            self.assertEqual(container.state.catalog.get(key), builder.catalog.get(key))
+            entries = builder.table_entries[oldest.id]
+            offset += 4 + sum(1 + 2 + len(key) + 4 + len(entries[key] or b"") for key in block) + 41
+
+    def test_damaged_index_block(self) -> None:
+        """It stands for all its data blocks."""
+        builder, _ = self.layers()
+        oldest = builder.generations[0].tables[-1]
+        lost: list[set[bytes]] = []
+        intact = flat(self.assert_intact())
+        footer = oldest.size - oldest.footer_length - 41
+        for place in (footer - 30, footer - 300):
+            with self.changed(f"catalog/{oldest.id.hex()}", xor(place)):
+                reading, findings = observe(self.path)
+                self.assertIn("in part lost", findings[0])
+                lost.append(intact.keys() - flat(reading).keys())
+        self.assertTrue(lost[0])
+        self.assertNotEqual(*lost)
+
+    def test_tables_that_are_lost(self) -> None:
+        """Without its footer a table is nothing."""
+        builder, _ = self.layers()
+        for table in builder.generations[1].tables:
+            name = f"catalog/{table.id.hex()}"
+            for change in (xor(table.size - 30), lambda data: data.append(0), lambda data: data.__delitem__(-1)):
+                with self.changed(name, change):
+                    self.assert_refused("damage")
+            (self.path / name).rename(self.folder / "away")
+            self.assert_refused("damage")
+            (self.folder / "away").rename(self.path / name)
+
+    def test_second_copy(self) -> None:
+        """The newest table is not shared; without it the generation before leads to the same state."""
+        builder, _ = self.layers()
+        intact = self.assert_intact()
+        newest, middle, oldest = (f"catalog/{table.id.hex()}" for table in builder.generations[0].tables)
+        for change in (xor(30), xor(-30), lambda data: data.append(0), lambda data: data.clear()):
+            with self.changed(newest, change):
+                reading, findings = observe(self.path)
+                self.assertEqual(reading, intact)
+                self.assertIn("generation 4 is not usable", findings[0])
+                with self.changed(oldest, xor(30)):
+                    reading, findings = observe(self.path)
+                    self.assertEqual(reading and reading[0], intact[0])
+                    self.assertIn("generation 4 is not usable", findings[0])
+                    self.assertIn("generation 3, in part lost", findings[1])
+                with self.changed(middle, xor(-30)):
+                    self.assert_refused("damage")
+
+    def test_commands_go_on_without_what_is_lost(self) -> None:
+        builder, _ = self.layers()
+        (self.folder / "key").write_bytes(RAW)
+        reader = [sys.executable, str(HERE / "read_container.py"), str(self.path), f"--key-file={self.folder / 'key'}"]
+        oldest = builder.generations[0].tables[-1]
+        with self.changed(f"catalog/{oldest.id.hex()}", xor(30)):
+            listing = subprocess.run([*reader, "ls"], capture_output=True, check=False)
+            self.assertEqual(listing.returncode, 1)
+            self.assertIn(b"keys of 100000000000000001 are lost", listing.stderr)
+            verification = subprocess.run([*reader, "verify"], capture_output=True, check=False)
+            self.assertEqual((verification.returncode, verification.stdout[-8:]), (1, b"damaged\n"))
+
+    def test_second_copy_of_another_state(self) -> None:
+        for committed, words in ((False, "leads to another state at key 7f78"), (True, "leads to commit 4")):
+            self.path = self.folder / words
+            builder = Builder(self.path)
+            build_tree(builder)
+            if not committed:
+                builder.catalog[b"\x7fx"] = b"in no journal"
+            builder.start_generation(shared=1)
+            if committed:
+                builder.generations[0] = replace(builder.generations[0], commit=5)
+            builder.drop_generations()
+            builder.close()
+            reading, findings = observe(self.path)
+            self.assertTrue(reading)
+            self.assertEqual(findings, [f"damage: generation 2: {words}"])
+
+    def test_keys_of_tables(self) -> None:
+        """A table opens with the secret, the id and the epoch of its entry, and with no other."""
+        builder, _ = self.layers()
+        newest, older = builder.generations
+        table, other = newest.tables[:2]
+        for wrong in (replace(table, secret=other.secret), replace(table, secret=bytes(32), epoch=0)):
+            builder.generations[:] = [replace(newest, tables=[wrong, *newest.tables[1:]]), older]
+            builder.write_superblock(builder.slot(clean=True))
+            reading, findings = observe(self.path)
+            self.assertTrue(reading)
+            self.assertIn("generation 4 is not usable", findings[0])
+
+        def second_epoch(body: bytes) -> bytes:
+            epochs = body[16:56] + u32(EPOCH + 1) + bytes(4) + expand("another epoch", 32)
+            body = body[:12] + u32(2) + epochs + body[16 + len(epochs) :]
+            return body[:764] + u32(EPOCH + 1) + body[768:]  # of the newest generation's newest table
+
+        builder.generations[:] = [newest, older]
+        builder.write_superblock(builder.slot(clean=True, edit=lambda body: second_epoch(body)[:764] + body[764:]))
+        self.assert_intact()
+        builder.write_superblock(builder.slot(clean=True, edit=second_epoch))
+        self.assertIn("generation 4 is not usable", observe(self.path)[1][0])
+
+    def test_malformed_body(self) -> None:
+        builder, _ = self.layers()
+        newest, older = builder.generations
+        tables = newest.tables
+        for wrong in (
+            [tables[0], tables[1], tables[0]],
+            [tables[0], replace(tables[0], secret=tables[1].secret)],
+            [replace(tables[0], epoch=EPOCH + 1), *tables[1:]],
+            [replace(tables[0], epoch=0), *tables[1:]],
+            [replace(tables[0], secret=bytes(32)), *tables[1:]],
+        ):
+            builder.generations[:] = [replace(newest, tables=wrong), older]
+            builder.write_superblock(builder.slot(clean=True))
+            self.assert_refused("altered")
+        builder.generations[:] = [newest, older]
+
+        def put(at: int, data: bytes) -> Callable[[bytes], bytes]:
+            return lambda body: body[:at] + data + body[at + len(data) :]
+
+        # Six tables, bytes of an unused table, of an unused generation, after the last field, zeros of a generation.
+        unused_table, unused_generation = 736 + 80 * 3, 664 + 472 * 2
+        for at, data in (
+            (678, b"\6"), (unused_table, b"1"), (unused_generation, b"1"), (2144, b"1"), (2559, b"1"), (720, b"1"),
+        ):
+            builder.write_superblock(builder.slot(clean=True, edit=put(at, data)))
+            self.assert_refused("altered")
+        builder.write_superblock(builder.slot(clean=True))
+        self.assert_intact()
+
+    def test_malformed_body_of_format_1(self) -> None:
+        builder = self.tree(container_format=1)
+
+        def put(at: int, data: bytes) -> Callable[[bytes], bytes]:
+            return lambda body: body[:at] + data + body[at + len(data) :]
+
+        # Nine tables, zeros of a table's entry, of an unused one, of an unused generation, after the last field.
+        for at, data in ((678, b"\11"), (764, b"1"), (736 + 48, b"1"), (664 + 456 * 2, b"1"), (2096, b"1")):
+            builder.write_superblock(builder.slot(clean=True, edit=put(at, data)))
+            self.assert_refused("altered")
+
+
+class CheckpointTests(TestCase):
+    """Generations under way, and containers that become ones of format 2."""
+
+    def pending(self) -> Builder:
+        """A pending generation and the first journal under its key."""
+        builder = Builder(self.path)
+        build_tree(builder)
+        builder.start_generation(complete=False)
+        builder.start_journal()
+        builder.record([(b"\x7fduring the checkpoint", b"1")])
+        builder.close(clean=False)
+        self.assertEqual(flat(self.assert_intact()), builder.catalog)
+        return builder
+
+    def test_completed(self) -> None:
+        """The tables hold the state that the first journal under its key is based on."""
+        for shared in (0, 1):
+            self.path = self.folder / str(shared)
+            builder = self.pending()
+            builder.complete_generation(shared)
+            builder.drop_generations()
+            builder.close()
+            self.assertEqual(flat(self.assert_intact()), builder.catalog)
+            self.assertEqual((builder.generations[0].commit, builder.commit_number), (4, 5))
+
+    def test_gone_on_with_after_a_crash(self) -> None:
+        builder = self.pending()
+        secret = builder.generations[0].secret
+        builder.start_journal()
+        builder.record([(b"\x7fafter the crash", b"2")])
+        builder.close(clean=False)
+        self.assertEqual(flat(self.assert_intact()), builder.catalog)
+        builder.complete_generation(shared=1)
+        builder.drop_generations()
+        builder.close(clean=False)
+        self.assertEqual(flat(self.assert_intact()), builder.catalog)
+        self.assertEqual((builder.generations[0].secret, builder.generations[0].commit), (secret, 4))
+        builder.generations[0] = replace(builder.generations[0], commit=5)
+        builder.close(clean=False)
+        self.assert_refused("damage")
+
+    def test_damage_while_one_is_pending(self) -> None:
+        builder = self.pending()
+        intact = self.assert_intact()
+        with self.changed(f"catalog/{builder.generations[1].tables[0].id.hex()}", lambda data: data.clear()):
+            reading, findings = observe(self.path)
+            self.assertEqual(reading, intact)
+            self.assertIn("generation 2 is not usable", findings[0])
+        with self.changed(f"journal/{builder.current().id.hex()}", xor(100)):
+            self.assert_refused("damage")
+
+    def test_upgrade(self) -> None:
+        """The first update makes the superblock one of format 2; the next checkpoint merges the tables."""
+        builder = self.tree(container_format=1)
+        catalog = flat(self.assert_intact())
+        old = builder.slot(clean=True)
+        self.assertTrue(all(table.is_of_format_1 for item in builder.generations for table in item.tables))
+        builder.upgrade()
+        builder.start_journal()
+        builder.write_journal()
+        builder.write_superblock(builder.slot(), old)
+        reading, findings = observe(self.path)
+        self.assertEqual((flat(reading), findings), (catalog, ["note: superblock: one slot is older by 1"]))
+        builder.record(builder.contents([(ROOT, b"of layout 2")], {0: HELLO}, len(HELLO)) + builder.state())
+        builder.close()
+        self.assertEqual(flat(self.assert_intact()), builder.catalog)
+        layouts = {value[0] for key, value in builder.catalog.items() if key[:1] == INODE}
+        self.assertEqual(layouts, {1, 2})
+        tables = [generation.tables[0] for generation in builder.generations]
+        with self.changed(f"catalog/{tables[0].id.hex()}", xor(30)):
+            self.assertIn("generation 2 is not usable", observe(self.path)[1][0])
+        for shared in (0, 1):
+            builder.start_generation(shared=shared)
+            builder.drop_generations()
+            builder.start_journal()
+            builder.record([(b"\x7fafter generation %d" % builder.generations[0].number, b"")])
+            builder.close()
+            self.assertEqual(flat(self.assert_intact()), builder.catalog)
+        self.assertFalse({table.id for table in tables} & {t.id for item in builder.generations for t in item.tables})
+
+    def test_table_of_format_1_under_another_generation(self) -> None:
+        """Its key is not that of another generation."""
+        builder = self.tree(container_format=1)
+        builder.upgrade()
+        builder.start_generation()
+        newest, middle, _ = builder.generations
+        builder.generations[:] = [replace(newest, tables=[*newest.tables, *middle.tables]), middle]
+        builder.close()
+        self.assertIn("generation 3 is not usable", observe(self.path)[1][0])
+
+    def test_older_superblock(self) -> None:
+        """Journals that go on after the last commit and that nothing names: the superblock was put back."""
+        builder = Builder(self.path)
+        build_tree(builder)
+        builder.close()
+        before = (self.path / "superblock").read_bytes()
+        builder.start_journal()
+        builder.close(clean=False)
+        (self.path / "superblock").write_bytes(before)
+        # Durable before it is named, and named before its first record: this one is what a crash leaves.
+        self.assertEqual([finding[:19] for finding in observe(self.path)[1]], ["note: nothing names"])
+        builder.record([(b"\x7flater", b"")])
+        builder.close(clean=False)
+        self.assert_intact()
+        (self.path / "superblock").write_bytes(before)
+        reading, findings = observe(self.path)
+        self.assertEqual(reading and reading[0], 4)
+        self.assertTrue(findings[0].startswith("rolled back: journal"), findings)
+        (self.folder / "key").write_bytes(RAW)
+        command = [str(HERE / "read_container.py"), str(self.path), f"--key-file={self.folder / 'key'}", "verify"]
+        verification = subprocess.run([sys.executable, *command], stdout=subprocess.DEVNULL, check=False)
+        self.assertEqual(verification.returncode, 1)
+        name = f"journal/{builder.current().id.hex()}"
+        for change in (xor(100), xor(4096 + 100), lambda data: data.__delitem__(slice(4096, None))):
+            with self.changed(name, change):
+                self.assertFalse([finding for finding in observe(self.path)[1] if finding.startswith("rolled")])
+
+    def test_other_files(self) -> None:
+        """A reader has nothing to do with the reserve, nor with files that it does not know."""
+        self.tree()
+        (self.path / "reserve").write_bytes(bytes(10000))
+        (self.path / "notes.txt").write_bytes(b"of somebody else")
+        (self.path / "folder").mkdir()
+        self.assert_intact()
+
+
+class CompactInodeTests(TestCase):
+    """Inodes of layout 2."""
+
+    secret = expand("secret", 32)
+    session = expand("session", 16)
+
+    def parse(self, data: bytes) -> Inode:
+        return Inode.parse(data, "inode", newest_layout=2)
+
+    def test_fields(self) -> None:
+        extent = Extent(1 << 40, 70000, 16384, self.session, (1 << 64) - 80000, 1 << 33, 4294967294)
+        lowest, highest = -(1 << 63), (1 << 63) - 1
+        for times in ((TIME, TIME - 1, TIME + 64), (lowest, highest, 0), (highest, lowest, -1), (-1, 0, lowest)):
+            data = compact_inode(
+                1, size=(1 << 62) - 1, links=(1 << 32) - 1, secret=self.secret, tail=compact_extent(extent), flags=1,
+                times=times, version=(1 << 64) - 1, epoch=(1 << 32) - 1,
+            )
+            inode = self.parse(data)
+            self.assertEqual((inode.created, inode.modified, inode.changed), times)
+            self.assertEqual((inode.kind, inode.permissions), (1, 0o640))
+            self.assertEqual((inode.links, inode.size), ((1 << 32) - 1, (1 << 62) - 1))
+            self.assertEqual((inode.version, inode.epoch, inode.secret), ((1 << 64) - 1, (1 << 32) - 1, self.secret))
+            self.assertEqual((inode.first, inode.target), (extent, b""))
+        self.assertEqual(compact_inode(2).hex()[26:30], "0000")
+        self.assertEqual(len(compact_inode(2)), 19)
+        link = self.parse(compact_inode(3, size=4096, tail=b"t" * 4096))
+        self.assertEqual((link.size, link.target, link.first), (4096, b"t" * 4096, None))
+
+    def test_differences(self) -> None:
+        """Byte for byte: -1 is 1, 1 is 2, -64 is 127, 64 is 128."""
+        for difference, coded in ((0, "00"), (-1, "01"), (1, "02"), (-64, "7f"), (64, "8001")):
+            data = bytes([2, 2, 0]) + bytes(2) + bytes(8) + bytes.fromhex(coded) + b"\0\1\0\0\5"
+            self.assertEqual(self.parse(data).modified, difference)
+
+    def test_malformed(self) -> None:
+        file = compact_inode(1, secret=self.secret)
+        directory = compact_inode(2)
+        extent = Extent(0, 1, 5, self.session, 1, 0)
+        written = compact_inode(1, size=5, secret=self.secret, tail=compact_extent(extent), flags=1)
+        for data in (file, directory, written):
+            self.parse(data)
+            for length in range(len(data)):
+                with self.assertRaises(Damage):
+                    self.parse(data[:length])
+            with self.assertRaises(Damage):
+                self.parse(data + b"\0")
+        wrong = {
+            "layout 0": b"\0" + file[1:],
+            "layout 3": b"\3" + file[1:],
+            "kind 0": b"\2\0" + file[2:],
+            "kind 4": b"\2\4" + file[2:],
+            "flags 2": b"\2\1\2" + file[3:],
+            "flags 1 of a directory": b"\2\2\1" + directory[3:] + compact_extent(extent),
+            "flags 1 of a link": compact_inode(3, size=1, tail=b"t" + compact_extent(extent), flags=1),
+            "size of a directory": compact_inode(2, size=1),
+            "secret of a directory": compact_inode(2, secret=self.secret),
+            "no target": compact_inode(3),
+            "long target": compact_inode(3, size=4097, tail=b"t" * 4097),
+            "short target": compact_inode(3, size=2, tail=b"t"),
+            "link count": compact_inode(1, links=1 << 32, secret=self.secret),
+            "epoch": compact_inode(1, epoch=1 << 32, secret=self.secret),
+            "slab": compact_inode(
+                1, size=5, secret=self.secret, tail=compact_extent(replace(extent, slab=1 << 32)), flags=1
+            ),
+            "count": compact_inode(
+                1, size=5, secret=self.secret, tail=compact_extent(replace(extent, count=1 << 32)), flags=1
+            ),
+            "extent without its flag": compact_inode(1, size=5, secret=self.secret, tail=compact_extent(extent)),
+        }
+        beginning, rest = directory[:13], directory[14:]
+        highest = b"\xff" * 9 + b"\1"
+        self.parse(beginning + highest + rest)
+        for name, varint_bytes in (
+            ("two bytes for 0", b"\x80\0"),
+            ("three bytes for 128", b"\x80\x81\0"),
+            ("ten bytes for 0", b"\x80" * 9 + b"\0"),
+            ("2^64", b"\xff" * 9 + b"\2"),
+            ("eleven bytes", b"\xff" * 10 + b"\1"),
+        ):
+            wrong[name] = beginning + varint_bytes + rest
+        for name, data in wrong.items():
+            with self.assertRaises(Damage, msg=name):
+                self.parse(data)
+
+    def test_in_a_container(self) -> None:
+        """Verify sees to the rest, as in layout 1."""
+        hello = number_key(INODE, 3)
+
+        def edit(at: int, data: bytes) -> Callable[[Builder], list[Change]]:
+            def change(builder: Builder) -> list[Change]:
+                value = builder.catalog[hello]
+                return [(hello, value[:at] + data + value[at + len(data) :])]
+
+            return change
+
+        cases: list[tuple[str, Callable[[Builder], list[Change]]]] = [
+            ("link count 3", edit(15, b"\3")),
+            ("damaged-extent", edit(16, b"\2")),
+            ("no key for epoch", edit(18, b"\7")),
+            ("trailing bytes", lambda builder: [(hello, builder.catalog[hello] + b"\0")]),
+            ("out of place", lambda builder: [(number_key(b"\x30", 2) + bytes(8), bytes(48))]),
+        ]
+        for number, (words, change) in enumerate(cases):
+            self.path = self.folder / str(number)
+            builder = Builder(self.path)
+            build_tree(builder)
+            builder.record(change(builder))
+            builder.close()
+            self.assertIn(words, "\n".join(observe(self.path)[1]))
 
 
 class CatalogTests(TestCase):

@@ -88,7 +88,7 @@ class Container:
         if best is None:
             raise next(reason for reason in reasons.values() if reason)
         for number, reason in reasons.items():
-            if number != best[0].number and reason:
+            if number > best[0].number and reason:
                 self.report("damage", f"generation {number} is not usable: {reason}")
         return best
 
