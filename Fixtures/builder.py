@@ -13,8 +13,7 @@ from container.catalog import (
 )
 from container.journal import JOURNAL_MAGIC, LAST_OF_COMMIT, SEGMENTS_DURABLE, Change
 from container.superblock import (
-    GENERATION_HEAD, GENERATIONS, MAXIMUM_TABLES, NO_ID, NO_SECRET, PASSPHRASE, RAW_KEY, RECOVERY_CODE,
-    SUPERBLOCK_MAGIC, TABLE_SIZES, End, Generation, Table,
+    NO_ID, NO_SECRET, PASSPHRASE, RAW_KEY, RECOVERY_CODE, SUPERBLOCK_MAGIC, End, Generation, Table,
 )
 from opendynamics import HEADER, Extent, File, kb, label, u32, u64
 from sealing import expand, seal, seal_run
@@ -24,6 +23,7 @@ RAW = expand("raw key", 32)
 WORDS = b"correct horse battery staple"
 CODE = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 EPOCH = 5
+GENERATION_SIZES = {1: 456, 2: 472}  # in each format
 
 
 def u16(value: int) -> bytes:
@@ -130,11 +130,7 @@ class Builder:
         for table in generation.tables:
             data += table.id + u64(table.size) + u32(table.footer_length) + u32(table.epoch)
             data += table.footer_authenticator + (table.secret if self.format > 1 else b"")
-        return data.ljust(self.generation_size(), b"\0")
-
-    def generation_size(self) -> int:
-        """Bytes of a generation in the body."""
-        return GENERATION_HEAD + MAXIMUM_TABLES[self.format] * TABLE_SIZES[self.format]
+        return data.ljust(GENERATION_SIZES[self.format], b"\0")
 
     def slot(
         self,
@@ -149,7 +145,7 @@ class Builder:
         body = u64(TIME) + u32(EPOCH) + u32(1) + (u32(EPOCH) + u32(0) + self.epoch_key).ljust(16 * 40, b"\0")
         body += u32(len(self.generations)) + u32(2 if clean else 1)
         generations = b"".join(self.generation_bytes(generation) for generation in self.generations)
-        body += generations.ljust(GENERATIONS * self.generation_size(), b"\0")
+        body += generations.ljust(3 * GENERATION_SIZES[self.format], b"\0")
         body += self.journal.id + u64(self.journal.generation) if self.journal else bytes(24)
         if clean:
             end = self.journal.end if self.journal else End(0, 0, NO_ID, 0)
