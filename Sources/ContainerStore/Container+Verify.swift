@@ -48,7 +48,11 @@ extension Container {
       report.findings += try unknownFiles(records)
       report.fileCount = catalog.files.count
       report.findings += try openEverything(catalog, control: control)
-      report.byteCount = catalog.files.reduce(0) { $0 + $1.found.inode.size }
+      // Files with holes may add up to more than can be counted.
+      report.byteCount = catalog.files.reduce(0) { sum, file in
+        let (next, overflows) = sum.addingReportingOverflow(file.found.inode.size)
+        return overflows ? .max : next
+      }
       return report
     }
   }
@@ -184,7 +188,8 @@ private struct CatalogCheck {
         continue
       }
       if hasFirst[id] == nil {
-        hasFirst[id] = try records.value(.inode(id)).map { try Inode($0).firstExtent != nil } ?? false
+          // An inode that cannot be was reported above.
+          hasFirst[id] = try records.value(.inode(id)).map { (try? Inode($0))?.firstExtent != nil } ?? false
       }
       if hasFirst[id] == false { report("file \(id) has an extent that no inode leads to") }
     }

@@ -277,13 +277,18 @@ struct FormatTests {
     #expect(isAccepted(Self.extent(start: highest - 1, lastLength: 16383)))
     #expect(!isAccepted(Self.extent(start: highest - 1, lastLength: 16384)), "a file of 2^62 bytes")
     #expect(!isAccepted(Self.extent(start: highest)))
-    #expect(isAccepted(Self.extent(offset: highest - 1)))
-    #expect(!isAccepted(Self.extent(offset: highest)))
+    // The whole run lies in a slab of 64 MiB: 4085 full segments do, and no 4086.
+    #expect(isAccepted(Self.extent(offset: 67_108_864 - 42)))
+    #expect(!isAccepted(Self.extent(offset: 67_108_864 - 41)))
+    #expect(!isAccepted(Self.extent(offset: .max)))
+    #expect(isAccepted(Self.extent(count: 4085, lastLength: 16384, offset: 67_108_864 - 4085 * 16425)))
+    #expect(!isAccepted(Self.extent(count: 4085, lastLength: 16384, offset: 67_108_864 - 4085 * 16425 + 1)))
+    #expect(!isAccepted(Self.extent(count: .max)))
     #expect(!isAccepted(Self.extent(counter: 0)))
     #expect(isAccepted(Self.extent(counter: .max - 1)))
     #expect(!isAccepted(Self.extent(counter: .max)))
-    #expect(isAccepted(Self.extent(count: .max, counter: .max - UInt64(UInt32.max))))
-    #expect(!isAccepted(Self.extent(count: .max, counter: .max - UInt64(UInt32.max) + 1)))
+    #expect(isAccepted(Self.extent(count: 100, counter: .max - 100)))
+    #expect(!isAccepted(Self.extent(count: 100, counter: .max - 99)))
     var value = Self.extent().encodedValue
     value[20] = 1
     #expect(

@@ -411,8 +411,8 @@ struct CatalogLoader {
         continue
       }
       // What the file had before was durable once: that it is damaged now says nothing about this commit.
-      let before =
-        try catalog.snapshot.value(key).map { try Set(catalog.snapshot.extents(file, Inode($0))) } ?? []
+      let inodeBefore = try catalog.snapshot.value(key).flatMap { try? Inode($0) }
+      let before = try inodeBefore.map { try Set(catalog.snapshot.extents(file, $0)) } ?? []
       let identity = FileIdentity(container: container, file: file)
       for (_, extent) in extents where !before.contains(extent) {
         let problem = try verifyRun(

@@ -229,7 +229,10 @@ extension Extent {
     self.init(
       start: start, count: count, lastLength: lastLength,
       writeNumber: WriteNumber(session: session, counter: counter), slab: slab, offset: offset)
-    guard isValid(inFileOfSize: 1 << 62 - 1) else { throw MalformedBytes(what: "an extent that cannot be") }
+    // A run lies in one slab, so that nobody plans work, or takes memory, for more than a slab can hold.
+    guard isValid(inFileOfSize: 1 << 62 - 1),
+      offset + UInt64(storedByteCount) <= SlabStore.byteCountMax
+    else { throw MalformedBytes(what: "an extent that cannot be") }
   }
 }
 
@@ -312,7 +315,10 @@ struct Delivery: Equatable {
     time = try reader.read()
     fileCount = try reader.read()
     byteCount = try reader.read()
-    path = String(decoding: try reader.take(reader.remaining), as: UTF8.self)
+    guard let path = String(validating: try reader.take(reader.remaining), as: UTF8.self) else {
+      throw MalformedBytes(what: "a delivery to a path that is not UTF-8")
+    }
+    self.path = path
   }
 }
 

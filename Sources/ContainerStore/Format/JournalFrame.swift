@@ -170,6 +170,10 @@ struct JournalHeader: Equatable {
       predecessor = Predecessor(
         id: id, generation: predecessorGeneration,
         end: JournalEnd(record: record, offset: offset, authenticator: authenticator, commit: commit))
+    } else if predecessorGeneration != 0 || record != 0 || offset != 0
+      || authenticator.contains(where: { $0 != 0 })
+    {
+      throw MalformedBytes(what: "an end of no predecessor")
     }
   }
 }

@@ -92,12 +92,12 @@ struct KeySlot: Equatable {
 
   /// Nil for an empty slot. The costs are checked here, before anybody pays them.
   static func decode(_ bytes: [UInt8]) throws(MalformedBytes) -> KeySlot? {
+    guard bytes.count == byteCount else { throw MalformedBytes(what: "a key slot of \(bytes.count) bytes") }
+    var reader = ByteReader(bytes)
     guard bytes[0] != 0 else {
-      var reader = ByteReader(bytes)
       try reader.zeros(byteCount)
       return nil
     }
-    var reader = ByteReader(bytes)
     guard let kind = Kind(rawValue: try reader.read()) else {
       throw MalformedBytes(what: "an unknown kind of key slot")
     }

@@ -381,6 +381,8 @@ struct SuperblockBody: Equatable {
       // A pending one is the newest, and has nothing yet.
       generations.dropFirst().allSatisfy({ $0.state == .complete }),
       generations[0].state == .complete || (generations[0].commit == 0 && generations[0].tables.isEmpty),
+      // Commits are counted on from here, and a reader's pin is a byte of the lock file beyond its commit.
+      generations.allSatisfy({ $0.commit < 1 << 62 }),
       journal.map({ numbers.contains($0.generation) }) ?? true
     else { throw MalformedBytes(what: "generations that contradict each other") }
   }
