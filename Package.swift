@@ -19,6 +19,8 @@ let package = Package(
     .library(name: "ContainerStore", targets: ["ContainerStore"]),
     .library(name: "EncryptedFile", targets: ["EncryptedFile"]),
     .library(name: "SodiumPrimitives", targets: ["SodiumPrimitives"]),
+    // For Fuzzing/, a package of its own; it has no public interface.
+    .library(name: "OpenDynamicsTesting", targets: ["OpenDynamicsTesting"]),
   ],
   dependencies: [
     .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.0")
