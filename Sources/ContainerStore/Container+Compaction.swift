@@ -71,7 +71,7 @@ extension Container {
     try compaction.withLock { _ in
       var receipt = CompactionReceipt()
       // Removed runs are punched when their commit is durable: then it shows what is wasted.
-      try synchronize()
+      try synchronizeCatalog()
       let fills = slabs.fills()
       var waste = fills.reduce(UInt64(0)) { $0 + $1.wastedByteCount }
       let live = fills.reduce(UInt64(0)) { $0 + $1.liveByteCount }
@@ -105,7 +105,7 @@ extension Container {
         receipt.slabCount += round.count
       }
       guard !victims.isEmpty else { return receipt }
-      try synchronize()
+      try synchronizeCatalog()
       let before = fills.reduce(UInt64(0)) { $0 + $1.storedByteCount }
       let after = slabs.fills().reduce(UInt64(0)) { $0 + $1.storedByteCount }
       receipt.freedByteCount = before - min(before, after)
@@ -177,7 +177,7 @@ extension Container {
     if pace.isInBackground, compactionStop.isCancelled { throw ContainerError(.cancelled) }
     var moved: [(resident: Resident, places: [Extent])] = []
     // As long as this snapshot is held, nothing that it names is given back.
-    try withSnapshot { _ in
+    try withStoredBytesKept {
       for resident in batch {
         if let places = try copy(resident, &receipt) { moved.append((resident, places)) }
       }
@@ -189,7 +189,8 @@ extension Container {
       where try !transaction.moveExtent(of: resident.file, from: resident.extent, to: places) {
         skipped += places
       }
-      nodesMoved(Set(copies.map(\.resident.file)))
+      // So that open files look for their runs in the new places.
+      openFiles.invalidateExtents(of: Set(copies.map(\.resident.file)))
       return skipped
     }
     slabs.discard(skipped)
@@ -230,9 +231,6 @@ extension Container {
       return places
     }
   }
-
-  /// Open files find their runs in other places.
-  private func nodesMoved(_ files: Set<UInt64>) {}
 
   // MARK: In the background
 

@@ -287,6 +287,8 @@ extension Container {
   ) throws {
     let path = try StorePath(text)
     try namingPath(text) {
+      // Else what was written before would set the date after this.
+      try writeBack()
       try transaction { transaction in
         var found = try transaction.existing(path)
         if let created { found.inode.created = created }

@@ -188,8 +188,8 @@ private struct CatalogCheck {
         continue
       }
       if hasFirst[id] == nil {
-          // An inode that cannot be was reported above.
-          hasFirst[id] = try records.value(.inode(id)).map { (try? Inode($0))?.firstExtent != nil } ?? false
+        // An inode that cannot be was reported above.
+        hasFirst[id] = try records.value(.inode(id)).map { (try? Inode($0))?.firstExtent != nil } ?? false
       }
       if hasFirst[id] == false { report("file \(id) has an extent that no inode leads to") }
     }

@@ -50,6 +50,8 @@ public final class Container: Sendable {
     public var catalogCacheByteCount = 8 << 20
     /// The pace at which space is gained back in the background; 0: only when ``Container/compact(control:)`` is called.
     public var compactionBytesPerSecond: UInt64 = 64 << 20
+    /// Bytes that open files may hold in memory before they are sealed and stored.
+    public var writeCacheByteCount = 16 << 20
 
     public init() {}
   }
@@ -69,6 +71,7 @@ public final class Container: Sendable {
   let epoch: UInt32
   let ciphers: CipherPool
   let cache: BlockCache
+  let openFiles: OpenFiles
   let lockFile: any BlockFile
   let core: Guarded<CatalogState>
   let flushing: Guarded<FlushState>
@@ -147,6 +150,7 @@ public final class Container: Sendable {
       startsWriteback: options.durability != .none)
     workers = WorkerThreads(count: options.threadCount, backend: options.cipher)
     session = WriteSession()
+    openFiles = OpenFiles(byteCountMax: options.writeCacheByteCount)
     let newest = body.generations[0].number
     let predecessor: JournalHeader.Predecessor? = body.journal.flatMap { journal in
       catalog.end.map { JournalHeader.Predecessor(id: journal.id, generation: journal.generation, end: $0) }
@@ -211,6 +215,16 @@ public final class Container: Sendable {
   /// other threads; what only reads is waited for. Throws when changes since the last durable moment could not be written. Closing
   /// twice is fine.
   public func close() throws {
+    openFiles.close()
+    let written = Result { () throws in
+      if let failure = try writeBack().values.first { throw failure }
+    }
+    try closeStore()
+    // Told after the container is closed in order: what was committed is safe.
+    try written.get()
+  }
+
+  private func closeStore() throws {
     if mode == .readWrite, !isClosed {
       stopCompaction()
       if options.durability != .none, options.compactionBytesPerSecond > 0 {
@@ -253,16 +267,28 @@ public final class Container: Sendable {
   public func synchronize() throws {
     try requireOpen()
     guard mode == .readWrite else { return }
-    try flush(durably: true)
+    if let failure = try writeBack().values.first { throw translated(failure, path: io.place) }
+    try synchronizeCatalog()
   }
+
+  func synchronizeCatalog() throws { try flush(durably: true) }
 
   /// The number of the last commit in the journal.
   public var commit: UInt64 { flushing.withLock { $0.commit } }
 
   // MARK: Reading
 
-  /// A state of the catalog that stays while `body` runs, with the segments that it names.
+  /// A state of the catalog that stays while `body` runs, with the segments that it names. What was written through open files is
+  /// in it; throws when that could not be stored.
   func withSnapshot<R>(_ body: (CatalogSnapshot) throws -> R) throws -> R {
+    do { try writeBack() } catch ContainerError.readOnly {
+      // After a failed write the container shows what the disk has.
+    }
+    return try withStoredCatalog(body)
+  }
+
+  /// The same without what stands in the write cache.
+  func withStoredCatalog<R>(_ body: (CatalogSnapshot) throws -> R) throws -> R {
     let (snapshot, ticket) = try core.withLock { core in
       guard !core.isClosed else { throw ContainerError(.closed) }
       core.readers[core.nextTicket, default: 0] += 1
@@ -276,6 +302,41 @@ public final class Container: Sendable {
       freeWhatNobodyReads()
     }
     return try body(snapshot)
+  }
+
+  /// Keeps stored bytes that are live now from being given back while `body` runs.
+  func withStoredBytesKept<R>(_ body: () throws -> R) throws -> R {
+    let ticket = try core.withLock { core in
+      guard !core.isClosed else { throw ContainerError(.closed) }
+      core.readers[core.nextTicket, default: 0] += 1
+      return core.nextTicket
+    }
+    defer {
+      let mayFree = core.withLock { core in
+        core.readers[ticket]! -= 1
+        if core.readers[ticket] == 0 { core.readers[ticket] = nil }
+        return core.readers[ticket] == nil && !core.freeable.isEmpty
+      }
+      if mayFree { freeWhatNobodyReads() }
+    }
+    return try body()
+  }
+
+  /// Extents that a commit removed while open files still needed them are needed no more.
+  func release(_ extents: [Extent]) {
+    guard !extents.isEmpty else { return }
+    flushing.withLock { state in
+      core.withLock { core in
+        // No flush is under way: the commit that removed them is either pending as a whole or in the journal.
+        if !core.pending.isEmpty {
+          core.pendingRemovals += extents
+        } else if core.failure == nil, !core.isClosed {
+          core.freeable.append((core.nextTicket, state.commit, extents))
+          core.nextTicket += 1
+        }
+      }
+    }
+    freeWhatNobodyReads()
   }
 
   var isClosed: Bool { core.withLock { $0.isClosed } }
@@ -335,7 +396,7 @@ public final class Container: Sendable {
         base: core.snapshot, epoch: epoch, nextFile: core.counters.nextFile)
       let result = try body(transaction)
       if core.diskIsFull, !transaction.added.isEmpty { throw ContainerError(.diskFull) }
-      core.apply(transaction)
+      core.apply(transaction, stillNeeded: openFiles.remove(transaction.dropped))
       slabs.settle(transaction.added)
       return result
     }

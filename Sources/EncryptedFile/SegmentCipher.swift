@@ -120,6 +120,42 @@ public final class SegmentCipher {
     }
   }
 
+  /// Which grain a segment of a batch is for, and how many bytes of plaintext it has, 1 … 16384.
+  public struct Place: Sendable {
+    public var index: UInt64
+    public var length: Int
+
+    public init(index: UInt64, length: Int) {
+      self.index = index
+      self.length = length
+    }
+  }
+
+  /// Seals segments that need not be neighbours in the file as one batch, under consecutive counters from `counter` on, back to back
+  /// into `output`, which they fill. `plaintext` hands out the bytes of each in turn; it may open segments with this cipher, and what
+  /// it throws ends the batch.
+  public func seal(
+    _ places: some RandomAccessCollection<Place>, of file: FileIdentity, key: borrowing FileKey,
+    writerKey: borrowing WriterKey, counter: UInt64, into output: UnsafeMutableRawBufferPointer,
+    plaintext: (Int) throws -> UnsafeRawBufferPointer
+  ) throws {
+    guard let first = places.first else { return }
+    drawHeaders(
+      places.count, of: file, key: key, session: writerKey.session, index: first.index, counter: counter,
+      length: first.length)
+    var begin = 0
+    for (i, place) in places.enumerated() {
+      let bytes = try plaintext(i)
+      precondition(bytes.count == place.length, "the plaintext is as long as its place")
+      let end = begin + place.length + SegmentLayout.overheadByteCount
+      sealSegment(
+        bytes, header: i, of: file, key: writerKey, index: place.index, counter: counter + UInt64(i),
+        into: UnsafeMutableRawBufferPointer(rebasing: output[begin..<end]))
+      begin = end
+    }
+    precondition(begin == output.count, "the output fits the segments")
+  }
+
   // MARK: Open, seal, check
 
   /// What a run is sealed as in its new file.

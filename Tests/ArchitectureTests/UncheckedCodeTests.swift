@@ -21,6 +21,9 @@ struct UncheckedCodeTests {
       "ContainerStore/Catalog/TableBlock.swift", [.uncheckedSendable],
       "memory that is written in the initialiser and wiped in the deinitialiser"),
     Allowance(
+      "ContainerStore/OpenFile/WriteCache.swift", [.uncheckedSendable],
+      "holds raw memory that is written under its node's lock and, once frozen, only read"),
+    Allowance(
       "SecureFiles/BlockingCall.swift", [.uncheckedSendable],
       "Foundation's Progress is thread-safe and not marked so on Linux"),
   ]

@@ -40,8 +40,8 @@ struct CatalogState {
     endByteCount = slabCounters.values.reduce(0) { $0 + $1.end }
   }
 
-  /// Applies the changes and keeps the books of ids and slabs.
-  mutating func apply(_ transaction: Transaction) {
+  /// Applies the changes and keeps the books of ids and slabs. What is still needed is not given back with the commit.
+  mutating func apply(_ transaction: Transaction, stillNeeded: Set<Extent>) {
     guard transaction.staged.count > 0 else { return }
     for extent in transaction.removed {
       let live = slabCounters[extent.slab]?.liveByteCount ?? 0
@@ -63,7 +63,7 @@ struct CatalogState {
     let staged = transaction.staged
     transaction.finish()
     staged.visit { put($0, $1) }
-    pendingRemovals += transaction.removed
+    pendingRemovals += transaction.removed.filter { stillNeeded.isEmpty || !stillNeeded.contains($0) }
   }
 
   private mutating func put(_ key: CatalogKey, _ value: [UInt8]?) {

@@ -7,6 +7,8 @@ final class Transaction: CatalogReading {
   private(set) var staged = ChangeMap()
   private(set) var added: [Extent] = []
   private(set) var removed: [Extent] = []
+  /// Files whose last name went, and what they were stored as.
+  private(set) var dropped: [(file: UInt64, extents: [Extent])] = []
   let now = Clock.wallNanoseconds()
   let epoch: UInt32
   private(set) var nextFile: UInt64
@@ -107,11 +109,24 @@ final class Transaction: CatalogReading {
       put(id, inode)
       return
     }
-    for extent in try extents(id, inode) {
+    let extents = try extents(id, inode)
+    dropped.append((id, extents))
+    for extent in extents {
       removed.append(extent)
       if extent.start != inode.firstExtent?.start { delete(.extent(file: id, start: extent.start)) }
     }
     for (key, _) in try records(.attributes(file: id)) { delete(key) }
     delete(.inode(id))
+  }
+
+  /// Puts a file's inode and those of its extents that changed.
+  func exchange(_ id: UInt64, _ inode: Inode, _ changes: [ExtentMap.Change], storing stored: [Extent]) {
+    put(id, inode)
+    for change in changes {
+      for start in change.deletes { delete(.extent(file: id, start: start)) }
+      for extent in change.puts { put(.extent(file: id, start: extent.start), extent.encodedValue) }
+      removed += change.removed
+    }
+    added += stored
   }
 }

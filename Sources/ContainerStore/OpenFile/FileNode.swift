@@ -1,0 +1,220 @@
+import EncryptedFile
+import SodiumPrimitives
+
+/// What all handles of one open file share: its size, its extents, and what was written and is not stored yet.
+///
+/// Locks, outermost first: the lock of the writing back (`OpenFiles.writing`), the catalog's, the registry's, a node's. Nothing is
+/// read, sealed or stored with a node's lock held.
+final class FileNode: Sendable {
+  let id: UInt64
+  let key: FileKey
+  let state: Guarded<State>
+  /// Held by appends of more than a piece, so that none comes between their pieces.
+  let appending = Guarded<Void>(())
+  private let tally: DirtyTally
+  private let writerKeys = Guarded<[Identifier: SharedWriterKey]>([:])
+  private static let writerKeyCountMax = 16
+
+  struct State {
+    /// As the handles see it.
+    var size: UInt64
+    /// Of the catalog; for a file that was removed, the last.
+    var inode: Inode
+    /// What the catalog has; nil when it has to be asked.
+    var map: ExtentMap?
+    /// Changes with every invalidation, so that what was loaded before one is not taken for new.
+    var mapVersion = 0
+    var dirty = DirtyLayer()
+    /// Being sealed and stored; beneath `dirty`.
+    var frozen: DirtyLayer?
+    /// When it was removed: what it was stored as then. The catalog has nothing of it any more.
+    var removed: ExtentMap?
+    /// The last handle was closed.
+    var isReleased = false
+    /// Reads of a removed file that are under way.
+    var readCount = 0
+    /// Stored after the removal, not needed, and perhaps still being read.
+    var garbage: [Extent] = []
+  }
+
+  init(id: UInt64, inode: Inode, key: consuming FileKey, tally: DirtyTally) {
+    self.id = id
+    self.key = key
+    self.tally = tally
+    state = Guarded(State(size: inode.size, inode: inode))
+  }
+
+  var size: UInt64 { state.withLock { $0.size } }
+  var isRemoved: Bool { state.withLock { $0.removed != nil } }
+
+  // MARK: Keys
+
+  final class SharedWriterKey: Sendable {
+    let key: WriterKey
+
+    init(_ key: consuming WriterKey) { self.key = key }
+  }
+
+  /// The key for what one session wrote; files rarely have many.
+  func writerKey(_ session: Identifier) throws -> SharedWriterKey {
+    try writerKeys.withLock { keys in
+      if let known = keys[session] { return known }
+      if keys.count >= Self.writerKeyCountMax { keys = [:] }
+      let derived = SharedWriterKey(try key.writerKey(session: session))
+      keys[session] = derived
+      return derived
+    }
+  }
+
+  // MARK: Changing
+
+  /// Writes at an offset, or at the end when there is none, all at once for readers. Returns the offset.
+  @discardableResult
+  func write(_ bytes: UnsafeRawBufferPointer, at place: UInt64?) throws -> UInt64 {
+    try state.withLock { state in
+      let offset = place ?? state.size
+      guard !state.isReleased else { throw ContainerError(.closed) }
+      let (end, overflows) = offset.addingReportingOverflow(UInt64(bytes.count))
+      guard !overflows, end < 1 << 62 else {
+        throw ContainerError(.invalidArgument, detail: "a file has less than 2^62 bytes")
+      }
+      guard !bytes.isEmpty else { return offset }
+      var done = 0
+      while done < bytes.count {
+        let position = Int((offset + UInt64(done)) % UInt64(DirtyGrain.byteCount))
+        let count = min(bytes.count - done, DirtyGrain.byteCount - position)
+        let index = DirtyLayer.grain(offset + UInt64(done))
+        let grain = state.dirty.grains[index] ?? DirtyGrain(tally)
+        if grain.valid.isEmpty { state.dirty.grains[index] = grain }
+        grain.write(UnsafeRawBufferPointer(rebasing: bytes[done..<(done + count)]), at: position)
+        done += count
+      }
+      state.size = max(state.size, end)
+      noteChange(&state)
+      return offset
+    }
+  }
+
+  func truncate(to size: UInt64) throws {
+    guard size < 1 << 62 else {
+      throw ContainerError(.invalidArgument, detail: "a file has less than 2^62 bytes")
+    }
+    try state.withLock { state in
+      guard !state.isReleased else { throw ContainerError(.closed) }
+      guard size != state.size else { return }
+      if size < state.size { state.dirty.truncate(to: size) }
+      state.size = size
+      noteChange(&state)
+    }
+  }
+
+  private func noteChange(_ state: inout State) {
+    state.dirty.modified = Clock.wallNanoseconds()
+    guard !state.dirty.isChanged else { return }
+    state.dirty.isChanged = true
+    tally.fileCount.add(1, ordering: .acquiringAndReleasing)
+  }
+
+  // MARK: Writing back
+
+  /// What is to be stored: the changes so far, and the size with them.
+  struct Batch: Sendable {
+    let node: FileNode
+    let layer: DirtyLayer
+    let size: UInt64
+  }
+
+  /// Takes the changes so far aside, nil when there are none. ``finish(_:)`` or ``restore()`` follows.
+  func freeze() -> Batch? {
+    state.withLock { state in
+      guard state.dirty.isChanged else { return nil }
+      precondition(state.frozen == nil, "one batch of a file at a time is written back")
+      let layer = state.dirty
+      state.frozen = layer
+      state.dirty = DirtyLayer()
+      return Batch(node: self, layer: layer, size: state.size)
+    }
+  }
+
+  /// The batch is stored, and the file's extents are those of `map`.
+  func finish(_ map: ExtentMap, _ inode: Inode? = nil) {
+    state.withLock { state in
+      state.map = map
+      state.frozen = nil
+      if let inode { state.inode = inode }
+    }
+    tally.fileCount.subtract(1, ordering: .acquiringAndReleasing)
+  }
+
+  /// The batch was not stored, or perhaps not: its bytes are dirty again.
+  func restore(_ batch: Batch) {
+    state.withLock { state in
+      let counted = (state.dirty.isChanged ? 1 : 0) + (state.frozen == nil ? 0 : 1)
+      tally.fileCount.add(1 - counted, ordering: .acquiringAndReleasing)
+      state.dirty.lay(over: batch.layer)
+      state.frozen = nil
+      if state.removed == nil {
+        state.map = nil
+        state.mapVersion += 1
+      }
+    }
+  }
+
+  /// Forgets what was not stored.
+  func drop() {
+    let dropped = state.withLock { state -> DirtyLayer in
+      let dropped = state.dirty
+      if dropped.isChanged { tally.fileCount.subtract(1, ordering: .acquiringAndReleasing) }
+      state.dirty = DirtyLayer()
+      return dropped
+    }
+    _ = dropped  // its grains go here, without the lock
+  }
+
+  // MARK: The catalog's part
+
+  /// The extents have other places; the catalog knows them. Called in the transaction that moved them.
+  func invalidateExtents() {
+    state.withLock { state in
+      guard state.removed == nil else { return }
+      state.map = nil
+      state.mapVersion += 1
+    }
+  }
+
+  /// The catalog's last name of the file goes, with these extents. Called in that transaction.
+  func remove(_ extents: [Extent]) {
+    state.withLock { state in
+      let map = ExtentMap(checked: extents)
+      state.map = map
+      state.removed = map
+      state.inode.linkCount = 0
+    }
+  }
+}
+
+extension ExtentMap {
+  /// Which segments of `extents` this map has, and which it does not.
+  func split(_ extents: [Extent]) -> (known: [Extent], unknown: [Extent]) {
+    var known: [Extent] = []
+    var unknown: [Extent] = []
+    func append(_ segment: Extent, to extents: inout [Extent]) {
+      if let joined = extents.last?.joined(with: segment) {
+        extents[extents.count - 1] = joined
+      } else {
+        extents.append(segment)
+      }
+    }
+    for extent in extents {
+      for i in 0..<Int(extent.count) {
+        let single = extent.slice(skipping: i, count: 1)
+        if segment(single.start) == single {
+          append(single, to: &known)
+        } else {
+          append(single, to: &unknown)
+        }
+      }
+    }
+    return (known, unknown)
+  }
+}

@@ -1,0 +1,147 @@
+import EncryptedFile
+import SodiumPrimitives
+import Synchronization
+
+/// How much a container's open files have that is not stored yet.
+final class DirtyTally: Sendable {
+  /// Memory of dirty grains.
+  let byteCount = Atomic<Int>(0)
+  /// Files with changes that the catalog does not have.
+  let fileCount = Atomic<Int>(0)
+}
+
+/// Ranges of bytes in a grain: sorted, apart from each other, none empty.
+struct ByteRanges: Sendable, Equatable {
+  private(set) var ranges: [Range<Int>] = []
+
+  var isEmpty: Bool { ranges.isEmpty }
+
+  mutating func insert(_ range: Range<Int>) {
+    guard !range.isEmpty else { return }
+    guard let begin = ranges.firstIndex(where: { $0.upperBound >= range.lowerBound }) else {
+      ranges.append(range)
+      return
+    }
+    var end = begin
+    var joined = range
+    while end < ranges.count, ranges[end].lowerBound <= range.upperBound {
+      joined =
+        min(joined.lowerBound, ranges[end].lowerBound)..<max(joined.upperBound, ranges[end].upperBound)
+      end += 1
+    }
+    ranges.replaceSubrange(begin..<end, with: CollectionOfOne(joined))
+  }
+
+  mutating func remove(from position: Int) {
+    ranges.removeAll { $0.lowerBound >= position }
+    if let last = ranges.last, last.upperBound > position {
+      ranges[ranges.count - 1] = last.lowerBound..<position
+    }
+  }
+
+  func covers(_ range: Range<Int>) -> Bool {
+    range.isEmpty
+      || ranges.contains { $0.lowerBound <= range.lowerBound && range.upperBound <= $0.upperBound }
+  }
+}
+
+/// The bytes of one grain that were written and are not stored yet. Wiped when it goes.
+///
+/// Invariant for Sendable: changed only by who holds its node's lock, and not at all while its layer is frozen; then workers
+/// read it without a lock.
+final class DirtyGrain: @unchecked Sendable {
+  private let memory: UnsafeMutableRawBufferPointer
+  private(set) var valid = ByteRanges()
+  private let tally: DirtyTally
+
+  static let byteCount = SegmentLayout.plaintextByteCountMax
+
+  init(_ tally: DirtyTally) {
+    memory = .allocate(byteCount: Self.byteCount, alignment: 64)
+    self.tally = tally
+    tally.byteCount.add(Self.byteCount, ordering: .relaxed)
+  }
+
+  deinit {
+    for range in valid.ranges { wipe(UnsafeMutableRawBufferPointer(rebasing: memory[range])) }
+    memory.deallocate()
+    tally.byteCount.subtract(Self.byteCount, ordering: .relaxed)
+  }
+
+  /// Only the bytes in ``valid`` mean anything.
+  var bytes: UnsafeRawBufferPointer { UnsafeRawBufferPointer(memory) }
+
+  func write(_ bytes: UnsafeRawBufferPointer, at position: Int) {
+    let range = position..<(position + bytes.count)
+    UnsafeMutableRawBufferPointer(rebasing: memory[range]).copyMemory(from: bytes)
+    valid.insert(range)
+  }
+
+  /// Takes over what `newer` has.
+  func write(over newer: DirtyGrain) {
+    for range in newer.valid.ranges {
+      write(UnsafeRawBufferPointer(rebasing: newer.bytes[range]), at: range.lowerBound)
+    }
+  }
+
+  func forget(from position: Int) {
+    for range in valid.ranges where range.upperBound > position {
+      wipe(
+        UnsafeMutableRawBufferPointer(rebasing: memory[max(range.lowerBound, position)..<range.upperBound]))
+    }
+    valid.remove(from: position)
+  }
+
+  /// Calls `body` for each piece of new bytes in a range of the grain.
+  func forEach(in wanted: Range<Int>, _ body: (Int, UnsafeRawBufferPointer) -> Void) {
+    for range in valid.ranges {
+      let part = range.clamped(to: wanted)
+      if !part.isEmpty { body(part.lowerBound, UnsafeRawBufferPointer(rebasing: bytes[part])) }
+    }
+  }
+}
+
+/// Changes of a file on top of what is beneath: first everything from `cut` on is gone, then the grains' bytes are written.
+struct DirtyLayer: Sendable {
+  var grains: [UInt64: DirtyGrain] = [:]
+  /// The smallest size since the layer began.
+  var cut: UInt64 = .max
+  /// Whether there is anything, be it only another size.
+  var isChanged = false
+  /// When it was changed last, in nanoseconds since 1970.
+  var modified: Int64 = 0
+
+  static func grain(_ offset: UInt64) -> UInt64 { offset / UInt64(DirtyGrain.byteCount) }
+
+  /// What lies from `size` on is gone.
+  mutating func truncate(to size: UInt64) {
+    cut = min(cut, size)
+    Self.truncate(&grains, to: size)
+  }
+
+  /// Takes an older layer in, whose bytes count where this one has none.
+  mutating func lay(over older: DirtyLayer) {
+    var merged = older.grains
+    if cut < .max { Self.truncate(&merged, to: cut) }
+    for (index, grain) in grains {
+      if let beneath = merged[index] { beneath.write(over: grain) } else { merged[index] = grain }
+    }
+    grains = merged
+    cut = min(cut, older.cut)
+    modified = isChanged ? modified : older.modified
+    isChanged = isChanged || older.isChanged
+  }
+
+  private static func truncate(_ grains: inout [UInt64: DirtyGrain], to size: UInt64) {
+    guard !grains.isEmpty else { return }
+    let boundary = grain(size)
+    let position = Int(size % UInt64(DirtyGrain.byteCount))
+    for index in grains.keys.filter({ $0 > boundary || ($0 == boundary && position == 0) }) {
+      grains[index] = nil
+    }
+    if position > 0, let grain = grains[boundary] {
+      grain.forget(from: position)
+      if grain.valid.isEmpty { grains[boundary] = nil }
+    }
+  }
+}
