@@ -7,7 +7,10 @@ cat PATH     a file's contents; symbolic links are followed inside the container
 extract DIR  all but symbolic links, into a directory that is empty or does not exist; without extended attributes
 hash         SHA-256, two spaces and path of each regular file, sorted by path, in the form of sha256sum
 info         the state that was found, as JSON
-verify       opens everything that is live; prints what it finds; exit status 1 if there is damage
+verify       opens everything that is live, and leads the generation before to the same state; prints what it finds;
+             exit status 1 if there is damage or the container was rolled back
+
+ls, extract and hash go on without what a damaged block of a table held, say so, and exit with 1.
 """
 
 from __future__ import annotations
