@@ -185,12 +185,16 @@ extension Container {
     let copies = moved
     let skipped = try transaction(storing: copies.flatMap(\.places)) { transaction -> [Extent] in
       var skipped: [Extent] = []
-      for (resident, places) in copies
-      where try !transaction.moveExtent(of: resident.file, from: resident.extent, to: places) {
-        skipped += places
+      var accepted: [(resident: Resident, places: [Extent])] = []
+      for copy in copies {
+        if try transaction.moveExtent(of: copy.resident.file, from: copy.resident.extent, to: copy.places) {
+          accepted.append(copy)
+        } else {
+          skipped += copy.places
+        }
       }
-      // So that open files look for their runs in the new places.
-      openFiles.invalidateExtents(of: Set(copies.map(\.resident.file)))
+      // Nothing fails from here on.
+      for (resident, places) in accepted { openFiles.move(resident.extent, of: resident.file, to: places) }
       return skipped
     }
     slabs.discard(skipped)

@@ -373,7 +373,7 @@ public final class Container: Sendable {
   ) throws -> R {
     let result: R
     do {
-      result = try apply(body)
+      result = try apply(body, addsSegments: !stored.isEmpty)
     } catch {
       slabs.discard(stored)
       throw error
@@ -387,15 +387,15 @@ public final class Container: Sendable {
     return result
   }
 
-  private func apply<R>(_ body: (Transaction) throws -> R) throws -> R {
+  private func apply<R>(_ body: (Transaction) throws -> R, addsSegments: Bool) throws -> R {
     try core.withLock { core -> R in
       guard !core.isClosed else { throw ContainerError(.closed) }
       guard mode == .readWrite else { throw ContainerError(.readOnly) }
       if let failure = core.failure { throw Self.readOnly(after: failure) }
+      if core.diskIsFull, addsSegments { throw ContainerError(.diskFull) }
       let transaction = Transaction(
         base: core.snapshot, epoch: epoch, nextFile: core.counters.nextFile)
       let result = try body(transaction)
-      if core.diskIsFull, !transaction.added.isEmpty { throw ContainerError(.diskFull) }
       core.apply(transaction, stillNeeded: openFiles.remove(transaction.dropped))
       slabs.settle(transaction.added)
       return result

@@ -76,6 +76,19 @@ struct ExtentMap: Sendable, Equatable {
     return change
   }
 
+  /// Exchanges an extent for the same segments in other places; false when it is not there. Nothing is joined, since nothing is in
+  /// the catalog.
+  mutating func move(_ old: Extent, to places: [Extent]) -> Bool {
+    let index = index(endingAfter: old.start)
+    guard index < extents.count, extents[index] == old else { return false }
+    if places.count == 1 {
+      extents[index] = places[0]
+    } else {
+      extents.replaceSubrange(index...index, with: places)
+    }
+    return true
+  }
+
   /// Removes everything from a grain on.
   mutating func remove(from grain: UInt64) -> Change {
     let begin = index(endingAfter: grain)

@@ -173,12 +173,13 @@ final class FileNode: Sendable {
 
   // MARK: The catalog's part
 
-  /// The extents have other places; the catalog knows them. Called in the transaction that moved them.
-  func invalidateExtents() {
+  /// A run has other places; the catalog knows them. Called in the transaction that moved it.
+  func move(_ old: Extent, to places: [Extent]) {
     state.withLock { state in
       guard state.removed == nil else { return }
-      state.map = nil
+      // Who is reading them from the catalog now has to read them again.
       state.mapVersion += 1
+      if state.map?.move(old, to: places) == false { state.map = nil }
     }
   }
 

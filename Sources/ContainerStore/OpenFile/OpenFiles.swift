@@ -93,9 +93,9 @@ final class OpenFiles: Sendable {
     return needed
   }
 
-  /// The extents of these files were given other places, in the transaction that calls.
-  func invalidateExtents(of files: Set<UInt64>) {
-    for file in files { state.withLock { $0.files[file]?.node }?.invalidateExtents() }
+  /// A run of a file was given other places, in the transaction that calls.
+  func move(_ old: Extent, of file: UInt64, to places: [Extent]) {
+    state.withLock { $0.files[file]?.node }?.move(old, to: places)
   }
 
   // MARK: When to write back

@@ -21,6 +21,8 @@ final class SlabStore: Sendable {
     var isPreallocated = false
     /// Nothing is appended: it is being emptied.
     var isRetired = false
+    /// Dead bytes of pages that are only partly dead, as far as this opening knows: whoever dies last takes the page along.
+    var deadInPage: [UInt32: UInt16] = [:]
     /// Bytes of holes; nil when nobody has looked yet.
     var punchedByteCount: UInt64?
     /// Open for writing, from the first write until the slab is full and durable.
@@ -221,7 +223,12 @@ final class SlabStore: Sendable {
     }
     state.withLock { state in
       for (number, _) in written where state.slabs[number] != nil {
-        state.slabs[number]!.position = Self.alignedUp(state.slabs[number]!.position)
+        let position = state.slabs[number]!.position
+        state.slabs[number]!.position = Self.alignedUp(position)
+        let padding = Self.alignedUp(position) - position
+        if padding > 0 {
+          state.slabs[number]!.deadInPage[UInt32(position / Self.alignment), default: 0] += UInt16(padding)
+        }
         let isFull = state.slabs[number]!.position + UInt64(WorkerContext.bufferByteCount) > Self.byteCountMax
         // A slab that is not idle is being written to.
         if isFull, state.idle.contains(number), !state.unsynchronized.contains(number) {
@@ -427,15 +434,36 @@ final class SlabStore: Sendable {
         dead.append(extent.offset..<end)
       }
     }
-    for range in dead {
-      let begin = Self.alignedUp(range.lowerBound)
-      let end = range.upperBound / Self.alignment * Self.alignment
-      guard begin < end, (try? file.punchHole(offset: begin, count: end - begin)) != nil else { continue }
+    for range in state.withLock({ state in dead.flatMap { deadPages($0, in: slab, &state) } }) {
+      guard (try? file.punchHole(offset: range.lowerBound, count: range.upperBound - range.lowerBound)) != nil
+      else { continue }
       state.withLock { state in
         if let punched = state.slabs[slab]?.punchedByteCount {
-          state.slabs[slab]!.punchedByteCount = punched + end - begin
+          state.slabs[slab]!.punchedByteCount = punched + range.upperBound - range.lowerBound
         }
       }
     }
+  }
+
+  /// The whole pages that are dead now that a range is: those inside it, and those at its ends of which the rest was dead before.
+  private func deadPages(_ range: Range<UInt64>, in slab: UInt32, _ state: inout State) -> [Range<UInt64>] {
+    guard state.slabs[slab] != nil else { return [] }
+    var begin = Self.alignedUp(range.lowerBound)
+    var end = range.upperBound / Self.alignment * Self.alignment
+    func isDead(_ page: UInt64, _ count: UInt64) -> Bool {
+      let number = UInt32(page / Self.alignment)
+      let dead = UInt64(state.slabs[slab]!.deadInPage[number] ?? 0) + count
+      state.slabs[slab]!.deadInPage[number] = dead < Self.alignment ? UInt16(dead) : nil
+      return dead >= Self.alignment
+    }
+    guard begin <= end else {
+      // Both ends lie in one page.
+      return isDead(end, range.upperBound - range.lowerBound) ? [end..<begin] : []
+    }
+    if range.lowerBound < begin, isDead(begin - Self.alignment, begin - range.lowerBound) {
+      begin -= Self.alignment
+    }
+    if range.upperBound > end, isDead(end, range.upperBound - end) { end += Self.alignment }
+    return begin < end ? [begin..<end] : []
   }
 }
