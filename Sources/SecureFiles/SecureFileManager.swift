@@ -89,7 +89,7 @@ public final class SecureFileManager: Sendable {
 
   /// The names in a directory, in bytewise order.
   public func contentsOfDirectory(atPath path: String) throws -> [String] {
-    try store.list(path).map(\.path)
+    try store.names(in: path)
   }
 
   /// Everything below a directory, relative to it, parents before children.

@@ -16,8 +16,10 @@ struct CatalogRung {
           "\(count)",
         ])
       var opening = Series("open a container of \(count) files (raw key)", byteCount: nil)
-      var listing = Series("list a folder of \(count / CatalogChild.folders(count)) in it", byteCount: nil)
-      var peak = MemoryPeak(name: "held after that, container of \(count)", fileByteCount: count)
+      let inFolder = count / CatalogChild.folders(count)
+      var naming = Series("names in a folder of \(inFolder) in it", byteCount: nil)
+      var listing = Series("the same with sizes and dates", byteCount: nil)
+      var peak = MemoryPeak(name: "held after opening and names, container of \(count)", fileByteCount: count)
       for _ in 0..<bench.repetitions {
         let output = bench.workspace.place("figures")
         try Child.run(
@@ -29,10 +31,11 @@ struct CatalogRung {
         let figures = try JSONDecoder().decode(
           CatalogChild.Figures.self, from: Data(contentsOf: URL(fileURLWithPath: output)))
         opening.seconds.append(figures.open)
+        naming.seconds.append(figures.names)
         listing.seconds.append(figures.list)
         peak.peakByteCounts.append(figures.resident)
       }
-      bench.add([opening, listing])
+      bench.add([opening, naming, listing])
       bench.add([peak])
       try bench.workspace.remove(name)
     }
@@ -46,8 +49,9 @@ struct CatalogChild: ParsableCommand {
 
   struct Figures: Codable {
     var open: Double
+    var names: Double
     var list: Double
-    /// Resident bytes while the container is open and the listing was let go.
+    /// Resident bytes after opening and the listing of names.
     var resident: Int
   }
 
@@ -73,12 +77,19 @@ struct CatalogChild: ParsableCommand {
     case .open:
       var container: Container?
       let open = try seconds { container = try Workspace.open(path, .readWrite) }
+      let names = try seconds {
+        guard try container!.names(in: "/0").count == count / folders else {
+          fatalError("not every file is listed")
+        }
+      }
+      let resident = Machine.residentByteCount()
       let list = try seconds {
         guard try container!.list("/0").count == count / folders else {
           fatalError("not every file is listed")
         }
       }
-      let figures = Figures(open: open, list: list, resident: Machine.residentByteCount())
+      let figures = Figures(
+        open: open, names: names, list: list, resident: resident)
       try JSONEncoder().encode(figures).write(to: URL(fileURLWithPath: output!))
       try container!.close()
     }

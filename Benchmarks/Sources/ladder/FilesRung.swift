@@ -62,7 +62,7 @@ struct FilesRung {
       }
     }
     steps.list = try seconds {
-      guard try container.list("/d").count == count else { fatalError("not every file is listed") }
+      guard try container.names(in: "/d").count == count else { fatalError("not every file is listed") }
     }
     steps.remove = try seconds {
       for i in contents.indices { try container.remove("/d/" + Self.name(i)) }
