@@ -34,13 +34,16 @@ extension Container {
       return VerifyReport(findings: [Finding(.damage, kind, error.description)])
     }
     defer { try? container.close() }
-    return try container.namingPath(io.place) { try container.verify(control: control) }
+    return try container.verify(control: control)
   }
 
   /// The same for an opened container.
   public func verify(control: BulkControl = BulkControl()) throws -> VerifyReport {
-    core.withLock { $0.settleCounters(nextSlab: slabs.nextSlab) }
-    return try withSnapshot { records in
+    try namingPath(io.place) { try checkEverything(control) }
+  }
+
+  private func checkEverything(_ control: BulkControl) throws -> VerifyReport {
+    try withSnapshot(settled: true) { records in
       var report = VerifyReport(findings: findings)
       report.findings += try checkSuperblock()
       let catalog = try CatalogCheck(records: records, slabSize: slabSize)

@@ -280,17 +280,19 @@ public final class Container: Sendable {
 
   /// A state of the catalog that stays while `body` runs, with the segments that it names. What was written through open files is
   /// in it; throws when that could not be stored.
-  func withSnapshot<R>(_ body: (CatalogSnapshot) throws -> R) throws -> R {
+  /// `settled`: with the counters of slabs as they are with the rest.
+  func withSnapshot<R>(settled: Bool = false, _ body: (CatalogSnapshot) throws -> R) throws -> R {
     do { try writeBack() } catch ContainerError.readOnly {
       // After a failed write the container shows what the disk has.
     }
-    return try withStoredCatalog(body)
+    return try withStoredCatalog(settled: settled, body)
   }
 
   /// The same without what stands in the write cache.
-  func withStoredCatalog<R>(_ body: (CatalogSnapshot) throws -> R) throws -> R {
+  func withStoredCatalog<R>(settled: Bool = false, _ body: (CatalogSnapshot) throws -> R) throws -> R {
     let (snapshot, ticket) = try core.withLock { core in
       guard !core.isClosed else { throw ContainerError(.closed) }
+      if settled { core.settleCounters(nextSlab: slabs.nextSlab) }
       core.readers[core.nextTicket, default: 0] += 1
       return (core.snapshot, core.nextTicket)
     }
