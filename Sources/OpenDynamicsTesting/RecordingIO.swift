@@ -22,7 +22,7 @@ package final class RecordingIO: BlockIO {
   /// Says whether an operation fails, and with which error number. Called with its number in the log.
   package typealias Fault = @Sendable (Operation, Int) -> Int32?
 
-  /// Says whether a call fails, be it one that only reads. Called with its name ("open", "read", "write", "fdatasync", …), the path,
+  /// Says whether a call fails, be it one that only reads. Called with its name ("open", "open for reading", "read", "write", …), the path,
   /// and how many calls there were before it.
   package typealias CallFault = @Sendable (_ name: String, _ path: String, _ number: Int) -> Int32?
 
@@ -46,9 +46,11 @@ package final class RecordingIO: BlockIO {
       disk = image
     }
 
-    mutating func call(_ name: String, _ path: String) throws(IOFailure) {
+    mutating func call(_ name: String, _ path: String, as operation: String? = nil) throws(IOFailure) {
       defer { callCount += 1 }
-      if let code = callFault?(name, path, callCount) { throw IOFailure(name, path, errno: code) }
+      if let code = callFault?(name, path, callCount) {
+        throw IOFailure(operation ?? name, path, errno: code)
+      }
     }
 
     mutating func perform(_ operation: Operation, _ name: String, _ path: String) throws(IOFailure) {
@@ -122,7 +124,7 @@ package final class RecordingIO: BlockIO {
       if access == .createNew {
         try state.perform(.create(path), "open", path)
       } else {
-        try state.call("open", path)
+        try state.call(access == .read ? "open for reading" : "open", path, as: "open")
       }
       guard let inode = state.disk.names[path] else { throw IOFailure("open", path, errno: missingFile) }
       state.handleCounts[inode, default: 0] += 1

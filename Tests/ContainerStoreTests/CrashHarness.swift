@@ -158,7 +158,6 @@ struct CrashHarness {
       others += losses.dropFirst().map { CrashPlan(operationCount: time, loss: $0) }
     }
     others.shuffle(using: &random)
-    if runsLong { return first + others }
     return Array((first.shuffled(using: &random) + others).prefix(limit))
   }
 
@@ -178,7 +177,7 @@ struct CrashHarness {
     var complaints: [String] = []
     var count = 0
     for plan in plans(limit: .max).shuffled(using: &random) where plan.operationCount >= life.creation {
-      if count >= (runsLong ? 20 * limit : limit) { break }
+      if count >= limit { break }
       let found = plan.replay(life.log)
       let io = RecordingIO(found)
       do {

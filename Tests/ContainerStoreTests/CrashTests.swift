@@ -93,12 +93,13 @@ private enum Recordings {
   }
 }
 
-/// Disks tried: some 120 for each workload and policy after one crash and 40 after two, and with OPENDYNAMICS_LONG=1 every place with
+/// Disks tried: some 80 for each workload and policy after one crash and 30 after two, and with OPENDYNAMICS_LONG=1 every place with
 /// every way to lose, some 5000 and 800.
 struct CrashTests {
   @Test(arguments: Workload.allCases, [Container.Durability.full, .grouped, .none])
   func showsAStateThatExistedAfterACrash(workload: Workload, durability: Container.Durability) throws {
-    let result = CrashHarness(life: try Recordings.life(workload, durability)).crash(limit: 120)
+    let result = CrashHarness(life: try Recordings.life(workload, durability)).crash(
+      limit: runsLong ? .max : 80)
     #expect(
       result.complaints.isEmpty,
       "\(result.complaints.count) of \(result.count): \(result.complaints.prefix(5).joined(separator: "\n"))")
@@ -108,10 +109,52 @@ struct CrashTests {
   func showsAStateThatExistedAfterACrashDuringRecovery(
     workload: Workload, durability: Container.Durability
   ) throws {
-    let result = CrashHarness(life: try Recordings.life(workload, durability)).crashTwice(limit: 40)
+    let result = CrashHarness(life: try Recordings.life(workload, durability)).crashTwice(
+      limit: runsLong ? 800 : 30)
     #expect(
       result.complaints.isEmpty,
       "\(result.complaints.count) of \(result.count): \(result.complaints.prefix(5).joined(separator: "\n"))")
+  }
+
+  /// More names than one record of the journal holds: all of them, or none. 40 disks.
+  @Test(.enabled(if: runsLong))
+  func aCommitOfSeveralRecordsIsThereAsAWholeOrNotAtAll() throws {
+    let native = TemporaryDirectory()
+    for i in 0..<2600 { writeNative(native.path + "/\(i)" + String(repeating: "x", count: 240), []) }
+    let life = try RecordedLife(.full) { life in
+      try life.change { try $0.write([1], to: "/before") }
+      try life.change { try $0.importItem(at: native.path, to: "/many") }
+    }
+    let result = CrashHarness(life: life).crash(limit: 40)
+    #expect(
+      result.complaints.isEmpty,
+      "\(result.complaints.count) of \(result.count): \(result.complaints.prefix(5).joined(separator: "\n"))")
+  }
+
+  /// A copy of the superblock is torn, and then the first that the recovery writes.
+  @Test func recoveringFromATornSuperblockNeverTearsTheOnlyWholeOne() throws {
+    let life = try Recordings.life(.keys, .full)
+    var complaints: [String] = []
+    var count = 0
+    for (i, operation) in life.log.enumerated().dropFirst(life.creation) {
+      guard case .write("superblock", _, _) = operation else { continue }
+      let found = CrashPlan(operationCount: i + 1, loss: .tornLast(seed: UInt64(i))).replay(life.log)
+      let io = RecordingIO(found)
+      _ = try Container.open(io: io, credential: testCredential(), options: testOptions())
+      for (j, operation) in io.log.enumerated() {
+        guard case .write("superblock", _, _) = operation else { continue }
+        let plan = CrashPlan(operationCount: j + 1, loss: .tornLast(seed: UInt64(j)))
+        do {
+          let again = RecordingIO(plan.replay(io.log, from: found))
+          _ = try Container.open(io: again, credential: testCredential(), options: testOptions()).tree()
+        } catch {
+          complaints.append("torn at \(i), again at \(j): \(error)")
+        }
+        count += 1
+      }
+    }
+    #expect(complaints == [])
+    #expect(count > 0)
   }
 
   /// Fails every sync of a file whose path begins so, once it is switched on.
