@@ -317,11 +317,23 @@ public final class Container: Sendable {
       let mayFree = core.withLock { core in
         core.readers[ticket]! -= 1
         if core.readers[ticket] == 0 { core.readers[ticket] = nil }
-        return core.readers[ticket] == nil && !core.freeable.isEmpty
+        let mayFree =
+          core.readers[ticket] == nil && !core.freeable.isEmpty && !core.freeingIsScheduled
+        if mayFree { core.freeingIsScheduled = true }
+        return mayFree
       }
-      if mayFree { freeWhatNobodyReads() }
+      if mayFree { freeSoon() }
     }
     return try body()
+  }
+
+  /// Giving space back takes a system call for each extent: neither a small read nor a writing back waits for that.
+  private func freeSoon() {
+    DispatchQueue.global().async { [weak self] in
+      guard let self else { return }
+      core.withLock { $0.freeingIsScheduled = false }
+      freeWhatNobodyReads()
+    }
   }
 
   /// Extents that a commit removed while open files still needed them are needed no more.

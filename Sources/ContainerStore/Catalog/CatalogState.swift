@@ -22,6 +22,7 @@ struct CatalogState {
   /// Removed by durable commits; freed when no reader that began before is left.
   var freeable: [(ticket: UInt64, commit: UInt64, extents: [Extent])] = []
   var nextTicket: UInt64 = 0
+  var freeingIsScheduled = false
   /// A commit stands in the journal whose segments recovery would check: they must stay until a checkpoint.
   var freeingIsHeld = false
   var readers: [UInt64: Int] = [:]
