@@ -55,6 +55,8 @@ extension Container {
 
   private static let roundByteCountMax: UInt64 = 256 << 20
   private static let batchByteCountMax = 1 << 20
+  /// So long nobody has changed anything when the container is taken for idle.
+  private static let idleNanoseconds: Int64 = 500_000_000
 
   /// Gives back the space of what was removed or replaced, as far as it is worth copying what is left beside it. Works while other
   /// threads read and write. Throws `cancelled`, and `diskFull` when there is no room for what is copied.
@@ -174,7 +176,7 @@ extension Container {
   ) throws {
     if control.cancellation?.isCancelled == true { throw ContainerError(.cancelled) }
     try requireOpen()
-    if pace.isInBackground, compactionStop.isCancelled { throw ContainerError(.cancelled) }
+    if pace.isInBackground { try waitUntilIdle() }
     var moved: [(resident: Resident, places: [Extent])] = []
     // As long as this snapshot is held, nothing that it names is given back.
     try withStoredBytesKept {
@@ -185,6 +187,7 @@ extension Container {
     let copies = moved
     let skipped = try transaction(storing: copies.flatMap(\.places)) { transaction -> [Extent] in
       var skipped: [Extent] = []
+      transaction.isMaintenance = true
       var accepted: [(resident: Resident, places: [Extent])] = []
       for copy in copies {
         if try transaction.moveExtent(of: copy.resident.file, from: copy.resident.extent, to: copy.places) {
@@ -257,11 +260,26 @@ extension Container {
       guard let self else { return backgroundWork.leave() }
       defer { backgroundWork.leave() }
       // What cannot be done now is done another time: nothing depends on it.
-      _ = try? self.compact(.background, bytesPerSecond: self.options.compactionBytesPerSecond)
+      if (try? self.waitUntilIdle()) != nil {
+        _ = try? self.compact(.background, bytesPerSecond: self.options.compactionBytesPerSecond)
+      }
       self.core.withLock { core in
         core.compactionIsScheduled = false
         core.deadByteCountAfterCompaction = core.deadByteCount
       }
+    }
+  }
+
+  /// In the background: leaves disk and processor to whoever is writing, unless more is wasted than is in use.
+  private func waitUntilIdle() throws {
+    while true {
+      if compactionStop.isCancelled || isClosed { throw ContainerError(.cancelled) }
+      let mayGoOn = core.withLock { core in
+        core.deadByteCount > core.liveByteCount + CompactionPolicy.background.wasteByteCountMin
+          || Clock.monotonicNanoseconds() - core.lastChange > Self.idleNanoseconds
+      }
+      if mayGoOn { return }
+      usleep(50_000)
     }
   }
 

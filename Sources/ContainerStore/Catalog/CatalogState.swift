@@ -28,6 +28,8 @@ struct CatalogState {
   var readers: [UInt64: Int] = [:]
   /// The reserve was given up: only changes that take no space are accepted until there is room for it again.
   var diskIsFull = false
+  /// When somebody last changed something, by the monotonic clock.
+  private(set) var lastChange: Int64 = 0
   var compactionIsScheduled = false
   var deadByteCountAfterCompaction: UInt64 = 0
   /// Bytes of slabs that no file needs, holes included.
@@ -61,6 +63,7 @@ struct CatalogState {
       changedSlabs.insert(extent.slab)
     }
     counters.nextFile = transaction.nextFile
+    if !transaction.isMaintenance { lastChange = Clock.monotonicNanoseconds() }
     let staged = transaction.staged
     transaction.finish()
     staged.visit { put($0, $1) }

@@ -10,6 +10,8 @@ final class Transaction: CatalogReading {
   /// Files whose last name went, and what they were stored as.
   private(set) var dropped: [(file: UInt64, extents: [Extent])] = []
   let now = Clock.wallNanoseconds()
+  /// Nobody asked for it: it says nothing about whether the container is in use.
+  var isMaintenance = false
   let epoch: UInt32
   private(set) var nextFile: UInt64
 

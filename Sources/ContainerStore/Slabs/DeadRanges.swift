@@ -1,0 +1,35 @@
+/// Dead bytes of a slab, as far as this opening saw them die: sorted ranges that do not touch.
+struct DeadRanges {
+  private(set) var ranges: [Range<UInt64>] = []
+  /// More are not remembered: compaction finds what was forgotten.
+  private static let countMax = 8192
+
+  /// Adds a range that was alive. Returns what it forms with its neighbours, and the neighbours themselves.
+  mutating func insert(_ range: Range<UInt64>) -> (
+    whole: Range<UInt64>, before: Range<UInt64>?, after: Range<UInt64>?
+  ) {
+    var low = 0
+    var high = ranges.count
+    while low < high {
+      let middle = (low + high) / 2
+      if ranges[middle].lowerBound < range.lowerBound { low = middle + 1 } else { high = middle }
+    }
+    let before = low > 0 && ranges[low - 1].upperBound == range.lowerBound ? ranges[low - 1] : nil
+    let after = low < ranges.count && ranges[low].lowerBound == range.upperBound ? ranges[low] : nil
+    let whole =
+      (before?.lowerBound ?? range.lowerBound)..<(after?.upperBound ?? range.upperBound)
+    let replaced = (before == nil ? low : low - 1)..<(after == nil ? low : low + 1)
+    if !replaced.isEmpty || ranges.count < Self.countMax {
+      ranges.replaceSubrange(replaced, with: CollectionOfOne(whole))
+    }
+    return (whole, before, after)
+  }
+
+  /// Forgets what lies from an offset on: the slab was cut there, and will be written anew.
+  mutating func remove(from offset: UInt64) {
+    while let last = ranges.last, last.upperBound > offset {
+      ranges.removeLast()
+      if last.lowerBound < offset { ranges.append(last.lowerBound..<offset) }
+    }
+  }
+}
