@@ -46,16 +46,37 @@ extension Container {
     try withSnapshot(settled: true) { records in
       var report = VerifyReport(findings: findings)
       report.findings += try checkSuperblock()
-      let catalog = try CatalogCheck(records: records, slabSize: slabSize)
-      report.findings += catalog.findings
       report.findings += try unknownFiles(records)
-      report.fileCount = catalog.files.count
-      report.findings += try openEverything(catalog, control: control)
-      // Files with holes may add up to more than can be counted.
-      report.byteCount = catalog.files.reduce(0) { sum, file in
-        let (next, overflows) = sum.addingReportingOverflow(file.found.inode.size)
-        return overflows ? .max : next
+      var check = CatalogCheck(records)
+      do {
+        try check.checkNames()
+        try check.countFiles()
+      } catch let error as ContainerError where error.code.findingKind != nil {
+        report.findings.append(Finding(.damage, error.code.findingKind!, error.description))
       }
+      let opening = SegmentCheck(
+        self, fileCount: check.fileCount, byteCount: check.byteCount, control: control)
+      do {
+        try check.checkFiles { try opening.add($0) }
+        check.checkSlabs(try records.slabCounters(), size: slabSize)
+      } catch let error as ContainerError where error.code.findingKind != nil {
+        report.findings.append(Finding(.damage, error.code.findingKind!, error.description))
+      }
+      try opening.finish()
+      if let failure = check.slabFailure { throw failure }
+      report.findings += check.findings
+      let damaged = opening.damaged
+      let paths = try records.paths(of: Set(damaged.keys).union(check.damagedFiles.keys))
+      for (file, detail) in check.damagedFiles.merging(damaged, uniquingKeysWith: { first, _ in first })
+        .sorted(by: { $0.key < $1.key })
+      {
+        report.findings.append(
+          Finding(
+            .damage, check.damagedFiles[file] == nil ? .segmentDamaged : .catalogInconsistent, detail,
+            path: paths[file]))
+      }
+      report.fileCount = check.fileCount
+      report.byteCount = check.byteCount
       return report
     }
   }
@@ -83,7 +104,15 @@ extension Container {
     }
   }
 
-  private func slabSize(_ slab: UInt32) -> UInt64? { try? slabs.file(slab).size() }
+  /// Nil when the slab is missing.
+  private func slabSize(_ slab: UInt32) throws(IOFailure) -> UInt64? {
+    do {
+      return try slabs.file(slab).size()
+    } catch {
+      if error.operation == "open", error.errno == missingFile { return nil }
+      throw error
+    }
+  }
 
   private func unknownFiles(_ records: CatalogSnapshot) throws -> [Finding] {
     guard mode == .readOnly else { return [] }
@@ -104,127 +133,311 @@ extension Container {
       return findings
     }
   }
+}
 
-  private func openEverything(_ catalog: CatalogCheck, control: BulkControl) throws -> [Finding] {
-    var plan = UnitPlan()
-    for file in catalog.files { plan.addFile(extents: file.extents) }
-    let damaged = Guarded<[Int: SegmentError]>([:])
-    let files = catalog.files
-    _ = try BulkWork(plan: plan, control: control, workers: workers).run {
-      context, pieces in
-      for piece in pieces where damaged.withLock({ $0[piece.file] == nil }) {
+/// A file as it is in the catalog.
+private struct StoredFile {
+  var id: UInt64
+  var inode: Inode
+  var extents: [Extent]
+}
+
+/// Opens every segment of the files that it is given, some thousand files at a time.
+private final class SegmentCheck {
+  private let container: Container
+  private let control: BulkControl
+  private let began = Clock.monotonicNanoseconds()
+  private let fileCount: Int
+  private let byteCount: UInt64
+  private var filesDone = 0
+  private var bytesDone: UInt64 = 0
+  private var files: [StoredFile] = []
+  private var plan = UnitPlan()
+  /// What is wrong, by file.
+  private(set) var damaged: [UInt64: String] = [:]
+
+  private static let fileCountMax = 4096
+  private static let byteCountMax: UInt64 = 256 << 20
+
+  init(_ container: Container, fileCount: Int, byteCount: UInt64, control: BulkControl) {
+    self.container = container
+    self.fileCount = fileCount
+    self.byteCount = byteCount
+    self.control = control
+  }
+
+  func add(_ file: StoredFile) throws {
+    files.append(file)
+    plan.addFile(extents: file.extents)
+    if files.count >= Self.fileCountMax || plan.byteCount >= Self.byteCountMax { try run() }
+  }
+
+  func finish() throws { try run() }
+
+  private func run() throws {
+    let files = files
+    let found = Guarded<[UInt64: String]>([:])
+    let progress = control.progress.map { report in
+      { [self] (part: BulkProgress) in
+        report(
+          BulkProgress(
+            bytesDone: min(byteCount, bytesDone &+ part.bytesDone), byteCount: byteCount,
+            filesDone: filesDone + part.filesDone, fileCount: fileCount,
+            seconds: Double(Clock.monotonicNanoseconds() - began) / 1e9))
+      }
+    }
+    let container = container
+    _ = try BulkWork(
+      plan: plan, control: BulkControl(progress: progress, cancellation: control.cancellation),
+      workers: container.workers
+    ).run { context, pieces in
+      for piece in pieces {
         let file = files[piece.file]
-        let problem = try verifyRun(
-          piece.source!, of: FileIdentity(container: self.id, file: file.found.id),
-          key: try self.fileKey(file.found.id, file.found.inode), slabs: self.slabs, cipher: context.cipher)
-        if let problem { damaged.withLock { $0[piece.file] = problem } }
+        guard found.withLock({ $0[file.id] == nil }) else { continue }
+        let problem = try container.verifyPiece(piece, of: file.id, file.inode, context: context)
+        if let problem { found.withLock { $0[file.id] = problem.description } }
       }
       return []
     }
-    return damaged.withLock { $0 }.sorted { $0.key < $1.key }.map { file, problem in
-      Finding(.damage, .segmentDamaged, problem.description, path: files[file].path)
+    damaged.merge(found.withLock { $0 }) { first, _ in first }
+    filesDone += files.count
+    bytesDone &+= plan.byteCount
+    self.files = []
+    plan = UnitPlan()
+  }
+}
+
+extension Container {
+  fileprivate func verifyPiece(
+    _ piece: Piece, of file: UInt64, _ inode: Inode, context: WorkerContext
+  ) throws -> SegmentError? {
+    let run = piece.source!  // planned from extents
+    let stored = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<run.storedByteCount])
+    let plaintext = UnsafeMutableRawBufferPointer(rebasing: context.output[0..<run.plaintextByteCount])
+    defer { wipe(plaintext) }
+    let count = try slabs.read(run.slab, run.offset, into: stored)
+    let key = try fileKey(file, inode).writerKey(session: run.writeNumber.session)
+    do throws(SegmentError) {
+      try context.cipher.open(
+        run: run, stored: UnsafeRawBufferPointer(rebasing: stored[0..<count]),
+        of: FileIdentity(container: id, file: file), key: key, into: plaintext)
+      return nil
+    } catch {
+      return error
     }
   }
 }
 
 /// Whether a catalog can be true: every name leads to a file, every file has its names, no two runs share a byte, and the books of
-/// the slabs add up.
+/// the slabs add up. Takes some 24 bytes of memory a file.
 private struct CatalogCheck {
-  struct File {
-    var path: String
-    var found: FoundFile
-    var extents: [Extent]
+  private let records: CatalogSnapshot
+  private(set) var findings: [Finding] = []
+  /// What is wrong with single files.
+  private(set) var damagedFiles: [UInt64: String] = [:]
+  private(set) var fileCount = 0
+  private(set) var byteCount: UInt64 = 0
+  private(set) var slabFailure: IOFailure?
+  /// What entries name: file id and kind, in order after ``checkNames()``.
+  private var links: [UInt64] = []
+  private var runs: [Run] = []
+
+  private struct Run {
+    var slab: UInt32
+    var offset: UInt32
+    var byteCount: UInt32
   }
 
-  private(set) var files: [File] = []
-  private(set) var findings: [Finding] = []
+  init(_ records: CatalogSnapshot) { self.records = records }
 
-  init(records: CatalogSnapshot, slabSize: (UInt32) -> UInt64?) throws {
-    var linksSeen: [UInt64: UInt32] = [rootFileID: 1]
-    do {
-      for (names, file) in try records.subtree(rootFileID) {
-        linksSeen[file.id, default: 0] += 1
-        guard linksSeen[file.id] == 1, file.inode.kind == .file else { continue }
-        let path = StorePath.text(names)
-        do {
-          let extents = try EncryptedFileReader.checked(
-            records.extents(file.id, file.inode), size: file.inode.size)
-          files.append(File(path: path, found: file, extents: extents))
-        } catch let error as SegmentError {
-          report(error.description, path: path)
-        }
+  private mutating func report(_ detail: String) {
+    // A catalog that is wrong from end to end is told by its first errors.
+    guard findings.count < 1000 else { return }
+    findings.append(Finding(.damage, .catalogInconsistent, detail))
+  }
+
+  private static func link(_ file: UInt64, _ kind: FileKind) -> UInt64 { file << 2 | UInt64(kind.rawValue) }
+
+  /// Every directory hangs together with the root, and names stand in directories.
+  mutating func checkNames() throws {
+    var parentOf: [UInt64: UInt64] = [:]
+    var parents: Set<UInt64> = []
+    links = [Self.link(rootFileID, .directory)]
+    var problems: [String] = []
+    var links = links
+    try records.scan(.all(.entry)) { key, value in
+      guard let parent = key.number(at: 1), FileName(bytes: Array(key.bytes.dropFirst(9))) != nil,
+        let entry = try? DirectoryEntry(value), entry.file < 1 << 62
+      else {
+        problems.append("a directory entry that cannot be")
+        return
       }
-      try checkInodes(records, linksSeen)
-      try checkSlabs(records, slabSize)
-    } catch let error as ContainerError where error.code == .catalogDamaged {
-      report(error.description)
+      links.append(Self.link(entry.file, entry.kind))
+      parents.insert(parent)
+      if entry.kind == .directory, parentOf.updateValue(parent, forKey: entry.file) != nil {
+        problems.append("a directory is reached twice")
+      }
+    }
+    links.sort()
+    self.links = links
+    for problem in problems { report(problem) }
+    var hangsTogether: Set<UInt64> = [rootFileID]
+    for directory in Set(parentOf.keys).union(parents).sorted() {
+      var way: [UInt64] = []
+      var next = directory
+      while !hangsTogether.contains(next), let parent = parentOf[next], way.count <= parentOf.count {
+        way.append(next)
+        next = parent
+      }
+      if hangsTogether.contains(next) {
+        hangsTogether.formUnion(way)
+      } else {
+        report("a directory entry that leads nowhere, or comes from nowhere (directory \(directory))")
+      }
     }
   }
 
-  private mutating func report(_ detail: String, path: String? = nil) {
-    findings.append(Finding(.damage, .catalogInconsistent, detail, path: path))
+  mutating func countFiles() throws {
+    var count = 0
+    var bytes: UInt64 = 0
+    try records.scan(.all(.inode)) { _, value in
+      guard let inode = try? Inode(value), inode.kind == .file else { return }
+      count += 1
+      bytes = bytes.addingReportingOverflow(inode.size).overflow ? .max : bytes + inode.size
+    }
+    fileCount = count
+    byteCount = bytes
   }
 
-  private mutating func checkInodes(_ records: CatalogSnapshot, _ linksSeen: [UInt64: UInt32]) throws {
-    for (key, value) in try records.records(.all(.inode)) {
-      guard let id = key.number(at: 1), let inode = try? Inode(value) else {
+  /// Calls `body` for every file that is possible, in order of ids.
+  mutating func checkFiles(_ body: (StoredFile) throws -> Void) throws {
+    var inodes = try records.cursor(from: .all(.inode))
+    var extents = try records.cursor(from: .all(.extent))
+    var extent = try extents.nextLive()
+    var link = 0
+    while let (key, value) = try inodes.nextLive(), key.kind == .inode {
+      guard let id = key.number(at: 1), key.bytes.count == 9, let inode = try? Inode(value) else {
         report("an inode that cannot be")
         continue
       }
-      if linksSeen[id] ?? 0 != inode.linkCount {
-        report("file \(id) has \(linksSeen[id] ?? 0) names and counts \(inode.linkCount)")
+      while link < links.count, links[link] >> 2 < id {
+        report("a directory entry that leads nowhere (file \(links[link] >> 2))")
+        link += 1
       }
-    }
-    for (key, value) in try records.records(.all(.entry)) {
-      guard let entry = try? DirectoryEntry(value), let inode = try? records.inode(entry.file),
-        let parent = key.number(at: 1), linksSeen[parent] != nil
-      else {
-        report("a directory entry that leads nowhere")
+      var names: UInt32 = 0
+      while link < links.count, links[link] >> 2 == id {
+        if links[link] & 3 != UInt64(inode.kind.rawValue) {
+          report("a directory entry of another kind than its file")
+        }
+        names += 1
+        link += 1
+      }
+      if names != inode.linkCount { report("file \(id) has \(names) names and counts \(inode.linkCount)") }
+      var further: [Extent] = []
+      while let (extentKey, extentValue) = extent, extentKey.kind == .extent {
+        guard let owner = extentKey.number(at: 1), let read = try? Extent(key: extentKey, value: extentValue)
+        else {
+          report("an extent that cannot be")
+          extent = try extents.nextLive()
+          continue
+        }
+        guard owner <= id else { break }
+        if owner < id || inode.firstExtent == nil {
+          report("file \(owner) has an extent that no inode leads to")
+        } else {
+          further.append(read)
+        }
+        extent = try extents.nextLive()
+      }
+      guard inode.kind == .file else { continue }
+      let all: [Extent]
+      do throws(SegmentError) {
+        all = try EncryptedFileReader.checked(
+          (inode.firstExtent.map { [$0] } ?? []) + further, size: inode.size)
+      } catch {
+        damagedFiles[id] = error.description
         continue
       }
-      if inode.kind != entry.kind { report("a directory entry of another kind than its file") }
+      for run in all {
+        runs.append(Run(slab: run.slab, offset: UInt32(run.offset), byteCount: UInt32(run.storedByteCount)))
+      }
+      try body(StoredFile(id: id, inode: inode, extents: all))
     }
-    var hasFirst: [UInt64: Bool] = [:]
-    for (key, _) in try records.records(.all(.extent)) {
-      guard let id = key.number(at: 1) else {
-        report("an extent of no file")
-        continue
-      }
-      if hasFirst[id] == nil {
-        // An inode that cannot be was reported above.
-        hasFirst[id] = try records.value(.inode(id)).map { (try? Inode($0))?.firstExtent != nil } ?? false
-      }
-      if hasFirst[id] == false { report("file \(id) has an extent that no inode leads to") }
+    while link < links.count {
+      report("a directory entry that leads nowhere (file \(links[link] >> 2))")
+      link += 1
+    }
+    while let (key, _) = extent, key.kind == .extent {
+      report("an extent that no inode leads to")
+      extent = try extents.nextLive()
     }
   }
 
-  private mutating func checkSlabs(_ records: CatalogSnapshot, _ slabSize: (UInt32) -> UInt64?) throws {
-    let counters = try records.slabCounters()
-    var runs: [UInt32: [Extent]] = [:]
-    for extent in files.flatMap(\.extents) { runs[extent.slab, default: []].append(extent) }
-    for (slab, extents) in runs.sorted(by: { $0.key < $1.key }) {
+  mutating func checkSlabs(_ counters: [UInt32: SlabCounter], size: (UInt32) throws(IOFailure) -> UInt64?) {
+    runs.sort { ($0.slab, $0.offset) < ($1.slab, $1.offset) }
+    var seen: Set<UInt32> = []
+    var rest = runs[...]
+    while let slab = rest.first?.slab {
+      let inSlab = rest.prefix { $0.slab == slab }
+      rest = rest.dropFirst(inSlab.count)
+      seen.insert(slab)
       var end: UInt64 = 0
       var live: UInt64 = 0
-      for extent in extents.sorted(by: { $0.offset < $1.offset }) {
-        if extent.offset < end { report("two runs of slab \(slab) share bytes") }
-        end = max(end, extent.offset + UInt64(extent.storedByteCount))
-        live += UInt64(extent.storedByteCount)
+      for run in inSlab {
+        if UInt64(run.offset) < end { report("two runs of slab \(slab) share bytes") }
+        end = max(end, UInt64(run.offset) + UInt64(run.byteCount))
+        live += UInt64(run.byteCount)
       }
       let counter = counters[slab] ?? SlabCounter()
       if counter.liveByteCount != live || counter.end < end {
         report("slab \(slab) has \(live) live bytes and counts \(counter.liveByteCount)")
       }
-      if let size = slabSize(slab), size < end {
-        findings.append(
-          Finding(.damage, .segmentDamaged, "slab \(slab) is \(end - size) bytes shorter than its files need")
-        )
-      } else if slabSize(slab) == nil {
-        findings.append(Finding(.damage, .segmentDamaged, "slab \(slab) is missing"))
+      do throws(IOFailure) {
+        if let stored = try size(slab) {
+          guard stored < end else { continue }
+          findings.append(
+            Finding(
+              .damage, .segmentDamaged, "slab \(slab) is \(end - stored) bytes shorter than its files need"))
+        } else {
+          findings.append(Finding(.damage, .segmentDamaged, "slab \(slab) is missing"))
+        }
+      } catch {
+        // That it cannot be read now is no damage.
+        slabFailure = slabFailure ?? error
       }
     }
-    for slab in counters.keys where runs[slab] == nil {
+    for slab in counters.keys.sorted() where !seen.contains(slab) {
       report("slab \(slab) counts live bytes and has none")
     }
+  }
+}
+
+extension CatalogSnapshot {
+  /// A path for each of some files, as far as they have names.
+  fileprivate func paths(of files: Set<UInt64>) throws -> [UInt64: String] {
+    guard !files.isEmpty else { return [:] }
+    var nameOf: [UInt64: (parent: UInt64, name: FileName)] = [:]
+    do {
+      try scan(.all(.entry)) { key, value in
+        guard let parent = key.number(at: 1), let name = FileName(bytes: Array(key.bytes.dropFirst(9))),
+          let entry = try? DirectoryEntry(value), entry.kind == .directory || files.contains(entry.file)
+        else { return }
+        nameOf[entry.file] = (parent, name)
+      }
+    } catch let error as ContainerError where error.code == .tableDamaged {
+      // Names in the damaged block are not known, which is reported elsewhere.
+    }
+    var paths: [UInt64: String] = [:]
+    for file in files {
+      var names: [FileName] = []
+      var next = file
+      while let (parent, name) = nameOf[next], names.count < 10_000 {
+        names.append(name)
+        next = parent
+      }
+      if !names.isEmpty { paths[file] = StorePath.text(names.reversed()) }
+    }
+    return paths
   }
 }
 

@@ -120,7 +120,7 @@ struct Victim {
     try container.write(testBytes(40_000, seed: 2), to: "/long")
     try container.write(testBytes(5000, seed: 3), to: "/tree/a/b/deep")
     try container.write(testBytes(300, seed: 4), to: "/tree/a/second")
-    try container.write(testBytes(20_000, seed: 5), to: "/doomed")
+    try container.write(testBytes(120_000, seed: 5), to: "/doomed")
     try fillSlab(of: container) { try $0.write(testBytes(20_000, seed: 6), to: "/elsewhere") }
     var moments: [(image: DiskImage, tree: Tree)] = []
     // As many openings as make a journal chain long enough for a checkpoint, and some more.
