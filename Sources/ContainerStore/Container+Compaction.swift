@@ -36,6 +36,8 @@ extension Container {
     var slabWasteFraction: Double
     /// More than that is not copied in one go.
     var copiedByteCountMax: UInt64
+    /// What each run that is moved has to gain: it costs a record of the catalog.
+    var wasteByteCountMinPerRun: UInt64 = 0
 
     /// When somebody asks for it.
     static let thorough = CompactionPolicy(
@@ -46,7 +48,7 @@ extension Container {
       return CompactionPolicy(
         wasteFraction: isLarge ? 0.25 : 0.02, wasteByteCountMin: 256 << 10,
         slabWasteFraction: isLarge ? 0.5 : 0.02,
-        copiedByteCountMax: isLarge ? 32 << 20 : 256 << 20)
+        copiedByteCountMax: isLarge ? 32 << 20 : 256 << 20, wasteByteCountMinPerRun: 100)
     }
     /// While the container is in use.
     static let background = CompactionPolicy(
@@ -103,8 +105,9 @@ extension Container {
           byteCount += next.liveByteCount
           rest.removeFirst()
         }
-        try evacuate(Set(round.keys), pace: pace, control: control, &receipt)
-        receipt.slabCount += round.count
+        if try evacuate(round, policy, pace: pace, control: control, &receipt) {
+          receipt.slabCount += round.count
+        }
       }
       guard !victims.isEmpty else { return receipt }
       try synchronizeCatalog()
@@ -115,15 +118,20 @@ extension Container {
     }
   }
 
-  /// Moves what is live out of some slabs.
+  /// Moves what is live out of some slabs; false when that is not worth it.
   private func evacuate(
-    _ victims: Set<UInt32>, pace: Pace, control: BulkControl, _ receipt: inout CompactionReceipt
-  ) throws {
-    slabs.retire(victims)
-    defer { slabs.restore(victims) }
+    _ victims: [UInt32: SlabStore.Fill], _ policy: CompactionPolicy, pace: Pace, control: BulkControl,
+    _ receipt: inout CompactionReceipt
+  ) throws -> Bool {
+    let numbers = Set(victims.keys)
+    slabs.retire(numbers)
+    defer { slabs.restore(numbers) }
+    let residents = try residents(of: numbers)
+    let waste = victims.values.reduce(0) { $0 + $1.wastedByteCount }
+    guard UInt64(residents.count) * policy.wasteByteCountMinPerRun <= waste else { return false }
     var batch: [Resident] = []
     var batchByteCount = 0
-    for resident in try residents(of: victims) {
+    for resident in residents {
       let byteCount = resident.extent.storedByteCount
       if batchByteCount + byteCount > Self.batchByteCountMax, !batch.isEmpty {
         try move(batch, pace: pace, control: control, &receipt)
@@ -134,6 +142,7 @@ extension Container {
       batchByteCount += byteCount
     }
     if !batch.isEmpty { try move(batch, pace: pace, control: control, &receipt) }
+    return true
   }
 
   /// A run that lives in a slab, and whose it is.
@@ -177,13 +186,8 @@ extension Container {
     if control.cancellation?.isCancelled == true { throw ContainerError(.cancelled) }
     try requireOpen()
     if pace.isInBackground { try waitUntilIdle() }
-    var moved: [(resident: Resident, places: [Extent])] = []
-    // As long as this snapshot is held, nothing that it names is given back.
-    try withStoredBytesKept {
-      for resident in batch {
-        if let places = try copy(resident, &receipt) { moved.append((resident, places)) }
-      }
-    }
+    // As long as this is held, nothing that was live is given back.
+    let moved = try withStoredBytesKept { try copy(batch, &receipt) }
     let copies = moved
     let skipped = try transaction(storing: copies.flatMap(\.places)) { transaction -> [Extent] in
       var skipped: [Extent] = []
@@ -206,37 +210,81 @@ extension Container {
     try pace.advance(byteCount, control: control) { self.compactionStop.isCancelled || self.isClosed }
   }
 
-  /// Where the copy is, in pieces of at most 1 MiB; nil when the run does not open, which is reported.
-  private func copy(_ resident: Resident, _ receipt: inout CompactionReceipt) throws -> [Extent]? {
+  /// Copies runs one behind the other with as few writes as may be, and returns where they are, in pieces of at most 1 MiB. A run
+  /// that does not open is reported and left out.
+  private func copy(
+    _ batch: [Resident], _ receipt: inout CompactionReceipt
+  ) throws -> [(resident: Resident, places: [Extent])] {
+    try withContext { context in
+      var moved: [(resident: Resident, places: [Extent])] = []
+      // What waits in the output buffer: which place of which run, and where it begins.
+      var waiting: [(run: Int, place: Int)] = []
+      var filled = 0
+      func write() throws {
+        guard filled > 0 else { return }
+        do {
+          let (slab, offset) = try slabs.append(UnsafeRawBufferPointer(rebasing: context.output[0..<filled]))
+          for (run, place) in waiting {
+            moved[run].places[place].slab = slab
+            moved[run].places[place].offset += offset
+          }
+        } catch {
+          let written = moved.indices.flatMap { run in
+            moved[run].places.indices.filter { place in !waiting.contains { $0 == (run, place) } }
+              .map { moved[run].places[$0] }
+          }
+          slabs.discard(written)
+          throw error
+        }
+        waiting = []
+        filled = 0
+      }
+      for resident in batch {
+        guard try opens(resident, context: context, &receipt) else { continue }
+        moved.append((resident, []))
+        var skipped = 0
+        while skipped < resident.extent.count {
+          var part = resident.extent.slice(
+            skipping: skipped, count: min(Int(resident.extent.count) - skipped, SegmentLayout.segmentsPerUnit)
+          )
+          if filled + part.storedByteCount > context.output.count { try write() }
+          let target = UnsafeMutableRawBufferPointer(
+            rebasing: context.output[filled..<(filled + part.storedByteCount)])
+          _ = try slabs.read(part.slab, part.offset, into: target)
+          part.offset = UInt64(filled)
+          waiting.append((moved.count - 1, moved[moved.count - 1].places.count))
+          moved[moved.count - 1].places.append(part)
+          filled += part.storedByteCount
+          skipped += Int(part.count)
+        }
+      }
+      try write()
+      return moved
+    }
+  }
+
+  /// Whether every segment of a run opens; it is reported otherwise.
+  private func opens(
+    _ resident: Resident, context: WorkerContext, _ receipt: inout CompactionReceipt
+  ) throws -> Bool {
     let run = resident.extent
     let identity = FileIdentity(container: id, file: resident.file)
     let key = try keys.fileKey(resident.file, epoch: resident.epoch, secret: resident.secret)
       .writerKey(session: run.writeNumber.session)
-    return try withContext { context in
-      var places: [Extent] = []
-      var skipped = 0
-      while skipped < run.count {
-        var part = run.slice(
-          skipping: skipped, count: min(Int(run.count) - skipped, SegmentLayout.segmentsPerUnit))
-        let stored = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<part.storedByteCount])
-        let plaintext = UnsafeMutableRawBufferPointer(rebasing: context.output[0..<part.plaintextByteCount])
-        defer { wipe(plaintext) }
-        let fetched = try slabs.read(part.slab, part.offset, into: stored)
-        do throws(SegmentError) {
-          try context.cipher.open(
-            run: part, stored: UnsafeRawBufferPointer(rebasing: stored[0..<fetched]), of: identity, key: key,
-            into: plaintext)
-        } catch {
-          slabs.discard(places)
-          receipt.findings.append(Finding(.damage, .segmentDamaged, "file \(resident.file): \(error)"))
-          return nil
-        }
-        (part.slab, part.offset) = try slabs.append(UnsafeRawBufferPointer(stored))
-        places.append(part)
-        skipped += Int(part.count)
+    for index in 0..<Int(run.count) {
+      let segment = run.slice(skipping: index, count: 1)
+      let stored = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<segment.storedByteCount])
+      let fetched = try slabs.read(segment.slab, segment.offset, into: stored)
+      do throws(SegmentError) {
+        _ = try context.cipher.open(
+          UnsafeRawBufferPointer(rebasing: stored[0..<fetched]), of: identity, key: key, index: segment.start,
+          counter: segment.writeNumber.counter)
+      } catch {
+        receipt.findings.append(Finding(.damage, .segmentDamaged, "file \(resident.file): \(error)"))
+        return false
       }
-      return places
     }
+    return true
   }
 
   // MARK: In the background

@@ -61,13 +61,12 @@ extension Container {
         }
       }
       let entries = try records.entries(directory.id)
-      var listed = [ListedFile?](repeating: nil, count: entries.count)
-      // In the order in which the inodes stand in the tables, so that each block is opened once.
-      for i in entries.indices.sorted(by: { entries[$0].entry.file < entries[$1].entry.file }) {
-        let found = FoundFile(id: entries[i].entry.file, inode: try records.inode(entries[i].entry.file))
-        listed[i] = ListedFile(path: entries[i].name.description, attributes: FileAttributes(found))
+      let inodes = try records.inodes(entries.map(\.entry.file))
+      return zip(entries, inodes).map { entry, inode in
+        ListedFile(
+          path: entry.name.description,
+          attributes: FileAttributes(FoundFile(id: entry.entry.file, inode: inode)))
       }
-      return listed.map { $0! }
     }
   }
 
@@ -90,6 +89,11 @@ extension Container {
     var contents: [UInt8] = []
     try withReader(path) { reader in
       let size = Int(reader.size)
+      guard size <= physicalMemoryByteCount() else {
+        throw ContainerError(
+          .invalidArgument, path: path,
+          detail: "the file has \(size) bytes, more than there is memory: read it in pieces")
+      }
       contents = try [UInt8](unsafeUninitializedCapacity: size) { buffer, initialized in
         let memory = UnsafeMutableRawBufferPointer(start: buffer.baseAddress, count: size)
         while initialized < size {
@@ -352,7 +356,8 @@ extension Transaction {
   }
 
   func dropSubtree(_ directory: UInt64, _ below: [(names: [FileName], file: FoundFile)]) throws {
-    for (_, file) in below {
+    // In the order in which they stand in the tables.
+    for (_, file) in below.sorted(by: { $0.file.id < $1.file.id }) {
       if file.inode.kind == .directory {
         for (key, _) in try records(.entries(parent: file.id)) { delete(key) }
         delete(.inode(file.id))

@@ -430,5 +430,11 @@ extension Container: CustomReflectable {
   public var customMirror: Mirror { Mirror(self, children: ["id": id, "mode": mode]) }
 }
 
+func physicalMemoryByteCount() -> Int {
+  let (count, overflows) = Int(sysconf(Int32(_SC_PHYS_PAGES))).multipliedReportingOverflow(
+    by: Int(getpagesize()))
+  return overflows ? .max : count
+}
+
 /// The processors that this process may use.
 public func processorCount() -> Int { max(1, Int(sysconf(Int32(_SC_NPROCESSORS_ONLN)))) }

@@ -176,6 +176,10 @@ struct CatalogLoader {
       }
       let link = try openJournal(id, generation: number, end: end)
       links.append(link)
+      if let predecessor = link.header.predecessor, predecessor.generation > number {
+        throw ContainerError(
+          .journalDamaged, detail: "a journal of an older generation than the one before it")
+      }
       end = link.header.predecessor?.end
       next = link.header.predecessor.map { ($0.id, $0.generation) }
     }

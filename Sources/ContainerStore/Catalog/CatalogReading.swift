@@ -91,6 +91,8 @@ extension CatalogReading {
   /// In order of their starts.
   func extents(_ file: UInt64, _ inode: Inode) throws -> [Extent] {
     guard let first = inode.firstExtent else { return [] }
+    // An extent never reaches past the size: often the first is all there can be.
+    if first.end >= SegmentLayout.segmentCount(inode.size) { return [first] }
     return try [first]
       + records(.extents(file: file)).map { key, value in
         guard let start = key.number(at: 9) else {
@@ -141,14 +143,23 @@ extension CatalogReading {
     return found
   }
 
+  /// Looked up in the order in which they stand in the tables, so that each block is opened once.
+  func inodes(_ files: [UInt64]) throws -> [Inode] {
+    var found = [Inode?](repeating: nil, count: files.count)
+    for i in files.indices.sorted(by: { files[$0] < files[$1] }) { found[i] = try inode(files[i]) }
+    return found.map { $0! }
+  }
+
   /// Everything below a directory, parents before children; names are relative to it.
   func subtree(_ directory: UInt64) throws -> [(names: [FileName], file: FoundFile)] {
     var found: [(names: [FileName], file: FoundFile)] = []
     var open: [(names: [FileName], id: UInt64)] = [([], directory)]
     var seen: Set<UInt64> = [directory]
     while let (names, id) = open.popLast() {
-      for (name, entry) in try entries(id) {
-        found.append((names + [name], FoundFile(id: entry.file, inode: try inode(entry.file))))
+      let entries = try entries(id)
+      let inodes = try inodes(entries.map(\.entry.file))
+      for (i, (name, entry)) in entries.enumerated() {
+        found.append((names + [name], FoundFile(id: entry.file, inode: inodes[i])))
         guard entry.kind == .directory else { continue }
         guard seen.insert(entry.file).inserted else {
           throw ContainerError(.catalogDamaged, detail: "a directory is reached twice")

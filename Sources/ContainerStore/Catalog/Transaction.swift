@@ -12,6 +12,7 @@ final class Transaction: CatalogReading {
   let now = Clock.wallNanoseconds()
   /// Nobody asked for it: it says nothing about whether the container is in use.
   var isMaintenance = false
+  private var attributesAreThere: Bool?
   let epoch: UInt32
   private(set) var nextFile: UInt64
 
@@ -102,6 +103,18 @@ final class Transaction: CatalogReading {
     added += new
   }
 
+  /// Whether any file has extended attributes, which is looked up once.
+  private var hasAttributes: Bool {
+    get throws {
+      if let known = attributesAreThere { return known }
+      let first = CatalogKey.all(.attribute)
+      var cursor = try cursor(from: first)
+      let found = try cursor.nextLive().map { $0.key.hasPrefix(first) } ?? false
+      attributesAreThere = found
+      return found
+    }
+  }
+
   /// Takes one name from a file; when it was the last, the file goes with its contents and key.
   func dropFile(_ id: UInt64) throws {
     var inode = try inode(id)
@@ -117,7 +130,9 @@ final class Transaction: CatalogReading {
       removed.append(extent)
       if extent.start != inode.firstExtent?.start { delete(.extent(file: id, start: extent.start)) }
     }
-    for (key, _) in try records(.attributes(file: id)) { delete(key) }
+    if try hasAttributes {
+      for (key, _) in try records(.attributes(file: id)) { delete(key) }
+    }
     delete(.inode(id))
   }
 

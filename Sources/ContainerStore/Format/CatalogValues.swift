@@ -260,6 +260,10 @@ struct CatalogCounters: Equatable {
     nextSlab = try reader.read()
     try reader.zeros(4)
     try reader.end()
+    // So that counting on never overflows.
+    guard nextFile < 1 << 62, nextSlab < 1 << 31 else {
+      throw MalformedBytes(what: "counters that cannot be")
+    }
   }
 }
 
