@@ -25,6 +25,8 @@ final class SlabStore: Sendable {
     /// Nothing is appended: it is being emptied.
     var isRetired = false
     var dead = DeadRanges()
+    /// Somebody appends to it or cuts it, and makes it idle again afterwards.
+    var isTaken = false
     /// Bytes of holes; nil when nobody has looked yet.
     var punchedByteCount: UInt64?
     /// Open for writing, from the first write until the slab is full and durable.
@@ -135,11 +137,13 @@ final class SlabStore: Sendable {
         let offset = state.slabs[number]!.position
         state.slabs[number]!.position += count
         state.slabs[number]!.outstanding += count
+        state.slabs[number]!.isTaken = true
         return (number, offset, false)
       }
       let number = state.nextSlab
       state.nextSlab += 1
-      state.slabs[number] = Slab(position: count, outstanding: count, punchedByteCount: 0)
+      state.slabs[number] = Slab(
+        position: count, outstanding: count, isTaken: true, punchedByteCount: 0)
       // The other writers have slabs of their own, so the last ones stay partly empty; they are cut at the end.
       state.slabs[number]!.isPreallocated = state.expectedByteCount >= Self.preallocatedByteCountMin
       return (number, 0, true)
@@ -254,6 +258,7 @@ final class SlabStore: Sendable {
       let cuts = state.idle.compactMap { number -> (number: UInt32, file: any BlockFile, position: UInt64)? in
         guard let slab = state.slabs[number], slab.isPreallocated, let file = slab.file else { return nil }
         state.slabs[number]!.isPreallocated = false
+        state.slabs[number]!.isTaken = true
         return (number, file, slab.position)
       }
       state.idle.removeAll { number in cuts.contains { $0.number == number } }
@@ -331,8 +336,11 @@ final class SlabStore: Sendable {
       guard Self.alignedUp(slab.counter.end) < slab.position else { return .nothing }
       // Not idle until it is cut: nobody may append meanwhile.
       state.idle.remove(at: position)
+      state.slabs[number]!.isTaken = true
       state.slabs[number]!.position = Self.alignedUp(slab.counter.end)
       state.slabs[number]!.dead.remove(from: slab.counter.end)
+      // Holes behind the cut were counted too.
+      state.slabs[number]!.punchedByteCount = nil
       return .cut(slab.counter.end)
     }
     func removed(_ number: UInt32, _ state: inout State) -> Outcome {
@@ -355,7 +363,9 @@ final class SlabStore: Sendable {
   }
 
   private func makeIdle(_ number: UInt32, _ state: inout State) {
-    if let slab = state.slabs[number], !slab.isRetired { state.idle.append(number) }
+    guard let slab = state.slabs[number] else { return }
+    state.slabs[number]!.isTaken = false
+    if !slab.isRetired { state.idle.append(number) }
   }
 
   // MARK: Compaction
@@ -399,7 +409,10 @@ final class SlabStore: Sendable {
     state.withLock { state in
       for number in slabs where state.slabs[number]?.isRetired == true {
         state.slabs[number]!.isRetired = false
-        if state.slabs[number]!.position < Self.byteCountMax { state.idle.insert(number, at: 0) }
+        // Whoever has taken it makes it idle: listed twice, it would have two writers, and one could cut what the other appends.
+        if state.slabs[number]!.position < Self.byteCountMax, !state.slabs[number]!.isTaken {
+          state.idle.insert(number, at: 0)
+        }
       }
     }
   }
@@ -413,6 +426,7 @@ final class SlabStore: Sendable {
           let position = state.idle.firstIndex(of: number)
         else { return nil }
         state.idle.remove(at: position)
+        state.slabs[number]!.isTaken = true
         return slab.counter.end
       }
       guard let end else { continue }
