@@ -7,8 +7,6 @@ import SodiumPrimitives
 /// takes later ones. Its table is written in the background. Then, under the lock again, the generation is complete.
 extension Container {
   static let journalCountMax = 8
-  /// Changes in memory and in journals, before a checkpoint: in proportion to what is stored, since both cost space.
-  private static let overlayByteCounts: ClosedRange<UInt64> = 1 << 20...8 << 20
   /// At closing, so that opening has little to replay.
   private static let overlayByteCountMaxWhenClosed: UInt64 = 2 << 20
   /// A larger catalog is not written anew for the sake of space.
@@ -16,7 +14,8 @@ extension Container {
 
   func checkpointIsDue(_ state: borrowing FlushState, closing: Bool = false) -> Bool {
     let live = core.withLock { $0.liveByteCount }
-    let bounds = Self.overlayByteCounts
+    // Of changes in memory and in journals: in proportion to what is stored, since both cost space.
+    let bounds = options.checkpointByteCounts
     var byteCountMax = min(max(live / 16, bounds.lowerBound), bounds.upperBound)
     if closing { byteCountMax = min(byteCountMax, Self.overlayByteCountMaxWhenClosed) }
     let base = state.baseGeneration
@@ -55,13 +54,16 @@ extension Container {
     }
   }
 
-  private func writeFrozenInBackground(_ state: inout FlushState) {
+  func writeFrozenInBackground(_ state: inout FlushState) {
     state.checkpointIsRunning = true
     backgroundWork.enter()
     background.async { [weak self, backgroundWork] in
       guard let self else { return backgroundWork.leave() }
-      defer { backgroundWork.leave() }
-      self.writeFrozen()
+      // This may be the last reference: when it goes, the container is closed here, which waits for the group.
+      withExtendedLifetime(self) {
+        self.writeFrozen()
+        backgroundWork.leave()
+      }
     }
   }
 

@@ -51,8 +51,11 @@ extension Container {
         copiedByteCountMax: isLarge ? 32 << 20 : 256 << 20, wasteByteCountMinPerRun: 100)
     }
     /// While the container is in use.
-    static let background = CompactionPolicy(
-      wasteFraction: 0.15, wasteByteCountMin: 8 << 20, slabWasteFraction: 0.15, copiedByteCountMax: .max)
+    static func background(_ options: Options) -> CompactionPolicy {
+      CompactionPolicy(
+        wasteFraction: 0.15, wasteByteCountMin: options.backgroundWasteByteCountMin, slabWasteFraction: 0.15,
+        copiedByteCountMax: .max)
+    }
   }
 
   private static let roundByteCountMax: UInt64 = 256 << 20
@@ -61,61 +64,62 @@ extension Container {
   private static let idleNanoseconds: Int64 = 500_000_000
 
   /// Gives back the space of what was removed or replaced, as far as it is worth copying what is left beside it. Works while other
-  /// threads read and write. Throws `cancelled`, and `diskFull` when there is no room for what is copied.
+  /// threads read and write. Throws `cancelled`, and `diskFull` when there is no room for what is copied. One compaction runs at a
+  /// time: the progress report may close the container, and must not call this.
   @discardableResult
   public func compact(control: BulkControl = BulkControl()) throws -> CompactionReceipt {
     try requireOpen()
     guard mode == .readWrite else { throw ContainerError(.readOnly) }
-    return try compact(.thorough, bytesPerSecond: nil, control: control)
+    return try compaction.withLock { _ in
+      try compactAlone(.thorough, bytesPerSecond: nil, control: control)
+    }
   }
 
-  func compact(
+  /// With the compaction's lock held.
+  func compactAlone(
     _ policy: CompactionPolicy, bytesPerSecond: UInt64?, control: BulkControl = BulkControl()
   ) throws -> CompactionReceipt {
-    try compaction.withLock { _ in
-      var receipt = CompactionReceipt()
-      // Removed runs are punched when their commit is durable: then it shows what is wasted.
-      try synchronizeCatalog()
-      let fills = slabs.fills()
-      var waste = fills.reduce(UInt64(0)) { $0 + $1.wastedByteCount }
-      let live = fills.reduce(UInt64(0)) { $0 + $1.liveByteCount }
-      let wasteMax = max(policy.wasteByteCountMin, UInt64(Double(live) * policy.wasteFraction))
-      // The emptiest first: they give most for what is copied.
-      var candidates = fills.filter {
-        $0.wastedByteCount > UInt64(Double($0.storedByteCount) * policy.slabWasteFraction)
-      }.sorted {
-        $0.liveByteCount * max(1, $1.storedByteCount) < $1.liveByteCount * max(1, $0.storedByteCount)
-      }[...]
-      var victims: [SlabStore.Fill] = []
-      var copied: UInt64 = 0
-      while waste > wasteMax, let next = candidates.popFirst() {
-        copied += next.liveByteCount
-        guard copied <= policy.copiedByteCountMax else { break }
-        victims.append(next)
-        waste -= next.wastedByteCount
-      }
-      let pace = Pace(bytesPerSecond: bytesPerSecond, byteCount: victims.reduce(0) { $0 + $1.liveByteCount })
-      var rest = victims[...]
-      while !rest.isEmpty {
-        var round: [UInt32: SlabStore.Fill] = [:]
-        var byteCount: UInt64 = 0
-        while let next = rest.first, round.isEmpty || byteCount + next.liveByteCount <= Self.roundByteCountMax
-        {
-          round[next.number] = next
-          byteCount += next.liveByteCount
-          rest.removeFirst()
-        }
-        if try evacuate(round, policy, pace: pace, control: control, &receipt) {
-          receipt.slabCount += round.count
-        }
-      }
-      guard !victims.isEmpty else { return receipt }
-      try synchronizeCatalog()
-      let before = fills.reduce(UInt64(0)) { $0 + $1.storedByteCount }
-      let after = slabs.fills().reduce(UInt64(0)) { $0 + $1.storedByteCount }
-      receipt.freedByteCount = before - min(before, after)
-      return receipt
+    var receipt = CompactionReceipt()
+    // Removed runs are punched when their commit is durable: then it shows what is wasted.
+    try synchronizeCatalog()
+    let fills = slabs.fills()
+    var waste = fills.reduce(UInt64(0)) { $0 + $1.wastedByteCount }
+    let live = fills.reduce(UInt64(0)) { $0 + $1.liveByteCount }
+    let wasteMax = max(policy.wasteByteCountMin, UInt64(Double(live) * policy.wasteFraction))
+    // The emptiest first: they give most for what is copied.
+    var candidates = fills.filter {
+      $0.wastedByteCount > UInt64(Double($0.storedByteCount) * policy.slabWasteFraction)
+    }.sorted {
+      $0.liveByteCount * max(1, $1.storedByteCount) < $1.liveByteCount * max(1, $0.storedByteCount)
+    }[...]
+    var victims: [SlabStore.Fill] = []
+    var copied: UInt64 = 0
+    while waste > wasteMax, let next = candidates.popFirst() {
+      copied += next.liveByteCount
+      guard copied <= policy.copiedByteCountMax else { break }
+      victims.append(next)
+      waste -= next.wastedByteCount
     }
+    let pace = Pace(bytesPerSecond: bytesPerSecond, byteCount: victims.reduce(0) { $0 + $1.liveByteCount })
+    var rest = victims[...]
+    while !rest.isEmpty {
+      var round: [UInt32: SlabStore.Fill] = [:]
+      var byteCount: UInt64 = 0
+      while let next = rest.first, round.isEmpty || byteCount + next.liveByteCount <= Self.roundByteCountMax {
+        round[next.number] = next
+        byteCount += next.liveByteCount
+        rest.removeFirst()
+      }
+      if try evacuate(round, policy, pace: pace, control: control, &receipt) {
+        receipt.slabCount += round.count
+      }
+    }
+    guard !victims.isEmpty else { return receipt }
+    try synchronizeCatalog()
+    let before = fills.reduce(UInt64(0)) { $0 + $1.storedByteCount }
+    let after = slabs.fills().reduce(UInt64(0)) { $0 + $1.storedByteCount }
+    receipt.freedByteCount = before - min(before, after)
+    return receipt
   }
 
   /// Moves what is live out of some slabs; false when that is not worth it.
@@ -187,7 +191,7 @@ extension Container {
     try requireOpen()
     if pace.isInBackground { try waitUntilIdle() }
     // As long as this is held, nothing that was live is given back.
-    let moved = try withStoredBytesKept { try copy(batch, &receipt) }
+    let moved = try withStoredCatalog { try copy(batch, in: $0, &receipt) }
     let copies = moved
     let skipped = try transaction(storing: copies.flatMap(\.places)) { transaction -> [Extent] in
       var skipped: [Extent] = []
@@ -200,8 +204,10 @@ extension Container {
           skipped += copy.places
         }
       }
-      // Nothing fails from here on.
-      for (resident, places) in accepted { openFiles.move(resident.extent, of: resident.file, to: places) }
+      let certain = accepted
+      transaction.whenApplied { [openFiles] in
+        for (resident, places) in certain { openFiles.move(resident.extent, of: resident.file, to: places) }
+      }
       return skipped
     }
     slabs.discard(skipped)
@@ -211,9 +217,10 @@ extension Container {
   }
 
   /// Copies runs one behind the other with as few writes as may be, and returns where they are, in pieces of at most 1 MiB. A run
-  /// that does not open is reported and left out.
+  /// that does not open is left out, and reported if it is still needed: what was replaced since the slab was looked through may have
+  /// been given back.
   private func copy(
-    _ batch: [Resident], _ receipt: inout CompactionReceipt
+    _ batch: [Resident], in records: CatalogSnapshot, _ receipt: inout CompactionReceipt
   ) throws -> [(resident: Resident, places: [Extent])] {
     try withContext { context in
       var moved: [(resident: Resident, places: [Extent])] = []
@@ -240,7 +247,12 @@ extension Container {
         filled = 0
       }
       for resident in batch {
-        guard try opens(resident, context: context, &receipt) else { continue }
+        if let problem = try problem(of: resident, context: context) {
+          if try records.file(resident.file, has: resident.extent) {
+            receipt.findings.append(Finding(.damage, .segmentDamaged, "file \(resident.file): \(problem)"))
+          }
+          continue
+        }
         moved.append((resident, []))
         var skipped = 0
         while skipped < resident.extent.count {
@@ -263,10 +275,8 @@ extension Container {
     }
   }
 
-  /// Whether every segment of a run opens; it is reported otherwise.
-  private func opens(
-    _ resident: Resident, context: WorkerContext, _ receipt: inout CompactionReceipt
-  ) throws -> Bool {
+  /// What is wrong with the first segment of a run that does not open.
+  private func problem(of resident: Resident, context: WorkerContext) throws -> SegmentError? {
     let run = resident.extent
     let identity = FileIdentity(container: id, file: resident.file)
     let key = try keys.fileKey(resident.file, epoch: resident.epoch, secret: resident.secret)
@@ -280,11 +290,10 @@ extension Container {
           UnsafeRawBufferPointer(rebasing: stored[0..<fetched]), of: identity, key: key, index: segment.start,
           counter: segment.writeNumber.counter)
       } catch {
-        receipt.findings.append(Finding(.damage, .segmentDamaged, "file \(resident.file): \(error)"))
-        return false
+        return error
       }
     }
-    return true
+    return nil
   }
 
   // MARK: In the background
@@ -293,23 +302,27 @@ extension Container {
   func compactWhenDue() {
     guard options.compactionBytesPerSecond > 0 else { return }
     let isDue = core.withLock { core in
-      let policy = CompactionPolicy.background
+      let policy = CompactionPolicy.background(options)
       let wasteMax = max(policy.wasteByteCountMin, UInt64(Double(core.liveByteCount) * policy.wasteFraction))
       // Holes count as dead here; what is really wasted is looked at when it begins.
-      guard !core.isClosed, !core.compactionIsScheduled,
+      guard !core.isClosed, !core.compactionIsScheduled, !compactionStop.isCancelled,
         core.deadByteCount > core.deadByteCountAfterCompaction + wasteMax
       else { return false }
       core.compactionIsScheduled = true
       return true
     }
     guard isDue else { return }
-    backgroundWork.enter()
-    compacting.async { [weak self, backgroundWork] in
-      guard let self else { return backgroundWork.leave() }
-      defer { backgroundWork.leave() }
-      // What cannot be done now is done another time: nothing depends on it.
+    backgroundCompaction.enter()
+    compacting.async { [weak self, backgroundCompaction] in
+      guard let self else { return backgroundCompaction.leave() }
+      // See writeFrozenInBackground.
+      defer { withExtendedLifetime(self) { backgroundCompaction.leave() } }
+      // What cannot be done now is done another time: nothing depends on it. Whoever has the lock may be waiting for this.
       if (try? self.waitUntilIdle()) != nil {
-        _ = try? self.compact(.background, bytesPerSecond: self.options.compactionBytesPerSecond)
+        _ = try? self.compaction.withLockIfFree { _ in
+          try self.compactAlone(
+            .background(self.options), bytesPerSecond: self.options.compactionBytesPerSecond)
+        }
       }
       self.core.withLock { core in
         core.compactionIsScheduled = false
@@ -323,7 +336,7 @@ extension Container {
     while true {
       if compactionStop.isCancelled || isClosed { throw ContainerError(.cancelled) }
       let mayGoOn = core.withLock { core in
-        core.deadByteCount > core.liveByteCount + CompactionPolicy.background.wasteByteCountMin
+        core.deadByteCount > core.liveByteCount + options.backgroundWasteByteCountMin
           || Clock.monotonicNanoseconds() - core.lastChange > Self.idleNanoseconds
       }
       if mayGoOn { return }
@@ -368,6 +381,16 @@ extension Extent {
     var reader = ByteReader(value)
     try self.init(start: start, value: &reader)
     try reader.end()
+  }
+}
+
+extension CatalogReading {
+  fileprivate func file(_ file: UInt64, has run: Extent) throws -> Bool {
+    guard let bytes = try value(.inode(file)), let first = (try? Inode(bytes))?.firstExtent else {
+      return false
+    }
+    if first.start == run.start { return first == run }
+    return try value(.extent(file: file, start: run.start)) == run.encodedValue
   }
 }
 

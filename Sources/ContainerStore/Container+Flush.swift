@@ -44,7 +44,7 @@ extension Container {
       return !core.flushIsScheduled
     }
     guard mustSchedule else { return }
-    DispatchQueue.global().asyncAfter(deadline: .now() + .milliseconds(Self.groupDelayMilliseconds)) {
+    grouping.asyncAfter(deadline: .now() + .milliseconds(Self.groupDelayMilliseconds)) {
       [weak self] in
       // A failure makes the container read-only, and the next call reports it.
       try? self?.flush(durably: true)
@@ -98,7 +98,14 @@ extension Container {
         core.nextTicket += 1
       }
     }
-    if freezes { try beginCheckpoint(&state) }
+    if freezes {
+      try beginCheckpoint(&state)
+    } else if durably, state.frozenCommit != nil, !state.checkpointIsRunning, checkpointIsDue(state),
+      !core.withLock({ $0.isClosed })
+    {
+      // There was no room for the table; the journal has grown by as much again since.
+      writeFrozenInBackground(&state)
+    }
   }
 
   /// A new journal for this opening, named in the superblock before its first record.

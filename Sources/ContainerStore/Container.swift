@@ -52,6 +52,10 @@ public final class Container: Sendable {
     public var compactionBytesPerSecond: UInt64 = 64 << 20
     /// Bytes that open files may hold in memory before they are sealed and stored.
     public var writeCacheByteCount = 16 << 20
+    /// Between which numbers of bytes of changes a checkpoint begins; where in between depends on what is stored.
+    package var checkpointByteCounts: ClosedRange<UInt64> = 1 << 20...8 << 20
+    /// Less waste than that begins no compaction in the background.
+    package var backgroundWasteByteCountMin: UInt64 = 8 << 20
 
     public init() {}
   }
@@ -77,11 +81,17 @@ public final class Container: Sendable {
   let flushing: Guarded<FlushState>
   /// Checkpoints, while commits go on.
   let background = DispatchQueue(label: "checkpoints", qos: .utility)
+  /// Grouped commits. A serial queue has a thread when it needs one; the global queues share theirs with Swift's tasks.
+  let grouping = DispatchQueue(label: "grouped commits")
+  let freeing = DispatchQueue(label: "freeing", qos: .utility)
   let compacting = DispatchQueue(label: "compaction", qos: .utility)
   let compactionStop = Cancellation()
   /// One compaction at a time.
-  let compaction = Guarded(())
+  let compaction = Guarded(OneAtATime())
   let backgroundWork = DispatchGroup()
+  let backgroundCompaction = DispatchGroup()
+  /// Held while the container is closed, so that whoever closes it as well waits for that.
+  private let closing = Guarded(OneAtATime())
   private let contexts = Guarded<[WorkerContext]>([])
 
   // MARK: Open
@@ -219,7 +229,7 @@ public final class Container: Sendable {
     let written = Result { () throws in
       if let failure = try writeBack().values.first { throw failure }
     }
-    try closeStore()
+    try closing.withLock { _ in try closeStore() }
     // Told after the container is closed in order: what was committed is safe.
     try written.get()
   }
@@ -227,8 +237,12 @@ public final class Container: Sendable {
   private func closeStore() throws {
     if mode == .readWrite, !isClosed {
       stopCompaction()
+      // One in the background ends soon now.
+      backgroundCompaction.wait()
       if options.durability != .none, options.compactionBytesPerSecond > 0 {
-        _ = try? compact(.closing(liveByteCount: core.withLock { $0.liveByteCount }), bytesPerSecond: nil)
+        let policy = CompactionPolicy.closing(liveByteCount: core.withLock { $0.liveByteCount })
+        // Not when a compaction is under way: it may be the one from whose progress report this is called.
+        _ = try? compaction.withLockIfFree { _ in try compactAlone(policy, bytesPerSecond: nil) }
       }
     }
     let wasClosed = core.withLock { core in
@@ -246,6 +260,7 @@ public final class Container: Sendable {
     // A flush under way may have begun a checkpoint; from here on none does.
     flushing.withLock { _ in }
     backgroundWork.wait()
+    backgroundCompaction.wait()
     let durably = options.durability != .none
     try flushing.withLock { state in
       defer { state.isClosed = true }
@@ -329,7 +344,7 @@ public final class Container: Sendable {
 
   /// Giving space back takes a system call for each extent: neither a small read nor a writing back waits for that.
   private func freeSoon() {
-    DispatchQueue.global().async { [weak self] in
+    freeing.async { [weak self] in
       guard let self else { return }
       core.withLock { $0.freeingIsScheduled = false }
       freeWhatNobodyReads()
@@ -410,6 +425,7 @@ public final class Container: Sendable {
       let transaction = Transaction(
         base: core.snapshot, epoch: epoch, nextFile: core.counters.nextFile)
       let result = try body(transaction)
+      transaction.tellApplied()
       core.apply(transaction, stillNeeded: openFiles.remove(transaction.dropped))
       slabs.settle(transaction.added)
       return result

@@ -9,6 +9,8 @@ final class Transaction: CatalogReading {
   private(set) var removed: [Extent] = []
   /// Files whose last name went, and what they were stored as.
   private(set) var dropped: [(file: UInt64, extents: [Extent])] = []
+  /// Called when the changes are certain, before anybody can see them.
+  private var whenApplied: [() -> Void] = []
   let now = Clock.wallNanoseconds()
   /// Nobody asked for it: it says nothing about whether the container is in use.
   var isMaintenance = false
@@ -24,6 +26,11 @@ final class Transaction: CatalogReading {
 
   /// Lets go of the catalog that the changes are about to be applied to, so that it is not copied.
   func finish() { base = CatalogSnapshot() }
+
+  /// Has `body` called when nothing can fail any more, before anybody sees the changes.
+  func whenApplied(_ body: @escaping () -> Void) { whenApplied.append(body) }
+
+  func tellApplied() { for body in whenApplied { body() } }
 
   /// An id for a new file.
   func takeFileID() -> UInt64 {

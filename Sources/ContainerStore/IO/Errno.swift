@@ -20,6 +20,7 @@ extension ContainerError {
     if refusedAccess.contains(failure.errno) {
       return ContainerError(.notPermitted, detail: failure.description, cause: failure)
     }
+    if failure.errno == closedFile { return ContainerError(.closed, cause: failure) }
     return ContainerError(.ioFailed, detail: failure.description, cause: failure)
   }
 }

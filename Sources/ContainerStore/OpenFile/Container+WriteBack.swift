@@ -255,8 +255,9 @@ extension Container {
         transaction.exchange(node.id, inode, changes, storing: runs[number])
         results.append((node, map, inode))
       }
-      // Nothing fails from here on. In the transaction, so that no read takes old extents for valid once they can be freed.
-      for result in results { result.node.finish(result.map, result.inode) }
+      // In the transaction, so that no read takes old extents for valid once they can be freed.
+      let finished = results
+      transaction.whenApplied { for result in finished { result.node.finish(result.map, result.inode) } }
     }
     for number in removed { storeRemoved(batches[number], runs[number]) }
   }

@@ -10,7 +10,7 @@ final class FileNode: Sendable {
   let key: FileKey
   let state: Guarded<State>
   /// Held by appends of more than a piece, so that none comes between their pieces.
-  let appending = Guarded<Void>(())
+  let appending = Guarded(OneAtATime())
   private let tally: DirtyTally
   private let writerKeys = Guarded<[Identifier: SharedWriterKey]>([:])
   private static let writerKeyCountMax = 16

@@ -5,7 +5,9 @@ import EncryptedFile
 final class OpenFiles: Sendable {
   let tally = DirtyTally()
   /// Held while changes are written back: one batch of the container at a time.
-  let writing = Guarded<Void>(())
+  let writing = Guarded(OneAtATime())
+  /// Not a global queue: those share their threads with Swift's tasks.
+  private let background = DispatchQueue(label: "writing back")
   private let byteCountMax: Int
   private let state = Guarded(State())
 
@@ -117,7 +119,7 @@ final class OpenFiles: Sendable {
     }
     if setTimer { self.setTimer(in: container) }
     if writeAhead {
-      DispatchQueue.global().async { [weak container] in
+      background.async { [weak container] in
         // What fails stays in the cache, and the next call that needs room reports it.
         _ = try? container?.writeBack()
         self.state.withLock { $0.isWritingAhead = false }
@@ -126,7 +128,7 @@ final class OpenFiles: Sendable {
   }
 
   private func setTimer(in container: Container) {
-    DispatchQueue.global().asyncAfter(deadline: .now() + .milliseconds(Self.delayMilliseconds)) {
+    background.asyncAfter(deadline: .now() + .milliseconds(Self.delayMilliseconds)) {
       [weak container] in
       self.state.withLock { $0.timerIsSet = false }
       guard let container, self.hasChanges else { return }
