@@ -24,7 +24,7 @@ func testOptions(_ durability: Container.Durability = .full) -> Container.Option
 }
 
 /// A native directory that goes with its owner.
-final class TemporaryDirectory {
+final class TemporaryDirectory: Sendable {
   let path: String
 
   init() {
