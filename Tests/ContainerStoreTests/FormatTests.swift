@@ -313,7 +313,11 @@ struct FormatTests {
     for count in [0, 15, 17] {
       #expect(isMalformed { _ = try DirectoryEntry(Array((entry + [0]).prefix(count))) })
     }
-    let counters = CatalogCounters(nextFile: .max, nextSlab: .max)
+    for (file, slab) in [(UInt64(1) << 62, UInt32(0)), (2, 1 << 31)] {
+      #expect(
+        isMalformed { _ = try CatalogCounters(CatalogCounters(nextFile: file, nextSlab: slab).encoded) })
+    }
+    let counters = CatalogCounters(nextFile: 1 << 62 - 1, nextSlab: 1 << 31 - 1)
     #expect(try CatalogCounters(counters.encoded) == counters)
     #expect(isMalformed { _ = try CatalogCounters(counters.encoded.dropLast() + [1]) })
     #expect(isMalformed { _ = try CatalogCounters(counters.encoded + [0]) })
