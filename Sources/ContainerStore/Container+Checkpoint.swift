@@ -1,3 +1,4 @@
+import Dispatch
 import EncryptedFile
 import SodiumPrimitives
 
@@ -56,14 +57,22 @@ extension Container {
 
   func writeFrozenInBackground(_ state: inout FlushState) {
     state.checkpointIsRunning = true
-    backgroundWork.enter()
-    background.async { [weak self, backgroundWork] in
-      guard let self else { return backgroundWork.leave() }
-      // This may be the last reference: when it goes, the container is closed here, which waits for the group.
-      withExtendedLifetime(self) {
-        self.writeFrozen()
-        backgroundWork.leave()
-      }
+    inBackground(background, backgroundWork) { $0.writeFrozen() }
+  }
+
+  /// Does something on one of the queues that closing waits for, unless the container is gone by then.
+  ///
+  /// The reference held meanwhile may become the last. It goes on another queue: there the container is closed, which waits for
+  /// what this queue is still to do.
+  func inBackground(
+    _ queue: DispatchQueue, _ group: DispatchGroup, _ work: @escaping @Sendable (Container) -> Void
+  ) {
+    group.enter()
+    queue.async { [weak self, grouping] in
+      let held = self.map { Unmanaged.passRetained($0) }
+      if let held { work(held.takeUnretainedValue()) }
+      group.leave()
+      if let held { grouping.async { held.release() } }
     }
   }
 

@@ -312,19 +312,17 @@ extension Container {
       return true
     }
     guard isDue else { return }
-    backgroundCompaction.enter()
-    compacting.async { [weak self, backgroundCompaction] in
-      guard let self else { return backgroundCompaction.leave() }
-      // See writeFrozenInBackground.
-      defer { withExtendedLifetime(self) { backgroundCompaction.leave() } }
+    inBackground(compacting, backgroundCompaction) { container in
       // What cannot be done now is done another time: nothing depends on it. Whoever has the lock may be waiting for this.
-      if (try? self.waitUntilIdle()) != nil {
-        _ = try? self.compaction.withLockIfFree { _ in
-          try self.compactAlone(
-            .background(self.options), bytesPerSecond: self.options.compactionBytesPerSecond)
-        }
+      guard (try? container.waitUntilIdle()) != nil else {
+        container.core.withLock { $0.compactionIsScheduled = false }
+        return
       }
-      self.core.withLock { core in
+      _ = try? container.compaction.withLockIfFree { _ in
+        try container.compactAlone(
+          .background(container.options), bytesPerSecond: container.options.compactionBytesPerSecond)
+      }
+      container.core.withLock { core in
         core.compactionIsScheduled = false
         core.deadByteCountAfterCompaction = core.deadByteCount
       }
