@@ -12,10 +12,12 @@ import Testing
 struct GoldenContainerTests {
   private static let fixtures =
     #filePath.split(separator: "/").dropLast(3).map { "/" + $0 }.joined() + "/Fixtures"
-  private static let golden = fixtures + "/Containers/v1"
+  static let versions = ["v1", "v2"]
 
-  private func secret(_ name: String) throws -> SecretBytes {
-    var bytes = try #require(readNative(Self.golden + "/" + name))
+  private func golden(_ version: String) -> String { Self.fixtures + "/Containers/" + version }
+
+  private func secret(_ name: String, _ version: String) throws -> SecretBytes {
+    var bytes = try #require(readNative(golden(version) + "/" + name))
     if bytes.last == UInt8(ascii: "\n") { bytes.removeLast() }
     var secret = try SecretBytes(count: bytes.count)
     secret.withUnsafeMutableBytes { $0.copyBytes(from: bytes) }
@@ -23,11 +25,11 @@ struct GoldenContainerTests {
   }
 
   /// A private copy: the golden one is never opened for writing.
-  private func copyOfGolden() throws -> TemporaryDirectory {
+  private func copyOfGolden(_ version: String) throws -> TemporaryDirectory {
     let directory = TemporaryDirectory()
     for name in ["", "/catalog", "/journal", "/slab"] {
       try #require(mkdir(directory.path + "/container" + name, 0o700) == 0)
-      let source = Self.golden + "/container" + name
+      let source = golden(version) + "/container" + name
       let stream = try #require(opendir(source))
       defer { closedir(stream) }
       while let entry = readdir(stream) {
@@ -43,10 +45,10 @@ struct GoldenContainerTests {
   }
 
   /// Every file of `expected` by its path.
-  private func expected() throws -> [String: [UInt8]] {
+  private func expected(_ version: String) throws -> [String: [UInt8]] {
     var files: [String: [UInt8]] = [:]
     func add(_ path: String) throws {
-      let stream = try #require(opendir(Self.golden + "/expected" + path))
+      let stream = try #require(opendir(golden(version) + "/expected" + path))
       defer { closedir(stream) }
       while let entry = readdir(stream) {
         let name = withUnsafeBytes(of: &entry.pointee.d_name) {
@@ -56,7 +58,7 @@ struct GoldenContainerTests {
         if entry.pointee.d_type == UInt8(DT_DIR) {
           try add(path + "/" + name)
         } else {
-          files[path + "/" + name] = readNative(Self.golden + "/expected" + path + "/" + name)
+          files[path + "/" + name] = readNative(golden(version) + "/expected" + path + "/" + name)
         }
       }
     }
@@ -64,29 +66,30 @@ struct GoldenContainerTests {
     return files
   }
 
-  @Test(arguments: ["key", "passphrase"])
-  func opensWithEverythingThatWasInIt(secretName: String) throws {
-    let directory = try copyOfGolden()
-    let secret = try secret(secretName)
+  @Test(arguments: ["key", "passphrase"], versions)
+  func opensWithEverythingThatWasInIt(secretName: String, version: String) throws {
+    let directory = try copyOfGolden(version)
+    let secret = try secret(secretName, version)
     let credential = secretName == "key" ? try Credential.rawKey(secret) : .passphrase(secret)
     let container = try Container.open(
       at: directory.path + "/container", credential: credential, mode: .readOnly)
     #expect(container.findings.isEmpty)
-    #expect(try container.tree().compactMapValues { $0 } == expected())
+    #expect(try container.tree().compactMapValues { $0 } == expected(version))
     #expect(try container.verify().findings.isEmpty)
   }
 
-  @Test func goesOnFromThere() throws {
-    let directory = try copyOfGolden()
+  @Test(arguments: versions)
+  func goesOnFromThere(version: String) throws {
+    let directory = try copyOfGolden(version)
     let path = directory.path + "/container"
-    let container = try Container.open(at: path, credential: .rawKey(secret("key")))
+    let container = try Container.open(at: path, credential: .rawKey(secret("key", version)))
     try container.write(testBytes(20_000, seed: 1), to: "/new")
     try container.remove("/replaced")
     try container.close()
-    var files = try expected()
+    var files = try expected(version)
     files["/new"] = testBytes(20_000, seed: 1)
     files["/replaced"] = nil
-    let again = try Container.open(at: path, credential: .rawKey(secret("key")))
+    let again = try Container.open(at: path, credential: .rawKey(secret("key", version)))
     #expect(try again.tree().compactMapValues { $0 } == files)
     #expect(try again.verify().findings.isEmpty)
   }
