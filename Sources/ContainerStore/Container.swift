@@ -107,15 +107,24 @@ public final class Container: Sendable {
   package static func open(
     io: any BlockIO, credential: borrowing Credential, mode: Mode = .readWrite, options: Options = Options()
   ) throws -> Container {
+    try open(io: io, mode: mode, options: options) { slot, cipher in
+      try Superblock.rootKey(slot, credential: credential, options: options, cipher: cipher)
+    }
+  }
+
+  private static func open(
+    io: any BlockIO, mode: Mode, options: Options,
+    rootKey: (SuperblockSlot, SecretStreamCipher) throws -> SecretBytes
+  ) throws -> Container {
     do {
       for _ in 0..<5 where mode == .readOnly {
         do {
-          return try Container(io: io, credential: credential, mode: mode, options: options)
+          return try Container(io: io, mode: mode, options: options, rootKey: rootKey)
         } catch ContainerError.rolledBack {
           usleep(10_000)  // a writer may have come and gone since the superblock was read
         }
       }
-      return try Container(io: io, credential: credential, mode: mode, options: options)
+      return try Container(io: io, mode: mode, options: options, rootKey: rootKey)
     } catch let failure as IOFailure {
       throw ContainerError.from(failure).with(path: io.place)
     } catch let error as ContainerError {
@@ -123,7 +132,29 @@ public final class Container: Sendable {
     }
   }
 
-  private init(io: any BlockIO, credential: borrowing Credential, mode: Mode, options: Options) throws {
+  /// The container as it is now, for reading, in this process: it stays so while this one goes on, for as long as it is open, for
+  /// instance for a backup. What was removed or replaced meanwhile keeps its space until it is closed.
+  public func snapshot() throws -> Container {
+    try requireOpen()
+    if mode == .readWrite {
+      if let failure = try writeBack().values.first { throw translated(failure, path: io.place) }
+      // What it is to see has to be in the journal.
+      try flush(durably: options.durability != .none)
+    }
+    return try Self.open(io: io, mode: .readOnly, options: options) { slot, _ in
+      guard slot.containerID == id else { throw ContainerError(.notAContainer, path: io.place) }
+      var copy = try SecretBytes(count: flushing.withLock { $0.rootKey.count })
+      flushing.withLock { state in
+        state.rootKey.withUnsafeBytes { key in copy.withUnsafeMutableBytes { $0.copyMemory(from: key) } }
+      }
+      return copy
+    }
+  }
+
+  private init(
+    io: any BlockIO, mode: Mode, options: Options,
+    rootKey findRootKey: (SuperblockSlot, SecretStreamCipher) throws -> SecretBytes
+  ) throws {
     self.io = io
     self.mode = mode
     self.options = options
@@ -136,7 +167,7 @@ public final class Container: Sendable {
       // A writer that began just now is updating it.
       (slot, slotFindings) = try Superblock.choose(superblockFile, writerIsAlive: true)
     }
-    let rootKey = try Superblock.rootKey(slot, credential: credential, options: options, cipher: cipher)
+    let rootKey = try findRootKey(slot, cipher)
     var body = try slot.open(rootKey: rootKey, cipher: cipher)
     defer { body.wipeSecrets() }
     id = slot.containerID
