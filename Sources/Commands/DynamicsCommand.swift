@@ -22,7 +22,8 @@ struct ContainerCommand: ParsableCommand {
     commandName: "container",
     abstract: "Makes, describes and checks containers, and changes their keys.",
     subcommands: [
-      CreateCommand.self, InfoCommand.self, VerifyCommand.self, CompactCommand.self, KeyCommand.self,
+      CreateCommand.self, InfoCommand.self, VerifyCommand.self, CompactCommand.self, BackupCommand.self,
+      KeyCommand.self,
       ChangePassphraseCommand.self,
     ])
 }

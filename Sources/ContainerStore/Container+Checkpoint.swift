@@ -258,7 +258,7 @@ extension Container {
   }
 
   /// Names of the journals that some generation needs.
-  private func journalsInUse(_ body: SuperblockBody) throws -> Set<String> {
+  func journalsInUse(_ body: SuperblockBody) throws -> Set<String> {
     let loader = CatalogLoader(
       io: io, container: id, body: body, keys: keys, ciphers: ciphers, cache: cache, writerIsAlive: false)
     let oldest = body.generations.map(\.number).min() ?? 0

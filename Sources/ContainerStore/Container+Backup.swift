@@ -1,0 +1,129 @@
+import EncryptedFile
+
+/// What a backup holds.
+public struct BackupReceipt: Sendable {
+  /// The last commit in it.
+  public var commit: UInt64
+  public var fileCount: Int
+  /// Bytes that were copied, still encrypted.
+  public var byteCount: UInt64
+}
+
+extension Container {
+  private static let pieceByteCount = 1 << 20
+  private static let pageByteCount = 4096
+
+  /// Copies the container, encrypted as it is, to a new directory, where the same keys open it. Works while it is in use, here or in
+  /// another process, and holds the state of the moment in which it began. Reads nothing of what is stored: ``verify(control:)`` tells
+  /// whether that is whole.
+  ///
+  /// Throws `alreadyExists` when there is something at `path`, `diskFull`, `cancelled`; then nothing is left there.
+  @discardableResult
+  public func backup(to path: String, control: BulkControl = BulkControl()) throws -> BackupReceipt {
+    if mode == .readWrite {
+      let snapshot = try snapshot()
+      defer { try? snapshot.close() }
+      return try snapshot.backup(to: path, control: control)
+    }
+    try requireOpen()
+    let target = PosixBlockIO(path)
+    do {
+      try target.createDirectory("")
+    } catch {
+      if error.errno == existingFile { throw ContainerError(.alreadyExists, path: path) }
+      throw ContainerError.from(error).with(path: path)
+    }
+    do {
+      return try namingPath(path) { try copyEverything(to: target, control: control) }
+    } catch {
+      for directory in ["catalog", "journal", "slab", ""] {
+        for name in (try? target.fileNames(in: directory)) ?? [] {
+          try? target.remove(directory.isEmpty ? name : directory + "/" + name)
+        }
+        try? target.removeDirectory(directory)
+      }
+      throw error
+    }
+  }
+
+  private func copyEverything(to target: PosixBlockIO, control: BulkControl) throws -> BackupReceipt {
+    let slabCounters = core.withLock { $0.slabCounters }
+    let (superblock, commit, journalEnd) = flushing.withLock { state in
+      (state.slot.bytes, state.commit, state.predecessor)
+    }
+    // The pin keeps what these names stand for, however much the owner changes meanwhile.
+    var files: [(name: String, byteCount: UInt64?)] = try withSuperblock { _, body, _ in
+      let tables = Set(body.generations.flatMap(\.tables).map { Table.name($0.id) })
+      let journals = try journalsInUse(body).map { "journal/" + $0 }
+      return (tables.sorted() + journals.sorted()).map { ($0, nil) }
+    }
+    if let end = journalEnd, let i = files.firstIndex(where: { $0.name == JournalWriter.name(end.id) }) {
+      // What was written to it since is later than the state that is copied.
+      files[i].byteCount = end.end.offset
+    }
+    files += slabCounters.sorted { $0.key < $1.key }.map { (SlabStore.name($0.key), $0.value.end) }
+    let sizes = try files.map { file in try file.byteCount ?? io.open(file.name, .read).size() }
+    let total = sizes.reduce(0, +)
+    for directory in ["catalog", "journal", "slab"] { try target.createDirectory(directory) }
+    let began = Clock.monotonicNanoseconds()
+    var done: UInt64 = 0
+    for (i, file) in files.enumerated() {
+      let isSlab = file.name.hasPrefix("slab/")
+      try copy(file.name, byteCount: sizes[i], to: target, keepingHoles: isSlab, control: control)
+      done += sizes[i]
+      control.progress?(
+        BulkProgress(
+          bytesDone: done, byteCount: total, filesDone: i + 1, fileCount: files.count,
+          seconds: Double(Clock.monotonicNanoseconds() - began) / 1e9))
+    }
+    _ = try target.open("lock", .createNew)
+    for directory in ["catalog", "journal", "slab"] { try target.synchronizeDirectory(directory) }
+    // Last, and under another name until it is whole: a directory without one is no container.
+    let slots = try target.open("superblock.new", .createNew)
+    for offset in SuperblockSlot.offsets { try slots.write(superblock, at: offset) }
+    try slots.synchronize()
+    try target.synchronizeDirectory("")
+    try target.rename("superblock.new", to: "superblock")
+    try target.synchronizeDirectory("")
+    return BackupReceipt(commit: commit, fileCount: files.count, byteCount: total)
+  }
+
+  private func copy(
+    _ name: String, byteCount: UInt64, to target: PosixBlockIO, keepingHoles: Bool, control: BulkControl
+  ) throws {
+    let source = try io.open(name, .read)
+    let copy = try target.open(name, .createNew)
+    var offset: UInt64 = 0
+    while offset < byteCount {
+      if control.cancellation?.isCancelled == true { throw ContainerError(.cancelled) }
+      let piece = try source.read(Int(min(byteCount - offset, UInt64(Self.pieceByteCount))), at: offset)
+      // What is missing is damage of the files whose it is, here as there.
+      if piece.isEmpty { break }
+      if keepingHoles {
+        try writeWithoutZeros(piece, at: offset, to: copy)
+      } else {
+        try copy.write(piece, at: offset)
+      }
+      offset += UInt64(piece.count)
+    }
+    if keepingHoles, try copy.size() < offset { try copy.truncate(to: offset) }
+    try copy.synchronize()
+  }
+
+  /// Pages of zeros are holes: sealed bytes are none.
+  private func writeWithoutZeros(_ piece: [UInt8], at offset: UInt64, to file: any BlockFile)
+    throws(IOFailure)
+  {
+    var begin = 0
+    var position = 0
+    while position < piece.count {
+      let end = min(position + Self.pageByteCount, piece.count)
+      if piece[position..<end].allSatisfy({ $0 == 0 }) {
+        if begin < position { try file.write(Array(piece[begin..<position]), at: offset + UInt64(begin)) }
+        begin = end
+      }
+      position = end
+    }
+    if begin < piece.count { try file.write(Array(piece[begin...]), at: offset + UInt64(begin)) }
+  }
+}

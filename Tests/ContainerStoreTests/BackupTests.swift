@@ -1,0 +1,49 @@
+import OpenDynamicsTesting
+import Testing
+
+@testable import ContainerStore
+
+struct BackupTests {
+  @Test(arguments: [Container.Durability.full, .grouped, .none])
+  func aBackupIsTheContainerAsItWas(durability: Container.Durability) throws {
+    let directory = TemporaryDirectory()
+    let path = directory.path + "/container"
+    let container = try Container.create(
+      at: path, credential: testCredential(), options: testOptions(durability))
+    for i in 0..<30 { try container.write(testBytes(40_000, seed: UInt64(i)), to: "/file\(i)") }
+    try container.write(testBytes(2_000_000, seed: 99), to: "/large")
+    try container.remove("/file3")
+    // Somebody goes on writing while it is copied.
+    let copies = Guarded<[(path: String, tree: Tree)]>([])
+    let complaints = inThreads(2) { thread in
+      for i in 0..<20 {
+        if thread == 0 {
+          try container.write(testBytes(30_000, seed: UInt64(i)), to: "/file\(i)")
+          try container.remove("/file\(20 + i % 10)")
+          try container.write([1], to: "/file\(20 + i % 10)")
+        } else if i % 5 == 0 {
+          let snapshot = try container.snapshot()
+          let copy = directory.path + "/copy\(i)"
+          try snapshot.backup(to: copy)
+          let tree = try snapshot.tree()
+          copies.withLock { $0.append((copy, tree)) }
+          try snapshot.close()
+        }
+      }
+      return nil
+    }
+    #expect(complaints == [])
+    let last = try container.tree()
+    try container.backup(to: directory.path + "/last")
+    try container.close()
+    for (copy, tree) in copies.withLock({ $0 }) + [(directory.path + "/last", last)] {
+      let report = try Container.verify(at: copy, credential: testCredential(), options: testOptions())
+      #expect(report.findings.isEmpty, "\(report.findings)")
+      let opened = try Container.open(at: copy, credential: testCredential(), options: testOptions())
+      #expect(try opened.tree() == tree)
+      try opened.write([5], to: "/new")
+      try opened.close()
+    }
+    #expect(copies.withLock { $0.count } == 4)
+  }
+}
