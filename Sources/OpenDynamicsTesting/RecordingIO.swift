@@ -211,7 +211,7 @@ package final class RecordingIO: BlockIO {
     }
     func synchronize() throws(IOFailure) { try perform("fdatasync") { .synchronize($0) } }
     func startWriteback(offset: UInt64, count: Int) {}
-    func preallocate(_ count: UInt64) {}
+    func preallocate(_ count: UInt64, leaving free: UInt64) {}
     func punchHole(offset: UInt64, count: UInt64) throws(IOFailure) {
       try perform("fallocate") { .punch($0, offset: offset, count: count) }
     }

@@ -149,7 +149,7 @@ private final class HookedFile: BlockFile {
   }
   func synchronize() throws(IOFailure) { try file.synchronize() }
   func startWriteback(offset: UInt64, count: Int) {}
-  func preallocate(_ count: UInt64) {}
+  func preallocate(_ count: UInt64, leaving free: UInt64) {}
   func punchHole(offset: UInt64, count: UInt64) throws(IOFailure) {
     io.call("punch", path)
     try file.punchHole(offset: offset, count: count)

@@ -49,8 +49,9 @@ package protocol BlockFile: AnyObject, Sendable {
   func synchronize() throws(IOFailure)
   /// A hint: begin to write back, without waiting.
   func startWriteback(offset: UInt64, count: Int)
-  /// A hint: the file will soon be that long. Its length may become that at once.
-  func preallocate(_ count: UInt64)
+  /// A hint: the file, which is empty, will soon be that long. Its length may become that at once. Nothing is taken unless `free`
+  /// bytes stay free.
+  func preallocate(_ count: UInt64, leaving free: UInt64)
   /// Bytes of blocks that the file takes on the disk.
   func allocatedByteCount() throws(IOFailure) -> UInt64
   /// Makes the file that long, with blocks of its own, so that they are there when they are needed.

@@ -141,7 +141,14 @@ private final class PosixBlockFile: BlockFile {
     _ = cposix_start_writeback(descriptor, Int64(offset), Int64(count))
   }
 
-  func preallocate(_ count: UInt64) { _ = cposix_preallocate(descriptor, Int64(count)) }
+  func preallocate(_ count: UInt64, leaving free: UInt64) {
+    var system = statvfs()
+    guard fstatvfs(descriptor, &system) == 0,
+      UInt64(system.f_bavail) * UInt64(system.f_frsize) / 2 > count / 2 + free / 2
+    else { return }
+    // What a call that failed took all the same would be missing elsewhere.
+    if cposix_preallocate(descriptor, Int64(count)) < 0 { ftruncate(descriptor, 0) }
+  }
 
   func allocatedByteCount() throws(IOFailure) -> UInt64 {
     var status = stat()

@@ -183,7 +183,10 @@ final class SlabStore: Sendable {
       state.slabs[opened]?.file = file
       return isNew && state.slabs[opened]?.isPreallocated == true
     }
-    if preallocates { file.preallocate(Self.byteCountMax) }
+    // With room for twice what is still to come: what is given ahead to one slab must not be missing for another.
+    if preallocates {
+      file.preallocate(Self.byteCountMax, leaving: 2 * state.withLock { $0.expectedByteCount })
+    }
     return file
   }
 
