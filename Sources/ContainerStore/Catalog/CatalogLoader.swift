@@ -323,6 +323,12 @@ struct CatalogLoader {
       case .bad(let reason):
         let bad = last.record + 1
         if try lastDurableRecord(in: link, after: last, key: key) >= bad {
+          // A living writer may have written it, and what follows it, since it was looked for.
+          if case .record(let record, let end) = try next(after: last, in: link, key: key) {
+            records.append((record, end))
+            last = end
+            continue scan
+          }
           throw ContainerError(
             .journalDamaged, detail: "record \(bad): \(reason), and a later record says that it was durable")
         }
