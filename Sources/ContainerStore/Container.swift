@@ -237,8 +237,7 @@ public final class Container: Sendable {
       // What a living writer adds is later, and no sign.
       if try lockFile.isLocked(.writer) { return catalog }
     }
-    let known = Set(catalog.journals.map(\.id) + (loader.body.journal.map { [$0.id] } ?? []))
-    guard try loader.hasLaterState(than: catalog.commit, known: known) else { return catalog }
+    guard try loader.hasLaterState(than: catalog.commit) else { return catalog }
     guard acceptsOlderState else { throw ContainerError(.rolledBack) }
     catalog.findings.append(Finding(.damage, .rolledBack, ContainerError.Code.rolledBack.what))
     return catalog

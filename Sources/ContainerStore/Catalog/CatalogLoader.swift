@@ -233,7 +233,8 @@ struct CatalogLoader {
 
   /// Whether there is a journal with a commit after `commit` that the superblock does not lead to. A superblock names a journal
   /// before its first record, so no crash leaves that: the superblock was put back.
-  func hasLaterState(than commit: UInt64, known: Set<Identifier>) throws -> Bool {
+  func hasLaterState(than commit: UInt64) throws -> Bool {
+    let known = try reachedJournals()
     for name in try io.fileNames(in: "journal") {
       guard let id = Identifier(hex: name), !known.contains(id),
         let file = try? io.open(JournalWriter.name(id), .read)
@@ -253,6 +254,19 @@ struct CatalogLoader {
       }
     }
     return false
+  }
+
+  /// The current journal and those before it, as far as the superblock has their generations. What a crash left behind the accepted
+  /// end of one that only the second copy needs is no later state.
+  private func reachedJournals() throws -> Set<Identifier> {
+    let generations = Set(body.generations.map(\.number))
+    var reached: Set<Identifier> = []
+    var next = body.journal
+    while let (id, generation) = next, generations.contains(generation), reached.insert(id).inserted {
+      // One that is damaged is reported elsewhere.
+      do { next = try predecessor(of: id, generation: generation) } catch is ContainerError { next = nil }
+    }
+    return reached
   }
 
   private func openFile(_ name: String) throws -> any BlockFile {
