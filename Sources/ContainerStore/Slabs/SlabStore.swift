@@ -218,6 +218,8 @@ final class SlabStore: Sendable {
       let written = state.unsynchronized.sorted().compactMap { number in
         state.slabs[number]?.file.map { (number, $0) }
       }
+      // Before the sync: what is appended meanwhile may reach the disk after it.
+      for (number, _) in written { beginSector(of: number, &state) }
       return (written, state.directoryIsUnsynchronized)
     }
     do throws(IOFailure) {
@@ -232,11 +234,7 @@ final class SlabStore: Sendable {
     }
     state.withLock { state in
       for (number, _) in written where state.slabs[number] != nil {
-        let position = state.slabs[number]!.position
-        state.slabs[number]!.position = Self.alignedUp(position)
-        if position < Self.alignedUp(position) {
-          _ = state.slabs[number]!.dead.insert(position..<Self.alignedUp(position))
-        }
+        beginSector(of: number, &state)
         let isFull = state.slabs[number]!.position + UInt64(WorkerContext.bufferByteCount) > Self.byteCountMax
         // A slab that is not idle is being written to.
         if isFull, state.idle.contains(number), !state.unsynchronized.contains(number) {
@@ -244,6 +242,13 @@ final class SlabStore: Sendable {
         }
       }
     }
+  }
+
+  private func beginSector(of number: UInt32, _ state: inout State) {
+    let position = state.slabs[number]!.position
+    guard position < Self.alignedUp(position) else { return }
+    state.slabs[number]!.position = Self.alignedUp(position)
+    _ = state.slabs[number]!.dead.insert(position..<Self.alignedUp(position))
   }
 
   // MARK: Space
