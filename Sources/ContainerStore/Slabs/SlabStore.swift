@@ -299,7 +299,7 @@ final class SlabStore: Sendable {
       let goes = state.withLock { state in
         state.slabs[slab].map { $0.counter.liveByteCount == 0 && $0.outstanding == count } ?? true
       }
-      if !goes { punch(part, in: slab) }
+      if !goes { punch(part, in: slab, wasCommitted: false) }
     }
     state.withLock { state in
       for extent in extents { state.slabs[extent.slab]?.outstanding -= UInt64(extent.storedByteCount) }
@@ -320,7 +320,7 @@ final class SlabStore: Sendable {
     // What is cut lies behind every committed byte, so nobody can have appended where these extents were.
     for (slab, part) in Dictionary(grouping: extents, by: \.slab) {
       reclaim(slab)
-      punch(part, in: slab)
+      punch(part, in: slab, wasCommitted: true)
     }
   }
 
@@ -446,7 +446,7 @@ final class SlabStore: Sendable {
   }
 
   /// Gives the whole pages of dead extents back, together with what died beside them before.
-  private func punch(_ extents: [Extent], in slab: UInt32) {
+  private func punch(_ extents: [Extent], in slab: UInt32, wasCommitted: Bool) {
     var dead: [Range<UInt64>] = []
     for extent in extents.sorted(by: { $0.offset < $1.offset }) {
       let end = extent.offset + UInt64(extent.storedByteCount)
@@ -456,7 +456,9 @@ final class SlabStore: Sendable {
         dead.append(extent.offset..<end)
       }
     }
-    let holes = state.withLock { state in dead.compactMap { hole($0, in: slab, &state) } }
+    let holes = state.withLock { state in
+      dead.compactMap { hole($0, in: slab, wasCommitted: wasCommitted, &state) }
+    }
     guard !holes.isEmpty, let file = try? io.open(Self.name(slab), .readWrite) else { return }
     for hole in holes {
       guard (try? file.punchHole(offset: hole.lowerBound, count: hole.upperBound - hole.lowerBound)) != nil
@@ -471,7 +473,9 @@ final class SlabStore: Sendable {
 
   /// The pages to give back now that a range is dead: those of the range that it forms with its neighbours, less those of neighbours
   /// that were large enough by themselves.
-  private func hole(_ range: Range<UInt64>, in slab: UInt32, _ state: inout State) -> Range<UInt64>? {
+  private func hole(_ range: Range<UInt64>, in slab: UInt32, wasCommitted: Bool, _ state: inout State)
+    -> Range<UInt64>?
+  {
     guard let (whole, before, after) = state.slabs[slab]?.dead.insert(range) else { return nil }
     func pages(_ range: Range<UInt64>) -> Range<UInt64>? {
       let begin = Self.alignedUp(range.lowerBound)
@@ -480,7 +484,9 @@ final class SlabStore: Sendable {
     }
     guard let all = pages(whole) else { return nil }
     let begin = before.flatMap(pages)?.upperBound ?? all.lowerBound
-    let end = after.flatMap(pages)?.lowerBound ?? all.upperBound
+    var end = after.flatMap(pages)?.lowerBound ?? all.upperBound
+    // What lies behind every committed byte may be cut and written anew before the hole is made.
+    if wasCommitted { end = min(end, Self.alignedUp(state.slabs[slab]!.counter.end)) }
     return begin < end ? begin..<end : nil
   }
 }
