@@ -153,23 +153,31 @@ extension Container {
 
   func freeWhatNobodyReads() {
     let isPinned = { (commit: UInt64) in (try? self.lockFile.isLocked(.pins(below: commit))) ?? true }
-    let candidates = core.withLock { core -> [(ticket: UInt64, commit: UInt64, extents: [Extent])] in
+    // What readers keep stays in the row, so that whoever comes after the last of them finds it there. Most often they keep all: one
+    // question tells, however many there are.
+    let first = core.withLock { core in core.freeingIsHeld ? nil : core.freeable.first?.commit }
+    guard let first, !isPinned(first) else { return }
+    let commits = core.withLock { core -> [UInt64] in
+      let oldestReader = core.readers.keys.min() ?? .max
+      return core.freeable.filter { $0.ticket < oldestReader }.map(\.commit)
+    }
+    // A reader that needs one commit's needs those of all later ones.
+    var low = 0
+    var high = commits.count
+    while low < high {
+      let middle = (low + high) / 2
+      if isPinned(commits[middle]) { high = middle } else { low = middle + 1 }
+    }
+    guard low > 0 else { return }
+    let commit = commits[low - 1]
+    let free = core.withLock { core -> [Extent] in
       guard !core.freeingIsHeld else { return [] }
       let oldestReader = core.readers.keys.min() ?? .max
-      let free = core.freeable.filter { $0.ticket < oldestReader }
-      core.freeable.removeAll { $0.ticket < oldestReader }
-      return free
+      let free = core.freeable.filter { $0.ticket < oldestReader && $0.commit <= commit }
+      core.freeable.removeAll { $0.ticket < oldestReader && $0.commit <= commit }
+      return free.flatMap(\.extents)
     }
-    guard !candidates.isEmpty else { return }
-    var kept: [(ticket: UInt64, commit: UInt64, extents: [Extent])] = []
-    for candidate in candidates {
-      if isPinned(candidate.commit) {
-        kept.append(candidate)
-      } else {
-        slabs.free(candidate.extents)
-      }
-    }
-    if !kept.isEmpty { core.withLock { $0.freeable = kept + $0.freeable } }
+    slabs.free(free)
   }
 
   /// After a failed write nobody knows what the disk has: the container shows what can be read back and takes no more changes.
