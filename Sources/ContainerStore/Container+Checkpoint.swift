@@ -101,6 +101,7 @@ extension Container {
           core.snapshot.frozen = nil
         }
         removeUnreferenced(state)
+        takeReserve(&state)  // the catalog has grown
       }
     }
   }

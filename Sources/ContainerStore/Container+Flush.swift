@@ -76,13 +76,18 @@ extension Container {
     if changes.isEmpty, state.commit == state.durableCommit, !freezes { return }
     if durably { try slabs.synchronize() }
     if !changes.isEmpty {
-      if state.journal == nil { try usingReserve(&state) { try startJournal(&$0) } }
+      if state.journal == nil { try startJournal(&state) }
       let commit = state.commit + 1
       var records: [CatalogChange] = []
       records.reserveCapacity(changes.count)
       changes.visit { records.append(CatalogChange(key: $0, value: $1)) }
-      try usingReserve(&state) {
-        try $0.journal!.append(records, commit: commit, segmentsWereDurable: durably)
+      // Sealed once: what a first try left on the disk in part is the same bytes.
+      let frames = state.journal!.seal(records, commit: commit, segmentsWereDurable: durably)
+      do {
+        try usingReserve(&state) { try $0.journal!.append(frames) }
+      } catch {
+        state.journal!.cut()
+        throw error
       }
       state.commit = commit
       if !durably { core.withLock { $0.freeingIsHeld = true } }
@@ -114,7 +119,11 @@ extension Container {
       session: session.id, generation: pending?.number ?? state.newestGeneration,
       created: Clock.wallNanoseconds(),
       predecessor: state.predecessor, commit: state.commit)
-    let journal = try JournalWriter(io: io, container: id, header: header, keys: keys, cipher: state.cipher)
+    var writer: JournalWriter?
+    try usingReserve(&state) {
+      writer = try JournalWriter(io: io, container: id, header: header, keys: keys, cipher: $0.cipher)
+    }
+    let journal = writer!
     try updateSuperblock(&state) { body in
       if let pending { body.generations.insert(pending, at: 0) }
       body.journal = (journal.id, journal.generation)

@@ -10,17 +10,21 @@
 /// gives anything back.
 extension Container {
   private static let reserveName = "reserve"
-  private static let reserveByteCounts: ClosedRange<UInt64> = 256 << 10...8 << 20
+  private static let reserveByteCounts: ClosedRange<UInt64> = 256 << 10...32 << 20
 
-  /// In proportion to what is stored: a larger container has larger commits.
-  private var reserveByteCount: UInt64 {
-    let live = core.withLock { $0.liveByteCount }
-    return min(max(live / 256, Self.reserveByteCounts.lowerBound), Self.reserveByteCounts.upperBound)
+  /// In proportion to what is stored, and to the catalog: removing every file takes a commit of about a third of it.
+  private func reserveByteCount(_ state: borrowing FlushState) -> UInt64 {
+    let (live, tables) = core.withLock { core in
+      (core.liveByteCount, core.snapshot.tables.reduce(0) { $0 + $1.table.byteCount })
+    }
+    let catalog = tables + state.chainByteCount + (state.journal?.byteCount ?? 0)
+    return min(
+      max(live / 256, catalog / 2, Self.reserveByteCounts.lowerBound), Self.reserveByteCounts.upperBound)
   }
 
   /// Takes the reserve, or takes it back after it was given up. Without room there is none; nothing else depends on it.
   func takeReserve(_ state: inout FlushState) {
-    let wanted = reserveByteCount
+    let wanted = reserveByteCount(state)
     do throws(IOFailure) {
       let file: any BlockFile
       do throws(IOFailure) { file = try io.open(Self.reserveName, .readWrite) } catch {
@@ -28,14 +32,13 @@ extension Container {
         file = try io.open(Self.reserveName, .createNew)
       }
       let size = try file.size()
-      if size < wanted / 2 || size > 2 * wanted {
-        try file.truncate(to: 0)
-        try file.allocate(wanted)
-      }
+      if size > 2 * wanted { try file.truncate(to: wanted) }
+      // What there is stays until there is more.
+      if size < wanted / 2 { try file.allocate(wanted) }
       state.hasReserve = true
       core.withLock { $0.diskIsFull = false }
     } catch {
-      state.hasReserve = false
+      state.hasReserve = reservedByteCount > 0
     }
   }
 

@@ -214,16 +214,25 @@ public final class Container: Sendable {
     let used = catalog.slabsToSynchronize.intersection(slabCounters.keys)
     let journals = catalog.journals.map(\.id)
     try flushing.withLock { state in
-      if needsRecovery {
-        // What is accepted becomes durable and is named before anything that it made garbage goes.
-        try Recovery.synchronize(io, journals: journals, slabs: used)
-        try startJournal(&state)
-      } else if !slotFindings.isEmpty {
-        try updateSuperblock(&state) { _ in }
+      state.hasReserve = reservedByteCount > 0
+      // What fails here must not be followed by what an ordinary close writes.
+      do {
+        if needsRecovery {
+          // What is accepted becomes durable and is named before anything that it made garbage goes.
+          try Recovery.synchronize(io, journals: journals, slabs: used)
+          try startJournal(&state)
+        } else if !slotFindings.isEmpty {
+          try updateSuperblock(&state) { _ in }
+        }
+        removeUnreferenced(state)
+        takeReserve(&state)
+        try continueCheckpoint(&state)
+      } catch {
+        core.withLock {
+          $0.failure = (error as? IOFailure).map(ContainerError.from) ?? ContainerError(.ioFailed)
+        }
+        throw error
       }
-      removeUnreferenced(state)
-      takeReserve(&state)
-      try continueCheckpoint(&state)
     }
   }
 

@@ -37,8 +37,14 @@ final class JournalWriter {
 
   var byteCount: UInt64 { end.offset }
 
-  /// Writes one commit as as many records as it takes, in one write.
-  func append(_ changes: [CatalogChange], commit: UInt64, segmentsWereDurable: Bool) throws(IOFailure) {
+  /// A commit's records, ready to be written behind the end.
+  struct Frames {
+    fileprivate var bytes: [UInt8]
+    fileprivate var end: JournalEnd
+  }
+
+  /// Seals one commit as as many records as it takes.
+  func seal(_ changes: [CatalogChange], commit: UInt64, segmentsWereDurable: Bool) -> Frames {
     var frames: [UInt8] = []
     let begin = JournalFrame.alignedUp(end.offset)
     var next = end
@@ -66,9 +72,17 @@ final class JournalWriter {
         record: next.record + 1, offset: offset + UInt64(bytes.count), authenticator: authenticator,
         commit: commit)
     } while !rest.isEmpty
-    try file.write(frames, at: begin)
-    end = next
+    return Frames(bytes: frames, end: next)
   }
+
+  /// In one write.
+  func append(_ frames: Frames) throws(IOFailure) {
+    try file.write(frames.bytes, at: JournalFrame.alignedUp(end.offset))
+    end = frames.end
+  }
+
+  /// Gives back what a failed write took behind the end.
+  func cut() { try? file.truncate(to: end.offset) }
 
   func synchronize() throws(IOFailure) {
     try file.synchronize()
