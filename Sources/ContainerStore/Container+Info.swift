@@ -9,7 +9,7 @@ extension Container {
     public var generation: UInt64
     public var fileCount: Int
     public var directoryCount: Int
-    /// Plaintext bytes of all files.
+    /// Plaintext bytes of all files; files with holes may add up to more than can be counted.
     public var byteCount: UInt64
     public var slabCount: Int
     /// Stored bytes that some file needs.
@@ -38,7 +38,8 @@ extension Container {
       try records.scan(.all(.inode)) { _, value in
         let inode = try CatalogSnapshot.decode(value) { bytes throws(MalformedBytes) in try Inode(bytes) }
         if inode.kind == .directory { info.directoryCount += 1 } else { info.fileCount += 1 }
-        info.byteCount += inode.size
+        let (sum, overflows) = info.byteCount.addingReportingOverflow(inode.size)
+        info.byteCount = overflows ? .max : sum
       }
       for counter in slabCounters.values {
         info.slabCount += 1

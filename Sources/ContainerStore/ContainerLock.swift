@@ -144,7 +144,7 @@ enum Superblock {
     for case .unsupported(let version, let minimum) in readings {
       throw ContainerError(
         .unsupportedFormat,
-        detail: "format \(version), for readers of format \(minimum) or later; this one reads 1")
+        detail: "format \(version), for readers of format \(minimum) or later; this one reads 1 and 2")
     }
     for case .malformed(let what) in readings { throw ContainerError(.superblockAltered, detail: what) }
     let good = readings.compactMap { reading -> SuperblockSlot? in

@@ -123,7 +123,8 @@ extension Container {
         try transaction.link(parent, names.last!, to: new[i].id, kind: .file)
         receipt.files.append(
           Receipt.File(originalPath: file.path, path: StorePath.text(names), size: inode.size))
-        receipt.byteCount += inode.size
+        let (sum, overflows) = receipt.byteCount.addingReportingOverflow(inode.size)
+        receipt.byteCount = overflows ? .max : sum
       }
       let delivery = Delivery(
         time: transaction.now, fileCount: UInt64(receipt.files.count), byteCount: receipt.byteCount,
