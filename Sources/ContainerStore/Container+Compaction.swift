@@ -229,49 +229,50 @@ extension Container {
       var filled = 0
       func write() throws {
         guard filled > 0 else { return }
-        do {
-          let (slab, offset) = try slabs.append(UnsafeRawBufferPointer(rebasing: context.output[0..<filled]))
-          for (run, place) in waiting {
-            moved[run].places[place].slab = slab
-            moved[run].places[place].offset += offset
-          }
-        } catch {
-          let written = moved.indices.flatMap { run in
-            moved[run].places.indices.filter { place in !waiting.contains { $0 == (run, place) } }
-              .map { moved[run].places[$0] }
-          }
-          slabs.discard(written)
-          throw error
+        let (slab, offset) = try slabs.append(UnsafeRawBufferPointer(rebasing: context.output[0..<filled]))
+        for (run, place) in waiting {
+          moved[run].places[place].slab = slab
+          moved[run].places[place].offset += offset
         }
         waiting = []
         filled = 0
       }
-      for resident in batch {
-        if let problem = try problem(of: resident, context: context) {
-          if try records.file(resident.file, has: resident.extent) {
-            receipt.findings.append(Finding(.damage, .segmentDamaged, "file \(resident.file): \(problem)"))
+      do {
+        for resident in batch {
+          if let problem = try problem(of: resident, context: context) {
+            if try records.file(resident.file, has: resident.extent) {
+              receipt.findings.append(Finding(.damage, .segmentDamaged, "file \(resident.file): \(problem)"))
+            }
+            continue
           }
-          continue
+          moved.append((resident, []))
+          var skipped = 0
+          while skipped < resident.extent.count {
+            var part = resident.extent.slice(
+              skipping: skipped,
+              count: min(Int(resident.extent.count) - skipped, SegmentLayout.segmentsPerUnit)
+            )
+            if filled + part.storedByteCount > context.output.count { try write() }
+            let target = UnsafeMutableRawBufferPointer(
+              rebasing: context.output[filled..<(filled + part.storedByteCount)])
+            _ = try slabs.read(part.slab, part.offset, into: target)
+            part.offset = UInt64(filled)
+            waiting.append((moved.count - 1, moved[moved.count - 1].places.count))
+            moved[moved.count - 1].places.append(part)
+            filled += part.storedByteCount
+            skipped += Int(part.count)
+          }
         }
-        moved.append((resident, []))
-        var skipped = 0
-        while skipped < resident.extent.count {
-          var part = resident.extent.slice(
-            skipping: skipped, count: min(Int(resident.extent.count) - skipped, SegmentLayout.segmentsPerUnit)
-          )
-          if filled + part.storedByteCount > context.output.count { try write() }
-          let target = UnsafeMutableRawBufferPointer(
-            rebasing: context.output[filled..<(filled + part.storedByteCount)])
-          _ = try slabs.read(part.slab, part.offset, into: target)
-          part.offset = UInt64(filled)
-          waiting.append((moved.count - 1, moved[moved.count - 1].places.count))
-          moved[moved.count - 1].places.append(part)
-          filled += part.storedByteCount
-          skipped += Int(part.count)
+        try write()
+        return moved
+      } catch {
+        let written = moved.indices.flatMap { run in
+          moved[run].places.indices.filter { place in !waiting.contains { $0 == (run, place) } }
+            .map { moved[run].places[$0] }
         }
+        slabs.discard(written)
+        throw error
       }
-      try write()
-      return moved
     }
   }
 
