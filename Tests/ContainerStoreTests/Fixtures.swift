@@ -142,12 +142,18 @@ private final class HookedFile: BlockFile {
     io.call("write", path)
     try file.write(bytes, at: offset)
   }
-  func size() throws(IOFailure) -> UInt64 { try file.size() }
+  func size() throws(IOFailure) -> UInt64 {
+    io.call("size", path)
+    return try file.size()
+  }
   func truncate(to size: UInt64) throws(IOFailure) {
     io.call("truncate", path)
     try file.truncate(to: size)
   }
-  func synchronize() throws(IOFailure) { try file.synchronize() }
+  func synchronize() throws(IOFailure) {
+    io.call("synchronize", path)
+    try file.synchronize()
+  }
   func startWriteback(offset: UInt64, count: Int) {}
   func preallocate(_ count: UInt64, leaving free: UInt64) {}
   func punchHole(offset: UInt64, count: UInt64) throws(IOFailure) {
@@ -159,5 +165,8 @@ private final class HookedFile: BlockFile {
     try file.tryLock(range, exclusive: exclusive)
   }
   func unlock(_ range: LockRange) { file.unlock(range) }
-  func isLocked(_ range: LockRange) throws(IOFailure) -> Bool { try file.isLocked(range) }
+  func isLocked(_ range: LockRange) throws(IOFailure) -> Bool {
+    io.call("query", path)
+    return try file.isLocked(range)
+  }
 }
