@@ -184,6 +184,28 @@ struct ReviewTests {
     }
   }
 
+  @Test(arguments: [Container.Mode.readWrite, .readOnly])
+  func aLargeTableWhoseFirstBlockIsDamagedIsReadFromTheSecondCopy(mode: Container.Mode) throws {
+    let io = RecordingIO()
+    let container = try Container.create(io: io, credential: testCredential(), options: testOptions(.none))
+    let name = String(repeating: "n", count: 200)
+    for i in 0..<10_000 { try container.createDirectory("/\(name)\(i)") }
+    try container.close()
+    // Durably: a clean end with a table of more than is read whole at opening.
+    try Container.open(io: io, credential: testCredential(), options: testOptions()).close()
+    var image = io.image
+    let large = image.names.filter {
+      $0.key.hasPrefix("catalog/") && image.contents[$0.value]!.count > 2 << 20
+    }
+    try #require(large.count == 1)
+    image.contents[large.first!.value]![100] ^= 1
+    let damaged = try Container.open(
+      io: RecordingIO(image), credential: testCredential(), mode: mode, options: testOptions())
+    #expect(try damaged.names(in: "/").count == 10_000)
+    #expect(damaged.findings.contains { $0.kind == .usedPreviousGeneration })
+    try damaged.close()
+  }
+
   // MARK: Failures
 
   /// ENOSPC while the copies are written, and EIO while what is to be copied is read.

@@ -105,6 +105,14 @@ struct CatalogLoader {
         ]
       }
       try replayJournals(since: generation, into: &catalog)
+      // Without these nothing opens; larger tables were not read whole.
+      do {
+        _ = try catalog.snapshot.catalogCounters()
+        _ = try catalog.snapshot.slabCounters()
+      } catch let error as ContainerError where error.code == .tableDamaged {
+        problem = Finding(.damage, .tableDamaged, "generation \(generation.number): \(error.detail ?? "")")
+        continue
+      }
       return catalog
     }
     throw ContainerError(.tableDamaged, detail: problem?.detail)
