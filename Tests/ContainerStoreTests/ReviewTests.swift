@@ -184,26 +184,77 @@ struct ReviewTests {
     }
   }
 
-  @Test(arguments: [Container.Mode.readWrite, .readOnly])
-  func aLargeTableWhoseFirstBlockIsDamagedIsReadFromTheSecondCopy(mode: Container.Mode) throws {
+  /// A clean container with a table of more than is read whole at opening, in which one bit of a byte is flipped, so far from its
+  /// beginning. The second copy, of which that table is no part, is whole.
+  private func damagedLargeTable(at fraction: Double) throws -> DiskImage {
     let io = RecordingIO()
     let container = try Container.create(io: io, credential: testCredential(), options: testOptions(.none))
     let name = String(repeating: "n", count: 200)
     for i in 0..<10_000 { try container.createDirectory("/\(name)\(i)") }
     try container.close()
-    // Durably: a clean end with a table of more than is read whole at opening.
     try Container.open(io: io, credential: testCredential(), options: testOptions()).close()
     var image = io.image
     let large = image.names.filter {
       $0.key.hasPrefix("catalog/") && image.contents[$0.value]!.count > 2 << 20
     }
     try #require(large.count == 1)
-    image.contents[large.first!.value]![100] ^= 1
+    let inode = large.first!.value
+    image.contents[inode]![100 + Int(Double(image.contents[inode]!.count) * fraction)] ^= 1
+    return image
+  }
+
+  @Test(arguments: [Container.Mode.readWrite, .readOnly])
+  func aLargeTableWhoseFirstBlockIsDamagedIsReadFromTheSecondCopy(mode: Container.Mode) throws {
     let damaged = try Container.open(
-      io: RecordingIO(image), credential: testCredential(), mode: mode, options: testOptions())
+      io: RecordingIO(damagedLargeTable(at: 0)), credential: testCredential(), mode: mode,
+      options: testOptions())
     #expect(try damaged.names(in: "/").count == 10_000)
     #expect(damaged.findings.contains { $0.kind == .usedPreviousGeneration })
     try damaged.close()
+  }
+
+  /// Expected: a generation whose tables cannot be read does not take the place of the one before it.
+  @Test func checkpointsKeepTheLastCopyThatIsWhole() throws {
+    let io = RecordingIO(try damagedLargeTable(at: 0.4))
+    var options = testOptions()
+    options.checkpointByteCounts = 1...1
+    let container = try Container.open(io: io, credential: testCredential(), options: options)
+    for i in 0..<4 {
+      try container.createDirectory("/\(i)")
+      container.backgroundWork.wait()
+    }
+    try container.close()
+    withKnownIssue("the second copy goes though the first was never read whole") {
+      let reopened = try Container.open(io: io, credential: testCredential(), options: testOptions())
+      let names = try reopened.names(in: "/")
+      #expect(names.count == 10_004)
+    }
+  }
+
+  /// Expected: verify names the damaged block once, and goes on with the files that it can still reach.
+  @Test func verifyNamesADamagedBlockOnce() throws {
+    let report = try Container.verify(
+      io: RecordingIO(damagedLargeTable(at: 0.97)), credential: testCredential(), options: testOptions())
+    #expect(report.hasDamage)
+    let kinds = report.findings.filter { $0.kind == .tableDamaged }
+    withKnownIssue("it is told three times, and nothing behind it is looked at") { #expect(kinds.count == 1) }
+  }
+
+  /// Expected: what needs no room can be done, though something that was written to an open file cannot be stored.
+  @Test func aFullDiskCanBeReadWhileAnOpenFileWaitsForRoom() throws {
+    let fixture = try Fixture()
+    let container = fixture.container
+    try container.write([1], to: "/other")
+    let file = try container.openFile("/file", .write, create: true)
+    fixture.io.setFault { operation, _ in operation.takesSlabSpace ? ENOSPC : nil }
+    try [UInt8](repeating: 1, count: 100).withUnsafeBytes { try file.write($0, at: 0) }
+    withKnownIssue("every look by path wants to store it first") {
+      let contents = try container.contents(at: "/other")
+      #expect(contents == [1])
+    }
+    fixture.io.setFault(nil)
+    #expect(try container.contents(at: "/other") == [1])
+    try file.close()
   }
 
   // MARK: Failures
