@@ -23,6 +23,7 @@ struct ContainerCommand: ParsableCommand {
     abstract: "Makes, describes and checks containers, and changes their keys.",
     subcommands: [
       CreateCommand.self, InfoCommand.self, VerifyCommand.self, CompactCommand.self, BackupCommand.self,
+      RepairCommand.self,
       KeyCommand.self,
       ChangePassphraseCommand.self,
     ])

@@ -79,9 +79,12 @@ extension Container {
   private func writeFrozen() {
     let snapshot = core.withLock { $0.snapshot }
     guard let frozen = snapshot.frozen else { return }
-    let written = try? writeTable(frozen, over: snapshot.tables)
+    // What is dropped when this checkpoint is complete is what the newest table was made from: it has to be whole.
+    let isWhole = snapshot.tables.first.map { (try? $0.check()) != nil } ?? true
+    let written = isWhole ? try? writeTable(frozen, over: snapshot.tables) : nil
     flushing.withLock { state in
       state.checkpointIsRunning = false
+      state.journalByteCountAtFailure = written == nil ? state.journal?.byteCount : nil
       // Without room for the table the journals go on; a later flush tries again. What fails below makes the container read-only.
       guard let written, let commit = state.frozenCommit, (try? requireNoFailure()) != nil else { return }
       try? failing(&state) { state in
@@ -111,13 +114,16 @@ extension Container {
   /// there was no need, or no room.
   func writeFinalCheckpoints(_ state: inout FlushState) throws -> Bool {
     let tables = core.withLock { $0.snapshot.tables }
-    let isBloated = try catalogIsBloated(state, tables: tables)
+    // A newest generation that is damaged goes with the second one written now.
+    let isBloated = try usedSecondCopy || catalogIsBloated(state, tables: tables)
     guard isBloated || checkpointIsDue(state, closing: true) else { return false }
     guard try writeFinalCheckpoint(&state, mergingAll: isBloated) else { return false }
     if isBloated { _ = try writeFinalCheckpoint(&state, mergingAll: true) }
     removeUnreferenced(state)
     return true
   }
+
+  var usedSecondCopy: Bool { findings.contains { $0.kind == .usedPreviousGeneration } }
 
   private func catalogIsBloated(_ state: borrowing FlushState, tables: [TableFile]) throws -> Bool {
     let tableByteCount = tables.reduce(0) { $0 + $1.table.byteCount }

@@ -21,6 +21,8 @@ struct FlushState: ~Copyable {
   /// The last commit in the frozen changes, which a pending generation is going to hold.
   var frozenCommit: UInt64?
   var checkpointIsRunning = false
+  /// When the last attempt at a checkpoint failed.
+  var journalByteCountAtFailure: UInt64?
   var hasReserve = false
   var commit: UInt64
   var durableCommit: UInt64
@@ -106,6 +108,7 @@ extension Container {
     if freezes {
       try beginCheckpoint(&state)
     } else if durably, state.frozenCommit != nil, !state.checkpointIsRunning, checkpointIsDue(state),
+      let journal = state.journal, journal.byteCount > 2 * (state.journalByteCountAtFailure ?? 0),
       !core.withLock({ $0.isClosed })
     {
       // There was no room for the table; the journal has grown by as much again since.

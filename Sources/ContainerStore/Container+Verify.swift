@@ -11,6 +11,17 @@ public struct VerifyReport: Sendable {
   public var hasDamage: Bool { findings.contains { $0.severity == .damage } }
 }
 
+extension VerifyReport {
+  /// What ended a check. A block that is damaged meets several of them.
+  fileprivate mutating func add(_ error: ContainerError) {
+    guard let kind = error.code.findingKind, !(kind == .tableDamaged && findings.contains { $0.kind == kind })
+    else {
+      return
+    }
+    findings.append(Finding(.damage, kind, error.description))
+  }
+}
+
 extension Container {
   /// Opens everything that is live: both copies of the superblock, both of the catalog, every journal record, table block and
   /// segment; and checks that the catalog does not contradict itself. Damage is reported, not thrown, unless the container cannot
@@ -52,7 +63,7 @@ extension Container {
         try check.checkNames()
         try check.countFiles()
       } catch let error as ContainerError where error.code.findingKind != nil {
-        report.findings.append(Finding(.damage, error.code.findingKind!, error.description))
+        report.add(error)
       }
       let opening = SegmentCheck(
         self, fileCount: check.fileCount, byteCount: check.byteCount, control: control)
@@ -60,7 +71,7 @@ extension Container {
         try check.checkFiles { try opening.add($0) }
         check.checkSlabs(try records.slabCounters(), size: slabSize)
       } catch let error as ContainerError where error.code.findingKind != nil {
-        report.findings.append(Finding(.damage, error.code.findingKind!, error.description))
+        report.add(error)
       }
       try opening.finish()
       if let failure = check.slabFailure { throw failure }

@@ -46,6 +46,9 @@ public final class Container: Sendable {
     /// The most memory that a key slot's password hash may ask for. Slots are not authentic before their key is known, so whoever
     /// can write the superblock could ask for a gigabyte.
     public var passwordHashMemoryKiBMax: UInt32 = 256 * 1024
+    /// Reads the whole catalog when the container is opened, and uses its second copy where that one alone is whole. Small catalogs are
+    /// always read; of large ones an opening reads what it needs, so that damage shows later, as `tableDamaged`.
+    public var checksCatalog = false
     /// Bytes of opened catalog blocks that are kept in memory.
     public var catalogCacheByteCount = 8 << 20
     /// The pace at which space is gained back in the background; 0: only when ``Container/compact(control:)`` is called.
@@ -180,7 +183,7 @@ public final class Container: Sendable {
     let catalog = try Self.loadCatalog(
       CatalogLoader(
         io: io, container: slot.containerID, body: body, keys: keys, ciphers: ciphers, cache: cache,
-        writerIsAlive: writerIsAlive),
+        writerIsAlive: writerIsAlive, checksTables: options.checksCatalog),
       mode: mode, lockFile: lockFile, acceptsOlderState: options.acceptsOlderState)
     findings = slotFindings + catalog.findings
 
@@ -217,7 +220,7 @@ public final class Container: Sendable {
       state.hasReserve = reservedByteCount > 0
       // What fails here must not be followed by what an ordinary close writes.
       do {
-        if needsRecovery {
+        if needsRecovery || usedSecondCopy {
           // What is accepted becomes durable and is named before anything that it made garbage goes.
           try Recovery.synchronize(io, journals: journals, slabs: used)
           try startJournal(&state)
@@ -338,6 +341,14 @@ public final class Container: Sendable {
   func withSnapshot<R>(settled: Bool = false, _ body: (CatalogSnapshot) throws -> R) throws -> R {
     do { try writeBack() } catch ContainerError.readOnly {
       // After a failed write the container shows what the disk has.
+    } catch ContainerError.diskFull {
+      // There is no room for what was written to open files: everything else can be read.
+      let unstored = openFiles.changedFiles
+      return try withStoredCatalog(settled: settled) { snapshot in
+        var snapshot = snapshot
+        snapshot.unstored = unstored
+        return try body(snapshot)
+      }
     }
     return try withStoredCatalog(settled: settled, body)
   }

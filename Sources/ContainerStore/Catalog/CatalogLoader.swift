@@ -58,6 +58,7 @@ struct CatalogLoader {
   let ciphers: CipherPool
   let cache: BlockCache
   private let cipher: SecretStreamCipher
+  private let checksTables: Bool
   /// Another process is writing: what looks like a torn tail may be a record in the making.
   let writerIsAlive: Bool
 
@@ -67,8 +68,9 @@ struct CatalogLoader {
 
   init(
     io: any BlockIO, container: Identifier, body: SuperblockBody, keys: Keyring, ciphers: CipherPool,
-    cache: BlockCache, writerIsAlive: Bool
+    cache: BlockCache, writerIsAlive: Bool, checksTables: Bool = false
   ) {
+    self.checksTables = checksTables
     self.io = io
     self.container = container
     self.body = body
@@ -87,7 +89,7 @@ struct CatalogLoader {
       catalog.generation = generation.number
       do {
         let tables = try openTables(of: generation)
-        if tables.reduce(0, { $0 + $1.table.byteCount }) <= Self.checkedByteCountMax {
+        if checksTables || tables.reduce(0, { $0 + $1.table.byteCount }) <= Self.checkedByteCountMax {
           for table in tables { try table.check() }
         }
         catalog.snapshot.tables = tables

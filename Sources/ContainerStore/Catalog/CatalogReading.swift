@@ -5,6 +5,13 @@ protocol CatalogReading {
   func value(_ key: CatalogKey) throws -> [UInt8]?
   /// From the first record whose key is not before `key`.
   func cursor(from key: CatalogKey) throws -> MergedCursor
+  /// Throws `diskFull` when the file's newest contents are not in the catalog for want of room.
+  func requireStored(_ file: UInt64) throws
+}
+
+extension Transaction {
+  /// A transaction goes by what is stored.
+  func requireStored(_ file: UInt64) {}
 }
 
 extension CatalogReading {
@@ -90,6 +97,7 @@ extension CatalogReading {
 
   /// In order of their starts.
   func extents(_ file: UInt64, _ inode: Inode) throws -> [Extent] {
+    try requireStored(file)
     guard let first = inode.firstExtent else { return [] }
     // An extent never reaches past the size: often the first is all there can be.
     if first.end >= SegmentLayout.segmentCount(inode.size) { return [first] }

@@ -8,6 +8,8 @@ struct CatalogSnapshot: CatalogReading {
   var frozen: ChangeMap?
   /// Newest first.
   var tables: [TableFile] = []
+  /// Files whose newest contents could not be stored: what stands here is not what they hold.
+  var unstored: Set<UInt64> = []
 
   func value(_ key: CatalogKey) throws -> [UInt8]? {
     if let change = overlay[key] { return change }
@@ -20,6 +22,10 @@ struct CatalogSnapshot: CatalogReading {
       }
     }
     return nil
+  }
+
+  func requireStored(_ file: UInt64) throws {
+    if unstored.contains(file) { throw ContainerError(.diskFull) }
   }
 
   func cursor(from key: CatalogKey) throws -> MergedCursor { try cursor(from: key, under: nil) }

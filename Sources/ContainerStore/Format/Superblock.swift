@@ -34,11 +34,14 @@ struct SuperblockSlot: Equatable {
     guard bytes.count == byteCount, Array(bytes[0..<8]) == magic else { return .foreign }
     let checksum = bytes[0..<checksumOffset].withUnsafeBytes { KeyedHash.checksum($0, count: 32) }
     guard checksum == Array(bytes[checksumOffset...]) else { return .torn }
-    do {
+    do throws(MalformedBytes) {
       var reader = ByteReader(bytes[8...])
       let version = try reader.read(UInt16.self)
       let minimum = try reader.read(UInt16.self)
       guard minimum <= formatVersion else { return .unsupported(version: version, minimumReader: minimum) }
+      guard (1...max(1, version)).contains(minimum) else {
+        throw MalformedBytes(what: "a minimum reader version of \(minimum)")
+      }
       try reader.zeros(4)
       let containerID = try reader.identifier()
       let sequence = try reader.read(UInt64.self)
@@ -49,7 +52,7 @@ struct SuperblockSlot: Equatable {
       try reader.zeros(macOffset - bodyOffset - sealedBodyByteCount)
       return .good(
         SuperblockSlot(
-          bytes: bytes, version: max(1, min(version, formatVersion)), containerID: containerID,
+          bytes: bytes, version: minimum, containerID: containerID,
           sequence: sequence,
           keySlots: slots))
     } catch {

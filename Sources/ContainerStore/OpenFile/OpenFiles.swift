@@ -28,6 +28,11 @@ final class OpenFiles: Sendable {
 
   var nodes: [FileNode] { state.withLock { $0.files.values.map(\.node) } }
 
+  /// Those of which the catalog has not the newest contents.
+  var changedFiles: Set<UInt64> {
+    Set(nodes.filter { $0.state.withLock { $0.dirty.isChanged || $0.frozen != nil } }.map(\.id))
+  }
+
   // MARK: Opening and closing
 
   /// The node of a file, made by `make` if this is its first handle. In a container that changes, called in a transaction.
