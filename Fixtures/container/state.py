@@ -97,12 +97,25 @@ class Container:
         if self.lock.writer_is_alive():
             return
         folder = self.path / "journal"
-        reached = {journal.link.id.hex() for journal, _ in self.state.journals}
-        for name in sorted(set(os.listdir(folder) if folder.is_dir() else []) - reached):
+        for name in sorted(set(os.listdir(folder) if folder.is_dir() else []) - self.reached_journals()):
             commit = self.first_commit(name)
             if commit is not None and commit > self.state.commit:
                 text = f"journal {name} begins with commit {commit}, after the last one, {self.state.commit}"
                 self.report("rolled back", text)
+
+    def reached_journals(self) -> set[str]:
+        """The current journal and those before it, as far as the superblock has their generations."""
+        generations = {generation.number for generation in self.body.generations}
+        reached: set[str] = set()
+        link = self.body.journal
+        while link and link.generation in generations and link.id.hex() not in reached:
+            reached.add(link.id.hex())
+            try:
+                key = self.generation_key(link.generation)
+                link = Journal(self.path / "journal", self.id, key, link).predecessor
+            except (BadFrame, ContainerError):
+                break  # reported elsewhere
+        return reached
 
     def first_commit(self, name: str) -> int | None:
         """The commit of record 1 of a journal that nothing names, if it is one of this container."""

@@ -28,12 +28,14 @@ extension Container {
       (state.commit, state.newestGeneration, state.slot.keySlots.compactMap { $0.map { "\($0.kind)" } })
     }
     let slabCounters = core.withLock { $0.slabCounters }
+    let reserved: UInt64
+    do { reserved = try reservedByteCount() } catch { throw translated(error, path: io.place) }
     return try withSnapshot { records in
       var info = Info(
         id: id, created: created, commit: commit, generation: generation, fileCount: 0, directoryCount: 0,
         byteCount: 0, slabCount: 0, liveByteCount: 0, slabByteCount: 0,
         deadByteCount: slabs.fills().reduce(0) { $0 + $1.wastedByteCount },
-        reservedByteCount: reservedByteCount,
+        reservedByteCount: reserved,
         keySlots: keySlots)
       try records.scan(.all(.inode)) { _, value in
         let inode = try CatalogSnapshot.decode(value) { bytes throws(MalformedBytes) in try Inode(bytes) }

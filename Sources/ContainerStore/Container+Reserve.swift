@@ -38,7 +38,7 @@ extension Container {
       state.hasReserve = true
       core.withLock { $0.diskIsFull = false }
     } catch {
-      state.hasReserve = reservedByteCount > 0
+      state.hasReserve = (try? reservedByteCount()) ?? 0 > 0
     }
   }
 
@@ -63,5 +63,13 @@ extension Container {
     }
   }
 
-  var reservedByteCount: UInt64 { (try? io.open(Self.reserveName, .read).allocatedByteCount()) ?? 0 }
+  /// What is held back now.
+  func reservedByteCount() throws(IOFailure) -> UInt64 {
+    do {
+      return try io.open(Self.reserveName, .read).allocatedByteCount()
+    } catch {
+      guard error.errno == missingFile else { throw error }
+      return 0
+    }
+  }
 }

@@ -217,7 +217,7 @@ public final class Container: Sendable {
     let used = catalog.slabsToSynchronize.intersection(slabCounters.keys)
     let journals = catalog.journals.map(\.id)
     try flushing.withLock { state in
-      state.hasReserve = reservedByteCount > 0
+      state.hasReserve = (try? reservedByteCount()) ?? 0 > 0
       // What fails here must not be followed by what an ordinary close writes.
       do {
         if needsRecovery || usedSecondCopy {

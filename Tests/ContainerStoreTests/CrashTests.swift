@@ -11,7 +11,7 @@ import Testing
 
 /// Lives of a container, each of which goes through other parts of it.
 enum Workload: String, CaseIterable {
-  case changes, bulk, keys, openings
+  case changes, bulk, keys, openings, compaction
 
   func run(_ life: RecordedLife) throws {
     switch self {
@@ -19,6 +19,7 @@ enum Workload: String, CaseIterable {
     case .bulk: try Self.bulk(life)
     case .keys: try Self.keys(life)
     case .openings: try Self.openings(life)
+    case .compaction: try Self.compaction(life)
     }
   }
 
@@ -37,6 +38,21 @@ enum Workload: String, CaseIterable {
     try life.change { try $0.remove("/Documents/deep/large") }
     try life.change { try $0.move("/empty", to: "/Documents/deep/moved", replacing: true) }
     try life.change { try $0.write(testBytes(9000, seed: 6), to: "/last") }
+  }
+
+  /// Every second file goes, too small to be punched, so that the others are moved.
+  private static func compaction(_ life: RecordedLife) throws {
+    for i in 0..<12 {
+      try life.change { try $0.write(testBytes(20_000, seed: UInt64(i)), to: "/\(i)") }
+    }
+    for i in stride(from: 0, to: 12, by: 2) { try life.change { try $0.remove("/\(i)") } }
+    try life.synchronize()
+    try life.change { try $0.compact() }
+    try life.change { try $0.write(testBytes(30_000, seed: 20), to: "/1") }
+    try life.change { try $0.remove("/3") }
+    try life.synchronize()
+    try life.change { try $0.compact() }
+    try life.change { try $0.write(testBytes(100, seed: 21), to: "/after") }
   }
 
   private static func bulk(_ life: RecordedLife) throws {
