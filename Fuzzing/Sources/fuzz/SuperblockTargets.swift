@@ -95,7 +95,7 @@ extension Target {
       require(body.encoded == padded, "a body is written differently")
       let keys = try Keyring(container: Known.container, body: body)
       for generation in body.generations {
-        _ = try keys.tableKey(Known.table, generation: generation.number)
+        for table in generation.tables { _ = try keys.tableKey(table, generation: generation.number) }
       }
       if let journal = body.journal { _ = try keys.journalKey(journal.id, generation: journal.generation) }
       return true
@@ -106,7 +106,10 @@ extension Target {
     let secret = Known.bytes(32, seed: 1)
     let tables = [
       Generation.Table(
-        id: Known.table, byteCount: 321, footerLength: 39, footerAuthenticator: Known.bytes(16, seed: 2))
+        id: Known.table, byteCount: 321, footerLength: 39, footerAuthenticator: Known.bytes(16, seed: 2),
+        keying: .init(epoch: 1, secret: Known.bytes(32, seed: 6))),
+      Generation.Table(
+        id: Known.journal, byteCount: 321, footerLength: 39, footerAuthenticator: Known.bytes(16, seed: 2)),
     ]
     var body = SuperblockBody(
       created: 1, epoch: SuperblockBody.Epoch(number: 1, key: secret),
