@@ -52,14 +52,6 @@ int cposix_drop_cache(int fd) {
 #endif
 }
 
-int cposix_advise_sequential(int fd) {
-#if defined(__linux__)
-  return -posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-#else
-  return result(fcntl(fd, F_RDAHEAD, 1));
-#endif
-}
-
 int cposix_preallocate(int fd, int64_t count) {
 #if defined(__linux__)
   struct statfs system;

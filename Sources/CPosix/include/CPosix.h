@@ -14,8 +14,6 @@ int cposix_fdatasync(int fd);
 int cposix_start_writeback(int fd, int64_t offset, int64_t count);
 /// posix_fadvise(2) POSIX_FADV_DONTNEED over the whole file.
 int cposix_drop_cache(int fd);
-/// posix_fadvise(2) POSIX_FADV_SEQUENTIAL.
-int cposix_advise_sequential(int fd);
 /// fallocate(2): gives the range its blocks and the file that length; -ENOTSUP where it is missing or does not pay (tmpfs, which
 /// would clear every page first).
 int cposix_preallocate(int fd, int64_t count);

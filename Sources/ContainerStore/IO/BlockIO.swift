@@ -78,7 +78,6 @@ package struct LockRange: Sendable, Hashable {
   static func pin(_ commit: UInt64) -> LockRange { LockRange(offset: 1 << 40 + 1 + commit, count: 1) }
   /// The entry and the pins of commits below `commit`.
   static func pins(below commit: UInt64) -> LockRange { LockRange(offset: 1 << 40, count: commit + 1) }
-  static let allPins = LockRange(offset: 1 << 40, count: 1 << 60)
 }
 
 extension BlockFile {
