@@ -160,7 +160,7 @@ extension Container {
   /// In the order in which they stand in the slabs.
   private func residents(of victims: Set<UInt32>) throws -> [Resident] {
     var found: [Resident] = []
-    try withSnapshot { records in
+    try withStoredCatalog { records in
       try records.scan(.all(.inode)) { key, value in
         let inode = try CatalogSnapshot.decode(value) { bytes throws(MalformedBytes) in try Inode(bytes) }
         guard let file = key.number(at: 1), let extent = inode.firstExtent, victims.contains(extent.slab)
@@ -192,12 +192,11 @@ extension Container {
     if pace.isInBackground { try waitUntilIdle() }
     // As long as this is held, nothing that was live is given back.
     let moved = try withStoredCatalog { try copy(batch, in: $0, &receipt) }
-    let copies = moved
-    let skipped = try transaction(storing: copies.flatMap(\.places)) { transaction -> [Extent] in
+    let skipped = try transaction(storing: moved.flatMap(\.places)) { transaction -> [Extent] in
       var skipped: [Extent] = []
       transaction.isMaintenance = true
       var accepted: [(resident: Resident, places: [Extent])] = []
-      for copy in copies {
+      for copy in moved {
         if try transaction.moveExtent(of: copy.resident.file, from: copy.resident.extent, to: copy.places) {
           accepted.append(copy)
         } else {
@@ -239,7 +238,11 @@ extension Container {
       }
       do {
         for resident in batch {
-          if let problem = try problem(of: resident, context: context) {
+          let problem = try verifyRun(
+            resident.extent, of: FileIdentity(container: id, file: resident.file),
+            key: keys.fileKey(resident.file, epoch: resident.epoch, secret: resident.secret), slabs: slabs,
+            context: context)
+          if let problem {
             if try records.file(resident.file, has: resident.extent) {
               receipt.findings.append(Finding(.damage, .segmentDamaged, "file \(resident.file): \(problem)"))
             }
@@ -274,27 +277,6 @@ extension Container {
         throw error
       }
     }
-  }
-
-  /// What is wrong with the first segment of a run that does not open.
-  private func problem(of resident: Resident, context: WorkerContext) throws -> SegmentError? {
-    let run = resident.extent
-    let identity = FileIdentity(container: id, file: resident.file)
-    let key = try keys.fileKey(resident.file, epoch: resident.epoch, secret: resident.secret)
-      .writerKey(session: run.writeNumber.session)
-    for index in 0..<Int(run.count) {
-      let segment = run.slice(skipping: index, count: 1)
-      let stored = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<segment.storedByteCount])
-      let fetched = try slabs.read(segment.slab, segment.offset, into: stored)
-      do throws(SegmentError) {
-        _ = try context.cipher.open(
-          UnsafeRawBufferPointer(rebasing: stored[0..<fetched]), of: identity, key: key, index: segment.start,
-          counter: segment.writeNumber.counter)
-      } catch {
-        return error
-      }
-    }
-    return nil
   }
 
   // MARK: In the background
@@ -371,15 +353,6 @@ private final class Pace {
         seconds: elapsed()))
     guard let bytesPerSecond else { return }
     while elapsed() < Double(done) / Double(bytesPerSecond), !stops() { usleep(5_000) }
-  }
-}
-
-extension Extent {
-  init(key: CatalogKey, value: [UInt8]) throws(MalformedBytes) {
-    guard let start = key.number(at: 9) else { throw MalformedBytes(what: "an extent without a start") }
-    var reader = ByteReader(value)
-    try self.init(start: start, value: &reader)
-    try reader.end()
   }
 }
 

@@ -205,7 +205,9 @@ private final class SegmentCheck {
       for piece in pieces {
         let file = files[piece.file]
         guard found.withLock({ $0[file.id] == nil }) else { continue }
-        let problem = try container.verifyPiece(piece, of: file.id, file.inode, context: context)
+        let problem = try verifyRun(
+          piece.source!, of: FileIdentity(container: container.id, file: file.id),
+          key: container.fileKey(file.id, file.inode), slabs: container.slabs, context: context)
         if let problem { found.withLock { $0[file.id] = problem.description } }
       }
       return []
@@ -215,27 +217,6 @@ private final class SegmentCheck {
     bytesDone &+= plan.byteCount
     self.files = []
     plan = UnitPlan()
-  }
-}
-
-extension Container {
-  fileprivate func verifyPiece(
-    _ piece: Piece, of file: UInt64, _ inode: Inode, context: WorkerContext
-  ) throws -> SegmentError? {
-    let run = piece.source!  // planned from extents
-    let stored = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<run.storedByteCount])
-    let plaintext = UnsafeMutableRawBufferPointer(rebasing: context.output[0..<run.plaintextByteCount])
-    defer { wipe(plaintext) }
-    let count = try slabs.read(run.slab, run.offset, into: stored)
-    let key = try fileKey(file, inode).writerKey(session: run.writeNumber.session)
-    do throws(SegmentError) {
-      try context.cipher.open(
-        run: run, stored: UnsafeRawBufferPointer(rebasing: stored[0..<count]),
-        of: FileIdentity(container: id, file: file), key: key, into: plaintext)
-      return nil
-    } catch {
-      return error
-    }
   }
 }
 

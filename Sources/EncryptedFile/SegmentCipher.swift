@@ -78,6 +78,15 @@ public final class SegmentCipher {
     }
   }
 
+  /// Opens every segment of a run and keeps nothing. Throws what is wrong with the first that does not open.
+  public func check(
+    run: Extent, stored: UnsafeRawBufferPointer, of file: FileIdentity, key: borrowing WriterKey
+  ) throws(SegmentError) {
+    for segment in try segments(of: run, in: stored) {
+      _ = try open(segment.stored, of: file, key: key, index: segment.index, counter: segment.counter)
+    }
+  }
+
   /// Opens a whole run to `output`, which is written only as far as every segment before was authentic.
   public func open(
     run: Extent, stored: UnsafeRawBufferPointer, of file: FileIdentity, key: borrowing WriterKey,

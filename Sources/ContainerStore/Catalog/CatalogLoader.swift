@@ -434,7 +434,7 @@ struct CatalogLoader {
   }
 
   private func segmentsOpen(of commit: FinishedCommit, on catalog: LoadedCatalog) throws -> Bool {
-    let segments = SegmentCipher()
+    let context = WorkerContext(ciphers.backend)
     let slabs = SlabStore(io: io, counters: [:], nextSlab: 0, startsWriteback: false)
     for (file, extents) in Dictionary(grouping: commit.fileExtents(), by: \.file) {
       let key = CatalogKey.inode(file)
@@ -451,8 +451,7 @@ struct CatalogLoader {
       for (_, extent) in extents where !before.contains(extent) {
         let problem = try verifyRun(
           extent, of: identity, key: keys.fileKey(file, epoch: inode.epoch, secret: inode.secret),
-          slabs: slabs,
-          cipher: segments)
+          slabs: slabs, context: context)
         if problem != nil { return false }
       }
     }
@@ -462,28 +461,18 @@ struct CatalogLoader {
 
 /// Opens every segment of a run; what is wrong with the first that does not open, or nil.
 func verifyRun(
-  _ run: Extent, of file: FileIdentity, key: borrowing FileKey, slabs: SlabStore, cipher: SegmentCipher
+  _ run: Extent, of file: FileIdentity, key: borrowing FileKey, slabs: SlabStore, context: WorkerContext
 ) throws -> SegmentError? {
   let writerKey = try key.writerKey(session: run.writeNumber.session)
   var skipped = 0
   while skipped < run.count {
     let part = run.slice(
       skipping: skipped, count: min(Int(run.count) - skipped, SegmentLayout.segmentsPerUnit))
-    var stored = [UInt8](repeating: 0, count: part.storedByteCount)
-    let count = try stored.withUnsafeMutableBytes { try slabs.read(part.slab, part.offset, into: $0) }
-    var opened = [UInt8](repeating: 0, count: part.plaintextByteCount)
-    defer { opened.withUnsafeMutableBytes { wipe($0) } }
+    let stored = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<part.storedByteCount])
+    let count = try slabs.read(part.slab, part.offset, into: stored)
     do throws(SegmentError) {
-      try stored.withUnsafeBytes { stored in
-        opened.withUnsafeMutableBytes { opened in
-          Result { () throws(SegmentError) in
-            try cipher.open(
-              run: part, stored: UnsafeRawBufferPointer(rebasing: stored[0..<count]), of: file,
-              key: writerKey,
-              into: opened)
-          }
-        }
-      }.get()
+      try context.cipher.check(
+        run: part, stored: UnsafeRawBufferPointer(rebasing: stored[0..<count]), of: file, key: writerKey)
     } catch {
       return error
     }
@@ -506,9 +495,7 @@ struct FinishedCommit {
         guard let file = change.key.number(at: 1), let inode = try? Inode(value) else { return nil }
         return inode.firstExtent.map { (file, $0) }
       case .extent:
-        var reader = ByteReader(value)
-        guard let file = change.key.number(at: 1), let start = change.key.number(at: 9),
-          let extent = try? Extent(start: start, value: &reader)
+        guard let file = change.key.number(at: 1), let extent = try? Extent(key: change.key, value: value)
         else { return nil }
         return (file, extent)
       default: return nil

@@ -103,15 +103,7 @@ extension CatalogReading {
     if first.end >= SegmentLayout.segmentCount(inode.size) { return [first] }
     return try [first]
       + records(.extents(file: file)).map { key, value in
-        guard let start = key.number(at: 9) else {
-          throw ContainerError(.catalogDamaged, detail: "an extent without a start")
-        }
-        return try Self.decode(value) { bytes throws(MalformedBytes) in
-          var reader = ByteReader(bytes)
-          let extent = try Extent(start: start, value: &reader)
-          try reader.end()
-          return extent
-        }
+        try Self.decode(value) { bytes throws(MalformedBytes) in try Extent(key: key, value: bytes) }
       }
   }
 

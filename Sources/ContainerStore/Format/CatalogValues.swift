@@ -236,6 +236,16 @@ extension Extent {
   }
 }
 
+extension Extent {
+  /// A record of type `30`.
+  init(key: CatalogKey, value: [UInt8]) throws(MalformedBytes) {
+    guard let start = key.number(at: 9) else { throw MalformedBytes(what: "an extent without a start") }
+    var reader = ByteReader(value)
+    try self.init(start: start, value: &reader)
+    try reader.end()
+  }
+}
+
 /// Numbers that go on from opening to opening.
 struct CatalogCounters: Equatable {
   var nextFile: UInt64
