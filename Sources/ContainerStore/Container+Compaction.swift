@@ -80,8 +80,9 @@ extension Container {
     _ policy: CompactionPolicy, bytesPerSecond: UInt64?, control: BulkControl = BulkControl()
   ) throws -> CompactionReceipt {
     var receipt = CompactionReceipt()
-    // Removed runs are punched when their commit is durable: then it shows what is wasted.
+    // What was removed is given back when its commit is durable: then it shows what is wasted.
     try synchronizeCatalog()
+    slabs.punchHoles()
     let fills = slabs.fills()
     var waste = fills.reduce(UInt64(0)) { $0 + $1.wastedByteCount }
     let live = fills.reduce(UInt64(0)) { $0 + $1.liveByteCount }

@@ -54,7 +54,7 @@ public final class Container: Sendable {
     /// The pace at which space is gained back in the background; 0: only when ``Container/compact(control:)`` is called.
     public var compactionBytesPerSecond: UInt64 = 64 << 20
     /// Bytes that open files may hold in memory before they are sealed and stored.
-    public var writeCacheByteCount = 16 << 20
+    public var writeCacheByteCount = 32 << 20
     /// Between which numbers of bytes of changes a checkpoint begins; where in between depends on what is stored.
     package var checkpointByteCounts: ClosedRange<UInt64> = 1 << 20...8 << 20
     /// Less waste than that begins no compaction in the background.

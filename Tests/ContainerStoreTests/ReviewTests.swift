@@ -88,10 +88,10 @@ struct ReviewTests {
     let io = HookedIO()
     let slabs = try slabs(io)
     let kept = try append(5000, to: slabs)
-    let removed = try append(80_000, to: slabs)
+    let removed = try append(1_600_000, to: slabs)
     slabs.settle([kept, removed])
     // Two runs that were never committed behind it: one is given up, which leaves a small hole's worth of dead bytes.
-    let useless = try append(40_000, to: slabs)
+    let useless = try append(800_000, to: slabs)
     let outstanding = try append(5000, to: slabs)
     slabs.discard([useless])
     let meanwhile = Guarded<Extent?>(nil)
@@ -100,7 +100,7 @@ struct ReviewTests {
       io.setHook(nil)
       do {
         slabs.discard([outstanding])
-        let extent = try self.append(30_000, to: slabs, filledWith: 9)
+        let extent = try self.append(600_000, to: slabs, filledWith: 9)
         slabs.settle([extent])
         meanwhile.withLock { $0 = extent }
       } catch { Issue.record(error) }
@@ -108,7 +108,48 @@ struct ReviewTests {
     slabs.free([removed])
     let last = try #require(meanwhile.withLock { $0 })
     #expect(last.slab == kept.slab)
-    #expect(try bytes(last, in: slabs) == [UInt8](repeating: 9, count: 30_000))
+    #expect(try bytes(last, in: slabs) == [UInt8](repeating: 9, count: 600_000))
+  }
+
+  @Test func smallHolesWaitUntilTheyArePunchedTogether() throws {
+    let io = HookedIO()
+    let slabs = try slabs(io)
+    let (removed, kept) = (try append(200_000, to: slabs), try append(5000, to: slabs))
+    slabs.settle([removed, kept])
+    let calls = Guarded(0)
+    io.setHook { operation, _ in
+      if operation == "punch" { calls.withLock { $0 += 1 } }
+    }
+    slabs.free([removed])
+    #expect(calls.withLock { $0 } == 0)
+    slabs.punchHoles()
+    #expect(calls.withLock { $0 } == 1)
+    // What is a hole already is left alone.
+    slabs.punchHoles()
+    #expect(calls.withLock { $0 } == 1)
+    #expect(try bytes(kept, in: slabs) == [UInt8](repeating: 1, count: 5000))
+  }
+
+  @Test func runsThatAreMovedWhileExtentsAreReadAreKnownAfterwards() throws {
+    let container = try Container.create(
+      io: RecordingIO(), credential: testCredential(), options: testOptions())
+    try container.write(testBytes(100_000, seed: 1), to: "/file")
+    let file = try container.openFile("/file", .read)
+    let node = try #require(container.openFiles.nodes.first)
+    try node.loadExtents(of: container)
+    let old = try #require(node.state.withLock { $0.map?.first })
+    var place = old
+    place.slab += 1
+    // As a compaction does whose commit the reading did not see any more.
+    node.state.withLock { state in
+      state.map = nil
+      state.loaderCount += 1
+    }
+    node.move(old, to: [place])
+    try node.loadExtents(of: container)
+    #expect(node.state.withLock { $0.map?.extents } == [place])
+    try file.close()
+    try container.close()
   }
 
   // MARK: Readers

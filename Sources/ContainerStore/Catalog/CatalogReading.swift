@@ -101,10 +101,12 @@ extension CatalogReading {
     guard let first = inode.firstExtent else { return [] }
     // An extent never reaches past the size: often the first is all there can be.
     if first.end >= SegmentLayout.segmentCount(inode.size) { return [first] }
-    return try [first]
-      + records(.extents(file: file)).map { key, value in
-        try Self.decode(value) { bytes throws(MalformedBytes) in try Extent(key: key, value: bytes) }
-      }
+    var extents = [first]
+    try scan(.extents(file: file)) { key, value in
+      extents.append(
+        try Self.decode(value) { bytes throws(MalformedBytes) in try Extent(key: key, value: bytes) })
+    }
+    return extents
   }
 
   /// The file at a path, or nil when the last name does not exist. Throws `noSuchFile` or `notADirectory` for the names before.

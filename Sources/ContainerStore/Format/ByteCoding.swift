@@ -99,7 +99,7 @@ struct ByteReader {
 
   mutating func bytes(_ count: Int) throws(MalformedBytes) -> [UInt8] { [UInt8](try take(count)) }
   mutating func identifier() throws(MalformedBytes) -> Identifier {
-    Identifier(try take(Identifier.byteCount))
+    try take(Identifier.byteCount).withUnsafeBytes { Identifier($0) }
   }
 
   mutating func zeros(_ count: Int) throws(MalformedBytes) {

@@ -218,11 +218,26 @@ extension FileNode {
 
   /// Asks the catalog for the extents, unless somebody did meanwhile.
   func loadExtents(of container: Container) throws {
-    let version = state.withLock { $0.map == nil ? $0.mapVersion : nil }
+    let version = state.withLock { state -> Int? in
+      guard state.map == nil else { return nil }
+      state.loaderCount += 1
+      return state.mapVersion
+    }
     guard let version else { return }
-    let map: ExtentMap
+    var loaded: ExtentMap?
+    defer {
+      state.withLock { state in
+        if state.map == nil, state.mapVersion == version, var map = loaded {
+          // A compaction moves runs faster than a file of many is read. What the reading has seen already is not found any more.
+          for (old, places) in state.movesWhileLoading { _ = map.move(old, to: places) }
+          state.map = map
+        }
+        state.loaderCount -= 1
+        if state.loaderCount == 0 { state.movesWhileLoading = [] }
+      }
+    }
     do {
-      map = try container.withStoredCatalog { records in
+      loaded = try container.withStoredCatalog { records in
         let inode = try records.inode(id)
         return ExtentMap(
           checked: try EncryptedFileReader.checked(records.extents(id, inode), size: inode.size))
@@ -231,9 +246,6 @@ extension FileNode {
       // Removed meanwhile: then its extents were handed over.
       if state.withLock({ $0.removed != nil }) { return }
       throw error
-    }
-    state.withLock { state in
-      if state.map == nil, state.mapVersion == version { state.map = map }
     }
   }
 }

@@ -24,6 +24,10 @@ final class FileNode: Sendable {
     var map: ExtentMap?
     /// Changes with every invalidation, so that what was loaded before one is not taken for new.
     var mapVersion = 0
+    /// How many threads are reading the extents from the catalog.
+    var loaderCount = 0
+    /// Runs that were moved since the first of them began.
+    var movesWhileLoading: [(old: Extent, places: [Extent])] = []
     var dirty = DirtyLayer()
     /// Being sealed and stored; beneath `dirty`.
     var frozen: DirtyLayer?
@@ -177,9 +181,11 @@ final class FileNode: Sendable {
   func move(_ old: Extent, to places: [Extent]) {
     state.withLock { state in
       guard state.removed == nil else { return }
-      // Who is reading them from the catalog now has to read them again.
-      state.mapVersion += 1
-      if state.map?.move(old, to: places) == false { state.map = nil }
+      if state.loaderCount > 0 { state.movesWhileLoading.append((old, places)) }
+      if state.map?.move(old, to: places) == false {
+        state.map = nil
+        state.mapVersion += 1
+      }
     }
   }
 

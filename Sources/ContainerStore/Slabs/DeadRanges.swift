@@ -1,6 +1,8 @@
 /// Dead bytes of a slab, as far as this opening saw them die: sorted ranges that do not touch.
 struct DeadRanges {
   private(set) var ranges: [Range<UInt64>] = []
+  /// Those that were given out by ``takeUnpunched()``; one that grew since is another.
+  private var punched: Set<Range<UInt64>> = []
   /// More are not remembered: compaction finds what was forgotten.
   private static let countMax = 8192
 
@@ -23,6 +25,12 @@ struct DeadRanges {
       ranges.replaceSubrange(replaced, with: CollectionOfOne(whole))
     }
     return (whole, before, after)
+  }
+
+  /// The ranges that were not given out yet.
+  mutating func takeUnpunched() -> [Range<UInt64>] {
+    defer { punched = Set(ranges) }
+    return ranges.filter { !punched.contains($0) }
   }
 
   /// Forgets what lies from an offset on: the slab was cut there, and will be written anew.

@@ -9,7 +9,9 @@ final class SlabStore: Sendable {
   static let alignment: UInt64 = 4096
   private static let openFileCountMax = 128
   /// A hole costs a file system some 0.2 ms and leaves its file in pieces: smaller ones wait until their neighbours are dead too, or
-  /// for compaction.
+  /// for ``punchHoles()``.
+  private static let holeByteCountMinAtOnce: UInt64 = 1 << 20
+  /// Smaller ones wait until their neighbours are dead too, or for compaction.
   private static let holeByteCountMin: UInt64 = 64 << 10
   /// Blocks given ahead make large writes a tenth cheaper on ext4; for small ones it would be more work.
   private static let preallocatedByteCountMin: UInt64 = 16 << 20
@@ -460,14 +462,30 @@ final class SlabStore: Sendable {
       dead.compactMap { hole($0, in: slab, wasCommitted: wasCommitted, &state) }
     }
     guard !holes.isEmpty, let file = try? io.open(Self.name(slab), .readWrite) else { return }
+    punch(holes, in: slab, file)
+  }
+
+  private func punch(_ holes: [Range<UInt64>], in slab: UInt32, _ file: any BlockFile) {
     for hole in holes {
-      guard (try? file.punchHole(offset: hole.lowerBound, count: hole.upperBound - hole.lowerBound)) != nil
-      else { continue }
-      state.withLock { state in
-        if let punched = state.slabs[slab]?.punchedByteCount {
-          state.slabs[slab]!.punchedByteCount = punched + hole.upperBound - hole.lowerBound
+      try? file.punchHole(offset: hole.lowerBound, count: hole.upperBound - hole.lowerBound)
+    }
+    // Some of it may have been a hole before.
+    state.withLock { $0.slabs[slab]?.punchedByteCount = nil }
+  }
+
+  /// Gives back the holes that were too small to be punched while the container is busy.
+  func punchHoles() {
+    guard beginChange() else { return }
+    defer { endChange() }
+    for slab in state.withLock({ $0.slabs.keys.sorted() }) {
+      let holes = state.withLock { state -> [Range<UInt64>] in
+        guard let end = state.slabs[slab].map({ Self.alignedUp($0.counter.end) }) else { return [] }
+        return state.slabs[slab]!.dead.takeUnpunched().compactMap {
+          Self.pages($0.clamped(to: 0..<end), byteCountMin: Self.holeByteCountMin)
         }
       }
+      guard !holes.isEmpty, let file = try? io.open(Self.name(slab), .readWrite) else { continue }
+      punch(holes, in: slab, file)
     }
   }
 
@@ -478,9 +496,7 @@ final class SlabStore: Sendable {
   {
     guard let (whole, before, after) = state.slabs[slab]?.dead.insert(range) else { return nil }
     func pages(_ range: Range<UInt64>) -> Range<UInt64>? {
-      let begin = Self.alignedUp(range.lowerBound)
-      let end = range.upperBound / Self.alignment * Self.alignment
-      return end >= begin + Self.holeByteCountMin ? begin..<end : nil
+      Self.pages(range, byteCountMin: Self.holeByteCountMinAtOnce)
     }
     guard let all = pages(whole) else { return nil }
     let begin = before.flatMap(pages)?.upperBound ?? all.lowerBound
@@ -488,5 +504,12 @@ final class SlabStore: Sendable {
     // What lies behind every committed byte may be cut and written anew before the hole is made.
     if wasCommitted { end = min(end, Self.alignedUp(state.slabs[slab]!.counter.end)) }
     return begin < end ? begin..<end : nil
+  }
+
+  /// The whole pages of a range, if they are enough.
+  private static func pages(_ range: Range<UInt64>, byteCountMin: UInt64) -> Range<UInt64>? {
+    let begin = alignedUp(range.lowerBound)
+    let end = range.upperBound / alignment * alignment
+    return end >= begin + byteCountMin ? begin..<end : nil
   }
 }
