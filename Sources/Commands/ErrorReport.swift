@@ -76,11 +76,12 @@ extension ContainerError.Code {
     case .wrongKey: .wrongKey
     case .locked: .locked
     case .noSuchFile, .notAContainer: .notFound
-    case .alreadyExists, .directoryNotEmpty, .fileExists, .isADirectory, .notADirectory: .inTheWay
+    case .alreadyExists, .directoryNotEmpty, .fileExists, .isADirectory, .notADirectory, .notASymbolicLink:
+      .inTheWay
     case .diskFull: .diskFull
     case .cancelled: .signal(Interruption.shared.signal)
     case .cannotStore, .closed, .invalidArgument, .invalidName, .ioFailed, .moveIntoItself, .noFreeKeySlot,
-      .notPermitted, .readOnly, .sourceChanged, .unsupportedFormat:
+      .notPermitted, .notSupported, .readOnly, .sourceChanged, .tooManyLinks, .unsupportedFormat:
       .failure
     }
   }

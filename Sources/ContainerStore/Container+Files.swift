@@ -37,11 +37,14 @@ public struct ListedFile: Sendable {
 extension Container {
   // MARK: Looking
 
-  /// Nil when there is nothing at the path.
-  public func attributes(at path: String) throws -> FileAttributes? {
+  /// Nil when there is nothing at the path. Of a symbolic link at its end, those of the link itself unless `followingLinks`.
+  public func attributes(at path: String, followingLinks: Bool = false) throws -> FileAttributes? {
     let path = try StorePath(path)
     return try withSnapshot { records in
-      do { return try records.find(path).map(FileAttributes.init) } catch ContainerError.noSuchFile {
+      do {
+        let place = try path.resolved(in: records, followingLast: followingLinks)
+        return try records.find(place).map(FileAttributes.init)
+      } catch ContainerError.noSuchFile {
         return nil
       } catch ContainerError.notADirectory {
         return nil
@@ -166,7 +169,7 @@ extension Container {
   ) throws {
     let path = try StorePath(text)
     guard mode == .readWrite else { throw ContainerError(.readOnly, path: text) }
-    _ = try withSnapshot { records in try checkPlace(for: path, in: records) }
+    _ = try withSnapshot { records in try place(for: path, in: records) }
     let file = takeFileIDs(1)
     let secret = Random.bytes(Inode.secretByteCount)
     try namingPath(text) {
@@ -185,34 +188,29 @@ extension Container {
         return (writer.size, writer.extents)
       }
       try transaction(storing: stored) { transaction in
-        let parent = try checkPlace(for: path, in: transaction)
+        let (parent, name) = try place(for: path, in: transaction)
         var inode = Inode(
           kind: .file, permissions: permissions, now: transaction.now, epoch: epoch, secret: secret)
         inode.size = size
         transaction.putFile(file, inode, extents: stored)
-        try transaction.replace(parent, path.names.last!, with: file, kind: .file)
+        try transaction.replace(parent, name, with: file, kind: .file)
       }
     }
   }
 
-  /// The parent of a file that is to be written, after checking that it can be.
-  @discardableResult
-  private func checkPlace(for path: StorePath, in catalog: some CatalogReading) throws -> UInt64 {
-    guard let name = path.names.last, !path.namesDirectory else {
+  /// Where a file that is to be written goes, after checking that it can.
+  private func place(for path: StorePath, in catalog: some CatalogReading) throws -> (
+    directory: UInt64, name: FileName
+  ) {
+    let path = try path.resolved(in: catalog)
+    guard !path.names.isEmpty, !path.namesDirectory else {
       throw ContainerError(.isADirectory, path: path.text)
     }
-    let parent = try parent(of: path, in: catalog)
-    if let entry = try catalog.entry(parent, name), entry.kind == .directory {
+    let (directory, name) = try catalog.parent(of: path)
+    if try catalog.entry(directory, name)?.kind == .directory {
       throw ContainerError(.isADirectory, path: path.text)
     }
-    return parent
-  }
-
-  private func parent(of path: StorePath, in catalog: some CatalogReading) throws -> UInt64 {
-    var parent = path
-    parent.names.removeLast()
-    parent.namesDirectory = false
-    return try catalog.existingDirectory(parent).id
+    return (directory, name)
   }
 
   // MARK: Changing
@@ -227,7 +225,8 @@ extension Container {
     let path = try StorePath(text)
     try namingPath(text) {
       try transaction { transaction in
-        var place = path
+        // A link to a directory is one where that is enough.
+        var place = try path.resolved(in: transaction, followingLast: withIntermediateDirectories)
         place.namesDirectory = false
         let existing: FoundFile?
         do { existing = try transaction.find(place) } catch ContainerError.noSuchFile { existing = nil }
@@ -235,11 +234,11 @@ extension Container {
           if withIntermediateDirectories, found.inode.kind == .directory { return }
           throw ContainerError(.fileExists, path: text)
         }
-        guard let name = path.names.last else { throw ContainerError(.fileExists, path: text) }
+        guard let name = place.names.last else { throw ContainerError(.fileExists, path: text) }
         let parent =
           withIntermediateDirectories
-          ? try transaction.directory(Array(path.names.dropLast()), path: text)
-          : try self.parent(of: path, in: transaction)
+          ? try transaction.directory(place.names.dropLast(), path: text)
+          : try transaction.parent(of: place).directory
         try transaction.makeDirectory(
           parent, name, id: transaction.takeFileID(), permissions: permissions)
       }
@@ -251,11 +250,9 @@ extension Container {
     let path = try StorePath(text)
     try namingPath(text) {
       try transaction { transaction in
-        guard let name = path.names.last else {
-          throw ContainerError(.invalidArgument, path: text, detail: "the root directory stays")
-        }
-        let found = try transaction.existing(path)
-        let parent = try self.parent(of: path, in: transaction)
+        let place = try path.resolved(in: transaction, followingLast: false)
+        let (parent, name) = try transaction.parent(of: place)
+        let found = try transaction.existing(place)
         if found.inode.kind == .directory {
           let below = try transaction.subtree(found.id)
           guard below.isEmpty || recursively else { throw ContainerError(.directoryNotEmpty, path: text) }
@@ -274,25 +271,23 @@ extension Container {
     let to = try StorePath(destination)
     try namingPath(source) {
       try transaction { transaction in
-        guard let oldName = from.names.last, let newName = to.names.last else {
-          throw ContainerError(.invalidArgument, path: source, detail: "the root directory stays")
-        }
+        let from = try from.resolved(in: transaction, followingLast: false)
+        let to = try to.resolved(in: transaction, followingLast: false)
+        let (oldParent, oldName) = try transaction.parent(of: from)
         let found = try transaction.existing(from)
+        if to.names.isEmpty { throw ContainerError(.invalidArgument, path: to.text) }
         if found.inode.kind != .directory, to.namesDirectory {
           throw ContainerError(.notADirectory, path: destination)
         }
-        let oldParent = try parent(of: from, in: transaction)
-        let newParent = try parent(of: to, in: transaction)
-        if found.inode.kind == .directory, from.names.count <= to.names.count,
-          to.names.starts(with: from.names), from.names != to.names
-        {
+        if found.inode.kind == .directory, to.names.starts(with: from.names), from.names != to.names {
           throw ContainerError(.moveIntoItself, path: destination)
         }
+        let (newParent, newName) = try transaction.parent(of: to)
         if oldParent == newParent, oldName == newName { return }
         if let existing = try transaction.entry(newParent, newName) {
-          guard replacing, existing.kind == .file, found.inode.kind == .file, existing.file != found.id else {
-            throw ContainerError(.fileExists, path: destination)
-          }
+          guard replacing, existing.kind != .directory, found.inode.kind != .directory,
+            existing.file != found.id
+          else { throw ContainerError(.fileExists, path: destination) }
           try transaction.dropFile(existing.file)
         }
         try transaction.unlink(oldParent, oldName)
@@ -301,7 +296,7 @@ extension Container {
     }
   }
 
-  /// Sets dates or permissions; nil leaves them.
+  /// Sets dates or permissions; nil leaves them. Follows a symbolic link.
   public func setAttributes(
     at text: String, created: Int64? = nil, modified: Int64? = nil, permissions: UInt16? = nil
   ) throws {
@@ -360,12 +355,14 @@ extension Transaction {
     for (_, file) in below.sorted(by: { $0.file.id < $1.file.id }) {
       if file.inode.kind == .directory {
         for (key, _) in try records(.entries(parent: file.id)) { delete(key) }
+        try dropAttributes(file.id)
         delete(.inode(file.id))
       } else {
         try dropFile(file.id)
       }
     }
     for (key, _) in try records(.entries(parent: directory)) { delete(key) }
+    try dropAttributes(directory)
     delete(.inode(directory))
   }
 }

@@ -1,6 +1,14 @@
 public import EncryptedFile
 import SodiumPrimitives
 
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
 extension Container {
   public struct Info: Sendable {
     public var id: Identifier
@@ -61,5 +69,31 @@ extension Container {
       defer { opened.wipeSecrets() }
       return try body(state.slot, &opened, state.rootKey)
     }
+  }
+}
+
+/// What the file system that a container lies on has room for, and how many files the container has.
+public struct ContainerStatistics: Sendable {
+  /// Bytes of the file system.
+  public var byteCount: UInt64
+  /// Bytes that are free for this process.
+  public var freeByteCount: UInt64
+  /// Numbers of files that were given out; no file ever gets one that another had.
+  public var usedFileCount: UInt64
+  /// So many there can be.
+  public var fileCountMax: UInt64
+}
+
+extension Container {
+  /// Throws `ioFailed`.
+  public func statistics() throws -> ContainerStatistics {
+    var system = statvfs()
+    guard statvfs(io.place, &system) == 0 else {
+      throw ContainerError.from(IOFailure("statvfs", "the container", errno: errno)).with(path: io.place)
+    }
+    return ContainerStatistics(
+      byteCount: UInt64(system.f_blocks) * UInt64(system.f_frsize),
+      freeByteCount: UInt64(system.f_bavail) * UInt64(system.f_frsize),
+      usedFileCount: core.withLock { $0.counters.nextFile - 1 }, fileCountMax: CatalogCounters.fileCountMax)
   }
 }

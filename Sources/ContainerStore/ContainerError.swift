@@ -8,9 +8,10 @@ public struct ContainerError: Error, Sendable {
       fileDamaged
     case fileExists, invalidArgument, invalidName, ioFailed, isADirectory, journalAltered, journalDamaged,
       locked
-    case moveIntoItself, noFreeKeySlot, noSuchFile, notAContainer, notADirectory, notPermitted, readOnly
-    case rolledBack, sourceChanged, superblockAltered, superblockTorn, tableDamaged, unsupportedFormat,
-      wrongKey
+    case moveIntoItself, noFreeKeySlot, noSuchFile, notAContainer, notADirectory, notASymbolicLink,
+      notPermitted
+    case notSupported, readOnly, rolledBack, sourceChanged, superblockAltered, superblockTorn, tableDamaged
+    case tooManyLinks, unsupportedFormat, wrongKey
   }
 
   public let code: Code
@@ -30,6 +31,11 @@ public struct ContainerError: Error, Sendable {
   func with(path: String) -> ContainerError {
     ContainerError(code, path: self.path ?? path, detail: detail, cause: cause)
   }
+}
+
+/// An error of another kind that tells what the container said: `catch ContainerError.noSuchFile` matches it, too.
+public protocol ContainerErrorCarrying: Error {
+  var containerError: ContainerError? { get }
 }
 
 extension ContainerError: CustomStringConvertible {
@@ -60,20 +66,24 @@ extension ContainerError {
   public static let noSuchFile = Code.noSuchFile
   public static let notAContainer = Code.notAContainer
   public static let notADirectory = Code.notADirectory
+  public static let notASymbolicLink = Code.notASymbolicLink
   public static let notPermitted = Code.notPermitted
+  public static let notSupported = Code.notSupported
   public static let readOnly = Code.readOnly
   public static let rolledBack = Code.rolledBack
   public static let sourceChanged = Code.sourceChanged
   public static let superblockAltered = Code.superblockAltered
   public static let superblockTorn = Code.superblockTorn
   public static let tableDamaged = Code.tableDamaged
+  public static let tooManyLinks = Code.tooManyLinks
   public static let unsupportedFormat = Code.unsupportedFormat
   public static let wrongKey = Code.wrongKey
 }
 
 extension ContainerError.Code {
   public static func ~= (code: ContainerError.Code, error: any Error) -> Bool {
-    (error as? ContainerError)?.code == code
+    let containerError = error as? ContainerError ?? (error as? any ContainerErrorCarrying)?.containerError
+    return containerError?.code == code
   }
 
   public var what: String {
@@ -99,13 +109,16 @@ extension ContainerError.Code {
     case .noSuchFile: "no such file or directory"
     case .notAContainer: "this is not a container"
     case .notADirectory: "a part of the path is not a directory"
+    case .notASymbolicLink: "this is not a symbolic link"
     case .notPermitted: "the operating system does not permit it"
+    case .notSupported: "this does not exist in a container"
     case .readOnly: "the container is open for reading only"
     case .rolledBack: "the superblock was put back: a journal of a later state is there"
     case .sourceChanged: "the source changed while it was read"
     case .superblockAltered: "the superblock was altered by somebody without the key"
     case .superblockTorn: "both copies of the superblock are torn or overwritten"
     case .tableDamaged: "a table of the catalog is damaged"
+    case .tooManyLinks: "too many symbolic links lead to one another"
     case .unsupportedFormat: "this container has a newer format"
     case .wrongKey: "the passphrase or key does not open this container"
     }
@@ -135,11 +148,14 @@ extension ContainerError.Code {
     case .noSuchFile: "look at the directory's list; names are compared byte by byte"
     case .notAContainer: "name the directory that was given when the container was created"
     case .notADirectory: "check the path"
+    case .notASymbolicLink: "ask for the attributes first"
     case .notPermitted: "check owner and permissions"
+    case .notSupported: "see the documentation for what takes its place"
     case .readOnly: "open it for writing; after a failed write, close it and open it again"
     case .rolledBack:
       "put the newer superblock back, or accept the older state in the options; nothing was removed"
     case .sourceChanged: "nothing was stored; try again when nobody writes to it"
+    case .tooManyLinks: "look where the links on the path lead"
     case .unsupportedFormat: "update OpenDynamics to open it"
     case .wrongKey: "check which passphrase or key file belongs to it; the data is untouched"
     }

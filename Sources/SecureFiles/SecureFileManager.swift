@@ -13,9 +13,75 @@ public import Foundation
 /// | `copyItem` of a file | another file with a key of its own; never shares blocks |
 /// | a change of several steps | is one commit: all or nothing after a crash |
 public final class SecureFileManager: Sendable {
-  private let store: Container
+  /// The store beneath.
+  let store: Container
+  private let state: Guarded<State>
 
-  init(_ store: Container) { self.store = store }
+  private struct State {
+    var directory = "/"
+    var urlStyle: URLStyle
+    weak var delegate: (any SecureFileManagerDelegate)?
+  }
+
+  /// A manager of its own, with working directory, delegate and URL style; any number may be used at the same time.
+  public convenience init(_ container: SecureContainer, urlStyle: URLStyle = .container) {
+    self.init(container.store, urlStyle: urlStyle)
+  }
+
+  init(_ store: Container, urlStyle: URLStyle = .container) {
+    self.store = store
+    state = Guarded(State(urlStyle: urlStyle))
+  }
+
+  /// What URLs look like that the manager hands out, and which ones it takes.
+  public var urlStyle: URLStyle {
+    get { state.withLock { $0.urlStyle } }
+    set { state.withLock { $0.urlStyle = newValue } }
+  }
+
+  /// Asked and told about copying, moving, linking and removing, on the thread that calls. Not kept alive.
+  public var delegate: (any SecureFileManagerDelegate)? {
+    get { state.withLock { $0.delegate } }
+    set { state.withLock { $0.delegate = newValue } }
+  }
+
+  // MARK: Working directory
+
+  /// Where relative paths begin; of this manager, not of the process. Empty when that directory was removed.
+  public var currentDirectoryPath: String {
+    let directory = state.withLock { $0.directory }
+    let found = try? store.attributes(at: directory, followingLinks: true)
+    return found?.kind == .directory ? directory : ""
+  }
+
+  /// False, and nothing changes, when there is no directory.
+  public func changeCurrentDirectoryPath(_ path: String) -> Bool {
+    let place = place(path)
+    guard let found = try? store.attributes(at: place, followingLinks: true), found.kind == .directory,
+      let directory = try? store.resolvedPath(place)
+    else { return false }
+    state.withLock { $0.directory = directory }
+    return true
+  }
+
+  /// The absolute path of one that may be relative; an empty one stays empty, which names nothing.
+  func place(_ path: String) -> String {
+    if path.isEmpty || path.hasPrefix("/") { return path }
+    let directory = state.withLock { $0.directory }
+    return directory.hasSuffix("/") ? directory + path : directory + "/" + path
+  }
+
+  // MARK: Errors
+
+  /// Calls `body` with the absolute path, and throws what Foundation throws when something is read.
+  func reading<R>(_ path: String, _ body: (String) throws -> R) throws -> R {
+    do { return try body(place(path)) } catch { throw cocoaError(error, path: path, .reading) }
+  }
+
+  /// The same when something is changed.
+  func writing<R>(_ path: String, _ body: (String) throws -> R) throws -> R {
+    do { return try body(place(path)) } catch { throw cocoaError(error, path: path, .writing) }
+  }
 
   // MARK: Contents
 

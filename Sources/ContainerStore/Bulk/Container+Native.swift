@@ -17,10 +17,11 @@ extension Container {
   public func importItem(
     at native: String, to destination: String, control: BulkControl = BulkControl()
   ) throws -> BulkReceipt {
-    let path = try StorePath(destination)
+    let place = try StorePath(destination)
     guard mode == .readWrite else { throw ContainerError(.readOnly, path: destination) }
     try requireOpen()
     let items = try NativeItem.tree(native)
+    let path = try withSnapshot { try place.resolved(in: $0) }
     if path.namesDirectory || path.names.isEmpty, !items[0].isDirectory {
       throw ContainerError(.isADirectory, path: destination)
     }
@@ -52,7 +53,7 @@ extension Container {
         }
         for (i, file) in files.enumerated() {
           let names = path.names + file.names
-          let parent = try transaction.directory(Array(names.dropLast()), path: destination)
+          let parent = try transaction.directory(names.dropLast(), path: destination)
           var inode = Inode(
             kind: .file, permissions: file.permissions, now: transaction.now, epoch: epoch,
             secret: new[i].secret)
@@ -67,14 +68,11 @@ extension Container {
   }
 
   /// That no file stands where a directory is to be, nor the other way round.
-  private func checkImport(_ items: [NativeItem], to path: StorePath, in catalog: some CatalogReading) throws
+  private func checkImport(_ items: [NativeItem], to path: ResolvedPath, in catalog: some CatalogReading)
+    throws
   {
     for item in items {
-      let names = path.names + item.names
-      var place = path
-      place.names = names
-      place.namesDirectory = false
-      place.text = StorePath.text(names)
+      let place = ResolvedPath(path.names + item.names)
       let found: FoundFile?
       do { found = try catalog.find(place) } catch ContainerError.noSuchFile { continue }
       guard let found, (found.inode.kind == .directory) != item.isDirectory else { continue }
@@ -88,8 +86,9 @@ extension Container {
   public func exportItem(
     _ source: String, to native: String, replacing: Bool = true, control: BulkControl = BulkControl()
   ) throws -> BulkReceipt {
-    let path = try StorePath(source)
+    let sourcePath = try StorePath(source)
     return try withSnapshot { records in
+      let path = try sourcePath.resolved(in: records)
       let top = try records.existing(path)
       var items: [(names: [FileName], file: FoundFile)] = [([], top)]
       if top.inode.kind == .directory { items += try records.subtree(top.id) }
@@ -165,8 +164,10 @@ extension Container {
     let from = try StorePath(source)
     let to = try StorePath(destination)
     guard mode == .readWrite else { throw ContainerError(.readOnly, path: source) }
-    guard let name = to.names.last else { throw ContainerError(.fileExists, path: destination) }
     try withSnapshot { records in
+      let from = try from.resolved(in: records, followingLast: false)
+      let to = try to.resolved(in: records, followingLast: false)
+      guard !to.names.isEmpty else { throw ContainerError(.fileExists, path: destination) }
       let top = try records.existing(from)
       if top.inode.kind == .directory, to.names.starts(with: from.names) {
         throw ContainerError(from.names == to.names ? .fileExists : .moveIntoItself, path: destination)
@@ -176,17 +177,14 @@ extension Container {
       }
       var items: [(names: [FileName], file: FoundFile)] = [([], top)]
       if top.inode.kind == .directory { items += try records.subtree(top.id) }
-      func check(_ catalog: some CatalogReading) throws -> UInt64 {
-        var parentPath = to
-        parentPath.names.removeLast()
-        parentPath.namesDirectory = false
-        let parent = try catalog.existingDirectory(parentPath).id
+      func check(_ catalog: some CatalogReading) throws -> (directory: UInt64, name: FileName) {
+        let (parent, name) = try catalog.parent(of: to)
         if let existing = try catalog.entry(parent, name) {
-          guard replacing, existing.kind == .file, top.inode.kind == .file, existing.file != top.id else {
-            throw ContainerError(.fileExists, path: destination)
-          }
+          guard replacing, existing.kind != .directory, top.inode.kind != .directory,
+            existing.file != top.id
+          else { throw ContainerError(.fileExists, path: destination) }
         }
-        return parent
+        return (parent, name)
       }
       _ = try check(records)
       let files = items.filter { $0.file.inode.kind == .file }
@@ -204,20 +202,30 @@ extension Container {
             pieces, from: self, sources: sources, paths: paths, of: new, checkInterval: 0, context: context)
         }
         try transaction(storing: extents.flatMap { $0 }) { transaction in
-          let parent = try check(transaction)
+          let (parent, name) = try check(transaction)
           if let existing = try transaction.entry(parent, name) { try transaction.dropFile(existing.file) }
+          var copies: [(file: UInt64, copy: UInt64)] = []
           for item in items where item.file.inode.kind == .directory {
-            _ = try transaction.directory(
+            let directory = try transaction.directory(
               to.names + item.names, path: destination, permissions: item.file.inode.permissions)
+            copies.append((item.file.id, directory))
+          }
+          for item in items where item.file.inode.kind == .symbolicLink {
+            let names = to.names + item.names
+            let directory = try transaction.directory(names.dropLast(), path: destination)
+            let link = try transaction.makeSymbolicLink(directory, names.last!, to: item.file.inode.target)
+            copies.append((item.file.id, link))
           }
           for (i, file) in files.enumerated() {
             let names = to.names + file.names
-            let directory = try transaction.directory(Array(names.dropLast()), path: destination)
+            let directory = try transaction.directory(names.dropLast(), path: destination)
             transaction.putFile(
               new[i].id, newInode(like: sources[i].inode, secret: new[i].secret, now: transaction.now),
               extents: extents[i])
             try transaction.link(directory, names.last!, to: new[i].id, kind: .file)
+            copies.append((sources[i].id, new[i].id))
           }
+          for (file, copy) in copies { try transaction.copyAttributes(of: file, to: copy) }
         }
       }
     }

@@ -117,7 +117,7 @@ extension Container {
         wasDeliveredBefore: false)
       for (i, file) in message.files.enumerated() {
         let names = place + file.names
-        let parent = try transaction.directory(Array(names.dropLast()), path: StorePath.text(names))
+        let parent = try transaction.directory(names.dropLast(), path: StorePath.text(names))
         let inode = newInode(like: file.found.inode, secret: new[i].secret, now: transaction.now)
         transaction.putFile(new[i].id, inode, extents: extents[i])
         try transaction.link(parent, names.last!, to: new[i].id, kind: .file)
@@ -149,8 +149,9 @@ private struct Message {
   init(_ attachments: [String], in records: CatalogSnapshot) throws {
     var items: [(original: [FileName], found: FoundFile)] = []
     for attachment in attachments {
-      let path = try StorePath(attachment)
-      let found = try records.existing(path)
+      // A link is followed to what is sent; its own name says where to.
+      let path = try StorePath(attachment).resolved(in: records, followingLast: false)
+      let found = try records.existing(StorePath(attachment))
       if !path.names.isEmpty { items.append((path.names, found)) }
       guard found.inode.kind == .directory else { continue }
       for (names, file) in try records.subtree(found.id) { items.append((path.names + names, file)) }

@@ -31,39 +31,6 @@ extension CatalogReading {
   }
 }
 
-/// A path in a container, taken apart: names from the root on.
-struct StorePath {
-  var names: [FileName]
-  /// As it was given, for errors.
-  var text: String
-  /// It ended with a slash, so only a directory will do.
-  var namesDirectory: Bool
-
-  /// Relative paths begin at the root; `.` and empty parts are skipped, `..` goes up and stops at the root. Throws
-  /// `invalidName`, or `noSuchFile` for an empty path.
-  init(_ text: String) throws {
-    guard !text.isEmpty else { throw ContainerError(.noSuchFile, path: text) }
-    var names: [FileName] = []
-    for part in text.utf8.split(separator: UInt8(ascii: "/")) {
-      let bytes = Array(part)
-      if bytes == Array(".".utf8) { continue }
-      if bytes == Array("..".utf8) {
-        _ = names.popLast()
-        continue
-      }
-      guard let name = FileName(bytes: bytes) else {
-        throw ContainerError(.invalidName, path: text, detail: "a name of \(bytes.count) bytes")
-      }
-      names.append(name)
-    }
-    self.names = names
-    self.text = text
-    namesDirectory = text.utf8.last == UInt8(ascii: "/")
-  }
-
-  static func text(_ names: [FileName]) -> String { "/" + names.map(\.description).joined(separator: "/") }
-}
-
 let rootFileID: UInt64 = 1
 
 /// A file that a path led to.
@@ -107,42 +74,6 @@ extension CatalogReading {
         try Self.decode(value) { bytes throws(MalformedBytes) in try Extent(key: key, value: bytes) })
     }
     return extents
-  }
-
-  /// The file at a path, or nil when the last name does not exist. Throws `noSuchFile` or `notADirectory` for the names before.
-  func find(_ path: StorePath) throws -> FoundFile? {
-    var found = FoundFile(id: rootFileID, inode: try inode(rootFileID))
-    for (i, name) in path.names.enumerated() {
-      guard found.inode.kind == .directory else { throw ContainerError(.notADirectory, path: path.text) }
-      guard let entry = try entry(found.id, name) else {
-        if i == path.names.count - 1 { return nil }
-        throw ContainerError(.noSuchFile, path: path.text)
-      }
-      found = FoundFile(id: entry.file, inode: try inode(entry.file))
-    }
-    if path.namesDirectory, found.inode.kind != .directory {
-      throw ContainerError(.notADirectory, path: path.text)
-    }
-    return found
-  }
-
-  func existing(_ path: StorePath) throws -> FoundFile {
-    guard let found = try find(path) else { throw ContainerError(.noSuchFile, path: path.text) }
-    return found
-  }
-
-  func existingFile(_ path: StorePath) throws -> FoundFile {
-    let found = try existing(path)
-    guard found.inode.kind == .file else {
-      throw ContainerError(found.inode.kind == .directory ? .isADirectory : .cannotStore, path: path.text)
-    }
-    return found
-  }
-
-  func existingDirectory(_ path: StorePath) throws -> FoundFile {
-    let found = try existing(path)
-    guard found.inode.kind == .directory else { throw ContainerError(.notADirectory, path: path.text) }
-    return found
   }
 
   /// Looked up in the order in which they stand in the tables, so that each block is opened once.

@@ -79,7 +79,9 @@ final class Transaction: CatalogReading {
   }
 
   /// The directory that `names` lead to, made where it is missing, with everything on the way; `permissions` are for itself.
-  func directory(_ names: [FileName], path: String, permissions: UInt16 = 0o700) throws -> UInt64 {
+  func directory(_ names: some Collection<FileName>, path: String, permissions: UInt16 = 0o700) throws
+    -> UInt64
+  {
     var current = rootFileID
     for (i, name) in names.enumerated() {
       if let entry = try entry(current, name) {
@@ -137,10 +139,29 @@ final class Transaction: CatalogReading {
       removed.append(extent)
       if extent.start != inode.firstExtent?.start { delete(.extent(file: id, start: extent.start)) }
     }
-    if try hasAttributes {
-      for (key, _) in try records(.attributes(file: id)) { delete(key) }
-    }
+    try dropAttributes(id)
     delete(.inode(id))
+  }
+
+  // MARK: Extended attributes
+
+  func dropAttributes(_ file: UInt64) throws {
+    guard try hasAttributes else { return }
+    for (key, _) in try records(.attributes(file: file)) { delete(key) }
+  }
+
+  /// Nil removes it.
+  func putAttribute(of file: UInt64, _ name: [UInt8], _ value: [UInt8]?) {
+    let key = CatalogKey.attribute(file: file, name: name)
+    if let value { put(key, value) } else { delete(key) }
+    attributesAreThere = attributesAreThere ?? true
+  }
+
+  func copyAttributes(of file: UInt64, to copy: UInt64) throws {
+    guard try hasAttributes else { return }
+    for (key, value) in try records(.attributes(file: file)) {
+      putAttribute(of: copy, Array(key.bytes.dropFirst(9)), value)
+    }
   }
 
   /// Puts a file's inode and those of its extents that changed.

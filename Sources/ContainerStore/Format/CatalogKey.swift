@@ -37,6 +37,9 @@ package struct CatalogKey: Hashable, Comparable, Sendable {
   package static func attributes(file: UInt64) -> CatalogKey {
     CatalogKey(bytes: [Kind.attribute.rawValue] + bigEndian(file))
   }
+  package static func attribute(file: UInt64, name: [UInt8]) -> CatalogKey {
+    CatalogKey(bytes: attributes(file: file).bytes + name)
+  }
   package static func slab(_ slab: UInt32) -> CatalogKey {
     CatalogKey(bytes: [Kind.slab.rawValue] + bigEndian(slab))
   }

@@ -248,6 +248,7 @@ extension Extent {
 
 /// Numbers that go on from opening to opening.
 struct CatalogCounters: Equatable {
+  static let fileCountMax: UInt64 = 1 << 62
   var nextFile: UInt64
   var nextSlab: UInt32
 
@@ -271,7 +272,7 @@ struct CatalogCounters: Equatable {
     try reader.zeros(4)
     try reader.end()
     // So that counting on never overflows.
-    guard nextFile < 1 << 62, nextSlab < 1 << 31 else {
+    guard nextFile < Self.fileCountMax, nextSlab < 1 << 31 else {
       throw MalformedBytes(what: "counters that cannot be")
     }
   }

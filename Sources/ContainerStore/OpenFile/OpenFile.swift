@@ -238,10 +238,11 @@ extension Container {
   }
 
   private func openedNode(_ place: StorePath, create: Bool, permissions: UInt16) throws -> FileNode {
-    let exists = try withStoredCatalog { try $0.find(place) != nil }
+    let exists = try withStoredCatalog { try $0.find(place.resolved(in: $0)) != nil }
     // In a transaction, so that the file cannot be removed before its node is known. Nothing has to be durable when it is there.
     let durability = exists && options.durability == .full ? Durability.grouped : options.durability
     return try transaction(durability: durability) { transaction in
+      let place = try place.resolved(in: transaction)
       if let found = try transaction.find(place) {
         guard found.inode.kind == .file else {
           throw ContainerError(
@@ -250,12 +251,10 @@ extension Container {
         return try sharedNode(of: found)
       }
       guard create else { throw ContainerError(.noSuchFile, path: place.text) }
-      guard let name = place.names.last, !place.namesDirectory else {
+      guard !place.names.isEmpty, !place.namesDirectory else {
         throw ContainerError(.isADirectory, path: place.text)
       }
-      var parent = place
-      parent.names.removeLast()
-      let directory = try transaction.existingDirectory(parent).id
+      let (directory, name) = try transaction.parent(of: place)
       let file = transaction.takeFileID()
       let inode = Inode(
         kind: .file, permissions: permissions & 0o7777, now: transaction.now, epoch: epoch,

@@ -1,0 +1,144 @@
+/// A path in a container, taken apart.
+struct StorePath {
+  /// Its parts from the root on; nil stands for `..`.
+  private var parts: [FileName?]
+  /// As it was given, for errors.
+  var text: String
+  /// It ended with a slash, so only a directory will do.
+  var namesDirectory: Bool
+  /// It began with a slash, which matters for the target of a link.
+  private var isAbsolute: Bool
+
+  private static let linkCountMax = 40
+
+  /// Relative paths begin at the root; `.` and empty parts are skipped. Throws `invalidName`, or `noSuchFile` for an empty path.
+  init(_ text: String) throws {
+    guard !text.isEmpty else { throw ContainerError(.noSuchFile, path: text) }
+    var parts: [FileName?] = []
+    for part in text.utf8.split(separator: UInt8(ascii: "/")) {
+      let bytes = Array(part)
+      if bytes == Array(".".utf8) { continue }
+      if bytes == Array("..".utf8) {
+        parts.append(nil)
+        continue
+      }
+      guard let name = FileName(bytes: bytes) else {
+        throw ContainerError(.invalidName, path: text, detail: "a name of \(bytes.count) bytes")
+      }
+      parts.append(name)
+    }
+    self.parts = parts
+    self.text = text
+    namesDirectory = text.utf8.last == UInt8(ascii: "/")
+    isAbsolute = text.utf8.first == UInt8(ascii: "/")
+  }
+
+  static func text(_ names: [FileName]) -> String { "/" + names.map(\.description).joined(separator: "/") }
+}
+
+/// A path without links and `..`: names from the root on, of which those behind the last one that exists may be missing.
+struct ResolvedPath {
+  var names: [FileName]
+  /// The path as it was given, for errors.
+  var text: String
+  var namesDirectory: Bool
+
+  init(_ names: [FileName], text: String? = nil, namesDirectory: Bool = false) {
+    self.names = names
+    self.text = text ?? StorePath.text(names)
+    self.namesDirectory = namesDirectory
+  }
+
+  /// The directory that the last name stands in; nil for the root.
+  var parent: ResolvedPath? { names.isEmpty ? nil : ResolvedPath(names.dropLast(), text: text) }
+}
+
+extension StorePath {
+  /// Follows links in the middle, and at the end if `followingLast` or when a slash comes after it, and takes `..` for the parent of
+  /// the directory that was reached, as POSIX does; that of the root is the root. Throws `notADirectory`, `tooManyLinks`, and
+  /// `noSuchFile` where `..` comes after something that is not there.
+  func resolved(in catalog: some CatalogReading, followingLast: Bool = true) throws -> ResolvedPath {
+    var reached: [(name: FileName, file: UInt64, kind: FileKind)] = []
+    var pending = [FileName?](parts.reversed())
+    var (linkCount, namesDirectory) = (0, namesDirectory)
+    while let part = pending.popLast() {
+      if let last = reached.last, last.kind != .directory { throw ContainerError(.notADirectory, path: text) }
+      guard let name = part else {
+        _ = reached.popLast()
+        continue
+      }
+      guard let entry = try catalog.entry(reached.last?.file ?? rootFileID, name) else {
+        let missing = pending.reversed().compactMap { $0 }
+        guard missing.count == pending.count else { throw ContainerError(.noSuchFile, path: text) }
+        return ResolvedPath(
+          reached.map(\.name) + [name] + missing, text: text, namesDirectory: namesDirectory)
+      }
+      guard entry.kind == .symbolicLink, followingLast || namesDirectory || !pending.isEmpty else {
+        reached.append((name, entry.file, entry.kind))
+        continue
+      }
+      linkCount += 1
+      guard linkCount <= Self.linkCountMax else { throw ContainerError(.tooManyLinks, path: text) }
+      let target = try StorePath(String(decoding: catalog.inode(entry.file).target, as: UTF8.self))
+      if target.isAbsolute { reached = [] }
+      if pending.isEmpty { namesDirectory = namesDirectory || target.namesDirectory }
+      pending += target.parts.reversed()
+    }
+    return ResolvedPath(reached.map(\.name), text: text, namesDirectory: namesDirectory)
+  }
+}
+
+extension CatalogReading {
+  /// The file at a path, or nil when the last name does not exist. Throws `noSuchFile` or `notADirectory` for the names before.
+  func find(_ path: ResolvedPath) throws -> FoundFile? {
+    var (file, kind) = (rootFileID, FileKind.directory)
+    for (i, name) in path.names.enumerated() {
+      guard kind == .directory else { throw ContainerError(.notADirectory, path: path.text) }
+      guard let entry = try entry(file, name) else {
+        if i == path.names.count - 1 { return nil }
+        throw ContainerError(.noSuchFile, path: path.text)
+      }
+      (file, kind) = (entry.file, entry.kind)
+    }
+    if path.namesDirectory, kind != .directory { throw ContainerError(.notADirectory, path: path.text) }
+    return FoundFile(id: file, inode: try inode(file))
+  }
+
+  func existing(_ path: ResolvedPath) throws -> FoundFile {
+    guard let found = try find(path) else { throw ContainerError(.noSuchFile, path: path.text) }
+    return found
+  }
+
+  func existingFile(_ path: ResolvedPath) throws -> FoundFile {
+    let found = try existing(path)
+    guard found.inode.kind == .file else {
+      throw ContainerError(found.inode.kind == .directory ? .isADirectory : .cannotStore, path: path.text)
+    }
+    return found
+  }
+
+  func existingDirectory(_ path: ResolvedPath) throws -> FoundFile {
+    let found = try existing(path)
+    guard found.inode.kind == .directory else { throw ContainerError(.notADirectory, path: path.text) }
+    return found
+  }
+
+  /// The same for a path that may have links.
+  func existing(_ path: StorePath, followingLast: Bool = true) throws -> FoundFile {
+    try existing(path.resolved(in: self, followingLast: followingLast))
+  }
+
+  func existingFile(_ path: StorePath) throws -> FoundFile { try existingFile(path.resolved(in: self)) }
+
+  func existingDirectory(_ path: StorePath) throws -> FoundFile {
+    try existingDirectory(path.resolved(in: self))
+  }
+
+  /// The directory that a path's last name stands in, and that name. Throws `invalidArgument` for the root.
+  func parent(of path: ResolvedPath) throws -> (directory: UInt64, name: FileName) {
+    guard let name = path.names.last, let parent = path.parent else {
+      throw ContainerError(.invalidArgument, path: path.text, detail: "the root directory stays")
+    }
+    return (try existingDirectory(parent).id, name)
+  }
+}

@@ -1,0 +1,53 @@
+import ContainerStore
+public import Foundation
+
+extension SecureFileManager {
+  /// The scheme of URLs in the style ``URLStyle/container``.
+  public static let urlScheme = "securefile"
+
+  /// What URLs look like that the manager hands out, and which ones it takes.
+  public enum URLStyle: Sendable {
+    /// `securefile://<container id>/Documents/a.txt`; no others are taken, nor those of another container.
+    case container
+    /// `file:///Documents/a.txt`, for ported code; those of the other style, and URLs without a scheme, are taken, too.
+    case file
+  }
+
+  /// The URL of a path in the manager's style. Directories' end with a slash.
+  public func url(forPath path: String, isDirectory: Bool) -> URL {
+    let path = place(path)
+    switch urlStyle {
+    case .file: return URL(fileURLWithPath: path.isEmpty ? "/" : path, isDirectory: isDirectory)
+    case .container:
+      var components = URLComponents()
+      components.scheme = Self.urlScheme
+      components.host = store.id.hex
+      components.path = isDirectory && !path.hasSuffix("/") ? path + "/" : path
+      guard let url = components.url else {
+        preconditionFailure("a scheme, a host of hex digits and an absolute path are a URL")
+      }
+      return url
+    }
+  }
+
+  /// The path that a URL names; throws `CocoaError` with `fileReadUnsupportedScheme` for one that is not of this container.
+  public func path(for url: URL) throws -> String { try path(for: url, .reading) }
+
+  func path(for url: URL, _ access: FileAccess) throws -> String {
+    switch url.scheme {
+    case Self.urlScheme where url.host() == store.id.hex:
+      let path = url.path(percentEncoded: false)
+      return path.isEmpty ? "/" : path
+    case "file" where urlStyle == .file, nil where urlStyle == .file: return url.path(percentEncoded: false)
+    default:
+      throw CocoaError(
+        access == .reading ? .fileReadUnsupportedScheme : .fileWriteUnsupportedScheme,
+        userInfo: [
+          NSURLErrorKey: url,
+          NSLocalizedFailureReasonErrorKey: "this URL is not one of this container",
+          NSLocalizedRecoverySuggestionErrorKey:
+            "take URLs from this container's file manager, or set urlStyle",
+        ])
+    }
+  }
+}

@@ -1,0 +1,141 @@
+public import Foundation
+
+/// Asked before each item is copied, moved, linked or removed, and whether to go on after an error: Foundation's
+/// `FileManagerDelegate` for a ``SecureFileManager``. Every member has a default: yes to the item, no to going on.
+///
+/// The forms with URLs ask those with paths unless they are implemented, and are asked by the calls with URLs.
+public protocol SecureFileManagerDelegate: AnyObject {
+  func fileManager(
+    _ fileManager: SecureFileManager, shouldCopyItemAtPath srcPath: String, toPath dstPath: String
+  ) -> Bool
+  func fileManager(_ fileManager: SecureFileManager, shouldCopyItemAt srcURL: URL, to dstURL: URL) -> Bool
+  func fileManager(
+    _ fileManager: SecureFileManager, shouldProceedAfterError error: any Error,
+    copyingItemAtPath srcPath: String, toPath dstPath: String
+  ) -> Bool
+  func fileManager(
+    _ fileManager: SecureFileManager, shouldProceedAfterError error: any Error, copyingItemAt srcURL: URL,
+    to dstURL: URL
+  ) -> Bool
+
+  func fileManager(
+    _ fileManager: SecureFileManager, shouldMoveItemAtPath srcPath: String, toPath dstPath: String
+  ) -> Bool
+  func fileManager(_ fileManager: SecureFileManager, shouldMoveItemAt srcURL: URL, to dstURL: URL) -> Bool
+  func fileManager(
+    _ fileManager: SecureFileManager, shouldProceedAfterError error: any Error,
+    movingItemAtPath srcPath: String, toPath dstPath: String
+  ) -> Bool
+  func fileManager(
+    _ fileManager: SecureFileManager, shouldProceedAfterError error: any Error, movingItemAt srcURL: URL,
+    to dstURL: URL
+  ) -> Bool
+
+  func fileManager(
+    _ fileManager: SecureFileManager, shouldLinkItemAtPath srcPath: String, toPath dstPath: String
+  ) -> Bool
+  func fileManager(_ fileManager: SecureFileManager, shouldLinkItemAt srcURL: URL, to dstURL: URL) -> Bool
+  func fileManager(
+    _ fileManager: SecureFileManager, shouldProceedAfterError error: any Error,
+    linkingItemAtPath srcPath: String, toPath dstPath: String
+  ) -> Bool
+  func fileManager(
+    _ fileManager: SecureFileManager, shouldProceedAfterError error: any Error, linkingItemAt srcURL: URL,
+    to dstURL: URL
+  ) -> Bool
+
+  func fileManager(_ fileManager: SecureFileManager, shouldRemoveItemAtPath path: String) -> Bool
+  func fileManager(_ fileManager: SecureFileManager, shouldRemoveItemAt url: URL) -> Bool
+  func fileManager(
+    _ fileManager: SecureFileManager, shouldProceedAfterError error: any Error,
+    removingItemAtPath path: String
+  ) -> Bool
+  func fileManager(
+    _ fileManager: SecureFileManager, shouldProceedAfterError error: any Error, removingItemAt url: URL
+  ) -> Bool
+}
+
+extension SecureFileManagerDelegate {
+  public func fileManager(
+    _ fileManager: SecureFileManager, shouldCopyItemAtPath srcPath: String, toPath dstPath: String
+  ) -> Bool { true }
+  public func fileManager(_ fileManager: SecureFileManager, shouldCopyItemAt srcURL: URL, to dstURL: URL)
+    -> Bool
+  {
+    self.fileManager(fileManager, shouldCopyItemAtPath: srcURL.filePath, toPath: dstURL.filePath)
+  }
+  public func fileManager(
+    _ fileManager: SecureFileManager, shouldProceedAfterError error: any Error,
+    copyingItemAtPath srcPath: String, toPath dstPath: String
+  ) -> Bool { false }
+  public func fileManager(
+    _ fileManager: SecureFileManager, shouldProceedAfterError error: any Error, copyingItemAt srcURL: URL,
+    to dstURL: URL
+  ) -> Bool {
+    self.fileManager(
+      fileManager, shouldProceedAfterError: error, copyingItemAtPath: srcURL.filePath, toPath: dstURL.filePath
+    )
+  }
+
+  public func fileManager(
+    _ fileManager: SecureFileManager, shouldMoveItemAtPath srcPath: String, toPath dstPath: String
+  ) -> Bool { true }
+  public func fileManager(_ fileManager: SecureFileManager, shouldMoveItemAt srcURL: URL, to dstURL: URL)
+    -> Bool
+  {
+    self.fileManager(fileManager, shouldMoveItemAtPath: srcURL.filePath, toPath: dstURL.filePath)
+  }
+  public func fileManager(
+    _ fileManager: SecureFileManager, shouldProceedAfterError error: any Error,
+    movingItemAtPath srcPath: String, toPath dstPath: String
+  ) -> Bool { false }
+  public func fileManager(
+    _ fileManager: SecureFileManager, shouldProceedAfterError error: any Error, movingItemAt srcURL: URL,
+    to dstURL: URL
+  ) -> Bool {
+    self.fileManager(
+      fileManager, shouldProceedAfterError: error, movingItemAtPath: srcURL.filePath, toPath: dstURL.filePath)
+  }
+
+  public func fileManager(
+    _ fileManager: SecureFileManager, shouldLinkItemAtPath srcPath: String, toPath dstPath: String
+  ) -> Bool { true }
+  public func fileManager(_ fileManager: SecureFileManager, shouldLinkItemAt srcURL: URL, to dstURL: URL)
+    -> Bool
+  {
+    self.fileManager(fileManager, shouldLinkItemAtPath: srcURL.filePath, toPath: dstURL.filePath)
+  }
+  public func fileManager(
+    _ fileManager: SecureFileManager, shouldProceedAfterError error: any Error,
+    linkingItemAtPath srcPath: String, toPath dstPath: String
+  ) -> Bool { false }
+  public func fileManager(
+    _ fileManager: SecureFileManager, shouldProceedAfterError error: any Error, linkingItemAt srcURL: URL,
+    to dstURL: URL
+  ) -> Bool {
+    self.fileManager(
+      fileManager, shouldProceedAfterError: error, linkingItemAtPath: srcURL.filePath, toPath: dstURL.filePath
+    )
+  }
+
+  public func fileManager(_ fileManager: SecureFileManager, shouldRemoveItemAtPath path: String) -> Bool {
+    true
+  }
+  public func fileManager(_ fileManager: SecureFileManager, shouldRemoveItemAt url: URL) -> Bool {
+    self.fileManager(fileManager, shouldRemoveItemAtPath: url.filePath)
+  }
+  public func fileManager(
+    _ fileManager: SecureFileManager, shouldProceedAfterError error: any Error,
+    removingItemAtPath path: String
+  ) -> Bool { false }
+  public func fileManager(
+    _ fileManager: SecureFileManager, shouldProceedAfterError error: any Error, removingItemAt url: URL
+  ) -> Bool {
+    self.fileManager(fileManager, shouldProceedAfterError: error, removingItemAtPath: url.filePath)
+  }
+}
+
+extension URL {
+  /// The path that the URL names, without its encoding.
+  fileprivate var filePath: String { path(percentEncoded: false) }
+}
