@@ -1,0 +1,200 @@
+import ContainerStore
+import OpenDynamicsTesting
+import Testing
+
+/// Symbolic links, other names of one file, what stands in the place of another, and extended attributes.
+struct LinkTests {
+  private let fixture: Fixture
+  private var container: Container { fixture.container }
+
+  init() throws {
+    fixture = try Fixture()
+    try fixture.container.createDirectory("/a/b", withIntermediateDirectories: true)
+    try fixture.container.write([1, 2, 3], to: "/a/file")
+  }
+
+  private func expect(_ code: ContainerError.Code, _ body: () throws -> Void) {
+    #expect { try body() } throws: { ($0 as? ContainerError)?.code == code }
+  }
+
+  // MARK: Symbolic links
+
+  @Test(arguments: [
+    ("file", "/a/link"), ("/a/file", "/link"), ("../file", "/a/b/link"), ("./b/../file", "/a/link"),
+    ("a/file", "/link"),
+  ])
+  func aLinkIsFollowedFromItsDirectory(target: String, link: String) throws {
+    try container.createSymbolicLink(link, to: target)
+    #expect(try container.contents(at: link) == [1, 2, 3])
+    #expect(try container.destinationOfSymbolicLink(link) == target)
+    let attributes = try #require(try container.attributes(at: link))
+    #expect(attributes.kind == .symbolicLink && attributes.size == UInt64(target.utf8.count))
+    #expect(try container.attributes(at: link, followingLinks: true)?.kind == .file)
+    #expect(try container.resolvedPath(link) == "/a/file")
+    #expect(try container.resolvedPath(link, followingLinks: false) == link)
+    // What is written through it is in the file.
+    try container.write([9], to: link)
+    #expect(try container.contents(at: "/a/file") == [9])
+    #expect(try container.attributes(at: link)?.kind == .symbolicLink)
+    #expect(try fixture.reopened().contents(at: link) == [9])
+  }
+
+  @Test func linksAreFollowedInTheMiddleAndParentsAreThoseOfWhereTheyLead() throws {
+    try container.createSymbolicLink("/short", to: "a/b")
+    try container.write([4], to: "/short/inner")
+    #expect(try container.contents(at: "/a/b/inner") == [4])
+    #expect(try container.contents(at: "/short/../file") == [1, 2, 3])
+    #expect(try container.names(in: "/short") == ["inner"])
+    try container.createDirectory("/short/new/deep", withIntermediateDirectories: true)
+    #expect(try container.attributes(at: "/a/b/new/deep")?.kind == .directory)
+    try container.createDirectory("/short", withIntermediateDirectories: true)
+    expect(.fileExists) { try container.createDirectory("/short") }
+    #expect(try container.attributes(at: "/short/")?.kind == .directory)
+    expect(.noSuchFile) { _ = try container.contents(at: "/none/../a/file") }
+    expect(.notADirectory) { _ = try container.contents(at: "/a/file/../file") }
+  }
+
+  @Test func aLinkThatLeadsNowhereIsThereAndWhatItNamesCanBeMade() throws {
+    try container.createSymbolicLink("/link", to: "a/new")
+    #expect(try container.attributes(at: "/link", followingLinks: true) == nil)
+    #expect(try container.attributes(at: "/link") != nil)
+    expect(.noSuchFile) { _ = try container.contents(at: "/link") }
+    try container.write([5], to: "/link")
+    #expect(try container.contents(at: "/a/new") == [5])
+    let file = try container.openFile("/link", .readWrite)
+    try file.truncate(to: 0)
+    try file.close()
+    #expect(try container.contents(at: "/a/new") == [])
+  }
+
+  @Test func linksThatLeadToOneAnotherEnd() throws {
+    try container.createSymbolicLink("/x", to: "y")
+    try container.createSymbolicLink("/y", to: "x")
+    expect(.tooManyLinks) { _ = try container.contents(at: "/x") }
+    expect(.tooManyLinks) { try container.write([1], to: "/x/deeper") }
+    try container.remove("/x")
+    #expect(try container.attributes(at: "/x") == nil)
+  }
+
+  @Test func removingMovingAndCopyingTakeTheLinkItself() throws {
+    try container.createSymbolicLink("/a/b/link", to: "../file")
+    try container.move("/a/b/link", to: "/a/b/other")
+    #expect(try container.destinationOfSymbolicLink("/a/b/other") == "../file")
+    try container.copy("/a/b/other", to: "/a/b/third")
+    #expect(try container.destinationOfSymbolicLink("/a/b/third") == "../file")
+    try container.copy("/a", to: "/copy")
+    #expect(try container.destinationOfSymbolicLink("/copy/b/other") == "../file")
+    try container.write([7], to: "/copy/file")
+    #expect(try container.contents(at: "/copy/b/other") == [7])
+    try container.remove("/a/b/other")
+    #expect(try container.contents(at: "/a/file") == [1, 2, 3])
+    try container.remove("/copy")
+    #expect(try container.verify().findings.isEmpty)
+  }
+
+  @Test func whatIsInTheWayOfALinkIsSaid() throws {
+    expect(.fileExists) { try container.createSymbolicLink("/a", to: "x") }
+    expect(.fileExists) { try container.createSymbolicLink("/", to: "x") }
+    expect(.noSuchFile) { try container.createSymbolicLink("/none/link", to: "x") }
+    expect(.noSuchFile) { try container.createSymbolicLink("/link", to: "") }
+    expect(.invalidArgument) {
+      try container.createSymbolicLink("/link", to: String(repeating: "x", count: 4097))
+    }
+    expect(.notASymbolicLink) { _ = try container.destinationOfSymbolicLink("/a/file") }
+    expect(.noSuchFile) { _ = try container.destinationOfSymbolicLink("/none") }
+  }
+
+  // MARK: Other names
+
+  @Test func namesOfOneFileShareEverythingUntilTheLastGoes() throws {
+    try container.createLink("/other", to: "/a/file")
+    let (first, second) = (try container.attributes(at: "/a/file"), try container.attributes(at: "/other"))
+    #expect(first == second && first?.linkCount == 2)
+    let file = try container.openFile("/other", .readWrite)
+    try [UInt8](repeating: 8, count: 5).withUnsafeBytes { try file.write($0, at: 0) }
+    #expect(try container.contents(at: "/a/file") == [8, 8, 8, 8, 8])
+    try file.close()
+    try container.remove("/a")
+    #expect(try container.contents(at: "/other") == [8, 8, 8, 8, 8])
+    #expect(try container.attributes(at: "/other")?.linkCount == 1)
+    #expect(try fixture.reopened().verify().findings.isEmpty)
+  }
+
+  @Test func aFolderWithBothNamesGoesAtOnce() throws {
+    try container.createLink("/a/other", to: "/a/file")
+    try container.createSymbolicLink("/a/link", to: "file")
+    try container.createLink("/a/second link", to: "/a/link")
+    #expect(try container.destinationOfSymbolicLink("/a/second link") == "file")
+    try container.remove("/a")
+    #expect(try container.info().byteCount == 0)
+    #expect(try fixture.reopened().verify().findings.isEmpty)
+  }
+
+  @Test func directoriesHaveOneName() throws {
+    expect(.isADirectory) { try container.createLink("/other", to: "/a") }
+    expect(.fileExists) { try container.createLink("/a/b", to: "/a/file") }
+    expect(.noSuchFile) { try container.createLink("/other", to: "/none") }
+  }
+
+  // MARK: In the place of another
+
+  @Test(arguments: [true, false], [nil, "backup"])
+  func oneItemTakesThePlaceOfAnother(isDirectory: Bool, backup: String?) throws {
+    try container.setAttributes(at: "/a/file", created: 5, permissions: 0o640)
+    if isDirectory {
+      try container.createDirectory("/new")
+      try container.write([6], to: "/new/inner")
+    } else {
+      try container.write([6], to: "/new")
+    }
+    try container.write([0], to: "/a/backup")
+    try container.replaceItem(at: "/a/file", with: "/new", backup: backup)
+    #expect(try container.contents(at: isDirectory ? "/a/file/inner" : "/a/file") == [6])
+    #expect(try container.attributes(at: "/new") == nil)
+    #expect(try container.contents(at: "/a/backup") == (backup == nil ? [0] : [1, 2, 3]))
+    let attributes = try #require(try container.attributes(at: "/a/file"))
+    #expect(attributes.created == 5 && attributes.permissions == 0o640)
+    #expect(try fixture.reopened().verify().findings.isEmpty)
+  }
+
+  @Test func nothingIsLostWhenItCannotTakeThePlace() throws {
+    let before = try container.tree()
+    expect(.noSuchFile) { try container.replaceItem(at: "/a/file", with: "/none") }
+    expect(.noSuchFile) { try container.replaceItem(at: "/none", with: "/a/file") }
+    expect(.moveIntoItself) { try container.replaceItem(at: "/a/b", with: "/a") }
+    expect(.moveIntoItself) { try container.replaceItem(at: "/a", with: "/a/file") }
+    expect(.invalidName) { try container.replaceItem(at: "/a/file", with: "/a/b", backup: "x/y") }
+    expect(.invalidArgument) { try container.replaceItem(at: "/a/file", with: "/a/b", backup: "b") }
+    #expect(try container.tree() == before)
+  }
+
+  // MARK: Extended attributes
+
+  @Test func extendedAttributesStayWithTheirFile() throws {
+    try container.setExtendedAttributes(["user.one": [1], "user.two": []], at: "/a/file")
+    try container.setExtendedAttributes(["user.one": [1, 1], "folder": [3]], at: "/a")
+    try container.setExtendedAttributes(["user.one": [UInt8]?.none, "user.three": [3]], at: "/a/file")
+    #expect(try container.extendedAttributes(at: "/a/file") == ["user.two": [], "user.three": [3]])
+    try container.copy("/a", to: "/copy")
+    #expect(try container.extendedAttributes(at: "/copy/file") == ["user.two": [], "user.three": [3]])
+    #expect(try container.extendedAttributes(at: "/copy") == ["user.one": [1, 1], "folder": [3]])
+    try container.move("/a/file", to: "/moved")
+    let reopened = try fixture.reopened()
+    #expect(try reopened.extendedAttributes(at: "/moved") == ["user.two": [], "user.three": [3]])
+    try reopened.remove("/copy")
+    try reopened.write([1], to: "/copy")
+    #expect(try reopened.extendedAttributes(at: "/copy") == [:])
+    #expect(try reopened.verify().findings.isEmpty)
+  }
+
+  @Test func impossibleAttributesAreRefused() throws {
+    expect(.invalidName) { try container.setExtendedAttributes(["": [1]], at: "/a/file") }
+    let long = String(repeating: "x", count: 256)
+    expect(.invalidName) { try container.setExtendedAttributes([long: [1]], at: "/a/file") }
+    let large = [UInt8](repeating: 0, count: 32_769)
+    expect(.invalidArgument) { try container.setExtendedAttributes(["x": large], at: "/a/file") }
+    expect(.noSuchFile) { try container.setExtendedAttributes(["x": [1]], at: "/none") }
+    try container.setExtendedAttributes(["x": Array(large.dropLast())], at: "/a/file")
+    #expect(try container.extendedAttributes(at: "/a/file")["x"]?.count == 32_768)
+  }
+}
