@@ -127,7 +127,7 @@ struct ExitCodeTests {
     #expect(outcome.text == "")
   }
 
-  @Test func refusesNamesThatAreNotUTF8AndLinks() throws {
+  @Test func refusesNamesThatAreNotUTF8() throws {
     let folder = try TemporaryFolder()
     let container = try folder.makeContainer()
     let source = try folder.makeFolder("source")
@@ -144,7 +144,7 @@ struct ExitCodeTests {
     #expect(try DynamicsProcess(arguments, in: folder).finish().status == 64)
 
     let links = try folder.makeFolder("links")
-    #expect(symlink("/etc/passwd", links + "/link") == 0)
+    #expect(symlink([CChar]([0x61, -1, 0]), links + "/link") == 0)
     let refused = try folder.run("put", container, links, "/s", expecting: 1)
     #expect(refused.errors.contains(links + "/link"))
     #expect(refused.errors.contains("symbolic link"))

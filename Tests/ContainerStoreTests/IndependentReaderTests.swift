@@ -151,6 +151,28 @@ struct IndependentReaderTests {
     #expect(IndependentReader(.passphrase("wrong")).read(io.image).text.contains("wrong key"))
   }
 
+  @Test func readsLinksOtherNamesAndExtendedAttributes() throws {
+    let reader = IndependentReader(.rawKey(7))
+    let path = reader.directory.path + "/native"
+    let container = try Container.create(at: path, credential: testCredential(), options: testOptions())
+    try container.createDirectory("/Documents")
+    try container.write(testBytes(30_000, seed: 1), to: "/Documents/file")
+    try container.createLink("/other name", to: "/Documents/file")
+    try container.createSymbolicLink("/link", to: "Documents/file")
+    try container.setExtendedAttributes(["user.mark": [1, 2]], at: "/other name")
+    try container.close()
+    let list = reader.run("ls", on: path)
+    #expect(list.output.contains("symlink\t14\tlink\n"), "\(list.output)")
+    #expect(list.output.contains("file\t30000\tother name\n"), "\(list.output)")
+    for name in ["/link", "'/other name'"] {
+      let read = reader.run("cat \(name) | sha256sum", on: path)
+      let direct = reader.run("cat /Documents/file | sha256sum", on: path)
+      #expect(read.output == direct.output && read.status == 0, "\(read.output)")
+    }
+    let verdict = reader.run("verify", on: path)
+    #expect(verdict.status == 0, "\(verdict.output)")
+  }
+
   @Test func agreesOnEveryTornTail() throws {
     let reader = IndependentReader(.rawKey(7))
     let io = RecordingIO()

@@ -165,7 +165,8 @@ struct ImportTests {
     let fixture = try NativeFixture()
     let tree = fixture.makeFolder("folder")
     let folder = fixture.native("folder")
-    symlink(folder + "/nothing", folder + "/deep/Zebra")
+    // Nothing but UTF-8 comes back out as it went in.
+    symlink([CChar]([0x61, -1, 0]), folder + "/deep/Zebra")
     expectError(.cannotStore, path: folder + "/deep/Zebra") {
       try fixture.container.importItem(at: folder, to: "/Yak")
     }
@@ -193,6 +194,37 @@ struct ImportTests {
     symlink(folder, fixture.native("link"))
     try fixture.container.importItem(at: fixture.native("link"), to: "/Yak")
     #expect(try fixture.container.tree().removingPrefix("/Yak/") == tree)
+  }
+
+  @Test func linksBelowTheTopStayLinksOnBothWays() throws {
+    let fixture = try NativeFixture()
+    _ = fixture.makeFolder("folder")
+    symlink("one", fixture.native("folder/deep/to a file"))
+    symlink("/nowhere", fixture.native("folder/to nothing"))
+    let links = ["deep/to a file": "one", "to nothing": "/nowhere"]
+    let before = try nativeTree(fixture.native("folder"))
+    // Twice: the second time they are in the way.
+    for _ in 0..<2 {
+      try fixture.container.importItem(at: fixture.native("folder"), to: "/Yak")
+      for (link, target) in links {
+        #expect(try fixture.container.destinationOfSymbolicLink("/Yak/" + link) == target)
+      }
+      try fixture.container.exportItem("/Yak", to: fixture.native("copy"))
+      for (link, target) in links {
+        var bytes = [CChar](repeating: 0, count: 100)
+        #expect(readlink(fixture.native("copy/" + link), &bytes, 99) == target.utf8.count)
+        #expect(bytes.prefix(target.utf8.count).elementsEqual(target.utf8.map { CChar(bitPattern: $0) }))
+      }
+      #expect(try nativeTree(fixture.native("copy")) == before)
+    }
+    expectError(.fileExists, path: fixture.native("copy/to nothing")) {
+      try fixture.container.exportItem(
+        "/Yak/deep/one", to: fixture.native("copy/to nothing"), replacing: false)
+    }
+    // At the very top it is followed.
+    try fixture.container.exportItem("/Yak/deep/to a file", to: fixture.native("file"))
+    #expect(readNative(fixture.native("file")) == readNative(fixture.native("folder/deep/one")))
+    #expect(try fixture.container.verify().findings.isEmpty)
   }
 
   @Test func neverPutsAFileInThePlaceOfADirectoryNorTheOtherWayRound() throws {

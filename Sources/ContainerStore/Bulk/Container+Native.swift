@@ -11,7 +11,8 @@ extension Container {
   /// Copies a native file, or a folder with everything in it, to `destination`, in one commit. Files that are at the destination are
   /// replaced; directories are merged. Directories on the way to it are made.
   ///
-  /// Throws `noSuchFile`, `cannotStore` for links and devices and for names that are not UTF-8, `sourceChanged`, `fileExists` where
+  /// A symbolic link is followed at `native` itself, and stored as a link below it. Throws `noSuchFile`, `cannotStore` for pipes and
+  /// devices and for names that are not UTF-8, `sourceChanged`, `fileExists` where
   /// one side has a directory and the other a file.
   @discardableResult
   public func importItem(
@@ -22,11 +23,11 @@ extension Container {
     try requireOpen()
     let items = try NativeItem.tree(native)
     let path = try withSnapshot { try place.resolved(in: $0) }
-    if path.namesDirectory || path.names.isEmpty, !items[0].isDirectory {
+    if path.namesDirectory || path.names.isEmpty, items[0].kind != .directory {
       throw ContainerError(.isADirectory, path: destination)
     }
     try withSnapshot { try checkImport(items, to: path, in: $0) }
-    let files = items.filter { !$0.isDirectory }
+    let files = items.filter { $0.kind == .file }
     var plan = UnitPlan()
     for file in files { plan.addFile(byteCount: file.size) }
     let new = makeFiles(files.count)
@@ -47,7 +48,7 @@ extension Container {
       }
       try transaction(storing: extents.flatMap { $0 }) { transaction in
         try checkImport(items, to: path, in: transaction)
-        for item in items where item.isDirectory {
+        for item in items where item.kind == .directory {
           _ = try transaction.directory(
             path.names + item.names, path: destination, permissions: item.permissions)
         }
@@ -62,6 +63,14 @@ extension Container {
           transaction.putFile(new[i].id, inode, extents: extents[i])
           try transaction.replace(parent, names.last!, with: new[i].id, kind: .file)
         }
+        for item in items where item.kind == .symbolicLink {
+          let names = path.names + item.names
+          let parent = try transaction.directory(names.dropLast(), path: destination)
+          if let existing = try transaction.entry(parent, names.last!) {
+            try transaction.dropFile(existing.file)
+          }
+          try transaction.makeSymbolicLink(parent, names.last!, to: item.target)
+        }
       }
       return BulkReceipt(fileCount: files.count, byteCount: plan.byteCount)
     }
@@ -75,13 +84,14 @@ extension Container {
       let place = ResolvedPath(path.names + item.names)
       let found: FoundFile?
       do { found = try catalog.find(place) } catch ContainerError.noSuchFile { continue }
-      guard let found, (found.inode.kind == .directory) != item.isDirectory else { continue }
+      guard let found, (found.inode.kind == .directory) != (item.kind == .directory) else { continue }
       throw ContainerError(found.inode.kind == .directory ? .isADirectory : .fileExists, path: place.text)
     }
   }
 
   /// Copies a file, or a directory with everything in it, to the native file system. Each file appears under its name when it is
-  /// whole; when anything fails, what was not finished is removed. Existing files are replaced if `replacing`.
+  /// whole; when anything fails, what was not finished is removed. Existing files are replaced if `replacing`. A symbolic link is
+  /// followed at `source` itself, and becomes a native one below it, with the target that it has in the container.
   @discardableResult
   public func exportItem(
     _ source: String, to native: String, replacing: Bool = true, control: BulkControl = BulkControl()
@@ -128,6 +138,10 @@ extension Container {
             temporary, as: place(file.names), size: file.file.inode.size,
             permissions: file.file.inode.permissions,
             modified: file.file.inode.modified)
+        }
+        // Last, so that nothing is written through one.
+        for item in items where item.file.inode.kind == .symbolicLink {
+          try output.makeLink(place(item.names), to: item.file.inode.target, replacing: replacing)
         }
         return BulkReceipt(fileCount: files.count, byteCount: plan.byteCount)
       } catch {

@@ -9,12 +9,14 @@ import EncryptedFile
   import Darwin
 #endif
 
-/// A file or directory of the native file system that is to be imported.
+/// A file, directory or symbolic link of the native file system that is to be imported.
 struct NativeItem: Sendable {
   var path: String
   /// Below the imported item; empty for itself.
   var names: [FileName]
-  var isDirectory: Bool
+  var kind: FileKind
+  /// Where a symbolic link leads.
+  var target: [UInt8] = []
   var size: UInt64
   var permissions: UInt16
   var modified: Int64
@@ -24,7 +26,12 @@ struct NativeItem: Sendable {
   fileprivate init(path: String, names: [FileName], status: stat) {
     self.path = path
     self.names = names
-    isDirectory = status.st_mode & S_IFMT == S_IFDIR
+    kind =
+      switch status.st_mode & S_IFMT {
+      case S_IFDIR: .directory
+      case S_IFLNK: .symbolicLink
+      default: .file
+      }
     size = UInt64(status.st_size)
     permissions = UInt16(status.st_mode & 0o7777)
     #if canImport(Darwin)
@@ -37,8 +44,8 @@ struct NativeItem: Sendable {
     ]
   }
 
-  /// The item and everything below it, parents first. Throws `noSuchFile`, and `cannotStore` for what is neither file nor directory,
-  /// or has a name that is not UTF-8.
+  /// The item and everything below it, parents first; a link at the path itself is followed. Throws `noSuchFile`, and `cannotStore`
+  /// for pipes and devices, and for names and targets of links that are not UTF-8.
   static func tree(_ path: String) throws -> [NativeItem] {
     var status = stat()
     guard stat(path, &status) == 0 else { throw failure("stat", path) }
@@ -48,12 +55,14 @@ struct NativeItem: Sendable {
     while next < items.count {
       let item = items[next]
       next += 1
-      guard item.isDirectory else { continue }
+      guard item.kind == .directory else { continue }
       for name in try fileNames(in: item.path).sorted() {
         let child = item.path + "/" + name.description
         guard lstat(child, &status) == 0 else { throw failure("lstat", child) }
         try checkKind(status, child)
-        items.append(NativeItem(path: child, names: item.names + [name], status: status))
+        var item = NativeItem(path: child, names: item.names + [name], status: status)
+        if item.kind == .symbolicLink { item.target = try target(of: child) }
+        items.append(item)
       }
     }
     return items
@@ -61,10 +70,25 @@ struct NativeItem: Sendable {
 
   private static func checkKind(_ status: stat, _ path: String) throws {
     switch status.st_mode & S_IFMT {
-    case S_IFREG, S_IFDIR: break
-    case S_IFLNK: throw ContainerError(.cannotStore, path: path, detail: "a symbolic link")
+    case S_IFREG, S_IFDIR, S_IFLNK: break
     default: throw ContainerError(.cannotStore, path: path, detail: "neither a file nor a directory")
     }
+  }
+
+  private static func target(of path: String) throws -> [UInt8] {
+    var target = [UInt8](repeating: 0, count: Inode.targetByteCountMax + 1)
+    let count = target.withUnsafeMutableBytes {
+      readlink(path, $0.baseAddress!.assumingMemoryBound(to: CChar.self), $0.count)
+    }
+    guard count >= 0 else { throw failure("readlink", path) }
+    target.removeLast(target.count - count)
+    guard (1...Inode.targetByteCountMax).contains(count), String(validating: target, as: UTF8.self) != nil
+    else {
+      throw ContainerError(
+        .cannotStore, path: path,
+        detail: "a symbolic link whose target has not 1 to \(Inode.targetByteCountMax) bytes of UTF-8")
+    }
+    return target
   }
 
   private static func fileNames(in directory: String) throws -> [FileName] {
@@ -147,10 +171,7 @@ final class NativeOutput: Sendable {
 
   /// An unfinished file beside its destination; the destination appears, or is replaced, when it is whole.
   func makeTemporary(for path: String, size: UInt64) throws -> String {
-    let directory = path.split(separator: "/", omittingEmptySubsequences: false).dropLast().joined(
-      separator: "/")
-    let prefix = directory.isEmpty ? (path.hasPrefix("/") ? "/" : "") : directory + "/"
-    let temporary = prefix + ".opendynamics-" + Identifier.random().hex + ".part"
+    let temporary = Self.temporaryPath(for: path)
     let descriptor = cposix_open(temporary, O_WRONLY | O_CREAT | O_EXCL, 0o600)
     guard descriptor >= 0 else { throw NativeItem.failure("open", temporary, -descriptor) }
     // Threads write it in pieces: with its blocks given ahead they wait less for one another.
@@ -158,6 +179,14 @@ final class NativeOutput: Sendable {
     close(descriptor)
     state.withLock { _ = $0.temporaries.insert(temporary) }
     return temporary
+  }
+
+  /// A name beside `path` that nothing has.
+  private static func temporaryPath(for path: String) -> String {
+    let directory = path.split(separator: "/", omittingEmptySubsequences: false).dropLast().joined(
+      separator: "/")
+    let prefix = directory.isEmpty ? (path.hasPrefix("/") ? "/" : "") : directory + "/"
+    return prefix + ".opendynamics-" + Identifier.random().hex + ".part"
   }
 
   func write(_ bytes: UnsafeRawBufferPointer, to temporary: String, at offset: UInt64) throws {
@@ -180,6 +209,24 @@ final class NativeOutput: Sendable {
     else { throw NativeItem.failure("fchmod", temporary) }
     guard rename(temporary, path) == 0 else { throw NativeItem.failure("rename", path) }
     state.withLock { _ = $0.temporaries.remove(temporary) }
+  }
+
+  /// Makes a symbolic link, or puts it in the place of a file or link.
+  func makeLink(_ path: String, to target: [UInt8], replacing: Bool) throws {
+    var status = stat()
+    if lstat(path, &status) == 0 {
+      if status.st_mode & S_IFMT == S_IFDIR { throw ContainerError(.isADirectory, path: path) }
+      if !replacing { throw ContainerError(.fileExists, path: path) }
+    }
+    let temporary = Self.temporaryPath(for: path)
+    guard symlink(String(decoding: target, as: UTF8.self), temporary) == 0 else {
+      throw NativeItem.failure("symlink", path)
+    }
+    guard rename(temporary, path) == 0 else {
+      let code = errno
+      unlink(temporary)
+      throw NativeItem.failure("rename", path, code)
+    }
   }
 
   /// Removes what was made and not finished.
