@@ -3,7 +3,7 @@ public import Foundation
 
 /// The key in `userInfo` of the `CocoaError`s of a ``SecureFileManager``, its handles and streams: the container's own error, a
 /// ``SecureFilesError`` that says what failed and what to do.
-public let SecureFilesErrorKey = "SecureFilesError"
+public let secureFilesErrorKey = "SecureFilesError"
 
 /// Whether a call reads or changes, which decides between two codes of Foundation's.
 enum FileAccess: Sendable {
@@ -14,7 +14,7 @@ enum FileAccess: Sendable {
 /// What Foundation's `FileManager` throws in the same case. What is not the container's stays as it is.
 func cocoaError(_ error: any Error, path: String, _ access: FileAccess, url: URL? = nil) -> any Error {
   guard let error = error as? ContainerError else { return error }
-  var userInfo: [String: Any] = [NSFilePathErrorKey: path, SecureFilesErrorKey: error]
+  var userInfo: [String: Any] = [NSFilePathErrorKey: path, secureFilesErrorKey: error]
   if let url { userInfo[NSURLErrorKey] = url }
   if let posix = error.posixCode {
     userInfo[NSUnderlyingErrorKey] = POSIXError(posix)
@@ -28,7 +28,7 @@ func cocoaError(_ error: any Error, path: String, _ access: FileAccess, url: URL
 
 extension CocoaError: ContainerErrorCarrying {
   /// What the container said, when this error is one of a ``SecureFileManager``.
-  public var containerError: ContainerError? { userInfo[SecureFilesErrorKey] as? ContainerError }
+  public var containerError: ContainerError? { userInfo[secureFilesErrorKey] as? ContainerError }
 }
 
 extension ContainerError {
