@@ -130,7 +130,7 @@ extension Container {
   }
 
   /// Sets attributes beside those that are there, all in one commit; nil removes one. Throws `invalidName` for a name that has not 1
-  /// to 255 bytes, `invalidArgument` for a value of more than 32,768.
+  /// to 255 bytes or differs from one that is there only in how its characters are composed, `invalidArgument` for a value of more than 32,768.
   public func setExtendedAttributes(
     _ changes: [String: [UInt8]?], at path: String, followingLinks: Bool = true
   ) throws {
@@ -150,6 +150,17 @@ extension Container {
     try namingPath(path) {
       try transaction { transaction in
         var found = try transaction.existing(place, followingLast: followingLinks)
+        try transaction.scan(.attributes(file: found.id)) { key, _ in
+          let bytes = key.bytes.dropFirst(9)
+          let name = String(decoding: bytes, as: UTF8.self)
+          // Equal as strings: whoever asks for all would get only one of them.
+          guard let other = changes.keys.first(where: { $0 == name }), !other.utf8.elementsEqual(bytes) else {
+            return
+          }
+          throw ContainerError(
+            .invalidName, path: path,
+            detail: "an attribute whose name differs only in how its characters are composed is there")
+        }
         for (name, value) in changes {
           transaction.putAttribute(of: found.id, Array(name.utf8), value)
         }

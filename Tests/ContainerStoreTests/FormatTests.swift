@@ -584,7 +584,17 @@ struct FormatTests {
     #expect(read.count == records.count)
     let table = try open(written)
     var isFound = true
+    var finder = TableFile.Finder(table)
     records.visit { key, value in
+      // In a row with the others.
+      switch try? finder.find(key) {
+      case .value(let found): isFound = isFound && found == value
+      case .deleted: isFound = isFound && value == nil
+      case .absent, nil: isFound = false
+      }
+      if key.bytes.count < CatalogKey.byteCountMax {
+        if case .absent? = try? finder.find(CatalogKey(bytes: key.bytes + [0])) {} else { isFound = false }
+      }
       let entry = read.popFirst()
       #expect(entry?.0 == key && entry?.1 == value)
       // And by its key alone.

@@ -82,6 +82,10 @@ struct LinkTests {
     #expect(try container.destinationOfSymbolicLink("/a/b/other") == "../file")
     try container.copy("/a/b/other", to: "/a/b/third")
     #expect(try container.destinationOfSymbolicLink("/a/b/third") == "../file")
+    try container.write([5], to: "/five")
+    try container.copy("/five", to: "/a/b/third", replacing: true)
+    #expect(try container.contents(at: "/a/file") == [5])
+    try container.write([1, 2, 3], to: "/a/file")
     try container.copy("/a", to: "/copy")
     #expect(try container.destinationOfSymbolicLink("/copy/b/other") == "../file")
     try container.write([7], to: "/copy/file")
@@ -194,6 +198,8 @@ struct LinkTests {
     let large = [UInt8](repeating: 0, count: 32_769)
     expect(.invalidArgument) { try container.setExtendedAttributes(["x": large], at: "/a/file") }
     expect(.noSuchFile) { try container.setExtendedAttributes(["x": [1]], at: "/none") }
+    try container.setExtendedAttributes(["\u{e9}": [1]], at: "/a/file")
+    expect(.invalidName) { try container.setExtendedAttributes(["e\u{301}": [2]], at: "/a/file") }
     try container.setExtendedAttributes(["x": Array(large.dropLast())], at: "/a/file")
     #expect(try container.extendedAttributes(at: "/a/file")["x"]?.count == 32_768)
   }

@@ -171,7 +171,7 @@ extension Container {
   }
 
   /// Copies a file, or a directory with everything in it, inside the container, in one commit. The copies have keys of their own.
-  /// Throws `fileExists` when something is at the destination, unless `replacing` and both are files.
+  /// Throws `fileExists` when something is at the destination, unless `replacing` and both are files: then a symbolic link is followed.
   public func copy(
     _ source: String, to destination: String, replacing: Bool = false, control: BulkControl = BulkControl()
   ) throws {
@@ -180,7 +180,7 @@ extension Container {
     guard mode == .readWrite else { throw ContainerError(.readOnly, path: source) }
     try withSnapshot { records in
       let from = try from.resolved(in: records, followingLast: false)
-      let to = try to.resolved(in: records, followingLast: false)
+      let to = try to.resolved(in: records, followingLast: replacing)
       guard !to.names.isEmpty else { throw ContainerError(.fileExists, path: destination) }
       let top = try records.existing(from)
       if top.inode.kind == .directory, to.names.starts(with: from.names) {

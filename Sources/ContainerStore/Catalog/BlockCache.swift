@@ -58,6 +58,8 @@ final class BlockCache: Sendable {
         state.hand += 1
       } else {
         remove(state.hand, &state)
+        // What was the last one stands there now, and is the newest: it gets a round.
+        state.hand += 1
       }
     }
     state.index[place] = state.entries.count

@@ -3,6 +3,8 @@ import EncryptedFile
 /// What can be asked of a catalog, be it a snapshot or a transaction. Throws `tableDamaged` where a block cannot be opened.
 protocol CatalogReading {
   func value(_ key: CatalogKey) throws -> [UInt8]?
+  /// Of keys in ascending order: what stands next to each other is found together.
+  func values(_ keys: [CatalogKey]) throws -> [[UInt8]?]
   /// From the first record whose key is not before `key`.
   func cursor(from key: CatalogKey) throws -> MergedCursor
   /// Throws `diskFull` when the file's newest contents are not in the catalog for want of room.
@@ -78,8 +80,14 @@ extension CatalogReading {
 
   /// Looked up in the order in which they stand in the tables, so that each block is opened once.
   func inodes(_ files: [UInt64]) throws -> [Inode] {
+    let order = files.indices.sorted { files[$0] < files[$1] }
     var found = [Inode?](repeating: nil, count: files.count)
-    for i in files.indices.sorted(by: { files[$0] < files[$1] }) { found[i] = try inode(files[i]) }
+    for (i, bytes) in zip(order, try values(order.map { .inode(files[$0]) })) {
+      guard let bytes else {
+        throw ContainerError(.catalogDamaged, detail: "file \(files[i]) has no inode")
+      }
+      found[i] = try Self.decode(bytes) { bytes throws(MalformedBytes) in try Inode(bytes) }
+    }
     return found.map { $0! }
   }
 

@@ -24,6 +24,22 @@ struct CatalogSnapshot: CatalogReading {
     return nil
   }
 
+  func values(_ keys: [CatalogKey]) throws -> [[UInt8]?] {
+    var finders = tables.map { TableFile.Finder($0) }
+    return try keys.map { key in
+      if let change = overlay[key] { return change }
+      if let change = frozen?[key] { return change }
+      for i in finders.indices {
+        switch try finders[i].find(key) {
+        case .absent: continue
+        case .deleted: return nil
+        case .value(let value): return value
+        }
+      }
+      return nil
+    }
+  }
+
   func requireStored(_ file: UInt64) throws {
     if unstored.contains(file) { throw ContainerError(.diskFull) }
   }

@@ -79,6 +79,14 @@ final class TableBlock: @unchecked Sendable {
     Table.BlockPointer(offset: entries[i].pointer.offset, length: entries[i].pointer.length, firstKey: key(i))
   }
 
+  /// Whether the key is between the first and the last of the block.
+  func spans(_ key: CatalogKey) -> Bool {
+    key.bytes.withUnsafeBytes { key in
+      compareKeys(bytes(entries[0].key), key) <= 0
+        && compareKeys(key, bytes(entries[entries.count - 1].key)) <= 0
+    }
+  }
+
   /// The first entry whose key is not before `key`, and whether it is that key.
   func search(_ key: CatalogKey) -> (position: Int, found: Bool) {
     key.bytes.withUnsafeBytes { key in

@@ -131,14 +131,37 @@ final class TableFile: Sendable {
   }
 
   func find(_ key: CatalogKey) throws -> Found {
-    guard let index = Self.last(notAfter: key, in: indexBlocks) else { return .absent }
-    let pointers = try block(indexBlocks[index], .index)
-    let (position, found) = pointers.search(key)
-    guard found || position > 0 else { return .absent }
-    let data = try block(pointers.pointer(found ? position : position - 1), .data)
+    guard let data = try dataBlock(for: key) else { return .absent }
+    return Self.find(key, in: data)
+  }
+
+  /// Finds keys that come in ascending order: looks first where the last one was.
+  struct Finder {
+    private let table: TableFile
+    private var data: TableBlock?
+
+    init(_ table: TableFile) { self.table = table }
+
+    mutating func find(_ key: CatalogKey) throws -> Found {
+      if data?.spans(key) != true { data = try table.dataBlock(for: key) }
+      guard let data else { return .absent }
+      return TableFile.find(key, in: data)
+    }
+  }
+
+  private static func find(_ key: CatalogKey, in data: TableBlock) -> Found {
     let (entry, isThere) = data.search(key)
     guard isThere else { return .absent }
     return data.value(entry).map(Found.value) ?? .deleted
+  }
+
+  /// The block in which a key stands if it is there.
+  private func dataBlock(for key: CatalogKey) throws -> TableBlock? {
+    guard let index = Self.last(notAfter: key, in: indexBlocks) else { return nil }
+    let pointers = try block(indexBlocks[index], .index)
+    let (position, found) = pointers.search(key)
+    guard found || position > 0 else { return nil }
+    return try block(pointers.pointer(found ? position : position - 1), .data)
   }
 
   private static func last(notAfter key: CatalogKey, in pointers: [Table.BlockPointer]) -> Int? {

@@ -43,6 +43,8 @@ final class Transaction: CatalogReading {
     return try base.value(key)
   }
 
+  func values(_ keys: [CatalogKey]) throws -> [[UInt8]?] { try keys.map(value) }
+
   func cursor(from key: CatalogKey) throws -> MergedCursor {
     try base.cursor(from: key, under: staged)
   }
