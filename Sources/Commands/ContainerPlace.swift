@@ -4,14 +4,22 @@ import ContainerStore
 extension Container {
   /// `destination`, or its place inside when that is a directory. Without a base name (`.` or `/`) contents are merged into it.
   func place(of source: String, at destination: String) throws -> String {
-    let isDirectory = try attributes(at: destination)?.kind == .directory
+    let isDirectory = try isDirectory(destination)
     guard isDirectory || PathText.endsWithSlash(destination) else { return destination }
     guard let name = PathText.baseName(source) else { return destination }
     return PathText.joined(destination, name)
   }
 
-  func existing(_ path: String) throws -> FileAttributes {
-    guard let attributes = try attributes(at: path) else { throw ContainerError(.noSuchFile, path: path) }
+  /// Whether a directory, or a link to one, is there.
+  func isDirectory(_ path: String) throws -> Bool {
+    try attributes(at: path, followingLinks: true)?.kind == .directory
+  }
+
+  /// Throws `noSuchFile` when there is nothing.
+  func existing(_ path: String, followingLinks: Bool = false) throws -> FileAttributes {
+    guard let attributes = try attributes(at: path, followingLinks: followingLinks) else {
+      throw ContainerError(.noSuchFile, path: path)
+    }
     return attributes
   }
 
@@ -19,7 +27,7 @@ extension Container {
   func missingParents(of path: String) throws -> [String] {
     var missing: [String] = []
     var parent = PathText.parent(path)
-    while parent != "/", parent != ".", try attributes(at: parent) == nil {
+    while parent != "/", parent != ".", try attributes(at: parent, followingLinks: true) == nil {
       missing.insert(parent, at: 0)
       parent = PathText.parent(parent)
     }

@@ -5,13 +5,14 @@ struct DynamicsCommand: ParsableCommand {
     commandName: "dynamics",
     abstract: "Keeps files in encrypted containers and sends them from one app's container to another's.",
     discussion: """
-      DIR is the directory of a container. A passphrase comes from --passphrase-file, from the environment variable \
+      DIR is the directory of a container, CONTAINER:/path a place in one. A passphrase comes from --passphrase-file, from the environment variable \
       DYNAMICS_PASSPHRASE, or from the terminal; a raw key of 32 bytes from --key-file.
       """,
     version: "dynamics \(version)",
     subcommands: [
       ContainerCommand.self, PutCommand.self, GetCommand.self, ListCommand.self, CatCommand.self,
-      MakeDirectoryCommand.self, CopyCommand.self, MoveCommand.self, RemoveCommand.self, SendCommand.self,
+      MakeDirectoryCommand.self, CopyCommand.self, LinkCommand.self, MoveCommand.self, RemoveCommand.self,
+      SendCommand.self,
     ])
 
   static let version = "0.1.0"

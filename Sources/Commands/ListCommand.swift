@@ -9,19 +9,40 @@ struct ListCommand: ParsableCommand, ReportingCommand {
       slash.
       """)
 
-  @Argument(help: "The container.", completion: .directory)
+  @Argument(help: "The container, or CONTAINER:/path.", completion: .directory)
   var dir: String
 
-  @Argument(help: "A folder or file in the container.")
-  var path: String = "/"
+  @Argument(help: "A folder or file in the container. (default: /)")
+  var path: String?
 
   @OptionGroup var credential: CredentialOptions
 
   @Flag(name: [.customShort("R"), .customLong("recursive")], help: "Lists everything below, too.")
   var recursive = false
 
-  @Flag(name: .shortAndLong, help: "Prints kind, permissions, size and date.")
+  @Flag(name: .shortAndLong, help: "Prints kind, permissions, number of links, size, date and target.")
   var long = false
+
+  @Flag(help: "Prints sizes as 1.5KiB.")
+  var human = false
+
+  @Flag(name: [.customShort("i"), .customLong("inode")], help: "Prints the file's number in front.")
+  var inode = false
+
+  @Flag(name: .shortAndLong, help: "Describes PATH itself, not what is in it.")
+  var directory = false
+
+  @Flag(name: [.customShort("t")], help: "Sorts by date of modification, the newest first.")
+  var byDate = false
+
+  @Flag(name: [.customShort("S")], help: "Sorts by size, the largest first.")
+  var bySize = false
+
+  @Flag(name: [.customShort("r"), .customLong("reverse")], help: "Sorts the other way round.")
+  var reverse = false
+
+  @Flag(name: .shortAndLong, help: "There are no hidden names: all are listed anyway.")
+  var all = false
 
   @Flag(help: "Prints one JSON array.")
   var json = false
@@ -34,105 +55,81 @@ struct ListCommand: ParsableCommand, ReportingCommand {
 
   func validate() throws {
     if json, long || null { throw ValidationError("--json has everything; leave out --long and --null.") }
+    if recursive, byDate || bySize || reverse {
+      throw ValidationError("With -R, the order is that of names.")
+    }
+    if byDate, bySize { throw ValidationError("Give -t or -S, not both.") }
+    if recursive, directory { throw ValidationError("Give -R or -d, not both.") }
+    _ = try operands()
   }
+
+  private func operands() throws -> ContainerOperands { try ContainerOperands(dir, optional: path) }
 
   func run() throws {
     Interruption.shared.endAtOnce()
-    let secret = try credential.secret(for: dir)
-    let files = try withContainer(at: dir, secret, mode: .readOnly) { container -> [ListEntry] in
-      let attributes = try container.existing(path)
-      guard attributes.kind == .directory else {
-        return [ListEntry(path: path, attributes: attributes)]
-      }
-      return try container.list(path, recursively: recursive).map {
-        ListEntry(path: $0.path, attributes: $0.attributes)
-      }.sorted(by: <)
+    let operands = try operands()
+    let secret = try credential.secret(for: operands.directory)
+    let files = try withContainer(at: operands.directory, secret, mode: .readOnly) { container in
+      try self.files(at: operands.path, in: container)
     }
     try StandardOutput.write(json ? JSONText.of(files.map(FileDescription.init)) : text(files))
   }
 
-  private func text(_ files: [ListEntry]) -> String {
-    let width = long ? files.map { String($0.attributes.size).utf8.count }.max() ?? 0 : 0
+  private func files(at path: String, in container: Container) throws -> [DescribedFile] {
+    // As ls(1): a link is shown where everything is shown, and else is what it leads to.
+    let itself = try container.existing(path, followingLinks: PathText.endsWithSlash(path))
+    let leadsToDirectory = try container.isDirectory(path)
+    guard !directory, leadsToDirectory, itself.kind == .directory || !long else {
+      return [try container.describe(path, as: path, itself)]
+    }
+    var files = try container.describedList(path, recursively: recursive)
+    if byDate { files = files.sortedStably { $0.attributes.modified > $1.attributes.modified } }
+    if bySize { files = files.sortedStably { $0.attributes.size > $1.attributes.size } }
+    return reverse ? files.reversed() : files
+  }
+
+  private func text(_ files: [DescribedFile]) -> String {
+    let numbers = Column(files.map { String($0.attributes.id) })
+    let links = Column(files.map { String($0.attributes.linkCount) })
+    let sizes = Column(
+      files.map { human ? Quantity.compactBytes($0.attributes.size) : String($0.attributes.size) })
     var text = ""
-    for file in files {
-      if long { text += file.attributes.columns(sizeWidth: width) }
+    for (row, file) in files.enumerated() {
+      if inode { text += numbers[row] + "  " }
+      if long {
+        text += file.attributes.symbolicPermissions + "  " + links[row] + "  " + sizes[row] + "  "
+        text += Quantity.timestamp(file.attributes.modified, withFraction: false) + "  "
+      }
       text += null ? file.path : PrintableText.of(file.path)
       if recursive, file.attributes.kind == .directory { text += "/" }
+      if long, let target = file.target { text += " -> " + (null ? target : PrintableText.of(target)) }
       text += null ? "\0" : "\n"
     }
     return text
   }
 }
 
-/// A line of the list.
-private struct ListEntry {
-  var path: String
-  var attributes: FileAttributes
+/// Cells of one width, set against the right.
+struct Column {
+  private let cells: [String]
+  private let width: Int
 
-  /// Bytewise name by name, so that a folder's contents follow it at once.
-  static func < (a: ListEntry, b: ListEntry) -> Bool {
-    let (slash, lowest) = (UInt8(ascii: "/"), UInt8(0))
-    return a.path.utf8.lexicographicallyPrecedes(b.path.utf8) { a, b in
-      (a == slash ? lowest : a) < (b == slash ? lowest : b)
-    }
+  init(_ cells: [String]) {
+    self.cells = cells
+    width = cells.map(\.utf8.count).max() ?? 0
+  }
+
+  subscript(row: Int) -> String {
+    String(repeating: " ", count: width - cells[row].utf8.count) + cells[row]
   }
 }
 
-/// An element of `ls --json`.
-private struct FileDescription: Encodable {
-  var path: String
-  var kind: String
-  var size: UInt64
-  var created: String
-  var modified: String
-  var permissions: String
-  var id: UInt64
-
-  init(_ file: ListEntry) {
-    path = file.path
-    kind = file.attributes.kind.name
-    size = file.attributes.size
-    created = Quantity.timestamp(file.attributes.created)
-    modified = Quantity.timestamp(file.attributes.modified)
-    permissions = file.attributes.octalPermissions
-    id = file.attributes.id
-  }
-}
-
-extension FileKind {
-  var name: String {
-    switch self {
-    case .file: "file"
-    case .directory: "directory"
-    case .symbolicLink: "symbolicLink"
-    }
-  }
-
-  fileprivate var letter: String {
-    switch self {
-    case .file: "-"
-    case .directory: "d"
-    case .symbolicLink: "l"
-    }
-  }
-}
-
-extension FileAttributes {
-  /// `0640`.
-  fileprivate var octalPermissions: String {
-    let digits = String(permissions, radix: 8)
-    return String(repeating: "0", count: max(0, 4 - digits.utf8.count)) + digits
-  }
-
-  /// `-rw-------  1234  2026-11-21T12:00:00Z  `.
-  fileprivate func columns(sizeWidth: Int) -> String {
-    var bits = kind.letter
-    for shift in [6, 3, 0] {
-      let three = permissions >> UInt16(shift)
-      bits += (three & 4 != 0 ? "r" : "-") + (three & 2 != 0 ? "w" : "-") + (three & 1 != 0 ? "x" : "-")
-    }
-    let digits = String(size)
-    let padding = String(repeating: " ", count: max(0, sizeWidth - digits.utf8.count))
-    return "\(bits)  \(padding)\(digits)  \(Quantity.timestamp(modified, withFraction: false))  "
+extension Array {
+  /// Elements of which neither precedes the other keep their order.
+  fileprivate func sortedStably(by precedes: (Element, Element) -> Bool) -> [Element] {
+    enumerated().sorted { a, b in
+      if precedes(a.element, b.element) { return true }
+      return !precedes(b.element, a.element) && a.offset < b.offset
+    }.map(\.element)
   }
 }

@@ -21,8 +21,7 @@ struct MoveCommand: ParsableCommand {
     let secret = try credential.secret(for: dir)
     try withContainer(at: dir, secret, mode: .readWrite) { container in
       _ = try container.existing(from)
-      let isDirectory = try container.attributes(at: to)?.kind == .directory
-      let place = isDirectory ? try container.place(of: from, at: to) : to
+      let place = try container.isDirectory(to) ? try container.place(of: from, at: to) : to
       try container.move(from, to: place, replacing: true)
     }
   }

@@ -47,6 +47,11 @@ enum PathText {
     return last
   }
 
+  /// The last name, be it `.` or `..`; `/` of the root.
+  static func lastName(_ path: String) -> String {
+    path.utf8.split(separator: slash).last.map { String(Substring($0)) } ?? "/"
+  }
+
   static func joined(_ directory: String, _ name: String) -> String {
     endsWithSlash(directory) ? directory + name : directory + "/" + name
   }
@@ -56,6 +61,19 @@ enum PathText {
     var trimmed = path.utf8[...]
     while trimmed.count > 1, trimmed.last == slash { trimmed = trimmed.dropLast() }
     return String(Substring(trimmed))
+  }
+
+  /// `directory` joined with the path of something below it; empty: itself.
+  static func below(_ directory: String, _ relative: String) -> String {
+    relative.isEmpty ? directory : joined(directory, relative)
+  }
+
+  /// How many slashes there are.
+  static func depth(_ relative: String) -> Int { relative.utf8.count { $0 == slash } }
+
+  /// Bytewise name by name: what is in a directory follows it, before its neighbours.
+  static func precedes(_ a: String, _ b: String) -> Bool {
+    a.utf8.lexicographicallyPrecedes(b.utf8) { a, b in (a == slash ? 0 : a) < (b == slash ? 0 : b) }
   }
 
   /// The directory that holds it, as far as the text tells.

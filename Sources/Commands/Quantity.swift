@@ -23,6 +23,9 @@ enum Quantity {
 
   static func bytes(_ count: UInt64) -> String { bytes(Double(count)) }
 
+  /// `17B`, `1.5KiB`: without a blank, for columns.
+  static func compactBytes(_ count: UInt64) -> String { bytes(count).split(separator: " ").joined() }
+
   static func rate(_ bytesPerSecond: Double) -> String { bytes(bytesPerSecond) + "/s" }
 
   static func decimal(_ value: Double, digits: Int) -> String {

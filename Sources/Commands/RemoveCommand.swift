@@ -4,13 +4,14 @@ import ContainerStore
 struct RemoveCommand: ParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "rm", abstract: "Removes files, and with -r folders.",
+    usage: "dynamics rm [OPTIONS] DIR PATH…\ndynamics rm [OPTIONS] CONTAINER:/path…",
     discussion: "Ends at the first path that cannot be removed; those before it are gone.")
 
-  @Argument(help: "The container.", completion: .directory)
+  @Argument(help: "The container, or CONTAINER:/path.", completion: .directory)
   var dir: String
 
   @Argument(help: "The files.")
-  var path: [String]
+  var path: [String] = []
 
   @OptionGroup var credential: CredentialOptions
 
@@ -20,10 +21,15 @@ struct RemoveCommand: ParsableCommand {
   @Flag(name: .shortAndLong, help: "Takes no offence at what is missing.")
   var force = false
 
+  func validate() throws { _ = try operands() }
+
+  private func operands() throws -> ContainerOperands { try ContainerOperands(requiringPath: dir, path) }
+
   func run() throws {
-    let secret = try credential.secret(for: dir)
-    try withContainer(at: dir, secret, mode: .readWrite) { container in
-      for path in path {
+    let operands = try operands()
+    let secret = try credential.secret(for: operands.directory)
+    try withContainer(at: operands.directory, secret, mode: .readWrite) { container in
+      for path in operands.paths {
         guard let attributes = try container.attributes(at: path) else {
           if force { continue }
           throw ContainerError(.noSuchFile, path: path)

@@ -1,0 +1,69 @@
+import ArgumentParser
+import ContainerStore
+
+struct LinkCommand: ParsableCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "ln", abstract: "Gives a file another name, or with -s makes a symbolic link.",
+    discussion: """
+      An existing folder PATH takes the link inside under TARGET's name. An absolute TARGET begins at the container's root; of a \
+      symbolic link, a relative one begins at the folder of the link.
+      """)
+
+  @Argument(help: "The container.", completion: .directory)
+  var dir: String
+
+  @Argument(help: "The file; with -s, where the link is to lead.")
+  var target: String
+
+  @Argument(help: "The new name, or the folder that takes it.")
+  var path: String
+
+  @OptionGroup var credential: CredentialOptions
+
+  @Flag(name: [.customShort("s"), .customLong("symbolic")], help: "Makes a symbolic link.")
+  var symbolic = false
+
+  @Flag(name: .shortAndLong, help: "Replaces a file or link that is there.")
+  var force = false
+
+  func run() throws {
+    let secret = try credential.secret(for: dir)
+    try withContainer(at: dir, secret, mode: .readWrite) { container in
+      let place = try container.place(of: target, at: path)
+      guard force, let old = try container.attributes(at: place) else {
+        return try make(place, in: container)
+      }
+      if old.kind == .directory { throw ContainerError(.isADirectory, path: place) }
+      if !symbolic, try container.existing(target).id == old.id { return }
+      // The link takes the place in one commit: made beside it first, because nothing is to be lost when it cannot be made.
+      let beside = PathText.joined(PathText.parent(place), try container.freeName(beside: place))
+      try make(beside, in: container)
+      do {
+        try container.move(beside, to: place, replacing: true)
+      } catch {
+        try? container.remove(beside)
+        throw error
+      }
+    }
+  }
+
+  private func make(_ place: String, in container: Container) throws {
+    if symbolic {
+      try container.createSymbolicLink(place, to: target)
+    } else {
+      try container.createLink(place, to: target)
+    }
+  }
+}
+
+extension Container {
+  /// A name that nothing has in the directory of `path`.
+  fileprivate func freeName(beside path: String) throws -> String {
+    var number = 0
+    while true {
+      let name = ".opendynamics-\(number).part"
+      if try attributes(at: PathText.joined(PathText.parent(path), name)) == nil { return name }
+      number += 1
+    }
+  }
+}
