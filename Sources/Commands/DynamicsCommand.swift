@@ -10,7 +10,8 @@ struct DynamicsCommand: ParsableCommand {
       """,
     version: "dynamics \(version)",
     subcommands: [
-      ContainerCommand.self, PutCommand.self, GetCommand.self, ListCommand.self, CatCommand.self,
+      ContainerCommand.self, PutCommand.self, GetCommand.self, ListCommand.self, StatusCommand.self,
+      DiskUsageCommand.self, FindCommand.self, TreeCommand.self, CatCommand.self, AppendCommand.self,
       MakeDirectoryCommand.self, CopyCommand.self, LinkCommand.self, MoveCommand.self, RemoveCommand.self,
       SendCommand.self,
     ])

@@ -11,7 +11,10 @@ struct HelpTests {
     let folder = try TemporaryFolder()
     let root = try folder.runBare("--help")
     #expect(root.status == 0)
-    for command in ["container", "put", "get", "ls", "cat", "mkdir", "cp", "mv", "rm", "send"] {
+    for command in [
+      "container", "put", "get", "ls", "stat", "du", "find", "tree", "cat", "append", "mkdir", "cp", "ln",
+      "mv", "rm", "send",
+    ] {
       #expect(root.text.contains("  \(command) "))
       #expect(try folder.runBare(command, "--help").status == 0)
     }
