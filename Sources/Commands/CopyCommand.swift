@@ -3,34 +3,187 @@ import ContainerStore
 
 struct CopyCommand: ParsableCommand {
   static let configuration = CommandConfiguration(
-    commandName: "cp", abstract: "Copies a file or folder inside a container.",
-    discussion: "An existing folder TO takes FROM inside; an existing file TO is replaced by a file.")
+    commandName: "cp",
+    abstract: "Copies files and folders inside a container, into it, out of it, or to another.",
+    usage: "dynamics cp [OPTIONS] DIR FROM TO\ndynamics cp [OPTIONS] FROM… TO",
+    discussion: """
+      With DIR, FROM and TO are paths in that container. Without, one of them at least is CONTAINER:/path, and the others are native; \
+      a native name with a colon is written ./a:b. An existing folder TO takes FROM inside; an existing file TO is replaced by a \
+      file. A second container, which is TO's, is opened with the --to options.
+      """)
 
-  @Argument(help: "The container.", completion: .directory)
-  var dir: String
-
-  @Argument(help: "The file or folder.")
-  var from: String
-
-  @Argument(help: "The copy's name, or the folder that takes it.")
-  var to: String
+  @Argument(help: "What to copy, and where to.", completion: .file())
+  var operands: [String]
 
   @OptionGroup var credential: CredentialOptions
+  @OptionGroup var receiverCredential: ReceiverCredentialOptions
   @OptionGroup var bulk: BulkOptions
 
-  @Flag(name: [.short, .customShort("R"), .long], help: "Folders are copied with everything in them anyway.")
+  @Flag(
+    name: [.short, .customShort("R"), .long], help: "Folders are copied with everything in them anyway.")
   var recursive = false
 
+  @Flag(name: [.customShort("f"), .customLong("force")], help: "Existing files are replaced anyway.")
+  var force = false
+
+  @Flag(name: [.customShort("n"), .customLong("no-clobber")], help: "Leaves existing files as they are.")
+  var noClobber = false
+
+  @Flag(name: .shortAndLong, help: "Prints what was copied, and where to.")
+  var verbose = false
+
+  @Flag(
+    name: [.customShort("p"), .customLong("preserve"), .customShort("a"), .customLong("archive")],
+    help: "Keeps folders' dates, too, and between containers everything that is known of files.")
+  var preserve = false
+
+  func validate() throws {
+    if force, noClobber { throw ValidationError("Give -f or -n, not both.") }
+    _ = try CopyForm(operands)
+  }
+
   func run() throws {
-    let secret = try credential.secret(for: dir)
+    let form = try CopyForm(operands)
     let options = try bulk.containerOptions()
-    try withContainer(at: dir, secret, mode: .readWrite, options: options) { container in
-      _ = try container.existing(from)
-      let isDirectory = try container.attributes(at: to)?.kind == .directory
-      let place = isDirectory ? try container.place(of: from, at: to) : to
-      try bulk.withProgress("cp") { control in
-        try container.copy(from, to: place, replacing: true, control: control)
+    switch form {
+    case .inside(let directory, let from, let to):
+      let secret = try credential.secret(for: directory)
+      try withContainer(at: directory, secret, mode: .readWrite, options: options) { container in
+        // Here a slash behind TO makes no folder, as it never did.
+        let place = try container.isDirectory(to) ? try container.place(of: from, at: to) : to
+        try copier.copy(.container(container, from), to: .container(container, place))
       }
+    case .into(let sources, let target):
+      let other = sources.lazy.compactMap(\.address).first.map(\.directory)
+      guard let other, try !NativeFile.isSame(other, target.directory) else {
+        let secret = try credential.secret(for: target.directory)
+        return try withContainer(at: target.directory, secret, mode: .readWrite, options: options) {
+          try copyAll(sources, from: $0, to: target.path, in: $0)
+        }
+      }
+      let secret = try credential.secret(for: other)
+      let targetSecret = try receiverCredential.secret(for: target.directory)
+      try withContainer(at: other, secret, mode: .readOnly, options: options) { source in
+        try withContainer(at: target.directory, targetSecret, mode: .readWrite, options: options) {
+          try copyAll(sources, from: source, to: target.path, in: $0)
+        }
+      }
+    case .outOf(let sources, let local):
+      let destination = try NativeDestination(local)
+      if sources.count > 1, destination.kind != .directory {
+        throw destination.kind == .missing
+          ? CommandError(.nativeMissing, path: local, detail: "the folder for several files")
+          : ContainerError(.notADirectory, path: local)
+      }
+      let secret = try credential.secret(for: sources[0].directory)
+      try withContainer(at: sources[0].directory, secret, mode: .readOnly, options: options) { container in
+        for source in sources { try copyOut(source.path, of: container, to: destination) }
+      }
+    }
+  }
+
+  private var copier: TreeCopier {
+    TreeCopier(noClobber: noClobber, verbose: verbose, preserve: preserve, bulk: bulk)
+  }
+
+  private func copyAll(
+    _ sources: [CopyOperand], from source: Container, to path: String, in target: Container
+  ) throws {
+    if sources.count > 1, !PathText.endsWithSlash(path) {
+      guard try target.existing(path, followingLinks: true).kind == .directory else {
+        throw ContainerError(.notADirectory, path: path, detail: "several files need a folder")
+      }
+    }
+    for operand in sources {
+      switch operand {
+      case .native(let local):
+        let kind = local == "-" ? .stream : try NativeKind(at: local)
+        switch kind {
+        case .missing: throw CommandError(.nativeMissing, path: local)
+        case .stream:
+          let place = local == "-" ? path : try target.place(of: local, at: path)
+          if noClobber, try target.attributes(at: place) != nil { continue }
+          try target.importStream(local, to: place, title: "cp", bulk: bulk)
+          if verbose { try TreeCopier.report(local, place) }
+        case .file, .directory:
+          let place = try target.place(of: local, at: path)
+          try copier.copy(.native(local), to: .container(target, place))
+        }
+      case .container(let address):
+        _ = try source.existing(address.path)
+        let place = try target.place(of: address.path, at: path)
+        for directory in try target.missingParents(of: place) { try target.createDirectory(directory) }
+        try copier.copy(.container(source, address.path), to: .container(target, place))
+      }
+    }
+  }
+
+  private func copyOut(_ path: String, of container: Container, to destination: NativeDestination) throws {
+    let attributes = try container.existing(path, followingLinks: true)
+    if destination.kind == .stream {
+      try container.exportStream(path, to: destination.local, title: "cp", bulk: bulk)
+      if verbose { StandardError.write(TreeCopier.line(path, destination.local)) }
+      return
+    }
+    let place = try destination.place(of: path, attributes)
+    try copier.copy(.container(container, path), to: .native(place))
+  }
+}
+
+/// One word of `cp`'s: a native path, or a place in a container.
+enum CopyOperand: Equatable {
+  case native(String)
+  case container(ContainerAddress)
+
+  /// Throws `ValidationError` for a name with a colon that could be meant either way.
+  init(_ operand: String) throws {
+    if let address = ContainerAddress(operand) {
+      self = .container(address)
+      return
+    }
+    let first = operand.utf8.first { $0 == UInt8(ascii: ":") || $0 == UInt8(ascii: "/") }
+    guard first != UInt8(ascii: ":") else {
+      let name = PrintableText.of(operand)
+      throw ValidationError(
+        "'\(name)' is a native file as './\(name)', and a place in a container as CONTAINER:/path.")
+    }
+    self = .native(operand)
+  }
+
+  var address: ContainerAddress? {
+    if case .container(let address) = self { address } else { nil }
+  }
+}
+
+/// What the words of `cp` say together.
+enum CopyForm: Equatable {
+  case inside(directory: String, from: String, to: String)
+  case into([CopyOperand], ContainerAddress)
+  case outOf([ContainerAddress], String)
+
+  init(_ operands: [String]) throws {
+    guard operands.count >= 2 else { throw ValidationError("Give what to copy, and where to.") }
+    let hasAddress = operands.contains { ContainerAddress($0) != nil }
+    if operands.count == 3, !hasAddress || ContainerAddress.isContainer(at: operands[0]) {
+      self = .inside(directory: operands[0], from: operands[1], to: operands[2])
+      return
+    }
+    guard hasAddress else {
+      throw ValidationError("One operand at least is CONTAINER:/path; native files are copied by cp(1).")
+    }
+    let all = try operands.map(CopyOperand.init)
+    let sources = Array(all.dropLast())
+    let addresses = sources.compactMap(\.address)
+    guard addresses.allSatisfy({ $0.directory.utf8.elementsEqual(addresses[0].directory.utf8) }) else {
+      throw ValidationError("What is copied comes from one container at a time.")
+    }
+    switch all[all.count - 1] {
+    case .container(let target): self = .into(sources, target)
+    case .native(let local):
+      guard addresses.count == sources.count else {
+        throw ValidationError("One operand at least is CONTAINER:/path; native files are copied by cp(1).")
+      }
+      self = .outOf(addresses, local)
     }
   }
 }

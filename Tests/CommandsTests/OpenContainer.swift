@@ -12,5 +12,13 @@ struct OpenContainer {
     container = try Container.open(at: path, credential: .rawKey(key))
   }
 
+  func setExtendedAttribute(_ name: String, _ value: [UInt8], at path: String) throws {
+    try container.setExtendedAttributes([name: value], at: path)
+  }
+
+  func extendedAttributes(at path: String) throws -> [String: [UInt8]] {
+    try container.extendedAttributes(at: path)
+  }
+
   func close() throws { try container.close() }
 }

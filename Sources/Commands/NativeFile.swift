@@ -1,0 +1,115 @@
+import CPosix
+import ContainerStore
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// What `cp` asks of the native file system, and does there.
+enum NativeFile {
+  /// Whether two paths name one directory. Throws `nativeMissing` when one names nothing.
+  static func isSame(_ a: String, _ b: String) throws -> Bool {
+    let (a, b) = (try status(a), try status(b))
+    return a.st_dev == b.st_dev && a.st_ino == b.st_ino
+  }
+
+  /// Nil when there is nothing; pipes and devices pass for files. Links are followed.
+  static func kind(at path: String) throws -> FileKind? {
+    switch try NativeKind(at: path) {
+    case .missing: nil
+    case .directory: .directory
+    case .file, .stream: .file
+    }
+  }
+
+  static func isLink(_ path: String) -> Bool {
+    var status = stat()
+    return lstat(path, &status) == 0 && status.st_mode & S_IFMT == S_IFLNK
+  }
+
+  /// What is at a path, links followed.
+  static func item(_ path: String) throws -> CopyItem { CopyItem("", try status(path)) }
+
+  /// The item and everything below it, folders before their contents. Links below it are not followed.
+  static func tree(_ path: String) throws -> [CopyItem] {
+    var items = [try item(path)]
+    var next = 0
+    while next < items.count {
+      let item = items[next]
+      next += 1
+      guard item.kind == .directory else { continue }
+      let directory = PathText.below(path, item.relative)
+      for name in try names(in: directory) {
+        var status = stat()
+        let child = PathText.joined(directory, name)
+        guard lstat(child, &status) == 0 else { throw CommandError.native("lstat", child, errno) }
+        items.append(CopyItem(item.relative.isEmpty ? name : PathText.joined(item.relative, name), status))
+      }
+    }
+    return items.sorted { PathText.precedes($0.relative, $1.relative) }
+  }
+
+  static func makeDirectory(_ path: String, permissions: UInt16) throws {
+    guard mkdir(path, mode_t(permissions & 0o777) | 0o700) == 0 else {
+      throw CommandError.native("mkdir", path, errno)
+    }
+  }
+
+  static func setModified(_ path: String, _ nanoseconds: Int64) throws {
+    let fraction = (nanoseconds % 1_000_000_000 + 1_000_000_000) % 1_000_000_000
+    let time = timespec(tv_sec: Int((nanoseconds - fraction) / 1_000_000_000), tv_nsec: Int(fraction))
+    guard utimensat(AT_FDCWD, path, [time, time], 0) == 0 else {
+      throw CommandError.native("utimensat", path, errno)
+    }
+  }
+
+  private static func status(_ path: String) throws -> stat {
+    var status = stat()
+    guard stat(path, &status) == 0 else { throw CommandError.native("stat", path, errno) }
+    return status
+  }
+
+  private static func names(in directory: String) throws -> [String] {
+    guard let stream = opendir(directory) else { throw CommandError.native("opendir", directory, errno) }
+    defer { closedir(stream) }
+    var names: [String] = []
+    while true {
+      errno = 0  // only by this does readdir(3) tell a failure from the end
+      guard let entry = readdir(stream) else {
+        let code = errno
+        if code != 0 { throw CommandError.native("readdir", directory, code) }
+        return names
+      }
+      let bytes = withUnsafeBytes(of: &entry.pointee.d_name) { Array($0.prefix { $0 != 0 }) }
+      guard let name = String(validating: bytes, as: UTF8.self) else {
+        throw ContainerError(
+          .cannotStore, path: PathText.joined(directory, String(decoding: bytes, as: UTF8.self)),
+          detail: "its name is not UTF-8")
+      }
+      if name != ".", name != ".." { names.append(name) }
+    }
+  }
+}
+
+extension CopyItem {
+  fileprivate init(_ relative: String, _ status: stat) {
+    let kind: FileKind =
+      switch status.st_mode & S_IFMT {
+      case S_IFDIR: .directory
+      case S_IFLNK: .symbolicLink
+      default: .file
+      }
+    #if canImport(Darwin)
+      let modified = Int64(status.st_mtimespec.tv_sec) * 1_000_000_000 + Int64(status.st_mtimespec.tv_nsec)
+    #else
+      let modified = Int64(status.st_mtim.tv_sec) * 1_000_000_000 + Int64(status.st_mtim.tv_nsec)
+    #endif
+    self.init(
+      relative: relative, kind: kind, size: kind == .file ? UInt64(status.st_size) : 0,
+      permissions: UInt16(status.st_mode & 0o7777), created: nil, modified: modified)
+  }
+}

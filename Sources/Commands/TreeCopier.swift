@@ -1,0 +1,250 @@
+import ContainerStore
+
+/// A file or folder, on the native side or in a container.
+enum CopyEnd {
+  case native(String)
+  case container(Container, String)
+
+  var path: String {
+    switch self {
+    case .native(let path), .container(_, let path): path
+    }
+  }
+
+  func below(_ relative: String) -> CopyEnd {
+    let path = PathText.below(path, relative)
+    return switch self {
+    case .native: .native(path)
+    case .container(let container, _): .container(container, path)
+    }
+  }
+}
+
+/// Copies a file or a folder with everything in it from one end to the other, of which one at least is in a container.
+///
+/// In one step where one call of the store does it; file by file where files may have to be left out or folders merged, and between
+/// containers.
+struct TreeCopier {
+  var noClobber: Bool
+  var verbose: Bool
+  var preserve: Bool
+  var bulk: BulkOptions
+
+  private var control: BulkControl { BulkControl(cancellation: Interruption.shared.cancellation) }
+
+  func copy(_ source: CopyEnd, to target: CopyEnd) throws {
+    var items: [CopyItem]
+    if case .native = target {
+      items = try self.items(of: source, followingLinks: true)
+      for item in items where item.kind == .symbolicLink {
+        StandardError.write(
+          "dynamics: a symbolic link is left out: \(PrintableText.of(source.below(item.relative).path))\n")
+      }
+      items.removeAll { $0.kind == .symbolicLink }
+    } else {
+      items = try self.items(of: source, followingLinks: false)
+    }
+    if try isOneStep(source, items[0], target) {
+      try copyInOneStep(source, to: target)
+    } else {
+      items = try copyEach(items, from: source, to: target)
+    }
+    if preserve { try keepAttributes(of: items, from: source, to: target) }
+    if verbose {
+      for item in items {
+        try Self.report(source.below(item.relative).path, target.below(item.relative).path)
+      }
+    }
+  }
+
+  static func line(_ source: String, _ target: String) -> String {
+    PrintableText.of(source) + " -> " + PrintableText.of(target) + "\n"
+  }
+
+  static func report(_ source: String, _ target: String) throws {
+    try StandardOutput.write(line(source, target))
+  }
+
+  // MARK: What there is
+
+  /// The item itself and what is below it, folders before their contents; links are followed only at the item itself.
+  private func items(of source: CopyEnd, followingLinks: Bool) throws -> [CopyItem] {
+    switch source {
+    case .native(let path):
+      // What cannot be stored is found by who stores it.
+      return noClobber || verbose || preserve ? try NativeFile.tree(path) : [try NativeFile.item(path)]
+    case .container(let container, let path):
+      let top = CopyItem("", try container.existing(path, followingLinks: followingLinks))
+      guard top.kind == .directory else { return [top] }
+      return [top] + (try container.list(path, recursively: true)).map { CopyItem($0.path, $0.attributes) }
+    }
+  }
+
+  private func kind(at end: CopyEnd) throws -> FileKind? {
+    switch end {
+    case .native(let path): try NativeFile.kind(at: path)
+    case .container(let container, let path): try container.attributes(at: path, followingLinks: true)?.kind
+    }
+  }
+
+  // MARK: Copying
+
+  private func isOneStep(_ source: CopyEnd, _ top: CopyItem, _ target: CopyEnd) throws -> Bool {
+    if noClobber { return false }
+    guard case (.container(let from, _), .container(let into, _)) = (source, target) else { return true }
+    guard from === into else { return false }
+    return try top.kind != .directory || kind(at: target) != .directory
+  }
+
+  private func copyInOneStep(_ source: CopyEnd, to target: CopyEnd) throws {
+    try bulk.withProgress("cp") { control in try copyAtOnce(source, to: target, control: control) }
+  }
+
+  private func copyAtOnce(_ source: CopyEnd, to target: CopyEnd, control: BulkControl) throws {
+    switch (source, target) {
+    case (.native(let path), .container(let container, let place)):
+      try container.importItem(at: path, to: place, control: control)
+    case (.container(let container, let path), .native(let place)):
+      try container.exportItem(path, to: place, control: control)
+    case (.container(let container, let path), .container(_, let place)):
+      try container.copy(path, to: place, replacing: true, control: control)
+    case (.native, .native): preconditionFailure("one end is in a container")
+    }
+  }
+
+  /// Returns what was copied.
+  private func copyEach(_ items: [CopyItem], from source: CopyEnd, to target: CopyEnd) throws -> [CopyItem] {
+    try requireApart(source, target, items[0])
+    var copied: [CopyItem] = []
+    try bulk.withProgressBar("cp") { bar in
+      var tally = CopyTally(byteCount: items.reduce(0) { $0 + $1.size }, bar: bar)
+      for item in items {
+        if Interruption.shared.cancellation.isCancelled { throw ContainerError(.cancelled) }
+        let (from, into) = (source.below(item.relative), target.below(item.relative))
+        let existing = try kind(at: into)
+        if item.kind == .directory {
+          if existing == .directory { continue }
+          if existing != nil { throw ContainerError(.fileExists, path: into.path) }
+          try makeDirectory(into, permissions: item.permissions)
+        } else {
+          if existing == .directory { throw ContainerError(.isADirectory, path: into.path) }
+          if noClobber, try existing != nil || isLink(into) { continue }
+          try copyFile(item, from, to: into, &tally)
+        }
+        copied.append(item)
+      }
+    }
+    return copied
+  }
+
+  /// A link that leads nowhere is something, too.
+  private func isLink(_ end: CopyEnd) throws -> Bool {
+    switch end {
+    case .native(let path): NativeFile.isLink(path)
+    case .container(let container, let path): try container.attributes(at: path) != nil
+    }
+  }
+
+  /// That a folder is not copied into itself.
+  private func requireApart(_ source: CopyEnd, _ target: CopyEnd, _ top: CopyItem) throws {
+    guard case (.container(let from, let path), .container(let into, let place)) = (source, target),
+      from === into, top.kind == .directory
+    else { return }
+    let outer = Array(PathText.joined(try from.resolvedPath(path), "").utf8)
+    if Array((PathText.joined(try into.resolvedPath(place), "")).utf8).starts(with: outer) {
+      throw ContainerError(.moveIntoItself, path: place)
+    }
+  }
+
+  private func makeDirectory(_ end: CopyEnd, permissions: UInt16) throws {
+    switch end {
+    case .native(let path): try NativeFile.makeDirectory(path, permissions: permissions)
+    case .container(let container, let path): try container.createDirectory(path, permissions: permissions)
+    }
+  }
+
+  private func copyFile(_ item: CopyItem, _ source: CopyEnd, to target: CopyEnd, _ tally: inout CopyTally)
+    throws
+  {
+    guard case (.container(let from, let path), .container(let into, let place)) = (source, target),
+      from !== into
+    else {
+      try copyAtOnce(source, to: target, control: control)
+      return tally.add(item.size)
+    }
+    if item.kind == .symbolicLink {
+      if try into.attributes(at: place) != nil { try into.remove(place, recursively: false) }
+      return try into.createSymbolicLink(place, to: from.destinationOfSymbolicLink(path))
+    }
+    let file = try from.openFile(path, .read)
+    defer { try? file.close() }  // opened for reading: there is nothing to store
+    var offset: UInt64 = 0
+    try into.write(to: place, permissions: item.permissions) {
+      if Interruption.shared.cancellation.isCancelled { throw ContainerError(.cancelled) }
+      let piece = try [UInt8](unsafeUninitializedCapacity: 1 << 20) { buffer, count in
+        count = try file.read(at: offset, into: UnsafeMutableRawBufferPointer(buffer))
+      }
+      offset += UInt64(piece.count)
+      tally.add(UInt64(piece.count))
+      return piece.isEmpty ? nil : piece
+    }
+    try into.setAttributes(at: place, modified: item.modified)
+  }
+
+  // MARK: Attributes
+
+  /// From the innermost out, because what comes into a folder changes its date.
+  private func keepAttributes(of items: [CopyItem], from source: CopyEnd, to target: CopyEnd) throws {
+    for item in items.reversed() {
+      switch (source.below(item.relative), target.below(item.relative)) {
+      case (.container(let from, let path), .container(let into, let place)) where item.kind != .symbolicLink:
+        let attributes = try from.extendedAttributes(at: path)
+        if !attributes.isEmpty { try into.setExtendedAttributes(attributes.mapValues { $0 }, at: place) }
+        try into.setAttributes(at: place, created: item.created, modified: item.modified)
+      case (.native, .container(let into, let place)) where item.kind == .directory:
+        try into.setAttributes(at: place, modified: item.modified)
+      case (.container, .native(let place)) where item.kind == .directory:
+        try NativeFile.setModified(place, item.modified)
+      default: break
+      }
+    }
+  }
+}
+
+/// What is copied.
+struct CopyItem {
+  /// Below what was named; empty for itself.
+  var relative: String
+  var kind: FileKind
+  var size: UInt64
+  var permissions: UInt16
+  /// Nanoseconds since 1970, like the other date; nil when it is not known.
+  var created: Int64?
+  var modified: Int64
+}
+
+extension CopyItem {
+  init(_ relative: String, _ attributes: FileAttributes) {
+    self.init(
+      relative: relative, kind: attributes.kind, size: attributes.kind == .file ? attributes.size : 0,
+      permissions: attributes.permissions, created: attributes.created, modified: attributes.modified)
+  }
+}
+
+/// How many bytes of several files are through.
+private struct CopyTally {
+  private let byteCount: UInt64
+  private let bar: ProgressBar?
+  private let begin = ContinuousClock.now
+  private var done: UInt64 = 0
+
+  init(byteCount: UInt64, bar: ProgressBar?) {
+    self.byteCount = byteCount
+    self.bar = bar
+  }
+
+  mutating func add(_ count: UInt64) {
+    done += count
+    bar?.show(ProgressState(bytesDone: done, byteCount: byteCount, seconds: begin.secondsSince))
+  }
+}

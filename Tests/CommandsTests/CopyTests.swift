@@ -1,0 +1,253 @@
+import SodiumPrimitives
+import Testing
+
+@testable import Commands
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// `cp` where two worlds meet.
+struct CopyTests {
+  private func filled(_ folder: TemporaryFolder, _ name: String = "a") throws -> String {
+    let container = try folder.makeContainer(name)
+    let tree = try folder.makeFolder("tree-" + name)
+    _ = try folder.makeFolder("tree-\(name)/sub")
+    _ = try folder.makeFile("tree-\(name)/one", [1])
+    _ = try folder.makeFile("tree-\(name)/sub/two", Random.bytes(40_000))
+    try folder.run("cp", "-r", tree, container + ":/tree")
+    return container
+  }
+
+  private func toKey(_ folder: TemporaryFolder) -> [String] { ["--to-key-file", folder.path("key")] }
+
+  @Test func copiesNativeFilesIntoAContainer() throws {
+    let folder = try TemporaryFolder()
+    let container = try filled(folder)
+    #expect(try folder.run("ls", "-R", container).text == "tree/\ntree/one\ntree/sub/\ntree/sub/two\n")
+    let (x, y) = (try folder.makeFile("x", [7]), try folder.makeFile("y", [8]))
+    try folder.run("cp", x, y, container + ":/new/folder/")
+    #expect(try folder.run("cat", container, "/new/folder/x", "/new/folder/y").output == [7, 8])
+    try folder.run("cp", x, container + ":/tree/one")
+    #expect(try folder.run("cat", container, "/tree/one").output == [7])
+    try folder.run("cp", "-", container + ":/stream", input: y)
+    #expect(try folder.run("cat", container, "/stream").output == [8])
+    // Several files need a folder.
+    try folder.run("cp", x, y, container + ":/missing", expecting: 5)
+    try folder.run("cp", x, y, container + ":/tree/one", expecting: 6)
+    try folder.run("cp", folder.path("gone"), container + ":/f", expecting: 5)
+    try folder.run("cp", x, folder.path("gone") + ":/f", expecting: 5)
+  }
+
+  @Test func copiesOutOfAContainer() throws {
+    let folder = try TemporaryFolder()
+    let container = try filled(folder)
+    let target = try folder.makeFolder("target")
+    try folder.run("cp", container + ":/tree/one", container + ":/tree/sub", target)
+    #expect(try fileNames(in: target) == ["one", "sub"])
+    try folder.run("cp", container + ":/tree", folder.path("copy"))
+    #expect(try readBytes(folder.path("copy/sub/two")) == readBytes(folder.path("tree-a/sub/two")))
+    #expect(try folder.run("cp", container + ":/tree/one", "-").output == [1])
+    try folder.run("cp", container + ":/tree/one", container + ":/tree/sub", folder.path("new"), expecting: 5)
+    try folder.run("cp", container + ":/tree/one", container + ":/tree/sub", folder.path("key"), expecting: 6)
+    try folder.run("cp", container + ":/tree/gone", target, expecting: 5)
+  }
+
+  @Test func copiesBetweenContainers() throws {
+    let folder = try TemporaryFolder()
+    let (a, b) = (try filled(folder), try folder.makeContainer("b"))
+    let bytes = Random.bytes(3 << 20 + 17)
+    let large = try folder.makeFile("large", bytes)
+    chmod(large, 0o640)
+    try folder.run("cp", large, a + ":/tree/large")
+    let key = toKey(folder)
+    try folder.run("cp", a + ":/tree", b + ":/made/on/the/way", key[0], key[1])
+    #expect(try folder.run("cat", b, "/made/on/the/way/large").output == bytes)
+    try folder.run("cp", a + ":/tree/", b + ":/", key[0], key[1])
+    #expect(
+      try folder.run("ls", "-R", b, "/tree").text == (try folder.run("ls", "-R", a, "/tree").text))
+    // Permissions and date of modification come along.
+    func line(_ container: String) throws -> String {
+      try folder.run("ls", "-l", container, "/tree/large").text
+    }
+    #expect(try line(b) == line(a))
+    #expect(try line(b).hasPrefix("-rw-r-----  "))
+    // Again: folders are merged, files replaced.
+    try folder.run("put", b, try folder.makeFile("other", [9]), "/tree/one")
+    try folder.run("cp", a + ":/tree", b + ":/", key[0], key[1])
+    #expect(try folder.run("cat", b, "/tree/one").output == [1])
+    try folder.run("container", "verify", b)
+    // The receiver's secret is its own.
+    #expect(
+      try folder.run("cp", a + ":/tree/one", b + ":/x", expecting: 64).errors.contains(
+        "DYNAMICS_TO_PASSPHRASE"))
+    // A file is not put where a folder is, nor a folder where a file is.
+    try folder.run("cp", a + ":/tree/sub", b + ":/tree/one", key[0], key[1], expecting: 6)
+  }
+
+  @Test func copiesInsideOneContainer() throws {
+    let folder = try TemporaryFolder()
+    let container = try filled(folder)
+    let same = folder.path("./a")
+    try folder.run("cp", container + ":/tree/one", same + ":/copy")
+    try folder.run("cp", container + ":/tree", container + ":/copies/")
+    try folder.run("cp", container + ":/tree", container + ":/copies/")  // merges
+    #expect(try folder.run("ls", container, "/copies/tree").text == "one\nsub\n")
+    try folder.run("cp", container + ":/tree", container + ":/tree/sub/", expecting: 1)
+    try folder.run("cp", container + ":/tree", container + ":/tree", "-n", expecting: 1)
+    // The older form goes on meaning what it meant, also for paths with a colon.
+    try folder.run("mkdir", container, "/x:")
+    try folder.run("cp", container, "/tree/one", "x:/one")
+    #expect(try folder.run("cat", container, "/x:/one").output == [1])
+    try folder.run("cp", container, "/tree/one", "/no/folder", expecting: 5)
+  }
+
+  @Test func leavesExistingFilesWhenAsked() throws {
+    let folder = try TemporaryFolder()
+    let (a, b) = (try filled(folder), try filled(folder, "b"))
+    let key = toKey(folder)
+    for (name, path) in [("p", "/tree/new"), ("q", "/tree/one")] {
+      try folder.run("put", a, try folder.makeFile(name, [5]), path)
+    }
+    let printed = try folder.run("cp", "-n", "-v", a + ":/tree", b + ":/", key[0], key[1]).text
+    #expect(printed == "/tree/new -> /tree/new\n")
+    #expect(try folder.run("cat", b, "/tree/one", "/tree/new").output == [1, 5])
+    try folder.run("cp", "-n", folder.path("key"), a + ":/tree/one")
+    try folder.run("cp", "-n", a, "/tree/new", "/tree/sub/two")
+    #expect(try folder.run("cat", a, "/tree/one").output == [5])
+    #expect(try folder.run("cat", a, "/tree/sub/two").output == readBytes(folder.path("tree-a/sub/two")))
+    let target = try folder.makeFolder("target")
+    _ = try folder.makeFolder("target/tree")
+    _ = try folder.makeFile("target/tree/one", [3])
+    try folder.run("cp", "-n", a + ":/tree", target)
+    #expect(try readBytes(target + "/tree/one") == [3])
+    #expect(try readBytes(target + "/tree/new") == [5])
+    #expect(try fileNames(in: target + "/tree/sub") == ["two"])
+    try folder.run("cp", "-n", "-f", a + ":/tree", target, expecting: 64)
+  }
+
+  @Test func printsWhatItCopied() throws {
+    let folder = try TemporaryFolder()
+    let container = try folder.makeContainer()
+    let tree = try folder.makeFolder("tree")
+    _ = try folder.makeFile("tree/a\n", [1])
+    #expect(
+      try folder.run("cp", "-rv", tree, container + ":/").text
+        == "\(tree) -> /tree\n\(tree)/a\\n -> /tree/a\\n\n")
+    #expect(
+      try folder.run("cp", "-v", container + ":/tree/a\n", tree + "/b").text == "/tree/a\\n -> \(tree)/b\n")
+  }
+
+  @Test func keepsFoldersDatesWhenAsked() throws {
+    let folder = try TemporaryFolder()
+    let (a, b) = (try filled(folder), try folder.makeContainer("b"))
+    let key = toKey(folder)
+    let time = timespec(tv_sec: 1_000_000_000, tv_nsec: 5)
+    let tree = folder.path("tree-a")
+    for path in [tree, tree + "/sub"] { #expect(utimensat(AT_FDCWD, path, [time, time], 0) == 0) }
+    try folder.run("cp", "-a", tree, a + ":/dated")
+    try folder.run("cp", "-p", a + ":/dated", b + ":/dated", key[0], key[1])
+    for container in [a, b] {
+      for path in ["/dated", "/dated/sub"] {
+        let text = try folder.run("stat", container, path).text
+        #expect(text.contains("modified     2001-09-09T01:46:40.000000005Z\n"))
+      }
+    }
+    try folder.run("cp", "-p", b + ":/dated", folder.path("back"))
+    for path in ["back", "back/sub"] {
+      var status = stat()
+      #expect(stat(folder.path(path), &status) == 0)
+      #expect(status.st_mtim.tv_sec == 1_000_000_000 && status.st_mtim.tv_nsec == 5)
+    }
+    let created = { (container: String) in
+      try folder.run("stat", container, "/dated/one").text.split(separator: "\n").first {
+        $0.hasPrefix("created")
+      }
+    }
+    #expect(try created(a) == created(b))
+  }
+
+  @Test func copiesLinksAsLinksInContainersAndWhatTheyLeadToOutOfThem() throws {
+    let folder = try TemporaryFolder()
+    let (a, b) = (try filled(folder), try folder.makeContainer("b"))
+    let key = toKey(folder)
+    try folder.run("ln", "-s", a, "one", "/tree/link")
+    try folder.run("ln", "-s", a, "/nothing", "/tree/dangling")
+    for _ in 0..<2 { try folder.run("cp", a + ":/tree", b + ":/", key[0], key[1]) }
+    #expect(try folder.run("cat", b, "/tree/link").output == [1])
+    #expect(try folder.run("ls", "-l", b, "/tree/dangling").text.hasSuffix("  /tree/dangling -> /nothing\n"))
+    try folder.run("cp", a, "/tree/link", "/alone")
+    #expect(try folder.run("ls", "-l", a, "/alone").text.hasSuffix("  /alone -> one\n"))
+    try folder.run("cp", a + ":/tree/link", folder.path("followed"))
+    #expect(try readBytes(folder.path("followed")) == [1])
+    let outcome = try folder.run("cp", a + ":/tree", folder.path("out"))
+    #expect(
+      outcome.errors == "dynamics: a symbolic link is left out: /tree/dangling\n"
+        + "dynamics: a symbolic link is left out: /tree/link\n")
+    #expect(try fileNames(in: folder.path("out")) == ["one", "sub"])
+  }
+
+  @Test func keepsExtendedAttributesWhenAsked() throws {
+    let folder = try TemporaryFolder()
+    let (a, b) = (try filled(folder), try folder.makeContainer("b"))
+    let key = toKey(folder)
+    let sender = try OpenContainer(a, keyFile: folder.path("key"))
+    for path in ["/tree", "/tree/one"] { try sender.setExtendedAttribute("user.n\n", [1, 2], at: path) }
+    try sender.close()
+    #expect(try folder.run("stat", a, "/tree/one").text.hasSuffix("attribute    user.n\\n\n"))
+    try folder.run("cp", "-p", a + ":/tree", b + ":/kept", key[0], key[1])
+    try folder.run("cp", a + ":/tree", b + ":/bare", key[0], key[1])
+    let receiver = try OpenContainer(b, keyFile: folder.path("key"))
+    for path in ["/kept", "/kept/one"] {
+      #expect(try receiver.extendedAttributes(at: path) == ["user.n\n": [1, 2]])
+    }
+    #expect(try receiver.extendedAttributes(at: "/bare/one").isEmpty)
+    try receiver.close()
+  }
+
+  @Test func leavesNothingOfADamagedFile() throws {
+    let folder = try TemporaryFolder()
+    let (a, b) = (try filled(folder), try folder.makeContainer("b"))
+    let slab = a + "/slab/" + (try #require(try fileNames(in: a + "/slab").first))
+    var bytes = try readBytes(slab)
+    for i in bytes.indices { bytes[i] ^= 1 }
+    try writeBytes(bytes, slab)
+    let key = toKey(folder)
+    let outcome = try folder.run("cp", a + ":/tree/sub/two", b + ":/two", key[0], key[1], expecting: 2)
+    #expect(outcome.errors.contains(": /tree/sub/two"))
+    #expect(try folder.run("ls", b).text == "")
+  }
+
+  @Test func asksForWhatCouldBeMeantEitherWay() throws {
+    let folder = try TemporaryFolder()
+    let container = try folder.makeContainer()
+    let outcome = try folder.run("cp", "a:b", container + ":/f", expecting: 64)
+    #expect(outcome.errors.contains("./a:b"))
+    #expect(outcome.errors.contains("Usage: dynamics cp"))
+    try folder.run("cp", "one", "two", expecting: 64)
+    try folder.run("cp", container + ":/f", expecting: 64)
+    try folder.run("cp", container + ":/a", "native", folder.path("target"), expecting: 64)
+    try folder.run("cp", container + ":/a", folder.path("other") + ":/b", container + ":/d/", expecting: 64)
+    // A native name with a colon, with its folder before it.
+    let odd = try folder.makeFile("a:b", [1])
+    try folder.run("cp", odd, container + ":/a:b")
+    #expect(try folder.run("ls", container).text == "a:b\n")
+  }
+
+  @Test(arguments: [
+    ("c:/p", "c", "/p"), ("./c:/", "./c", "/"), ("/x/c:/a:/b", "/x/c", "/a:/b"), ("c::/p", "c:", "/p"),
+    ("a b:/\u{301}", "a b", "/\u{301}"),
+  ])
+  func divides(operand: String, directory: String, path: String) throws {
+    let address = try #require(ContainerAddress(operand))
+    #expect(address.directory == directory)
+    #expect(address.path == path)
+  }
+
+  @Test(arguments: ["", ":", ":/p", "c:", "c:p", "c/p", "/c/p:q"])
+  func takesOthersForNativePaths(operand: String) { #expect(ContainerAddress(operand) == nil) }
+}
