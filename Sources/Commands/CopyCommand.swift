@@ -83,7 +83,7 @@ struct CopyCommand: ParsableCommand {
   }
 
   private var copier: TreeCopier {
-    TreeCopier(noClobber: noClobber, verbose: verbose, preserve: preserve, bulk: bulk)
+    TreeCopier(title: "cp", noClobber: noClobber, verbose: verbose, preserve: preserve, bulk: bulk)
   }
 
   private func copyAll(
@@ -107,15 +107,21 @@ struct CopyCommand: ParsableCommand {
           if verbose { try TreeCopier.report(local, place) }
         case .file, .directory:
           let place = try target.place(of: local, at: path)
+          // In one step, the store makes them.
+          if noClobber { try makeParents(of: place, in: target) }
           try copier.copy(.native(local), to: .container(target, place))
         }
       case .container(let address):
         _ = try source.existing(address.path)
         let place = try target.place(of: address.path, at: path)
-        for directory in try target.missingParents(of: place) { try target.createDirectory(directory) }
+        try makeParents(of: place, in: target)
         try copier.copy(.container(source, address.path), to: .container(target, place))
       }
     }
+  }
+
+  private func makeParents(of place: String, in target: Container) throws {
+    for directory in try target.missingParents(of: place) { try target.createDirectory(directory) }
   }
 
   private func copyOut(_ path: String, of container: Container, to destination: NativeDestination) throws {

@@ -31,9 +31,7 @@ struct GetCommand: ParsableCommand {
         return try container.exportStream(path, to: local, title: "get", bulk: bulk)
       }
       let place = try destination.place(of: path, source)
-      try bulk.withProgress("get") { control in
-        try container.exportItem(path, to: place, control: control)
-      }
+      try TreeCopier(title: "get", bulk: bulk).copy(.container(container, path), to: .native(place))
     }
   }
 }

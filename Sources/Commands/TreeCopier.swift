@@ -25,9 +25,11 @@ enum CopyEnd {
 /// In one step where one call of the store does it; file by file where files may have to be left out or folders merged, and between
 /// containers.
 struct TreeCopier {
-  var noClobber: Bool
-  var verbose: Bool
-  var preserve: Bool
+  /// Of the progress bar.
+  var title: String
+  var noClobber = false
+  var verbose = false
+  var preserve = false
   var bulk: BulkOptions
 
   private var control: BulkControl { BulkControl(cancellation: Interruption.shared.cancellation) }
@@ -97,7 +99,7 @@ struct TreeCopier {
   }
 
   private func copyInOneStep(_ source: CopyEnd, to target: CopyEnd) throws {
-    try bulk.withProgress("cp") { control in try copyAtOnce(source, to: target, control: control) }
+    try bulk.withProgress(title) { control in try copyAtOnce(source, to: target, control: control) }
   }
 
   private func copyAtOnce(_ source: CopyEnd, to target: CopyEnd, control: BulkControl) throws {
@@ -116,7 +118,7 @@ struct TreeCopier {
   private func copyEach(_ items: [CopyItem], from source: CopyEnd, to target: CopyEnd) throws -> [CopyItem] {
     try requireApart(source, target, items[0])
     var copied: [CopyItem] = []
-    try bulk.withProgressBar("cp") { bar in
+    try bulk.withProgressBar(title) { bar in
       var tally = CopyTally(byteCount: items.reduce(0) { $0 + $1.size }, bar: bar)
       for item in items {
         if Interruption.shared.cancellation.isCancelled { throw ContainerError(.cancelled) }
