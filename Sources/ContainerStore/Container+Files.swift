@@ -92,7 +92,8 @@ extension Container {
     var contents: [UInt8] = []
     try withReader(path) { reader in
       let size = Int(reader.size)
-      guard size <= physicalMemoryByteCount() else {
+      // Asking costs more than reading a small file.
+      guard size <= 16 << 20 || size <= physicalMemoryByteCount() else {
         throw ContainerError(
           .invalidArgument, path: path,
           detail: "the file has \(size) bytes, more than there is memory: read it in pieces")

@@ -58,6 +58,13 @@ extension StorePath {
   /// the directory that was reached, as POSIX does; that of the root is the root. Throws `notADirectory`, `tooManyLinks`, and
   /// `noSuchFile` where `..` comes after something that is not there.
   func resolved(in catalog: some CatalogReading, followingLast: Bool = true) throws -> ResolvedPath {
+    try followed(in: catalog, followingLast: followingLast).path
+  }
+
+  /// The same, and what the path leads to, if all of it is there.
+  fileprivate func followed(in catalog: some CatalogReading, followingLast: Bool) throws -> (
+    path: ResolvedPath, end: (file: UInt64, kind: FileKind)?
+  ) {
     var reached: [(name: FileName, file: UInt64, kind: FileKind)] = []
     var pending = [FileName?](parts.reversed())
     var (linkCount, namesDirectory) = (0, namesDirectory)
@@ -70,8 +77,8 @@ extension StorePath {
       guard let entry = try catalog.entry(reached.last?.file ?? rootFileID, name) else {
         let missing = pending.reversed().compactMap { $0 }
         guard missing.count == pending.count else { throw ContainerError(.noSuchFile, path: text) }
-        return ResolvedPath(
-          reached.map(\.name) + [name] + missing, text: text, namesDirectory: namesDirectory)
+        let names = reached.map(\.name) + [name] + missing
+        return (ResolvedPath(names, text: text, namesDirectory: namesDirectory), nil)
       }
       guard entry.kind == .symbolicLink, followingLast || namesDirectory || !pending.isEmpty else {
         reached.append((name, entry.file, entry.kind))
@@ -84,7 +91,10 @@ extension StorePath {
       if pending.isEmpty { namesDirectory = namesDirectory || target.namesDirectory }
       pending += target.parts.reversed()
     }
-    return ResolvedPath(reached.map(\.name), text: text, namesDirectory: namesDirectory)
+    return (
+      ResolvedPath(reached.map(\.name), text: text, namesDirectory: namesDirectory),
+      reached.last.map { ($0.file, $0.kind) } ?? (rootFileID, .directory)
+    )
   }
 }
 
@@ -109,7 +119,23 @@ extension CatalogReading {
     return found
   }
 
-  func existingFile(_ path: ResolvedPath) throws -> FoundFile {
+  func existingDirectory(_ path: ResolvedPath) throws -> FoundFile {
+    let found = try existing(path)
+    guard found.inode.kind == .directory else { throw ContainerError(.notADirectory, path: path.text) }
+    return found
+  }
+
+  /// The same for a path that may have links, in one walk.
+  func existing(_ path: StorePath, followingLast: Bool = true) throws -> FoundFile {
+    let (place, end) = try path.followed(in: self, followingLast: followingLast)
+    guard let end else { throw ContainerError(.noSuchFile, path: path.text) }
+    if place.namesDirectory, end.kind != .directory {
+      throw ContainerError(.notADirectory, path: path.text)
+    }
+    return FoundFile(id: end.file, inode: try inode(end.file))
+  }
+
+  func existingFile(_ path: StorePath) throws -> FoundFile {
     let found = try existing(path)
     guard found.inode.kind == .file else {
       throw ContainerError(found.inode.kind == .directory ? .isADirectory : .cannotStore, path: path.text)
@@ -117,21 +143,10 @@ extension CatalogReading {
     return found
   }
 
-  func existingDirectory(_ path: ResolvedPath) throws -> FoundFile {
+  func existingDirectory(_ path: StorePath) throws -> FoundFile {
     let found = try existing(path)
     guard found.inode.kind == .directory else { throw ContainerError(.notADirectory, path: path.text) }
     return found
-  }
-
-  /// The same for a path that may have links.
-  func existing(_ path: StorePath, followingLast: Bool = true) throws -> FoundFile {
-    try existing(path.resolved(in: self, followingLast: followingLast))
-  }
-
-  func existingFile(_ path: StorePath) throws -> FoundFile { try existingFile(path.resolved(in: self)) }
-
-  func existingDirectory(_ path: StorePath) throws -> FoundFile {
-    try existingDirectory(path.resolved(in: self))
   }
 
   /// The directory that a path's last name stands in, and that name. Throws `invalidArgument` for the root.
