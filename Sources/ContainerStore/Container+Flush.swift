@@ -207,7 +207,10 @@ extension Container {
         core.pendingRemovals = []
         core.freeable = []
         if let readBack { core.snapshot = readBack }
+        core.changeNumber += 1
+        observers.lose()
       }
+      observers.wake()
       throw reported ?? error
     }
   }

@@ -79,6 +79,7 @@ public final class Container: Sendable {
   let ciphers: CipherPool
   let cache: BlockCache
   let openFiles: OpenFiles
+  let observers = ChangeObservers()
   let lockFile: any BlockFile
   let core: Guarded<CatalogState>
   let flushing: Guarded<FlushState>
@@ -267,6 +268,7 @@ public final class Container: Sendable {
   /// other threads; what only reads is waited for. Throws when changes since the last durable moment could not be written. Closing
   /// twice is fine.
   public func close() throws {
+    defer { observers.finish() }
     openFiles.close()
     let written = Result { () throws in
       if let failure = try writeBack().values.first { throw failure }
@@ -457,6 +459,7 @@ public final class Container: Sendable {
       slabs.discard(stored)
       throw error
     }
+    observers.wake()
     // From here on nothing is given back: when the journal cannot be written, the disk may have the commit all the same.
     switch durability ?? options.durability {
     case .full: try flush(durably: true)
@@ -475,6 +478,7 @@ public final class Container: Sendable {
       let transaction = Transaction(
         base: core.snapshot, epoch: epoch, nextFile: core.counters.nextFile)
       let result = try body(transaction)
+      observers.note(transaction)
       transaction.tellApplied()
       core.apply(transaction, stillNeeded: openFiles.remove(transaction.dropped))
       slabs.settle(transaction.added)

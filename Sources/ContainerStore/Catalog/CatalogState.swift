@@ -28,6 +28,8 @@ struct CatalogState {
   var readers: [UInt64: Int] = [:]
   /// The reserve was given up: only changes that take no space are accepted until there is room for it again.
   var diskIsFull = false
+  /// Changes with every change.
+  var changeNumber: UInt64 = 0
   /// When somebody last changed something, by the monotonic clock.
   private(set) var lastChange: Int64 = 0
   var compactionIsScheduled = false
@@ -46,6 +48,7 @@ struct CatalogState {
   /// Applies the changes and keeps the books of ids and slabs. What is still needed is not given back with the commit.
   mutating func apply(_ transaction: Transaction, stillNeeded: Set<Extent>) {
     guard transaction.staged.count > 0 else { return }
+    changeNumber += 1
     for extent in transaction.removed {
       let live = slabCounters[extent.slab]?.liveByteCount ?? 0
       let count = min(live, UInt64(extent.storedByteCount))

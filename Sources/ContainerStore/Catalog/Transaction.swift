@@ -2,7 +2,8 @@ import EncryptedFile
 
 /// Changes that become visible together or not at all. Exists only while the catalog's lock is held.
 final class Transaction: CatalogReading {
-  private var base: CatalogSnapshot
+  /// The state before.
+  private(set) var base: CatalogSnapshot
   /// New values, and nil for what is deleted.
   private(set) var staged = ChangeMap()
   private(set) var added: [Extent] = []

@@ -1,0 +1,136 @@
+/// What happens at or below a path of a container, from the call of ``Container/changes(at:bufferingAtMost:)`` on, in the order of the
+/// commits. Ends when the container is closed, after the last change, and at once when the task that waits is cancelled.
+///
+/// It is for one reader: several that take turns get each a part of the changes. Who wants them all observes once more. Letting go of
+/// the sequence and its iterators ends the observing.
+public struct ContainerChanges: AsyncSequence, Sendable {
+  public typealias Element = ContainerChange
+  public typealias Failure = Never
+
+  private let subscription: ChangeSubscription
+
+  init(_ subscription: ChangeSubscription) { self.subscription = subscription }
+
+  public func makeAsyncIterator() -> Iterator { Iterator(subscription: subscription) }
+
+  public struct Iterator: AsyncIteratorProtocol {
+    fileprivate let subscription: ChangeSubscription
+
+    public mutating func next() async -> ContainerChange? { await next(isolation: nil) }
+
+    public mutating func next(isolation actor: isolated (any Actor)?) async -> ContainerChange? {
+      let subscription = subscription
+      return await withTaskCancellationHandler {
+        await withCheckedContinuation { subscription.buffer.take(for: $0) }
+      } onCancel: {
+        subscription.cancel()
+      }
+    }
+  }
+}
+
+/// Keeps an observer in its container's list for as long as somebody may ask for changes.
+final class ChangeSubscription: Sendable {
+  fileprivate let buffer: ChangeBuffer
+  private let observers: ChangeObservers
+
+  init(_ buffer: ChangeBuffer, in observers: ChangeObservers) {
+    self.buffer = buffer
+    self.observers = observers
+  }
+
+  deinit { observers.remove(buffer) }
+
+  fileprivate func cancel() {
+    observers.remove(buffer)
+    buffer.finish(dropping: true)
+    buffer.wake()
+  }
+}
+
+/// Changes on their way from commits to an observer.
+///
+/// They are put in with locks of the engine held, and nobody is woken there: that runs code of the caller's executor.
+final class ChangeBuffer: Sendable {
+  private typealias Reader = CheckedContinuation<ContainerChange?, Never>
+
+  private struct State {
+    var changes: [ContainerChange] = []
+    /// Those before are taken.
+    var first = 0
+    /// Until this is known to the reader, nothing more is kept.
+    var hasOverflowed = false
+    var isFinished = false
+    var readers: [Reader] = []
+
+    mutating func popFirst() -> ContainerChange? {
+      guard first < changes.count else { return nil }
+      let change = changes[first]
+      first += 1
+      if first == changes.count {
+        changes.removeAll(keepingCapacity: changes.count <= 256)
+        first = 0
+      } else if first >= 1024, first > changes.count / 2 {
+        changes.removeFirst(first)
+        first = 0
+      }
+      if change == .overflowed { hasOverflowed = false }
+      return change
+    }
+  }
+
+  private let countMax: Int
+  private let state = Guarded(State())
+
+  init(countMax: Int) { self.countMax = countMax }
+
+  /// The changes of a commit, all or none of them.
+  func put(_ changes: [ContainerChange]) {
+    guard !changes.isEmpty else { return }
+    state.withLock { state in
+      guard !state.isFinished, !state.hasOverflowed else { return }
+      guard state.changes.count - state.first + changes.count <= countMax else {
+        return Self.overflow(&state)
+      }
+      state.changes += changes
+    }
+  }
+
+  func overflow() {
+    state.withLock { state in
+      guard !state.isFinished, !state.hasOverflowed else { return }
+      Self.overflow(&state)
+    }
+  }
+
+  private static func overflow(_ state: inout State) {
+    state.changes = [.overflowed]
+    state.first = 0
+    state.hasOverflowed = true
+  }
+
+  /// Gives waiting readers what there is.
+  func wake() {
+    while let (reader, change) = state.withLock({ state -> (Reader, ContainerChange?)? in
+      guard !state.readers.isEmpty else { return nil }
+      let change = state.popFirst()
+      guard change != nil || state.isFinished else { return nil }
+      return (state.readers.removeFirst(), change)
+    }) {
+      reader.resume(returning: change)
+    }
+  }
+
+  /// Nothing comes any more; `dropping` what is there.
+  func finish(dropping: Bool) {
+    state.withLock { state in
+      state.isFinished = true
+      if dropping { (state.changes, state.first) = ([], 0) }
+    }
+  }
+
+  func take(for reader: CheckedContinuation<ContainerChange?, Never>) {
+    state.withLock { $0.readers.append(reader) }
+    wake()
+  }
+}
