@@ -136,7 +136,7 @@ extension Container {
     return count
   }
 
-  private func withReader(_ path: String, _ body: (inout EncryptedFileReader) throws -> Void) throws {
+  func withReader(_ path: String, _ body: (inout EncryptedFileReader) throws -> Void) throws {
     let path = try StorePath(path)
     try withSnapshot { records in
       let found = try records.existingFile(path)
