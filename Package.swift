@@ -74,6 +74,8 @@ let package = Package(
       name: "SecureFilesTests", dependencies: ["SecureFiles", "SodiumPrimitives"],
       swiftSettings: strict),
     .testTarget(
+      name: "ConformanceTests", dependencies: ["SecureFiles", "SodiumPrimitives"], swiftSettings: strict),
+    .testTarget(
       name: "CommandsTests", dependencies: ["Commands", "dynamics", "ContainerStore", "SodiumPrimitives"],
       swiftSettings: strict),
   ]
