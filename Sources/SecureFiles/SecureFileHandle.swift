@@ -216,7 +216,7 @@ private enum Misuse: Error {
     return CocoaError(
       access == .reading ? .fileReadUnknown : .fileWriteUnknown,
       userInfo: [
-        NSFilePathErrorKey: path, NSUnderlyingErrorKey: POSIXError(posix), SecureFilesErrorKey: error,
+        NSFilePathErrorKey: path, NSUnderlyingErrorKey: POSIXError(posix), secureFilesErrorKey: error,
         NSLocalizedFailureReasonErrorKey: detail, NSLocalizedRecoverySuggestionErrorKey: code.remedy,
       ])
   }

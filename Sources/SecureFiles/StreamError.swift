@@ -19,7 +19,7 @@ func seekFailure(path: String, _ access: FileAccess) -> any Error {
 
 extension POSIXError: ContainerErrorCarrying {
   /// What the container said, when this error is one of a stream.
-  public var containerError: ContainerError? { userInfo[SecureFilesErrorKey] as? ContainerError }
+  public var containerError: ContainerError? { userInfo[secureFilesErrorKey] as? ContainerError }
 }
 
 extension NSNumber {
