@@ -91,8 +91,9 @@ extension Container {
           throw ContainerError(.moveIntoItself, path: newItem)
         }
         if let backupName, backupName != name {
-          guard (directory, backupName) != (sourceDirectory, sourceName) else {
-            throw ContainerError(.invalidArgument, path: path, detail: "the backup has the new item's name")
+          guard !source.names.starts(with: place.names.dropLast() + [backupName]) else {
+            throw ContainerError(
+              .invalidArgument, path: path, detail: "the new item is, or is in, what has the backup's name")
           }
           try transaction.removeItem(directory, backupName)
           try transaction.link(directory, backupName, to: old.id, kind: old.inode.kind)
@@ -102,6 +103,8 @@ extension Container {
         }
         try transaction.unlink(sourceDirectory, sourceName)
         try transaction.link(directory, name, to: new.id, kind: new.inode.kind)
+        // What went may have been another name of the same file.
+        new.inode = try transaction.inode(new.id)
         if keepsMetadata {
           new.inode.permissions = old.inode.permissions
           new.inode.created = old.inode.created
