@@ -2,8 +2,9 @@ import EncryptedFile
 import SodiumPrimitives
 
 extension Container {
-  /// Makes a container in a new directory and opens it. Throws `alreadyExists` when there is something at `path`, and
-  /// `invalidArgument` for an empty passphrase or impossible costs.
+  /// Makes a container in a new directory and opens it. Takes over an empty one, and one in which a creation ended too early. Throws
+  /// `alreadyExists` when there is something else at `path`, `locked` while another process makes one there, and `invalidArgument`
+  /// for an empty passphrase or impossible costs.
   public static func create(
     at path: String, credential: borrowing Credential, options: Options = Options()
   ) throws -> Container {
@@ -16,8 +17,9 @@ extension Container {
     try KeySlot.check(credential, parameters: options.passwordHash)
     do {
       try io.createDirectory("")
+    } catch  where error.errno == existingFile {
+      guard isUnfinished(io) else { throw ContainerError(.alreadyExists, path: io.place) }
     } catch {
-      if error.errno == existingFile { throw ContainerError(.alreadyExists, path: io.place) }
       if error.errno == missingFile {
         throw ContainerError(
           .noSuchFile, path: io.place, detail: "the directory that is to hold the container is missing")
@@ -25,19 +27,41 @@ extension Container {
       throw ContainerError.from(error)
     }
     do {
-      try layDown(io: io, credential: credential, options: options)
+      let lock = try ContainerLock.take(io, mode: .readWrite)
+      defer { lock.unlock(.writer) }
+      // Somebody else may have finished it meanwhile.
+      guard isUnfinished(io) else { throw ContainerError(.alreadyExists, path: io.place) }
+      removeParts(of: io)
+      do {
+        try layDown(io: io, credential: credential, options: options)
+      } catch {
+        removeParts(of: io)
+        try? io.remove("lock")
+        try? io.removeDirectory("")
+        throw error
+      }
     } catch {
-      removeRemains(of: io)
       throw (error as? IOFailure).map { ContainerError.from($0).with(path: io.place) } ?? error
     }
     return try open(io: io, credential: credential, mode: .readWrite, options: options)
   }
 
-  /// What a creation that failed had made: the place is free for another try.
-  private static func removeRemains(of io: any BlockIO) {
+  private static let directories = ["journal", "catalog", "slab"]
+  private static let unfinishedSuperblock = "superblock.new"
+
+  /// Whether a directory has nothing but what a creation makes before the superblock. Nothing was ever in such a container.
+  private static func isUnfinished(_ io: any BlockIO) -> Bool {
+    guard let names = try? io.fileNames(in: ""),
+      Set(names).isSubset(of: directories + ["lock", unfinishedSuperblock])
+    else { return false }
+    return ["journal", "slab"].allSatisfy { (try? io.fileNames(in: $0).isEmpty) == true }
+  }
+
+  /// What a creation made that was not finished, except for the lock.
+  private static func removeParts(of io: any BlockIO) {
     for name in (try? io.fileNames(in: "catalog")) ?? [] { try? io.remove("catalog/" + name) }
-    for name in ["superblock.new", "superblock", "lock"] { try? io.remove(name) }
-    for directory in ["journal", "catalog", "slab", ""] { try? io.removeDirectory(directory) }
+    for name in [unfinishedSuperblock, "superblock"] { try? io.remove(name) }
+    for directory in directories { try? io.removeDirectory(directory) }
   }
 
   fileprivate static func layDown(io: any BlockIO, credential: borrowing Credential, options: Options) throws
@@ -54,7 +78,7 @@ extension Container {
       created: now, epoch: SuperblockBody.Epoch(number: 1, key: Random.bytes(32)), generation: generation)
     defer { body.wipeSecrets() }
     let keys = try Keyring(container: containerID, body: body)
-    for directory in ["journal", "catalog", "slab"] { try io.createDirectory(directory) }
+    for directory in directories { try io.createDirectory(directory) }
     let noSecret = [UInt8](repeating: 0, count: Inode.secretByteCount)
     let root = Inode(kind: .directory, permissions: 0o700, now: now, epoch: 1, secret: noSecret)
     var records: [(key: CatalogKey, value: [UInt8]?)] = [
@@ -71,7 +95,6 @@ extension Container {
     body.generations = [generation]
     try file.synchronize()
     try io.synchronizeDirectory("catalog")
-    _ = try io.open("lock", .createNew)
     let slot = try KeySlot.make(
       credential, parameters: options.passwordHash, rootKey: rootKey, containerID: containerID, cipher: cipher
     )
@@ -80,12 +103,12 @@ extension Container {
       keySlots: [slot] + [KeySlot?](repeating: nil, count: SuperblockSlot.keySlotCount - 1), body: body,
       rootKey: rootKey, cipher: cipher)
     // The superblock comes last and under another name until it is whole: a directory without one is no container.
-    let superblockFile = try io.open("superblock.new", .createNew)
+    let superblockFile = try io.open(unfinishedSuperblock, .createNew)
     for offset in SuperblockSlot.offsets { try superblockFile.write(superblock.bytes, at: offset) }
     try superblockFile.synchronize()
     // Names reach the disk in any order: what the superblock names comes before it.
     try io.synchronizeDirectory("")
-    try io.rename("superblock.new", to: "superblock")
+    try io.rename(unfinishedSuperblock, to: "superblock")
     try io.synchronizeDirectory("")
   }
 }

@@ -495,14 +495,51 @@ struct SuperblockTests {
     }
   }
 
+  @Test func aCreationThatWasKilledIsDoneAgain() throws {
+    let io = RecordingIO()
+    try Container.create(io: io, credential: testCredential(), options: testOptions()).close()
+    let log = io.log
+    var unfinishedCount = 0
+    for count in 1...log.count {
+      let image = CrashPlan(operationCount: count, loss: .nothing).replay(log)
+      let isThere = image["superblock"] != nil
+      do {
+        try Container.create(io: RecordingIO(image), credential: testCredential(), options: testOptions())
+          .close()
+        #expect(!isThere, "after operation \(count) there was a container")
+        unfinishedCount += 1
+      } catch ContainerError.alreadyExists {
+        #expect(isThere, "after operation \(count) there was no container")
+      }
+    }
+    #expect(unfinishedCount > 8)
+  }
+
+  @Test func aContainerThatLostItsSuperblockIsNotTakenForNew() throws {
+    let io = RecordingIO()
+    let container = try Container.create(io: io, credential: testCredential(), options: testOptions())
+    try container.write([1], to: "/file")
+    try container.close()
+    try io.remove("superblock")
+    let error = #expect(throws: ContainerError.self) {
+      _ = try Container.create(io: io, credential: testCredential(), options: testOptions())
+    }
+    #expect(error?.code == .alreadyExists)
+  }
+
   @Test func aContainerIsMadeOnlyWhereThereIsNothing() throws {
     let directory = TemporaryDirectory()
     func create(_ path: String) throws -> Container {
       try Container.create(at: directory.path + path, credential: testCredential(), options: testOptions())
     }
     writeNative(directory.path + "/file", [1])
-    mkdir(directory.path + "/directory", 0o700)
+    for name in ["/directory", "/remains", "/remains/catalog", "/remains/slab", "/empty"] {
+      mkdir(directory.path + name, 0o700)
+    }
+    writeNative(directory.path + "/directory/something", [1])
     _ = try create("/container")
+    try create("/empty").close()
+    try create("/remains").close()
     for path in ["/file", "/directory", "/container"] {
       let error = #expect(throws: ContainerError.self) { _ = try create(path) }
       #expect(error?.code == .alreadyExists)
