@@ -109,6 +109,18 @@ extension Container {
     return contents
   }
 
+  /// The whole file into memory that `allocate` makes for its number of bytes. Throws as ``contents(at:)`` does.
+  public func read(_ path: String, allocate: (Int) throws -> UnsafeMutableRawBufferPointer) throws {
+    try withReader(path) { reader in
+      let memory = try allocate(Int(reader.size))
+      var done = 0
+      while done < memory.count {
+        done += try reader.read(
+          at: UInt64(done), into: UnsafeMutableRawBufferPointer(rebasing: memory[done...]))
+      }
+    }
+  }
+
   /// Reads the file piece by piece, 1 MiB at most at a time, in order. What `body` throws ends it.
   public func read(_ path: String, _ body: (UnsafeRawBufferPointer) throws -> Void) throws {
     try withReader(path) { reader in
@@ -142,19 +154,29 @@ extension Container {
       let found = try records.existingFile(path)
       try withContext { context in
         try namingPath(path.text) {
-          var reader = try EncryptedFileReader(
-            identity: FileIdentity(container: id, file: found.id), key: fileKey(found.id, found.inode),
-            size: found.inode.size, extents: records.extents(found.id, found.inode), cipher: context.cipher,
-            storedBytes: { [slabs] in try slabs.read($0, $1, into: $2) })
+          var reader = try reader(of: found, in: records, context)
           try body(&reader)
         }
       }
     }
   }
 
+  func reader(of file: FoundFile, in records: CatalogSnapshot, _ context: WorkerContext) throws
+    -> EncryptedFileReader
+  {
+    try EncryptedFileReader(
+      identity: FileIdentity(container: id, file: file.id), key: fileKey(file.id, file.inode),
+      size: file.inode.size, extents: records.extents(file.id, file.inode), cipher: context.cipher,
+      storedBytes: { [slabs] in try slabs.read($0, $1, into: $2) })
+  }
+
   /// Creates a file, or replaces the one that is there, in one step. Directories on the way must exist.
-  public func write(_ contents: UnsafeRawBufferPointer, to path: String, permissions: UInt16 = 0o600) throws {
-    try writeSequentially(to: path, permissions: permissions) { writer in try writer.append(contents) }
+  public func write(
+    _ contents: UnsafeRawBufferPointer, to path: String, permissions: UInt16 = 0o600,
+    attributes: AttributeChanges = AttributeChanges()
+  ) throws {
+    try attributes.check(path)
+    try writeSequentially(to: path, permissions: permissions, attributes) { try $0.append(contents) }
   }
 
   /// Creates or replaces a file from pieces that `next` delivers, in order, until it returns nil. Nothing is visible before the
@@ -166,7 +188,8 @@ extension Container {
   }
 
   private func writeSequentially(
-    to text: String, permissions: UInt16, _ fill: (inout EncryptedFileWriter) throws -> Void
+    to text: String, permissions: UInt16, _ attributes: AttributeChanges = AttributeChanges(),
+    _ fill: (inout EncryptedFileWriter) throws -> Void
   ) throws {
     let path = try StorePath(text)
     guard mode == .readWrite else { throw ContainerError(.readOnly, path: text) }
@@ -195,6 +218,7 @@ extension Container {
         inode.size = size
         transaction.putFile(file, inode, extents: stored)
         try transaction.replace(parent, name, with: file, kind: .file)
+        try transaction.apply(attributes, to: file)
       }
     }
   }
@@ -219,11 +243,11 @@ extension Container {
   /// Makes a directory. Without intermediates, throws `fileExists` when something is there and `noSuchFile` when the parent
   /// is missing; with them, an existing directory is fine.
   public func createDirectory(
-    _ text: String, withIntermediateDirectories: Bool = false, permissions: UInt16 = 0o700
-  )
-    throws
-  {
+    _ text: String, withIntermediateDirectories: Bool = false, permissions: UInt16 = 0o700,
+    attributes: AttributeChanges = AttributeChanges()
+  ) throws {
     let path = try StorePath(text)
+    try attributes.check(text)
     try namingPath(text) {
       try transaction { transaction in
         // A link to a directory is one where that is enough.
@@ -240,8 +264,9 @@ extension Container {
           withIntermediateDirectories
           ? try transaction.directory(place.names.dropLast(), path: text)
           : try transaction.parent(of: place).directory
-        try transaction.makeDirectory(
-          parent, name, id: transaction.takeFileID(), permissions: permissions)
+        let directory = transaction.takeFileID()
+        try transaction.makeDirectory(parent, name, id: directory, permissions: permissions)
+        try transaction.apply(attributes, to: directory)
       }
     }
   }

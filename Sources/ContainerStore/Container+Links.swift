@@ -138,18 +138,7 @@ extension Container {
     _ changes: [String: [UInt8]?], at path: String, followingLinks: Bool = true
   ) throws {
     let place = try StorePath(path)
-    for (name, value) in changes {
-      guard (1...FileName.byteCountMax).contains(name.utf8.count), !name.utf8.contains(0) else {
-        throw ContainerError(
-          .invalidName, path: path, detail: "the name of an attribute has 1 to \(FileName.byteCountMax) bytes"
-        )
-      }
-      guard (value?.count ?? 0) <= Self.attributeByteCountMax else {
-        throw ContainerError(
-          .invalidArgument, path: path, detail: "an attribute has at most \(Self.attributeByteCountMax) bytes"
-        )
-      }
-    }
+    try AttributeChanges(extended: changes).check(path)
     try namingPath(path) {
       try transaction { transaction in
         var found = try transaction.existing(place, followingLast: followingLinks)
@@ -172,13 +161,11 @@ extension Container {
       }
     }
   }
-
-  private static let attributeByteCountMax = 32_768
 }
 
 extension Transaction {
   /// Where something new goes. Throws `fileExists` when something, or a link, is there.
-  fileprivate func freePlace(_ path: StorePath) throws -> (directory: UInt64, name: FileName) {
+  func freePlace(_ path: StorePath) throws -> (directory: UInt64, name: FileName) {
     let place = try path.resolved(in: self, followingLast: false)
     guard !place.names.isEmpty else { throw ContainerError(.fileExists, path: place.text) }
     let (directory, name) = try parent(of: place)

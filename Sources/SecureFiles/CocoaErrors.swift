@@ -5,6 +5,11 @@ public import Foundation
 /// ``SecureFilesError`` that says what failed and what to do.
 public let secureFilesErrorKey = "SecureFilesError"
 
+/// Keys that Foundation has, some of them without names.
+let userStringVariantKey = "NSUserStringVariant"
+let sourcePathKey = "NSSourceFilePathErrorKey"
+let destinationPathKey = "NSDestinationFilePath"
+
 /// Whether a call reads or changes, which decides between two codes of Foundation's.
 enum FileAccess: Sendable {
   case reading
@@ -12,9 +17,13 @@ enum FileAccess: Sendable {
 }
 
 /// What Foundation's `FileManager` throws in the same case. What is not the container's stays as it is.
-func cocoaError(_ error: any Error, path: String, _ access: FileAccess, url: URL? = nil) -> any Error {
+func cocoaError(
+  _ error: any Error, path: String, _ access: FileAccess, url: URL? = nil, userInfo: [String: Any] = [:]
+) -> any Error {
   guard let error = error as? ContainerError else { return error }
-  var userInfo: [String: Any] = [NSFilePathErrorKey: path, secureFilesErrorKey: error]
+  var userInfo = userInfo
+  userInfo[NSFilePathErrorKey] = path
+  userInfo[secureFilesErrorKey] = error
   if let url { userInfo[NSURLErrorKey] = url }
   if let posix = error.posixCode {
     userInfo[NSUnderlyingErrorKey] = POSIXError(posix)

@@ -30,15 +30,15 @@ extension SecureFileManager {
     }
   }
 
-  /// The path that a URL names; throws `CocoaError` with `fileReadUnsupportedScheme` for one that is not of this container.
+  /// The path that a URL names, without a slash at its end; throws `CocoaError` with `fileReadUnsupportedScheme` for one that is not of this container.
   public func path(for url: URL) throws -> String { try path(for: url, .reading) }
 
   func path(for url: URL, _ access: FileAccess) throws -> String {
     switch url.scheme {
     case Self.urlScheme where url.host() == store.id.hex:
-      let path = url.path(percentEncoded: false)
+      let path = url.filePath
       return path.isEmpty ? "/" : path
-    case "file" where urlStyle == .file, nil where urlStyle == .file: return url.path(percentEncoded: false)
+    case "file" where urlStyle == .file, nil where urlStyle == .file: return url.filePath
     default:
       throw CocoaError(
         access == .reading ? .fileReadUnsupportedScheme : .fileWriteUnsupportedScheme,
@@ -49,5 +49,18 @@ extension SecureFileManager {
             "take URLs from this container's file manager, or set urlStyle",
         ])
     }
+  }
+}
+
+extension URL {
+  /// The path that the URL names, without its encoding and without a slash at its end.
+  var filePath: String { path(percentEncoded: false).withoutTrailingSlashes }
+}
+
+extension String {
+  var withoutTrailingSlashes: String {
+    guard utf8.last == UInt8(ascii: "/"), utf8.count > 1 else { return self }
+    let bytes = utf8.reversed().drop { $0 == UInt8(ascii: "/") }
+    return bytes.isEmpty ? "/" : String(decoding: bytes.reversed(), as: UTF8.self)
   }
 }

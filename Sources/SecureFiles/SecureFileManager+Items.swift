@@ -8,17 +8,11 @@ extension SecureFileManager {
     public let path: String
     public let attributes: FileAttributes
 
-    public var type: FileAttributeType {
-      switch attributes.kind {
-      case .file: .typeRegular
-      case .directory: .typeDirectory
-      case .symbolicLink: .typeSymbolicLink
-      }
-    }
+    public var type: FileAttributeType { attributes.kind.attributeType }
     /// Bytes of contents.
     public var size: UInt64 { attributes.size }
-    public var creationDate: Date { Date(timeIntervalSince1970: Double(attributes.created) / 1e9) }
-    public var modificationDate: Date { Date(timeIntervalSince1970: Double(attributes.modified) / 1e9) }
+    public var creationDate: Date { Date(nanoseconds: attributes.created) }
+    public var modificationDate: Date { Date(nanoseconds: attributes.modified) }
   }
 
   /// What is below a directory when the first item is asked for, read in pieces as it is asked for, on a thread of its own.

@@ -3,13 +3,15 @@ public import Foundation
 
 /// The files of a container, under the names and with the behaviour of Foundation's `FileManager`.
 ///
-/// Paths are absolute and of the container; a relative path begins at the root. Nothing native is ever read or written, except by
-/// ``importItem(at:toPath:progress:)`` and ``exportItem(atPath:to:progress:)``, which say so.
+/// Paths are of the container; a relative one begins at ``currentDirectoryPath``. Nothing native is ever read or written, except by
+/// ``importItem(at:toPath:progress:)`` and ``exportItem(atPath:to:progress:)``, which say so. Calls throw `CocoaError` with
+/// Foundation's codes, which `catch SecureFilesError.noSuchFile` matches, too.
 ///
 /// | Differs from `FileManager` | How |
 /// |---|---|
 /// | `contents(atPath:)` | like Foundation's returns nil for every failure; ``data(atPath:)`` throws |
 /// | names | exact bytes, never normalised |
+/// | working directory, delegate | belong to this manager, not to the process |
 /// | `copyItem` of a file | another file with a key of its own; never shares blocks |
 /// | a change of several steps | is one commit: all or nothing after a crash |
 public final class SecureFileManager: Sendable {
@@ -55,6 +57,7 @@ public final class SecureFileManager: Sendable {
   }
 
   /// False, and nothing changes, when there is no directory.
+  @discardableResult
   public func changeCurrentDirectoryPath(_ path: String) -> Bool {
     let place = place(path)
     guard let found = try? store.attributes(at: place, followingLinks: true), found.kind == .directory,
@@ -73,119 +76,24 @@ public final class SecureFileManager: Sendable {
 
   // MARK: Errors
 
-  /// Calls `body` with the absolute path, and throws what Foundation throws when something is read.
-  func reading<R>(_ path: String, _ body: (String) throws -> R) throws -> R {
-    do { return try body(place(path)) } catch { throw cocoaError(error, path: path, .reading) }
+  /// Calls `body` with the absolute path, and throws what Foundation throws when something is read. `variant` says in `userInfo` of
+  /// which kind the call was.
+  func reading<R>(_ path: String, variant: String? = nil, _ body: (String) throws -> R) throws -> R {
+    do { return try body(place(path)) } catch { throw translated(error, path, .reading, variant) }
   }
 
   /// The same when something is changed.
-  func writing<R>(_ path: String, _ body: (String) throws -> R) throws -> R {
-    do { return try body(place(path)) } catch { throw cocoaError(error, path: path, .writing) }
+  func writing<R>(_ path: String, variant: String? = nil, _ body: (String) throws -> R) throws -> R {
+    do { return try body(place(path)) } catch { throw translated(error, path, .writing, variant) }
   }
 
-  // MARK: Contents
-
-  /// Creates a file, or replaces the one that is there; false when it cannot be.
-  @discardableResult
-  public func createFile(
-    atPath path: String, contents: Data?, attributes: [FileAttributeKey: Any]? = nil
-  ) -> Bool {
-    do {
-      try write(contents ?? Data(), toPath: path)
-      if let attributes { try setAttributes(attributes, ofItemAtPath: path) }
-      return true
-    } catch {
-      return false
-    }
+  private func translated(_ error: any Error, _ path: String, _ access: FileAccess, _ variant: String?)
+    -> any Error
+  {
+    cocoaError(
+      error, path: path, access, url: url(forPath: path, isDirectory: false),
+      userInfo: variant.map { [userStringVariantKey: [$0]] } ?? [:])
   }
-
-  /// Creates a file, or replaces the one that is there, in one step. Throws `noSuchFile` when the directory is missing,
-  /// `isADirectory`, `diskFull`.
-  public func write(_ data: Data, toPath path: String) throws {
-    try data.withUnsafeBytes { try store.write($0, to: path) }
-  }
-
-  /// The whole file, or nil when it cannot be read.
-  public func contents(atPath path: String) -> Data? { try? data(atPath: path) }
-
-  /// The whole file. Throws `noSuchFile`, `isADirectory`, `fileDamaged`.
-  public func data(atPath path: String) throws -> Data { Data(try store.contents(at: path)) }
-
-  // MARK: Looking
-
-  public func fileExists(atPath path: String) -> Bool { attributes(path) != nil }
-
-  /// `isDirectory` is set when there is something at the path.
-  public func fileExists(atPath path: String, isDirectory: inout Bool) -> Bool {
-    guard let attributes = attributes(path) else { return false }
-    isDirectory = attributes.kind == .directory
-    return true
-  }
-
-  private func attributes(_ path: String) -> FileAttributes? { try? store.attributes(at: path) }
-
-  /// `.type`, `.size`, `.creationDate`, `.modificationDate`, `.posixPermissions`, `.referenceCount`, `.systemFileNumber`.
-  public func attributesOfItem(atPath path: String) throws -> [FileAttributeKey: Any] {
-    guard let attributes = try store.attributes(at: path) else {
-      throw SecureFilesError(.noSuchFile, path: path)
-    }
-    let type: FileAttributeType =
-      switch attributes.kind {
-      case .file: .typeRegular
-      case .directory: .typeDirectory
-      case .symbolicLink: .typeSymbolicLink
-      }
-    return [
-      .type: type, .size: NSNumber(value: attributes.size),
-      .creationDate: Date(nanoseconds: attributes.created),
-      .modificationDate: Date(nanoseconds: attributes.modified),
-      .posixPermissions: NSNumber(value: attributes.permissions),
-      .referenceCount: NSNumber(value: attributes.linkCount),
-      .systemFileNumber: NSNumber(value: attributes.id),
-    ]
-  }
-
-  /// Takes `.creationDate`, `.modificationDate` and `.posixPermissions`, and ignores the others.
-  public func setAttributes(_ attributes: [FileAttributeKey: Any], ofItemAtPath path: String) throws {
-    try store.setAttributes(
-      at: path, created: (attributes[.creationDate] as? Date)?.nanoseconds,
-      modified: (attributes[.modificationDate] as? Date)?.nanoseconds,
-      permissions: (attributes[.posixPermissions] as? NSNumber)?.uint16Value)
-  }
-
-  /// The names in a directory, in bytewise order.
-  public func contentsOfDirectory(atPath path: String) throws -> [String] {
-    try store.names(in: path)
-  }
-
-  /// Everything below a directory, relative to it, parents before children.
-  public func subpathsOfDirectory(atPath path: String) throws -> [String] {
-    try store.list(path, recursively: true).map(\.path)
-  }
-
-  // MARK: Changing
-
-  /// Makes a directory; with intermediates, an existing one is fine. Takes `.posixPermissions`.
-  public func createDirectory(
-    atPath path: String, withIntermediateDirectories: Bool, attributes: [FileAttributeKey: Any]? = nil
-  ) throws {
-    let permissions = (attributes?[.posixPermissions] as? NSNumber)?.uint16Value ?? 0o700
-    try store.createDirectory(
-      path, withIntermediateDirectories: withIntermediateDirectories, permissions: permissions)
-  }
-
-  /// Throws `fileExists` when something is at the destination.
-  public func moveItem(atPath source: String, toPath destination: String) throws {
-    try store.move(source, to: destination)
-  }
-
-  /// Throws `fileExists` when something is at the destination.
-  public func copyItem(atPath source: String, toPath destination: String) throws {
-    try store.copy(source, to: destination)
-  }
-
-  /// Removes a file, or a directory with everything in it.
-  public func removeItem(atPath path: String) throws { try store.remove(path) }
 
   // MARK: Native files
 
@@ -210,14 +118,5 @@ public final class SecureFileManager: Sendable {
     return try await BlockingCall.run(progress: progress) { [store] in
       try store.exportItem(path, to: native, control: $0)
     }
-  }
-}
-
-extension Date {
-  fileprivate init(nanoseconds: Int64) { self.init(timeIntervalSince1970: Double(nanoseconds) / 1e9) }
-  /// The nearest that 64 bits hold: they reach from 1677 to 2262.
-  fileprivate var nanoseconds: Int64 {
-    let exact = (timeIntervalSince1970 * 1e9).rounded()
-    return Int64(exactly: exact) ?? (exact < 0 ? .min : .max)
   }
 }

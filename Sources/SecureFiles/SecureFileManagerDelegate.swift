@@ -134,8 +134,3 @@ extension SecureFileManagerDelegate {
     self.fileManager(fileManager, shouldProceedAfterError: error, removingItemAtPath: url.filePath)
   }
 }
-
-extension URL {
-  /// The path that the URL names, without its encoding.
-  fileprivate var filePath: String { path(percentEncoded: false) }
-}

@@ -249,8 +249,8 @@ struct SecureFileManagerTests {
     } catch {
       Issue.record(error)
     }
-    let error = #expect(throws: SecureFilesError.self) { try files.removeItem(atPath: "/none") }
-    #expect(error?.path == "/none")
+    let error = #expect(throws: CocoaError.self) { try files.removeItem(atPath: "/none") }
+    #expect(error?.code == .fileNoSuchFile && error?.containerError?.path == "/none")
   }
 
   // MARK: Looking

@@ -1,0 +1,88 @@
+import EncryptedFile
+
+extension Container {
+  /// Gives a file, or every file below a directory, another name: directories are made anew, with permissions and extended attributes;
+  /// one commit. Throws `fileExists`, `noSuchFile`, `moveIntoItself`.
+  public func linkTree(_ path: String, to existing: String) throws {
+    let (place, source) = (try StorePath(path), try StorePath(existing))
+    try namingPath(path) {
+      try transaction { transaction in
+        let from = try source.resolved(in: transaction, followingLast: false)
+        let to = try place.resolved(in: transaction, followingLast: false)
+        let top = try transaction.existing(from)
+        guard top.inode.kind == .directory else {
+          let (directory, name) = try transaction.freePlace(place)
+          return try transaction.linkAgain(top.id, directory, name)
+        }
+        if to.names.starts(with: from.names) {
+          throw ContainerError(from.names == to.names ? .fileExists : .moveIntoItself, path: path)
+        }
+        let below = try transaction.subtree(top.id)
+        guard try transaction.find(to) == nil else { throw ContainerError(.fileExists, path: path) }
+        _ = try transaction.parent(of: to)
+        for item in [([], top)] + below {
+          let names = to.names + item.names
+          if item.file.inode.kind == .directory {
+            let directory = try transaction.directory(
+              names, path: path, permissions: item.file.inode.permissions)
+            try transaction.copyAttributes(of: item.file.id, to: directory)
+          } else {
+            let directory = try transaction.directory(names.dropLast(), path: path)
+            try transaction.linkAgain(item.file.id, directory, names.last!)
+          }
+        }
+      }
+    }
+  }
+
+  /// Moves an item into a directory, which is made when it is missing, under its name, or with a number behind where that is taken;
+  /// returns where it is then. One commit. What is in the directory already stays. Throws `noSuchFile`, `moveIntoItself`.
+  public func move(_ source: String, into directory: String) throws -> String {
+    let (from, to) = (try StorePath(source), try StorePath(directory))
+    return try namingPath(source) {
+      try transaction { transaction in
+        let from = try from.resolved(in: transaction, followingLast: false)
+        let to = try to.resolved(in: transaction)
+        let (oldParent, oldName) = try transaction.parent(of: from)
+        let found = try transaction.existing(from)
+        if to.names.starts(with: from.names) { throw ContainerError(.moveIntoItself, path: source) }
+        let parent = try transaction.directory(to.names, path: directory)
+        if parent == oldParent { return StorePath.text(from.names) }
+        var (name, number) = (oldName, 2)
+        while try transaction.entry(parent, name) != nil {
+          name = oldName.numbered(number)
+          number += 1
+        }
+        try transaction.unlink(oldParent, oldName)
+        try transaction.link(parent, name, to: found.id, kind: found.inode.kind)
+        return StorePath.text(to.names + [name])
+      }
+    }
+  }
+}
+
+extension Transaction {
+  fileprivate func linkAgain(_ file: UInt64, _ directory: UInt64, _ name: FileName) throws {
+    var inode = try inode(file)
+    guard inode.linkCount < .max else { throw ContainerError(.invalidArgument, detail: "too many names") }
+    inode.linkCount += 1
+    inode.changed = now
+    put(file, inode)
+    try link(directory, name, to: file, kind: inode.kind)
+  }
+}
+
+extension FileName {
+  /// `note.txt` becomes `note 2.txt`; a name that would be too long loses characters of its stem.
+  fileprivate func numbered(_ number: Int) -> FileName {
+    let dot = bytes.lastIndex(of: UInt8(ascii: "."))
+    let suffix = dot.map { $0 > 0 && bytes.count - $0 <= 32 ? Array(bytes[$0...]) : [] } ?? []
+    var stem = Array(bytes.dropLast(suffix.count))
+    let tail = Array(" \(number)".utf8) + suffix
+    while stem.count + tail.count > Self.byteCountMax {
+      // Whole characters of UTF-8.
+      while let last = stem.popLast(), last & 0xC0 == 0x80 {}
+    }
+    return FileName(bytes: stem + tail)!
+  }
+}

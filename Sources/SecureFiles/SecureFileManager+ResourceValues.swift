@@ -1,0 +1,97 @@
+import ContainerStore
+public import Foundation
+
+extension SecureFileManager {
+  /// What is known of an item, under Foundation's names: those of the keys that were asked for and that a container knows.
+  public struct ResourceValues {
+    public let allValues: [URLResourceKey: Any]
+
+    private func value<Value>(_ key: URLResourceKey) -> Value? { allValues[key] as? Value }
+
+    public var name: String? { value(.nameKey) }
+    public var localizedName: String? { value(.localizedNameKey) }
+    public var path: String? { value(.pathKey) }
+    public var parentDirectory: URL? { value(.parentDirectoryURLKey) }
+    public var isRegularFile: Bool? { value(.isRegularFileKey) }
+    public var isDirectory: Bool? { value(.isDirectoryKey) }
+    public var isSymbolicLink: Bool? { value(.isSymbolicLinkKey) }
+    public var isVolume: Bool? { value(.isVolumeKey) }
+    public var isPackage: Bool? { value(.isPackageKey) }
+    public var isHidden: Bool? { value(.isHiddenKey) }
+    public var isReadable: Bool? { value(.isReadableKey) }
+    public var isWritable: Bool? { value(.isWritableKey) }
+    public var isExecutable: Bool? { value(.isExecutableKey) }
+    public var isUbiquitousItem: Bool? { value(.isUbiquitousItemKey) }
+    /// Bytes of contents; nil for a directory.
+    public var fileSize: Int? { value(.fileSizeKey) }
+    public var totalFileSize: Int? { value(.totalFileSizeKey) }
+    public var linkCount: Int? { value(.linkCountKey) }
+    public var fileResourceType: URLFileResourceType? { value(.fileResourceTypeKey) }
+    /// The same for all names of a file.
+    public var fileResourceIdentifier: NSNumber? { value(.fileResourceIdentifierKey) }
+    public var creationDate: Date? { value(.creationDateKey) }
+    public var contentModificationDate: Date? { value(.contentModificationDateKey) }
+    public var attributeModificationDate: Date? { value(.attributeModificationDateKey) }
+    public var volumeIsReadOnly: Bool? { value(.volumeIsReadOnlyKey) }
+    /// Bytes, like the other capacity.
+    public var volumeTotalCapacity: Int? { value(.volumeTotalCapacityKey) }
+    public var volumeAvailableCapacity: Int? { value(.volumeAvailableCapacityKey) }
+  }
+
+  /// What `keys` ask for, of the item itself when it is a link. Keys that a container has no value for have none in the result. Throws
+  /// `CocoaError` with `fileReadNoSuchFile`.
+  public func resourceValues(forKeys keys: Set<URLResourceKey>, at url: URL) throws -> ResourceValues {
+    try reading(at: url) { try resourceValues(forKeys: keys, atPath: $0) }
+  }
+
+  public func resourceValues(forKeys keys: Set<URLResourceKey>, atPath path: String) throws -> ResourceValues
+  {
+    try reading(path) { place in
+      let found = try existing(place)
+      let statistics =
+        keys.isDisjoint(with: [.volumeTotalCapacityKey, .volumeAvailableCapacityKey])
+        ? nil : try store.statistics()
+      var values: [URLResourceKey: Any] = [:]
+      for key in keys { values[key] = value(of: key, place, found, statistics) }
+      return ResourceValues(allValues: values)
+    }
+  }
+
+  private func value(
+    of key: URLResourceKey, _ place: String, _ found: FileAttributes, _ statistics: ContainerStatistics?
+  ) -> Any? {
+    let components = place.split(separator: "/").filter { $0 != "." }
+    switch key {
+    case .nameKey, .localizedNameKey: return components.last.map(String.init) ?? "/"
+    case .pathKey: return place.withoutTrailingSlashes
+    case .parentDirectoryURLKey:
+      guard !components.isEmpty else { return nil }
+      return url(forPath: "/" + components.dropLast().joined(separator: "/"), isDirectory: true)
+    case .isRegularFileKey: return found.kind == .file
+    case .isDirectoryKey: return found.kind == .directory
+    case .isSymbolicLinkKey: return found.kind == .symbolicLink
+    case .isVolumeKey: return components.isEmpty
+    case .isPackageKey, .isUbiquitousItemKey: return false
+    case .isHiddenKey: return components.last?.hasPrefix(".") ?? false
+    case .isReadableKey: return isReadableFile(atPath: place)
+    case .isWritableKey: return isWritableFile(atPath: place)
+    case .isExecutableKey: return isExecutableFile(atPath: place)
+    case .fileSizeKey, .totalFileSizeKey: return found.kind == .directory ? nil : Int(found.size)
+    case .linkCountKey: return found.linkCount
+    case .fileResourceTypeKey:
+      return switch found.kind {
+      case .file: URLFileResourceType.regular
+      case .directory: URLFileResourceType.directory
+      case .symbolicLink: URLFileResourceType.symbolicLink
+      }
+    case .fileResourceIdentifierKey: return NSNumber(value: found.id)
+    case .creationDateKey: return Date(nanoseconds: found.created)
+    case .contentModificationDateKey: return Date(nanoseconds: found.modified)
+    case .attributeModificationDateKey: return Date(nanoseconds: found.changed)
+    case .volumeIsReadOnlyKey: return store.mode == .readOnly
+    case .volumeTotalCapacityKey: return statistics.map { Int(clamping: $0.byteCount) }
+    case .volumeAvailableCapacityKey: return statistics.map { Int(clamping: $0.freeByteCount) }
+    default: return nil
+    }
+  }
+}
