@@ -49,7 +49,7 @@ extension SecureFileManager {
     create shouldCreate: Bool
   ) throws -> URL {
     if directory == .itemReplacementDirectory {
-      let path = Self.temporaryPath + "/TemporaryItems-" + UUID().uuidString
+      let path = Self.temporaryPath + "/TemporaryItems/" + UUID().uuidString
       try createDirectory(atPath: path, withIntermediateDirectories: true)
       return self.url(forPath: path, isDirectory: true)
     }

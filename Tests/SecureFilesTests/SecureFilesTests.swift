@@ -245,7 +245,7 @@ struct SecureFileManagerTests {
     do {
       _ = try files.attributesOfItem(atPath: "/Zebra/inner")
       Issue.record("attributes of nothing")
-    } catch SecureFilesError.noSuchFile {
+    } catch SecureFilesError.notADirectory {
     } catch {
       Issue.record(error)
     }
