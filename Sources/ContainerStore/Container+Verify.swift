@@ -306,6 +306,8 @@ private struct CatalogCheck {
     var inodes = try records.cursor(from: .all(.inode))
     var extents = try records.cursor(from: .all(.extent))
     var extent = try extents.nextLive()
+    var attributes = try records.cursor(from: .all(.attribute))
+    var attribute = try attributes.nextLive()
     var link = 0
     while let (key, value) = try inodes.nextLive(), key.kind == .inode {
       guard let id = key.number(at: 1), key.bytes.count == 9, let inode = try? Inode(value) else {
@@ -324,7 +326,17 @@ private struct CatalogCheck {
         names += 1
         link += 1
       }
-      if names != inode.linkCount { report("file \(id) has \(names) names and counts \(inode.linkCount)") }
+      if names != inode.linkCount {
+        report("file \(id) has \(names) names and counts \(inode.linkCount)")
+      } else if inode.kind == .directory, names != 1 {
+        report("directory \(id) has \(names) names")
+      }
+      while let (attributeKey, _) = attribute, attributeKey.kind == .attribute {
+        let owner = attributeKey.number(at: 1)
+        if let owner, owner > id { break }
+        check(attributeKey, isOwned: owner == id)
+        attribute = try attributes.nextLive()
+      }
       var further: [Extent] = []
       while let (extentKey, extentValue) = extent, extentKey.kind == .extent {
         guard let owner = extentKey.number(at: 1), let read = try? Extent(key: extentKey, value: extentValue)
@@ -363,6 +375,17 @@ private struct CatalogCheck {
       report("an extent that no inode leads to")
       extent = try extents.nextLive()
     }
+    while let (key, _) = attribute, key.kind == .attribute {
+      check(key, isOwned: false)
+      attribute = try attributes.nextLive()
+    }
+  }
+
+  private mutating func check(_ attribute: CatalogKey, isOwned: Bool) {
+    guard (1...FileName.byteCountMax).contains(attribute.bytes.count - 9) else {
+      return report("an extended attribute that cannot be")
+    }
+    if !isOwned { report("an extended attribute of a file that is not there") }
   }
 
   mutating func checkSlabs(_ counters: [UInt32: SlabCounter], size: (UInt32) throws(IOFailure) -> UInt64?) {

@@ -1,0 +1,105 @@
+import Testing
+
+@testable import ContainerStore
+
+/// Links, names and attributes as only a faulty writer could have committed them.
+struct VerifyLinkTests {
+  /// What `verify` says after `change` was committed beside `/d`, `/f` with another name `/g`, and the link `/l`.
+  private func findings(_ change: (Transaction) throws -> Void) throws -> [String] {
+    let fixture = try Fixture()
+    let container = fixture.container
+    try container.createDirectory("/d")
+    try container.write([1], to: "/f")
+    try container.createLink("/g", to: "/f")
+    try container.createSymbolicLink("/l", to: "f")
+    try container.setExtendedAttributes(["user.x": [1]], at: "/f")
+    try container.setExtendedAttributes(["user.x": [1]], at: "/d")
+    try container.transaction { try change($0) }
+    let report = try fixture.reopened(mode: .readOnly).verify()
+    #expect(report.findings.allSatisfy { $0.severity == .damage && $0.kind == .catalogInconsistent })
+    return report.findings.map(\.detail)
+  }
+
+  private func existing(_ name: String, in transaction: Transaction) throws -> FoundFile {
+    let id = try #require(try transaction.entry(rootFileID, FileName(name)!)).file
+    return FoundFile(id: id, inode: try transaction.inode(id))
+  }
+
+  @Test func findsNothingWhereAllIsWell() throws {
+    #expect(try findings { _ in } == [])
+  }
+
+  @Test(arguments: [UInt32(0), 1, 3])
+  func findsAFileThatCountsItsNamesWrong(count: UInt32) throws {
+    var id: UInt64 = 0
+    let found = try findings { transaction in
+      var file = try existing("f", in: transaction)
+      id = file.id
+      file.inode.linkCount = count
+      transaction.put(file.id, file.inode)
+    }
+    #expect(found == ["file \(id) has 2 names and counts \(count)"])
+  }
+
+  @Test func findsADirectoryWithTwoNames() throws {
+    let found = try findings { transaction in
+      var directory = try existing("d", in: transaction)
+      try transaction.link(rootFileID, FileName("e")!, to: directory.id, kind: .directory)
+      directory.inode.linkCount = 2
+      transaction.put(directory.id, directory.inode)
+    }
+    #expect(found.contains("a directory is reached twice"))
+    #expect(found.contains { $0.hasSuffix("has 2 names") })
+  }
+
+  @Test func findsADirectoryWithoutAName() throws {
+    let found = try findings { transaction in
+      var directory = try existing("d", in: transaction)
+      try transaction.unlink(rootFileID, FileName("d")!)
+      directory.inode.linkCount = 0
+      transaction.put(directory.id, directory.inode)
+    }
+    #expect(found.count == 1 && found[0].hasSuffix("has 0 names"))
+  }
+
+  /// Below the first file, between two files, and behind the last one.
+  @Test(arguments: [UInt64(0), 50, 1 << 40])
+  func findsAnAttributeOfAFileThatIsNotThere(id: UInt64) throws {
+    let found = try findings { transaction in
+      if id == 50 {
+        let secret = [UInt8](repeating: 0, count: Inode.secretByteCount)
+        transaction.put(60, Inode(kind: .file, permissions: 0, now: 0, epoch: 1, secret: secret))
+        try transaction.link(rootFileID, FileName("z")!, to: 60, kind: .file)
+      }
+      transaction.putAttribute(of: id, [1], [2])
+    }
+    #expect(found == ["an extended attribute of a file that is not there"])
+  }
+
+  @Test(arguments: [0, 256])
+  func findsAnAttributeWhoseNameCannotBe(nameByteCount: Int) throws {
+    let found = try findings { transaction in
+      let name = [UInt8](repeating: 0x61, count: nameByteCount)
+      transaction.putAttribute(of: try existing("f", in: transaction).id, name, [1])
+    }
+    #expect(found == ["an extended attribute that cannot be"])
+  }
+
+  @Test func findsASymbolicLinkWithoutATarget() throws {
+    let found = try findings { transaction in
+      var link = try existing("l", in: transaction)
+      link.inode.target = []
+      link.inode.size = 0
+      transaction.put(link.id, link.inode)
+    }
+    #expect(found.contains("an inode that cannot be"))
+  }
+
+  @Test func findsANameOfAnotherKindThanItsFile() throws {
+    let found = try findings { transaction in
+      let link = try existing("l", in: transaction).id
+      try transaction.link(rootFileID, FileName("l")!, to: link, kind: .file)
+    }
+    #expect(found == ["a directory entry of another kind than its file"])
+  }
+}
