@@ -311,9 +311,10 @@ extension Container {
         let (newParent, newName) = try transaction.parent(of: to)
         if oldParent == newParent, oldName == newName { return }
         if let existing = try transaction.entry(newParent, newName) {
-          guard replacing, existing.kind != .directory, found.inode.kind != .directory,
-            existing.file != found.id
-          else { throw ContainerError(.fileExists, path: destination) }
+          guard replacing, existing.kind != .directory, found.inode.kind != .directory else {
+            throw ContainerError(.fileExists, path: destination)
+          }
+          // Of two names of one file, one is left.
           try transaction.dropFile(existing.file)
         }
         try transaction.unlink(oldParent, oldName)

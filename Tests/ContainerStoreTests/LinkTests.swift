@@ -134,6 +134,17 @@ struct LinkTests {
     #expect(try fixture.reopened().verify().findings.isEmpty)
   }
 
+  @Test func movedToItsOtherNameAFileHasThatOneOnly() throws {
+    try container.createLink("/other", to: "/a/file")
+    expect(.fileExists) { try container.move("/a/file", to: "/other") }
+    try container.move("/a/file", to: "/other", replacing: true)
+    #expect(try container.attributes(at: "/a/file") == nil)
+    #expect(try container.attributes(at: "/other")?.linkCount == 1)
+    #expect(try container.contents(at: "/other") == [1, 2, 3])
+    expect(.fileExists) { try container.copy("/other", to: "/other", replacing: true) }
+    #expect(try fixture.reopened().verify().findings.isEmpty)
+  }
+
   @Test func directoriesHaveOneName() throws {
     expect(.isADirectory) { try container.createLink("/other", to: "/a") }
     expect(.fileExists) { try container.createLink("/a/b", to: "/a/file") }
@@ -169,6 +180,25 @@ struct LinkTests {
     expect(.moveIntoItself) { try container.replaceItem(at: "/a", with: "/a/file") }
     expect(.invalidName) { try container.replaceItem(at: "/a/file", with: "/a/b", backup: "x/y") }
     expect(.invalidArgument) { try container.replaceItem(at: "/a/file", with: "/a/b", backup: "b") }
+    #expect(try container.tree() == before)
+  }
+
+  @Test(arguments: [nil, "backup", "other"])
+  func aNameOfTheSameFileTakesThePlaceOfAnother(backup: String?) throws {
+    try container.createLink("/a/other", to: "/a/file")
+    try container.createLink("/new", to: "/a/file")
+    try container.replaceItem(at: "/a/file", with: "/new", backup: backup)
+    #expect(try container.contents(at: "/a/file") == [1, 2, 3])
+    let names = ["b", "file", "other"] + (backup == "backup" ? ["backup"] : [])
+    #expect(try container.names(in: "/a") == names.sorted())
+    #expect(try container.attributes(at: "/a/file")?.linkCount == names.count - 1)
+    #expect(try fixture.reopened().verify().findings.isEmpty)
+  }
+
+  @Test func aBackupNeverTakesThePlaceOfTheFolderThatTheNewItemIsIn() throws {
+    try container.write([6], to: "/a/b/new")
+    let before = try container.tree()
+    expect(.invalidArgument) { try container.replaceItem(at: "/a/file", with: "/a/b/new", backup: "b") }
     #expect(try container.tree() == before)
   }
 
