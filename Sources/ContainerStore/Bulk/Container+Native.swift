@@ -108,7 +108,8 @@ extension Container {
       let output = NativeOutput()
       do {
         for item in items where item.file.inode.kind == .directory {
-          try output.makeDirectory(place(item.names), permissions: item.file.inode.permissions)
+          try output.makeDirectory(
+            place(item.names), permissions: item.file.inode.permissions, followingLinks: item.names.isEmpty)
         }
         let files = items.filter { $0.file.inode.kind == .file }
         var plan = UnitPlan()

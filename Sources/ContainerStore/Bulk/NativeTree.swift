@@ -142,14 +142,16 @@ final class NativeOutput: Sendable {
   }
   private let state = Guarded(State())
 
-  func makeDirectory(_ path: String, permissions: UInt16) throws {
+  /// Leaves a directory that is there. A link to one passes for it only if `followingLinks`: else what is in the container would
+  /// be written wherever the link leads.
+  func makeDirectory(_ path: String, permissions: UInt16, followingLinks: Bool) throws {
     if mkdir(path, mode_t(permissions) | 0o700) == 0 {
       state.withLock { $0.directories.append(path) }
       return
     }
     let code = errno
     var status = stat()
-    if code == EEXIST, stat(path, &status) == 0 {
+    if code == EEXIST, (followingLinks ? stat(path, &status) : lstat(path, &status)) == 0 {
       guard status.st_mode & S_IFMT == S_IFDIR else { throw ContainerError(.fileExists, path: path) }
       return
     }
@@ -217,6 +219,8 @@ final class NativeOutput: Sendable {
     if lstat(path, &status) == 0 {
       if status.st_mode & S_IFMT == S_IFDIR { throw ContainerError(.isADirectory, path: path) }
       if !replacing { throw ContainerError(.fileExists, path: path) }
+    } else if errno != ENOENT {
+      throw NativeItem.failure("lstat", path)
     }
     let temporary = Self.temporaryPath(for: path)
     guard symlink(String(decoding: target, as: UTF8.self), temporary) == 0 else {
