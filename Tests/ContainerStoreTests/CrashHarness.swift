@@ -79,7 +79,7 @@ final class RecordedLife {
   func change(_ body: (Container) throws -> Void) throws {
     let begun = io.log.count
     try body(container)
-    trees.append(try container.tree(), begun: begun)
+    trees.append(try container.treeWithLinks(), begun: begun)
     if durability == .full { trees.acknowledge(at: io.log.count) }
   }
 
@@ -110,6 +110,28 @@ final class RecordedLife {
     try container.removeKey(testCredential(key))
     keys.append(keys.last.subtracting([key]), begun: begun)
     keys.acknowledge(at: io.log.count)
+  }
+}
+
+extension Container {
+  /// The tree, and besides it, under keys that are no paths, where links lead, which names are of one file, and extended attributes.
+  fileprivate func treeWithLinks() throws -> Tree {
+    var tree = try tree()
+    var names: [UInt64: [String]] = [:]
+    for file in try list("/", recursively: true) {
+      let path = "/" + file.path
+      if file.attributes.kind == .symbolicLink {
+        tree["target of \(path)"] = Array(try destinationOfSymbolicLink(path).utf8)
+      }
+      if file.attributes.linkCount > 1 {
+        names[file.attributes.id, default: []].append("\(path) of \(file.attributes.linkCount)")
+      }
+      for (name, value) in try extendedAttributes(at: path) { tree["\(name) of \(path)"] = value }
+    }
+    for paths in names.values {
+      tree["one file: " + paths.sorted().joined(separator: ", ")] = []
+    }
+    return tree
   }
 }
 
@@ -184,7 +206,8 @@ struct CrashHarness {
         let opened = try Container.open(
           io: io, credential: testCredential(RecordedLife.constantKey), options: testOptions(life.durability))
         let recovery = io.log
-        let shown = Possible(trees: [try opened.tree()], keys: possible(after: plan.operationCount).keys)
+        let shown = Possible(
+          trees: [try opened.treeWithLinks()], keys: possible(after: plan.operationCount).keys)
         let processDied = plan.loss == .nothing
         let before = processDied ? Array(life.log.prefix(plan.operationCount)) : []
         let start = processDied ? DiskImage() : found
@@ -217,7 +240,7 @@ struct CrashHarness {
       let io = RecordingIO(found)
       let container = try Container.open(
         io: io, credential: testCredential(RecordedLife.constantKey), options: testOptions(life.durability))
-      var tree = try container.tree()
+      var tree = try container.treeWithLinks()
       guard possible.trees.contains(tree) else {
         return "shows a state that never was, or lost one: \(tree.mapValues { $0?.count ?? -1 })"
       }
@@ -245,7 +268,11 @@ struct CrashHarness {
 
   /// New contents beside old ones, in place of old ones, and old ones gone: what was there must not suffer.
   private func goOn(_ container: Container, _ tree: inout Tree, seed: UInt64) throws {
-    let files = tree.filter { $0.value != nil }.keys.sorted()
+    // Those of which only the tree tells: what becomes of other names and attributes then needs no second telling.
+    let told = tree.keys.filter { !$0.hasPrefix("/") }
+    let files = tree.keys.filter { path in
+      path.hasPrefix("/") && tree[path]! != nil && !told.contains { $0.contains(path) }
+    }.sorted()
     for path in ["/after"] + files.prefix(1) {
       let bytes = testBytes(3000, seed: seed)
       try container.write(bytes, to: path)
@@ -262,7 +289,7 @@ struct CrashHarness {
     let io = RecordingIO(found)
     let container = try Container.open(
       io: io, credential: testCredential(RecordedLife.constantKey), options: testOptions())
-    let shown = try container.tree()
+    let shown = try container.treeWithLinks()
     if shown != tree { return "shows \(shown.mapValues { $0?.count ?? -1 })" }
     try container.close()
     let report = try Container.verify(

@@ -11,7 +11,7 @@ import Testing
 
 /// Lives of a container, each of which goes through other parts of it.
 enum Workload: String, CaseIterable {
-  case changes, bulk, keys, openings, compaction
+  case changes, bulk, keys, openings, compaction, links
 
   func run(_ life: RecordedLife) throws {
     switch self {
@@ -20,6 +20,7 @@ enum Workload: String, CaseIterable {
     case .keys: try Self.keys(life)
     case .openings: try Self.openings(life)
     case .compaction: try Self.compaction(life)
+    case .links: try Self.links(life)
     }
   }
 
@@ -72,6 +73,37 @@ enum Workload: String, CaseIterable {
     try life.change { try $0.write(testBytes(1_200_000, seed: 6), to: "/large") }
     try life.change { try $0.copy("/large", to: "/larger") }
     try life.change { try $0.remove("/large") }
+  }
+
+  private static func links(_ life: RecordedLife) throws {
+    try life.change { try $0.createDirectory("/d/e", withIntermediateDirectories: true) }
+    try life.change { try $0.write(testBytes(20_000, seed: 1), to: "/d/file") }
+    try life.change { try $0.createLink("/d/e/other", to: "/d/file") }
+    try life.change { try $0.createSymbolicLink("/link", to: "d/e") }
+    try life.change { try $0.createLink("/link/second", to: "/link") }
+    try life.change { try $0.setExtendedAttributes(["user.a": [1], "user.b": [2, 2]], at: "/d/file") }
+    try life.change {
+      let file = try $0.openFile("/d/e/other", .readWrite)
+      _ = try testBytes(700, seed: 2).withUnsafeBytes { try file.append($0) }
+      try file.close()
+    }
+    try life.synchronize()
+    try life.change { try $0.write(testBytes(300, seed: 3), to: "/new") }
+    try life.change { try $0.setExtendedAttributes(["user.new": [3]], at: "/new") }
+    // The old item gets a name beside it, and another one goes for that.
+    try life.change { try $0.write(testBytes(900, seed: 4), to: "/d/backup") }
+    try life.change { try $0.replaceItem(at: "/d/file", with: "/new", backup: "backup") }
+    try life.change { try $0.copy("/d", to: "/copy") }
+    try life.synchronize()
+    try life.change {
+      try $0.setExtendedAttributes(["user.a": [UInt8]?.none, "user.c": []], at: "/d/backup")
+    }
+    try life.change { try $0.move("/d/file", to: "/d/e/other", replacing: true) }
+    try life.change { try $0.write([], to: "/through") }
+    try life.change { try $0.replaceItem(at: "/copy", with: "/d/e", keepsMetadata: false) }
+    try life.change { try $0.remove("/d") }
+    try life.change { try $0.remove("/link") }
+    try life.change { try $0.write(testBytes(9000, seed: 5), to: "/last") }
   }
 
   private static func keys(_ life: RecordedLife) throws {
