@@ -20,8 +20,14 @@ struct CopyCommand: ParsableCommand {
   @OptionGroup var bulk: BulkOptions
 
   @Flag(
-    name: [.short, .customShort("R"), .long], help: "Folders are copied with everything in them anyway.")
+    name: [.short, .customShort("R"), .long],
+    help: "As -P; folders are copied with everything in them anyway.")
   var recursive = false
+
+  @Flag(
+    name: [.customShort("P"), .customShort("d"), .customLong("no-dereference")],
+    help: "A symbolic link FROM is copied as a link; without, what it leads to is.")
+  var noDereference = false
 
   @Flag(name: [.customShort("f"), .customLong("force")], help: "Existing files are replaced anyway.")
   var force = false
@@ -33,9 +39,12 @@ struct CopyCommand: ParsableCommand {
   var verbose = false
 
   @Flag(
-    name: [.customShort("p"), .customLong("preserve"), .customShort("a"), .customLong("archive")],
+    name: [.customShort("p"), .customLong("preserve")],
     help: "Keeps folders' dates, too, and between containers everything that is known of files.")
   var preserve = false
+
+  @Flag(name: [.customShort("a"), .customLong("archive")], help: "As -p and -P.")
+  var archive = false
 
   func validate() throws {
     if force, noClobber { throw ValidationError("Give -f or -n, not both.") }
@@ -82,8 +91,12 @@ struct CopyCommand: ParsableCommand {
     }
   }
 
+  private var keepsLinks: Bool { recursive || noDereference || archive }
+
   private var copier: TreeCopier {
-    TreeCopier(title: "cp", noClobber: noClobber, verbose: verbose, preserve: preserve, bulk: bulk)
+    TreeCopier(
+      title: "cp", noClobber: noClobber, verbose: verbose, preserve: preserve || archive,
+      keepsLinks: keepsLinks, bulk: bulk)
   }
 
   private func copyAll(
@@ -97,6 +110,12 @@ struct CopyCommand: ParsableCommand {
     for operand in sources {
       switch operand {
       case .native(let local):
+        if keepsLinks, try local != "-" && NativeFile.isLink(local) {
+          let place = try target.place(of: local, at: path)
+          try makeParents(of: place, in: target)
+          try copier.copy(.native(local), to: .container(target, place))
+          continue
+        }
         let kind = local == "-" ? .stream : try NativeKind(at: local)
         switch kind {
         case .missing: throw CommandError(.nativeMissing, path: local)
@@ -112,7 +131,7 @@ struct CopyCommand: ParsableCommand {
           try copier.copy(.native(local), to: .container(target, place))
         }
       case .container(let address):
-        _ = try source.existing(address.path)
+        _ = try source.existing(address.path, followingLinks: !keepsLinks)
         let place = try target.place(of: address.path, at: path)
         try makeParents(of: place, in: target)
         try copier.copy(.container(source, address.path), to: .container(target, place))
@@ -125,8 +144,9 @@ struct CopyCommand: ParsableCommand {
   }
 
   private func copyOut(_ path: String, of container: Container, to destination: NativeDestination) throws {
-    let attributes = try container.existing(path, followingLinks: true)
-    if destination.kind == .stream {
+    let isStream = destination.kind == .stream
+    let attributes = try container.existing(path, followingLinks: isStream || !keepsLinks)
+    if isStream {
       try container.exportStream(path, to: destination.local, title: "cp", bulk: bulk)
       if verbose { StandardError.write(TreeCopier.line(path, destination.local)) }
       return

@@ -30,20 +30,10 @@ struct LinkCommand: ParsableCommand {
     let secret = try credential.secret(for: dir)
     try withContainer(at: dir, secret, mode: .readWrite) { container in
       let place = try container.place(of: target, at: path)
-      guard force, let old = try container.attributes(at: place) else {
-        return try make(place, in: container)
-      }
-      if old.kind == .directory { throw ContainerError(.isADirectory, path: place) }
-      if !symbolic, try container.existing(target).id == old.id { return }
-      // The link takes the place in one commit: made beside it first, because nothing is to be lost when it cannot be made.
-      let beside = PathText.joined(PathText.parent(place), try container.freeName(beside: place))
-      try make(beside, in: container)
-      do {
-        try container.move(beside, to: place, replacing: true)
-      } catch {
-        try? container.remove(beside)
-        throw error
-      }
+      guard force else { return try make(place, in: container) }
+      // Its own name, or another of the same file.
+      if !symbolic, try container.attributes(at: place)?.id == container.existing(target).id { return }
+      try container.putLink(place) { try make($0, in: container) }
     }
   }
 
@@ -57,8 +47,23 @@ struct LinkCommand: ParsableCommand {
 }
 
 extension Container {
+  /// Makes a link with `make`, or puts it in the place of a file or link, in one commit.
+  func putLink(_ place: String, _ make: (String) throws -> Void) throws {
+    guard let old = try attributes(at: place) else { return try make(place) }
+    if old.kind == .directory { throw ContainerError(.isADirectory, path: place) }
+    // Beside it first, because nothing is to be lost when it cannot be made.
+    let beside = PathText.joined(PathText.parent(place), try freeName(beside: place))
+    try make(beside)
+    do {
+      try move(beside, to: place, replacing: true)
+    } catch {
+      try? remove(beside)
+      throw error
+    }
+  }
+
   /// A name that nothing has in the directory of `path`.
-  fileprivate func freeName(beside path: String) throws -> String {
+  private func freeName(beside path: String) throws -> String {
     var number = 0
     while true {
       let name = ".opendynamics-\(number).part"

@@ -26,9 +26,38 @@ enum NativeFile {
     }
   }
 
-  static func isLink(_ path: String) -> Bool {
+  static func isLink(_ path: String) throws -> Bool {
     var status = stat()
-    return lstat(path, &status) == 0 && status.st_mode & S_IFMT == S_IFLNK
+    guard lstat(path, &status) == 0 else {
+      guard errno == ENOENT || errno == ENOTDIR else { throw CommandError.native("lstat", path, errno) }
+      return false
+    }
+    return status.st_mode & S_IFMT == S_IFLNK
+  }
+
+  static func destination(ofLink path: String) throws -> String {
+    var target = [UInt8](repeating: 0, count: Int(PATH_MAX) + 1)
+    let count = target.withUnsafeMutableBytes {
+      readlink(path, $0.baseAddress!.assumingMemoryBound(to: CChar.self), $0.count)
+    }
+    guard count >= 0 else { throw CommandError.native("readlink", path, errno) }
+    guard let text = String(validating: target[..<count], as: UTF8.self) else {
+      throw ContainerError(.cannotStore, path: path, detail: "a symbolic link whose target is not UTF-8")
+    }
+    return text
+  }
+
+  /// Makes a symbolic link, or puts it in the place of a file or link.
+  static func makeLink(_ path: String, to target: String) throws {
+    if try !isLink(path) && kind(at: path) == .directory { throw ContainerError(.isADirectory, path: path) }
+    let temporary = PathText.joined(
+      PathText.parent(path), ".opendynamics-\(String(UInt64.random(in: 0...(.max)), radix: 16)).part")
+    guard symlink(target, temporary) == 0 else { throw CommandError.native("symlink", path, errno) }
+    guard rename(temporary, path) == 0 else {
+      let code = errno
+      unlink(temporary)
+      throw CommandError.native("rename", path, code)
+    }
   }
 
   /// What is at a path, links followed.

@@ -85,7 +85,7 @@ struct NativeDestination {
 
   /// LOCAL, or the place inside when it is a folder.
   func place(of path: String, _ source: FileAttributes) throws -> String {
-    let isFile = source.kind == .file
+    let isFile = source.kind != .directory
     if kind == .directory {
       guard let name = PathText.baseName(path) else { return PathText.trimmed(local) }
       return PathText.joined(local, name)

@@ -30,26 +30,25 @@ struct TreeCopier {
   var noClobber = false
   var verbose = false
   var preserve = false
+  /// What is named is copied as a link where it is one. Links below it always are.
+  var keepsLinks = false
   var bulk: BulkOptions
 
   private var control: BulkControl { BulkControl(cancellation: Interruption.shared.cancellation) }
 
   func copy(_ source: CopyEnd, to target: CopyEnd) throws {
     var items: [CopyItem]
-    if case .native = target {
-      items = try self.items(of: source, followingLinks: true)
-      for item in items where item.kind == .symbolicLink {
-        StandardError.write(
-          "dynamics: a symbolic link is left out: \(PrintableText.of(source.below(item.relative).path))\n")
+    if keepsLinks, try entryKind(at: source) == .symbolicLink {
+      let isThere = try noClobber && entryKind(at: target) != nil
+      items = isThere ? [] : [CopyItem(link: "")]
+      if !isThere { try copyLink(source, to: target) }
+    } else {
+      items = try self.items(of: source)
+      if try isOneStep(source, items[0], target) {
+        try copyInOneStep(source, to: target)
+      } else {
+        items = try copyEach(items, from: source, to: target)
       }
-      items.removeAll { $0.kind == .symbolicLink }
-    } else {
-      items = try self.items(of: source, followingLinks: false)
-    }
-    if try isOneStep(source, items[0], target) {
-      try copyInOneStep(source, to: target)
-    } else {
-      items = try copyEach(items, from: source, to: target)
     }
     if preserve { try keepAttributes(of: items, from: source, to: target) }
     if verbose {
@@ -70,22 +69,31 @@ struct TreeCopier {
   // MARK: What there is
 
   /// The item itself and what is below it, folders before their contents; links are followed only at the item itself.
-  private func items(of source: CopyEnd, followingLinks: Bool) throws -> [CopyItem] {
+  private func items(of source: CopyEnd) throws -> [CopyItem] {
     switch source {
     case .native(let path):
       // What cannot be stored is found by who stores it.
       return noClobber || verbose || preserve ? try NativeFile.tree(path) : [try NativeFile.item(path)]
     case .container(let container, let path):
-      let top = CopyItem("", try container.existing(path, followingLinks: followingLinks))
+      let top = CopyItem("", try container.existing(path, followingLinks: true))
       guard top.kind == .directory else { return [top] }
       return [top] + (try container.list(path, recursively: true)).map { CopyItem($0.path, $0.attributes) }
     }
   }
 
+  /// Nil when there is nothing. Links are followed.
   private func kind(at end: CopyEnd) throws -> FileKind? {
     switch end {
     case .native(let path): try NativeFile.kind(at: path)
     case .container(let container, let path): try container.attributes(at: path, followingLinks: true)?.kind
+    }
+  }
+
+  /// The same of a link itself.
+  private func entryKind(at end: CopyEnd) throws -> FileKind? {
+    switch end {
+    case .native(let path): try NativeFile.isLink(path) ? .symbolicLink : NativeFile.kind(at: path)
+    case .container(let container, let path): try container.attributes(at: path)?.kind
     }
   }
 
@@ -109,7 +117,7 @@ struct TreeCopier {
     case (.container(let container, let path), .native(let place)):
       try container.exportItem(path, to: place, control: control)
     case (.container(let container, let path), .container(_, let place)):
-      try container.copy(path, to: place, replacing: true, control: control)
+      try container.copy(container.resolvedPath(path), to: place, replacing: true, control: control)
     case (.native, .native): preconditionFailure("one end is in a container")
     }
   }
@@ -123,28 +131,22 @@ struct TreeCopier {
       for item in items {
         if Interruption.shared.cancellation.isCancelled { throw ContainerError(.cancelled) }
         let (from, into) = (source.below(item.relative), target.below(item.relative))
-        let existing = try kind(at: into)
+        // As cp(1) has it: a file goes where a link leads, while a link to a folder is no folder to merge with.
+        let isFollowed = item.kind == .file || item.relative.isEmpty
+        let existing = try isFollowed ? kind(at: into) ?? entryKind(at: into) : entryKind(at: into)
         if item.kind == .directory {
           if existing == .directory { continue }
           if existing != nil { throw ContainerError(.fileExists, path: into.path) }
           try makeDirectory(into, permissions: item.permissions)
         } else {
+          if noClobber, existing != nil { continue }
           if existing == .directory { throw ContainerError(.isADirectory, path: into.path) }
-          if noClobber, try existing != nil || isLink(into) { continue }
           try copyFile(item, from, to: into, &tally)
         }
         copied.append(item)
       }
     }
     return copied
-  }
-
-  /// A link that leads nowhere is something, too.
-  private func isLink(_ end: CopyEnd) throws -> Bool {
-    switch end {
-    case .native(let path): NativeFile.isLink(path)
-    case .container(let container, let path): try container.attributes(at: path) != nil
-    }
   }
 
   /// That a folder is not copied into itself.
@@ -168,15 +170,12 @@ struct TreeCopier {
   private func copyFile(_ item: CopyItem, _ source: CopyEnd, to target: CopyEnd, _ tally: inout CopyTally)
     throws
   {
+    if item.kind == .symbolicLink { return try copyLink(source, to: target) }
     guard case (.container(let from, let path), .container(let into, let place)) = (source, target),
       from !== into
     else {
       try copyAtOnce(source, to: target, control: control)
       return tally.add(item.size)
-    }
-    if item.kind == .symbolicLink {
-      if try into.attributes(at: place) != nil { try into.remove(place, recursively: false) }
-      return try into.createSymbolicLink(place, to: from.destinationOfSymbolicLink(path))
     }
     let file = try from.openFile(path, .read)
     defer { try? file.close() }  // opened for reading: there is nothing to store
@@ -193,6 +192,26 @@ struct TreeCopier {
     try into.setAttributes(at: place, modified: item.modified)
   }
 
+  /// The link itself, in the place of a file or link.
+  private func copyLink(_ source: CopyEnd, to target: CopyEnd) throws {
+    if case (.container(let from, let path), .container(let into, let place)) = (source, target),
+      from === into,
+      try from.resolvedPath(path, followingLinks: false) == into.resolvedPath(place, followingLinks: false)
+    {
+      throw ContainerError(.fileExists, path: place)
+    }
+    let destination =
+      switch source {
+      case .native(let path): try NativeFile.destination(ofLink: path)
+      case .container(let container, let path): try container.destinationOfSymbolicLink(path)
+      }
+    switch target {
+    case .native(let place): try NativeFile.makeLink(place, to: destination)
+    case .container(let container, let place):
+      try container.putLink(place) { try container.createSymbolicLink($0, to: destination) }
+    }
+  }
+
   // MARK: Attributes
 
   /// From the innermost out, because what comes into a folder changes its date.
@@ -200,7 +219,7 @@ struct TreeCopier {
     for item in items.reversed() {
       switch (source.below(item.relative), target.below(item.relative)) {
       case (.container(let from, let path), .container(let into, let place)) where item.kind != .symbolicLink:
-        let attributes = try from.extendedAttributes(at: path)
+        let attributes = try from.extendedAttributes(at: path, followingLinks: true)
         if !attributes.isEmpty { try into.setExtendedAttributes(attributes.mapValues { $0 }, at: place) }
         try into.setAttributes(at: place, created: item.created, modified: item.modified)
       case (.native, .container(let into, let place)) where item.kind == .directory:
@@ -226,6 +245,11 @@ struct CopyItem {
 }
 
 extension CopyItem {
+  /// A link, of which only the path matters.
+  init(link relative: String) {
+    self.init(relative: relative, kind: .symbolicLink, size: 0, permissions: 0o777, created: nil, modified: 0)
+  }
+
   init(_ relative: String, _ attributes: FileAttributes) {
     self.init(
       relative: relative, kind: attributes.kind, size: attributes.kind == .file ? attributes.size : 0,

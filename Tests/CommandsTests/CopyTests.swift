@@ -172,27 +172,92 @@ struct CopyTests {
     #expect(try created(a) == created(b))
   }
 
-  @Test func copiesLinksAsLinksInContainersAndWhatTheyLeadToOutOfThem() throws {
+  /// A folder with a link to a file, one to a folder, and one that leads nowhere.
+  private func linked(_ folder: TemporaryFolder) throws -> String {
+    let tree = try folder.makeFolder("linked")
+    _ = try folder.makeFolder("linked/sub")
+    _ = try folder.makeFile("linked/sub/one", [1])
+    for (name, target) in [("file", "sub/one"), ("folder", "sub"), ("none", "/nothing/here")] {
+      #expect(symlink(target, tree + "/" + name) == 0)
+    }
+    return tree
+  }
+
+  private func destination(_ path: String) -> String? { try? NativeFile.destination(ofLink: path) }
+
+  @Test(arguments: [[], ["-n"]])
+  func linksBelowAFolderStayLinksOnEveryWay(options: [String]) throws {
     let folder = try TemporaryFolder()
-    let (a, b) = (try filled(folder), try folder.makeContainer("b"))
-    let key = toKey(folder)
-    try folder.run("ln", "-s", a, "one", "/tree/link")
-    try folder.run("ln", "-s", a, "/nothing", "/tree/dangling")
-    for _ in 0..<2 { try folder.run("cp", a + ":/tree", b + ":/", key[0], key[1]) }
-    #expect(try folder.run("cat", b, "/tree/link").output == [1])
-    #expect(try folder.run("ls", "-l", b, "/tree/dangling").text.hasSuffix("  /tree/dangling -> /nothing\n"))
-    try folder.run("cp", a, "/tree/link", "/alone")
-    #expect(try folder.run("ls", "-l", a, "/alone").text.hasSuffix("  /alone -> one\n"))
-    try folder.run("cp", a + ":/tree/link", folder.path("followed"))
-    #expect(try readBytes(folder.path("followed")) == [1])
-    let warnings =
-      "dynamics: a symbolic link is left out: /tree/dangling\n"
-      + "dynamics: a symbolic link is left out: /tree/link\n"
-    #expect(try folder.run("cp", a + ":/tree", folder.path("out")).errors == warnings)
-    #expect(try folder.run("get", a, "/tree", folder.path("got")).errors == warnings)
-    for name in ["out", "got"] { #expect(try fileNames(in: folder.path(name)) == ["one", "sub"]) }
-    try folder.run("get", a, "/tree/link", folder.path("got-link"))
-    #expect(try readBytes(folder.path("got-link")) == [1])
+    let (a, b) = (try folder.makeContainer("a"), try folder.makeContainer("b"))
+    let (tree, key) = (try linked(folder), toKey(folder))
+    func cp(_ operands: String...) throws { try folder.run(["cp"] + options + operands) }
+    for _ in 0..<2 {
+      try cp(tree, a + ":/")
+      try cp(a + ":/linked", a + ":/inside/")
+      try cp(a + ":/inside", b + ":/", key[0], key[1])
+      try cp(b + ":/inside/linked", folder.path("out"))
+      try folder.run("rm", "-rf", a, "/linked/file")
+    }
+    let printed = try folder.run("ls", "-l", b, "/inside/linked").text.split(separator: "\n")
+    #expect(
+      printed.filter { $0.hasPrefix("l") }.map { $0.split(separator: "Z  ").last }
+        == ["file -> sub/one", "folder -> sub", "none -> /nothing/here"])
+    for name in ["file", "folder", "none"] {
+      #expect(destination(folder.path("out/" + name)) == destination(tree + "/" + name))
+    }
+    #expect(try readBytes(folder.path("out/file")) == [1])
+    for container in [a, b] { try folder.run("container", "verify", container) }
+  }
+
+  /// As cp(1) has it: with -r, -P or -a a link that is named stays one, and without what it leads to is copied.
+  @Test(arguments: ["-r", "-R", "-P", "-d", "-a", "-f", "-p"])
+  func followsWhatIsNamedUnlessLinksAreAskedFor(option: String) throws {
+    let folder = try TemporaryFolder()
+    let (a, b) = (try folder.makeContainer("a"), try folder.makeContainer("b"))
+    let (tree, key) = (try linked(folder), toKey(folder))
+    try folder.run("put", a, tree, "/")
+    try folder.run("mkdir", b, "/linked")
+    let keeps = !["-f", "-p"].contains(option)
+    try folder.run("cp", option, tree + "/file", a + ":/from native")
+    try folder.run("cp", option, a, "/linked/file", "/linked/sub/inside")
+    try folder.run("cp", option, a + ":/linked/file", b + ":/linked/between", key[0], key[1])
+    try folder.run("cp", option, a + ":/linked/file", folder.path("out"))
+    let kind = keeps ? "l" : "-"
+    for (container, path) in [(a, "/from native"), (a, "/linked/sub/inside"), (b, "/linked/between")] {
+      #expect(try folder.run("ls", "-ld", container, path).text.hasPrefix(kind), "\(path)")
+    }
+    #expect(destination(folder.path("out")) == (keeps ? "sub/one" : nil))
+    if !keeps { #expect(try readBytes(folder.path("out")) == [1]) }
+    // One that leads nowhere can only be copied as it is.
+    try folder.run("cp", option, a + ":/linked/none", b + ":/none", key[0], key[1], expecting: keeps ? 0 : 5)
+    try folder.run("cp", option, tree + "/none", a + ":/none", expecting: keeps ? 0 : 5)
+    try folder.run("cp", option, a + ":/linked/none", folder.path("none"), expecting: keeps ? 0 : 5)
+    // A slash asks for the folder.
+    try folder.run("cp", option, tree + "/folder/", a + ":/slash")
+    #expect(try folder.run("ls", a, "/slash").text == "one\n")
+  }
+
+  @Test func aLinkTakesThePlaceOfAFileAndNotOfAFolder() throws {
+    let folder = try TemporaryFolder()
+    let (a, tree) = (try folder.makeContainer("a"), try linked(folder))
+    try folder.run("put", a, tree, "/")
+    let file = try folder.makeFile("file", [5])
+    try folder.run("cp", "-P", a + ":/linked/none", file)
+    #expect(destination(file) == "/nothing/here")
+    try folder.run("cp", "-nP", a + ":/linked/folder", file)
+    #expect(destination(file) == "/nothing/here")
+    try folder.run("cp", "-P", tree + "/none", a + ":/linked/sub/one")
+    #expect(try folder.run("ls", "-l", a, "/linked/sub").text.hasSuffix("one -> /nothing/here\n"))
+    try folder.run("cp", "-P", a, "/linked/none", "/linked/none", expecting: 6)
+    // A folder is not written through a link that has its name.
+    let target = try folder.makeFolder("target")
+    _ = try folder.makeFolder("target/linked")
+    let elsewhere = try folder.makeFolder("elsewhere")
+    #expect(symlink(elsewhere, target + "/linked/sub") == 0)
+    for command in [["cp", a + ":/linked"], ["cp", "-n", a + ":/linked"], ["get", a, "/linked"]] {
+      try folder.run(command + [target], expecting: 6)
+    }
+    #expect(try fileNames(in: elsewhere) == [])
   }
 
   @Test func keepsExtendedAttributesWhenAsked() throws {

@@ -38,6 +38,14 @@ final class TemporaryFolder {
     _ arguments: String..., input: String = "/dev/null", output: String? = nil,
     sourceLocation: SourceLocation = #_sourceLocation, expecting status: Int32 = 0
   ) throws -> DynamicsProcess.Outcome {
+    try run(arguments, input: input, output: output, sourceLocation: sourceLocation, expecting: status)
+  }
+
+  @discardableResult
+  func run(
+    _ arguments: [String], input: String = "/dev/null", output: String? = nil,
+    sourceLocation: SourceLocation = #_sourceLocation, expecting status: Int32 = 0
+  ) throws -> DynamicsProcess.Outcome {
     let outcome = try DynamicsProcess(
       (arguments + key).map { Array($0.utf8) }, in: self, input: input, output: output
     ).finish()
