@@ -25,13 +25,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 # Operations as faultshim.c names them.
-CHANGING = {"create", "write", "sync", "start-writeback", "truncate", "allocate", "rename", "remove", "make-directory",
+CHANGING = {"create", "write", "sync", "start-writeback", "truncate", "allocate", "rename", "remove", "make-directory", "make-link",
             "set-attributes"}
 OPENING = {"create", "open-read", "open-write", "open-directory"}
 FAILURES = {
-    "ENOSPC": {"create", "write", "allocate", "rename", "make-directory"},
-    "EIO": CHANGING | OPENING | {"read", "read-directory", "stat"},
-    "EROFS": {"create", "open-write", "truncate", "allocate", "rename", "remove", "make-directory", "set-attributes"},
+    "ENOSPC": {"create", "write", "allocate", "rename", "make-directory", "make-link"},
+    "EIO": CHANGING | OPENING | {"read", "read-directory", "read-link", "stat"},
+    "EROFS": {"create", "open-write", "truncate", "allocate", "rename", "remove", "make-directory", "make-link",
+              "set-attributes"},
     "EMFILE": OPENING,
     "ENOLCK": {"lock"},
 }
@@ -89,6 +90,19 @@ STEPS = [
          killed_before=f"put {{a}} {{source}}/folder /unclosed {KEY} --threads 1"),
     Step("put-unclosed", f"put {{a}} {{source}}/small /after {KEY} --threads 1",
          killed_before=f"put {{a}} {{source}}/other /unclosed/other {KEY} --threads 1"),
+    Step("put-links", f"put {{a}} {{source}}/linked /linked {KEY} --threads 1"),
+    Step("ln", f"ln {{a}} /linked/page /linked/second {KEY}"),
+    # Two names of one file: what is appended to one of them is in the other.
+    Step("append", f"append {{a}} /linked/second {{source}}/small {KEY}"),
+    Step("ln-s", f"ln -s {{a}} page /linked/soft {KEY}"),
+    Step("ln-s-f", f"ln -s -f {{a}} second /linked/soft {KEY}",
+         stages=[f"ln -s {{a}} second /linked/.opendynamics-0.part {KEY}",
+                 f"mv {{a}} /linked/.opendynamics-0.part /linked/soft {KEY}"]),
+    Step("cp-links", f"cp -r {{a}} /linked /copied {KEY} --threads 1"),
+    Step("cp-link", f"cp -P {{a}} /linked/soft /copied/again {KEY}"),
+    Step("cp-link-in", f"cp -P {{source}}/linked/nowhere {{a}}:/copied/nowhere-again {KEY}"),
+    Step("mv-link", f"mv {{a}} /copied/again /linked/second {KEY}"),
+    Step("rm-links", f"rm -r {{a}} /copied {KEY}"),
     Step("rm", f"rm {{a}} /Documents/big {KEY}"),
     Step("rm-several", f"rm {{a}} /first/folder/page0 /first/folder/page1 {KEY}",
          stages=[f"rm {{a}} /first/folder/page0 {KEY}", f"rm {{a}} /first/folder/page1 {KEY}"]),
@@ -101,6 +115,8 @@ STEPS = [
     Step("rm-long", "rm {b} /long --key-file {keys}/b", changes="b"),
     Step("rm-last", "rm {b} /other --key-file {keys}/b", changes="b"),
     Step("tidy", "rm -f {b} /missing --key-file {keys}/b", changes="b"),
+    Step("cp-between", f"cp {{a}}:/linked/page {{b}}:/page {KEY} --to-key-file {{keys}}/b --threads 1", changes="b"),
+    Step("cp-link-between", f"cp -P {{a}}:/linked/soft {{b}}:/soft {KEY} --to-key-file {{keys}}/b", changes="b"),
     Step("send", f"send {{a}} {{b}} /folder /kept --from com.example.a {KEY} --to-key-file {{keys}}/b --request-id r1 --threads 2",
          changes="b"),
     Step("send-again", f"send {{a}} {{b}} /folder /kept --from com.example.a {KEY} --to-key-file {{keys}}/b --request-id r1",
@@ -120,6 +136,8 @@ STEPS = [
     Step("cat", f"cat {{a}} /kept {KEY}", changes=""),
     Step("get", f"get {{a}} / {{out}} {KEY} --quiet --threads 1", changes=""),
     Step("get-replacing", f"get {{a}} /kept {{out}}/kept {KEY} --quiet --threads 1", changes="", out={"kept": b"older\n" * 9000}),
+    Step("cp-links-out", f"cp -r {{a}}:/linked {{out}} {KEY} --quiet --threads 1", changes=""),
+    Step("cp-link-out", f"cp -P {{a}}:/linked/soft {{out}}/soft {KEY} --quiet", changes="", out={"soft": b"older\n"}),
     Step("info", f"container info {{a}} {KEY}", changes=""),
     Step("verify", f"container verify {{a}} {KEY}", changes=""),
 ]
@@ -228,6 +246,11 @@ class Faults:
         for i, size in enumerate((0, 1, 16_384, 16_385)):
             (inner.parent / f"page{i}").write_bytes(self.random.randbytes(size))
         (inner / "leaf").write_bytes(self.random.randbytes(5_000))
+        linked = self.source / "linked"
+        linked.mkdir()
+        (linked / "page").write_bytes(self.random.randbytes(20_000))
+        for name, target in (("near", "page"), ("up", "../folder"), ("nowhere", "/no/such/place")):
+            (linked / name).symlink_to(target)
 
     # Running
 
@@ -302,12 +325,12 @@ class Faults:
             wanted = names is None or step.name in names
             if wanted:
                 base = self.folder / "base" / step.name
-                shutil.copytree(now, base)
+                shutil.copytree(now, base, symlinks=True)
                 states = [self.state(step, base)]
             for stage in step.stages if wanted else []:
                 scratch = self.folder / "scratch"
                 if stage is step.stages[0]:
-                    shutil.copytree(base, scratch)
+                    shutil.copytree(base, scratch, symlinks=True)
                 self.must_run(stage, scratch, step.input)
                 states.append(self.state(step, scratch))
                 if stage is step.stages[-1]:
@@ -331,11 +354,11 @@ class Faults:
         # What runs in the background makes a call come a little earlier or later from run to run.
         for _ in range(10):
             scratch = Path(tempfile.mkdtemp(prefix="killed-", dir=self.folder)) / "copy"
-            shutil.copytree(place, scratch)
+            shutil.copytree(place, scratch, symlinks=True)
             self.run(command, scratch, environment={})
             writes = [call for call in read_trace(scratch) if call.operation == "open-write" and call.path.endswith("/superblock")]
             shutil.rmtree(scratch)
-            shutil.copytree(place, scratch)
+            shutil.copytree(place, scratch, symlinks=True)
             done = self.run(command, scratch, environment={"FAULT_AT": str(writes[-1].number), "FAULT_ACTION": "kill-before"})
             if done.returncode == -9:
                 shutil.rmtree(place)
@@ -387,7 +410,7 @@ class Faults:
         """Carries out the fault and looks at what is left. Raises Problem."""
         place = Path(tempfile.mkdtemp(prefix=f"{fault.step}-", dir=self.folder))
         try:
-            shutil.copytree(prepared.folder, place, dirs_exist_ok=True)
+            shutil.copytree(prepared.folder, place, symlinks=True, dirs_exist_ok=True)
             self.check_in(place, prepared, fault)
         except subprocess.TimeoutExpired as expired:
             raise Problem(f"did not end within {SECONDS_MAX} s: {expired.cmd[1:4]}") from expired
@@ -570,9 +593,14 @@ def read_trace(place: Path) -> list[Call]:
 
 
 def native_files(folder: Path) -> dict[str, str]:
-    """The files below a folder, with digests of their contents."""
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-            for path in sorted(folder.rglob("*")) if path.is_file()}
+    """The files and links below a folder, with digests of their contents."""
+    return {str(path.relative_to(folder)): digest_of(path)
+            for path in sorted(folder.rglob("*")) if path.is_symlink() or path.is_file()}
+
+
+def digest_of(path: Path) -> str:
+    """Of a file's contents; of a link, where it leads."""
+    return "-> " + os.readlink(path) if path.is_symlink() else hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def container_files(place: Path) -> dict[str, str]:
@@ -584,12 +612,12 @@ def select(files: dict[str, str], prefix: str) -> dict[str, str]:
 
 
 def native_tree(folder: Path) -> tuple[tuple[str, ...], ...]:
-    """Files and folders with permissions and contents; the times in the names of messages are left out."""
+    """Files, links and folders with permissions and contents; the times in the names of messages are left out."""
     tree = []
     for path in sorted(folder.rglob("*")):
         name = re.sub(r"\b\d{8}T\d{6}\.\d{3}Z\b", "TIME", str(path.relative_to(folder)))
-        mode = oct(stat.S_IMODE(path.stat().st_mode))
-        digest = "" if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest()
+        mode = oct(stat.S_IMODE(path.lstat().st_mode))
+        digest = digest_of(path) if path.is_symlink() or not path.is_dir() else ""
         tree.append((name, mode, digest))
     return tuple(sorted(tree))
 

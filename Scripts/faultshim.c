@@ -330,6 +330,12 @@ static int control(int fd, int command, void *argument) {
 FCNTL(fcntl)
 FCNTL(fcntl64)
 
+ssize_t readlink(const char *path, char *buffer, size_t size) {
+  REAL(ssize_t, "readlink", const char *, char *, size_t);
+  if (!is_below_roots(path)) return real(path, buffer, size);
+  CARRY_OUT(ssize_t, -1, "read-link", path, real(path, buffer, size))
+}
+
 // Calls on a path that are all alike
 
 #define ON_PATH(name, operation, path, declaration, ...)                              \
@@ -342,6 +348,7 @@ FCNTL(fcntl64)
 #define ON_PATH_TYPES_renameat int, const char *, int, const char *
 #define ON_PATH_TYPES_renameat2 int, const char *, int, const char *, unsigned
 #define ON_PATH_TYPES_link const char *, const char *
+#define ON_PATH_TYPES_symlink const char *, const char *
 #define ON_PATH_TYPES_unlink const char *
 #define ON_PATH_TYPES_unlinkat int, const char *, int
 #define ON_PATH_TYPES_mkdir const char *, mode_t
@@ -355,6 +362,7 @@ ON_PATH(rename, "rename", to, (const char *from, const char *to), from, to)
 ON_PATH(renameat, "rename", to, (int old, const char *from, int new, const char *to), old, from, new, to)
 ON_PATH(renameat2, "rename", to, (int old, const char *from, int new, const char *to, unsigned flags), old, from, new, to, flags)
 ON_PATH(link, "rename", to, (const char *from, const char *to), from, to)
+ON_PATH(symlink, "make-link", path, (const char *target, const char *path), target, path)
 ON_PATH(unlink, "remove", path, (const char *path), path)
 ON_PATH(unlinkat, "remove", path, (int directory, const char *path, int flags), directory, path, flags)
 ON_PATH(mkdir, "make-directory", path, (const char *path, mode_t mode), path, mode)

@@ -87,6 +87,23 @@ class Soak:
         assert found is None or (not done and found == self.files["a"][path]), "half a removal"
         self.remember("a", path, found)
 
+    def link(self) -> None:
+        if not self.files["a"]:
+            return
+        source = self.random.choice(sorted(self.files["a"]))
+        target = f"/linked{self.random.randrange(8)}"
+        if target in self.files["a"]:
+            return
+        kind = ["-s"] if self.random.random() < 0.5 else []
+        done = self.run_and_kill("ln", *kind, str(self.folder / "a"), source, target, *self.key("a"))
+        found = self.hash("a", target)
+        assert found == self.files["a"][source] or (not done and found is None), "half a link"
+        if kind:
+            # What it leads to will be moved and removed.
+            self.run("rm", "-f", str(self.folder / "a"), target, *self.key("a"))
+        else:
+            self.remember("a", target, found)
+
     def send(self) -> None:
         if not self.files["a"]:
             return
@@ -136,7 +153,7 @@ class Soak:
                 assert self.hash(name, path) == digest, f"{path} in {name} is not what it was"
 
     def iterate(self) -> None:
-        step = self.random.choices([self.put, self.move, self.remove, self.send], weights=[5, 2, 1, 3])[0]
+        step = self.random.choices([self.put, self.move, self.remove, self.link, self.send], weights=[5, 2, 1, 2, 3])[0]
         step()
         for name in self.files:
             self.run("container", "verify", str(self.folder / name), *self.key(name))
