@@ -46,13 +46,8 @@ final class NativeWorld: World {
     OutputStream(url: url, append: append)
   }
 
-  override func resourceValues(_ keys: Set<URLResourceKey>, at url: URL) throws -> URLResourceValues {
-    try url.resourceValues(forKeys: keys)
-  }
-
-  override func setResourceValues(_ values: URLResourceValues, at url: URL) throws {
-    var url = url
-    try url.setResourceValues(values)
+  override func resourceValues(_ keys: Set<URLResourceKey>, at url: URL) throws -> [URLResourceKey: Any] {
+    try url.resourceValues(forKeys: keys).allValues
   }
 
   override func setDelegate(_ delegate: RecordingDelegate?) { files.delegate = delegate }

@@ -1,7 +1,8 @@
 import Foundation
 import Synchronization
 
-/// Writes down what it is asked, and answers as it was told.
+/// Writes down what it is asked, and answers as it was told. It has the forms with URLs, too, because Foundation on Linux demands
+/// some of them.
 final class RecordingDelegate: FileManagerDelegate {
   struct Answers: Sendable {
     /// Names of items that are refused.
@@ -42,7 +43,7 @@ final class RecordingDelegate: FileManagerDelegate {
     should("copy", from, to)
   }
   func fileManager(_ files: FileManager, shouldCopyItemAt from: URL, to: URL) -> Bool {
-    should("copy URL", from.path, to.path)
+    should("copy", from.path, to.path)
   }
   func fileManager(
     _ files: FileManager, shouldProceedAfterError error: any Error, copyingItemAtPath from: String,
@@ -53,13 +54,13 @@ final class RecordingDelegate: FileManagerDelegate {
   func fileManager(
     _ files: FileManager, shouldProceedAfterError error: any Error, copyingItemAt from: URL, to: URL
   ) -> Bool {
-    proceeds("copying URL", error, from.path, to.path)
+    proceeds("copying", error, from.path, to.path)
   }
   func fileManager(_ files: FileManager, shouldMoveItemAtPath from: String, toPath to: String) -> Bool {
     should("move", from, to)
   }
   func fileManager(_ files: FileManager, shouldMoveItemAt from: URL, to: URL) -> Bool {
-    should("move URL", from.path, to.path)
+    should("move", from.path, to.path)
   }
   func fileManager(
     _ files: FileManager, shouldProceedAfterError error: any Error, movingItemAtPath from: String,
@@ -70,13 +71,13 @@ final class RecordingDelegate: FileManagerDelegate {
   func fileManager(
     _ files: FileManager, shouldProceedAfterError error: any Error, movingItemAt from: URL, to: URL
   ) -> Bool {
-    proceeds("moving URL", error, from.path, to.path)
+    proceeds("moving", error, from.path, to.path)
   }
   func fileManager(_ files: FileManager, shouldLinkItemAtPath from: String, toPath to: String) -> Bool {
     should("link", from, to)
   }
   func fileManager(_ files: FileManager, shouldLinkItemAt from: URL, to: URL) -> Bool {
-    should("link URL", from.path, to.path)
+    should("link", from.path, to.path)
   }
   func fileManager(
     _ files: FileManager, shouldProceedAfterError error: any Error, linkingItemAtPath from: String,
@@ -87,13 +88,13 @@ final class RecordingDelegate: FileManagerDelegate {
   func fileManager(
     _ files: FileManager, shouldProceedAfterError error: any Error, linkingItemAt from: URL, to: URL
   ) -> Bool {
-    proceeds("linking URL", error, from.path, to.path)
+    proceeds("linking", error, from.path, to.path)
   }
   func fileManager(_ files: FileManager, shouldRemoveItemAtPath path: String) -> Bool {
     should("remove", path)
   }
   func fileManager(_ files: FileManager, shouldRemoveItemAt url: URL) -> Bool {
-    should("remove URL", url.path)
+    should("remove", url.path)
   }
   func fileManager(
     _ files: FileManager, shouldProceedAfterError error: any Error, removingItemAtPath path: String
@@ -103,6 +104,6 @@ final class RecordingDelegate: FileManagerDelegate {
   func fileManager(
     _ files: FileManager, shouldProceedAfterError error: any Error, removingItemAt url: URL
   ) -> Bool {
-    proceeds("removing URL", error, url.path)
+    proceeds("removing", error, url.path)
   }
 }

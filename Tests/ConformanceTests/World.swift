@@ -30,10 +30,7 @@ class World {
   func inputStream(at url: URL) -> InputStream? { nil }
   func outputStream(atPath path: String, append: Bool) -> OutputStream? { nil }
   func outputStream(at url: URL, append: Bool) -> OutputStream? { nil }
-  func resourceValues(_ keys: Set<URLResourceKey>, at url: URL) throws -> URLResourceValues {
-    fatalError("\(name) has no resource values")
-  }
-  func setResourceValues(_ values: URLResourceValues, at url: URL) throws {
+  func resourceValues(_ keys: Set<URLResourceKey>, at url: URL) throws -> [URLResourceKey: Any] {
     fatalError("\(name) has no resource values")
   }
   func setDelegate(_ delegate: RecordingDelegate?) {}
