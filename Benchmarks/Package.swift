@@ -16,6 +16,7 @@ let package = Package(
         .product(name: "SodiumPrimitives", package: "OpenDynamics"),
         .product(name: "EncryptedFile", package: "OpenDynamics"),
         .product(name: "ContainerStore", package: "OpenDynamics"),
+        .product(name: "SecureFiles", package: "OpenDynamics"),
         .product(name: "ArgumentParser", package: "swift-argument-parser"),
       ],
       swiftSettings: [

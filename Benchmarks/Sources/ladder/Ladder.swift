@@ -21,6 +21,7 @@ enum Rung: String, CaseIterable, ExpressibleByArgument {
   case transfer
   case files
   case random
+  case handles
   case catalog
 
   func measure(in bench: Bench) throws {
@@ -32,6 +33,7 @@ enum Rung: String, CaseIterable, ExpressibleByArgument {
     case .transfer: try TransferRung(bench: bench).measure()
     case .files: try FilesRung(bench: bench).measure()
     case .random: try RandomRung(bench: bench).measure()
+    case .handles: try HandlesRung(bench: bench).measure()
     case .catalog: try CatalogRung(bench: bench).measure()
     }
   }
