@@ -57,8 +57,7 @@ extension SecureFileManager {
   /// Whether the directory of the item, which need not exist, is writable. As in Foundation, true for an empty path.
   public func isDeletableFile(atPath path: String) -> Bool {
     let place = path.isEmpty ? place("x") : place(path).withoutTrailingSlashes
-    guard place != "/", let slash = place.utf8.lastIndex(of: UInt8(ascii: "/")) else { return false }
-    return isWritableFile(atPath: slash == place.startIndex ? "/" : String(place[..<slash]))
+    return place != "/" && isWritableFile(atPath: parent(of: place))
   }
 
   public func isReadableFile(at url: URL) -> Bool { (try? isReadableFile(atPath: path(for: url))) ?? false }
@@ -95,9 +94,9 @@ extension SecureFileManager {
   /// `noSuchFile`, or `notADirectory` when the path leads through something that is none.
   private func missing(_ place: String) throws -> SecureFilesError {
     let item = place.withoutTrailingSlashes
-    let slash = item.utf8.lastIndex(of: UInt8(ascii: "/")) ?? item.startIndex
-    let parent = slash == item.startIndex ? "/" : String(item[..<slash])
-    let leadsThrough = item == place ? try store.attributes(at: parent, followingLinks: true) : nil
+    let leadsThrough =
+      item == place && !place.isEmpty
+      ? try store.attributes(at: parent(of: place), followingLinks: true) : nil
     let isThere = item != place ? try store.attributes(at: item) != nil : false
     let isNoDirectory = isThere || leadsThrough.map { $0.kind != .directory } ?? false
     return SecureFilesError(isNoDirectory ? .notADirectory : .noSuchFile, path: place)
@@ -123,6 +122,8 @@ extension SecureFileManager {
   /// Takes `.creationDate`, `.modificationDate`, `.posixPermissions` and extended attributes, all in one commit, and passes over the
   /// others and over dates that are not finite. Follows links. Throws `CocoaError` with `fileNoSuchFile`.
   public func setAttributes(_ attributes: [FileAttributeKey: Any], ofItemAtPath path: String) throws {
+    // Nothing asked, nothing looked for, as in Foundation.
+    if attributes.isEmpty { return }
     let changes = AttributeChanges(attributes)
     try writing(path) { place in
       guard changes.isEmpty else { return try store.setAttributes(changes, at: place) }

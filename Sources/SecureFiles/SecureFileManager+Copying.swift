@@ -6,7 +6,7 @@ extension SecureFileManager {
 
   // MARK: Copying and linking
 
-  /// Copies a file, link or directory with everything below it, with permissions and extended attributes; links are not followed.
+  /// Copies a file, link or directory with everything below it, with permissions, dates of contents and extended attributes; links are not followed.
   /// Without a delegate in one commit, with one item by item. Throws `CocoaError` with `fileReadNoSuchFile`, also with a delegate,
   /// `fileWriteFileExists`, `fileNoSuchFile` when the destination's directory is missing.
   public func copyItem(atPath srcPath: String, toPath dstPath: String) throws {
@@ -56,6 +56,7 @@ extension SecureFileManager {
     _ steps: ItemSteps, _ source: NamedItem, _ destination: NamedItem, _ found: FileAttributes
   ) throws {
     var open = [(source, destination, found)]
+    var made: [(place: String, modified: Int64)] = []
     while let (source, destination, found) = open.popLast() {
       guard steps.mayBegin(source, destination) else { continue }
       guard found.kind == .directory else {
@@ -72,6 +73,7 @@ extension SecureFileManager {
           attributes: AttributeChanges(
             permissions: found.permissions, extended: store.extendedAttributes(at: from).mapValues { $0 }))
       }
+      if isMade { made.append((to, found.modified)) }
       // The error may have been that the directory is there: then the two are merged.
       guard isMade || (try? store.attributes(at: to))??.kind == .directory else { continue }
       for item in items.reversed() {
@@ -82,6 +84,11 @@ extension SecureFileManager {
             destination.child(item.path, isDirectory: isDirectory), item.attributes
           ))
       }
+    }
+    guard steps.action == .copying else { return }
+    // Now that nothing more is put into them.
+    for (directory, modified) in made {
+      try writing(directory) { try store.setAttributes(AttributeChanges(modified: modified), at: $0) }
     }
   }
 
@@ -115,7 +122,7 @@ extension SecureFileManager {
       if try store.attributes(at: to.withoutTrailingSlashes) != nil {
         throw SecureFilesError(.fileExists, path: to)
       }
-      try store.move(placeOfItem(source.path), to: to)
+      try store.move(placeToLeave(source.path), to: to)
     }
   }
 
@@ -129,10 +136,10 @@ extension SecureFileManager {
 
   private func remove(_ item: NamedItem) throws {
     let steps = ItemSteps(manager: self, delegate: delegate, action: .removing)
-    guard steps.delegate != nil, let place = try? placeOfItem(item.path),
+    guard steps.delegate != nil, let place = try? placeToLeave(item.path),
       let found = try? store.attributes(at: place), found.kind == .directory
     else {
-      _ = try steps.run(item, item) { try store.remove(placeOfItem(item.path)) }
+      _ = try steps.run(item, item) { try store.remove(placeToLeave(item.path)) }
       return
     }
     try removeEach(steps, NamedItem(path: place, url: item.url))
@@ -166,15 +173,21 @@ extension SecureFileManager {
 
   /// Puts the new item in the place of the original, in one commit: all or nothing, and nothing is lost when it fails. It gets the
   /// original's permissions and creation date unless `.usingNewMetadataOnly`. With `.withoutDeletingBackupItem` the original stays
-  /// beside it under the backup's name. Throws `CocoaError` with `fileNoSuchFile` when one of the two is missing.
+  /// beside it under the backup's name. Throws `CocoaError` with `fileReadNoSuchFile` when one of the two is missing,
+  /// `fileWriteFileExists` when something has the backup's name.
   public func replaceItem(
     atPath originalPath: String, withItemAtPath newPath: String, backupItemName: String? = nil,
     options: ItemReplacementOptions = []
   ) throws {
-    try writing(originalPath) { place in
+    for path in [newPath, originalPath] { _ = try reading(path) { try existing($0) } }
+    try writing(originalPath) { _ in
+      let place = try placeToLeave(originalPath)
+      let backup = options.contains(.withoutDeletingBackupItem) ? backupItemName : nil
+      if let backup, try store.attributes(at: parent(of: place) + "/" + backup) != nil {
+        throw SecureFilesError(.fileExists, path: backup)
+      }
       try store.replaceItem(
-        at: place.withoutTrailingSlashes, with: placeOfItem(newPath),
-        backup: options.contains(.withoutDeletingBackupItem) ? backupItemName : nil,
+        at: place, with: placeToLeave(newPath), backup: backup,
         keepsMetadata: !options.contains(.usingNewMetadataOnly))
     }
   }
@@ -220,7 +233,7 @@ extension SecureFileManager {
   /// empties the trash but you. Throws `CocoaError` with `fileNoSuchFile`.
   @discardableResult
   public func trashItem(atPath path: String) throws -> String {
-    try writing(path) { _ in try store.move(placeOfItem(path), into: Self.trashPath) }
+    try writing(path) { _ in try store.move(placeToLeave(path), into: Self.trashPath) }
   }
 
   public func trashItem(at url: URL, resultingItemURL outResultingURL: UnsafeMutablePointer<NSURL?>?) throws {

@@ -36,8 +36,13 @@ extension SecureFileManager {
   /// Where such directories belong, whether they are there or not; none for what a container has no place for. All are the user's
   /// own, but `.userDirectory`, which is local.
   public func urls(for directory: SearchPathDirectory, in domainMask: SearchPathDomainMask) -> [URL] {
-    let domain: SearchPathDomainMask = directory == .userDirectory ? .localDomainMask : .userDomainMask
-    guard domainMask.contains(domain), let path = Self.path(of: directory) else { return [] }
+    let domains: SearchPathDomainMask =
+      switch directory {
+      case .userDirectory: .localDomainMask
+      case .trashDirectory: [.userDomainMask, .localDomainMask]
+      default: .userDomainMask
+      }
+    guard !domainMask.isDisjoint(with: domains), let path = Self.path(of: directory) else { return [] }
     return [url(forPath: path, isDirectory: true)]
   }
 

@@ -241,6 +241,14 @@ extension Container {
             copies.append((sources[i].id, new[i].id))
           }
           for (file, copy) in copies { try transaction.copyAttributes(of: file, to: copy) }
+          // Now that nothing more is put into them.
+          let originals = Dictionary(
+            uniqueKeysWithValues: items.lazy.filter { $0.file.inode.kind == .directory }
+              .map { ($0.file.id, $0.file.inode.modified) })
+          for (file, copy) in copies {
+            guard let modified = originals[file] else { continue }
+            try transaction.apply(AttributeChanges(modified: modified), to: copy)
+          }
         }
       }
     }

@@ -4,7 +4,7 @@ struct StorePath {
   private var parts: [FileName?]
   /// As it was given, for errors.
   var text: String
-  /// It ended with a slash, so only a directory will do.
+  /// It ended with a slash or `.`, so only a directory will do.
   var namesDirectory: Bool
   /// It began with a slash, which matters for the target of a link.
   private var isAbsolute: Bool
@@ -29,7 +29,7 @@ struct StorePath {
     }
     self.parts = parts
     self.text = text
-    namesDirectory = text.utf8.last == UInt8(ascii: "/")
+    namesDirectory = text.utf8.last == UInt8(ascii: "/") || text == "." || text.hasSuffix("/.")
     isAbsolute = text.utf8.first == UInt8(ascii: "/")
   }
 
