@@ -72,7 +72,8 @@ public enum SealedMessage {
     }
   }
 
-  /// Throws ``CryptoError/notAuthentic`` or ``CryptoError/tooShort(byteCount:minimum:)``.
+  /// Throws ``/SodiumPrimitives/CryptoError/notAuthentic`` or
+  /// ``/SodiumPrimitives/CryptoError/tooShort(byteCount:minimum:)``.
   public static func open(
     _ sealed: [UInt8], key: borrowing SecretKey, ad: [UInt8], cipher: SecretStreamCipher
   ) throws(CryptoError) -> [UInt8] {

@@ -15,6 +15,8 @@ public import Foundation
 public final class SecureContainer: Sendable {
   /// The store beneath, for what this class does not offer.
   public let store: Container
+  /// The file manager of this container, with the URL style ``SecureFileManager/URLStyle/container``. It keeps the
+  /// container open for as long as somebody has it.
   public let files: SecureFileManager
 
   private init(_ store: Container) {
@@ -47,6 +49,7 @@ public final class SecureContainer: Sendable {
       try Container.open(at: path(url), credential: .passphrase(passphrase), mode: mode, options: options))
   }
 
+  /// Opens a container with a raw key of 32 bytes. Throws as ``open(at:passphrase:mode:options:)`` does, and takes no password hash.
   public static func open(
     at url: URL, rawKey: consuming SecretBytes, mode: Container.Mode = .readWrite,
     options: Container.Options = Container.Options()

@@ -20,6 +20,7 @@ extension SecureFileManager {
   /// Follows links.
   public func fileExists(atPath path: String) -> Bool { target(of: path) != nil }
 
+  /// ``fileExists(atPath:)`` for a URL; false for one of another container.
   public func fileExists(at url: URL) -> Bool { (try? fileExists(atPath: path(for: url))) ?? false }
 
   /// `isDirectory` is set when there is something at the path.
@@ -60,11 +61,15 @@ extension SecureFileManager {
     return place != "/" && isWritableFile(atPath: parent(of: place))
   }
 
+  /// ``isReadableFile(atPath:)`` for a URL; false for one of another container.
   public func isReadableFile(at url: URL) -> Bool { (try? isReadableFile(atPath: path(for: url))) ?? false }
+  /// ``isWritableFile(atPath:)`` for a URL; false for one of another container.
   public func isWritableFile(at url: URL) -> Bool { (try? isWritableFile(atPath: path(for: url))) ?? false }
+  /// ``isExecutableFile(atPath:)`` for a URL; false for one of another container.
   public func isExecutableFile(at url: URL) -> Bool {
     (try? isExecutableFile(atPath: path(for: url))) ?? false
   }
+  /// ``isDeletableFile(atPath:)`` for a URL; false for one of another container.
   public func isDeletableFile(at url: URL) -> Bool { (try? isDeletableFile(atPath: path(for: url))) ?? false }
 
   // MARK: Attributes
@@ -81,6 +86,7 @@ extension SecureFileManager {
     }
   }
 
+  /// ``attributesOfItem(atPath:)`` for a URL.
   public func attributesOfItem(at url: URL) throws -> [FileAttributeKey: Any] {
     try reading(at: url) { try attributesOfItem(atPath: $0) }
   }
@@ -133,6 +139,7 @@ extension SecureFileManager {
     }
   }
 
+  /// ``setAttributes(_:ofItemAtPath:)`` for a URL.
   public func setAttributes(_ attributes: [FileAttributeKey: Any], ofItemAt url: URL) throws {
     try writing(at: url) { try setAttributes(attributes, ofItemAtPath: $0) }
   }
@@ -153,6 +160,7 @@ extension SecureFileManager {
     }
   }
 
+  /// ``attributesOfFileSystem(forPath:)`` for a URL.
   public func attributesOfFileSystem(for url: URL) throws -> [FileAttributeKey: Any] {
     try reading(at: url) { try attributesOfFileSystem(forPath: $0) }
   }

@@ -1,6 +1,7 @@
 public import ContainerStore
 
 extension SecureFileManager {
+  /// What ``changes(atPath:bufferingAtMost:)`` tells.
   public typealias Change = ContainerChange
 
   /// Observes an item, and everything below it if it is a directory, from now on: what anybody in this process creates, changes, moves
@@ -12,7 +13,7 @@ extension SecureFileManager {
   /// }
   /// ```
   ///
-  /// Ends when the container is closed or the task is cancelled. See ``ContainerStore/Container/changes(at:bufferingAtMost:)``. Throws
+  /// Ends when the container is closed or the task is cancelled. See ``/ContainerStore/Container/changes(at:bufferingAtMost:)``. Throws
   /// ``SecureFilesError``.
   public func changes(atPath path: String, bufferingAtMost countMax: Int = 4096) throws -> ContainerChanges {
     try store.changes(at: place(path), bufferingAtMost: countMax)

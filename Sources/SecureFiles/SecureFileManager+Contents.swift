@@ -16,6 +16,7 @@ extension SecureFileManager {
     }
   }
 
+  /// ``createFile(atPath:contents:attributes:)`` for a URL.
   @discardableResult
   public func createFile(at url: URL, contents: Data?, attributes: [FileAttributeKey: Any]? = nil) -> Bool {
     guard let path = try? path(for: url, .writing) else { return false }
@@ -28,6 +29,7 @@ extension SecureFileManager {
     try write(data, toPath: path, attributes: AttributeChanges())
   }
 
+  /// ``write(_:toPath:)`` for a URL: what `data.write(to:options: .atomic)` is for a native one.
   public func write(_ data: Data, to url: URL) throws {
     try writing(at: url) { try write(data, toPath: $0) }
   }
@@ -41,6 +43,7 @@ extension SecureFileManager {
   /// The whole file, or nil when it cannot be read.
   public func contents(atPath path: String) -> Data? { try? data(atPath: path) }
 
+  /// ``contents(atPath:)`` for a URL.
   public func contents(at url: URL) -> Data? { try? data(at: url) }
 
   /// The whole file. Throws `CocoaError` with `fileReadNoSuchFile`, `fileReadUnknown` for a directory, `fileReadCorruptFile`.
@@ -71,6 +74,7 @@ extension SecureFileManager {
     }
   }
 
+  /// ``data(atPath:)`` for a URL: what `Data(contentsOf:)` is for a native one.
   public func data(at url: URL) throws -> Data { try reading(at: url) { try data(atPath: $0) } }
 
   /// Whether two files have the same bytes, two links the same target, or two directories the same names with equal items; false when
@@ -79,6 +83,7 @@ extension SecureFileManager {
     (try? store.contentsEqual(place(path1), place(path2))) ?? false
   }
 
+  /// ``contentsEqual(atPath:andPath:)`` for URLs; false for one of another container.
   public func contentsEqual(at url1: URL, and url2: URL) -> Bool {
     guard let path1 = try? path(for: url1), let path2 = try? path(for: url2) else { return false }
     return contentsEqual(atPath: path1, andPath: path2)

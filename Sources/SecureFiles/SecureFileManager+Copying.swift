@@ -2,6 +2,7 @@ import ContainerStore
 public import Foundation
 
 extension SecureFileManager {
+  /// Foundation's own type, for code in which `FileManager` is an alias.
   public typealias ItemReplacementOptions = FileManager.ItemReplacementOptions
 
   // MARK: Copying and linking
@@ -13,6 +14,7 @@ extension SecureFileManager {
     try transfer(.copying, NamedItem(path: srcPath), NamedItem(path: dstPath))
   }
 
+  /// ``copyItem(atPath:toPath:)`` for URLs.
   public func copyItem(at srcURL: URL, to dstURL: URL) throws {
     try transfer(.copying, named(srcURL, .reading), named(dstURL, .writing))
   }
@@ -23,6 +25,7 @@ extension SecureFileManager {
     try transfer(.linking, NamedItem(path: srcPath), NamedItem(path: dstPath))
   }
 
+  /// ``linkItem(atPath:toPath:)`` for URLs.
   public func linkItem(at srcURL: URL, to dstURL: URL) throws {
     try transfer(.linking, named(srcURL, .reading), named(dstURL, .writing))
   }
@@ -111,6 +114,7 @@ extension SecureFileManager {
       NamedItem(path: dstPath.isEmpty ? currentDirectoryPath : place(dstPath)))
   }
 
+  /// ``moveItem(atPath:toPath:)`` for URLs.
   public func moveItem(at srcURL: URL, to dstURL: URL) throws {
     try move(named(srcURL, .writing), named(dstURL, .writing))
   }
@@ -132,6 +136,7 @@ extension SecureFileManager {
   /// refuses stays. Throws `CocoaError` with `fileNoSuchFile`.
   public func removeItem(atPath path: String) throws { try remove(NamedItem(path: path)) }
 
+  /// ``removeItem(atPath:)`` for a URL.
   public func removeItem(at url: URL) throws { try remove(named(url, .writing)) }
 
   private func remove(_ item: NamedItem) throws {
@@ -209,6 +214,7 @@ extension SecureFileManager {
     }
   }
 
+  /// ``replaceItem(atPath:withItemAtPath:backupItemName:options:)`` for URLs. Returns where the new item is.
   @discardableResult
   public func replaceItem(
     at originalItemURL: URL, withItemAt newItemURL: URL, backupItemName: String?,
@@ -218,6 +224,7 @@ extension SecureFileManager {
       originalItemURL, withItemAt: newItemURL, backupItemName: backupItemName, options: options)
   }
 
+  /// ``replaceItem(atPath:withItemAtPath:backupItemName:options:)`` for URLs; `resultingURL` is set to where the new item is.
   public func replaceItem(
     at originalItemURL: URL, withItemAt newItemURL: URL, backupItemName: String?,
     options: ItemReplacementOptions = [], resultingItemURL resultingURL: UnsafeMutablePointer<NSURL?>?
@@ -236,6 +243,7 @@ extension SecureFileManager {
     try writing(path) { _ in try store.move(placeToLeave(path), into: Self.trashPath) }
   }
 
+  /// ``trashItem(atPath:)`` for a URL; `outResultingURL` is set to where the item is then.
   public func trashItem(at url: URL, resultingItemURL outResultingURL: UnsafeMutablePointer<NSURL?>?) throws {
     try writing(at: url) { path in
       let place = try trashItem(atPath: path)

@@ -2,6 +2,7 @@ import ContainerStore
 public import Foundation
 
 extension SecureFileManager {
+  /// Foundation's own type, for code in which `FileManager` is an alias.
   public typealias DirectoryEnumerationOptions = FileManager.DirectoryEnumerationOptions
 
   // MARK: Making
@@ -18,6 +19,7 @@ extension SecureFileManager {
     }
   }
 
+  /// ``createDirectory(atPath:withIntermediateDirectories:attributes:)`` for a URL.
   public func createDirectory(
     at url: URL, withIntermediateDirectories: Bool, attributes: [FileAttributeKey: Any]? = nil
   ) throws {
@@ -53,18 +55,25 @@ extension SecureFileManager {
 
   /// An item of a directory with its attributes, as they were when the directory was listed.
   public struct Entry: Sendable {
+    /// The last part of its path.
     public let name: String
     let attributes: FileAttributes
 
+    /// A link to a directory is none.
     public var isDirectory: Bool { attributes.kind == .directory }
+    /// A link to a file is none.
     public var isRegularFile: Bool { attributes.kind == .file }
+    /// Whether it is a link itself.
     public var isSymbolicLink: Bool { attributes.kind == .symbolicLink }
     /// Bytes of contents; 0 for directories.
     public var size: UInt64 { attributes.size }
+    /// When it was made, or what was set.
     public var creationDate: Date { Date(nanoseconds: attributes.created) }
+    /// When its contents, or what is directly in it, last changed, or what was set.
     public var modificationDate: Date { Date(nanoseconds: attributes.modified) }
     /// POSIX bits.
     public var permissions: UInt16 { attributes.permissions }
+    /// How many names the file has.
     public var referenceCount: Int { attributes.linkCount }
     /// The number of the file, the same for all its names.
     public var systemFileNumber: UInt64 { attributes.id }
@@ -77,6 +86,7 @@ extension SecureFileManager {
     }
   }
 
+  /// ``entries(atPath:)`` for a URL.
   public func entries(at url: URL) throws -> [Entry] { try reading(at: url) { try entries(atPath: $0) } }
 
   /// Everything below a directory, relative to it, parents before children; nothing for a file. Links are not followed, not even at
@@ -88,6 +98,7 @@ extension SecureFileManager {
     }
   }
 
+  /// ``subpathsOfDirectory(atPath:)`` for a URL.
   public func subpathsOfDirectory(at url: URL) throws -> [String] {
     try reading(at: url) { try subpathsOfDirectory(atPath: $0) }
   }
@@ -125,6 +136,7 @@ extension SecureFileManager {
     try writing(path) { try store.createSymbolicLink($0, to: destPath) }
   }
 
+  /// ``createSymbolicLink(atPath:withDestinationPath:)`` for URLs.
   public func createSymbolicLink(at url: URL, withDestinationURL destURL: URL) throws {
     try writing(at: url) { path in
       try createSymbolicLink(atPath: path, withDestinationPath: self.path(for: destURL, .writing))
@@ -136,6 +148,7 @@ extension SecureFileManager {
     try reading(path) { try store.destinationOfSymbolicLink($0) }
   }
 
+  /// ``destinationOfSymbolicLink(atPath:)`` for a URL.
   public func destinationOfSymbolicLink(at url: URL) throws -> String {
     try reading(at: url) { try destinationOfSymbolicLink(atPath: $0) }
   }

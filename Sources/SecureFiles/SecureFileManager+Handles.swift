@@ -17,14 +17,18 @@ extension SecureFileManager {
     SecureFileHandle(forUpdatingAtPath: path, in: self)
   }
 
+  /// Opens a file for reading, at its beginning. Throws `CocoaError` with `fileReadNoSuchFile`, `fileReadUnsupportedScheme`.
   public func fileHandle(forReadingFrom url: URL) throws -> SecureFileHandle {
     try SecureFileHandle(forReadingFrom: url, in: self)
   }
 
+  /// Opens a file that exists for writing, at its beginning, and empties nothing. Throws `CocoaError` with `fileNoSuchFile`,
+  /// `fileWriteUnknown` for a directory, `fileWriteVolumeReadOnly`, `fileWriteUnsupportedScheme`.
   public func fileHandle(forWritingTo url: URL) throws -> SecureFileHandle {
     try SecureFileHandle(forWritingTo: url, in: self)
   }
 
+  /// Opens a file that exists for reading and writing, at its beginning. Throws as ``fileHandle(forWritingTo:)`` does.
   public func fileHandle(forUpdating url: URL) throws -> SecureFileHandle {
     try SecureFileHandle(forUpdating: url, in: self)
   }

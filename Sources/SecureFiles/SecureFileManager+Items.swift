@@ -6,12 +6,16 @@ extension SecureFileManager {
   public struct Item: Sendable {
     /// Names from the directory on, joined with slashes.
     public let path: String
+    /// All that the store knows of it, as of the same moment as the others.
     public let attributes: FileAttributes
 
+    /// File, directory or symbolic link.
     public var type: FileAttributeType { attributes.kind.attributeType }
     /// Bytes of contents.
     public var size: UInt64 { attributes.size }
+    /// When it was made, or what was set.
     public var creationDate: Date { Date(nanoseconds: attributes.created) }
+    /// When its contents, or what is directly in it, last changed, or what was set.
     public var modificationDate: Date { Date(nanoseconds: attributes.modified) }
   }
 
@@ -27,6 +31,7 @@ extension SecureFileManager {
       skipsHidden: options.contains(.skipsHiddenFiles))
   }
 
+  /// The sequence that ``items(atPath:options:)`` returns.
   public struct Items: AsyncSequence, Sendable {
     public typealias Element = Item
 
@@ -38,6 +43,7 @@ extension SecureFileManager {
     /// Each goes through everything, as it is when it is asked for the first item.
     public func makeAsyncIterator() -> Iterator { Iterator(items: self) }
 
+    /// Goes through the items once.
     public struct Iterator: AsyncIteratorProtocol {
       private static let itemsPerPiece = 512
 

@@ -2,9 +2,13 @@ import ContainerStore
 public import Foundation
 
 extension SecureFileManager {
+  /// Foundation's own type, for code in which `FileManager` is an alias; the next three are, too.
   public typealias SearchPathDirectory = FileManager.SearchPathDirectory
+  /// Foundation's own type. A container has the user's domain only.
   public typealias SearchPathDomainMask = FileManager.SearchPathDomainMask
+  /// Foundation's own type.
   public typealias URLRelationship = FileManager.URLRelationship
+  /// Foundation's own type.
   public typealias VolumeEnumerationOptions = FileManager.VolumeEnumerationOptions
 
   static let trashPath = "/.Trash"
@@ -142,6 +146,7 @@ extension SecureFileManager {
     try getRelationship(outRelationship, ofDirectoryAt: directoryURL, toItemAt: otherURL)
   }
 
+  /// Whether the directory contains the item, is it, or neither. Throws `CocoaError` with `fileReadNoSuchFile`.
   public func relationship(ofDirectoryAtPath directoryPath: String, toItemAtPath path: String) throws
     -> URLRelationship
   {

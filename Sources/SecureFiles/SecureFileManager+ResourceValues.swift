@@ -4,37 +4,60 @@ public import Foundation
 extension SecureFileManager {
   /// What is known of an item, under Foundation's names: those of the keys that were asked for and that a container knows.
   public struct ResourceValues {
+    /// By key, those that were asked for and that there are.
     public let allValues: [URLResourceKey: Any]
 
     private func value<Value>(_ key: URLResourceKey) -> Value? { allValues[key] as? Value }
 
+    /// The last part of the path, like the next; `/` for the root.
     public var name: String? { value(.nameKey) }
+    /// The same as ``name``: nothing is translated.
     public var localizedName: String? { value(.localizedNameKey) }
+    /// Absolute, of the container.
     public var path: String? { value(.pathKey) }
+    /// Nil for the root.
     public var parentDirectory: URL? { value(.parentDirectoryURLKey) }
+    /// Of the item itself: false for a link, wherever it leads.
     public var isRegularFile: Bool? { value(.isRegularFileKey) }
+    /// Of the item itself: false for a link, wherever it leads.
     public var isDirectory: Bool? { value(.isDirectoryKey) }
+    /// Whether the item is a link.
     public var isSymbolicLink: Bool? { value(.isSymbolicLinkKey) }
+    /// True for the root alone.
     public var isVolume: Bool? { value(.isVolumeKey) }
+    /// Always false.
     public var isPackage: Bool? { value(.isPackageKey) }
+    /// Whether the name begins with a dot.
     public var isHidden: Bool? { value(.isHiddenKey) }
+    /// By the owner's bit, which keeps nobody from anything.
     public var isReadable: Bool? { value(.isReadableKey) }
+    /// By the owner's bit, and false in a container that is open for reading.
     public var isWritable: Bool? { value(.isWritableKey) }
+    /// By the owner's bit.
     public var isExecutable: Bool? { value(.isExecutableKey) }
+    /// Always false.
     public var isUbiquitousItem: Bool? { value(.isUbiquitousItemKey) }
     /// Bytes of contents; nil for a directory.
     public var fileSize: Int? { value(.fileSizeKey) }
+    /// The same as ``fileSize``.
     public var totalFileSize: Int? { value(.totalFileSizeKey) }
+    /// How many names the file has.
     public var linkCount: Int? { value(.linkCountKey) }
+    /// File, directory or symbolic link.
     public var fileResourceType: URLFileResourceType? { value(.fileResourceTypeKey) }
     /// The same for all names of a file.
     public var fileResourceIdentifier: NSNumber? { value(.fileResourceIdentifierKey) }
+    /// When it was made, or what was set.
     public var creationDate: Date? { value(.creationDateKey) }
+    /// When its contents, or what is directly in it, last changed, or what was set.
     public var contentModificationDate: Date? { value(.contentModificationDateKey) }
+    /// When anything about it last changed; cannot be set.
     public var attributeModificationDate: Date? { value(.attributeModificationDateKey) }
+    /// Whether the container is open for reading only.
     public var volumeIsReadOnly: Bool? { value(.volumeIsReadOnlyKey) }
     /// Bytes, like the other capacity.
     public var volumeTotalCapacity: Int? { value(.volumeTotalCapacityKey) }
+    /// Bytes that are free on the native file system beneath.
     public var volumeAvailableCapacity: Int? { value(.volumeAvailableCapacityKey) }
   }
 
@@ -44,6 +67,7 @@ extension SecureFileManager {
     try reading(at: url) { try resourceValues(forKeys: keys, atPath: $0) }
   }
 
+  /// ``resourceValues(forKeys:at:)`` for a path.
   public func resourceValues(forKeys keys: Set<URLResourceKey>, atPath path: String) throws -> ResourceValues
   {
     try reading(path) { place in

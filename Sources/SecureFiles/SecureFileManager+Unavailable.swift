@@ -46,7 +46,9 @@ extension SecureFileManager {
 
     public init(rawValue: UInt) { self.rawValue = rawValue }
 
+    /// Without effect.
     public static let allPartitionsAndEjectDisk = UnmountOptions(rawValue: 1)
+    /// Without effect.
     public static let withoutUI = UnmountOptions(rawValue: 2)
   }
 

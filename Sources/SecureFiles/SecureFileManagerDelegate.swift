@@ -5,51 +5,67 @@ public import Foundation
 ///
 /// The forms with URLs ask those with paths unless they are implemented, and are asked by the calls with URLs.
 public protocol SecureFileManagerDelegate: AnyObject {
+  /// Whether the item is copied; what is below a directory is asked about by itself.
   func fileManager(
     _ fileManager: SecureFileManager, shouldCopyItemAtPath srcPath: String, toPath dstPath: String
   ) -> Bool
+  /// The same, when the call was one with URLs.
   func fileManager(_ fileManager: SecureFileManager, shouldCopyItemAt srcURL: URL, to dstURL: URL) -> Bool
+  /// Whether to go on with the next item after copying this one failed; when not, the call throws the error.
   func fileManager(
     _ fileManager: SecureFileManager, shouldProceedAfterError error: any Error,
     copyingItemAtPath srcPath: String, toPath dstPath: String
   ) -> Bool
+  /// The same, when the call was one with URLs.
   func fileManager(
     _ fileManager: SecureFileManager, shouldProceedAfterError error: any Error, copyingItemAt srcURL: URL,
     to dstURL: URL
   ) -> Bool
 
+  /// Whether the item is moved or renamed; asked once, for the whole of a directory.
   func fileManager(
     _ fileManager: SecureFileManager, shouldMoveItemAtPath srcPath: String, toPath dstPath: String
   ) -> Bool
+  /// The same, when the call was one with URLs.
   func fileManager(_ fileManager: SecureFileManager, shouldMoveItemAt srcURL: URL, to dstURL: URL) -> Bool
+  /// Whether to go on with the next item after moving this one failed; when not, the call throws the error.
   func fileManager(
     _ fileManager: SecureFileManager, shouldProceedAfterError error: any Error,
     movingItemAtPath srcPath: String, toPath dstPath: String
   ) -> Bool
+  /// The same, when the call was one with URLs.
   func fileManager(
     _ fileManager: SecureFileManager, shouldProceedAfterError error: any Error, movingItemAt srcURL: URL,
     to dstURL: URL
   ) -> Bool
 
+  /// Whether the item is given another name; what is below a directory is asked about by itself.
   func fileManager(
     _ fileManager: SecureFileManager, shouldLinkItemAtPath srcPath: String, toPath dstPath: String
   ) -> Bool
+  /// The same, when the call was one with URLs.
   func fileManager(_ fileManager: SecureFileManager, shouldLinkItemAt srcURL: URL, to dstURL: URL) -> Bool
+  /// Whether to go on with the next item after linking this one failed; when not, the call throws the error.
   func fileManager(
     _ fileManager: SecureFileManager, shouldProceedAfterError error: any Error,
     linkingItemAtPath srcPath: String, toPath dstPath: String
   ) -> Bool
+  /// The same, when the call was one with URLs.
   func fileManager(
     _ fileManager: SecureFileManager, shouldProceedAfterError error: any Error, linkingItemAt srcURL: URL,
     to dstURL: URL
   ) -> Bool
 
+  /// Whether the item is removed; what is below a directory is asked about by itself.
   func fileManager(_ fileManager: SecureFileManager, shouldRemoveItemAtPath path: String) -> Bool
+  /// The same, when the call was one with URLs.
   func fileManager(_ fileManager: SecureFileManager, shouldRemoveItemAt url: URL) -> Bool
+  /// Whether to go on with the next item after removing this one failed; when not, the call throws the error.
   func fileManager(
     _ fileManager: SecureFileManager, shouldProceedAfterError error: any Error,
     removingItemAtPath path: String
   ) -> Bool
+  /// The same, when the call was one with URLs.
   func fileManager(
     _ fileManager: SecureFileManager, shouldProceedAfterError error: any Error, removingItemAt url: URL
   ) -> Bool

@@ -37,6 +37,7 @@ public final class SecureInputStream: InputStream {
 
   // MARK: Opening and closing
 
+  /// Opens the file; when that fails the status is `.error` and ``streamError`` says why. A stream is opened once.
   public override func open() {
     let happened = state.withLock { state -> [Event] in
       guard state.status == .notOpen else { return [] }
@@ -53,6 +54,7 @@ public final class SecureInputStream: InputStream {
     events.post(happened, of: self)
   }
 
+  /// Gives the file up; what comes after finds the stream closed. Closing twice is fine.
   public override func close() {
     events.removeAll()
     let file = state.withLock { state in
@@ -64,6 +66,7 @@ public final class SecureInputStream: InputStream {
     try? file?.close()
   }
 
+  /// `.atEnd` once a read has found the end; `.error` after a failure, until the stream is closed.
   public override var streamStatus: Status { state.withLock { $0.status } }
 
   /// A `POSIXError` where there is one for it.
@@ -140,6 +143,7 @@ public final class SecureInputStream: InputStream {
     events.schedule(self, in: aRunLoop, forMode: mode, streamStatus == .open ? .hasBytesAvailable : nil)
   }
 
+  /// The delegate is told nothing more on this run loop.
   public override func remove(from aRunLoop: RunLoop, forMode mode: RunLoop.Mode) {
     events.remove(from: aRunLoop, forMode: mode)
   }

@@ -50,6 +50,8 @@ public final class SecureOutputStream: OutputStream {
 
   // MARK: Opening and closing
 
+  /// Makes the file if need be, and empties it unless the stream appends; when that fails the status is `.error` and ``streamError``
+  /// says why. A stream is opened once.
   public override func open() {
     let happened = state.withLock { state -> [Event] in
       guard state.status == .notOpen else { return [] }
@@ -87,6 +89,7 @@ public final class SecureOutputStream: OutputStream {
     }
   }
 
+  /// `.error` after a failure; ``streamError`` says which.
   public override var streamStatus: Status { state.withLock { $0.status } }
 
   /// A `POSIXError` where there is one for it.
@@ -159,6 +162,7 @@ public final class SecureOutputStream: OutputStream {
     events.schedule(self, in: aRunLoop, forMode: mode, streamStatus == .open ? .hasSpaceAvailable : nil)
   }
 
+  /// The delegate is told nothing more on this run loop.
   public override func remove(from aRunLoop: RunLoop, forMode mode: RunLoop.Mode) {
     events.remove(from: aRunLoop, forMode: mode)
   }
