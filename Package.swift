@@ -73,6 +73,7 @@ let package = Package(
     .testTarget(
       name: "SecureFilesTests", dependencies: ["SecureFiles", "SodiumPrimitives"],
       swiftSettings: strict),
+    .testTarget(name: "DocumentationTests", dependencies: ["SecureFiles"], swiftSettings: strict),
     .testTarget(
       name: "ConformanceTests", dependencies: ["SecureFiles", "SodiumPrimitives"], swiftSettings: strict),
     .testTarget(

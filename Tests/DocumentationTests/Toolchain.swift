@@ -1,0 +1,76 @@
+import Foundation
+import Testing
+
+/// The compiler of the toolchain, with the modules that were built for this test.
+enum Toolchain {
+  struct Outcome {
+    let status: Int32
+    /// Both channels of the compiler; only the output of a program.
+    let text: String
+  }
+
+  /// Where SwiftPM puts what it builds: the folder of this test's executable.
+  static var products: URL {
+    #if os(Linux)
+      URL(filePath: "/proc/self/exe").resolvingSymlinksInPath().deletingLastPathComponent()
+    #else
+      Bundle(for: Anchor.self).bundleURL.deletingLastPathComponent()
+    #endif
+  }
+
+  private final class Anchor {}
+
+  private static var modules: [String] {
+    let maps = ["CLibcrypto", "CPosix"].flatMap {
+      ["-Xcc", "-fmodule-map-file=\(products.appending(path: "\($0).build/module.modulemap").path)"]
+    }
+    return ["-I", products.appending(path: "Modules").path] + maps
+      + ["-I", Page.package.appending(path: "Sources/CSodium").path]
+  }
+
+  /// As a program of a reader is compiled, and using what is deprecated is an error.
+  private static let language = ["-swift-version", "6", "-Werror", "DeprecatedDeclaration"]
+
+  static func check(_ sources: [URL]) async throws -> Outcome {
+    try await run(["swiftc", "-typecheck"] + language + modules + sources.map(\.path))
+  }
+
+  /// Compiles and links a program with the objects that SwiftPM made.
+  static func build(_ source: URL, to program: URL) async throws -> Outcome {
+    var objects: [String] = []
+    for module in ["SecureFiles", "ContainerStore", "EncryptedFile", "SodiumPrimitives"] {
+      // The map, and not the folder, in which objects of removed sources stay.
+      let map = try Data(contentsOf: products.appending(path: "\(module).build/output-file-map.json"))
+      let files = try #require(try JSONSerialization.jsonObject(with: map) as? [String: [String: String]])
+      objects += files.values.compactMap { $0["object"] }
+    }
+    for source in ["CLibcrypto.build/clibcrypto.c.o", "CPosix.build/cposix.c.o"] {
+      objects.append(products.appending(path: source).path)
+    }
+    return try await run(
+      ["swiftc", "-o", program.path] + language + modules + [source.path] + objects.sorted() + ["-lsodium"])
+  }
+
+  /// Runs a command with its output in a file beside what it works on, so that no pipe fills up.
+  static func run(_ command: [String], in folder: URL? = nil, outputOnly: Bool = false) async throws
+    -> Outcome
+  {
+    let output = FileManager.default.temporaryDirectory.appending(path: "output-\(UUID().uuidString)")
+    try Data().write(to: output)
+    defer { try? FileManager.default.removeItem(at: output) }
+    let handle = try FileHandle(forWritingTo: output)
+    let process = Process()
+    process.executableURL = URL(filePath: "/usr/bin/env")
+    process.arguments = command
+    process.currentDirectoryURL = folder
+    process.standardInput = FileHandle.nullDevice
+    process.standardOutput = handle
+    if !outputOnly { process.standardError = handle }
+    let status = try await withCheckedThrowingContinuation { continuation in
+      process.terminationHandler = { continuation.resume(returning: $0.terminationStatus) }
+      do { try process.run() } catch { continuation.resume(throwing: error) }
+    }
+    try handle.close()
+    return Outcome(status: status, text: try String(contentsOf: output, encoding: .utf8))
+  }
+}
