@@ -40,16 +40,21 @@ public final class WorkerContext {
 public final class WorkerThreads: @unchecked Sendable {
   // Invariant: `jobs`, `threads`, `isStopping` and every field of a Job are touched only with `mutex` held, except for
   // `body`, which is constant.
-  private final class Job {
+  fileprivate final class Job {
     let body: @Sendable (WorkerContext, Int) throws -> Void
     let count: Int
     var next = 0
     var running = 0
     var failure: (any Error)?
+    /// Nobody waits in ``forEach(_:poll:_:)``: the job leaves the row by itself.
+    let isDetached: Bool
     var isFinished: Bool { running == 0 && (next == count || failure != nil) }
 
-    init(count: Int, body: @escaping @Sendable (WorkerContext, Int) throws -> Void) {
+    init(
+      count: Int, isDetached: Bool = false, body: @escaping @Sendable (WorkerContext, Int) throws -> Void
+    ) {
       self.count = count
+      self.isDetached = isDetached
       self.body = body
     }
   }
@@ -110,6 +115,31 @@ public final class WorkerThreads: @unchecked Sendable {
     let failure = job.failure
     pthread_mutex_unlock(mutex)
     if let failure { throw failure }
+  }
+
+  /// Work that goes on by itself.
+  public struct Ticket: @unchecked Sendable {
+    // Invariant: the job's fields are touched only with the mutex of its threads held.
+    fileprivate let job: Job
+  }
+
+  /// Has `body` run once, after what was asked for before, and returns at once. ``stop()`` waits for it.
+  public func begin(_ body: @escaping @Sendable (WorkerContext) -> Void) -> Ticket {
+    let job = Job(count: 1, isDetached: true) { context, _ in body(context) }
+    pthread_mutex_lock(mutex)
+    waitWhileStopping()
+    startThreads()
+    jobs.append(job)
+    pthread_cond_broadcast(changed)
+    pthread_mutex_unlock(mutex)
+    return Ticket(job: job)
+  }
+
+  /// Returns when the work has ended.
+  public func wait(for ticket: Ticket) {
+    pthread_mutex_lock(mutex)
+    while !ticket.job.isFinished { pthread_cond_wait(changed, mutex) }
+    pthread_mutex_unlock(mutex)
   }
 
   /// Lets the jobs that have begun end, then ends the threads and waits for them; wipes their buffers. A later job starts
@@ -184,7 +214,10 @@ public final class WorkerThreads: @unchecked Sendable {
       pthread_mutex_lock(mutex)
       job.running -= 1
       if case .failure(let error) = outcome, job.failure == nil { job.failure = error }
-      if job.isFinished { pthread_cond_broadcast(changed) }
+      if job.isFinished {
+        if job.isDetached { jobs.removeAll { $0 === job } }
+        pthread_cond_broadcast(changed)
+      }
     }
     pthread_mutex_unlock(mutex)
   }

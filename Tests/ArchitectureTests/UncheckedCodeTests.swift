@@ -24,6 +24,9 @@ struct UncheckedCodeTests {
       "ContainerStore/OpenFile/WriteCache.swift", [.uncheckedSendable],
       "holds raw memory that is written under its node's lock and, once frozen, only read"),
     Allowance(
+      "ContainerStore/OpenFile/ReadAhead.swift", [.uncheckedSendable],
+      "raw memory that one thread fills and another reads after it has waited for it"),
+    Allowance(
       "SecureFiles/BlockingCall.swift", [.uncheckedSendable],
       "Foundation's Progress is thread-safe and not marked so on Linux"),
     Allowance(

@@ -24,22 +24,29 @@ extension Container {
   @discardableResult
   func writeBack(durability: Durability? = nil) throws -> [UInt64: any Error] {
     guard openFiles.hasChanges else { return [:] }
-    return try openFiles.writing.withLock { _ in try writeBackBatch(durability: durability) }
+    // Wiped when nobody waits any more.
+    var done: [FileNode.Batch] = []
+    return try openFiles.writing.withLock { _ in try writeBackBatch(durability: durability, &done) }
   }
 
   /// Makes room in the cache for so many bytes.
   func makeRoom(for byteCount: Int, of node: FileNode) throws {
     guard openFiles.isFull(adding: byteCount) else { return }
+    var done: [FileNode.Batch] = []
     try openFiles.writing.withLock { _ in
       // Somebody may have made room meanwhile.
       guard openFiles.isFull(adding: byteCount) else { return }
-      if let failure = try writeBackBatch(durability: nil)[node.id] { throw failure }
+      if let failure = try writeBackBatch(durability: nil, &done)[node.id] { throw failure }
     }
   }
 
-  private func writeBackBatch(durability: Durability?) throws -> [UInt64: any Error] {
+  /// `done` gets what was written back: letting go of it takes time.
+  private func writeBackBatch(durability: Durability?, _ done: inout [FileNode.Batch]) throws -> [UInt64:
+    any Error]
+  {
     let batches = openFiles.nodes.compactMap { $0.freeze() }
     guard !batches.isEmpty else { return [:] }
+    done = batches
     let failures = Guarded<[Int: any Error]>([:])
     var isStored = false
     do {

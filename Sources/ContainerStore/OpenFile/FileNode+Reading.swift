@@ -41,10 +41,10 @@ extension FileNode {
   }
 
   /// Fills `buffer` from `offset` on and returns how many bytes there were. `buffer` must not go past a multiple of a unit (1 MiB).
-  /// When it throws, `buffer` is untouched.
+  /// When it throws, `buffer` is untouched, unless `isScratch`: then what was opened before the damage may stand there.
   func read(
     at offset: UInt64, into buffer: UnsafeMutableRawBufferPointer, of container: Container,
-    keeping opened: inout OpenedSegment
+    keeping opened: inout OpenedSegment, isScratch: Bool = false
   ) throws -> Int {
     // What the extents name now stays until the end, though it be replaced meanwhile.
     try container.withStoredBytesKept {
@@ -64,7 +64,7 @@ extension FileNode {
       {
         try readSegment(plan.stored[0], at: offset, into: target, of: container, keeping: &opened)
       } else {
-        try readRuns(plan, at: offset, into: target, of: container)
+        try readRuns(plan, at: offset, into: target, of: container, isScratch: isScratch)
       }
       return plan.count
     }
@@ -113,14 +113,21 @@ extension FileNode {
   }
 
   private func readRuns(
-    _ plan: Plan, at offset: UInt64, into target: UnsafeMutableRawBufferPointer, of container: Container
+    _ plan: Plan, at offset: UInt64, into target: UnsafeMutableRawBufferPointer, of container: Container,
+    isScratch: Bool
   ) throws {
     let grainByteCount = UInt64(DirtyGrain.byteCount)
     let first = DirtyLayer.grain(offset)
     let skip = Int(offset - first * grainByteCount)
     try container.withContext { context in
-      // Everything is opened here first; the caller's buffer is filled at the very end.
-      let plaintext = UnsafeMutableRawBufferPointer(rebasing: context.output[0..<(skip + target.count)])
+      // Everything is opened here first; the caller's buffer is filled at the very end, or where it takes whole segments.
+      let isDirect =
+        isScratch && skip == 0
+        && plan.stored.allSatisfy {
+          Int($0.start - first) * DirtyGrain.byteCount + $0.plaintextByteCount <= target.count
+        }
+      let memory = isDirect ? target : context.output
+      let plaintext = UnsafeMutableRawBufferPointer(rebasing: memory[0..<(skip + target.count)])
       func clear(_ range: Range<Int>) {
         let range = range.clamped(to: 0..<plaintext.count)
         guard !range.isEmpty else { return }
@@ -139,7 +146,7 @@ extension FileNode {
           run: run, stored: UnsafeRawBufferPointer(rebasing: stored[0..<count]),
           of: FileIdentity(container: container.id, file: id),
           key: writerKey(run.writeNumber.session).key,
-          into: UnsafeMutableRawBufferPointer(rebasing: context.output[begin..<end]))
+          into: UnsafeMutableRawBufferPointer(rebasing: memory[begin..<end]))
         position = end
       }
       clear(min(position, plaintext.count)..<plaintext.count)
@@ -154,7 +161,7 @@ extension FileNode {
             .copyMemory(from: UnsafeRawBufferPointer(rebasing: $0[piece.bytes]))
         }
       }
-      target.copyMemory(from: UnsafeRawBufferPointer(rebasing: plaintext[skip...]))
+      if !isDirect { target.copyMemory(from: UnsafeRawBufferPointer(rebasing: plaintext[skip...])) }
     }
   }
 

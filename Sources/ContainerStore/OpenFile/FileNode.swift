@@ -18,6 +18,8 @@ final class FileNode: Sendable {
   struct State {
     /// As the handles see it.
     var size: UInt64
+    /// Changes whenever the contents do.
+    var contentNumber: UInt64 = 0
     /// Of the catalog; for a file that was removed, the last.
     var inode: Inode
     /// What the catalog has; nil when it has to be asked.
@@ -49,6 +51,7 @@ final class FileNode: Sendable {
   }
 
   var size: UInt64 { state.withLock { $0.size } }
+  var contentNumber: UInt64 { state.withLock { $0.contentNumber } }
   var isRemoved: Bool { state.withLock { $0.removed != nil } }
 
   // MARK: Keys
@@ -113,6 +116,7 @@ final class FileNode: Sendable {
   }
 
   private func noteChange(_ state: inout State) {
+    state.contentNumber += 1
     state.dirty.modified = Clock.wallNanoseconds()
     guard !state.dirty.isChanged else { return }
     state.dirty.isChanged = true
@@ -168,6 +172,7 @@ final class FileNode: Sendable {
   func drop() {
     let dropped = state.withLock { state -> DirtyLayer in
       let dropped = state.dirty
+      state.contentNumber += 1
       if dropped.isChanged { tally.fileCount.subtract(1, ordering: .acquiringAndReleasing) }
       state.dirty = DirtyLayer()
       return dropped

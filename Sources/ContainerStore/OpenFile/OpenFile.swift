@@ -24,11 +24,10 @@ public final class OpenFile: Sendable {
   private struct State {
     var isClosed = false
     /// Nil while a read uses it.
-    var opened: OpenedSegment? = OpenedSegment()
+    var cursor: ReadCursor? = ReadCursor()
   }
 
-  private static let pieceByteCount =
-    UInt64(SegmentLayout.segmentsPerUnit * SegmentLayout.plaintextByteCountMax)
+  private static let pieceByteCount = UInt64(UnitAhead.byteCount)
 
   init(_ container: Container, _ node: FileNode, path: String, access: Access) {
     self.container = container
@@ -78,28 +77,74 @@ public final class OpenFile: Sendable {
 
   /// Fills `buffer` from `offset` on; returns how many bytes there were, 0 at the end of the file.
   ///
-  /// Reads 1 MiB at a time. When that fails at the first, `buffer` is untouched; else the call returns the bytes before. Throws
-  /// `fileDamaged`, `closed`, and `invalidArgument` when the file was opened for writing only.
+  /// Who reads in order gets what was opened ahead on other threads, and a large buffer is filled by several. When a part cannot be
+  /// read, the call returns the bytes before it, or throws when there are none; what stands in `buffer` behind them means nothing.
+  /// Throws `fileDamaged`, `closed`, and `invalidArgument` when the file was opened for writing only.
   public func read(at offset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws -> Int {
     try requireOpen()
     guard access != .write else {
       throw ContainerError(.invalidArgument, path: path, detail: "the file was opened for writing only")
     }
-    var opened = state.withLock { state in
-      defer { state.opened = nil }
-      return state.opened ?? OpenedSegment()
+    var cursor = state.withLock { state in
+      defer { state.cursor = nil }
+      return state.cursor ?? ReadCursor()
     }
-    defer { giveBack(&opened) }
+    defer { giveBack(&cursor) }
+    cursor.begin(at: offset, count: buffer.count)
     var done = 0
-    while done < buffer.count {
-      let (position, overflows) = offset.addingReportingOverflow(UInt64(done))
-      guard !overflows else { break }
-      let wanted = min(UInt64(buffer.count - done), Self.pieceByteCount - position % Self.pieceByteCount)
-      let piece = UnsafeMutableRawBufferPointer(rebasing: buffer[done..<(done + Int(wanted))])
+    if buffer.count >= 2 * Int(Self.pieceByteCount) {
+      done = try readInParallel(at: offset, into: buffer)
+    } else {
+      while done < buffer.count {
+        let (position, overflows) = offset.addingReportingOverflow(UInt64(done))
+        guard !overflows else { break }
+        let wanted = min(UInt64(buffer.count - done), Self.pieceByteCount - position % Self.pieceByteCount)
+        let piece = UnsafeMutableRawBufferPointer(rebasing: buffer[done..<(done + Int(wanted))])
+        do {
+          let count =
+            try cursor.copy(from: position, into: piece)
+            ?? node.read(at: position, into: piece, of: container, keeping: &cursor.opened)
+          done += count
+          if count < piece.count { break }
+        } catch {
+          if done > 0 { break }
+          throw container.translated(error, path: path)
+        }
+      }
+    }
+    cursor.end(at: offset + UInt64(done), of: node, in: container)
+    return done
+  }
+
+  /// Units of the file are opened on the worker threads, straight into the caller's memory.
+  private func readInParallel(at offset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws -> Int {
+    let size = node.size
+    guard offset < size else { return 0 }
+    let end = offset + min(size - offset, UInt64(buffer.count))
+    var parts: [Range<UInt64>] = []
+    while case let begin = parts.last?.upperBound ?? offset, begin < end {
+      parts.append(begin..<min(end, (begin / Self.pieceByteCount + 1) * Self.pieceByteCount))
+    }
+    let counts = Guarded<[Result<Int, any Error>?]>(Array(repeating: nil, count: parts.count))
+    let target = SharedTarget(bytes: buffer)
+    let (node, container, all) = (node, container, parts)
+    try container.workers.forEach(parts.count) { _, i in
+      let part = all[i]
+      let piece = UnsafeMutableRawBufferPointer(
+        rebasing: target.bytes[Int(part.lowerBound - offset)..<Int(part.upperBound - offset)])
+      var opened = OpenedSegment()
+      defer { opened.wipeBytes() }
+      let count = Result {
+        try node.read(at: part.lowerBound, into: piece, of: container, keeping: &opened, isScratch: true)
+      }
+      counts.withLock { $0[i] = count }
+    }
+    var done = 0
+    for (part, count) in zip(parts, counts.withLock { $0 }) {
       do {
-        let count = try node.read(at: position, into: piece, of: container, keeping: &opened)
+        let count = try count?.get() ?? 0
         done += count
-        if count < piece.count { break }
+        if count < part.upperBound - part.lowerBound { break }
       } catch {
         if done > 0 { break }
         throw container.translated(error, path: path)
@@ -108,16 +153,16 @@ public final class OpenFile: Sendable {
     return done
   }
 
-  private func giveBack(_ opened: inout OpenedSegment) {
-    var mine = OpenedSegment()
-    swap(&mine, &opened)
+  private func giveBack(_ cursor: inout ReadCursor) {
+    var mine = ReadCursor()
+    swap(&mine, &cursor)
     let isKept = state.withLock { state in
-      guard !state.isClosed, state.opened == nil else { return false }
-      swap(&mine, &opened)
-      state.opened = opened
+      guard !state.isClosed, state.cursor == nil else { return false }
+      swap(&mine, &cursor)
+      state.cursor = cursor
       return true
     }
-    if !isKept { mine.wipeBytes() }
+    if !isKept { mine.clear() }
   }
 
   // MARK: Writing
@@ -183,15 +228,15 @@ public final class OpenFile: Sendable {
   /// Commits what was written, as durably as the container does, and gives the handle up: every later call throws `closed`. When
   /// it throws, what could not be written is lost, unless other handles of the file are open. Closing twice is fine.
   public func close() throws {
-    var opened: OpenedSegment?
+    var cursor: ReadCursor?
     let wasClosed = state.withLock { state in
-      opened = state.opened
-      state.opened = nil
+      cursor = state.cursor
+      state.cursor = nil
       defer { state.isClosed = true }
       return state.isClosed
     }
     guard !wasClosed else { return }
-    opened?.wipeBytes()
+    cursor?.clear()
     var failure: (any Error)?
     while true {
       // Nobody will read what is left of a removed file.
