@@ -8,11 +8,12 @@ struct SharedTarget: @unchecked Sendable {
 }
 
 /// A unit of a file that a worker thread opens before it is asked for. Waits for that before it goes.
-final class UnitAhead: Sendable {
-  let offset: UInt64
+final class UnitAhead: @unchecked Sendable {
+  // Invariant: what varies is touched only by the one read that has the handle's cursor.
+  private(set) var offset: UInt64
   private let container: Container
   private let work: OpeningAhead
-  private let ticket: WorkerThreads.Ticket
+  private var ticket: WorkerThreads.Ticket
 
   static let byteCount = SegmentLayout.segmentsPerUnit * SegmentLayout.plaintextByteCountMax
 
@@ -27,6 +28,15 @@ final class UnitAhead: Sendable {
 
   deinit { container.workers.wait(for: ticket) }
 
+  /// Opens another unit, in the same memory.
+  func begin(at offset: UInt64) {
+    container.workers.wait(for: ticket)
+    work.offset = offset
+    self.offset = offset
+    let work = work
+    ticket = container.workers.begin { _ in work.run() }
+  }
+
   /// Copies from `position`, which is in the unit, as far as the file goes. Nil when it could not be opened, or the file was written
   /// to since.
   func copy(from position: UInt64, into target: UnsafeMutableRawBufferPointer) -> Int? {
@@ -39,12 +49,12 @@ final class UnitAhead: Sendable {
 ///
 /// It does not keep its container alive, so that no worker thread is the last to let that go: the unit does, and waits for the worker.
 private final class OpeningAhead: @unchecked Sendable {
-  // Invariant: `memory` and `outcome` belong to the worker until its work has ended, and then to whoever has waited for that.
+  // Invariant: everything belongs to the worker until its work has ended, and then to whoever has waited for that.
   private let memory: UnsafeMutableRawBufferPointer
   private var outcome: (count: Int, contentNumber: UInt64)?
   private unowned let container: Container
   private let node: FileNode
-  private let offset: UInt64
+  var offset: UInt64
 
   init(_ node: FileNode, at offset: UInt64, of container: Container) {
     self.node = node
@@ -85,6 +95,8 @@ struct ReadCursor: Sendable {
   /// So many bytes were read in order.
   private var byteCountInOrder: UInt64 = 0
   private var units: [UnitAhead] = []
+  /// Whose memory is free.
+  private var spares: [UnitAhead] = []
 
   /// From here on it is likely that the file is read to its end.
   private static let byteCountMin: UInt64 = 256 << 10
@@ -94,33 +106,38 @@ struct ReadCursor: Sendable {
   mutating func begin(at offset: UInt64, count: Int) {
     if offset != end { byteCountInOrder = 0 }
     byteCountInOrder += UInt64(count)
-    if byteCountInOrder == UInt64(count) { units = [] }
+    if byteCountInOrder == UInt64(count) { (units, spares) = ([], []) }
   }
 
   /// Nil when the place was not opened ahead.
   mutating func copy(from position: UInt64, into target: UnsafeMutableRawBufferPointer) -> Int? {
-    while let unit = units.first, unit.offset + UInt64(UnitAhead.byteCount) <= position {
-      units.removeFirst()
-    }
+    while let unit = units.first, unit.offset + UInt64(UnitAhead.byteCount) <= position { spare() }
     guard let unit = units.first, unit.offset <= position else { return nil }
     let count = unit.copy(from: position, into: target)
-    if count == nil { units = [] }
+    if count == nil { while !units.isEmpty { spare() } }
     return count
   }
+
+  private mutating func spare() { spares.append(units.removeFirst()) }
 
   /// A read ended at `position`: opens what comes next.
   mutating func end(at position: UInt64, of node: FileNode, in container: Container) {
     end = position
     guard byteCountInOrder >= Self.byteCountMin else { return }
     let unitByteCount = UInt64(UnitAhead.byteCount)
-    if let unit = units.first, unit.offset + unitByteCount <= position { units.removeFirst() }
+    while let unit = units.first, unit.offset + unitByteCount <= position { spare() }
     // The unit that is being read from, unless it was opened ahead, is read by whoever reads.
     var next =
-      units.last.map { $0.offset + unitByteCount } ?? (position + unitByteCount - 1) / unitByteCount
-      * unitByteCount
+      units.last.map { $0.offset + unitByteCount }
+      ?? (position + unitByteCount - 1) / unitByteCount * unitByteCount
     let size = node.size
     while units.count < Self.unitCountMax, next < size, !container.isClosed {
-      units.append(UnitAhead(node, at: next, of: container))
+      if let unit = spares.popLast() {
+        unit.begin(at: next)
+        units.append(unit)
+      } else {
+        units.append(UnitAhead(node, at: next, of: container))
+      }
       next += unitByteCount
     }
   }
@@ -128,7 +145,7 @@ struct ReadCursor: Sendable {
   /// Wipes, and waits for what is under way.
   mutating func clear() {
     opened.wipeBytes()
-    units = []
+    (units, spares) = ([], [])
     end = nil
   }
 }
