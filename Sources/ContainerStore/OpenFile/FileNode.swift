@@ -9,7 +9,7 @@ final class FileNode: Sendable {
   let id: UInt64
   let key: FileKey
   let state: Guarded<State>
-  /// Held by appends of more than a piece, so that none comes between their pieces.
+  /// Held by appends, so that none comes between the pieces of a long one.
   let appending = Guarded(OneAtATime())
   private let tally: DirtyTally
   private let writerKeys = Guarded<[Identifier: SharedWriterKey]>([:])

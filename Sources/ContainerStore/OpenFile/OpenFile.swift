@@ -181,15 +181,16 @@ public final class OpenFile: Sendable {
   public func append(_ bytes: UnsafeRawBufferPointer) throws -> UInt64 {
     try requireWritable()
     return try container.namingPath(path) {
-      if bytes.count <= Int(Self.pieceByteCount) {
+      // A short one, too: else it could come where the next piece of a long one is about to go.
+      try node.appending.withLock { _ in
+        guard bytes.count <= Int(Self.pieceByteCount) else {
+          let offset = node.size
+          try put(bytes, at: offset)
+          return offset
+        }
         try container.makeRoom(for: bytes.count, of: node)
         let offset = try node.write(bytes, at: nil)
         container.openFiles.noteChange(in: container)
-        return offset
-      }
-      return try node.appending.withLock { _ in
-        let offset = node.size
-        try put(bytes, at: offset)
         return offset
       }
     }
