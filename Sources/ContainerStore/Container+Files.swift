@@ -276,7 +276,7 @@ extension Container {
     let path = try StorePath(text)
     try namingPath(text) {
       try transaction { transaction in
-        let place = try path.resolved(in: transaction, followingLast: false)
+        let place = try path.resolvedItem(in: transaction)
         let (parent, name) = try transaction.parent(of: place)
         let found = try transaction.existing(place)
         if found.inode.kind == .directory {
@@ -297,7 +297,7 @@ extension Container {
     let to = try StorePath(destination)
     try namingPath(source) {
       try transaction { transaction in
-        let from = try from.resolved(in: transaction, followingLast: false)
+        let from = try from.resolvedItem(in: transaction)
         let to = try to.resolved(in: transaction, followingLast: false)
         let (oldParent, oldName) = try transaction.parent(of: from)
         let found = try transaction.existing(from)

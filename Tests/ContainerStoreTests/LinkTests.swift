@@ -19,6 +19,18 @@ struct LinkTests {
 
   // MARK: Symbolic links
 
+  /// Not what it leads to, which a slash behind a link's name would reach.
+  @Test func whatALinkLeadsToIsNotRemovedOrMovedInItsPlace() throws {
+    try container.createSymbolicLink("/link", to: "a")
+    expect(.notADirectory) { try container.remove("/link/") }
+    expect(.notADirectory) { try container.move("/link/", to: "/c") }
+    expect(.notADirectory) { _ = try container.move("/link/", into: "/.Trash") }
+    #expect(try container.list("/", recursively: true).map(\.path) == ["a", "link", "a/b", "a/file"])
+    try container.remove("/a/b/")
+    try container.remove("/link")
+    #expect(try container.list("/", recursively: true).map(\.path) == ["a", "a/file"])
+  }
+
   @Test(arguments: [
     ("file", "/a/link"), ("/a/file", "/link"), ("../file", "/a/b/link"), ("./b/../file", "/a/link"),
     ("a/file", "/link"),

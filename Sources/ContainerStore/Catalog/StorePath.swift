@@ -61,6 +61,16 @@ extension StorePath {
     try followed(in: catalog, followingLast: followingLast).path
   }
 
+  /// The place of an item that is to be removed or moved itself: of a link also when a slash comes after it, which then is no
+  /// directory. What it leads to must not be taken for it.
+  func resolvedItem(in catalog: some CatalogReading) throws -> ResolvedPath {
+    var item = self
+    item.namesDirectory = false
+    var place = try item.resolved(in: catalog, followingLast: false)
+    place.namesDirectory = namesDirectory
+    return place
+  }
+
   /// The same, and what the path leads to, if all of it is there.
   fileprivate func followed(in catalog: some CatalogReading, followingLast: Bool) throws -> (
     path: ResolvedPath, end: (file: UInt64, kind: FileKind)?
