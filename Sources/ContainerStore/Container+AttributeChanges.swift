@@ -49,7 +49,9 @@ extension Container {
       // Else what was written before would set the date after this.
       try writeBack()
       try transaction { transaction in
-        try transaction.apply(changes, to: transaction.existing(place).id)
+        let file = try transaction.existing(place).id
+        try transaction.checkNames(of: changes.extended, for: file, at: path)
+        try transaction.apply(changes, to: file)
       }
     }
   }

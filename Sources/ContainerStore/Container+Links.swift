@@ -142,17 +142,7 @@ extension Container {
     try namingPath(path) {
       try transaction { transaction in
         var found = try transaction.existing(place, followingLast: followingLinks)
-        try transaction.scan(.attributes(file: found.id)) { key, _ in
-          let bytes = key.bytes.dropFirst(9)
-          let name = String(decoding: bytes, as: UTF8.self)
-          // Equal as strings: whoever asks for all would get only one of them.
-          guard let other = changes.keys.first(where: { $0 == name }), !other.utf8.elementsEqual(bytes) else {
-            return
-          }
-          throw ContainerError(
-            .invalidName, path: path,
-            detail: "an attribute whose name differs only in how its characters are composed is there")
-        }
+        try transaction.checkNames(of: changes, for: found.id, at: path)
         for (name, value) in changes {
           transaction.putAttribute(of: found.id, Array(name.utf8), value)
         }
@@ -164,6 +154,21 @@ extension Container {
 }
 
 extension Transaction {
+  /// That no attribute is there whose name is equal to a new one, but not the same. Whoever asks for all would get only one of them.
+  func checkNames(of changes: [String: [UInt8]?], for file: UInt64, at path: String) throws {
+    guard !changes.isEmpty else { return }
+    try scan(.attributes(file: file)) { key, _ in
+      let bytes = key.bytes.dropFirst(9)
+      let name = String(decoding: bytes, as: UTF8.self)
+      guard let other = changes.keys.first(where: { $0 == name }), !other.utf8.elementsEqual(bytes) else {
+        return
+      }
+      throw ContainerError(
+        .invalidName, path: path,
+        detail: "an attribute whose name differs only in how its characters are composed is there")
+    }
+  }
+
   /// Where something new goes. Throws `fileExists` when something, or a link, is there.
   func freePlace(_ path: StorePath) throws -> (directory: UInt64, name: FileName) {
     let place = try path.resolved(in: self, followingLast: false)

@@ -22,7 +22,7 @@ extension SecureFileManager {
       var components = URLComponents()
       components.scheme = Self.urlScheme
       components.host = store.id.hex
-      components.path = isDirectory && !path.hasSuffix("/") ? path + "/" : path
+      components.path = isDirectory ? path.withSlashAtEnd : path
       guard let url = components.url else {
         preconditionFailure("a scheme, a host of hex digits and an absolute path are a URL")
       }
@@ -36,8 +36,7 @@ extension SecureFileManager {
   func path(for url: URL, _ access: FileAccess) throws -> String {
     switch url.scheme {
     case Self.urlScheme where url.host() == store.id.hex:
-      let path = url.filePath
-      return path.isEmpty ? "/" : path
+      return try Self.containerPath(of: url, access)
     case "file" where urlStyle == .file, nil where urlStyle == .file: return url.filePath
     default:
       throw CocoaError(
@@ -52,12 +51,48 @@ extension SecureFileManager {
   }
 }
 
+extension SecureFileManager {
+  /// The root for a URL without a path. What is no path when it is decoded must not be taken for the root, nor an encoded slash for
+  /// one that separates names.
+  private static func containerPath(of url: URL, _ access: FileAccess) throws -> String {
+    let encoded = url.path(percentEncoded: true)
+    if encoded.isEmpty { return "/" }
+    let path = url.filePath
+    guard !path.isEmpty, !encoded.utf8.containsEncodedSlash else {
+      throw CocoaError(
+        access == .reading ? .fileReadInvalidFileName : .fileWriteInvalidFileName,
+        userInfo: [
+          NSURLErrorKey: url,
+          NSLocalizedFailureReasonErrorKey: "this URL has a name that is not UTF-8, or one with a slash",
+          NSLocalizedRecoverySuggestionErrorKey: "take URLs from this container's file manager",
+        ])
+    }
+    return path
+  }
+}
+
+extension String.UTF8View {
+  fileprivate var containsEncodedSlash: Bool {
+    indices.contains { self[$0...].starts(with: "%2F".utf8) || self[$0...].starts(with: "%2f".utf8) }
+  }
+}
+
 extension URL {
   /// The path that the URL names, without its encoding and without a slash at its end.
   var filePath: String { path(percentEncoded: false).withoutTrailingSlashes }
 }
 
+/// Slashes are bytes: as a character, one with a combining mark behind it is not equal to a slash.
 extension String {
+  var beginsWithSlash: Bool { utf8.first == UInt8(ascii: "/") }
+
+  var withSlashAtEnd: String { utf8.last == UInt8(ascii: "/") ? self : self + "/" }
+
+  /// The names of a path, without `.` and empty ones.
+  var pathComponents: [String] {
+    utf8.split(separator: UInt8(ascii: "/")).map { String(Substring($0)) }.filter { $0 != "." }
+  }
+
   var withoutTrailingSlashes: String {
     guard utf8.last == UInt8(ascii: "/"), utf8.count > 1 else { return self }
     let bytes = utf8.reversed().drop { $0 == UInt8(ascii: "/") }

@@ -101,7 +101,7 @@ extension SecureFileManager {
     }
 
     private func enter(_ prefix: String, _ listed: ListedFile?) {
-      let place = root.hasSuffix("/") ? root + prefix : root + "/" + prefix
+      let place = root.withSlashAtEnd + prefix
       do {
         // A link at the end of the root is not followed unless a slash comes after it.
         let looked = listed == nil ? root : place.withoutTrailingSlashes

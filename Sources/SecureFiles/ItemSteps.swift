@@ -16,7 +16,7 @@ struct NamedItem {
 
   func child(_ name: String, isDirectory: Bool) -> NamedItem {
     NamedItem(
-      path: path.hasSuffix("/") ? path + name : path + "/" + name,
+      path: path.withSlashAtEnd + name,
       url: url?.appendingPathComponent(name, isDirectory: isDirectory))
   }
 }

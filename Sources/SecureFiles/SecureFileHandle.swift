@@ -245,7 +245,10 @@ extension OpenFile {
     guard offset < size else { return nil }
     let wanted = Int(min(UInt64(count), size - offset))
     // Not Data(count:), which clears what is overwritten at once.
-    guard let start = malloc(wanted) else { throw CocoaError(.fileReadTooLarge) }
+    // A system that gives more memory than there is gives it for a file of zeros, too. Asking costs more than a small read.
+    guard wanted <= 16 << 20 || UInt64(wanted) <= ProcessInfo.processInfo.physicalMemory,
+      let start = malloc(wanted)
+    else { throw CocoaError(.fileReadTooLarge) }
     let memory = UnsafeMutableRawBufferPointer(start: start, count: wanted)
     do {
       let done = try fill(memory, at: offset)

@@ -98,7 +98,7 @@ extension SecureFileManager {
   private func requireOutside(_ source: String, _ destination: String) throws {
     let inside = try store.resolvedPath(destination, followingLinks: false)
     let outside = try store.resolvedPath(source, followingLinks: false)
-    if inside == outside { throw SecureFilesError(.fileExists, path: destination) }
+    if inside.utf8.elementsEqual(outside.utf8) { throw SecureFilesError(.fileExists, path: destination) }
     if inside.utf8.starts(with: (outside == "/" ? "/" : outside + "/").utf8) {
       throw SecureFilesError(.moveIntoItself, path: destination)
     }

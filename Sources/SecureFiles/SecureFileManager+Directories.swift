@@ -171,7 +171,8 @@ struct ItemURLs {
   }
 
   func url(of path: String, isDirectory: Bool) -> URL {
-    if isRelative, directory.isFileURL {
+    // Foundation would take a tilde for somebody's home.
+    if isRelative, directory.isFileURL, path.utf8.first != UInt8(ascii: "~") {
       return URL(fileURLWithPath: path, isDirectory: isDirectory, relativeTo: directory)
     }
     if isRelative, let url = URL(string: Self.encoded(path, isDirectory), relativeTo: directory) {

@@ -108,7 +108,7 @@ extension SecureFileManager {
   /// The names from the root, which is `/`, to the item. Neither need the item exist, nor are links followed.
   public func componentsToDisplay(forPath path: String) -> [String]? {
     let place = path.isEmpty ? currentDirectoryPath : place(path)
-    return ["/"] + place.split(separator: "/").filter { $0 != "." }.map(String.init)
+    return ["/"] + place.pathComponents
   }
 
   /// The path's bytes with a zero behind them; the caller deallocates them.

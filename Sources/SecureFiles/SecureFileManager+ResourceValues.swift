@@ -84,9 +84,9 @@ extension SecureFileManager {
   private func value(
     of key: URLResourceKey, _ place: String, _ found: FileAttributes, _ statistics: ContainerStatistics?
   ) -> Any? {
-    let components = place.split(separator: "/").filter { $0 != "." }
+    let components = place.pathComponents
     switch key {
-    case .nameKey, .localizedNameKey: return components.last.map(String.init) ?? "/"
+    case .nameKey, .localizedNameKey: return components.last ?? "/"
     case .pathKey: return place.withoutTrailingSlashes
     case .parentDirectoryURLKey:
       guard !components.isEmpty else { return nil }
@@ -96,7 +96,7 @@ extension SecureFileManager {
     case .isSymbolicLinkKey: return found.kind == .symbolicLink
     case .isVolumeKey: return components.isEmpty
     case .isPackageKey, .isUbiquitousItemKey: return false
-    case .isHiddenKey: return components.last?.hasPrefix(".") ?? false
+    case .isHiddenKey: return components.last?.utf8.first == UInt8(ascii: ".")
     case .isReadableKey: return isReadableFile(atPath: place)
     case .isWritableKey: return isWritableFile(atPath: place)
     case .isExecutableKey: return isExecutableFile(atPath: place)

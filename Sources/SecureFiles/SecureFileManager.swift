@@ -69,9 +69,8 @@ public final class SecureFileManager: Sendable {
 
   /// The absolute path of one that may be relative; an empty one stays empty, which names nothing.
   func place(_ path: String) -> String {
-    if path.isEmpty || path.hasPrefix("/") { return path }
-    let directory = state.withLock { $0.directory }
-    return directory.hasSuffix("/") ? directory + path : directory + "/" + path
+    if path.isEmpty || path.beginsWithSlash { return path }
+    return state.withLock { $0.directory }.withSlashAtEnd + path
   }
 
   // MARK: Errors
@@ -103,7 +102,7 @@ public final class SecureFileManager: Sendable {
   public func importItem(at url: URL, toPath path: String, progress: Progress? = nil) async throws
     -> BulkReceipt
   {
-    let native = url.path
+    let (native, path) = (try Self.nativePath(of: url), place(path))
     return try await BlockingCall.run(progress: progress) { [store] in
       try store.importItem(at: native, to: path, control: $0)
     }
@@ -114,9 +113,18 @@ public final class SecureFileManager: Sendable {
   public func exportItem(atPath path: String, to url: URL, progress: Progress? = nil) async throws
     -> BulkReceipt
   {
-    let native = url.path
+    let (native, path) = (try Self.nativePath(of: url), place(path))
     return try await BlockingCall.run(progress: progress) { [store] in
       try store.exportItem(path, to: native, control: $0)
     }
+  }
+
+  /// A URL of a container must not be taken for a native file: what is in it would lie there in plain.
+  private static func nativePath(of url: URL) throws -> String {
+    let path = url.path
+    guard url.isFileURL, !path.isEmpty else {
+      throw SecureFilesError(.invalidArgument, path: path, detail: "a native file has a file URL")
+    }
+    return path
   }
 }
