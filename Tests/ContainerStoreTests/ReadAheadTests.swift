@@ -24,6 +24,19 @@ struct ReadAheadTests {
     try bytes.withUnsafeBytes { try file.write($0, at: UInt64(offset)) }
   }
 
+  @Test(arguments: [1 << 19, 3 << 20]) func readsNothingAtOffsetsThatNoFileHas(count: Int) throws {
+    try container.write([1], to: "/file")
+    let file = try container.openFile("/file", .readWrite)
+    var bytes = [UInt8](repeating: 0, count: count)
+    for offset in [.max, .max - 1, UInt64.max - UInt64(count), 1 << 63, UInt64(Int64.max), 1 << 62] {
+      #expect(try bytes.withUnsafeMutableBytes { try file.read(at: offset, into: $0) } == 0)
+      #expect(throws: ContainerError.self) {
+        try bytes.withUnsafeBytes { try file.write($0, at: offset) }
+      }
+    }
+    #expect(file.size == 1)
+  }
+
   @Test(arguments: [1000, 64 << 10, 100_000, 1 << 20, 1_500_000])
   func readingInOrderSeesWhatIsWrittenMeanwhile(piece: Int) throws {
     var model = testBytes(6 * Self.unit + 77, seed: UInt64(piece))

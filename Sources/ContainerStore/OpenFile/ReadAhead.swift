@@ -124,13 +124,18 @@ struct ReadCursor: Sendable {
   mutating func end(at position: UInt64, of node: FileNode, in container: Container) {
     end = position
     guard byteCountInOrder >= Self.byteCountMin else { return }
+    let size = node.size
+    // An offset may be any number.
+    guard position < size else {
+      while !units.isEmpty { spare() }
+      return
+    }
     let unitByteCount = UInt64(UnitAhead.byteCount)
     while let unit = units.first, unit.offset + unitByteCount <= position { spare() }
     // The unit that is being read from, unless it was opened ahead, is read by whoever reads.
     var next =
       units.last.map { $0.offset + unitByteCount }
       ?? (position + unitByteCount - 1) / unitByteCount * unitByteCount
-    let size = node.size
     while units.count < Self.unitCountMax, next < size, !container.isClosed {
       if let unit = spares.popLast() {
         unit.begin(at: next)
