@@ -216,6 +216,19 @@ struct LinkTests {
 
   // MARK: Extended attributes
 
+  @Test func aCopyIsWholeThoughItsOriginalGoesMeanwhile() throws {
+    try container.setExtendedAttributes(["user.one": [1]], at: "/a/file")
+    try container.setExtendedAttributes(["folder": [3]], at: "/a")
+    let container = container
+    // Told before the copies get their names.
+    let control = BulkControl(progress: { _ in try? container.remove("/a") })
+    try container.copy("/a", to: "/copy", control: control)
+    #expect(try container.attributes(at: "/a") == nil)
+    #expect(try container.contents(at: "/copy/file") == [1, 2, 3])
+    #expect(try container.extendedAttributes(at: "/copy/file") == ["user.one": [1]])
+    #expect(try container.extendedAttributes(at: "/copy") == ["folder": [3]])
+  }
+
   @Test func extendedAttributesStayWithTheirFile() throws {
     try container.setExtendedAttributes(["user.one": [1], "user.two": []], at: "/a/file")
     try container.setExtendedAttributes(["user.one": [1, 1], "folder": [3]], at: "/a")

@@ -209,6 +209,8 @@ extension Container {
       for (i, file) in sources.enumerated() {
         plan.addFile(extents: try checkedExtents(of: file, at: paths[i], in: records))
       }
+      // Of the same moment as the contents: the original may be gone when they are copied.
+      let attributes = try records.attributes(of: items.map(\.file.id))
       let new = makeFiles(files.count)
       try namingPath(destination) {
         let extents = try BulkWork(plan: plan, control: control, workers: workers, slabs: slabs).run {
@@ -240,7 +242,9 @@ extension Container {
             try transaction.link(directory, names.last!, to: new[i].id, kind: .file)
             copies.append((sources[i].id, new[i].id))
           }
-          for (file, copy) in copies { try transaction.copyAttributes(of: file, to: copy) }
+          for (file, copy) in copies {
+            for (name, value) in attributes[file] ?? [] { transaction.putAttribute(of: copy, name, value) }
+          }
           // Now that nothing more is put into them.
           let originals = Dictionary(
             uniqueKeysWithValues: items.lazy.filter { $0.file.inode.kind == .directory }

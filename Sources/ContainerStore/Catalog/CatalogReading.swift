@@ -91,6 +91,21 @@ extension CatalogReading {
     return found.map { $0! }
   }
 
+  /// Extended attributes of those files that have any.
+  func attributes(of files: [UInt64]) throws -> [UInt64: [(name: [UInt8], value: [UInt8])]] {
+    // Most containers have none: then no file is looked at.
+    let all = CatalogKey.all(.attribute)
+    var cursor = try cursor(from: all)
+    guard let first = try cursor.nextLive(), first.key.hasPrefix(all) else { return [:] }
+    var found: [UInt64: [(name: [UInt8], value: [UInt8])]] = [:]
+    for file in files {
+      try scan(.attributes(file: file)) { key, value in
+        found[file, default: []].append((Array(key.bytes.dropFirst(9)), value))
+      }
+    }
+    return found
+  }
+
   /// Everything below a directory, parents before children; names are relative to it.
   func subtree(_ directory: UInt64) throws -> [(names: [FileName], file: FoundFile)] {
     var found: [(names: [FileName], file: FoundFile)] = []
