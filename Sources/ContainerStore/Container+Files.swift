@@ -170,13 +170,16 @@ extension Container {
       storedBytes: { [slabs] in try slabs.read($0, $1, into: $2) })
   }
 
-  /// Creates a file, or replaces the one that is there, in one step. Directories on the way must exist.
+  /// Creates a file, or replaces the one that is there, in one step. Directories on the way must exist. A symbolic link at the path's
+  /// end is replaced itself unless `followingLinks`.
   public func write(
     _ contents: UnsafeRawBufferPointer, to path: String, permissions: UInt16 = 0o600,
-    attributes: AttributeChanges = AttributeChanges()
+    attributes: AttributeChanges = AttributeChanges(), followingLinks: Bool = true
   ) throws {
     try attributes.check(path)
-    try writeSequentially(to: path, permissions: permissions, attributes) { try $0.append(contents) }
+    try writeSequentially(to: path, permissions: permissions, attributes, followingLinks: followingLinks) {
+      try $0.append(contents)
+    }
   }
 
   /// Creates or replaces a file from pieces that `next` delivers, in order, until it returns nil. Nothing is visible before the
@@ -189,11 +192,11 @@ extension Container {
 
   private func writeSequentially(
     to text: String, permissions: UInt16, _ attributes: AttributeChanges = AttributeChanges(),
-    _ fill: (inout EncryptedFileWriter) throws -> Void
+    followingLinks: Bool = true, _ fill: (inout EncryptedFileWriter) throws -> Void
   ) throws {
     let path = try StorePath(text)
     guard mode == .readWrite else { throw ContainerError(.readOnly, path: text) }
-    _ = try withSnapshot { records in try place(for: path, in: records) }
+    _ = try withSnapshot { records in try place(for: path, in: records, followingLinks: followingLinks) }
     let file = takeFileIDs(1)
     let secret = Random.bytes(Inode.secretByteCount)
     try namingPath(text) {
@@ -212,7 +215,7 @@ extension Container {
         return (writer.size, writer.extents)
       }
       try transaction(storing: stored) { transaction in
-        let (parent, name) = try place(for: path, in: transaction)
+        let (parent, name) = try place(for: path, in: transaction, followingLinks: followingLinks)
         var inode = Inode(
           kind: .file, permissions: permissions, now: transaction.now, epoch: epoch, secret: secret)
         inode.size = size
@@ -224,10 +227,10 @@ extension Container {
   }
 
   /// Where a file that is to be written goes, after checking that it can.
-  private func place(for path: StorePath, in catalog: some CatalogReading) throws -> (
-    directory: UInt64, name: FileName
-  ) {
-    let path = try path.resolved(in: catalog)
+  private func place(
+    for path: StorePath, in catalog: some CatalogReading, followingLinks: Bool
+  ) throws -> (directory: UInt64, name: FileName) {
+    let path = try path.resolved(in: catalog, followingLast: followingLinks)
     guard !path.names.isEmpty, !path.namesDirectory else {
       throw ContainerError(.isADirectory, path: path.text)
     }
@@ -241,7 +244,7 @@ extension Container {
   // MARK: Changing
 
   /// Makes a directory. Without intermediates, throws `fileExists` when something is there and `noSuchFile` when the parent
-  /// is missing; with them, an existing directory is fine.
+  /// is missing; with them, an existing directory is fine, and those that are made on the way get the attributes, too.
   public func createDirectory(
     _ text: String, withIntermediateDirectories: Bool = false, permissions: UInt16 = 0o700,
     attributes: AttributeChanges = AttributeChanges()
@@ -262,7 +265,7 @@ extension Container {
         guard let name = place.names.last else { throw ContainerError(.fileExists, path: text) }
         let parent =
           withIntermediateDirectories
-          ? try transaction.directory(place.names.dropLast(), path: text)
+          ? try transaction.directory(place.names.dropLast(), path: text, attributes: attributes)
           : try transaction.parent(of: place).directory
         let directory = transaction.takeFileID()
         try transaction.makeDirectory(parent, name, id: directory, permissions: permissions)
@@ -271,12 +274,13 @@ extension Container {
     }
   }
 
-  /// Removes a file, or a directory with everything in it.
+  /// Removes a file, a symbolic link, or a directory with everything in it. Throws `invalidArgument` for a path that ends with `.` or
+  /// `..`, `notADirectory` for one of a file or link with a slash behind it.
   public func remove(_ text: String, recursively: Bool = true) throws {
     let path = try StorePath(text)
     try namingPath(text) {
       try transaction { transaction in
-        let place = try path.resolvedItem(in: transaction)
+        let place = try path.placeToLeave(in: transaction)
         let (parent, name) = try transaction.parent(of: place)
         let found = try transaction.existing(place)
         if found.inode.kind == .directory {
@@ -291,16 +295,16 @@ extension Container {
     }
   }
 
-  /// Moves or renames. Throws `fileExists` when something is at the destination, unless `replacing` and both are files.
+  /// Moves or renames. Throws `fileExists` when something is at the destination, unless `replacing` and both are files; for the source's
+  /// path the same as ``remove(_:recursively:)``, before the destination is looked at.
   public func move(_ source: String, to destination: String, replacing: Bool = false) throws {
     let from = try StorePath(source)
-    let to = try StorePath(destination)
     try namingPath(source) {
       try transaction { transaction in
-        let from = try from.resolvedItem(in: transaction)
-        let to = try to.resolved(in: transaction, followingLast: false)
+        let from = try from.placeToLeave(in: transaction)
         let (oldParent, oldName) = try transaction.parent(of: from)
         let found = try transaction.existing(from)
+        let to = try StorePath(destination).resolved(in: transaction, followingLast: false)
         if to.names.isEmpty { throw ContainerError(.invalidArgument, path: to.text) }
         if found.inode.kind != .directory, to.namesDirectory {
           throw ContainerError(.notADirectory, path: destination)

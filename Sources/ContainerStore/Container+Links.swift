@@ -65,9 +65,10 @@ extension Container {
 
   // MARK: Replacing
 
-  /// Puts one item in the place of another, in one commit. `backup` is a name for the old item beside it; what has that name goes.
-  /// With `keepsMetadata` the new item gets the old one's permissions and date of creation. Throws `noSuchFile` when one of the two
-  /// is missing, `moveIntoItself` when one is in the other.
+  /// Puts one item in the place of another, in one commit. `backup` is a name for the old item beside it, which must be free. With
+  /// `keepsMetadata` the new item gets the old one's permissions and date of creation. Throws `noSuchFile` when one of the two is missing,
+  /// `moveIntoItself` when one is in the other, `fileExists` when something has the backup's name, and for paths that do not end with a
+  /// name the same as ``remove(_:recursively:)``.
   public func replaceItem(
     at path: String, with newItem: String, backup: String? = nil, keepsMetadata: Bool = true
   ) throws {
@@ -80,8 +81,8 @@ extension Container {
       // Else what was written to the new file before would set its date after this.
       try writeBack()
       try transaction { transaction in
-        let place = try place.resolved(in: transaction, followingLast: false)
-        let source = try source.resolved(in: transaction, followingLast: false)
+        let place = try place.placeToLeave(in: transaction)
+        let source = try source.placeToLeave(in: transaction)
         let (directory, name) = try transaction.parent(of: place)
         let (sourceDirectory, sourceName) = try transaction.parent(of: source)
         let old = try transaction.existing(place)
@@ -90,12 +91,10 @@ extension Container {
         if place.names.starts(with: source.names) || source.names.starts(with: place.names) {
           throw ContainerError(.moveIntoItself, path: newItem)
         }
-        if let backupName, backupName != name {
-          guard !source.names.starts(with: place.names.dropLast() + [backupName]) else {
-            throw ContainerError(
-              .invalidArgument, path: path, detail: "the new item is, or is in, what has the backup's name")
+        if let backupName {
+          guard try transaction.entry(directory, backupName) == nil else {
+            throw ContainerError(.fileExists, path: path, detail: "something has the backup's name")
           }
-          try transaction.removeItem(directory, backupName)
           try transaction.link(directory, backupName, to: old.id, kind: old.inode.kind)
           transaction.delete(.entry(parent: directory, name: name))
         } else {

@@ -41,7 +41,7 @@ extension Container {
     let (from, to) = (try StorePath(source), try StorePath(directory))
     return try namingPath(source) {
       try transaction { transaction in
-        let from = try from.resolvedItem(in: transaction)
+        let from = try from.placeToLeave(in: transaction)
         let to = try to.resolved(in: transaction)
         let (oldParent, oldName) = try transaction.parent(of: from)
         let found = try transaction.existing(from)

@@ -90,8 +90,7 @@ enum Workload: String, CaseIterable {
     try life.synchronize()
     try life.change { try $0.write(testBytes(300, seed: 3), to: "/new") }
     try life.change { try $0.setExtendedAttributes(["user.new": [3]], at: "/new") }
-    // The old item gets a name beside it, and another one goes for that.
-    try life.change { try $0.write(testBytes(900, seed: 4), to: "/d/backup") }
+    // The old item gets a name beside it.
     try life.change { try $0.replaceItem(at: "/d/file", with: "/new", backup: "backup") }
     try life.change { try $0.copy("/d", to: "/copy") }
     try life.synchronize()

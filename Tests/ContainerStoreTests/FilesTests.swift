@@ -289,7 +289,7 @@ struct FilesTests {
     expectError(.fileExists, path: "/other") { try container.copy("/file", to: "/other") }
     expectError(.noSuchFile, path: "/none") { try container.copy("/none", to: "/new") }
     expectError(.noSuchFile, path: "/none/new") { try container.copy("/file", to: "/none/new") }
-    expectError(.notADirectory, path: "/new/") { try container.copy("/file", to: "/new/") }
+    expectError(.isADirectory, path: "/new/") { try container.copy("/file", to: "/new/") }
     #expect(try container.tree() == before)
     try container.copy("/file", to: "/other", replacing: true)
     #expect(try container.contents(at: "/other") == [1])

@@ -163,6 +163,34 @@ struct LinkTests {
     expect(.noSuchFile) { try container.createLink("/other", to: "/none") }
   }
 
+  /// Not what a link or `..` leads to.
+  @Test(arguments: ["/a/b/.", "/a/b/..", "/a/b/./", "/toB/", "/toB/."])
+  func onlyWhatHasTheNameLosesItsPlace(path: String) throws {
+    try container.createSymbolicLink("/toB", to: "a/b")
+    try container.write([1], to: "/new")
+    let before = try container.tree()
+    let code = path == "/toB/" ? ContainerError.Code.notADirectory : .invalidArgument
+    expect(code) { try container.remove(path) }
+    expect(code) { try container.move(path, to: "/elsewhere") }
+    expect(code) { _ = try container.move(path, into: "/elsewhere") }
+    expect(code) { try container.replaceItem(at: path, with: "/new") }
+    expect(code) { try container.replaceItem(at: "/new", with: path) }
+    #expect(try container.tree() == before)
+    try container.move("/a/b/", to: "/elsewhere")
+    #expect(try container.names(in: "/a") == ["file"])
+  }
+
+  /// A link that leads to a file, to a folder, nowhere, and to itself.
+  @Test(arguments: ["/a/file", "/a", "none", "link"])
+  func aFileTakesThePlaceOfALinkWhenAsked(target: String) throws {
+    try container.createSymbolicLink("/link", to: target)
+    try [UInt8(9)].withUnsafeBytes { try container.write($0, to: "/link", followingLinks: false) }
+    #expect(try container.attributes(at: "/link")?.kind == .file)
+    #expect(try container.contents(at: "/link") == [9])
+    #expect(try container.contents(at: "/a/file") == [1, 2, 3])
+    #expect(try fixture.reopened().verify().findings.isEmpty)
+  }
+
   // MARK: In the place of another
 
   @Test(arguments: [true, false], [nil, "backup"])
@@ -174,7 +202,7 @@ struct LinkTests {
     } else {
       try container.write([6], to: "/new")
     }
-    try container.write([0], to: "/a/backup")
+    if backup == nil { try container.write([0], to: "/a/backup") }
     try container.replaceItem(at: "/a/file", with: "/new", backup: backup)
     #expect(try container.contents(at: isDirectory ? "/a/file/inner" : "/a/file") == [6])
     #expect(try container.attributes(at: "/new") == nil)
@@ -191,27 +219,35 @@ struct LinkTests {
     expect(.moveIntoItself) { try container.replaceItem(at: "/a/b", with: "/a") }
     expect(.moveIntoItself) { try container.replaceItem(at: "/a", with: "/a/file") }
     expect(.invalidName) { try container.replaceItem(at: "/a/file", with: "/a/b", backup: "x/y") }
-    expect(.invalidArgument) { try container.replaceItem(at: "/a/file", with: "/a/b", backup: "b") }
+    for path in ["/a/file/", "/a/.", "/a/b/.."] {
+      expect(path == "/a/file/" ? .notADirectory : .invalidArgument) {
+        try container.replaceItem(at: path, with: "/a/b")
+      }
+    }
     #expect(try container.tree() == before)
   }
 
-  @Test(arguments: [nil, "backup", "other"])
+  /// Be it something else, the new item, what the new item is in, or the old item.
+  @Test(arguments: ["other", "b", "file"], ["/new", "/a/b", "/a/b/new"])
+  func nothingGoesForABackup(backup: String, new: String) throws {
+    try container.write([7], to: "/a/other")
+    try container.write([6], to: "/new")
+    try container.write([6], to: "/a/b/new")
+    let before = try container.tree()
+    expect(.fileExists) { try container.replaceItem(at: "/a/file", with: new, backup: backup) }
+    #expect(try container.tree() == before)
+  }
+
+  @Test(arguments: [nil, "backup"])
   func aNameOfTheSameFileTakesThePlaceOfAnother(backup: String?) throws {
     try container.createLink("/a/other", to: "/a/file")
     try container.createLink("/new", to: "/a/file")
     try container.replaceItem(at: "/a/file", with: "/new", backup: backup)
     #expect(try container.contents(at: "/a/file") == [1, 2, 3])
-    let names = ["b", "file", "other"] + (backup == "backup" ? ["backup"] : [])
+    let names = ["b", "file", "other"] + (backup.map { [$0] } ?? [])
     #expect(try container.names(in: "/a") == names.sorted())
     #expect(try container.attributes(at: "/a/file")?.linkCount == names.count - 1)
     #expect(try fixture.reopened().verify().findings.isEmpty)
-  }
-
-  @Test func aBackupNeverTakesThePlaceOfTheFolderThatTheNewItemIsIn() throws {
-    try container.write([6], to: "/a/b/new")
-    let before = try container.tree()
-    expect(.invalidArgument) { try container.replaceItem(at: "/a/file", with: "/a/b/new", backup: "b") }
-    #expect(try container.tree() == before)
   }
 
   // MARK: Extended attributes

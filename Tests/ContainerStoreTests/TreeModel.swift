@@ -196,10 +196,8 @@ struct TreeModel: Equatable {
     if path == new { return true }
     if Self.contains(path, new) || Self.contains(new, path) { return false }
     let old = nodes[path]!
-    if let backup = backup.map({ Self.parent(path) + "/" + $0 }), backup != path {
-      // What is to come is not where the old item is to go.
-      if Self.contains(backup, new) { return false }
-      removeAll(backup)
+    if let backup = backup.map({ Self.parent(path) + "/" + $0 }) {
+      if kind(backup) != nil { return false }
       rename(path, to: backup)
     } else {
       removeAll(path)

@@ -173,8 +173,10 @@ extension Container {
 
   /// Copies a file, or a directory with everything in it, inside the container, in one commit. The copies have keys of their own.
   /// Throws `fileExists` when something is at the destination, unless `replacing` and both are files: then a symbolic link is followed.
+  /// The directory that the copy is put into must be there, unless `makingParents` and a directory is copied.
   public func copy(
-    _ source: String, to destination: String, replacing: Bool = false, control: BulkControl = BulkControl()
+    _ source: String, to destination: String, replacing: Bool = false, makingParents: Bool = false,
+    control: BulkControl = BulkControl()
   ) throws {
     let from = try StorePath(source)
     let to = try StorePath(destination)
@@ -188,18 +190,22 @@ extension Container {
         throw ContainerError(from.names == to.names ? .fileExists : .moveIntoItself, path: destination)
       }
       if top.inode.kind != .directory, to.namesDirectory {
-        throw ContainerError(.notADirectory, path: destination)
+        throw ContainerError(.isADirectory, path: destination)
       }
       var items: [(names: [FileName], file: FoundFile)] = [([], top)]
       if top.inode.kind == .directory { items += try records.subtree(top.id) }
-      func check(_ catalog: some CatalogReading) throws -> (directory: UInt64, name: FileName) {
-        let (parent, name) = try catalog.parent(of: to)
-        if let existing = try catalog.entry(parent, name) {
-          guard replacing, existing.kind != .directory, top.inode.kind != .directory,
-            existing.file != top.id
-          else { throw ContainerError(.fileExists, path: destination) }
+      /// The place that the copy gets, and what is there and goes.
+      func check(_ catalog: some CatalogReading) throws -> DirectoryEntry? {
+        let place: (directory: UInt64, name: FileName)
+        do {
+          place = try catalog.parent(of: to)
+        } catch ContainerError.noSuchFile where makingParents && top.inode.kind == .directory {
+          return nil
         }
-        return (parent, name)
+        guard let existing = try catalog.entry(place.directory, place.name) else { return nil }
+        guard replacing, existing.kind != .directory, top.inode.kind != .directory, existing.file != top.id
+        else { throw ContainerError(.fileExists, path: destination) }
+        return existing
       }
       _ = try check(records)
       let files = items.filter { $0.file.inode.kind == .file }
@@ -219,8 +225,7 @@ extension Container {
             pieces, from: self, sources: sources, paths: paths, of: new, checkInterval: 0, context: context)
         }
         try transaction(storing: extents.flatMap { $0 }) { transaction in
-          let (parent, name) = try check(transaction)
-          if let existing = try transaction.entry(parent, name) { try transaction.dropFile(existing.file) }
+          if let existing = try check(transaction) { try transaction.dropFile(existing.file) }
           var copies: [(file: UInt64, copy: UInt64)] = []
           for item in items where item.file.inode.kind == .directory {
             let directory = try transaction.directory(

@@ -6,6 +6,8 @@ struct StorePath {
   var text: String
   /// It ended with a slash or `.`, so only a directory will do.
   var namesDirectory: Bool
+  /// Its last part is `.` or `..`, which is not the name of what it leads to.
+  private var endsWithDots = false
   /// It began with a slash, which matters for the target of a link.
   private var isAbsolute: Bool
 
@@ -17,9 +19,9 @@ struct StorePath {
     var parts: [FileName?] = []
     for part in text.utf8.split(separator: UInt8(ascii: "/")) {
       let bytes = Array(part)
-      if bytes == Array(".".utf8) { continue }
-      if bytes == Array("..".utf8) {
-        parts.append(nil)
+      endsWithDots = bytes == Array(".".utf8) || bytes == Array("..".utf8)
+      if endsWithDots {
+        if bytes.count == 2 { parts.append(nil) }
         continue
       }
       guard let name = FileName(bytes: bytes) else {
@@ -61,12 +63,15 @@ extension StorePath {
     try followed(in: catalog, followingLast: followingLast).path
   }
 
-  /// The place of an item that is to be removed or moved itself: of a link also when a slash comes after it, which then is no
-  /// directory. What it leads to must not be taken for it.
-  func resolvedItem(in catalog: some CatalogReading) throws -> ResolvedPath {
-    var item = self
-    item.namesDirectory = false
-    var place = try item.resolved(in: catalog, followingLast: false)
+  /// The place of an item that is to lose it: of a link itself. Throws as `resolved` does, and `invalidArgument` when the path ends
+  /// with `.` or `..`, which is not the item's name. That of anything but a directory must not end with a slash, which `existing` tells.
+  func placeToLeave(in catalog: some CatalogReading) throws -> ResolvedPath {
+    guard !endsWithDots else {
+      throw ContainerError(.invalidArgument, path: text, detail: "the path does not end with a name")
+    }
+    var path = self
+    path.namesDirectory = false
+    var place = try path.resolved(in: catalog, followingLast: false)
     place.namesDirectory = namesDirectory
     return place
   }

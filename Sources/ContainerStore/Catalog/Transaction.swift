@@ -81,10 +81,12 @@ final class Transaction: CatalogReading {
     try link(parent, name, to: id, kind: .directory)
   }
 
-  /// The directory that `names` lead to, made where it is missing, with everything on the way; `permissions` are for itself.
-  func directory(_ names: some Collection<FileName>, path: String, permissions: UInt16 = 0o700) throws
-    -> UInt64
-  {
+  /// The directory that `names` lead to, made where it is missing, with everything on the way; `permissions` are for itself, the
+  /// attributes for all that are made.
+  func directory(
+    _ names: some Collection<FileName>, path: String, permissions: UInt16 = 0o700,
+    attributes: AttributeChanges = AttributeChanges()
+  ) throws -> UInt64 {
     var current = rootFileID
     for (i, name) in names.enumerated() {
       if let entry = try entry(current, name) {
@@ -94,6 +96,7 @@ final class Transaction: CatalogReading {
         let id = takeFileID()
         try makeDirectory(
           current, name, id: id, permissions: i == names.count - 1 ? permissions : 0o700)
+        try apply(attributes, to: id)
         current = id
       }
     }
