@@ -2,14 +2,17 @@ import ContainerStore
 public import Foundation
 
 extension SecureFileManager {
-  /// Creates a file, or replaces the one that is there, in one commit with its attributes; false when it cannot be. Without
-  /// permissions only its owner may read and write it.
+  /// Creates a file, or replaces the one that is there, in one commit with its attributes; false when it cannot be. A symbolic link is
+  /// replaced itself. Without permissions only its owner may read and write it.
   @discardableResult
   public func createFile(
     atPath path: String, contents: Data?, attributes: [FileAttributeKey: Any]? = nil
   ) -> Bool {
     do {
-      try write(contents ?? Data(), toPath: path, attributes: AttributeChanges(attributes ?? [:]))
+      try (contents ?? Data()).withUnsafeBytes {
+        try store.write(
+          $0, to: place(path), attributes: AttributeChanges(attributes ?? [:]), followingLinks: false)
+      }
       return true
     } catch {
       return false
@@ -23,21 +26,15 @@ extension SecureFileManager {
     return createFile(atPath: path, contents: contents, attributes: attributes)
   }
 
-  /// Creates a file, or replaces the one that is there, in one step. Throws `CocoaError` with `fileNoSuchFile` when the directory is
-  /// missing, `fileWriteUnknown` for a directory, `fileWriteOutOfSpace`.
+  /// Creates a file, or replaces the one that is there, in one step; follows a symbolic link. Throws `CocoaError` with
+  /// `fileNoSuchFile` when the directory is missing, `fileWriteUnknown` for a directory, `fileWriteOutOfSpace`.
   public func write(_ data: Data, toPath path: String) throws {
-    try write(data, toPath: path, attributes: AttributeChanges())
+    try writing(path) { place in try data.withUnsafeBytes { try store.write($0, to: place) } }
   }
 
   /// ``write(_:toPath:)`` for a URL: what `data.write(to:options: .atomic)` is for a native one.
   public func write(_ data: Data, to url: URL) throws {
     try writing(at: url) { try write(data, toPath: $0) }
-  }
-
-  private func write(_ data: Data, toPath path: String, attributes: AttributeChanges) throws {
-    try writing(path) { place in
-      try data.withUnsafeBytes { try store.write($0, to: place, attributes: attributes) }
-    }
   }
 
   /// The whole file, or nil when it cannot be read.

@@ -9,7 +9,7 @@ extension SecureFileManager {
 
   /// Copies a file, link or directory with everything below it, with permissions, dates of contents and extended attributes; links are not followed.
   /// Without a delegate in one commit, with one item by item. Throws `CocoaError` with `fileReadNoSuchFile`, also with a delegate,
-  /// `fileWriteFileExists`, `fileNoSuchFile` when the destination's directory is missing.
+  /// `fileWriteFileExists`, `fileNoSuchFile` when the directory is missing that a file is copied into; for a directory it is made.
   public func copyItem(atPath srcPath: String, toPath dstPath: String) throws {
     try transfer(.copying, NamedItem(path: srcPath), NamedItem(path: dstPath))
   }
@@ -52,7 +52,11 @@ extension SecureFileManager {
   /// In one commit.
   private func transferWhole(_ action: ItemAction, _ source: NamedItem, _ destination: NamedItem) throws {
     let (from, to) = (try placeOfItem(source.path), place(destination.path))
-    if action == .copying { try store.copy(from, to: to) } else { try store.linkTree(to, to: from) }
+    if action == .copying {
+      try store.copy(from, to: to, makingParents: true)
+    } else {
+      try store.linkTree(to, to: from)
+    }
   }
 
   private func transferEach(
@@ -72,7 +76,7 @@ extension SecureFileManager {
         items = try store.list(from)
         try requireOutside(from, to)
         try store.createDirectory(
-          to,
+          to, withIntermediateDirectories: steps.action == .copying && store.attributes(at: to) == nil,
           attributes: AttributeChanges(
             permissions: found.permissions, extended: store.extendedAttributes(at: from).mapValues { $0 }))
       }
@@ -122,8 +126,9 @@ extension SecureFileManager {
   private func move(_ source: NamedItem, _ destination: NamedItem) throws {
     _ = try ItemSteps(manager: self, delegate: delegate, action: .moving).run(source, destination) {
       let to = place(destination.path)
-      // Before the source is looked for, as in Foundation; what is moved to its own place is in its own way.
-      if try store.attributes(at: to.withoutTrailingSlashes) != nil {
+      // Before the source is looked for, as in Foundation; what is moved to its own place is in its own way. A path that cannot be is
+      // found out only after the source was.
+      if (try? store.attributes(at: to.withoutTrailingSlashes)) != nil {
         throw SecureFilesError(.fileExists, path: to)
       }
       try store.move(placeToLeave(source.path), to: to)
@@ -187,12 +192,9 @@ extension SecureFileManager {
     for path in [newPath, originalPath] { _ = try reading(path) { try existing($0) } }
     try writing(originalPath) { _ in
       let place = try placeToLeave(originalPath)
-      let backup = options.contains(.withoutDeletingBackupItem) ? backupItemName : nil
-      if let backup, try store.attributes(at: parent(of: place) + "/" + backup) != nil {
-        throw SecureFilesError(.fileExists, path: backup)
-      }
       try store.replaceItem(
-        at: place, with: placeToLeave(newPath), backup: backup,
+        at: place, with: placeToLeave(newPath),
+        backup: options.contains(.withoutDeletingBackupItem) ? backupItemName : nil,
         keepsMetadata: !options.contains(.usingNewMetadataOnly))
     }
   }

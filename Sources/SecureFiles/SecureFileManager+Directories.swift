@@ -7,8 +7,8 @@ extension SecureFileManager {
 
   // MARK: Making
 
-  /// Makes a directory with its attributes in one commit; with intermediates, an existing one is fine and stays as it is. Without
-  /// permissions only its owner may use it.
+  /// Makes a directory with its attributes in one commit; with intermediates, those that are made on the way get them, too, and an
+  /// existing one is fine and stays as it is. Without permissions only its owner may use it.
   public func createDirectory(
     atPath path: String, withIntermediateDirectories: Bool, attributes: [FileAttributeKey: Any]? = nil
   ) throws {
