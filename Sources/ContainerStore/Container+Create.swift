@@ -15,8 +15,10 @@ extension Container {
     io: any BlockIO, credential: borrowing Credential, options: Options = Options()
   ) throws -> Container {
     try KeySlot.check(credential, parameters: options.passwordHash)
+    var madeDirectory = false
     do {
       try io.createDirectory("")
+      madeDirectory = true
     } catch  where error.errno == existingFile {
       guard isUnfinished(io) else { throw ContainerError(.alreadyExists, path: io.place) }
     } catch {
@@ -35,9 +37,12 @@ extension Container {
       do {
         try layDown(io: io, credential: credential, options: options)
       } catch {
+        // The lock stays in a directory that somebody else made: he may be waiting for it.
         removeParts(of: io)
-        try? io.remove("lock")
-        try? io.removeDirectory("")
+        if madeDirectory {
+          try? io.remove("lock")
+          try? io.removeDirectory("")
+        }
         throw error
       }
     } catch {

@@ -60,45 +60,50 @@ struct ItemSteps {
 
   func mayBegin(_ item: NamedItem, _ destination: NamedItem) -> Bool {
     guard let delegate else { return true }
-    let (from, to) = (item.path, destination.path)
-    if let fromURL = item.url, let toURL = destination.url {
-      return switch action {
-      case .copying: delegate.fileManager(manager, shouldCopyItemAt: fromURL, to: toURL)
-      case .linking: delegate.fileManager(manager, shouldLinkItemAt: fromURL, to: toURL)
-      case .moving: delegate.fileManager(manager, shouldMoveItemAt: fromURL, to: toURL)
-      case .removing: delegate.fileManager(manager, shouldRemoveItemAt: fromURL)
+    return asking(item, destination) { from, to in
+      switch action {
+      case .copying: delegate.fileManager(manager, shouldCopyItemAt: from, to: to)
+      case .linking: delegate.fileManager(manager, shouldLinkItemAt: from, to: to)
+      case .moving: delegate.fileManager(manager, shouldMoveItemAt: from, to: to)
+      case .removing: delegate.fileManager(manager, shouldRemoveItemAt: from)
       }
     }
-    return switch action {
-    case .copying: delegate.fileManager(manager, shouldCopyItemAtPath: from, toPath: to)
-    case .linking: delegate.fileManager(manager, shouldLinkItemAtPath: from, toPath: to)
-    case .moving: delegate.fileManager(manager, shouldMoveItemAtPath: from, toPath: to)
-    case .removing: delegate.fileManager(manager, shouldRemoveItemAtPath: from)
+  }
+
+  /// The forms with URLs are asked, as Foundation does; those with paths, which they ask unless they are implemented, get the paths as
+  /// the call had them.
+  private func asking(_ item: NamedItem, _ destination: NamedItem, _ body: (URL, URL) -> Bool) -> Bool {
+    if let from = item.url, let to = destination.url {
+      return PathsAsGiven.$current.withValue(nil) { body(from, to) }
     }
+    let (from, to) = (
+      manager.url(forPath: item.path, isDirectory: false),
+      manager.url(forPath: destination.path, isDirectory: false)
+    )
+    let given = PathsAsGiven(from: item.path, to: destination.path)
+    return PathsAsGiven.$current.withValue(given) { body(from, to) }
   }
 
   private func proceeds(after error: any Error, _ item: NamedItem, _ destination: NamedItem) -> Bool {
     guard let delegate else { return false }
-    let (from, to) = (item.path, destination.path)
-    if let fromURL = item.url, let toURL = destination.url {
-      return switch action {
+    return asking(item, destination) { from, to in
+      switch action {
       case .copying:
-        delegate.fileManager(manager, shouldProceedAfterError: error, copyingItemAt: fromURL, to: toURL)
+        delegate.fileManager(manager, shouldProceedAfterError: error, copyingItemAt: from, to: to)
       case .linking:
-        delegate.fileManager(manager, shouldProceedAfterError: error, linkingItemAt: fromURL, to: toURL)
+        delegate.fileManager(manager, shouldProceedAfterError: error, linkingItemAt: from, to: to)
       case .moving:
-        delegate.fileManager(manager, shouldProceedAfterError: error, movingItemAt: fromURL, to: toURL)
-      case .removing: delegate.fileManager(manager, shouldProceedAfterError: error, removingItemAt: fromURL)
+        delegate.fileManager(manager, shouldProceedAfterError: error, movingItemAt: from, to: to)
+      case .removing: delegate.fileManager(manager, shouldProceedAfterError: error, removingItemAt: from)
       }
     }
-    return switch action {
-    case .copying:
-      delegate.fileManager(manager, shouldProceedAfterError: error, copyingItemAtPath: from, toPath: to)
-    case .linking:
-      delegate.fileManager(manager, shouldProceedAfterError: error, linkingItemAtPath: from, toPath: to)
-    case .moving:
-      delegate.fileManager(manager, shouldProceedAfterError: error, movingItemAtPath: from, toPath: to)
-    case .removing: delegate.fileManager(manager, shouldProceedAfterError: error, removingItemAtPath: from)
-    }
   }
+}
+
+/// The paths of the item that a delegate is being asked about by a call with paths.
+struct PathsAsGiven: Sendable {
+  var from: String
+  var to: String
+
+  @TaskLocal static var current: PathsAsGiven?
 }

@@ -3,7 +3,8 @@ public import Foundation
 /// Asked before each item is copied, moved, linked or removed, and whether to go on after an error: Foundation's
 /// `FileManagerDelegate` for a ``SecureFileManager``. Every member has a default: yes to the item, no to going on.
 ///
-/// The forms with URLs ask those with paths unless they are implemented, and are asked by the calls with URLs.
+/// The forms with URLs are asked, by the calls with paths, too, as Foundation does; unless they are implemented they ask those with
+/// paths. ``SecureFileManager/copyItem(atPath:toPath:progress:)`` and ``SecureFileManager/trashItem(at:resultingItemURL:)`` ask nobody.
 public protocol SecureFileManagerDelegate: AnyObject {
   /// Whether the item is copied; what is below a directory is asked about by itself.
   func fileManager(
@@ -78,7 +79,7 @@ extension SecureFileManagerDelegate {
   public func fileManager(_ fileManager: SecureFileManager, shouldCopyItemAt srcURL: URL, to dstURL: URL)
     -> Bool
   {
-    self.fileManager(fileManager, shouldCopyItemAtPath: srcURL.filePath, toPath: dstURL.filePath)
+    self.fileManager(fileManager, shouldCopyItemAtPath: srcURL.source, toPath: dstURL.destination)
   }
   public func fileManager(
     _ fileManager: SecureFileManager, shouldProceedAfterError error: any Error,
@@ -89,7 +90,8 @@ extension SecureFileManagerDelegate {
     to dstURL: URL
   ) -> Bool {
     self.fileManager(
-      fileManager, shouldProceedAfterError: error, copyingItemAtPath: srcURL.filePath, toPath: dstURL.filePath
+      fileManager, shouldProceedAfterError: error, copyingItemAtPath: srcURL.source,
+      toPath: dstURL.destination
     )
   }
 
@@ -99,7 +101,7 @@ extension SecureFileManagerDelegate {
   public func fileManager(_ fileManager: SecureFileManager, shouldMoveItemAt srcURL: URL, to dstURL: URL)
     -> Bool
   {
-    self.fileManager(fileManager, shouldMoveItemAtPath: srcURL.filePath, toPath: dstURL.filePath)
+    self.fileManager(fileManager, shouldMoveItemAtPath: srcURL.source, toPath: dstURL.destination)
   }
   public func fileManager(
     _ fileManager: SecureFileManager, shouldProceedAfterError error: any Error,
@@ -110,7 +112,8 @@ extension SecureFileManagerDelegate {
     to dstURL: URL
   ) -> Bool {
     self.fileManager(
-      fileManager, shouldProceedAfterError: error, movingItemAtPath: srcURL.filePath, toPath: dstURL.filePath)
+      fileManager, shouldProceedAfterError: error, movingItemAtPath: srcURL.source, toPath: dstURL.destination
+    )
   }
 
   public func fileManager(
@@ -119,7 +122,7 @@ extension SecureFileManagerDelegate {
   public func fileManager(_ fileManager: SecureFileManager, shouldLinkItemAt srcURL: URL, to dstURL: URL)
     -> Bool
   {
-    self.fileManager(fileManager, shouldLinkItemAtPath: srcURL.filePath, toPath: dstURL.filePath)
+    self.fileManager(fileManager, shouldLinkItemAtPath: srcURL.source, toPath: dstURL.destination)
   }
   public func fileManager(
     _ fileManager: SecureFileManager, shouldProceedAfterError error: any Error,
@@ -130,7 +133,8 @@ extension SecureFileManagerDelegate {
     to dstURL: URL
   ) -> Bool {
     self.fileManager(
-      fileManager, shouldProceedAfterError: error, linkingItemAtPath: srcURL.filePath, toPath: dstURL.filePath
+      fileManager, shouldProceedAfterError: error, linkingItemAtPath: srcURL.source,
+      toPath: dstURL.destination
     )
   }
 
@@ -138,7 +142,7 @@ extension SecureFileManagerDelegate {
     true
   }
   public func fileManager(_ fileManager: SecureFileManager, shouldRemoveItemAt url: URL) -> Bool {
-    self.fileManager(fileManager, shouldRemoveItemAtPath: url.filePath)
+    self.fileManager(fileManager, shouldRemoveItemAtPath: url.source)
   }
   public func fileManager(
     _ fileManager: SecureFileManager, shouldProceedAfterError error: any Error,
@@ -147,6 +151,12 @@ extension SecureFileManagerDelegate {
   public func fileManager(
     _ fileManager: SecureFileManager, shouldProceedAfterError error: any Error, removingItemAt url: URL
   ) -> Bool {
-    self.fileManager(fileManager, shouldProceedAfterError: error, removingItemAtPath: url.filePath)
+    self.fileManager(fileManager, shouldProceedAfterError: error, removingItemAtPath: url.source)
   }
+}
+
+extension URL {
+  /// The path that the call gave, else the one that the URL names.
+  fileprivate var source: String { PathsAsGiven.current?.from ?? filePath }
+  fileprivate var destination: String { PathsAsGiven.current?.to ?? filePath }
 }
