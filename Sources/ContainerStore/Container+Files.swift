@@ -296,23 +296,30 @@ extension Container {
   }
 
   /// Moves or renames. Throws `fileExists` when something is at the destination, unless `replacing` and both are files; for the source's
-  /// path the same as ``remove(_:recursively:)``, before the destination is looked at.
+  /// path the same as ``remove(_:recursively:)``. As with rename(2), the directories on both ways come before the source, and that before
+  /// the destination.
   public func move(_ source: String, to destination: String, replacing: Bool = false) throws {
     let from = try StorePath(source)
     try namingPath(source) {
       try transaction { transaction in
         let from = try from.placeToLeave(in: transaction)
         let (oldParent, oldName) = try transaction.parent(of: from)
+        let to: ResolvedPath
+        do {
+          to = try StorePath(destination).resolved(in: transaction, followingLast: false)
+        } catch ContainerError.invalidName {
+          _ = try transaction.existing(from)
+          throw ContainerError(.invalidName, path: destination)
+        }
+        let place = to.names.isEmpty ? nil : try transaction.parent(of: to)
         let found = try transaction.existing(from)
-        let to = try StorePath(destination).resolved(in: transaction, followingLast: false)
-        if to.names.isEmpty { throw ContainerError(.invalidArgument, path: to.text) }
+        guard let (newParent, newName) = place else { throw ContainerError(.invalidArgument, path: to.text) }
         if found.inode.kind != .directory, to.namesDirectory {
           throw ContainerError(.notADirectory, path: destination)
         }
         if found.inode.kind == .directory, to.names.starts(with: from.names), from.names != to.names {
           throw ContainerError(.moveIntoItself, path: destination)
         }
-        let (newParent, newName) = try transaction.parent(of: to)
         if oldParent == newParent, oldName == newName { return }
         if let existing = try transaction.entry(newParent, newName) {
           guard replacing, existing.kind != .directory, found.inode.kind != .directory else {

@@ -1,8 +1,8 @@
 import EncryptedFile
 
 extension Container {
-  /// Gives a file, or every file below a directory, another name: directories are made anew, with permissions and extended attributes;
-  /// one commit. Throws `fileExists`, `noSuchFile`, `moveIntoItself`.
+  /// Gives a file, or every file below a directory, another name: directories and symbolic links are made anew, with permissions and
+  /// extended attributes, and so are missing directories on the way; one commit. Throws `fileExists`, `noSuchFile`, `moveIntoItself`.
   public func linkTree(_ path: String, to existing: String) throws {
     let (place, source) = (try StorePath(path), try StorePath(existing))
     try namingPath(path) {
@@ -18,8 +18,9 @@ extension Container {
           throw ContainerError(from.names == to.names ? .fileExists : .moveIntoItself, path: path)
         }
         let below = try transaction.subtree(top.id)
-        guard try transaction.find(to) == nil else { throw ContainerError(.fileExists, path: path) }
-        _ = try transaction.parent(of: to)
+        let existing: FoundFile?
+        do { existing = try transaction.find(to) } catch ContainerError.noSuchFile { existing = nil }
+        guard existing == nil else { throw ContainerError(.fileExists, path: path) }
         for item in [([], top)] + below {
           let names = to.names + item.names
           if item.file.inode.kind == .directory {
@@ -64,6 +65,9 @@ extension Container {
 extension Transaction {
   fileprivate func linkAgain(_ file: UInt64, _ directory: UInt64, _ name: FileName) throws {
     var inode = try inode(file)
+    guard inode.kind != .symbolicLink else {
+      return try copyAttributes(of: file, to: makeSymbolicLink(directory, name, to: inode.target))
+    }
     guard inode.linkCount < .max else { throw ContainerError(.invalidArgument, detail: "too many names") }
     inode.linkCount += 1
     inode.changed = now

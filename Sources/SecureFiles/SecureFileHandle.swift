@@ -80,7 +80,9 @@ public final class SecureFileHandle: Sendable {
   /// So many bytes from the offset on, fewer where the file ends, nil at its end or for a count of 0. Takes no more memory than there
   /// are bytes. When it throws, the offset stays: bytes before a damaged place can be read in smaller pieces.
   public func read(upToCount count: Int) throws -> Data? {
-    try step(.reading) { file, offset in
+    // As in Foundation, also of a handle that is open for writing.
+    if count == 0 { return try position(.reading) { _ in nil } }
+    return try step(.reading) { file, offset in
       guard count >= 0 else { throw Misuse.negativeCount }
       let memory = try file.bytes(at: offset, count: count)
       offset += UInt64(memory?.count ?? 0)
@@ -101,6 +103,8 @@ public final class SecureFileHandle: Sendable {
 
   /// Writes at the offset and moves it on. What lies between the end of the file and it reads as zeros. Throws `fileWriteOutOfSpace`.
   public func write(contentsOf data: some DataProtocol) throws {
+    // As in Foundation, also to a handle that is open for reading.
+    if data.isEmpty { return try position(.writing) { _ in } }
     try step(.writing) { file, offset in
       for region in data.regions {
         try region.withUnsafeBytes { bytes in

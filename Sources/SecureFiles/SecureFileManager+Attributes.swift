@@ -91,21 +91,12 @@ extension SecureFileManager {
     try reading(at: url) { try attributesOfItem(atPath: $0) }
   }
 
-  /// Not after links. Throws `noSuchFile`.
+  /// Not after links. Throws `noSuchFile`, `notADirectory`, `tooManyLinks`.
   func existing(_ place: String) throws -> FileAttributes {
-    guard let found = try store.attributes(at: place) else { throw try missing(place) }
-    return found
-  }
-
-  /// `noSuchFile`, or `notADirectory` when the path leads through something that is none.
-  private func missing(_ place: String) throws -> SecureFilesError {
-    let item = place.withoutTrailingSlashes
-    let leadsThrough =
-      item == place && !place.isEmpty
-      ? try store.attributes(at: parent(of: place), followingLinks: true) : nil
-    let isThere = item != place ? try store.attributes(at: item) != nil : false
-    let isNoDirectory = isThere || leadsThrough.map { $0.kind != .directory } ?? false
-    return SecureFilesError(isNoDirectory ? .notADirectory : .noSuchFile, path: place)
+    if let found = try store.attributes(at: place) { return found }
+    // Says why there is nothing.
+    _ = try store.extendedAttributes(at: place)
+    throw SecureFilesError(.noSuchFile, path: place)
   }
 
   /// Without extended attributes.

@@ -19,7 +19,7 @@ extension SecureFileManager {
     try transfer(.copying, named(srcURL, .reading), named(dstURL, .writing))
   }
 
-  /// Gives a file or link another name; a directory is made anew and what is below it gets other names. Else as
+  /// Gives a file another name. A symbolic link is copied; a directory is made anew, and the files below it get other names. Else as
   /// ``copyItem(atPath:toPath:)``.
   public func linkItem(atPath srcPath: String, toPath dstPath: String) throws {
     try transfer(.linking, NamedItem(path: srcPath), NamedItem(path: dstPath))
@@ -76,7 +76,7 @@ extension SecureFileManager {
         items = try store.list(from)
         try requireOutside(from, to)
         try store.createDirectory(
-          to, withIntermediateDirectories: steps.action == .copying && store.attributes(at: to) == nil,
+          to, withIntermediateDirectories: store.attributes(at: to) == nil,
           attributes: AttributeChanges(
             permissions: found.permissions, extended: store.extendedAttributes(at: from).mapValues { $0 }))
       }

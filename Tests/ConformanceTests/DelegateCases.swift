@@ -24,6 +24,8 @@ extension Case {
       w.step("removal of a file: asked") { delegate.takeCalls() }
       w.step("removal of a directory") { try m.removeItem(atPath: w.path("d2")) }
       w.step("removal of a directory: asked") { delegate.takeCalls().sorted() }
+      w.step("copy into a missing directory") { try m.copyItem(atPath: w.path("d4"), toPath: w.path("no/d")) }
+      w.step("copy into a missing directory: asked") { delegate.takeCalls().sorted() }
       w.step("copy by URL") { try m.copyItem(at: w.url("h"), to: w.url("u")) }
       w.step("copy by URL: asked") { delegate.takeCalls() }
       w.step("removal by URL") { try m.removeItem(at: w.url("u")) }

@@ -33,7 +33,9 @@ extension Case {
       w.step("directory's tree") { try w.tree("d2") }
       w.step("directory onto a directory") { try copy("d", "d2") }
       w.step("directory onto a file") { try copy("d", "a") }
-      w.step("directory into a missing one") { try copy("d", "no/d") }
+      w.step("directory into a missing one") { try copy("d", "no/deep/d") }
+      w.step("directory below a file") { try copy("d", "b/d") }
+      w.step("what is below the missing one") { try w.tree("no") }
       w.step("by URL") { try m.copyItem(at: w.url("a"), to: w.url("byURL")) }
       w.step("by URL, onto a file") { try m.copyItem(at: w.url("a"), to: w.url("byURL")) }
       w.step("by URL, missing") { try m.copyItem(at: w.url("missing"), to: w.url("byURL2")) }
@@ -87,6 +89,10 @@ extension Case {
       w.step("onto a dangling link") { try move("b", "dangling") }
       w.step("missing") { try move("missing", "c") }
       w.step("missing onto a file") { try move("missing", "a") }
+      w.step("missing to below a file") { try move("missing", "a/x") }
+      w.step("missing to below something missing") { try move("missing", "no/x") }
+      w.step("from below something missing to below a file") { try move("no/x", "a/x") }
+      w.step("from below a file to below something missing") { try move("a/x", "no/x") }
       w.step("into a missing directory") { try move("a", "no/c") }
       w.step("below a file") { try move("a", "b/c") }
       w.step("from below a file") { try move("a/x", "c") }

@@ -141,6 +141,20 @@ extension Case {
           == m.attributesOfItem(atPath: w.path("d2/a"))[.systemFileNumber] as? NSNumber
       }
       w.step("directory again") { try link("d", "d2") }
+      w.step("references to a link to a directory") {
+        try w.makeLink("toD", to: "d")
+        try link("toD", "toD2")
+        return try m.attributesOfItem(atPath: w.path("toD2"))[.referenceCount]
+      }
+      w.step("references to a link to a file") {
+        try m.attributesOfItem(atPath: w.path("toA2"))[.referenceCount]
+      }
+      w.step("references to a link in a directory") {
+        try m.attributesOfItem(atPath: w.path("d2/s/link"))[.referenceCount]
+      }
+      w.step("directory into a missing one") { try link("d", "no/deep/d") }
+      w.step("directory below a file") { try link("d", "b/d") }
+      w.step("what is below the missing one") { try w.tree("no") }
       w.step("directory into itself") { try link("d/e", "d/e/x") }
       w.step("by URL") { try m.linkItem(at: w.url("a"), to: w.url("byURL")) }
       w.step("by URL, missing") { try m.linkItem(at: w.url("missing"), to: w.url("byURL2")) }

@@ -93,8 +93,18 @@ enum Operation: Sendable {
 final class Player {
   let world: World
   private var handles = [(any FileHandling)?](repeating: nil, count: Operation.handleCount)
+  private var accesses = [World.Access?](repeating: nil, count: Operation.handleCount)
+  /// So deep below the root that dots and links do not lead out of it.
+  private static let base = [String](repeating: "base", count: 16).joined(separator: "/")
 
-  init(_ world: World) { self.world = world }
+  init(_ world: World) throws {
+    self.world = world
+    try world.manager.createDirectory(
+      atPath: world.path(Self.base), withIntermediateDirectories: true,
+      attributes: [.posixPermissions: 0o700])
+  }
+
+  private func place(_ path: String) -> String { world.path(Self.base + "/" + path) }
 
   /// What the operation gives, or its error's code.
   func result(of operation: Operation, step: Int) -> String {
@@ -107,7 +117,6 @@ final class Player {
 
   private func play(_ operation: Operation, _ step: Int) throws -> Any? {
     let m = world.manager
-    func place(_ path: String) -> String { world.path(path) }
     switch operation {
     case .create(let path, let count):
       return m.createFile(
@@ -127,7 +136,7 @@ final class Player {
         attributes: [.posixPermissions: 0o700])
     case .list(let path): return try m.contentsOfDirectory(atPath: place(path)).sorted()
     case .subpaths(let path): return try m.subpathsOfDirectory(atPath: place(path)).sorted()
-    case .attributes(let path): return try attributes(path)
+    case .attributes(let path): return try attributes(place(path))
     case .setPermissions(let path, let mode):
       return try m.setAttributes([.posixPermissions: mode], ofItemAtPath: place(path))
     case .setDate(let path, let seconds):
@@ -139,6 +148,7 @@ final class Player {
     case .open(let slot, let path, let access):
       try handles[slot]?.close()
       handles[slot] = world.handle(access, atPath: place(path))
+      accesses[slot] = access
       return handles[slot] != nil
     case .read(let slot, let count): return try handles[slot]?.read(upToCount: count)
     case .write(let slot, let count):
@@ -154,8 +164,8 @@ final class Player {
     }
   }
 
-  private func attributes(_ path: String) throws -> [String] {
-    let attributes = try world.manager.attributesOfItem(atPath: world.path(path))
+  private func attributes(_ place: String) throws -> [String] {
+    let attributes = try world.manager.attributesOfItem(atPath: place)
     let type = attributes[.type] as? FileAttributeType
     // A directory's size and the links to it are the file system's own business, and a link's permissions nobody's.
     let keys: [FileAttributeKey] =
@@ -172,7 +182,7 @@ final class Player {
     try world.manager.contentsOfDirectory(atPath: world.path(directory)).sorted().flatMap {
       name -> [String] in
       let path = directory.isEmpty ? name : directory + "/" + name
-      let attributes = try attributes(path).joined(separator: ", ")
+      let attributes = try attributes(world.path(path)).joined(separator: ", ")
       switch try world.type(path) {
       case .typeDirectory?: return ["\(path): \(attributes)"] + (try snapshot(path))
       case .typeSymbolicLink?:
@@ -194,20 +204,31 @@ final class Player {
   /// Documentation/FILES.md), or would not end: a copy into itself goes on until a name is too long.
   func isKnownToDiffer(_ operation: Operation) -> Bool {
     switch operation {
-    case .create(let path, _): isLink(path)
+    // The attributes are set by a path that may lead through the link that was there before.
+    case .create(let path, _): isLink(path) && prefixes(of: parent(of: path)).contains(where: isLink)
     case .createDirectory(let path, let intermediates):
       intermediates && (path.contains("..") || prefixes(of: path).contains { isLink($0) && !exists($0) })
     case .copy(let source, let destination), .link(let source, let destination):
       isDirectory(source)
         && (exists(destination) || isLink(destination) || !exists(parent(of: destination))
           || overlap(source, destination))
+    // Of a directory: what can be asked of such a handle differs.
+    case .open(_, let path, _): isDirectoryAfterLinks(path)
+    // Foundation's offset moves although it fails.
+    case .truncate(let slot, _): accesses[slot] == .reading
     default: false
     }
   }
 
-  private func exists(_ path: String) -> Bool { world.manager.fileExists(atPath: world.path(path)) }
-  private func isLink(_ path: String) -> Bool { (try? world.type(path)) == .typeSymbolicLink }
-  private func isDirectory(_ path: String) -> Bool { (try? world.type(path)) == .typeDirectory }
+  private func exists(_ path: String) -> Bool { world.manager.fileExists(atPath: place(path)) }
+  private func isLink(_ path: String) -> Bool { type(path) == .typeSymbolicLink }
+  private func isDirectory(_ path: String) -> Bool { type(path) == .typeDirectory }
+  private func type(_ path: String) -> FileAttributeType? { try? world.type(Self.base + "/" + path) }
+
+  private func isDirectoryAfterLinks(_ path: String) -> Bool {
+    var isDirectory: ObjCBool = false
+    return world.manager.fileExists(atPath: place(path), isDirectory: &isDirectory) && isDirectory.boolValue
+  }
 
   private func prefixes(of path: String) -> [String] {
     let parts = path.split(separator: "/")
@@ -216,27 +237,33 @@ final class Player {
 
   private func overlap(_ source: String, _ destination: String) -> Bool {
     func resolved(_ path: String) -> String {
-      let place = URL(fileURLWithPath: world.path(path))
+      let place = URL(fileURLWithPath: place(path))
       return place.deletingLastPathComponent().resolvingSymlinksInPath().path + "/" + place.lastPathComponent
     }
     return (resolved(destination) + "/").hasPrefix(resolved(source) + "/")
   }
 }
 
+/// The same operations on both sides, compared after each one; the trees after every 25th, and ours is closed, verified and opened
+/// anew after every 250th. `OPENDYNAMICS_TEST_SEED` repeats one.
 struct RandomSequenceTests {
-  static let stepCount = 20_000
-  static let seeds = (0..<8).map { SplitMix64.testSeed &+ UInt64($0) }
+  private static let environment = ProcessInfo.processInfo.environment
+  static let seeds = (0..<12).map { SplitMix64.testSeed &+ UInt64($0) }
 
-  /// The same operations on both sides, compared after each one; the trees after every 25th, and ours is closed, verified and opened
-  /// anew after every 250th. `OPENDYNAMICS_TEST_SEED` repeats one.
-  ///
-  /// Not yet a part of every run: codes of moves and copies that fail for two reasons at once still differ.
-  @Test(.enabled(if: ProcessInfo.processInfo.environment["OPENDYNAMICS_LONG"] == "1"), arguments: seeds)
-  func bothSidesGoTheSameWay(seed: UInt64) throws {
-    print("random sequence: OPENDYNAMICS_TEST_SEED=\(seed), \(Self.stepCount) steps")
+  /// Another way each time.
+  @Test func bothSidesGoTheSameShortWay() throws {
+    let isGiven = Self.environment["OPENDYNAMICS_TEST_SEED"] != nil
+    try go(seed: isGiven ? SplitMix64.testSeed : .random(in: 0...UInt64.max), stepCount: 500)
+  }
+
+  @Test(.enabled(if: environment["OPENDYNAMICS_LONG"] == "1"), arguments: seeds)
+  func bothSidesGoTheSameLongWay(seed: UInt64) throws { try go(seed: seed, stepCount: 5000) }
+
+  private func go(seed: UInt64, stepCount: Int) throws {
+    print("random sequence: OPENDYNAMICS_TEST_SEED=\(seed), \(stepCount) steps")
     var random = SplitMix64(seed: seed)
-    let foundation = Player(try NativeWorld())
-    let ours = Player(try SecureWorld(random.oneIn(2) ? .file : .container))
+    let foundation = try Player(NativeWorld())
+    let ours = try Player(SecureWorld(random.oneIn(2) ? .file : .container))
     var last: [String] = []
 
     func report(_ step: Int, _ what: String) {
@@ -248,7 +275,7 @@ struct RandomSequenceTests {
         """)
     }
 
-    for step in 0..<Self.stepCount {
+    for step in 0..<stepCount {
       let operation = Operation.drawn(&random)
       if foundation.isKnownToDiffer(operation) { continue }
       let expected = foundation.result(of: operation, step: step)

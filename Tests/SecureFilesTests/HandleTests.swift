@@ -252,11 +252,17 @@ struct HandleTests {
     }
     let writing = try handle(writing: "/f")
     for result in [
-      thrown { _ = try writing.read(upToCount: 1) }, thrown { _ = try writing.read(upToCount: 0) },
-      thrown { _ = try writing.readToEnd() },
+      thrown { _ = try writing.read(upToCount: 1) }, thrown { _ = try writing.readToEnd() },
     ] {
       #expect(result?.code == .fileReadUnknown && result?.posix == .EBADF)
     }
+    // Nothing is read or written, as with Foundation's.
+    #expect(try writing.read(upToCount: 0) == nil)
+    try reading.write(contentsOf: [])
+    try reading.close()
+    try writing.close()
+    #expect(thrown { _ = try writing.read(upToCount: 0) }?.code == .fileReadUnknown)
+    #expect(thrown { try reading.write(contentsOf: []) }?.code == .fileWriteUnknown)
     #expect(files.contents(atPath: "/f") == pattern(5))
   }
 
