@@ -135,6 +135,9 @@ extension Case {
       try m.setAttributes([.posixPermissions: 0o400], ofItemAtPath: w.path("readOnly"))
       w.step("file that may not be written") { try remove("readOnly") }
       w.step("what is there") { try w.tree() }
+      try w.makeDirectory("within/inner")
+      try w.makeLink("within/link", to: "..")
+      w.step("by a path through a link in it") { try remove("within/link/within") }
     },
   ]
 

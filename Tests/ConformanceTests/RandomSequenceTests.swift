@@ -206,6 +206,9 @@ final class Player {
     switch operation {
     // The attributes are set by a path that may lead through the link that was there before.
     case .create(let path, _): isLink(path) && prefixes(of: parent(of: path)).contains(where: isLink)
+    // The link may be in the directory, and is removed before it.
+    case .remove(let path):
+      isDirectory(path) && prefixes(of: parent(of: path)).contains(where: isLink)
     case .createDirectory(let path, let intermediates):
       intermediates && (path.contains("..") || prefixes(of: path).contains { isLink($0) && !exists($0) })
     case .copy(let source, let destination), .link(let source, let destination):
