@@ -17,7 +17,8 @@ extension SecureFileManager {
   public func url(forPath path: String, isDirectory: Bool) -> URL {
     let path = place(path)
     switch urlStyle {
-    case .file: return URL(fileURLWithPath: path.isEmpty ? "/" : path, isDirectory: isDirectory)
+    case _ where path.isEmpty: return Self.nothing[urlStyle]!
+    case .file: return URL(fileURLWithPath: path, isDirectory: isDirectory)
     case .container:
       var components = URLComponents()
       components.scheme = Self.urlScheme
@@ -29,6 +30,11 @@ extension SecureFileManager {
       return url
     }
   }
+
+  /// What an empty path, which names nothing, is as a URL: one without a path, that is not taken for the root.
+  private static let nothing: [URLStyle: URL] = [
+    .file: URL(string: "file:")!, .container: URL(string: urlScheme + ":")!,
+  ]
 
   /// The path that a URL names, without a slash at its end; throws `CocoaError` with `fileReadUnsupportedScheme` for one that is not of this container.
   public func path(for url: URL) throws -> String { try path(for: url, .reading) }

@@ -281,9 +281,6 @@ extension Difference {
       ours: "[\"remove \", \"CocoaError 4 removing \"]",
       why: "paths are handed on as they were passed"),
     Difference(
-      "working directory", "delegate: *", foundation: "*", ours: "*", count: 4,
-      why: "paths are handed on as they were passed, also where the delegate has the forms with URLs"),
-    Difference(
       "working directory", "list what is gone", foundation: "[]", ours: "CocoaError 260",
       why: "a directory that is gone cannot be listed"),
     Difference(
