@@ -1,6 +1,8 @@
 import ArgumentParser
 import ContainerStore
 import Foundation
+import SecureFiles
+import SodiumPrimitives
 
 /// Opening large containers and listing in them, each in a process of its own: the time, and the memory that is held.
 struct CatalogRung {
@@ -19,6 +21,8 @@ struct CatalogRung {
       let inFolder = count / CatalogChild.folders(count)
       var naming = Series("names in a folder of \(inFolder) in it", byteCount: nil)
       var listing = Series("the same with sizes and dates", byteCount: nil)
+      var entries = Series("the same as entries of the file manager", byteCount: nil)
+      var urls = Series("the same as URLs with their values", byteCount: nil)
       var peak = MemoryPeak(name: "held after opening and names, container of \(count)", fileByteCount: count)
       for _ in 0..<bench.repetitions {
         let output = bench.workspace.place("figures")
@@ -33,9 +37,11 @@ struct CatalogRung {
         opening.seconds.append(figures.open)
         naming.seconds.append(figures.names)
         listing.seconds.append(figures.list)
+        entries.seconds.append(figures.entries)
+        urls.seconds.append(figures.urls)
         peak.peakByteCounts.append(figures.resident)
       }
-      bench.add([opening, naming, listing])
+      bench.add([opening, naming, listing, entries, urls])
       bench.add([peak])
       try bench.workspace.remove(name)
     }
@@ -51,6 +57,8 @@ struct CatalogChild: ParsableCommand {
     var open: Double
     var names: Double
     var list: Double
+    var entries: Double
+    var urls: Double
     /// Resident bytes after opening and the listing of names.
     var resident: Int
   }
@@ -88,10 +96,24 @@ struct CatalogChild: ParsableCommand {
           fatalError("not every file is listed")
         }
       }
-      let figures = Figures(
-        open: open, names: names, list: list, resident: resident)
-      try JSONEncoder().encode(figures).write(to: URL(fileURLWithPath: output!))
       try container!.close()
+      let secure = try SecureContainer.open(
+        at: URL(fileURLWithPath: path), rawKey: SecretBytes(count: 32), mode: .readOnly)
+      let entries = try seconds {
+        guard try secure.files.entries(atPath: "/0").count == count / folders else {
+          fatalError("not every file is listed")
+        }
+      }
+      let folder = secure.files.url(forPath: "/0", isDirectory: true)
+      let urls = try seconds {
+        let found = try secure.files.contentsOfDirectory(
+          at: folder, includingPropertiesForKeys: [.fileSizeKey, .contentModificationDateKey])
+        guard found.count == count / folders else { fatalError("not every file is listed") }
+      }
+      try secure.close()
+      let figures = Figures(
+        open: open, names: names, list: list, entries: entries, urls: urls, resident: resident)
+      try JSONEncoder().encode(figures).write(to: URL(fileURLWithPath: output!))
     }
   }
 }
