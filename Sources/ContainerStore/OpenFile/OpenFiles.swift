@@ -3,7 +3,7 @@ import EncryptedFile
 
 /// The files of a container that are open, and when what was written to them goes to the store.
 final class OpenFiles: Sendable {
-  let tally = DirtyTally()
+  let tally: DirtyTally
   /// Held while changes are written back: one batch of the container at a time.
   let writing = Guarded(OneAtATime())
   /// Not a global queue: those share their threads with Swift's tasks.
@@ -21,7 +21,10 @@ final class OpenFiles: Sendable {
   /// How long a change waits at most when nothing else causes it to be written back.
   static let delayMilliseconds = 1000
 
-  init(byteCountMax: Int) { self.byteCountMax = byteCountMax }
+  init(byteCountMax: Int) {
+    self.byteCountMax = byteCountMax
+    tally = DirtyTally(spareByteCountMax: byteCountMax)
+  }
 
   /// Whether the catalog lacks something. Costs one atomic load.
   var hasChanges: Bool { tally.fileCount.load(ordering: .acquiring) > 0 }
@@ -84,6 +87,7 @@ final class OpenFiles: Sendable {
       return state.files.values.map(\.node)
     }
     for node in nodes { node.state.withLock { $0.isReleased = true } }
+    tally.releaseSpares(forGood: true)
   }
 
   // MARK: What the catalog tells
@@ -136,10 +140,14 @@ final class OpenFiles: Sendable {
     background.asyncAfter(deadline: .now() + .milliseconds(Self.delayMilliseconds)) {
       [weak container] in
       self.state.withLock { $0.timerIsSet = false }
-      guard let container, self.hasChanges else { return }
+      guard let container, self.hasChanges else { return self.tally.releaseSpares() }
       _ = try? container.writeBack()
       // What could not be written is tried again, as long as the container is open.
-      if self.hasChanges, !container.isClosed { self.noteChange(in: container) }
+      if self.hasChanges, !container.isClosed {
+        self.noteChange(in: container)
+      } else {
+        self.tally.releaseSpares()
+      }
     }
   }
 }

@@ -8,6 +8,43 @@ final class DirtyTally: Sendable {
   let byteCount = Atomic<Int>(0)
   /// Files with changes that the catalog does not have.
   let fileCount = Atomic<Int>(0)
+  /// Memory of grains that went: taking it anew from the system costs more than filling it. Wiped when it is released, some seconds
+  /// after the last write at most.
+  private let spares: Guarded<(kept: [UnsafeMutableRawBufferPointer], countMax: Int)>
+
+  init(spareByteCountMax: Int = 0) { spares = Guarded(([], spareByteCountMax / DirtyGrain.byteCount)) }
+
+  deinit { releaseSpares() }
+
+  fileprivate func takeMemory() -> UnsafeMutableRawBufferPointer {
+    byteCount.add(DirtyGrain.byteCount, ordering: .relaxed)
+    return spares.withLock { $0.kept.popLast() } ?? .allocate(byteCount: DirtyGrain.byteCount, alignment: 64)
+  }
+
+  /// `used` are the parts that were written.
+  fileprivate func giveBack(_ memory: UnsafeMutableRawBufferPointer, used: ByteRanges) {
+    byteCount.subtract(DirtyGrain.byteCount, ordering: .relaxed)
+    let isKept = spares.withLock { spares in
+      guard spares.kept.count < spares.countMax else { return false }
+      spares.kept.append(memory)
+      return true
+    }
+    if isKept { return }
+    for range in used.ranges { wipe(UnsafeMutableRawBufferPointer(rebasing: memory[range])) }
+    memory.deallocate()
+  }
+
+  /// Nobody has written for a while, or, with `forGood`, nobody will.
+  func releaseSpares(forGood: Bool = false) {
+    let released = spares.withLock { spares in
+      defer { spares = ([], forGood ? 0 : spares.countMax) }
+      return spares.kept
+    }
+    for memory in released {
+      wipe(memory)
+      memory.deallocate()
+    }
+  }
 }
 
 /// Ranges of bytes in a grain: sorted, apart from each other, none empty.
@@ -45,7 +82,7 @@ struct ByteRanges: Sendable, Equatable {
   }
 }
 
-/// The bytes of one grain that were written and are not stored yet. Wiped when it goes.
+/// The bytes of one grain that were written and are not stored yet.
 ///
 /// Invariant for Sendable: changed only by who holds its node's lock, and not at all while its layer is frozen; then workers
 /// read it without a lock.
@@ -57,15 +94,12 @@ final class DirtyGrain: @unchecked Sendable {
   static let byteCount = SegmentLayout.plaintextByteCountMax
 
   init(_ tally: DirtyTally) {
-    memory = .allocate(byteCount: Self.byteCount, alignment: 64)
+    memory = tally.takeMemory()
     self.tally = tally
-    tally.byteCount.add(Self.byteCount, ordering: .relaxed)
   }
 
   deinit {
-    for range in valid.ranges { wipe(UnsafeMutableRawBufferPointer(rebasing: memory[range])) }
-    memory.deallocate()
-    tally.byteCount.subtract(Self.byteCount, ordering: .relaxed)
+    tally.giveBack(memory, used: valid)
   }
 
   /// Only the bytes in ``valid`` mean anything.
