@@ -70,8 +70,13 @@ extension Container {
   public func compact(control: BulkControl = BulkControl()) throws -> CompactionReceipt {
     try requireOpen()
     guard mode == .readWrite else { throw ContainerError(.readOnly) }
-    return try compaction.withLock { _ in
-      try compactAlone(.thorough, bytesPerSecond: nil, control: control)
+    do {
+      return try compaction.withLock { _ in
+        try compactAlone(.thorough, bytesPerSecond: nil, control: control)
+      }
+    } catch {
+      // Closed meanwhile, for instance.
+      throw translated(error, path: io.place)
     }
   }
 
