@@ -27,7 +27,7 @@ extension Container {
     }
   }
 
-  /// Creates a file, or replaces the one that is there, in one step. Throws as ``write(_:to:permissions:attributes:)`` does, and `cancelled`:
+  /// Creates a file, or replaces the one that is there, in one step. Throws as the form without `control` does, and `cancelled`:
   /// then nothing is left of it.
   public func write(
     _ contents: UnsafeRawBufferPointer, to path: String, permissions: UInt16 = 0o600, control: BulkControl
