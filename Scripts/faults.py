@@ -570,8 +570,9 @@ class Faults:
         if journals > JOURNAL_COUNT_MAX:
             raise Problem(f"{journals} journals")
         excess = slab_byte_count(place / container) - prepared.slab_byte_count
-        if excess > 0:
-            raise Problem(f"the slabs are {excess} bytes longer than before and after the step")
+        # Blocks that are dead in part cannot be given back.
+        if excess > 64 << 10:
+            raise Problem(f"the slabs take {excess} bytes more than before and after the step")
 
 
 def describe(done: subprocess.CompletedProcess[bytes]) -> str:
@@ -623,7 +624,8 @@ def native_tree(folder: Path) -> tuple[tuple[str, ...], ...]:
 
 
 def slab_byte_count(container: Path) -> int:
-    return sum(path.stat().st_size for path in (container / "slab").glob("*"))
+    # What they take on the disk: a slab from which a part was moved keeps its length, with a hole.
+    return sum(path.stat().st_blocks * 512 for path in (container / "slab").glob("*"))
 
 
 def difference(old: dict[str, str], new: dict[str, str]) -> str:

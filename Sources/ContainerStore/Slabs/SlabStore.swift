@@ -495,9 +495,10 @@ final class SlabStore: Sendable {
     -> Range<UInt64>?
   {
     guard let (whole, before, after) = state.slabs[slab]?.dead.insert(range) else { return nil }
-    func pages(_ range: Range<UInt64>) -> Range<UInt64>? {
-      Self.pages(range, byteCountMin: Self.holeByteCountMinAtOnce)
-    }
+    // Who empties a slab gives back at once what he has moved: it is there twice.
+    let byteCountMin =
+      state.slabs[slab]?.isRetired == true ? Self.holeByteCountMin : Self.holeByteCountMinAtOnce
+    func pages(_ range: Range<UInt64>) -> Range<UInt64>? { Self.pages(range, byteCountMin: byteCountMin) }
     guard let all = pages(whole) else { return nil }
     let begin = before.flatMap(pages)?.upperBound ?? all.lowerBound
     var end = after.flatMap(pages)?.lowerBound ?? all.upperBound
