@@ -1,7 +1,7 @@
 /// A path in a container, taken apart.
 struct StorePath {
   /// Its parts from the root on; nil stands for `..`.
-  private var parts: [FileName?]
+  private(set) var parts: [FileName?]
   /// As it was given, for errors.
   var text: String
   /// It ended with a slash or `.`, so only a directory will do.
