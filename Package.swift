@@ -75,7 +75,8 @@ let package = Package(
       swiftSettings: strict),
     .testTarget(name: "DocumentationTests", dependencies: ["SecureFiles"], swiftSettings: strict),
     .testTarget(
-      name: "ConformanceTests", dependencies: ["SecureFiles", "SodiumPrimitives"], swiftSettings: strict),
+      name: "ConformanceTests",
+      dependencies: ["SecureFiles", "SodiumPrimitives", "OpenDynamicsTesting"], swiftSettings: strict),
     .testTarget(
       name: "CommandsTests", dependencies: ["Commands", "dynamics", "ContainerStore", "SodiumPrimitives"],
       swiftSettings: strict),

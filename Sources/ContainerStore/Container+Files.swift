@@ -123,20 +123,7 @@ extension Container {
 
   /// Reads the file piece by piece, 1 MiB at most at a time, in order. What `body` throws ends it.
   public func read(_ path: String, _ body: (UnsafeRawBufferPointer) throws -> Void) throws {
-    try withReader(path) { reader in
-      let unit = SegmentLayout.segmentsPerUnit * SegmentLayout.plaintextByteCountMax
-      let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: unit, alignment: 4096)
-      defer {
-        wipe(buffer)
-        buffer.deallocate()
-      }
-      var offset: UInt64 = 0
-      while offset < reader.size {
-        let count = try reader.read(at: offset, into: buffer)
-        try body(UnsafeRawBufferPointer(rebasing: buffer[0..<count]))
-        offset += UInt64(count)
-      }
-    }
+    try read(path, control: BulkControl(), begin: { _ in }, body)
   }
 
   /// Bytes from `offset` on; returns how many there were. When it throws, `buffer` is untouched.

@@ -1,4 +1,5 @@
 import Foundation
+import OpenDynamicsTesting
 import Testing
 
 /// One change or question, drawn without knowledge of what is there: many fail, and must fail alike.
