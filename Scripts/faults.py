@@ -535,12 +535,12 @@ class Faults:
         if look.returncode != 5:
             raise Problem(f"half a container: ls ended with {describe(look)}")
         # What is there cannot be removed, or not be listed, when that fails too.
-        if not fault.kills and not fault.refused() & {"remove", "open-directory"}:
-            if prepared.calls[fault.at - 1].operation != "remove":
+        # Nor is a lock removed by whoever does not hold it.
+        if not fault.kills and not fault.refused() & {"remove", "open-directory", "lock"}:
+            if prepared.calls[fault.at - 1].operation not in {"remove", "lock"}:
                 raise Problem(f"a creation that failed left {sorted(os.listdir(place / container))}")
-        self.counts["creations that left a directory to remove"] += 1
-        # Without a superblock it is no container, and everything in it can go.
-        shutil.rmtree(place / container)
+        # Without a superblock it is no container, and the next creation takes it over.
+        self.counts["creations that left a directory"] += 1
         self.must_run(prepared.step.command, place)
 
     def check_container(self, place: Path, prepared: Prepared, fault: Fault, done: subprocess.CompletedProcess[bytes]) -> None:

@@ -12,7 +12,7 @@ struct CreateCommand: ParsableCommand {
 
   func run() throws {
     // Before anybody is asked for a passphrase.
-    if try NativeKind(at: dir) != .missing { throw ContainerError(.alreadyExists, path: dir) }
+    if try NativeKind(at: dir) != .missing { try Container.requireUnfinished(at: dir) }
     let secret = try credential.secret(for: dir, asksTwice: true)
     try Container.create(at: dir, credential: try secret.credential()).close()
   }

@@ -1,6 +1,14 @@
 import EncryptedFile
 import SodiumPrimitives
 
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
 extension Container {
   /// Makes a container in a new directory and opens it. Takes over an empty one, and one in which a creation ended too early. Throws
   /// `alreadyExists` when there is something else at `path`, `locked` while another process makes one there, and `invalidArgument`
@@ -20,7 +28,7 @@ extension Container {
       try io.createDirectory("")
       madeDirectory = true
     } catch  where error.errno == existingFile {
-      guard isUnfinished(io) else { throw ContainerError(.alreadyExists, path: io.place) }
+      try requireUnfinished(io)
     } catch {
       if error.errno == missingFile {
         throw ContainerError(
@@ -29,17 +37,27 @@ extension Container {
       throw ContainerError.from(error)
     }
     do {
-      let lock = try ContainerLock.take(io, mode: .readWrite)
-      defer { lock.unlock(.writer) }
-      // Somebody else may have finished it meanwhile.
-      guard isUnfinished(io) else { throw ContainerError(.alreadyExists, path: io.place) }
-      removeParts(of: io)
+      let lock: any BlockFile
       do {
-        try layDown(io: io, credential: credential, options: options)
+        lock = try ContainerLock.take(io, mode: .readWrite)
+      } catch {
+        if madeDirectory { try? io.removeDirectory("") }
+        throw error
+      }
+      defer { lock.unlock(.writer) }
+      do {
+        // Somebody else may have finished it meanwhile.
+        try requireUnfinished(io)
+        removeParts(of: io)
+        do {
+          try layDown(io: io, credential: credential, options: options)
+        } catch {
+          removeParts(of: io)
+          throw error
+        }
       } catch {
         // The lock stays in a directory that somebody else made: he may be waiting for it.
-        removeParts(of: io)
-        if madeDirectory {
+        if madeDirectory, (try? io.fileNames(in: "")) == ["lock"] {
           try? io.remove("lock")
           try? io.removeDirectory("")
         }
@@ -51,15 +69,30 @@ extension Container {
     return try open(io: io, credential: credential, mode: .readWrite, options: options)
   }
 
+  /// Throws what `create` throws when there is something at `path` that it does not take over.
+  package static func requireUnfinished(at path: String) throws(ContainerError) {
+    try requireUnfinished(PosixBlockIO(path))
+  }
+
   private static let directories = ["journal", "catalog", "slab"]
   private static let unfinishedSuperblock = "superblock.new"
 
+  private static func requireUnfinished(_ io: any BlockIO) throws(ContainerError) {
+    do throws(IOFailure) {
+      if try isUnfinished(io) { return }
+    } catch {
+      // A directory that cannot be looked at is not one with something in it.
+      guard error.errno == ENOTDIR else { throw ContainerError.from(error).with(path: io.place) }
+    }
+    throw ContainerError(.alreadyExists, path: io.place)
+  }
+
   /// Whether a directory has nothing but what a creation makes before the superblock. Nothing was ever in such a container.
-  private static func isUnfinished(_ io: any BlockIO) -> Bool {
-    guard let names = try? io.fileNames(in: ""),
-      Set(names).isSubset(of: directories + ["lock", unfinishedSuperblock])
-    else { return false }
-    return ["journal", "slab"].allSatisfy { (try? io.fileNames(in: $0).isEmpty) == true }
+  private static func isUnfinished(_ io: any BlockIO) throws(IOFailure) -> Bool {
+    let names = try io.fileNames(in: "")
+    guard Set(names).isSubset(of: directories + ["lock", unfinishedSuperblock]) else { return false }
+    for directory in ["journal", "slab"] where try !io.fileNames(in: directory).isEmpty { return false }
+    return true
   }
 
   /// What a creation made that was not finished, except for the lock.
