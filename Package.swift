@@ -23,7 +23,8 @@ let package = Package(
     .library(name: "OpenDynamicsTesting", targets: ["OpenDynamicsTesting"]),
   ],
   dependencies: [
-    .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.0")
+    .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.0"),
+    .package(url: "https://github.com/apple/swift-protobuf", from: "1.39.0", traits: []),
   ],
   targets: [
     // 0 C
@@ -37,6 +38,9 @@ let package = Package(
       name: "SodiumPrimitives", dependencies: ["CSodium", "CLibcrypto"], swiftSettings: strict),
     // 2 formats
     .target(name: "EncryptedFile", dependencies: ["SodiumPrimitives"], swiftSettings: strict),
+    .target(
+      name: "ServiceWire", dependencies: [.product(name: "SwiftProtobuf", package: "swift-protobuf")],
+      exclude: ["Messages/service.proto"], swiftSettings: strict),
     // 3 stores
     .target(
       name: "ContainerStore", dependencies: ["CPosix", "SodiumPrimitives", "EncryptedFile"],
@@ -61,6 +65,11 @@ let package = Package(
     .testTarget(
       name: "SodiumPrimitivesTests", dependencies: ["SodiumPrimitives", "CSodium"],
       swiftSettings: strict),
+    .testTarget(
+      name: "ServiceWireTests",
+      dependencies: [
+        "ServiceWire", "OpenDynamicsTesting", .product(name: "SwiftProtobuf", package: "swift-protobuf"),
+      ], swiftSettings: strict),
     .testTarget(
       name: "EncryptedFileTests", dependencies: ["EncryptedFile", "SodiumPrimitives", "CSodium"],
       swiftSettings: strict),

@@ -11,6 +11,7 @@ struct LayerTests {
     Layer(0, "CPosix"),
     Layer(1, "SodiumPrimitives", imports: ["CSodium", "CLibcrypto"], system: lowSystem),
     Layer(2, "EncryptedFile", imports: ["SodiumPrimitives"], system: lowSystem),
+    Layer(2, "ServiceWire", imports: ["SwiftProtobuf"], system: highSystem),
     Layer(3, "ContainerStore", imports: ["CPosix", "SodiumPrimitives", "EncryptedFile"], system: lowSystem),
     Layer(4, "SecureFiles", imports: ["ContainerStore", "SodiumPrimitives"], system: highSystem),
     Layer(8, "OpenDynamicsTesting", imports: ["ContainerStore"], system: highSystem),

@@ -3,8 +3,8 @@ import Foundation
 import SecureFiles
 import SodiumPrimitives
 
-/// One large file read and written in order through handles and streams, against the bulk calls on all threads and `Container.read`
-/// on one. No barrier.
+/// One large file read and written in order through handles and streams, against the transfer from container to container and its two
+/// halves (the bulk calls), on all threads, and `Container.read` on one. No barrier.
 struct HandlesRung {
   let bench: Bench
 
@@ -39,7 +39,13 @@ struct HandlesRung {
       return time
     }
 
+    let send = Case("send, all threads", byteCount: bench.size) {
+      try target {
+        _ = try source.store.send([Self.file], to: $0.store, sender: "ladder")
+      }
+    }
     var reads = [
+      send,
       Case("exportItem, all threads", byteCount: bench.size) {
         try workspace.prepare(source: "handles", byteCount: bench.size + bench.size / 8)
         let time = try seconds {
@@ -57,6 +63,7 @@ struct HandlesRung {
       },
     ]
     var writes = [
+      send,
       Case("importItem, all threads", byteCount: bench.size) {
         try target { try $0.store.importItem(at: workspace.place("plain"), to: Self.file) }
       }
@@ -110,7 +117,7 @@ struct HandlesRung {
           }
         })
     }
-    for (cases, baselines) in [(reads, 2), (writes, 1)] {
+    for (cases, baselines) in [(reads, 3), (writes, 2)] {
       let series = try alternating(cases, repetitions: bench.repetitions)
       bench.add(series)
       for subject in series.dropFirst(baselines) {

@@ -1,0 +1,217 @@
+extension Exchange {
+  // MARK: Consumer
+
+  /// Takes a request that is to be sent. Throws `limitExceeded` when too many wait; `malformed` when the id is no id, or in use.
+  package mutating func submit(_ request: WireRequest) throws(ProtocolFault) -> [ExchangeOutput] {
+    guard let id = WireID(request.id), outgoing[id] == nil else { throw .malformed }
+    guard queuedCount < limits.queuedRequestCountMax else { throw .limitExceeded }
+    outgoing[id] = Outgoing(state: .queued, message: request)
+    queue.append(id)
+    queuedCount += 1
+    var outputs: [ExchangeOutput] = []
+    flush(&outputs)
+    return outputs
+  }
+
+  /// The app does not want the request any more. What comes of it is an event; nothing for a request that has ended.
+  package mutating func cancel(_ id: WireID) -> [ExchangeOutput] {
+    guard var request = outgoing[id] else { return [] }
+    var outputs: [ExchangeOutput] = []
+    switch request.state {
+    case .queued:
+      outgoing[id] = nil
+      queuedCount -= 1
+      return [.consumer(id, .cancelled)]
+    case .sent:
+      request.state = .cancelling(accepted: false)
+      sendCancel(id, request, afterAccepted: false, &outputs)
+    case .accepted:
+      if let channel = request.answerChannel, channels[channel]?.settledCancels.insert(id).inserted == true {
+        sendCancel(id, request, afterAccepted: true, &outputs)
+      }
+      outputs.append(.consumer(id, .notCancelled))
+    case .cancelling: return []
+    case .unknown(let since, let wasAccepted, _):
+      request.state = .unknown(since: since, wasAccepted: wasAccepted, cancels: true)
+    }
+    outgoing[id] = request
+    return outputs
+  }
+
+  func sendCancel(
+    _ id: WireID, _ request: Outgoing, afterAccepted: Bool, _ outputs: inout [ExchangeOutput]
+  ) {
+    guard let channel = request.answerChannel else { return }
+    outputs.append(
+      .send(
+        .with {
+          $0.cancel = .with {
+            $0.id = id.bytes
+            $0.afterAccepted = afterAccepted
+          }
+        }, on: channel))
+  }
+
+  /// Sends what waits, as far as there is credit.
+  mutating func flush(_ outputs: inout [ExchangeOutput]) {
+    guard queuedCount > 0 else { return }
+    guard let newest, var channel = channels[newest] else {
+      if !isConnecting, channels.isEmpty {
+        isConnecting = true
+        outputs.append(.connect)
+      }
+      return
+    }
+    while channel.credit > 0, queueBegin < queue.count {
+      let id = queue[queueBegin]
+      queueBegin += 1
+      guard var request = outgoing[id], request.state == .queued, let message = request.message else {
+        continue
+      }
+      queuedCount -= 1
+      if let limit = exceeded(by: message, channel) {
+        outgoing[id] = nil
+        let failure = WireFailure.with {
+          $0.error = ProtocolFault.limitExceeded.rawValue
+          $0.detail = limit
+        }
+        outputs.append(.consumer(id, .refused(failure)))
+        continue
+      }
+      channel.credit -= 1
+      request.state = .sent
+      request.message = nil
+      request.channel = newest
+      request.answerChannel = newest
+      request.tickets = [channel.ticket]
+      request.peerProcess = channel.peerProcess
+      outgoing[id] = request
+      outputs.append(.send(.with { $0.request = message }, on: newest))
+    }
+    channels[newest] = channel
+    if queueBegin > queue.count - queueBegin {
+      queue.removeFirst(queueBegin)
+      queueBegin = 0
+    }
+  }
+
+  /// The limit of the peer's that a message exceeds.
+  func exceeded(by message: WireRequest, _ channel: Channel) -> String? {
+    if channel.peerAttachmentCountMax > 0, message.attachments > channel.peerAttachmentCountMax {
+      return "attachments of a message"
+    }
+    guard channel.peerFrameByteCountMax < limits.frameByteCountMax else { return nil }
+    let frame = try? WireChannelMessage.with({ $0.request = message }).frame(
+      byteCountMax: channel.peerFrameByteCountMax)
+    return frame == nil ? "channel frame bytes" : nil
+  }
+
+  mutating func giveCreditBack(_ channel: ChannelNumber?) {
+    if let channel { channels[channel]?.credit += 1 }
+  }
+
+  // MARK: Receiving, as the consumer
+
+  func request(_ id: WireID, _ number: ChannelNumber) throws(Fault) -> Outgoing {
+    guard let request = outgoing[id], request.answerChannel == number else {
+      throw Fault(fault: .unexpectedMessage)
+    }
+    return request
+  }
+
+  mutating func takeAccepted(
+    _ id: WireID, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
+  ) throws(Fault) {
+    let request = try request(id, number)
+    switch request.state {
+    case .sent:
+      outgoing[id]?.state = .accepted
+      outputs.append(.consumer(id, .accepted))
+    case .cancelling(accepted: false): outgoing[id]?.state = .cancelling(accepted: true)
+    default: throw Fault(fault: .unexpectedMessage)
+    }
+  }
+
+  mutating func takeRefused(
+    _ id: WireID, _ failure: WireFailure, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
+  ) throws(Fault) {
+    let request = try request(id, number)
+    switch request.state {
+    case .sent: break
+    case .cancelling(accepted: false): channels[number]?.settledCancels.insert(id)
+    default: throw Fault(fault: .unexpectedMessage)
+    }
+    end(id, request, .refused(failure), &outputs)
+  }
+
+  mutating func takeEnd(
+    _ id: WireID, _ event: ConsumerEvent, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
+  ) throws(Fault) {
+    let request = try request(id, number)
+    switch request.state {
+    case .accepted: break
+    case .cancelling(accepted: true):
+      channels[number]?.settledCancels.insert(id)
+      outputs.append(.consumer(id, .notCancelled))
+      outputs.append(.consumer(id, .accepted))
+    default: throw Fault(fault: .unexpectedMessage)
+    }
+    if case .replied(let reply) = event, case .UNRECOGNIZED = reply.foreground {
+      throw Fault(fault: .malformed)
+    }
+    end(id, request, event, &outputs)
+    outputs.append(.send(.with { $0.replyAccepted.id = id.bytes }, on: number))
+  }
+
+  mutating func takeCancelled(
+    _ id: WireID, _ done: Bool, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
+  ) throws(Fault) {
+    if channels[number]?.settledCancels.remove(id) != nil {
+      guard !done else { throw Fault(fault: .unexpectedMessage) }
+      return
+    }
+    let request = try request(id, number)
+    switch (request.state, done) {
+    case (.cancelling, true): end(id, request, .cancelled, &outputs)
+    case (.cancelling(accepted: true), false):
+      outgoing[id]?.state = .accepted
+      outputs.append(.consumer(id, .notCancelled))
+      outputs.append(.consumer(id, .accepted))
+    default: throw Fault(fault: .unexpectedMessage)
+    }
+  }
+
+  mutating func takeStanding(
+    _ id: WireID, _ state: WireRequestState, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
+  ) throws(Fault) {
+    let request = try request(id, number)
+    guard case .unknown(_, let wasAccepted, let cancels) = request.state else {
+      throw Fault(fault: .unexpectedMessage)
+    }
+    switch state {
+    // Withdrawn, or never there: the handler did not see it.
+    case .unheard where cancels && !wasAccepted: end(id, request, .cancelled, &outputs)
+    case .unheard: end(id, request, .lost(arrived: wasAccepted), &outputs)
+    case .arrived where wasAccepted: throw Fault(fault: .unexpectedMessage)
+    case .arrived:
+      outgoing[id]?.state = cancels ? .cancelling(accepted: false) : .sent
+      if cancels { sendCancel(id, request, afterAccepted: false, &outputs) }
+    case .queued, .handling, .replied, .ended:
+      outgoing[id]?.state = .accepted
+      if cancels { outputs.append(.consumer(id, .notCancelled)) }
+      if !wasAccepted { outputs.append(.consumer(id, .accepted)) }
+      guard cancels, state == .queued || state == .handling else { return }
+      channels[number]?.settledCancels.insert(id)
+      sendCancel(id, request, afterAccepted: true, &outputs)
+    case .UNRECOGNIZED: throw Fault(fault: .malformed)
+    }
+  }
+
+  mutating func end(
+    _ id: WireID, _ request: Outgoing, _ event: ConsumerEvent, _ outputs: inout [ExchangeOutput]
+  ) {
+    outgoing[id] = nil
+    giveCreditBack(request.channel)
+    outputs.append(.consumer(id, event))
+  }
+}

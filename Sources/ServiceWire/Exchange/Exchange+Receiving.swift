@@ -1,0 +1,107 @@
+import Foundation
+
+extension Exchange {
+  /// A message came over a channel.
+  package mutating func receive(
+    _ message: WireChannelMessage, on number: ChannelNumber, now: UInt64
+  ) -> [ExchangeOutput] {
+    // What the other side sent after a fault is nothing any more.
+    guard channels[number] != nil else { return [] }
+    channels[number]?.lastHeard = now
+    channels[number]?.ping = nil
+    var outputs: [ExchangeOutput] = []
+    do throws(Fault) {
+      try take(message, number, now, &outputs)
+      flush(&outputs)
+    } catch {
+      outputs += fail(number, error.fault, detail: error.detail, now: now)
+    }
+    return outputs
+  }
+
+  struct Fault: Error {
+    var fault: ProtocolFault
+    var detail = ""
+  }
+
+  mutating func take(
+    _ message: WireChannelMessage, _ number: ChannelNumber, _ now: UInt64, _ outputs: inout [ExchangeOutput]
+  ) throws(Fault) {
+    guard let kind = message.kind else { throw Fault(fault: .malformed) }
+    switch kind {
+    case .goodbye:
+      // Whatever it says: the other side has closed.
+      outputs += fail(number, .noError, now: now)
+      return
+    case .hello(let hello): return try take(hello, number, &outputs)
+    default: guard channels[number]?.isOpen == true else { throw Fault(fault: .unexpectedMessage) }
+    }
+    switch kind {
+    case .ping(let ping): outputs.append(.send(.with { $0.pong.number = ping.number }, on: number))
+    case .pong: break
+    case .request(let request): try take(request, number, &outputs)
+    case .accepted(let message): try takeAccepted(Self.id(message.id), number, &outputs)
+    case .refused(let message): try takeRefused(Self.id(message.id), message.failure, number, &outputs)
+    case .reply(let reply): try takeEnd(Self.id(reply.id), .replied(reply), number, &outputs)
+    case .noReply(let message): try takeEnd(Self.id(message.id), .noReply, number, &outputs)
+    case .replyAccepted(let message): try takeReplyAccepted(Self.id(message.id), &outputs)
+    case .cancel(let message): try takeCancel(Self.id(message.id), message.afterAccepted, number, &outputs)
+    case .cancelled(let message): try takeCancelled(Self.id(message.id), message.done, number, &outputs)
+    case .inquiry(let message): try takeInquiry(message, number, now, &outputs)
+    case .standing(let message): try takeStanding(Self.id(message.id), message.state, number, &outputs)
+    case .credit(let credit):
+      guard let have = channels[number]?.credit, credit.more > 0,
+        have + Int(credit.more) <= ExchangeLimits.creditMax
+      else { throw Fault(fault: .malformed) }
+      channels[number]?.credit = have + Int(credit.more)
+    default: throw Fault(fault: .unexpectedMessage)
+    }
+  }
+
+  static func id(_ bytes: Data) throws(Fault) -> WireID {
+    guard let id = WireID(bytes) else { throw Fault(fault: .malformed) }
+    return id
+  }
+
+  mutating func take(
+    _ hello: WireChannelHello, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
+  ) throws(Fault) {
+    guard var channel = channels[number], !channel.isOpen else { throw Fault(fault: .unexpectedMessage) }
+    guard hello.version >= 1 else { throw Fault(fault: .versionNotSupported) }
+    guard hello.ticket == channel.ticket else { throw Fault(fault: .ticketRefused) }
+    guard hello.appID == peerAppID else { throw Fault(fault: .certificateNotFound) }
+    guard let process = WireID(hello.process), Int(hello.requests) <= ExchangeLimits.creditMax,
+      hello.frameByteCount > 0
+    else { throw Fault(fault: .malformed) }
+    channel.peerProcess = process
+    channel.credit = Int(hello.requests)
+    channel.peerFrameByteCountMax = Int(hello.frameByteCount)
+    channel.peerAttachmentCountMax = hello.attachments
+    channels[number] = channel
+    newest = number
+    inquire(over: number, &outputs)
+  }
+
+  /// Asks about the requests whose channel broke.
+  mutating func inquire(over number: ChannelNumber, _ outputs: inout [ExchangeOutput]) {
+    guard let channel = channels[number], let process = channel.peerProcess else { return }
+    for (id, request) in outgoing {
+      guard case .unknown = request.state, request.answerChannel == nil else { continue }
+      guard request.peerProcess == process else {
+        outgoing[id] = nil
+        outputs.append(.consumer(id, .lost(arrived: true)))
+        continue
+      }
+      outgoing[id]?.answerChannel = number
+      outgoing[id]?.tickets.append(channel.ticket)
+      outputs.append(
+        .send(
+          .with {
+            $0.inquiry = .with {
+              $0.id = id.bytes
+              $0.tickets = request.tickets
+            }
+          }, on: number))
+    }
+  }
+}

@@ -1,0 +1,114 @@
+import Foundation
+import OpenDynamicsTesting
+import SwiftProtobuf
+import Testing
+
+@testable import ServiceWire
+
+struct FrameTests {
+  @Test func cutsAnyStreamIntoItsFrames() throws {
+    let seed = UInt64.random(in: 0...UInt64.max)
+    var random = SplitMix64(seed: seed)
+    for _ in 0..<50 {
+      let frames = (0..<20).map { _ in
+        Data(
+          (0..<Int.random(in: 1...100, using: &random)).map { _ in UInt8.random(in: 0...255, using: &random) }
+        )
+      }
+      var stream = frames.reduce(into: Data()) { $0 += Data(FrameDecoder.length($1.count)) + $1 }[...]
+      var decoder = FrameDecoder(byteCountMax: 100)
+      var found: [Data] = []
+      while !stream.isEmpty {
+        let piece = stream.prefix(Int.random(in: 1...150, using: &random))
+        stream = stream.dropFirst(piece.count)
+        decoder.append(piece)
+        while let frame = try decoder.next() { found.append(frame) }
+      }
+      #expect(found == frames, "seed \(seed)")
+      #expect(!decoder.isWithinFrame)
+    }
+  }
+
+  @Test(arguments: [0, 11, Int(Int32.max), 0xffff_ffff])
+  func refusesALengthOutOfRangeForGood(length: Int) throws {
+    var decoder = FrameDecoder(byteCountMax: 10)
+    decoder.append((0..<4).map { UInt8(truncatingIfNeeded: length >> (8 * $0)) })
+    #expect(throws: ProtocolFault.frameTooLong) { try decoder.next() }
+    decoder.append(FrameDecoder.length(1) + [1])
+    #expect(throws: ProtocolFault.frameTooLong) { try decoder.next() }
+  }
+
+  @Test func takesAFrameOfTheGreatestLength() throws {
+    var decoder = FrameDecoder(byteCountMax: 10)
+    decoder.append(FrameDecoder.length(10) + Array(repeating: 7, count: 9))
+    #expect(try decoder.next() == nil)
+    #expect(decoder.isWithinFrame)
+    decoder.append([7])
+    #expect(try decoder.next() == Data(repeating: 7, count: 10))
+  }
+
+  // MARK: Messages
+
+  @Test func readsWhatItWrote() throws {
+    let message = WireChannelMessage.with {
+      $0.request = .with {
+        $0.id = WireID.random().bytes
+        $0.params = .with {
+          $0.object.members = ["to": .with { $0.array.elements = [.with { $0.string = "a" }] }]
+        }
+      }
+    }
+    var decoder = FrameDecoder(byteCountMax: 1000)
+    decoder.append(try message.frame(byteCountMax: 1000))
+    let frame = try #require(try decoder.next())
+    #expect(try WireChannelMessage.read(frame) == message)
+    let byteCount = frame.count
+    #expect(try message.frame(byteCountMax: byteCount).count == byteCount + 4)
+    #expect(throws: ProtocolFault.frameTooLong) { try message.frame(byteCountMax: byteCount - 1) }
+  }
+
+  /// Field numbers from 1000 on are those that may be ignored.
+  @Test(
+    arguments: [
+      ([0xc2, 0x3e, 0x00], true),  // field 1000, empty message
+      ([0xba, 0x3e, 0x00], false),  // field 999
+      ([0xc2, 0x3e, 0x00, 0xba, 0x3e, 0x00], false), ([0x9a, 0x06, 0x00], false), ([], false),
+      ([0xc2, 0x3e, 0x05], false), ([0xc3, 0x3e], false), ([0xff], false),
+      ([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01], false),
+    ] as [([UInt8], Bool)])
+  func ignoresOnlyWhatMayBeIgnored(bytes: [UInt8], isIgnored: Bool) throws {
+    if isIgnored {
+      #expect(try WireChannelMessage.read(Data(bytes)) == nil)
+      #expect(try WireBrokerMessage.read(Data(bytes)) == nil)
+    } else {
+      #expect(throws: ProtocolFault.malformed) { try WireChannelMessage.read(Data(bytes)) }
+      #expect(throws: ProtocolFault.malformed) { try WireBrokerMessage.read(Data(bytes)) }
+    }
+  }
+
+  @Test func takesValuesOfTheGreatestDepthAndRefusesBottomlessOnes() throws {
+    func nested(_ depth: Int) -> WireValue {
+      (1..<depth).reduce(WireValue.with { $0.integer = 1 }) { value, _ in
+        .with { $0.object.members = ["": value] }
+      }
+    }
+    func message(_ depth: Int) throws -> Data {
+      try WireChannelMessage.with { $0.request.params = nested(depth) }.serializedData()
+    }
+    #expect(try WireChannelMessage.read(message(32)) != nil)
+    #expect(throws: ProtocolFault.malformed) { try WireChannelMessage.read(message(200)) }
+  }
+
+  @Test func identifiersReadWhatTheyWrite() {
+    for _ in 0..<100 {
+      let id = WireID.random()
+      #expect(WireID(id.bytes) == id)
+      #expect(WireID(text: id.description) == id)
+      #expect(WireID(Data([0]) + id.bytes.dropFirst()) != nil)
+    }
+    #expect(WireID(Data(repeating: 0, count: 15)) == nil)
+    #expect(WireID(Data(repeating: 0, count: 17)) == nil)
+    #expect(WireID(text: String(repeating: "A", count: 32)) == nil)
+    #expect(WireID(text: "+" + String(repeating: "a", count: 31)) == nil)
+  }
+}
