@@ -30,45 +30,11 @@ struct LinkCommand: ParsableCommand {
     let secret = try credential.secret(for: dir)
     try withContainer(at: dir, secret, mode: .readWrite) { container in
       let place = try container.place(of: target, at: path)
-      guard force else { return try make(place, in: container) }
-      // Its own name, or another of the same file.
-      if !symbolic, try container.attributes(at: place)?.id == container.existing(target).id { return }
-      try container.putLink(place) { try make($0, in: container) }
-    }
-  }
-
-  private func make(_ place: String, in container: Container) throws {
-    if symbolic {
-      try container.createSymbolicLink(place, to: target)
-    } else {
-      try container.createLink(place, to: target)
-    }
-  }
-}
-
-extension Container {
-  /// Makes a link with `make`, or puts it in the place of a file or link, in one commit.
-  func putLink(_ place: String, _ make: (String) throws -> Void) throws {
-    guard let old = try attributes(at: place) else { return try make(place) }
-    if old.kind == .directory { throw ContainerError(.isADirectory, path: place) }
-    // Beside it first, because nothing is to be lost when it cannot be made.
-    let beside = PathText.joined(PathText.parent(place), try freeName(beside: place))
-    try make(beside)
-    do {
-      try move(beside, to: place, replacing: true)
-    } catch {
-      try? remove(beside)
-      throw error
-    }
-  }
-
-  /// A name that nothing has in the directory of `path`.
-  private func freeName(beside path: String) throws -> String {
-    var number = 0
-    while true {
-      let name = ".opendynamics-\(number).part"
-      if try attributes(at: PathText.joined(PathText.parent(path), name)) == nil { return name }
-      number += 1
+      if symbolic {
+        try container.createSymbolicLink(place, to: target, replacing: force)
+      } else {
+        try container.createLink(place, to: target, replacing: force)
+      }
     }
   }
 }

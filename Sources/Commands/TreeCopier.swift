@@ -208,7 +208,7 @@ struct TreeCopier {
     switch target {
     case .native(let place): try NativeFile.makeLink(place, to: destination)
     case .container(let container, let place):
-      try container.putLink(place) { try container.createSymbolicLink($0, to: destination) }
+      try container.createSymbolicLink(place, to: destination, replacing: true)
     }
   }
 

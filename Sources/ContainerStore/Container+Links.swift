@@ -6,8 +6,8 @@ extension Container {
 
   /// Makes a symbolic link; `target` is kept as it is and may name nothing. A relative one is seen from the link's directory, an
   /// absolute one from the container's root. Throws `fileExists`, `noSuchFile`, `invalidArgument` for a target of no bytes or more
-  /// than 4096.
-  public func createSymbolicLink(_ path: String, to target: String) throws {
+  /// than 4096. With `replacing`, a file or link that is there goes in the same commit; for a directory, throws `isADirectory`.
+  public func createSymbolicLink(_ path: String, to target: String, replacing: Bool = false) throws {
     let place = try StorePath(path)
     let bytes = Array(target.utf8)
     guard (1...Inode.targetByteCountMax).contains(bytes.count), !bytes.contains(0) else {
@@ -17,7 +17,7 @@ extension Container {
     }
     try namingPath(path) {
       try transaction { transaction in
-        let (directory, name) = try transaction.freePlace(place)
+        let (directory, name) = try transaction.linkPlace(place, replacing: replacing)
         try transaction.makeSymbolicLink(directory, name, to: bytes)
       }
     }
@@ -36,15 +36,20 @@ extension Container {
   }
 
   /// Gives a file another name: contents and attributes are one, and go with the last name. A symbolic link gets another name itself.
-  /// Throws `fileExists`, `isADirectory` for a directory.
-  public func createLink(_ path: String, to existing: String) throws {
+  /// Throws `fileExists`, `isADirectory` for a directory. With `replacing`, another file or link that is there goes in the same commit.
+  public func createLink(_ path: String, to existing: String, replacing: Bool = false) throws {
     let (place, other) = (try StorePath(path), try StorePath(existing))
     try namingPath(path) {
       try transaction { transaction in
         var found = try transaction.existing(other, followingLast: false)
         guard found.inode.kind != .directory else { throw ContainerError(.isADirectory, path: existing) }
         guard found.inode.linkCount < .max else { throw ContainerError(.invalidArgument, path: existing) }
-        let (directory, name) = try transaction.freePlace(place)
+        if replacing,
+          try transaction.find(place.resolved(in: transaction, followingLast: false))?.id == found.id
+        {
+          return
+        }
+        let (directory, name) = try transaction.linkPlace(place, replacing: replacing)
         found.inode.linkCount += 1
         found.inode.changed = transaction.now
         transaction.put(found.id, found.inode)
@@ -175,6 +180,19 @@ extension Transaction {
     let (directory, name) = try parent(of: place)
     if try entry(directory, name) != nil { throw ContainerError(.fileExists, path: place.text) }
     guard !place.namesDirectory else { throw ContainerError(.noSuchFile, path: place.text) }
+    return (directory, name)
+  }
+
+  /// Where a link goes. With `replacing`, a file or link that is there is dropped.
+  fileprivate func linkPlace(_ path: StorePath, replacing: Bool) throws -> (directory: UInt64, name: FileName)
+  {
+    let place = try path.resolved(in: self, followingLast: false)
+    guard replacing, !place.names.isEmpty, !place.namesDirectory else { return try freePlace(path) }
+    let (directory, name) = try parent(of: place)
+    if let old = try entry(directory, name) {
+      if old.kind == .directory { throw ContainerError(.isADirectory, path: place.text) }
+      try dropFile(old.file)
+    }
     return (directory, name)
   }
 

@@ -17,6 +17,53 @@ struct LinkTests {
     #expect { try body() } throws: { ($0 as? ContainerError)?.code == code }
   }
 
+  // MARK: Replacing
+
+  private func commitCount(of body: () throws -> Void) throws -> UInt64 {
+    try container.synchronize()
+    let before = try container.info().commit
+    try body()
+    try container.synchronize()
+    return try container.info().commit - before
+  }
+
+  @Test func aLinkTakesThePlaceOfAnotherInOneCommit() throws {
+    try container.createSymbolicLink("/link", to: "a")
+    try container.write([4], to: "/other")
+    #expect(
+      try commitCount {
+        try container.createSymbolicLink("/new", to: "a")
+        try container.move("/new", to: "/link", replacing: true)
+      } == 2)
+    #expect(
+      try commitCount { try container.createSymbolicLink("/link", to: "a/b", replacing: true) } == 1)
+    #expect(try container.destinationOfSymbolicLink("/link") == "a/b")
+    #expect(try commitCount { try container.createLink("/link", to: "/a/file", replacing: true) } == 1)
+    #expect(try container.contents(at: "/link") == [1, 2, 3])
+    #expect(try container.attributes(at: "/a/file")?.linkCount == 2)
+    // Another name of the same file stays as it is.
+    #expect(try commitCount { try container.createLink("/link", to: "/a/file", replacing: true) } == 0)
+    #expect(try commitCount { try container.createLink("/a/file", to: "/a/file", replacing: true) } == 0)
+    try container.createLink("/link", to: "/other", replacing: true)
+    #expect(try container.attributes(at: "/a/file")?.linkCount == 1)
+    try container.createSymbolicLink("/free", to: "a", replacing: true)
+    #expect(
+      try container.list("/", recursively: true).map(\.path) == [
+        "a", "free", "link", "other", "a/b", "a/file",
+      ])
+    #expect(try container.verify().findings == [])
+  }
+
+  @Test func aLinkDoesNotReplaceADirectory() throws {
+    try container.createSymbolicLink("/link", to: "a")
+    expect(.isADirectory) { try container.createSymbolicLink("/a/b", to: "c", replacing: true) }
+    expect(.isADirectory) { try container.createLink("/a/b", to: "/a/file", replacing: true) }
+    expect(.noSuchFile) { try container.createLink("/link", to: "/none", replacing: true) }
+    expect(.fileExists) { try container.createSymbolicLink("/link", to: "c") }
+    expect(.fileExists) { try container.createSymbolicLink("/", to: "c", replacing: true) }
+    #expect(try container.destinationOfSymbolicLink("/link") == "a")
+  }
+
   // MARK: Symbolic links
 
   /// Not what it leads to, which a slash behind a link's name would reach.
