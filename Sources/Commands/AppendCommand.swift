@@ -36,7 +36,7 @@ struct AppendCommand: ParsableCommand {
     if local != "-" {
       switch try NativeKind(at: local) {
       case .missing: throw CommandError(.nativeMissing, path: local)
-      case .directory: throw ContainerError(.isADirectory, path: local)
+      case .directory: throw ContainerError(.isADirectory, nativePath: local)
       case .file, .stream: break
       }
     }

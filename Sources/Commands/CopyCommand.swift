@@ -82,7 +82,7 @@ struct CopyCommand: ParsableCommand {
       if sources.count > 1, destination.kind != .directory {
         throw destination.kind == .missing
           ? CommandError(.nativeMissing, path: local, detail: "the folder for several files")
-          : ContainerError(.notADirectory, path: local)
+          : ContainerError(.notADirectory, nativePath: local)
       }
       let secret = try credential.secret(for: sources[0].directory)
       try withContainer(at: sources[0].directory, secret, mode: .readOnly, options: options) { container in

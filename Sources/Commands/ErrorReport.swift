@@ -28,10 +28,10 @@ struct ErrorReport: Encodable {
     switch error {
     case let error as ContainerError:
       code = error.code.rawValue
-      message = error.code.what
+      message = error.what
       path = error.path
       detail = error.detail
-      remedy = error.code.remedy
+      remedy = error.remedy
       status = error.code.status
     case let error as CommandError:
       code = error.code.rawValue

@@ -42,14 +42,17 @@ enum NativeFile {
     }
     guard count >= 0 else { throw CommandError.native("readlink", path, errno) }
     guard let text = String(validating: target[..<count], as: UTF8.self) else {
-      throw ContainerError(.cannotStore, path: path, detail: "a symbolic link whose target is not UTF-8")
+      throw ContainerError(
+        .cannotStore, nativePath: path, detail: "a symbolic link whose target is not UTF-8")
     }
     return text
   }
 
   /// Makes a symbolic link, or puts it in the place of a file or link.
   static func makeLink(_ path: String, to target: String) throws {
-    if try !isLink(path) && kind(at: path) == .directory { throw ContainerError(.isADirectory, path: path) }
+    if try !isLink(path) && kind(at: path) == .directory {
+      throw ContainerError(.isADirectory, nativePath: path)
+    }
     let temporary = PathText.joined(
       PathText.parent(path), ".opendynamics-\(String(UInt64.random(in: 0...(.max)), radix: 16)).part")
     guard symlink(target, temporary) == 0 else { throw CommandError.native("symlink", path, errno) }
@@ -116,7 +119,7 @@ enum NativeFile {
       let bytes = withUnsafeBytes(of: &entry.pointee.d_name) { Array($0.prefix { $0 != 0 }) }
       guard let name = String(validating: bytes, as: UTF8.self) else {
         throw ContainerError(
-          .cannotStore, path: PathText.joined(directory, String(decoding: bytes, as: UTF8.self)),
+          .cannotStore, nativePath: PathText.joined(directory, String(decoding: bytes, as: UTF8.self)),
           detail: "its name is not UTF-8")
       }
       if name != ".", name != ".." { names.append(name) }

@@ -93,7 +93,7 @@ struct NativeDestination {
     if isFile, PathText.endsWithSlash(local) {
       throw CommandError(.nativeMissing, path: local, detail: "a folder of that name")
     }
-    if !isFile, kind == .file { throw ContainerError(.fileExists, path: local) }
+    if !isFile, kind == .file { throw ContainerError(.fileExists, nativePath: local) }
     return PathText.trimmed(local)
   }
 }

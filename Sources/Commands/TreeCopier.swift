@@ -11,6 +11,13 @@ enum CopyEnd {
     }
   }
 
+  func error(_ code: ContainerError.Code) -> ContainerError {
+    switch self {
+    case .native(let path): ContainerError(code, nativePath: path)
+    case .container(_, let path): ContainerError(code, path: path)
+    }
+  }
+
   func below(_ relative: String) -> CopyEnd {
     let path = PathText.below(path, relative)
     return switch self {
@@ -136,11 +143,11 @@ struct TreeCopier {
         let existing = try isFollowed ? kind(at: into) ?? entryKind(at: into) : entryKind(at: into)
         if item.kind == .directory {
           if existing == .directory { continue }
-          if existing != nil { throw ContainerError(.fileExists, path: into.path) }
+          if existing != nil { throw into.error(.fileExists) }
           try makeDirectory(into, permissions: item.permissions)
         } else {
           if noClobber, existing != nil { continue }
-          if existing == .directory { throw ContainerError(.isADirectory, path: into.path) }
+          if existing == .directory { throw into.error(.isADirectory) }
           try copyFile(item, from, to: into, &tally)
         }
         copied.append(item)

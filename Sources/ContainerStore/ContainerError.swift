@@ -20,16 +20,30 @@ public struct ContainerError: Error, Sendable {
   /// What was seen and what was expected, without names.
   public let detail: String?
   public let cause: (any Error)?
+  let circumstance: Circumstance
 
   public init(_ code: Code, path: String? = nil, detail: String? = nil, cause: (any Error)? = nil) {
+    self.init(code, path: path, detail: detail, cause: cause, circumstance: .usual)
+  }
+
+  /// An error of the native file system, at a path there: what is to be done is to be done there, too.
+  public init(_ code: Code, nativePath: String, detail: String? = nil, cause: (any Error)? = nil) {
+    self.init(code, path: nativePath, detail: detail, cause: cause, circumstance: .native)
+  }
+
+  init(
+    _ code: Code, path: String?, detail: String? = nil, cause: (any Error)? = nil, circumstance: Circumstance
+  ) {
     self.code = code
     self.path = path
     self.detail = detail
     self.cause = cause
+    self.circumstance = circumstance
   }
 
   func with(path: String) -> ContainerError {
-    ContainerError(code, path: self.path ?? path, detail: detail, cause: cause)
+    ContainerError(
+      code, path: self.path ?? path, detail: detail, cause: cause, circumstance: circumstance)
   }
 }
 
@@ -40,7 +54,7 @@ public protocol ContainerErrorCarrying: Error {
 
 extension ContainerError: CustomStringConvertible {
   public var description: String {
-    [code.what + (detail.map { ": " + $0 } ?? ""), code.remedy].joined(separator: "; ")
+    [what + (detail.map { ": " + $0 } ?? ""), remedy].joined(separator: "; ")
   }
 }
 

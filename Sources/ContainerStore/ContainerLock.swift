@@ -19,7 +19,7 @@ enum ContainerLock {
       case .readWrite: try file.tryLock(.writer, exclusive: true)
       case .readOnly: try file.tryLock(.entry, exclusive: false)
       }
-    guard granted else { throw ContainerError(.locked, path: io.place, detail: try holder(file)) }
+    guard granted else { throw try locked(file, at: io.place) }
     return file
   }
 
@@ -40,14 +40,23 @@ enum ContainerLock {
   }
 
   static func describeHolder(_ file: any BlockFile) throws {
-    let text = "pid \(getpid())\nhost \(hostName())\nboot \(bootID())\n"
     try file.truncate(to: 0)
-    try file.write(Array(text.utf8), at: 0)
+    try file.write(Array(ownDescription().utf8), at: 0)
+  }
+
+  private static func ownDescription() -> String {
+    "pid \(getpid())\nhost \(hostName())\nboot \(bootID())\n"
+  }
+
+  private static func locked(_ file: any BlockFile, at place: String) throws -> ContainerError {
+    let text = String(decoding: try file.read(1024, at: 0), as: UTF8.self)
+    let isOwn = text == ownDescription()
+    return ContainerError(
+      .locked, path: place, detail: holder(text), circumstance: isOwn ? .ownLock : .usual)
   }
 
   /// "process 1234 on host", as far as the lock file says.
-  private static func holder(_ file: any BlockFile) throws -> String? {
-    let text = String(decoding: try file.read(1024, at: 0), as: UTF8.self)
+  private static func holder(_ text: String) -> String? {
     var fields: [Substring: Substring] = [:]
     for line in text.split(separator: "\n") {
       let parts = line.split(separator: " ", maxSplits: 1)

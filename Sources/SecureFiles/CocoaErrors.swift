@@ -30,8 +30,8 @@ func cocoaError(
   } else {
     userInfo[NSUnderlyingErrorKey] = error
   }
-  userInfo[NSLocalizedFailureReasonErrorKey] = error.code.what
-  userInfo[NSLocalizedRecoverySuggestionErrorKey] = error.code.remedy
+  userInfo[NSLocalizedFailureReasonErrorKey] = error.what
+  userInfo[NSLocalizedRecoverySuggestionErrorKey] = error.remedy
   return CocoaError(error.cocoaCode(access), userInfo: userInfo)
 }
 

@@ -208,20 +208,21 @@ private enum Misuse: Error {
   case closed, negativeCount, offsetTooLarge, openForReadingOnly, openForWritingOnly
 
   func error(path: String, _ access: FileAccess) -> CocoaError {
-    let (code, posix, detail): (ContainerError.Code, POSIXErrorCode, String) =
+    let (code, posix, detail): (ContainerError.Code, POSIXErrorCode, String?) =
       switch self {
-      case .closed: (.closed, .EBADF, "the file handle was closed")
+      case .closed: (.closed, .EBADF, nil)
       case .negativeCount: (.invalidArgument, .EINVAL, "a number of bytes is not negative")
       case .offsetTooLarge: (.invalidArgument, .EINVAL, "an offset is below 2^63")
-      case .openForReadingOnly: (.readOnly, .EBADF, "the file handle was opened for reading")
+      case .openForReadingOnly: (.readOnly, .EBADF, nil)
       case .openForWritingOnly: (.invalidArgument, .EBADF, "the file handle was opened for writing only")
       }
-    let error = ContainerError(code, path: path, detail: detail)
+    let error = ContainerError(ofHandle: code, path: path, detail: detail)
     return CocoaError(
       access == .reading ? .fileReadUnknown : .fileWriteUnknown,
       userInfo: [
         NSFilePathErrorKey: path, NSUnderlyingErrorKey: POSIXError(posix), secureFilesErrorKey: error,
-        NSLocalizedFailureReasonErrorKey: detail, NSLocalizedRecoverySuggestionErrorKey: code.remedy,
+        NSLocalizedFailureReasonErrorKey: detail ?? error.what,
+        NSLocalizedRecoverySuggestionErrorKey: error.remedy,
       ])
   }
 }

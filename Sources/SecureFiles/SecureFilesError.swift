@@ -7,6 +7,6 @@ public typealias SecureFilesError = ContainerError
 extension ContainerError: LocalizedError {
   /// What failed, and what to do.
   public var errorDescription: String? { description }
-  public var failureReason: String? { code.what }
-  public var recoverySuggestion: String? { code.remedy }
+  public var failureReason: String? { what }
+  public var recoverySuggestion: String? { remedy }
 }

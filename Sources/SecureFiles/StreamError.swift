@@ -13,7 +13,8 @@ func streamFailure(_ error: any Error, path: String, _ access: FileAccess) -> an
 /// Why a stream does not seek.
 func seekFailure(path: String, _ access: FileAccess) -> any Error {
   cocoaError(
-    ContainerError(.closed, path: path, detail: "the stream is not open, or the offset is not below 2^63"),
+    ContainerError(
+      ofHandle: .closed, path: path, detail: "the stream is not open, or the offset is not below 2^63"),
     path: path, access)
 }
 

@@ -788,6 +788,8 @@ struct OpeningTests {
     } catch let error as ContainerError {
       #expect(error.code == .locked && error.path == place)
       #expect(try #require(error.detail).contains("process \(getpid())"))
+      #expect(error.what.contains("this process") && error.description.contains(error.what))
+      #expect(!error.remedy.contains("end that process"))
     }
     try first.write([1], to: "/Zebra")
     try first.close()

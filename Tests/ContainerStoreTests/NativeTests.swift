@@ -389,8 +389,12 @@ struct ExportTests {
     expectError(.fileExists, path: fixture.native("directory/link")) {
       try export("/Zebra/deep/file", to: "directory/link", replacing: false)
     }
-    expectError(.noSuchFile) { try export("/Zebra/deep/file", to: "none/file") }
-    expectError(.noSuchFile) { try export("/Zebra", to: "none/directory") }
+    expectError(.noSuchFile, path: fixture.native("none/file")) {
+      try export("/Zebra/deep/file", to: "none/file")
+    }
+    expectError(.noSuchFile, path: fixture.native("none/directory")) {
+      try export("/Zebra", to: "none/directory")
+    }
     // The inner directory is in the way of nothing, the file inside is.
     mkdir(fixture.native("directory/deep"), 0o755)
     mkdir(fixture.native("directory/deep/file"), 0o755)

@@ -247,14 +247,19 @@ struct OpenFileTests {
     do {
       try writing.write([1], at: 0)
       Issue.record("a closed handle was written to")
-    } catch ContainerError.closed {}
+    } catch let error as ContainerError where error.code == .closed {
+      // The container is open.
+      #expect(error.description == "the file was closed; open the file again")
+    }
     let left = try container.openFile("/f", .readWrite)
     try left.write([3], at: 1)
     try container.close()
     do {
       try left.write([1], at: 0)
       Issue.record("a handle of a closed container was written to")
-    } catch ContainerError.closed {}
+    } catch let error as ContainerError where error.code == .closed {
+      #expect(error.what == error.code.what)
+    }
     do {
       _ = try left.read(1)
       Issue.record("a handle of a closed container was read")

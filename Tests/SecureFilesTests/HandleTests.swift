@@ -292,7 +292,10 @@ struct HandleTests {
     do {
       _ = try handle.read(upToCount: 1)
       Issue.record("read from a closed handle")
-    } catch SecureFilesError.closed {}
+    } catch let error as CocoaError where error.containerError?.code == .closed {
+      #expect(error.userInfo[NSLocalizedFailureReasonErrorKey] as? String == "the file was closed")
+      #expect(error.containerError?.description == "the file was closed; open the file again")
+    }
   }
 
   @Test func aHandleThatIsLetGoIsClosedAndItsBytesAreThere() throws {
@@ -477,7 +480,7 @@ struct OldHandleTests {
     }
     let text = String(decoding: try #require(result).standardErrorContent, as: UTF8.self)
     #expect(text.contains("SecureFileHandle.write(_:) failed"))
-    #expect(text.contains("the file handle was opened for reading"))
+    #expect(text.contains("the file is open for reading only"))
     #expect(!text.contains("zebra"))
   }
 

@@ -113,16 +113,16 @@ extension Container {
         }
         let files = items.filter { $0.file.inode.kind == .file }
         var plan = UnitPlan()
-        var temporaries: [String] = []
+        var made: [NativeOutput.Unfinished] = []
         for file in files {
           let destination = place(file.names)
           try NativeOutput.check(destination, replacing: replacing)
-          temporaries.append(try output.makeTemporary(for: destination, size: file.file.inode.size))
+          made.append(try output.makeTemporary(for: destination, size: file.file.inode.size))
           plan.addFile(
             extents: try checkedExtents(
               of: file.file, at: StorePath.text(path.names + file.names), in: records))
         }
-        let names = temporaries
+        let unfinished = made
         _ = try BulkWork(plan: plan, control: control, workers: workers).run {
           context, pieces in
           for piece in pieces {
@@ -130,14 +130,13 @@ extension Container {
             let plaintext = try self.openPiece(
               piece, of: file.file, path: StorePath.text(path.names + file.names), context: context)
             let offset = piece.start * UInt64(SegmentLayout.plaintextByteCountMax)
-            try output.write(plaintext, to: names[piece.file], at: offset)
+            try output.write(plaintext, to: unfinished[piece.file], at: offset)
           }
           return []
         }
-        for (file, temporary) in zip(files, temporaries) {
+        for (file, unfinished) in zip(files, unfinished) {
           try output.finish(
-            temporary, as: place(file.names), size: file.file.inode.size,
-            permissions: file.file.inode.permissions,
+            unfinished, size: file.file.inode.size, permissions: file.file.inode.permissions,
             modified: file.file.inode.modified)
         }
         // Last, so that nothing is written through one.

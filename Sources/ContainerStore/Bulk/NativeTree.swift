@@ -71,7 +71,7 @@ struct NativeItem: Sendable {
   private static func checkKind(_ status: stat, _ path: String) throws {
     switch status.st_mode & S_IFMT {
     case S_IFREG, S_IFDIR, S_IFLNK: break
-    default: throw ContainerError(.cannotStore, path: path, detail: "neither a file nor a directory")
+    default: throw ContainerError(.cannotStore, nativePath: path, detail: "neither a file nor a directory")
     }
   }
 
@@ -85,7 +85,7 @@ struct NativeItem: Sendable {
     guard (1...Inode.targetByteCountMax).contains(count), String(validating: target, as: UTF8.self) != nil
     else {
       throw ContainerError(
-        .cannotStore, path: path,
+        .cannotStore, nativePath: path,
         detail: "a symbolic link whose target has not 1 to \(Inode.targetByteCountMax) bytes of UTF-8")
     }
     return target
@@ -106,7 +106,7 @@ struct NativeItem: Sendable {
       guard let name = FileName(bytes: bytes) else { continue }  // . and ..
       guard String(validating: bytes, as: UTF8.self) != nil else {
         throw ContainerError(
-          .cannotStore, path: directory + "/" + name.description, detail: "its name is not UTF-8")
+          .cannotStore, nativePath: directory + "/" + name.description, detail: "its name is not UTF-8")
       }
       names.append(name)
     }
@@ -117,25 +117,47 @@ struct NativeItem: Sendable {
     let descriptor = cposix_open(path, O_RDONLY | (names.isEmpty ? 0 : O_NOFOLLOW), 0)
     guard descriptor >= 0 else { throw Self.failure("open", path, -descriptor) }
     defer { close(descriptor) }
-    let count = try readFully(descriptor, into: buffer, at: offset, name: Self.anyFile)
+    let count = try Self.naming(path) { () throws(IOFailure) in
+      try readFully(descriptor, into: buffer, at: offset, name: Self.anyFile)
+    }
     var status = stat()
     guard fstat(descriptor, &status) == 0 else { throw Self.failure("fstat", path) }
     guard count == buffer.count,
       NativeItem(path: path, names: names, status: status).fingerprint == fingerprint
-    else { throw ContainerError(.sourceChanged, path: path) }
+    else { throw ContainerError(.sourceChanged, nativePath: path) }
   }
 
   /// Stands for the path in descriptions: below an exported folder, it holds names from inside the container.
   static let anyFile = "the native file"
 
   static func failure(_ operation: String, _ path: String, _ code: Int32 = errno) -> ContainerError {
-    if code == ENOENT { return ContainerError(.noSuchFile, path: path) }
-    return ContainerError.from(IOFailure(operation, anyFile, errno: code)).with(path: path)
+    failure(IOFailure(operation, anyFile, errno: code), path)
+  }
+
+  private static func failure(_ failure: IOFailure, _ path: String) -> ContainerError {
+    switch failure.errno {
+    case ENOENT: return ContainerError(.noSuchFile, nativePath: path)
+    case ENOTDIR: return ContainerError(.notADirectory, nativePath: path)
+    default:
+      let error = ContainerError.from(failure)
+      return ContainerError(error.code, nativePath: path, detail: error.detail, cause: failure)
+    }
+  }
+
+  /// Gives a failed system call in `body` the path: it would be taken for one in the container.
+  fileprivate static func naming<R>(_ path: String, _ body: () throws(IOFailure) -> R) throws -> R {
+    do throws(IOFailure) { return try body() } catch { throw failure(error, path) }
   }
 }
 
 /// Files and directories that an export makes; all of them go again when it fails.
 final class NativeOutput: Sendable {
+  /// A file that has not got its name yet. Errors name what it is to be.
+  struct Unfinished: Sendable {
+    let temporary: String
+    let path: String
+  }
+
   private struct State {
     var directories: [String] = []
     var temporaries: Set<String> = []
@@ -152,7 +174,7 @@ final class NativeOutput: Sendable {
     let code = errno
     var status = stat()
     if code == EEXIST, (followingLinks ? stat(path, &status) : lstat(path, &status)) == 0 {
-      guard status.st_mode & S_IFMT == S_IFDIR else { throw ContainerError(.fileExists, path: path) }
+      guard status.st_mode & S_IFMT == S_IFDIR else { throw ContainerError(.fileExists, nativePath: path) }
       return
     }
     throw NativeItem.failure("mkdir", path, code)
@@ -161,26 +183,33 @@ final class NativeOutput: Sendable {
   /// That an exported file may take the place.
   static func check(_ path: String, replacing: Bool) throws {
     var status = stat()
-    // A link that leads nowhere is replaced like a file.
-    guard stat(path, &status) == 0 || lstat(path, &status) == 0 else { return }
-    switch status.st_mode & S_IFMT {
-    case S_IFDIR: throw ContainerError(.isADirectory, path: path)
-    case S_IFREG, S_IFLNK: break
-    default: throw ContainerError(.fileExists, path: path, detail: "it is neither a file nor a directory")
+    if stat(path, &status) != 0 {
+      guard errno == ENOENT else { throw NativeItem.failure("stat", path) }
+      // A link that leads nowhere is replaced like a file.
+      guard lstat(path, &status) == 0 else {
+        guard errno == ENOENT else { throw NativeItem.failure("lstat", path) }
+        return
+      }
     }
-    if !replacing { throw ContainerError(.fileExists, path: path) }
+    switch status.st_mode & S_IFMT {
+    case S_IFDIR: throw ContainerError(.isADirectory, nativePath: path)
+    case S_IFREG, S_IFLNK: break
+    default:
+      throw ContainerError(.fileExists, nativePath: path, detail: "it is neither a file nor a directory")
+    }
+    if !replacing { throw ContainerError(.fileExists, nativePath: path) }
   }
 
   /// An unfinished file beside its destination; the destination appears, or is replaced, when it is whole.
-  func makeTemporary(for path: String, size: UInt64) throws -> String {
+  func makeTemporary(for path: String, size: UInt64) throws -> Unfinished {
     let temporary = Self.temporaryPath(for: path)
     let descriptor = cposix_open(temporary, O_WRONLY | O_CREAT | O_EXCL, 0o600)
-    guard descriptor >= 0 else { throw NativeItem.failure("open", temporary, -descriptor) }
+    guard descriptor >= 0 else { throw NativeItem.failure("open", path, -descriptor) }
     // Threads write it in pieces: with its blocks given ahead they wait less for one another.
     if size >= 16 << 20 { _ = cposix_preallocate(descriptor, Int64(size)) }
     close(descriptor)
     state.withLock { _ = $0.temporaries.insert(temporary) }
-    return temporary
+    return Unfinished(temporary: temporary, path: path)
   }
 
   /// A name beside `path` that nothing has.
@@ -191,24 +220,26 @@ final class NativeOutput: Sendable {
     return prefix + ".opendynamics-" + Identifier.random().hex + ".part"
   }
 
-  func write(_ bytes: UnsafeRawBufferPointer, to temporary: String, at offset: UInt64) throws {
-    let descriptor = cposix_open(temporary, O_WRONLY | O_NOFOLLOW, 0)
-    guard descriptor >= 0 else { throw NativeItem.failure("open", temporary, -descriptor) }
+  func write(_ bytes: UnsafeRawBufferPointer, to file: Unfinished, at offset: UInt64) throws {
+    let descriptor = cposix_open(file.temporary, O_WRONLY | O_NOFOLLOW, 0)
+    guard descriptor >= 0 else { throw NativeItem.failure("open", file.path, -descriptor) }
     defer { close(descriptor) }
-    try writeFully(descriptor, bytes, at: offset, name: NativeItem.anyFile)
+    try NativeItem.naming(file.path) { () throws(IOFailure) in
+      try writeFully(descriptor, bytes, at: offset, name: NativeItem.anyFile)
+    }
   }
 
   /// Gives the file its length, permissions and date of modification, and its name.
-  func finish(_ temporary: String, as path: String, size: UInt64, permissions: UInt16, modified: Int64) throws
-  {
+  func finish(_ file: Unfinished, size: UInt64, permissions: UInt16, modified: Int64) throws {
+    let (temporary, path) = (file.temporary, file.path)
     let descriptor = cposix_open(temporary, O_WRONLY | O_NOFOLLOW, 0)
-    guard descriptor >= 0 else { throw NativeItem.failure("open", temporary, -descriptor) }
+    guard descriptor >= 0 else { throw NativeItem.failure("open", path, -descriptor) }
     defer { close(descriptor) }
     let seconds = modified.quotientAndRemainder(dividingBy: 1_000_000_000)
     let time = timespec(tv_sec: Int(seconds.quotient), tv_nsec: Int(max(0, seconds.remainder)))
     guard ftruncate(descriptor, off_t(size)) == 0, fchmod(descriptor, mode_t(permissions & 0o777)) == 0,
       futimens(descriptor, [time, time]) == 0
-    else { throw NativeItem.failure("fchmod", temporary) }
+    else { throw NativeItem.failure("fchmod", path) }
     guard rename(temporary, path) == 0 else { throw NativeItem.failure("rename", path) }
     state.withLock { _ = $0.temporaries.remove(temporary) }
   }
@@ -217,8 +248,8 @@ final class NativeOutput: Sendable {
   func makeLink(_ path: String, to target: [UInt8], replacing: Bool) throws {
     var status = stat()
     if lstat(path, &status) == 0 {
-      if status.st_mode & S_IFMT == S_IFDIR { throw ContainerError(.isADirectory, path: path) }
-      if !replacing { throw ContainerError(.fileExists, path: path) }
+      if status.st_mode & S_IFMT == S_IFDIR { throw ContainerError(.isADirectory, nativePath: path) }
+      if !replacing { throw ContainerError(.fileExists, nativePath: path) }
     } else if errno != ENOENT {
       throw NativeItem.failure("lstat", path)
     }

@@ -40,14 +40,14 @@ public final class OpenFile: Sendable {
 
   private func requireOpen() throws {
     if state.withLock({ $0.isClosed }) {
-      throw ContainerError(.closed, path: path, detail: "the file was closed")
+      throw ContainerError(ofHandle: .closed, path: path)
     }
     if container.isClosed { throw ContainerError(.closed, path: path) }
   }
 
   private func requireWritable() throws {
     guard access != .read else {
-      throw ContainerError(.readOnly, path: path, detail: "the file was opened for reading")
+      throw ContainerError(ofHandle: .readOnly, path: path)
     }
     try requireOpen()
   }

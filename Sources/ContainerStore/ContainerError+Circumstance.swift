@@ -1,0 +1,41 @@
+extension ContainerError {
+  /// Where an error comes from, as far as that changes what is said of it.
+  enum Circumstance: Sendable {
+    case usual
+    /// The native file system, outside of any container.
+    case native
+    /// One open file, whatever is the case with the container.
+    case handle
+    /// A lock of this process, which cannot be waited for.
+    case ownLock
+  }
+
+  /// An error of one open file, whatever is the case with the container.
+  package init(ofHandle code: Code, path: String, detail: String? = nil) {
+    self.init(code, path: path, detail: detail, circumstance: .handle)
+  }
+
+  /// What failed: the code's text, or a more exact one.
+  public var what: String {
+    switch (circumstance, code) {
+    case (.handle, .closed): "the file was closed"
+    case (.handle, .readOnly): "the file is open for reading only"
+    case (.ownLock, .locked): "this process has the container open for writing already"
+    default: code.what
+    }
+  }
+
+  /// What to do: the code's text, or one for where it happened.
+  public var remedy: String {
+    switch (circumstance, code) {
+    case (.native, .diskFull): "nothing of what was asked for was done; free some space there, and try again"
+    case (.native, .ioFailed): "see the cause, then check the path and the disk that it is on"
+    case (.native, .isADirectory): "choose another name, or remove the directory first"
+    case (.native, .noSuchFile): "check the path"
+    case (.handle, .closed): "open the file again"
+    case (.handle, .readOnly): "open the file for writing"
+    case (.ownLock, .locked): "use what is open, or close it first"
+    default: code.remedy
+    }
+  }
+}
