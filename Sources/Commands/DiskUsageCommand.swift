@@ -7,7 +7,9 @@ struct DiskUsageCommand: ParsableCommand, ReportingCommand {
     usage: "dynamics du [OPTIONS] DIR [PATH…]\ndynamics du [OPTIONS] CONTAINER:/path…",
     discussion: """
       A line for each folder, contents first: bytes of contents, a tab, the path. A file with several names counts once.
-      """)
+      """,
+    // -h is --human, as in du(1).
+    helpNames: .long)
 
   @Argument(help: "The container, or CONTAINER:/path.", completion: .directory)
   var dir: String
@@ -26,7 +28,7 @@ struct DiskUsageCommand: ParsableCommand, ReportingCommand {
   @Flag(name: [.customShort("c"), .long], help: "Prints the sum of everything at the end.")
   var total = false
 
-  @Flag(help: "Prints sizes as 1.5KiB.")
+  @Flag(name: [.customShort("h"), .long], help: "Prints sizes as 1.5KiB.")
   var human = false
 
   @Flag(name: [.customShort("k")], help: "Prints sizes in KiB, rounded up.")

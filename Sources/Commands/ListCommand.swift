@@ -7,7 +7,9 @@ struct ListCommand: ParsableCommand, ReportingCommand {
     discussion: """
       One name a line in bytewise order, with control characters escaped. With -R, paths relative to PATH; folders end in a \
       slash.
-      """)
+      """,
+    // -h is --human, as in ls(1).
+    helpNames: .long)
 
   @Argument(help: "The container, or CONTAINER:/path.", completion: .directory)
   var dir: String
@@ -23,7 +25,7 @@ struct ListCommand: ParsableCommand, ReportingCommand {
   @Flag(name: .shortAndLong, help: "Prints kind, permissions, number of links, size, date and target.")
   var long = false
 
-  @Flag(help: "Prints sizes as 1.5KiB.")
+  @Flag(name: [.customShort("h"), .long], help: "Prints sizes as 1.5KiB.")
   var human = false
 
   @Flag(name: [.customShort("i"), .customLong("inode")], help: "Prints the file's number in front.")

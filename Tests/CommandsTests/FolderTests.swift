@@ -26,6 +26,8 @@ struct FolderTests {
     #expect(try folder.run("du", "--max-depth", "1", container).text == "2100\t/d\n2101\t/\n")
     #expect(try folder.run("du", "-d", "0", "-k", container).text == "3\t/\n")
     #expect(try folder.run("du", "-s", "--human", container).text == "2.1KiB\t/\n")
+    #expect(try folder.run("du", "-sh", container).text == "2.1KiB\t/\n")
+    #expect(try folder.run("du", "-h", container, "/d/e").text == "600B\t/d/e\n")
     #expect(try folder.run("du", "-sc", container, "/d", "/a").text == "2100\t/d\n1\t/a\n2101\ttotal\n")
     let output = try folder.run("du", "--json", container, "/d").output
     let sums = try #require(try JSONSerialization.jsonObject(with: Data(output)) as? [[String: Any]])

@@ -18,6 +18,13 @@ struct HelpTests {
       #expect(root.text.contains("  \(command) "))
       #expect(try folder.runBare(command, "--help").status == 0)
     }
+    // Of the others: -h says how large things are.
+    #expect(try folder.runBare("cp", "-h").text == folder.runBare("help", "cp").text)
+    for command in ["ls", "du"] {
+      let help = try folder.runBare(command, "--help").text
+      #expect(help.contains("-h, --human ") && help.contains("  --help "))
+      #expect(try folder.runBare(command, "-h").status == 64)
+    }
     let container = try folder.runBare("container", "--help").text
     for command in ["create", "info", "verify", "key", "passwd"] {
       #expect(container.contains("  \(command) "))

@@ -84,6 +84,8 @@ struct ListTests {
         ]), "\(long)")
     let human = try folder.run("ls", "-l", "--human", container, "/d/f").text
     #expect(try matches(human, ["-rw-------  2  2.0KiB@/d/f"]), "\(human)")
+    #expect(try folder.run("ls", "-lh", container, "/d/f").text == human)
+    #expect(try folder.run("ls", "-h", "-l", container + ":/d/f").text == human)
     // A link to a folder is listed as the folder, but for -l, as ls(1) has it.
     #expect(try folder.run("ls", container, "/to-d").text == "f\ng\nlink\nsame\n")
     #expect(try folder.run("ls", "-l", container, "/to-d").text.hasSuffix("  /to-d -> d\n"))
