@@ -66,24 +66,22 @@ struct DiskUsageCommand: ParsableCommand, ReportingCommand {
     Interruption.shared.endAtOnce()
     let operands = try operands()
     let secret = try credential.secret(for: operands.directory)
-    let (sums, whole) = try withContainer(at: operands.directory, secret, mode: .readOnly) { container in
+    let paths = operands.paths.isEmpty ? ["/"] : operands.paths
+    let found = try withContainer(at: operands.directory, secret, mode: .readOnly) { container in
       // A file that was met below one path does not count again below the next, as in du(1).
       var counted: Set<UInt64> = []
-      var whole: UInt64 = 0
-      var sums: [FolderSum] = []
-      for path in operands.paths.isEmpty ? ["/"] : operands.paths {
-        let (all, shown) = try self.sums(at: path, in: container, counted: &counted)
-        whole += all
-        sums += shown
-      }
-      return (sums, whole)
+      return try FoundPaths(paths, asJSON: json) { try sums(at: $0, in: container, counted: &counted) }
     }
-    if json { return try StandardOutput.write(JSONText.of(sums)) }
-    var text = ""
-    for sum in total ? sums + [FolderSum(path: "total", size: whole)] : sums {
-      text += size(sum.size) + "\t" + (null ? sum.path : PrintableText.of(sum.path)) + (null ? "\0" : "\n")
+    try found.print { found in
+      let sums = found.flatMap(\.shown)
+      if json { return try JSONText.of(sums) }
+      let whole = FolderSum(path: "total", size: found.reduce(0) { $0 + $1.whole })
+      return (total ? sums + [whole] : sums).map(line).joined()
     }
-    try StandardOutput.write(text)
+  }
+
+  private func line(_ sum: FolderSum) -> String {
+    size(sum.size) + "\t" + (null ? sum.path + "\0" : PrintableText.of(sum.path) + "\n")
   }
 
   private func size(_ byteCount: UInt64) -> String {

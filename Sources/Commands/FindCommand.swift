@@ -109,13 +109,15 @@ struct FindCommand: ParsableCommand, ReportingCommand {
     let secret = try credential.secret(for: operands.directory)
     let found = try withContainer(at: operands.directory, secret, mode: .readOnly) { container in
       let passes = try test(in: container)
-      return try (operands.paths.isEmpty ? ["/"] : operands.paths).flatMap { path in
-        try files(at: path, in: container).filter(passes)
-      }.map(\.file)
+      return try FoundPaths(operands.paths.isEmpty ? ["/"] : operands.paths, asJSON: json) { path in
+        try files(at: path, in: container).filter(passes).map(\.file)
+      }
     }
-    if json { return try StandardOutput.write(JSONText.of(found.map(FileDescription.init))) }
-    try StandardOutput.write(
-      found.map { null ? $0.path + "\0" : PrintableText.of($0.path) + "\n" }.joined())
+    try found.print { found in
+      let files = found.flatMap { $0 }
+      if json { return try JSONText.of(files.map(FileDescription.init)) }
+      return files.map { null ? $0.path + "\0" : PrintableText.of($0.path) + "\n" }.joined()
+    }
   }
 
   /// A file with what only the list that it is from tells.

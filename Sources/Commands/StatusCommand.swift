@@ -31,7 +31,7 @@ struct StatusCommand: ParsableCommand, ReportingCommand {
     let operands = try operands()
     let secret = try credential.secret(for: operands.directory)
     let files = try withContainer(at: operands.directory, secret, mode: .readOnly) { container in
-      try operands.paths.map { path in
+      try FoundPaths(operands.paths, asJSON: json) { path in
         let attributes = try container.existing(path, followingLinks: followsLinks)
         let names = try container.extendedAttributes(at: path, followingLinks: followsLinks).keys
         return FileStatus(
@@ -39,7 +39,7 @@ struct StatusCommand: ParsableCommand, ReportingCommand {
           extendedAttributes: names.sorted { $0.utf8.lexicographicallyPrecedes($1.utf8) })
       }
     }
-    try StandardOutput.write(json ? JSONText.of(files) : files.map(\.text).joined(separator: "\n"))
+    try files.print { try json ? JSONText.of($0) : $0.map(\.text).joined(separator: "\n") }
   }
 }
 
