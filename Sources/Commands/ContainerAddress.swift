@@ -19,6 +19,12 @@ struct ContainerAddress: Equatable {
     path = String(decoding: bytes[(cut + 1)...], as: UTF8.self)
   }
 
+  /// Whether both are in one directory, however it is spelled. One that is missing is another.
+  func isInContainer(of other: ContainerAddress) -> Bool {
+    directory.utf8.elementsEqual(other.directory.utf8)
+      || (try? NativeFile.isSame(directory, other.directory)) == true
+  }
+
   /// Whether a container is at a native path, as far as names tell.
   static func isContainer(at native: String) -> Bool {
     (try? NativeKind(at: PathText.joined(native, "superblock"))) == .file

@@ -3,26 +3,71 @@ import ContainerStore
 
 struct MoveCommand: ParsableCommand {
   static let configuration = CommandConfiguration(
-    commandName: "mv", abstract: "Moves or renames a file or folder inside a container.",
-    discussion: "An existing folder TO takes FROM inside; an existing file TO is replaced by a file.")
+    commandName: "mv", abstract: "Moves or renames files and folders inside a container.",
+    usage: "dynamics mv DIR FROM TO\ndynamics mv CONTAINER:/from… CONTAINER:/to",
+    discussion: """
+      An existing folder TO takes FROM inside; an existing file TO is replaced by a file. Several FROM need a folder TO. From one \
+      container to another, and to native files, copy with cp and then remove with rm.
+      """)
 
-  @Argument(help: "The container.", completion: .directory)
-  var dir: String
-
-  @Argument(help: "The file or folder.")
-  var from: String
-
-  @Argument(help: "Its new name, or the folder to move it into.")
-  var to: String
+  @Argument(help: "What to move, and where to.", completion: .directory)
+  var operands: [String]
 
   @OptionGroup var credential: CredentialOptions
 
+  func validate() throws { _ = try MoveForm(operands) }
+
   func run() throws {
-    let secret = try credential.secret(for: dir)
-    try withContainer(at: dir, secret, mode: .readWrite) { container in
-      _ = try container.existing(from)
-      let place = try container.isDirectory(to) ? try container.place(of: from, at: to) : to
-      try container.move(from, to: place, replacing: true)
+    let form = try MoveForm(operands)
+    let secret = try credential.secret(for: form.directory)
+    try withContainer(at: form.directory, secret, mode: .readWrite) { container in
+      if form.sources.count > 1, try container.existing(form.target, followingLinks: true).kind != .directory
+      {
+        throw ContainerError(.notADirectory, path: form.target, detail: "several files need a folder")
+      }
+      for source in form.sources {
+        _ = try container.existing(source)
+        let place =
+          try container.isDirectory(form.target)
+          ? try container.place(of: source, at: form.target) : form.target
+        try container.move(source, to: place, replacing: true)
+      }
     }
+  }
+}
+
+/// What the words of `mv` say together: paths in one container.
+struct MoveForm: Equatable {
+  var directory: String
+  var sources: [String]
+  var target: String
+
+  /// Throws `ValidationError` when what is moved would leave its container.
+  init(_ operands: [String]) throws {
+    guard let last = operands.last, operands.count >= 2 else {
+      throw ValidationError("Give what to move, and where to.")
+    }
+    let hasAddress = operands.contains { ContainerAddress($0) != nil }
+    if operands.count == 3, !hasAddress || ContainerAddress.isContainer(at: operands[0]) {
+      (directory, sources, target) = (operands[0], [operands[1]], operands[2])
+      return
+    }
+    guard hasAddress else {
+      throw ValidationError("Give DIR FROM TO, or each as CONTAINER:/path; native files are moved by mv(1).")
+    }
+    let addresses = try operands.map { operand in
+      guard let address = ContainerAddress(operand) else {
+        throw ValidationError(
+          "'\(PrintableText.of(operand))' is not CONTAINER:/path, and what is moved stays in its container: "
+            + "copy it with cp, then remove it with rm.")
+      }
+      return address
+    }
+    guard let place = ContainerAddress(last), addresses.allSatisfy({ $0.isInContainer(of: place) }) else {
+      throw ValidationError(
+        "What is moved stays in its container; to another one copy it with cp, then remove it with rm.")
+    }
+    (directory, target) = (place.directory, place.path)
+    sources = addresses.dropLast().map(\.path)
   }
 }
