@@ -1,7 +1,18 @@
 import EncryptedFile
 import SodiumPrimitives
 
-/// What is known of a file without opening it.
+/// What is known of a file without opening it. Name, size and date of what a folder holds (`store` is the ``Container``):
+///
+/// ```swift
+/// import ContainerStore
+/// import Foundation
+///
+/// let store = container.store
+/// for file in try store.list("/Documents") {
+///   let date = Date(timeIntervalSince1970: Double(file.attributes.modified) / 1e9)
+///   print(file.path, file.attributes.size, date.formatted(.iso8601))
+/// }
+/// ```
 public struct FileAttributes: Sendable, Equatable {
   public var id: UInt64
   public var kind: FileKind

@@ -53,7 +53,14 @@ extension SecureFileManager {
     }
   }
 
-  /// An item of a directory with its attributes, as they were when the directory was listed.
+  /// An item of a directory with its attributes, as they were when the directory was listed. Name, size and date of each:
+  ///
+  /// ```swift
+  /// for entry in try files.entries(atPath: "/Documents") {
+  ///   let size = entry.isDirectory ? "-" : Int64(entry.size).formatted(.byteCount(style: .file))
+  ///   print(entry.name, size, entry.modificationDate.formatted(.iso8601))
+  /// }
+  /// ```
   public struct Entry: Sendable {
     /// The last part of its path.
     public let name: String
