@@ -28,7 +28,7 @@ extension ContainerError {
   /// What to do: the code's text, or one for where it happened.
   public var remedy: String {
     switch (circumstance, code) {
-    case (.native, .diskFull): "nothing of what was asked for was done; free some space there, and try again"
+    case (.native, .diskFull): "what was not finished was removed; free some space there, and try again"
     case (.native, .ioFailed): "see the cause, then check the path and the disk that it is on"
     case (.native, .isADirectory): "choose another name, or remove the directory first"
     case (.native, .noSuchFile): "check the path"

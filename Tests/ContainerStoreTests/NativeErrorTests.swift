@@ -47,6 +47,17 @@ struct NativeErrorTests {
     #expect(!refused.remedy.contains("durable"))
   }
 
+  /// A file of 4096 bytes that can be opened, and fails when it is read.
+  private static let unreadable = "/sys/class/net/lo/speed"
+
+  @Test(.enabled(if: access(unreadable, R_OK) == 0))
+  func aSourceThatCannotBeReadIsNamed() throws {
+    let failed = try error { try fixture.container.importItem(at: Self.unreadable, to: "/new") }
+    #expect(failed.code == .ioFailed && failed.path == Self.unreadable)
+    #expect(!failed.remedy.contains("durable"))
+    #expect(try fixture.container.attributes(at: "/new") == nil)
+  }
+
   @Test func aLinkThatLeadsNowhereIsReplaced() throws {
     try fixture.container.write([1], to: "/file")
     let target = directory.path + "/link"
