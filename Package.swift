@@ -36,6 +36,7 @@ let package = Package(
     // 1 primitives
     .target(
       name: "SodiumPrimitives", dependencies: ["CSodium", "CLibcrypto"], swiftSettings: strict),
+    .target(name: "UnixSockets", dependencies: ["CPosix"], swiftSettings: strict),
     // 2 formats
     .target(name: "EncryptedFile", dependencies: ["SodiumPrimitives"], swiftSettings: strict),
     .target(
@@ -70,6 +71,11 @@ let package = Package(
       dependencies: [
         "ServiceWire", "OpenDynamicsTesting", .product(name: "SwiftProtobuf", package: "swift-protobuf"),
       ], swiftSettings: strict),
+      name: "UnixSocketsTests", dependencies: ["UnixSockets", "SocketPeer", "CPosix"], swiftSettings: strict),
+    // The other side in tests of UnixSockets that need a second process.
+    .executableTarget(
+      name: "SocketPeer", dependencies: ["UnixSockets", "CPosix"], path: "Tests/SocketPeer",
+      swiftSettings: strict),
     .testTarget(
       name: "EncryptedFileTests", dependencies: ["EncryptedFile", "SodiumPrimitives", "CSodium"],
       swiftSettings: strict),

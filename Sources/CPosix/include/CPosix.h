@@ -3,6 +3,7 @@
 #ifndef CPOSIX_H
 #define CPOSIX_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -32,5 +33,62 @@ int cposix_is_locked(int fd, int64_t offset, int64_t count);
 int cposix_set_echo(int fd, int on);
 /// Columns of the terminal behind fd, or -errno.
 int cposix_terminal_columns(int fd);
+
+// Sockets: cposix_socket.c. Every descriptor that a call makes is closed by exec, and no call raises SIGPIPE. `wait` 0 makes a
+// call that would wait return -EAGAIN, also on a blocking descriptor.
+
+/// The most descriptors that one message carries: Linux's SCM_MAX_FD.
+#define CPOSIX_MESSAGE_DESCRIPTORS_MAX 253
+
+/// The bytes that a socket's path may have, without the zero at its end: sizeof sun_path - 1.
+size_t cposix_unix_path_max(void);
+/// socket(2) AF_UNIX, SOCK_STREAM: a descriptor or -errno.
+int cposix_unix_socket(void);
+/// socketpair(2) AF_UNIX, SOCK_STREAM.
+int cposix_unix_socket_pair(int descriptors[2]);
+/// bind(2) to a path; -ENAMETOOLONG when it does not fit, -EINVAL when it is empty.
+int cposix_unix_bind(int fd, const char *path);
+/// connect(2) to a path; errors as in cposix_unix_bind.
+int cposix_unix_connect(int fd, const char *path);
+/// accept4(2): a descriptor or -errno.
+int cposix_accept(int fd);
+/// 1 when the descriptor is a Unix stream socket, 0 when it is something else.
+int cposix_is_unix_stream(int fd);
+/// Gives a socket that somebody else made what the sockets made here have: closed by exec, no SIGPIPE.
+int cposix_adopt_socket(int fd);
+/// fcntl(2) F_SETFD with FD_CLOEXEC.
+int cposix_set_close_on_exec(int fd);
+/// fcntl(2) F_GETFD: 1 when exec closes it, else 0.
+int cposix_is_close_on_exec(int fd);
+/// fcntl(2) F_DUPFD_CLOEXEC: a descriptor or -errno.
+int cposix_duplicate(int fd);
+/// fcntl(2) F_SETFL: O_NONBLOCK off (1) or on (0).
+int cposix_set_blocking(int fd, int blocking);
+/// fcntl(2) F_GETFL: 0 when O_NONBLOCK is set, else 1.
+int cposix_is_blocking(int fd);
+/// SO_SNDTIMEO, which bounds connect(2), too; 0 means no limit.
+int cposix_set_send_timeout(int fd, int64_t microseconds);
+/// SO_RCVBUF (1) or SO_SNDBUF (0) in bytes, as the system counts them.
+int cposix_buffer_size(int fd, int receiving);
+int cposix_set_buffer_size(int fd, int receiving, int count);
+/// SO_PEERCRED; getpeereid(3) and LOCAL_PEERPID on Darwin.
+int cposix_peer_credentials(int fd, uid_t *user, gid_t *group, pid_t *process);
+/// shutdown(2) of one direction or of both.
+int cposix_shutdown(int fd, int reading, int writing);
+/// sendmsg(2) with the descriptors as SCM_RIGHTS: the number of bytes sent, or -errno.
+ssize_t cposix_send(
+    int fd, const void *bytes, size_t count, const int *descriptors, size_t descriptor_count, int wait);
+/// recv(2), with MSG_WAITALL when it may wait: the number of bytes, 0 at the end, or -errno. Descriptors that come along are
+/// closed by the system.
+ssize_t cposix_receive_whole(int fd, void *bytes, size_t count, int wait);
+/// recvmsg(2) with SCM_RIGHTS: the number of bytes, 0 at the end, or -errno. When more than descriptors_max came, or fewer than
+/// were sent (truncated), all that came are closed; descriptor_count still says how many did, where the system tells.
+ssize_t cposix_receive(
+    int fd, void *bytes, size_t count, int *descriptors, size_t descriptors_max, size_t *descriptor_count,
+    int *truncated, int wait);
+/// getrlimit(2) RLIMIT_NOFILE; UINT64_MAX means no limit.
+int cposix_descriptor_limit(uint64_t *soft, uint64_t *hard);
+/// setrlimit(2) RLIMIT_NOFILE, the soft limit only.
+int cposix_set_soft_descriptor_limit(uint64_t soft);
 
 #endif
