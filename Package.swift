@@ -37,6 +37,7 @@ let package = Package(
     .target(
       name: "SodiumPrimitives", dependencies: ["CSodium", "CLibcrypto"], swiftSettings: strict),
     .target(name: "UnixSockets", dependencies: ["CPosix"], swiftSettings: strict),
+    .target(name: "ServiceValues", swiftSettings: strict),
     // 2 formats
     .target(name: "EncryptedFile", dependencies: ["SodiumPrimitives"], swiftSettings: strict),
     .target(
@@ -66,6 +67,7 @@ let package = Package(
     .testTarget(
       name: "SodiumPrimitivesTests", dependencies: ["SodiumPrimitives", "CSodium"],
       swiftSettings: strict),
+    .testTarget(name: "ServiceValuesTests", dependencies: ["ServiceValues"], swiftSettings: strict),
     .testTarget(
       name: "ServiceWireTests",
       dependencies: [

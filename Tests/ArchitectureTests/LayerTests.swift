@@ -11,6 +11,7 @@ struct LayerTests {
     Layer(0, "CPosix"),
     Layer(1, "SodiumPrimitives", imports: ["CSodium", "CLibcrypto"], system: lowSystem),
     Layer(1, "UnixSockets", imports: ["CPosix"], system: lowSystem),
+    Layer(1, "ServiceValues", system: highSystem),
     Layer(2, "EncryptedFile", imports: ["SodiumPrimitives"], system: lowSystem),
     Layer(2, "ServiceWire", imports: ["SwiftProtobuf"], system: highSystem),
     Layer(3, "ContainerStore", imports: ["CPosix", "SodiumPrimitives", "EncryptedFile"], system: lowSystem),

@@ -1,0 +1,56 @@
+/// How many attachments a message has, and what is in them. What is in them is for people: it is not checked.
+public struct AttachmentsDefinition: Sendable, Hashable {
+  public struct Item: Sendable, Hashable {
+    public var title: String?
+    public var description: String?
+    /// A MIME type.
+    public var format: String?
+
+    public init(title: String? = nil, description: String? = nil, format: String? = nil) {
+      self.title = title
+      self.description = description
+      self.format = format
+    }
+  }
+
+  public enum Items: Sendable, Hashable {
+    /// The same for each attachment.
+    case each(Item)
+    /// One for each attachment, in order.
+    case inOrder([Item])
+  }
+
+  /// In order: as many attachments must be there.
+  public var items: Items?
+  /// What may follow behind `items` in order.
+  public var additionalItems: Items?
+  public var minItems: Int?
+  public var maxItems: Int?
+
+  public init(
+    items: Items? = nil, additionalItems: Items? = nil, minItems: Int? = nil, maxItems: Int? = nil
+  ) {
+    self.items = items
+    self.additionalItems = additionalItems
+    self.minItems = minItems
+    self.maxItems = maxItems
+  }
+
+  /// The fewest that are right.
+  public var countMin: Int {
+    if case .inOrder(let items) = items { max(items.count, minItems ?? 0) } else { minItems ?? 0 }
+  }
+
+  /// The most that are right; nil: any number.
+  public var countMax: Int? {
+    guard case .inOrder(let items) = items else { return maxItems }
+    let inOrderMax: Int? =
+      switch additionalItems {
+      case nil: items.count
+      case .each: nil
+      case .inOrder(let more): items.count + more.count
+      }
+    guard let maxItems, let inOrderMax else { return maxItems ?? inOrderMax }
+    return min(maxItems, inOrderMax)
+  }
+}

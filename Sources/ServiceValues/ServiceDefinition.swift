@@ -1,0 +1,109 @@
+/// What a service offers: its methods, what they take, and what they answer. Source: Documentation/SERVICE-DEFINITIONS.md.
+///
+/// A definition is read with ``init(jsonText:byteCountMax:)`` and written with ``jsonText``; titles and descriptions are for people.
+public struct ServiceDefinition: Sendable, Hashable {
+  public var serviceID: ServiceIdentifier
+  public var version: ServiceVersion
+  public var title: String?
+  public var description: String?
+  public var creator: Creator?
+  public var methods: [String: Method]
+
+  public init(
+    serviceID: ServiceIdentifier, version: ServiceVersion, title: String? = nil, description: String? = nil,
+    creator: Creator? = nil, methods: [String: Method]
+  ) {
+    self.serviceID = serviceID
+    self.version = version
+    self.title = title
+    self.description = description
+    self.creator = creator
+    self.methods = methods
+  }
+
+  public struct Method: Sendable, Hashable {
+    public var description: String?
+    /// Nil: the method takes no params.
+    public var params: ParameterDefinition?
+    /// Nil: it takes no attachments.
+    public var attachments: AttachmentsDefinition?
+    /// Nil: no reply is defined.
+    public var resultValue: ParameterDefinition?
+    /// Nil: a reply has no attachments.
+    public var resultAttachments: AttachmentsDefinition?
+    /// The errors that the app itself replies with. Empty: the definition says nothing about them.
+    public var errors: [ErrorDefinition]
+
+    public init(
+      description: String? = nil, params: ParameterDefinition? = nil,
+      attachments: AttachmentsDefinition? = nil, resultValue: ParameterDefinition? = nil,
+      resultAttachments: AttachmentsDefinition? = nil, errors: [ErrorDefinition] = []
+    ) {
+      self.description = description
+      self.params = params
+      self.attachments = attachments
+      self.resultValue = resultValue
+      self.resultAttachments = resultAttachments
+      self.errors = errors
+    }
+
+    /// Whether a consumer may wait for an answer: a value, or one of the errors.
+    public var definesReply: Bool { resultValue != nil || !errors.isEmpty }
+  }
+
+  public struct ErrorDefinition: Sendable, Hashable {
+    public var code: Int64
+    public var title: String?
+    public var description: String?
+    /// The details; nil: there are none.
+    public var data: ParameterDefinition?
+    /// Nil: the error has no attachments.
+    public var attachments: AttachmentsDefinition?
+
+    public init(
+      code: Int64, title: String? = nil, description: String? = nil, data: ParameterDefinition? = nil,
+      attachments: AttachmentsDefinition? = nil
+    ) {
+      self.code = code
+      self.title = title
+      self.description = description
+      self.data = data
+      self.attachments = attachments
+    }
+  }
+
+  /// Who wrote the service.
+  public struct Creator: Sendable, Hashable {
+    public var name: String?
+    public var apiURL: String?
+    public var copyright: String?
+    public var contactDetails: String?
+
+    public init(
+      name: String? = nil, apiURL: String? = nil, copyright: String? = nil, contactDetails: String? = nil
+    ) {
+      self.name = name
+      self.apiURL = apiURL
+      self.copyright = copyright
+      self.contactDetails = contactDetails
+    }
+  }
+
+  /// Throws `methodNotFound` when there is none of that name.
+  public func method(_ name: String) throws(ServicesError) -> Method {
+    guard let method = methods[name] else {
+      throw ServicesError(.methodNotFound, path: ServicePath(serviceID.text).appending(.key(name)).text)
+    }
+    return method
+  }
+
+  /// Whether an answer to the method is defined: false means that a consumer must not wait for one. Throws `methodNotFound`.
+  public func definesReply(_ method: String) throws(ServicesError) -> Bool {
+    try self.method(method).definesReply
+  }
+
+  /// The codes of the errors that the method may answer with, in the definition's order. Throws `methodNotFound`.
+  public func errorCodes(_ method: String) throws(ServicesError) -> [Int64] {
+    try self.method(method).errors.map(\.code)
+  }
+}

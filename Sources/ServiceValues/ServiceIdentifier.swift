@@ -1,0 +1,15 @@
+/// Names a service: lower-case reverse DNS, as `com.good.gdservice.transfer-file`.
+public struct ServiceIdentifier: Hashable, Sendable, CustomStringConvertible {
+  public let text: String
+
+  /// Throws `invalidParams` that says which rule the text breaks. At least two parts with dots between them, each of 1 to 63
+  /// letters a to z, digits and hyphens, no hyphen at its ends; 255 bytes at most.
+  public init(_ text: String) throws(ServicesError) {
+    if let fault = ReverseDNSName.fault(in: text) {
+      throw ServicesError(.invalidParams, path: "service id", detail: fault)
+    }
+    self.text = text
+  }
+
+  public var description: String { text }
+}

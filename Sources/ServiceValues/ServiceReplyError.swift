@@ -1,0 +1,40 @@
+/// The error that a provider's app replied with. Code, text and details are that app's own data and cross unchanged.
+public struct ServiceReplyError: Error, Sendable, Hashable {
+  /// The service's id, whatever the provider's app wrote; nil before it was sent.
+  public var domain: ServiceIdentifier?
+  public var code: Int64
+  public var text: String
+  public var details: [String: ServiceValue]
+
+  public init(
+    domain: ServiceIdentifier? = nil, code: Int64, text: String = "", details: [String: ServiceValue] = [:]
+  ) {
+    self.domain = domain
+    self.code = code
+    self.text = text
+    self.details = details
+  }
+
+  /// Longest text in bytes of UTF-8.
+  public static let textByteCountMax = 4096
+
+  /// Checks the length of the text, and the details as params are checked. Throws `invalidParams` with the path of what is wrong.
+  public func validate(
+    limits: ServiceValue.Limits = .default, textByteCountMax: Int = Self.textByteCountMax
+  ) throws(ServicesError) {
+    if text.utf8.count > textByteCountMax {
+      throw ServicesError(.invalidParams, path: "error.text", detail: "more than \(textByteCountMax) bytes")
+    }
+    try ServiceValue.object(details).validate(limits: limits, root: "error.details")
+  }
+}
+
+/// Without the text and the details, which are the app's data.
+extension ServiceReplyError: CustomStringConvertible, CustomDebugStringConvertible, CustomReflectable {
+  public var description: String {
+    "\(domain?.description ?? "the provider") replied with error \(code); see the service's definition for what it means"
+  }
+
+  public var debugDescription: String { description }
+  public var customMirror: Mirror { Mirror(self, children: []) }
+}

@@ -1,0 +1,70 @@
+extension ServiceValue: ExpressibleByStringLiteral, ExpressibleByIntegerLiteral, ExpressibleByFloatLiteral,
+  ExpressibleByBooleanLiteral, ExpressibleByArrayLiteral, ExpressibleByDictionaryLiteral
+{
+  // No nil literal: with it, `value["to"] == nil` could mean "is not there" or "is null". Write `.null`.
+
+  public init(stringLiteral value: String) { self = .string(value) }
+  public init(integerLiteral value: Int64) { self = .integer(value) }
+  public init(floatLiteral value: Double) { self = .number(value) }
+  public init(booleanLiteral value: Bool) { self = .boolean(value) }
+  public init(arrayLiteral elements: ServiceValue...) { self = .array(elements) }
+
+  /// A key that comes twice ends the process, as in a literal of a dictionary.
+  public init(dictionaryLiteral elements: (String, ServiceValue)...) {
+    self = .object(Dictionary(uniqueKeysWithValues: elements))
+  }
+}
+
+extension ServiceValue {
+  public var stringValue: String? {
+    if case .string(let value) = self { value } else { nil }
+  }
+
+  /// Of a number, and of an integer that a `Double` holds exactly.
+  public var numberValue: Double? {
+    switch self {
+    case .number(let value): value
+    case .integer(let value): Double(exactly: value)
+    default: nil
+    }
+  }
+
+  public var integerValue: Int64? {
+    if case .integer(let value) = self { value } else { nil }
+  }
+
+  public var booleanValue: Bool? {
+    if case .boolean(let value) = self { value } else { nil }
+  }
+
+  public var bytesValue: [UInt8]? {
+    if case .bytes(let value) = self { value } else { nil }
+  }
+
+  public var arrayValue: [ServiceValue]? {
+    if case .array(let value) = self { value } else { nil }
+  }
+
+  public var objectValue: [String: ServiceValue]? {
+    if case .object(let value) = self { value } else { nil }
+  }
+
+  public var isNull: Bool { self == .null }
+
+  /// The member of an object; nil when there is none, or this is no object. Setting ends the process when this is no object.
+  public subscript(key: String) -> ServiceValue? {
+    get { objectValue?[key] }
+    set {
+      guard case .object(var members) = self else { preconditionFailure("\(kind.rawValue) has no members") }
+      self = .null  // so that there is one reference to the members, and setting does not copy them
+      members[key] = newValue
+      self = .object(members)
+    }
+  }
+
+  /// The element of an array; nil when there is none, or this is no array.
+  public subscript(index: Int) -> ServiceValue? {
+    guard case .array(let elements) = self, elements.indices.contains(index) else { return nil }
+    return elements[index]
+  }
+}
