@@ -41,7 +41,8 @@ let package = Package(
     // 2 formats
     .target(name: "EncryptedFile", dependencies: ["SodiumPrimitives"], swiftSettings: strict),
     .target(
-      name: "ServiceWire", dependencies: [.product(name: "SwiftProtobuf", package: "swift-protobuf")],
+      name: "ServiceWire",
+      dependencies: ["ServiceValues", .product(name: "SwiftProtobuf", package: "swift-protobuf")],
       exclude: ["Messages/service.proto"], swiftSettings: strict),
     // 3 stores
     .target(
@@ -71,8 +72,10 @@ let package = Package(
     .testTarget(
       name: "ServiceWireTests",
       dependencies: [
-        "ServiceWire", "OpenDynamicsTesting", .product(name: "SwiftProtobuf", package: "swift-protobuf"),
+        "ServiceWire", "ServiceValues", "OpenDynamicsTesting",
+        .product(name: "SwiftProtobuf", package: "swift-protobuf"),
       ], swiftSettings: strict),
+    .testTarget(
       name: "UnixSocketsTests", dependencies: ["UnixSockets", "SocketPeer", "CPosix"], swiftSettings: strict),
     // The other side in tests of UnixSockets that need a second process.
     .executableTarget(

@@ -13,7 +13,7 @@ struct LayerTests {
     Layer(1, "UnixSockets", imports: ["CPosix"], system: lowSystem),
     Layer(1, "ServiceValues", system: highSystem),
     Layer(2, "EncryptedFile", imports: ["SodiumPrimitives"], system: lowSystem),
-    Layer(2, "ServiceWire", imports: ["SwiftProtobuf"], system: highSystem),
+    Layer(2, "ServiceWire", imports: ["ServiceValues", "SwiftProtobuf"], system: highSystem),
     Layer(3, "ContainerStore", imports: ["CPosix", "SodiumPrimitives", "EncryptedFile"], system: lowSystem),
     Layer(4, "SecureFiles", imports: ["ContainerStore", "SodiumPrimitives"], system: highSystem),
     Layer(8, "OpenDynamicsTesting", imports: ["ContainerStore"], system: highSystem),

@@ -1,5 +1,6 @@
 import Foundation
 import OpenDynamicsTesting
+import ServiceValues
 import SwiftProtobuf
 import Testing
 
@@ -53,9 +54,7 @@ struct FrameTests {
     let message = WireChannelMessage.with {
       $0.request = .with {
         $0.id = WireID.random().bytes
-        $0.params = .with {
-          $0.object.members = ["to": .with { $0.array.elements = [.with { $0.string = "a" }] }]
-        }
+        $0.params = WireValue(["to": ["a"], "size": 5])
       }
     }
     var decoder = FrameDecoder(byteCountMax: 1000)
@@ -89,7 +88,7 @@ struct FrameTests {
   @Test func takesValuesOfTheGreatestDepthAndRefusesBottomlessOnes() throws {
     func nested(_ depth: Int) -> WireValue {
       (1..<depth).reduce(WireValue.with { $0.integer = 1 }) { value, _ in
-        .with { $0.object.members = ["": value] }
+        .with { $0.object.members = [.with { $0.value = value }] }
       }
     }
     func message(_ depth: Int) throws -> Data {
@@ -97,6 +96,51 @@ struct FrameTests {
     }
     #expect(try WireChannelMessage.read(message(32)) != nil)
     #expect(throws: ProtocolFault.malformed) { try WireChannelMessage.read(message(200)) }
+  }
+
+  // MARK: Values
+
+  @Test func valuesCrossAsTheyAreOfTheirKinds() throws {
+    let value: ServiceValue = [
+      "text": "1", "number": .number(1), "integer": 1, "truth": true, "nothing": .null,
+      "bytes": .bytes([0, 255]),
+      "list": [1, 2], "object": ["": ["é": .string("\u{0}")]], "no": [:],
+    ]
+    let bytes = try WireValue(value).serializedData()
+    #expect(try ServiceValue(WireValue(serializedBytes: bytes)) == value)
+    #expect(try WireValue(value).serializedData() == bytes)
+    #expect(bytes.count <= value.byteCount)
+  }
+
+  @Test func refusesValuesThatAreNone() {
+    let twice = WireValue.with {
+      $0.object.members = Array(
+        repeating: .with {
+          $0.name = "a"
+          $0.value.integer = 1
+        }, count: 2)
+    }
+    let mixed = WireValue.with { $0.array.elements = [.with { $0.integer = 1 }, .with { $0.number = 1 }] }
+    let infinite = WireValue.with { $0.number = .infinity }
+    for (wire, path) in [
+      (twice, "params.a"), (mixed, "params[1]"), (infinite, "params"), (WireValue(), "params"),
+    ] {
+      let error = #expect(throws: ServicesError.self) { try ServiceValue(wire) }
+      #expect(error?.code == .invalidParams)
+      #expect(error?.path == path)
+    }
+  }
+
+  @Test func takesAsDeepAsTheLimitAndNotOneDeeper() throws {
+    func nested(_ depth: Int) -> WireValue {
+      (0..<depth).reduce(WireValue.with { $0.integer = 1 }) { value, _ in
+        .with { $0.object.members = [.with { $0.value = value }] }
+      }
+    }
+    _ = try ServiceValue(nested(32))
+    #expect(throws: ServicesError.self) { try ServiceValue(nested(33)) }
+    let frame = try WireChannelMessage.with { $0.reply.error.details = nested(32) }.serializedData()
+    #expect(try WireChannelMessage.read(frame) != nil)
   }
 
   @Test func identifiersReadWhatTheyWrite() {

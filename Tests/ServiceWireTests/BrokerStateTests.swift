@@ -1,0 +1,562 @@
+import Foundation
+import OpenDynamicsTesting
+import Testing
+
+@testable import ServiceWire
+
+struct BrokerStateTests {
+  private let a = "com.example.a"
+  private let b = "com.example.b"
+  private let greetings = "com.example.greetings"
+
+  // MARK: Beginning
+
+  @Test func enrolsAnAppAndKeepsItsKey() {
+    let world = BrokerWorld()
+    let first = world.enrol(a)
+    #expect(
+      world.sent[first]?.last?.enrolled.certificate
+        == Data("com.example.a u \(1_000_000 + 24 * 3600 * 1000)".utf8))
+    #expect(world.saves == 1)
+    // Again with the same key: the earlier connection goes. With another key: refused, and the earlier one stays.
+    let second = world.enrol(a)
+    #expect(world.closed[first] == .replaced)
+    #expect(world.saves == 1)
+    let thief = world.enrol(a, key: "another")
+    #expect(world.closed[thief] == .keyNotPinned)
+    #expect(world.closed[second] == nil)
+  }
+
+  @Test func refusesProofsThatAreNotOfThisBeginning() {
+    let world = BrokerWorld()
+    var recorded = WireEnrol()
+    _ = world.enrol(a) { recorded = $0 }
+    let replay = world.enrol(a) { $0 = recorded }
+    #expect(world.closed[replay] == .keyNotPinned)
+    let other = world.enrol(a) { $0.appID = "com.example.c" }
+    #expect(world.closed[other] == .keyNotPinned)
+    let user = world.enrol(a) { $0.activationUser = "v" }
+    #expect(world.closed[user] == .keyNotPinned)
+    let empty = world.enrol(a) { $0.proof = Data() }
+    #expect(world.closed[empty] == .keyNotPinned)
+    for (change, what) in [
+      ({ $0.appID = "Com.Example" }, "id"), ({ $0.activationUser = "" }, "user"),
+      ({ $0.activationUser = String(repeating: "u", count: 257) }, "long user"),
+      ({ $0.publicKey = Data(repeating: 1, count: 257) }, "long key"),
+    ] as [((inout WireEnrol) -> Void, String)] {
+      let number = world.enrol(a, changing: change)
+      #expect(world.closed[number] == .malformed, "\(what)")
+    }
+    #expect(Array(world.state.records.apps.keys) == [a])
+  }
+
+  @Test func closesOnMessagesThatMayNotComeNow() {
+    let early: [WireBrokerMessage] = [
+      .with { $0.enrol = WireEnrol() }, .with { $0.attend = WireAttend() },
+      .with { $0.question = WireQuestion() },
+      .with { $0.answer = WireAnswer() }, .with { $0.challenge = WireChallenge() },
+    ]
+    for message in early {
+      let world = BrokerWorld()
+      let number = world.connect()
+      world.send(message, from: number)
+      #expect(world.closed[number] == .unexpectedMessage)
+      #expect(world.state.connectionCount == 0)
+    }
+    let world = BrokerWorld()
+    let empty = world.connect()
+    world.send(WireBrokerMessage(), from: empty)
+    #expect(world.closed[empty] == .malformed)
+    let short = world.connect()
+    world.send(
+      .with {
+        $0.hello = .with {
+          $0.version = 1
+          $0.nonce = Data(repeating: 1, count: 31)
+        }
+      }, from: short)
+    #expect(world.closed[short] == .malformed)
+    let old = world.connect()
+    world.send(
+      .with {
+        $0.hello = .with {
+          $0.version = 0
+          $0.nonce = Data(repeating: 1, count: 32)
+        }
+      }, from: old)
+    #expect(world.closed[old] == .versionNotSupported)
+    // A tool is no app, and an app no administrator.
+    let tool = world.attend()
+    world.ask(tool, .connect(.with { $0.appID = a }))
+    #expect(world.closed[tool] == .unexpectedMessage)
+    let app = world.enrol(a)
+    world.ask(app, .administer(.with { $0.listApps = .init() }))
+    #expect(world.closed[app] == .unexpectedMessage)
+  }
+
+  @Test func whoDoesNotEnrolInTimeGoes() {
+    let world = BrokerWorld()
+    let number = world.connect()
+    let app = world.enrol(a)
+    world.tick(9_999)
+    #expect(world.closed.isEmpty)
+    world.tick(1)
+    #expect(world.closed == [number: .timedOut])
+    world.tick(1_000_000)
+    #expect(world.closed[app] == nil)
+  }
+
+  @Test func limitsHoldOneBelowAndOneAbove() {
+    var limits = BrokerLimits()
+    limits.connectionCountMax = 4
+    limits.beginningCountMax = 2
+    limits.appCountMax = 2
+    limits.watchCountMax = 2
+    limits.questionCountMax = 2
+    limits.ruleCountMax = 2
+    limits.serviceCountMax = 2
+    let world = BrokerWorld(limits: limits)
+    let oldest = world.connect()
+    _ = world.connect()
+    #expect(world.closed.isEmpty)
+    _ = world.connect()
+    #expect(world.closed == [oldest: .limitExceeded])
+    let one = world.enrol(a)
+    let two = world.enrol(b)
+    #expect(world.closed[one] == nil && world.closed[two] == nil)
+    let last = world.connect()
+    #expect(world.closed[last] == nil)
+    let many = world.connect()
+    #expect(world.closed[many] == .limitExceeded)
+
+    let apps = BrokerWorld(limits: limits)
+    let first = apps.enrol(a)
+    _ = apps.enrol(b)
+    let third = apps.enrol("com.example.c")
+    #expect(apps.closed[third] == .limitExceeded)
+    apps.register(first, [(greetings, "1.0"), (greetings, "1.1")])
+    #expect(
+      apps.error(
+        first,
+        .register(
+          .with {
+            $0.services = (0..<3).map { n in
+              .with {
+                $0.id = "com.x\(n).y"
+                $0.version = "1"
+              }
+            }
+          })) == 24)
+    for _ in 0..<2 { apps.ask(first, .watch(WireFind())) }
+    #expect(apps.closed[first] == nil)
+    apps.ask(first, .watch(WireFind()))
+    #expect(apps.closed[first] == .limitExceeded)
+    let tool = apps.attend()
+    for n in 0..<3 {
+      let rule = WireRule.with {
+        $0.provider = "com.example.x\(n)"
+        $0.effect = .deny
+      }
+      #expect(apps.error(tool, .administer(.with { $0.addRule = rule })) == (n < 2 ? 0 : 16))
+      #expect(apps.error(tool, .administer(.with { $0.addRule = rule })) == (n < 2 ? 0 : 16))
+    }
+  }
+
+  // MARK: Discovery
+
+  @Test func findsProvidersAndTellsWatchersOfEveryChange() {
+    let world = BrokerWorld()
+    let tool = world.attend()
+    #expect(world.find(tool, greetings) == [])
+    let watch = world.ask(tool, .watch(.with { $0.serviceID = greetings }))
+    let provider = world.enrol(a)
+    world.register(provider, [(greetings, "1.0.0")])
+    #expect(world.find(tool, greetings) == [a])
+    #expect(world.find(tool, "com.example.other") == [])
+    #expect(world.find(provider, greetings) == [])  // not oneself
+    func changes() -> [WireProvidersChanged] {
+      (world.sent[tool] ?? []).compactMap {
+        if case .providersChanged(let change)? = $0.kind { change } else { nil }
+      }
+    }
+    #expect(changes().map(\.watch) == [watch])
+    #expect(changes().last?.present.first?.state == .running)
+    world.ask(provider, .state(.with { $0.state = .suspended }))
+    #expect(changes().last?.present.first?.state == .suspended)
+    world.register(provider, [(greetings, "1.0.0")])
+    #expect(changes().count == 2)  // nothing is different
+    world.disconnect(provider)
+    #expect(changes().last?.present.first?.state == .notRunning)
+    let again = world.enrol(a)
+    world.register(again, [("com.example.other", "1.0")])
+    #expect(changes().last?.gone == [a])
+    let count = changes().count
+    world.ask(tool, .unwatch(.with { $0.watch = watch }))
+    world.register(again, [(greetings, "1.0")])
+    #expect(changes().count == count)
+  }
+
+  @Test func refusesRegistrationsAndSaysWhere() {
+    let world = BrokerWorld()
+    let app = world.enrol(a)
+    let cases: [(String, (inout WireRegister) -> Void)] = [
+      ("name", { $0.name = String(repeating: "n", count: 257) }), ("name", { $0.name = "a\nb" }),
+      ("icon", { $0.icon = Data([1, 2, 3]) }),
+      ("icon", { $0.icon = Data([0x89, 0x50, 0x4e, 0x47] + Array(repeating: 0, count: 65_533)) }),
+      (
+        "services[0].id",
+        {
+          $0.services = [
+            .with {
+              $0.id = "Greetings"
+              $0.version = "1"
+            }
+          ]
+        }
+      ),
+      (
+        "services[0].version",
+        {
+          $0.services = [
+            .with {
+              $0.id = "com.example.x"
+              $0.version = "01"
+            }
+          ]
+        }
+      ),
+      (
+        "services[1]",
+        {
+          $0.services = Array(
+            repeating: .with {
+              $0.id = "com.example.x"
+              $0.version = "1"
+            }, count: 2)
+        }
+      ),
+      (
+        "services[0].type",
+        {
+          $0.services = [
+            .with {
+              $0.id = "com.example.x"
+              $0.version = "1"
+              $0.type = .UNRECOGNIZED(7)
+            }
+          ]
+        }
+      ),
+      (
+        "services[0].definition",
+        {
+          $0.services = [
+            .with {
+              $0.id = "com.example.x"
+              $0.version = "1"
+              $0.definition = Data("{}".utf8)
+            }
+          ]
+        }
+      ),
+      (
+        "services[0].definition",
+        {
+          $0.services = [
+            .with {
+              $0.id = "com.example.x"
+              $0.version = "1"
+              $0.definition = Data(#"{"service-id":"com.example.y","version":"1","methods":{}}"#.utf8)
+            }
+          ]
+        }
+      ),
+      ("start.program", { $0.start.program = "bin/app" }),
+      ("start.arguments", { $0.start.arguments = ["a\0b"] }),
+    ]
+    for (path, change) in cases {
+      var registration = WireRegister()
+      change(&registration)
+      let question = world.ask(app, .register(registration))
+      let failure = world.answers(app, question).last?.failure
+      #expect(failure?.error == 24, "\(path)")
+      #expect(failure?.detail.hasPrefix(path) == true, "\(failure?.detail ?? "") for \(path)")
+      #expect(world.state.records.apps[a]?.registration == nil)
+    }
+    #expect(
+      world.error(
+        app,
+        .register(
+          .with {
+            $0.services = [
+              .with {
+                $0.id = "com.example.y"
+                $0.version = "1"
+                $0.definition = Data(#"{"service-id":"com.example.y","version":"1","methods":{}}"#.utf8)
+              }
+            ]
+          }))
+        == 0)
+  }
+
+  // MARK: Introduction
+
+  @Test func introducesWhoMayBeIntroduced() {
+    let world = BrokerWorld()
+    let one = world.enrol(a)
+    #expect(world.error(one, .connect(.with { $0.appID = b })) == 3)
+    let two = world.enrol(b)
+    world.register(two)
+    #expect(world.error(one, .connect(.with { $0.appID = b })) == 0)
+    #expect(world.introductions.map(\.acceptor) == [two])
+    let toAcceptor = world.sent[two]?.last?.introduction
+    #expect(
+      toAcceptor?.role == .acceptor && toAcceptor?.appID == a
+        && toAcceptor?.ticket == world.introductions[0].ticket)
+    // Suspended, locked, denied.
+    world.ask(two, .state(.with { $0.state = .suspended }))
+    #expect(world.error(one, .connect(.with { $0.appID = b })) == 2)
+    world.ask(two, .state(.with { $0.state = .locked }))
+    let waiting = world.ask(one, .connect(.with { $0.appID = b }))
+    #expect(world.answers(one, waiting).isEmpty)
+    world.tick(29_999)
+    #expect(world.answers(one, waiting).isEmpty)
+    world.tick(1)
+    #expect(world.answers(one, waiting).last?.failure.error == 7)
+    let unlocked = world.ask(one, .connect(.with { $0.appID = b }))
+    world.ask(two, .state(.with { $0.state = .running }))
+    #expect(world.answers(one, unlocked).last?.introduced.ticket == world.introductions.last?.ticket)
+    let tool = world.attend()
+    let rule = WireRule.with {
+      $0.consumer = a
+      $0.provider = b
+      $0.effect = .deny
+    }
+    #expect(world.error(tool, .administer(.with { $0.addRule = rule })) == 0)
+    #expect(world.sent[one]?.contains { $0.policy.denied == [b] } == true)
+    #expect(world.error(one, .connect(.with { $0.appID = b })) == 7)
+    #expect(world.find(one) == [])
+    #expect(world.error(two, .connect(.with { $0.appID = a })) == 0)
+    #expect(world.error(tool, .administer(.with { $0.removeRule = rule })) == 0)
+    #expect(world.error(tool, .administer(.with { $0.removeRule = rule })) == 1)
+    #expect(world.error(one, .connect(.with { $0.appID = b })) == 0)
+  }
+
+  @Test func startsAnAppOnceForAllWhoWait() {
+    let world = BrokerWorld()
+    let two = world.enrol(b)
+    world.register(two, start: "/usr/bin/b")
+    world.disconnect(two)
+    let one = world.enrol(a)
+    let other = world.enrol("com.example.c")
+    let first = world.ask(one, .connect(.with { $0.appID = b }))
+    let second = world.ask(other, .connect(.with { $0.appID = b }))
+    #expect(world.starts == [b])
+    _ = world.enrol(b)
+    #expect(world.answers(one, first).count == 1 && world.answers(other, second).count == 1)
+    #expect(world.introductions.count == 2)
+    let late = world.state.records
+    let again = BrokerWorld(records: late)
+    let dialler = again.enrol(a)
+    let lost = again.ask(dialler, .connect(.with { $0.appID = b }))
+    again.tick(9_999)
+    #expect(again.answers(dialler, lost).isEmpty)
+    again.tick(1)
+    #expect(again.answers(dialler, lost).last?.failure.error == 3)
+  }
+
+  // MARK: Front
+
+  @Test func onlyTheAppInFrontPassesTheFrontOn() {
+    let world = BrokerWorld()
+    let one = world.enrol(a)
+    let two = world.enrol(b)
+    let tool = world.attend()
+    #expect(world.error(one, .bringToFront(.with { $0.appID = b })) == 20)
+    #expect(world.error(tool, .administer(.with { $0.front = "com.example.c" })) == 3)
+    #expect(world.error(tool, .administer(.with { $0.front = a })) == 0)
+    #expect(world.sent[one]?.last { $0.kind != nil }?.frontChanged.isInFront == true)
+    #expect(world.error(two, .bringToFront(.with { $0.appID = b })) == 20)
+    #expect(world.error(one, .bringToFront(.with { $0.appID = "com.example.c" })) == 3)
+    #expect(world.error(one, .bringToFront(.with { $0.appID = b })) == 0)
+    #expect(world.state.front == b)
+    world.compositor = false
+    #expect(world.error(two, .bringToFront(.with { $0.appID = a })) == 21)
+    #expect(world.state.front == b)
+    // The compositor takes its time, and the app in front goes meanwhile.
+    world.compositor = nil
+    let question = world.ask(two, .bringToFront(.with { $0.appID = a }))
+    world.disconnect(two)
+    #expect(world.state.front == nil)
+    world.perform(world.state.compositorAnswered(world.asked[0], isDone: true, now: world.now))
+    #expect(world.state.front == nil)
+    #expect(world.answers(two, question).isEmpty)
+  }
+
+  // MARK: Renewal, administration, records
+
+  @Test func renewsOnceForEachNonce() {
+    let world = BrokerWorld()
+    let app = world.enrol(a)
+    func renew(_ nonce: Data) {
+      let text = SignedText.renewal(
+        brokerNonce: nonce, authority: NamedKeyAuthority().certificate, appID: a, activationUser: "u")
+      world.ask(
+        app, .renew(.with { $0.proof = NamedKeyAuthority.sign(text, with: Data("key of \(a)".utf8)) }))
+    }
+    let question = world.ask(app, .renewalNonce(WireRenewalNonce()))
+    let nonce = world.answers(app, question).last?.renewalNonce.nonce ?? Data()
+    world.now += 1
+    renew(nonce)
+    #expect(world.sent[app]?.last?.answer.renewed.notAfter == Int64(world.now + 24 * 3600 * 1000))
+    renew(nonce)
+    #expect(world.closed[app] == .unexpectedMessage)
+  }
+
+  @Test func forgetsAnAppAltogether() {
+    let world = BrokerWorld()
+    let app = world.enrol(a)
+    world.register(app, [(greetings, "1.0")])
+    let tool = world.attend()
+    #expect(world.error(tool, .administer(.with { $0.forget = a })) == 0)
+    #expect(world.closed[app] == .forgotten)
+    #expect(world.find(tool, greetings) == [])
+    #expect(world.error(tool, .administer(.with { $0.forget = a })) == 3)
+    let other = world.enrol(a, key: "another")
+    #expect(world.closed[other] == nil)
+  }
+
+  @Test func recordsReadAsTheyWereWritten() throws {
+    let world = BrokerWorld()
+    let app = world.enrol(a)
+    world.register(app, [(greetings, "1.0")], start: "/usr/bin/a")
+    _ = world.enrol(b)
+    let tool = world.attend()
+    _ = world.error(
+      tool,
+      .administer(
+        .with {
+          $0.addRule = .with {
+            $0.serviceID = greetings
+            $0.effect = .disable
+          }
+        }))
+    let bytes = try world.state.records.encoded()
+    #expect(try BrokerRecords(decoding: bytes) == world.state.records)
+    #expect(try BrokerRecords(decoding: bytes).encoded() == bytes)
+    #expect(throws: (any Error).self) { try BrokerRecords(decoding: bytes.dropLast()) }
+    #expect(throws: (any Error).self) { try BrokerRecords(decoding: bytes + bytes) }
+  }
+
+  @Test func rulesDisableWhatTheyName() {
+    let service = WireRule.with {
+      $0.serviceID = greetings
+      $0.effect = .disable
+    }
+    var version = service
+    version.version = "1.0"
+    var method = version
+    method.method = "greet"
+    func code(_ rule: WireRule, _ version: String = "1.0", _ method: String = "greet") -> UInt32? {
+      rule.disables(consumer: a, service: greetings, version: version, method: method)
+    }
+    #expect(code(service) == 12 && code(service, "2.0") == 12)
+    #expect(code(version) == 11 && code(version, "2.0") == nil)
+    #expect(code(method) == 10 && code(method, "1.0", "other") == nil)
+    var foreign = service
+    foreign.consumer = b
+    #expect(code(foreign) == nil)
+    let world = BrokerWorld()
+    let tool = world.attend()
+    for wrong: WireRule in [
+      .with { $0.effect = .disable },
+      .with {
+        $0.serviceID = greetings
+        $0.method = "m"
+        $0.effect = .disable
+      },
+      .with {
+        $0.serviceID = greetings
+        $0.effect = .deny
+      }, .with { $0.effect = .UNRECOGNIZED(5) },
+    ] {
+      #expect(world.error(tool, .administer(.with { $0.addRule = wrong })) == 8)
+    }
+  }
+
+  // MARK: Any order
+
+  @Test func anyOrderKeepsWatchersRightAndAnswersEveryQuestionOnce() {
+    for _ in 0..<30 {
+      let seed =
+        ProcessInfo.processInfo.environment["OPENDYNAMICS_SEED"].flatMap(UInt64.init)
+        ?? UInt64.random(in: 0...UInt64.max)
+      var random = SplitMix64(seed: seed)
+      let world = BrokerWorld()
+      world.compositor = true
+      let apps = (0..<5).map { "com.example.app\($0)" }
+      let tool = world.attend()
+      let watch = world.ask(tool, .watch(.with { $0.serviceID = greetings }))
+      var live: [String: ConnectionNumber] = [:]
+      var asked: [(ConnectionNumber, UInt64)] = []
+      for _ in 0..<300 {
+        let app = apps.randomElement(using: &random)!
+        let other = apps.randomElement(using: &random)!
+        guard let number = live[app], world.closed[number] == nil else {
+          live[app] = world.enrol(app)
+          continue
+        }
+        switch Int.random(in: 0..<10, using: &random) {
+        case 0:
+          world.disconnect(number)
+          world.closed[number] = .noError
+        case 1, 2:
+          world.register(
+            number, Bool.random(using: &random) ? [(greetings, "1.0")] : [],
+            start: Bool.random(using: &random) ? "/bin/app" : "")
+        case 3:
+          asked.append(
+            (
+              number,
+              world.ask(
+                number,
+                .state(.with { $0.state = [.running, .suspended, .locked].randomElement(using: &random)! }))
+            ))
+        case 4, 5: asked.append((number, world.ask(number, .connect(.with { $0.appID = other }))))
+        case 6: asked.append((number, world.ask(number, .bringToFront(.with { $0.appID = other }))))
+        case 7: asked.append((tool, world.ask(tool, .administer(.with { $0.front = app }))))
+        case 8:
+          let rule = WireRule.with {
+            $0.consumer = app
+            $0.provider = other
+            $0.effect = .deny
+          }
+          let isThere = world.state.records.rules.contains(rule)
+          asked.append(
+            (
+              tool,
+              world.ask(
+                tool, .administer(.with { if isThere { $0.removeRule = rule } else { $0.addRule = rule } }))
+            ))
+        default: world.tick(UInt64.random(in: 0...15_000, using: &random))
+        }
+        #expect(
+          world.state.front.map { live[$0].map { world.closed[$0] == nil } ?? false } ?? true, "seed \(seed)")
+      }
+      world.tick(100_000)
+      for (number, question) in asked where world.closed[number] == nil {
+        #expect(world.answers(number, question).count == 1, "seed \(seed), question \(question)")
+      }
+      // What the watcher heard adds up to what there is.
+      var seen: [String: WireProvider] = [:]
+      for message in world.sent[tool] ?? [] {
+        guard case .providersChanged(let change)? = message.kind, change.watch == watch else { continue }
+        for provider in change.present { seen[provider.appID] = provider }
+        for appID in change.gone { seen[appID] = nil }
+      }
+      let question = world.ask(tool, .find(.with { $0.serviceID = greetings }))
+      let found = world.answers(tool, question).flatMap(\.providers.providers)
+      #expect(found == seen.values.sorted { $0.appID < $1.appID }, "seed \(seed)")
+    }
+  }
+}
