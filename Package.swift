@@ -19,7 +19,9 @@ let package = Package(
     .library(name: "ContainerStore", targets: ["ContainerStore"]),
     .library(name: "EncryptedFile", targets: ["EncryptedFile"]),
     .library(name: "SodiumPrimitives", targets: ["SodiumPrimitives"]),
-    // For Fuzzing/, a package of its own; it has no public interface.
+    .library(name: "ServiceValues", targets: ["ServiceValues"]),
+    // For Fuzzing/, a package of its own; they have no public interface.
+    .library(name: "ServiceWire", targets: ["ServiceWire"]),
     .library(name: "OpenDynamicsTesting", targets: ["OpenDynamicsTesting"]),
   ],
   dependencies: [

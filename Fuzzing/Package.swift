@@ -16,6 +16,8 @@ let package = Package(
         .product(name: "SodiumPrimitives", package: "OpenDynamics"),
         .product(name: "EncryptedFile", package: "OpenDynamics"),
         .product(name: "ContainerStore", package: "OpenDynamics"),
+        .product(name: "ServiceValues", package: "OpenDynamics"),
+        .product(name: "ServiceWire", package: "OpenDynamics"),
         .product(name: "OpenDynamicsTesting", package: "OpenDynamics"),
       ],
       swiftSettings: [

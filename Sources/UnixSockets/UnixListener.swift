@@ -22,7 +22,7 @@ public struct UnixListener: ~Copyable, Sendable {
 
   public let path: String
   private let descriptor: Descriptor
-  private let lock: Descriptor
+  private let lock: PathLock
   /// Of the socket in the file system.
   private let identity: FileIdentity
   /// Linux says of a socket that was shut down only that nobody waits.
@@ -60,14 +60,14 @@ public struct UnixListener: ~Copyable, Sendable {
   /// The number of the descriptor, which is in nonblocking mode, for an event loop that waits for connections.
   public var descriptorNumber: Int32 { descriptor.number }
 
-  private static func lock(_ path: String) throws(SocketError) -> Descriptor {
+  private static func lock(_ path: String) throws(SocketError) -> PathLock {
     let path = path + lockSuffix
-    let lock = Descriptor(
+    let file = Descriptor(
       made: try check(cposix_open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0o600), "open", path: path))
-    let status = cposix_lock(lock.number, 1, 0, 0)
+    let status = cposix_lock(file.number, 1, 0, 0)
     if status == -EAGAIN { throw .addressInUse(path: String(path.dropLast(lockSuffix.count))) }
     try check(status, "lock", path: path)
-    return lock
+    return PathLock(file: file)
   }
 
   private static func listen(
@@ -144,6 +144,16 @@ extension UnixListener {
     isShutDown.store(true, ordering: .releasing)
     _ = cposix_shutdown(descriptor.number, 1, 1)
   }
+}
+
+/// A lock that is held, on a file's whole range.
+private struct PathLock: ~Copyable {
+  private let file: Descriptor
+
+  init(file: consuming Descriptor) { self.file = file }
+
+  /// Not by closing alone: a child that was forked a moment ago and has not called exec yet has the file open, too.
+  deinit { _ = cposix_unlock(file.number, 0, 0) }
 }
 
 /// listen(2), whose name the type's own function hides.

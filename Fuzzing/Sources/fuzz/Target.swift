@@ -1,4 +1,4 @@
-/// One thing that reads bytes from a disk, and what has to be true of it whatever the bytes are.
+/// One thing that reads bytes from a disk or from another process, and what has to be true of it whatever the bytes are.
 struct Target: Sendable {
   let name: String
   /// Longer inputs teach nothing.
@@ -11,6 +11,7 @@ struct Target: Sendable {
   static let all: [Target] = [
     .superblockSlot, .keySlot, .superblockBody, .journalFrame, .journalHeader, .journalRecord, .table,
     .catalog, .segments, .paths, .container,
+    .frames, .channel, .values, .definitions, .registry,
   ]
 }
 
