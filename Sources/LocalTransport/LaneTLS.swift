@@ -51,7 +51,7 @@ enum LaneTLS {
     switch error {
     case NIOSSLError.handshakeFailed(let cause): end(cause, "in the handshake")
     case NIOSSLError.uncleanShutdown:
-      ControlLaneEnd(.neither, .connectionLost, "the peer closed the connection")
+      ControlLaneEnd(.neither, .connectionLost, "the connection ended without an end of TLS")
     case let cause as BoringSSLError: end(cause, "after the handshake")
     default: ControlLaneEnd(.neither, .connectionLost, "\(error)")
     }
