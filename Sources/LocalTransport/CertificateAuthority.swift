@@ -6,7 +6,7 @@ import X509
 
 /// The broker's key and its self-signed certificate: what it signs proves that it is the broker that an app enrolled with, and the leaves
 /// that it issues prove to apps who the other one is.
-package struct CertificateAuthority: Sendable {
+package struct CertificateAuthority: BrokerAuthority {
   private let key: AppKey
   private let subject: DistinguishedName
   private let end: Date

@@ -204,26 +204,6 @@ struct ControlLaneTests {
     #expect(await near.end()?.fault == .timedOut)
   }
 
-  /// Each frame has its own time: a peer that always has one under way is not too slow.
-  @Test func givesEachFrameItsOwnTime() async throws {
-    var limits = ControlLaneLimits()
-    limits.frameTime = .milliseconds(400)
-    let (_, _, near, peer) = try await openLoosely(limits: limits)
-    let frame = try WireChannelMessage.ping(1).frame(byteCountMax: 100)
-    peer.write(frame.prefix(3))
-    let begin = ContinuousClock.now
-    var count = 0
-    while begin.duration(to: .now) < .milliseconds(1200) {
-      peer.write(frame.dropFirst(3) + frame.prefix(3))
-      guard case .received(let messages)? = await near.next() else {
-        Issue.record("ended after \(count) frames")
-        return
-      }
-      count += messages.count
-    }
-    #expect(await near.end()?.fault == .timedOut)
-  }
-
   @Test func takesNoMoreMemoryThanAFrameHas() async throws {
     var limits = ControlLaneLimits()
     limits.frameTime = .milliseconds(500)
