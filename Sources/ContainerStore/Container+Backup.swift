@@ -33,6 +33,9 @@ extension Container {
       if error.errno == existingFile { throw ContainerError(.alreadyExists, path: path) }
       throw ContainerError.from(error).with(path: path)
     }
+    // Held until all is there, so that nobody takes the place for one where a creation ended too early.
+    let lock = try namingPath(path) { try Self.lockNewPlace(target) }
+    defer { lock.unlock(.writer) }
     do {
       return try namingPath(path) { try copyEverything(to: target, control: control) }
     } catch {
@@ -44,6 +47,18 @@ extension Container {
       }
       throw error
     }
+  }
+
+  private static func lockNewPlace(_ target: PosixBlockIO) throws -> any BlockFile {
+    do throws(IOFailure) {
+      let lock = try target.open("lock", .createNew)
+      if try lock.tryLock(.writer, exclusive: true) { return lock }
+    } catch {
+      // Not empty when somebody else was faster: then it stays.
+      try? target.removeDirectory("")
+      guard error.errno == existingFile else { throw ContainerError.from(error) }
+    }
+    throw ContainerError(.alreadyExists, path: target.place)
   }
 
   private func copyEverything(to target: PosixBlockIO, control: BulkControl) throws -> BackupReceipt {
@@ -76,7 +91,6 @@ extension Container {
           bytesDone: done, byteCount: total, filesDone: i + 1, fileCount: files.count,
           seconds: Double(Clock.monotonicNanoseconds() - began) / 1e9))
     }
-    _ = try target.open("lock", .createNew)
     for directory in ["catalog", "journal", "slab"] { try target.synchronizeDirectory(directory) }
     // Last, and under another name until it is whole: a directory without one is no container.
     let slots = try target.open("superblock.new", .createNew)

@@ -87,12 +87,13 @@ extension Container {
     throw ContainerError(.alreadyExists, path: io.place)
   }
 
-  /// Whether a directory has nothing but what a creation makes before the superblock. Nothing was ever in such a container.
+  /// Whether a directory has nothing but what a creation makes before the superblock: one table, and no journal or slab. Nothing was
+  /// ever in such a container.
   private static func isUnfinished(_ io: any BlockIO) throws(IOFailure) -> Bool {
     let names = try io.fileNames(in: "")
     guard Set(names).isSubset(of: directories + ["lock", unfinishedSuperblock]) else { return false }
     for directory in ["journal", "slab"] where try !io.fileNames(in: directory).isEmpty { return false }
-    return true
+    return try io.fileNames(in: "catalog").count <= 1
   }
 
   /// What a creation made that was not finished, except for the lock.

@@ -19,7 +19,10 @@ package struct FrameDecoder: Sendable {
   /// Whether a frame has begun and is not complete.
   package var isWithinFrame: Bool { begin < buffer.count }
 
-  package mutating func append(_ bytes: some Sequence<UInt8>) { buffer.append(contentsOf: bytes) }
+  /// Bytes of the stream, in order.
+  package mutating func append(_ bytes: some Sequence<UInt8>) {
+    if fault == nil { buffer.append(contentsOf: bytes) }
+  }
 
   /// The next whole frame, or nil until more has come. Throws `frameTooLong`.
   package mutating func next() throws(ProtocolFault) -> Data? {
@@ -40,9 +43,10 @@ package struct FrameDecoder: Sendable {
     let start = buffer.startIndex + begin + Self.lengthByteCount
     let frame = Data(buffer[start..<(start + length)])
     begin += Self.lengthByteCount + length
-    // What was taken is let go of when it is more than what is left: so every byte is moved once at most.
+    // What was taken is let go of when it is more than what is left: so every byte is moved once at most. A new buffer, because
+    // removing from the front of a Data keeps its memory.
     if begin > buffer.count - begin {
-      buffer.removeFirst(begin)
+      buffer = Data(Array(buffer.dropFirst(begin)))
       begin = 0
     }
     return frame

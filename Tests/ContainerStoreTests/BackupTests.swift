@@ -4,6 +4,31 @@ import Testing
 @testable import ContainerStore
 
 struct BackupTests {
+  /// What a backup has made so far looks like a creation that ended too early.
+  @Test func nobodyMakesAContainerWhereABackupIsBeingMade() throws {
+    let directory = TemporaryDirectory()
+    let (path, copy) = (directory.path + "/container", directory.path + "/copy")
+    let container = try Container.create(
+      at: path, credential: testCredential(), options: testOptions(.grouped))
+    try container.write(testBytes(40_000, seed: 1), to: "/file")
+    try container.synchronize()
+    let tree = try container.tree()
+    var refusals: [ContainerError.Code] = []
+    try container.backup(
+      to: copy,
+      control: BulkControl(progress: { _ in
+        let error = #expect(throws: ContainerError.self) {
+          _ = try Container.create(at: copy, credential: testCredential(), options: testOptions(.grouped))
+        }
+        if let error { refusals.append(error.code) }
+      }))
+    #expect(refusals.contains(.locked) && refusals.allSatisfy { $0 == .locked || $0 == .alreadyExists })
+    let backup = try Container.open(at: copy, credential: testCredential(), options: testOptions())
+    #expect(try backup.tree() == tree)
+    try backup.close()
+    try container.close()
+  }
+
   @Test(arguments: [Container.Durability.full, .grouped, .none])
   func aBackupIsTheContainerAsItWas(durability: Container.Durability) throws {
     let directory = TemporaryDirectory()

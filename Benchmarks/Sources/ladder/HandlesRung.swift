@@ -66,7 +66,7 @@ struct HandlesRung {
       send,
       Case("importItem, all threads", byteCount: bench.size) {
         try target { try $0.store.importItem(at: workspace.place("plain"), to: Self.file) }
-      }
+      },
     ]
     for (name, piece) in Self.pieces {
       let buffer = Buffer(byteCount: piece)

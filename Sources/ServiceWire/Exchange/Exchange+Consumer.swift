@@ -148,6 +148,9 @@ extension Exchange {
     _ id: WireID, _ event: ConsumerEvent, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
   ) throws(Fault) {
     let request = try request(id, number)
+    if case .replied(let reply) = event, case .UNRECOGNIZED = reply.foreground {
+      throw Fault(fault: .malformed)
+    }
     switch request.state {
     case .accepted: break
     case .cancelling(accepted: true):
@@ -155,9 +158,6 @@ extension Exchange {
       outputs.append(.consumer(id, .notCancelled))
       outputs.append(.consumer(id, .accepted))
     default: throw Fault(fault: .unexpectedMessage)
-    }
-    if case .replied(let reply) = event, case .UNRECOGNIZED = reply.foreground {
-      throw Fault(fault: .malformed)
     }
     end(id, request, event, &outputs)
     outputs.append(.send(.with { $0.replyAccepted.id = id.bytes }, on: number))

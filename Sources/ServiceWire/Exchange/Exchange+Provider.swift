@@ -144,6 +144,8 @@ extension Exchange {
     var state = WireRequestState.unheard
     var again: WireChannelMessage?
     if let request = incoming[id] {
+      // Whoever has a channel for it knows: an answer for each question would be a lever.
+      if let channel = request.channel, channels[channel] != nil { throw Fault(fault: .unexpectedMessage) }
       incoming[id]?.channel = number
       switch request.state {
       case .arrived: state = .arrived

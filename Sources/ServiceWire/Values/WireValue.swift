@@ -29,20 +29,49 @@ extension ServiceValue {
   /// Throws `invalidParams` with the path of what is no value: one without a kind, an object that names a member twice, or anything that
   /// breaks the rules or the limits.
   package init(_ wire: WireValue, limits: Limits = .default) throws(ServicesError) {
-    self = try ServiceValue.read(wire, path: "params", depth: 0, limits: limits)
+    var reader = WireValueReader(limits: limits)
+    do {
+      self = try reader.read(wire, depth: 0)
+    } catch {
+      throw ServicesError(.invalidParams, path: error.path, detail: error.detail)
+    }
     try validate(limits: limits)
   }
+}
 
-  private static func read(
-    _ wire: WireValue, path: String, depth: Int, limits: Limits
-  ) throws(ServicesError) -> ServiceValue {
-    switch wire.kind {
-    case .array, .object:
-      guard depth < limits.depthMax else {
-        throw ServicesError(.invalidParams, path: path, detail: "nested more than \(limits.depthMax) deep")
-      }
-    default: break
+/// Reads a value of the wire. Counts as it goes, so that nothing beyond the limits is built; says where something is wrong only when
+/// something is: a path for each part of a large value would cost more than the value.
+private struct WireValueReader {
+  let limits: ServiceValue.Limits
+  private var elementCount = 0
+
+  struct Wrong: Error {
+    /// Innermost first.
+    var steps: [String] = []
+    let detail: String
+
+    var path: String { "params" + steps.reversed().joined() }
+
+    func within(_ step: String) -> Wrong { Wrong(steps: steps + [step], detail: detail) }
+  }
+
+  init(limits: ServiceValue.Limits) { self.limits = limits }
+
+  /// The longest key that a path shows.
+  private static let keyCountMax = 64
+
+  private static func step(_ name: String) -> String {
+    "." + (name.count > keyCountMax ? name.prefix(keyCountMax) + "…" : name)
+  }
+
+  private func requireRoom(_ count: Int, depth: Int) throws(Wrong) {
+    guard depth < limits.depthMax else { throw Wrong(detail: "nested more than \(limits.depthMax) deep") }
+    guard count <= limits.elementCountMax - elementCount else {
+      throw Wrong(detail: "more than \(limits.elementCountMax) elements")
     }
+  }
+
+  mutating func read(_ wire: WireValue, depth: Int) throws(Wrong) -> ServiceValue {
     switch wire.kind {
     case .string(let text): return .string(text)
     case .number(let number): return .number(number)
@@ -51,23 +80,34 @@ extension ServiceValue {
     case .null: return .null
     case .bytes(let bytes): return .bytes(Array(bytes))
     case .array(let array):
+      try requireRoom(array.elements.count, depth: depth)
+      elementCount += array.elements.count
       var elements: [ServiceValue] = []
       elements.reserveCapacity(array.elements.count)
       for (i, element) in array.elements.enumerated() {
-        elements.append(try read(element, path: "\(path)[\(i)]", depth: depth + 1, limits: limits))
+        do throws(Wrong) {
+          elements.append(try read(element, depth: depth + 1))
+        } catch {
+          throw error.within("[\(i)]")
+        }
       }
       return .array(elements)
     case .object(let object):
+      try requireRoom(object.members.count, depth: depth)
+      elementCount += object.members.count
       var members: [String: ServiceValue] = [:]
       for member in object.members {
-        let value = try read(member.value, path: "\(path).\(member.name)", depth: depth + 1, limits: limits)
-        guard members.updateValue(value, forKey: member.name) == nil else {
-          throw ServicesError(
-            .invalidParams, path: "\(path).\(member.name)", detail: "the member is there twice")
+        do throws(Wrong) {
+          let value = try read(member.value, depth: depth + 1)
+          guard members.updateValue(value, forKey: member.name) == nil else {
+            throw Wrong(detail: "the member is there twice")
+          }
+        } catch {
+          throw error.within(Self.step(member.name))
         }
       }
       return .object(members)
-    case nil: throw ServicesError(.invalidParams, path: path, detail: "a value without a kind")
+    case nil: throw Wrong(detail: "a value without a kind")
     }
   }
 }
