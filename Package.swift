@@ -27,11 +27,6 @@ let package = Package(
   dependencies: [
     .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.0"),
     .package(url: "https://github.com/apple/swift-protobuf", from: "1.39.0", traits: []),
-    .package(url: "https://github.com/apple/swift-nio", from: "2.101.0"),
-    .package(url: "https://github.com/apple/swift-nio-ssl", from: "2.37.0"),
-    .package(url: "https://github.com/apple/swift-certificates", from: "1.21.0"),
-    .package(url: "https://github.com/apple/swift-crypto", from: "4.5.0"),
-    .package(url: "https://github.com/apple/swift-asn1", from: "1.7.0"),
   ],
   targets: [
     // 0 C
@@ -55,18 +50,6 @@ let package = Package(
     .target(
       name: "ContainerStore", dependencies: ["CPosix", "SodiumPrimitives", "EncryptedFile"],
       swiftSettings: strict),
-    .target(
-      name: "LocalTransport",
-      dependencies: [
-        "ServiceWire",
-        .product(name: "NIOCore", package: "swift-nio"),
-        .product(name: "NIOPosix", package: "swift-nio"),
-        .product(name: "NIOTLS", package: "swift-nio"),
-        .product(name: "NIOSSL", package: "swift-nio-ssl"),
-        .product(name: "X509", package: "swift-certificates"),
-        .product(name: "Crypto", package: "swift-crypto"),
-        .product(name: "SwiftASN1", package: "swift-asn1"),
-      ], swiftSettings: strict),
     // 4 products
     .target(
       name: "SecureFiles", dependencies: ["ContainerStore", "SodiumPrimitives"],
@@ -100,18 +83,6 @@ let package = Package(
     .executableTarget(
       name: "SocketPeer", dependencies: ["UnixSockets", "CPosix"], path: "Tests/SocketPeer",
       swiftSettings: strict),
-    .testTarget(
-      name: "LocalTransportTests",
-      dependencies: [
-        "LocalTransport", "ServiceWire", "OpenDynamicsTesting",
-        .product(name: "NIOCore", package: "swift-nio"),
-        .product(name: "NIOPosix", package: "swift-nio"),
-        .product(name: "NIOTLS", package: "swift-nio"),
-        .product(name: "NIOSSL", package: "swift-nio-ssl"),
-        .product(name: "X509", package: "swift-certificates"),
-        .product(name: "Crypto", package: "swift-crypto"),
-        .product(name: "SwiftASN1", package: "swift-asn1"),
-      ], swiftSettings: strict),
     .testTarget(
       name: "EncryptedFileTests", dependencies: ["EncryptedFile", "SodiumPrimitives", "CSodium"],
       swiftSettings: strict),

@@ -15,11 +15,6 @@ struct LayerTests {
     Layer(2, "EncryptedFile", imports: ["SodiumPrimitives"], system: lowSystem),
     Layer(2, "ServiceWire", imports: ["ServiceValues", "SwiftProtobuf"], system: highSystem),
     Layer(3, "ContainerStore", imports: ["CPosix", "SodiumPrimitives", "EncryptedFile"], system: lowSystem),
-    Layer(
-      3, "LocalTransport",
-      imports: [
-        "ServiceWire", "NIOCore", "NIOPosix", "NIOTLS", "NIOSSL", "X509", "Crypto", "SwiftASN1",
-      ], system: highSystem),
     Layer(4, "SecureFiles", imports: ["ContainerStore", "SodiumPrimitives"], system: highSystem),
     Layer(8, "OpenDynamicsTesting", imports: ["ContainerStore"], system: highSystem),
     Layer(
