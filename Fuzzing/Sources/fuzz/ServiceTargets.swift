@@ -68,7 +68,7 @@ extension Target {
         },
         .with { $0.accepted.id = WireID(high: 9, low: 0).bytes },
         .with { $0.reply.id = WireID(high: 9, low: 0).bytes },
-        .with { $0.inquiry = .with { $0.id = id } }, .with { $0.cancel.id = id },
+        .with { $0.inquiry.id = WireID(high: 5, low: 5).bytes }, .with { $0.cancel.id = id },
         .with { $0.replyAccepted.id = id },
         .with { $0.credit.more = 5 }, .with { $0.ping.number = 1 },
       ]
