@@ -17,7 +17,6 @@ package struct BrokerLimits: Sendable, Equatable {
   package var ruleCountMax = 1000
   package var unlockTime: UInt64 = 30_000
   package var startTime: UInt64 = 10_000
-  package var ticketTime: UInt64 = 30_000
   package var certificateLife: UInt64 = 24 * 3600 * 1000
   /// Bytes of a page of providers or apps, about.
   package var pageByteCount = 256 << 10
