@@ -20,6 +20,8 @@ let package = Package(
     .library(name: "EncryptedFile", targets: ["EncryptedFile"]),
     .library(name: "SodiumPrimitives", targets: ["SodiumPrimitives"]),
     .library(name: "ServiceValues", targets: ["ServiceValues"]),
+    .library(name: "AppKinetics", targets: ["AppKinetics"]),
+    .library(name: "ServiceBroker", targets: ["ServiceBroker"]),
     // For Fuzzing/, a package of its own; they have no public interface.
     .library(name: "ServiceWire", targets: ["ServiceWire"]),
     .library(name: "OpenDynamicsTesting", targets: ["OpenDynamicsTesting"]),
@@ -27,6 +29,13 @@ let package = Package(
   dependencies: [
     .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.0"),
     .package(url: "https://github.com/apple/swift-protobuf", from: "1.39.0", traits: []),
+    .package(url: "https://github.com/apple/swift-nio", from: "2.101.0"),
+    .package(url: "https://github.com/apple/swift-nio-ssl", from: "2.37.0"),
+    .package(url: "https://github.com/apple/swift-certificates", from: "1.21.0"),
+    .package(url: "https://github.com/apple/swift-crypto", from: "4.5.0"),
+    .package(url: "https://github.com/apple/swift-asn1", from: "1.7.0"),
+    .package(url: "https://github.com/apple/swift-log", from: "1.16.0"),
+    .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
   ],
   targets: [
     // 0 C
@@ -50,10 +59,38 @@ let package = Package(
     .target(
       name: "ContainerStore", dependencies: ["CPosix", "SodiumPrimitives", "EncryptedFile"],
       swiftSettings: strict),
-    // 4 products
+    .target(
+      name: "LocalTransport",
+      dependencies: [
+        "ServiceWire",
+        .product(name: "NIOCore", package: "swift-nio"),
+        .product(name: "NIOPosix", package: "swift-nio"),
+        .product(name: "NIOTLS", package: "swift-nio"),
+        .product(name: "NIOSSL", package: "swift-nio-ssl"),
+        .product(name: "X509", package: "swift-certificates"),
+        .product(name: "Crypto", package: "swift-crypto"),
+        .product(name: "SwiftASN1", package: "swift-asn1"),
+      ], swiftSettings: strict),
+    // 4 brokers
+    .target(
+      name: "ServiceBroker",
+      dependencies: [
+        "CPosix", "UnixSockets", "ServiceValues", "ServiceWire", "LocalTransport",
+        .product(name: "Logging", package: "swift-log"),
+        .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+        .product(name: "NIOCore", package: "swift-nio"),
+        .product(name: "NIOPosix", package: "swift-nio"),
+      ], swiftSettings: strict),
+    // 5 products
     .target(
       name: "SecureFiles", dependencies: ["ContainerStore", "SodiumPrimitives"],
       swiftSettings: strict),
+    .target(
+      name: "AppKinetics",
+      dependencies: [
+        "CPosix", "UnixSockets", "ServiceValues", "ServiceWire", "LocalTransport", "ServiceBroker",
+        "ContainerStore", "SecureFiles", .product(name: "Logging", package: "swift-log"),
+      ], swiftSettings: strict),
     // 8 libraries
     .target(
       name: "OpenDynamicsTesting", dependencies: ["ContainerStore"], swiftSettings: strict),
@@ -84,6 +121,18 @@ let package = Package(
       name: "SocketPeer", dependencies: ["UnixSockets", "CPosix"], path: "Tests/SocketPeer",
       swiftSettings: strict),
     .testTarget(
+      name: "LocalTransportTests",
+      dependencies: [
+        "LocalTransport", "ServiceWire", "OpenDynamicsTesting",
+        .product(name: "NIOCore", package: "swift-nio"),
+        .product(name: "NIOPosix", package: "swift-nio"),
+        .product(name: "NIOTLS", package: "swift-nio"),
+        .product(name: "NIOSSL", package: "swift-nio-ssl"),
+        .product(name: "X509", package: "swift-certificates"),
+        .product(name: "Crypto", package: "swift-crypto"),
+        .product(name: "SwiftASN1", package: "swift-asn1"),
+      ], swiftSettings: strict),
+    .testTarget(
       name: "EncryptedFileTests", dependencies: ["EncryptedFile", "SodiumPrimitives", "CSodium"],
       swiftSettings: strict),
     .testTarget(
@@ -95,6 +144,16 @@ let package = Package(
     .testTarget(
       name: "SecureFilesTests", dependencies: ["SecureFiles", "SodiumPrimitives"],
       swiftSettings: strict),
+    .testTarget(
+      name: "AppKineticsTests",
+      dependencies: ["AppKinetics", "ServiceBroker", "ServiceValues", "SecureFiles", "ContainerStore"],
+      swiftSettings: strict),
+    .testTarget(
+      name: "ServiceBrokerTests",
+      dependencies: [
+        "ServiceBroker", "LocalTransport", "ServiceWire", "ServiceValues", "UnixSockets",
+        .product(name: "Logging", package: "swift-log"),
+      ], swiftSettings: strict),
     .testTarget(name: "DocumentationTests", dependencies: ["SecureFiles"], swiftSettings: strict),
     .testTarget(
       name: "ConformanceTests",

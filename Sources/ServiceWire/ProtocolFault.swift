@@ -6,6 +6,7 @@ package enum ProtocolFault: UInt32, Error, Sendable, CaseIterable {
   case certificateNotFound = 9
   case enterpriseUserNotMatch = 13
   case limitExceeded = 16
+  case connectionLost = 18
   case timedOut = 19
   case malformed = 100
   case frameTooLong
@@ -30,6 +31,7 @@ package enum ProtocolFault: UInt32, Error, Sendable, CaseIterable {
     case .certificateNotFound: "the peer has no valid certificate"
     case .enterpriseUserNotMatch: "the peer was activated for another user"
     case .limitExceeded: "a limit was exceeded"
+    case .connectionLost: "the connection ended without a word"
     case .timedOut: "the peer took too long"
     case .malformed: "the peer sent bytes that are no message of the protocol"
     case .frameTooLong: "the peer sent an empty frame, or one that is longer than agreed"

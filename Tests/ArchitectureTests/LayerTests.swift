@@ -15,7 +15,26 @@ struct LayerTests {
     Layer(2, "EncryptedFile", imports: ["SodiumPrimitives"], system: lowSystem),
     Layer(2, "ServiceWire", imports: ["ServiceValues", "SwiftProtobuf"], system: highSystem),
     Layer(3, "ContainerStore", imports: ["CPosix", "SodiumPrimitives", "EncryptedFile"], system: lowSystem),
-    Layer(4, "SecureFiles", imports: ["ContainerStore", "SodiumPrimitives"], system: highSystem),
+    Layer(
+      3, "LocalTransport",
+      imports: [
+        "ServiceWire", "NIOCore", "NIOPosix", "NIOTLS", "NIOSSL", "X509", "Crypto", "SwiftASN1",
+      ], system: highSystem),
+    Layer(
+      4, "ServiceBroker",
+      imports: [
+        "CPosix", "UnixSockets", "ServiceValues", "ServiceWire", "LocalTransport", "NIOCore", "NIOPosix",
+        "Logging",
+        "ServiceLifecycle",
+      ], system: highSystem),
+    Layer(5, "SecureFiles", imports: ["ContainerStore", "SodiumPrimitives"], system: highSystem),
+    Layer(
+      5, "AppKinetics",
+      imports: [
+        "CPosix", "UnixSockets", "ServiceValues", "ServiceWire", "LocalTransport", "ServiceBroker",
+        "ContainerStore",
+        "SecureFiles", "Logging",
+      ], system: highSystem),
     Layer(8, "OpenDynamicsTesting", imports: ["ContainerStore"], system: highSystem),
     Layer(
       8, "Commands",

@@ -535,6 +535,22 @@ package nonisolated struct WireBrokerMessage: Sendable {
     set {kind = .policy(newValue)}
   }
 
+  package var waiting: WireWaiting {
+    get {
+      if case .waiting(let v)? = kind {return v}
+      return WireWaiting()
+    }
+    set {kind = .waiting(newValue)}
+  }
+
+  package var forgotten: WireForgotten {
+    get {
+      if case .forgotten(let v)? = kind {return v}
+      return WireForgotten()
+    }
+    set {kind = .forgotten(newValue)}
+  }
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package nonisolated enum OneOf_Kind: Equatable, Sendable {
@@ -552,6 +568,8 @@ package nonisolated struct WireBrokerMessage: Sendable {
     case providersChanged(WireProvidersChanged)
     case frontChanged(WireFrontChanged)
     case policy(WirePolicy)
+    case waiting(WireWaiting)
+    case forgotten(WireForgotten)
 
   }
 
@@ -594,6 +612,7 @@ package nonisolated struct WireChallenge: Sendable {
   package init() {}
 }
 
+/// The app's first message. Its key is that of the certificate that it showed to TLS.
 package nonisolated struct WireEnrol: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
@@ -608,6 +627,11 @@ package nonisolated struct WireEnrol: Sendable {
 
   package var proof: Data = Data()
 
+  package var version: UInt32 = 0
+
+  /// What it is from now on: RUNNING, SUSPENDED or LOCKED.
+  package var state: WireAppState = .notRunning
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
@@ -621,6 +645,11 @@ package nonisolated struct WireAttend: Sendable {
 
   /// A name for the log.
   package var name: String = String()
+
+  package var version: UInt32 = 0
+
+  /// The key that it showed to TLS is the administrator's.
+  package var administers: Bool = false
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -645,6 +674,8 @@ package nonisolated struct WireEnrolled: Sendable {
   package var hasPolicy: Bool {self._policy != nil}
   /// Clears the value of `policy`. Subsequent reads from it will return its default value.
   package mutating func clearPolicy() {self._policy = nil}
+
+  package var version: UInt32 = 0
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -970,6 +1001,18 @@ package nonisolated struct WireFind: Sendable {
   /// Whether definitions and icons come with the answer.
   package var includesContents: Bool = false
 
+  package var appID: String {
+    get {_appID ?? String()}
+    set {_appID = newValue}
+  }
+  /// Returns true if `appID` has been explicitly set.
+  package var hasAppID: Bool {self._appID != nil}
+  /// Clears the value of `appID`. Subsequent reads from it will return its default value.
+  package mutating func clearAppID() {self._appID = nil}
+
+  /// The list begins behind this app id: for the next page. Not in a watch.
+  package var after: String = String()
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
@@ -977,6 +1020,7 @@ package nonisolated struct WireFind: Sendable {
   fileprivate var _serviceID: String? = nil
   fileprivate var _version: String? = nil
   fileprivate var _type: WireServiceType? = nil
+  fileprivate var _appID: String? = nil
 }
 
 package nonisolated struct WireUnwatch: Sendable {
@@ -1025,7 +1069,7 @@ package nonisolated struct WireProviders: Sendable {
 
   package var providers: [WireProvider] = []
 
-  /// Another Answer of the same number follows.
+  /// To Find: there is more, behind the last of these. To Watch: another Answer of the same number follows.
   package var more: Bool = false
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
@@ -1076,7 +1120,69 @@ package nonisolated struct WireIntroduced: Sendable {
   package init() {}
 }
 
-/// Comes with two descriptors: control lane, bulk lane.
+/// The dial of this number has to wait; its Answer follows.
+package nonisolated struct WireWaiting: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var number: UInt64 = 0
+
+  package var reason: WireWaiting.Reason = .start
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package nonisolated enum Reason: SwiftProtobuf.Enum, Swift.CaseIterable {
+    package typealias RawValue = Int
+    case start // = 0
+    case unlock // = 1
+    case UNRECOGNIZED(Int)
+
+    package init() {
+      self = .start
+    }
+
+    package init?(rawValue: Int) {
+      switch rawValue {
+      case 0: self = .start
+      case 1: self = .unlock
+      default: self = .UNRECOGNIZED(rawValue)
+      }
+    }
+
+    package var rawValue: Int {
+      switch self {
+      case .start: return 0
+      case .unlock: return 1
+      case .UNRECOGNIZED(let i): return i
+      }
+    }
+
+    // The compiler won't synthesize support with the UNRECOGNIZED case.
+    package static let allCases: [WireWaiting.Reason] = [
+      .start,
+      .unlock,
+    ]
+
+  }
+
+  package init() {}
+}
+
+/// No channel with this app may go on: an administrator has forgotten it.
+package nonisolated struct WireForgotten: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var appID: String = String()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+/// Two descriptors come on the descriptor lane, with the same ticket: control lane, bulk lane.
 package nonisolated struct WireIntroduction: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
@@ -1243,11 +1349,14 @@ package nonisolated struct WirePolicy: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  /// Those that concern the app as a provider.
+  /// Those that disable, and concern the app as a provider.
   package var rules: [WireRule] = []
 
   /// App ids with which no channel may go on.
   package var denied: [String] = []
+
+  /// Those that deny, and concern the app on either side: a channel with such a peer may not go on.
+  package var denials: [WireRule] = []
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -1331,6 +1440,9 @@ package nonisolated struct WireAdminister: Sendable {
     // SwiftProtobuf.Message conformance is added in an extension below. See the
     // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
     // methods supported on all messages.
+
+    /// The list begins behind this app id: for the next page.
+    package var after: String = String()
 
     package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -2560,7 +2672,7 @@ nonisolated extension WireFailure: SwiftProtobuf.Message, SwiftProtobuf._Message
 
 nonisolated extension WireBrokerMessage: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".BrokerMessage"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}goodbye\0\u{2}\u{9}hello\0\u{1}enrol\0\u{1}attend\0\u{1}question\0\u{2}\u{7}challenge\0\u{1}enrolled\0\u{1}answer\0\u{1}introduction\0\u{3}providers_changed\0\u{3}front_changed\0\u{1}policy\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}goodbye\0\u{2}\u{9}hello\0\u{1}enrol\0\u{1}attend\0\u{1}question\0\u{2}\u{7}challenge\0\u{1}enrolled\0\u{1}answer\0\u{1}introduction\0\u{3}providers_changed\0\u{3}front_changed\0\u{1}policy\0\u{1}waiting\0\u{1}forgotten\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2724,6 +2836,32 @@ nonisolated extension WireBrokerMessage: SwiftProtobuf.Message, SwiftProtobuf._M
           self.kind = .policy(v)
         }
       }()
+      case 27: try {
+        var v: WireWaiting?
+        var hadOneofValue = false
+        if let current = self.kind {
+          hadOneofValue = true
+          if case .waiting(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.kind = .waiting(v)
+        }
+      }()
+      case 28: try {
+        var v: WireForgotten?
+        var hadOneofValue = false
+        if let current = self.kind {
+          hadOneofValue = true
+          if case .forgotten(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.kind = .forgotten(v)
+        }
+      }()
       default: break
       }
     }
@@ -2782,6 +2920,14 @@ nonisolated extension WireBrokerMessage: SwiftProtobuf.Message, SwiftProtobuf._M
     case .policy?: try {
       guard case .policy(let v)? = self.kind else { preconditionFailure() }
       try visitor.visitSingularMessageField(value: v, fieldNumber: 26)
+    }()
+    case .waiting?: try {
+      guard case .waiting(let v)? = self.kind else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 27)
+    }()
+    case .forgotten?: try {
+      guard case .forgotten(let v)? = self.kind else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 28)
     }()
     case nil: break
     }
@@ -2877,7 +3023,7 @@ nonisolated extension WireChallenge: SwiftProtobuf.Message, SwiftProtobuf._Messa
 
 nonisolated extension WireEnrol: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Enrol"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}app_id\0\u{3}activation_user\0\u{3}public_key\0\u{1}proof\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}app_id\0\u{3}activation_user\0\u{3}public_key\0\u{1}proof\0\u{1}version\0\u{1}state\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2889,6 +3035,8 @@ nonisolated extension WireEnrol: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
       case 2: try { try decoder.decodeSingularStringField(value: &self.activationUser) }()
       case 3: try { try decoder.decodeSingularBytesField(value: &self.publicKey) }()
       case 4: try { try decoder.decodeSingularBytesField(value: &self.proof) }()
+      case 5: try { try decoder.decodeSingularUInt32Field(value: &self.version) }()
+      case 6: try { try decoder.decodeSingularEnumField(value: &self.state) }()
       default: break
       }
     }
@@ -2907,6 +3055,12 @@ nonisolated extension WireEnrol: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
     if !self.proof.isEmpty {
       try visitor.visitSingularBytesField(value: self.proof, fieldNumber: 4)
     }
+    if self.version != 0 {
+      try visitor.visitSingularUInt32Field(value: self.version, fieldNumber: 5)
+    }
+    if self.state != .notRunning {
+      try visitor.visitSingularEnumField(value: self.state, fieldNumber: 6)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -2915,6 +3069,8 @@ nonisolated extension WireEnrol: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
     if lhs.activationUser != rhs.activationUser {return false}
     if lhs.publicKey != rhs.publicKey {return false}
     if lhs.proof != rhs.proof {return false}
+    if lhs.version != rhs.version {return false}
+    if lhs.state != rhs.state {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2922,7 +3078,7 @@ nonisolated extension WireEnrol: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
 
 nonisolated extension WireAttend: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Attend"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}name\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}name\0\u{1}version\0\u{1}administers\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2931,6 +3087,8 @@ nonisolated extension WireAttend: SwiftProtobuf.Message, SwiftProtobuf._MessageI
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularStringField(value: &self.name) }()
+      case 2: try { try decoder.decodeSingularUInt32Field(value: &self.version) }()
+      case 3: try { try decoder.decodeSingularBoolField(value: &self.administers) }()
       default: break
       }
     }
@@ -2940,11 +3098,19 @@ nonisolated extension WireAttend: SwiftProtobuf.Message, SwiftProtobuf._MessageI
     if !self.name.isEmpty {
       try visitor.visitSingularStringField(value: self.name, fieldNumber: 1)
     }
+    if self.version != 0 {
+      try visitor.visitSingularUInt32Field(value: self.version, fieldNumber: 2)
+    }
+    if self.administers != false {
+      try visitor.visitSingularBoolField(value: self.administers, fieldNumber: 3)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: WireAttend, rhs: WireAttend) -> Bool {
     if lhs.name != rhs.name {return false}
+    if lhs.version != rhs.version {return false}
+    if lhs.administers != rhs.administers {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2952,7 +3118,7 @@ nonisolated extension WireAttend: SwiftProtobuf.Message, SwiftProtobuf._MessageI
 
 nonisolated extension WireEnrolled: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Enrolled"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}certificate\0\u{3}not_after\0\u{1}policy\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}certificate\0\u{3}not_after\0\u{1}policy\0\u{1}version\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2963,6 +3129,7 @@ nonisolated extension WireEnrolled: SwiftProtobuf.Message, SwiftProtobuf._Messag
       case 1: try { try decoder.decodeSingularBytesField(value: &self.certificate) }()
       case 2: try { try decoder.decodeSingularInt64Field(value: &self.notAfter) }()
       case 3: try { try decoder.decodeSingularMessageField(value: &self._policy) }()
+      case 4: try { try decoder.decodeSingularUInt32Field(value: &self.version) }()
       default: break
       }
     }
@@ -2982,6 +3149,9 @@ nonisolated extension WireEnrolled: SwiftProtobuf.Message, SwiftProtobuf._Messag
     try { if let v = self._policy {
       try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
     } }()
+    if self.version != 0 {
+      try visitor.visitSingularUInt32Field(value: self.version, fieldNumber: 4)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -2989,6 +3159,7 @@ nonisolated extension WireEnrolled: SwiftProtobuf.Message, SwiftProtobuf._Messag
     if lhs.certificate != rhs.certificate {return false}
     if lhs.notAfter != rhs.notAfter {return false}
     if lhs._policy != rhs._policy {return false}
+    if lhs.version != rhs.version {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -3536,7 +3707,7 @@ nonisolated extension WireUnregister: SwiftProtobuf.Message, SwiftProtobuf._Mess
 
 nonisolated extension WireFind: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Find"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}service_id\0\u{1}version\0\u{1}type\0\u{3}includes_own\0\u{3}includes_contents\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}service_id\0\u{1}version\0\u{1}type\0\u{3}includes_own\0\u{3}includes_contents\0\u{3}app_id\0\u{1}after\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3549,6 +3720,8 @@ nonisolated extension WireFind: SwiftProtobuf.Message, SwiftProtobuf._MessageImp
       case 3: try { try decoder.decodeSingularEnumField(value: &self._type) }()
       case 4: try { try decoder.decodeSingularBoolField(value: &self.includesOwn) }()
       case 5: try { try decoder.decodeSingularBoolField(value: &self.includesContents) }()
+      case 6: try { try decoder.decodeSingularStringField(value: &self._appID) }()
+      case 7: try { try decoder.decodeSingularStringField(value: &self.after) }()
       default: break
       }
     }
@@ -3574,6 +3747,12 @@ nonisolated extension WireFind: SwiftProtobuf.Message, SwiftProtobuf._MessageImp
     if self.includesContents != false {
       try visitor.visitSingularBoolField(value: self.includesContents, fieldNumber: 5)
     }
+    try { if let v = self._appID {
+      try visitor.visitSingularStringField(value: v, fieldNumber: 6)
+    } }()
+    if !self.after.isEmpty {
+      try visitor.visitSingularStringField(value: self.after, fieldNumber: 7)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -3583,6 +3762,8 @@ nonisolated extension WireFind: SwiftProtobuf.Message, SwiftProtobuf._MessageImp
     if lhs._type != rhs._type {return false}
     if lhs.includesOwn != rhs.includesOwn {return false}
     if lhs.includesContents != rhs.includesContents {return false}
+    if lhs._appID != rhs._appID {return false}
+    if lhs.after != rhs.after {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -3813,6 +3994,75 @@ nonisolated extension WireIntroduced: SwiftProtobuf.Message, SwiftProtobuf._Mess
 
   package static func ==(lhs: WireIntroduced, rhs: WireIntroduced) -> Bool {
     if lhs.ticket != rhs.ticket {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireWaiting: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".Waiting"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}number\0\u{1}reason\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularUInt64Field(value: &self.number) }()
+      case 2: try { try decoder.decodeSingularEnumField(value: &self.reason) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if self.number != 0 {
+      try visitor.visitSingularUInt64Field(value: self.number, fieldNumber: 1)
+    }
+    if self.reason != .start {
+      try visitor.visitSingularEnumField(value: self.reason, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: WireWaiting, rhs: WireWaiting) -> Bool {
+    if lhs.number != rhs.number {return false}
+    if lhs.reason != rhs.reason {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireWaiting.Reason: SwiftProtobuf._ProtoNameProviding {
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0START\0\u{1}UNLOCK\0")
+}
+
+nonisolated extension WireForgotten: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".Forgotten"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}app_id\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.appID) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.appID.isEmpty {
+      try visitor.visitSingularStringField(value: self.appID, fieldNumber: 1)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: WireForgotten, rhs: WireForgotten) -> Bool {
+    if lhs.appID != rhs.appID {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -4109,7 +4359,7 @@ nonisolated extension WireRules: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
 
 nonisolated extension WirePolicy: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Policy"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}rules\0\u{1}denied\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}rules\0\u{1}denied\0\u{1}denials\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -4119,6 +4369,7 @@ nonisolated extension WirePolicy: SwiftProtobuf.Message, SwiftProtobuf._MessageI
       switch fieldNumber {
       case 1: try { try decoder.decodeRepeatedMessageField(value: &self.rules) }()
       case 2: try { try decoder.decodeRepeatedStringField(value: &self.denied) }()
+      case 3: try { try decoder.decodeRepeatedMessageField(value: &self.denials) }()
       default: break
       }
     }
@@ -4131,12 +4382,16 @@ nonisolated extension WirePolicy: SwiftProtobuf.Message, SwiftProtobuf._MessageI
     if !self.denied.isEmpty {
       try visitor.visitRepeatedStringField(value: self.denied, fieldNumber: 2)
     }
+    if !self.denials.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.denials, fieldNumber: 3)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: WirePolicy, rhs: WirePolicy) -> Bool {
     if lhs.rules != rhs.rules {return false}
     if lhs.denied != rhs.denied {return false}
+    if lhs.denials != rhs.denials {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -4269,18 +4524,29 @@ nonisolated extension WireAdminister: SwiftProtobuf.Message, SwiftProtobuf._Mess
 
 nonisolated extension WireAdminister.ListApps: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = WireAdminister.protoMessageName + ".ListApps"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap()
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}after\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    // Load everything into unknown fields
-    while try decoder.nextFieldNumber() != nil {}
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.after) }()
+      default: break
+      }
+    }
   }
 
   package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.after.isEmpty {
+      try visitor.visitSingularStringField(value: self.after, fieldNumber: 1)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: WireAdminister.ListApps, rhs: WireAdminister.ListApps) -> Bool {
+    if lhs.after != rhs.after {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

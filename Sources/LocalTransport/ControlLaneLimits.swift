@@ -1,0 +1,15 @@
+/// What a control lane takes of a peer (SERVICE-PROTOCOL.md, "Limits").
+package struct ControlLaneLimits: Sendable {
+  /// From the beginning to the end of the peer's first frame: TLS and `Hello`.
+  package var beginningTime: Duration = .seconds(10)
+  /// From a frame's first byte to its last.
+  package var frameTime: Duration = .seconds(10)
+  /// Of a frame that is received, without its length.
+  package var frameByteCountMax = (1 << 20) + (64 << 10)
+  /// Of frames that wait to be written: above it, the owner is asked to wait.
+  package var queuedByteCountMax = 4 << 20
+  /// How long a peer may read nothing of what waits to be written.
+  package var idleTime: Duration = .seconds(30)
+
+  package init() {}
+}

@@ -1,0 +1,305 @@
+import Foundation
+import NIOCore
+import NIOSSL
+import NIOTLS
+import ServiceWire
+
+/// The end of a control lane's pipeline: what happens to it on its event loop.
+///
+///     socket – ReadsBeforeErrors – TLS – LaneConnection – events
+final class LaneConnection: ChannelInboundHandler {
+  typealias InboundIn = ByteBuffer
+  typealias OutboundOut = ByteBuffer
+
+  private enum State {
+    case handshaking
+    /// TLS is there, and no frame came yet.
+    case awaitingFirstFrame
+    case open
+    /// Nothing is read any more; told when the socket is closed.
+    case ended(ControlLaneEnd)
+  }
+
+  private let lane: ControlLane
+  private var state = State.handshaking
+  private var checkFault: ProtocolFault?
+  private var context: ChannelHandlerContext?
+  /// The TLS handler's: closing from there does not wait for the peer.
+  private var socketContext: ChannelHandlerContext?
+
+  private var decoder: FrameDecoder
+  private var received: [WireChannelMessage] = []
+  /// An event is being told: what its receiver sends or ends waits for its return, so events are never within one another.
+  private var isTelling = false
+  private var endAfterTelling: (end: ControlLaneEnd, goodbyeDetail: String)?
+  private var frameBegin: NIODeadline?
+  private var frameTimer: Scheduled<Void>?
+  private var beginningTimer: Scheduled<Void>?
+
+  /// Handed to the socket, and not written yet.
+  private var unwrittenByteCount = 0
+  private var isFull = false
+  /// When the peer was last seen to read, and how much waited in the socket's buffer then.
+  private var progress = (time: NIODeadline.uptimeNanoseconds(0), bufferedByteCount: 0)
+  private var progressTimer: Scheduled<Void>?
+  /// How often in `idleTime` it is looked whether the peer reads.
+  private static let looksInIdleTime = 4
+
+  init(_ lane: ControlLane) {
+    self.lane = lane
+    decoder = FrameDecoder(byteCountMax: lane.limits.frameByteCountMax)
+  }
+
+  func build(
+    _ pipeline: ChannelPipeline.SynchronousOperations, _ role: ControlLane.Role, _ context: NIOSSLContext,
+    _ check: PeerCheck
+  ) throws {
+    let tls = try LaneTLS.handler(role, context: context) { [weak self] certificate in
+      guard let leaf = try? certificate.toDERBytes() else { return false }
+      self?.checkFault = check.fault(of: Data(leaf), at: Date())
+      return self != nil && self?.checkFault == nil
+    }
+    try pipeline.addHandlers(ReadsBeforeErrors(), tls, self)
+    socketContext = try pipeline.context(handler: tls)
+  }
+
+  func handlerAdded(context: ChannelHandlerContext) {
+    self.context = context
+    beginningTimer = schedule(lane.limits.beginningTime) {
+      $0.end(ControlLaneEnd(.here, .timedOut, "no handshake and no first frame in time"))
+    }
+  }
+
+  func handlerRemoved(context: ChannelHandlerContext) {
+    // Only a channel that did not begin has not been inactive before.
+    finish(ControlLaneEnd(.neither, .connectionLost, "the connection did not begin"))
+  }
+
+  // MARK: Events of the pipeline
+
+  func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+    if case TLSUserEvent.handshakeCompleted = event, case .handshaking = state {
+      state = .awaitingFirstFrame
+      tell { $0.events.opened($0) }
+    }
+    context.fireUserInboundEventTriggered(event)
+  }
+
+  func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+    guard !hasEnded else { return }
+    let bytes = unwrapInboundIn(data)
+    bytes.withUnsafeReadableBytes { decoder.append($0) }
+    do throws(ProtocolFault) {
+      try takeFrames()
+    } catch {
+      deliver()
+      end(ControlLaneEnd(.here, error))
+    }
+  }
+
+  func channelReadComplete(context: ChannelHandlerContext) {
+    deliver()
+    context.fireChannelReadComplete()
+  }
+
+  func errorCaught(context: ChannelHandlerContext, error: any Error) {
+    deliver()
+    if let checkFault {
+      end(ControlLaneEnd(.here, checkFault, "the peer's certificate"))
+    } else {
+      end(LaneTLS.end(error))
+    }
+  }
+
+  func channelInactive(context: ChannelHandlerContext) {
+    deliver()
+    finish(ControlLaneEnd(.neither, .connectionLost, "the peer closed the connection"))
+    context.fireChannelInactive()
+  }
+
+  // MARK: Receiving
+
+  private var hasEnded: Bool { if case .ended = state { true } else { false } }
+
+  private func takeFrames() throws(ProtocolFault) {
+    var tookFrame = false
+    while !hasEnded, let frame = try decoder.next() {
+      tookFrame = true
+      if case .awaitingFirstFrame = state {
+        state = .open
+        beginningTimer?.cancel()
+      }
+      guard let message = try WireChannelMessage.read(frame) else { continue }
+      if case .goodbye(let goodbye) = message.kind {
+        deliver()
+        end(Self.end(goodbye))
+        return
+      }
+      received.append(message)
+    }
+    if !decoder.isWithinFrame {
+      frameBegin = nil
+    } else {
+      if tookFrame || frameBegin == nil { frameBegin = .now() }
+      watchFrame()
+    }
+  }
+
+  private static func end(_ goodbye: WireGoodbye) -> ControlLaneEnd {
+    guard let fault = ProtocolFault(rawValue: goodbye.error) else {
+      return ControlLaneEnd(.peer, .malformed, "a goodbye with the unknown number \(goodbye.error)")
+    }
+    return ControlLaneEnd(.peer, fault, String(goodbye.detail.prefix(detailCountMax)))
+  }
+
+  /// Of a detail that is kept for a log.
+  private static let detailCountMax = 256
+
+  /// One timer serves many frames: it looks at the frame that is under way when it fires.
+  private func watchFrame() {
+    guard frameTimer == nil, let frameBegin else { return }
+    let end = frameBegin + TimeAmount(lane.limits.frameTime)
+    frameTimer = schedule(at: end) { connection in
+      connection.frameTimer = nil
+      guard let begin = connection.frameBegin else { return }
+      if begin + TimeAmount(connection.lane.limits.frameTime) <= .now() {
+        connection.end(ControlLaneEnd(.here, .timedOut, "a frame is not complete in time"))
+      } else {
+        connection.watchFrame()
+      }
+    }
+  }
+
+  private func deliver() {
+    guard !received.isEmpty, !isTelling, !hasEnded else { return }
+    let messages = received
+    received = []
+    tell { $0.events.received($0, messages) }
+  }
+
+  private func tell(_ event: (ControlLane) -> Void) {
+    isTelling = true
+    event(lane)
+    isTelling = false
+    if let (end, goodbyeDetail) = endAfterTelling {
+      self.end(end, goodbyeDetail: goodbyeDetail)
+    } else {
+      drain()
+    }
+  }
+
+  // MARK: Sending
+
+  /// Writes what waits in the outbox. While an event is told it waits, so that all answers to it are written at once.
+  func drain() {
+    guard !isTelling, !hasEnded, let context, let frames = lane.outbox.withLock({ $0.take() }) else { return }
+    let byteCount = frames.readableBytes
+    unwrittenByteCount += byteCount
+    let promise = context.eventLoop.makePromise(of: Void.self)
+    promise.futureResult.assumeIsolated().whenSuccess { self.wrote(byteCount) }
+    context.writeAndFlush(wrapOutboundOut(frames), promise: promise)
+    guard unwrittenByteCount > 0, !hasEnded else { return }
+    if !isFull, unwrittenByteCount > lane.limits.queuedByteCountMax {
+      isFull = true
+      tell { $0.events.isFull($0, true) }
+    }
+    watchProgress()
+  }
+
+  private func wrote(_ byteCount: Int) {
+    unwrittenByteCount -= byteCount
+    progress.time = .now()
+    lane.outbox.withLock { if !$0.isClosed { $0.wrote(byteCount) } }
+    guard isFull, unwrittenByteCount <= lane.limits.queuedByteCountMax / 2, !hasEnded else { return }
+    isFull = false
+    tell { $0.events.isFull($0, false) }
+  }
+
+  private func watchProgress() {
+    guard progressTimer == nil, !hasEnded else { return }
+    progress = (.now(), bufferedByteCount)
+    lookAtProgress()
+  }
+
+  /// Looks now and then, while something waits, whether less waits than before: a batch may be long, and is done only as a whole.
+  private func lookAtProgress() {
+    progressTimer = schedule(lane.limits.idleTime / Self.looksInIdleTime) { connection in
+      connection.progressTimer = nil
+      guard connection.unwrittenByteCount > 0 else { return }
+      let buffered = connection.bufferedByteCount
+      if buffered != connection.progress.bufferedByteCount { connection.progress = (.now(), buffered) }
+      if connection.progress.time + TimeAmount(connection.lane.limits.idleTime) <= .now() {
+        connection.end(ControlLaneEnd(.here, .tooSlow, "the peer reads nothing"))
+      } else {
+        connection.lookAtProgress()
+      }
+    }
+  }
+
+  private var bufferedByteCount: Int {
+    (try? context?.channel.syncOptions?.getOption(.bufferedWritableBytes)) ?? 0
+  }
+
+  // MARK: The end
+
+  /// Says goodbye where that is due and possible, and closes the socket. Only the first end counts. Its own detail is for this side's log:
+  /// nothing but what the owner gave crosses to the peer.
+  func end(_ end: ControlLaneEnd, goodbyeDetail: String = "") {
+    guard !hasEnded else { return }
+    guard !isTelling else {
+      if endAfterTelling == nil { endAfterTelling = (end, goodbyeDetail) }
+      return
+    }
+    drain()
+    guard !hasEnded, let context, let socketContext else { return }
+    let hasTLS = if case .handshaking = state { false } else { true }
+    if end.side == .here, hasTLS, unwrittenByteCount == 0 {
+      sayGoodbye(end.fault, goodbyeDetail, context)
+    }
+    state = .ended(end)
+    cancelTimers()
+    socketContext.close(mode: .all, promise: nil)
+  }
+
+  private func sayGoodbye(_ fault: ProtocolFault, _ detail: String, _ context: ChannelHandlerContext) {
+    let goodbye = WireChannelMessage.with {
+      $0.goodbye.error = fault.rawValue
+      $0.goodbye.detail = detail
+    }
+    let byteCountMax = lane.outbox.withLock { $0.frameByteCountMax }
+    guard let frame = try? goodbye.frame(byteCountMax: byteCountMax) else { return }
+    context.writeAndFlush(wrapOutboundOut(ByteBuffer(bytes: frame)), promise: nil)
+  }
+
+  /// The socket is closed. `fallback` is why, when nobody said it before.
+  private func finish(_ fallback: ControlLaneEnd) {
+    guard context != nil else { return }
+    context = nil
+    socketContext = nil
+    cancelTimers()
+    received = []
+    let end: ControlLaneEnd
+    if case .ended(let reason) = state { end = reason } else { end = fallback }
+    state = .ended(end)
+    lane.didClose(end)
+  }
+
+  // MARK: Timers
+
+  private func schedule(
+    _ time: Duration, _ work: @escaping (LaneConnection) -> Void
+  ) -> Scheduled<Void>? {
+    schedule(at: .now() + TimeAmount(time), work)
+  }
+
+  private func schedule(
+    at deadline: NIODeadline, _ work: @escaping (LaneConnection) -> Void
+  ) -> Scheduled<Void>? {
+    context?.eventLoop.assumeIsolated().scheduleTask(deadline: deadline) { work(self) }
+  }
+
+  private func cancelTimers() {
+    for timer in [frameTimer, beginningTimer, progressTimer] { timer?.cancel() }
+    (frameTimer, beginningTimer, progressTimer) = (nil, nil, nil)
+  }
+}

@@ -1,0 +1,270 @@
+import Foundation
+import NIOSSL
+import OpenDynamicsTesting
+import ServiceWire
+import Testing
+
+@testable import LocalTransport
+
+/// What crosses a control lane after the handshake, and how it ends.
+@Suite(.timeLimit(.minutes(1)))
+struct ControlLaneTests {
+  let world: LaneWorld
+
+  init() throws { world = try LaneWorld() }
+
+  /// A lane, and a peer with the right certificate that then sends whatever it likes.
+  func openLoosely(
+    _ role: ControlLane.Role = .acceptor, limits: ControlLaneLimits = ControlLaneLimits()
+  ) async throws -> (SocketPair, ControlLane, LaneEvents, LoosePeer) {
+    let sockets = try SocketPair()
+    let other: ControlLane.Role = role == .dialler ? .acceptor : .dialler
+    let (lane, near) = try world.lane(role, sockets.near, limits: limits)
+    let peer = try await LoosePeer(other, sockets.far, world.configuration(other, as: world.identity("far")))
+    try await peer.handshake()
+    #expect(await near.next() == .opened)
+    return (sockets, lane, near, peer)
+  }
+
+  // MARK: Messages
+
+  @Test func carriesMessagesBothWays() async throws {
+    let (near, far) = try await world.openLanes()
+    try near.0.send([.ping(1), .ping(2)])
+    #expect(await far.1.messages(2) == [.ping(1), .ping(2)])
+    try far.0.send([.ping(3)])
+    #expect(await near.1.messages(1) == [.ping(3)])
+    near.0.close(.noError)
+    #expect(await far.1.next() == .closed(ControlLaneEnd(.peer, .noError)))
+    #expect(await near.1.next() == .closed(ControlLaneEnd(.here, .noError)))
+  }
+
+  @Test func keepsWhatIsSentBeforeTheHandshakeForAfterIt() async throws {
+    let sockets = try SocketPair()
+    let (lane, _) = try world.lane(.dialler, sockets.near)
+    try lane.send([.ping(1)])
+    try lane.send([.ping(2)])
+    let (other, far) = try world.lane(.acceptor, sockets.far, as: world.identity("far"), expecting: "near")
+    #expect(await far.next() == .opened)
+    #expect(await far.messages(2) == [.ping(1), .ping(2)])
+    other.close(.noError)
+  }
+
+  @Test func keepsTheOrderOfEachThread() async throws {
+    let (near, far) = try await world.openLanes()
+    let seed = UInt64.random(in: 0 ... .max)
+    let (batches, count) = (200, 2)
+    await withTaskGroup { group in
+      for sender in 0..<count {
+        group.addTask {
+          var random = SplitMix64(seed: seed &+ UInt64(sender))
+          for batch in 0..<batches {
+            let messages = (0..<3).map { part in
+              WireChannelMessage.with {
+                $0.request.serviceID = "\(sender)"
+                $0.request.attachments = UInt64(batch * 3 + part)
+                $0.request.method = String(repeating: "x", count: Int.random(in: 0...20_000, using: &random))
+              }
+            }
+            do { try near.0.send(messages) } catch { Issue.record(error) }
+          }
+        }
+      }
+    }
+    let received = await far.1.messages(batches * 3 * count).map(\.request)
+    for sender in 0..<count {
+      let numbers = received.filter { $0.serviceID == "\(sender)" }.map(\.attachments)
+      #expect(numbers == (0..<UInt64(batches * 3)).map { $0 }, "seed \(seed)")
+    }
+    near.0.close(.noError)
+  }
+
+  @Test func answersOnTheEventLoop() async throws {
+    let (near, far) = try await world.openLanes(
+      answers: (
+        { _, _ in },
+        { lane, event in
+          guard case .received(let messages) = event else { return }
+          for message in messages {
+            do { try lane.send([.with { $0.pong.number = message.ping.number }]) } catch {
+              Issue.record(error)
+            }
+          }
+        }
+      ))
+    for number in 0..<100 {
+      try near.0.send([.ping(number)])
+      #expect(await near.1.messages(1) == [.with { $0.pong.number = UInt64(number) }])
+    }
+    far.0.close(.noError)
+  }
+
+  @Test func carriesAFrameOfTheGreatestLengthAndSendsNoneAboveIt() async throws {
+    let (near, far) = try await world.openLanes()
+    let byteCountMax = ControlLaneLimits().frameByteCountMax
+    #expect(byteCountMax == 1_114_112)
+    #expect(throws: ProtocolFault.frameTooLong) {
+      try near.0.send([.ping(1), .filler(byteCount: byteCountMax + 1)])
+    }
+    let greatest = WireChannelMessage.filler(byteCount: byteCountMax)
+    try near.0.send([greatest])
+    #expect(await far.1.messages(1) == [greatest])
+    near.0.limitSentFrames(to: 100)
+    try near.0.send([.filler(byteCount: 100)])
+    #expect(throws: ProtocolFault.frameTooLong) { try near.0.send([.filler(byteCount: 101)]) }
+    #expect(await far.1.messages(1) == [.filler(byteCount: 100)])
+    near.0.close(.noError)
+  }
+
+  // MARK: The end
+
+  @Test func deliversAllThatWasSentBeforeTheGoodbye() async throws {
+    let (near, far) = try await world.openLanes()
+    try near.0.send([.ping(1)])
+    try near.0.send([.ping(2), .ping(3)])
+    near.0.close(.limitExceeded, detail: "requests under way")
+    #expect(await far.1.messages(3) == [.ping(1), .ping(2), .ping(3)])
+    #expect(await far.1.next() == .closed(ControlLaneEnd(.peer, .limitExceeded, "requests under way")))
+    #expect(await near.1.next() == .closed(ControlLaneEnd(.here, .limitExceeded, "requests under way")))
+    try near.0.send([.ping(4)])
+    #expect(near.0.queuedByteCount == 0)
+    near.0.close(.malformed)
+  }
+
+  /// The order of events is checked by `LaneEvents`.
+  @Test func tellsTheEndAfterTheEventThatBroughtIt() async throws {
+    let close: LaneEvents.Answer = { lane, event in
+      if event == .opened { lane.close(.shuttingDown) }
+    }
+    let sockets = try SocketPair()
+    let (_, near) = try world.lane(.acceptor, sockets.near, answer: close)
+    let (_, far) = try world.lane(.dialler, sockets.far, as: world.identity("far"), expecting: "near")
+    #expect(await near.next() == .opened)
+    #expect(await near.next() == .closed(ControlLaneEnd(.here, .shuttingDown)))
+    #expect(await far.end() == ControlLaneEnd(.peer, .shuttingDown))
+    #expect(!sockets.isNearOpen)
+  }
+
+  @Test(arguments: [false, true])
+  func takesAnEndWithoutAGoodbyeForALostConnection(hasTLSEnd: Bool) async throws {
+    let (sockets, _, near, peer) = try await openLoosely()
+    peer.write(try WireChannelMessage.ping(1).frame(byteCountMax: 100))
+    #expect(await near.messages(1) == [.ping(1)])
+    if hasTLSEnd { peer.closeTLS() } else { peer.breakOff() }
+    let end = await near.end()
+    #expect(end?.fault == .connectionLost)
+    #expect(end?.side == .neither)
+    #expect(!sockets.isNearOpen)
+  }
+
+  @Test(
+    arguments: [
+      (0, "", ControlLaneEnd(.peer, .noError)), (101, "", ControlLaneEnd(.peer, .frameTooLong)),
+      (16, "channels", ControlLaneEnd(.peer, .limitExceeded, "channels")),
+      (4711, "", ControlLaneEnd(.peer, .malformed, "a goodbye with the unknown number 4711")),
+    ] as [(UInt32, String, ControlLaneEnd)])
+  func tellsWhatTheGoodbyeSaid(error: UInt32, detail: String, end: ControlLaneEnd) async throws {
+    let (_, _, near, peer) = try await openLoosely()
+    let goodbye = try WireChannelMessage.goodbye(error, detail).frame(byteCountMax: 1000)
+    let late = try WireChannelMessage.ping(1).frame(byteCountMax: 1000)
+    peer.write(goodbye + late)
+    #expect(await near.next() == .closed(end))
+  }
+
+  // MARK: Faults of a peer
+
+  @Test(
+    arguments: [
+      ([0, 0, 0, 0], .frameTooLong),
+      ([1, 0, 17, 0, 8], .frameTooLong),  // one more than the limit
+      ([255, 255, 255, 255], .frameTooLong),
+      ([2, 0, 0, 0, 0xff, 0xff], .malformed),
+      ([3, 0, 0, 0, 0xba, 0x3e, 0], .malformed),  // the unknown kind 999
+    ] as [([UInt8], ProtocolFault)])
+  func closesWithTheFaultOfTheFrame(bytes: [UInt8], fault: ProtocolFault) async throws {
+    let (sockets, _, near, peer) = try await openLoosely()
+    let before = try WireChannelMessage.ping(1).frame(byteCountMax: 100)
+    let ignored: [UInt8] = [3, 0, 0, 0, 0xc2, 0x3e, 0]
+    peer.write(Array(before) + ignored + bytes + Array(before))
+    #expect(await near.messages(1) == [.ping(1)])
+    #expect(await near.next() == .closed(ControlLaneEnd(.here, fault)))
+    #expect(try await peer.frames() == [.goodbye(fault.rawValue)])
+    #expect(!sockets.isNearOpen)
+  }
+
+  @Test(arguments: [1, 4, 5, 1000])
+  func endsALaneWhoseFrameIsNotComplete(byteCount: Int) async throws {
+    var limits = ControlLaneLimits()
+    limits.frameTime = .milliseconds(100)
+    let (_, _, near, peer) = try await openLoosely(limits: limits)
+    peer.write(try WireChannelMessage.ping(1).frame(byteCountMax: 100))
+    #expect(await near.messages(1) == [.ping(1)])
+    peer.write(try WireChannelMessage.filler(byteCount: 2000).frame(byteCountMax: 2000).prefix(byteCount))
+    #expect(try await peer.frames() == [.goodbye(ProtocolFault.timedOut.rawValue)])
+    #expect(await near.end()?.fault == .timedOut)
+  }
+
+  @Test func takesNoMoreMemoryThanAFrameHas() async throws {
+    var limits = ControlLaneLimits()
+    limits.frameTime = .milliseconds(500)
+    let (_, _, near, peer) = try await openLoosely(limits: limits)
+    // Says that it is the longest that may be, and goes on after its end: what comes then is a length again.
+    let byteCountMax = limits.frameByteCountMax
+    let length = FrameDecoder.length(byteCountMax)
+    peer.write(
+      length + Array(repeating: UInt8(0xff), count: byteCountMax) + Array(repeating: 0xff, count: 1 << 24))
+    #expect(await near.end()?.fault == .malformed)
+  }
+
+  @Test func endsOnBytesThatAreNotTLSAnyMore() async throws {
+    let sockets = try SocketPair()
+    let (_, near) = try world.lane(.acceptor, sockets.near)
+    let copy = dup(sockets.far)
+    let peer = try await LoosePeer(
+      .dialler, sockets.far, world.configuration(.dialler, as: world.identity("far")))
+    try await peer.handshake()
+    #expect(await near.next() == .opened)
+    let bytes: [UInt8] = [23, 3, 3, 0, 32] + Array(repeating: 7, count: 32)
+    #expect(send(copy, bytes, bytes.count, Int32(MSG_NOSIGNAL)) == bytes.count)
+    #expect(await near.end()?.fault == .malformed)
+    #expect(!sockets.isNearOpen)
+    #expect(close(copy) == 0)
+  }
+
+  // MARK: A peer that does not read
+
+  @Test func tellsThatItIsFullAndThatItIsNotAnyMore() async throws {
+    var limits = ControlLaneLimits()
+    limits.queuedByteCountMax = 1 << 20
+    let (_, lane, near, peer) = try await openLoosely(limits: limits)
+    try await peer.setReads(false)
+    var count = 0
+    repeat {
+      try lane.send([.filler(byteCount: 100_000)])
+      count += 1
+    } while lane.queuedByteCount <= limits.queuedByteCountMax
+    #expect(await near.next() == .isFull(true))
+    #expect(lane.queuedByteCount > limits.queuedByteCountMax)
+    try await peer.setReads(true)
+    #expect(await near.next() == .isFull(false))
+    #expect(lane.queuedByteCount <= limits.queuedByteCountMax / 2)
+    try lane.send([.ping(1)])
+    async let frames = peer.frames()
+    peer.write(try WireChannelMessage.goodbye(0).frame(byteCountMax: 100))
+    #expect(await near.end() == ControlLaneEnd(.peer, .noError))
+    _ = try await frames
+    #expect(count > 10)
+  }
+
+  @Test func endsALaneWhosePeerReadsNothing() async throws {
+    var limits = ControlLaneLimits()
+    limits.idleTime = .milliseconds(200)
+    let (sockets, lane, near, peer) = try await openLoosely(limits: limits)
+    try await peer.setReads(false)
+    for _ in 0..<400 { try lane.send([.filler(byteCount: 100_000)]) }
+    #expect(await near.end()?.fault == .tooSlow)
+    #expect(lane.queuedByteCount == 0)
+    #expect(!sockets.isNearOpen)
+    peer.breakOff()
+  }
+}
