@@ -62,7 +62,7 @@ let package = Package(
     .target(
       name: "LocalTransport",
       dependencies: [
-        "ServiceWire",
+        "UnixSockets", "ServiceWire",
         .product(name: "NIOCore", package: "swift-nio"),
         .product(name: "NIOPosix", package: "swift-nio"),
         .product(name: "NIOTLS", package: "swift-nio"),
@@ -123,7 +123,7 @@ let package = Package(
     .testTarget(
       name: "LocalTransportTests",
       dependencies: [
-        "LocalTransport", "ServiceWire", "OpenDynamicsTesting",
+        "LocalTransport", "UnixSockets", "ServiceWire", "OpenDynamicsTesting",
         .product(name: "NIOCore", package: "swift-nio"),
         .product(name: "NIOPosix", package: "swift-nio"),
         .product(name: "NIOTLS", package: "swift-nio"),

@@ -35,7 +35,7 @@ package struct CertificateAuthority: BrokerAuthority {
       subject: subject, signatureAlgorithm: .ecdsaWithSHA256,
       extensions: Certificate.Extensions {
         Critical(BasicConstraints.isCertificateAuthority(maxPathLength: 0))
-        Critical(KeyUsage(keyCertSign: true))
+        Critical(KeyUsage(digitalSignature: true, keyCertSign: true))
       }, issuerPrivateKey: Certificate.PrivateKey(key.key))
     certificate = try own.derBytes()
   }
@@ -108,7 +108,7 @@ package struct CertificateAuthority: BrokerAuthority {
   }
 
   /// Positive, and never begins with a zero byte: so it is encoded in as many bytes.
-  private static func serial() -> Certificate.SerialNumber {
+  static func serial() -> Certificate.SerialNumber {
     var bytes = Array(random(serialByteCount))
     bytes[0] = bytes[0] & 0x7f | 0x40
     return Certificate.SerialNumber(bytes: bytes)

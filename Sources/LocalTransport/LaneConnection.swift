@@ -4,10 +4,10 @@ import NIOSSL
 import NIOTLS
 import ServiceWire
 
-/// The end of a control lane's pipeline: what happens to it on its event loop.
+/// The end of a lane's pipeline: what happens to it on its event loop.
 ///
 ///     socket – ReadsBeforeErrors – TLS – LaneConnection – events
-final class LaneConnection: ChannelInboundHandler {
+final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
   typealias InboundIn = ByteBuffer
   typealias OutboundOut = ByteBuffer
 
@@ -17,10 +17,10 @@ final class LaneConnection: ChannelInboundHandler {
     case awaitingFirstFrame
     case open
     /// Nothing is read any more; told when the socket is closed.
-    case ended(ControlLaneEnd)
+    case ended(LaneEnd)
   }
 
-  private let lane: ControlLane
+  private let lane: MessageLane<Message>
   private var state = State.handshaking
   private var checkFault: ProtocolFault?
   private var context: ChannelHandlerContext?
@@ -28,10 +28,10 @@ final class LaneConnection: ChannelInboundHandler {
   private var socketContext: ChannelHandlerContext?
 
   private var decoder: FrameDecoder
-  private var received: [WireChannelMessage] = []
+  private var received: [Message] = []
   /// An event is being told: what its receiver sends or ends waits for its return, so events are never within one another.
   private var isTelling = false
-  private var endAfterTelling: (end: ControlLaneEnd, goodbyeDetail: String)?
+  private var endAfterTelling: (end: LaneEnd, goodbyeDetail: String)?
   private var frameBegin: NIODeadline?
   private var frameTimer: Scheduled<Void>?
   private var beginningTimer: Scheduled<Void>?
@@ -43,21 +43,23 @@ final class LaneConnection: ChannelInboundHandler {
   private var progress = (time: NIODeadline.uptimeNanoseconds(0), bufferedByteCount: 0)
   private var progressTimer: Scheduled<Void>?
   /// How often in `idleTime` it is looked whether the peer reads.
-  private static let looksInIdleTime = 4
+  private static var looksInIdleTime: Int { 4 }
 
-  init(_ lane: ControlLane) {
+  init(_ lane: MessageLane<Message>) {
     self.lane = lane
     decoder = FrameDecoder(byteCountMax: lane.limits.frameByteCountMax)
   }
 
   func build(
-    _ pipeline: ChannelPipeline.SynchronousOperations, _ role: ControlLane.Role, _ context: NIOSSLContext,
-    _ check: PeerCheck
+    _ pipeline: ChannelPipeline.SynchronousOperations, _ role: LaneRole, _ context: NIOSSLContext,
+    _ check: @escaping @Sendable (PeerIdentity) -> ProtocolFault?
   ) throws {
     let tls = try LaneTLS.handler(role, context: context) { [weak self] certificate in
-      guard let leaf = try? certificate.toDERBytes() else { return false }
-      self?.checkFault = check.fault(of: Data(leaf), at: Date())
-      return self != nil && self?.checkFault == nil
+      guard let self, let bytes = try? certificate.toDERBytes() else { return false }
+      let peer = PeerIdentity(certificate: Data(bytes))
+      checkFault = check(peer)
+      if checkFault == nil { lane.peer.withLock { $0 = peer } }
+      return checkFault == nil
     }
     try pipeline.addHandlers(ReadsBeforeErrors(), tls, self)
     socketContext = try pipeline.context(handler: tls)
@@ -66,13 +68,13 @@ final class LaneConnection: ChannelInboundHandler {
   func handlerAdded(context: ChannelHandlerContext) {
     self.context = context
     beginningTimer = schedule(lane.limits.beginningTime) {
-      $0.end(ControlLaneEnd(.here, .timedOut, "no handshake and no first frame in time"))
+      $0.end(LaneEnd(.here, .timedOut, "no handshake and no first frame in time"))
     }
   }
 
   func handlerRemoved(context: ChannelHandlerContext) {
     // Only a channel that did not begin has not been inactive before.
-    finish(ControlLaneEnd(.neither, .connectionLost, "the connection did not begin"))
+    finish(LaneEnd(.neither, .connectionLost, "the connection did not begin"))
   }
 
   // MARK: Events of the pipeline
@@ -93,7 +95,7 @@ final class LaneConnection: ChannelInboundHandler {
       try takeFrames()
     } catch {
       deliver()
-      end(ControlLaneEnd(.here, error))
+      end(LaneEnd(.here, error))
     }
   }
 
@@ -105,7 +107,7 @@ final class LaneConnection: ChannelInboundHandler {
   func errorCaught(context: ChannelHandlerContext, error: any Error) {
     deliver()
     if let checkFault {
-      end(ControlLaneEnd(.here, checkFault, "the peer's certificate"))
+      end(LaneEnd(.here, checkFault, "the peer's certificate"))
     } else {
       end(LaneTLS.end(error))
     }
@@ -113,7 +115,7 @@ final class LaneConnection: ChannelInboundHandler {
 
   func channelInactive(context: ChannelHandlerContext) {
     deliver()
-    finish(ControlLaneEnd(.neither, .connectionLost, "the peer closed the connection"))
+    finish(LaneEnd(.neither, .connectionLost, "the peer closed the connection"))
     context.fireChannelInactive()
   }
 
@@ -129,8 +131,8 @@ final class LaneConnection: ChannelInboundHandler {
         state = .open
         beginningTimer?.cancel()
       }
-      guard let message = try WireChannelMessage.read(frame) else { continue }
-      if case .goodbye(let goodbye) = message.kind {
+      guard let message = try Message.read(frame) else { continue }
+      if let goodbye = message.saidGoodbye {
         deliver()
         end(Self.end(goodbye))
         return
@@ -145,15 +147,15 @@ final class LaneConnection: ChannelInboundHandler {
     }
   }
 
-  private static func end(_ goodbye: WireGoodbye) -> ControlLaneEnd {
+  private static func end(_ goodbye: WireGoodbye) -> LaneEnd {
     guard let fault = ProtocolFault(rawValue: goodbye.error) else {
-      return ControlLaneEnd(.peer, .malformed, "a goodbye with the unknown number \(goodbye.error)")
+      return LaneEnd(.peer, .malformed, "a goodbye with the unknown number \(goodbye.error)")
     }
-    return ControlLaneEnd(.peer, fault, String(goodbye.detail.prefix(detailCountMax)))
+    return LaneEnd(.peer, fault, String(goodbye.detail.prefix(detailCountMax)))
   }
 
   /// Of a detail that is kept for a log.
-  private static let detailCountMax = 256
+  private static var detailCountMax: Int { 256 }
 
   /// One timer serves many frames: it looks at the frame that is under way when it fires.
   private func watchFrame() {
@@ -163,7 +165,7 @@ final class LaneConnection: ChannelInboundHandler {
       connection.frameTimer = nil
       guard let begin = connection.frameBegin else { return }
       if begin + TimeAmount(connection.lane.limits.frameTime) <= .now() {
-        connection.end(ControlLaneEnd(.here, .timedOut, "a frame is not complete in time"))
+        connection.end(LaneEnd(.here, .timedOut, "a frame is not complete in time"))
       } else {
         connection.watchFrame()
       }
@@ -177,7 +179,7 @@ final class LaneConnection: ChannelInboundHandler {
     tell { $0.events.received($0, messages) }
   }
 
-  private func tell(_ event: (ControlLane) -> Void) {
+  private func tell(_ event: (MessageLane<Message>) -> Void) {
     isTelling = true
     event(lane)
     isTelling = false
@@ -229,7 +231,7 @@ final class LaneConnection: ChannelInboundHandler {
       let buffered = connection.bufferedByteCount
       if buffered != connection.progress.bufferedByteCount { connection.progress = (.now(), buffered) }
       if connection.progress.time + TimeAmount(connection.lane.limits.idleTime) <= .now() {
-        connection.end(ControlLaneEnd(.here, .tooSlow, "the peer reads nothing"))
+        connection.end(LaneEnd(.here, .tooSlow, "the peer reads nothing"))
       } else {
         connection.lookAtProgress()
       }
@@ -244,7 +246,7 @@ final class LaneConnection: ChannelInboundHandler {
 
   /// Says goodbye where that is due and possible, and closes the socket. Only the first end counts. Its own detail is for this side's log:
   /// nothing but what the owner gave crosses to the peer.
-  func end(_ end: ControlLaneEnd, goodbyeDetail: String = "") {
+  func end(_ end: LaneEnd, goodbyeDetail: String = "") {
     guard !hasEnded else { return }
     guard !isTelling else {
       if endAfterTelling == nil { endAfterTelling = (end, goodbyeDetail) }
@@ -262,23 +264,24 @@ final class LaneConnection: ChannelInboundHandler {
   }
 
   private func sayGoodbye(_ fault: ProtocolFault, _ detail: String, _ context: ChannelHandlerContext) {
-    let goodbye = WireChannelMessage.with {
-      $0.goodbye.error = fault.rawValue
-      $0.goodbye.detail = detail
-    }
+    let goodbye = Message.saying(
+      .with {
+        $0.error = fault.rawValue
+        $0.detail = detail
+      })
     let byteCountMax = lane.outbox.withLock { $0.frameByteCountMax }
     guard let frame = try? goodbye.frame(byteCountMax: byteCountMax) else { return }
     context.writeAndFlush(wrapOutboundOut(ByteBuffer(bytes: frame)), promise: nil)
   }
 
   /// The socket is closed. `fallback` is why, when nobody said it before.
-  private func finish(_ fallback: ControlLaneEnd) {
+  private func finish(_ fallback: LaneEnd) {
     guard context != nil else { return }
     context = nil
     socketContext = nil
     cancelTimers()
     received = []
-    let end: ControlLaneEnd
+    let end: LaneEnd
     if case .ended(let reason) = state { end = reason } else { end = fallback }
     state = .ended(end)
     lane.didClose(end)

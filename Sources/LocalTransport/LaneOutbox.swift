@@ -1,6 +1,6 @@
 import NIOCore
 
-/// What waits to be written to a control lane, for all threads. Several batches that come before the event loop gets to them are written at
+/// What waits to be written to a lane, for all threads. Several batches that come before the event loop gets to them are written at
 /// once.
 struct LaneOutbox {
   private var frames = ByteBuffer()

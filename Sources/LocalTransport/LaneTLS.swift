@@ -3,11 +3,11 @@ import NIOCore
 import NIOSSL
 import ServiceWire
 
-/// TLS as a control lane uses it: version 1.3, both sides with a certificate, and no session that another could be resumed from.
+/// TLS as a lane uses it: version 1.3, both sides with a certificate, and no session that another could be resumed from.
 enum LaneTLS {
   /// A context for one lane. Each has keys of its own for the tickets that the library sends, so none is of use anywhere else.
   static func context(
-    _ role: ControlLane.Role, key: AppKey, certificate: Data, authority: Data
+    _ role: LaneRole, key: AppKey, certificate: Data
   ) throws -> NIOSSLContext {
     let chain = [
       NIOSSLCertificateSource.certificate(try NIOSSLCertificate(bytes: Array(certificate), format: .der))
@@ -25,14 +25,14 @@ enum LaneTLS {
     }
     configuration.minimumTLSVersion = .tlsv13
     configuration.maximumTLSVersion = .tlsv13
-    // The peer must show a certificate. Whether it is the right one, PeerCheck decides: in place of the library, not after it.
+    // The peer must show a certificate. Whether it is the right one, the lane's PeerRule decides: in place of the library, not after it.
     configuration.certificateVerification = .noHostnameVerification
-    configuration.trustRoots = .certificates([try NIOSSLCertificate(bytes: Array(authority), format: .der)])
+    configuration.trustRoots = .certificates([])
     return try NIOSSLContext(configuration: configuration)
   }
 
   static func handler(
-    _ role: ControlLane.Role, context: NIOSSLContext, check: @escaping (NIOSSLCertificate) -> Bool
+    _ role: LaneRole, context: NIOSSLContext, check: @escaping (NIOSSLCertificate) -> Bool
   ) throws -> NIOSSLHandler {
     let verification: NIOSSLCustomVerificationCallback = { chain, promise in
       promise.succeed(chain.first.map(check) == true ? .certificateVerified : .failed)
@@ -47,34 +47,34 @@ enum LaneTLS {
   }
 
   /// How a lane ended, from an error of the library.
-  static func end(_ error: any Error) -> ControlLaneEnd {
+  static func end(_ error: any Error) -> LaneEnd {
     switch error {
     case NIOSSLError.handshakeFailed(let cause): end(cause, "in the handshake")
     case NIOSSLError.uncleanShutdown:
-      ControlLaneEnd(.neither, .connectionLost, "the connection ended without an end of TLS")
+      LaneEnd(.neither, .connectionLost, "the connection ended without an end of TLS")
     case let cause as BoringSSLError: end(cause, "after the handshake")
-    default: ControlLaneEnd(.neither, .connectionLost, "\(error)")
+    default: LaneEnd(.neither, .connectionLost, "\(error)")
     }
   }
 
-  private static func end(_ error: BoringSSLError, _ phase: String) -> ControlLaneEnd {
+  private static func end(_ error: BoringSSLError, _ phase: String) -> LaneEnd {
     guard case .sslError(let stack) = error else {
-      return ControlLaneEnd(.neither, .connectionLost, "the peer closed the connection \(phase)")
+      return LaneEnd(.neither, .connectionLost, "the peer closed the connection \(phase)")
     }
     if stack == [.eofDuringHandshake] {
-      return ControlLaneEnd(.neither, .connectionLost, "the peer closed the connection \(phase)")
+      return LaneEnd(.neither, .connectionLost, "the peer closed the connection \(phase)")
     }
     let reasons = stack.compactMap(reason)
     if reasons.contains(where: certificateAlerts.contains) {
-      return ControlLaneEnd(.peer, .certificateNotFound, "the peer refused this app's certificate")
+      return LaneEnd(.peer, .certificateNotFound, "the peer refused this side's certificate")
     }
     if reasons.contains(noCertificate) {
-      return ControlLaneEnd(.here, .certificateNotFound, "the peer showed no certificate")
+      return LaneEnd(.here, .certificateNotFound, "the peer showed no certificate")
     }
     if reasons.contains(where: versions.contains) {
-      return ControlLaneEnd(.here, .versionNotSupported, "the peer does not speak TLS 1.3")
+      return LaneEnd(.here, .versionNotSupported, "the peer does not speak TLS 1.3")
     }
-    return ControlLaneEnd(
+    return LaneEnd(
       .here, .malformed, "no TLS \(phase): \(stack.map(\.description).joined(separator: "; "))")
   }
 

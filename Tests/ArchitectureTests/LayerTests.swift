@@ -18,7 +18,8 @@ struct LayerTests {
     Layer(
       3, "LocalTransport",
       imports: [
-        "ServiceWire", "NIOCore", "NIOPosix", "NIOTLS", "NIOSSL", "X509", "Crypto", "SwiftASN1",
+        "UnixSockets", "ServiceWire", "NIOCore", "NIOPosix", "NIOTLS", "NIOSSL", "X509", "Crypto",
+        "SwiftASN1",
       ], system: highSystem),
     Layer(
       4, "ServiceBroker",

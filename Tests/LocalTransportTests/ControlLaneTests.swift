@@ -15,10 +15,10 @@ struct ControlLaneTests {
 
   /// A lane, and a peer with the right certificate that then sends whatever it likes.
   func openLoosely(
-    _ role: ControlLane.Role = .acceptor, limits: ControlLaneLimits = ControlLaneLimits()
-  ) async throws -> (SocketPair, ControlLane, LaneEvents, LoosePeer) {
+    _ role: LaneRole = .acceptor, limits: LaneLimits = LaneLimits()
+  ) async throws -> (SocketPair, ControlLane, EventLog, LoosePeer) {
     let sockets = try SocketPair()
-    let other: ControlLane.Role = role == .dialler ? .acceptor : .dialler
+    let other: LaneRole = role == .dialler ? .acceptor : .dialler
     let (lane, near) = try world.lane(role, sockets.near, limits: limits)
     let peer = try await LoosePeer(other, sockets.far, world.configuration(other, as: world.identity("far")))
     try await peer.handshake()
@@ -35,8 +35,8 @@ struct ControlLaneTests {
     try far.0.send([.ping(3)])
     #expect(await near.1.messages(1) == [.ping(3)])
     near.0.close(.noError)
-    #expect(await far.1.next() == .closed(ControlLaneEnd(.peer, .noError)))
-    #expect(await near.1.next() == .closed(ControlLaneEnd(.here, .noError)))
+    #expect(await far.1.next() == .closed(LaneEnd(.peer, .noError)))
+    #expect(await near.1.next() == .closed(LaneEnd(.here, .noError)))
   }
 
   @Test func keepsWhatIsSentBeforeTheHandshakeForAfterIt() async throws {
@@ -101,7 +101,7 @@ struct ControlLaneTests {
 
   @Test func carriesAFrameOfTheGreatestLengthAndSendsNoneAboveIt() async throws {
     let (near, far) = try await world.openLanes()
-    let byteCountMax = ControlLaneLimits().frameByteCountMax
+    let byteCountMax = LaneLimits().frameByteCountMax
     #expect(byteCountMax == 1_114_112)
     #expect(throws: ProtocolFault.frameTooLong) {
       try near.0.send([.ping(1), .filler(byteCount: byteCountMax + 1)])
@@ -124,24 +124,24 @@ struct ControlLaneTests {
     try near.0.send([.ping(2), .ping(3)])
     near.0.close(.limitExceeded, detail: "requests under way")
     #expect(await far.1.messages(3) == [.ping(1), .ping(2), .ping(3)])
-    #expect(await far.1.next() == .closed(ControlLaneEnd(.peer, .limitExceeded, "requests under way")))
-    #expect(await near.1.next() == .closed(ControlLaneEnd(.here, .limitExceeded, "requests under way")))
+    #expect(await far.1.next() == .closed(LaneEnd(.peer, .limitExceeded, "requests under way")))
+    #expect(await near.1.next() == .closed(LaneEnd(.here, .limitExceeded, "requests under way")))
     try near.0.send([.ping(4)])
     #expect(near.0.queuedByteCount == 0)
     near.0.close(.malformed)
   }
 
-  /// The order of events is checked by `LaneEvents`.
+  /// The order of events is checked by `EventLog`.
   @Test func tellsTheEndAfterTheEventThatBroughtIt() async throws {
-    let close: LaneEvents.Answer = { lane, event in
+    let close: EventLog.Answer = { lane, event in
       if event == .opened { lane.close(.shuttingDown) }
     }
     let sockets = try SocketPair()
     let (_, near) = try world.lane(.acceptor, sockets.near, answer: close)
     let (_, far) = try world.lane(.dialler, sockets.far, as: world.identity("far"), expecting: "near")
     #expect(await near.next() == .opened)
-    #expect(await near.next() == .closed(ControlLaneEnd(.here, .shuttingDown)))
-    #expect(await far.end() == ControlLaneEnd(.peer, .shuttingDown))
+    #expect(await near.next() == .closed(LaneEnd(.here, .shuttingDown)))
+    #expect(await far.end() == LaneEnd(.peer, .shuttingDown))
     #expect(!sockets.isNearOpen)
   }
 
@@ -159,11 +159,11 @@ struct ControlLaneTests {
 
   @Test(
     arguments: [
-      (0, "", ControlLaneEnd(.peer, .noError)), (101, "", ControlLaneEnd(.peer, .frameTooLong)),
-      (16, "channels", ControlLaneEnd(.peer, .limitExceeded, "channels")),
-      (4711, "", ControlLaneEnd(.peer, .malformed, "a goodbye with the unknown number 4711")),
-    ] as [(UInt32, String, ControlLaneEnd)])
-  func tellsWhatTheGoodbyeSaid(error: UInt32, detail: String, end: ControlLaneEnd) async throws {
+      (0, "", LaneEnd(.peer, .noError)), (101, "", LaneEnd(.peer, .frameTooLong)),
+      (16, "channels", LaneEnd(.peer, .limitExceeded, "channels")),
+      (4711, "", LaneEnd(.peer, .malformed, "a goodbye with the unknown number 4711")),
+    ] as [(UInt32, String, LaneEnd)])
+  func tellsWhatTheGoodbyeSaid(error: UInt32, detail: String, end: LaneEnd) async throws {
     let (_, _, near, peer) = try await openLoosely()
     let goodbye = try WireChannelMessage.goodbye(error, detail).frame(byteCountMax: 1000)
     let late = try WireChannelMessage.ping(1).frame(byteCountMax: 1000)
@@ -187,14 +187,14 @@ struct ControlLaneTests {
     let ignored: [UInt8] = [3, 0, 0, 0, 0xc2, 0x3e, 0]
     peer.write(Array(before) + ignored + bytes + Array(before))
     #expect(await near.messages(1) == [.ping(1)])
-    #expect(await near.next() == .closed(ControlLaneEnd(.here, fault)))
+    #expect(await near.next() == .closed(LaneEnd(.here, fault)))
     #expect(try await peer.frames() == [.goodbye(fault.rawValue)])
     #expect(!sockets.isNearOpen)
   }
 
   @Test(arguments: [1, 4, 5, 1000])
   func endsALaneWhoseFrameIsNotComplete(byteCount: Int) async throws {
-    var limits = ControlLaneLimits()
+    var limits = LaneLimits()
     limits.frameTime = .milliseconds(100)
     let (_, _, near, peer) = try await openLoosely(limits: limits)
     peer.write(try WireChannelMessage.ping(1).frame(byteCountMax: 100))
@@ -205,7 +205,7 @@ struct ControlLaneTests {
   }
 
   @Test func takesNoMoreMemoryThanAFrameHas() async throws {
-    var limits = ControlLaneLimits()
+    var limits = LaneLimits()
     limits.frameTime = .milliseconds(500)
     let (_, _, near, peer) = try await openLoosely(limits: limits)
     // Says that it is the longest that may be, and goes on after its end: what comes then is a length again.
@@ -234,7 +234,7 @@ struct ControlLaneTests {
   // MARK: A peer that does not read
 
   @Test func tellsThatItIsFullAndThatItIsNotAnyMore() async throws {
-    var limits = ControlLaneLimits()
+    var limits = LaneLimits()
     limits.queuedByteCountMax = 1 << 20
     let (_, lane, near, peer) = try await openLoosely(limits: limits)
     try await peer.setReads(false)
@@ -251,13 +251,13 @@ struct ControlLaneTests {
     try lane.send([.ping(1)])
     async let frames = peer.frames()
     peer.write(try WireChannelMessage.goodbye(0).frame(byteCountMax: 100))
-    #expect(await near.end() == ControlLaneEnd(.peer, .noError))
+    #expect(await near.end() == LaneEnd(.peer, .noError))
     _ = try await frames
     #expect(count > 10)
   }
 
   @Test func endsALaneWhosePeerReadsNothing() async throws {
-    var limits = ControlLaneLimits()
+    var limits = LaneLimits()
     limits.idleTime = .milliseconds(200)
     let (sockets, lane, near, peer) = try await openLoosely(limits: limits)
     try await peer.setReads(false)

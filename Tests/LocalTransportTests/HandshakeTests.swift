@@ -29,10 +29,10 @@ struct HandshakeTests {
     }
   }
 
-  @Test(arguments: ControlLane.Role.allCases, Wrong.allCases)
-  func refusesAPeerWithTheWrongCertificate(role: ControlLane.Role, wrong: Wrong) async throws {
+  @Test(arguments: LaneRole.allCases, Wrong.allCases)
+  func refusesAPeerWithTheWrongCertificate(role: LaneRole, wrong: Wrong) async throws {
     let sockets = try SocketPair()
-    let other: ControlLane.Role = role == .dialler ? .acceptor : .dialler
+    let other: LaneRole = role == .dialler ? .acceptor : .dialler
     let (_, near) = try world.lane(role, sockets.near)
     let (_, far) = try world.lane(other, sockets.far, as: wrong.identity(world), expecting: "near")
     let end = await near.next()
@@ -59,10 +59,10 @@ struct HandshakeTests {
 
   // MARK: Versions
 
-  @Test(arguments: ControlLane.Role.allCases)
-  func refusesAPeerThatSpeaksNoTLS13(role: ControlLane.Role) async throws {
+  @Test(arguments: LaneRole.allCases)
+  func refusesAPeerThatSpeaksNoTLS13(role: LaneRole) async throws {
     let sockets = try SocketPair()
-    let other: ControlLane.Role = role == .dialler ? .acceptor : .dialler
+    let other: LaneRole = role == .dialler ? .acceptor : .dialler
     let (_, near) = try world.lane(role, sockets.near)
     let peer = try await LoosePeer(
       other, sockets.far, world.configuration(other, as: world.identity("far"), versions: (.tlsv12, .tlsv12)))
@@ -73,8 +73,8 @@ struct HandshakeTests {
 
   // MARK: What is no TLS
 
-  @Test(arguments: ControlLane.Role.allCases, [0, 1])
-  func closesOnPlainTextAndGarbage(role: ControlLane.Role, kind: Int) async throws {
+  @Test(arguments: LaneRole.allCases, [0, 1])
+  func closesOnPlainTextAndGarbage(role: LaneRole, kind: Int) async throws {
     let sockets = try SocketPair()
     let (_, near) = try world.lane(role, sockets.near)
     let seed = UInt64.random(in: 0 ... .max)
@@ -89,10 +89,10 @@ struct HandshakeTests {
     sockets.closeFar()
   }
 
-  @Test(arguments: ControlLane.Role.allCases, [0, 1, 5, 30])
-  func endsAHandshakeThatIsNotComplete(role: ControlLane.Role, byteCount: Int) async throws {
+  @Test(arguments: LaneRole.allCases, [0, 1, 5, 30])
+  func endsAHandshakeThatIsNotComplete(role: LaneRole, byteCount: Int) async throws {
     let sockets = try SocketPair()
-    var limits = ControlLaneLimits()
+    var limits = LaneLimits()
     limits.beginningTime = .milliseconds(100)
     let (_, near) = try world.lane(role, sockets.near, limits: limits)
     // The beginning of a record of a handshake, and of a hello of 256 bytes.
@@ -109,8 +109,8 @@ struct HandshakeTests {
     sockets.closeFar()
   }
 
-  @Test(arguments: ControlLane.Role.allCases, [0, 1, 5, 30])
-  func tellsOfAConnectionThatEndsInTheHandshake(role: ControlLane.Role, byteCount: Int) async throws {
+  @Test(arguments: LaneRole.allCases, [0, 1, 5, 30])
+  func tellsOfAConnectionThatEndsInTheHandshake(role: LaneRole, byteCount: Int) async throws {
     let sockets = try SocketPair()
     let (_, near) = try world.lane(role, sockets.near)
     let hello: [UInt8] =
@@ -129,7 +129,7 @@ struct HandshakeTests {
 
   @Test func endsALaneWhosePeerSaysNothingAfterTheHandshake() async throws {
     let sockets = try SocketPair()
-    var limits = ControlLaneLimits()
+    var limits = LaneLimits()
     limits.beginningTime = .milliseconds(300)
     let (_, near) = try world.lane(.acceptor, sockets.near, limits: limits)
     let peer = try await LoosePeer(
@@ -144,11 +144,11 @@ struct HandshakeTests {
   @Test func closesTheDescriptorWhenItsOwnIdentityCannotBeUsed() throws {
     let sockets = try SocketPair()
     let identity = try world.identity("near")
-    let events = LaneEvents { _, _ in }
+    let events = EventLog { _, _ in }
     #expect(throws: (any Error).self) {
       try ControlLane.open(
         descriptor: sockets.near, role: .dialler, key: identity.key, certificate: Data([1, 2, 3]),
-        authority: world.authority.certificate, expecting: "far", activationUser: "user",
+        peer: .leaf(authority: world.authority.certificate, appID: "far", activationUser: "user"),
         events: events.events)
     }
     #expect(!sockets.isNearOpen)
@@ -162,13 +162,13 @@ struct HandshakeTests {
     #expect(await near.end()?.fault == .connectionLost)
   }
 
-  @Test(arguments: ControlLane.Role.allCases)
-  func closesBeforeTheHandshakeIsDone(role: ControlLane.Role) async throws {
+  @Test(arguments: LaneRole.allCases)
+  func closesBeforeTheHandshakeIsDone(role: LaneRole) async throws {
     let sockets = try SocketPair()
     let (lane, near) = try world.lane(role, sockets.near)
     lane.close(.shuttingDown)
     lane.close(.malformed)
-    #expect(await near.next() == .closed(ControlLaneEnd(.here, .shuttingDown)))
+    #expect(await near.next() == .closed(LaneEnd(.here, .shuttingDown)))
     #expect(!sockets.isNearOpen)
     sockets.closeFar()
   }

@@ -68,7 +68,7 @@ struct AppKeyTests {
 }
 
 struct CertificateAuthorityTests {
-  @Test func isSelfSignedAndMayOnlyCertify() throws {
+  @Test func isSelfSignedAndMayCertifyAndShowItself() throws {
     let authority = try CertificateAuthority()
     let certificate = try Certificate.read(authority.certificate)
     #expect(certificate.publicKey.isValidSignature(certificate.signature, for: certificate))
@@ -76,7 +76,7 @@ struct CertificateAuthorityTests {
     #expect(certificate.subject.description.contains(/^CN=OpenDynamics [0-9a-f]{8}$/))
     #expect(try certificate.extensions.basicConstraints == .isCertificateAuthority(maxPathLength: 0))
     #expect(certificate.extensions[oid: .X509ExtensionID.basicConstraints]?.critical == true)
-    #expect(try certificate.extensions.keyUsage == KeyUsage(keyCertSign: true))
+    #expect(try certificate.extensions.keyUsage == KeyUsage(digitalSignature: true, keyCertSign: true))
     let years = certificate.notValidAfter.timeIntervalSinceNow / (365.25 * 86_400)
     #expect(abs(years - 20) < 0.01)
     let key = try #require(P256.Signing.PublicKey(certificate.publicKey)).derRepresentation

@@ -31,23 +31,23 @@ struct LaneWorld {
 
   /// A lane of the app "near", which expects the app "far".
   func lane(
-    _ role: ControlLane.Role, _ descriptor: Int32, as identity: Identity? = nil, expecting: String = "far",
-    limits: ControlLaneLimits = ControlLaneLimits(), answer: @escaping LaneEvents.Answer = { _, _ in }
-  ) throws -> (ControlLane, LaneEvents) {
+    _ role: LaneRole, _ descriptor: Int32, as identity: Identity? = nil, expecting: String = "far",
+    limits: LaneLimits = LaneLimits(), answer: @escaping EventLog.Answer = { _, _ in }
+  ) throws -> (ControlLane, EventLog) {
     let identity = try identity ?? self.identity("near")
-    let events = LaneEvents(answer)
+    let events = EventLog(answer)
     let lane = try ControlLane.open(
       descriptor: descriptor, role: role, key: identity.key, certificate: identity.certificate,
-      authority: authority.certificate, expecting: expecting, activationUser: "user", limits: limits,
-      events: events.events)
+      peer: .leaf(authority: authority.certificate, appID: expecting, activationUser: "user"),
+      limits: limits, events: events.events)
     return (lane, events)
   }
 
   /// Two lanes that have opened to one another.
   func openLanes(
-    limits: ControlLaneLimits = ControlLaneLimits(),
-    answers: (near: LaneEvents.Answer, far: LaneEvents.Answer) = ({ _, _ in }, { _, _ in })
-  ) async throws -> (near: (ControlLane, LaneEvents), far: (ControlLane, LaneEvents)) {
+    limits: LaneLimits = LaneLimits(),
+    answers: (near: EventLog.Answer, far: EventLog.Answer) = ({ _, _ in }, { _, _ in })
+  ) async throws -> (near: (ControlLane, EventLog), far: (ControlLane, EventLog)) {
     let sockets = try SocketPair()
     let near = try lane(.dialler, sockets.near, limits: limits, answer: answers.near)
     let far = try lane(
@@ -59,7 +59,7 @@ struct LaneWorld {
 
   /// What a peer that keeps to no rule of ours does TLS with.
   func configuration(
-    _ role: ControlLane.Role, as identity: Identity?, versions: (TLSVersion, TLSVersion) = (.tlsv13, .tlsv13)
+    _ role: LaneRole, as identity: Identity?, versions: (TLSVersion, TLSVersion) = (.tlsv13, .tlsv13)
   ) throws -> TLSConfiguration {
     var configuration = TLSConfiguration.makeClientConfiguration()
     if let identity {
@@ -118,14 +118,14 @@ struct SocketPair {
 }
 
 /// The events of one lane, in order.
-final class LaneEvents: Sendable {
+final class EventLog: Sendable {
   typealias Answer = @Sendable (ControlLane, Event) -> Void
 
   enum Event: Equatable, Sendable {
     case opened
     case received([WireChannelMessage])
     case isFull(Bool)
-    case closed(ControlLaneEnd)
+    case closed(LaneEnd)
   }
 
   private let stream: AsyncStream<Event>
@@ -138,8 +138,8 @@ final class LaneEvents: Sendable {
     self.answer = answer
   }
 
-  var events: ControlLaneEvents {
-    ControlLaneEvents(
+  var events: LaneEvents<WireChannelMessage> {
+    LaneEvents(
       opened: { self.tell($0, .opened) }, received: { self.tell($0, .received($1)) },
       isFull: { self.tell($0, .isFull($1)) }, closed: { self.tell($0, .closed($1)) })
   }
@@ -161,7 +161,7 @@ final class LaneEvents: Sendable {
     return nil
   }
 
-  func end() async -> ControlLaneEnd? {
+  func end() async -> LaneEnd? {
     while let event = await next() {
       if case .closed(let end) = event { return end }
     }
@@ -205,7 +205,7 @@ final class LoosePeer: Sendable {
     }
   }
 
-  init(_ role: ControlLane.Role, _ descriptor: Int32, _ configuration: TLSConfiguration) async throws {
+  init(_ role: LaneRole, _ descriptor: Int32, _ configuration: TLSConfiguration) async throws {
     let context = try NIOSSLContext(configuration: configuration)
     let eventLoop = MultiThreadedEventLoopGroup.singleton.next()
     let inbound = Inbound(eventLoop)

@@ -1,22 +1,22 @@
 package import ServiceWire
 
-/// What the owner of a control lane is told, one after another, on the lane's event loop: which they hold up, so they do not block.
+/// What the owner of a lane is told, one after another, on the lane's event loop: which they hold up, so they do not block.
 /// The first may come before `open` has returned.
-package struct ControlLaneEvents: Sendable {
+package struct LaneEvents<Message: LaneMessage>: Sendable {
   /// The peer's certificate is right; what it sends comes from now on. That it finds one's own right is not known before it sends something.
-  package var opened: @Sendable (ControlLane) -> Void
+  package var opened: @Sendable (MessageLane<Message>) -> Void
   /// All messages of one read, in order, without `Goodbye`. Never empty.
-  package var received: @Sendable (ControlLane, [WireChannelMessage]) -> Void
+  package var received: @Sendable (MessageLane<Message>, [Message]) -> Void
   /// More than the limit waits to be written (true), or no more than half of it after that (false).
-  package var isFull: @Sendable (ControlLane, Bool) -> Void
+  package var isFull: @Sendable (MessageLane<Message>, Bool) -> Void
   /// The last event, exactly once. The descriptor is closed.
-  package var closed: @Sendable (ControlLane, ControlLaneEnd) -> Void
+  package var closed: @Sendable (MessageLane<Message>, LaneEnd) -> Void
 
   package init(
-    opened: @escaping @Sendable (ControlLane) -> Void,
-    received: @escaping @Sendable (ControlLane, [WireChannelMessage]) -> Void,
-    isFull: @escaping @Sendable (ControlLane, Bool) -> Void = { _, _ in },
-    closed: @escaping @Sendable (ControlLane, ControlLaneEnd) -> Void
+    opened: @escaping @Sendable (MessageLane<Message>) -> Void,
+    received: @escaping @Sendable (MessageLane<Message>, [Message]) -> Void,
+    isFull: @escaping @Sendable (MessageLane<Message>, Bool) -> Void = { _, _ in },
+    closed: @escaping @Sendable (MessageLane<Message>, LaneEnd) -> Void
   ) {
     self.opened = opened
     self.received = received
@@ -25,8 +25,8 @@ package struct ControlLaneEvents: Sendable {
   }
 }
 
-/// Why a control lane ended.
-package struct ControlLaneEnd: Hashable, Sendable {
+/// Why a lane ended.
+package struct LaneEnd: Hashable, Sendable {
   package enum Side: Sendable {
     /// This side closed the lane, because its owner wanted that or the peer did what it must not.
     case here

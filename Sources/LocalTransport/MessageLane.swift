@@ -13,56 +13,63 @@ import Synchronization
   import Darwin
 #endif
 
-/// One TLS 1.3 connection between two apps, over a socket that a broker made: frames go both ways once each side has shown the certificate
-/// that the other expects. It does not know what messages mean, but for `Goodbye`.
+/// A lane between two apps.
+package typealias ControlLane = MessageLane<WireChannelMessage>
+/// A lane between an app, or a tool, and the broker.
+package typealias BrokerLane = MessageLane<WireBrokerMessage>
+
+/// Which side of TLS a lane is.
+package enum LaneRole: Sendable, CaseIterable {
+  /// The TLS client.
+  case dialler
+  /// The TLS server.
+  case acceptor
+}
+
+/// One TLS 1.3 connection over a Unix stream socket: frames go both ways once each side has shown a certificate that the other takes. It does
+/// not know what messages mean, but for `Goodbye`.
 ///
 /// All of its work but encoding is done on one event loop. It lives until it is closed, whether somebody holds it or not.
-package final class ControlLane: Sendable {
-  package enum Role: Sendable, CaseIterable {
-    /// The TLS client.
-    case dialler
-    /// The TLS server.
-    case acceptor
-  }
-
-  let limits: ControlLaneLimits
-  let events: ControlLaneEvents
+package final class MessageLane<Message: LaneMessage>: Sendable {
+  let limits: LaneLimits
+  let events: LaneEvents<Message>
   let outbox: Mutex<LaneOutbox>
+  let peer = Mutex<PeerIdentity?>(nil)
   private let eventLoop: any EventLoop
-  private let connection: NIOLoopBoundBox<LaneConnection?>
+  private let connection: NIOLoopBoundBox<LaneConnection<Message>?>
 
   /// The event loops of the process's lanes.
   package static var eventLoops: MultiThreadedEventLoopGroup { .singleton }
 
-  private init(_ eventLoop: any EventLoop, _ limits: ControlLaneLimits, _ events: ControlLaneEvents) {
+  private init(_ eventLoop: any EventLoop, _ limits: LaneLimits, _ events: LaneEvents<Message>) {
     self.eventLoop = eventLoop
     self.limits = limits
     self.events = events
     outbox = Mutex(LaneOutbox(frameByteCountMax: limits.frameByteCountMax))
-    connection = .makeEmptyBox(valueType: LaneConnection.self, eventLoop: eventLoop)
+    connection = .makeEmptyBox(valueType: LaneConnection<Message>.self, eventLoop: eventLoop)
   }
 
-  /// Begins TLS on a connected stream socket, which belongs to the lane from now on, also when this throws. `certificate` (DER) is the leaf
-  /// of `key`, `authority` the pinned certificate (DER), and the peer must be `appID` of the same activation user.
+  /// Begins TLS on a connected stream socket, which belongs to the lane from now on, also when this throws. `certificate` (DER) is one of
+  /// `key`, and `peer` says which certificates are taken of the other side.
   ///
   /// Throws `IdentityError`, and the TLS library's errors, for a key or a certificate that cannot be used. Everything else is told by
   /// `closed`.
   @discardableResult
   package static func open(
-    descriptor: Int32, role: Role, key: AppKey, certificate: Data, authority: Data, expecting appID: String,
-    activationUser: String, limits: ControlLaneLimits = ControlLaneLimits(), events: ControlLaneEvents,
-    on eventLoops: any EventLoopGroup = ControlLane.eventLoops
-  ) throws -> ControlLane {
-    let check: PeerCheck
+    descriptor: Int32, role: LaneRole, key: AppKey, certificate: Data, peer rule: PeerRule,
+    limits: LaneLimits = LaneLimits(), events: LaneEvents<Message>,
+    on eventLoops: any EventLoopGroup = MessageLane.eventLoops
+  ) throws -> MessageLane {
+    let check: @Sendable (PeerIdentity) -> ProtocolFault?
     let context: NIOSSLContext
     do {
-      check = try PeerCheck(authority: authority, appID: appID, activationUser: activationUser)
-      context = try LaneTLS.context(role, key: key, certificate: certificate, authority: authority)
+      check = try rule.check()
+      context = try LaneTLS.context(role, key: key, certificate: certificate)
     } catch {
       close(descriptor: descriptor)
       throw error
     }
-    let lane = ControlLane(eventLoops.next(), limits, events)
+    let lane = MessageLane(eventLoops.next(), limits, events)
     // The event loop would stop the process for a descriptor that it cannot wait for.
     guard isStreamSocket(descriptor) else {
       close(descriptor: descriptor)
@@ -102,6 +109,15 @@ package final class ControlLane: Sendable {
     #endif
   }
 
+  // MARK: The peer
+
+  /// What the peer showed, DER. There since before `opened`.
+  package var peerCertificate: Data? { peer.withLock { $0?.certificate } }
+
+  /// The key of the peer's certificate, DER SubjectPublicKeyInfo: equal bytes are equal keys. There since before `opened`; nil when the
+  /// key is not on P-256.
+  package var peerPublicKey: Data? { peer.withLock { $0?.publicKey } }
+
   // MARK: Sending
 
   /// Queues the messages, as one batch, after all that this thread sent before. What is sent before the lane opens is kept until then; what
@@ -109,7 +125,7 @@ package final class ControlLane: Sendable {
   ///
   /// Throws `frameTooLong` for a message that is longer than the peer takes, `malformed` for one that cannot be encoded: then none of
   /// them is sent.
-  package func send(_ messages: [WireChannelMessage]) throws(ProtocolFault) {
+  package func send(_ messages: [Message]) throws(ProtocolFault) {
     let byteCountMax = outbox.withLock { $0.frameByteCountMax }
     var batch = ByteBuffer()
     for message in messages { batch.writeBytes(try message.frame(byteCountMax: byteCountMax)) }
@@ -120,7 +136,7 @@ package final class ControlLane: Sendable {
   /// How many bytes wait to be written.
   package var queuedByteCount: Int { outbox.withLock { $0.queuedByteCount } }
 
-  /// The longest frame that the peer takes: what its `Hello` says. Until then it is the limit for what is received.
+  /// The longest frame that the peer takes: what it says itself. Until then it is the limit for what is received.
   package func limitSentFrames(to byteCount: Int) {
     outbox.withLock { $0.frameByteCountMax = byteCount }
   }
@@ -130,11 +146,11 @@ package final class ControlLane: Sendable {
   /// Says goodbye if the connection takes it at once, and closes it: what waits to be written is lost. `closed` follows. `detail` is
   /// a limit's name or a path, as the page says for the fault.
   package func close(_ fault: ProtocolFault, detail: String = "") {
-    onEventLoop { $0.end(ControlLaneEnd(.here, fault, detail), goodbyeDetail: detail) }
+    onEventLoop { $0.end(LaneEnd(.here, fault, detail), goodbyeDetail: detail) }
   }
 
   /// Does `work` at once on the event loop, and soon elsewhere, in the order of the calls. Not at all once the lane has ended.
-  private func onEventLoop(_ work: @escaping @Sendable (LaneConnection) -> Void) {
+  private func onEventLoop(_ work: @escaping @Sendable (LaneConnection<Message>) -> Void) {
     if eventLoop.inEventLoop {
       if let connection = connection.value { work(connection) }
     } else {
@@ -143,7 +159,7 @@ package final class ControlLane: Sendable {
   }
 
   /// On the event loop.
-  func didClose(_ end: ControlLaneEnd) {
+  func didClose(_ end: LaneEnd) {
     outbox.withLock { $0.close() }
     connection.value = nil
     events.closed(self, end)
@@ -153,7 +169,7 @@ package final class ControlLane: Sendable {
     eventLoop.execute {
       // A connection that began has told its end itself.
       guard self.outbox.withLock({ !$0.isClosed }) else { return }
-      self.didClose(ControlLaneEnd(.here, .connectionLost, detail))
+      self.didClose(LaneEnd(.here, .connectionLost, detail))
     }
   }
 }

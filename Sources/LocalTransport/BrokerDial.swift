@@ -1,0 +1,55 @@
+import ServiceWire
+import UnixSockets
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// How an app, or a tool, reaches the broker.
+package enum BrokerDial {
+  /// How long the broker may take to accept a connection and to send what comes first over it.
+  package static let timeMax: Duration = .seconds(10)
+
+  /// Checks the socket's directory, dials, checks whose process answers, and receives the broker's first byte with the end of the
+  /// descriptor lane. TLS begins after that. The caller owns both descriptors. Blocks, at most `timeMax`: for a thread of its own.
+  ///
+  /// Throws `SocketError` of the directory and of the dial (`unsafeDirectory`, `nobodyAnswers`, `pathTooLong`, `notASocket`, `timedOut`,
+  /// `callFailed`), and `ProtocolFault`: `brokerNotTrusted` when another user's process answers, `timedOut` when it sends nothing in
+  /// time, `connectionLost` when it closes instead, `unexpectedDescriptors` and `malformed` when it sends something else.
+  package static func dial(
+    path: String, timeMax: Duration = BrokerDial.timeMax
+  ) throws -> (socket: Int32, descriptorLane: Int32) {
+    let deadline = ContinuousClock.now + timeMax
+    try SocketDirectory.check(SocketDirectory.directory(of: path), .closedToOthers)
+    let connection = try UnixConnection.dial(path: path, deadline: deadline)
+    guard try connection.peerCredentials().user == geteuid() else { throw ProtocolFault.brokerNotTrusted }
+    let lane = try receiveLane(over: connection, deadline)
+    return (connection.takeDescriptor().take(), lane.takeDescriptor().take())
+  }
+
+  private static func receiveLane(
+    over connection: borrowing UnixConnection, _ deadline: ContinuousClock.Instant
+  ) throws(ProtocolFault) -> UnixConnection {
+    var byte: UInt8 = 0xff
+    do throws(SocketError) {
+      var received = try withUnsafeMutableBytes(of: &byte) { bytes throws(SocketError) in
+        try connection.receive(into: bytes, descriptorsMax: 1, deadline: deadline)
+      }
+      guard received.byteCount == 1 else { throw .closed }
+      guard let descriptor = received.descriptors.popFirst() else { throw .notASocket(path: nil) }
+      let lane = try UnixConnection(adopting: descriptor)
+      if byte == 0 { return lane }
+    } catch .timedOut {
+      throw .timedOut
+    } catch .tooManyDescriptors, .messageTruncated, .notASocket {
+      throw .unexpectedDescriptors
+    } catch {
+      throw .connectionLost
+    }
+    throw .malformed
+  }
+}
