@@ -1,0 +1,184 @@
+public import Dispatch
+import Foundation
+public import Logging
+public import SecureFiles
+import ServiceWire
+
+/// An app among those of the user: it offers services and uses those of others. See Documentation/SERVICES.md.
+///
+/// Any thread may use it. It holds the container open until ``stop()``, and goes on by itself when the broker went away and came back.
+public final class AppServices: Sendable {
+  public struct Options: Sendable {
+    /// The broker's socket.
+    public var broker: String = "/tmp/broker"
+    /// Where providers are called and handlers begin, a serial queue; nil: one of the app's own.
+    public var callbackQueue: DispatchQueue?
+    /// How long requests wait for a locked app, in milliseconds.
+    public var unlockTime: UInt64 = 30_000
+    public var logger = Logger(label: "opendynamics.services")
+
+    public init() {}
+  }
+
+  let runtime: Runtime
+
+  /// Reads or makes the app's key in the container. Throws the container's errors, among them `readOnly`, and `certificateNotFound` for a key that
+  /// cannot be read.
+  public init(
+    _ application: Application, container: SecureContainer, options: Options = Options()
+  ) throws {
+    runtime = try Runtime(application, container, options)
+  }
+
+  deinit { runtime.stop() }
+
+  public var application: Application { runtime.application }
+
+  // MARK: Life
+
+  /// Dials the broker, enrols and registers. Throws `brokerUnavailable`, `certificateNotFound`, `invalidRegistration`. After a failure it tries
+  /// again by itself, or when it is called again.
+  public func start() async throws { try await runtime.start() }
+
+  /// Ends all channels and the connection to the broker, for good. Requests under way end with `connectionLost`.
+  public func stop() { runtime.stop() }
+
+  /// Takes the registration back: nobody finds the app, until it starts or offers something again.
+  public func unregister() async throws { _ = try await runtime.ask(.unregister(WireUnregister())) }
+
+  /// Tells the broker, and other apps with it, what became of the app. Locked, it is given nothing until it runs again.
+  public func setState(_ state: ApplicationState) async throws { try await runtime.setState(state) }
+
+  // MARK: Provider
+
+  /// Answers one service with a function. With `validates` requests that break the definition are refused, and replies that do are not sent.
+  ///
+  /// Throws `invalidRegistration` for a service that is offered already in this version.
+  public func offer(
+    _ definition: ServiceDefinition, type: ServiceType = .application, validates: Bool = false,
+    handler: @escaping ServiceHandler
+  ) throws(ServicesError) {
+    try runtime.offer([
+      Offer(definition: definition, type: type, validates: validates, handler: .function(handler))
+    ])
+  }
+
+  /// Answers several services with one object, which is kept until they are withdrawn. Throws as ``offer(_:type:validates:handler:)`` does.
+  public func offer(
+    _ definitions: [ServiceDefinition], type: ServiceType = .application, validates: Bool = false,
+    provider: any ServiceProvider
+  ) throws(ServicesError) {
+    try runtime.offer(
+      definitions.map {
+        Offer(definition: $0, type: type, validates: validates, handler: .object(provider))
+      })
+  }
+
+  /// What is under way goes on. Without a version: all of them.
+  public func withdraw(_ service: ServiceIdentifier, version: ServiceVersion? = nil) {
+    runtime.withdraw(service, version)
+  }
+
+  /// Switches a service, a version or a method off for now, or on again: requests are refused with `serviceDisabled`, `versionDisabled`,
+  /// `methodDisabled`.
+  public func setDisabled(
+    _ isDisabled: Bool, _ service: ServiceIdentifier, version: ServiceVersion? = nil, method: String? = nil
+  ) {
+    precondition(method == nil || version != nil, "a method is one of a version")
+    runtime.setDisabled(isDisabled, DisabledPart(service: service, version: version, method: method))
+  }
+
+  // MARK: Consumer
+
+  /// Sends a request; returns when it was taken, which is not yet delivered.
+  ///
+  /// Throws `invalidParams`, `methodNotFound` (by the definition), `attachmentNotFound`, `applicationNotFound`, `brokerUnavailable`, `limitExceeded`.
+  public func send(_ request: ServiceRequest, to application: ApplicationID) async throws -> SentRequest {
+    try await runtime.send(request, to: application)
+  }
+
+  /// Sends a request and waits for its reply; nil when the provider ended without one. Throws what ``send(_:to:)`` and ``SentRequest/reply()`` throw.
+  /// Cancelling the task cancels the request.
+  @discardableResult
+  public func call(_ request: ServiceRequest, to application: ApplicationID) async throws -> ServiceReply? {
+    let sent = try await send(request, to: application)
+    return try await withTaskCancellationHandler {
+      try await sent.reply()
+    } onCancel: {
+      runtime.cancel(sent)
+    }
+  }
+
+  /// Cancels all requests to an app. True when at least one was.
+  @discardableResult
+  public func cancelRequests(to application: ApplicationID) async -> Bool {
+    var cancelled = false
+    for sent in await runtime.requests(to: application) where await sent.cancel() { cancelled = true }
+    return cancelled
+  }
+
+  // MARK: Discovery
+
+  /// Who offers what; an empty list when nobody does. What is nil is not asked for. Throws `brokerUnavailable`.
+  public func providers(
+    of service: ServiceIdentifier? = nil, version: ServiceVersion? = nil, type: ServiceType? = nil,
+    includesOwn: Bool = false, includesContents: Bool = false
+  ) async throws -> [Provider] {
+    try await runtime.providers(
+      Self.filter(service, version, type, includesOwn, includesContents)
+    ).compactMap(Provider.init)
+  }
+
+  /// Lists like those of ``providers(of:version:type:includesOwn:includesContents:)``: the first at once, and one whenever something changed; who reads slowly sees the
+  /// latest. It outlives connections to the broker, and ends with an error when there will be none any more.
+  public func watchProviders(
+    of service: ServiceIdentifier? = nil, version: ServiceVersion? = nil, type: ServiceType? = nil,
+    includesOwn: Bool = false
+  ) -> AsyncThrowingStream<[Provider], any Error> {
+    AsyncThrowingStream(bufferingPolicy: .bufferingNewest(1)) { continuation in
+      let watcher = runtime.watch(Self.filter(service, version, type, includesOwn, false)) { result in
+        switch result {
+        case .success(let providers): continuation.yield(providers.compactMap(Provider.init))
+        case .failure(let error): continuation.finish(throwing: error)
+        }
+      }
+      continuation.onTermination = { [runtime] _ in runtime.endWatch(watcher) }
+    }
+  }
+
+  private static func filter(
+    _ service: ServiceIdentifier?, _ version: ServiceVersion?, _ type: ServiceType?, _ includesOwn: Bool,
+    _ includesContents: Bool
+  ) -> WireFind {
+    .with {
+      if let service { $0.serviceID = service.text }
+      if let version { $0.version = version.text }
+      if let type { $0.type = type == .server ? .server : .application }
+      $0.includesOwn = includesOwn
+      $0.includesContents = includesContents
+    }
+  }
+
+  // MARK: Front
+
+  public var isInFront: Bool { runtime.core.performAndWait { $0.isInFront } }
+
+  /// True whenever the app comes to the front, false whenever it loses it.
+  public var frontChanges: AsyncStream<Bool> {
+    AsyncStream { runtime.watchFront($0) }
+  }
+
+  /// Passes the front on. Throws `notInFront` unless this app has it, `applicationNotFound` when the other one does not run, `notAllowed`, `frontRefused`.
+  public func bringToFront(_ application: ApplicationID) async throws {
+    _ = try await runtime.ask(.bringToFront(.with { $0.appID = application.text }))
+  }
+
+  /// Asks another app to bring this one to the front: the request `FRONT_REQ` of `com.good.gd.icc`. It decides.
+  @discardableResult
+  public func requestFront(from application: ApplicationID) async throws -> SentRequest {
+    try await send(
+      ServiceRequest(WellKnownService.frontRequest.definition, Self.frontMethod), to: application)
+  }
+
+  private static let frontMethod = "FRONT_REQ"
+}

@@ -1,0 +1,85 @@
+public import Foundation
+@_exported public import ServiceValues
+package import ServiceWire
+
+/// Who an app is among the others.
+public struct Application: Sendable, Hashable {
+  /// Its address: what others name to reach it.
+  public var id: ApplicationID
+  /// For people.
+  public var name: String
+  /// What it is entitled as; the id unless it says otherwise.
+  public var entitlementID: String
+  public var entitlementVersion: ServiceVersion
+  /// PNG, at most 64 KiB.
+  public var icon: Data?
+  /// The user that the app was activated for; the name of the system's user unless it says otherwise. Apps of different users do not
+  /// talk to each other.
+  public var activationUser: String
+  /// How the broker starts it when somebody wants it and it does not run; nil: not at all.
+  public var start: Program?
+
+  public struct Program: Sendable, Hashable {
+    /// An absolute path.
+    public var path: String
+    public var arguments: [String]
+
+    public init(path: String, arguments: [String] = []) {
+      self.path = path
+      self.arguments = arguments
+    }
+  }
+
+  public init(
+    id: ApplicationID, name: String, entitlementID: String? = nil, entitlementVersion: ServiceVersion? = nil,
+    icon: Data? = nil, activationUser: String? = nil, start: Program? = nil
+  ) {
+    self.id = id
+    self.name = name
+    self.entitlementID = entitlementID ?? id.text
+    self.entitlementVersion = entitlementVersion ?? .initial
+    self.icon = icon
+    self.activationUser = activationUser ?? NSUserName()
+    self.start = start
+  }
+}
+
+extension ServiceVersion {
+  /// 1.0.0.0
+  static var initial: ServiceVersion { WellKnownService.frontRequest.version }
+}
+
+/// What an app tells the broker of itself.
+public enum ApplicationState: Sendable, Hashable {
+  case running
+  /// Requests wait until it runs, or are refused after a while.
+  case locked
+  /// Requests are refused.
+  case suspended
+}
+
+/// Who should be in front after a message.
+public enum ForegroundPreference: Sendable, Hashable {
+  /// Who sends it.
+  case me
+  /// Who receives it.
+  case peer
+  case none
+}
+
+/// Names a request at both sides: 16 bytes, drawn by the system.
+public struct RequestID: Hashable, Sendable, Comparable, CustomStringConvertible, LosslessStringConvertible {
+  package let id: WireID
+
+  package init(_ id: WireID) { self.id = id }
+
+  /// From 32 hexadecimal digits in lower case.
+  public init?(_ description: String) {
+    guard let id = WireID(text: description) else { return nil }
+    self.id = id
+  }
+
+  public var description: String { id.description }
+
+  public static func < (left: RequestID, right: RequestID) -> Bool { left.id < right.id }
+}

@@ -1,0 +1,107 @@
+import Foundation
+import ServiceWire
+import Synchronization
+
+/// A request that came, to be replied to once at most.
+public final class IncomingRequest: Sendable {
+  public let id: RequestID
+  /// The app that sent it.
+  public let sender: ApplicationID
+  public let service: ServiceIdentifier
+  public let version: ServiceVersion
+  public let method: String
+  public let params: ServiceValue?
+  /// Paths in the inbox of the provider's container.
+  public let attachments: [String]
+  public let foreground: ForegroundPreference
+  /// It was given to a handler before, in an earlier process, which did not return.
+  public let isRedelivered: Bool
+
+  /// What the provider wants its replies to follow.
+  let definition: ServiceDefinition?
+  private let runtime: Runtime
+
+  private struct Guarded {
+    var isCancelled = false
+    var cancellation: (@Sendable () -> Void)?
+  }
+
+  private let guarded = Mutex(Guarded())
+
+  init(
+    _ wire: WireRequest, _ id: WireID, from sender: ApplicationID, _ service: ServiceIdentifier,
+    _ version: ServiceVersion, params: ServiceValue?, attachments: [String], definition: ServiceDefinition?,
+    _ runtime: Runtime
+  ) {
+    self.id = RequestID(id)
+    self.sender = sender
+    self.service = service
+    self.version = version
+    method = wire.method
+    self.params = params
+    self.attachments = attachments
+    foreground = ForegroundPreference(wire.foreground)
+    isRedelivered = wire.isRedelivered
+    self.definition = definition
+    self.runtime = runtime
+  }
+
+  // MARK: Replying
+
+  /// Sends the reply; returns when it was taken. `attachments` are paths in the provider's container.
+  ///
+  /// Throws `general` for a second reply and for one to a front request, `invalidParams` with the path, `attachmentNotFound`.
+  public func reply(
+    _ params: ServiceValue? = nil, attachments: [String] = [], foreground: ForegroundPreference = .none
+  ) async throws {
+    try await runtime.reply(to: self, .success((params, attachments)), foreground)
+  }
+
+  /// Sends an error as the reply. Its domain is the service's id, whatever it says.
+  public func reply(error: ServiceReplyError, foreground: ForegroundPreference = .none) async throws {
+    try await runtime.reply(to: self, .failure(error), foreground)
+  }
+
+  /// Lets the consumer know that no reply comes. Throws `general` when there was one.
+  public func endWithoutReply() throws { try runtime.endWithoutReply(self) }
+
+  // MARK: Cancelling
+
+  /// The consumer does not want the result any more. A reply may still be sent.
+  public var isCancelled: Bool { guarded.withLock { $0.isCancelled } }
+
+  /// Calls `handler` when the consumer does not want the result any more; at once when that is so already. One handler.
+  public func onCancel(_ handler: @escaping @Sendable () -> Void) {
+    let isCancelled = guarded.withLock {
+      if !$0.isCancelled { $0.cancellation = handler }
+      return $0.isCancelled
+    }
+    if isCancelled { handler() }
+  }
+
+  func cancel() {
+    let handler = guarded.withLock {
+      $0.isCancelled = true
+      return $0.cancellation.take()
+    }
+    handler?()
+  }
+}
+
+extension ForegroundPreference {
+  init(_ wire: WireForeground) {
+    switch wire {
+    case .me: self = .me
+    case .peer: self = .peer
+    case .noPreference, .UNRECOGNIZED: self = .none
+    }
+  }
+
+  var wire: WireForeground {
+    switch self {
+    case .me: .me
+    case .peer: .peer
+    case .none: .noPreference
+    }
+  }
+}

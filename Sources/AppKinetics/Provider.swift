@@ -1,0 +1,63 @@
+public import Foundation
+import ServiceWire
+
+/// Who uses a service: a program of the user, or a server behind it.
+public enum ServiceType: Sendable, Hashable {
+  case application
+  case server
+}
+
+/// An app that offers services, as the broker knows it.
+public struct Provider: Sendable, Hashable {
+  public struct Service: Sendable, Hashable {
+    public var id: ServiceIdentifier
+    public var version: ServiceVersion
+    public var type: ServiceType
+    /// Nil when contents were not asked for, or there is none.
+    public var definition: ServiceDefinition?
+  }
+
+  public enum State: Sendable, Hashable {
+    case notRunning, running, suspended, locked
+  }
+
+  /// Its address.
+  public var application: ApplicationID
+  public var name: String
+  public var entitlementID: String
+  public var entitlementVersion: String
+  /// PNG; nil when contents were not asked for, or there is none.
+  public var icon: Data?
+  /// Those that were asked for.
+  public var services: [Service]
+  public var state: State
+  public var isInFront: Bool
+
+  /// Nil for what is no app.
+  init?(_ wire: WireProvider) {
+    guard let application = try? ApplicationID(wire.appID) else { return nil }
+    self.application = application
+    name = wire.name
+    entitlementID = wire.entitlementID
+    entitlementVersion = wire.entitlementVersion
+    icon = wire.icon.isEmpty ? nil : wire.icon
+    services = wire.services.compactMap { service in
+      guard let id = try? ServiceIdentifier(service.id), let version = try? ServiceVersion(service.version)
+      else {
+        return nil
+      }
+      let text = service.definition.isEmpty ? nil : String(decoding: service.definition, as: UTF8.self)
+      return Service(
+        id: id, version: version, type: service.type == .server ? .server : .application,
+        definition: text.flatMap { try? ServiceDefinition(jsonText: $0) })
+    }
+    state =
+      switch wire.state {
+      case .running: .running
+      case .suspended: .suspended
+      case .locked: .locked
+      case .notRunning, .UNRECOGNIZED: .notRunning
+      }
+    isInFront = wire.isInFront
+  }
+}

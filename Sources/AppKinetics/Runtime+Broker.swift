@@ -1,0 +1,415 @@
+import Foundation
+import LocalTransport
+import ServiceValues
+import ServiceWire
+import UnixSockets
+
+/// The connection to the broker (SERVICE-PROTOCOL.md, "The broker connection").
+extension Runtime {
+  static let versionMax: UInt32 = 1
+  private static let retryTimeMin: UInt64 = 100
+  private static let retryTimeMax: UInt64 = 10_000
+  /// Introductions without descriptors, and descriptors without introductions.
+  private static let unmatchedCountMax = 16
+  private static let unmatchedTime: UInt64 = 10_000
+
+  // MARK: Connecting
+
+  func connectBroker(_ core: inout Core) {
+    guard core.life == .running, core.broker.phase == .down, !core.broker.hasGivenUp else {
+      if core.broker.hasGivenUp, let failure = core.broker.lastFailure {
+        tellStarters(.failure(failure), &core)
+      }
+      return
+    }
+    core.broker.phase = .dialling
+    core.broker.retryAt = nil
+    core.broker.connection += 1
+    let connection = core.broker.connection
+    let path = options.broker
+    // Dialling blocks.
+    Thread.detachNewThread {
+      let result = Result { try BrokerDial.dial(path: path) }
+      self.core.perform { core in
+        guard core.broker.connection == connection, core.broker.phase == .dialling else {
+          if case .success(let dialled) = result { Self.closeAll([dialled.socket, dialled.descriptorLane]) }
+          return
+        }
+        switch result {
+        case .success(let dialled): self.enrol(dialled.socket, dialled.descriptorLane, connection, &core)
+        case .failure(let error):
+          self.brokerEnded(
+            ServicesError(.brokerUnavailable, detail: "\(path): \(error)"), &core)
+        }
+      }
+    }
+  }
+
+  static func closeAll(_ descriptors: [Int32]) {
+    for descriptor in descriptors { _ = try? Descriptor(adopting: descriptor) }
+  }
+
+  private func enrol(_ socket: Int32, _ handed: Int32, _ connection: UInt64, _ core: inout Core) {
+    core.broker.phase = .enrolling
+    core.broker.descriptors = DescriptorReceiver(
+      descriptor: handed,
+      received: { ticket, control, bulk in
+        self.core.perform { self.take(ticket, control, bulk, connection, &$0) }
+      },
+      closed: { fault in
+        guard fault != .noError else { return }
+        self.ofBroker(connection) { $0.broker.lane?.close(fault) }
+      })
+    do {
+      core.broker.lane = try BrokerLane.open(
+        descriptor: socket, role: .dialler, key: core.identity.key,
+        certificate: core.identity.ownCertificate,
+        peer: core.identity.authority.map { .certificate($0) } ?? .firstUse, limits: LaneLimits(),
+        events: LaneEvents(
+          opened: { lane in
+            let authority = lane.peerCertificate
+            self.ofBroker(connection) { self.brokerOpened(authority, connection, &$0) }
+          },
+          received: { _, messages in
+            self.ofBroker(connection) { for message in messages { self.take(message, &$0) } }
+          },
+          closed: { _, end in
+            self.ofBroker(connection) { self.brokerEnded(Self.error(of: end), &$0, fault: end.fault) }
+          }))
+    } catch {
+      brokerEnded(ServicesError(.certificateNotFound, detail: "\(error)"), &core)
+    }
+  }
+
+  /// What comes from an earlier connection is passed over.
+  private func ofBroker(_ connection: UInt64, _ work: @escaping @Sendable (inout Core) -> Void) {
+    core.perform { core in
+      guard core.broker.connection == connection, core.broker.phase != .down else { return }
+      work(&core)
+    }
+  }
+
+  private func brokerOpened(_ authority: Data?, _ connection: UInt64, _ core: inout Core) {
+    guard core.identity.authority == nil else { return sendEnrol(&core) }
+    guard let authority else { return }
+    // Trusted on first use: written down before anything is told.
+    workQueue.async {
+      let result = Result { try Identity.pin(authority, in: self.container) }
+      self.ofBroker(connection) { core in
+        switch result {
+        case .success:
+          core.identity.authority = authority
+          self.sendEnrol(&core)
+        case .failure(let error):
+          core.broker.lane?.close(.noError)
+          self.brokerEnded(
+            ServicesError(
+              .certificateNotFound, detail: "the container does not keep the broker's authority: \(error)"),
+            &core)
+        }
+      }
+    }
+  }
+
+  private func sendEnrol(_ core: inout Core) {
+    let state = core.state.wire
+    sendBroker(
+      .with {
+        $0.enrol = .with {
+          $0.version = Self.versionMax
+          $0.appID = appID
+          $0.activationUser = application.activationUser
+          $0.state = state
+        }
+      }, &core)
+  }
+
+  private func sendBroker(_ message: WireBrokerMessage, _ core: inout Core) {
+    do {
+      try core.broker.lane?.send([message])
+    } catch {
+      core.broker.lane?.close(error)
+    }
+  }
+
+  // MARK: Receiving
+
+  private func take(_ message: WireBrokerMessage, _ core: inout Core) {
+    switch message.kind {
+    case .enrolled(let enrolled) where core.broker.phase == .enrolling:
+      core.broker.phase = .registering
+      take(enrolled, &core)
+      register(&core)
+    case .answer(let answer):
+      guard let continuation = core.broker.questions[answer.number] else {
+        return protocolFault(.unexpectedMessage, &core)
+      }
+      let isPageOfWatch = core.broker.watches.values.contains { $0.number == answer.number }
+      if !isPageOfWatch || !answer.hasMorePages { core.broker.questions[answer.number] = nil }
+      core.broker.dials[answer.number] = nil
+      continuation(&core, Self.result(of: answer))
+    case .introduction(let introduction) where core.broker.phase == .up || core.broker.phase == .registering:
+      take(introduction, &core)
+    case .waiting(let waiting):
+      dialWaits(waiting, &core)
+    case .providersChanged(let change): take(change, &core)
+    case .frontChanged(let change):
+      core.isInFront = change.isInFront
+      for watcher in core.frontWatchers.values { watcher.yield(change.isInFront) }
+    case .policy(let policy): take(policy, &core)
+    case .forgotten(let message):
+      if let application = try? ApplicationID(message.appID) { endPeer(application, &core) }
+    default: protocolFault(.unexpectedMessage, &core)
+    }
+  }
+
+  private func protocolFault(_ fault: ProtocolFault, _ core: inout Core) {
+    logger.warning("the broker broke the protocol", metadata: ["fault": "\(fault)"])
+    core.broker.lane?.close(fault)
+  }
+
+  private static func result(of answer: WireAnswer) -> Result<WireAnswer, ServicesError> {
+    guard case .failure(let failure) = answer.kind else { return .success(answer) }
+    return .failure(ServicesError(failure))
+  }
+
+  private func take(_ enrolled: WireEnrolled, _ core: inout Core) {
+    core.broker.leaf = (enrolled.certificate, Self.wallTime, UInt64(max(0, enrolled.notAfter)))
+    if enrolled.hasPolicy { take(enrolled.policy, &core) }
+  }
+
+  // MARK: Asking
+
+  /// Asks the broker; waits for a connection that is on its way, and fails without one.
+  func ask(
+    _ question: WireQuestion.OneOf_Kind, _ core: inout Core, _ continuation: @escaping BrokerPart.Continuation
+  ) {
+    switch core.broker.phase {
+    case .up: put(question, &core, continuation)
+    case .dialling, .enrolling, .registering: core.broker.early.append((question, continuation))
+    case .down:
+      guard core.life == .running, !core.broker.hasGivenUp else {
+        return continuation(&core, .failure(core.broker.lastFailure ?? ServicesError(.brokerUnavailable)))
+      }
+      core.broker.early.append((question, continuation))
+      connectBroker(&core)
+    }
+  }
+
+  @discardableResult
+  func put(
+    _ question: WireQuestion.OneOf_Kind, _ core: inout Core, _ continuation: @escaping BrokerPart.Continuation
+  ) -> UInt64 {
+    core.broker.lastQuestion += 1
+    let number = core.broker.lastQuestion
+    core.broker.questions[number] = continuation
+    if case .connect(let connect) = question { core.broker.dials[number] = connect.appID }
+    sendBroker(
+      .with {
+        $0.question = .with {
+          $0.number = number
+          $0.kind = question
+        }
+      }, &core)
+    return number
+  }
+
+  /// The same for callers that wait.
+  func ask(_ question: WireQuestion.OneOf_Kind) async throws -> WireAnswer {
+    try await withCheckedThrowingContinuation { waiting in
+      core.perform { core in
+        self.ask(question, &core) { waiting.resume(with: $1.mapError { $0 as any Error }) }
+      }
+    }
+  }
+
+  // MARK: Registration
+
+  var registration: @Sendable (Core) -> WireRegister {
+    { [application] core in
+      .with {
+        $0.name = application.name
+        $0.entitlementID = application.entitlementID
+        $0.entitlementVersion = application.entitlementVersion.text
+        $0.icon = application.icon ?? Data()
+        $0.services = core.offers.values.sorted {
+          ($0.definition.serviceID.text, $0.definition.version.text)
+            < ($1.definition.serviceID.text, $1.definition.version.text)
+        }.map { offer in
+          .with {
+            $0.id = offer.definition.serviceID.text
+            $0.version = offer.definition.version.text
+            $0.type = offer.type == .server ? .server : .application
+            $0.definition = Data(offer.definition.jsonText.utf8)
+          }
+        }
+        if let start = application.start {
+          $0.start = .with {
+            $0.program = start.path
+            $0.arguments = start.arguments
+          }
+        }
+      }
+    }
+  }
+
+  private func register(_ core: inout Core) {
+    put(.register(registration(core)), &core) { core, result in
+      switch result {
+      case .success:
+        core.broker.phase = .up
+        core.broker.failures = 0
+        core.broker.lastFailure = nil
+        self.tellStarters(.success(()), &core)
+        let early = core.broker.early
+        core.broker.early = []
+        for (question, continuation) in early { self.put(question, &core, continuation) }
+        self.watchAgain(&core)
+      case .failure(let error):
+        core.broker.hasGivenUp = true
+        core.broker.lane?.close(.noError)
+        self.brokerEnded(error, &core)
+      }
+    }
+  }
+
+  private func tellStarters(_ result: Result<Void, ServicesError>, _ core: inout Core) {
+    let started = core.broker.started
+    core.broker.started = []
+    for starter in started { starter(result) }
+  }
+
+  // MARK: The end
+
+  /// The connection is gone, or never came to be.
+  func brokerEnded(_ error: ServicesError, _ core: inout Core, fault: ProtocolFault = .noError) {
+    guard core.broker.phase != .down || core.life == .stopped else { return }
+    core.broker.phase = .down
+    core.broker.lane = nil
+    core.broker.descriptors?.close()
+    core.broker.descriptors = nil
+    core.broker.lastFailure = error
+    core.broker.introductions = [:]
+    for (control, bulk, _) in core.broker.handed.values { Self.closeAll([control, bulk]) }
+    core.broker.handed = [:]
+    if core.isInFront {
+      core.isInFront = false
+      for watcher in core.frontWatchers.values { watcher.yield(false) }
+    }
+    for number in core.broker.watches.keys { core.broker.watches[number]?.number = nil }
+    switch fault {
+    case .keyNotPinned, .brokerNotTrusted, .replaced, .forgotten, .versionNotSupported:
+      core.broker.hasGivenUp = true
+    default: break
+    }
+    core.broker.failures += 1
+    let pause = Self.retryTimeMin << UInt64(min(core.broker.failures - 1, 10))
+    core.broker.retryAt = Self.now + min(pause, Self.retryTimeMax)
+    if core.life == .running {
+      logger.notice("no broker", metadata: ["error": "\(error)", "again": "\(!core.broker.hasGivenUp)"])
+    }
+    tellStarters(.failure(error), &core)
+    let early = core.broker.early.map(\.1)
+    let questions = core.broker.questions.sorted { $0.key < $1.key }.map(\.value)
+    core.broker.early = []
+    core.broker.questions = [:]
+    core.broker.dials = [:]
+    for continuation in questions + early { continuation(&core, .failure(error)) }
+    if core.broker.hasGivenUp || core.life == .stopped { endWatches(error, &core) }
+  }
+
+  func tickBroker(_ now: UInt64, _ core: inout Core) {
+    if core.broker.phase == .down, let retryAt = core.broker.retryAt, now >= retryAt { connectBroker(&core) }
+    core.broker.introductions = core.broker.introductions.filter { now < $0.value.1 }
+    for (ticket, (control, bulk, until)) in core.broker.handed where now >= until {
+      core.broker.handed[ticket] = nil
+      Self.closeAll([control, bulk])
+    }
+    renewLeaf(&core)
+  }
+
+  /// Half of its life before the leaf ends.
+  private func renewLeaf(_ core: inout Core) {
+    guard core.broker.phase == .up, !core.broker.isRenewing, let leaf = core.broker.leaf,
+      Self.wallTime >= leaf.begin + (leaf.end - min(leaf.begin, leaf.end)) / 2
+    else { return }
+    core.broker.isRenewing = true
+    ask(.renew(WireRenew()), &core) { core, result in
+      core.broker.isRenewing = false
+      if case .success(let answer) = result, case .renewed(let enrolled) = answer.kind {
+        self.take(enrolled, &core)
+      }
+    }
+  }
+
+  /// What an app hears of a connection that ended.
+  static func error(of end: LaneEnd) -> ServicesError {
+    switch end.fault {
+    case .keyNotPinned:
+      ServicesError(
+        .certificateNotFound,
+        detail: "the broker knows another key for this app id: `dynamics apps forget` makes room for this one"
+      )
+    case .brokerNotTrusted:
+      ServicesError(
+        .certificateNotFound, detail: "the broker is not the one that this container enrolled with")
+    case .replaced:
+      ServicesError(.brokerUnavailable, detail: "the same app connected again, and took this one's place")
+    case .forgotten: ServicesError(.brokerUnavailable, detail: "an administrator forgot this app")
+    case .limitExceeded, .certificateNotFound, .enterpriseUserNotMatch, .notAllowed, .applicationNotFound:
+      ServicesError(.init(rawValue: Int32(end.fault.rawValue)), detail: end.detail)
+    default: ServicesError(.brokerUnavailable, detail: "\(end.fault.text) \(end.detail)")
+    }
+  }
+
+  // MARK: Introductions
+
+  private func take(_ introduction: WireIntroduction, _ core: inout Core) {
+    if let (control, bulk, _) = core.broker.handed.removeValue(forKey: introduction.ticket) {
+      return open(introduction, control, bulk, &core)
+    }
+    guard core.broker.introductions.count < Self.unmatchedCountMax else {
+      return protocolFault(.limitExceeded, &core)
+    }
+    core.broker.introductions[introduction.ticket] = (introduction, Self.now + Self.unmatchedTime)
+  }
+
+  private func take(
+    _ ticket: Data, _ control: Int32, _ bulk: Int32, _ connection: UInt64, _ core: inout Core
+  ) {
+    guard core.broker.connection == connection, core.broker.phase != .down else {
+      return Self.closeAll([control, bulk])
+    }
+    if let (introduction, _) = core.broker.introductions.removeValue(forKey: ticket) {
+      return open(introduction, control, bulk, &core)
+    }
+    guard core.broker.handed.count < Self.unmatchedCountMax, core.broker.handed[ticket] == nil else {
+      Self.closeAll([control, bulk])
+      return protocolFault(.limitExceeded, &core)
+    }
+    core.broker.handed[ticket] = (control, bulk, Self.now + Self.unmatchedTime)
+  }
+}
+
+extension WireAnswer {
+  var hasMorePages: Bool {
+    if case .providers(let providers) = kind { providers.more } else { false }
+  }
+}
+
+extension ApplicationState {
+  var wire: WireAppState {
+    switch self {
+    case .running: .running
+    case .locked: .locked
+    case .suspended: .suspended
+    }
+  }
+}
+
+extension ServicesError {
+  init(_ failure: WireFailure) {
+    self.init(
+      Code(rawValue: Int32(clamping: failure.error)), detail: failure.detail.isEmpty ? nil : failure.detail)
+  }
+}

@@ -1,0 +1,257 @@
+import Foundation
+import LocalTransport
+import ServiceValues
+import ServiceWire
+
+/// The channels to other apps (SERVICE-PROTOCOL.md, "The channel").
+extension Runtime {
+  /// A channel on which nothing happened for so long is closed. Milliseconds.
+  private static let idleChannelTime: UInt64 = 60_000
+
+  func peer(_ application: ApplicationID, _ core: inout Core) -> Peer {
+    if let peer = core.peers[application] { return peer }
+    let peer = Peer(
+      exchange: Exchange(
+        ownAppID: appID, peerAppID: application.text, process: process, limits: ExchangeLimits()))
+    core.peers[application] = peer
+    return peer
+  }
+
+  // MARK: Dialling
+
+  private func dial(_ application: ApplicationID, _ core: inout Core) {
+    ask(.connect(.with { $0.appID = application.text }), &core) { core, result in
+      // The introduction is on its way, or here.
+      if case .failure(let error) = result { self.cannotReach(application, error, &core) }
+    }
+  }
+
+  /// The other app has to be started or unlocked: that may take its time, and the request was taken.
+  func dialWaits(_ waiting: WireWaiting, _ core: inout Core) {
+    guard let text = core.broker.dials[waiting.number], let application = try? ApplicationID(text),
+      let peer = core.peers[application]
+    else { return }
+    for request in peer.sent.values { request.accept() }
+  }
+
+  func cannotReach(_ application: ApplicationID, _ error: ServicesError, _ core: inout Core) {
+    let failure = WireFailure.with {
+      $0.error = UInt32(error.code.rawValue)
+      $0.detail = error.detail ?? ""
+    }
+    tellChannelWaiters(application, .failure(error), &core)
+    guard let outputs = core.peers[application]?.exchange.channelRefused(failure) else { return }
+    act(outputs, application, &core)
+  }
+
+  func open(_ introduction: WireIntroduction, _ control: Int32, _ bulk: Int32, _ core: inout Core) {
+    guard let application = try? ApplicationID(introduction.appID), let leaf = core.broker.leaf,
+      let authority = core.identity.authority, core.life == .running
+    else { return Self.closeAll([control, bulk]) }
+    _ = peer(application, &core)
+    core.lastChannel += 1
+    let number = ChannelNumber(core.lastChannel)
+    let ticket = introduction.ticket
+    let isDialled = introduction.role == .dialler
+    do {
+      let lane = try ControlLane.open(
+        descriptor: control, role: isDialled ? .dialler : .acceptor, key: core.identity.key,
+        certificate: leaf.certificate,
+        peer: .leaf(
+          authority: authority, appID: application.text, activationUser: self.application.activationUser),
+        limits: LaneLimits(),
+        events: LaneEvents(
+          opened: { _ in
+            self.core.perform { self.channelOpened(application, number, ticket, &$0) }
+          },
+          received: { _, messages in
+            self.core.perform { self.received(messages, application, number, &$0) }
+          },
+          closed: { _, end in
+            self.core.perform { self.channelClosed(application, number, end, &$0) }
+          }))
+      core.peers[application]?.channels[number] = Peer.Channel(
+        lane: lane, bulk: bulk, ticket: ticket, isDialled: isDialled, lastUsed: Self.now)
+    } catch {
+      Self.closeAll([bulk])
+      logger.error("no channel", metadata: ["app": "\(application)", "error": "\(error)"])
+      if isDialled {
+        cannotReach(application, ServicesError(.certificateNotFound, detail: "\(error)"), &core)
+      }
+    }
+  }
+
+  private func channelOpened(
+    _ application: ApplicationID, _ number: ChannelNumber, _ ticket: Data, _ core: inout Core
+  ) {
+    guard core.peers[application]?.channels[number] != nil else { return }
+    core.peers[application]?.channels[number]?.isOpen = true
+    guard
+      let outputs = core.peers[application]?.exchange.channelOpened(number, ticket: ticket, now: Self.now)
+    else { return }
+    act(outputs, application, &core)
+  }
+
+  private func received(
+    _ messages: [WireChannelMessage], _ application: ApplicationID, _ number: ChannelNumber,
+    _ core: inout Core
+  ) {
+    let now = Self.now
+    core.peers[application]?.channels[number]?.lastUsed = now
+    var outputs: [ExchangeOutput] = []
+    for message in messages {
+      if case .hello(let hello) = message.kind, let process = WireID(hello.process) {
+        core.peers[application]?.process = process
+        core.peers[application]?.channels[number]?.lane.limitSentFrames(to: Int(hello.frameByteCount))
+      }
+      guard let more = core.peers[application]?.exchange.receive(message, on: number, now: now) else {
+        return
+      }
+      outputs += more
+      if case .hello = message.kind, let process = core.peers[application]?.process,
+        core.peers[application]?.exchange.openChannelCount ?? 0 > 0
+      {
+        tellChannelWaiters(application, .success(process), &core)
+      }
+    }
+    act(outputs, application, &core)
+  }
+
+  private func channelClosed(
+    _ application: ApplicationID, _ number: ChannelNumber, _ end: LaneEnd, _ core: inout Core
+  ) {
+    guard let channel = core.peers[application]?.channels.removeValue(forKey: number) else { return }
+    Self.closeAll([channel.bulk])
+    if end.fault != .noError {
+      logger.warning(
+        "a channel ended",
+        metadata: [
+          "app": "\(application)", "fault": "\(end.fault)", "by": "\(end.side)", "detail": "\(end.detail)",
+        ])
+    }
+    if channel.isOpen {
+      guard let outputs = core.peers[application]?.exchange.channelClosed(number, now: Self.now) else {
+        return
+      }
+      act(outputs, application, &core)
+    } else if channel.isDialled {
+      cannotReach(application, Self.channelError(of: end), &core)
+    }
+  }
+
+  private static func channelError(of end: LaneEnd) -> ServicesError {
+    switch end.fault {
+    case .certificateNotFound, .enterpriseUserNotMatch, .limitExceeded, .timedOut, .notAllowed:
+      ServicesError(.init(rawValue: Int32(end.fault.rawValue)), detail: end.detail)
+    default: ServicesError(.connectionLost, detail: "the channel ended before it began: \(end.fault.text)")
+    }
+  }
+
+  // MARK: Doing what the exchange wants
+
+  func act(_ outputs: [ExchangeOutput], _ application: ApplicationID, _ core: inout Core) {
+    var batch: [WireChannelMessage] = []
+    var batchChannel: ChannelNumber?
+    func flush(_ core: inout Core) {
+      guard let number = batchChannel, !batch.isEmpty else { return }
+      defer { batch = [] }
+      guard let channel = core.peers[application]?.channels[number] else { return }
+      do {
+        try channel.lane.send(batch)
+      } catch {
+        logger.error("a message cannot be sent", metadata: ["app": "\(application)", "fault": "\(error)"])
+        channel.lane.close(.noError)
+      }
+    }
+    for output in outputs {
+      if case .send(let message, let number) = output {
+        if number != batchChannel { flush(&core) }
+        batchChannel = number
+        batch.append(message)
+        if case .request(let request) = message.kind, let id = WireID(request.id) {
+          core.peers[application]?.sent[id]?.didSend()
+        }
+        continue
+      }
+      flush(&core)
+      switch output {
+      case .send: break
+      case .close(let number, let fault, let detail):
+        core.peers[application]?.channels[number]?.lane.close(fault, detail: detail)
+      case .connect: dial(application, &core)
+      case .consumer(let id, let event): consumer(id, event, application, &core)
+      case .provider(let id, let event): provider(id, event, application, &core)
+      }
+    }
+    flush(&core)
+  }
+
+  // MARK: Waiting for a channel
+
+  /// Calls back when it is known in which process the other app runs, or that it cannot be reached.
+  func withChannel(
+    to application: ApplicationID, _ core: inout Core,
+    _ body: @escaping @Sendable (Result<WireID, ServicesError>) -> Void
+  ) {
+    let peer = peer(application, &core)
+    if peer.exchange.openChannelCount > 0, let process = peer.process { return body(.success(process)) }
+    core.peers[application]?.lastWaiter += 1
+    core.peers[application]?.awaitingChannel[peer.lastWaiter + 1] = body
+    if peer.channels.isEmpty { dial(application, &core) }
+  }
+
+  private func tellChannelWaiters(
+    _ application: ApplicationID, _ result: Result<WireID, ServicesError>, _ core: inout Core
+  ) {
+    guard let waiters = core.peers[application]?.awaitingChannel, !waiters.isEmpty else { return }
+    core.peers[application]?.awaitingChannel = [:]
+    for (_, waiter) in waiters.sorted(by: { $0.key < $1.key }) { waiter(result) }
+  }
+
+  // MARK: Ending
+
+  func closeIdleChannels(_ application: ApplicationID, _ now: UInt64, _ core: inout Core) {
+    guard let peer = core.peers[application], peer.exchange.isIdle else { return }
+    for channel in peer.channels.values
+    where channel.isOpen && now >= channel.lastUsed + Self.idleChannelTime {
+      channel.lane.close(.noError)
+    }
+    if peer.channels.isEmpty, peer.sent.isEmpty, peer.incoming.isEmpty, peer.awaitingChannel.isEmpty,
+      peer.arrivedFiles.isEmpty
+    {
+      core.peers[application] = nil
+    }
+  }
+
+  /// No channel with this app may go on.
+  func endPeer(_ application: ApplicationID, _ core: inout Core) {
+    guard let peer = core.peers[application] else { return }
+    for channel in peer.channels.values { channel.lane.close(.noError) }
+    guard core.life == .stopped else { return }
+    let lost = ServicesError(.connectionLost, detail: "these services were stopped")
+    for request in peer.sent.values { request.end(.lost, .failure(lost), .didFail(lost)) }
+    for incoming in peer.incoming.values { incoming.request.cancel() }
+    for channel in peer.channels.values { Self.closeAll([channel.bulk]) }
+    tellChannelWaiters(application, .failure(lost), &core)
+    core.peers[application] = nil
+  }
+
+  // MARK: Policy
+
+  func take(_ policy: WirePolicy, _ core: inout Core) {
+    core.policy = policy
+    // Where one of the two may call, the channel goes on, and the provider's side refuses what the other one sends.
+    for application in core.peers.keys
+    where policy.denies(appID, calling: application.text) && policy.denies(application.text, calling: appID) {
+      endPeer(application, &core)
+    }
+  }
+}
+
+extension WirePolicy {
+  func denies(_ consumer: String, calling provider: String) -> Bool {
+    denials.contains {
+      (!$0.hasConsumer || $0.consumer == consumer) && (!$0.hasProvider || $0.provider == provider)
+    }
+  }
+}

@@ -1,0 +1,194 @@
+import ContainerStore
+import Foundation
+import ServiceValues
+import ServiceWire
+
+/// Requests that this app sends.
+extension Runtime {
+  // MARK: Sending
+
+  func send(_ request: ServiceRequest, to application: ApplicationID) async throws -> SentRequest {
+    try check(request)
+    let sent = SentRequest(WireID.random(), request, to: application, self)
+    if request.attachments.isEmpty {
+      core.perform { self.submit(sent, attachmentCount: 0, &$0) }
+    } else {
+      try await sendFiles(of: sent)
+    }
+    try await sent.accepted()
+    return sent
+  }
+
+  /// What may be known before anything is sent.
+  private func check(_ request: ServiceRequest) throws {
+    guard !request.method.isEmpty, request.method.utf8.count <= Self.methodByteCountMax else {
+      throw ServicesError(
+        .methodNotFound, detail: "a method's name has 1 to \(Self.methodByteCountMax) bytes")
+    }
+    try request.params?.validate()
+    try request.definition?.validate(
+      request: request.method, params: request.params, attachmentCount: request.attachments.count)
+    for path in request.attachments { try checkAttachment(path) }
+  }
+
+  static let methodByteCountMax = 256
+
+  func checkAttachment(_ path: String) throws(ServicesError) {
+    let attributes = try? container.files.attributesOfItem(atPath: path)
+    let type = attributes?[.type] as? FileAttributeType
+    guard type == .typeRegular || type == .typeDirectory else {
+      throw ServicesError(.attachmentNotFound, path: path)
+    }
+  }
+
+  func submit(_ sent: SentRequest, attachmentCount: Int, _ core: inout Core) {
+    let application = sent.application
+    let request = sent.request
+    let wire = WireRequest.with {
+      $0.id = sent.id.id.bytes
+      $0.serviceID = request.service.text
+      $0.version = request.version.text
+      $0.method = request.method
+      if let params = request.params { $0.params = WireValue(params) }
+      $0.foreground = request.foreground.wire
+      $0.attachments = UInt64(attachmentCount)
+    }
+    guard core.life == .running else {
+      let error =
+        core.broker.lastFailure ?? ServicesError(.brokerUnavailable, detail: "these services are not started")
+      return sent.end(.refused, .failure(error), .didFail(error))
+    }
+    _ = peer(application, &core)
+    core.peers[application]?.sent[sent.id.id] = sent
+    do throws(ProtocolFault) {
+      guard let outputs = try submit(wire, application, &core) else { return }
+      act(outputs, application, &core)
+    } catch {
+      core.peers[application]?.sent[sent.id.id] = nil
+      let error = ServicesError(.limitExceeded, detail: "requests queued for want of credit or channel")
+      sent.end(.refused, .failure(error), .didFail(error))
+    }
+  }
+
+  private func submit(
+    _ wire: WireRequest, _ application: ApplicationID, _ core: inout Core
+  ) throws(ProtocolFault) -> [ExchangeOutput]? {
+    try core.peers[application]?.exchange.submit(wire)
+  }
+
+  // MARK: Cancelling
+
+  func cancel(_ sent: SentRequest) {
+    core.perform { core in
+      sent.cancelFiles()
+      guard core.peers[sent.application]?.sent[sent.id.id] != nil,
+        let outputs = core.peers[sent.application]?.exchange.cancel(sent.id.id)
+      else {
+        // Its files are under way, which end it, or it has ended.
+        return
+      }
+      self.act(outputs, sent.application, &core)
+    }
+  }
+
+  func requests(to application: ApplicationID) async -> [SentRequest] {
+    await withCheckedContinuation { continuation in
+      core.perform { core in
+        continuation.resume(returning: core.peers[application].map { Array($0.sent.values) } ?? [])
+      }
+    }
+  }
+
+  // MARK: What becomes of them
+
+  func consumer(
+    _ id: WireID, _ event: ConsumerEvent, _ application: ApplicationID, _ core: inout Core
+  ) {
+    guard let sent = core.peers[application]?.sent[id] else { return }
+    switch event {
+    case .accepted:
+      sent.didDeliver()
+      prefer(sent.request.foreground, application, &core)
+      return
+    case .notCancelled: return sent.didNotCancel()
+    case .replied(let reply): finish(sent, reply, application, &core)
+    case .noReply: sent.end(.endedWithoutReply, .success(nil), .didEndWithoutReply)
+    case .refused(let failure):
+      let error = ServicesError(failure)
+      sent.end(.refused, .failure(error), .didFail(error))
+      removeFiles(of: sent)
+    case .cancelled:
+      let error = ServicesError(.cancelled)
+      sent.end(.cancelled, .failure(error), .didFail(error))
+      removeFiles(of: sent)
+    case .lost(let arrived):
+      let error = ServicesError(
+        .connectionLost,
+        detail: arrived
+          ? "whether the request was handled is not known" : "the request did not reach the other app")
+      sent.end(.lost, .failure(error), .didFail(error))
+      if !arrived { removeFiles(of: sent) }
+    }
+    core.peers[application]?.sent[id] = nil
+  }
+
+  private func finish(
+    _ sent: SentRequest, _ reply: WireReply, _ application: ApplicationID, _ core: inout Core
+  ) {
+    let files = core.peers[application]?.arrivedFiles.removeValue(forKey: sent.id.id) ?? []
+    do {
+      switch reply.result {
+      case .error(let wire):
+        let error = try ServiceReplyError(wire, service: sent.request.service)
+        try error.validate()
+        sent.end(.replied, .failure(error), .didReceiveError(error))
+      case .params(let value):
+        try finish(sent, ServiceValue(value), files)
+      case nil: try finish(sent, nil, files)
+      }
+    } catch {
+      let error = error as? ServicesError ?? ServicesError(.invalidParams)
+      sent.end(.replied, .failure(error), .didFail(error))
+    }
+  }
+
+  private func finish(_ sent: SentRequest, _ params: ServiceValue?, _ files: [ArrivedFile]) throws {
+    try sent.request.definition?.validate(
+      response: sent.request.method, params: params, attachmentCount: files.count)
+    if !files.isEmpty {
+      sent.tell(.willReceive(attachmentCount: files.count))
+      for file in files { sent.tell(.willReceive(attachment: file.path, byteCount: file.byteCount)) }
+    }
+    let reply = ServiceReply(sender: sent.application, params: params, attachments: files.map(\.path))
+    sent.end(.replied, .success(reply), .didReceive(reply))
+  }
+
+  /// Whoever is in front passes it on when it prefers the other one there.
+  func prefer(_ foreground: ForegroundPreference, _ application: ApplicationID, _ core: inout Core) {
+    guard foreground == .peer, core.isInFront else { return }
+    // That the broker refuses changes nothing for the message.
+    ask(.bringToFront(.with { $0.appID = application.text }), &core) { _, _ in }
+  }
+}
+
+extension ServiceReplyError {
+  /// Throws `invalidParams` for details that are no object.
+  init(_ wire: WireReplyError, service: ServiceIdentifier) throws {
+    var details: [String: ServiceValue] = [:]
+    if wire.hasDetails {
+      guard case .object(let members) = try ServiceValue(wire.details) else {
+        throw ServicesError(.invalidParams, path: "details", detail: "no object")
+      }
+      details = members
+    }
+    self.init(domain: service, code: wire.code, text: wire.text, details: details)
+  }
+
+  var wire: WireReplyError {
+    .with {
+      $0.code = code
+      $0.text = text
+      if !details.isEmpty { $0.details = WireValue(.object(details)) }
+    }
+  }
+}

@@ -1,0 +1,333 @@
+import Foundation
+import ServiceValues
+import ServiceWire
+
+/// Requests that come to this app.
+extension Runtime {
+  // MARK: Offering
+
+  func offer(_ offers: [Offer]) throws(ServicesError) {
+    let refused: ServicesError? = core.performAndWait { core in
+      for offer in offers {
+        let key = ServiceKey(service: offer.definition.serviceID, version: offer.definition.version)
+        guard core.offers[key] == nil else {
+          return ServicesError(
+            .invalidRegistration, detail: "\(key.service) \(key.version) is offered already")
+        }
+        core.offers[key] = offer
+      }
+      self.registerAgain(&core)
+      return nil
+    }
+    if let refused { throw refused }
+  }
+
+  func withdraw(_ service: ServiceIdentifier, _ version: ServiceVersion?) {
+    core.perform { core in
+      core.offers = core.offers.filter {
+        $0.key.service != service || version != nil && $0.key.version != version
+      }
+      self.registerAgain(&core)
+    }
+  }
+
+  private func registerAgain(_ core: inout Core) {
+    guard core.broker.phase == .up else { return }
+    ask(.register(registration(core)), &core) { _, result in
+      if case .failure(let error) = result {
+        self.logger.error("the broker refuses what is offered", metadata: ["error": "\(error)"])
+      }
+    }
+  }
+
+  func setDisabled(_ isDisabled: Bool, _ part: DisabledPart) {
+    core.perform { core in
+      if isDisabled { core.disabled.insert(part) } else { core.disabled.remove(part) }
+    }
+  }
+
+  // MARK: What comes
+
+  func provider(
+    _ id: WireID, _ event: ProviderEvent, _ application: ApplicationID, _ core: inout Core
+  ) {
+    switch event {
+    case .arrived(let request): arrived(request, id, application, &core)
+    case .withdrawn:
+      if core.locked.contains(where: { $0.id == id }) { core.locked.removeAll { $0.id == id } }
+      guard let incoming = core.peers[application]?.incoming.removeValue(forKey: id) else { return }
+      removeFiles(incoming.request.attachments)
+    case .cancelRequested:
+      guard let incoming = core.peers[application]?.incoming[id] else { return }
+      incoming.request.cancel()
+      incoming.task?.cancel()
+      if case .object(let provider) = incoming.offer.handler {
+        callbackQueue.async { provider.didCancel(incoming.request) }
+      }
+    case .replyAccepted: replyEnded(id, nil, application, &core)
+    case .replyExpired:
+      replyEnded(
+        id, ServicesError(.connectionLost, detail: "the consumer did not ask for the reply"), application,
+        &core)
+    }
+  }
+
+  private func replyEnded(
+    _ id: WireID, _ error: ServicesError?, _ application: ApplicationID, _ core: inout Core
+  ) {
+    guard let incoming = core.peers[application]?.incoming.removeValue(forKey: id) else { return }
+    guard case .object(let provider) = incoming.offer.handler, incoming.hasReplied else { return }
+    callbackQueue.async {
+      if let error {
+        provider.didFailSending(incoming.request, error)
+      } else {
+        provider.didFinishSending(incoming.request)
+      }
+    }
+  }
+
+  func refuse(
+    _ id: WireID, _ code: ServicesError.Code, detail: String = "", _ application: ApplicationID,
+    _ core: inout Core
+  ) {
+    let files = core.peers[application]?.arrivedFiles.removeValue(forKey: id) ?? []
+    removeFiles(files.map(\.path))
+    let failure = WireFailure.with {
+      $0.error = UInt32(code.rawValue)
+      $0.detail = detail
+    }
+    guard let outputs = core.peers[application]?.exchange.refuse(id, failure) else { return }
+    act(outputs, application, &core)
+  }
+
+  private func arrived(
+    _ request: WireRequest, _ id: WireID, _ application: ApplicationID, _ core: inout Core
+  ) {
+    do throws(ServicesError) {
+      let offer = try offered(request, from: application, core)
+      switch core.state {
+      case .running: try admit(request, id, application, offer, &core)
+      case .suspended: throw ServicesError(.processSuspended)
+      case .locked:
+        core.locked.append(
+          LockedRequest(peer: application, request: request, id: id, until: Self.now + options.unlockTime))
+      }
+    } catch {
+      refuse(id, error.code, detail: error.path ?? error.detail ?? "", application, &core)
+    }
+  }
+
+  /// The checks before the app is asked, in the order of the protocol's page.
+  func offered(
+    _ request: WireRequest, from application: ApplicationID, _ core: Core
+  ) throws(ServicesError) -> Offer {
+    guard !core.policy.denies(application.text, calling: appID) else { throw ServicesError(.notAllowed) }
+    let versions = core.offers.filter { $0.key.service.text == request.serviceID }
+    guard let service = versions.first?.key.service else { throw ServicesError(.serviceNotFound) }
+    guard let found = versions.first(where: { $0.key.version.text == request.version }) else {
+      throw ServicesError(.versionNotFound)
+    }
+    guard found.value.definition.methods[request.method] != nil else { throw ServicesError(.methodNotFound) }
+    let version = found.key.version
+    for rule in core.policy.rules {
+      if let number = rule.disables(
+        consumer: application.text, service: request.serviceID, version: request.version,
+        method: request.method)
+      {
+        throw ServicesError(.init(rawValue: Int32(number)))
+      }
+    }
+    if core.disabled.contains(DisabledPart(service: service, version: nil, method: nil)) {
+      throw ServicesError(.serviceDisabled)
+    }
+    if core.disabled.contains(DisabledPart(service: service, version: version, method: nil)) {
+      throw ServicesError(.versionDisabled)
+    }
+    if core.disabled.contains(DisabledPart(service: service, version: version, method: request.method)) {
+      throw ServicesError(.methodDisabled)
+    }
+    return found.value
+  }
+
+  private func admit(
+    _ request: WireRequest, _ id: WireID, _ application: ApplicationID, _ offer: Offer, _ core: inout Core
+  ) throws(ServicesError) {
+    let params: ServiceValue? = request.hasParams ? try ServiceValue(request.params) : nil
+    if offer.validates {
+      try offer.definition.validate(
+        request: request.method, params: params, attachmentCount: Int(clamping: request.attachments))
+    }
+    let files = core.peers[application]?.arrivedFiles[id] ?? []
+    guard files.count == request.attachments else {
+      throw ServicesError(.general, detail: "attachments between processes are not delivered yet")
+    }
+    core.peers[application]?.arrivedFiles[id] = nil
+    let incoming = IncomingRequest(
+      request, id, from: application, offer.definition.serviceID, offer.definition.version, params: params,
+      attachments: files.map(\.path), definition: offer.validates ? offer.definition : nil, self)
+    core.peers[application]?.incoming[id] = Peer.Incoming(request: incoming, offer: offer)
+    callbackQueue.async { self.handle(incoming, offer, files) }
+    guard let outputs = core.peers[application]?.exchange.admit(id) else { return }
+    act(outputs, application, &core)
+  }
+
+  /// The app runs again: what waited for that goes on.
+  func unlock(_ core: inout Core) {
+    let locked = core.locked
+    core.locked = []
+    for request in locked { arrived(request.request, request.id, request.peer, &core) }
+  }
+
+  // MARK: Handling, on the callback queue
+
+  private func handle(_ request: IncomingRequest, _ offer: Offer, _ files: [ArrivedFile]) {
+    let (id, sender) = (request.id, request.sender)
+    let begins: Bool = core.performAndWait { core in
+      core.peers[sender]?.exchange.begin(id.id) ?? false
+    }
+    // It was withdrawn.
+    guard begins else { return }
+    switch offer.handler {
+    case .object(let provider):
+      if !files.isEmpty {
+        provider.willReceive(attachmentCount: files.count, for: id, from: sender)
+        for file in files {
+          provider.willReceive(attachment: file.path, byteCount: file.byteCount, for: id, from: sender)
+        }
+      }
+      provider.didReceive(request)
+      if request.isFrontRequest { try? endWithoutReply(request) }
+    case .function(let function):
+      let task = begin { await self.answer(request, function) }
+      core.perform { $0.peers[sender]?.incoming[id.id]?.task = task }
+      if request.isCancelled { task.cancel() }
+    }
+  }
+
+  /// Its first part is done at once, so that handlers begin in order.
+  private func begin(_ work: @escaping @Sendable () async -> Void) -> Task<Void, Never> {
+    if #available(macOS 26, iOS 26, *) { return Task.immediate { await work() } }
+    return Task { await work() }
+  }
+
+  private func answer(_ request: IncomingRequest, _ function: ServiceHandler) async {
+    do {
+      let response = try await function(request)
+      if request.isFrontRequest { return try endWithoutReply(request) }
+      switch response.kind {
+      case .reply(let params, let attachments, let foreground):
+        try await reply(to: request, .success((params, attachments)), foreground)
+      case .none: try endWithoutReply(request)
+      }
+    } catch {
+      answer(request, with: error)
+    }
+  }
+
+  /// A handler threw, or what it returned cannot be sent. It may have replied itself before: then there is nothing to say.
+  private func answer(_ request: IncomingRequest, with error: any Error) {
+    let reply: ServiceReplyError
+    switch error {
+    case let error as ServiceReplyError: reply = error
+    case let error as ServicesError:
+      reply = ServiceReplyError(
+        code: Int64(error.code.rawValue), text: error.path ?? error.detail ?? error.code.name)
+    case is CancellationError:
+      reply = ServiceReplyError(code: Int64(ServicesError.cancelled.rawValue), text: "cancelled")
+    default:
+      // What it says may be about the provider's own data.
+      logger.error(
+        "a handler failed", metadata: ["service": "\(request.service)", "error": "\(type(of: error))"])
+      reply = ServiceReplyError(code: Int64(ServicesError.general.rawValue), text: "the provider failed")
+    }
+    do {
+      try reply.validate()
+      try put(request, .with { $0.error = reply.wire }, .none)
+    } catch {
+      try? endWithoutReply(request)
+    }
+  }
+
+  // MARK: Replying
+
+  func reply(
+    to request: IncomingRequest, _ result: Result<(ServiceValue?, [String]), ServiceReplyError>,
+    _ foreground: ForegroundPreference
+  ) async throws {
+    guard !request.isFrontRequest else {
+      throw ServicesError(.general, detail: "a front request has no reply")
+    }
+    switch result {
+    case .success((let params, let attachments)):
+      try params?.validate()
+      try request.definition?.validate(
+        response: request.method, params: params, attachmentCount: attachments.count)
+      for path in attachments { try checkAttachment(path) }
+      let fileCount = attachments.isEmpty ? 0 : try await sendFiles(attachments, replyingTo: request)
+      try put(
+        request,
+        .with {
+          if let params { $0.params = WireValue(params) }
+          $0.attachments = UInt64(fileCount)
+        }, foreground)
+    case .failure(let error):
+      try error.validate()
+      try request.definition?.validate(error: error, of: request.method)
+      try put(request, .with { $0.error = error.wire }, foreground)
+    }
+  }
+
+  private func put(
+    _ request: IncomingRequest, _ reply: WireReply, _ foreground: ForegroundPreference
+  ) throws(ServicesError) {
+    var reply = reply
+    reply.id = request.id.id.bytes
+    reply.foreground = foreground.wire
+    let whole = reply
+    try answer(request) { exchange throws(ProtocolFault) in try exchange.reply(whole, now: Self.now) }
+    if foreground == .peer { core.perform { self.prefer(foreground, request.sender, &$0) } }
+  }
+
+  func endWithoutReply(_ request: IncomingRequest) throws(ServicesError) {
+    let id = request.id.id
+    try answer(request, isReply: false) { exchange throws(ProtocolFault) in
+      try exchange.endWithoutReply(id, now: Self.now)
+    }
+  }
+
+  private func answer(
+    _ request: IncomingRequest, isReply: Bool = true,
+    _ step: @escaping @Sendable (inout Exchange) throws(ProtocolFault) -> [ExchangeOutput]
+  ) throws(ServicesError) {
+    let refused: ServicesError? = core.performAndWait { core in
+      guard core.peers[request.sender]?.incoming[request.id.id] != nil else {
+        return ServicesError(.general, detail: "the request is not there any more, or was replied to")
+      }
+      do throws(ProtocolFault) {
+        guard let outputs = try core.peers[request.sender]?.step(step) else { return nil }
+        core.peers[request.sender]?.incoming[request.id.id]?.hasReplied = isReply
+        self.act(outputs, request.sender, &core)
+        return nil
+      } catch {
+        return error == .limitExceeded
+          ? ServicesError(.limitExceeded, detail: "channel frame bytes")
+          : ServicesError(.general, detail: "the request was replied to")
+      }
+    }
+    if let refused { throw refused }
+  }
+}
+
+extension Peer {
+  fileprivate mutating func step(
+    _ step: (inout Exchange) throws(ProtocolFault) -> [ExchangeOutput]
+  ) throws(ProtocolFault) -> [ExchangeOutput] {
+    try step(&exchange)
+  }
+}
+
+extension IncomingRequest {
+  var isFrontRequest: Bool {
+    service == WellKnownService.frontRequest.serviceID && version == WellKnownService.frontRequest.version
+  }
+}

@@ -1,0 +1,108 @@
+@preconcurrency import Dispatch
+import Foundation
+import LocalTransport
+import Logging
+import SecureFiles
+import ServiceValues
+import ServiceWire
+
+/// What stands behind an `AppServices`: the connection to the broker, the channels to other apps, and the requests on them.
+///
+/// All state is in `core`; the threads of lanes, timers, callers and callbacks bring their work there.
+final class Runtime: Sendable {
+  let application: Application
+  let container: SecureContainer
+  let options: AppServices.Options
+  let core: SerialState<Core>
+  /// Names this runtime to others: who has another one knows nothing of earlier requests.
+  let process = WireID.random()
+  /// Handlers are called here, one after another.
+  let callbackQueue: DispatchQueue
+  /// What blocks: the container's writes.
+  let workQueue: DispatchQueue
+  let logger: Logger
+  private let timer: any DispatchSourceTimer
+
+  static let tickTime = DispatchTimeInterval.milliseconds(100)
+
+  init(_ application: Application, _ container: SecureContainer, _ options: AppServices.Options) throws {
+    self.application = application
+    self.container = container
+    self.options = options
+    core = SerialState(Core(try Identity(in: container)))
+    callbackQueue = options.callbackQueue ?? DispatchQueue(label: "opendynamics.services.callbacks")
+    workQueue = DispatchQueue(label: "opendynamics.services.work")
+    logger = options.logger
+    timer = DispatchSource.makeTimerSource(queue: DispatchQueue(label: "opendynamics.services.timer"))
+  }
+
+  deinit { timer.cancel() }
+
+  var appID: String { application.id.text }
+
+  /// Milliseconds of a clock that only goes on.
+  static var now: UInt64 { DispatchTime.now().uptimeNanoseconds / 1_000_000 }
+
+  /// Milliseconds since 1970.
+  static var wallTime: UInt64 { UInt64(max(0, Date().timeIntervalSince1970 * 1000)) }
+
+  // MARK: Life
+
+  /// Returns when the app is registered; throws when the first connection does not come to that.
+  func start() async throws {
+    try await withCheckedThrowingContinuation { (continuation: CheckedContinuation<Void, any Error>) in
+      core.perform { core in
+        let starter: BrokerPart.Starter = { continuation.resume(with: $0.mapError { $0 as any Error }) }
+        switch (core.life, core.broker.phase) {
+        case (.stopped, _): starter(.failure(ServicesError(.general, detail: "these services were stopped")))
+        case (_, .up): starter(.success(()))
+        default:
+          core.broker.started.append(starter)
+          if core.life == .new { self.begin(&core) } else { self.connectBroker(&core) }
+        }
+      }
+    }
+  }
+
+  private func begin(_ core: inout Core) {
+    core.life = .running
+    LocalRuntimes.add(self)
+    timer.setEventHandler { [weak self] in
+      guard let self else { return }
+      self.core.perform { self.tick(&$0) }
+    }
+    timer.schedule(deadline: .now() + Self.tickTime, repeating: Self.tickTime, leeway: Self.tickTime)
+    timer.activate()
+    connectBroker(&core)
+  }
+
+  func stop() {
+    core.perform { core in
+      guard core.life != .stopped else { return }
+      let wasRunning = core.life == .running
+      core.life = .stopped
+      LocalRuntimes.remove(self)
+      if !wasRunning { self.timer.activate() }
+      self.timer.cancel()
+      for application in core.peers.keys { self.endPeer(application, &core) }
+      core.broker.lane?.close(.noError)
+      self.brokerEnded(ServicesError(.brokerUnavailable, detail: "these services were stopped"), &core)
+      for watcher in core.frontWatchers.values { watcher.finish() }
+      core.frontWatchers = [:]
+    }
+  }
+
+  private func tick(_ core: inout Core) {
+    guard core.life == .running else { return }
+    let now = Self.now
+    tickBroker(now, &core)
+    for application in core.peers.keys {
+      guard let outputs = core.peers[application]?.exchange.tick(now: now) else { continue }
+      act(outputs, application, &core)
+      closeIdleChannels(application, now, &core)
+    }
+    let late = core.locked.filter { now >= $0.until }
+    core.locked.removeAll { now >= $0.until }
+    for request in late { refuse(request.id, .notAllowed, request.peer, &core) }
+  }
+}

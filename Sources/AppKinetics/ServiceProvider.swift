@@ -1,0 +1,34 @@
+/// An object that answers the requests of one or several services.
+///
+/// All calls come one after another, on the app's callback queue: they hold up what follows, so whoever has more to do goes on elsewhere.
+public protocol ServiceProvider: AnyObject, Sendable {
+  /// Files are on their way; once for a request that has any.
+  func willReceive(attachmentCount: Int, for request: RequestID, from sender: ApplicationID)
+  /// Where a file will be when ``didReceive(_:)`` is called; not to be touched before.
+  func willReceive(
+    attachment path: String, byteCount: UInt64, for request: RequestID, from sender: ApplicationID)
+  /// The request is there with all its files.
+  func didReceive(_ request: IncomingRequest)
+  /// The consumer does not want the result any more.
+  func didCancel(_ request: IncomingRequest)
+  /// The first byte of a reply's file goes.
+  func didStartSending(attachment path: String, for request: IncomingRequest)
+  /// The consumer has its own copy of the reply.
+  func didFinishSending(_ request: IncomingRequest)
+  /// The consumer did not get the reply: it went away, or did not ask for it in time.
+  func didFailSending(_ request: IncomingRequest, _ error: ServicesError)
+}
+
+extension ServiceProvider {
+  public func willReceive(attachmentCount: Int, for request: RequestID, from sender: ApplicationID) {}
+  public func willReceive(
+    attachment path: String, byteCount: UInt64, for request: RequestID, from sender: ApplicationID
+  ) {}
+  public func didCancel(_ request: IncomingRequest) {}
+  public func didStartSending(attachment path: String, for request: IncomingRequest) {}
+  public func didFinishSending(_ request: IncomingRequest) {}
+  public func didFailSending(_ request: IncomingRequest, _ error: ServicesError) {}
+}
+
+/// Answers one request: what it returns, or throws, is the reply.
+public typealias ServiceHandler = @Sendable (IncomingRequest) async throws -> ServiceResponse

@@ -1,0 +1,90 @@
+/// What a consumer asks.
+public struct ServiceRequest: Sendable {
+  public var service: ServiceIdentifier
+  public var version: ServiceVersion
+  public var method: String
+  /// Nil: none.
+  public var params: ServiceValue?
+  /// Files and folders of the sender's container, absolute paths.
+  public var attachments: [String]
+  public var foreground: ForegroundPreference
+  /// Params and attachments are checked against it before anything is sent; nil: they are not.
+  public var definition: ServiceDefinition?
+
+  public init(
+    service: ServiceIdentifier, version: ServiceVersion, method: String, params: ServiceValue? = nil,
+    attachments: [String] = [], foreground: ForegroundPreference = .none,
+    definition: ServiceDefinition? = nil
+  ) {
+    self.service = service
+    self.version = version
+    self.method = method
+    self.params = params
+    self.attachments = attachments
+    self.foreground = foreground
+    self.definition = definition
+  }
+
+  /// A request that is checked against its definition.
+  public init(
+    _ definition: ServiceDefinition, _ method: String, params: ServiceValue? = nil,
+    attachments: [String] = [], foreground: ForegroundPreference = .none
+  ) {
+    self.init(
+      service: definition.serviceID, version: definition.version, method: method, params: params,
+      attachments: attachments, foreground: foreground, definition: definition)
+  }
+}
+
+/// What a provider answered.
+public struct ServiceReply: Sendable, Hashable {
+  public var sender: ApplicationID
+  public var params: ServiceValue?
+  /// Paths in the inbox of the consumer's container.
+  public var attachments: [String]
+
+  public init(sender: ApplicationID, params: ServiceValue? = nil, attachments: [String] = []) {
+    self.sender = sender
+    self.params = params
+    self.attachments = attachments
+  }
+}
+
+/// What a handler answers.
+public struct ServiceResponse: Sendable {
+  enum Kind: Sendable {
+    case reply(params: ServiceValue?, attachments: [String], foreground: ForegroundPreference)
+    case none
+  }
+
+  let kind: Kind
+
+  /// `attachments` are paths in the provider's container.
+  public static func reply(
+    _ params: ServiceValue? = nil, attachments: [String] = [], foreground: ForegroundPreference = .none
+  ) -> ServiceResponse {
+    ServiceResponse(kind: .reply(params: params, attachments: attachments, foreground: foreground))
+  }
+
+  /// The consumer hears that there will be no reply.
+  public static var noReply: ServiceResponse { ServiceResponse(kind: .none) }
+}
+
+/// What happens to a request, as its sender sees it.
+public enum RequestEvent: Sendable, Hashable {
+  /// The first byte of an attachment goes.
+  case didStartSending(attachment: String)
+  /// The receiver has its own copy of everything.
+  case didFinishSending
+  /// The reply brings files.
+  case willReceive(attachmentCount: Int)
+  /// At this place, when the reply is there.
+  case willReceive(attachment: String, byteCount: UInt64)
+  case didReceive(ServiceReply)
+  /// The provider's app answered with an error.
+  case didReceiveError(ServiceReplyError)
+  /// The provider will not reply.
+  case didEndWithoutReply
+  /// It was refused, cancelled or lost; nothing follows.
+  case didFail(ServicesError)
+}

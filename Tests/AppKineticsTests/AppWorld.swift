@@ -1,0 +1,131 @@
+import AppKinetics
+import Foundation
+import Logging
+import SecureFiles
+import ServiceBroker
+import Synchronization
+import Testing
+
+/// A broker with a socket and a state directory of its own, and apps with containers.
+final class AppWorld: Sendable {
+  let directory: URL
+  let configuration: ServiceBroker.Configuration
+  private let broker: Mutex<ServiceBroker?>
+  private let apps = Mutex<[App]>([])
+
+  struct App: Sendable {
+    let services: AppServices
+    let container: SecureContainer
+    var id: ApplicationID { services.application.id }
+  }
+
+  init() async throws {
+    directory = URL(fileURLWithPath: "/tmp/odk-\(UUID().uuidString.prefix(8))")
+    try FileManager.default.createDirectory(
+      at: directory, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+    var configuration = ServiceBroker.Configuration()
+    configuration.socketPath = directory.path + "/run/broker"
+    configuration.stateDirectory = directory.path + "/state"
+    self.configuration = configuration
+    broker = Mutex(nil)
+    try await startBroker()
+  }
+
+  func startBroker() async throws {
+    let started = try await ServiceBroker.start(configuration, logger: Self.logger)
+    broker.withLock { $0 = started }
+  }
+
+  func stopBroker() async {
+    let running = broker.withLock { $0.take() }
+    await running?.stop()
+  }
+
+  static var logger: Logger {
+    Logger(label: "test", factory: { _ in SwiftLogNoOpLogHandler() })
+  }
+
+  /// An app that is not started yet. The container of an id is the same each time.
+  func app(
+    _ id: String, user: String = "somebody", change: (inout AppServices.Options) -> Void = { _ in }
+  ) throws -> App {
+    let url = directory.appendingPathComponent(id)
+    let key = SecretBytes(copying: [UInt8](repeating: 7, count: 32))
+    let container =
+      FileManager.default.fileExists(atPath: url.path)
+      ? try SecureContainer.open(at: url, rawKey: key) : try SecureContainer.create(at: url, rawKey: key)
+    var options = AppServices.Options()
+    options.broker = configuration.socketPath
+    options.logger = Self.logger
+    change(&options)
+    let services = try AppServices(
+      Application(id: ApplicationID(id), name: id, activationUser: user), container: container,
+      options: options)
+    let app = App(services: services, container: container)
+    apps.withLock { $0.append(app) }
+    return app
+  }
+
+  /// Ends everything and removes it.
+  func close() async {
+    for app in apps.withLock({ $0 }) {
+      app.services.stop()
+      try? app.container.close()
+    }
+    await stopBroker()
+    try? FileManager.default.removeItem(at: directory)
+  }
+}
+
+/// Runs `body` in a world of its own.
+func withWorld<R: Sendable>(_ body: (AppWorld) async throws -> R) async throws -> R {
+  let world = try await AppWorld()
+  do {
+    let result = try await body(world)
+    await world.close()
+    return result
+  } catch {
+    await world.close()
+    throw error
+  }
+}
+
+let greetings = WellKnownService.greetings.definition
+
+/// A service of these tests, whose methods say nothing about their params.
+let echo: ServiceDefinition = {
+  do {
+    return try ServiceDefinition(
+      jsonText: """
+        {"service-id": "com.example.echo", "version": "1.0.0.0", "methods": {
+          "echo": {"params": {"type": "any"}, "result-value": {"type": "any"},
+                   "attachments": {"minItems": 0}, "result-attachments": {"minItems": 0}},
+          "tell": {"params": {"type": "any"}, "attachments": {"minItems": 0}},
+          "add": {"params": {"type": "array", "items": {"type": "integer"}, "required": true},
+                  "result-value": {"type": "integer", "required": true}, "errors": [{"code": 7}]}}}
+        """)
+  } catch {
+    preconditionFailure("\(error)")
+  }
+}()
+
+/// Values that one side puts in and the other awaits.
+final class Box<Value: Sendable>: Sendable {
+  private let stream: AsyncStream<Value>
+  private let continuation: AsyncStream<Value>.Continuation
+  private let all = Mutex<[Value]>([])
+
+  init() { (stream, continuation) = AsyncStream.makeStream() }
+
+  func put(_ value: Value) {
+    all.withLock { $0.append(value) }
+    continuation.yield(value)
+  }
+
+  func next() async -> Value? {
+    for await value in stream { return value }
+    return nil
+  }
+
+  var values: [Value] { all.withLock { $0 } }
+}

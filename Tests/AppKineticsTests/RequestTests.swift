@@ -1,0 +1,328 @@
+import AppKinetics
+import Foundation
+import SecureFiles
+import Testing
+
+/// Two apps, a broker, real sockets.
+struct RequestTests {
+  @Test func repliesToARequest() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer(echo) { request in
+        #expect(request.sender.text == "com.example.consumer")
+        #expect(
+          request.method == "echo" && request.version == echo.version && request.service == echo.serviceID)
+        return .reply(request.params)
+      }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer")
+      try await consumer.services.start()
+      let sent = try await consumer.services.send(
+        ServiceRequest(echo, "echo", params: "hello"), to: provider.id)
+      #expect(sent.expectsReply == true)
+      try await sent.delivered()
+      let reply = try await sent.reply()
+      #expect(reply == ServiceReply(sender: provider.id, params: "hello"))
+      #expect(sent.status == .replied)
+      var events: [RequestEvent] = []
+      for await event in sent.events { events.append(event) }
+      #expect(events == [.didFinishSending, .didReceive(reply!)])
+    }
+  }
+
+  @Test func keepsKindsApart() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer(echo) { .reply($0.params) }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer")
+      try await consumer.services.start()
+      let values: [ServiceValue?] = [
+        nil, .null, .boolean(true), .integer(1), .number(1), .integer(.min), .integer(.max), .number(-0.0),
+        .number(.leastNonzeroMagnitude), .string(""), .string("ü\u{0}"), .bytes([]), .bytes([0, 255]),
+        .array([]),
+        .array([.integer(1), .integer(2)]), .array([.null]), .object([:]),
+        .object(["a": .object(["b": .array([.number(1)])]), "": .bytes([1])]),
+      ]
+      for value in values {
+        let reply = try await consumer.services.call(
+          ServiceRequest(echo, "echo", params: value), to: provider.id)
+        #expect(reply?.params == value)
+      }
+    }
+  }
+
+  @Test func tellsTheErrorOfTheApp() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer(echo) { _ in
+        throw ServiceReplyError(
+          domain: try ServiceIdentifier("com.example.other"), code: -7, text: "no", details: ["why": 3])
+      }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer")
+      try await consumer.services.start()
+      await #expect(
+        throws: ServiceReplyError(domain: echo.serviceID, code: -7, text: "no", details: ["why": 3])
+      ) {
+        try await consumer.services.call(ServiceRequest(echo, "echo"), to: provider.id)
+      }
+    }
+  }
+
+  @Test func hidesWhatElseAHandlerThrows() async throws {
+    struct Secret: Error { let text = "secret" }
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer(echo) { request in
+        if request.params == nil { throw Secret() }
+        throw ServicesError(.methodNotFound)
+      }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer")
+      try await consumer.services.start()
+      await #expect(throws: ServiceReplyError(domain: echo.serviceID, code: 1, text: "the provider failed")) {
+        try await consumer.services.call(ServiceRequest(echo, "echo"), to: provider.id)
+      }
+      await #expect(throws: ServiceReplyError(domain: echo.serviceID, code: 6, text: "methodNotFound")) {
+        try await consumer.services.call(ServiceRequest(echo, "echo", params: 1), to: provider.id)
+      }
+    }
+  }
+
+  @Test func knowsThatNoReplyComes() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer(echo) { _ in .noReply }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer")
+      try await consumer.services.start()
+      let sent = try await consumer.services.send(ServiceRequest(echo, "tell", params: 1), to: provider.id)
+      #expect(sent.expectsReply == false)
+      #expect(try await sent.reply() == nil)
+      #expect(sent.status == .endedWithoutReply)
+    }
+  }
+
+  @Test func refusesWhatIsNotOffered() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer(echo) { .reply($0.params) }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer").services
+      try await consumer.start()
+      func expect(_ code: ServicesError.Code, service: String, version: String, method: String) async throws {
+        let request = ServiceRequest(
+          service: try ServiceIdentifier(service), version: try ServiceVersion(version), method: method)
+        let sent = try await consumer.send(request, to: provider.id)
+        do {
+          _ = try await sent.reply()
+          Issue.record("\(code) expected")
+        } catch let error as ServicesError {
+          #expect(error.code == code)
+          #expect(sent.status == .refused)
+        }
+      }
+      try await expect(.serviceNotFound, service: "com.example.other", version: "1.0.0.0", method: "echo")
+      try await expect(.versionNotFound, service: "com.example.echo", version: "1.0.0", method: "echo")
+      try await expect(.methodNotFound, service: "com.example.echo", version: "1.0.0.0", method: "ECHO")
+      provider.services.setDisabled(true, echo.serviceID, version: echo.version, method: "echo")
+      try await expect(.methodDisabled, service: "com.example.echo", version: "1.0.0.0", method: "echo")
+      provider.services.setDisabled(true, echo.serviceID, version: echo.version)
+      try await expect(.versionDisabled, service: "com.example.echo", version: "1.0.0.0", method: "echo")
+      provider.services.setDisabled(true, echo.serviceID)
+      try await expect(.serviceDisabled, service: "com.example.echo", version: "1.0.0.0", method: "echo")
+      provider.services.setDisabled(false, echo.serviceID)
+      provider.services.setDisabled(false, echo.serviceID, version: echo.version)
+      provider.services.setDisabled(false, echo.serviceID, version: echo.version, method: "echo")
+      #expect(try await consumer.call(ServiceRequest(echo, "echo", params: 1), to: provider.id)?.params == 1)
+    }
+  }
+
+  @Test func throwsWhatIsKnownBeforeSending() async throws {
+    try await withWorld { world in
+      let consumer = try world.app("com.example.consumer").services
+      try await consumer.start()
+      let nobody = try ApplicationID("com.example.nobody")
+      await #expect(throws: ServicesError(.applicationNotFound)) {
+        try await consumer.send(ServiceRequest(echo, "echo"), to: nobody)
+      }
+      let mixed = ServiceRequest(
+        service: echo.serviceID, version: echo.version, method: "echo",
+        params: .array([.integer(1), .number(1)]))
+      do {
+        _ = try await consumer.send(mixed, to: nobody)
+        Issue.record("an error expected")
+      } catch ServicesError.invalidParams {
+      }
+      do {
+        _ = try await consumer.send(ServiceRequest(echo, "add", params: .array([.string("x")])), to: nobody)
+        Issue.record("an error expected")
+      } catch let error as ServicesError {
+        #expect(error.code == .invalidParams && error.path == "method add, params[0]")
+      }
+      do {
+        _ = try await consumer.send(ServiceRequest(echo, "echo", attachments: ["/none"]), to: nobody)
+        Issue.record("an error expected")
+      } catch let error as ServicesError {
+        #expect(error == ServicesError(.attachmentNotFound, path: "/none"))
+      }
+    }
+  }
+
+  @Test func needsABroker() async throws {
+    try await withWorld { world in
+      let consumer = try world.app("com.example.consumer").services
+      await #expect(throws: ServicesError.self) {
+        try await consumer.send(ServiceRequest(echo, "echo"), to: ApplicationID("com.example.provider"))
+      }
+      await world.stopBroker()
+      do {
+        try await consumer.start()
+        Issue.record("an error expected")
+      } catch ServicesError.brokerUnavailable {
+      }
+      try await world.startBroker()
+      try await consumer.start()
+    }
+  }
+
+  @Test func validatesAtTheProvider() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer(echo, validates: true) { request in
+        request.params == .array([.integer(0)]) ? .reply("wrong") : .reply(.integer(3))
+      }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer").services
+      try await consumer.start()
+      func add(_ params: ServiceValue?) async throws -> ServiceReply? {
+        try await consumer.call(
+          ServiceRequest(service: echo.serviceID, version: echo.version, method: "add", params: params),
+          to: provider.id)
+      }
+      do {
+        _ = try await add(.array([.number(1)]))
+        Issue.record("an error expected")
+      } catch let error as ServicesError {
+        #expect(error.code == .invalidParams && error.detail == "method add, params[0]")
+      }
+      #expect(try await add(.array([.integer(1)]))?.params == 3)
+      // A reply against the definition is not sent: the consumer hears of an error.
+      await #expect(throws: ServiceReplyError.self) { try await add(.array([.integer(0)])) }
+    }
+  }
+
+  @Test func keepsTheOrderOfRequests() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      let seen = Box<Int64>()
+      try provider.services.offer(echo) { request in
+        seen.put(request.params?.integerValue ?? -1)
+        // Those that come later do not wait for this one.
+        if request.params == .integer(0) { try await Task.sleep(for: .milliseconds(50)) }
+        return .reply(request.params)
+      }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer").services
+      try await consumer.start()
+      var sent: [SentRequest] = []
+      for i in 0..<3000 {
+        sent.append(
+          try await consumer.send(ServiceRequest(echo, "echo", params: .integer(Int64(i))), to: provider.id))
+      }
+      for (i, request) in sent.enumerated() {
+        #expect(try await request.reply()?.params == .integer(Int64(i)))
+      }
+      #expect(seen.values == (0..<3000).map { Int64($0) })
+    }
+  }
+
+  @Test func repliesOnceAndLater() async throws {
+    final class Slow: ServiceProvider {
+      let requests = Box<IncomingRequest>()
+      let finished = Box<RequestID>()
+      func didReceive(_ request: IncomingRequest) { requests.put(request) }
+      func didFinishSending(_ request: IncomingRequest) { finished.put(request.id) }
+    }
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      let slow = Slow()
+      try provider.services.offer([echo, greetings], provider: slow)
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer").services
+      try await consumer.start()
+      let sent = try await consumer.send(ServiceRequest(echo, "echo"), to: provider.id)
+      let request = try #require(await slow.requests.next())
+      #expect(request.id == sent.id)
+      try await sent.delivered()
+      #expect(sent.status == .delivered)
+      try await request.reply("late")
+      await #expect(throws: ServicesError.self) { try await request.reply("again") }
+      #expect(throws: ServicesError.self) { try request.endWithoutReply() }
+      #expect(try await sent.reply()?.params == "late")
+      #expect(await slow.finished.next() == sent.id)
+    }
+  }
+
+  @Test func cancelsWhatWaits() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      let seen = Box<Int64>()
+      let gate = DispatchSemaphore(value: 0)
+      try provider.services.offer(echo) { request in
+        seen.put(request.params?.integerValue ?? -1)
+        // Holds the callback queue, as a provider should not.
+        if request.params == .integer(0) { waitBlocking(gate) }
+        return .reply(request.params)
+      }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer").services
+      try await consumer.start()
+      let first = try await consumer.send(ServiceRequest(echo, "echo", params: 0), to: provider.id)
+      #expect(await seen.next() == 0)
+      let second = try await consumer.send(ServiceRequest(echo, "echo", params: 1), to: provider.id)
+      let third = try await consumer.send(ServiceRequest(echo, "echo", params: 2), to: provider.id)
+      // Whether it was accepted before or not: the handler has not seen it, or it was too late.
+      let wasCancelled = await second.cancel()
+      gate.signal()
+      #expect(try await first.reply()?.params == 0)
+      #expect(try await third.reply()?.params == 2)
+      if wasCancelled {
+        #expect(second.status == .cancelled)
+        await #expect(throws: ServicesError(.cancelled)) { try await second.reply() }
+        #expect(seen.values == [0, 2])
+      } else {
+        #expect(try await second.reply()?.params == 1)
+      }
+      #expect(await third.cancel() == false)
+    }
+  }
+
+  @Test func tellsTheHandlerOfACancellation() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      let began = Box<Bool>()
+      let cancelled = Box<Bool>()
+      try provider.services.offer(echo) { request in
+        request.onCancel { cancelled.put(true) }
+        began.put(true)
+        try await Task.sleep(for: .seconds(3600))
+        return .noReply
+      }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer").services
+      try await consumer.start()
+      let sent = try await consumer.send(ServiceRequest(echo, "echo"), to: provider.id)
+      #expect(await began.next() == true)
+      try await sent.delivered()
+      #expect(await sent.cancel() == false)
+      #expect(await cancelled.next() == true)
+      await #expect(throws: ServiceReplyError(domain: echo.serviceID, code: 14, text: "cancelled")) {
+        try await sent.reply()
+      }
+    }
+  }
+}
+
+private func waitBlocking(_ semaphore: DispatchSemaphore) { semaphore.wait() }
