@@ -1,0 +1,122 @@
+import AppKinetics
+import Foundation
+import SecureFiles
+import Testing
+
+/// Files between two apps of one process.
+struct AttachmentTests {
+  final class Recorder: ServiceProvider {
+    enum Call: Hashable, Sendable {
+      case willReceiveCount(Int)
+      case willReceive(String, UInt64)
+      case didReceive([String])
+      case didStartSending(String)
+      case didFinishSending
+    }
+
+    let calls = Box<Call>()
+    let answer: @Sendable (IncomingRequest) -> Void
+
+    init(_ answer: @escaping @Sendable (IncomingRequest) -> Void) { self.answer = answer }
+
+    func willReceive(attachmentCount: Int, for request: RequestID, from sender: ApplicationID) {
+      calls.put(.willReceiveCount(attachmentCount))
+    }
+    func willReceive(
+      attachment path: String, byteCount: UInt64, for request: RequestID, from sender: ApplicationID
+    ) {
+      calls.put(.willReceive(path, byteCount))
+    }
+    func didReceive(_ request: IncomingRequest) {
+      calls.put(.didReceive(request.attachments))
+      answer(request)
+    }
+    func didStartSending(attachment path: String, for request: IncomingRequest) {
+      calls.put(.didStartSending(path))
+    }
+    func didFinishSending(_ request: IncomingRequest) { calls.put(.didFinishSending) }
+  }
+
+  @Test func bringsFilesBothWays() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.container.files.write(Data("answer".utf8), toPath: "/answer.txt")
+      let recorder = Recorder { request in
+        Task { try await request.reply(attachments: ["/answer.txt"]) }
+      }
+      try provider.services.offer([echo], provider: recorder)
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer")
+      try consumer.container.files.createDirectory(atPath: "/folder", withIntermediateDirectories: true)
+      try consumer.container.files.write(Data("one".utf8), toPath: "/folder/one")
+      try consumer.container.files.write(Data(), toPath: "/empty")
+      try await consumer.services.start()
+
+      let sent = try await consumer.services.send(
+        ServiceRequest(echo, "echo", attachments: ["/folder", "/empty"]), to: provider.id)
+      try await sent.delivered()
+      // The receiver has its own copies.
+      try consumer.container.files.removeItem(atPath: "/folder")
+      let reply = try #require(try await sent.reply())
+
+      var calls: [Recorder.Call] = []
+      while calls.last != .didFinishSending { calls.append(try #require(await recorder.calls.next())) }
+      guard case .didReceive(let paths) = calls[3] else { throw ServicesError(.general) }
+      #expect(
+        calls == [
+          .willReceiveCount(2), .willReceive(paths[0], 3), .willReceive(paths[1], 0), .didReceive(paths),
+          .didStartSending("/answer.txt"), .didFinishSending,
+        ])
+      #expect(paths[0].hasPrefix("/Inbox/com.example.consumer/") && paths[0].hasSuffix("/folder/one"))
+      #expect(try provider.container.files.data(atPath: paths[0]) == Data("one".utf8))
+      #expect(try provider.container.files.data(atPath: paths[1]).isEmpty)
+
+      #expect(reply.attachments.count == 1)
+      #expect(try consumer.container.files.data(atPath: reply.attachments[0]) == Data("answer".utf8))
+      var events: [RequestEvent] = []
+      for await event in sent.events { events.append(event) }
+      #expect(
+        events == [
+          .didStartSending(attachment: "/folder"), .didStartSending(attachment: "/empty"), .didFinishSending,
+          .willReceive(attachmentCount: 1), .willReceive(attachment: reply.attachments[0], byteCount: 6),
+          .didReceive(reply),
+        ])
+      #expect(sent.progress.completedUnitCount == sent.progress.totalUnitCount)
+    }
+  }
+
+  @Test func copiesNothingForARequestThatIsRefused() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer(greetings) { _ in .noReply }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer")
+      try consumer.container.files.write(Data("one".utf8), toPath: "/one")
+      try await consumer.services.start()
+      await #expect(throws: ServicesError(.serviceNotFound)) {
+        try await consumer.services.call(ServiceRequest(echo, "echo", attachments: ["/one"]), to: provider.id)
+      }
+      #expect(!provider.container.files.fileExists(atPath: "/Inbox"))
+    }
+  }
+
+  @Test func leavesNothingOfACancelledDelivery() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer(echo) { _ in .noReply }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer")
+      let bytes = Data(repeating: 1, count: 64 << 20)
+      try consumer.container.files.write(bytes, toPath: "/large")
+      try await consumer.services.start()
+      let sent = try await consumer.services.send(
+        ServiceRequest(echo, "tell", attachments: ["/large"]), to: provider.id)
+      if await sent.cancel() {
+        #expect(sent.status == .cancelled)
+        await #expect(throws: ServicesError(.cancelled)) { try await sent.delivered() }
+      } else {
+        try await sent.delivered()
+      }
+    }
+  }
+}

@@ -1,0 +1,157 @@
+import AppKinetics
+import Foundation
+import SecureFiles
+import Testing
+
+struct LifeTests {
+  @Test func goesOnWithoutTheBroker() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      let requests = Box<IncomingRequest>()
+      let handler = Handler(requests)
+      try provider.services.offer([echo], provider: handler)
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer").services
+      try await consumer.start()
+      let sent = try await consumer.send(ServiceRequest(echo, "echo", params: 1), to: provider.id)
+      let request = try #require(await requests.next())
+      await world.stopBroker()
+      // What is under way goes on, and what is new goes over the channel that is there.
+      try await request.reply("kept")
+      #expect(try await sent.reply()?.params == "kept")
+      let second = try await consumer.send(ServiceRequest(echo, "echo", params: 2), to: provider.id)
+      try await #require(await requests.next()).reply("new")
+      #expect(try await second.reply()?.params == "new")
+    }
+  }
+
+  @Test func knowsItsKeyAgain() async throws {
+    try await withWorld { world in
+      let first = try world.app("com.example.app")
+      try await first.services.start()
+      first.services.stop()
+      try first.container.close()
+      let again = try world.app("com.example.app")
+      try await again.services.start()
+      // Without its key it is another app, which has no right to the id.
+      again.services.stop()
+      try again.container.files.removeItem(atPath: "/.opendynamics")
+      try again.container.close()
+      let stranger = try world.app("com.example.app")
+      do {
+        try await stranger.services.start()
+        Issue.record("an error expected")
+      } catch ServicesError.certificateNotFound {
+      }
+    }
+  }
+
+  @Test func doesNotTrustAnotherBroker() async throws {
+    try await withWorld { world in
+      let app = try world.app("com.example.app")
+      try await app.services.start()
+      app.services.stop()
+      try app.container.close()
+      await world.stopBroker()
+      try FileManager.default.removeItem(atPath: world.configuration.stateDirectory)
+      try await world.startBroker()
+      let again = try world.app("com.example.app")
+      do {
+        try await again.services.start()
+        Issue.record("an error expected")
+      } catch ServicesError.certificateNotFound {
+      }
+    }
+  }
+
+  @Test func keepsUsersApart() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider", user: "one")
+      try provider.services.offer(echo) { .reply($0.params) }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer", user: "two").services
+      try await consumer.start()
+      do {
+        _ = try await consumer.call(ServiceRequest(echo, "echo"), to: provider.id)
+        Issue.record("an error expected")
+      } catch ServicesError.enterpriseUserNotMatch {
+      }
+    }
+  }
+
+  @Test func holdsWhatComesForALockedApp() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider") { $0.unlockTime = 300 }
+      try provider.services.offer(echo) { .reply($0.params) }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer").services
+      try await consumer.start()
+      #expect(try await consumer.call(ServiceRequest(echo, "echo", params: 0), to: provider.id)?.params == 0)
+      try await provider.services.setState(.locked)
+      let sent = try await consumer.send(ServiceRequest(echo, "echo", params: 1), to: provider.id)
+      do {
+        _ = try await sent.reply()
+        Issue.record("an error expected")
+      } catch ServicesError.notAllowed {
+      }
+      try await provider.services.setState(.suspended)
+      do {
+        _ = try await consumer.call(ServiceRequest(echo, "echo", params: 1), to: provider.id)
+        Issue.record("an error expected")
+      } catch ServicesError.processSuspended {
+      }
+      try await provider.services.setState(.running)
+      #expect(try await consumer.call(ServiceRequest(echo, "echo", params: 2), to: provider.id)?.params == 2)
+    }
+  }
+
+  @Test func endsWhatIsUnderWayWhenItStops() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      let requests = Box<IncomingRequest>()
+      try provider.services.offer([echo], provider: Handler(requests))
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer").services
+      try await consumer.start()
+      let sent = try await consumer.send(ServiceRequest(echo, "echo"), to: provider.id)
+      _ = await requests.next()
+      consumer.stop()
+      do {
+        _ = try await sent.reply()
+        Issue.record("an error expected")
+      } catch ServicesError.connectionLost {
+      }
+      #expect(sent.status == .lost)
+    }
+  }
+
+  @Test func saysThatARequestWasLostWithItsProvider() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      let requests = Box<IncomingRequest>()
+      try provider.services.offer([echo], provider: Handler(requests))
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer").services
+      try await consumer.start()
+      let sent = try await consumer.send(ServiceRequest(echo, "echo"), to: provider.id)
+      _ = await requests.next()
+      provider.services.stop()
+      try provider.container.close()
+      // Another process of the same app knows nothing of it.
+      let again = try world.app("com.example.provider")
+      try again.services.offer(echo) { .reply($0.params) }
+      try await again.services.start()
+      do {
+        _ = try await sent.reply()
+        Issue.record("an error expected")
+      } catch ServicesError.connectionLost {
+      }
+    }
+  }
+
+  final class Handler: ServiceProvider {
+    let requests: Box<IncomingRequest>
+    init(_ requests: Box<IncomingRequest>) { self.requests = requests }
+    func didReceive(_ request: IncomingRequest) { requests.put(request) }
+  }
+}
