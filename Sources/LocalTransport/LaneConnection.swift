@@ -6,7 +6,7 @@ import ServiceWire
 
 /// The end of a lane's pipeline: what happens to it on its event loop.
 ///
-///     socket – ReadsBeforeErrors – TLS – LaneConnection – events
+///     socket – LaneSocket – TLS – LaneConnection – events
 final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
   typealias InboundIn = ByteBuffer
   typealias OutboundOut = ByteBuffer
@@ -24,8 +24,7 @@ final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
   private var state = State.handshaking
   private var checkFault: ProtocolFault?
   private var context: ChannelHandlerContext?
-  /// The TLS handler's: closing from there does not wait for the peer.
-  private var socketContext: ChannelHandlerContext?
+  private let socket: LaneSocket
 
   private var decoder: FrameDecoder
   private var received: [Message] = []
@@ -47,6 +46,7 @@ final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
 
   init(_ lane: MessageLane<Message>) {
     self.lane = lane
+    socket = LaneSocket(lingerTime: lane.limits.lingerTime)
     decoder = FrameDecoder(byteCountMax: lane.limits.frameByteCountMax)
   }
 
@@ -61,8 +61,7 @@ final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
       if checkFault == nil { lane.peer.withLock { $0 = peer } }
       return checkFault == nil
     }
-    try pipeline.addHandlers(ReadsBeforeErrors(), tls, self)
-    socketContext = try pipeline.context(handler: tls)
+    try pipeline.addHandlers(socket, tls, self)
   }
 
   func handlerAdded(context: ChannelHandlerContext) {
@@ -107,9 +106,9 @@ final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
   func errorCaught(context: ChannelHandlerContext, error: any Error) {
     deliver()
     if let checkFault {
-      end(LaneEnd(.here, checkFault, "the peer's certificate"))
+      end(LaneEnd(.here, checkFault, "the peer's certificate"), alertIsSaid: true)
     } else {
-      end(LaneTLS.end(error))
+      end(LaneTLS.end(error), alertIsSaid: true)
     }
   }
 
@@ -244,23 +243,24 @@ final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
 
   // MARK: The end
 
-  /// Says goodbye where that is due and possible, and closes the socket. Only the first end counts. Its own detail is for this side's log:
-  /// nothing but what the owner gave crosses to the peer.
-  func end(_ end: LaneEnd, goodbyeDetail: String = "") {
+  /// Says goodbye where that is due and possible, and closes the socket: at once, when nothing was said. Only the first end counts. Its
+  /// own detail is for this side's log: nothing but what the owner gave crosses to the peer.
+  func end(_ end: LaneEnd, goodbyeDetail: String = "", alertIsSaid: Bool = false) {
     guard !hasEnded else { return }
     guard !isTelling else {
       if endAfterTelling == nil { endAfterTelling = (end, goodbyeDetail) }
       return
     }
     drain()
-    guard !hasEnded, let context, let socketContext else { return }
+    guard !hasEnded, let context else { return }
     let hasTLS = if case .handshaking = state { false } else { true }
-    if end.side == .here, hasTLS, unwrittenByteCount == 0 {
-      sayGoodbye(end.fault, goodbyeDetail, context)
-    }
+    let goodbyeIsDue = end.side == .here && hasTLS && !alertIsSaid
+    // Who does not read is not waited for.
+    let saysGoodbye = goodbyeIsDue && (end.fault != .tooSlow || unwrittenByteCount == 0)
+    if saysGoodbye { sayGoodbye(end.fault, goodbyeDetail, context) }
     state = .ended(end)
     cancelTimers()
-    socketContext.close(mode: .all, promise: nil)
+    if saysGoodbye || alertIsSaid { socket.linger() } else { socket.closeAtOnce() }
   }
 
   private func sayGoodbye(_ fault: ProtocolFault, _ detail: String, _ context: ChannelHandlerContext) {
@@ -278,7 +278,6 @@ final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
   private func finish(_ fallback: LaneEnd) {
     guard context != nil else { return }
     context = nil
-    socketContext = nil
     cancelTimers()
     received = []
     let end: LaneEnd

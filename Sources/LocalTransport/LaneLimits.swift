@@ -8,8 +8,13 @@ package struct LaneLimits: Sendable {
   package var frameByteCountMax = (1 << 20) + (64 << 10)
   /// Of frames that wait to be written: above it, the owner is asked to wait.
   package var queuedByteCountMax = 4 << 20
+  /// How many times `queuedByteCountMax` may wait to be written: a message that would make it more ends the lane with `tooSlow`.
+  package var queuedFactorMax = 4
   /// How long a peer may read nothing of what waits to be written.
   package var idleTime: Duration = .seconds(30)
+
+  /// How long a side that said goodbye goes on reading, and waits for the peer to close.
+  package var lingerTime: Duration = .seconds(1)
 
   package init() {}
 }

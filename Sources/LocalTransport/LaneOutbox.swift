@@ -11,15 +11,29 @@ struct LaneOutbox {
   /// The longest frame that the peer takes.
   var frameByteCountMax: Int
 
-  init(frameByteCountMax: Int) { self.frameByteCountMax = frameByteCountMax }
+  private let queuedByteCountMax: Int
 
-  /// Whether the caller has to see to it that the event loop takes the frames.
-  mutating func append(_ batch: inout ByteBuffer) -> Bool {
-    guard !isClosed, batch.readableBytes > 0 else { return false }
+  /// What the sender of a batch has to see to.
+  enum Task {
+    case none
+    /// The event loop must take the frames.
+    case drain
+    /// The lane must end: it would be more than may wait, so the batch was dropped.
+    case endAsTooSlow
+  }
+
+  init(_ limits: LaneLimits) {
+    frameByteCountMax = limits.frameByteCountMax
+    queuedByteCountMax = limits.queuedByteCountMax * limits.queuedFactorMax
+  }
+
+  mutating func append(_ batch: inout ByteBuffer) -> Task {
+    guard !isClosed, batch.readableBytes > 0 else { return .none }
+    guard queuedByteCount + batch.readableBytes <= queuedByteCountMax else { return .endAsTooSlow }
     queuedByteCount += batch.readableBytes
     if frames.readableBytes == 0 { frames = batch } else { frames.writeBuffer(&batch) }
     defer { isDrainScheduled = true }
-    return !isDrainScheduled
+    return isDrainScheduled ? .none : .drain
   }
 
   /// All frames, for the event loop to write.

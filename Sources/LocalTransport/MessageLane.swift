@@ -45,7 +45,7 @@ package final class MessageLane<Message: LaneMessage>: Sendable {
     self.eventLoop = eventLoop
     self.limits = limits
     self.events = events
-    outbox = Mutex(LaneOutbox(frameByteCountMax: limits.frameByteCountMax))
+    outbox = Mutex(LaneOutbox(limits))
     connection = .makeEmptyBox(valueType: LaneConnection<Message>.self, eventLoop: eventLoop)
   }
 
@@ -123,14 +123,19 @@ package final class MessageLane<Message: LaneMessage>: Sendable {
   /// Queues the messages, as one batch, after all that this thread sent before. What is sent before the lane opens is kept until then; what
   /// is sent after its end is lost, like what was under way at the end.
   ///
+  /// When more would wait to be written than the limits allow, the lane ends with `tooSlow`.
+  ///
   /// Throws `frameTooLong` for a message that is longer than the peer takes, `malformed` for one that cannot be encoded: then none of
   /// them is sent.
   package func send(_ messages: [Message]) throws(ProtocolFault) {
     let byteCountMax = outbox.withLock { $0.frameByteCountMax }
     var batch = ByteBuffer()
     for message in messages { batch.writeBytes(try message.frame(byteCountMax: byteCountMax)) }
-    guard outbox.withLock({ $0.append(&batch) }) else { return }
-    onEventLoop { $0.drain() }
+    switch outbox.withLock({ $0.append(&batch) }) {
+    case .none: break
+    case .drain: onEventLoop { $0.drain() }
+    case .endAsTooSlow: onEventLoop { $0.end(LaneEnd(.here, .tooSlow, "too much waits to be written")) }
+    }
   }
 
   /// How many bytes wait to be written.
@@ -143,8 +148,9 @@ package final class MessageLane<Message: LaneMessage>: Sendable {
 
   // MARK: The end
 
-  /// Says goodbye if the connection takes it at once, and closes it: what waits to be written is lost. `closed` follows. `detail` is
-  /// a limit's name or a path, as the page says for the fault.
+  /// Says goodbye behind what waits to be written, and closes the connection when the peer has closed it, or after `lingerTime`: what it did
+  /// not read by then is lost. Before the handshake is done it closes at once. Nothing is received any more, and `closed` follows.
+  /// `detail` is a limit's name or a path, as the page says for the fault.
   package func close(_ fault: ProtocolFault, detail: String = "") {
     onEventLoop { $0.end(LaneEnd(.here, fault, detail), goodbyeDetail: detail) }
   }

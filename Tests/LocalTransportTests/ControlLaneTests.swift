@@ -205,8 +205,7 @@ struct ControlLaneTests {
   }
 
   @Test func takesNoMoreMemoryThanAFrameHas() async throws {
-    var limits = LaneLimits()
-    limits.frameTime = .milliseconds(500)
+    let limits = LaneLimits()
     let (_, _, near, peer) = try await openLoosely(limits: limits)
     // Says that it is the longest that may be, and goes on after its end: what comes then is a length again.
     let byteCountMax = limits.frameByteCountMax
@@ -261,10 +260,27 @@ struct ControlLaneTests {
     limits.idleTime = .milliseconds(200)
     let (sockets, lane, near, peer) = try await openLoosely(limits: limits)
     try await peer.setReads(false)
-    for _ in 0..<400 { try lane.send([.filler(byteCount: 100_000)]) }
+    for _ in 0..<100 { try lane.send([.filler(byteCount: 100_000)]) }
     #expect(await near.end()?.fault == .tooSlow)
     #expect(lane.queuedByteCount == 0)
     #expect(!sockets.isNearOpen)
     peer.breakOff()
+  }
+
+  /// The peer does not even begin with TLS, so all of it waits.
+  @Test func endsALaneForWhichTooMuchWaits() async throws {
+    var limits = LaneLimits()
+    #expect(limits.queuedFactorMax == 4)
+    limits.queuedByteCountMax = 1000
+    let sockets = try SocketPair()
+    let (lane, near) = try world.lane(.acceptor, sockets.near, limits: limits)
+    for _ in 0..<40 { try lane.send([.filler(byteCount: 96)]) }
+    #expect(lane.queuedByteCount == 4000)
+    #expect(await near.next() == .isFull(true))
+    #expect(sockets.isNearOpen)
+    try lane.send([.ping(1)])
+    #expect(await near.end() == LaneEnd(.here, .tooSlow, "too much waits to be written"))
+    #expect(!sockets.isNearOpen)
+    sockets.closeFar()
   }
 }

@@ -1,0 +1,74 @@
+import NIOCore
+
+/// The socket's side of a lane's pipeline: sees to it that last words arrive, which are a `Goodbye` or an alert of TLS.
+///
+/// A Unix socket that is closed with bytes unread resets the connection, and its peer may then lose what it did not read yet. So whoever
+/// spoke last lingers: it ends its own direction, reads on, and closes when the peer has closed, or after a time. And what came together
+/// with a reset is delivered first.
+final class LaneSocket: ChannelDuplexHandler {
+  typealias InboundIn = ByteBuffer
+  typealias InboundOut = ByteBuffer
+  typealias OutboundIn = ByteBuffer
+  typealias OutboundOut = ByteBuffer
+
+  private let lingerTime: TimeAmount
+  private var context: ChannelHandlerContext?
+  private var isLingering = false
+  private var timer: Scheduled<Void>?
+
+  init(lingerTime: Duration) { self.lingerTime = TimeAmount(lingerTime) }
+
+  func handlerAdded(context: ChannelHandlerContext) { self.context = context }
+
+  func handlerRemoved(context: ChannelHandlerContext) { forget() }
+
+  // MARK: The end
+
+  /// Closes after what was written, and after the peer. From now on nothing is received.
+  func linger() {
+    guard let context, !isLingering else { return }
+    isLingering = true
+    timer = context.eventLoop.assumeIsolated().scheduleTask(in: lingerTime) { self.closeAtOnce() }
+    context.close(mode: .output, promise: nil)
+    context.read()
+  }
+
+  func closeAtOnce() {
+    guard let context else { return }
+    forget()
+    context.close(mode: .all, promise: nil)
+  }
+
+  private func forget() {
+    context = nil
+    timer?.cancel()
+    timer = nil
+  }
+
+  /// That of TLS, which has sent an alert.
+  func close(context: ChannelHandlerContext, mode: CloseMode, promise: EventLoopPromise<Void>?) {
+    if let promise { context.channel.closeFuture.cascade(to: promise) }
+    linger()
+  }
+
+  // MARK: What is received
+
+  func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+    if !isLingering { context.fireChannelRead(data) }
+  }
+
+  func channelReadComplete(context: ChannelHandlerContext) {
+    if isLingering { context.read() } else { context.fireChannelReadComplete() }
+  }
+
+  /// TLS keeps what it has decrypted until a read is complete, and after an error no read is.
+  func errorCaught(context: ChannelHandlerContext, error: any Error) {
+    if !isLingering { context.fireChannelReadComplete() }
+    context.fireErrorCaught(error)
+  }
+
+  func channelInactive(context: ChannelHandlerContext) {
+    forget()
+    context.fireChannelInactive()
+  }
+}
