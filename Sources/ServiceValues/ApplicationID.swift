@@ -1,11 +1,12 @@
-/// Names an app, and is its address: lower-case reverse DNS, as `com.example.notes`.
+/// Names an app, and is its address: reverse DNS, as `com.example.Notes`.
 public struct ApplicationID: Hashable, Sendable, CustomStringConvertible {
   public let text: String
 
-  /// Throws `invalidParams` that says which rule the text breaks; the rules are those of ``ServiceIdentifier``. Capital letters
-  /// are refused and not lowered, so that no two apps have ids that differ in them only.
+  /// Throws `invalidParams` that says which rule the text breaks; the rules are those of ``ServiceIdentifier``, but
+  /// capital letters are allowed, since bundle identifiers have them. Ids are compared byte by byte: two that differ in capitals only are
+  /// two apps.
   public init(_ text: String) throws(ServicesError) {
-    if let fault = ReverseDNSName.fault(in: text) {
+    if let fault = ReverseDNSName.fault(in: text, takesCapitals: true) {
       throw ServicesError(.invalidParams, path: "application id", detail: fault)
     }
     self.text = text

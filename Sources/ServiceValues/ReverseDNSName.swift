@@ -4,7 +4,7 @@ enum ReverseDNSName {
   static let partByteCountMax = 63
 
   /// What keeps `text` from being an id; nil if nothing does.
-  static func fault(in text: String) -> String? {
+  static func fault(in text: String, takesCapitals: Bool = false) -> String? {
     let bytes = text.utf8
     if bytes.isEmpty { return "it is empty" }
     if bytes.count > byteCountMax { return "it has \(bytes.count) bytes, and \(byteCountMax) are allowed" }
@@ -13,8 +13,11 @@ enum ReverseDNSName {
       case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "."),
         UInt8(ascii: "-"):
         break
-      case UInt8(ascii: "A")...UInt8(ascii: "Z"): return "it has capital letters: write it in lower case"
-      default: return "it has something other than the letters a to z, digits, hyphens and dots"
+      case UInt8(ascii: "A")...UInt8(ascii: "Z"):
+        if !takesCapitals { return "it has capital letters: write it in lower case" }
+      default:
+        let letters = takesCapitals ? "letters of ASCII" : "the letters a to z"
+        return "it has something other than \(letters), digits, hyphens and dots"
       }
     }
     let parts = bytes.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)

@@ -135,13 +135,14 @@ private struct DefinitionNode {
 
   private func errors() throws(Problem) -> [ServiceDefinition.ErrorDefinition] {
     var errors: [ServiceDefinition.ErrorDefinition] = []
+    var codes: Set<Int64> = []
     for node in try member("errors")?.elements() ?? [] {
       let code = try node.requiredMember("code")
       let error = ServiceDefinition.ErrorDefinition(
         code: try code.integer(), title: try node.text("title"), description: try node.text("description"),
         data: try node.member("data")?.errorData(),
         attachments: try node.member("attachments")?.attachments())
-      if errors.contains(where: { $0.code == error.code }) {
+      if !codes.insert(error.code).inserted {
         throw code.problem("a second error with code \(error.code)")
       }
       errors.append(error)

@@ -14,9 +14,17 @@ struct IdentifierTests {
     #expect(try ApplicationID(text).description == text)
   }
 
+  @Test func capitalsAreForAppsOnlyAndTellTwoApart() throws {
+    #expect(try ApplicationID("com.example.Notes").text == "com.example.Notes")
+    #expect(try ApplicationID("com.example.Notes") != ApplicationID("com.example.notes"))
+    #expect(try ApplicationID("A.Z").text == "A.Z")
+    let service = try servicesError(.invalidParams) { _ = try ServiceIdentifier("com.Good.x") }
+    #expect(place(service) == "service id: it has capital letters: write it in lower case")
+  }
+
   @Test(arguments: [
     ("", "it is empty"), ("com", "it has one part: write it like com.example.name"),
-    ("com.Good.x", "it has capital letters: write it in lower case"), (".a", "a part between dots is empty"),
+    (".a", "a part between dots is empty"),
     ("a.", "a part between dots is empty"), ("a..b", "a part between dots is empty"),
     ("-a.b", "a part begins or ends with a hyphen"), ("a.b-", "a part begins or ends with a hyphen"),
     ("a_b.c", "it has something other than the letters a to z, digits, hyphens and dots"),
@@ -32,7 +40,7 @@ struct IdentifierTests {
     let service = try servicesError(.invalidParams) { _ = try ServiceIdentifier(text) }
     #expect(place(service) == "service id: \(fault)")
     let app = try servicesError(.invalidParams) { _ = try ApplicationID(text) }
-    #expect(place(app) == "application id: \(fault)")
+    #expect(place(app) == "application id: \(fault.replacing("the letters a to z", with: "letters of ASCII"))")
   }
 
   @Test(arguments: ["1", "0", "1.0", "1.0.0", "1.0.0.0", "10.20.30.40", "999999999.0"])

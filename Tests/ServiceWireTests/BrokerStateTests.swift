@@ -13,50 +13,71 @@ struct BrokerStateTests {
 
   @Test func enrolsAnAppAndKeepsItsKey() {
     let world = BrokerWorld()
-    let first = world.enrol(a)
+    let first = world.enrol(a) { $0.version = 7 }
     #expect(
       world.sent[first]?.last?.enrolled.certificate
         == Data("com.example.a u \(1_000_000 + 24 * 3600 * 1000)".utf8))
-    #expect(world.saves == 1)
+    #expect(world.sent[first]?.last?.enrolled.version == 1)
+    #expect(world.saved == [.app(a)])
     // Again with the same key: the earlier connection goes. With another key: refused, and the earlier one stays.
     let second = world.enrol(a)
     #expect(world.closed[first] == .replaced)
-    #expect(world.saves == 1)
+    #expect(world.saved.count == 1)
     let thief = world.enrol(a, key: "another")
     #expect(world.closed[thief] == .keyNotPinned)
     #expect(world.closed[second] == nil)
+    // Capitals tell two apps apart.
+    let other = world.enrol("com.example.A", key: "another")
+    #expect(world.closed[other] == nil)
   }
 
-  @Test func refusesProofsThatAreNotOfThisBeginning() {
-    let world = BrokerWorld()
-    var recorded = WireEnrol()
-    _ = world.enrol(a) { recorded = $0 }
-    let replay = world.enrol(a) { $0 = recorded }
-    #expect(world.closed[replay] == .keyNotPinned)
-    let other = world.enrol(a) { $0.appID = "com.example.c" }
-    #expect(world.closed[other] == .keyNotPinned)
-    let user = world.enrol(a) { $0.activationUser = "v" }
-    #expect(world.closed[user] == .keyNotPinned)
-    let empty = world.enrol(a) { $0.proof = Data() }
-    #expect(world.closed[empty] == .keyNotPinned)
-    for (change, what) in [
-      ({ $0.appID = "Com.Example" }, "id"), ({ $0.activationUser = "" }, "user"),
-      ({ $0.activationUser = String(repeating: "u", count: 257) }, "long user"),
-      ({ $0.publicKey = Data(repeating: 1, count: 257) }, "long key"),
-    ] as [((inout WireEnrol) -> Void, String)] {
+  @Test func refusesBeginningsThatBreakARule() {
+    for (change, fault) in [
+      ({ $0.appID = "example" }, .malformed), ({ $0.activationUser = "" }, .malformed),
+      ({ $0.activationUser = String(repeating: "u", count: 257) }, .malformed),
+      ({ $0.state = .notRunning }, .malformed), ({ $0.state = .UNRECOGNIZED(9) }, .malformed),
+      ({ $0.version = 0 }, .versionNotSupported),
+    ] as [((inout WireEnrol) -> Void, ProtocolFault)] {
+      let world = BrokerWorld()
       let number = world.enrol(a, changing: change)
-      #expect(world.closed[number] == .malformed, "\(what)")
+      #expect(world.closed[number] == fault)
+      #expect(world.state.records.apps.isEmpty)
     }
-    #expect(Array(world.state.records.apps.keys) == [a])
+    let world = BrokerWorld()
+    let long = world.enrol(a, user: String(repeating: "u", count: 256))
+    #expect(world.closed[long] == nil)
+    let nameless = world.connect()
+    world.send(
+      .with {
+        $0.attend.version = 1
+        $0.attend.name = String(repeating: "n", count: 257)
+      }, from: nameless)
+    #expect(world.closed[nameless] == .malformed)
+    let old = world.connect()
+    world.send(.with { $0.attend = WireAttend() }, from: old)
+    #expect(world.closed[old] == .versionNotSupported)
+  }
+
+  @Test func onlyTheAdministratorsKeyAdministers() {
+    let world = BrokerWorld()
+    let thief = world.attend(key: Data("another".utf8))
+    #expect(world.closed[thief] == .keyNotPinned)
+    let plain = world.attend(administers: false)
+    #expect(world.find(plain) == [] && world.closed[plain] == nil)
+    world.ask(plain, .administer(.with { $0.listApps = .init() }))
+    #expect(world.closed[plain] == .unexpectedMessage)
+    let administrator = world.attend()
+    let question = world.ask(administrator, .administer(.with { $0.listApps = .init() }))
+    #expect(
+      world.answers(administrator, question).last?.apps.authorityFingerprint == Data("fingerprint".utf8))
   }
 
   @Test func closesOnMessagesThatMayNotComeNow() {
-    let early: [WireBrokerMessage] = [
-      .with { $0.enrol = WireEnrol() }, .with { $0.attend = WireAttend() },
-      .with { $0.question = WireQuestion() },
-      .with { $0.answer = WireAnswer() }, .with { $0.challenge = WireChallenge() },
+    let messages: [WireBrokerMessage] = [
+      .with { $0.question = WireQuestion() }, .with { $0.answer = WireAnswer() },
+      .with { $0.enrolled = WireEnrolled() },
     ]
-    for message in early {
+    for message in messages {
       let world = BrokerWorld()
       let number = world.connect()
       world.send(message, from: number)
@@ -64,27 +85,13 @@ struct BrokerStateTests {
       #expect(world.state.connectionCount == 0)
     }
     let world = BrokerWorld()
+    // TLS has not proved a key yet.
+    let early = world.connect(key: nil)
+    world.send(.with { $0.enrol.appID = a }, from: early)
+    #expect(world.closed[early] == .unexpectedMessage)
     let empty = world.connect()
     world.send(WireBrokerMessage(), from: empty)
     #expect(world.closed[empty] == .malformed)
-    let short = world.connect()
-    world.send(
-      .with {
-        $0.hello = .with {
-          $0.version = 1
-          $0.nonce = Data(repeating: 1, count: 31)
-        }
-      }, from: short)
-    #expect(world.closed[short] == .malformed)
-    let old = world.connect()
-    world.send(
-      .with {
-        $0.hello = .with {
-          $0.version = 0
-          $0.nonce = Data(repeating: 1, count: 32)
-        }
-      }, from: old)
-    #expect(world.closed[old] == .versionNotSupported)
     // A tool is no app, and an app no administrator.
     let tool = world.attend()
     world.ask(tool, .connect(.with { $0.appID = a }))
@@ -92,6 +99,9 @@ struct BrokerStateTests {
     let app = world.enrol(a)
     world.ask(app, .administer(.with { $0.listApps = .init() }))
     #expect(world.closed[app] == .unexpectedMessage)
+    let twice = world.enrol(b)
+    world.send(.with { $0.enrol.appID = b }, from: twice)
+    #expect(world.closed[twice] == .unexpectedMessage)
   }
 
   @Test func whoDoesNotEnrolInTimeGoes() {
@@ -174,11 +184,7 @@ struct BrokerStateTests {
     #expect(world.find(tool, greetings) == [a])
     #expect(world.find(tool, "com.example.other") == [])
     #expect(world.find(provider, greetings) == [])  // not oneself
-    func changes() -> [WireProvidersChanged] {
-      (world.sent[tool] ?? []).compactMap {
-        if case .providersChanged(let change)? = $0.kind { change } else { nil }
-      }
-    }
+    func changes() -> [WireProvidersChanged] { world.changes(tool) }
     #expect(changes().map(\.watch) == [watch])
     #expect(changes().last?.present.first?.state == .running)
     world.ask(provider, .state(.with { $0.state = .suspended }))
@@ -333,7 +339,8 @@ struct BrokerStateTests {
       $0.effect = .deny
     }
     #expect(world.error(tool, .administer(.with { $0.addRule = rule })) == 0)
-    #expect(world.sent[one]?.contains { $0.policy.denied == [b] } == true)
+    #expect(world.sent[one]?.contains { $0.policy.denials == [rule] } == true)
+    #expect(world.sent[two]?.contains { $0.policy.denials == [rule] } == true)
     #expect(world.error(one, .connect(.with { $0.appID = b })) == 7)
     #expect(world.find(one) == [])
     #expect(world.error(two, .connect(.with { $0.appID = a })) == 0)
@@ -354,6 +361,7 @@ struct BrokerStateTests {
     #expect(world.starts == [b])
     _ = world.enrol(b)
     #expect(world.answers(one, first).count == 1 && world.answers(other, second).count == 1)
+    #expect(world.sent[one]?.contains { $0.waiting.number == first && $0.waiting.reason == .start } == true)
     #expect(world.introductions.count == 2)
     let late = world.state.records
     let again = BrokerWorld(records: late)
@@ -395,22 +403,15 @@ struct BrokerStateTests {
 
   // MARK: Renewal, administration, records
 
-  @Test func renewsOnceForEachNonce() {
+  @Test func renewsTheLeaf() {
     let world = BrokerWorld()
     let app = world.enrol(a)
-    func renew(_ nonce: Data) {
-      let text = SignedText.renewal(
-        brokerNonce: nonce, authority: NamedKeyAuthority().certificate, appID: a, activationUser: "u")
-      world.ask(
-        app, .renew(.with { $0.proof = NamedKeyAuthority.sign(text, with: Data("key of \(a)".utf8)) }))
-    }
-    let question = world.ask(app, .renewalNonce(WireRenewalNonce()))
-    let nonce = world.answers(app, question).last?.renewalNonce.nonce ?? Data()
     world.now += 1
-    renew(nonce)
-    #expect(world.sent[app]?.last?.answer.renewed.notAfter == Int64(world.now + 24 * 3600 * 1000))
-    renew(nonce)
-    #expect(world.closed[app] == .unexpectedMessage)
+    world.ask(app, .renew(WireRenew()))
+    #expect(world.last(app)?.answer.renewed.notAfter == Int64(world.now + 24 * 3600 * 1000))
+    let tool = world.attend()
+    world.ask(tool, .renew(WireRenew()))
+    #expect(world.closed[tool] == .unexpectedMessage)
   }
 
   @Test func forgetsAnAppAltogether() {
@@ -430,7 +431,9 @@ struct BrokerStateTests {
     let world = BrokerWorld()
     let app = world.enrol(a)
     world.register(app, [(greetings, "1.0")], start: "/usr/bin/a")
-    _ = world.enrol(b)
+    let other = world.enrol(b)
+    world.register(other)
+    world.ask(other, .unregister(WireUnregister()))
     let tool = world.attend()
     _ = world.error(
       tool,
@@ -441,11 +444,31 @@ struct BrokerStateTests {
             $0.effect = .disable
           }
         }))
-    let bytes = try world.state.records.encoded()
-    #expect(try BrokerRecords(decoding: bytes) == world.state.records)
-    #expect(try BrokerRecords(decoding: bytes).encoded() == bytes)
-    #expect(throws: (any Error).self) { try BrokerRecords(decoding: bytes.dropLast()) }
-    #expect(throws: (any Error).self) { try BrokerRecords(decoding: bytes + bytes) }
+    #expect(Set(world.saved) == [.app(a), .app(b), .policy])
+    var read = BrokerRecords()
+    for part in Set(world.saved) {
+      let bytes = try #require(try world.state.records.encoded(part))
+      switch part {
+      case .app(let appID): #expect(try read.decodeApp(bytes) == appID)
+      case .policy: try read.decodePolicy(bytes)
+      }
+      #expect(try read.encoded(part) == bytes)
+      #expect(throws: ProtocolFault.malformed) {
+        var again = read
+        if case .app = part { try again.decodeApp(bytes) } else { try again.decodePolicy(bytes + bytes) }
+      }
+      #expect(throws: ProtocolFault.malformed) {
+        var cut = BrokerRecords()
+        if case .app = part {
+          try cut.decodeApp(bytes.dropLast())
+        } else {
+          try cut.decodePolicy(bytes.dropLast())
+        }
+      }
+    }
+    #expect(read == world.state.records)
+    #expect(read.apps[b]?.hasRegistered == true)
+    #expect(try read.encoded(.app("com.example.none")) == nil)
   }
 
   @Test func rulesDisableWhatTheyName() {
@@ -531,7 +554,7 @@ struct BrokerStateTests {
             $0.provider = other
             $0.effect = .deny
           }
-          let isThere = world.state.records.rules.contains(rule)
+          let isThere = world.state.records.policy.rules.contains(rule)
           asked.append(
             (
               tool,

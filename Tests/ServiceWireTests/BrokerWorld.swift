@@ -3,29 +3,17 @@ import OpenDynamicsTesting
 
 @testable import ServiceWire
 
-/// Signs by naming the key: whether a proof is right is all that the state machine wants to know. The real one is tested with its
-/// cryptography where it is.
+/// What an authority issues, without cryptography. The real one is tested with it where it is.
 struct NamedKeyAuthority: BrokerAuthority {
   struct NoKey: Error {}
 
-  let certificate = Data("authority".utf8)
   let fingerprint = Data("fingerprint".utf8)
 
   func nonce() -> Data { WireID.random().bytes + WireID.random().bytes }
-  func sign(_ message: Data) throws -> Data { Self.sign(message, with: certificate) }
-  func isSigned(_ message: Data, by publicKey: Data, _ signature: Data) -> Bool {
-    signature == Self.sign(message, with: publicKey)
-  }
   func fingerprint(of publicKey: Data) -> Data { publicKey }
   func issue(appID: String, activationUser: String, publicKey: Data, notAfter: UInt64) throws -> Data {
     guard !publicKey.isEmpty else { throw NoKey() }
     return Data("\(appID) \(activationUser) \(notAfter)".utf8)
-  }
-
-  static func sign(_ message: Data, with key: Data) -> Data {
-    var hash: UInt64 = 0xcbf2_9ce4_8422_2325
-    for byte in key + [0] + message { hash = (hash ^ UInt64(byte)) &* 0x100_0000_01b3 }
-    return Data("\(hash)".utf8)
   }
 }
 
@@ -35,9 +23,14 @@ final class BrokerWorld {
   var now: UInt64 = 1_000_000
   var sent: [ConnectionNumber: [WireBrokerMessage]] = [:]
   var closed: [ConnectionNumber: ProtocolFault] = [:]
+  var details: [ConnectionNumber: String] = [:]
+  /// Connections without room: what there is more for them waits.
+  var full: Set<ConnectionNumber> = []
+  private var owed: Set<ConnectionNumber> = []
   var introductions: [(dialler: ConnectionNumber, acceptor: ConnectionNumber, ticket: Data)] = []
   var starts: [String] = []
-  var saves = 0
+  var saved: [BrokerRecords.Part] = []
+  static let administratorKey = Data("administrator".utf8)
   /// What the compositor answers; nil: not at once.
   var compositor: Bool? = true
   var asked: [FrontChange] = []
@@ -45,14 +38,20 @@ final class BrokerWorld {
   private var nextQuestion: UInt64 = 1
 
   init(records: BrokerRecords = BrokerRecords(), limits: BrokerLimits = BrokerLimits()) {
-    state = BrokerState(authority: NamedKeyAuthority(), records: records, limits: limits)
+    state = BrokerState(
+      authority: NamedKeyAuthority(), administratorKey: Self.administratorKey, records: records,
+      limits: limits)
   }
 
   func perform(_ outputs: [BrokerOutput]) {
     for output in outputs {
       switch output {
       case .send(let message, let to): sent[to, default: []].append(message)
-      case .close(let number, let fault, _): closed[number] = fault
+      case .close(let number, let fault, let detail):
+        closed[number] = fault
+        details[number] = detail
+      case .more(let number):
+        if full.contains(number) { owed.insert(number) } else { perform(state.continue(number)) }
       case .introduce(let dialler, let one, let acceptor, let other):
         sent[dialler, default: []].append(one)
         sent[acceptor, default: []].append(other)
@@ -64,15 +63,22 @@ final class BrokerWorld {
         } else {
           asked.append(change)
         }
-      case .save: saves += 1
+      case .save(let part): saved.append(part)
       }
     }
   }
 
-  func connect() -> ConnectionNumber {
+  /// The connection has room again, `once`: for one message only.
+  func makeRoom(_ number: ConnectionNumber, once: Bool = false) {
+    if !once { full.remove(number) }
+    if owed.remove(number) != nil { perform(state.continue(number)) }
+  }
+
+  func connect(key: String? = "key") -> ConnectionNumber {
     let number = ConnectionNumber(nextConnection)
     nextConnection += 1
     perform(state.connected(number, process: Int32(number.number), now: now))
+    if let key { state.authenticated(number, publicKey: Data(key.utf8)) }
     return number
   }
 
@@ -87,30 +93,16 @@ final class BrokerWorld {
     perform(state.tick(now: now))
   }
 
-  /// Sends the beginning up to the proof; the proof's text is over what the broker sent.
   func enrol(
-    _ appID: String, key: String? = nil, user: String = "u", on number: ConnectionNumber? = nil,
+    _ appID: String, key: String? = nil, user: String = "u", state: WireAppState = .running,
     changing change: (inout WireEnrol) -> Void = { _ in }
   ) -> ConnectionNumber {
-    let number = number ?? connect()
-    let nonce = Data(repeating: 5, count: 32)
-    send(
-      .with {
-        $0.hello = .with {
-          $0.version = 1
-          $0.nonce = nonce
-        }
-      }, from: number)
-    guard let challenge = sent[number]?.last?.challenge else { return number }
-    let publicKey = Data((key ?? "key of \(appID)").utf8)
-    let text = SignedText.app(
-      brokerNonce: challenge.nonce, appNonce: nonce, authority: challenge.authority, appID: appID,
-      activationUser: user)
+    let number = connect(key: key ?? "key of \(appID)")
     var enrol = WireEnrol.with {
+      $0.version = 1
       $0.appID = appID
       $0.activationUser = user
-      $0.publicKey = publicKey
-      $0.proof = NamedKeyAuthority.sign(text, with: publicKey)
+      $0.state = state
     }
     change(&enrol)
     let message = enrol
@@ -118,16 +110,15 @@ final class BrokerWorld {
     return number
   }
 
-  func attend() -> ConnectionNumber {
-    let number = connect()
+  /// A client that administers, or not.
+  func attend(administers: Bool = true, key: Data = administratorKey) -> ConnectionNumber {
+    let number = connect(key: String(decoding: key, as: UTF8.self))
     send(
       .with {
-        $0.hello = .with {
-          $0.version = 1
-          $0.nonce = Data(repeating: 5, count: 32)
-        }
+        $0.attend.version = 1
+        $0.attend.name = "tool"
+        $0.attend.administers = administers
       }, from: number)
-    send(.with { $0.attend.name = "tool" }, from: number)
     return number
   }
 
@@ -178,4 +169,17 @@ final class BrokerWorld {
     let question = ask(number, .find(.with { if let service { $0.serviceID = service } }))
     return answers(number, question).flatMap { $0.providers.providers.map(\.appID) }
   }
+
+  /// The error that a question waits for or has; nil while it waits.
+  func failure(_ number: ConnectionNumber, _ question: UInt64) -> UInt32? {
+    answers(number, question).last?.failure.error
+  }
+
+  func changes(_ number: ConnectionNumber) -> [WireProvidersChanged] {
+    (sent[number] ?? []).compactMap {
+      if case .providersChanged(let change)? = $0.kind { change } else { nil }
+    }
+  }
+
+  func last(_ number: ConnectionNumber) -> WireBrokerMessage? { sent[number]?.last }
 }

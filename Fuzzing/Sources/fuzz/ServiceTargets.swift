@@ -144,24 +144,39 @@ extension Target {
       return true
     })
 
-  /// The broker's file.
+  /// The broker's files: the first byte says which.
   static let registry = Target(
     name: "registry", inputByteCountMax: 4096,
     seeds: {
       var records = BrokerRecords()
-      records.apps["com.example.a"] = .init(
+      let appID = "com.example.a"
+      records.apps[appID] = .init(
         publicKey: Data([1, 2]), activationUser: "u", enrolled: 5, registration: .with { $0.name = "A" })
-      records.rules = [
-        .with {
-          $0.provider = "com.example.a"
-          $0.effect = .deny
-        }
+      let rule = WireRule.with {
+        $0.provider = appID
+        $0.effect = .deny
+      }
+      records.policy = try BrokerPolicy(rules: [rule])
+      return [
+        Seed("registry", [0] + Array(try records.encoded(.app(appID)) ?? Data())),
+        Seed("policy", [1] + Array(try records.encoded(.policy) ?? Data())),
       ]
-      return [Seed("registry", try Array(records.encoded()))]
     },
     accepts: { bytes in
-      guard let records = try? BrokerRecords(decoding: Data(bytes)) else { return false }
-      require(try BrokerRecords(decoding: records.encoded()) == records, "records are written differently")
+      var input = Input(bytes)
+      let isPolicy = input.byte() % 2 == 1
+      let file = Data(input.remainder())
+      func read(_ file: Data) throws -> (records: BrokerRecords, part: BrokerRecords.Part) {
+        var records = BrokerRecords()
+        if isPolicy {
+          try records.decodePolicy(file)
+          return (records, .policy)
+        }
+        let appID = try records.decodeApp(file)
+        return (records, .app(appID))
+      }
+      guard let (records, part) = try? read(file) else { return false }
+      require(try read(records.encoded(part) ?? Data()).records == records, "records are written differently")
       return true
     })
 }

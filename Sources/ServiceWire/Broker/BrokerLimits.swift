@@ -5,21 +5,33 @@ package struct BrokerLimits: Sendable, Equatable {
   package var connectionCountMax = 1024
   /// Connections that did not enrol yet; the oldest goes when there is one more.
   package var beginningCountMax = 64
+  /// Connections of clients that are no apps.
+  package var attendingCountMax = 256
   package var appCountMax = 1000
   package var serviceCountMax = 100
   package var definitionByteCountMax = 65_536
   package var iconByteCountMax = 65_536
+  /// Of a registration as it is encoded, with everything that is in it.
+  package var registrationByteCountMax = 512 << 10
   package var nameByteCountMax = 256
   package var argumentCountMax = 64
   package var argumentByteCountMax = 4096
   package var questionCountMax = 256
   package var watchCountMax = 64
   package var ruleCountMax = 1000
+  /// Of all rules as they are encoded.
+  package var ruleByteCountMax = 512 << 10
   package var unlockTime: UInt64 = 30_000
   package var startTime: UInt64 = 10_000
+  /// Programs that were started and did not enrol yet.
+  package var startCountMax = 8
+  /// How long the compositor may take for one change.
+  package var compositorTime: UInt64 = 10_000
   package var certificateLife: UInt64 = 24 * 3600 * 1000
-  /// Bytes of a page of providers or apps, about.
+  /// Bytes of a page of providers or apps, about: a page has at least one of them.
   package var pageByteCount = 256 << 10
+  /// Bytes that wait to be written to a connection.
+  package var queuedByteCountMax = 4 << 20
 
   package init() {}
 }

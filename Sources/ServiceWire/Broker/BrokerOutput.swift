@@ -1,16 +1,19 @@
 /// What a ``BrokerState`` wants done, in this order.
 package enum BrokerOutput: Sendable, Equatable {
   case send(WireBrokerMessage, to: ConnectionNumber)
-  /// Say goodbye if the connection takes it at once, and close. The state has forgotten the connection.
+  /// Say goodbye and close. The state has forgotten the connection.
   case close(ConnectionNumber, ProtocolFault, detail: String)
-  /// Make two socket pairs, and send each side its message with one end of each.
+  /// There is more to send to the connection: ``BrokerState/continue(_:)`` follows once, when the connection has room.
+  case more(ConnectionNumber)
+  /// Make two socket pairs, and send each side its message, and one end of each with the ticket.
   case introduce(
     dialler: ConnectionNumber, WireBrokerMessage, acceptor: ConnectionNumber, WireBrokerMessage)
+  /// ``BrokerState/startFailed(_:now:)`` follows when it cannot be started.
   case start(appID: String, program: String, arguments: [String])
-  /// ``BrokerState/compositorAnswered(_:isDone:now:)`` follows.
+  /// ``BrokerState/compositorAnswered(_:isDone:now:)`` follows; until then no other change is asked for, unless *compositor time* passes.
   case askCompositor(appID: String?, FrontChange)
-  /// What ``BrokerState/records`` has is to be kept.
-  case save
+  /// What ``BrokerState/records`` has of it is to be kept, before anything that follows is done.
+  case save(BrokerRecords.Part)
 }
 
 package struct ConnectionNumber: Hashable, Sendable, Comparable {

@@ -1,8 +1,15 @@
 package import Foundation
 import ServiceValues
+import SwiftProtobuf
 
 /// What a broker knows beyond its own life.
 package struct BrokerRecords: Sendable, Equatable {
+  /// What is kept in a file of its own.
+  package enum Part: Hashable, Sendable {
+    case app(String)
+    case policy
+  }
+
   package struct App: Sendable, Equatable {
     /// DER; the first that was enrolled.
     package var publicKey: Data
@@ -10,6 +17,8 @@ package struct BrokerRecords: Sendable, Equatable {
     /// Milliseconds since 1970.
     package var enrolled: UInt64
     package var registration: WireRegister?
+    /// There was a registration once.
+    package var hasRegistered: Bool
 
     package init(publicKey: Data, activationUser: String, enrolled: UInt64, registration: WireRegister? = nil)
     {
@@ -17,79 +26,76 @@ package struct BrokerRecords: Sendable, Equatable {
       self.activationUser = activationUser
       self.enrolled = enrolled
       self.registration = registration
+      hasRegistered = registration != nil
     }
   }
 
   package var apps: [String: App] = [:]
-  package var rules: [WireRule] = []
+  package var policy = BrokerPolicy()
 
   package init() {}
 
-  /// The bytes of a registry file: the same for the same records.
-  package func encoded() throws -> Data {
-    let registry = WireRegistry.with {
-      $0.records = apps.sorted { $0.key < $1.key }.map { appID, app in
-        .with {
-          $0.appID = appID
-          $0.publicKey = app.publicKey
-          $0.activationUser = app.activationUser
-          $0.enrolled = Int64(app.enrolled)
-          if let registration = app.registration { $0.registration = registration }
-        }
-      }
-      $0.rules = rules
+  /// The bytes of the part's file: the same for the same part. Nil when the part is no more, and its file has to go.
+  package func encoded(_ part: Part) throws -> Data? {
+    switch part {
+    case .policy: return try WireRules.with { $0.rules = policy.rules }.serializedData()
+    case .app(let appID):
+      guard let app = apps[appID] else { return nil }
+      return try WireRecord.with {
+        $0.appID = appID
+        $0.publicKey = app.publicKey
+        $0.activationUser = app.activationUser
+        $0.enrolled = Int64(app.enrolled)
+        if let registration = app.registration { $0.registration = registration }
+        $0.hasRegistered_p = app.hasRegistered
+      }.serializedData()
     }
-    return try registry.serializedData()
   }
 
-  /// Throws when the bytes are no registry, or name an app twice.
-  package init(decoding bytes: Data) throws {
-    let registry = try WireRegistry(serializedBytes: bytes)
-    for record in registry.records {
-      guard (try? ApplicationID(record.appID)) != nil, apps[record.appID] == nil, record.enrolled >= 0,
-        !record.publicKey.isEmpty
-      else { throw ProtocolFault.malformed }
-      apps[record.appID] = App(
-        publicKey: record.publicKey, activationUser: record.activationUser, enrolled: UInt64(record.enrolled),
-        registration: record.hasRegistration ? record.registration : nil)
-    }
-    guard registry.rules.allSatisfy({ $0.fault == nil }) else { throw ProtocolFault.malformed }
-    rules = registry.rules
+  /// Takes up an app from the bytes of its file, and returns its id. Throws `malformed` when they are no record, or of an app that is known.
+  @discardableResult
+  package mutating func decodeApp(_ bytes: Data) throws(ProtocolFault) -> String {
+    let record = try WireRecord.known(bytes)
+    guard (try? ApplicationID(record.appID)) != nil, apps[record.appID] == nil, record.enrolled >= 0,
+      !record.publicKey.isEmpty
+    else { throw .malformed }
+    var app = App(
+      publicKey: record.publicKey, activationUser: record.activationUser, enrolled: UInt64(record.enrolled),
+      registration: record.hasRegistration ? record.registration : nil)
+    app.hasRegistered = app.hasRegistered || record.hasRegistered_p
+    apps[record.appID] = app
+    return record.appID
+  }
+
+  /// Takes the rules from the bytes of their file. Throws `malformed` when one of them is no rule, or is there twice.
+  package mutating func decodePolicy(_ bytes: Data) throws(ProtocolFault) {
+    policy = try BrokerPolicy(rules: WireRules.known(bytes).rules)
   }
 }
 
-extension WireRule {
-  private static func matches(_ wanted: String?, _ value: String) -> Bool { wanted == nil || wanted == value }
-
-  /// Whether the rule keeps the consumer from the provider altogether.
-  func denies(_ consumer: String, _ provider: String) -> Bool {
-    effect == .deny && Self.matches(hasConsumer ? self.consumer : nil, consumer)
-      && Self.matches(hasProvider ? self.provider : nil, provider)
-  }
-
-  /// Whether the rule concerns the app as a provider.
-  func concerns(provider: String) -> Bool { Self.matches(hasProvider ? self.provider : nil, provider) }
-
-  /// What is wrong with it as a rule.
-  var fault: String? {
-    switch effect {
-    case .deny: hasServiceID || hasVersion || hasMethod ? "a denial is for all services" : nil
-    case .disable:
-      if !hasServiceID {
-        "what is disabled has a service"
-      } else {
-        hasMethod && !hasVersion ? "a method is disabled in a version" : nil
-      }
-    case .UNRECOGNIZED: "the effect is not known"
+extension Message {
+  /// Reads a message and keeps of it what this version knows. Throws `malformed`.
+  static func known(_ bytes: Data) throws(ProtocolFault) -> Self {
+    var options = BinaryDecodingOptions()
+    options.discardUnknownFields = true
+    do {
+      return try Self(serializedBytes: bytes, options: options)
+    } catch {
+      throw .malformed
     }
   }
 
-  /// The error of a request that the rule switches off.
-  package func disables(consumer: String, service: String, version: String, method: String) -> UInt32? {
-    guard effect == .disable, Self.matches(hasConsumer ? self.consumer : nil, consumer), serviceID == service,
-      Self.matches(hasVersion ? self.version : nil, version),
-      Self.matches(hasMethod ? self.method : nil, method)
-    else { return nil }
-    return hasMethod ? 10 : hasVersion ? 11 : 12
+  /// Without what this version does not know, at any depth: for what is kept, or goes on to others.
+  func known() throws(ProtocolFault) -> Self {
+    let bytes: Data
+    do {
+      bytes = try serializedData()
+    } catch {
+      throw .malformed
+    }
+    return try Self.known(bytes)
   }
+
+  /// As it is encoded.
+  var encodedByteCount: Int { (try? serializedData().count) ?? Int.max }
 }

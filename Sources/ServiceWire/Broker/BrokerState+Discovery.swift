@@ -1,11 +1,35 @@
 import Foundation
+import ServiceValues
 
 extension BrokerState {
+  struct Watch: Sendable {
+    let filter: WireFind
+    /// While the list of what there is goes on: the app id that it has got to.
+    var listedTo: String? = ""
+    /// What the watcher knows, as the hash of each provider.
+    var known: [String: Int] = [:]
+    /// Apps of which something may be new to the watcher.
+    var dirty: Set<String> = []
+    var isAllDirty = false
+
+    var hasMore: Bool { listedTo != nil || isAllDirty || !dirty.isEmpty }
+  }
+
+  /// The texts of a filter are not longer than what they name may be.
+  func check(_ filter: WireFind) throws(Fault) {
+    let texts = [filter.serviceID, filter.version, filter.appID, filter.after]
+    guard texts.allSatisfy({ $0.utf8.count <= limits.nameByteCountMax }) else {
+      throw Fault(fault: .malformed)
+    }
+    if filter.hasType, case .UNRECOGNIZED = filter.type { throw Fault(fault: .malformed) }
+  }
+
   /// The app as an asker may see it, or nil: what of its services the filter wants.
   func provider(_ appID: String, for filter: WireFind, asker: String?) -> WireProvider? {
     guard let app = records.apps[appID], let registration = app.registration else { return nil }
+    guard !filter.hasAppID || filter.appID == appID else { return nil }
     guard appID != asker || filter.includesOwn else { return nil }
-    if let asker, isDenied(asker, appID) { return nil }
+    if let asker, records.policy.denies(asker, appID) { return nil }
     var services = registration.services.filter { service in
       (!filter.hasServiceID || filter.serviceID == service.id)
         && (!filter.hasVersion || filter.version == service.version)
@@ -34,39 +58,33 @@ extension BrokerState {
     running[appID].flatMap { connections[$0]?.appState } ?? .notRunning
   }
 
-  /// In the order of their ids.
-  func providers(for filter: WireFind, asker: String?) -> [WireProvider] {
-    records.apps.keys.sorted().compactMap { provider($0, for: filter, asker: asker) }
+  // MARK: Pages
+
+  struct Page<Element> {
+    var elements: [Element] = []
+    /// The app id of the last of them.
+    var last = ""
+    var hasMore = false
   }
 
-  func answerProviders(
-    _ found: [WireProvider], _ ask: UInt64, _ number: ConnectionNumber, _ outputs: inout [BrokerOutput]
-  ) {
-    let pages = pages(of: found)
-    for (i, page) in pages.enumerated() {
-      outputs.append(
-        answer(ask, to: number) {
-          $0.providers = .with {
-            $0.providers = page
-            $0.more = i < pages.count - 1
-          }
-        })
-    }
-  }
-
-  /// At least one page, be it empty.
-  func pages<Element: WireSized>(of elements: [Element]) -> [[Element]] {
-    var pages: [[Element]] = [[]]
+  /// In the order of their ids, from behind `after` on, and no more than a page takes.
+  func page<Element: WireSized>(
+    after: String, only appID: String?, _ element: (String) -> Element?
+  ) -> Page<Element> {
+    var page = Page<Element>(last: after)
     var byteCount = 0
-    for element in elements {
-      if byteCount > 0, byteCount + element.byteCount > limits.pageByteCount {
-        pages.append([])
-        byteCount = 0
+    let appIDs = appID.map { [$0] } ?? records.apps.keys.filter { $0 > after }.sorted()
+    for appID in appIDs where appID > after {
+      guard let next = element(appID) else { continue }
+      if byteCount > 0, byteCount + next.byteCount > limits.pageByteCount {
+        page.hasMore = true
+        break
       }
-      pages[pages.count - 1].append(element)
-      byteCount += element.byteCount
+      page.elements.append(next)
+      page.last = appID
+      byteCount += next.byteCount
     }
-    return pages
+    return page
   }
 
   // MARK: Watching
@@ -79,28 +97,112 @@ extension BrokerState {
     guard connection.watches.count < limits.watchCountMax else {
       throw Fault(fault: .limitExceeded, detail: "watches")
     }
-    let found = providers(for: filter, asker: connection.appID)
-    answerProviders(found, ask, number, &outputs)
-    connections[number]?.watches[ask] = Watch(
-      filter: filter, known: Dictionary(uniqueKeysWithValues: found.map { ($0.appID, $0) }))
+    connections[number]?.watches[ask] = Watch(filter: filter)
+    watchers.insert(number)
+    askForMore(number, &outputs)
   }
 
-  /// Something about an app has changed: those who watch for it hear what is different for them.
+  mutating func askForMore(_ number: ConnectionNumber, _ outputs: inout [BrokerOutput]) {
+    guard connections[number]?.isMoreAsked == false else { return }
+    connections[number]?.isMoreAsked = true
+    outputs.append(.more(number))
+  }
+
+  /// Something about an app has changed: those who watch for it hear what is different for them when their connection has room.
   mutating func tellWatchers(about appID: String, _ outputs: inout [BrokerOutput]) {
-    for (number, connection) in connections.sorted(by: { $0.key < $1.key }) {
-      for (watch, state) in connection.watches.sorted(by: { $0.key < $1.key }) {
-        let now = provider(appID, for: state.filter, asker: connection.appID)
-        guard now != state.known[appID] else { continue }
-        connections[number]?.watches[watch]?.known[appID] = now
-        outputs.append(
-          .send(
-            .with {
-              $0.providersChanged = .with {
-                $0.watch = watch
-                if let now { $0.present = [now] } else { $0.gone = [appID] }
-              }
-            }, to: number))
+    tellWatchers(about: appID, of: nil, &outputs)
+  }
+
+  /// Nil means all, of apps and of watching apps.
+  mutating func tellWatchers(about appID: String?, of watcher: String?, _ outputs: inout [BrokerOutput]) {
+    for number in watchers.sorted() {
+      guard watcher == nil || connections[number]?.appID == watcher else { continue }
+      var isDirty = false
+      for (watch, state) in connections[number]?.watches ?? [:] {
+        if let appID {
+          guard !state.filter.hasAppID || state.filter.appID == appID else { continue }
+          // More than there can be: those that are gone meanwhile are found by looking at all.
+          if state.dirty.count > limits.appCountMax {
+            connections[number]?.watches[watch]?.dirty = []
+            connections[number]?.watches[watch]?.isAllDirty = true
+          } else if !state.isAllDirty {
+            connections[number]?.watches[watch]?.dirty.insert(appID)
+          }
+        } else {
+          connections[number]?.watches[watch]?.isAllDirty = true
+        }
+        isDirty = true
       }
+      if isDirty { askForMore(number, &outputs) }
+    }
+  }
+
+  /// The connection has room for what is new to it: some of it comes out, and `more` when that was not all.
+  package mutating func `continue`(_ number: ConnectionNumber) -> [BrokerOutput] {
+    guard var connection = connections[number], connection.isMoreAsked else { return [] }
+    var outputs: [BrokerOutput] = []
+    connection.isMoreAsked = false
+    if connection.isPolicyDirty, let appID = connection.appID {
+      connection.isPolicyDirty = false
+      let policy = records.policy.concerning(appID)
+      outputs.append(.send(.with { $0.policy = policy }, to: number))
+    } else {
+      let ready = connection.watches.filter { $0.value.hasMore }.keys.sorted()
+      // One after another, so that none keeps the others from being told.
+      if let next = ready.first(where: { $0 > connection.lastWatch }) ?? ready.first,
+        var watch = connection.watches[next]
+      {
+        connection.lastWatch = next
+        let message = watch.advance(next, self, asker: connection.appID)
+        connection.watches[next] = watch
+        if let message { outputs.append(.send(message, to: number)) }
+      }
+    }
+    if connection.isPolicyDirty || connection.watches.contains(where: { $0.value.hasMore }) {
+      connection.isMoreAsked = true
+      outputs.append(.more(number))
+    }
+    connections[number] = connection
+    return outputs
+  }
+}
+
+extension BrokerState.Watch {
+  /// The next page of the list, or of what is new; nil when nothing is new after all.
+  mutating func advance(_ number: UInt64, _ state: BrokerState, asker: String?) -> WireBrokerMessage? {
+    if let listedTo { return list(number, state, asker, listedTo) }
+    if isAllDirty {
+      isAllDirty = false
+      dirty = Set(known.keys).union(state.records.apps.keys)
+    }
+    var changed = WireProvidersChanged.with { $0.watch = number }
+    var byteCount = 0
+    for appID in dirty.sorted() {
+      let provider = state.provider(appID, for: filter, asker: asker)
+      if provider?.hashValue != known[appID] {
+        if byteCount > 0, byteCount + (provider?.byteCount ?? 0) > state.limits.pageByteCount { break }
+        byteCount += provider?.byteCount ?? appID.utf8.count
+        known[appID] = provider?.hashValue
+        if let provider { changed.present.append(provider) } else { changed.gone.append(appID) }
+      }
+      dirty.remove(appID)
+    }
+    guard !changed.present.isEmpty || !changed.gone.isEmpty else { return nil }
+    return .with { $0.providersChanged = changed }
+  }
+
+  private mutating func list(
+    _ number: UInt64, _ state: BrokerState, _ asker: String?, _ listedTo: String
+  ) -> WireBrokerMessage {
+    let page = state.page(after: listedTo, only: filter.hasAppID ? filter.appID : nil) {
+      state.provider($0, for: filter, asker: asker)
+    }
+    for provider in page.elements { known[provider.appID] = provider.hashValue }
+    self.listedTo = page.hasMore ? page.last : nil
+    return .with {
+      $0.answer.number = number
+      $0.answer.providers.providers = page.elements
+      $0.answer.providers.more = page.hasMore
     }
   }
 }
@@ -111,13 +213,9 @@ protocol WireSized {
 }
 
 extension WireProvider: WireSized {
-  var byteCount: Int {
-    appID.utf8.count + name.utf8.count + entitlementID.utf8.count + entitlementVersion.utf8.count + icon.count
-      + 64
-      + services.reduce(0) { $0 + $1.id.utf8.count + $1.version.utf8.count + $1.definition.count + 32 }
-  }
+  var byteCount: Int { encodedByteCount }
 }
 
 extension WireApp: WireSized {
-  var byteCount: Int { provider.byteCount + keyFingerprint.count + activationUser.utf8.count + 64 }
+  var byteCount: Int { encodedByteCount }
 }

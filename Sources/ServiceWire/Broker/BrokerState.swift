@@ -1,4 +1,4 @@
-import Foundation
+package import Foundation
 import ServiceValues
 
 /// The broker as a value: who is connected, registered and in front, who watches whom, and who may call whom (SERVICE-PROTOCOL.md, "The
@@ -8,77 +8,75 @@ import ServiceValues
 package struct BrokerState: Sendable {
   package let limits: BrokerLimits
   let authority: any BrokerAuthority
+  /// DER SubjectPublicKeyInfo.
+  let administratorKey: Data
   package internal(set) var records: BrokerRecords
   var connections: [ConnectionNumber: Connection] = [:]
   /// The connection of each app that runs.
   var running: [String: ConnectionNumber] = [:]
+  /// Connections with watches.
+  var watchers: Set<ConnectionNumber> = []
   package internal(set) var front: String?
-  var frontChanges: [FrontChange: PendingFront] = [:]
+  /// The change that the compositor is asked for, and those that wait for it.
+  var frontChange: AskedFront?
+  var frontWishes: [FrontWish] = []
   var nextFrontChange: UInt64 = 1
-  /// Dials that wait until the other app has started or is unlocked.
-  var waiting: [WaitingDial] = []
+  /// Dials that wait until the other app has started or is unlocked, by that app.
+  var waiting: [String: [WaitingDial]] = [:]
+  /// Programs that were started less than *start time* ago.
+  var starts: [String: Start] = [:]
+  /// Apps that wait to be started.
+  var startQueue: [String] = []
 
   struct Connection: Sendable {
     enum Phase: Sendable, Equatable {
-      case awaitingHello
-      case awaitingProof(appNonce: Data, brokerNonce: Data)
+      case handshaking
+      case awaitingEnrolment(publicKey: Data)
       case enrolled(appID: String)
-      case attending
+      case attending(administers: Bool)
     }
 
-    var phase = Phase.awaitingHello
+    var phase = Phase.handshaking
     let opened: UInt64
     /// Of the peer, as the kernel says.
     let process: Int32
     var appState = WireAppState.running
-    var renewalNonce: Data?
-    var watches: [UInt64: Watch] = [:]
     /// Numbers of questions that wait for an answer.
     var questions: Set<UInt64> = []
+    var watches: [UInt64: Watch] = [:]
+    /// The watch that was told something last.
+    var lastWatch: UInt64 = 0
+    var isPolicyDirty = false
+    /// Whether `more` was put out and `continue` did not follow yet.
+    var isMoreAsked = false
 
     var appID: String? { if case .enrolled(let appID) = phase { appID } else { nil } }
-    var hasBegun: Bool { appID != nil || phase == .attending }
-  }
-
-  struct Watch: Sendable {
-    let filter: WireFind
-    /// What the watcher knows.
-    var known: [String: WireProvider]
-  }
-
-  struct PendingFront: Sendable {
-    let asker: ConnectionNumber
-    let question: UInt64
-    let appID: String?
-    let previous: String?
-  }
-
-  struct WaitingDial: Sendable {
-    let dialler: ConnectionNumber
-    let question: UInt64
-    let appID: String
-    /// Whether it waits for the app to be unlocked; else for its start.
-    var isRunning: Bool
-    var until: UInt64
+    var isAttending: Bool { if case .attending = phase { true } else { false } }
+    var hasBegun: Bool { appID != nil || isAttending }
   }
 
   package static let versionMax: UInt32 = 1
   package static let nonceByteCount = 32
 
+  /// `administratorKey` is DER SubjectPublicKeyInfo: who shows it to TLS may administer.
   package init(
-    authority: any BrokerAuthority, records: BrokerRecords = BrokerRecords(),
+    authority: any BrokerAuthority, administratorKey: Data, records: BrokerRecords = BrokerRecords(),
     limits: BrokerLimits = BrokerLimits()
   ) {
     self.authority = authority
+    self.administratorKey = administratorKey
     self.records = records
     self.limits = limits
   }
 
   package var connectionCount: Int { connections.count }
 
+  /// The app of a connection, for a log.
+  package func appID(of number: ConnectionNumber) -> String? { connections[number]?.appID }
+
   // MARK: Connections
 
-  /// Somebody of the right user has connected.
+  /// Somebody of the right user has connected, and TLS begins.
   package mutating func connected(_ number: ConnectionNumber, process: Int32, now: UInt64) -> [BrokerOutput] {
     precondition(connections[number] == nil, "the number of a connection is used once")
     guard connections.count < limits.connectionCountMax else {
@@ -91,6 +89,12 @@ package struct BrokerState: Sendable {
     }
     connections[number] = Connection(opened: now, process: process)
     return outputs
+  }
+
+  /// TLS has proved that the peer has the key (DER SubjectPublicKeyInfo).
+  package mutating func authenticated(_ number: ConnectionNumber, publicKey: Data) {
+    guard connections[number]?.phase == .handshaking else { return }
+    connections[number]?.phase = .awaitingEnrolment(publicKey: publicKey)
   }
 
   /// The connection has ended, in good order or not.
@@ -110,7 +114,11 @@ package struct BrokerState: Sendable {
 
   private mutating func forget(_ number: ConnectionNumber, now: UInt64, _ outputs: inout [BrokerOutput]) {
     guard let connection = connections.removeValue(forKey: number) else { return }
-    waiting.removeAll { $0.dialler == number }
+    watchers.remove(number)
+    frontWishes.removeAll { $0.asker == number }
+    if !connection.questions.isEmpty {
+      for target in waiting.keys { removeWaiting(for: target) { $0.dialler == number } }
+    }
     guard let appID = connection.appID, running[appID] == number else { return }
     running[appID] = nil
     // Dials that waited for its unlocking: it is not there any more.
@@ -126,11 +134,8 @@ package struct BrokerState: Sendable {
     where !connection.hasBegun && now >= connection.opened + limits.beginningTime {
       close(number, .timedOut, now: now, &outputs)
     }
-    let late = waiting.filter { now >= $0.until }
-    waiting.removeAll { now >= $0.until }
-    for dial in late {
-      fail(dial.question, dial.isRunning ? .notAllowed : .applicationNotFound, on: dial.dialler, &outputs)
-    }
+    tickStarts(now: now, &outputs)
+    tickFront(now: now, &outputs)
     return outputs
   }
 
@@ -149,13 +154,10 @@ package struct BrokerState: Sendable {
     do throws(Fault) {
       switch (message.kind, connection.phase) {
       case (.goodbye, _): close(number, .noError, now: now, &outputs)
-      case (.hello(let hello), .awaitingHello): try take(hello, number, &outputs)
-      case (.enrol(let enrol), .awaitingProof(let appNonce, let brokerNonce)):
-        try take(enrol, number, appNonce, brokerNonce, now, &outputs)
-      case (.attend(let attend), .awaitingProof):
-        guard attend.name.utf8.count <= limits.nameByteCountMax else { throw Fault(fault: .malformed) }
-        connections[number]?.phase = .attending
-        outputs.append(.send(.with { $0.enrolled = WireEnrolled() }, to: number))
+      case (.enrol(let enrol), .awaitingEnrolment(let publicKey)):
+        try take(enrol, number, publicKey, now, &outputs)
+      case (.attend(let attend), .awaitingEnrolment(let publicKey)):
+        try take(attend, number, publicKey, &outputs)
       case (.question(let question), .enrolled), (.question(let question), .attending):
         try take(question, number, now, &outputs)
       case (nil, _): throw Fault(fault: .malformed)
@@ -168,72 +170,66 @@ package struct BrokerState: Sendable {
   }
 
   private mutating func take(
-    _ hello: WireBrokerHello, _ number: ConnectionNumber, _ outputs: inout [BrokerOutput]
+    _ attend: WireAttend, _ number: ConnectionNumber, _ publicKey: Data, _ outputs: inout [BrokerOutput]
   ) throws(Fault) {
-    guard hello.version >= 1 else { throw Fault(fault: .versionNotSupported) }
-    guard hello.nonce.count == Self.nonceByteCount else { throw Fault(fault: .malformed) }
-    let nonce = authority.nonce()
-    let proof = try signed(SignedText.broker(appNonce: hello.nonce, brokerNonce: nonce))
-    connections[number]?.phase = .awaitingProof(appNonce: hello.nonce, brokerNonce: nonce)
-    let certificate = authority.certificate
-    outputs.append(
-      .send(
-        .with {
-          $0.challenge = .with {
-            $0.version = min(hello.version, Self.versionMax)
-            $0.nonce = nonce
-            $0.authority = certificate
-            $0.proof = proof
-          }
-        }, to: number))
-  }
-
-  private func signed(_ text: Data) throws(Fault) -> Data {
-    do { return try authority.sign(text) } catch { throw Fault(fault: .brokerNotTrusted, detail: "\(error)") }
+    guard attend.version >= 1 else { throw Fault(fault: .versionNotSupported) }
+    guard attend.name.utf8.count <= limits.nameByteCountMax else { throw Fault(fault: .malformed) }
+    guard !attend.administers || publicKey == administratorKey else { throw Fault(fault: .keyNotPinned) }
+    guard connections.count(where: { $0.value.isAttending }) < limits.attendingCountMax else {
+      throw Fault(fault: .limitExceeded, detail: "attending connections")
+    }
+    connections[number]?.phase = .attending(administers: attend.administers)
+    outputs.append(.send(.with { $0.enrolled.version = min(attend.version, Self.versionMax) }, to: number))
   }
 
   private mutating func take(
-    _ enrol: WireEnrol, _ number: ConnectionNumber, _ appNonce: Data, _ brokerNonce: Data, _ now: UInt64,
+    _ enrol: WireEnrol, _ number: ConnectionNumber, _ publicKey: Data, _ now: UInt64,
     _ outputs: inout [BrokerOutput]
   ) throws(Fault) {
     let appID = enrol.appID
+    guard enrol.version >= 1 else { throw Fault(fault: .versionNotSupported) }
     guard (try? ApplicationID(appID)) != nil, enrol.activationUser.utf8.count <= limits.nameByteCountMax,
-      !enrol.activationUser.isEmpty, enrol.publicKey.count <= 256, enrol.proof.count <= 256
+      !enrol.activationUser.isEmpty, enrol.state.isOfOneThatRuns
     else { throw Fault(fault: .malformed) }
-    let text = SignedText.app(
-      brokerNonce: brokerNonce, appNonce: appNonce, authority: authority.certificate, appID: appID,
-      activationUser: enrol.activationUser)
-    guard authority.isSigned(text, by: enrol.publicKey, enrol.proof) else {
-      throw Fault(fault: .keyNotPinned)
-    }
-    if let known = records.apps[appID] {
-      guard known.publicKey == enrol.publicKey else { throw Fault(fault: .keyNotPinned) }
-    } else {
-      guard records.apps.count < limits.appCountMax else {
-        throw Fault(fault: .limitExceeded, detail: "apps registered")
-      }
-    }
-    let leaf = try issue(appID, enrol.activationUser, enrol.publicKey, now)
     let known = records.apps[appID]
+    guard known.map({ $0.publicKey == publicKey }) ?? true else { throw Fault(fault: .keyNotPinned) }
+    var evicted: String?
+    if known == nil, records.apps.count >= limits.appCountMax {
+      evicted = oldestWithoutRegistration()
+      guard evicted != nil else { throw Fault(fault: .limitExceeded, detail: "apps registered") }
+    }
     var app =
       known
-      ?? BrokerRecords.App(
-        publicKey: enrol.publicKey, activationUser: enrol.activationUser, enrolled: now)
+      ?? BrokerRecords.App(publicKey: publicKey, activationUser: enrol.activationUser, enrolled: now)
     app.activationUser = enrol.activationUser
+    let answer = try enrolled(
+      appID, enrol.activationUser, publicKey, version: min(enrol.version, Self.versionMax), now)
+    if let evicted {
+      records.apps[evicted] = nil
+      outputs.append(.save(.app(evicted)))
+    }
     if app != known {
       records.apps[appID] = app
-      outputs.append(.save)
+      outputs.append(.save(.app(appID)))
     }
     if let earlier = running[appID] { close(earlier, .replaced, now: now, &outputs) }
     connections[number]?.phase = .enrolled(appID: appID)
+    connections[number]?.appState = enrol.state
     running[appID] = number
-    outputs.append(.send(.with { $0.enrolled = leaf }, to: number))
+    outputs.append(.send(.with { $0.enrolled = answer }, to: number))
     tellWatchers(about: appID, &outputs)
+    startIsOver(of: appID, now: now, &outputs)
     continueDials(to: appID, now: now, &outputs)
   }
 
-  func issue(
-    _ appID: String, _ activationUser: String, _ publicKey: Data, _ now: UInt64
+  /// Whose pin may be given up for another app.
+  private func oldestWithoutRegistration() -> String? {
+    records.apps.filter { !$0.value.hasRegistered && running[$0.key] == nil }
+      .min { ($0.value.enrolled, $0.key) < ($1.value.enrolled, $1.key) }?.key
+  }
+
+  func enrolled(
+    _ appID: String, _ activationUser: String, _ publicKey: Data, version: UInt32, _ now: UInt64
   ) throws(Fault) -> WireEnrolled {
     let notAfter = now + limits.certificateLife
     let certificate: Data
@@ -241,10 +237,11 @@ package struct BrokerState: Sendable {
       certificate = try authority.issue(
         appID: appID, activationUser: activationUser, publicKey: publicKey, notAfter: notAfter)
     } catch {
-      throw Fault(fault: .keyNotPinned, detail: "\(error)")
+      throw Fault(fault: .keyNotPinned)
     }
-    let policy = policy(of: appID)
+    let policy = records.policy.concerning(appID)
     return .with {
+      $0.version = version
       $0.certificate = certificate
       $0.notAfter = Int64(notAfter)
       $0.policy = policy
@@ -286,5 +283,15 @@ package struct BrokerState: Sendable {
   ) {
     guard connections[number]?.questions.remove(question) != nil else { return }
     outputs.append(answer(question, to: number, fill))
+  }
+}
+
+extension WireAppState {
+  /// Known, and not that the app does not run.
+  var isOfOneThatRuns: Bool {
+    switch self {
+    case .running, .suspended, .locked: true
+    case .notRunning, .UNRECOGNIZED: false
+    }
   }
 }

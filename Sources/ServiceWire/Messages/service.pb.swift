@@ -445,15 +445,7 @@ package nonisolated struct WireBrokerMessage: Sendable {
     set {kind = .goodbye(newValue)}
   }
 
-  /// From an app.
-  package var hello: WireBrokerHello {
-    get {
-      if case .hello(let v)? = kind {return v}
-      return WireBrokerHello()
-    }
-    set {kind = .hello(newValue)}
-  }
-
+  /// From an app or a client.
   package var enrol: WireEnrol {
     get {
       if case .enrol(let v)? = kind {return v}
@@ -479,14 +471,6 @@ package nonisolated struct WireBrokerMessage: Sendable {
   }
 
   /// From the broker.
-  package var challenge: WireChallenge {
-    get {
-      if case .challenge(let v)? = kind {return v}
-      return WireChallenge()
-    }
-    set {kind = .challenge(newValue)}
-  }
-
   package var enrolled: WireEnrolled {
     get {
       if case .enrolled(let v)? = kind {return v}
@@ -509,6 +493,14 @@ package nonisolated struct WireBrokerMessage: Sendable {
       return WireIntroduction()
     }
     set {kind = .introduction(newValue)}
+  }
+
+  package var waiting: WireWaiting {
+    get {
+      if case .waiting(let v)? = kind {return v}
+      return WireWaiting()
+    }
+    set {kind = .waiting(newValue)}
   }
 
   package var providersChanged: WireProvidersChanged {
@@ -535,14 +527,6 @@ package nonisolated struct WireBrokerMessage: Sendable {
     set {kind = .policy(newValue)}
   }
 
-  package var waiting: WireWaiting {
-    get {
-      if case .waiting(let v)? = kind {return v}
-      return WireWaiting()
-    }
-    set {kind = .waiting(newValue)}
-  }
-
   package var forgotten: WireForgotten {
     get {
       if case .forgotten(let v)? = kind {return v}
@@ -555,59 +539,21 @@ package nonisolated struct WireBrokerMessage: Sendable {
 
   package nonisolated enum OneOf_Kind: Equatable, Sendable {
     case goodbye(WireGoodbye)
-    /// From an app.
-    case hello(WireBrokerHello)
+    /// From an app or a client.
     case enrol(WireEnrol)
     case attend(WireAttend)
     case question(WireQuestion)
     /// From the broker.
-    case challenge(WireChallenge)
     case enrolled(WireEnrolled)
     case answer(WireAnswer)
     case introduction(WireIntroduction)
+    case waiting(WireWaiting)
     case providersChanged(WireProvidersChanged)
     case frontChanged(WireFrontChanged)
     case policy(WirePolicy)
-    case waiting(WireWaiting)
     case forgotten(WireForgotten)
 
   }
-
-  package init() {}
-}
-
-package nonisolated struct WireBrokerHello: Sendable {
-  // SwiftProtobuf.Message conformance is added in an extension below. See the
-  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
-  // methods supported on all messages.
-
-  package var version: UInt32 = 0
-
-  /// 32 bytes.
-  package var nonce: Data = Data()
-
-  package var unknownFields = SwiftProtobuf.UnknownStorage()
-
-  package init() {}
-}
-
-package nonisolated struct WireChallenge: Sendable {
-  // SwiftProtobuf.Message conformance is added in an extension below. See the
-  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
-  // methods supported on all messages.
-
-  package var version: UInt32 = 0
-
-  /// 32 bytes.
-  package var nonce: Data = Data()
-
-  /// The authority's certificate, DER.
-  package var authority: Data = Data()
-
-  /// ECDSA signature, DER.
-  package var proof: Data = Data()
-
-  package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
 }
@@ -618,16 +564,11 @@ package nonisolated struct WireEnrol: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
+  package var version: UInt32 = 0
+
   package var appID: String = String()
 
   package var activationUser: String = String()
-
-  /// DER SubjectPublicKeyInfo of a P-256 key.
-  package var publicKey: Data = Data()
-
-  package var proof: Data = Data()
-
-  package var version: UInt32 = 0
 
   /// What it is from now on: RUNNING, SUSPENDED or LOCKED.
   package var state: WireAppState = .notRunning
@@ -643,10 +584,10 @@ package nonisolated struct WireAttend: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  /// A name for the log.
-  package var name: String = String()
-
   package var version: UInt32 = 0
+
+  /// What it is, for people.
+  package var name: String = String()
 
   /// The key that it showed to TLS is the administrator's.
   package var administers: Bool = false
@@ -661,7 +602,9 @@ package nonisolated struct WireEnrolled: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  /// The leaf, DER; empty for a client that attends.
+  package var version: UInt32 = 0
+
+  /// The leaf, DER; like what follows, only for an app.
   package var certificate: Data = Data()
 
   package var notAfter: Int64 = 0
@@ -674,8 +617,6 @@ package nonisolated struct WireEnrolled: Sendable {
   package var hasPolicy: Bool {self._policy != nil}
   /// Clears the value of `policy`. Subsequent reads from it will return its default value.
   package mutating func clearPolicy() {self._policy = nil}
-
-  package var version: UInt32 = 0
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -758,14 +699,6 @@ package nonisolated struct WireQuestion: Sendable {
     set {kind = .state(newValue)}
   }
 
-  package var renewalNonce: WireRenewalNonce {
-    get {
-      if case .renewalNonce(let v)? = kind {return v}
-      return WireRenewalNonce()
-    }
-    set {kind = .renewalNonce(newValue)}
-  }
-
   package var renew: WireRenew {
     get {
       if case .renew(let v)? = kind {return v}
@@ -793,7 +726,6 @@ package nonisolated struct WireQuestion: Sendable {
     case connect(WireConnect)
     case bringToFront(WireBringToFront)
     case state(WireState)
-    case renewalNonce(WireRenewalNonce)
     case renew(WireRenew)
     case administer(WireAdminister)
 
@@ -828,14 +760,6 @@ package nonisolated struct WireAnswer: Sendable {
     set {kind = .providers(newValue)}
   }
 
-  package var renewalNonce: WireRenewalNonce {
-    get {
-      if case .renewalNonce(let v)? = kind {return v}
-      return WireRenewalNonce()
-    }
-    set {kind = .renewalNonce(newValue)}
-  }
-
   package var renewed: WireEnrolled {
     get {
       if case .renewed(let v)? = kind {return v}
@@ -860,7 +784,7 @@ package nonisolated struct WireAnswer: Sendable {
     set {kind = .rules(newValue)}
   }
 
-  /// Which connection the introduction was for.
+  /// Which introduction it was.
   package var introduced: WireIntroduced {
     get {
       if case .introduced(let v)? = kind {return v}
@@ -875,11 +799,10 @@ package nonisolated struct WireAnswer: Sendable {
   package nonisolated enum OneOf_Kind: Equatable, Sendable {
     case failure(WireFailure)
     case providers(WireProviders)
-    case renewalNonce(WireRenewalNonce)
     case renewed(WireEnrolled)
     case apps(WireApps)
     case rules(WireRules)
-    /// Which connection the introduction was for.
+    /// Which introduction it was.
     case introduced(WireIntroduced)
 
   }
@@ -1113,6 +1036,7 @@ package nonisolated struct WireIntroduced: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
+  /// 32 bytes.
   package var ticket: Data = Data()
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
@@ -1120,7 +1044,7 @@ package nonisolated struct WireIntroduced: Sendable {
   package init() {}
 }
 
-/// The dial of this number has to wait; its Answer follows.
+/// The Connect of this number has to wait; its Answer follows. It may come again with another reason.
 package nonisolated struct WireWaiting: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
@@ -1242,25 +1166,10 @@ package nonisolated struct WireState: Sendable {
   package init() {}
 }
 
-package nonisolated struct WireRenewalNonce: Sendable {
-  // SwiftProtobuf.Message conformance is added in an extension below. See the
-  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
-  // methods supported on all messages.
-
-  /// 32 bytes in the answer; empty in the question.
-  package var nonce: Data = Data()
-
-  package var unknownFields = SwiftProtobuf.UnknownStorage()
-
-  package init() {}
-}
-
 package nonisolated struct WireRenew: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
-
-  package var proof: Data = Data()
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -1351,9 +1260,6 @@ package nonisolated struct WirePolicy: Sendable {
 
   /// Those that disable, and concern the app as a provider.
   package var rules: [WireRule] = []
-
-  /// App ids with which no channel may go on.
-  package var denied: [String] = []
 
   /// Those that deny, and concern the app on either side: a channel with such a peer may not go on.
   package var denials: [WireRule] = []
@@ -1511,6 +1417,7 @@ package nonisolated struct WireApps: Sendable {
   package init() {}
 }
 
+/// One for each app.
 package nonisolated struct WireRecord: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
@@ -1518,6 +1425,7 @@ package nonisolated struct WireRecord: Sendable {
 
   package var appID: String = String()
 
+  /// DER SubjectPublicKeyInfo: the key that enrolled first.
   package var publicKey: Data = Data()
 
   package var activationUser: String = String()
@@ -1533,25 +1441,14 @@ package nonisolated struct WireRecord: Sendable {
   /// Clears the value of `registration`. Subsequent reads from it will return its default value.
   package mutating func clearRegistration() {self._registration = nil}
 
+  /// There was a registration once: the record is not given up for another app's.
+  package var hasRegistered_p: Bool = false
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
 
   fileprivate var _registration: WireRegister? = nil
-}
-
-package nonisolated struct WireRegistry: Sendable {
-  // SwiftProtobuf.Message conformance is added in an extension below. See the
-  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
-  // methods supported on all messages.
-
-  package var records: [WireRecord] = []
-
-  package var rules: [WireRule] = []
-
-  package var unknownFields = SwiftProtobuf.UnknownStorage()
-
-  package init() {}
 }
 
 package nonisolated struct WireChannelMessage: Sendable {
@@ -2672,7 +2569,7 @@ nonisolated extension WireFailure: SwiftProtobuf.Message, SwiftProtobuf._Message
 
 nonisolated extension WireBrokerMessage: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".BrokerMessage"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}goodbye\0\u{2}\u{9}hello\0\u{1}enrol\0\u{1}attend\0\u{1}question\0\u{2}\u{7}challenge\0\u{1}enrolled\0\u{1}answer\0\u{1}introduction\0\u{3}providers_changed\0\u{3}front_changed\0\u{1}policy\0\u{1}waiting\0\u{1}forgotten\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}goodbye\0\u{2}\u{9}enrol\0\u{1}attend\0\u{1}question\0\u{2}\u{8}enrolled\0\u{1}answer\0\u{1}introduction\0\u{1}waiting\0\u{3}providers_changed\0\u{3}front_changed\0\u{1}policy\0\u{1}forgotten\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2694,19 +2591,6 @@ nonisolated extension WireBrokerMessage: SwiftProtobuf.Message, SwiftProtobuf._M
         }
       }()
       case 10: try {
-        var v: WireBrokerHello?
-        var hadOneofValue = false
-        if let current = self.kind {
-          hadOneofValue = true
-          if case .hello(let m) = current {v = m}
-        }
-        try decoder.decodeSingularMessageField(value: &v)
-        if let v = v {
-          if hadOneofValue {try decoder.handleConflictingOneOf()}
-          self.kind = .hello(v)
-        }
-      }()
-      case 11: try {
         var v: WireEnrol?
         var hadOneofValue = false
         if let current = self.kind {
@@ -2719,7 +2603,7 @@ nonisolated extension WireBrokerMessage: SwiftProtobuf.Message, SwiftProtobuf._M
           self.kind = .enrol(v)
         }
       }()
-      case 12: try {
+      case 11: try {
         var v: WireAttend?
         var hadOneofValue = false
         if let current = self.kind {
@@ -2732,7 +2616,7 @@ nonisolated extension WireBrokerMessage: SwiftProtobuf.Message, SwiftProtobuf._M
           self.kind = .attend(v)
         }
       }()
-      case 13: try {
+      case 12: try {
         var v: WireQuestion?
         var hadOneofValue = false
         if let current = self.kind {
@@ -2746,19 +2630,6 @@ nonisolated extension WireBrokerMessage: SwiftProtobuf.Message, SwiftProtobuf._M
         }
       }()
       case 20: try {
-        var v: WireChallenge?
-        var hadOneofValue = false
-        if let current = self.kind {
-          hadOneofValue = true
-          if case .challenge(let m) = current {v = m}
-        }
-        try decoder.decodeSingularMessageField(value: &v)
-        if let v = v {
-          if hadOneofValue {try decoder.handleConflictingOneOf()}
-          self.kind = .challenge(v)
-        }
-      }()
-      case 21: try {
         var v: WireEnrolled?
         var hadOneofValue = false
         if let current = self.kind {
@@ -2771,7 +2642,7 @@ nonisolated extension WireBrokerMessage: SwiftProtobuf.Message, SwiftProtobuf._M
           self.kind = .enrolled(v)
         }
       }()
-      case 22: try {
+      case 21: try {
         var v: WireAnswer?
         var hadOneofValue = false
         if let current = self.kind {
@@ -2784,7 +2655,7 @@ nonisolated extension WireBrokerMessage: SwiftProtobuf.Message, SwiftProtobuf._M
           self.kind = .answer(v)
         }
       }()
-      case 23: try {
+      case 22: try {
         var v: WireIntroduction?
         var hadOneofValue = false
         if let current = self.kind {
@@ -2795,6 +2666,19 @@ nonisolated extension WireBrokerMessage: SwiftProtobuf.Message, SwiftProtobuf._M
         if let v = v {
           if hadOneofValue {try decoder.handleConflictingOneOf()}
           self.kind = .introduction(v)
+        }
+      }()
+      case 23: try {
+        var v: WireWaiting?
+        var hadOneofValue = false
+        if let current = self.kind {
+          hadOneofValue = true
+          if case .waiting(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.kind = .waiting(v)
         }
       }()
       case 24: try {
@@ -2837,19 +2721,6 @@ nonisolated extension WireBrokerMessage: SwiftProtobuf.Message, SwiftProtobuf._M
         }
       }()
       case 27: try {
-        var v: WireWaiting?
-        var hadOneofValue = false
-        if let current = self.kind {
-          hadOneofValue = true
-          if case .waiting(let m) = current {v = m}
-        }
-        try decoder.decodeSingularMessageField(value: &v)
-        if let v = v {
-          if hadOneofValue {try decoder.handleConflictingOneOf()}
-          self.kind = .waiting(v)
-        }
-      }()
-      case 28: try {
         var v: WireForgotten?
         var hadOneofValue = false
         if let current = self.kind {
@@ -2877,36 +2748,32 @@ nonisolated extension WireBrokerMessage: SwiftProtobuf.Message, SwiftProtobuf._M
       guard case .goodbye(let v)? = self.kind else { preconditionFailure() }
       try visitor.visitSingularMessageField(value: v, fieldNumber: 1)
     }()
-    case .hello?: try {
-      guard case .hello(let v)? = self.kind else { preconditionFailure() }
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 10)
-    }()
     case .enrol?: try {
       guard case .enrol(let v)? = self.kind else { preconditionFailure() }
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 11)
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 10)
     }()
     case .attend?: try {
       guard case .attend(let v)? = self.kind else { preconditionFailure() }
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 12)
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 11)
     }()
     case .question?: try {
       guard case .question(let v)? = self.kind else { preconditionFailure() }
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 13)
-    }()
-    case .challenge?: try {
-      guard case .challenge(let v)? = self.kind else { preconditionFailure() }
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 20)
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 12)
     }()
     case .enrolled?: try {
       guard case .enrolled(let v)? = self.kind else { preconditionFailure() }
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 21)
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 20)
     }()
     case .answer?: try {
       guard case .answer(let v)? = self.kind else { preconditionFailure() }
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 22)
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 21)
     }()
     case .introduction?: try {
       guard case .introduction(let v)? = self.kind else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 22)
+    }()
+    case .waiting?: try {
+      guard case .waiting(let v)? = self.kind else { preconditionFailure() }
       try visitor.visitSingularMessageField(value: v, fieldNumber: 23)
     }()
     case .providersChanged?: try {
@@ -2921,13 +2788,9 @@ nonisolated extension WireBrokerMessage: SwiftProtobuf.Message, SwiftProtobuf._M
       guard case .policy(let v)? = self.kind else { preconditionFailure() }
       try visitor.visitSingularMessageField(value: v, fieldNumber: 26)
     }()
-    case .waiting?: try {
-      guard case .waiting(let v)? = self.kind else { preconditionFailure() }
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 27)
-    }()
     case .forgotten?: try {
       guard case .forgotten(let v)? = self.kind else { preconditionFailure() }
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 28)
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 27)
     }()
     case nil: break
     }
@@ -2941,89 +2804,9 @@ nonisolated extension WireBrokerMessage: SwiftProtobuf.Message, SwiftProtobuf._M
   }
 }
 
-nonisolated extension WireBrokerHello: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
-  package static let protoMessageName: String = _protobuf_package + ".BrokerHello"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}nonce\0")
-
-  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    while let fieldNumber = try decoder.nextFieldNumber() {
-      // The use of inline closures is to circumvent an issue where the compiler
-      // allocates stack space for every case branch when no optimizations are
-      // enabled. https://github.com/apple/swift-protobuf/issues/1034
-      switch fieldNumber {
-      case 1: try { try decoder.decodeSingularUInt32Field(value: &self.version) }()
-      case 2: try { try decoder.decodeSingularBytesField(value: &self.nonce) }()
-      default: break
-      }
-    }
-  }
-
-  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    if self.version != 0 {
-      try visitor.visitSingularUInt32Field(value: self.version, fieldNumber: 1)
-    }
-    if !self.nonce.isEmpty {
-      try visitor.visitSingularBytesField(value: self.nonce, fieldNumber: 2)
-    }
-    try unknownFields.traverse(visitor: &visitor)
-  }
-
-  package static func ==(lhs: WireBrokerHello, rhs: WireBrokerHello) -> Bool {
-    if lhs.version != rhs.version {return false}
-    if lhs.nonce != rhs.nonce {return false}
-    if lhs.unknownFields != rhs.unknownFields {return false}
-    return true
-  }
-}
-
-nonisolated extension WireChallenge: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
-  package static let protoMessageName: String = _protobuf_package + ".Challenge"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}nonce\0\u{1}authority\0\u{1}proof\0")
-
-  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    while let fieldNumber = try decoder.nextFieldNumber() {
-      // The use of inline closures is to circumvent an issue where the compiler
-      // allocates stack space for every case branch when no optimizations are
-      // enabled. https://github.com/apple/swift-protobuf/issues/1034
-      switch fieldNumber {
-      case 1: try { try decoder.decodeSingularUInt32Field(value: &self.version) }()
-      case 2: try { try decoder.decodeSingularBytesField(value: &self.nonce) }()
-      case 3: try { try decoder.decodeSingularBytesField(value: &self.authority) }()
-      case 4: try { try decoder.decodeSingularBytesField(value: &self.proof) }()
-      default: break
-      }
-    }
-  }
-
-  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    if self.version != 0 {
-      try visitor.visitSingularUInt32Field(value: self.version, fieldNumber: 1)
-    }
-    if !self.nonce.isEmpty {
-      try visitor.visitSingularBytesField(value: self.nonce, fieldNumber: 2)
-    }
-    if !self.authority.isEmpty {
-      try visitor.visitSingularBytesField(value: self.authority, fieldNumber: 3)
-    }
-    if !self.proof.isEmpty {
-      try visitor.visitSingularBytesField(value: self.proof, fieldNumber: 4)
-    }
-    try unknownFields.traverse(visitor: &visitor)
-  }
-
-  package static func ==(lhs: WireChallenge, rhs: WireChallenge) -> Bool {
-    if lhs.version != rhs.version {return false}
-    if lhs.nonce != rhs.nonce {return false}
-    if lhs.authority != rhs.authority {return false}
-    if lhs.proof != rhs.proof {return false}
-    if lhs.unknownFields != rhs.unknownFields {return false}
-    return true
-  }
-}
-
 nonisolated extension WireEnrol: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Enrol"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}app_id\0\u{3}activation_user\0\u{3}public_key\0\u{1}proof\0\u{1}version\0\u{1}state\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{3}app_id\0\u{3}activation_user\0\u{1}state\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3031,45 +2814,35 @@ nonisolated extension WireEnrol: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
       // allocates stack space for every case branch when no optimizations are
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
-      case 1: try { try decoder.decodeSingularStringField(value: &self.appID) }()
-      case 2: try { try decoder.decodeSingularStringField(value: &self.activationUser) }()
-      case 3: try { try decoder.decodeSingularBytesField(value: &self.publicKey) }()
-      case 4: try { try decoder.decodeSingularBytesField(value: &self.proof) }()
-      case 5: try { try decoder.decodeSingularUInt32Field(value: &self.version) }()
-      case 6: try { try decoder.decodeSingularEnumField(value: &self.state) }()
+      case 1: try { try decoder.decodeSingularUInt32Field(value: &self.version) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.appID) }()
+      case 3: try { try decoder.decodeSingularStringField(value: &self.activationUser) }()
+      case 4: try { try decoder.decodeSingularEnumField(value: &self.state) }()
       default: break
       }
     }
   }
 
   package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if self.version != 0 {
+      try visitor.visitSingularUInt32Field(value: self.version, fieldNumber: 1)
+    }
     if !self.appID.isEmpty {
-      try visitor.visitSingularStringField(value: self.appID, fieldNumber: 1)
+      try visitor.visitSingularStringField(value: self.appID, fieldNumber: 2)
     }
     if !self.activationUser.isEmpty {
-      try visitor.visitSingularStringField(value: self.activationUser, fieldNumber: 2)
-    }
-    if !self.publicKey.isEmpty {
-      try visitor.visitSingularBytesField(value: self.publicKey, fieldNumber: 3)
-    }
-    if !self.proof.isEmpty {
-      try visitor.visitSingularBytesField(value: self.proof, fieldNumber: 4)
-    }
-    if self.version != 0 {
-      try visitor.visitSingularUInt32Field(value: self.version, fieldNumber: 5)
+      try visitor.visitSingularStringField(value: self.activationUser, fieldNumber: 3)
     }
     if self.state != .notRunning {
-      try visitor.visitSingularEnumField(value: self.state, fieldNumber: 6)
+      try visitor.visitSingularEnumField(value: self.state, fieldNumber: 4)
     }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: WireEnrol, rhs: WireEnrol) -> Bool {
+    if lhs.version != rhs.version {return false}
     if lhs.appID != rhs.appID {return false}
     if lhs.activationUser != rhs.activationUser {return false}
-    if lhs.publicKey != rhs.publicKey {return false}
-    if lhs.proof != rhs.proof {return false}
-    if lhs.version != rhs.version {return false}
     if lhs.state != rhs.state {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
@@ -3078,7 +2851,7 @@ nonisolated extension WireEnrol: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
 
 nonisolated extension WireAttend: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Attend"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}name\0\u{1}version\0\u{1}administers\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}name\0\u{1}administers\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3086,8 +2859,8 @@ nonisolated extension WireAttend: SwiftProtobuf.Message, SwiftProtobuf._MessageI
       // allocates stack space for every case branch when no optimizations are
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
-      case 1: try { try decoder.decodeSingularStringField(value: &self.name) }()
-      case 2: try { try decoder.decodeSingularUInt32Field(value: &self.version) }()
+      case 1: try { try decoder.decodeSingularUInt32Field(value: &self.version) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.name) }()
       case 3: try { try decoder.decodeSingularBoolField(value: &self.administers) }()
       default: break
       }
@@ -3095,11 +2868,11 @@ nonisolated extension WireAttend: SwiftProtobuf.Message, SwiftProtobuf._MessageI
   }
 
   package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    if !self.name.isEmpty {
-      try visitor.visitSingularStringField(value: self.name, fieldNumber: 1)
-    }
     if self.version != 0 {
-      try visitor.visitSingularUInt32Field(value: self.version, fieldNumber: 2)
+      try visitor.visitSingularUInt32Field(value: self.version, fieldNumber: 1)
+    }
+    if !self.name.isEmpty {
+      try visitor.visitSingularStringField(value: self.name, fieldNumber: 2)
     }
     if self.administers != false {
       try visitor.visitSingularBoolField(value: self.administers, fieldNumber: 3)
@@ -3108,8 +2881,8 @@ nonisolated extension WireAttend: SwiftProtobuf.Message, SwiftProtobuf._MessageI
   }
 
   package static func ==(lhs: WireAttend, rhs: WireAttend) -> Bool {
-    if lhs.name != rhs.name {return false}
     if lhs.version != rhs.version {return false}
+    if lhs.name != rhs.name {return false}
     if lhs.administers != rhs.administers {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
@@ -3118,7 +2891,7 @@ nonisolated extension WireAttend: SwiftProtobuf.Message, SwiftProtobuf._MessageI
 
 nonisolated extension WireEnrolled: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Enrolled"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}certificate\0\u{3}not_after\0\u{1}policy\0\u{1}version\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}certificate\0\u{3}not_after\0\u{1}policy\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3126,10 +2899,10 @@ nonisolated extension WireEnrolled: SwiftProtobuf.Message, SwiftProtobuf._Messag
       // allocates stack space for every case branch when no optimizations are
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
-      case 1: try { try decoder.decodeSingularBytesField(value: &self.certificate) }()
-      case 2: try { try decoder.decodeSingularInt64Field(value: &self.notAfter) }()
-      case 3: try { try decoder.decodeSingularMessageField(value: &self._policy) }()
-      case 4: try { try decoder.decodeSingularUInt32Field(value: &self.version) }()
+      case 1: try { try decoder.decodeSingularUInt32Field(value: &self.version) }()
+      case 2: try { try decoder.decodeSingularBytesField(value: &self.certificate) }()
+      case 3: try { try decoder.decodeSingularInt64Field(value: &self.notAfter) }()
+      case 4: try { try decoder.decodeSingularMessageField(value: &self._policy) }()
       default: break
       }
     }
@@ -3140,26 +2913,26 @@ nonisolated extension WireEnrolled: SwiftProtobuf.Message, SwiftProtobuf._Messag
     // allocates stack space for every if/case branch local when no optimizations
     // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
     // https://github.com/apple/swift-protobuf/issues/1182
+    if self.version != 0 {
+      try visitor.visitSingularUInt32Field(value: self.version, fieldNumber: 1)
+    }
     if !self.certificate.isEmpty {
-      try visitor.visitSingularBytesField(value: self.certificate, fieldNumber: 1)
+      try visitor.visitSingularBytesField(value: self.certificate, fieldNumber: 2)
     }
     if self.notAfter != 0 {
-      try visitor.visitSingularInt64Field(value: self.notAfter, fieldNumber: 2)
+      try visitor.visitSingularInt64Field(value: self.notAfter, fieldNumber: 3)
     }
     try { if let v = self._policy {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 4)
     } }()
-    if self.version != 0 {
-      try visitor.visitSingularUInt32Field(value: self.version, fieldNumber: 4)
-    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: WireEnrolled, rhs: WireEnrolled) -> Bool {
+    if lhs.version != rhs.version {return false}
     if lhs.certificate != rhs.certificate {return false}
     if lhs.notAfter != rhs.notAfter {return false}
     if lhs._policy != rhs._policy {return false}
-    if lhs.version != rhs.version {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -3167,7 +2940,7 @@ nonisolated extension WireEnrolled: SwiftProtobuf.Message, SwiftProtobuf._Messag
 
 nonisolated extension WireQuestion: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Question"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}number\0\u{2}\u{9}register\0\u{1}unregister\0\u{1}find\0\u{1}watch\0\u{1}unwatch\0\u{1}connect\0\u{3}bring_to_front\0\u{1}state\0\u{3}renewal_nonce\0\u{1}renew\0\u{1}administer\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}number\0\u{2}\u{9}register\0\u{1}unregister\0\u{1}find\0\u{1}watch\0\u{1}unwatch\0\u{1}connect\0\u{3}bring_to_front\0\u{1}state\0\u{1}renew\0\u{1}administer\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3281,19 +3054,6 @@ nonisolated extension WireQuestion: SwiftProtobuf.Message, SwiftProtobuf._Messag
         }
       }()
       case 18: try {
-        var v: WireRenewalNonce?
-        var hadOneofValue = false
-        if let current = self.kind {
-          hadOneofValue = true
-          if case .renewalNonce(let m) = current {v = m}
-        }
-        try decoder.decodeSingularMessageField(value: &v)
-        if let v = v {
-          if hadOneofValue {try decoder.handleConflictingOneOf()}
-          self.kind = .renewalNonce(v)
-        }
-      }()
-      case 19: try {
         var v: WireRenew?
         var hadOneofValue = false
         if let current = self.kind {
@@ -3306,7 +3066,7 @@ nonisolated extension WireQuestion: SwiftProtobuf.Message, SwiftProtobuf._Messag
           self.kind = .renew(v)
         }
       }()
-      case 20: try {
+      case 19: try {
         var v: WireAdminister?
         var hadOneofValue = false
         if let current = self.kind {
@@ -3365,17 +3125,13 @@ nonisolated extension WireQuestion: SwiftProtobuf.Message, SwiftProtobuf._Messag
       guard case .state(let v)? = self.kind else { preconditionFailure() }
       try visitor.visitSingularMessageField(value: v, fieldNumber: 17)
     }()
-    case .renewalNonce?: try {
-      guard case .renewalNonce(let v)? = self.kind else { preconditionFailure() }
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 18)
-    }()
     case .renew?: try {
       guard case .renew(let v)? = self.kind else { preconditionFailure() }
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 19)
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 18)
     }()
     case .administer?: try {
       guard case .administer(let v)? = self.kind else { preconditionFailure() }
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 20)
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 19)
     }()
     case nil: break
     }
@@ -3392,7 +3148,7 @@ nonisolated extension WireQuestion: SwiftProtobuf.Message, SwiftProtobuf._Messag
 
 nonisolated extension WireAnswer: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Answer"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}number\0\u{2}\u{9}failure\0\u{1}providers\0\u{3}renewal_nonce\0\u{1}renewed\0\u{1}apps\0\u{1}rules\0\u{1}introduced\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}number\0\u{2}\u{9}failure\0\u{1}providers\0\u{1}renewed\0\u{1}apps\0\u{1}rules\0\u{1}introduced\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3428,19 +3184,6 @@ nonisolated extension WireAnswer: SwiftProtobuf.Message, SwiftProtobuf._MessageI
         }
       }()
       case 12: try {
-        var v: WireRenewalNonce?
-        var hadOneofValue = false
-        if let current = self.kind {
-          hadOneofValue = true
-          if case .renewalNonce(let m) = current {v = m}
-        }
-        try decoder.decodeSingularMessageField(value: &v)
-        if let v = v {
-          if hadOneofValue {try decoder.handleConflictingOneOf()}
-          self.kind = .renewalNonce(v)
-        }
-      }()
-      case 13: try {
         var v: WireEnrolled?
         var hadOneofValue = false
         if let current = self.kind {
@@ -3453,7 +3196,7 @@ nonisolated extension WireAnswer: SwiftProtobuf.Message, SwiftProtobuf._MessageI
           self.kind = .renewed(v)
         }
       }()
-      case 14: try {
+      case 13: try {
         var v: WireApps?
         var hadOneofValue = false
         if let current = self.kind {
@@ -3466,7 +3209,7 @@ nonisolated extension WireAnswer: SwiftProtobuf.Message, SwiftProtobuf._MessageI
           self.kind = .apps(v)
         }
       }()
-      case 15: try {
+      case 14: try {
         var v: WireRules?
         var hadOneofValue = false
         if let current = self.kind {
@@ -3479,7 +3222,7 @@ nonisolated extension WireAnswer: SwiftProtobuf.Message, SwiftProtobuf._MessageI
           self.kind = .rules(v)
         }
       }()
-      case 16: try {
+      case 15: try {
         var v: WireIntroduced?
         var hadOneofValue = false
         if let current = self.kind {
@@ -3514,25 +3257,21 @@ nonisolated extension WireAnswer: SwiftProtobuf.Message, SwiftProtobuf._MessageI
       guard case .providers(let v)? = self.kind else { preconditionFailure() }
       try visitor.visitSingularMessageField(value: v, fieldNumber: 11)
     }()
-    case .renewalNonce?: try {
-      guard case .renewalNonce(let v)? = self.kind else { preconditionFailure() }
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 12)
-    }()
     case .renewed?: try {
       guard case .renewed(let v)? = self.kind else { preconditionFailure() }
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 13)
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 12)
     }()
     case .apps?: try {
       guard case .apps(let v)? = self.kind else { preconditionFailure() }
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 14)
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 13)
     }()
     case .rules?: try {
       guard case .rules(let v)? = self.kind else { preconditionFailure() }
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 15)
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 14)
     }()
     case .introduced?: try {
       guard case .introduced(let v)? = self.kind else { preconditionFailure() }
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 16)
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 15)
     }()
     case nil: break
     }
@@ -4208,61 +3947,20 @@ nonisolated extension WireState: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
   }
 }
 
-nonisolated extension WireRenewalNonce: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
-  package static let protoMessageName: String = _protobuf_package + ".RenewalNonce"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}nonce\0")
-
-  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    while let fieldNumber = try decoder.nextFieldNumber() {
-      // The use of inline closures is to circumvent an issue where the compiler
-      // allocates stack space for every case branch when no optimizations are
-      // enabled. https://github.com/apple/swift-protobuf/issues/1034
-      switch fieldNumber {
-      case 1: try { try decoder.decodeSingularBytesField(value: &self.nonce) }()
-      default: break
-      }
-    }
-  }
-
-  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    if !self.nonce.isEmpty {
-      try visitor.visitSingularBytesField(value: self.nonce, fieldNumber: 1)
-    }
-    try unknownFields.traverse(visitor: &visitor)
-  }
-
-  package static func ==(lhs: WireRenewalNonce, rhs: WireRenewalNonce) -> Bool {
-    if lhs.nonce != rhs.nonce {return false}
-    if lhs.unknownFields != rhs.unknownFields {return false}
-    return true
-  }
-}
-
 nonisolated extension WireRenew: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Renew"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}proof\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap()
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    while let fieldNumber = try decoder.nextFieldNumber() {
-      // The use of inline closures is to circumvent an issue where the compiler
-      // allocates stack space for every case branch when no optimizations are
-      // enabled. https://github.com/apple/swift-protobuf/issues/1034
-      switch fieldNumber {
-      case 1: try { try decoder.decodeSingularBytesField(value: &self.proof) }()
-      default: break
-      }
-    }
+    // Load everything into unknown fields
+    while try decoder.nextFieldNumber() != nil {}
   }
 
   package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    if !self.proof.isEmpty {
-      try visitor.visitSingularBytesField(value: self.proof, fieldNumber: 1)
-    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: WireRenew, rhs: WireRenew) -> Bool {
-    if lhs.proof != rhs.proof {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -4359,7 +4057,7 @@ nonisolated extension WireRules: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
 
 nonisolated extension WirePolicy: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Policy"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}rules\0\u{1}denied\0\u{1}denials\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}rules\0\u{1}denials\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -4368,8 +4066,7 @@ nonisolated extension WirePolicy: SwiftProtobuf.Message, SwiftProtobuf._MessageI
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeRepeatedMessageField(value: &self.rules) }()
-      case 2: try { try decoder.decodeRepeatedStringField(value: &self.denied) }()
-      case 3: try { try decoder.decodeRepeatedMessageField(value: &self.denials) }()
+      case 2: try { try decoder.decodeRepeatedMessageField(value: &self.denials) }()
       default: break
       }
     }
@@ -4379,18 +4076,14 @@ nonisolated extension WirePolicy: SwiftProtobuf.Message, SwiftProtobuf._MessageI
     if !self.rules.isEmpty {
       try visitor.visitRepeatedMessageField(value: self.rules, fieldNumber: 1)
     }
-    if !self.denied.isEmpty {
-      try visitor.visitRepeatedStringField(value: self.denied, fieldNumber: 2)
-    }
     if !self.denials.isEmpty {
-      try visitor.visitRepeatedMessageField(value: self.denials, fieldNumber: 3)
+      try visitor.visitRepeatedMessageField(value: self.denials, fieldNumber: 2)
     }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: WirePolicy, rhs: WirePolicy) -> Bool {
     if lhs.rules != rhs.rules {return false}
-    if lhs.denied != rhs.denied {return false}
     if lhs.denials != rhs.denials {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
@@ -4672,7 +4365,7 @@ nonisolated extension WireApps: SwiftProtobuf.Message, SwiftProtobuf._MessageImp
 
 nonisolated extension WireRecord: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Record"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}app_id\0\u{3}public_key\0\u{3}activation_user\0\u{1}enrolled\0\u{1}registration\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}app_id\0\u{3}public_key\0\u{3}activation_user\0\u{1}enrolled\0\u{1}registration\0\u{3}has_registered\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -4685,6 +4378,7 @@ nonisolated extension WireRecord: SwiftProtobuf.Message, SwiftProtobuf._MessageI
       case 3: try { try decoder.decodeSingularStringField(value: &self.activationUser) }()
       case 4: try { try decoder.decodeSingularInt64Field(value: &self.enrolled) }()
       case 5: try { try decoder.decodeSingularMessageField(value: &self._registration) }()
+      case 6: try { try decoder.decodeSingularBoolField(value: &self.hasRegistered_p) }()
       default: break
       }
     }
@@ -4710,6 +4404,9 @@ nonisolated extension WireRecord: SwiftProtobuf.Message, SwiftProtobuf._MessageI
     try { if let v = self._registration {
       try visitor.visitSingularMessageField(value: v, fieldNumber: 5)
     } }()
+    if self.hasRegistered_p != false {
+      try visitor.visitSingularBoolField(value: self.hasRegistered_p, fieldNumber: 6)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -4719,41 +4416,7 @@ nonisolated extension WireRecord: SwiftProtobuf.Message, SwiftProtobuf._MessageI
     if lhs.activationUser != rhs.activationUser {return false}
     if lhs.enrolled != rhs.enrolled {return false}
     if lhs._registration != rhs._registration {return false}
-    if lhs.unknownFields != rhs.unknownFields {return false}
-    return true
-  }
-}
-
-nonisolated extension WireRegistry: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
-  package static let protoMessageName: String = _protobuf_package + ".Registry"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}records\0\u{1}rules\0")
-
-  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    while let fieldNumber = try decoder.nextFieldNumber() {
-      // The use of inline closures is to circumvent an issue where the compiler
-      // allocates stack space for every case branch when no optimizations are
-      // enabled. https://github.com/apple/swift-protobuf/issues/1034
-      switch fieldNumber {
-      case 1: try { try decoder.decodeRepeatedMessageField(value: &self.records) }()
-      case 2: try { try decoder.decodeRepeatedMessageField(value: &self.rules) }()
-      default: break
-      }
-    }
-  }
-
-  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    if !self.records.isEmpty {
-      try visitor.visitRepeatedMessageField(value: self.records, fieldNumber: 1)
-    }
-    if !self.rules.isEmpty {
-      try visitor.visitRepeatedMessageField(value: self.rules, fieldNumber: 2)
-    }
-    try unknownFields.traverse(visitor: &visitor)
-  }
-
-  package static func ==(lhs: WireRegistry, rhs: WireRegistry) -> Bool {
-    if lhs.records != rhs.records {return false}
-    if lhs.rules != rhs.rules {return false}
+    if lhs.hasRegistered_p != rhs.hasRegistered_p {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -1,0 +1,100 @@
+import Foundation
+import ServiceValues
+
+/// The rules about who may call whom, and what of it is switched off.
+package struct BrokerPolicy: Sendable, Equatable {
+  package private(set) var rules: [WireRule] = []
+  /// Of all rules as they are encoded.
+  package private(set) var byteCount = 0
+  private var denials: Set<Pair> = []
+
+  /// Nil means any.
+  fileprivate struct Pair: Hashable {
+    let consumer: String?
+    let provider: String?
+  }
+
+  package init() {}
+
+  /// Throws `malformed` when one of them is no rule, or is there twice.
+  package init(rules: [WireRule]) throws(ProtocolFault) {
+    guard rules.allSatisfy({ $0.fault() == nil }), Set(rules).count == rules.count else { throw .malformed }
+    for rule in rules { add(rule) }
+  }
+
+  mutating func add(_ rule: WireRule) {
+    rules.append(rule)
+    byteCount += rule.encodedByteCount
+    if rule.effect == .deny { denials.insert(rule.pair) }
+  }
+
+  mutating func remove(at index: Int) {
+    let rule = rules.remove(at: index)
+    byteCount -= rule.encodedByteCount
+    if rule.effect == .deny { denials.remove(rule.pair) }
+  }
+
+  /// Whether the consumer is kept from the provider altogether. Costs the same for any number of rules.
+  package func denies(_ consumer: String, _ provider: String) -> Bool {
+    guard !denials.isEmpty else { return false }
+    return denials.contains(Pair(consumer: consumer, provider: provider))
+      || denials.contains(Pair(consumer: consumer, provider: nil))
+      || denials.contains(Pair(consumer: nil, provider: provider))
+      || denials.contains(Pair(consumer: nil, provider: nil))
+  }
+
+  /// What an app has to know.
+  func concerning(_ appID: String) -> WirePolicy {
+    let rules = rules.filter { $0.concerns(appID) }
+    return .with {
+      $0.rules = rules.filter { $0.effect == .disable }
+      $0.denials = rules.filter { $0.effect == .deny }
+    }
+  }
+}
+
+extension WireRule {
+  private static func matches(_ wanted: String?, _ value: String) -> Bool { wanted == nil || wanted == value }
+
+  private var anyConsumer: String? { hasConsumer ? consumer : nil }
+  private var anyProvider: String? { hasProvider ? provider : nil }
+
+  fileprivate var pair: BrokerPolicy.Pair { .init(consumer: anyConsumer, provider: anyProvider) }
+
+  /// Whether an app has to know of the rule.
+  func concerns(_ appID: String) -> Bool {
+    Self.matches(anyProvider, appID) || effect == .deny && Self.matches(anyConsumer, appID)
+  }
+
+  /// Whether the rule keeps the consumer from the provider altogether.
+  package func denies(_ consumer: String, _ provider: String) -> Bool {
+    effect == .deny && Self.matches(anyConsumer, consumer) && Self.matches(anyProvider, provider)
+  }
+
+  /// What is wrong with it as a rule.
+  func fault(nameByteCountMax: Int = BrokerLimits().nameByteCountMax) -> String? {
+    if hasConsumer, (try? ApplicationID(consumer)) == nil { return "the consumer is no application id" }
+    if hasProvider, (try? ApplicationID(provider)) == nil { return "the provider is no application id" }
+    if hasServiceID, (try? ServiceIdentifier(serviceID)) == nil { return "the service is no service id" }
+    if hasVersion, (try? ServiceVersion(version)) == nil { return "the version is none" }
+    if hasMethod, method.isEmpty || method.utf8.count > nameByteCountMax {
+      return "the method has 1 to \(nameByteCountMax) bytes"
+    }
+    switch effect {
+    case .deny: return hasServiceID || hasVersion || hasMethod ? "a denial is for all services" : nil
+    case .disable:
+      if !hasServiceID { return "what is disabled has a service" }
+      return hasMethod && !hasVersion ? "a method is disabled in a version" : nil
+    case .UNRECOGNIZED: return "the effect is not known"
+    }
+  }
+
+  /// The error of a request that the rule switches off.
+  package func disables(consumer: String, service: String, version: String, method: String) -> UInt32? {
+    guard effect == .disable, Self.matches(anyConsumer, consumer), serviceID == service,
+      Self.matches(hasVersion ? self.version : nil, version),
+      Self.matches(hasMethod ? self.method : nil, method)
+    else { return nil }
+    return hasMethod ? 10 : hasVersion ? 11 : 12
+  }
+}

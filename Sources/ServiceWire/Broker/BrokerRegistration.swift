@@ -1,0 +1,75 @@
+import Foundation
+import ServiceValues
+
+extension WireRegister {
+  /// The path of what is wrong with it, and why; nil when nothing is.
+  func fault(_ limits: BrokerLimits) -> String? {
+    let byteCount = encodedByteCount
+    if byteCount > limits.registrationByteCountMax {
+      return "registration: \(byteCount) bytes, and \(limits.registrationByteCountMax) are allowed"
+    }
+    func text(_ path: String, _ text: String) -> String? {
+      text.utf8.count > limits.nameByteCountMax || text.contains { $0.isNewline || $0 == "\0" }
+        ? "\(path): longer than \(limits.nameByteCountMax) bytes, or with a line break" : nil
+    }
+    if let wrong = text("name", name) ?? text("entitlement id", entitlementID)
+      ?? text("entitlement version", entitlementVersion)
+    {
+      return wrong
+    }
+    if icon.count > limits.iconByteCountMax { return "icon: more than \(limits.iconByteCountMax) bytes" }
+    if !icon.isEmpty, !icon.starts(with: [0x89, 0x50, 0x4e, 0x47]) { return "icon: no PNG" }
+    if services.count > limits.serviceCountMax { return "services: more than \(limits.serviceCountMax)" }
+    if let wrong = start.fault(limits) { return wrong }
+    var seen: Set<[String]> = []
+    for (i, service) in services.enumerated() {
+      if let wrong = service.fault(limits, at: "services[\(i)]") { return wrong }
+      if !seen.insert([service.id, service.version]).inserted { return "services[\(i)]: named twice" }
+    }
+    return nil
+  }
+}
+
+extension WireStart {
+  fileprivate func fault(_ limits: BrokerLimits) -> String? {
+    func isTooLong(_ text: String) -> Bool {
+      text.utf8.count > limits.argumentByteCountMax || text.utf8.contains(0)
+    }
+    if !program.isEmpty, !program.hasPrefix("/") || isTooLong(program) {
+      return "start.program: no absolute path"
+    }
+    if arguments.count > limits.argumentCountMax || arguments.contains(where: isTooLong) {
+      return "start.arguments: too many, or too long"
+    }
+    return nil
+  }
+}
+
+extension WireService {
+  fileprivate func fault(_ limits: BrokerLimits, at path: String) -> String? {
+    do {
+      _ = try ServiceIdentifier(id)
+    } catch {
+      return "\(path).id: \(error.detail ?? "no service id")"
+    }
+    do {
+      _ = try ServiceVersion(version)
+    } catch {
+      return "\(path).version: \(error.detail ?? "no version")"
+    }
+    if case .UNRECOGNIZED = type { return "\(path).type: not known" }
+    if definition.isEmpty { return nil }
+    if definition.count > limits.definitionByteCountMax {
+      return "\(path).definition: more than \(limits.definitionByteCountMax) bytes"
+    }
+    do {
+      let definition = try ServiceDefinition(json: Array(definition))
+      guard definition.serviceID.text == id, definition.version.text == version else {
+        return "\(path).definition: of another service or version"
+      }
+    } catch {
+      return "\(path).definition\(error.path.map { "." + $0 } ?? ""): \(error.detail ?? "no definition")"
+    }
+    return nil
+  }
+}

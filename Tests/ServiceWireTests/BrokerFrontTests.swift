@@ -1,0 +1,208 @@
+import Foundation
+import Testing
+
+@testable import ServiceWire
+
+/// Starts, and who is in front.
+struct BrokerFrontTests {
+  private let a = "com.example.a"
+  private let b = "com.example.b"
+  private let c = "com.example.c"
+
+  // MARK: Starts
+
+  private func registered(_ world: BrokerWorld, _ appID: String) {
+    let app = world.enrol(appID)
+    world.register(app, start: "/usr/bin/app")
+    world.disconnect(app)
+  }
+
+  @Test func anAppThatComesAndGoesIsNotStartedAgainWithinStartTime() {
+    let world = BrokerWorld()
+    registered(world, b)
+    let one = world.enrol(a)
+    // The dialler comes and goes.
+    for _ in 0..<3 {
+      let dialler = world.enrol(c)
+      world.ask(dialler, .connect(.with { $0.appID = b }))
+      world.disconnect(dialler)
+    }
+    #expect(world.starts == [b])
+    let first = world.ask(one, .connect(.with { $0.appID = b }))
+    let app = world.enrol(b)
+    #expect(world.failure(one, first) == 0)
+    world.disconnect(app)
+    let second = world.ask(one, .connect(.with { $0.appID = b }))
+    world.tick(9_999)
+    #expect(world.starts == [b] && world.failure(one, second) == nil)
+    world.tick(1)
+    #expect(world.starts == [b, b] && world.failure(one, second) == nil)
+    _ = world.enrol(b)
+    #expect(world.failure(one, second) == 0)
+  }
+
+  @Test func soManyProgramsAreStartedAtOnce() {
+    var limits = BrokerLimits()
+    limits.startCountMax = 2
+    let world = BrokerWorld(limits: limits)
+    let apps = (0..<4).map { "com.example.app\($0)" }
+    for app in apps { registered(world, app) }
+    let one = world.enrol(a)
+    let dials = apps.map { app in world.ask(one, .connect(.with { $0.appID = app })) }
+    #expect(world.starts == Array(apps[..<2]))
+    _ = world.enrol(apps[0])
+    #expect(world.starts == Array(apps[..<3]))
+    // The one that cannot be started makes room, too.
+    world.perform(world.state.startFailed(apps[1], now: world.now))
+    #expect(world.starts == apps && world.failure(one, dials[1]) == 3)
+    // No room in time.
+    registered(world, b)
+    let late = world.ask(one, .connect(.with { $0.appID = b }))
+    world.perform(world.state.tick(now: world.now))
+    #expect(world.starts == apps)
+    world.now += 1
+    let later = world.ask(one, .connect(.with { $0.appID = b }))
+    world.tick(9_999)
+    #expect(world.starts == apps + [b])
+    #expect(world.failure(one, late) == nil && world.failure(one, later) == nil)
+    #expect(world.failure(one, dials[2]) == 3)
+  }
+
+  @Test func aDialThatFindsNoRoomToStartInTimeSaysSo() {
+    var limits = BrokerLimits()
+    limits.startCountMax = 1
+    let world = BrokerWorld(limits: limits)
+    registered(world, b)
+    registered(world, c)
+    let one = world.enrol(a)
+    let first = world.ask(one, .connect(.with { $0.appID = b }))
+    world.tick(1)
+    // b does not come; another dial to it starts it again just when its time is over, before c.
+    let second = world.ask(one, .connect(.with { $0.appID = c }))
+    world.tick(10_000)
+    #expect(world.failure(one, first) == 3)
+    #expect(world.starts == [b, c] && world.failure(one, second) == nil)
+  }
+
+  @Test func anAppThatStartsLockedWaitsForItsUnlocking() {
+    let world = BrokerWorld()
+    registered(world, b)
+    let one = world.enrol(a)
+    let dial = world.ask(one, .connect(.with { $0.appID = b }))
+    let app = world.enrol(b, state: .locked)
+    #expect(world.introductions.isEmpty && world.failure(one, dial) == nil)
+    let reasons = (world.sent[one] ?? []).compactMap { message in
+      if case .waiting(let waiting)? = message.kind { waiting.reason } else { nil }
+    }
+    #expect(reasons == [.start, .unlock])
+    world.tick(29_999)
+    #expect(world.failure(one, dial) == nil)
+    world.ask(app, .state(.with { $0.state = .running }))
+    #expect(world.introductions.map(\.acceptor) == [app] && world.failure(one, dial) == 0)
+  }
+
+  // MARK: Front
+
+  private func frontWorld() -> (BrokerWorld, [ConnectionNumber], ConnectionNumber) {
+    let world = BrokerWorld()
+    let apps = [a, b, c].map { world.enrol($0) }
+    let tool = world.attend()
+    #expect(world.error(tool, .administer(.with { $0.front = a })) == 0)
+    world.compositor = nil
+    return (world, apps, tool)
+  }
+
+  private func answer(_ world: BrokerWorld, _ isDone: Bool = true) {
+    world.perform(world.state.compositorAnswered(world.asked.removeFirst(), isDone: isDone, now: world.now))
+  }
+
+  @Test func theAppInFrontIsInFrontAtOnce() {
+    let (world, apps, _) = frontWorld()
+    #expect(world.error(apps[0], .bringToFront(.with { $0.appID = a })) == 0)
+    #expect(world.asked.isEmpty)
+  }
+
+  @Test func changesAreAskedForOneAfterAnother() {
+    let (world, apps, _) = frontWorld()
+    let first = world.ask(apps[0], .bringToFront(.with { $0.appID = b }))
+    let second = world.ask(apps[0], .bringToFront(.with { $0.appID = c }))
+    #expect(world.asked.count == 1)
+    answer(world)
+    // It is not in front any more when its second turn comes.
+    #expect(world.failure(apps[0], first) == 0 && world.failure(apps[0], second) == 20)
+    #expect(world.state.front == b && world.asked.isEmpty)
+    // Who loses it hears of it first.
+    let order = (apps[0], apps[1])
+    #expect(world.sent[order.0]?.contains { $0.frontChanged == .with { $0.isInFront = false } } == true)
+    #expect(world.last(order.1)?.frontChanged.isInFront == true)
+  }
+
+  @Test func whoLosesTheFrontHearsOfItFirst() {
+    let (world, apps, _) = frontWorld()
+    _ = world.ask(apps[0], .bringToFront(.with { $0.appID = b }))
+    let outputs = world.state.compositorAnswered(world.asked[0], isDone: true, now: world.now)
+    let told = outputs.compactMap { output in
+      if case .send(let message, let to) = output, case .frontChanged(let change)? = message.kind {
+        (to, change.isInFront)
+      } else {
+        nil
+      }
+    }
+    #expect(told.map(\.0) == [apps[0], apps[1]] && told.map(\.1) == [false, true])
+  }
+
+  @Test func theUsersChoiceWins() {
+    let (world, apps, tool) = frontWorld()
+    let underWay = world.ask(apps[0], .bringToFront(.with { $0.appID = b }))
+    let queued = world.ask(apps[0], .bringToFront(.with { $0.appID = b }))
+    let choice = world.ask(tool, .administer(.with { $0.front = c }))
+    #expect(world.failure(apps[0], queued) == 21 && world.failure(apps[0], underWay) == nil)
+    #expect(world.asked.count == 1)
+    answer(world)
+    #expect(world.failure(apps[0], underWay) == 0 && world.state.front == b)
+    answer(world)
+    #expect(world.failure(tool, choice) == 0 && world.state.front == c)
+    // Also when its tool has gone meanwhile.
+    world.ask(tool, .administer(.with { $0.front = a }))
+    world.disconnect(tool)
+    answer(world)
+    #expect(world.state.front == a)
+  }
+
+  @Test func whatAConnectionAskedForGoesWithIt() {
+    let (world, apps, tool) = frontWorld()
+    world.ask(tool, .administer(.with { $0.front = b }))
+    let other = world.attend()
+    world.ask(other, .administer(.with { $0.front = c }))
+    world.disconnect(other)
+    answer(world)
+    #expect(world.state.front == b && world.asked.isEmpty && world.state.frontWishes.isEmpty)
+    // The target goes.
+    let lost = world.ask(apps[1], .bringToFront(.with { $0.appID = c }))
+    world.disconnect(apps[2])
+    answer(world)
+    #expect(world.failure(apps[1], lost) == 21 && world.state.front == b)
+  }
+
+  @Test func aCompositorThatDoesNotAnswerIsNotWaitedForLong() {
+    let (world, apps, _) = frontWorld()
+    let first = world.ask(apps[0], .bringToFront(.with { $0.appID = b }))
+    let second = world.ask(apps[0], .bringToFront(.with { $0.appID = c }))
+    world.tick(9_999)
+    #expect(world.failure(apps[0], first) == nil)
+    world.tick(1)
+    #expect(world.failure(apps[0], first) == 21 && world.asked.count == 2)
+    // Its late answer counts for nothing.
+    answer(world)
+    #expect(world.state.front == a)
+    answer(world)
+    #expect(world.failure(apps[0], second) == 0 && world.state.front == c)
+  }
+
+  @Test func forgettingAnAppIsToldToAllThatRun() {
+    let (world, apps, tool) = frontWorld()
+    #expect(world.error(tool, .administer(.with { $0.forget = b })) == 0)
+    #expect(world.last(apps[0])?.forgotten.appID == b && world.last(apps[2])?.forgotten.appID == b)
+    #expect(world.closed[apps[1]] == .forgotten)
+  }
+}
