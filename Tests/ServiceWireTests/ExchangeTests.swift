@@ -18,7 +18,10 @@ struct ExchangeTests {
   private static func problems(seed: UInt64, credit: Int, breaks: Bool) -> [String] {
     var limits = ExchangeLimits()
     limits.requestCountMax = credit
+    limits.peerRequestCountMax = credit + credit / 2 + 1
+    limits.unansweredCancelCountMax = 2
     limits.queuedRequestCountMax = 1_000_000
+    limits.replyTime = 60_000
     let world = ExchangeWorld(seed: seed, limits: limits)
     world.breaks = breaks
     for _ in 0..<600 { world.step() }
@@ -102,7 +105,7 @@ struct ExchangeTests {
     let cases: [(WireChannelMessage, ProtocolFault)] = [
       (hello(version: 0), .versionNotSupported), (hello(appID: "com.example.c"), .certificateNotFound),
       (hello(ticket: Data(repeating: 8, count: 32)), .ticketRefused), (hello(ticket: Data()), .ticketRefused),
-      (hello(process: Data(repeating: 1, count: 15)), .malformed), (hello(frame: 0), .malformed),
+      (hello(process: Data(repeating: 1, count: 15)), .malformed), (hello(frame: 8191), .malformed),
       (hello(credit: 1 << 20 + 1), .malformed), (.with { $0.ping.number = 1 }, .unexpectedMessage),
       (WireChannelMessage(), .malformed),
     ]
@@ -194,16 +197,16 @@ struct ExchangeTests {
     #expect(try exchange.submit(request(4)) == [])
     let refusal = WireFailure.with { $0.error = 3 }
     #expect(
-      exchange.channelRefused(refusal)
+      exchange.channelRefused(refusal, now: 0)
         == [1, 3, 4].map { .consumer(WireID(high: 0, low: $0), .refused(refusal)) })
     #expect(exchange.isIdle)
     #expect(try exchange.submit(request(1)) == [.connect])
   }
 
   @Test func sendsNothingThatThePeerDoesNotTake() throws {
-    var exchange = opened(frame: 100)
+    var exchange = opened(frame: 8192)
     var large = request(1)
-    large.params = .with { $0.bytes = Data(repeating: 1, count: 100) }
+    large.params = .with { $0.bytes = Data(repeating: 1, count: 8192) }
     let outputs = try exchange.submit(large)
     guard case .consumer(_, .refused(let failure))? = outputs.first else {
       Issue.record("sent: \(outputs)")
@@ -230,8 +233,9 @@ struct ExchangeTests {
     #expect(answered.tick(now: 60_000) == [])
     #expect(exchange.tick(now: 59_999) == [])
     #expect(fault(exchange.tick(now: 60_000)) == .timedOut)
-    #expect(exchange.tick(now: 659_999).isEmpty)
-    #expect(exchange.tick(now: 660_000) == [.consumer(WireID(high: 0, low: 1), .lost(arrived: true))])
+    _ = exchange.channelRefused(.with { $0.error = 3 }, now: 60_000)
+    #expect(!exchange.tick(now: 659_999).contains(.consumer(WireID(high: 0, low: 1), .lost(arrived: true))))
+    #expect(exchange.tick(now: 660_000).contains(.consumer(WireID(high: 0, low: 1), .lost(arrived: true))))
   }
 
   @Test func anotherProcessOfThePeerKnowsNothing() throws {

@@ -98,7 +98,7 @@ final class ExchangeWorld {
     case .withdrawn:
       arrived[side]?.removeAll { $0 == id }
       queued[side]?.removeAll { $0 == id }
-    case .cancelRequested, .replyAccepted, .replyExpired: break
+    case .cancelRequested, .replyAccepted, .replyExpired, .replyRefused: break
     }
   }
 
@@ -106,6 +106,7 @@ final class ExchangeWorld {
     do {
       let outputs = try body(&exchanges[side]!)
       perform(outputs, side)
+      exchanges[side]!.brokenRules.forEach(note)
     } catch {
       note("\(side) threw \(error)")
     }
@@ -209,6 +210,17 @@ final class ExchangeWorld {
     case 54..<56: if breaks { breakChannel() }
     case 56..<60: if !wantsChannel.isEmpty { open() } else if breaks, pipes.count < 2 { open() }
     case 60..<62: with(side) { $0.tick(now: now) }
+    case 62..<64:
+      if breaks, let side = wantsChannel.sorted(by: { $0.rawValue < $1.rawValue }).first {
+        wantsChannel.remove(side)
+        with(side) { $0.channelRefused(.with { $0.error = 3 }, now: now) }
+      }
+    case 64..<67:
+      guard let number = pipes.keys.sorted(by: { $0.number < $1.number }).randomElement(using: &random) else {
+        return
+      }
+      let isFull = Bool.random(using: &random)
+      with(side) { $0.channelIsFull(number, isFull) }
     default: deliver()
     }
   }
@@ -216,8 +228,14 @@ final class ExchangeWorld {
   /// Lets everything come to its end, without breaks.
   func settle() {
     breaks = false
+    for side in Side.allCases { for number in pipes.keys { with(side) { $0.channelIsFull(number, false) } } }
     for _ in 0..<20_000 {
       forgetEnded()
+      // Nothing is on its way: a pause has to go by, or replies that were kept for nobody.
+      if wantsChannel.isEmpty, pipes.values.allSatisfy({ $0.messages.values.allSatisfy(\.isEmpty) }) {
+        now += 100
+        for side in Side.allCases { with(side) { $0.tick(now: now) } }
+      }
       if !wantsChannel.isEmpty, pipes.isEmpty { open() }
       let side = Bool.random(using: &random) ? Side.a : .b
       if let id = arrived[side]?.first {
@@ -257,5 +275,34 @@ final class ExchangeWorld {
         }
       }
     }
+  }
+}
+
+extension Exchange {
+  /// What must hold after every step and does not.
+  var brokenRules: [String] {
+    var broken: [String] = []
+    for (number, channel) in channels {
+      let under = incoming.values.count { $0.creditChannel == number }
+      if channel.granted + channel.owed + under != limits.requestCountMax {
+        broken.append("\(channel.granted) granted, \(channel.owed) owed and \(under) used of a channel")
+      }
+      if channel.isOpen, channel.owed > 0, promisedCount < limits.peerRequestCountMax {
+        broken.append("a channel is owed \(channel.owed) although there is room")
+      }
+      if channel.settledCancels.count > limits.unansweredCancelCountMax + limits.requestCountMax {
+        broken.append("\(channel.settledCancels.count) cancels without an answer")
+      }
+    }
+    if promisedCount > max(limits.peerRequestCountMax, limits.requestCountMax) {
+      broken.append("\(promisedCount) requests of the peer")
+    }
+    let kept = incoming.values.reduce(0) { $0 + $1.replyByteCount }
+    if kept != keptReplyByteCount { broken.append("\(kept) bytes of replies, counted \(keptReplyByteCount)") }
+    if queue.count - queueBegin > 2 * queuedCount + 64 { broken.append("\(queue.count) in the queue") }
+    if outgoing.values.count(where: { $0.state == .queued }) != queuedCount {
+      broken.append("\(queuedCount) counted as queued")
+    }
+    return broken
   }
 }

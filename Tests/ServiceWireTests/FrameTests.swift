@@ -85,6 +85,16 @@ struct FrameTests {
     }
   }
 
+  @Test func dropsFieldsOfKnownMessagesThatItDoesNotKnow() throws {
+    // Accepted {id: 01, field 99: 32 bytes}, and field 1001 beside it.
+    let known: [UInt8] = [0x5a, 0x03, 0x0a, 0x01, 0x01]
+    var bytes: [UInt8] = [0x5a, 0x26, 0x0a, 0x01, 0x01, 0x9a, 0x06, 0x20]
+    bytes += Array(repeating: 7, count: 32) + [0xca, 0x3e, 0x00]
+    let message = try #require(try WireChannelMessage.read(Data(bytes)))
+    #expect(message.accepted.id == Data([1]))
+    #expect(try message.serializedData() == Data(known))
+  }
+
   @Test func takesValuesOfTheGreatestDepthAndRefusesBottomlessOnes() throws {
     func nested(_ depth: Int) -> WireValue {
       (1..<depth).reduce(WireValue.with { $0.integer = 1 }) { value, _ in

@@ -9,7 +9,11 @@ extension Exchange {
     guard channels.count < limits.channelCountMax else {
       return [.close(number, .limitExceeded, detail: "channels of a pair")]
     }
-    channels[number] = Channel(ticket: ticket, opened: now, lastHeard: now, granted: limits.requestCountMax)
+    retry.time = nil
+    retry.wasRefused = false
+    let credit = max(0, min(limits.requestCountMax, limits.peerRequestCountMax - promisedCount))
+    channels[number] = Channel(
+      ticket: ticket, opened: now, lastHeard: now, granted: credit, owed: limits.requestCountMax - credit)
     return [
       .send(
         .with {
@@ -18,7 +22,7 @@ extension Exchange {
             $0.ticket = ticket
             $0.appID = ownAppID
             $0.process = process.bytes
-            $0.requests = UInt32(limits.requestCountMax)
+            $0.requests = UInt32(credit)
             $0.frameByteCount = UInt32(limits.frameByteCountMax)
             $0.attachments = limits.attachmentCountMax
           }
@@ -26,24 +30,19 @@ extension Exchange {
     ]
   }
 
-  /// There is no way to the peer now: what waits has ended, and so has what nobody can ask about.
-  package mutating func channelRefused(_ failure: WireFailure) -> [ExchangeOutput] {
+  /// There is no way to the peer now: what waits in the queue has ended. What became of requests that were sent is asked after a pause.
+  package mutating func channelRefused(_ failure: WireFailure, now: UInt64) -> [ExchangeOutput] {
     isConnecting = false
     guard channels.isEmpty else { return [] }
-    var outputs: [ExchangeOutput] = []
-    for id in queue[queueBegin...] where outgoing[id]?.state == .queued {
-      outgoing[id] = nil
-      outputs.append(.consumer(id, .refused(failure)))
-    }
-    queue = []
-    queueBegin = 0
-    queuedCount = 0
+    retry.wasRefused = true
+    let outputs = endQueue(.refused(failure))
+    if hasUnknown { pause(now) }
     return outputs
   }
 
   /// The channel has ended, in good order or not.
   package mutating func channelClosed(_ number: ChannelNumber, now: UInt64) -> [ExchangeOutput] {
-    guard channels.removeValue(forKey: number) != nil else { return [] }
+    guard let closed = channels.removeValue(forKey: number) else { return [] }
     if newest == number {
       newest = channels.filter { $0.value.isOpen }.max { $0.value.opened < $1.value.opened }?.key
     }
@@ -57,26 +56,77 @@ extension Exchange {
       case .cancelling: outgoing[id]?.state = .unknown(since: now, wasAccepted: false, cancels: true)
       }
     }
-    for (id, request) in incoming where request.channel == number {
+    for (id, request) in incoming {
+      if request.creditChannel == number { incoming[id]?.creditChannel = nil }
+      guard request.channel == number else { continue }
       incoming[id]?.channel = nil
       incoming[id]?.brokenSince = now
-      if request.creditChannel == number { incoming[id]?.creditChannel = nil }
     }
     var outputs: [ExchangeOutput] = []
-    // Whether the requests arrived is asked over the next channel.
-    let asks = outgoing.values.contains { if case .unknown = $0.state { true } else { false } }
-    if channels.isEmpty, asks || queuedCount > 0, !isConnecting {
-      isConnecting = true
-      outputs.append(.connect)
-    }
+    reconnect(after: closed, now, &outputs)
     if let newest, channels[newest] != nil {
       inquire(over: newest, &outputs)
       flush(&outputs)
     }
+    payCredit(&outputs)
     return outputs
   }
 
-  /// Called every second or so.
+  /// The owner's queue of bytes for the channel is full, or has room again. While it is full no request is sent there; a peer that
+  /// goes on asking without reading is closed as too slow.
+  package mutating func channelIsFull(_ number: ChannelNumber, _ isFull: Bool) -> [ExchangeOutput] {
+    guard channels[number] != nil else { return [] }
+    channels[number]?.isFull = isFull
+    channels[number]?.heardWhileFullCount = 0
+    var outputs: [ExchangeOutput] = []
+    flush(&outputs)
+    return outputs
+  }
+
+  // MARK: Asking for a channel
+
+  private var hasUnknown: Bool {
+    outgoing.values.contains { if case .unknown = $0.state { true } else { false } }
+  }
+
+  /// The next attempt is after the pause; the pause after that is twice as long.
+  private mutating func pause(_ now: UInt64) {
+    retry.pause = min(max(retry.pause, limits.retryPauseMin), limits.retryPauseMax)
+    retry.time = now + retry.pause
+    retry.pause = min(2 * retry.pause, limits.retryPauseMax)
+  }
+
+  private mutating func reconnect(after closed: Channel, _ now: UInt64, _ outputs: inout [ExchangeOutput]) {
+    retry.failedBeginningCount = closed.isOpen ? 0 : retry.failedBeginningCount + 1
+    if closed.isOpen, now >= closed.opened + limits.retryPauseMax { retry.pause = 0 }
+    guard channels.isEmpty, !isConnecting else { return }
+    if retry.failedBeginningCount >= limits.failedBeginningCountMax {
+      retry.failedBeginningCount = 0
+      outputs += endQueue(.lost(arrived: false))
+    }
+    // The owner's next request asks for a channel by itself.
+    guard queuedCount > 0 || hasUnknown else { return }
+    guard retry.pause == 0 else { return pause(now) }
+    retry.pause = limits.retryPauseMin
+    isConnecting = true
+    outputs.append(.connect)
+  }
+
+  private mutating func endQueue(_ event: ConsumerEvent) -> [ExchangeOutput] {
+    var outputs: [ExchangeOutput] = []
+    for id in queue[queueBegin...] where outgoing[id]?.state == .queued {
+      outgoing[id] = nil
+      outputs.append(.consumer(id, event))
+    }
+    queue = []
+    queueBegin = 0
+    queuedCount = 0
+    return outputs
+  }
+
+  // MARK: Time
+
+  /// Called every second or so, and at ``retryTime``.
   package mutating func tick(now: UInt64) -> [ExchangeOutput] {
     var outputs: [ExchangeOutput] = []
     for (number, channel) in channels {
@@ -97,17 +147,29 @@ extension Exchange {
       outgoing[id] = nil
       outputs.append(.consumer(id, .lost(arrived: true)))
     }
-    for (id, request) in incoming where request.channel == nil {
-      // Longer than the consumer asks, so that what it did not hear of is not taken for what never came.
-      guard now >= request.brokenSince + limits.replyTime + limits.idleTime else { continue }
-      switch request.state {
-      case .replied, .ended:
-        forget(id, request)
-        outputs.append(.provider(id, .replyExpired))
-      case .arrived, .queued, .handling: break
+    expireReplies(now, &outputs)
+    if let time = retry.time, now >= time, !isConnecting {
+      retry.time = nil
+      if channels.isEmpty, queuedCount > 0 || hasUnknown {
+        isConnecting = true
+        outputs.append(.connect)
       }
     }
     return outputs
+  }
+
+  private mutating func expireReplies(_ now: UInt64, _ outputs: inout [ExchangeOutput]) {
+    for (id, request) in incoming where request.state.isAnswered {
+      if let channel = request.channel {
+        // It answers, or somebody would have noticed by now: but not this.
+        guard now >= request.replySent + limits.replyTime else { continue }
+        if channels[channel] != nil { outputs += fail(channel, .timedOut, detail: "reply time", now: now) }
+      } else {
+        // Longer than the consumer asks, so that what it did not hear of is not taken for what never came.
+        guard now >= request.brokenSince + limits.replyTime + limits.idleTime else { continue }
+      }
+      expire(id, &outputs)
+    }
   }
 
   mutating func fail(

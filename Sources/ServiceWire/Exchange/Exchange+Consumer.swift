@@ -1,10 +1,13 @@
 extension Exchange {
   // MARK: Consumer
 
-  /// Takes a request that is to be sent. Throws `limitExceeded` when too many wait; `malformed` when the id is no id, or in use.
+  /// Takes a request that is to be sent. Throws `limitExceeded` when too many wait; `malformed` when the id is no id, or in
+  /// use, or a name in it is too long.
   package mutating func submit(_ request: WireRequest) throws(ProtocolFault) -> [ExchangeOutput] {
     guard let id = WireID(request.id), outgoing[id] == nil else { throw .malformed }
     guard queuedCount < limits.queuedRequestCountMax else { throw .limitExceeded }
+    guard Self.hasNamesOfRightLength(request) else { throw .malformed }
+    if retry.wasRefused { retry.time = nil }
     outgoing[id] = Outgoing(state: .queued, message: request)
     queue.append(id)
     queuedCount += 1
@@ -21,14 +24,14 @@ extension Exchange {
     case .queued:
       outgoing[id] = nil
       queuedCount -= 1
+      compactQueue()
       return [.consumer(id, .cancelled)]
     case .sent:
       request.state = .cancelling(accepted: false)
       sendCancel(id, request, afterAccepted: false, &outputs)
     case .accepted:
-      if let channel = request.answerChannel, channels[channel]?.settledCancels.insert(id).inserted == true {
-        sendCancel(id, request, afterAccepted: true, &outputs)
-      }
+      request.isCancelledTooLate = true
+      sendCancelAfterAccepted(id, request, &outputs)
       outputs.append(.consumer(id, .notCancelled))
     case .cancelling: return []
     case .unknown(let since, let wasAccepted, _):
@@ -52,16 +55,35 @@ extension Exchange {
         }, on: channel))
   }
 
-  /// Sends what waits, as far as there is credit.
+  /// Advice only: so it is left out while too many have no answer.
+  mutating func sendCancelAfterAccepted(
+    _ id: WireID, _ request: Outgoing, _ outputs: inout [ExchangeOutput]
+  ) {
+    guard let number = request.answerChannel, let channel = channels[number],
+      channel.settledCancels.count < limits.unansweredCancelCountMax, !channel.settledCancels.contains(id)
+    else { return }
+    channels[number]?.settledCancels.insert(id)
+    sendCancel(id, request, afterAccepted: true, &outputs)
+  }
+
+  /// Those that were cancelled while they waited take no more room than those that wait.
+  private mutating func compactQueue() {
+    guard queue.count - queueBegin > 2 * queuedCount + 64 else { return }
+    queue = queue[queueBegin...].filter { outgoing[$0]?.state == .queued }
+    queueBegin = 0
+  }
+
+  /// Sends what waits, as far as there is credit and the peer reads.
   mutating func flush(_ outputs: inout [ExchangeOutput]) {
     guard queuedCount > 0 else { return }
     guard let newest, var channel = channels[newest] else {
-      if !isConnecting, channels.isEmpty {
+      if !isConnecting, channels.isEmpty, retry.time == nil {
         isConnecting = true
         outputs.append(.connect)
       }
       return
     }
+    guard !channel.isFull, channel.settledCancels.count < limits.unansweredCancelCountMax else { return }
     while channel.credit > 0, queueBegin < queue.count {
       let id = queue[queueBegin]
       queueBegin += 1
@@ -100,7 +122,7 @@ extension Exchange {
     if channel.peerAttachmentCountMax > 0, message.attachments > channel.peerAttachmentCountMax {
       return "attachments of a message"
     }
-    guard channel.peerFrameByteCountMax < limits.frameByteCountMax else { return nil }
+    guard channel.peerFrameByteCountMax < ExchangeLimits.frameByteCountOfAnyMessage else { return nil }
     let frame = try? WireChannelMessage.with({ $0.request = message }).frame(
       byteCountMax: channel.peerFrameByteCountMax)
     return frame == nil ? "channel frame bytes" : nil
@@ -136,6 +158,7 @@ extension Exchange {
     _ id: WireID, _ failure: WireFailure, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
   ) throws(Fault) {
     let request = try request(id, number)
+    try Self.check(failure)
     switch request.state {
     case .sent: break
     case .cancelling(accepted: false): channels[number]?.settledCancels.insert(id)
@@ -144,13 +167,29 @@ extension Exchange {
     end(id, request, .refused(failure), &outputs)
   }
 
+  mutating func takeReply(
+    _ reply: WireReply, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
+  ) throws(Fault) {
+    let id = try Self.id(reply.id)
+    if case .UNRECOGNIZED = reply.foreground { throw Fault(fault: .malformed) }
+    if limits.attachmentCountMax > 0, reply.attachments > limits.attachmentCountMax {
+      throw Fault(fault: .limitExceeded, detail: "attachments of a message")
+    }
+    switch reply.result {
+    case .failure(let failure):
+      try Self.check(failure)
+      try takeEnd(id, .refused(failure), number, &outputs)
+    case .error(let error):
+      guard error.text.utf8.count <= ExchangeLimits.textByteCountMax else { throw Fault(fault: .malformed) }
+      try takeEnd(id, .replied(reply), number, &outputs)
+    case .params, nil: try takeEnd(id, .replied(reply), number, &outputs)
+    }
+  }
+
   mutating func takeEnd(
     _ id: WireID, _ event: ConsumerEvent, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
   ) throws(Fault) {
     let request = try request(id, number)
-    if case .replied(let reply) = event, case .UNRECOGNIZED = reply.foreground {
-      throw Fault(fault: .malformed)
-    }
     switch request.state {
     case .accepted: break
     case .cancelling(accepted: true):
@@ -198,11 +237,13 @@ extension Exchange {
       if cancels { sendCancel(id, request, afterAccepted: false, &outputs) }
     case .queued, .handling, .replied, .ended:
       outgoing[id]?.state = .accepted
-      if cancels { outputs.append(.consumer(id, .notCancelled)) }
+      if cancels {
+        outgoing[id]?.isCancelledTooLate = true
+        outputs.append(.consumer(id, .notCancelled))
+      }
       if !wasAccepted { outputs.append(.consumer(id, .accepted)) }
-      guard cancels, state == .queued || state == .handling else { return }
-      channels[number]?.settledCancels.insert(id)
-      sendCancel(id, request, afterAccepted: true, &outputs)
+      guard cancels || request.isCancelledTooLate, state == .queued || state == .handling else { return }
+      sendCancelAfterAccepted(id, request, &outputs)
     case .UNRECOGNIZED: throw Fault(fault: .malformed)
     }
   }

@@ -15,17 +15,20 @@ extension Exchange {
   /// The request that arrived is wrong.
   package mutating func refuse(_ id: WireID, _ failure: WireFailure) -> [ExchangeOutput] {
     guard let request = incoming[id], request.state == .arrived else { return [] }
-    forget(id, request)
-    guard let channel = request.channel else { return [] }
-    return [
-      .send(
-        .with {
-          $0.refused = .with {
-            $0.id = id.bytes
-            $0.failure = failure
-          }
-        }, on: channel)
-    ]
+    var outputs: [ExchangeOutput] = []
+    if let channel = request.channel {
+      outputs.append(
+        .send(
+          .with {
+            $0.refused = .with {
+              $0.id = id.bytes
+              $0.failure = failure
+              $0.failure.detail = Self.prefix(failure.detail)
+            }
+          }, on: channel))
+    }
+    forget(id, request, &outputs)
+    return outputs
   }
 
   /// Its turn has come. False when it was withdrawn.
@@ -35,16 +38,69 @@ extension Exchange {
     return true
   }
 
-  /// The app's reply. Throws `unexpectedMessage` when the request is not being handled, or was replied to.
+  /// The app's reply. Throws `unexpectedMessage` when the request is not being handled, or was replied to; `malformed` when the text of
+  /// its error is too long. Of a reply that cannot be sent comes `replyRefused`, and the request has ended with that failure.
   package mutating func reply(_ reply: WireReply, now: UInt64) throws(ProtocolFault) -> [ExchangeOutput] {
     guard let id = WireID(reply.id), var request = incoming[id], request.state == .handling else {
       throw .unexpectedMessage
     }
+    guard reply.error.text.utf8.count <= ExchangeLimits.textByteCountMax else { throw .malformed }
+    var reply = reply
+    var byteCount = Self.byteCount(reply)
+    var outputs: [ExchangeOutput] = []
+    let room = request.channel.flatMap { channels[$0]?.peerFrameByteCountMax }
+    var exceeded: String?
+    if byteCount > room ?? Int.max {
+      exceeded = Self.frameLimit
+    } else if !makeRoom(byteCount, &outputs) {
+      exceeded = "kept reply bytes"
+    }
+    if let exceeded {
+      reply = refuse(id, reply, exceeded, &outputs)
+      byteCount = Self.byteCount(reply)
+    }
     request.state = .replied(reply)
+    request.replyByteCount = byteCount
     request.brokenSince = now
+    request.replySent = now
+    keptReplyByteCount += byteCount
     incoming[id] = request
-    guard let channel = request.channel else { return [] }
-    return [.send(.with { $0.reply = reply }, on: channel)]
+    if let channel = request.channel { outputs.append(.send(.with { $0.reply = reply }, on: channel)) }
+    return outputs
+  }
+
+  private static let frameLimit = "channel frame bytes"
+
+  private static func byteCount(_ reply: WireReply) -> Int {
+    (try? WireChannelMessage.with { $0.reply = reply }.serializedData().count) ?? Int.max
+  }
+
+  /// What goes to the consumer in place of a reply that is too long.
+  private func refuse(
+    _ id: WireID, _ reply: WireReply, _ limit: String, _ outputs: inout [ExchangeOutput]
+  ) -> WireReply {
+    let failure = WireFailure.with {
+      $0.error = ProtocolFault.limitExceeded.rawValue
+      $0.detail = limit
+    }
+    outputs.append(.provider(id, .replyRefused(failure)))
+    return .with {
+      $0.id = id.bytes
+      $0.failure = failure
+      $0.foreground = reply.foreground
+    }
+  }
+
+  /// Lets go of the oldest replies that nobody asked for, until there is room for another.
+  private mutating func makeRoom(_ byteCount: Int, _ outputs: inout [ExchangeOutput]) -> Bool {
+    let room = limits.keptReplyByteCountMax - byteCount
+    guard keptReplyByteCount > room else { return true }
+    let unheard = incoming.filter { $0.value.channel == nil && $0.value.state.isAnswered }
+    for (id, _) in unheard.sorted(by: { $0.value.brokenSince < $1.value.brokenSince }) {
+      expire(id, &outputs)
+      if keptReplyByteCount <= room { return true }
+    }
+    return false
   }
 
   /// The app will not reply. Throws as ``reply(_:now:)`` does.
@@ -52,14 +108,49 @@ extension Exchange {
     guard var request = incoming[id], request.state == .handling else { throw .unexpectedMessage }
     request.state = .ended
     request.brokenSince = now
+    request.replySent = now
     incoming[id] = request
     guard let channel = request.channel else { return [] }
     return [.send(.with { $0.noReply.id = id.bytes }, on: channel)]
   }
 
-  mutating func forget(_ id: WireID, _ request: Incoming) {
+  mutating func forget(_ id: WireID, _ request: Incoming, _ outputs: inout [ExchangeOutput]) {
     incoming[id] = nil
-    if let channel = request.creditChannel { channels[channel]?.granted += 1 }
+    keptReplyByteCount -= request.replyByteCount
+    if let channel = request.creditChannel {
+      channels[channel]?.granted += 1
+    } else {
+      payCredit(&outputs)
+    }
+  }
+
+  mutating func expire(_ id: WireID, _ outputs: inout [ExchangeOutput]) {
+    guard let request = incoming[id] else { return }
+    forget(id, request, &outputs)
+    outputs.append(.provider(id, .replyExpired))
+  }
+
+  /// Nobody but the peer's process that sent a request can ask for its reply.
+  mutating func expireReplies(toOthersThan process: WireID, _ outputs: inout [ExchangeOutput]) {
+    for (id, request) in incoming
+    where request.channel == nil && request.state.isAnswered && request.peerProcess != process {
+      expire(id, &outputs)
+    }
+  }
+
+  // MARK: Credit
+
+  /// Requests that the peer may have under way with what it was granted, over all channels.
+  var promisedCount: Int { incoming.count + channels.values.reduce(0) { $0 + $1.granted } }
+
+  /// Gives the channels what was left out of their first credit, as far as there is room by now.
+  mutating func payCredit(_ outputs: inout [ExchangeOutput]) {
+    for (number, channel) in channels where channel.isOpen && channel.owed > 0 {
+      let more = min(channel.owed, limits.peerRequestCountMax - promisedCount)
+      guard more > 0 else { continue }
+      channels[number]?.owed -= more
+      outputs += grant(more, on: number)
+    }
   }
 
   /// Lets the peer send so many requests more.
@@ -79,26 +170,22 @@ extension Exchange {
     guard let granted = channels[number]?.granted, granted > 0 else {
       throw Fault(fault: .limitExceeded, detail: "requests under way")
     }
-    guard case .UNRECOGNIZED = request.foreground else {
-      if limits.attachmentCountMax > 0, request.attachments > limits.attachmentCountMax {
-        throw Fault(fault: .limitExceeded, detail: "attachments of a message")
-      }
-      channels[number]?.granted = granted - 1
-      incoming[id] = Incoming(channel: number, creditChannel: number)
-      outputs.append(.provider(id, .arrived(request)))
-      return
+    if case .UNRECOGNIZED = request.foreground { throw Fault(fault: .malformed) }
+    guard Self.hasNamesOfRightLength(request) else { throw Fault(fault: .malformed) }
+    if limits.attachmentCountMax > 0, request.attachments > limits.attachmentCountMax {
+      throw Fault(fault: .limitExceeded, detail: "attachments of a message")
     }
-    throw Fault(fault: .malformed)
+    channels[number]?.granted = granted - 1
+    incoming[id] = Incoming(
+      channel: number, creditChannel: number, peerProcess: channels[number]?.peerProcess)
+    outputs.append(.provider(id, .arrived(request)))
   }
 
   mutating func takeReplyAccepted(_ id: WireID, _ outputs: inout [ExchangeOutput]) throws(Fault) {
     guard let request = incoming[id] else { throw Fault(fault: .unexpectedMessage) }
-    switch request.state {
-    case .replied, .ended:
-      forget(id, request)
-      outputs.append(.provider(id, .replyAccepted))
-    case .arrived, .queued, .handling: throw Fault(fault: .unexpectedMessage)
-    }
+    guard request.state.isAnswered else { throw Fault(fault: .unexpectedMessage) }
+    outputs.append(.provider(id, .replyAccepted))
+    forget(id, request, &outputs)
   }
 
   mutating func takeCancel(
@@ -110,13 +197,12 @@ extension Exchange {
       case .arrived, .queued:
         guard request.state == .queued || !afterAccepted else { throw Fault(fault: .unexpectedMessage) }
         if afterAccepted {
-          outputs.append(.provider(id, .cancelRequested))
+          requestCancel(id, &outputs)
         } else {
-          forget(id, request)
           outputs.append(.provider(id, .withdrawn))
           done = true
         }
-      case .handling: outputs.append(.provider(id, .cancelRequested))
+      case .handling: requestCancel(id, &outputs)
       case .replied, .ended: break
       }
     }
@@ -128,15 +214,23 @@ extension Exchange {
             $0.done = done
           }
         }, on: number))
+    if done, let request = incoming[id] { forget(id, request, &outputs) }
+  }
+
+  private mutating func requestCancel(_ id: WireID, _ outputs: inout [ExchangeOutput]) {
+    guard incoming[id]?.isCancelRequested == false else { return }
+    incoming[id]?.isCancelRequested = true
+    outputs.append(.provider(id, .cancelRequested))
   }
 
   mutating func takeInquiry(
     _ message: WireInquiry, _ number: ChannelNumber, _ now: UInt64, _ outputs: inout [ExchangeOutput]
   ) throws(Fault) {
     let id = try Self.id(message.id)
-    guard !message.tickets.contains(channels[number]?.ticket ?? Data()) else {
-      throw Fault(fault: .malformed)
-    }
+    guard message.tickets.count <= ExchangeLimits.inquiryTicketCountMax,
+      message.tickets.allSatisfy({ $0.count == Self.ticketByteCount }),
+      !message.tickets.contains(channels[number]?.ticket ?? Data())
+    else { throw Fault(fault: .malformed) }
     // The peer has closed them. What it sent there and is still on its way must not come after the answer.
     for (other, channel) in channels where message.tickets.contains(channel.ticket) {
       outputs += fail(other, .noError, now: now)
@@ -151,11 +245,20 @@ extension Exchange {
       case .arrived: state = .arrived
       case .queued: state = .queued
       case .handling: state = .handling
-      case .replied(let reply):
+      case .replied(var reply):
         state = .replied
+        incoming[id]?.replySent = now
+        if request.replyByteCount > channels[number]?.peerFrameByteCountMax ?? 0 {
+          reply = refuse(id, reply, Self.frameLimit, &outputs)
+          let byteCount = Self.byteCount(reply)
+          keptReplyByteCount += byteCount - request.replyByteCount
+          incoming[id]?.replyByteCount = byteCount
+          incoming[id]?.state = .replied(reply)
+        }
         again = .with { $0.reply = reply }
       case .ended:
         state = .ended
+        incoming[id]?.replySent = now
         again = .with { $0.noReply.id = id.bytes }
       }
     }

@@ -6,7 +6,13 @@ extension Exchange {
     _ message: WireChannelMessage, on number: ChannelNumber, now: UInt64
   ) -> [ExchangeOutput] {
     // What the other side sent after a fault is nothing any more.
-    guard channels[number] != nil else { return [] }
+    guard let channel = channels[number] else { return [] }
+    if channel.isFull {
+      guard channel.heardWhileFullCount < limits.fullChannelMessageCountMax else {
+        return fail(number, .tooSlow, now: now)
+      }
+      channels[number]?.heardWhileFullCount += 1
+    }
     channels[number]?.lastHeard = now
     channels[number]?.ping = nil
     var outputs: [ExchangeOutput] = []
@@ -42,7 +48,7 @@ extension Exchange {
     case .request(let request): try take(request, number, &outputs)
     case .accepted(let message): try takeAccepted(Self.id(message.id), number, &outputs)
     case .refused(let message): try takeRefused(Self.id(message.id), message.failure, number, &outputs)
-    case .reply(let reply): try takeEnd(Self.id(reply.id), .replied(reply), number, &outputs)
+    case .reply(let reply): try takeReply(reply, number, &outputs)
     case .noReply(let message): try takeEnd(Self.id(message.id), .noReply, number, &outputs)
     case .replyAccepted(let message): try takeReplyAccepted(Self.id(message.id), &outputs)
     case .cancel(let message): try takeCancel(Self.id(message.id), message.afterAccepted, number, &outputs)
@@ -63,6 +69,24 @@ extension Exchange {
     return id
   }
 
+  static func check(_ failure: WireFailure) throws(Fault) {
+    guard failure.detail.utf8.count <= ExchangeLimits.textByteCountMax else { throw Fault(fault: .malformed) }
+  }
+
+  static func hasNamesOfRightLength(_ request: WireRequest) -> Bool {
+    [request.serviceID, request.version, request.method].allSatisfy {
+      $0.utf8.count <= ExchangeLimits.nameByteCountMax
+    }
+  }
+
+  /// As much of a text as may be sent.
+  static func prefix(_ text: String) -> String {
+    guard text.utf8.count > ExchangeLimits.textByteCountMax else { return text }
+    var end = text.utf8.index(text.startIndex, offsetBy: ExchangeLimits.textByteCountMax)
+    while end.samePosition(in: text.unicodeScalars) == nil { end = text.utf8.index(before: end) }
+    return String(text.unicodeScalars[..<end])
+  }
+
   mutating func take(
     _ hello: WireChannelHello, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
   ) throws(Fault) {
@@ -71,7 +95,7 @@ extension Exchange {
     guard hello.ticket == channel.ticket else { throw Fault(fault: .ticketRefused) }
     guard hello.appID == peerAppID else { throw Fault(fault: .certificateNotFound) }
     guard let process = WireID(hello.process), Int(hello.requests) <= ExchangeLimits.creditMax,
-      hello.frameByteCount > 0
+      hello.frameByteCount >= ExchangeLimits.frameByteCountMin
     else { throw Fault(fault: .malformed) }
     channel.peerProcess = process
     channel.credit = Int(hello.requests)
@@ -79,7 +103,10 @@ extension Exchange {
     channel.peerAttachmentCountMax = hello.attachments
     channels[number] = channel
     newest = number
+    retry.failedBeginningCount = 0
+    expireReplies(toOthersThan: process, &outputs)
     inquire(over: number, &outputs)
+    payCredit(&outputs)
   }
 
   /// Asks about the requests whose channel broke.
@@ -87,7 +114,8 @@ extension Exchange {
     guard let channel = channels[number], let process = channel.peerProcess else { return }
     for (id, request) in outgoing {
       guard case .unknown = request.state, request.answerChannel == nil else { continue }
-      guard request.peerProcess == process else {
+      guard request.peerProcess == process, request.tickets.count < ExchangeLimits.inquiryTicketCountMax
+      else {
         outgoing[id] = nil
         outputs.append(.consumer(id, .lost(arrived: true)))
         continue

@@ -14,12 +14,25 @@ package struct Exchange: Sendable {
   /// Where new requests go: the channel that was opened last.
   var newest: ChannelNumber?
   var isConnecting = false
+  var retry = Retry()
   /// Waiting for a channel or for credit, oldest first; those that are no more in `outgoing` count for nothing.
   var queue: [WireID] = []
   var queueBegin = 0
   var queuedCount = 0
   var outgoing: [WireID: Outgoing] = [:]
   var incoming: [WireID: Incoming] = [:]
+  var keptReplyByteCount = 0
+
+  /// When a channel is asked for again after one that ended too early: so that a peer whose beginning always fails is not dialled without end.
+  struct Retry {
+    /// Not before; nil: at once.
+    var time: UInt64?
+    /// The next pause; 0 for the first attempt after a channel that lasted.
+    var pause: UInt64 = 0
+    /// There is no way to the peer. Whoever submits a request wants to know whether that still holds, so it is tried at once.
+    var wasRefused = false
+    var failedBeginningCount = 0
+  }
 
   struct Channel {
     let ticket: Data
@@ -31,10 +44,15 @@ package struct Exchange: Sendable {
     var credit = 0
     /// Requests that the peer may send.
     var granted: Int
+    /// What was left out of the first credit because earlier requests of the peer are not forgotten yet.
+    var owed: Int
     var peerFrameByteCountMax = 0
     var peerAttachmentCountMax: UInt64 = 0
     /// Requests whose `Cancel` has no answer yet, which will make no difference: they had been accepted, or have ended.
     var settledCancels: Set<WireID> = []
+    /// More waits to be written than the owner's limit.
+    var isFull = false
+    var heardWhileFullCount = 0
     var isOpen: Bool { peerProcess != nil }
   }
 
@@ -55,6 +73,8 @@ package struct Exchange: Sendable {
     var peerProcess: WireID?
     /// Of the channels that it was sent over, or asked about.
     var tickets: [Data] = []
+    /// The app cancelled it too late and was told so; the handler hears of it, over the next channel when this one breaks.
+    var isCancelledTooLate = false
   }
 
   struct Incoming {
@@ -62,6 +82,13 @@ package struct Exchange: Sendable {
       case arrived, queued, handling
       case replied(WireReply)
       case ended
+
+      var isAnswered: Bool {
+        switch self {
+        case .replied, .ended: true
+        case .arrived, .queued, .handling: false
+        }
+      }
     }
 
     var state: State = .arrived
@@ -69,8 +96,13 @@ package struct Exchange: Sendable {
     var channel: ChannelNumber?
     /// Where it took a credit.
     var creditChannel: ChannelNumber?
+    let peerProcess: WireID?
     /// When the channel broke.
     var brokenSince: UInt64 = 0
+    var replySent: UInt64 = 0
+    var replyByteCount = 0
+    /// The handler hears of it once.
+    var isCancelRequested = false
   }
 
   package static let versionMax: UInt32 = 1
@@ -93,6 +125,8 @@ package struct Exchange: Sendable {
   package var outgoingCount: Int { outgoing.count }
   /// Requests of the peer's that are not forgotten.
   package var incomingCount: Int { incoming.count }
+  /// When ``tick(now:)`` has a channel to ask for, in milliseconds; nil when it has none.
+  package var retryTime: UInt64? { isConnecting ? nil : retry.time }
   /// Nothing is under way: the channels may be closed.
   package var isIdle: Bool { outgoing.isEmpty && incoming.isEmpty }
 }

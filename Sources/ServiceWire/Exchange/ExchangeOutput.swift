@@ -3,7 +3,7 @@ package enum ExchangeOutput: Sendable, Equatable {
   case send(WireChannelMessage, on: ChannelNumber)
   /// Say goodbye if the connection takes it at once, and close. The exchange has forgotten the channel.
   case close(ChannelNumber, ProtocolFault, detail: String)
-  /// There is something to send and no channel: `channelOpened` or `channelRefused` follows.
+  /// There is something to send or to ask and no channel: `channelOpened` or `channelRefused` follows.
   case connect
   case consumer(WireID, ConsumerEvent)
   case provider(WireID, ProviderEvent)
@@ -20,7 +20,7 @@ package struct ChannelNumber: Hashable, Sendable {
 package enum ConsumerEvent: Sendable, Equatable {
   /// The provider has a copy of everything.
   case accepted
-  /// Ended: the provider's runtime, or the way to it, refused.
+  /// Ended: the provider's runtime, or the way to it, refused. After `accepted`: the handler replied, and the reply could not be sent.
   case refused(WireFailure)
   /// Ended.
   case replied(WireReply)
@@ -44,6 +44,9 @@ package enum ProviderEvent: Sendable, Equatable {
   case cancelRequested
   /// The consumer has the reply.
   case replyAccepted
-  /// Nobody asked for the reply in time.
+  /// Nobody asked for the reply in time, or nobody is left who could.
   case replyExpired
+  /// The reply cannot be sent: the consumer gets this failure in its place. When it comes of ``Exchange/reply(_:now:)``, that is what the
+  /// app's call throws.
+  case replyRefused(WireFailure)
 }

@@ -20,6 +20,8 @@ extension WireMessage {
     var options = BinaryDecodingOptions()
     // Values nest 32 deep, an object's member is three messages deep.
     options.messageDepthLimit = 128
+    // What this version does not know takes no room, and is not passed on.
+    options.discardUnknownFields = true
     return options
   }
 
@@ -32,7 +34,7 @@ extension WireMessage {
       throw .malformed
     }
     if message.hasKind { return message }
-    guard try fieldNumbers(message.unknownFields.data).allSatisfy({ $0 >= 1000 }) else { throw .malformed }
+    guard try fieldNumbers(frame).allSatisfy({ $0 >= 1000 }) else { throw .malformed }
     return nil
   }
 
@@ -50,7 +52,7 @@ extension WireMessage {
   }
 }
 
-/// The numbers of the fields in bytes that a decoder kept as unknown.
+/// The numbers of the fields of a message.
 private func fieldNumbers(_ data: Data) throws(ProtocolFault) -> [UInt64] {
   var numbers: [UInt64] = []
   var rest = data[...]

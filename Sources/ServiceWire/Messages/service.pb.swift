@@ -1868,6 +1868,7 @@ package nonisolated struct WireReply: Sendable {
 
   package var id: Data = Data()
 
+  /// Nothing set: nil params.
   package var result: WireReply.OneOf_Result? = nil
 
   package var params: WireValue {
@@ -1886,16 +1887,27 @@ package nonisolated struct WireReply: Sendable {
     set {result = .error(newValue)}
   }
 
-  /// Neither params nor error: nil params.
+  /// The handler replied, and what it replied cannot be sent.
+  package var failure: WireFailure {
+    get {
+      if case .failure(let v)? = result {return v}
+      return WireFailure()
+    }
+    set {result = .failure(newValue)}
+  }
+
   package var foreground: WireForeground = .me
 
   package var attachments: UInt64 = 0
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
+  /// Nothing set: nil params.
   package nonisolated enum OneOf_Result: Equatable, Sendable {
     case params(WireValue)
     case error(WireReplyError)
+    /// The handler replied, and what it replied cannot be sent.
+    case failure(WireFailure)
 
   }
 
@@ -1964,8 +1976,8 @@ package nonisolated struct WireInquiry: Sendable {
 
   package var id: Data = Data()
 
-  /// Of the channels over which the request, or a question about it, was sent. The asker has closed them: nothing that is still on its
-  /// way there counts.
+  /// Of the channels over which the request, or a question about it, was sent: 1 to 64, of 32 bytes each. The asker has closed them:
+  /// nothing that is still on its way there counts.
   package var tickets: [Data] = []
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
@@ -5218,7 +5230,7 @@ nonisolated extension WireReplyError: SwiftProtobuf.Message, SwiftProtobuf._Mess
 
 nonisolated extension WireReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Reply"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}params\0\u{1}error\0\u{1}foreground\0\u{1}attachments\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}params\0\u{1}error\0\u{1}foreground\0\u{1}attachments\0\u{1}failure\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -5255,6 +5267,19 @@ nonisolated extension WireReply: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
       }()
       case 4: try { try decoder.decodeSingularEnumField(value: &self.foreground) }()
       case 5: try { try decoder.decodeSingularUInt64Field(value: &self.attachments) }()
+      case 6: try {
+        var v: WireFailure?
+        var hadOneofValue = false
+        if let current = self.result {
+          hadOneofValue = true
+          if case .failure(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.result = .failure(v)
+        }
+      }()
       default: break
       }
     }
@@ -5277,7 +5302,7 @@ nonisolated extension WireReply: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
       guard case .error(let v)? = self.result else { preconditionFailure() }
       try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
     }()
-    case nil: break
+    default: break
     }
     if self.foreground != .me {
       try visitor.visitSingularEnumField(value: self.foreground, fieldNumber: 4)
@@ -5285,6 +5310,9 @@ nonisolated extension WireReply: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
     if self.attachments != 0 {
       try visitor.visitSingularUInt64Field(value: self.attachments, fieldNumber: 5)
     }
+    try { if case .failure(let v)? = self.result {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 6)
+    } }()
     try unknownFields.traverse(visitor: &visitor)
   }
 
