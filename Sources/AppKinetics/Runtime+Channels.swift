@@ -40,7 +40,9 @@ extension Runtime {
       $0.detail = error.detail ?? ""
     }
     tellChannelWaiters(application, .failure(error), &core)
-    guard let outputs = core.peers[application]?.exchange.channelRefused(failure) else { return }
+    guard let outputs = core.peers[application]?.exchange.channelRefused(failure, now: Self.now) else {
+      return
+    }
     act(outputs, application, &core)
   }
 
@@ -66,6 +68,14 @@ extension Runtime {
           },
           received: { _, messages in
             self.core.perform { self.received(messages, application, number, &$0) }
+          },
+          isFull: { _, isFull in
+            self.core.perform { core in
+              guard let outputs = core.peers[application]?.exchange.channelIsFull(number, isFull) else {
+                return
+              }
+              self.act(outputs, application, &core)
+            }
           },
           closed: { _, end in
             self.core.perform { self.channelClosed(application, number, end, &$0) }
@@ -242,16 +252,14 @@ extension Runtime {
     core.policy = policy
     // Where one of the two may call, the channel goes on, and the provider's side refuses what the other one sends.
     for application in core.peers.keys
-    where policy.denies(appID, calling: application.text) && policy.denies(application.text, calling: appID) {
+    where policy.denies(appID, application.text) && policy.denies(application.text, appID) {
       endPeer(application, &core)
     }
   }
 }
 
 extension WirePolicy {
-  func denies(_ consumer: String, calling provider: String) -> Bool {
-    denials.contains {
-      (!$0.hasConsumer || $0.consumer == consumer) && (!$0.hasProvider || $0.provider == provider)
-    }
+  func denies(_ consumer: String, _ provider: String) -> Bool {
+    denials.contains { $0.denies(consumer, provider) }
   }
 }

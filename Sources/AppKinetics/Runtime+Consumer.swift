@@ -144,6 +144,7 @@ extension Runtime {
         sent.end(.replied, .failure(error), .didReceiveError(error))
       case .params(let value):
         try finish(sent, ServiceValue(value), files)
+      case .failure(let failure): throw ServicesError(failure)
       case nil: try finish(sent, nil, files)
       }
     } catch {

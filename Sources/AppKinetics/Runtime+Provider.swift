@@ -65,6 +65,7 @@ extension Runtime {
         callbackQueue.async { provider.didCancel(incoming.request) }
       }
     case .replyAccepted: replyEnded(id, nil, application, &core)
+    case .replyRefused(let failure): replyEnded(id, ServicesError(failure), application, &core)
     case .replyExpired:
       replyEnded(
         id, ServicesError(.connectionLost, detail: "the consumer did not ask for the reply"), application,
@@ -121,7 +122,7 @@ extension Runtime {
   func offered(
     _ request: WireRequest, from application: ApplicationID, _ core: Core
   ) throws(ServicesError) -> Offer {
-    guard !core.policy.denies(application.text, calling: appID) else { throw ServicesError(.notAllowed) }
+    guard !core.policy.denies(application.text, appID) else { throw ServicesError(.notAllowed) }
     let versions = core.offers.filter { $0.key.service.text == request.serviceID }
     guard let service = versions.first?.key.service else { throw ServicesError(.serviceNotFound) }
     guard let found = versions.first(where: { $0.key.version.text == request.version }) else {
@@ -306,12 +307,15 @@ extension Runtime {
       do throws(ProtocolFault) {
         guard let outputs = try core.peers[request.sender]?.step(step) else { return nil }
         core.peers[request.sender]?.incoming[request.id.id]?.hasReplied = isReply
+        var refused: ServicesError?
+        for case .provider(request.id.id, .replyRefused(let failure)) in outputs {
+          refused = ServicesError(failure)
+          core.peers[request.sender]?.incoming[request.id.id]?.hasReplied = false
+        }
         self.act(outputs, request.sender, &core)
-        return nil
+        return refused
       } catch {
-        return error == .limitExceeded
-          ? ServicesError(.limitExceeded, detail: "channel frame bytes")
-          : ServicesError(.general, detail: "the request was replied to")
+        return ServicesError(.general, detail: "the request was replied to")
       }
     }
     if let refused { throw refused }
