@@ -97,9 +97,17 @@ let package = Package(
     .target(
       name: "Commands",
       dependencies: [
-        "CPosix", "SodiumPrimitives", "ContainerStore", "SecureFiles",
+        "CPosix", "SodiumPrimitives", "ContainerStore", "SecureFiles", "ServiceValues", "ServiceBroker",
+        "AppKinetics", .product(name: "Logging", package: "swift-log"),
         .product(name: "ArgumentParser", package: "swift-argument-parser"),
       ], swiftSettings: strict),
+    // Examples, which tests run
+    .executableTarget(
+      name: "GreetingsService", dependencies: ["AppKinetics", "SecureFiles"],
+      path: "Examples/GreetingsService", swiftSettings: strict),
+    .executableTarget(
+      name: "GreetingsClient", dependencies: ["AppKinetics", "SecureFiles"], path: "Examples/GreetingsClient",
+      swiftSettings: strict),
     // 9 program
     .executableTarget(name: "dynamics", dependencies: ["Commands"], swiftSettings: strict),
 

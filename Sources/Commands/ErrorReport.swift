@@ -1,5 +1,6 @@
 import ArgumentParser
 import ContainerStore
+import ServiceValues
 import SodiumPrimitives
 
 #if canImport(Glibc)
@@ -40,6 +41,20 @@ struct ErrorReport: Encodable {
       detail = error.detail
       remedy = error.code.remedy
       status = error.code.status(errno: error.errno)
+    case let error as ServicesError:
+      code = error.code.name
+      message = error.code.what
+      path = error.path
+      detail = error.detail
+      remedy = error.code.remedy
+      status = error.code.status
+    case let error as ServiceReplyError:
+      code = "serviceReplyError"
+      message = "the other app replied with error \(error.code)"
+      path = error.domain?.text
+      detail = error.text.isEmpty ? nil : error.text
+      remedy = "see the service's definition for what it means"
+      status = .failure
     case let error as CryptoError:
       code = "cryptoFailed"
       message = error.description
@@ -64,6 +79,19 @@ struct ErrorReport: Encodable {
     text += "\n"
     if let remedy { text += "  " + remedy + "\n" }
     StandardError.write(text)
+  }
+}
+
+extension ServicesError.Code {
+  fileprivate var status: ExitStatus {
+    switch self {
+    case .applicationNotFound, .serviceNotFound, .versionNotFound, .methodNotFound, .attachmentNotFound:
+      .notFound
+    case .cancelled: .signal(Interruption.shared.signal)
+    case .noSpace: .diskFull
+    case .sourceDamaged: .damage
+    default: .failure
+    }
   }
 }
 

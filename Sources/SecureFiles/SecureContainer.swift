@@ -19,7 +19,7 @@ public final class SecureContainer: Sendable {
   /// container open for as long as somebody has it.
   public let files: SecureFileManager
 
-  private init(_ store: Container) {
+  package init(_ store: Container) {
     self.store = store
     files = SecureFileManager(store)
   }

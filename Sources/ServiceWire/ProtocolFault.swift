@@ -39,7 +39,8 @@ package enum ProtocolFault: UInt32, Error, Sendable, CaseIterable {
     case .unexpectedDescriptors: "descriptors came that nobody asked for, or not as many as announced"
     case .versionNotSupported: "the peer speaks no version of the protocol that is known here"
     case .brokerNotTrusted: "the broker is not the one that this app enrolled with"
-    case .keyNotPinned: "the peer's key is not the one that was enrolled for its app id, or not the administrator's"
+    case .keyNotPinned:
+      "the peer's key is not the one that was enrolled for its app id, or not the administrator's"
     case .ticketRefused: "the peer shows the ticket of another introduction"
     case .tooSlow: "the peer does not read what it asked for"
     case .replaced: "the same app connected again"

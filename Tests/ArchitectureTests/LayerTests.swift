@@ -40,7 +40,8 @@ struct LayerTests {
     Layer(
       8, "Commands",
       imports: [
-        "CPosix", "SodiumPrimitives", "EncryptedFile", "ContainerStore", "SecureFiles", "ArgumentParser",
+        "CPosix", "SodiumPrimitives", "EncryptedFile", "ContainerStore", "SecureFiles", "ServiceValues",
+        "ServiceBroker", "AppKinetics", "Logging", "ArgumentParser",
       ], system: highSystem),
     Layer(9, "dynamics", imports: ["Commands"], system: highSystem),
   ]

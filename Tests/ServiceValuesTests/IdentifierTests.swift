@@ -40,7 +40,8 @@ struct IdentifierTests {
     let service = try servicesError(.invalidParams) { _ = try ServiceIdentifier(text) }
     #expect(place(service) == "service id: \(fault)")
     let app = try servicesError(.invalidParams) { _ = try ApplicationID(text) }
-    #expect(place(app) == "application id: \(fault.replacing("the letters a to z", with: "letters of ASCII"))")
+    #expect(
+      place(app) == "application id: \(fault.replacing("the letters a to z", with: "letters of ASCII"))")
   }
 
   @Test(arguments: ["1", "0", "1.0", "1.0.0", "1.0.0.0", "10.20.30.40", "999999999.0"])

@@ -1,0 +1,134 @@
+import AppKinetics
+import ArgumentParser
+import Foundation
+import SecureFiles
+
+struct AppCommand: ParsableCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "app", abstract: "A ready-made app around a container.",
+    subcommands: [AppRunCommand.self])
+}
+
+struct AppRunCommand: ParsableCommand, ReportingCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "run", abstract: "Runs an app that takes files from other apps, until it is interrupted.",
+    discussion: """
+      It registers with the broker and offers transfer-file, save-files and greetings. Files that come are moved from the inbox to a folder of the \
+      container, under a name that is free there. Each event is a line.
+      """)
+
+  @OptionGroup var app: AppOptions
+
+  @Option(help: ArgumentHelp("Where files that came are kept.", valueName: "folder"))
+  var saveTo = "/Documents"
+
+  @Flag(help: "Prints each event as a JSON object on a line of its own.")
+  var json = false
+
+  @Flag(help: "Begins locked: requests wait, and are refused after 30 s.")
+  var locked = false
+
+  var reportsJSON: Bool { json }
+
+  func run() throws {
+    let folder = saveTo
+    let isLocked = locked
+    let report = EventReport(asJSON: json)
+    try app.withServices { services, container in
+      for service in [WellKnownService.transferFile, .saveFiles, .greetings] {
+        try services.offer(service.definition, validates: true) { request in
+          try await Self.answer(request, folder, container, report)
+        }
+      }
+      try AsyncWork.run {
+        if isLocked { try await services.setState(.locked) }
+        try await services.start()
+        report.write(AppEvent("ready", app: services.application.id.text))
+        for await isInFront in services.frontChanges {
+          report.write(AppEvent(isInFront ? "in front" : "not in front"))
+        }
+      }
+    }
+  }
+
+  private static func answer(
+    _ request: IncomingRequest, _ folder: String, _ container: SecureContainer, _ report: EventReport
+  ) async throws -> ServiceResponse {
+    report.write(
+      AppEvent(
+        "request", app: request.sender.text, service: request.service.text, method: request.method,
+        id: request.id.description))
+    guard !request.attachments.isEmpty else {
+      return request.service == WellKnownService.greetings.serviceID
+        ? .reply("Hello, \(request.sender).") : .reply()
+    }
+    let files = container.files
+    try files.createDirectory(atPath: folder, withIntermediateDirectories: true)
+    for path in request.attachments {
+      let place = freePlace(for: PathText.baseName(path) ?? "file", in: folder, files)
+      try files.moveItem(atPath: path, toPath: place)
+      report.write(AppEvent("saved", app: request.sender.text, id: request.id.description, path: place))
+    }
+    // What is left of the message's own directory.
+    if let path = request.attachments.first {
+      let directory = "/" + path.split(separator: "/").prefix(3).joined(separator: "/")
+      try files.removeItem(atPath: directory)
+    }
+    return request.method == "sendFiles" ? .noReply : .reply()
+  }
+
+  /// `name`, or `name-2` and so on.
+  private static func freePlace(for name: String, in folder: String, _ files: SecureFileManager) -> String {
+    let (stem, suffix) = name.lastIndex(of: ".").map { (name[..<$0], name[$0...]) } ?? (name[...], "")
+    var place = PathText.joined(folder, name)
+    var number = 1
+    while files.fileExists(atPath: place) {
+      number += 1
+      place = PathText.joined(folder, "\(stem)-\(number)\(suffix)")
+    }
+    return place
+  }
+}
+
+/// Something that happened, for people or programs.
+struct AppEvent: Encodable, Sendable {
+  var event: String
+  var app: String?
+  var service: String?
+  var method: String?
+  var id: String?
+  var path: String?
+
+  init(
+    _ event: String, app: String? = nil, service: String? = nil, method: String? = nil, id: String? = nil,
+    path: String? = nil
+  ) {
+    self.event = event
+    self.app = app
+    self.service = service
+    self.method = method
+    self.id = id
+    self.path = path
+  }
+
+  var text: String {
+    let parts = [event, app, service, method, path].compactMap { $0.map(PrintableText.of) }
+    return parts.joined(separator: " ") + "\n"
+  }
+}
+
+/// Prints events, one at a time.
+struct EventReport: Sendable {
+  let asJSON: Bool
+
+  init(asJSON: Bool) { self.asJSON = asJSON }
+
+  /// Nobody reading is no reason to stop an app.
+  func write(_ event: AppEvent) {
+    guard asJSON else { return (try? StandardOutput.write(event.text)) ?? () }
+    let encoder = JSONEncoder()
+    encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
+    guard let bytes = try? encoder.encode(event) else { return }
+    try? StandardOutput.write(String(decoding: bytes, as: UTF8.self) + "\n")
+  }
+}

@@ -1,0 +1,133 @@
+import AppKinetics
+import ArgumentParser
+import Foundation
+
+struct ServiceCallCommand: ParsableCommand, ReportingCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "call", abstract: "Sends a request to an app, and prints its reply.",
+    discussion: """
+      DIR is the container of the app that asks: it holds the key that proves who it is. Params and replies are JSON; bytes are {"$bytes": "Base64"}. The \
+      program waits for the reply, unless --no-wait is given: then it ends when the other app has a copy of everything.
+      """)
+
+  @OptionGroup var app: AppOptions
+
+  @Argument(help: "The method.")
+  var method: String
+
+  @Option(
+    help: ArgumentHelp("Who is asked; without it the only app that offers the service.", valueName: "app-id"))
+  var to: String?
+
+  @Option(
+    help: ArgumentHelp("The service's id, or the short name of a well-known one.", valueName: "service-id"))
+  var service: String
+
+  @Option(help: "The service's version; without it that of the well-known service, or 1.0.0.0.")
+  var version: String?
+
+  @Option(help: ArgumentHelp("The params.", valueName: "json"))
+  var params: String?
+
+  @Option(
+    help: ArgumentHelp(
+      "A file or folder of the container to send along; may be given several times.", valueName: "path"))
+  var attach: [String] = []
+
+  @Option(help: "Who should be in front afterwards: me, peer or none.")
+  var foreground = ForegroundArgument.none
+
+  @Flag(help: "Does not wait for the reply.")
+  var noWait = false
+
+  @Flag(help: "Prints one JSON object.")
+  var json = false
+
+  var reportsJSON: Bool { json }
+
+  enum ForegroundArgument: String, ExpressibleByArgument, CaseIterable {
+    case me, peer, none
+
+    var preference: ForegroundPreference {
+      switch self {
+      case .me: .me
+      case .peer: .peer
+      case .none: .none
+      }
+    }
+  }
+
+  func run() throws {
+    let request = try request()
+    let target = try to.map { try ApplicationID($0) }
+    let waits = !noWait
+    let answer = try app.withServices { services, _ in
+      try AsyncWork.run {
+        try await services.start()
+        let target = try await Self.target(target, request, services)
+        let sent = try await services.send(request, to: target)
+        return try await withTaskCancellationHandler {
+          guard waits else {
+            try await sent.delivered()
+            return try Answer(sent, nil)
+          }
+          return try Answer(sent, try await sent.reply())
+        } onCancel: {
+          Task { await sent.cancel() }
+        }
+      }
+    }
+    try StandardOutput.write(json ? JSONText.of(answer) : answer.text)
+  }
+
+  private func request() throws -> ServiceRequest {
+    let known = WellKnownService(rawValue: service)
+    let definition = known?.definition
+    let id = try definition?.serviceID ?? ServiceIdentifier(service)
+    let version =
+      try self.version.map { try ServiceVersion($0) } ?? definition?.version ?? ServiceVersion("1.0.0.0")
+    return ServiceRequest(
+      service: id, version: version, method: method,
+      params: try params.map { try ServiceValue(jsonText: $0) },
+      attachments: attach, foreground: foreground.preference, definition: definition)
+  }
+
+  private static func target(
+    _ target: ApplicationID?, _ request: ServiceRequest, _ services: AppServices
+  ) async throws -> ApplicationID {
+    if let target { return target }
+    let providers = try await services.providers(of: request.service, version: request.version)
+    guard let only = providers.first, providers.count == 1 else {
+      let names = providers.map(\.application.text).joined(separator: ", ")
+      throw ServicesError(
+        .applicationNotFound,
+        detail: providers.isEmpty
+          ? "nobody offers \(request.service) \(request.version)" : "say with --to which of: \(names)")
+    }
+    return only.application
+  }
+
+  private struct Answer: Encodable, Sendable {
+    var request: String
+    var app: String
+    var status: String
+    /// JSON.
+    var params: String?
+    var attachments: [String]
+
+    init(_ sent: SentRequest, _ reply: ServiceReply?) throws {
+      request = sent.id.description
+      app = sent.application.text
+      status = "\(sent.status)"
+      params = try reply?.params?.jsonText()
+      attachments = reply?.attachments ?? []
+    }
+
+    var text: String {
+      var lines = params.map { [$0] } ?? []
+      lines += attachments.map(PrintableText.of)
+      if lines.isEmpty { lines = [status] }
+      return lines.joined(separator: "\n") + "\n"
+    }
+  }
+}

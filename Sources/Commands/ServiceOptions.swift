@@ -1,0 +1,59 @@
+import AppKinetics
+import ArgumentParser
+import ContainerStore
+import Logging
+import SecureFiles
+
+/// Which broker is asked.
+struct BrokerOptions: ParsableArguments {
+  @Option(
+    help: ArgumentHelp(
+      "The broker's socket; without it the environment's OPENDYNAMICS_BROKER, or the user's own.",
+      valueName: "path"))
+  var broker: String?
+}
+
+/// The app that a command is among the others.
+struct AppOptions: ParsableArguments {
+  @Argument(help: "The app's container.", completion: .directory)
+  var dir: String
+
+  @Option(help: ArgumentHelp("The app's id, its address.", valueName: "app-id"))
+  var id: String
+
+  @Option(help: "The app's name, for people; the id without it.")
+  var name: String?
+
+  @Option(help: "The user that the app was activated for; the system's user without it.")
+  var user: String?
+
+  @OptionGroup var broker: BrokerOptions
+  @OptionGroup var credential: CredentialOptions
+
+  func validate() throws { _ = try applicationID() }
+
+  private func applicationID() throws -> ApplicationID {
+    do {
+      return try ApplicationID(id)
+    } catch {
+      throw ValidationError("--id \(PrintableText.of(id)): \(error.detail ?? "no application id").")
+    }
+  }
+
+  /// Opens the container, and closes it again whatever happens.
+  func withServices<R>(_ body: (AppServices, SecureContainer) throws -> R) throws -> R {
+    let secret = try credential.secret(for: dir)
+    return try withContainer(at: dir, secret, mode: .readWrite) { store in
+      let container = SecureContainer(store)
+      var options = AppServices.Options()
+      if let socket = broker.broker { options.broker = socket }
+      options.logger = Logger(label: "dynamics", factory: { StreamLogHandler.standardError(label: $0) })
+      options.logger.logLevel = .warning
+      let services = try AppServices(
+        Application(id: applicationID(), name: name ?? id, activationUser: user), container: container,
+        options: options)
+      defer { services.stop() }
+      return try body(services, container)
+    }
+  }
+}
