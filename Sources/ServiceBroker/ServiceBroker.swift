@@ -1,2 +1,75 @@
-/// Where a broker keeps what it knows, and where it listens.
-public struct ServiceBrokerPlaces: Sendable {}
+import Foundation
+public import Logging
+import NIOPosix
+public import ServiceLifecycle
+import Synchronization
+
+/// The broker of one user: it keeps who is installed and offers what, introduces apps to each other and is out of the way from then on
+/// (SERVICE-PROTOCOL.md, "The broker connection").
+///
+/// Run it in a service group, or embed it with ``start(_:logger:)``.
+public final class ServiceBroker: Service {
+  /// Where a broker listens, where it keeps what it knows, and whom it asks about the front.
+  public struct Configuration: Sendable {
+    /// Its directory is made if it is missing, and must keep others out.
+    public var socketPath: String
+    /// Made if it is missing, mode 0700.
+    public var stateDirectory: String
+    public var compositor: Compositor
+
+    public init(
+      socketPath: String = BrokerPlaces.socketPath(), stateDirectory: String = BrokerPlaces.stateDirectory(),
+      compositor: Compositor = .none
+    ) {
+      self.socketPath = socketPath
+      self.stateDirectory = stateDirectory
+      self.compositor = compositor
+    }
+  }
+
+  public let configuration: Configuration
+  private let logger: Logger
+  private let running = Mutex<BrokerRun?>(nil)
+
+  public init(_ configuration: Configuration, logger: Logger) {
+    self.configuration = configuration
+    self.logger = logger
+  }
+
+  public var socketPath: String { configuration.socketPath }
+
+  /// Listens until the task is cancelled or the service group shuts down, then says goodbye to all.
+  ///
+  /// Throws ``ServiceBrokerError``, and errors of sockets: somebody answers at the socket already, or a directory is not safe.
+  public func run() async throws {
+    try await listen()
+    try? await gracefulShutdown()
+    await stop()
+  }
+
+  /// A broker that listens when this returns. ``stop()`` ends it. Throws as ``run()``.
+  public static func start(_ configuration: Configuration, logger: Logger) async throws -> ServiceBroker {
+    let broker = ServiceBroker(configuration, logger: logger)
+    try await broker.listen()
+    return broker
+  }
+
+  private func listen() async throws {
+    let (configuration, logger) = (configuration, logger)
+    let run = try await NIOThreadPool.singleton.runIfActive { try BrokerRun(configuration, logger) }
+    running.withLock {
+      precondition($0 == nil, "a broker is started once")
+      $0 = run
+    }
+    logger.info("listening", metadata: ["socket": "\(configuration.socketPath)"])
+  }
+
+  /// Closes the socket, says goodbye (`shuttingDown`) to all and waits until they are gone, a second at most. Does nothing the second time.
+  public func stop() async {
+    let run = running.withLock { run in
+      defer { run = nil }
+      return run
+    }
+    await run?.stop()
+  }
+}

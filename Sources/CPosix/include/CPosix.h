@@ -34,6 +34,10 @@ int cposix_set_echo(int fd, int on);
 /// Columns of the terminal behind fd, or -errno.
 int cposix_terminal_columns(int fd);
 
+/// posix_spawn(3) of a program by its path, in a session of its own, with /dev/null as standard input and outputs and no other
+/// descriptor (but, where the system cannot close them, those that exec leaves open), and with signals as at a start.
+int cposix_spawn_detached(pid_t *process, char *const arguments[]);
+
 // Sockets: cposix_socket.c. Every descriptor that a call makes is closed by exec, and no call raises SIGPIPE. `wait` 0 makes a
 // call that would wait return -EAGAIN, also on a blocking descriptor.
 

@@ -104,6 +104,15 @@ package struct BrokerState: Sendable {
     return outputs
   }
 
+  /// Ends a connection for a reason that its owner found. Does nothing when it has ended.
+  package mutating func end(
+    _ number: ConnectionNumber, _ fault: ProtocolFault, detail: String = "", now: UInt64
+  ) -> [BrokerOutput] {
+    var outputs: [BrokerOutput] = []
+    if connections[number] != nil { close(number, fault, detail: detail, now: now, &outputs) }
+    return outputs
+  }
+
   mutating func close(
     _ number: ConnectionNumber, _ fault: ProtocolFault, detail: String = "", now: UInt64,
     _ outputs: inout [BrokerOutput]

@@ -1,0 +1,95 @@
+import Foundation
+import Logging
+import Synchronization
+import UnixSockets
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// Takes connections at the broker's socket, on a thread of its own: those of this user get the first byte with their descriptor lane,
+/// others are closed without a word.
+final class BrokerAcceptor: Sendable {
+  private let listener: UnixListener
+  private let logger: Logger
+  private let isStopping = Atomic(false)
+
+  /// What one connection is, as it was accepted. Whoever is given it owns both descriptors.
+  struct Accepted: Sendable {
+    let socket: Int32
+    /// The broker's end.
+    let descriptorLane: Int32
+    let process: Int32
+  }
+
+  /// How long nothing is accepted after this process ran out of descriptors: the connection goes on waiting meanwhile.
+  static let pause: Duration = .milliseconds(100)
+  /// How often it looks whether it is to stop, where `shutdown` does not end an accept.
+  private static let lookInterval: Duration = .seconds(1)
+
+  /// Listens. Throws `SocketError`.
+  init(path: String, _ logger: Logger) throws {
+    self.logger = logger
+    try StateFiles.makeDirectory(SocketDirectory.directory(of: path))
+    listener = try UnixListener(path: path, directory: .closedToOthers)
+  }
+
+  /// `accepted` is called on the thread, which waits for it: so no more connections are taken than are seen to. `stopped` comes last,
+  /// when this object is held by nobody else and the socket can go.
+  func begin(accepted: @escaping @Sendable (Accepted) -> Void, stopped: @escaping @Sendable () -> Void) {
+    Thread.detachNewThread {
+      self.acceptAll(accepted)
+      stopped()
+    }
+  }
+
+  func stop() {
+    isStopping.store(true, ordering: .releasing)
+    listener.shutdown()
+  }
+
+  private func acceptAll(_ accepted: (Accepted) -> Void) {
+    var hasTold = false
+    while !isStopping.load(ordering: .acquiring) {
+      do throws(SocketError) {
+        let connection = try listener.accept(deadline: .now + Self.lookInterval)
+        hasTold = false
+        if let connection = try? greet(connection) { accepted(connection) }
+      } catch .timedOut {
+        continue
+      } catch .closed {
+        return
+      } catch {
+        // Too many files are open. What waits is accepted when there is room again.
+        if !hasTold { logger.error("cannot accept connections", metadata: ["error": "\(error)"]) }
+        hasTold = true
+        Thread.sleep(forTimeInterval: Self.pause / .seconds(1))
+      }
+    }
+  }
+
+  /// Nil for another user's process.
+  private func greet(_ connection: consuming UnixConnection) throws(SocketError) -> Accepted? {
+    let peer = try connection.peerCredentials()
+    guard peer.user == geteuid() else {
+      logger.warning("a process of another user connected", metadata: ["pid": "\(peer.process)"])
+      return nil
+    }
+    let pair = try SocketPair()
+    let own = pair.first
+    var lane = DescriptorList()
+    lane.append(pair.second.takeDescriptor())
+    var zero: UInt8 = 0
+    let byteCount = try withUnsafeBytes(of: &zero) { bytes throws(SocketError) in
+      try connection.sendIfReady(bytes, descriptors: lane)
+    }
+    guard byteCount == 1 else { return nil }
+    return Accepted(
+      socket: connection.takeDescriptor().take(), descriptorLane: own.takeDescriptor().take(),
+      process: peer.process)
+  }
+}

@@ -1,0 +1,211 @@
+package import Foundation
+package import LocalTransport
+import NIOPosix
+import ServiceValues
+package import ServiceWire
+import Synchronization
+import UnixSockets
+
+/// A broker's client that asks, and is no app: tools find, watch and administer with it.
+package final class BrokerClient: Sendable {
+  private let state = Mutex(State())
+  private let other: @Sendable (WireBrokerMessage) -> Void
+
+  private struct State {
+    var lane: BrokerLane?
+    var end: ProtocolFault?
+    var nextNumber: UInt64 = 1
+    var beginning: CheckedContinuation<WireEnrolled, any Error>?
+    var questions: [UInt64: CheckedContinuation<WireAnswer, any Error>] = [:]
+    var watches: [UInt64: AsyncThrowingStream<Change, any Error>.Continuation] = [:]
+  }
+
+  /// What a watch tells.
+  package enum Change: Sendable {
+    /// What there is: the first, until `isLast`.
+    case list([WireProvider], isLast: Bool)
+    case changed(present: [WireProvider], gone: [String])
+  }
+
+  private init(_ other: @escaping @Sendable (WireBrokerMessage) -> Void) { self.other = other }
+
+  /// Attends at the broker of that socket. `authority` is its certificate, DER, when it is known; `administrator` the key that may
+  /// administer.
+  ///
+  /// Throws `SocketError`, `ProtocolFault`, and `ServicesError` `brokerUnavailable`.
+  package static func attend(
+    path: String, name: String, authority: Data?, administrator: AppKey? = nil
+  ) async throws -> BrokerClient {
+    let beginning = WireBrokerMessage.with {
+      $0.attend.version = BrokerState.versionMax
+      $0.attend.name = name
+      $0.attend.administers = administrator != nil
+    }
+    return try await begin(
+      path: path, key: administrator ?? AppKey(), peer: authority.map { .certificate($0) } ?? .firstUse,
+      beginning
+    ).client
+  }
+
+  /// Begins as `beginning` says. `descriptors` owns what comes on the descriptor lane; `other` gets what is no answer and of no watch, on
+  /// the lane's event loop.
+  package static func begin(
+    path: String, key: AppKey, peer: PeerRule, _ beginning: WireBrokerMessage,
+    descriptors: (@Sendable (Data, Int32, Int32) -> Void)? = nil,
+    other: @escaping @Sendable (WireBrokerMessage) -> Void = { _ in }
+  ) async throws -> (client: BrokerClient, enrolled: WireEnrolled) {
+    let (socket, descriptorLane) = try await NIOThreadPool.singleton.runIfActive {
+      try BrokerDial.dial(path: path)
+    }
+    let receiver = DescriptorReceiver(
+      descriptor: descriptorLane, received: descriptors ?? { _, control, bulk in closeBoth(control, bulk) },
+      closed: { _ in })
+    let client = BrokerClient(other)
+    let enrolled = try await withCheckedThrowingContinuation { continuation in
+      client.state.withLock { $0.beginning = continuation }
+      do {
+        let events = LaneEvents<WireBrokerMessage>(
+          opened: { lane in try? lane.send([beginning]) },
+          received: { _, messages in for message in messages { client.receive(message) } },
+          closed: { _, end in
+            receiver.close()
+            client.didEnd(end.fault)
+          })
+        let lane = try BrokerLane.open(
+          descriptor: socket, role: .dialler, key: key, certificate: key.selfSignedCertificate(), peer: peer,
+          events: events)
+        client.state.withLock { $0.lane = lane }
+      } catch {
+        receiver.close()
+        let continuation = client.state.withLock { state in
+          defer { state.beginning = nil }
+          return state.beginning
+        }
+        continuation?.resume(throwing: error)
+      }
+    }
+    return (client, enrolled)
+  }
+
+  /// The broker's certificate, DER.
+  package var authority: Data? { state.withLock { $0.lane }?.peerCertificate }
+
+  package func close() { state.withLock { $0.lane }?.close(.noError) }
+
+  // MARK: Asking
+
+  /// Throws `ServicesError` when the answer is one, `ProtocolFault` when the connection ends before.
+  package func ask(_ kind: WireQuestion.OneOf_Kind) async throws -> WireAnswer {
+    let answer = try await withCheckedThrowingContinuation { continuation in
+      let (number, lane, end) = state.withLock { state in
+        let number = state.nextNumber
+        state.nextNumber += 1
+        if state.end == nil { state.questions[number] = continuation }
+        return (number, state.lane, state.end)
+      }
+      guard end == nil, let lane else {
+        return continuation.resume(throwing: end ?? ProtocolFault.connectionLost)
+      }
+      send(kind, number, on: lane)
+    }
+    if case .failure(let failure)? = answer.kind {
+      throw ServicesError(
+        .init(rawValue: Int32(truncatingIfNeeded: failure.error)),
+        detail: failure.detail.isEmpty ? nil : failure.detail)
+    }
+    return answer
+  }
+
+  private func send(_ kind: WireQuestion.OneOf_Kind, _ number: UInt64, on lane: BrokerLane) {
+    do throws(ProtocolFault) {
+      try lane.send([
+        .with {
+          $0.question.number = number
+          $0.question.kind = kind
+        }
+      ])
+    } catch {
+      lane.close(error)
+    }
+  }
+
+  /// All providers that the filter finds, page by page.
+  package func find(_ filter: WireFind) async throws -> [WireProvider] {
+    var (filter, found) = (filter, [WireProvider]())
+    while true {
+      let page = try await ask(.find(filter)).providers
+      found += page.providers
+      guard page.more, let last = page.providers.last else { return found }
+      filter.after = last.appID
+    }
+  }
+
+  /// What there is, and what becomes of it, until the stream's end.
+  package func watch(_ filter: WireFind) -> AsyncThrowingStream<Change, any Error> {
+    let (stream, continuation) = AsyncThrowingStream<Change, any Error>.makeStream()
+    let (number, lane, end) = state.withLock { state in
+      let number = state.nextNumber
+      state.nextNumber += 1
+      if state.end == nil { state.watches[number] = continuation }
+      return (number, state.lane, state.end)
+    }
+    if let lane, end == nil {
+      send(.watch(filter), number, on: lane)
+    } else {
+      continuation.finish(throwing: end ?? ProtocolFault.connectionLost)
+    }
+    return stream
+  }
+
+  /// All apps that the broker knows, and the fingerprint of its authority. For administrators.
+  package func apps() async throws -> (apps: [WireApp], authorityFingerprint: Data) {
+    var (list, found) = (WireAdminister.ListApps(), [WireApp]())
+    while true {
+      let message = list
+      let page = try await ask(.administer(.with { $0.listApps = message })).apps
+      found += page.apps
+      guard page.more, let last = page.apps.last else { return (found, page.authorityFingerprint) }
+      list.after = last.provider.appID
+    }
+  }
+
+  // MARK: Receiving
+
+  private func receive(_ message: WireBrokerMessage) {
+    switch message.kind {
+    case .enrolled(let enrolled):
+      let beginning = state.withLock { state in
+        defer { state.beginning = nil }
+        return state.beginning
+      }
+      beginning?.resume(returning: enrolled)
+    case .answer(let answer):
+      let (question, watch) = state.withLock {
+        ($0.questions.removeValue(forKey: answer.number), $0.watches[answer.number])
+      }
+      question?.resume(returning: answer)
+      watch?.yield(.list(answer.providers.providers, isLast: !answer.providers.more))
+    case .providersChanged(let changed):
+      let watch = state.withLock { $0.watches[changed.watch] }
+      watch?.yield(.changed(present: changed.present, gone: changed.gone))
+    default: other(message)
+    }
+  }
+
+  private func didEnd(_ fault: ProtocolFault) {
+    let (beginning, questions, watches) = state.withLock { state in
+      state.end = fault
+      defer { (state.beginning, state.questions, state.watches) = (nil, [:], [:]) }
+      return (state.beginning, state.questions, state.watches)
+    }
+    beginning?.resume(throwing: fault)
+    for question in questions.values { question.resume(throwing: fault) }
+    for watch in watches.values { watch.finish(throwing: fault) }
+  }
+}
+
+private func closeBoth(_ control: Int32, _ bulk: Int32) {
+  for number in [control, bulk] { closeDescriptor(number) }
+}
+
+private func closeDescriptor(_ number: Int32) { _ = try? Descriptor(adopting: number) }

@@ -1,0 +1,290 @@
+import Foundation
+import LocalTransport
+import Logging
+import NIOCore
+import ServiceWire
+import UnixSockets
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// Does what a ``BrokerState`` wants done, on one event loop: lanes, socket pairs, files, programs, and the time.
+final class BrokerDriver {
+  private var state: BrokerState
+  private let store: BrokerStore
+  private let compositor: CompositorAsking
+  private let logger: Logger
+  private let loop: any EventLoop
+  private var connections: [ConnectionNumber: Connection] = [:]
+  private var nextNumber: UInt64 = 1
+  private var outputs: [BrokerOutput] = []
+  private var isPerforming = false
+  /// What could not be written to its file yet.
+  private var unsaved: Set<BrokerRecords.Part> = []
+  private var ticks: RepeatedTask?
+  private var allClosed: EventLoopPromise<Void>?
+
+  private struct Connection {
+    /// Nil until TLS begins.
+    var lane: BrokerLane?
+    var socket: Int32?
+    let descriptors: DescriptorSender
+    let process: Int32
+    var appID: String?
+    var isFull = false
+    /// Whether `continue` is owed to the state.
+    var isMoreOwed = false
+  }
+
+  /// Above it, what comes as there is room waits; well below what closes a connection that does not read.
+  private static let roomByteCountMax = 1 << 20
+  private static let tickInterval: TimeAmount = .seconds(1)
+
+  /// On the event loop.
+  init(_ store: BrokerStore, _ compositor: Compositor, _ logger: Logger, _ loop: any EventLoop) {
+    self.store = store
+    self.logger = logger
+    self.loop = loop
+    self.compositor = CompositorAsking(compositor)
+    state = BrokerState(
+      authority: store.authority, administratorKey: store.administratorKey.publicKey, records: store.records)
+    let bound = NIOLoopBound(self, eventLoop: loop)
+    ticks = loop.scheduleRepeatedTask(initialDelay: Self.tickInterval, delay: Self.tickInterval) { _ in
+      bound.value.tick()
+    }
+  }
+
+  private var now: UInt64 { UInt64(max(0, Date().timeIntervalSince1970 * 1000)) }
+
+  // MARK: Connections
+
+  func accepted(_ accepted: BrokerAcceptor.Accepted) {
+    let number = ConnectionNumber(nextNumber)
+    nextNumber += 1
+    connections[number] = Connection(
+      socket: accepted.socket, descriptors: DescriptorSender(descriptor: accepted.descriptorLane),
+      process: accepted.process)
+    perform(state.connected(number, process: accepted.process, now: now))
+    guard connections[number] != nil else { return }
+    connections[number]?.socket = nil
+    var limits = LaneLimits()
+    limits.frameByteCountMax = state.limits.frameByteCountMax
+    limits.beginningTime = .milliseconds(Int64(state.limits.beginningTime))
+    limits.queuedByteCountMax = Self.roomByteCountMax
+    let driver = NIOLoopBound(self, eventLoop: loop)
+    let events = LaneEvents<WireBrokerMessage>(
+      opened: { driver.value.opened(number, $0.peerPublicKey) },
+      received: { driver.value.received($1, number) },
+      isFull: { driver.value.setFull(number, $1) },
+      closed: { driver.value.closed(number, $1) })
+    do {
+      let lane = try BrokerLane.open(
+        descriptor: accepted.socket, role: .acceptor, key: store.authorityKey,
+        certificate: store.authority.certificate, peer: .anyKey, limits: limits, events: events, on: loop)
+      connections[number]?.lane = lane
+    } catch {
+      logger.error("TLS does not begin", metadata: ["error": "\(error)"])
+      forget(number)
+      perform(state.disconnected(number, now: now))
+    }
+  }
+
+  private func opened(_ number: ConnectionNumber, _ publicKey: Data?) {
+    guard let publicKey else { return perform(state.end(number, .certificateNotFound, now: now)) }
+    state.authenticated(number, publicKey: publicKey)
+  }
+
+  private func received(_ messages: [WireBrokerMessage], _ number: ConnectionNumber) {
+    for message in messages { perform(state.receive(message, from: number, now: now)) }
+    if connections[number]?.appID == nil { connections[number]?.appID = state.appID(of: number) }
+  }
+
+  private func closed(_ number: ConnectionNumber, _ end: LaneEnd) {
+    log(number, end)
+    forget(number)
+    perform(state.disconnected(number, now: now))
+  }
+
+  private func forget(_ number: ConnectionNumber) {
+    connections.removeValue(forKey: number)?.descriptors.close()
+    if connections.isEmpty { allClosed?.succeed() }
+  }
+
+  /// Each end with a fault once, and nothing that the peer sent but its app id, whose letters are known.
+  private func log(_ number: ConnectionNumber, _ end: LaneEnd) {
+    guard end.fault != .noError, let connection = connections[number] else { return }
+    var metadata: Logger.Metadata = ["pid": "\(connection.process)", "fault": "\(end.fault)"]
+    if let appID = connection.appID { metadata["app"] = "\(appID)" }
+    if end.side != .peer, !end.detail.isEmpty { metadata["detail"] = "\(end.detail)" }
+    let isExpected = [.connectionLost, .shuttingDown, .replaced, .forgotten].contains(end.fault)
+    logger.log(
+      level: isExpected ? .info : .warning,
+      end.side == .peer ? "the peer ended a connection" : "a connection ended", metadata: metadata)
+  }
+
+  // MARK: Room
+
+  private func setFull(_ number: ConnectionNumber, _ isFull: Bool) {
+    connections[number]?.isFull = isFull
+    if !isFull { continueIfOwed(number) }
+  }
+
+  private func continueIfOwed(_ number: ConnectionNumber) {
+    guard let connection = connections[number], connection.isMoreOwed, !connection.isFull else { return }
+    connections[number]?.isMoreOwed = false
+    perform(state.continue(number))
+  }
+
+  // MARK: Outputs
+
+  private func perform(_ more: [BrokerOutput]) {
+    outputs += more
+    guard !isPerforming else { return }
+    isPerforming = true
+    var next = 0
+    while next < outputs.count {
+      perform(outputs[next])
+      next += 1
+    }
+    outputs = []
+    isPerforming = false
+  }
+
+  private func perform(_ output: BrokerOutput) {
+    switch output {
+    case .send(let message, let to): send(message, to)
+    case .close(let number, let fault, let detail): close(number, fault, detail)
+    case .more(let number):
+      connections[number]?.isMoreOwed = true
+      let driver = NIOLoopBound(self, eventLoop: loop)
+      loop.execute { driver.value.continueIfOwed(number) }
+    case .introduce(let dialler, let one, let acceptor, let other): introduce(dialler, one, acceptor, other)
+    case .start(let appID, let program, let arguments): start(appID, program, arguments)
+    case .askCompositor(let appID, let change): ask(change, appID)
+    case .save(let part):
+      unsaved.insert(part)
+      saveAll()
+    }
+  }
+
+  private func send(_ message: WireBrokerMessage, _ number: ConnectionNumber) {
+    guard let lane = connections[number]?.lane else { return }
+    do throws(ProtocolFault) {
+      try lane.send([message])
+    } catch {
+      logger.critical("a message does not fit its limit", metadata: ["fault": "\(error)"])
+      return perform(state.end(number, .limitExceeded, now: now))
+    }
+    if lane.queuedByteCount > state.limits.queuedByteCountMax {
+      perform(state.end(number, .tooSlow, now: now))
+    }
+  }
+
+  private func close(_ number: ConnectionNumber, _ fault: ProtocolFault, _ detail: String) {
+    guard let connection = connections[number] else { return }
+    if let lane = connection.lane { return lane.close(fault, detail: detail) }
+    // Before TLS nothing can be said.
+    log(number, LaneEnd(.here, fault, detail))
+    if let socket = connection.socket { _ = try? Descriptor(adopting: socket) }
+    forget(number)
+  }
+
+  private func introduce(
+    _ dialler: ConnectionNumber, _ one: WireBrokerMessage, _ acceptor: ConnectionNumber,
+    _ other: WireBrokerMessage
+  ) {
+    let ticket = one.introduction.ticket
+    do {
+      let control = try SocketPair()
+      let bulk = try SocketPair()
+      let (diallerControl, acceptorControl) = control.ends()
+      let (diallerBulk, acceptorBulk) = bulk.ends()
+      let sides = [
+        (dialler, one, diallerControl, diallerBulk), (acceptor, other, acceptorControl, acceptorBulk),
+      ]
+      for (number, message, control, bulk) in sides {
+        guard let descriptors = connections[number]?.descriptors else {
+          for end in [control, bulk] { _ = try? Descriptor(adopting: end) }
+          continue
+        }
+        if descriptors.send(ticket: ticket, control: control, bulk: bulk) {
+          send(message, number)
+        } else {
+          perform(state.end(number, .tooSlow, detail: "descriptor lane", now: now))
+        }
+      }
+    } catch {
+      logger.error("two apps cannot be introduced", metadata: ["error": "\(error)"])
+    }
+  }
+
+  // MARK: Programs
+
+  private func start(_ appID: String, _ program: String, _ arguments: [String]) {
+    let driver = NIOLoopBound(self, eventLoop: loop)
+    let loop = loop
+    let child = ChildProgram(program, arguments: arguments) { isDone in
+      // A program that has left its app behind in another process ends with 0.
+      if !isDone { loop.execute { driver.value.startFailed(appID) } }
+    }
+    logger.info(
+      child == nil ? "an app's program cannot be started" : "started an app", metadata: ["app": "\(appID)"])
+    if child == nil { startFailed(appID) }
+  }
+
+  private func startFailed(_ appID: String) { perform(state.startFailed(appID, now: now)) }
+
+  private func ask(_ change: FrontChange, _ appID: String?) {
+    let driver = NIOLoopBound(self, eventLoop: loop)
+    let loop = loop
+    compositor.ask(appID) { isDone in loop.execute { driver.value.answered(change, isDone) } }
+  }
+
+  private func answered(_ change: FrontChange, _ isDone: Bool) {
+    perform(state.compositorAnswered(change, isDone: isDone, now: now))
+  }
+
+  // MARK: Files and time
+
+  private func saveAll() {
+    for part in unsaved {
+      do {
+        try store.save(part, of: state.records)
+        unsaved.remove(part)
+      } catch {
+        logger.error("what is known of apps cannot be kept", metadata: ["error": "\(error)"])
+      }
+    }
+  }
+
+  private func tick() {
+    saveAll()
+    perform(state.tick(now: now))
+  }
+
+  /// Says goodbye to all. Done when the last connection is gone.
+  func stop() -> EventLoopFuture<Void> {
+    ticks?.cancel()
+    compositor.stop()
+    saveAll()
+    let promise = loop.makePromise(of: Void.self)
+    allClosed = promise
+    for number in connections.keys.sorted() { perform(state.end(number, .shuttingDown, now: now)) }
+    if connections.isEmpty { promise.succeed() }
+    return promise.futureResult
+  }
+}
+
+extension SocketPair {
+  /// Both numbers, which from now on the caller has to close.
+  consuming fileprivate func ends() -> (Int32, Int32) {
+    let first = first
+    let second = second
+    return (first.takeDescriptor().take(), second.takeDescriptor().take())
+  }
+}

@@ -1,0 +1,33 @@
+public import Foundation
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// Where a broker is when nobody says otherwise (SERVICE-PROTOCOL.md, "The broker's socket").
+public enum BrokerPlaces {
+  /// `OPENDYNAMICS_BROKER`, else `opendynamics/broker` in `XDG_RUNTIME_DIR`, else `/tmp/opendynamics-<uid>/broker`.
+  public static func socketPath(
+    _ environment: [String: String] = ProcessInfo.processInfo.environment
+  ) -> String {
+    if let path = set(environment["OPENDYNAMICS_BROKER"]) { return path }
+    if let directory = set(environment["XDG_RUNTIME_DIR"]) { return directory + "/opendynamics/broker" }
+    return "/tmp/opendynamics-\(geteuid())/broker"
+  }
+
+  /// `OPENDYNAMICS_BROKER_STATE`, else `opendynamics/broker` in `XDG_STATE_HOME`, else in `~/.local/state`.
+  public static func stateDirectory(
+    _ environment: [String: String] = ProcessInfo.processInfo.environment
+  ) -> String {
+    if let path = set(environment["OPENDYNAMICS_BROKER_STATE"]) { return path }
+    if let directory = set(environment["XDG_STATE_HOME"]) { return directory + "/opendynamics/broker" }
+    return (set(environment["HOME"]) ?? NSHomeDirectory()) + "/.local/state/opendynamics/broker"
+  }
+
+  /// An empty variable counts as none.
+  private static func set(_ value: String?) -> String? { value == "" ? nil : value }
+}

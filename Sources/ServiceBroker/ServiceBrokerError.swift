@@ -1,0 +1,38 @@
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// Why a broker does not start. Errors of its socket and of directories come as they are.
+public enum ServiceBrokerError: Error, Equatable, Sendable, CustomStringConvertible {
+  /// A key, the certificate or the policy in the state directory is missing or cannot be read.
+  case stateDamaged(path: String)
+  /// Another broker works with the state directory.
+  case stateInUse(path: String)
+  case callFailed(operation: String, path: String, errno: Int32)
+
+  /// What failed.
+  public var what: String {
+    switch self {
+    case .stateDamaged(let path): "a file of the broker's state is missing or damaged: \(path)"
+    case .stateInUse(let path): "another broker works with the state directory \(path)"
+    case .callFailed(let operation, let path, let errno):
+      "\(operation) of \(path) failed: \(String(cString: strerror(errno))) (errno \(errno))"
+    }
+  }
+
+  /// What to do.
+  public var remedy: String {
+    switch self {
+    case .stateDamaged:
+      "restore it from a backup; with a new authority, or without the policy, every app would have to decide anew whom it trusts"
+    case .stateInUse: "use the broker that is there, or name another directory"
+    case .callFailed: "check the path and its permissions"
+    }
+  }
+
+  public var description: String { what + "; " + remedy }
+}

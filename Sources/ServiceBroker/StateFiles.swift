@@ -1,0 +1,88 @@
+import CPosix
+import Foundation
+import UnixSockets
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// Files that are replaced as a whole, in a directory that is for this user only.
+enum StateFiles {
+  /// The directory and those above it, with access for this user only. Throws `SocketError` when it is open to others.
+  static func makeDirectory(_ path: String) throws {
+    var made = path.hasPrefix("/") ? "" : "."
+    for part in path.split(separator: "/") {
+      made += "/" + part
+      guard mkdir(made, 0o700) == 0 || errno == EEXIST || access(made, F_OK) == 0 else {
+        throw ServiceBrokerError.callFailed(operation: "mkdir", path: made, errno: errno)
+      }
+    }
+    try SocketDirectory.check(path, .closedToOthers)
+  }
+
+  /// Nil when there is no such file. Throws for one that is longer.
+  static func read(_ path: String, byteCountMax: Int) throws(ServiceBrokerError) -> Data? {
+    let number = cposix_open(path, O_RDONLY | O_NOFOLLOW, 0)
+    if number == -ENOENT { return nil }
+    try check(number, "open", path)
+    defer { close(number) }
+    var bytes = [UInt8](repeating: 0, count: byteCountMax + 1)
+    var count = 0
+    while count < bytes.count {
+      let step = bytes.withUnsafeMutableBytes {
+        Foundation.read(number, $0.baseAddress! + count, byteCountMax + 1 - count)
+      }
+      if step < 0, errno == EINTR { continue }
+      if step < 0 { throw .callFailed(operation: "read", path: path, errno: errno) }
+      if step == 0 { return Data(bytes[..<count]) }
+      count += step
+    }
+    throw .callFailed(operation: "read", path: path, errno: EFBIG)
+  }
+
+  /// Replaces the file: whoever reads it finds the old or the new bytes. It is on the disk only after `sync`.
+  static func write(_ bytes: Data, _ path: String, temporary: String) throws(ServiceBrokerError) {
+    unlink(temporary)
+    let number = cposix_open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600)
+    try check(number, "open", temporary)
+    var rest = bytes[...]
+    while !rest.isEmpty {
+      let step = rest.withUnsafeBytes { Foundation.write(number, $0.baseAddress!, $0.count) }
+      if step < 0, errno == EINTR { continue }
+      guard step >= 0 else {
+        let code = errno
+        close(number)
+        unlink(temporary)
+        throw .callFailed(operation: "write", path: temporary, errno: code)
+      }
+      rest = rest.dropFirst(step)
+    }
+    close(number)
+    guard rename(temporary, path) == 0 else {
+      throw .callFailed(operation: "rename", path: path, errno: errno)
+    }
+  }
+
+  static func remove(_ path: String) throws(ServiceBrokerError) {
+    guard unlink(path) == 0 || errno == ENOENT else {
+      throw .callFailed(operation: "unlink", path: path, errno: errno)
+    }
+  }
+
+  /// What was written there is on the disk, a file or the names in a directory. A path that is gone counts as done.
+  static func sync(_ path: String) throws(ServiceBrokerError) {
+    let number = cposix_open(path, O_RDONLY | O_NOFOLLOW, 0)
+    if number == -ENOENT { return }
+    try check(number, "open", path)
+    defer { close(number) }
+    guard fsync(number) == 0 else { throw .callFailed(operation: "fsync", path: path, errno: errno) }
+  }
+
+  static func check(_ status: Int32, _ operation: String, _ path: String) throws(ServiceBrokerError) {
+    if status < 0 { throw .callFailed(operation: operation, path: path, errno: -status) }
+  }
+}
