@@ -233,6 +233,24 @@ struct ExchangeLimitTests {
     }
   }
 
+  @Test func detailsOfAnErrorAreAnObjectOrNotThere() throws {
+    for (details, isRight) in [
+      (nil, true), (WireValue.with { $0.object = .init() }, true), (.with { $0.string = "x" }, false),
+      (WireValue(), false),
+    ] as [(WireValue?, Bool)] {
+      var exchange = Fixture.opened()
+      _ = try exchange.submit(Fixture.request(1))
+      _ = exchange.receive(.with { $0.accepted.id = Fixture.id(1).bytes }, on: number, now: 0)
+      let reply = WireReply.with {
+        $0.id = Fixture.id(1).bytes
+        $0.error.code = 5
+        if let details { $0.error.details = details }
+      }
+      let fault = Fixture.fault(exchange.receive(.with { $0.reply = reply }, on: number, now: 0))
+      #expect(fault == (isRight ? nil : .malformed))
+    }
+  }
+
   @Test func aLongDetailIsCutBetweenItsCharacters() {
     var exchange = Fixture.opened()
     _ = exchange.receive(.with { $0.request = Fixture.request(1) }, on: number, now: 0)

@@ -181,6 +181,9 @@ extension Exchange {
       try takeEnd(id, .refused(failure), number, &outputs)
     case .error(let error):
       guard error.text.utf8.count <= ExchangeLimits.textByteCountMax else { throw Fault(fault: .malformed) }
+      if error.hasDetails {
+        guard case .object? = error.details.kind else { throw Fault(fault: .malformed) }
+      }
       try takeEnd(id, .replied(reply), number, &outputs)
     case .params, nil: try takeEnd(id, .replied(reply), number, &outputs)
     }
