@@ -1,0 +1,258 @@
+"""Frames within TLS 1.3 over a Unix socket, for any number of connections in one thread."""
+
+import selectors
+import socket
+import ssl
+import time
+
+from messages import SCHEMA, Malformed
+
+BEGINNING_SECONDS = 10
+GOODBYE_SECONDS = 1
+
+
+class Fault(Exception):
+    """A side has to close the connection with this number of the protocol's table of errors."""
+
+    def __init__(self, number, detail=""):
+        super().__init__(f"fault {number} {detail}")
+        self.number, self.detail = number, detail
+
+
+class TimedOut(Exception):
+    """What was waited for did not happen."""
+
+
+class Loop:
+    """Calls whoever has something to read or to write."""
+
+    def __init__(self):
+        self.selector = selectors.DefaultSelector()
+        self.timers = []
+
+    def watch(self, sock, callback, writes=False):
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if writes else 0)
+        if sock in self.selector.get_map():
+            self.selector.modify(sock, events, callback)
+        else:
+            self.selector.register(sock, events, callback)
+
+    def forget(self, sock):
+        if sock in self.selector.get_map():
+            self.selector.unregister(sock)
+
+    def after(self, seconds, callback):
+        self.timers.append((time.monotonic() + seconds, callback))
+
+    def step(self, seconds):
+        now = time.monotonic()
+        due = [timer for timer in self.timers if timer[0] <= now]
+        self.timers = [timer for timer in self.timers if timer[0] > now]
+        for _, callback in due:
+            callback()
+        if self.timers:
+            seconds = min(seconds, max(0, min(timer[0] for timer in self.timers) - now))
+        for key, _ in self.selector.select(0 if due else seconds):
+            key.data()
+
+    def until(self, condition, seconds=20, what="what was waited for"):
+        """Runs until the condition holds. Raises TimedOut."""
+        end = time.monotonic() + seconds
+        while not (found := condition()):
+            left = end - time.monotonic()
+            if left <= 0:
+                raise TimedOut(f"{what} did not happen within {seconds} s")
+            self.step(left)
+        return found
+
+    def pause(self, seconds):
+        """Goes on with everything for so long."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self.step(left)
+
+
+class Connection:
+    """One socket with TLS, and the messages of one kind on it.
+
+    `received` has all messages that came and that `on_message` did not take. `ending` is None, or how the connection ended: the number of the
+    Goodbye that came, "end" for an end of stream without one, "here" when this side closed.
+    """
+
+    def __init__(self, loop, sock, context, server_side, kind, on_message=None, on_ready=None, frame_max=1 << 20):
+        self.loop, self.sock, self.kind, self.frame_max = loop, sock, kind, frame_max
+        self.on_message, self.on_ready = on_message, on_ready
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_side=server_side)
+        self.received, self.buffer, self.pending = [], bytearray(), bytearray()
+        self.is_ready, self.ending, self.detail, self.reads = False, None, "", True
+        self.error = None
+        # Everything that went over the socket, for who wants to play it again.
+        self.sent_bytes, self.record = bytearray(), False
+        sock.setblocking(False)
+        loop.watch(sock, self.pump)
+        self.pump()
+
+    # Out
+
+    def send(self, message):
+        data = SCHEMA.encode(self.kind, message)
+        self.send_bytes(len(data).to_bytes(4, "little") + data)
+
+    def send_bytes(self, data):
+        """Bytes within TLS, whatever they are."""
+        if self.ending is None:
+            self.tls.write(data)
+            self.flush()
+
+    def send_raw(self, data):
+        """Bytes on the socket, beside TLS."""
+        self.pending += data
+        self.flush()
+
+    def flush(self):
+        self.pending += self.outgoing.read()
+        while self.pending:
+            try:
+                count = self.sock.send(self.pending[: 1 << 18], socket.MSG_NOSIGNAL)
+            except BlockingIOError:
+                break
+            except OSError:
+                self.pending.clear()
+                break
+            if self.record:
+                self.sent_bytes += self.pending[:count]
+            del self.pending[:count]
+        if self.sock.fileno() >= 0 and (self.reads or self.pending):
+            self.loop.watch(self.sock, self.pump, writes=bool(self.pending))
+
+    def stop_reading(self):
+        self.reads = False
+        self.loop.forget(self.sock)
+
+    # In
+
+    def pump(self):
+        while self.ending is None and self.reads:
+            try:
+                data = self.sock.recv(1 << 18)
+            except BlockingIOError:
+                break
+            except OSError:
+                data = b""
+            if not data:
+                self.incoming.write_eof()
+                self.advance()
+                self.end("end")
+                return
+            self.incoming.write(data)
+            self.advance()
+        if self.ending is None:
+            if not self.is_ready:
+                self.advance()
+            self.flush()
+
+    def advance(self):
+        try:
+            if not self.is_ready:
+                self.tls.do_handshake()
+                self.is_ready = True
+                self.flush()
+                if self.on_ready:
+                    self.on_ready(self)
+            while self.ending is None and (data := self.tls.read(1 << 18)):
+                self.buffer += data
+                self.take_frames()
+        except ssl.SSLWantReadError:
+            pass
+        except (ssl.SSLZeroReturnError, ssl.SSLEOFError) as error:
+            self.error = error
+            self.flush()
+            self.end("end")
+        except ssl.SSLError as error:
+            # The alert that says why goes out first.
+            self.error = error
+            self.flush()
+            self.end("end")
+        except Fault as fault:
+            self.close(fault.number, fault.detail)
+
+    def take_frames(self):
+        while self.ending is None and len(self.buffer) >= 4:
+            length = int.from_bytes(self.buffer[:4], "little")
+            if not 1 <= length <= self.frame_max:
+                raise Fault(101)
+            if len(self.buffer) < 4 + length:
+                return
+            frame = bytes(self.buffer[4 : 4 + length])
+            del self.buffer[: 4 + length]
+            try:
+                message = SCHEMA.decode(self.kind, frame)
+            except Malformed as error:
+                raise Fault(100, str(error)) from error
+            unknown = message.pop("unknown fields", [])
+            if not message:
+                if not unknown or min(unknown) < 1000:
+                    raise Fault(100)
+                continue
+            if goodbye := message.get("goodbye"):
+                self.detail = goodbye.get("detail", "")
+                self.end(goodbye.get("error", 0))
+            elif message.get("goodbye") is not None:
+                self.end(0)
+            elif not (self.on_message and self.on_message(self, message)):
+                self.received.append(message)
+
+    def take(self, kind, seconds=20):
+        """The next message, which has to be of this kind; those that `on_message` takes do not count."""
+        self.loop.until(lambda: self.received or self.ending is not None, seconds, f"a message {kind}")
+        if not self.received:
+            raise Fault(self.ending if isinstance(self.ending, int) else 18, f"the connection ended: {self.ending} {self.detail}")
+        message = self.received.pop(0)
+        if kind not in message:
+            raise AssertionError(f"{message} came in place of {kind}")
+        return message[kind]
+
+    # The end
+
+    def close(self, error=0, detail=""):
+        """Says goodbye, and goes on reading until the peer has closed, for a second at most."""
+        if self.ending is not None:
+            return
+        if self.is_ready:
+            self.send({"goodbye": {"error": error, "detail": detail}})
+            try:
+                self.tls.unwrap()
+            except ssl.SSLError:
+                pass
+            self.flush()
+        self.ending = "here"
+        self.detail = f"{error} {detail}"
+        self.loop.watch(self.sock, self.discard)
+        self.loop.after(GOODBYE_SECONDS, self.abandon)
+
+    def discard(self):
+        try:
+            if self.sock.recv(1 << 18):
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            pass
+        self.abandon()
+
+    def end(self, how):
+        if self.ending is None:
+            self.ending = how
+            self.abandon()
+
+    def abandon(self):
+        """Closes without a word."""
+        if self.ending is None:
+            self.ending = "here"
+        self.loop.forget(self.sock)
+        self.sock.close()
+
+    @property
+    def certificate(self):
+        return self.tls.getpeercert(binary_form=True)
