@@ -154,7 +154,10 @@ let package = Package(
       swiftSettings: strict),
     .testTarget(
       name: "AppKineticsTests",
-      dependencies: ["AppKinetics", "ServiceBroker", "ServiceValues", "SecureFiles", "ContainerStore"],
+      dependencies: [
+        "AppKinetics", "ServiceBroker", "ServiceValues", "SecureFiles", "ContainerStore", "GreetingsService",
+        "GreetingsClient", .product(name: "Logging", package: "swift-log"),
+      ],
       swiftSettings: strict),
     .testTarget(
       name: "ServiceBrokerTests",

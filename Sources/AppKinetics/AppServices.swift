@@ -2,6 +2,7 @@ public import Dispatch
 import Foundation
 public import Logging
 public import SecureFiles
+import ServiceBroker
 import ServiceWire
 
 /// An app among those of the user: it offers services and uses those of others. See Documentation/SERVICES.md.
@@ -10,7 +11,7 @@ import ServiceWire
 public final class AppServices: Sendable {
   public struct Options: Sendable {
     /// The broker's socket.
-    public var broker: String = "/tmp/broker"
+    public var broker: String = BrokerPlaces.socketPath()
     /// Where providers are called and handlers begin, a serial queue; nil: one of the app's own.
     public var callbackQueue: DispatchQueue?
     /// How long requests wait for a locked app, in milliseconds.
