@@ -14,7 +14,7 @@ else {
 
 do {
   let url = URL(fileURLWithPath: CommandLine.arguments[1])
-  let secret = SecretBytes(utf8: passphrase)
+  let secret = try SecretBytes(utf8: passphrase)
   let container =
     FileManager.default.fileExists(atPath: url.path)
     ? try SecureContainer.open(at: url, passphrase: secret)

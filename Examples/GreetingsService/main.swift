@@ -2,14 +2,13 @@
 //
 //   GreetingsService DIR       DIR: its container, made when it is not there. The passphrase is in DYNAMICS_PASSPHRASE.
 import AppKinetics
+@preconcurrency import Dispatch
 import Foundation
 import SecureFiles
 
-setvbuf(stdout, nil, _IOLBF, 0)
-
 /// The app's own container: made at the first start, opened at every other.
 func container(at url: URL, _ passphrase: String) throws -> SecureContainer {
-  let secret = SecretBytes(utf8: passphrase)
+  let secret = try SecretBytes(utf8: passphrase)
   return FileManager.default.fileExists(atPath: url.path)
     ? try SecureContainer.open(at: url, passphrase: secret)
     : try SecureContainer.create(at: url, passphrase: secret)
@@ -29,18 +28,18 @@ do {
 
   // One handler for all methods: what is not in the definition never comes here.
   try services.offer(WellKnownService.greetings.definition, validates: true) { request in
-    print("\(request.sender) asks for \(request.method)")
+    say("\(request.sender) asks for \(request.method)")
     switch request.method {
     case "greetMe|0": return .reply("Hello, \(request.sender).", foreground: .me)
     case "greetMe|1": return .reply("Hello, \(request.sender). Over to you.", foreground: .peer)
     case "greetMe|2": return .reply("Hello, \(request.sender).")
     default:
-      for path in request.attachments { print("received \(path)") }
+      for path in request.attachments { say("received \(path)") }
       return .noReply
     }
   }
   try await services.start()
-  print("ready")
+  say("ready")
 
   // Until SIGINT or SIGTERM.
   for await _ in interruptions() { break }
@@ -50,6 +49,9 @@ do {
   FileHandle.standardError.write(Data("GreetingsService: \(error)\n".utf8))
   exit(1)
 }
+
+/// A line at once, also when nobody looks at a terminal.
+@Sendable func say(_ line: String) { FileHandle.standardOutput.write(Data((line + "\n").utf8)) }
 
 func interruptions() -> AsyncStream<Int32> {
   AsyncStream { continuation in

@@ -50,7 +50,7 @@ final class AppWorld: Sendable {
     _ id: String, user: String = "somebody", change: (inout AppServices.Options) -> Void = { _ in }
   ) throws -> App {
     let url = directory.appendingPathComponent(id)
-    let key = SecretBytes(copying: [UInt8](repeating: 7, count: 32))
+    let key = try SecretBytes(utf8: String(repeating: "k", count: 32))
     let container =
       FileManager.default.fileExists(atPath: url.path)
       ? try SecureContainer.open(at: url, rawKey: key) : try SecureContainer.create(at: url, rawKey: key)
