@@ -1,0 +1,125 @@
+import AppKinetics
+import Foundation
+import Testing
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// The two programs of Examples/, as processes of their own.
+struct ProcessTests {
+  @Test func greets() async throws {
+    try await withWorld { world in
+      let service = try Program("GreetingsService", world)
+      #expect(await service.line() == "ready")
+      #expect(
+        try await Program("GreetingsClient", world).output()
+          == ["Greetings: Hello, com.example.greetings.client."])
+      #expect(await service.line() == "com.example.greetings.client asks for greetMe|2")
+      service.signal(SIGTERM)
+      #expect(await service.end() == 0)
+      // Its registration stays; there is nobody to answer and no way to start it.
+      let lines = try await Program("GreetingsClient", world).output()
+      #expect(lines.count == 1 && lines[0].hasPrefix("Greetings: there is no app with that id"))
+    }
+  }
+
+  /// A provider is killed again and again while requests come: each has an outcome, and a new process answers.
+  @Test func outlivesTheDeathOfAProvider() async throws {
+    try await withWorld { world in
+      let consumer = try world.app("com.example.consumer", user: NSUserName()).services
+      try await consumer.start()
+      let provider = try ApplicationID("com.example.greetings.service")
+      let request = ServiceRequest(greetings, "greetMe|2")
+      for _ in 0..<3 {
+        let service = try Program("GreetingsService", world)
+        #expect(await service.line() == "ready")
+        #expect(
+          try await consumer.call(request, to: provider)?.params == "Hello, com.example.consumer.")
+        var sent: [SentRequest] = []
+        for _ in 0..<100 { sent.append(try await consumer.send(request, to: provider)) }
+        service.signal(SIGKILL)
+        #expect(await service.end() == SIGKILL)
+        var outcomes: [SentRequest.Status: Int] = [:]
+        // Who asks again is answered by the next process, which knows nothing of them.
+        let next = try Program("GreetingsService", world)
+        #expect(await next.line() == "ready")
+        for sent in sent {
+          _ = try? await sent.reply()
+          outcomes[sent.status, default: 0] += 1
+        }
+        let known = outcomes[.replied, default: 0] + outcomes[.lost, default: 0]
+        #expect(known == 100, "\(outcomes)")
+        #expect(
+          try await consumer.call(request, to: provider)?.params == "Hello, com.example.consumer.")
+        next.signal(SIGKILL)
+        #expect(await next.end() == SIGKILL)
+      }
+    }
+  }
+}
+
+/// A program beside the test bundle, with the environment of a world.
+final class Program: Sendable {
+  private let process = Process()
+  private let lines: AsyncStream<String>
+  private let ended: AsyncStream<Int32>
+
+  init(_ name: String, _ world: AppWorld) throws {
+    let bundle = URL(fileURLWithPath: CommandLine.arguments[0]).deletingLastPathComponent()
+    let pipe = Pipe()
+    process.executableURL = bundle.appendingPathComponent(name)
+    process.arguments = [world.directory.appendingPathComponent(name).path]
+    process.environment = [
+      "DYNAMICS_PASSPHRASE": "correct horse", "OPENDYNAMICS_BROKER": world.configuration.socketPath,
+      "PATH": "/usr/bin:/bin", "HOME": world.directory.path,
+    ]
+    process.standardOutput = pipe
+    let (lines, lineContinuation) = AsyncStream<String>.makeStream()
+    let (ended, endContinuation) = AsyncStream<Int32>.makeStream()
+    (self.lines, self.ended) = (lines, ended)
+    process.terminationHandler = {
+      endContinuation.yield($0.terminationStatus)
+      endContinuation.finish()
+    }
+    try process.run()
+    let output = pipe.fileHandleForReading
+    Thread.detachNewThread {
+      var rest = Data()
+      while case let bytes = output.availableData, !bytes.isEmpty {
+        rest.append(bytes)
+        while let end = rest.firstIndex(of: 10) {
+          lineContinuation.yield(String(decoding: rest[..<end], as: UTF8.self))
+          rest = rest[(end + 1)...]
+        }
+      }
+      lineContinuation.finish()
+    }
+  }
+
+  deinit { if process.isRunning { kill(process.processIdentifier, SIGKILL) } }
+
+  func line() async -> String? {
+    for await line in lines { return line }
+    return nil
+  }
+
+  func output() async throws -> [String] {
+    var all: [String] = []
+    for await line in lines { all.append(line) }
+    _ = await end()
+    return all
+  }
+
+  func signal(_ number: Int32) { kill(process.processIdentifier, number) }
+
+  /// The exit code, or the number of the signal that ended it.
+  func end() async -> Int32 {
+    for await status in ended { return status }
+    return -1
+  }
+}
