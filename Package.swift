@@ -111,6 +111,11 @@ let package = Package(
     // 9 program
     .executableTarget(name: "dynamics", dependencies: ["Commands"], swiftSettings: strict),
 
+    // What Benchmarks/services measures.
+    .executableTarget(
+      name: "lane-benchmark", dependencies: ["LocalTransport", "ServiceWire"],
+      path: "Benchmarks/Sources/lane", swiftSettings: strict),
+
     .testTarget(name: "ArchitectureTests", swiftSettings: strict),
     .testTarget(
       name: "SodiumPrimitivesTests", dependencies: ["SodiumPrimitives", "CSodium"],
