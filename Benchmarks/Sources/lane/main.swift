@@ -1,8 +1,8 @@
 // A message of 64 bytes and its echo over a control lane between two processes. It needs the package's own interface, so it is a target of
 // the package's, and no product.
 //
-//     lane-benchmark measure COUNT    prints lines of: name, median and 99th percentile in microseconds, messages per second
-//     lane-benchmark serve FD         the other process
+//     lane-benchmark measure COUNT [NAME]    prints lines of: name, median and 99th percentile in microseconds, messages per second
+//     lane-benchmark serve FD                the other process
 
 import Dispatch
 import Foundation
@@ -181,7 +181,7 @@ func measurePipelined(_ lane: ControlLane, _ replies: Replies, count: Int) {
     separator: "\t")
 }
 
-func measure(count: Int) async throws {
+func measure(count: Int, only name: String?) async throws {
   var ends: [Int32] = [0, 0]
   #if canImport(Glibc)
     let type = Int32(SOCK_STREAM.rawValue)
@@ -193,10 +193,10 @@ func measure(count: Int) async throws {
   let replies = Replies()
   let (lane, opened, closed) = try open(ends[0], .dialler) { replies.came($0, $1) }
   await wait(for: opened)
-  measureBlocking(lane, replies, count: count)
-  await measureSuspending(lane, replies, count: count)
-  measureOnEventLoop(lane, replies, count: count)
-  measurePipelined(lane, replies, count: count * 10)
+  if [nil, "blocking"].contains(name) { measureBlocking(lane, replies, count: count) }
+  if [nil, "task"].contains(name) { await measureSuspending(lane, replies, count: count) }
+  if [nil, "event-loop"].contains(name) { measureOnEventLoop(lane, replies, count: count) }
+  if [nil, "pipelined"].contains(name) { measurePipelined(lane, replies, count: count * 10) }
   lane.close(.noError)
   await wait(for: closed)
   var status: Int32 = 0
@@ -212,9 +212,11 @@ func wait(for semaphore: DispatchSemaphore) async {
   }
 }
 
-let arguments = CommandLine.arguments.dropFirst()
-switch (arguments.first, arguments.last.flatMap { Int($0) }) {
+let arguments = Array(CommandLine.arguments.dropFirst())
+let number = arguments.count >= 2 ? Int(arguments[1]) : nil
+switch (arguments.first, number) {
 case ("serve", let descriptor?): try serve(Int32(descriptor))
-case ("measure", let count?) where count >= 100: try await measure(count: count)
+case ("measure", let count?) where count >= 100:
+  try await measure(count: count, only: arguments.count > 2 ? arguments[2] : nil)
 default: fail("say measure and a count of at least 100")
 }
