@@ -79,7 +79,8 @@ class Connection:
     Goodbye that came, "end" for an end of stream without one, "here" when this side closed.
     """
 
-    def __init__(self, loop, sock, context, server_side, kind, on_message=None, on_ready=None, frame_max=1 << 20):
+    def __init__(self, loop, sock, context, server_side, kind, on_message=None, on_ready=None, frame_max=1 << 20,
+                 sees=None):
         self.loop, self.sock, self.kind, self.frame_max = loop, sock, kind, frame_max
         self.on_message, self.on_ready = on_message, on_ready
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -87,8 +88,8 @@ class Connection:
         self.received, self.buffer, self.pending = [], bytearray(), bytearray()
         self.is_ready, self.ending, self.detail, self.reads = False, None, "", True
         self.error = None
-        # Everything that went over the socket, for who wants to play it again.
-        self.sent_bytes, self.record = bytearray(), False
+        # Whoever wants to play it again gets everything that goes over the socket.
+        self.sees = sees
         sock.setblocking(False)
         loop.watch(sock, self.pump)
         self.pump()
@@ -120,8 +121,8 @@ class Connection:
             except OSError:
                 self.pending.clear()
                 break
-            if self.record:
-                self.sent_bytes += self.pending[:count]
+            if self.sees is not None:
+                self.sees += self.pending[:count]
             del self.pending[:count]
         if self.sock.fileno() >= 0 and (self.reads or self.pending):
             self.loop.watch(self.sock, self.pump, writes=bool(self.pending))

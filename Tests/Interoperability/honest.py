@@ -1,0 +1,277 @@
+"""What honest programs may rely on: apps in Python, the broker of this project."""
+
+import os
+import signal
+
+import certificates
+from world import SERVICE, SERVICE_VERSION, echo, ending, expect, refusal
+
+VALUE = {
+    "text": "é\0", "integer": -(2**62), "number": 1.5, "truth": True, "nothing": None, "bytes": bytes(range(256)),
+    "list": [1, 2, 3], "object": {"": {"deep": ["a"]}}, "empty": {},
+}
+
+
+def pair(world, **more):
+    provider = world.app("provider", serve=echo).register((SERVICE, SERVICE_VERSION))
+    return provider, world.app("consumer", **more)
+
+
+def text(path):
+    return certificates.openssl("x509", "-in", path, "-noout", "-text").decode()
+
+
+def enrols_and_gets_a_leaf_of_the_authority(world):
+    app = world.app("one")
+    with open(world.directory + "/authority.pem", "w", encoding="ascii") as file:
+        file.write(certificates.ssl.DER_cert_to_PEM_cert(app.authority))
+    certificates.openssl("verify", "-CAfile", file.name, app.leaf)
+    described = text(app.leaf)
+    for part in ["urn:opendynamics:app:com.example.one", "urn:opendynamics:user:ann%40example.com", "CA:FALSE",
+                 "TLS Web Client Authentication", "TLS Web Server Authentication", "prime256v1"]:
+        assert part in described, f"{part} is not in the leaf"
+    public = certificates.openssl("pkey", "-in", app.key.path, "-pubout")
+    expect(certificates.openssl("x509", "-in", app.leaf, "-noout", "-pubkey"), public)
+    expect(app.enrolled["version"], 1)
+    life = app.enrolled["not_after"] / 1000 - certificates.ssl.cert_time_to_seconds(
+        described.split("Not Before: ")[1].split("\n")[0].strip())
+    assert 23 * 3600 < life <= 24.1 * 3600, f"the leaf lives {life} s"
+
+
+def renews_a_leaf(world):
+    app = world.app("one")
+    renewed = app.ask("renew", {})["renewed"]
+    assert renewed["certificate"] != app.enrolled["certificate"]
+    expect("urn:opendynamics:app:com.example.one" in text(app.key.store("renewed", renewed["certificate"])), True)
+
+
+def finds_who_offers_what(world):
+    one = world.app("one").register((SERVICE, SERVICE_VERSION), ("com.example.other", "2.0"))
+    two = world.app("two").register((SERVICE, "1.0.0.1"), name="é")
+    asker = world.tool().attend()
+    expect([p["app_id"] for p in asker.find(service_id=SERVICE)], [one.app_id, two.app_id])
+    (found,) = asker.find(service_id=SERVICE, version="1.0.0.1")
+    expect((found["app_id"], found["name"], found["state"]), (two.app_id, "é", "RUNNING"))
+    expect(asker.find(service_id="com.example.unknown"), [])
+    expect([p["app_id"] for p in one.find(service_id=SERVICE)], [two.app_id])
+    expect(len(one.find(service_id=SERVICE, includes_own=True)), 2)
+    two.ask("unregister", {})
+    expect([p["app_id"] for p in asker.find()], [one.app_id])
+
+
+def finds_many_page_after_page(world):
+    app = world.app("many")
+    for n in range(40):
+        world.app(f"app{n:02}", key=f"key{n}").register(("com.example.s" + "x" * 50, "1"), name="n" * 250)
+    expect(len(app.find()), 40)
+
+
+def watches_who_comes_and_goes(world):
+    tool = world.tool().attend()
+    expect(tool.ask("watch", {"service_id": SERVICE}).get("providers", {}).get("providers", []), [])
+
+    def last(app_id):
+        for change in reversed(tool.changes):
+            for provider in change.get("present", []):
+                if provider["app_id"] == app_id:
+                    return provider
+            if app_id in change.get("gone", []):
+                return "gone"
+        return None
+
+    one = world.app("one").register((SERVICE, SERVICE_VERSION))
+    world.loop.until(lambda: last(one.app_id) and last(one.app_id)["state"] == "RUNNING")
+    one.ask("state", {"state": "LOCKED"})
+    world.loop.until(lambda: last(one.app_id)["state"] == "LOCKED")
+    one.close()
+    world.loop.until(lambda: last(one.app_id).get("state", "NOT_RUNNING") == "NOT_RUNNING")
+    one = world.app("one")
+    one.ask("unregister", {})
+    world.loop.until(lambda: last(one.app_id) == "gone")
+
+
+def exchanges_requests_and_replies(world):
+    provider, consumer = pair(world)
+    sent = consumer.send(provider.app_id, SERVICE, SERVICE_VERSION, "echo", VALUE)
+    expect(sent.wait(), VALUE)
+    expect(sent.events, ["accepted", "replied"])
+    # Over the same channel, and the other way round.
+    consumer.serve = echo
+    expect(provider.send(consumer.app_id, SERVICE, SERVICE_VERSION, "echo", [1]).wait(), [1])
+    expect(len(provider.peers[consumer.app_id].channels), 1)
+    failed = consumer.send(provider.app_id, SERVICE, SERVICE_VERSION, "fail")
+    expect(refusal(failed.wait), 0)
+    expect((failed.error["code"], failed.error["text"]), (-5, "no"))
+    nothing = consumer.send(provider.app_id, SERVICE, SERVICE_VERSION, "nothing")
+    world.loop.until(lambda: nothing.is_ended)
+    expect(nothing.events, ["accepted", "no reply"])
+    for service, version, method, error in [("com.example.no", "1.0.0.0", "echo", 4), (SERVICE, "2", "echo", 5),
+                                            (SERVICE, SERVICE_VERSION, "no", 6)]:
+        expect(refusal(consumer.send(provider.app_id, service, version, method).wait), error)
+
+
+def sends_more_requests_than_its_credit(world):
+    provider, consumer = pair(world)
+    consumer.connect(provider.app_id)
+    sent = [consumer.send(provider.app_id, SERVICE, SERVICE_VERSION, "echo", n) for n in range(3000)]
+    world.loop.until(lambda: all(one.is_ended for one in sent), 60)
+    expect([one.result for one in sent], list(range(3000)))
+
+
+def cancels(world):
+    provider, consumer = pair(world)
+    waiting = []
+    provider.serve = waiting.append
+    early = consumer.send(provider.app_id, SERVICE, SERVICE_VERSION, "hold")
+    world.loop.until(lambda: waiting)
+    early.cancel()
+    world.loop.until(lambda: early.is_ended)
+    expect(early.events, ["cancelled"])
+    late = consumer.send(provider.app_id, SERVICE, SERVICE_VERSION, "hold")
+    world.loop.until(lambda: len(waiting) == 2)
+    waiting[1].accept()
+    late.wait_accepted()
+    late.cancel()
+    world.loop.until(lambda: waiting[1].is_cancelled)
+    waiting[1].reply("all the same")
+    expect(late.wait(), "all the same")
+
+
+def asks_about_requests_after_a_channel_broke(world):
+    provider, consumer = pair(world)
+    held = []
+    provider.serve = lambda served: (served.accept(), held.append(served))
+    handling = consumer.send(provider.app_id, SERVICE, SERVICE_VERSION, "hold")
+    handling.wait_accepted()
+    channel = consumer.peer(provider.app_id).newest
+    channel.connection.abandon()
+    lost = channel.peer.outgoing[b"never sent......"] = type(handling)(
+        channel, {"id": b"never sent......"})
+    consumer.connect(provider.app_id)
+    world.loop.until(lambda: "standing HANDLING" in handling.events and lost.is_ended)
+    held[0].reply("found again")
+    expect(handling.wait(), "found again")
+
+
+def goes_on_without_the_broker(world):
+    provider, consumer = pair(world)
+    channel = consumer.connect(provider.app_id)
+    world.stop_broker(signal.SIGKILL)
+    expect(ending(consumer.broker), "end")
+    expect(channel.request(SERVICE, SERVICE_VERSION, "echo", 1).wait(), 1)
+    # The next one takes over the socket that was left behind, and knows everybody.
+    world.start_broker()
+    again = world.app("consumer", pinned=consumer.authority)
+    expect([p["app_id"] for p in again.find()], [provider.app_id])
+    expect(refusal(again.connect, provider.app_id), 3)
+
+
+def says_goodbye_when_it_is_stopped(world):
+    app = world.app("one").register((SERVICE, SERVICE_VERSION))
+    expect(world.stop_broker(), 0)
+    expect(ending(app.broker), 112)
+    world.start_broker()
+    expect([p["app_id"] for p in world.tool().attend().find()], [app.app_id])
+
+
+def a_second_connection_takes_the_place_of_the_first(world):
+    first = world.app("one").register((SERVICE, SERVICE_VERSION))
+    second = world.app("one")
+    expect(ending(first.broker), 109)
+    expect([p["app_id"] for p in second.find(includes_own=True)], [second.app_id])
+
+
+def refuses_what_cannot_be_reached(world):
+    provider, consumer = pair(world)
+    expect(refusal(consumer.connect, "com.example.nobody"), 3)
+    provider.ask("state", {"state": "SUSPENDED"})
+    expect(refusal(consumer.connect, provider.app_id), 2)
+    provider.close()
+    tool = world.tool().attend()
+    world.loop.until(lambda: tool.find()[0].get("state", "NOT_RUNNING") == "NOT_RUNNING")
+    expect(refusal(consumer.connect, provider.app_id), 3)
+
+
+def waits_for_an_app_that_is_locked(world):
+    world.app("provider").register((SERVICE, SERVICE_VERSION)).close()
+    provider = world.app("provider", serve=echo, state="LOCKED")
+    consumer = world.app("consumer")
+    question = consumer.ask_later("connect", {"app_id": provider.app_id})
+    world.loop.until(lambda: consumer.waiting)
+    expect(consumer.waiting[0].get("reason"), "UNLOCK")
+    expect(provider.introductions, {})
+    provider.ask("state", {"state": "RUNNING"})
+    assert len(consumer.answer(question)["introduced"]["ticket"]) == 32
+
+
+def starts_an_app_that_does_not_run(world):
+    marker = world.directory + "/started"
+    app = world.app("provider").register(
+        (SERVICE, SERVICE_VERSION), start={"program": "/usr/bin/touch", "arguments": [marker]})
+    app.close()
+    consumer = world.app("consumer")
+    question = consumer.ask_later("connect", {"app_id": app.app_id})
+    world.loop.until(lambda: consumer.waiting and os.path.exists(marker))
+    expect(consumer.waiting[0].get("reason", "START"), "START")
+    provider = world.app("provider", serve=echo)
+    ticket = consumer.answer(question)["introduced"]["ticket"]
+    world.loop.until(lambda: ticket in consumer.dials and consumer.dials[ticket].hello)
+    expect(consumer.send(provider.app_id, SERVICE, SERVICE_VERSION, "echo", 1).wait(), 1)
+
+
+def does_what_the_administrator_says(world):
+    provider, consumer = pair(world)
+    channel = consumer.connect(provider.app_id)
+    administrator = world.administrator()
+    rule = {"consumer": consumer.app_id, "provider": provider.app_id, "effect": "DENY"}
+    administrator.ask("administer", {"add_rule": rule})
+    (found,) = administrator.ask("administer", {"list_rules": {}})["rules"]["rules"]
+    expect({"effect": "DENY", **found}, rule)
+    expect(refusal(consumer.connect, provider.app_id), 7)
+    expect(consumer.find(), [])
+    world.loop.until(lambda: any(m.get("policy", {}).get("denials") for m in consumer.others))
+    world.loop.until(lambda: any(m.get("policy", {}).get("denials") for m in provider.others))
+    channel.close()
+    administrator.ask("administer", {"remove_rule": rule})
+    consumer.connect(provider.app_id)
+    apps = administrator.ask("administer", {"list_apps": {}})["apps"]
+    expect([app["provider"]["app_id"] for app in apps["apps"]], [consumer.app_id, provider.app_id])
+    administrator.ask("administer", {"forget": provider.app_id})
+    expect(ending(provider.broker), 110)
+    world.loop.until(lambda: any("forgotten" in message for message in consumer.others))
+    # The id is free for whoever comes first.
+    world.app("provider", key="another")
+
+
+def passes_the_front_on(world):
+    one, two = world.app("one").register((SERVICE, "1")), world.app("two").register((SERVICE, "1"))
+    expect(refusal(one.ask, "bring_to_front", {"app_id": two.app_id}), 20)
+    administrator = world.administrator()
+    administrator.ask("administer", {"front": one.app_id})
+    world.loop.until(lambda: any(m.get("front_changed", {}).get("is_in_front") for m in one.others))
+    one.ask("bring_to_front", {"app_id": two.app_id})
+    world.loop.until(lambda: any(m.get("front_changed", {}).get("is_in_front") for m in two.others))
+    expect(refusal(one.ask, "bring_to_front", {"app_id": one.app_id}), 20)
+    (front,) = [app for app in administrator.find() if app.get("is_in_front")]
+    expect(front["app_id"], two.app_id)
+
+
+def apps_of_different_users_do_not_talk(world):
+    provider, consumer = pair(world, user="bob@example.com")
+    expect(refusal(consumer.connect, provider.app_id), 13)
+
+
+def ignores_messages_that_may_be_ignored(world):
+    app = world.app("one")
+    app.broker.send_bytes(b"\x03\0\0\0\xc2\x3e\0")
+    expect(app.find(), [])
+
+
+CHECKS = [
+    enrols_and_gets_a_leaf_of_the_authority, renews_a_leaf, finds_who_offers_what, finds_many_page_after_page,
+    watches_who_comes_and_goes, exchanges_requests_and_replies, sends_more_requests_than_its_credit, cancels,
+    asks_about_requests_after_a_channel_broke, goes_on_without_the_broker, says_goodbye_when_it_is_stopped,
+    a_second_connection_takes_the_place_of_the_first, refuses_what_cannot_be_reached, waits_for_an_app_that_is_locked,
+    starts_an_app_that_does_not_run, does_what_the_administrator_says, passes_the_front_on,
+    apps_of_different_users_do_not_talk, ignores_messages_that_may_be_ignored,
+]

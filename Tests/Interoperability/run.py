@@ -1,0 +1,27 @@
+#!/usr/bin/env python3
+"""Runs all checks against a broker and an app of this project: `run.py DYNAMICS SERVICE_APP [--only NAME]`. One line for each check."""
+
+import argparse
+import os
+import signal
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("dynamics", help="the program that has the command broker")
+parser.add_argument("service_app", nargs="?", default="", help="the app; without one its checks are left out")
+parser.add_argument("--only", help="checks with this in their names")
+parser.add_argument("--log", help="a file for what the programs say")
+arguments = parser.parse_args()
+os.environ["OPENDYNAMICS_SERVICE_APP"] = arguments.service_app
+signal.signal(signal.SIGTERM, lambda *_: exit(1))
+
+import attacks_on_an_app  # noqa: E402
+import attacks_on_the_broker  # noqa: E402
+import honest  # noqa: E402
+from world import Checks  # noqa: E402
+
+checks = Checks(arguments.dynamics, arguments.only, open(arguments.log, "ab") if arguments.log else None)
+checks.run(honest.CHECKS)
+checks.run(attacks_on_the_broker.CHECKS)
+if arguments.service_app:
+    checks.run(attacks_on_an_app.CHECKS)
+checks.finish()
