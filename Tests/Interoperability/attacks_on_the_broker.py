@@ -196,7 +196,7 @@ def a_recorded_session_played_again(world):
 
 def more_questions_than_may_wait(world):
     check = honest_pair(world)
-    locked = world.app("locked", state="LOCKED").register((SERVICE, "2"))
+    locked = world.app("locked", state="LOCKED").register(("com.example.locked", "1"))
     attacker = world.app("attacker")
     for n in range(1, 257):
         attacker.broker.send({"question": {"number": n, "connect": {"app_id": locked.app_id}}})
@@ -270,7 +270,8 @@ def thousands_of_connections(world):
         silent.append(sock)
         if len(silent) > 800:
             silent.pop(0).close()
-    world.loop.pause(0.5)
+    # Who was let go of hears why, for a second at most.
+    world.loop.pause(2)
     open_sockets = 0
     for sock in silent:
         sock.setblocking(False)

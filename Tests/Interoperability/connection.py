@@ -38,7 +38,7 @@ class Loop:
             self.selector.register(sock, events, callback)
 
     def forget(self, sock):
-        if sock in self.selector.get_map():
+        if sock.fileno() >= 0 and sock in self.selector.get_map():
             self.selector.unregister(sock)
 
     def after(self, seconds, callback):
@@ -87,7 +87,7 @@ class Connection:
         self.tls = context.wrap_bio(self.incoming, self.outgoing, server_side=server_side)
         self.received, self.buffer, self.pending = [], bytearray(), bytearray()
         self.is_ready, self.ending, self.detail, self.reads = False, None, "", True
-        self.error = None
+        self.fault, self.error = None, None
         # Whoever wants to play it again gets everything that goes over the socket.
         self.sees = sees
         sock.setblocking(False)
@@ -208,13 +208,18 @@ class Connection:
         """The next message, which has to be of this kind; those that `on_message` takes do not count."""
         self.loop.until(lambda: self.received or self.ending is not None, seconds, f"a message {kind}")
         if not self.received:
-            raise Fault(self.ending if isinstance(self.ending, int) else 18, f"the connection ended: {self.ending} {self.detail}")
+            raise Fault(self.reason, f"the connection ended: {self.ending} {self.detail}")
         message = self.received.pop(0)
         if kind not in message:
             raise AssertionError(f"{message} came in place of {kind}")
         return message[kind]
 
     # The end
+
+    @property
+    def reason(self):
+        """The number of the error that ended it, whoever said so; connectionLost when nobody did."""
+        return self.fault if self.fault is not None else self.ending if isinstance(self.ending, int) else 18
 
     def close(self, error=0, detail=""):
         """Says goodbye, and goes on reading until the peer has closed, for a second at most."""
@@ -227,8 +232,7 @@ class Connection:
             except ssl.SSLError:
                 pass
             self.flush()
-        self.ending = "here"
-        self.detail = f"{error} {detail}"
+        self.ending, self.fault, self.detail = "here", error, detail
         self.loop.watch(self.sock, self.discard)
         self.loop.after(GOODBYE_SECONDS, self.abandon)
 

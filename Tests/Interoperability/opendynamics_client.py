@@ -79,8 +79,28 @@ class Client:
             return False
         return True
 
+    def receive_descriptors(self):
+        """A ticket and two descriptors, or None. Closes the connection with anything else."""
+        try:
+            ticket, descriptors, _, _ = socket.recv_fds(self.lane, 32, 2)
+        except BlockingIOError:
+            return None
+        except OSError:
+            ticket, descriptors = b"", []
+        if len(ticket) == 32 and len(descriptors) == 2:
+            return ticket, [socket.socket(fileno=descriptor) for descriptor in descriptors]
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self.loop.forget(self.lane)
+        if ticket:
+            self.broker.close(103)
+        return None
+
     def take_descriptors(self):
-        raise Fault(103, "nobody asked for descriptors")
+        if received := self.receive_descriptors():
+            for sock in received[1]:
+                sock.close()
+            self.broker.close(103)
 
     def begin(self, message):
         """Waits for TLS, sends the first message and waits for `enrolled`."""
@@ -102,7 +122,7 @@ class Client:
         broker = self.broker
         self.loop.until(lambda: number in self.answers or broker.ending is not None, seconds, f"the answer to {number}")
         if number not in self.answers:
-            raise Fault(broker.ending if isinstance(broker.ending, int) else 18, f"no answer: {broker.ending} {broker.detail}")
+            raise Fault(broker.reason, f"no answer: {broker.ending} {broker.detail}")
         answer = self.answers.pop(number)
         if "failure" in answer:
             raise Refused(answer["failure"])
@@ -136,7 +156,6 @@ class App(Client):
         self.process = os.urandom(16)
         self.peers, self.sockets, self.introductions, self.dials = {}, {}, {}, {}
         self.begin({"enrol": {"version": VERSION, "app_id": app_id, "activation_user": user, "state": state}})
-        self.leaf = key.store("leaf", self.enrolled["certificate"])
 
     def register(self, *services, name=None, start=None):
         """Services are (id, version)."""
@@ -150,6 +169,10 @@ class App(Client):
     # Introductions
 
     def take_broker_message(self, connection, message):
+        if "enrolled" in message:
+            # An introduction may follow at once.
+            self.leaf = self.key.store("leaf", message["enrolled"]["certificate"])
+            return False
         if "introduction" not in message:
             return super().take_broker_message(connection, message)
         introduction = message["introduction"]
@@ -158,21 +181,10 @@ class App(Client):
         return True
 
     def take_descriptors(self):
-        try:
-            ticket, descriptors, _, _ = socket.recv_fds(self.lane, 32, 2)
-        except BlockingIOError:
-            return
-        except OSError:
-            ticket, descriptors = b"", []
-        if len(ticket) != 32 or len(descriptors) != 2:
-            for descriptor in descriptors:
-                os.close(descriptor)
-            self.loop.forget(self.lane)
-            if ticket:
-                self.broker.close(103)
-            return
-        self.sockets[ticket] = [socket.socket(fileno=descriptor) for descriptor in descriptors]
-        self.match(ticket)
+        if received := self.receive_descriptors():
+            ticket, sockets = received
+            self.sockets[ticket] = sockets
+            self.match(ticket)
 
     def match(self, ticket):
         if ticket in self.sockets and ticket in self.introductions:
@@ -191,7 +203,7 @@ class App(Client):
         channel = self.dials.pop(ticket)
         self.loop.until(lambda: channel.hello or channel.connection.ending is not None, what="the other side's Hello")
         if not channel.hello:
-            raise Fault(channel.connection.ending if isinstance(channel.connection.ending, int) else 18, "no Hello")
+            raise Fault(channel.connection.reason, "no Hello")
         return channel
 
     def send(self, app_id, service, version, method, params=None, **more):
