@@ -108,6 +108,11 @@ let package = Package(
     .executableTarget(
       name: "GreetingsClient", dependencies: ["AppKinetics", "SecureFiles"], path: "Examples/GreetingsClient",
       swiftSettings: strict),
+    .executableTarget(
+      name: "services-benchmark",
+      dependencies: [
+        "AppKinetics", "ServiceBroker", "SecureFiles", .product(name: "Logging", package: "swift-log"),
+      ], path: "Benchmarks/Sources/services", swiftSettings: strict),
     // 9 program
     .executableTarget(name: "dynamics", dependencies: ["Commands"], swiftSettings: strict),
 

@@ -1,0 +1,159 @@
+// Requests and replies over the whole interface, between processes of their own.
+//
+//   services-benchmark measure COUNT     one line: name, median and 99th percentile of a call in µs, requests a second when many are under way
+//   services-benchmark memory            the broker's resident memory with 100 apps and 10,000 requests under way, in KiB
+//   services-benchmark broker DIR        (the other processes)
+//   services-benchmark provide DIR
+import AppKinetics
+@preconcurrency import Dispatch
+import Foundation
+import Logging
+import SecureFiles
+import ServiceBroker
+
+let byteCount = 64
+let underWayMax = 1000
+let definition = try ServiceDefinition(
+  jsonText: """
+    {"service-id": "com.example.echo", "version": "1.0.0.0",
+     "methods": {"echo": {"params": {"type": "UInt8Array"}, "result-value": {"type": "UInt8Array"}},
+                 "keep": {"params": {"type": "UInt8Array"}, "result-value": {"type": "UInt8Array"}}}}
+    """)
+
+func configuration(_ directory: String) -> ServiceBroker.Configuration {
+  var configuration = ServiceBroker.Configuration()
+  configuration.socketPath = directory + "/run/broker"
+  configuration.stateDirectory = directory + "/state"
+  return configuration
+}
+
+func app(_ id: String, _ directory: String) throws -> AppServices {
+  let key = try SecretBytes(utf8: String(repeating: "k", count: 32))
+  let container = try SecureContainer.create(
+    at: URL(fileURLWithPath: directory).appendingPathComponent(id), rawKey: key)
+  var options = AppServices.Options()
+  options.broker = configuration(directory).socketPath
+  return try AppServices(
+    Application(id: ApplicationID(id), name: id), container: container, options: options)
+}
+
+/// Starts this program once more, and waits for its first line.
+func process(_ arguments: String...) throws -> Process {
+  let process = Process()
+  let output = Pipe()
+  process.executableURL = URL(fileURLWithPath: "/proc/self/exe").resolvingSymlinksInPath()
+  process.arguments = arguments
+  process.standardOutput = output
+  try process.run()
+  guard !output.fileHandleForReading.availableData.isEmpty else {
+    throw ServicesError(.general, detail: "\(arguments) did not begin")
+  }
+  return process
+}
+
+func ready() { FileHandle.standardOutput.write(Data("ready\n".utf8)) }
+
+func forever() async throws { while true { try await Task.sleep(for: .seconds(3600)) } }
+
+func measure(_ count: Int, _ directory: String) async throws {
+  let services = try app("com.example.consumer", directory)
+  try await services.start()
+  let target = try ApplicationID("com.example.provider")
+  let request = ServiceRequest(
+    service: definition.serviceID, version: definition.version, method: "echo",
+    params: .bytes([UInt8](repeating: 7, count: byteCount)))
+  for _ in 0..<1000 { try await services.call(request, to: target) }
+
+  var times: [Double] = []
+  times.reserveCapacity(count)
+  for _ in 0..<count {
+    let begin = DispatchTime.now().uptimeNanoseconds
+    let reply = try await services.call(request, to: target)
+    times.append(Double(DispatchTime.now().uptimeNanoseconds - begin) / 1000)
+    guard reply?.params == request.params else { throw ServicesError(.general, detail: "another reply") }
+  }
+  times.sort()
+
+  let begin = DispatchTime.now().uptimeNanoseconds
+  var sent: [SentRequest] = []
+  var next = 0
+  for _ in 0..<count {
+    sent.append(try await services.send(request, to: target))
+    if sent.count - next == underWayMax {
+      _ = try await sent[next].reply()
+      next += 1
+    }
+  }
+  for sent in sent[next...] { _ = try await sent.reply() }
+  let seconds = Double(DispatchTime.now().uptimeNanoseconds - begin) / 1e9
+  print(
+    [
+      "services", text(times[count / 2], 1), text(times[count * 99 / 100], 1),
+      text(Double(count) / seconds, 0),
+    ]
+    .joined(separator: "\t"))
+  services.stop()
+}
+
+func text(_ value: Double, _ digits: Int) -> String { String(format: "%.\(digits)f", value) }
+
+/// 100 apps, each of which has 100 requests at the next one that nobody answers.
+func memory(_ directory: String, _ broker: Process) async throws {
+  func residentKiB() throws -> String {
+    let status = try String(contentsOfFile: "/proc/\(broker.processIdentifier)/status", encoding: .utf8)
+    let line = status.split(separator: "\n").first { $0.hasPrefix("VmHWM:") } ?? ""
+    return line.split(whereSeparator: { " \t".contains($0) }).dropFirst().first.map(String.init) ?? "?"
+  }
+  print("broker alone, peak KiB\t\(try residentKiB())")
+  var apps: [AppServices] = []
+  for i in 0..<100 {
+    let services = try app("com.example.app\(i)", directory)
+    try services.offer(definition) { _ in
+      try await forever()
+      return .noReply
+    }
+    try await services.start()
+    apps.append(services)
+  }
+  print("with 100 apps, peak KiB\t\(try residentKiB())")
+  let request = ServiceRequest(
+    service: definition.serviceID, version: definition.version, method: "keep",
+    params: .bytes([UInt8](repeating: 7, count: byteCount)))
+  for i in apps.indices {
+    let target = apps[(i + 1) % apps.count].application.id
+    for _ in 0..<100 { try await apps[i].send(request, to: target).delivered() }
+  }
+  print("and 10000 requests under way, peak KiB\t\(try residentKiB())")
+}
+
+let arguments = CommandLine.arguments.dropFirst()
+switch (arguments.first, arguments.dropFirst().first) {
+case ("broker", let directory?):
+  let broker = try await ServiceBroker.start(configuration(directory), logger: Logger(label: "broker"))
+  ready()
+  try await forever()
+  await broker.stop()
+case ("provide", let directory?):
+  let services = try app("com.example.provider", directory)
+  try services.offer(definition) { .reply($0.params) }
+  try await services.start()
+  ready()
+  try await forever()
+case ("measure", _), ("memory", _):
+  let directory = NSTemporaryDirectory() + "/services-benchmark-\(ProcessInfo.processInfo.processIdentifier)"
+  try FileManager.default.createDirectory(
+    atPath: directory, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+  defer { try? FileManager.default.removeItem(atPath: directory) }
+  let broker = try process("broker", directory)
+  defer { broker.terminate() }
+  if arguments.first == "memory" {
+    try await memory(directory, broker)
+  } else {
+    let provider = try process("provide", directory)
+    defer { provider.terminate() }
+    try await measure(Int(arguments.dropFirst().first ?? "") ?? 20_000, directory)
+  }
+default:
+  FileHandle.standardError.write(Data("usage: services-benchmark measure COUNT | memory\n".utf8))
+  exit(64)
+}
