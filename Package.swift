@@ -97,9 +97,10 @@ let package = Package(
     .target(
       name: "Commands",
       dependencies: [
-        "CPosix", "SodiumPrimitives", "ContainerStore", "SecureFiles", "ServiceValues", "ServiceBroker",
-        "AppKinetics", .product(name: "Logging", package: "swift-log"),
+        "CPosix", "UnixSockets", "SodiumPrimitives", "ServiceValues", "ServiceWire", "LocalTransport",
+        "ServiceBroker", "ContainerStore", "SecureFiles", "AppKinetics",
         .product(name: "ArgumentParser", package: "swift-argument-parser"),
+        .product(name: "Logging", package: "swift-log"),
       ], swiftSettings: strict),
     // Examples, which tests run
     .executableTarget(
@@ -180,7 +181,11 @@ let package = Package(
       name: "ConformanceTests",
       dependencies: ["SecureFiles", "SodiumPrimitives", "OpenDynamicsTesting"], swiftSettings: strict),
     .testTarget(
-      name: "CommandsTests", dependencies: ["Commands", "dynamics", "ContainerStore", "SodiumPrimitives"],
+      name: "CommandsTests",
+      dependencies: [
+        "Commands", "dynamics", "ContainerStore", "SodiumPrimitives", "ServiceBroker", "ServiceWire",
+        "LocalTransport",
+      ],
       swiftSettings: strict),
   ]
 )

@@ -5,7 +5,7 @@ import Synchronization
 enum AsyncWork {
   /// Waits for `body`. The first signal cancels it, and what it throws then ends the command on that signal.
   static func run<Result: Sendable>(
-    _ body: @escaping @Sendable () async throws -> Result
+    _ body: sending @escaping () async throws -> Result
   ) throws -> Result {
     let slot = Mutex<Swift.Result<Result, any Error>?>(nil)
     let done = DispatchSemaphore(value: 0)

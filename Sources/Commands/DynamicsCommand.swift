@@ -3,7 +3,8 @@ import ArgumentParser
 struct DynamicsCommand: ParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "dynamics",
-    abstract: "Keeps files in encrypted containers and sends them from one app's container to another's.",
+    abstract:
+      "Keeps files in encrypted containers, sends them from one app's container to another's, and runs the broker of apps.",
     discussion: """
       DIR is the directory of a container, CONTAINER:/path a place in one. A passphrase comes from --passphrase-file, from the environment variable \
       DYNAMICS_PASSPHRASE, or from the terminal; a raw key of 32 bytes from --key-file.
@@ -13,7 +14,9 @@ struct DynamicsCommand: ParsableCommand {
       ContainerCommand.self, PutCommand.self, GetCommand.self, ListCommand.self, StatusCommand.self,
       DiskUsageCommand.self, FindCommand.self, TreeCommand.self, CatCommand.self, AppendCommand.self,
       MakeDirectoryCommand.self, CopyCommand.self, LinkCommand.self, MoveCommand.self, RemoveCommand.self,
-      SendCommand.self,
+      SendCommand.self, BrokerCommand.self, AppCommand.self, AppsCommand.self, FrontCommand.self,
+      ServicesCommand.self,
+      DoctorCommand.self,
     ])
 
   static let version = "0.1.0"

@@ -55,6 +55,13 @@ struct ErrorReport: Encodable {
       detail = error.text.isEmpty ? nil : error.text
       remedy = "see the service's definition for what it means"
       status = .failure
+    case let error as any BrokerReporting:
+      code = error.reportCode
+      message = error.reportMessage
+      path = nil
+      detail = error.reportDetail
+      remedy = error.reportRemedy
+      status = error.reportStatus
     case let error as CryptoError:
       code = "cryptoFailed"
       message = error.description

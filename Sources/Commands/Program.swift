@@ -19,7 +19,15 @@ public enum Program {
       var command = try DynamicsCommand.parseAsRoot()
       reportsJSON = (command as? any ReportingCommand)?.reportsJSON ?? false
       Interruption.shared.begin()
-      try command.run()
+      if command is any AsyncParsableCommand {
+        // A command is no value for another thread: that one parses its own.
+        try AsyncWork.run {
+          guard var command = try DynamicsCommand.parseAsRoot() as? any AsyncParsableCommand else { return }
+          try await command.run()
+        }
+      } else {
+        try command.run()
+      }
       exit(ExitStatus.success.code)
     } catch {
       guard let report = ErrorReport(error) else { DynamicsCommand.exit(withError: error) }

@@ -4,15 +4,6 @@ import ContainerStore
 import Logging
 import SecureFiles
 
-/// Which broker is asked.
-struct BrokerOptions: ParsableArguments {
-  @Option(
-    help: ArgumentHelp(
-      "The broker's socket; without it the environment's OPENDYNAMICS_BROKER, or the user's own.",
-      valueName: "path"))
-  var broker: String?
-}
-
 /// The app that a command is among the others.
 struct AppOptions: ParsableArguments {
   @Argument(help: "The app's container.", completion: .directory)
@@ -46,7 +37,7 @@ struct AppOptions: ParsableArguments {
     return try withContainer(at: dir, secret, mode: .readWrite) { store in
       let container = SecureContainer(store)
       var options = AppServices.Options()
-      if let socket = broker.broker { options.broker = socket }
+      options.broker = broker.socketPath
       options.logger = Logger(label: "dynamics", factory: { StreamLogHandler.standardError(label: $0) })
       options.logger.logLevel = .warning
       let services = try AppServices(

@@ -58,6 +58,14 @@ package struct CertificateAuthority: BrokerAuthority {
 
   package func fingerprint(of publicKey: Data) -> Data { Data(SHA256.hash(data: publicKey)) }
 
+  /// `fingerprint` of an authority, from its certificate (DER). Throws `certificateUnreadable` and `publicKeyUnreadable`.
+  package static func fingerprint(ofCertificate certificate: Data) throws(IdentityError) -> Data {
+    guard let key = P256.Signing.PublicKey(try Certificate.read(certificate).publicKey) else {
+      throw .publicKeyUnreadable
+    }
+    return Data(SHA256.hash(data: key.derRepresentation))
+  }
+
   package func nonce() -> Data { Self.random(Self.nonceByteCount) }
 
   package func sign(_ message: Data) throws -> Data { try key.sign(message) }

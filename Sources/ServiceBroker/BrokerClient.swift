@@ -157,8 +157,10 @@ package final class BrokerClient: Sendable {
     return stream
   }
 
+  package typealias AppList = (apps: [WireApp], authorityFingerprint: Data)
+
   /// All apps that the broker knows, and the fingerprint of its authority. For administrators.
-  package func apps() async throws -> (apps: [WireApp], authorityFingerprint: Data) {
+  package func apps() async throws -> AppList {
     var (list, found) = (WireAdminister.ListApps(), [WireApp]())
     while true {
       let message = list

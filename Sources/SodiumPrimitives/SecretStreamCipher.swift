@@ -13,6 +13,9 @@ public enum CipherBackend: String, Sendable, CaseIterable {
   /// The version of the libcrypto that was found, for diagnosis.
   public static var libcryptoVersion: String? { clibcrypto_version().map { String(cString: $0) } }
 
+  /// The version of libsodium, for diagnosis.
+  public static var libsodiumVersion: String { String(cString: sodium_version_string()) }
+
   private static func knownAnswersAgree() -> Bool {
     requireSodium()
     guard clibcrypto_is_available() == 1 else { return false }

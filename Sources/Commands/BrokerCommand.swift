@@ -1,0 +1,52 @@
+import ArgumentParser
+import Foundation
+import Logging
+import ServiceBroker
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+struct BrokerCommand: AsyncParsableCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "broker", abstract: "Runs the user's broker until a signal ends it.")
+
+  @OptionGroup var broker: BrokerOptions
+
+  @Option(
+    help:
+      "A program that brings an app to front: it is run with the app id, or with nothing, and exits with 0.",
+    completion: .file())
+  var compositor: String?
+
+  func run() async throws {
+    let logger = Logger(label: "dynamics.broker") { StreamLogHandler.standardError(label: $0) }
+    let configuration = ServiceBroker.Configuration(
+      socketPath: broker.socketPath, stateDirectory: broker.stateDirectory,
+      compositor: compositor.map { .program($0) } ?? .none)
+    let running = try await ServiceBroker.start(configuration, logger: logger)
+    // Whoever started it may wait for this line; nobody has to read it.
+    try? StandardOutput.write("listening at \(PrintableText.of(running.socketPath))\n")
+    await Interruption.shared.wait()
+    await running.stop()
+  }
+}
+
+extension Interruption {
+  /// Until the first signal.
+  func wait() async {
+    await withCheckedContinuation { continuation in
+      Thread.detachNewThread {
+        var polled = pollfd(fd: self.wakeDescriptor, events: Int16(POLLIN), revents: 0)
+        while !self.cancellation.isCancelled {
+          guard poll(&polled, 1, -1) >= 0 || errno == EINTR else { break }
+        }
+        continuation.resume()
+      }
+    }
+  }
+}

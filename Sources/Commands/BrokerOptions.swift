@@ -1,0 +1,72 @@
+import ArgumentParser
+import Foundation
+import LocalTransport
+import ServiceBroker
+import ServiceWire
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// Which broker a command is about.
+struct BrokerOptions: ParsableArguments {
+  @Option(help: "The broker's socket; else OPENDYNAMICS_BROKER, or the user's own.", completion: .file())
+  var socket: String?
+
+  @Option(
+    help: "The broker's state directory; else OPENDYNAMICS_BROKER_STATE, or the user's own.",
+    completion: .directory)
+  var state: String?
+
+  var socketPath: String { socket ?? BrokerPlaces.socketPath() }
+  var stateDirectory: String { state ?? BrokerPlaces.stateDirectory() }
+
+  /// A connection that asks. The broker has to be the one of the state directory, where there is one.
+  func attend() async throws -> BrokerClient {
+    try await BrokerClient.attend(path: socketPath, name: "dynamics", authority: try authority())
+  }
+
+  /// A connection that administers, with the key from the state directory.
+  func administer() async throws -> BrokerClient {
+    let path = stateDirectory + "/administrator.key"
+    guard let bytes = try read(path) else { throw CommandError.native("open", path, ENOENT) }
+    guard let key = try? AppKey(rawBytes: bytes) else { throw ServiceBrokerError.stateDamaged(path: path) }
+    return try await BrokerClient.attend(
+      path: socketPath, name: "dynamics", authority: try authority(), administrator: key)
+  }
+
+  func authority() throws -> Data? { try read(stateDirectory + "/authority.crt") }
+
+  /// Nil when there is no such file.
+  private func read(_ path: String) throws -> Data? {
+    guard access(path, F_OK) == 0 || errno != ENOENT else { return nil }
+    do {
+      return try Data(contentsOf: URL(fileURLWithPath: path))
+    } catch {
+      throw CommandError.native("read", path, errno == 0 ? EIO : errno)
+    }
+  }
+}
+
+extension WireAppState {
+  var text: String {
+    switch self {
+    case .notRunning: "not running"
+    case .running: "running"
+    case .suspended: "suspended"
+    case .locked: "locked"
+    case .UNRECOGNIZED: "unknown"
+    }
+  }
+}
+
+/// Bytes as they are compared by people.
+enum Fingerprint {
+  static func text(_ bytes: Data) -> String {
+    bytes.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+  }
+}

@@ -1,0 +1,121 @@
+import ArgumentParser
+import ServiceBroker
+import ServiceWire
+
+struct PolicyCommand: ParsableCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "policy", abstract: "Rules about who may call whom, and what is switched off.",
+    subcommands: [ListRulesCommand.self, AddRuleCommand.self, RemoveRuleCommand.self])
+}
+
+enum RuleEffect: String, CaseIterable, ExpressibleByArgument {
+  case deny, disable
+
+  var wire: WireEffect { self == .deny ? .deny : .disable }
+}
+
+/// A rule as it is written on the command line: what is left out means any.
+struct RuleOptions: ParsableArguments {
+  @Argument(
+    help: "deny: these apps are not introduced; disable: a service, a version or a method is switched off.")
+  var effect: RuleEffect
+
+  @Option(help: "The app that asks.")
+  var consumer: String?
+
+  @Option(help: "The app that is asked.")
+  var provider: String?
+
+  @Option(help: "The service's id.")
+  var service: String?
+
+  @Option(help: "The service's version.")
+  var version: String?
+
+  @Option(help: "The method.")
+  var method: String?
+
+  var rule: WireRule {
+    .with {
+      $0.effect = effect.wire
+      if let consumer { $0.consumer = consumer }
+      if let provider { $0.provider = provider }
+      if let service { $0.serviceID = service }
+      if let version { $0.version = version }
+      if let method { $0.method = method }
+    }
+  }
+}
+
+struct AddRuleCommand: AsyncParsableCommand {
+  static let configuration = CommandConfiguration(commandName: "add", abstract: "Adds a rule, at once.")
+
+  @OptionGroup var options: RuleOptions
+  @OptionGroup var broker: BrokerOptions
+
+  func run() async throws {
+    let client = try await broker.administer()
+    defer { client.close() }
+    let rule = options.rule
+    _ = try await client.ask(.administer(.with { $0.addRule = rule }))
+  }
+}
+
+struct RemoveRuleCommand: AsyncParsableCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "remove", abstract: "Removes the rule that was added with the same words.")
+
+  @OptionGroup var options: RuleOptions
+  @OptionGroup var broker: BrokerOptions
+
+  func run() async throws {
+    let client = try await broker.administer()
+    defer { client.close() }
+    let rule = options.rule
+    _ = try await client.ask(.administer(.with { $0.removeRule = rule }))
+  }
+}
+
+struct ListRulesCommand: AsyncParsableCommand, ReportingCommand {
+  static let configuration = CommandConfiguration(commandName: "list", abstract: "All rules.")
+
+  @OptionGroup var broker: BrokerOptions
+
+  @Flag(help: "Prints one JSON array.")
+  var json = false
+
+  var reportsJSON: Bool { json }
+
+  func run() async throws {
+    let client = try await broker.administer()
+    defer { client.close() }
+    let rules = try await client.ask(.administer(.with { $0.listRules = .init() })).rules.rules.map(
+      ListedRule.init)
+    try StandardOutput.write(json ? JSONText.of(rules) : rules.map(\.text).joined())
+  }
+}
+
+private struct ListedRule: Encodable {
+  let effect: String
+  let consumer, provider, service, version, method: String?
+
+  init(_ rule: WireRule) {
+    effect = rule.effect == .deny ? "deny" : "disable"
+    consumer = rule.hasConsumer ? rule.consumer : nil
+    provider = rule.hasProvider ? rule.provider : nil
+    service = rule.hasServiceID ? rule.serviceID : nil
+    version = rule.hasVersion ? rule.version : nil
+    method = rule.hasMethod ? rule.method : nil
+  }
+
+  /// The words that `add` and `remove` take.
+  var text: String {
+    let options = [
+      ("consumer", consumer), ("provider", provider), ("service", service), ("version", version),
+      ("method", method),
+    ]
+    return options.reduce(effect) { text, option in
+      option.1.map { "\(text) --\(option.0) \(PrintableText.of($0))" } ?? text
+    } + "\n"
+  }
+}

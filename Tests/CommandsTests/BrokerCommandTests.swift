@@ -1,0 +1,185 @@
+import Foundation
+import LocalTransport
+import ServiceBroker
+import ServiceWire
+import Testing
+
+/// `broker` in a process of its own, and the commands that ask it.
+struct BrokerCommandTests {
+  private let a = "com.example.a"
+  private let b = "com.example.b"
+
+  /// A broker of one test, killed with it.
+  private final class Broker {
+    let folder: TemporaryFolder
+    var process: DynamicsProcess?
+
+    init() throws {
+      folder = try TemporaryFolder()
+      try start()
+    }
+
+    deinit {
+      process?.signal(SIGKILL)
+      _ = try? process?.finish()
+    }
+
+    var socket: String { folder.path("run/broker") }
+    var environment: [String: String] {
+      ["OPENDYNAMICS_BROKER": socket, "OPENDYNAMICS_BROKER_STATE": folder.path("state")]
+    }
+
+    func start() throws {
+      let process = try DynamicsProcess([Array("broker".utf8)], in: folder, environment: environment)
+      self.process = process
+      try process.wait("listening") {
+        try String(decoding: readBytes(process.outputPath), as: UTF8.self).hasPrefix("listening at ")
+      }
+    }
+
+    func run(_ arguments: String..., expecting status: Int32 = 0) throws -> DynamicsProcess.Outcome {
+      let outcome = try DynamicsProcess(
+        arguments.map { Array($0.utf8) }, in: folder, environment: environment
+      ).finish()
+      #expect(outcome.status == status, "\(arguments): \(outcome.errors)")
+      return outcome
+    }
+
+    func app(_ appID: String, key: AppKey = AppKey()) async throws -> BrokerClient {
+      let (client, _) = try await BrokerClient.begin(
+        path: socket, key: key, peer: .firstUse,
+        .with {
+          $0.enrol.version = 1
+          $0.enrol.appID = appID
+          $0.enrol.activationUser = "u"
+          $0.enrol.state = .running
+        })
+      _ = try await client.ask(
+        .register(
+          .with {
+            $0.name = "App"
+            $0.services = [
+              .with {
+                $0.id = "com.example.greetings"
+                $0.version = "1.0"
+              }
+            ]
+          }))
+      return client
+    }
+  }
+
+  @Test func listsAppsAndServices() async throws {
+    let broker = try Broker()
+    let app = try await broker.app(a)
+    #expect(try broker.run("services", "list").text == "com.example.greetings 1.0 com.example.a (running)\n")
+    #expect(try broker.run("services", "list", "--service", "com.example.other").text == "")
+    let json = try broker.run("services", "list", "--json").text
+    #expect(json.contains(#""appID":"com.example.a""#) && json.contains(#""version":"1.0""#))
+    let list = try broker.run("apps", "list").text
+    #expect(
+      list.hasPrefix("com.example.a, running, process \(getpid())\n  user u\n  key  ")
+        && list.contains("\nauthority "))
+    #expect(try broker.run("apps", "list", "--json").text.contains(#""apps":[{"appID":"com.example.a""#))
+    #expect(try broker.run("front").text == "")
+    _ = try broker.run("front", a)
+    #expect(try broker.run("front").text == a + "\n")
+    _ = try broker.run("front", "--none")
+    #expect(try broker.run("front").text == "")
+    #expect(try broker.run("front", b, expecting: 5).errors.hasPrefix("dynamics: there is no app"))
+    _ = try broker.run("apps", "forget", a)
+    await #expect(throws: ProtocolFault.forgotten) { try await app.find(WireFind()) }
+    _ = try broker.run("apps", "forget", a, expecting: 5)
+    #expect(try broker.run("services", "list").text == "")
+  }
+
+  @Test func setsPolicy() throws {
+    let broker = try Broker()
+    _ = try broker.run("apps", "policy", "add", "deny", "--consumer", a, "--provider", b)
+    _ = try broker.run("apps", "policy", "add", "disable", "--service", "com.example.s", "--version", "1")
+    let rules = try broker.run("apps", "policy", "list").text
+    #expect(rules == "deny --consumer \(a) --provider \(b)\ndisable --service com.example.s --version 1\n")
+    _ = try broker.run("apps", "policy", "add", "disable", expecting: 1)
+    _ = try broker.run("apps", "policy", "add", "nonsense", expecting: 64)
+    _ = try broker.run("apps", "policy", "remove", "deny", "--consumer", a, "--provider", b)
+    _ = try broker.run("apps", "policy", "remove", "deny", expecting: 1)
+    #expect(
+      try broker.run("apps", "policy", "list", "--json").text
+        == #"[{"effect":"disable","service":"com.example.s","version":"1"}]"# + "\n")
+  }
+
+  @Test func watchesServices() async throws {
+    let broker = try Broker()
+    let watch = try DynamicsProcess(
+      ["services", "watch"].map { Array($0.utf8) }, in: broker.folder, environment: broker.environment)
+    defer { _ = try? watch.finish() }
+    defer { watch.signal(SIGKILL) }
+    func lines() throws -> String { String(decoding: try readBytes(watch.outputPath), as: UTF8.self) }
+    let key = AppKey()
+    let app = try await broker.app(a, key: key)
+    try watch.wait("the app") {
+      try lines().contains("+ com.example.greetings 1.0 com.example.a (running)\n")
+    }
+    app.close()
+    try watch.wait("its end") {
+      try lines().contains("+ com.example.greetings 1.0 com.example.a (not running)\n")
+    }
+    let again = try await broker.app(a, key: key)
+    _ = try await again.ask(.unregister(WireUnregister()))
+    try watch.wait("its registration's end") { try lines().hasSuffix("- com.example.a\n") }
+  }
+
+  @Test func endsInGoodOrderAndTakesOverAfterAKill() async throws {
+    let broker = try Broker()
+    let key = AppKey()
+    let app = try await broker.app(a, key: key)
+    // Killed: the socket stays, and the next one takes it over.
+    broker.process?.signal(SIGKILL)
+    #expect(try broker.process?.finish().status == 137)
+    #expect(exists(broker.socket))
+    await #expect(throws: ProtocolFault.connectionLost) { try await app.find(WireFind()) }
+    #expect(try broker.run("services", "list", expecting: 5).errors.contains("dynamics broker"))
+    #expect(
+      try broker.run("services", "list", "--json", expecting: 5).errors.contains(
+        #""code":"brokerUnavailable""#))
+    try broker.start()
+    #expect(
+      try broker.run("services", "list").text == "com.example.greetings 1.0 com.example.a (not running)\n")
+    let again = try await broker.app(a, key: key)
+    // A second one finds the place taken.
+    _ = try broker.run("broker", expecting: 4)
+    broker.process?.signal(SIGTERM)
+    #expect(try broker.process?.finish().status == 0)
+    await #expect(throws: ProtocolFault.shuttingDown) { try await again.find(WireFind()) }
+    #expect(!exists(broker.socket))
+    broker.process = nil
+  }
+
+  @Test func onlyTheRightStateDirectoryAdministers() throws {
+    let (one, two) = (try Broker(), try Broker())
+    let outcome = try one.run("apps", "list", "--state", two.folder.path("state"), expecting: 1)
+    #expect(outcome.errors.contains("not the one that this app enrolled with"))
+    _ = try one.run("apps", "list", "--state", one.folder.path("none"), expecting: 5)
+    // Without the authority's certificate the key decides.
+    let copy = try one.folder.makeFolder("copy")
+    try FileManager.default.copyItem(
+      atPath: two.folder.path("state") + "/administrator.key", toPath: copy + "/administrator.key")
+    _ = try one.run("apps", "list", "--state", copy, expecting: 3)
+  }
+
+  @Test func theDoctorFindsWhatIsWrong() throws {
+    let broker = try Broker()
+    let healthy = try broker.run("doctor").text
+    #expect(!healthy.contains("!") && healthy.contains("authority") && healthy.contains("libcrypto"))
+    let authority = try broker.run("apps", "list").text.split(separator: " ").last.map(String.init) ?? "none"
+    #expect(healthy.contains(authority))
+    #expect(chmod(broker.folder.path("run"), 0o755) == 0)
+    let open = try broker.run("doctor", expecting: 1).text
+    #expect(open.contains("! socket directory") && open.contains("chmod go-rwx"))
+    #expect(chmod(broker.folder.path("run"), 0o700) == 0)
+    broker.process?.signal(SIGTERM)
+    _ = try broker.process?.finish()
+    broker.process = nil
+    #expect(try broker.run("doctor", "--json", expecting: 1).text.contains(#""isRight":false"#))
+  }
+}

@@ -1,0 +1,196 @@
+import Foundation
+import LocalTransport
+import ServiceValues
+import ServiceWire
+import Testing
+import UnixSockets
+
+@testable import ServiceBroker
+
+/// A broker's files and socket, and peers that keep to nothing.
+struct BrokerLifeTests {
+  private let a = "com.example.a"
+
+  @Test func whatItKnowsOutlivesIt() async throws {
+    let world = try World()
+    var broker = try await world.broker()
+    let key = AppKey()
+    for appID in [a, "com.example.Capital", "com.example.capital"] {
+      let app = try await TestApp(world, appID, key: key)
+      try await app.register([("com.example.s", "1")])
+    }
+    let before = try await world.administrator().apps()
+    await broker.stop()
+    #expect(!FileManager.default.fileExists(atPath: world.socketPath))
+    broker = try await world.broker()
+    let after = try await world.administrator().apps()
+    #expect(before.apps.count == 3 && after.authorityFingerprint == before.authorityFingerprint)
+    #expect(after.apps.map(\.provider.services) == before.apps.map(\.provider.services))
+    #expect(after.apps.map(\.keyFingerprint) == before.apps.map(\.keyFingerprint))
+    #expect(after.apps.allSatisfy { $0.provider.state == .notRunning })
+    await #expect(throws: ProtocolFault.keyNotPinned) { try await TestApp(world, a, key: AppKey()) }
+    _ = try await world.administrator().ask(.administer(.with { $0.forget = a }))
+    #expect(!FileManager.default.fileExists(atPath: world.statePath + "/apps/" + a))
+    await broker.stop()
+  }
+
+  @Test func runsUntilItsTaskIsCancelled() async throws {
+    let world = try World()
+    let first = try await world.broker()
+    let broker = ServiceBroker(world.configuration(), logger: world.log.logger)
+    await #expect(throws: ServiceBrokerError.self) { try await broker.run() }
+    await first.stop()
+    let run = Task { try await broker.run() }
+    var app: TestApp?
+    while app == nil {
+      await Task.yield()
+      app = try? await TestApp(world, a, key: AppKey())
+    }
+    run.cancel()
+    try await run.value
+    #expect(await app?.end() == .shuttingDown)
+    #expect(!FileManager.default.fileExists(atPath: world.socketPath))
+  }
+
+  @Test func itsFilesAreForItsUserOnly() async throws {
+    let world = try World()
+    let broker = try await world.broker()
+    _ = try await TestApp(world, a, key: AppKey())
+    for name in ["", "/authority.key", "/administrator.key", "/apps", "/apps/\(a)"] {
+      let attributes = try FileManager.default.attributesOfItem(atPath: world.statePath + name)
+      #expect((attributes[.posixPermissions] as? Int ?? 0) & 0o077 == 0, "\(name)")
+    }
+    await broker.stop()
+    #expect(chmod(world.statePath, 0o755) == 0)
+    await #expect(throws: SocketError.unsafeDirectory(path: world.statePath, fault: .openToOthers)) {
+      try await world.broker()
+    }
+  }
+
+  @Test func aDamagedRecordIsSetAsideAndADamagedKeyIsNot() async throws {
+    let world = try World()
+    var broker = try await world.broker()
+    let key = AppKey()
+    _ = try await TestApp(world, a, key: key)
+    _ = try await TestApp(world, "com.example.b", key: key)
+    await broker.stop()
+    let record = world.statePath + "/apps/" + a
+    try Data([1, 2, 3]).write(to: URL(filePath: record))
+    // Another app's record under a wrong name is none, either.
+    try FileManager.default.copyItem(
+      atPath: world.statePath + "/apps/com.example.b", toPath: world.statePath + "/apps/com.example.c")
+    broker = try await world.broker()
+    #expect(try await world.administrator().apps().apps.map(\.provider.appID) == ["com.example.b"])
+    #expect(FileManager.default.fileExists(atPath: world.statePath + "/damaged/" + a))
+    #expect(FileManager.default.fileExists(atPath: world.statePath + "/damaged/com.example.c"))
+    #expect(world.log.all.filter { $0.contains("set aside") }.count == 2)
+    await broker.stop()
+    for name in ["authority.key", "authority.crt", "administrator.key", "policy"] {
+      let path = world.statePath + "/" + name
+      let bytes = FileManager.default.contents(atPath: path)
+      try Data([1, 2, 3]).write(to: URL(filePath: path))
+      await #expect(throws: ServiceBrokerError.self, "\(name)") { try await world.broker() }
+      if let bytes { try bytes.write(to: URL(filePath: path)) } else { unlink(path) }
+    }
+    unlink(world.statePath + "/authority.key")
+    await #expect(throws: ServiceBrokerError.stateDamaged(path: world.statePath + "/authority.key")) {
+      try await world.broker()
+    }
+  }
+
+  @Test func aSecondBrokerFindsThePlaceTaken() async throws {
+    let world = try World()
+    let broker = try await world.broker()
+    await #expect(throws: ServiceBrokerError.stateInUse(path: world.statePath)) { try await world.broker() }
+    var configuration = world.configuration()
+    configuration.stateDirectory = world.path + "/other"
+    await #expect(throws: SocketError.addressInUse(path: world.socketPath)) {
+      try await ServiceBroker.start(configuration, logger: world.log.logger)
+    }
+    // The first one has lost nothing by it.
+    _ = try await TestApp(world, a, key: AppKey())
+    await broker.stop()
+  }
+
+  @Test func aSocketThatNobodyAnswersIsTakenOver() async throws {
+    let world = try World()
+    try FileManager.default.createDirectory(
+      atPath: world.path + "/run", withIntermediateDirectories: false, attributes: [.posixPermissions: 0o700])
+    // A socket whose owner died.
+    let number = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0)
+    var address = sockaddr_un()
+    address.sun_family = sa_family_t(AF_UNIX)
+    withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: world.socketPath.utf8) }
+    let bound = withUnsafePointer(to: &address) {
+      $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+        bind(number, $0, socklen_t(MemoryLayout<sockaddr_un>.size))
+      }
+    }
+    #expect(bound == 0)
+    close(number)
+    #expect(FileManager.default.fileExists(atPath: world.socketPath))
+    let broker = try await world.broker()
+    _ = try await TestApp(world, a, key: AppKey())
+    await broker.stop()
+    // What is no socket stays.
+    try Data([1]).write(to: URL(filePath: world.socketPath))
+    await #expect(throws: SocketError.notASocket(path: world.socketPath)) { try await world.broker() }
+    #expect(FileManager.default.contents(atPath: world.socketPath) == Data([1]))
+  }
+
+  @Test func peersThatKeepToNothingEndAlone() async throws {
+    let world = try World()
+    let broker = try await world.broker()
+    let app = try await TestApp(world, a, key: AppKey())
+    for bytes in [Data(), Data([1]), Data(repeating: 0xff, count: 5000), Data("GET / HTTP/1.1\r\n\r\n".utf8)]
+    {
+      let (number, lane) = try BrokerDial.dial(path: world.socketPath)
+      _ = try Descriptor(adopting: lane)
+      let connection = try UnixConnection(adopting: Descriptor(adopting: number))
+      try? bytes.withUnsafeBytes { try connection.write($0, deadline: .now + .seconds(10)) }
+      connection.shutdown(.writing)
+      // It is closed, whatever is said before.
+      var buffer = [UInt8](repeating: 0, count: 4096)
+      while let count = try? buffer.withUnsafeMutableBytes({
+        try connection.read(into: $0, deadline: .now + .seconds(60))
+      }), count == buffer.count {}
+    }
+    try await app.register()
+    await broker.stop()
+  }
+
+  @Test func thousandsOfConnectionsComeAndGo() async throws {
+    let world = try World()
+    let broker = try await world.broker()
+    let app = try await TestApp(world, a, key: AppKey())
+    for _ in 0..<2000 {
+      let (number, lane) = try BrokerDial.dial(path: world.socketPath)
+      _ = try Descriptor(adopting: lane)
+      _ = try Descriptor(adopting: number)
+    }
+    // Many at once: those that do not enrol go, the oldest first, and whoever has enrolled stays.
+    var held: [(Int32, Int32)] = []
+    for _ in 0..<200 { held.append(try BrokerDial.dial(path: world.socketPath)) }
+    try await app.register()
+    let other = try await TestApp(world, "com.example.b", key: AppKey())
+    try await other.register()
+    for (one, two) in held {
+      close(one)
+      close(two)
+    }
+    await broker.stop()
+    #expect(await app.end() == .shuttingDown)
+  }
+
+  @Test func placesAreThoseOfTheEnvironment() {
+    let user = geteuid()
+    #expect(BrokerPlaces.socketPath([:]) == "/tmp/opendynamics-\(user)/broker")
+    #expect(BrokerPlaces.socketPath(["XDG_RUNTIME_DIR": "/run/user/1"]) == "/run/user/1/opendynamics/broker")
+    #expect(BrokerPlaces.socketPath(["XDG_RUNTIME_DIR": "/r", "OPENDYNAMICS_BROKER": "/b"]) == "/b")
+    #expect(BrokerPlaces.socketPath(["XDG_RUNTIME_DIR": ""]) == "/tmp/opendynamics-\(user)/broker")
+    #expect(BrokerPlaces.stateDirectory(["HOME": "/h"]) == "/h/.local/state/opendynamics/broker")
+    #expect(
+      BrokerPlaces.stateDirectory(["HOME": "/h", "XDG_STATE_HOME": "/s"]) == "/s/opendynamics/broker")
+    #expect(BrokerPlaces.stateDirectory(["OPENDYNAMICS_BROKER_STATE": "/x"]) == "/x")
+  }
+}

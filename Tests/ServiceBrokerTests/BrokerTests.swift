@@ -1,0 +1,258 @@
+import Foundation
+import LocalTransport
+import ServiceValues
+import ServiceWire
+import Testing
+import UnixSockets
+
+@testable import ServiceBroker
+
+/// A broker with real sockets, and apps that talk to it.
+struct BrokerTests {
+  private let a = "com.example.a"
+  private let b = "com.example.B"
+  private let greetings = "com.example.greetings"
+
+  // MARK: Beginning
+
+  @Test func anAppEnrolsAndKeepsItsId() async throws {
+    let world = try World()
+    let broker = try await world.broker()
+    let key = AppKey()
+    let app = try await TestApp(world, a, key: key)
+    #expect(app.enrolled.version == 1)
+    let check = try PeerCheck(authority: world.file("authority.crt"), appID: a, activationUser: "u")
+    #expect(check.fault(of: app.enrolled.certificate, at: Date()) == nil)
+    // TLS has proved the authority of the state directory.
+    #expect(try app.client.authority == world.file("authority.crt"))
+    let renewed = try await app.client.ask(.renew(WireRenew())).renewed
+    #expect(check.fault(of: renewed.certificate, at: Date()) == nil)
+    // Another key is refused, and the first stays.
+    await #expect(throws: ProtocolFault.keyNotPinned) { try await TestApp(world, a, key: AppKey()) }
+    try await app.register()
+    // The same key takes its place.
+    let again = try await TestApp(world, a, key: key)
+    #expect(await app.end() == .replaced)
+    try await again.register()
+    await broker.stop()
+    #expect(await again.end() == .shuttingDown)
+    #expect(world.log.all.contains { $0.contains("fault=keyNotPinned") && $0.contains("pid=\(getpid())") })
+  }
+
+  @Test func anAppThatPinnedAnotherBrokerGoes() async throws {
+    let world = try World()
+    let broker = try await world.broker()
+    await #expect(throws: ProtocolFault.brokerNotTrusted) {
+      try await TestApp(world, a, key: AppKey(), peer: .certificate(CertificateAuthority().certificate))
+    }
+    let pinned = try world.file("authority.crt")
+    _ = try await TestApp(world, a, key: AppKey(), peer: .certificate(pinned))
+    await broker.stop()
+  }
+
+  @Test func onlyTheAdministratorsKeyAdministers() async throws {
+    let world = try World()
+    let broker = try await world.broker()
+    _ = try await TestApp(world, a, key: AppKey())
+    let (apps, fingerprint) = try await world.administrator().apps()
+    #expect(apps.map(\.provider.appID) == [a] && apps[0].process == getpid() && fingerprint.count == 32)
+    await #expect(throws: ProtocolFault.keyNotPinned) {
+      try await BrokerClient.attend(
+        path: world.socketPath, name: "thief", authority: nil, administrator: AppKey())
+    }
+    await #expect(throws: ProtocolFault.unexpectedMessage) { try await world.tool().apps() }
+    await broker.stop()
+  }
+
+  // MARK: Discovery
+
+  @Test func findsAndWatches() async throws {
+    let world = try World()
+    let broker = try await world.broker()
+    let tool = try await world.tool()
+    var changes = tool.watch(.with { $0.serviceID = greetings }).makeAsyncIterator()
+    guard case .list(let none, isLast: true)? = try await changes.next() else {
+      throw TestFailure("no list")
+    }
+    #expect(none.isEmpty)
+    let app = try await TestApp(world, a, key: AppKey())
+    try await app.register([(greetings, "1.0")])
+    guard case .changed(let present, _)? = try await changes.next() else { throw TestFailure("no change") }
+    #expect(present.map(\.appID) == [a] && present[0].state == .running)
+    #expect(try await tool.find(.with { $0.serviceID = greetings }).map(\.appID) == [a])
+    app.client.close()
+    guard case .changed(let gone, _)? = try await changes.next() else { throw TestFailure("no change") }
+    #expect(gone.first?.state == .notRunning)
+    await broker.stop()
+  }
+
+  // MARK: Introduction
+
+  @Test func introducesTwoAppsWithSocketsOfTheirOwn() async throws {
+    let world = try World()
+    let broker = try await world.broker()
+    let (one, two) = (try await TestApp(world, a, key: AppKey()), try await TestApp(world, b, key: AppKey()))
+    try await two.register()
+    let ticket = try await one.connect(to: b)
+    let (dialled, accepted) = (try await one.introduction(), try await two.introduction())
+    #expect(dialled.ticket == ticket && accepted.ticket == ticket && ticket.count == 32)
+    #expect(
+      dialled.appID == b && accepted.appID == a && dialled.role == .dialler && accepted.role == .acceptor)
+    let (mine, other) = (try await one.handed(), try await two.handed())
+    #expect(mine.ticket == ticket && other.ticket == ticket)
+    // What goes in at one end of each comes out at the other.
+    #expect(try carry(7, from: mine.control, to: other.control) == [7])
+    #expect(try carry(8, from: other.bulk, to: mine.bulk) == [8])
+    // The broker has kept no end of them.
+    await broker.stop()
+  }
+
+  @Test func aLockedAppIsWaitedFor() async throws {
+    let world = try World()
+    let broker = try await world.broker()
+    let one = try await TestApp(world, a, key: AppKey())
+    let two = try await TestApp(world, b, key: AppKey(), state: .locked)
+    async let ticket = one.connect(to: b)
+    let reason: WireWaiting.Reason = try await one.next {
+      if case .waiting(let waiting)? = $0.kind { waiting.reason } else { nil }
+    }
+    #expect(reason == .unlock)
+    try await two.become(.running)
+    let introduction = try await two.introduction()
+    #expect(try await ticket == introduction.ticket)
+    await broker.stop()
+  }
+
+  @Test func policyIsToldAndHolds() async throws {
+    let world = try World()
+    var broker = try await world.broker()
+    let (keyA, keyB) = (AppKey(), AppKey())
+    let (one, two) = (try await TestApp(world, a, key: keyA), try await TestApp(world, b, key: keyB))
+    try await two.register()
+    let rule = WireRule.with {
+      $0.consumer = a
+      $0.provider = b
+      $0.effect = .deny
+    }
+    _ = try await world.administrator().ask(.administer(.with { $0.addRule = rule }))
+    let policy: WirePolicy = try await one.next {
+      if case .policy(let policy)? = $0.kind { policy } else { nil }
+    }
+    #expect(policy.denials == [rule])
+    await #expect(throws: ServicesError(.notAllowed)) { try await one.connect(to: b) }
+    #expect(try await one.client.find(WireFind()).isEmpty)
+    // It outlives the broker.
+    await broker.stop()
+    broker = try await world.broker()
+    let again = try await TestApp(world, a, key: keyA)
+    #expect(again.enrolled.policy.denials == [rule])
+    await #expect(throws: ServicesError(.notAllowed)) { try await again.connect(to: b) }
+    await broker.stop()
+  }
+
+  @Test func forgettingIsToldAndFreesTheId() async throws {
+    let world = try World()
+    let broker = try await world.broker()
+    let (one, two) = (try await TestApp(world, a, key: AppKey()), try await TestApp(world, b, key: AppKey()))
+    _ = try await world.administrator().ask(.administer(.with { $0.forget = b }))
+    let forgotten: String = try await one.next {
+      if case .forgotten(let forgotten)? = $0.kind { forgotten.appID } else { nil }
+    }
+    #expect(forgotten == b)
+    #expect(await two.end() == .forgotten)
+    _ = try await TestApp(world, b, key: AppKey())
+    await broker.stop()
+  }
+
+  // MARK: Programs
+
+  @Test func startsAProgramInASessionOfItsOwn() async throws {
+    let world = try World()
+    let broker = try await world.broker()
+    let key = AppKey()
+    let two = try await TestApp(world, b, key: key)
+    // It says who it is by a pipe, which a test can wait for.
+    let pipe = world.path + "/pipe"
+    #expect(mkfifo(pipe, 0o600) == 0)
+    try await two.register(
+      start: ["/bin/sh", "-c", "echo $$ $(ps -o sid= -p $$) $(ls /proc/self/fd | wc -l) > \(pipe)"])
+    two.client.close()
+    _ = await two.end()
+    let one = try await TestApp(world, a, key: AppKey())
+    async let ticket = one.connect(to: b)
+    let words = try await contents(ofPipe: pipe).split(separator: " ").map(String.init)
+    #expect(words.count == 3 && words[0] == words[1])
+    let started = try await TestApp(world, b, key: key)
+    let introduction = try await started.introduction()
+    #expect(try await ticket == introduction.ticket)
+    await broker.stop()
+  }
+
+  @Test func aProgramThatFailsIsNotWaitedFor() async throws {
+    let world = try World()
+    let broker = try await world.broker()
+    for (appID, start) in [(b, "/bin/false"), ("com.example.c", "/nothing/there")] {
+      let two = try await TestApp(world, appID, key: AppKey())
+      try await two.register(start: [start])
+      two.client.close()
+      _ = await two.end()
+    }
+    let one = try await TestApp(world, a, key: AppKey())
+    for appID in [b, "com.example.c"] {
+      await #expect(throws: ServicesError(.applicationNotFound)) { try await one.connect(to: appID) }
+    }
+    await broker.stop()
+  }
+
+  @Test func theCompositorDecides() async throws {
+    let world = try World()
+    let broker = try await world.broker(
+      .program("/bin/sh", arguments: ["-c", #"test "$0" = com.example.a"#]))
+    let one = try await TestApp(world, a, key: AppKey())
+    _ = try await TestApp(world, b, key: AppKey())
+    let administrator = try await world.administrator()
+    func front(_ appID: String) async throws {
+      _ = try await administrator.ask(.administer(.with { $0.front = appID }))
+    }
+    try await front(a)
+    let came: Bool = try await one.next {
+      if case .frontChanged(let change)? = $0.kind { change.isInFront } else { nil }
+    }
+    #expect(came)
+    await #expect(throws: ServicesError(.frontRefused)) { try await front(b) }
+    await broker.stop()
+    let embedded = try await world.broker(.function { $0 == nil })
+    await #expect(throws: ServicesError(.applicationNotFound)) {
+      _ = try await world.administrator().ask(.administer(.with { $0.front = a }))
+    }
+    _ = try await world.administrator().ask(.administer(.with { $0.front = "" }))
+    await embedded.stop()
+  }
+}
+
+/// What comes out at one end when a byte goes in at the other.
+private func carry(
+  _ byte: UInt8, from: borrowing UnixConnection, to: borrowing UnixConnection
+) throws -> [UInt8] {
+  var read: [UInt8] = [0]
+  try Data([byte]).withUnsafeBytes { try from.write($0, deadline: .now + .seconds(60)) }
+  _ = try read.withUnsafeMutableBytes { try to.read(into: $0, deadline: .now + .seconds(60)) }
+  return read
+}
+
+/// What somebody writes to a pipe until its end.
+private func contents(ofPipe path: String) async throws -> String {
+  try await withCheckedThrowingContinuation { continuation in
+    Thread.detachNewThread {
+      var bytes = [UInt8](repeating: 0, count: 1000)
+      let number = open(path, O_RDONLY | O_CLOEXEC)
+      let count = read(number, &bytes, bytes.count)
+      close(number)
+      if count > 0 {
+        continuation.resume(returning: String(decoding: bytes[..<count], as: UTF8.self))
+      } else {
+        continuation.resume(throwing: TestFailure("nothing came"))
+      }
+    }
+  }
+}

@@ -1,0 +1,74 @@
+import Foundation
+import LocalTransport
+import Logging
+import ServiceWire
+import Synchronization
+import Testing
+import UnixSockets
+
+@testable import ServiceBroker
+
+struct TestFailure: Error, CustomStringConvertible {
+  let description: String
+  init(_ description: String) { self.description = description }
+}
+
+/// A folder of one test, mode 0700, removed with it, and brokers and apps in it.
+final class World: Sendable {
+  let path: String
+  let log = LogLines()
+
+  init() throws {
+    var template = Array("/tmp/sb-XXXXXX".utf8CString)
+    guard mkdtemp(&template) != nil else { throw TestFailure("mkdtemp: \(errno)") }
+    path = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+  }
+
+  deinit { try? FileManager.default.removeItem(atPath: path) }
+
+  var socketPath: String { path + "/run/broker" }
+  var statePath: String { path + "/state" }
+
+  func configuration(_ compositor: Compositor = .none) -> ServiceBroker.Configuration {
+    ServiceBroker.Configuration(socketPath: socketPath, stateDirectory: statePath, compositor: compositor)
+  }
+
+  func broker(_ compositor: Compositor = .none) async throws -> ServiceBroker {
+    try await ServiceBroker.start(configuration(compositor), logger: log.logger)
+  }
+
+  func file(_ name: String) throws -> Data { try Data(contentsOf: URL(filePath: statePath + "/" + name)) }
+
+  func administrator() async throws -> BrokerClient {
+    try await BrokerClient.attend(
+      path: socketPath, name: "test", authority: file("authority.crt"),
+      administrator: AppKey(rawBytes: file("administrator.key")))
+  }
+
+  func tool() async throws -> BrokerClient {
+    try await BrokerClient.attend(path: socketPath, name: "test", authority: nil)
+  }
+}
+
+/// What a broker has logged.
+final class LogLines: Sendable {
+  private let lines = Mutex<[String]>([])
+
+  var all: [String] { lines.withLock { $0 } }
+
+  var logger: Logger { Logger(label: "test") { _ in Handler(lines: self) } }
+
+  struct Handler: LogHandler {
+    let lines: LogLines
+    var metadata: Logger.Metadata = [:]
+    var logLevel = Logger.Level.trace
+    subscript(metadataKey key: String) -> Logger.Metadata.Value? {
+      get { metadata[key] }
+      set { metadata[key] = newValue }
+    }
+    func log(event: LogEvent) {
+      let metadata = (event.metadata ?? [:]).map { "\($0)=\($1)" }.sorted().joined(separator: " ")
+      lines.lines.withLock { $0.append("\(event.level) \(event.message) \(metadata)") }
+    }
+  }
+}
