@@ -129,8 +129,9 @@ package final class MessageLane<Message: LaneMessage>: Sendable {
   /// them is sent.
   package func send(_ messages: [Message]) throws(ProtocolFault) {
     let byteCountMax = outbox.withLock { $0.frameByteCountMax }
-    var batch = ByteBuffer()
-    for message in messages { batch.writeBytes(try message.frame(byteCountMax: byteCountMax)) }
+    var frames: [UInt8] = []
+    for message in messages { try message.appendFrame(to: &frames, byteCountMax: byteCountMax) }
+    var batch = ByteBuffer(bytes: frames)
     switch outbox.withLock({ $0.append(&batch) }) {
     case .none: break
     case .drain: onEventLoop { $0.drain() }

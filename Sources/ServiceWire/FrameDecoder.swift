@@ -5,11 +5,13 @@ package import Foundation
 /// Takes no memory for a length that it has not checked. After a fault the stream has no more frames.
 package struct FrameDecoder: Sendable {
   private let byteCountMax: Int
-  private var buffer = Data()
+  private var buffer: [UInt8] = []
   private var begin = 0
   private var fault: ProtocolFault?
 
   package static let lengthByteCount = 4
+  /// How much memory is kept for the next frames, when what it held has been taken.
+  private static let keptByteCountMax = 1 << 16
 
   package init(byteCountMax: Int) {
     precondition((1...Int(Int32.max)).contains(byteCountMax), "a frame has a limit")
@@ -24,32 +26,45 @@ package struct FrameDecoder: Sendable {
     if fault == nil { buffer.append(contentsOf: bytes) }
   }
 
+  /// The same, for the path that all messages take.
+  package mutating func append(_ bytes: UnsafeRawBufferPointer) {
+    if fault == nil { buffer.append(contentsOf: bytes) }
+  }
+
   /// The next whole frame, or nil until more has come. Throws `frameTooLong`.
   package mutating func next() throws(ProtocolFault) -> Data? {
     if let fault { throw fault }
     let have = buffer.count - begin
     guard have >= Self.lengthByteCount else { return nil }
-    var length = 0
-    for i in (0..<Self.lengthByteCount).reversed() {
-      length = length << 8 | Int(buffer[buffer.startIndex + begin + i])
+    let length = buffer.withUnsafeBytes {
+      Int(UInt32(littleEndian: $0.loadUnaligned(fromByteOffset: begin, as: UInt32.self)))
     }
     guard (1...byteCountMax).contains(length) else {
       fault = .frameTooLong
-      buffer = Data()
+      buffer = []
       begin = 0
       throw .frameTooLong
     }
     guard have >= Self.lengthByteCount + length else { return nil }
-    let start = buffer.startIndex + begin + Self.lengthByteCount
-    let frame = Data(buffer[start..<(start + length)])
-    begin += Self.lengthByteCount + length
-    // What was taken is let go of when it is more than what is left: so every byte is moved once at most. A new buffer, because
-    // removing from the front of a Data keeps its memory.
-    if begin > buffer.count - begin {
-      buffer = Data(Array(buffer.dropFirst(begin)))
-      begin = 0
+    let end = begin + Self.lengthByteCount + length
+    let frame = buffer.withUnsafeBytes {
+      Data(UnsafeRawBufferPointer(rebasing: $0[(begin + Self.lengthByteCount)..<end]))
     }
+    begin = end
+    letGo()
     return frame
+  }
+
+  /// What was taken is let go of when it is more than what is left: so every byte is moved once at most.
+  private mutating func letGo() {
+    let rest = buffer.count - begin
+    guard begin > rest else { return }
+    if buffer.capacity > Self.keptByteCountMax {
+      buffer = Array(buffer[begin...])
+    } else {
+      buffer.removeSubrange(..<begin)
+    }
+    begin = 0
   }
 
   /// The four bytes that come before a frame of so many bytes.

@@ -5,6 +5,16 @@ package import SwiftProtobuf
 package protocol WireMessage: SwiftProtobuf.Message {
   /// Whether a kind is set that this version knows.
   var hasKind: Bool { get }
+
+  // These two have one body for all types. They are named here because the compiler then makes one of each for each type, which takes
+  // half the time.
+
+  /// Reads a frame. Returns nil for one that may be ignored: nothing but fields from 1000 on. Throws `malformed`.
+  static func read(_ frame: Data) throws(ProtocolFault) -> Self?
+
+  /// Appends the message as a frame, its length before it. Throws `malformed` when it cannot be encoded, `frameTooLong` when it is longer
+  /// than `byteCountMax`; then nothing is appended.
+  func appendFrame(to bytes: inout [UInt8], byteCountMax: Int) throws(ProtocolFault)
 }
 
 extension WireBrokerMessage: WireMessage {
@@ -25,7 +35,6 @@ extension WireMessage {
     return options
   }
 
-  /// Reads a frame. Returns nil for one that may be ignored: nothing but fields from 1000 on. Throws `malformed`.
   package static func read(_ frame: Data) throws(ProtocolFault) -> Self? {
     let message: Self
     do {
@@ -38,17 +47,23 @@ extension WireMessage {
     return nil
   }
 
-  /// The message as a frame, its length before it. Throws `malformed` when it cannot be encoded, `frameTooLong` when it is longer than
-  /// `byteCountMax`.
-  package func frame(byteCountMax: Int) throws(ProtocolFault) -> Data {
-    let bytes: Data
+  package func appendFrame(to bytes: inout [UInt8], byteCountMax: Int) throws(ProtocolFault) {
+    let body: [UInt8]
     do {
-      bytes = try serializedData()
+      body = try serializedBytes()
     } catch {
       throw .malformed
     }
-    guard (1...byteCountMax).contains(bytes.count) else { throw .frameTooLong }
-    return FrameDecoder.length(bytes.count) + bytes
+    guard (1...byteCountMax).contains(body.count) else { throw .frameTooLong }
+    withUnsafeBytes(of: UInt32(body.count).littleEndian) { bytes.append(contentsOf: $0) }
+    bytes.append(contentsOf: body)
+  }
+
+  /// The message as a frame, as `appendFrame` makes it.
+  package func frame(byteCountMax: Int) throws(ProtocolFault) -> Data {
+    var bytes: [UInt8] = []
+    try appendFrame(to: &bytes, byteCountMax: byteCountMax)
+    return Data(bytes)
   }
 }
 
