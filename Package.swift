@@ -170,6 +170,10 @@ let package = Package(
         "GreetingsClient", .product(name: "Logging", package: "swift-log"),
       ],
       swiftSettings: strict),
+    // An app in a process of its own, for Tests/Interoperability.
+    .executableTarget(
+      name: "ServiceApp", dependencies: ["AppKinetics", "SecureFiles"], path: "Tests/ServiceApp",
+      swiftSettings: strict),
     .testTarget(
       name: "ServiceBrokerTests",
       dependencies: [

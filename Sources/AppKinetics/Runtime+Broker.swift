@@ -320,7 +320,9 @@ extension Runtime {
 
   func tickBroker(_ now: UInt64, _ core: inout Core) {
     if core.broker.phase == .down, let retryAt = core.broker.retryAt, now >= retryAt { connectBroker(&core) }
-    core.broker.introductions = core.broker.introductions.filter { now < $0.value.1 }
+    for (introduction, until) in core.broker.introductions.values where now >= until {
+      forget(introduction, &core)
+    }
     for (ticket, (control, bulk, until)) in core.broker.handed where now >= until {
       core.broker.handed[ticket] = nil
       Self.closeAll([control, bulk])
@@ -368,8 +370,11 @@ extension Runtime {
     if let (control, bulk, _) = core.broker.handed.removeValue(forKey: introduction.ticket) {
       return open(introduction, control, bulk, &core)
     }
-    guard core.broker.introductions.count < Self.unmatchedCountMax else {
-      return protocolFault(.limitExceeded, &core)
+    // Other apps decide how many come at once, so one too many is no fault of the broker: the oldest goes.
+    if core.broker.introductions.count >= Self.unmatchedCountMax,
+      let (oldest, _) = core.broker.introductions.values.min(by: { $0.1 < $1.1 })
+    {
+      forget(oldest, &core)
     }
     core.broker.introductions[introduction.ticket] = (introduction, Self.now + Self.unmatchedTime)
   }
@@ -383,11 +388,27 @@ extension Runtime {
     if let (introduction, _) = core.broker.introductions.removeValue(forKey: ticket) {
       return open(introduction, control, bulk, &core)
     }
-    guard core.broker.handed.count < Self.unmatchedCountMax, core.broker.handed[ticket] == nil else {
+    guard core.broker.handed[ticket] == nil else {
       Self.closeAll([control, bulk])
-      return protocolFault(.limitExceeded, &core)
+      return protocolFault(.unexpectedDescriptors, &core)
+    }
+    if core.broker.handed.count >= Self.unmatchedCountMax,
+      let (oldest, sockets) = core.broker.handed.min(by: { $0.value.2 < $1.value.2 })
+    {
+      core.broker.handed[oldest] = nil
+      Self.closeAll([sockets.control, sockets.bulk])
     }
     core.broker.handed[ticket] = (control, bulk, Self.now + Self.unmatchedTime)
+  }
+
+  /// Lets go of an introduction whose sockets did not come; who waits for it hears so.
+  private func forget(_ introduction: WireIntroduction, _ core: inout Core) {
+    core.broker.introductions[introduction.ticket] = nil
+    guard introduction.role == .dialler, let application = try? ApplicationID(introduction.appID) else {
+      return
+    }
+    cannotReach(
+      application, ServicesError(.timedOut, detail: "the sockets of an introduction did not come"), &core)
   }
 }
 

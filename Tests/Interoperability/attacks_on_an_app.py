@@ -57,20 +57,20 @@ class Attacker(App):
     def introduced(self, introduction, sockets):
         self.raw[introduction["ticket"]] = (introduction, sockets)
 
-    def sockets(self):
+    def dialled(self):
         ticket = self.ask("connect", {"app_id": VICTIM})["introduced"]["ticket"]
         self.loop.until(lambda: ticket in self.raw)
         return ticket, self.raw.pop(ticket)[1]
 
     def tls(self, certificate=None, key=None):
         """TLS with the victim; what comes after it is up to the caller."""
-        ticket, (control, self.bulk) = self.sockets()
+        ticket, (control, self.bulk) = self.dialled()
         context = certificates.context(False, certificate or self.leaf, key or self.key, self.authority)
         connection = Connection(self.loop, control, context, False, "ChannelMessage", frame_max=CHANNEL_FRAME_MAX)
         self.loop.until(lambda: connection.is_ready or connection.ending is not None, what="TLS with the app")
         return ticket, connection
 
-    def hello(self, ticket, **more):
+    def hello(self, ticket, /, **more):
         own = {"version": 1, "ticket": ticket, "app_id": self.app_id, "process": b"p" * 16, "requests": 64}
         return {"hello": {**own, "frame_byte_count": CHANNEL_FRAME_MAX, **more}}
 
@@ -92,7 +92,9 @@ def honest_use(world):
 
     def check():
         expect(consumer.send(VICTIM, SERVICE, SERVICE_VERSION, "echo", "still here").wait(), "still here")
-        expect(consumer.connect(VICTIM).request(SERVICE, SERVICE_VERSION, "echo", 2).wait(), 2)
+        another = consumer.connect(VICTIM)
+        expect(another.request(SERVICE, SERVICE_VERSION, "echo", 2).wait(), 2)
+        another.close()
 
     check()
     return check
@@ -180,7 +182,7 @@ def hellos_of_another_introduction(world):
     Process(world)
     check = honest_use(world)
     attacker = Attacker(world)
-    first, _ = attacker.sockets()
+    first, _ = attacker.dialled()
     for more, number in [
         ({"ticket": first}, 107), ({"ticket": b""}, 107), ({"ticket": os.urandom(32)}, 107),
         ({"app_id": "com.example.honest"}, 9), ({"version": 0}, 104), ({"process": b"x"}, 100),
@@ -195,7 +197,7 @@ def hellos_of_another_introduction(world):
         expect((message, ending(connection)), (message, 102))
     # TLS and nothing else, or not even that.
     _, silent = attacker.tls()
-    _, (control, _bulk) = attacker.sockets()
+    _, (control, _bulk) = attacker.dialled()
     expect(ending(silent, 15), 19)
     control.settimeout(15)
     expect(control.recv(1), b"")
@@ -362,7 +364,7 @@ def channels_and_introductions_without_end(world):
             pass
     expect(len([one for one in begun if one.ending is None]) <= 4, True)
     for _ in range(200):
-        _, (control, bulk) = attacker.sockets()
+        _, (control, bulk) = attacker.dialled()
         control.close()
         bulk.close()
     check()
@@ -372,7 +374,7 @@ def a_recorded_channel_played_again(world):
     Process(world)
     check = honest_use(world)
     attacker = Attacker(world)
-    ticket, (control, _) = attacker.sockets()
+    ticket, (control, _) = attacker.dialled()
     context = certificates.context(False, attacker.leaf, attacker.key, attacker.authority)
     recorded = bytearray()
     connection = Connection(world.loop, control, context, False, "ChannelMessage", sees=recorded)
@@ -382,7 +384,7 @@ def a_recorded_channel_played_again(world):
     connection.take("hello")
     connection.take("accepted")
     connection.abandon()
-    _, (control, _) = attacker.sockets()
+    _, (control, _) = attacker.dialled()
     control.setblocking(True)
     control.settimeout(15)
     control.sendall(bytes(recorded))

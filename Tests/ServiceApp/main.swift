@@ -1,0 +1,83 @@
+// An app in a process of its own, for programs that test it from outside: `ServiceApp SOCKET CONTAINER APP_ID USER`.
+//
+// It offers `com.example.check` 1.0.0.0: `echo`, `fail`, `nothing`, `hold` (replies when it is cancelled) and `large` (a reply of as many bytes as its
+// params say). It says `ready`, and then answers each line `call APP_ID METHOD JSON` with a line that says what came of it.
+// The end of its input ends it.
+
+import AppKinetics
+import Foundation
+import SecureFiles
+
+let definition = try ServiceDefinition(
+  jsonText: """
+    {"service-id": "com.example.check", "version": "1.0.0.0", "methods": {
+      "echo": {"params": {"type": "any"}, "result-value": {"type": "any"}},
+      "fail": {"params": {"type": "any"}, "errors": [{"code": -5}]},
+      "nothing": {"params": {"type": "any"}},
+      "hold": {"params": {"type": "any"}, "result-value": {"type": "any"}},
+      "large": {"params": {"type": "integer"}, "result-value": {"type": "any"}}}}
+    """)
+
+func say(_ line: String) { FileHandle.standardOutput.write(Data((line + "\n").utf8)) }
+
+func answer(_ request: IncomingRequest) async throws -> ServiceResponse {
+  switch request.method {
+  case "echo": return .reply(request.params)
+  case "fail": throw ServiceReplyError(code: -5, text: "no", details: ["why": "é"])
+  case "large":
+    guard case .integer(let count)? = request.params else { throw ServicesError(.invalidParams) }
+    return .reply(.bytes(Array(repeating: 7, count: Int(count))))
+  case "hold":
+    await withCheckedContinuation { continuation in request.onCancel { continuation.resume() } }
+    return .reply("cancelled")
+  default: return .noReply
+  }
+}
+
+let arguments = CommandLine.arguments
+guard arguments.count == 5 else {
+  say("usage: ServiceApp SOCKET CONTAINER APP_ID USER")
+  exit(64)
+}
+func openContainer(_ url: URL) throws -> SecureContainer {
+  let bytes = UnsafeMutableRawBufferPointer.allocate(byteCount: 32, alignment: 1)
+  defer { bytes.deallocate() }
+  bytes.initializeMemory(as: UInt8.self, repeating: 7)
+  let key = try SecretBytes(copying: UnsafeRawBufferPointer(bytes))
+  return FileManager.default.fileExists(atPath: url.path)
+    ? try SecureContainer.open(at: url, rawKey: key) : try SecureContainer.create(at: url, rawKey: key)
+}
+
+let container = try openContainer(URL(fileURLWithPath: arguments[2]))
+var options = AppServices.Options()
+options.broker = arguments[1]
+let services = try AppServices(
+  Application(id: ApplicationID(arguments[3]), name: "check", activationUser: arguments[4]),
+  container: container, options: options)
+try services.offer(definition, handler: answer)
+try await services.start()
+say("ready")
+
+func call(_ words: [Substring]) async -> String {
+  do {
+    let params = words.count > 3 ? try ServiceValue(jsonText: String(words[3])) : nil
+    let request = ServiceRequest(
+      service: definition.serviceID, version: definition.version, method: String(words[2]), params: params)
+    guard let reply = try await services.call(request, to: ApplicationID(String(words[1]))) else {
+      return "no reply"
+    }
+    return "reply " + (try reply.params?.jsonText() ?? "nothing")
+  } catch let error as ServiceReplyError {
+    return "error \(error.code) \(error.text)"
+  } catch let error as ServicesError {
+    return "failed \(error.code.rawValue)"
+  } catch {
+    return "failed \(error)"
+  }
+}
+
+while let line = readLine() {
+  say(await call(line.split(separator: " ", maxSplits: 3)))
+}
+services.stop()
+try container.close()
