@@ -429,8 +429,9 @@ extension ApplicationState {
 }
 
 extension ServicesError {
+  /// Numbers that this version does not know, and those that end connections, are `general`.
   init(_ failure: WireFailure) {
-    self.init(
-      Code(rawValue: Int32(clamping: failure.error)), detail: failure.detail.isEmpty ? nil : failure.detail)
+    let code = Code.known.first { $0.rawValue == Int32(clamping: failure.error) } ?? .general
+    self.init(code, detail: failure.detail.isEmpty ? nil : failure.detail)
   }
 }
