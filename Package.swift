@@ -71,7 +71,7 @@ let package = Package(
         .product(name: "Crypto", package: "swift-crypto"),
         .product(name: "SwiftASN1", package: "swift-asn1"),
       ], swiftSettings: strict),
-    // 4 brokers
+    // 4 products
     .target(
       name: "ServiceBroker",
       dependencies: [
@@ -81,10 +81,10 @@ let package = Package(
         .product(name: "NIOCore", package: "swift-nio"),
         .product(name: "NIOPosix", package: "swift-nio"),
       ], swiftSettings: strict),
-    // 5 products
     .target(
       name: "SecureFiles", dependencies: ["ContainerStore", "SodiumPrimitives"],
       swiftSettings: strict),
+    // 5 services
     .target(
       name: "AppKinetics",
       dependencies: [

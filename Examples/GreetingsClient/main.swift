@@ -36,7 +36,7 @@ do {
       print("\(provider.name): \(error)")
     }
   }
-  services.stop()
+  await services.stop()
   try container.close()
 } catch {
   FileHandle.standardError.write(Data("GreetingsClient: \(error)\n".utf8))

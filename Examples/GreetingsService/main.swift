@@ -43,7 +43,7 @@ do {
 
   // Until SIGINT or SIGTERM.
   for await _ in interruptions() { break }
-  services.stop()
+  await services.stop()
   try container.close()
 } catch {
   FileHandle.standardError.write(Data("GreetingsService: \(error)\n".utf8))

@@ -41,8 +41,11 @@ public final class AppServices: Sendable {
   /// again by itself, or when it is called again.
   public func start() async throws { try await runtime.start() }
 
-  /// Ends all channels and the connection to the broker, for good. Requests under way end with `connectionLost`.
-  public func stop() { runtime.stop() }
+  /// Ends all channels and the connection to the broker, for good. Requests under way end with `connectionLost`. Returns when the others know, after
+  /// a second at most.
+  public func stop() async {
+    await withCheckedContinuation { continuation in runtime.stop { continuation.resume() } }
+  }
 
   /// Takes the registration back: nobody finds the app, until it starts or offers something again.
   public func unregister() async throws { _ = try await runtime.ask(.unregister(WireUnregister())) }

@@ -76,14 +76,27 @@ final class Runtime: Sendable {
     connectBroker(&core)
   }
 
-  func stop() {
+  /// Calls back when every lane has said goodbye, which takes until the other side has heard it, a second at most.
+  func stop(_ done: @escaping @Sendable () -> Void = {}) {
     core.perform { core in
-      guard core.life != .stopped else { return }
+      guard core.life != .stopped else { return done() }
       let wasRunning = core.life == .running
       core.life = .stopped
       LocalRuntimes.remove(self)
       if !wasRunning { self.timer.activate() }
       self.timer.cancel()
+      let lanes = DispatchGroup()
+      for peer in core.peers.values {
+        for channel in peer.channels.values {
+          lanes.enter()
+          channel.lane.whenClosed { lanes.leave() }
+        }
+      }
+      if let lane = core.broker.lane {
+        lanes.enter()
+        lane.whenClosed { lanes.leave() }
+      }
+      lanes.notify(queue: self.workQueue, execute: done)
       for application in core.peers.keys { self.endPeer(application, &core) }
       core.broker.lane?.close(.noError)
       self.brokerEnded(ServicesError(.brokerUnavailable, detail: "these services were stopped"), &core)

@@ -43,8 +43,14 @@ struct AppOptions: ParsableArguments {
       let services = try AppServices(
         Application(id: applicationID(), name: name ?? id, activationUser: user), container: container,
         options: options)
-      defer { services.stop() }
-      return try body(services, container)
+      do {
+        let result = try body(services, container)
+        try AsyncWork.run { await services.stop() }
+        return result
+      } catch {
+        try AsyncWork.run { await services.stop() }
+        throw error
+      }
     }
   }
 }

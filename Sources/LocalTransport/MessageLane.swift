@@ -37,6 +37,8 @@ package final class MessageLane<Message: LaneMessage>: Sendable {
   let peer = Mutex<PeerIdentity?>(nil)
   private let eventLoop: any EventLoop
   private let connection: NIOLoopBoundBox<LaneConnection<Message>?>
+  /// Nil once the lane is closed.
+  private let closers = Mutex<[@Sendable () -> Void]?>([])
 
   /// The event loops of the process's lanes.
   package static var eventLoops: MultiThreadedEventLoopGroup { .singleton }
@@ -170,6 +172,20 @@ package final class MessageLane<Message: LaneMessage>: Sendable {
     outbox.withLock { $0.close() }
     connection.value = nil
     events.closed(self, end)
+    let waiting = closers.withLock { closers in
+      defer { closers = nil }
+      return closers ?? []
+    }
+    for closer in waiting { closer() }
+  }
+
+  /// Calls `body` after `closed` was told; at once when that was before.
+  package func whenClosed(_ body: @escaping @Sendable () -> Void) {
+    let isClosed = closers.withLock { closers in
+      closers?.append(body)
+      return closers == nil
+    }
+    if isClosed { body() }
   }
 
   private func didNotBegin(_ detail: String) {

@@ -69,7 +69,7 @@ final class AppWorld: Sendable {
   /// Ends everything and removes it.
   func close() async {
     for app in apps.withLock({ $0 }) {
-      app.services.stop()
+      await app.services.stop()
       try? app.container.close()
     }
     await stopBroker()

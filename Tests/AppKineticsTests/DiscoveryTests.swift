@@ -40,7 +40,7 @@ struct DiscoveryTests {
       #expect(list.map(\.application) == [provider.id])
       try await provider.services.setState(.locked)
       while list.first?.state != .locked { list = try #require(try await lists.next()) }
-      provider.services.stop()
+      await provider.services.stop()
       while list.first?.state != .notRunning { list = try #require(try await lists.next()) }
     }
   }

@@ -29,12 +29,12 @@ struct LifeTests {
     try await withWorld { world in
       let first = try world.app("com.example.app")
       try await first.services.start()
-      first.services.stop()
+      await first.services.stop()
       try first.container.close()
       let again = try world.app("com.example.app")
       try await again.services.start()
       // Without its key it is another app, which has no right to the id.
-      again.services.stop()
+      await again.services.stop()
       try again.container.files.removeItem(atPath: "/.opendynamics")
       try again.container.close()
       let stranger = try world.app("com.example.app")
@@ -50,7 +50,7 @@ struct LifeTests {
     try await withWorld { world in
       let app = try world.app("com.example.app")
       try await app.services.start()
-      app.services.stop()
+      await app.services.stop()
       try app.container.close()
       await world.stopBroker()
       try FileManager.default.removeItem(atPath: world.configuration.stateDirectory)
@@ -115,7 +115,7 @@ struct LifeTests {
       try await consumer.start()
       let sent = try await consumer.send(ServiceRequest(echo, "echo"), to: provider.id)
       _ = await requests.next()
-      consumer.stop()
+      await consumer.stop()
       do {
         _ = try await sent.reply()
         Issue.record("an error expected")
@@ -135,7 +135,7 @@ struct LifeTests {
       try await consumer.start()
       let sent = try await consumer.send(ServiceRequest(echo, "echo"), to: provider.id)
       _ = await requests.next()
-      provider.services.stop()
+      await provider.services.stop()
       try provider.container.close()
       // Another process of the same app knows nothing of it.
       let again = try world.app("com.example.provider")

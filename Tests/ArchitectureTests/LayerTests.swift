@@ -28,7 +28,7 @@ struct LayerTests {
         "Logging",
         "ServiceLifecycle",
       ], system: highSystem),
-    Layer(5, "SecureFiles", imports: ["ContainerStore", "SodiumPrimitives"], system: highSystem),
+    Layer(4, "SecureFiles", imports: ["ContainerStore", "SodiumPrimitives"], system: highSystem),
     Layer(
       5, "AppKinetics",
       imports: [

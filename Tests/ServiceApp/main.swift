@@ -79,5 +79,5 @@ func call(_ words: [Substring]) async -> String {
 while let line = readLine() {
   say(await call(line.split(separator: " ", maxSplits: 3)))
 }
-services.stop()
+await services.stop()
 try container.close()

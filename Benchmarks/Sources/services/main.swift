@@ -92,7 +92,7 @@ func measure(_ count: Int, _ directory: String) async throws {
       text(Double(count) / seconds, 0),
     ]
     .joined(separator: "\t"))
-  services.stop()
+  await services.stop()
 }
 
 func text(_ value: Double, _ digits: Int) -> String { String(format: "%.\(digits)f", value) }
