@@ -30,7 +30,7 @@ struct LayerTests {
       ], system: highSystem),
     Layer(4, "SecureFiles", imports: ["ContainerStore", "SodiumPrimitives"], system: highSystem),
     Layer(
-      5, "AppKinetics",
+      6, "AppKinetics",
       imports: [
         "CPosix", "UnixSockets", "ServiceValues", "ServiceWire", "LocalTransport", "ServiceBroker",
         "ContainerStore",
