@@ -48,6 +48,37 @@ struct FrameTests {
     #expect(try decoder.next() == Data(repeating: 7, count: 10))
   }
 
+  /// So long that the memory of those that were taken is given back.
+  @Test func cutsLongFramesThatComeInPieces() throws {
+    let frames = (1...5).map { Data(repeating: UInt8($0), count: 60_000 + $0) }
+    let stream = frames.reduce(into: Data()) { $0 += Data(FrameDecoder.length($1.count)) + $1 }
+    for byteCount in [1000, 60_006, 130_000, 400_000] {
+      var decoder = FrameDecoder(byteCountMax: 100_000)
+      var found: [Data] = []
+      var rest = stream[...]
+      while !rest.isEmpty {
+        Array(rest.prefix(byteCount)).withUnsafeBytes { decoder.append($0) }
+        rest = rest.dropFirst(byteCount)
+        while let frame = try decoder.next() { found.append(frame) }
+      }
+      #expect(found == frames, "pieces of \(byteCount)")
+      #expect(!decoder.isWithinFrame)
+    }
+  }
+
+  @Test func appendsFramesAndNothingOfOneThatIsTooLong() throws {
+    let (first, second) = (
+      WireChannelMessage.with { $0.ping.number = 1 }, WireChannelMessage.with { $0.ping.number = 300 }
+    )
+    var bytes: [UInt8] = []
+    try first.appendFrame(to: &bytes, byteCountMax: 100)
+    let one = bytes
+    #expect(throws: ProtocolFault.frameTooLong) { try second.appendFrame(to: &bytes, byteCountMax: 1) }
+    #expect(bytes == one)
+    try second.appendFrame(to: &bytes, byteCountMax: 100)
+    #expect(Data(bytes) == (try first.frame(byteCountMax: 100) + second.frame(byteCountMax: 100)))
+  }
+
   // MARK: Messages
 
   @Test func readsWhatItWrote() throws {
