@@ -57,24 +57,27 @@ public final class AppServices: Sendable {
 
   /// Answers one service with a function. With `validates` requests that break the definition are refused, and replies that do are not sent.
   ///
-  /// Throws `invalidRegistration` for a service that is offered already in this version.
+  /// With `isBrief` the function begins where the request was received, without a way over the callback queue: it is faster, and must not block,
+  /// since it holds up everything that apps say to each other. Throws `invalidRegistration` for a service that is offered already in this version.
   public func offer(
     _ definition: ServiceDefinition, type: ServiceType = .application, validates: Bool = false,
-    handler: @escaping ServiceHandler
+    isBrief: Bool = false, handler: @escaping ServiceHandler
   ) throws(ServicesError) {
     try runtime.offer([
-      Offer(definition: definition, type: type, validates: validates, handler: .function(handler))
+      Offer(
+        definition: definition, type: type, validates: validates, isBrief: isBrief,
+        handler: .function(handler))
     ])
   }
 
-  /// Answers several services with one object, which is kept until they are withdrawn. Throws as ``offer(_:type:validates:handler:)`` does.
+  /// Answers several services with one object, which is kept until they are withdrawn. Throws as ``offer(_:type:validates:isBrief:handler:)`` does.
   public func offer(
     _ definitions: [ServiceDefinition], type: ServiceType = .application, validates: Bool = false,
     provider: any ServiceProvider
   ) throws(ServicesError) {
     try runtime.offer(
       definitions.map {
-        Offer(definition: $0, type: type, validates: validates, handler: .object(provider))
+        Offer(definition: $0, type: type, validates: validates, isBrief: false, handler: .object(provider))
       })
   }
 

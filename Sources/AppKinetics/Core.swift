@@ -17,6 +17,10 @@ struct Core: Sendable {
   var disabled: Set<DisabledPart> = []
   /// The broker's rules.
   var policy = WirePolicy()
+  /// Requests that wait for the callback queue, in order.
+  var ready: [ReadyRequest] = []
+  /// Work for them is on the callback queue.
+  var isHandling = false
   /// Requests that came while the app was locked.
   var locked: [LockedRequest] = []
   var lastChannel: UInt64 = 0
@@ -41,7 +45,16 @@ struct Offer: Sendable {
   let definition: ServiceDefinition
   let type: ServiceType
   let validates: Bool
+  /// Its function begins on the thread that received the request.
+  let isBrief: Bool
   let handler: Handler
+}
+
+/// A request that waits for its turn.
+struct ReadyRequest: Sendable {
+  let request: IncomingRequest
+  let offer: Offer
+  let files: [ArrivedFile]
 }
 
 /// What the app itself has switched off: nil stands for all.
@@ -86,7 +99,6 @@ struct Peer: Sendable {
   struct Incoming: Sendable {
     let request: IncomingRequest
     let offer: Offer
-    var task: Task<Void, Never>?
     var hasReplied = false
   }
 

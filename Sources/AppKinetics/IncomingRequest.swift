@@ -23,6 +23,7 @@ public final class IncomingRequest: Sendable {
 
   private struct Guarded {
     var isCancelled = false
+    var task: Task<Void, Never>?
     var cancellation: (@Sendable () -> Void)?
   }
 
@@ -80,11 +81,21 @@ public final class IncomingRequest: Sendable {
   }
 
   func cancel() {
-    let handler = guarded.withLock {
+    let (task, handler) = guarded.withLock {
       $0.isCancelled = true
-      return $0.cancellation.take()
+      return ($0.task.take(), $0.cancellation.take())
     }
+    task?.cancel()
     handler?()
+  }
+
+  /// The task that answers it, which ends early when the request is cancelled.
+  func run(_ task: Task<Void, Never>) {
+    let isCancelled = guarded.withLock {
+      if !$0.isCancelled { $0.task = task }
+      return $0.isCancelled
+    }
+    if isCancelled { task.cancel() }
   }
 }
 

@@ -60,7 +60,6 @@ extension Runtime {
     case .cancelRequested:
       guard let incoming = core.peers[application]?.incoming[id] else { return }
       incoming.request.cancel()
-      incoming.task?.cancel()
       if case .object(let provider) = incoming.offer.handler {
         callbackQueue.async { provider.didCancel(incoming.request) }
       }
@@ -167,9 +166,22 @@ extension Runtime {
       request, id, from: application, offer.definition.serviceID, offer.definition.version, params: params,
       attachments: files.map(\.path), definition: offer.validates ? offer.definition : nil, self)
     core.peers[application]?.incoming[id] = Peer.Incoming(request: incoming, offer: offer)
-    callbackQueue.async { self.handle(incoming, offer, files) }
     guard let outputs = core.peers[application]?.exchange.admit(id) else { return }
     act(outputs, application, &core)
+    let ready = ReadyRequest(request: incoming, offer: offer, files: files)
+    if offer.isBrief {
+      guard core.peers[application]?.exchange.begin(id) == true else { return }
+      brief.add { self.handle(ready) }
+    } else {
+      core.ready.append(ready)
+      handleSoon(&core)
+    }
+  }
+
+  private func handleSoon(_ core: inout Core) {
+    guard !core.isHandling, !core.ready.isEmpty else { return }
+    core.isHandling = true
+    callbackQueue.async { self.handleReady() }
   }
 
   /// The app runs again: what waited for that goes on.
@@ -181,13 +193,32 @@ extension Runtime {
 
   // MARK: Handling, on the callback queue
 
-  private func handle(_ request: IncomingRequest, _ offer: Offer, _ files: [ArrivedFile]) {
-    let (id, sender) = (request.id, request.sender)
-    let begins: Bool = core.performAndWait { core in
-      core.peers[sender]?.exchange.begin(id.id) ?? false
+  /// Requests that are handled in one go: for those it is too late to be withdrawn.
+  private static let batchCountMax = 32
+
+  private func handleReady() {
+    let batch: [ReadyRequest] = core.performAndWait { core in
+      var batch: [ReadyRequest] = []
+      var taken = 0
+      while batch.count < Self.batchCountMax, taken < core.ready.count {
+        let next = core.ready[taken]
+        taken += 1
+        // Else it was withdrawn.
+        if core.peers[next.request.sender]?.exchange.begin(next.request.id.id) == true { batch.append(next) }
+      }
+      core.ready.removeFirst(taken)
+      return batch
     }
-    // It was withdrawn.
-    guard begins else { return }
+    for ready in batch { handle(ready) }
+    core.perform { core in
+      core.isHandling = false
+      self.handleSoon(&core)
+    }
+  }
+
+  private func handle(_ ready: ReadyRequest) {
+    let (request, offer, files) = (ready.request, ready.offer, ready.files)
+    let (id, sender) = (request.id, request.sender)
     switch offer.handler {
     case .object(let provider):
       if !files.isEmpty {
@@ -199,9 +230,7 @@ extension Runtime {
       provider.didReceive(request)
       if request.isFrontRequest { try? endWithoutReply(request) }
     case .function(let function):
-      let task = begin { await self.answer(request, function) }
-      core.perform { $0.peers[sender]?.incoming[id.id]?.task = task }
-      if request.isCancelled { task.cancel() }
+      request.run(begin { await self.answer(request, function) })
     }
   }
 
@@ -217,7 +246,7 @@ extension Runtime {
       if request.isFrontRequest { return try endWithoutReply(request) }
       switch response.kind {
       case .reply(let params, let attachments, let foreground):
-        try await reply(to: request, .success((params, attachments)), foreground)
+        try await reply(to: request, .success((params, attachments)), foreground, waits: false)
       case .none: try endWithoutReply(request)
       }
     } catch {
@@ -253,7 +282,7 @@ extension Runtime {
 
   func reply(
     to request: IncomingRequest, _ result: Result<(ServiceValue?, [String]), ServiceReplyError>,
-    _ foreground: ForegroundPreference
+    _ foreground: ForegroundPreference, waits: Bool = true
   ) async throws {
     guard !request.isFrontRequest else {
       throw ServicesError(.general, detail: "a front request has no reply")
@@ -270,7 +299,7 @@ extension Runtime {
         .with {
           if let params { $0.params = WireValue(params) }
           $0.attachments = UInt64(fileCount)
-        }, foreground)
+        }, foreground, waits: waits)
     case .failure(let error):
       try error.validate()
       try request.definition?.validate(error: error, of: request.method)
@@ -279,13 +308,15 @@ extension Runtime {
   }
 
   private func put(
-    _ request: IncomingRequest, _ reply: WireReply, _ foreground: ForegroundPreference
+    _ request: IncomingRequest, _ reply: WireReply, _ foreground: ForegroundPreference, waits: Bool = true
   ) throws(ServicesError) {
     var reply = reply
     reply.id = request.id.id.bytes
     reply.foreground = foreground.wire
     let whole = reply
-    try answer(request) { exchange throws(ProtocolFault) in try exchange.reply(whole, now: Self.now) }
+    try answer(request, waits: waits) { exchange throws(ProtocolFault) in
+      try exchange.reply(whole, now: Self.now)
+    }
     if foreground == .peer { core.perform { self.prefer(foreground, request.sender, &$0) } }
   }
 
@@ -297,10 +328,10 @@ extension Runtime {
   }
 
   private func answer(
-    _ request: IncomingRequest, isReply: Bool = true,
+    _ request: IncomingRequest, isReply: Bool = true, waits: Bool = true,
     _ step: @escaping @Sendable (inout Exchange) throws(ProtocolFault) -> [ExchangeOutput]
   ) throws(ServicesError) {
-    let refused: ServicesError? = core.performAndWait { core in
+    let work: @Sendable (inout Core) -> ServicesError? = { core in
       guard core.peers[request.sender]?.incoming[request.id.id] != nil else {
         return ServicesError(.general, detail: "the request is not there any more, or was replied to")
       }
@@ -318,7 +349,14 @@ extension Runtime {
         return ServicesError(.general, detail: "the request was replied to")
       }
     }
-    if let refused { throw refused }
+    if waits {
+      if let refused = core.performAndWait(work) { throw refused }
+    } else {
+      core.perform { core in
+        guard let refused = work(&core) else { return }
+        self.logger.notice("a reply was not sent", metadata: ["error": "\(refused)"])
+      }
+    }
   }
 }
 

@@ -21,6 +21,7 @@ final class Runtime: Sendable {
   /// What blocks: the container's writes.
   let workQueue: DispatchQueue
   let logger: Logger
+  let brief = BriefCalls()
   private let timer: any DispatchSourceTimer
 
   static let tickTime = DispatchTimeInterval.milliseconds(100)
@@ -29,7 +30,8 @@ final class Runtime: Sendable {
     self.application = application
     self.container = container
     self.options = options
-    core = SerialState(Core(try Identity(in: container)))
+    let brief = brief
+    core = SerialState(Core(try Identity(in: container))) { brief.run() }
     callbackQueue = options.callbackQueue ?? DispatchQueue(label: "opendynamics.services.callbacks")
     workQueue = DispatchQueue(label: "opendynamics.services.work")
     logger = options.logger

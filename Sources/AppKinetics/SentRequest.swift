@@ -7,8 +7,6 @@ public final class SentRequest: Sendable {
   public let id: RequestID
   public let application: ApplicationID
   public let request: ServiceRequest
-  /// Bytes of the attachments, with the files in its `userInfo`. Cancelling it cancels the request.
-  public let progress: Progress
 
   public enum Status: Sendable, Hashable {
     /// For a channel to the app, for its unlocking, or for room.
@@ -33,6 +31,11 @@ public final class SentRequest: Sendable {
     var waitingForDelivery: [CheckedContinuation<Void, any Error>] = []
     var waitingForOutcome: [CheckedContinuation<ServiceReply?, any Error>] = []
     var waitingForCancellation: [CheckedContinuation<Bool, Never>] = []
+    /// Until somebody wants to see them.
+    var events: [RequestEvent] = []
+    var stream: AsyncStream<RequestEvent>?
+    var continuation: AsyncStream<RequestEvent>.Continuation?
+    var progress: Progress?
     /// In the receiver's inbox, for a message that it did not take yet.
     var kept: (receiver: Runtime, paths: [String])?
   }
@@ -40,8 +43,6 @@ public final class SentRequest: Sendable {
   private typealias Outcome = Result<ServiceReply?, any Error>
 
   private let guarded = Mutex(Guarded())
-  private let stream: AsyncStream<RequestEvent>
-  private let continuation: AsyncStream<RequestEvent>.Continuation
   private let runtime: Runtime
 
   init(_ id: WireID, _ request: ServiceRequest, to application: ApplicationID, _ runtime: Runtime) {
@@ -49,8 +50,6 @@ public final class SentRequest: Sendable {
     self.application = application
     self.request = request
     self.runtime = runtime
-    progress = Progress(totalUnitCount: request.attachments.isEmpty ? 0 : -1)
-    (stream, continuation) = AsyncStream.makeStream()
   }
 
   // MARK: For the app
@@ -61,7 +60,27 @@ public final class SentRequest: Sendable {
   public var expectsReply: Bool? { try? request.definition?.definesReply(request.method) }
 
   /// What happens to it, in order, from its beginning; ends with the request. One stream: events go to one reader.
-  public var events: AsyncStream<RequestEvent> { stream }
+  public var events: AsyncStream<RequestEvent> {
+    guarded.withLock { guarded in
+      if let stream = guarded.stream { return stream }
+      let (stream, continuation) = AsyncStream<RequestEvent>.makeStream()
+      for event in guarded.events { continuation.yield(event) }
+      if guarded.outcome != nil { continuation.finish() }
+      guarded.events = []
+      (guarded.stream, guarded.continuation) = (stream, continuation)
+      return stream
+    }
+  }
+
+  /// Bytes of the attachments, with the files in its `userInfo`. Cancelling it stops the copying of files.
+  public var progress: Progress {
+    guarded.withLock { guarded in
+      if let progress = guarded.progress { return progress }
+      let progress = Progress(totalUnitCount: request.attachments.isEmpty ? 0 : -1)
+      guarded.progress = progress
+      return progress
+    }
+  }
 
   /// Returns when the receiver has its own copies of params and attachments: the originals may change now. Throws what ``reply()`` throws when
   /// it does not come to that.
@@ -140,7 +159,13 @@ public final class SentRequest: Sendable {
 
   func takeKept() -> (receiver: Runtime, paths: [String])? { guarded.withLock { $0.kept.take() } }
 
-  func tell(_ event: RequestEvent) { continuation.yield(event) }
+  func tell(_ event: RequestEvent, isLast: Bool = false) {
+    guarded.withLock { guarded in
+      guard let continuation = guarded.continuation else { return guarded.events.append(event) }
+      continuation.yield(event)
+      if isLast { continuation.finish() }
+    }
+  }
 
   func didSend() {
     guarded.withLock { if $0.status == .waiting { $0.status = .sent } }
@@ -189,8 +214,7 @@ public final class SentRequest: Sendable {
       accept(.failure(error))
     default: accept()
     }
-    tell(event)
-    continuation.finish()
+    tell(event, isLast: true)
     for waiting in ended.waitingForDelivery {
       switch outcome {
       case .success: waiting.resume()

@@ -15,8 +15,13 @@ final class SerialState<State: Sendable>: Sendable {
   }
 
   private let guarded: Mutex<Guarded>
+  private let afterwards: @Sendable () -> Void
 
-  init(_ state: State) { guarded = Mutex(Guarded(state: state)) }
+  /// `afterwards` is called by whoever has worked, when it does no more.
+  init(_ state: State, afterwards: @escaping @Sendable () -> Void = {}) {
+    guarded = Mutex(Guarded(state: state))
+    self.afterwards = afterwards
+  }
 
   func perform(_ work: @escaping Work) {
     guard var state = take(adding: work) else { return }
@@ -27,8 +32,9 @@ final class SerialState<State: Sendable>: Sendable {
         return next
       }
       for work in next { work(&state) }
-      if giveBack(&state) { return }
+      if giveBack(&state) { break }
     }
+    afterwards()
   }
 
   /// Waits until the work is done, by this thread or another. Not from within work.

@@ -15,8 +15,12 @@ package struct WireID: Hashable, Sendable, Comparable, CustomStringConvertible {
   /// Nil for anything but 16 bytes.
   package init?(_ bytes: Data) {
     guard bytes.count == Self.byteCount else { return nil }
-    high = bytes.prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
-    low = bytes.suffix(8).reduce(0) { $0 << 8 | UInt64($1) }
+    (high, low) = bytes.withUnsafeBytes { bytes in
+      (
+        UInt64(bigEndian: bytes.loadUnaligned(as: UInt64.self)),
+        UInt64(bigEndian: bytes.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
+      )
+    }
   }
 
   /// From the system's random numbers, which are those of the kernel.
@@ -26,13 +30,7 @@ package struct WireID: Hashable, Sendable, Comparable, CustomStringConvertible {
   }
 
   package var bytes: Data {
-    var bytes = Data(capacity: Self.byteCount)
-    for word in [high, low] {
-      for shift in stride(from: 56, through: 0, by: -8) {
-        bytes.append(UInt8(truncatingIfNeeded: word >> UInt64(shift)))
-      }
-    }
-    return bytes
+    withUnsafeBytes(of: (high.bigEndian, low.bigEndian)) { Data($0) }
   }
 
   /// 32 hexadecimal digits.

@@ -12,6 +12,7 @@ import SecureFiles
 import ServiceBroker
 
 let byteCount = 64
+let isBrief = CommandLine.arguments.last == "brief"
 let underWayMax = 1000
 let definition = try ServiceDefinition(
   jsonText: """
@@ -88,7 +89,7 @@ func measure(_ count: Int, _ directory: String) async throws {
   let seconds = Double(DispatchTime.now().uptimeNanoseconds - begin) / 1e9
   print(
     [
-      "services", text(times[count / 2], 1), text(times[count * 99 / 100], 1),
+      isBrief ? "services-brief" : "services", text(times[count / 2], 1), text(times[count * 99 / 100], 1),
       text(Double(count) / seconds, 0),
     ]
     .joined(separator: "\t"))
@@ -135,7 +136,7 @@ case ("broker", let directory?):
   await broker.stop()
 case ("provide", let directory?):
   let services = try app("com.example.provider", directory)
-  try services.offer(definition) { .reply($0.params) }
+  try services.offer(definition, isBrief: isBrief) { .reply($0.params) }
   try await services.start()
   ready()
   try await forever()
@@ -149,7 +150,7 @@ case ("measure", _), ("memory", _):
   if arguments.first == "memory" {
     try await memory(directory, broker)
   } else {
-    let provider = try process("provide", directory)
+    let provider = try process("provide", directory, isBrief ? "brief" : "")
     defer { provider.terminate() }
     try await measure(Int(arguments.dropFirst().first ?? "") ?? 20_000, directory)
   }
