@@ -82,6 +82,9 @@ struct Peer: Sendable {
     let isDialled: Bool
     var isOpen = false
     var lastUsed: UInt64
+    /// What may go with the next message.
+    var unhurried: [WireChannelMessage] = []
+    var isFlushScheduled = false
   }
 
   var exchange: Exchange

@@ -164,14 +164,8 @@ extension Runtime {
     var batchChannel: ChannelNumber?
     func flush(_ core: inout Core) {
       guard let number = batchChannel, !batch.isEmpty else { return }
-      defer { batch = [] }
-      guard let channel = core.peers[application]?.channels[number] else { return }
-      do {
-        try channel.lane.send(batch)
-      } catch {
-        logger.error("a message cannot be sent", metadata: ["app": "\(application)", "fault": "\(error)"])
-        channel.lane.close(.noError)
-      }
+      send(batch, application, number, &core)
+      batch = []
     }
     for output in outputs {
       if case .send(let message, let number) = output {
@@ -187,6 +181,7 @@ extension Runtime {
       switch output {
       case .send: break
       case .close(let number, let fault, let detail):
+        flushUnhurried(application, number, &core)
         core.peers[application]?.channels[number]?.lane.close(fault, detail: detail)
       case .connect: dial(application, &core)
       case .consumer(let id, let event): consumer(id, event, application, &core)
@@ -194,6 +189,51 @@ extension Runtime {
       }
     }
     flush(&core)
+  }
+
+  /// Messages that nobody waits for wait themselves, a millisecond at most: another one usually follows at once, and then they are one write, and
+  /// wake the other side once.
+  private func send(
+    _ messages: [WireChannelMessage], _ application: ApplicationID, _ number: ChannelNumber,
+    _ core: inout Core
+  ) {
+    guard let waiting = core.peers[application]?.channels[number]?.unhurried else { return }
+    guard !messages.allSatisfy(\.isUnhurried) || waiting.count + messages.count > Self.unhurriedCountMax
+    else {
+      core.peers[application]?.channels[number]?.unhurried += messages
+      guard core.peers[application]?.channels[number]?.isFlushScheduled == false else { return }
+      core.peers[application]?.channels[number]?.isFlushScheduled = true
+      workQueue.asyncAfter(deadline: .now() + Self.unhurriedTime) {
+        self.core.perform { core in
+          core.peers[application]?.channels[number]?.isFlushScheduled = false
+          self.flushUnhurried(application, number, &core)
+        }
+      }
+      return
+    }
+    if !waiting.isEmpty { core.peers[application]?.channels[number]?.unhurried = [] }
+    write(waiting.isEmpty ? messages : waiting + messages, application, number, core)
+  }
+
+  private static let unhurriedCountMax = 64
+  private static let unhurriedTime = DispatchTimeInterval.milliseconds(1)
+
+  private func flushUnhurried(_ application: ApplicationID, _ number: ChannelNumber, _ core: inout Core) {
+    guard let waiting = core.peers[application]?.channels[number]?.unhurried, !waiting.isEmpty else { return }
+    core.peers[application]?.channels[number]?.unhurried = []
+    write(waiting, application, number, core)
+  }
+
+  private func write(
+    _ messages: [WireChannelMessage], _ application: ApplicationID, _ number: ChannelNumber, _ core: Core
+  ) {
+    guard let lane = core.peers[application]?.channels[number]?.lane else { return }
+    do {
+      try lane.send(messages)
+    } catch {
+      logger.error("a message cannot be sent", metadata: ["app": "\(application)", "fault": "\(error)"])
+      lane.close(.noError)
+    }
   }
 
   // MARK: Waiting for a channel
@@ -254,6 +294,15 @@ extension Runtime {
     for application in core.peers.keys
     where policy.denies(appID, application.text) && policy.denies(application.text, appID) {
       endPeer(application, &core)
+    }
+  }
+}
+
+extension WireChannelMessage {
+  fileprivate var isUnhurried: Bool {
+    switch kind {
+    case .accepted, .replyAccepted: true
+    default: false
     }
   }
 }

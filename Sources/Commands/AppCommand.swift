@@ -121,8 +121,6 @@ struct AppEvent: Encodable, Sendable {
 struct EventReport: Sendable {
   let asJSON: Bool
 
-  init(asJSON: Bool) { self.asJSON = asJSON }
-
   /// Nobody reading is no reason to stop an app.
   func write(_ event: AppEvent) {
     guard asJSON else { return (try? StandardOutput.write(event.text)) ?? () }
