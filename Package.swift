@@ -188,7 +188,7 @@ let package = Package(
       name: "CommandsTests",
       dependencies: [
         "Commands", "dynamics", "ContainerStore", "SodiumPrimitives", "ServiceBroker", "ServiceWire",
-        "LocalTransport",
+        "LocalTransport", "UnixSockets",
       ],
       swiftSettings: strict),
   ]

@@ -56,9 +56,11 @@ final class BrokerAcceptor: Sendable {
     var hasTold = false
     while !isStopping.load(ordering: .acquiring) {
       do throws(SocketError) {
+        // Made before, so that a connection is taken only when it can be greeted.
+        let pair = try SocketPair()
         let connection = try listener.accept(deadline: .now + Self.lookInterval)
         hasTold = false
-        if let connection = try? greet(connection) { accepted(connection) }
+        if let connection = try? greet(connection, pair) { accepted(connection) }
       } catch .timedOut {
         continue
       } catch .closed {
@@ -73,16 +75,18 @@ final class BrokerAcceptor: Sendable {
   }
 
   /// Nil for another user's process.
-  private func greet(_ connection: consuming UnixConnection) throws(SocketError) -> Accepted? {
+  private func greet(
+    _ connection: consuming UnixConnection, _ pair: consuming SocketPair
+  ) throws(SocketError) -> Accepted? {
     let peer = try connection.peerCredentials()
     guard peer.user == geteuid() else {
       logger.warning("a process of another user connected", metadata: ["pid": "\(peer.process)"])
       return nil
     }
-    let pair = try SocketPair()
     let own = pair.first
+    let other = pair.second
     var lane = DescriptorList()
-    lane.append(pair.second.takeDescriptor())
+    lane.append(other.takeDescriptor())
     var zero: UInt8 = 0
     let byteCount = try withUnsafeBytes(of: &zero) { bytes throws(SocketError) in
       try connection.sendIfReady(bytes, descriptors: lane)

@@ -54,37 +54,51 @@ package final class BrokerClient: Sendable {
     descriptors: (@Sendable (Data, Int32, Int32) -> Void)? = nil,
     other: @escaping @Sendable (WireBrokerMessage) -> Void = { _ in }
   ) async throws -> (client: BrokerClient, enrolled: WireEnrolled) {
-    let (socket, descriptorLane) = try await NIOThreadPool.singleton.runIfActive {
-      try BrokerDial.dial(path: path)
-    }
-    let receiver = DescriptorReceiver(
-      descriptor: descriptorLane, received: descriptors ?? { _, control, bulk in closeBoth(control, bulk) },
-      closed: { _ in })
     let client = BrokerClient(other)
     let enrolled = try await withCheckedThrowingContinuation { continuation in
       client.state.withLock { $0.beginning = continuation }
-      do {
-        let events = LaneEvents<WireBrokerMessage>(
-          opened: { lane in try? lane.send([beginning]) },
-          received: { _, messages in for message in messages { client.receive(message) } },
-          closed: { _, end in
-            receiver.close()
-            client.didEnd(end.fault)
-          })
-        let lane = try BrokerLane.open(
-          descriptor: socket, role: .dialler, key: key, certificate: key.selfSignedCertificate(), peer: peer,
-          events: events)
-        client.state.withLock { $0.lane = lane }
-      } catch {
-        receiver.close()
-        let continuation = client.state.withLock { state in
-          defer { state.beginning = nil }
-          return state.beginning
+      // Dialling blocks, and TLS has to follow at once: the broker does not wait until a task gets its turn.
+      NIOThreadPool.singleton.submit { _ in
+        do {
+          try client.open(path, key, peer, beginning, descriptors ?? { closeBoth($1, $2) })
+        } catch {
+          client.takeBeginning()?.resume(throwing: error)
         }
-        continuation?.resume(throwing: error)
       }
     }
     return (client, enrolled)
+  }
+
+  /// Blocks until the broker has accepted.
+  private func open(
+    _ path: String, _ key: AppKey, _ peer: PeerRule, _ beginning: WireBrokerMessage,
+    _ descriptors: @escaping @Sendable (Data, Int32, Int32) -> Void
+  ) throws {
+    let certificate = try key.selfSignedCertificate()
+    let (socket, descriptorLane) = try BrokerDial.dial(path: path)
+    let receiver = DescriptorReceiver(descriptor: descriptorLane, received: descriptors, closed: { _ in })
+    let events = LaneEvents<WireBrokerMessage>(
+      opened: { lane in try? lane.send([beginning]) },
+      received: { _, messages in for message in messages { self.receive(message) } },
+      closed: { _, end in
+        receiver.close()
+        self.didEnd(end.fault)
+      })
+    do {
+      let lane = try BrokerLane.open(
+        descriptor: socket, role: .dialler, key: key, certificate: certificate, peer: peer, events: events)
+      state.withLock { $0.lane = lane }
+    } catch {
+      receiver.close()
+      throw error
+    }
+  }
+
+  private func takeBeginning() -> CheckedContinuation<WireEnrolled, any Error>? {
+    state.withLock { state in
+      defer { state.beginning = nil }
+      return state.beginning
+    }
   }
 
   /// The broker's certificate, DER.
@@ -176,11 +190,7 @@ package final class BrokerClient: Sendable {
   private func receive(_ message: WireBrokerMessage) {
     switch message.kind {
     case .enrolled(let enrolled):
-      let beginning = state.withLock { state in
-        defer { state.beginning = nil }
-        return state.beginning
-      }
-      beginning?.resume(returning: enrolled)
+      takeBeginning()?.resume(returning: enrolled)
     case .answer(let answer):
       let (question, watch) = state.withLock {
         ($0.questions.removeValue(forKey: answer.number), $0.watches[answer.number])

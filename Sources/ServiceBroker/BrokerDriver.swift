@@ -112,7 +112,13 @@ final class BrokerDriver {
 
   private func forget(_ number: ConnectionNumber) {
     connections.removeValue(forKey: number)?.descriptors.close()
-    if connections.isEmpty { allClosed?.succeed() }
+    tellIfAllClosed()
+  }
+
+  private func tellIfAllClosed() {
+    guard connections.isEmpty, let promise = allClosed else { return }
+    allClosed = nil
+    promise.succeed()
   }
 
   /// Each end with a fault once, and nothing that the peer sent but its app id, whose letters are known.
@@ -163,7 +169,7 @@ final class BrokerDriver {
       connections[number]?.isMoreOwed = true
       let driver = NIOLoopBound(self, eventLoop: loop)
       loop.execute { driver.value.continueIfOwed(number) }
-    case .introduce(let dialler, let one, let acceptor, let other): introduce(dialler, one, acceptor, other)
+    case .introduce(let introduction): introduce(introduction)
     case .start(let appID, let program, let arguments): start(appID, program, arguments)
     case .askCompositor(let appID, let change): ask(change, appID)
     case .save(let part):
@@ -194,33 +200,37 @@ final class BrokerDriver {
     forget(number)
   }
 
-  private func introduce(
-    _ dialler: ConnectionNumber, _ one: WireBrokerMessage, _ acceptor: ConnectionNumber,
-    _ other: WireBrokerMessage
-  ) {
-    let ticket = one.introduction.ticket
+  private func introduce(_ introduction: BrokerIntroduction) {
     do {
       let control = try SocketPair()
       let bulk = try SocketPair()
       let (diallerControl, acceptorControl) = control.ends()
       let (diallerBulk, acceptorBulk) = bulk.ends()
-      let sides = [
-        (dialler, one, diallerControl, diallerBulk), (acceptor, other, acceptorControl, acceptorBulk),
-      ]
-      for (number, message, control, bulk) in sides {
-        guard let descriptors = connections[number]?.descriptors else {
-          for end in [control, bulk] { _ = try? Descriptor(adopting: end) }
-          continue
-        }
-        if descriptors.send(ticket: ticket, control: control, bulk: bulk) {
-          send(message, number)
+      // The acceptor's first: the dialler hears nothing of an introduction that does not come about.
+      if hand(introduction.ticket, acceptorControl, acceptorBulk, to: introduction.acceptor) {
+        send(introduction.toAcceptor, introduction.acceptor)
+        if hand(introduction.ticket, diallerControl, diallerBulk, to: introduction.dialler) {
+          send(introduction.toDialler, introduction.dialler)
+          send(introduction.answer, introduction.dialler)
         } else {
-          perform(state.end(number, .tooSlow, detail: "descriptor lane", now: now))
+          perform(state.end(introduction.dialler, .tooSlow, detail: "descriptor lane", now: now))
         }
+        return
       }
+      for end in [diallerControl, diallerBulk] { _ = try? Descriptor(adopting: end) }
     } catch {
       logger.error("two apps cannot be introduced", metadata: ["error": "\(error)"])
     }
+    send(introduction.refusal, introduction.dialler)
+  }
+
+  /// Closes both here, whatever comes of it. False when the connection's descriptor lane has no room, or has ended.
+  private func hand(_ ticket: Data, _ control: Int32, _ bulk: Int32, to number: ConnectionNumber) -> Bool {
+    guard let descriptors = connections[number]?.descriptors else {
+      for end in [control, bulk] { _ = try? Descriptor(adopting: end) }
+      return false
+    }
+    return descriptors.send(ticket: ticket, control: control, bulk: bulk)
   }
 
   // MARK: Programs
@@ -275,7 +285,7 @@ final class BrokerDriver {
     let promise = loop.makePromise(of: Void.self)
     allClosed = promise
     for number in connections.keys.sorted() { perform(state.end(number, .shuttingDown, now: now)) }
-    if connections.isEmpty { promise.succeed() }
+    tellIfAllClosed()
     return promise.futureResult
   }
 }

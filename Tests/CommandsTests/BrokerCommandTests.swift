@@ -3,6 +3,7 @@ import LocalTransport
 import ServiceBroker
 import ServiceWire
 import Testing
+import UnixSockets
 
 /// `broker` in a process of its own, and the commands that ask it.
 struct BrokerCommandTests {
@@ -14,9 +15,10 @@ struct BrokerCommandTests {
     let folder: TemporaryFolder
     var process: DynamicsProcess?
 
-    init() throws {
+    /// With so many open files at most, where a number is given.
+    init(descriptorCountMax: Int? = nil) throws {
       folder = try TemporaryFolder()
-      try start()
+      try start(descriptorCountMax)
     }
 
     deinit {
@@ -29,8 +31,11 @@ struct BrokerCommandTests {
       ["OPENDYNAMICS_BROKER": socket, "OPENDYNAMICS_BROKER_STATE": folder.path("state")]
     }
 
-    func start() throws {
-      let process = try DynamicsProcess([Array("broker".utf8)], in: folder, environment: environment)
+    func start(_ descriptorCountMax: Int? = nil) throws {
+      let limit = descriptorCountMax.map { "ulimit -n \($0); " } ?? ""
+      let words = ["-c", limit + "exec \(DynamicsProcess.executable) broker"]
+      let process = try DynamicsProcess(
+        words.map { Array($0.utf8) }, in: folder, environment: environment, executable: "/bin/sh")
       self.process = process
       try process.wait("listening") {
         try String(decoding: readBytes(process.outputPath), as: UTF8.self).hasPrefix("listening at ")
@@ -153,6 +158,22 @@ struct BrokerCommandTests {
     await #expect(throws: ProtocolFault.shuttingDown) { try await again.find(WireFind()) }
     #expect(!exists(broker.socket))
     broker.process = nil
+  }
+
+  @Test func goesOnWhenItRanOutOfDescriptors() async throws {
+    let broker = try Broker(descriptorCountMax: 40)
+    var held: [Int32] = []
+    for _ in 0..<60 {
+      held.append(
+        try UnixConnection.dial(path: broker.socket, deadline: .now + .seconds(60)).takeDescriptor().take())
+    }
+    let process = try #require(broker.process)
+    try process.wait("running out") {
+      try String(decoding: readBytes(process.errorPath), as: UTF8.self).contains("cannot accept connections")
+    }
+    for descriptor in held { close(descriptor) }
+    let app = try await broker.app(a)
+    #expect(try await app.find(WireFind()).isEmpty)
   }
 
   @Test func onlyTheRightStateDirectoryAdministers() throws {

@@ -107,6 +107,41 @@ struct BrokerTests {
     await broker.stop()
   }
 
+  @Test func whoIsDialledTooOftenKeepsItsConnection() async throws {
+    let world = try World()
+    let broker = try await world.broker()
+    // Never reads its descriptor lane.
+    let gate = DispatchSemaphore(value: 0)
+    let (acceptor, _) = try await BrokerClient.begin(
+      path: world.socketPath, key: AppKey(), peer: .firstUse,
+      .with {
+        $0.enrol.version = 1
+        $0.enrol.appID = b
+        $0.enrol.activationUser = "u"
+        $0.enrol.state = .running
+      },
+      descriptors: { _, control, bulk in
+        gate.wait()
+        gate.signal()
+        close(control)
+        close(bulk)
+      })
+    let one = try await TestApp(world, a, key: AppKey())
+    var dialled = 0
+    do {
+      while dialled < 100_000 {
+        _ = try await one.connect(to: b)
+        dialled += 1
+      }
+      Issue.record("there is room without end")
+    } catch ServicesError.limitExceeded {}
+    // Both are there, and go on.
+    for client in [acceptor, one.client] { #expect(try await client.find(WireFind()).isEmpty) }
+    gate.signal()
+    while (try? await one.connect(to: b)) == nil { await Task.yield() }
+    await broker.stop()
+  }
+
   @Test func aLockedAppIsWaitedFor() async throws {
     let world = try World()
     let broker = try await world.broker()

@@ -319,6 +319,10 @@ struct BrokerStateTests {
     #expect(
       toAcceptor?.role == .acceptor && toAcceptor?.appID == a
         && toAcceptor?.ticket == world.introductions[0].ticket)
+    world.hasRoomForIntroductions = false
+    #expect(world.error(one, .connect(.with { $0.appID = b })) == 16)
+    world.hasRoomForIntroductions = true
+    #expect(world.closed.isEmpty)
     // Suspended, locked, denied.
     world.ask(two, .state(.with { $0.state = .suspended }))
     #expect(world.error(one, .connect(.with { $0.appID = b })) == 2)

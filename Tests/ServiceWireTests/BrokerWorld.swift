@@ -28,6 +28,8 @@ final class BrokerWorld {
   var full: Set<ConnectionNumber> = []
   private var owed: Set<ConnectionNumber> = []
   var introductions: [(dialler: ConnectionNumber, acceptor: ConnectionNumber, ticket: Data)] = []
+  /// Whether descriptor lanes have room.
+  var hasRoomForIntroductions = true
   var starts: [String] = []
   var saved: [BrokerRecords.Part] = []
   static let administratorKey = Data("administrator".utf8)
@@ -52,10 +54,14 @@ final class BrokerWorld {
         details[number] = detail
       case .more(let number):
         if full.contains(number) { owed.insert(number) } else { perform(state.continue(number)) }
-      case .introduce(let dialler, let one, let acceptor, let other):
-        sent[dialler, default: []].append(one)
-        sent[acceptor, default: []].append(other)
-        introductions.append((dialler, acceptor, one.introduction.ticket))
+      case .introduce(let introduction):
+        guard hasRoomForIntroductions else {
+          sent[introduction.dialler, default: []].append(introduction.refusal)
+          continue
+        }
+        sent[introduction.dialler, default: []] += [introduction.toDialler, introduction.answer]
+        sent[introduction.acceptor, default: []].append(introduction.toAcceptor)
+        introductions.append((introduction.dialler, introduction.acceptor, introduction.ticket))
       case .start(let appID, _, _): starts.append(appID)
       case .askCompositor(_, let change):
         if let compositor {

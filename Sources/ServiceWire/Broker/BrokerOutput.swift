@@ -1,3 +1,5 @@
+package import Foundation
+
 /// What a ``BrokerState`` wants done, in this order.
 package enum BrokerOutput: Sendable, Equatable {
   case send(WireBrokerMessage, to: ConnectionNumber)
@@ -5,15 +7,28 @@ package enum BrokerOutput: Sendable, Equatable {
   case close(ConnectionNumber, ProtocolFault, detail: String)
   /// There is more to send to the connection: ``BrokerState/continue(_:)`` follows once, when the connection has room.
   case more(ConnectionNumber)
-  /// Make two socket pairs, and send each side its message, and one end of each with the ticket.
-  case introduce(
-    dialler: ConnectionNumber, WireBrokerMessage, acceptor: ConnectionNumber, WireBrokerMessage)
+  /// Make two socket pairs, and send each side its message, and one end of each with the ticket; then the answer.
+  case introduce(BrokerIntroduction)
   /// ``BrokerState/startFailed(_:now:)`` follows when it cannot be started.
   case start(appID: String, program: String, arguments: [String])
   /// ``BrokerState/compositorAnswered(_:isDone:now:)`` follows; until then no other change is asked for, unless *compositor time* passes.
   case askCompositor(appID: String?, FrontChange)
   /// What ``BrokerState/records`` has of it is to be kept, before anything that follows is done.
   case save(BrokerRecords.Part)
+}
+
+/// Two apps that are brought together.
+package struct BrokerIntroduction: Sendable, Equatable {
+  package let ticket: Data
+  package let dialler: ConnectionNumber
+  package let acceptor: ConnectionNumber
+  package let toDialler: WireBrokerMessage
+  package let toAcceptor: WireBrokerMessage
+  /// To the dialler, last.
+  package let answer: WireBrokerMessage
+  /// To the dialler in the place of everything, when the acceptor's descriptor lane has no room: that many may come from others at once is no
+  /// fault of the acceptor's.
+  package let refusal: WireBrokerMessage
 }
 
 package struct ConnectionNumber: Hashable, Sendable, Comparable {

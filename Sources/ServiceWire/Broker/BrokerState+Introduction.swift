@@ -57,10 +57,16 @@ extension BrokerState {
         }
       }
     }
-    outputs.append(
-      .introduce(
-        dialler: dialler, message(.dialler, acceptorID), acceptor: acceptor, message(.acceptor, diallerID)))
-    done(ask, on: dialler, &outputs) { $0.introduced.ticket = ticket }
+    guard connections[dialler]?.questions.remove(ask) != nil else { return }
+    let introduction = BrokerIntroduction(
+      ticket: ticket, dialler: dialler, acceptor: acceptor, toDialler: message(.dialler, acceptorID),
+      toAcceptor: message(.acceptor, diallerID),
+      answer: answerMessage(ask) { $0.introduced.ticket = ticket },
+      refusal: answerMessage(ask) {
+        $0.failure.error = UInt32(ServicesError.limitExceeded.rawValue)
+        $0.failure.detail = "introductions that wait for the other app"
+      })
+    outputs.append(.introduce(introduction))
   }
 
   // MARK: Waiting

@@ -259,16 +259,11 @@ package struct BrokerState: Sendable {
 
   // MARK: Answers
 
-  func answer(_ question: UInt64, to number: ConnectionNumber, _ fill: (inout WireAnswer) -> Void)
-    -> BrokerOutput
-  {
-    .send(
-      .with {
-        $0.answer = .with {
-          $0.number = question
-          fill(&$0)
-        }
-      }, to: number)
+  func answerMessage(_ question: UInt64, _ fill: (inout WireAnswer) -> Void) -> WireBrokerMessage {
+    .with {
+      $0.answer.number = question
+      fill(&$0.answer)
+    }
   }
 
   /// The answer is an error.
@@ -277,13 +272,11 @@ package struct BrokerState: Sendable {
     _ outputs: inout [BrokerOutput]
   ) {
     guard connections[number]?.questions.remove(question) != nil else { return }
-    outputs.append(
-      answer(question, to: number) {
-        $0.failure = .with {
-          $0.error = UInt32(code.rawValue)
-          $0.detail = detail
-        }
-      })
+    let message = answerMessage(question) {
+      $0.failure.error = UInt32(code.rawValue)
+      $0.failure.detail = detail
+    }
+    outputs.append(.send(message, to: number))
   }
 
   mutating func done(
@@ -291,7 +284,7 @@ package struct BrokerState: Sendable {
     _ fill: (inout WireAnswer) -> Void = { _ in }
   ) {
     guard connections[number]?.questions.remove(question) != nil else { return }
-    outputs.append(answer(question, to: number, fill))
+    outputs.append(.send(answerMessage(question, fill), to: number))
   }
 }
 
