@@ -82,9 +82,6 @@ struct Peer: Sendable {
     let isDialled: Bool
     var isOpen = false
     var lastUsed: UInt64
-    /// What may go with the next message.
-    var unhurried: [WireChannelMessage] = []
-    var isFlushScheduled = false
   }
 
   var exchange: Exchange

@@ -162,14 +162,14 @@ extension Runtime {
   func act(_ outputs: [ExchangeOutput], _ application: ApplicationID, _ core: inout Core) {
     var batch: [WireChannelMessage] = []
     var batchChannel: ChannelNumber?
-    func flush(_ core: inout Core) {
+    func flush(_ core: Core) {
       guard let number = batchChannel, !batch.isEmpty else { return }
-      send(batch, application, number, &core)
+      send(batch, application, number, core)
       batch = []
     }
     for output in outputs {
       if case .send(let message, let number) = output {
-        if number != batchChannel { flush(&core) }
+        if number != batchChannel { flush(core) }
         batchChannel = number
         batch.append(message)
         if case .request(let request) = message.kind, let id = WireID(request.id) {
@@ -177,59 +177,29 @@ extension Runtime {
         }
         continue
       }
-      flush(&core)
+      flush(core)
       switch output {
       case .send: break
       case .close(let number, let fault, let detail):
-        flushUnhurried(application, number, &core)
         core.peers[application]?.channels[number]?.lane.close(fault, detail: detail)
       case .connect: dial(application, &core)
       case .consumer(let id, let event): consumer(id, event, application, &core)
       case .provider(let id, let event): provider(id, event, application, &core)
       }
     }
-    flush(&core)
+    flush(core)
   }
 
-  /// Messages that nobody waits for wait themselves, a millisecond at most: another one usually follows at once, and then they are one write, and
-  /// wake the other side once.
   private func send(
-    _ messages: [WireChannelMessage], _ application: ApplicationID, _ number: ChannelNumber,
-    _ core: inout Core
-  ) {
-    guard let waiting = core.peers[application]?.channels[number]?.unhurried else { return }
-    guard !messages.allSatisfy(\.isUnhurried) || waiting.count + messages.count > Self.unhurriedCountMax
-    else {
-      core.peers[application]?.channels[number]?.unhurried += messages
-      guard core.peers[application]?.channels[number]?.isFlushScheduled == false else { return }
-      core.peers[application]?.channels[number]?.isFlushScheduled = true
-      workQueue.asyncAfter(deadline: .now() + Self.unhurriedTime) {
-        self.core.perform { core in
-          core.peers[application]?.channels[number]?.isFlushScheduled = false
-          self.flushUnhurried(application, number, &core)
-        }
-      }
-      return
-    }
-    if !waiting.isEmpty { core.peers[application]?.channels[number]?.unhurried = [] }
-    write(waiting.isEmpty ? messages : waiting + messages, application, number, core)
-  }
-
-  private static let unhurriedCountMax = 64
-  private static let unhurriedTime = DispatchTimeInterval.milliseconds(1)
-
-  private func flushUnhurried(_ application: ApplicationID, _ number: ChannelNumber, _ core: inout Core) {
-    guard let waiting = core.peers[application]?.channels[number]?.unhurried, !waiting.isEmpty else { return }
-    core.peers[application]?.channels[number]?.unhurried = []
-    write(waiting, application, number, core)
-  }
-
-  private func write(
     _ messages: [WireChannelMessage], _ application: ApplicationID, _ number: ChannelNumber, _ core: Core
   ) {
     guard let lane = core.peers[application]?.channels[number]?.lane else { return }
     do {
-      try lane.send(messages)
+      if messages.allSatisfy(\.isUnhurried) {
+        try lane.sendUnhurried(messages)
+      } else {
+        try lane.send(messages)
+      }
     } catch {
       logger.error("a message cannot be sent", metadata: ["app": "\(application)", "fault": "\(error)"])
       lane.close(.noError)

@@ -41,6 +41,7 @@ final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
   /// When the peer was last seen to read, and how much waited in the socket's buffer then.
   private var progress = (time: NIODeadline.uptimeNanoseconds(0), bufferedByteCount: 0)
   private var progressTimer: Scheduled<Void>?
+  private var soonTimer: Scheduled<Void>?
   /// How often in `idleTime` it is looked whether the peer reads.
   private static var looksInIdleTime: Int { 4 }
 
@@ -207,6 +208,16 @@ final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
     watchProgress()
   }
 
+  /// Writes what is unhurried after a while; one timer serves many.
+  func drainSoon() {
+    guard soonTimer == nil, !hasEnded else { return }
+    soonTimer = schedule(lane.limits.unhurriedTime) { connection in
+      connection.soonTimer = nil
+      connection.lane.outbox.withLock { $0.hurry() }
+      connection.drain()
+    }
+  }
+
   private func wrote(_ byteCount: Int) {
     unwrittenByteCount -= byteCount
     progress.time = .now()
@@ -251,6 +262,7 @@ final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
       if endAfterTelling == nil { endAfterTelling = (end, goodbyeDetail) }
       return
     }
+    lane.outbox.withLock { $0.hurry() }
     drain()
     guard !hasEnded, let context else { return }
     let hasTLS = if case .handshaking = state { false } else { true }
@@ -301,7 +313,7 @@ final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
   }
 
   private func cancelTimers() {
-    for timer in [frameTimer, beginningTimer, progressTimer] { timer?.cancel() }
-    (frameTimer, beginningTimer, progressTimer) = (nil, nil, nil)
+    for timer in [frameTimer, beginningTimer, progressTimer, soonTimer] { timer?.cancel() }
+    (frameTimer, beginningTimer, progressTimer, soonTimer) = (nil, nil, nil, nil)
   }
 }

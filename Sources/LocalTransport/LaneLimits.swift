@@ -16,5 +16,8 @@ package struct LaneLimits: Sendable {
   /// How long a side that said goodbye goes on reading, and waits for the peer to close.
   package var lingerTime: Duration = .seconds(1)
 
+  /// How long messages that nobody waits for may wait for others to go with.
+  package var unhurriedTime: Duration = .milliseconds(1)
+
   package init() {}
 }

@@ -4,6 +4,8 @@ import NIOCore
 /// once.
 struct LaneOutbox {
   private var frames = ByteBuffer()
+  /// Goes with what is sent next.
+  private var unhurried = ByteBuffer()
   private var isDrainScheduled = false
   private(set) var isClosed = false
   /// Of frames that were sent and did not go to the system yet.
@@ -16,6 +18,8 @@ struct LaneOutbox {
   /// What the sender of a batch has to see to.
   enum Task {
     case none
+    /// The event loop must take the frames soon, when nothing is sent before.
+    case drainSoon
     /// The event loop must take the frames.
     case drain
     /// The lane must end: it would be more than may wait, so the batch was dropped.
@@ -31,9 +35,29 @@ struct LaneOutbox {
     guard !isClosed, batch.readableBytes > 0 else { return .none }
     guard queuedByteCount + batch.readableBytes <= queuedByteCountMax else { return .endAsTooSlow }
     queuedByteCount += batch.readableBytes
+    hurry()
     if frames.readableBytes == 0 { frames = batch } else { frames.writeBuffer(&batch) }
     defer { isDrainScheduled = true }
     return isDrainScheduled ? .none : .drain
+  }
+
+  /// For what nobody waits for.
+  mutating func appendUnhurried(_ batch: inout ByteBuffer) -> Task {
+    guard !isClosed, batch.readableBytes > 0 else { return .none }
+    // What is written next takes it along, and so does the next message.
+    guard frames.readableBytes == 0 else { return append(&batch) }
+    guard queuedByteCount + batch.readableBytes <= queuedByteCountMax else { return .endAsTooSlow }
+    queuedByteCount += batch.readableBytes
+    let isFirst = unhurried.readableBytes == 0
+    unhurried.writeBuffer(&batch)
+    return isFirst ? .drainSoon : .none
+  }
+
+  /// What was unhurried goes with the next writing.
+  mutating func hurry() {
+    guard unhurried.readableBytes > 0 else { return }
+    frames.writeBuffer(&unhurried)
+    unhurried = ByteBuffer()
   }
 
   /// All frames, for the event loop to write.
@@ -50,6 +74,7 @@ struct LaneOutbox {
   mutating func close() {
     isClosed = true
     frames = ByteBuffer()
+    unhurried = ByteBuffer()
     queuedByteCount = 0
   }
 }

@@ -134,9 +134,24 @@ package final class MessageLane<Message: LaneMessage>: Sendable {
     var frames: [UInt8] = []
     for message in messages { try message.appendFrame(to: &frames, byteCountMax: byteCountMax) }
     var batch = ByteBuffer(bytes: frames)
-    switch outbox.withLock({ $0.append(&batch) }) {
+    see(to: outbox.withLock { $0.append(&batch) })
+  }
+
+  /// As ``send(_:)``, for messages that nobody waits for: they go with what is sent next, or after `unhurriedTime`. So two messages that follow one
+  /// another are one write, and wake the other side once.
+  package func sendUnhurried(_ messages: [Message]) throws(ProtocolFault) {
+    let byteCountMax = outbox.withLock { $0.frameByteCountMax }
+    var frames: [UInt8] = []
+    for message in messages { try message.appendFrame(to: &frames, byteCountMax: byteCountMax) }
+    var batch = ByteBuffer(bytes: frames)
+    see(to: outbox.withLock { $0.appendUnhurried(&batch) })
+  }
+
+  private func see(to task: LaneOutbox.Task) {
+    switch task {
     case .none: break
     case .drain: onEventLoop { $0.drain() }
+    case .drainSoon: onEventLoop { $0.drainSoon() }
     case .endAsTooSlow: onEventLoop { $0.end(LaneEnd(.here, .tooSlow, "too much waits to be written")) }
     }
   }
