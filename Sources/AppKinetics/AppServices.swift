@@ -48,7 +48,15 @@ public final class AppServices: Sendable {
   }
 
   /// Takes the registration back: nobody finds the app, until it starts or offers something again.
-  public func unregister() async throws { _ = try await runtime.ask(.unregister(WireUnregister())) }
+  public func unregister() async throws {
+    runtime.core.perform { $0.isUnregistered = true }
+    _ = try await runtime.ask(.unregister(WireUnregister()))
+  }
+
+  /// Why there is no connection to the broker; nil when there is one, or it is on its way.
+  public var connectionError: ServicesError? {
+    runtime.core.performAndWait { $0.broker.phase == .up ? nil : $0.broker.lastFailure }
+  }
 
   /// Tells the broker, and other apps with it, what became of the app. Locked, it is given nothing until it runs again.
   public func setState(_ state: ApplicationState) async throws { try await runtime.setState(state) }
@@ -170,7 +178,7 @@ public final class AppServices: Sendable {
 
   public var isInFront: Bool { runtime.core.performAndWait { $0.isInFront } }
 
-  /// True whenever the app comes to the front, false whenever it loses it.
+  /// True whenever the app comes to the front, false whenever it loses it. It ends when there will be no broker any more: ``connectionError`` says why.
   public var frontChanges: AsyncStream<Bool> {
     AsyncStream { runtime.watchFront($0) }
   }

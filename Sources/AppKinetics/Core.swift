@@ -10,6 +10,8 @@ struct Core: Sendable {
   var life = Life.new
   var identity: Identity
   var state = ApplicationState.running
+  /// The app took its registration back.
+  var isUnregistered = false
   var isInFront = false
   var broker = BrokerPart()
   var peers: [ApplicationID: Peer] = [:]
@@ -127,6 +129,9 @@ struct BrokerPart: Sendable {
   var dials: [UInt64: String] = [:]
   var early: [(WireQuestion.OneOf_Kind, Continuation)] = []
   var watches: [UInt64: Watch] = [:]
+  /// Questions that began watches which have ended; the rest of their first list is passed over.
+  var endedWatches: Set<UInt64> = []
+  var renewAfter: UInt64 = 0
   var started: [Starter] = []
   var leaf: (certificate: Data, begin: UInt64, end: UInt64)?
   var isRenewing = false

@@ -32,9 +32,11 @@ struct Identity: Sendable {
     authority = try Self.contents(Self.authorityPath, in: files)
   }
 
-  /// Trusts this authority from now on.
-  static func pin(_ authority: Data, in container: SecureContainer) throws {
+  /// Trusts this authority from now on, unless another one is trusted already; returns which.
+  static func pin(_ authority: Data, in container: SecureContainer) throws -> Data {
+    if let pinned = try contents(authorityPath, in: container.files) { return pinned }
     try write(authority, to: authorityPath, in: container)
+    return authority
   }
 
   private static func contents(_ path: String, in files: SecureFileManager) throws -> Data? {

@@ -95,11 +95,12 @@ extension Runtime {
     // Trusted on first use: written down before anything is told.
     workQueue.async {
       let result = Result { try Identity.pin(authority, in: self.container) }
+      // It holds for every connection from now on.
+      if case .success(let pinned) = result { self.core.perform { $0.identity.authority = pinned } }
       self.ofBroker(connection) { core in
         switch result {
-        case .success:
-          core.identity.authority = authority
-          self.sendEnrol(&core)
+        case .success(let pinned):
+          if pinned == authority { self.sendEnrol(&core) } else { core.broker.lane?.close(.brokerNotTrusted) }
         case .failure(let error):
           core.broker.lane?.close(.noError)
           self.brokerEnded(
@@ -139,15 +140,23 @@ extension Runtime {
     case .enrolled(let enrolled) where core.broker.phase == .enrolling:
       core.broker.phase = .registering
       take(enrolled, &core)
-      register(&core)
+      if core.isUnregistered { isConnected(&core) } else { register(&core) }
     case .answer(let answer):
       guard let continuation = core.broker.questions[answer.number] else {
         return protocolFault(.unexpectedMessage, &core)
+      }
+      if core.broker.endedWatches.contains(answer.number) {
+        if !answer.hasMorePages {
+          core.broker.endedWatches.remove(answer.number)
+          core.broker.questions[answer.number] = nil
+        }
+        return
       }
       let isPageOfWatch = core.broker.watches.values.contains { $0.number == answer.number }
       if !isPageOfWatch || !answer.hasMorePages { core.broker.questions[answer.number] = nil }
       core.broker.dials[answer.number] = nil
       continuation(&core, Self.result(of: answer))
+      askEarly(&core)
     case .introduction(let introduction) where core.broker.phase == .up || core.broker.phase == .registering:
       take(introduction, &core)
     case .waiting(let waiting):
@@ -185,7 +194,9 @@ extension Runtime {
     _ question: WireQuestion.OneOf_Kind, _ core: inout Core, _ continuation: @escaping BrokerPart.Continuation
   ) {
     switch core.broker.phase {
-    case .up: put(question, &core, continuation)
+    case .up where core.broker.early.isEmpty && core.broker.questions.count < Self.questionCountMax:
+      put(question, &core, continuation)
+    case .up: core.broker.early.append((question, continuation))
     case .dialling, .enrolling, .registering: core.broker.early.append((question, continuation))
     case .down:
       guard core.life == .running, !core.broker.hasGivenUp else {
@@ -194,6 +205,18 @@ extension Runtime {
       core.broker.early.append((question, continuation))
       connectBroker(&core)
     }
+  }
+
+  /// The broker takes more at once; some room is left for what the app has to say itself.
+  private static let questionCountMax = 192
+
+  /// Asks what waited for a connection, or for answers.
+  private func askEarly(_ core: inout Core) {
+    guard core.broker.phase == .up, !core.broker.early.isEmpty else { return }
+    let room = max(0, Self.questionCountMax - core.broker.questions.count)
+    let next = Array(core.broker.early.prefix(room))
+    core.broker.early.removeFirst(next.count)
+    for (question, continuation) in next { put(question, &core, continuation) }
   }
 
   @discardableResult
@@ -256,21 +279,24 @@ extension Runtime {
   private func register(_ core: inout Core) {
     put(.register(registration(core)), &core) { core, result in
       switch result {
-      case .success:
-        core.broker.phase = .up
-        core.broker.failures = 0
-        core.broker.lastFailure = nil
-        self.tellStarters(.success(()), &core)
-        let early = core.broker.early
-        core.broker.early = []
-        for (question, continuation) in early { self.put(question, &core, continuation) }
-        self.watchAgain(&core)
-      case .failure(let error):
-        core.broker.hasGivenUp = true
+      case .success: self.isConnected(&core)
+      // Else the connection has ended, and another one may go better.
+      case .failure(let error) where core.broker.phase == .registering:
+        core.broker.hasGivenUp = error.code == .invalidRegistration
         core.broker.lane?.close(.noError)
         self.brokerEnded(error, &core)
+      case .failure: break
       }
     }
+  }
+
+  private func isConnected(_ core: inout Core) {
+    core.broker.phase = .up
+    core.broker.failures = 0
+    core.broker.lastFailure = nil
+    tellStarters(.success(()), &core)
+    watchAgain(&core)
+    askEarly(&core)
   }
 
   private func tellStarters(_ result: Result<Void, ServicesError>, _ core: inout Core) {
@@ -289,7 +315,9 @@ extension Runtime {
     core.broker.descriptors?.close()
     core.broker.descriptors = nil
     core.broker.lastFailure = error
+    for (introduction, _) in core.broker.introductions.values { forget(introduction, &core) }
     core.broker.introductions = [:]
+    core.broker.endedWatches = []
     for (control, bulk, _) in core.broker.handed.values { Self.closeAll([control, bulk]) }
     core.broker.handed = [:]
     if core.isInFront {
@@ -315,7 +343,11 @@ extension Runtime {
     core.broker.questions = [:]
     core.broker.dials = [:]
     for continuation in questions + early { continuation(&core, .failure(error)) }
-    if core.broker.hasGivenUp || core.life == .stopped { endWatches(error, &core) }
+    if core.broker.hasGivenUp || core.life == .stopped {
+      endWatches(error, &core)
+      for watcher in core.frontWatchers.values { watcher.finish() }
+      core.frontWatchers = [:]
+    }
   }
 
   func tickBroker(_ now: UInt64, _ core: inout Core) {
@@ -330,12 +362,17 @@ extension Runtime {
     renewLeaf(&core)
   }
 
+  /// Between attempts, in milliseconds.
+  private static let renewalPause: UInt64 = 60_000
+
   /// Half of its life before the leaf ends.
   private func renewLeaf(_ core: inout Core) {
-    guard core.broker.phase == .up, !core.broker.isRenewing, let leaf = core.broker.leaf,
+    guard core.broker.phase == .up, !core.broker.isRenewing, Self.now >= core.broker.renewAfter,
+      let leaf = core.broker.leaf,
       Self.wallTime >= leaf.begin + (leaf.end - min(leaf.begin, leaf.end)) / 2
     else { return }
     core.broker.isRenewing = true
+    core.broker.renewAfter = Self.now + Self.renewalPause
     ask(.renew(WireRenew()), &core) { core, result in
       core.broker.isRenewing = false
       if case .success(let answer) = result, case .renewed(let enrolled) = answer.kind {

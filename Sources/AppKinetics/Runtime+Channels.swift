@@ -7,6 +7,9 @@ import ServiceWire
 extension Runtime {
   /// A channel on which nothing happened for so long is closed. Milliseconds.
   private static let idleChannelTime: UInt64 = 60_000
+  /// Channels with one app, and with all, of which no more are accepted.
+  private static let channelCountMax = ExchangeLimits().channelCountMax
+  private static let allChannelCountMax = 1024
 
   func peer(_ application: ApplicationID, _ core: inout Core) -> Peer {
     if let peer = core.peers[application] { return peer }
@@ -21,8 +24,19 @@ extension Runtime {
 
   private func dial(_ application: ApplicationID, _ core: inout Core) {
     ask(.connect(.with { $0.appID = application.text }), &core) { core, result in
-      // The introduction is on its way, or here.
-      if case .failure(let error) = result { self.cannotReach(application, error, &core) }
+      switch result {
+      case .failure(let error): self.cannotReach(application, error, &core)
+      case .success(let answer):
+        // The introduction came before.
+        let ticket = answer.introduced.ticket
+        let isKnown =
+          core.broker.introductions[ticket] != nil
+          || core.peers[application]?.channels.values.contains { $0.ticket == ticket } == true
+        if !isKnown, core.peers[application]?.channels.isEmpty != false {
+          self.cannotReach(
+            application, ServicesError(.connectionLost, detail: "no introduction came of the broker"), &core)
+        }
+      }
     }
   }
 
@@ -50,7 +64,12 @@ extension Runtime {
     guard let application = try? ApplicationID(introduction.appID), let leaf = core.broker.leaf,
       let authority = core.identity.authority, core.life == .running
     else { return Self.closeAll([control, bulk]) }
-    _ = peer(application, &core)
+    let count = peer(application, &core).channels.count
+    guard
+      introduction.role == .dialler
+        || count < Self.channelCountMax
+          && core.peers.values.reduce(0, { $0 + $1.channels.count }) < Self.allChannelCountMax
+    else { return Self.closeAll([control, bulk]) }
     core.lastChannel += 1
     let number = ChannelNumber(core.lastChannel)
     let ticket = introduction.ticket
@@ -136,7 +155,9 @@ extension Runtime {
       logger.warning(
         "a channel ended",
         metadata: [
-          "app": "\(application)", "fault": "\(end.fault)", "by": "\(end.side)", "detail": "\(end.detail)",
+          "app": "\(application)", "fault": "\(end.fault)", "by": "\(end.side)",
+          // What the peer said is not for a log.
+          "detail": "\(end.side == .peer ? "" : end.detail)",
         ])
     }
     if channel.isOpen {
@@ -144,8 +165,16 @@ extension Runtime {
         return
       }
       act(outputs, application, &core)
-    } else if channel.isDialled {
-      cannotReach(application, Self.channelError(of: end), &core)
+    }
+    guard !channel.isOpen || core.peers[application]?.channels.isEmpty == true else { return }
+    if channel.isDialled {
+      if channel.isOpen {
+        tellChannelWaiters(application, .failure(Self.channelError(of: end)), &core)
+      } else {
+        cannotReach(application, Self.channelError(of: end), &core)
+      }
+    } else if core.peers[application]?.awaitingChannel.isEmpty == false {
+      dial(application, &core)
     }
   }
 
@@ -217,7 +246,7 @@ extension Runtime {
     if peer.exchange.openChannelCount > 0, let process = peer.process { return body(.success(process)) }
     core.peers[application]?.lastWaiter += 1
     core.peers[application]?.awaitingChannel[peer.lastWaiter + 1] = body
-    if peer.channels.isEmpty { dial(application, &core) }
+    if peer.channels.isEmpty, peer.awaitingChannel.isEmpty { dial(application, &core) }
   }
 
   private func tellChannelWaiters(

@@ -63,6 +63,8 @@ extension Runtime {
     do throws(ProtocolFault) {
       guard let outputs = try submit(wire, application, &core) else { return }
       act(outputs, application, &core)
+      // It may wait for room; nothing keeps it from being sent.
+      if core.peers[application]?.exchange.openChannelCount ?? 0 > 0 { sent.accept() }
     } catch {
       core.peers[application]?.sent[sent.id.id] = nil
       let error = ServicesError(.limitExceeded, detail: "requests queued for want of credit or channel")

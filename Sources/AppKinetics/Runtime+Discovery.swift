@@ -21,6 +21,9 @@ extension Runtime {
 
   // MARK: Watching
 
+  /// What the broker takes of one connection.
+  private static let watchCountMax = 64
+
   func watch(
     _ filter: WireFind, _ tell: @escaping @Sendable (Result<[WireProvider], ServicesError>) -> Void
   ) -> UInt64 {
@@ -29,6 +32,10 @@ extension Runtime {
       let watcher = core.lastWatcher
       guard core.life != .stopped, !core.broker.hasGivenUp else {
         tell(.failure(core.broker.lastFailure ?? ServicesError(.brokerUnavailable)))
+        return watcher
+      }
+      guard core.broker.watches.count < Self.watchCountMax else {
+        tell(.failure(ServicesError(.limitExceeded, detail: "watches of one app: \(Self.watchCountMax)")))
         return watcher
       }
       core.broker.watches[watcher] = Watch(filter: filter, tell: tell)
@@ -42,8 +49,12 @@ extension Runtime {
       guard let watch = core.broker.watches.removeValue(forKey: watcher), let number = watch.number,
         core.broker.phase == .up
       else { return }
-      core.broker.questions[number] = nil
-      self.put(.unwatch(.with { $0.watch = number }), &core) { _, _ in }
+      if !watch.isComplete { core.broker.endedWatches.insert(number) }
+      self.put(.unwatch(.with { $0.watch = number }), &core) { core, _ in
+        // Nothing of the watch comes behind this answer.
+        core.broker.endedWatches.remove(number)
+        core.broker.questions[number] = nil
+      }
     }
   }
 

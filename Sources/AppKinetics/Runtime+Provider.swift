@@ -16,6 +16,7 @@ extension Runtime {
         }
         core.offers[key] = offer
       }
+      core.isUnregistered = false
       self.registerAgain(&core)
       return nil
     }
@@ -59,7 +60,8 @@ extension Runtime {
       removeFiles(incoming.request.attachments)
     case .cancelRequested:
       guard let incoming = core.peers[application]?.incoming[id] else { return }
-      incoming.request.cancel()
+      // What the app wants to be called then is not called within this work.
+      workQueue.async { incoming.request.cancel() }
       if case .object(let provider) = incoming.offer.handler {
         callbackQueue.async { provider.didCancel(incoming.request) }
       }

@@ -60,6 +60,8 @@ final class Runtime: Sendable {
         case (_, .up): starter(.success(()))
         default:
           core.broker.started.append(starter)
+          core.broker.hasGivenUp = false
+          core.isUnregistered = false
           if core.life == .new { self.begin(&core) } else { self.connectBroker(&core) }
         }
       }

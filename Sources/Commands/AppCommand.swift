@@ -47,6 +47,8 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
         for await isInFront in services.frontChanges {
           report.write(AppEvent(isInFront ? "in front" : "not in front"))
         }
+        // Not on a signal: there is no broker any more.
+        if !Task.isCancelled, let error = services.connectionError { throw error }
       }
     }
   }

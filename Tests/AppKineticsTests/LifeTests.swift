@@ -155,3 +155,76 @@ struct LifeTests {
     func didReceive(_ request: IncomingRequest) { requests.put(request) }
   }
 }
+
+extension LifeTests {
+  /// What the app does when it hears of a cancellation may ask the runtime itself.
+  @Test func asksTheRuntimeWhileItIsCancelled() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      let requests = Box<IncomingRequest>()
+      let heard = Box<Bool>()
+      try provider.services.offer([echo], provider: Handler(requests))
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer").services
+      try await consumer.start()
+      let sent = try await consumer.send(ServiceRequest(echo, "echo"), to: provider.id)
+      let request = try #require(await requests.next())
+      try await sent.delivered()
+      request.onCancel {
+        heard.put(provider.services.isInFront)
+        try? request.endWithoutReply()
+      }
+      #expect(await sent.cancel() == false)
+      #expect(await heard.next() == false)
+      #expect(try await sent.reply() == nil)
+    }
+  }
+
+  @Test func takesItsRegistrationBack() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer(echo) { .reply($0.params) }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer").services
+      try await consumer.start()
+      #expect(try await consumer.providers(of: echo.serviceID).count == 1)
+      try await provider.services.unregister()
+      #expect(try await consumer.providers(of: echo.serviceID) == [])
+      // Also when the broker comes back.
+      await world.stopBroker()
+      try await world.startBroker()
+      try await consumer.start()
+      try await provider.services.setState(.running)
+      #expect(try await consumer.providers(of: echo.serviceID) == [])
+      try await provider.services.start()
+      try provider.services.offer(greetings) { _ in .noReply }
+      var lists = consumer.watchProviders(of: greetings.serviceID).makeAsyncIterator()
+      var list: [Provider] = []
+      while list.isEmpty { list = try #require(try await lists.next()) }
+    }
+  }
+
+  /// A watch that ends at once, and one more than there may be, leave the connection as it is.
+  @Test func boundsItsWatches() async throws {
+    try await withWorld { world in
+      let app = try world.app("com.example.app").services
+      try await app.start()
+      for _ in 0..<200 { _ = app.watchProviders() }
+      var lists: [AsyncThrowingStream<[Provider], any Error>.AsyncIterator] = []
+      for _ in 0..<64 { lists.append(app.watchProviders().makeAsyncIterator()) }
+      for i in lists.indices { #expect(try await lists[i].next() == []) }
+      var tooMany = app.watchProviders().makeAsyncIterator()
+      do {
+        _ = try await tooMany.next()
+        Issue.record("an error expected")
+      } catch ServicesError.limitExceeded {
+      }
+      // More questions at once than the broker takes.
+      try await withThrowingTaskGroup(of: Int.self) { group in
+        for _ in 0..<1000 { group.addTask { try await app.providers().count } }
+        for try await count in group { #expect(count == 0) }
+      }
+      #expect(app.connectionError == nil)
+    }
+  }
+}
