@@ -1,6 +1,7 @@
 // Requests and replies over the whole interface, between processes of their own.
 //
-//   services-benchmark measure COUNT     one line: name, median and 99th percentile of a call in µs, requests a second when many are under way
+//   services-benchmark measure COUNT     a line for a handler on the callback queue and one for a brief one: name, median and 99th percentile of a
+//                                        call in µs, requests a second when many are under way
 //   services-benchmark memory            the broker's resident memory with 100 apps and 10,000 requests under way, in KiB
 //   services-benchmark broker DIR        (the other processes)
 //   services-benchmark provide DIR
@@ -12,14 +13,15 @@ import SecureFiles
 import ServiceBroker
 
 let byteCount = 64
-let isBrief = CommandLine.arguments.last == "brief"
 let underWayMax = 1000
-let definition = try ServiceDefinition(
-  jsonText: """
-    {"service-id": "com.example.echo", "version": "1.0.0.0",
-     "methods": {"echo": {"params": {"type": "UInt8Array"}, "result-value": {"type": "UInt8Array"}},
-                 "keep": {"params": {"type": "UInt8Array"}, "result-value": {"type": "UInt8Array"}}}}
-    """)
+let definition = try ServiceDefinition(jsonText: text(of: "com.example.echo"))
+let briefDefinition = try ServiceDefinition(jsonText: text(of: "com.example.echo.brief"))
+
+func text(of service: String) -> String {
+  let method = #"{"params": {"type": "UInt8Array"}, "result-value": {"type": "UInt8Array"}}"#
+  return
+    #"{"service-id": "\#(service)", "version": "1.0.0.0", "methods": {"echo": \#(method), "keep": \#(method)}}"#
+}
 
 func configuration(_ directory: String) -> ServiceBroker.Configuration {
   var configuration = ServiceBroker.Configuration()
@@ -56,9 +58,9 @@ func ready() { FileHandle.standardOutput.write(Data("ready\n".utf8)) }
 
 func forever() async throws { while true { try await Task.sleep(for: .seconds(3600)) } }
 
-func measure(_ count: Int, _ directory: String) async throws {
-  let services = try app("com.example.consumer", directory)
-  try await services.start()
+func measure(_ name: String, _ definition: ServiceDefinition, _ count: Int, _ services: AppServices)
+  async throws
+{
   let target = try ApplicationID("com.example.provider")
   let request = ServiceRequest(
     service: definition.serviceID, version: definition.version, method: "echo",
@@ -89,11 +91,10 @@ func measure(_ count: Int, _ directory: String) async throws {
   let seconds = Double(DispatchTime.now().uptimeNanoseconds - begin) / 1e9
   print(
     [
-      isBrief ? "services-brief" : "services", text(times[count / 2], 1), text(times[count * 99 / 100], 1),
+      name, text(times[count / 2], 1), text(times[count * 99 / 100], 1),
       text(Double(count) / seconds, 0),
     ]
     .joined(separator: "\t"))
-  await services.stop()
 }
 
 func text(_ value: Double, _ digits: Int) -> String { String(format: "%.\(digits)f", value) }
@@ -120,10 +121,12 @@ func memory(_ directory: String, _ broker: Process) async throws {
   let request = ServiceRequest(
     service: definition.serviceID, version: definition.version, method: "keep",
     params: .bytes([UInt8](repeating: 7, count: byteCount)))
+  var sent: [SentRequest] = []
   for i in apps.indices {
     let target = apps[(i + 1) % apps.count].application.id
-    for _ in 0..<100 { try await apps[i].send(request, to: target).delivered() }
+    for _ in 0..<100 { sent.append(try await apps[i].send(request, to: target)) }
   }
+  for sent in sent { try await sent.delivered() }
   print("and 10000 requests under way, peak KiB\t\(try residentKiB())")
 }
 
@@ -136,7 +139,8 @@ case ("broker", let directory?):
   await broker.stop()
 case ("provide", let directory?):
   let services = try app("com.example.provider", directory)
-  try services.offer(definition, isBrief: isBrief) { .reply($0.params) }
+  try services.offer(definition) { .reply($0.params) }
+  try services.offer(briefDefinition, isBrief: true) { .reply($0.params) }
   try await services.start()
   ready()
   try await forever()
@@ -150,9 +154,14 @@ case ("measure", _), ("memory", _):
   if arguments.first == "memory" {
     try await memory(directory, broker)
   } else {
-    let provider = try process("provide", directory, isBrief ? "brief" : "")
+    let provider = try process("provide", directory)
     defer { provider.terminate() }
-    try await measure(Int(arguments.dropFirst().first ?? "") ?? 20_000, directory)
+    let count = Int(arguments.dropFirst().first ?? "") ?? 20_000
+    let services = try app("com.example.consumer", directory)
+    try await services.start()
+    try await measure("services", definition, count, services)
+    try await measure("services-brief", briefDefinition, count, services)
+    await services.stop()
   }
 default:
   FileHandle.standardError.write(Data("usage: services-benchmark measure COUNT | memory\n".utf8))
