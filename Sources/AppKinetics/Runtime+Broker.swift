@@ -326,7 +326,8 @@ extension Runtime {
     }
     for number in core.broker.watches.keys { core.broker.watches[number]?.number = nil }
     switch fault {
-    case .keyNotPinned, .brokerNotTrusted, .replaced, .forgotten, .versionNotSupported:
+    case .keyNotPinned, .enterpriseUserNotMatch, .brokerNotTrusted, .replaced, .forgotten,
+      .versionNotSupported:
       core.broker.hasGivenUp = true
     default: break
     }
@@ -389,13 +390,18 @@ extension Runtime {
         .certificateNotFound,
         detail: "the broker knows another key for this app id: `dynamics apps forget` makes room for this one"
       )
+    case .enterpriseUserNotMatch:
+      ServicesError(
+        .enterpriseUserNotMatch,
+        detail: "the broker knows another user of this app id: `dynamics apps forget` makes room for this one"
+      )
     case .brokerNotTrusted:
       ServicesError(
         .certificateNotFound, detail: "the broker is not the one that this container enrolled with")
     case .replaced:
       ServicesError(.brokerUnavailable, detail: "the same app connected again, and took this one's place")
     case .forgotten: ServicesError(.brokerUnavailable, detail: "an administrator forgot this app")
-    case .limitExceeded, .certificateNotFound, .enterpriseUserNotMatch, .notAllowed, .applicationNotFound:
+    case .limitExceeded, .certificateNotFound, .notAllowed, .applicationNotFound:
       ServicesError(.init(rawValue: Int32(end.fault.rawValue)), detail: end.detail)
     default: ServicesError(.brokerUnavailable, detail: "\(end.fault.text) \(end.detail)")
     }

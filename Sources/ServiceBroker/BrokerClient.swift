@@ -122,12 +122,15 @@ package final class BrokerClient: Sendable {
       }
       send(kind, number, on: lane)
     }
-    if case .failure(let failure)? = answer.kind {
-      throw ServicesError(
-        .init(rawValue: Int32(truncatingIfNeeded: failure.error)),
-        detail: failure.detail.isEmpty ? nil : failure.detail)
-    }
+    if let failure = Self.failure(of: answer) { throw failure }
     return answer
+  }
+
+  private static func failure(of answer: WireAnswer) -> ServicesError? {
+    guard case .failure(let failure)? = answer.kind else { return nil }
+    return ServicesError(
+      .init(rawValue: Int32(truncatingIfNeeded: failure.error)),
+      detail: failure.detail.isEmpty ? nil : failure.detail)
   }
 
   private func send(_ kind: WireQuestion.OneOf_Kind, _ number: UInt64, on lane: BrokerLane) {
@@ -196,7 +199,12 @@ package final class BrokerClient: Sendable {
         ($0.questions.removeValue(forKey: answer.number), $0.watches[answer.number])
       }
       question?.resume(returning: answer)
-      watch?.yield(.list(answer.providers.providers, isLast: !answer.providers.more))
+      if let failure = Self.failure(of: answer) {
+        state.withLock { _ = $0.watches.removeValue(forKey: answer.number) }
+        watch?.finish(throwing: failure)
+      } else {
+        watch?.yield(.list(answer.providers.providers, isLast: !answer.providers.more))
+      }
     case .providersChanged(let changed):
       let watch = state.withLock { $0.watches[changed.watch] }
       watch?.yield(.changed(present: changed.present, gone: changed.gone))

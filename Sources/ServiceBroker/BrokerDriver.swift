@@ -59,7 +59,9 @@ final class BrokerDriver {
     }
   }
 
-  private var now: UInt64 { UInt64(max(0, Date().timeIntervalSince1970 * 1000)) }
+  /// Of a clock that nobody sets.
+  private var now: UInt64 { NIODeadline.now().uptimeNanoseconds / 1_000_000 }
+  private var date: UInt64 { UInt64(max(0, Date().timeIntervalSince1970 * 1000)) }
 
   // MARK: Connections
 
@@ -100,7 +102,7 @@ final class BrokerDriver {
   }
 
   private func received(_ messages: [WireBrokerMessage], _ number: ConnectionNumber) {
-    for message in messages { perform(state.receive(message, from: number, now: now)) }
+    for message in messages { perform(state.receive(message, from: number, now: now, date: date)) }
     if connections[number]?.appID == nil { connections[number]?.appID = state.appID(of: number) }
   }
 
@@ -218,10 +220,11 @@ final class BrokerDriver {
         return
       }
       for end in [diallerControl, diallerBulk] { _ = try? Descriptor(adopting: end) }
+      send(introduction.refusal, introduction.dialler)
     } catch {
       logger.error("two apps cannot be introduced", metadata: ["error": "\(error)"])
+      send(introduction.refusalWithoutDescriptors, introduction.dialler)
     }
-    send(introduction.refusal, introduction.dialler)
   }
 
   /// Closes both here, whatever comes of it. False when the connection's descriptor lane has no room, or has ended.

@@ -171,6 +171,30 @@ struct BrokerLimitsTests {
     #expect(world.closed[fourth] == nil)
   }
 
+  @Test func watchesOfAllConnectionsAreBounded() {
+    var limits = BrokerLimits()
+    limits.watchTotalMax = 3
+    let world = BrokerWorld(limits: limits)
+    let (one, two) = (world.enrol(a), world.attend())
+    func watch(_ number: ConnectionNumber) -> WireAnswer? {
+      world.answers(number, world.ask(number, .watch(WireFind()))).last
+    }
+    let first = world.ask(one, .watch(WireFind()))
+    #expect(watch(one)?.failure.error == 0 && watch(two)?.failure.error == 0)
+    for number in [one, two] {
+      let answer = watch(number)
+      #expect(answer?.failure.error == 16 && answer?.failure.detail == "watches of all connections")
+      #expect(world.closed[number] == nil)
+    }
+    world.ask(one, .unwatch(.with { $0.watch = first }))
+    #expect(watch(two)?.failure.error == 0)
+    #expect(watch(two)?.failure.error == 16)
+    // Those of a connection go with it.
+    world.disconnect(two)
+    #expect(watch(one)?.failure.error == 0)
+    #expect(BrokerLimits().watchTotalMax == 2048)
+  }
+
   // MARK: Pages and room
 
   @Test func listsComeInPagesThatTheAskerTurns() {

@@ -31,6 +31,40 @@ struct BrokerStateTests {
     #expect(world.closed[other] == nil)
   }
 
+  @Test func theUserIsPinnedWithTheKey() {
+    let world = BrokerWorld()
+    let first = world.enrol(a, user: "one")
+    let second = world.enrol(a, user: "two")
+    #expect(world.closed[second] == .enterpriseUserNotMatch && world.closed[first] == nil)
+    #expect(world.state.records.apps[a]?.activationUser == "one" && world.saved == [.app(a)])
+    // Forgotten, it is a new app, of whom it likes.
+    let tool = world.attend()
+    #expect(world.error(tool, .administer(.with { $0.forget = a })) == 0)
+    let third = world.enrol(a, user: "two")
+    #expect(world.closed[third] == nil && world.state.records.apps[a]?.activationUser == "two")
+  }
+
+  @Test func aClockThatIsSetMovesNoTimeout() {
+    let world = BrokerWorld()
+    world.dateOffset = 5_000_000
+    let beginning = world.connect()
+    let app = world.enrol(a, state: .locked)
+    let enrolled = world.date
+    #expect(world.last(app)?.enrolled.notAfter == Int64(enrolled + 24 * 3600 * 1000))
+    #expect(world.state.records.apps[a]?.enrolled == enrolled)
+    let dialler = world.enrol(b)
+    let question = world.ask(dialler, .connect(.with { $0.appID = a }))
+    for offset in [100_000_000, 0] as [UInt64] {
+      world.dateOffset = offset
+      world.tick(4_999)
+      #expect(world.closed.isEmpty && world.answers(dialler, question).isEmpty)
+    }
+    world.tick(2)
+    #expect(world.closed == [beginning: .timedOut])
+    world.tick(20_000)
+    #expect(world.failure(dialler, question) == 7)
+  }
+
   @Test func refusesBeginningsThatBreakARule() {
     for (change, fault) in [
       ({ $0.appID = "example" }, .malformed), ({ $0.activationUser = "" }, .malformed),

@@ -21,6 +21,9 @@ struct NamedKeyAuthority: BrokerAuthority {
 final class BrokerWorld {
   var state: BrokerState
   var now: UInt64 = 1_000_000
+  /// How far the clock on the wall is from the other one.
+  var dateOffset: UInt64 = 0
+  var date: UInt64 { now + dateOffset }
   var sent: [ConnectionNumber: [WireBrokerMessage]] = [:]
   var closed: [ConnectionNumber: ProtocolFault] = [:]
   var details: [ConnectionNumber: String] = [:]
@@ -89,7 +92,7 @@ final class BrokerWorld {
   }
 
   func send(_ message: WireBrokerMessage, from number: ConnectionNumber) {
-    perform(state.receive(message, from: number, now: now))
+    perform(state.receive(message, from: number, now: now, date: date))
   }
 
   func disconnect(_ number: ConnectionNumber) { perform(state.disconnected(number, now: now)) }

@@ -18,6 +18,8 @@ package struct BrokerLimits: Sendable, Equatable {
   package var argumentByteCountMax = 4096
   package var questionCountMax = 256
   package var watchCountMax = 64
+  /// Watches of all connections: each remembers what it told of each app.
+  package var watchTotalMax = 2048
   package var ruleCountMax = 1000
   /// Of all rules as they are encoded.
   package var ruleByteCountMax = 512 << 10

@@ -29,6 +29,8 @@ package struct BrokerIntroduction: Sendable, Equatable {
   /// To the dialler in the place of everything, when the acceptor's descriptor lane has no room: that many may come from others at once is no
   /// fault of the acceptor's.
   package let refusal: WireBrokerMessage
+  /// Likewise, when the broker has no descriptors left for two socket pairs.
+  package let refusalWithoutDescriptors: WireBrokerMessage
 }
 
 package struct ConnectionNumber: Hashable, Sendable, Comparable {

@@ -93,10 +93,14 @@ extension BrokerState {
     _ filter: WireFind, _ ask: UInt64, _ number: ConnectionNumber, _ connection: Connection,
     _ outputs: inout [BrokerOutput]
   ) throws(Fault) {
-    connections[number]?.questions.remove(ask)
     guard connection.watches.count < limits.watchCountMax else {
       throw Fault(fault: .limitExceeded, detail: "watches")
     }
+    // No fault of who asks: others may have them all.
+    guard watchers.reduce(0, { $0 + (connections[$1]?.watches.count ?? 0) }) < limits.watchTotalMax else {
+      return fail(ask, .limitExceeded, detail: "watches of all connections", on: number, &outputs)
+    }
+    connections[number]?.questions.remove(ask)
     connections[number]?.watches[ask] = Watch(filter: filter)
     watchers.insert(number)
     askForMore(number, &outputs)

@@ -57,15 +57,19 @@ extension BrokerState {
         }
       }
     }
+    func refusal(_ limit: String) -> WireBrokerMessage {
+      answerMessage(ask) {
+        $0.failure.error = UInt32(ServicesError.limitExceeded.rawValue)
+        $0.failure.detail = limit
+      }
+    }
     guard connections[dialler]?.questions.remove(ask) != nil else { return }
     let introduction = BrokerIntroduction(
       ticket: ticket, dialler: dialler, acceptor: acceptor, toDialler: message(.dialler, acceptorID),
       toAcceptor: message(.acceptor, diallerID),
       answer: answerMessage(ask) { $0.introduced.ticket = ticket },
-      refusal: answerMessage(ask) {
-        $0.failure.error = UInt32(ServicesError.limitExceeded.rawValue)
-        $0.failure.detail = "introductions that wait for the other app"
-      })
+      refusal: refusal("introductions that wait for the other app"),
+      refusalWithoutDescriptors: refusal("descriptors of the broker"))
     outputs.append(.introduce(introduction))
   }
 

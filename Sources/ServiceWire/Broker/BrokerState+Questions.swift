@@ -3,7 +3,8 @@ import ServiceValues
 
 extension BrokerState {
   mutating func take(
-    _ question: WireQuestion, _ number: ConnectionNumber, _ now: UInt64, _ outputs: inout [BrokerOutput]
+    _ question: WireQuestion, _ number: ConnectionNumber, _ now: UInt64, _ date: UInt64,
+    _ outputs: inout [BrokerOutput]
   ) throws(Fault) {
     guard let connection = connections[number] else { return }
     guard !connection.questions.contains(question.number), connection.watches[question.number] == nil else {
@@ -37,14 +38,14 @@ extension BrokerState {
       try administer(message, ask, number, now, &outputs)
     case .register, .unregister, .connect, .bringToFront, .state, .renew:
       guard let appID = connection.appID else { throw Fault(fault: .unexpectedMessage) }
-      try take(kind, ask, number, appID, now, &outputs)
+      try take(kind, ask, number, appID, now, date, &outputs)
     }
   }
 
   /// What only apps ask.
   private mutating func take(
     _ kind: WireQuestion.OneOf_Kind, _ ask: UInt64, _ number: ConnectionNumber, _ appID: String,
-    _ now: UInt64,
+    _ now: UInt64, _ date: UInt64,
     _ outputs: inout [BrokerOutput]
   ) throws(Fault) {
     switch kind {
@@ -66,7 +67,7 @@ extension BrokerState {
       continueDials(to: appID, now: now, &outputs)
     case .renew:
       guard let app = records.apps[appID] else { throw Fault(fault: .unexpectedMessage) }
-      let leaf = try enrolled(appID, app.activationUser, app.publicKey, version: Self.versionMax, now)
+      let leaf = try enrolled(appID, app.activationUser, app.publicKey, version: Self.versionMax, date)
       done(ask, on: number, &outputs) { $0.renewed = leaf }
     default: throw Fault(fault: .unexpectedMessage)
     }

@@ -4,6 +4,8 @@ import ServiceValues
 /// The broker as a value: who is connected, registered and in front, who watches whom, and who may call whom (SERVICE-PROTOCOL.md, "The
 /// broker connection"). No socket, no clock, no file: whoever owns it brings messages and the time, and does what comes out.
 ///
+/// `now` is milliseconds of a clock that nobody sets, for whatever waits; `date` milliseconds since 1970, for what others read.
+///
 /// It brokers and nothing else: no request, reply or file ever reaches it.
 package struct BrokerState: Sendable {
   package let limits: BrokerLimits
@@ -156,7 +158,7 @@ package struct BrokerState: Sendable {
   }
 
   package mutating func receive(
-    _ message: WireBrokerMessage, from number: ConnectionNumber, now: UInt64
+    _ message: WireBrokerMessage, from number: ConnectionNumber, now: UInt64, date: UInt64
   ) -> [BrokerOutput] {
     guard let connection = connections[number] else { return [] }
     var outputs: [BrokerOutput] = []
@@ -164,11 +166,11 @@ package struct BrokerState: Sendable {
       switch (message.kind, connection.phase) {
       case (.goodbye, _): close(number, .noError, now: now, &outputs)
       case (.enrol(let enrol), .awaitingEnrolment(let publicKey)):
-        try take(enrol, number, publicKey, now, &outputs)
+        try take(enrol, number, publicKey, now, date, &outputs)
       case (.attend(let attend), .awaitingEnrolment(let publicKey)):
         try take(attend, number, publicKey, &outputs)
       case (.question(let question), .enrolled), (.question(let question), .attending):
-        try take(question, number, now, &outputs)
+        try take(question, number, now, date, &outputs)
       case (nil, _): throw Fault(fault: .malformed)
       default: throw Fault(fault: .unexpectedMessage)
       }
@@ -192,7 +194,7 @@ package struct BrokerState: Sendable {
   }
 
   private mutating func take(
-    _ enrol: WireEnrol, _ number: ConnectionNumber, _ publicKey: Data, _ now: UInt64,
+    _ enrol: WireEnrol, _ number: ConnectionNumber, _ publicKey: Data, _ now: UInt64, _ date: UInt64,
     _ outputs: inout [BrokerOutput]
   ) throws(Fault) {
     let appID = enrol.appID
@@ -202,23 +204,24 @@ package struct BrokerState: Sendable {
     else { throw Fault(fault: .malformed) }
     let known = records.apps[appID]
     guard known.map({ $0.publicKey == publicKey }) ?? true else { throw Fault(fault: .keyNotPinned) }
+    // The user is pinned with the key: else an app would be whose it likes, from one connection to the next.
+    guard known.map({ $0.activationUser == enrol.activationUser }) ?? true else {
+      throw Fault(fault: .enterpriseUserNotMatch)
+    }
     var evicted: String?
     if known == nil, records.apps.count >= limits.appCountMax {
       evicted = oldestWithoutRegistration()
       guard evicted != nil else { throw Fault(fault: .limitExceeded, detail: "apps registered") }
     }
-    var app =
-      known
-      ?? BrokerRecords.App(publicKey: publicKey, activationUser: enrol.activationUser, enrolled: now)
-    app.activationUser = enrol.activationUser
     let answer = try enrolled(
-      appID, enrol.activationUser, publicKey, version: min(enrol.version, Self.versionMax), now)
+      appID, enrol.activationUser, publicKey, version: min(enrol.version, Self.versionMax), date)
     if let evicted {
       records.apps[evicted] = nil
       outputs.append(.save(.app(evicted)))
     }
-    if app != known {
-      records.apps[appID] = app
+    if known == nil {
+      records.apps[appID] = BrokerRecords.App(
+        publicKey: publicKey, activationUser: enrol.activationUser, enrolled: date)
       outputs.append(.save(.app(appID)))
     }
     if let earlier = running[appID] { close(earlier, .replaced, now: now, &outputs) }
@@ -238,9 +241,9 @@ package struct BrokerState: Sendable {
   }
 
   func enrolled(
-    _ appID: String, _ activationUser: String, _ publicKey: Data, version: UInt32, _ now: UInt64
+    _ appID: String, _ activationUser: String, _ publicKey: Data, version: UInt32, _ date: UInt64
   ) throws(Fault) -> WireEnrolled {
-    let notAfter = now + limits.certificateLife
+    let notAfter = date + limits.certificateLife
     let certificate: Data
     do {
       certificate = try authority.issue(
