@@ -211,6 +211,7 @@ extension Runtime {
       case .send: break
       case .close(let number, let fault, let detail):
         core.peers[application]?.channels[number]?.lane.close(fault, detail: detail)
+      case .awaitRoom(let number): core.peers[application]?.channels[number]?.lane.awaitRoom()
       case .connect: dial(application, &core)
       case .consumer(let id, let event): consumer(id, event, application, &core)
       case .provider(let id, let event): provider(id, event, application, &core)

@@ -38,6 +38,7 @@ final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
   /// Handed to the socket, and not written yet.
   private var unwrittenByteCount = 0
   private var isFull = false
+  private var isAskedForRoom = false
   /// When the peer was last seen to read, and how much waited in the socket's buffer then.
   private var progress = (time: NIODeadline.uptimeNanoseconds(0), bufferedByteCount: 0)
   private var progressTimer: Scheduled<Void>?
@@ -222,9 +223,27 @@ final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
     unwrittenByteCount -= byteCount
     progress.time = .now()
     lane.outbox.withLock { if !$0.isClosed { $0.wrote(byteCount) } }
+    if isAskedForRoom { return tellOfRoomSoon() }
     guard isFull, unwrittenByteCount <= lane.limits.queuedByteCountMax / 2, !hasEnded else { return }
     isFull = false
     tell { $0.events.isFull($0, false) }
+  }
+
+  func awaitRoom() {
+    isAskedForRoom = true
+    tellOfRoomSoon()
+  }
+
+  /// Not at once: it may be called within an event, or within a write.
+  private func tellOfRoomSoon() {
+    context?.eventLoop.assumeIsolated().execute {
+      guard self.isAskedForRoom, !self.isTelling, !self.hasEnded,
+        self.lane.queuedByteCount <= self.lane.limits.queuedByteCountMax / 2
+      else { return }
+      self.isAskedForRoom = false
+      self.isFull = false
+      self.tell { $0.events.isFull($0, false) }
+    }
   }
 
   private func watchProgress() {

@@ -156,6 +156,10 @@ package final class MessageLane<Message: LaneMessage>: Sendable {
     }
   }
 
+  /// Asks to be told `isFull` with false as soon as no more than half of the limit waits to be written, also when there was never more: for
+  /// an owner that counts what it sends.
+  package func awaitRoom() { onEventLoop { $0.awaitRoom() } }
+
   /// How many bytes wait to be written.
   package var queuedByteCount: Int { outbox.withLock { $0.queuedByteCount } }
 

@@ -30,6 +30,33 @@ struct RequestTests {
     }
   }
 
+  /// More than may wait to be written, in either direction: while there is no channel yet, and while the other side is slow.
+  @Test func sendsMoreAtOnceThanMayWait() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer(echo) { .reply($0.params) }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer")
+      try await consumer.services.start()
+      let count = 30
+      let replies = try await withThrowingTaskGroup(of: ServiceValue?.self) { group in
+        for n in 0..<count {
+          group.addTask {
+            let params = ServiceValue.bytes(Array(repeating: UInt8(n), count: 1_000_000))
+            return try await consumer.services.call(
+              ServiceRequest(echo, "echo", params: params), to: provider.id)?.params
+          }
+        }
+        var numbers: Set<UInt8> = []
+        for try await case .bytes(let bytes)? in group where bytes.count == 1_000_000 {
+          if let first = bytes.first { numbers.insert(first) }
+        }
+        return numbers
+      }
+      #expect(replies == Set((0..<count).map(UInt8.init)))
+    }
+  }
+
   @Test func keepsKindsApart() async throws {
     try await withWorld { world in
       let provider = try world.app("com.example.provider")

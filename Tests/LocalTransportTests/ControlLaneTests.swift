@@ -258,6 +258,25 @@ struct ControlLaneTests {
     #expect(count > 10)
   }
 
+  @Test func saysThatThereIsRoomToWhoAsksForIt() async throws {
+    let limits = LaneLimits()
+    let (_, lane, near, peer) = try await openLoosely(limits: limits)
+    // Nothing waits.
+    lane.awaitRoom()
+    #expect(await near.next() == .isFull(false))
+    // More than half of the limit, and less than the limit.
+    try await peer.setReads(false)
+    for _ in 0..<35 { try lane.send([.filler(byteCount: 100_000)]) }
+    lane.awaitRoom()
+    try await peer.setReads(true)
+    #expect(await near.next() == .isFull(false))
+    #expect(lane.queuedByteCount <= limits.queuedByteCountMax / 2)
+    async let frames = peer.frames()
+    peer.write(try WireChannelMessage.goodbye(0).frame(byteCountMax: 100))
+    #expect(await near.end() == LaneEnd(.peer, .noError))
+    _ = try await frames
+  }
+
   @Test func endsALaneWhosePeerReadsNothing() async throws {
     var limits = LaneLimits()
     limits.idleTime = .milliseconds(200)

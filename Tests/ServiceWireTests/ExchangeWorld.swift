@@ -30,6 +30,7 @@ final class ExchangeWorld {
   var exchanges: [Side: Exchange] = [:]
   var pipes: [ChannelNumber: Pipe] = [:]
   var wantsChannel: Set<Side> = []
+  var awaitsRoom: [Side: Set<ChannelNumber>] = [.a: [], .b: []]
   var lives: [Side: [WireID: Life]] = [.a: [:], .b: [:]]
   var arrived: [Side: [WireID]] = [.a: [], .b: []]
   var queued: [Side: [WireID]] = [.a: [], .b: []]
@@ -62,6 +63,7 @@ final class ExchangeWorld {
     for output in outputs {
       switch output {
       case .connect: wantsChannel.insert(side)
+      case .awaitRoom(let channel): awaitsRoom[side]?.insert(channel)
       case .send(let message, let channel):
         if pipes[channel]?.ended[side.other] == false {
           pipes[channel]?.messages[side.other]?.append(message)
@@ -159,6 +161,13 @@ final class ExchangeWorld {
     with(first) { $0.channelClosed(number, now: now) }
   }
 
+  /// There is room where one side waits for it.
+  func makeRoom(_ side: Side) {
+    guard let number = awaitsRoom[side]?.min(by: { $0.number < $1.number }) else { return }
+    awaitsRoom[side]?.remove(number)
+    with(side) { $0.channelIsFull(number, false) }
+  }
+
   func submit(_ side: Side) {
     let id = WireID(high: UInt64(side.rawValue), low: nextRequest)
     nextRequest += 1
@@ -221,6 +230,7 @@ final class ExchangeWorld {
       }
       let isFull = Bool.random(using: &random)
       with(side) { $0.channelIsFull(number, isFull) }
+    case 67..<73: makeRoom(side)
     default: deliver()
     }
   }
@@ -238,6 +248,7 @@ final class ExchangeWorld {
       }
       if !wantsChannel.isEmpty, pipes.isEmpty { open() }
       let side = Bool.random(using: &random) ? Side.a : .b
+      makeRoom(side)
       if let id = arrived[side]?.first {
         arrived[side]?.removeFirst()
         queued[side]?.append(id)
@@ -290,6 +301,15 @@ extension Exchange {
       if channel.isOpen, channel.owed > 0, promisedCount < limits.peerRequestCountMax {
         broken.append("a channel is owed \(channel.owed) although there is room")
       }
+      let unaccepted = outgoing.filter {
+        $0.value.answerChannel == number
+          && ($0.value.state == .sent || $0.value.state == .cancelling(accepted: false))
+      }
+      if channel.unaccepted != Set(unaccepted.keys) {
+        broken.append("\(channel.unaccepted.count) not accepted on a channel, not \(unaccepted.count)")
+      }
+      let waiting = incoming.values.count { $0.channel == number && $0.isAnswerWaiting }
+      if waiting > 0, !channel.isFull { broken.append("\(waiting) answers wait although there is room") }
       if channel.settledCancels.count > limits.unansweredCancelCountMax + limits.requestCountMax {
         broken.append("\(channel.settledCancels.count) cancels without an answer")
       }
@@ -299,6 +319,13 @@ extension Exchange {
     }
     let kept = incoming.values.reduce(0) { $0 + $1.replyByteCount }
     if kept != keptReplyByteCount { broken.append("\(kept) bytes of replies, counted \(keptReplyByteCount)") }
+    let requests = incoming.values.reduce(0) { $0 + $1.requestByteCount }
+    if requests != keptRequestByteCount {
+      broken.append("\(requests) bytes of requests, counted \(keptRequestByteCount)")
+    }
+    if keptRequestByteCount > limits.requestByteCountMax {
+      broken.append("\(keptRequestByteCount) bytes of requests")
+    }
     if queue.count - queueBegin > 2 * queuedCount + 64 { broken.append("\(queue.count) in the queue") }
     if outgoing.values.count(where: { $0.state == .queued }) != queuedCount {
       broken.append("\(queuedCount) counted as queued")

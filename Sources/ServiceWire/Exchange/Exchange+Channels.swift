@@ -5,6 +5,7 @@ extension Exchange {
   package mutating func channelOpened(_ number: ChannelNumber, ticket: Data, now: UInt64) -> [ExchangeOutput]
   {
     precondition(channels[number] == nil, "the number of a channel is used once")
+    note(now)
     isConnecting = false
     guard channels.count < limits.channelCountMax else {
       return [.close(number, .limitExceeded, detail: "channels of a pair")]
@@ -32,6 +33,7 @@ extension Exchange {
 
   /// There is no way to the peer now: what waits in the queue has ended. What became of requests that were sent is asked after a pause.
   package mutating func channelRefused(_ failure: WireFailure, now: UInt64) -> [ExchangeOutput] {
+    note(now)
     isConnecting = false
     guard channels.isEmpty else { return [] }
     retry.wasRefused = true
@@ -42,6 +44,7 @@ extension Exchange {
 
   /// The channel has ended, in good order or not.
   package mutating func channelClosed(_ number: ChannelNumber, now: UInt64) -> [ExchangeOutput] {
+    note(now)
     guard let closed = channels.removeValue(forKey: number) else { return [] }
     if newest == number {
       newest = channels.filter { $0.value.isOpen }.max { $0.value.opened < $1.value.opened }?.key
@@ -60,6 +63,7 @@ extension Exchange {
       if request.creditChannel == number { incoming[id]?.creditChannel = nil }
       guard request.channel == number else { continue }
       incoming[id]?.channel = nil
+      incoming[id]?.isAnswerWaiting = false
       incoming[id]?.brokenSince = now
     }
     var outputs: [ExchangeOutput] = []
@@ -72,13 +76,15 @@ extension Exchange {
     return outputs
   }
 
-  /// The owner's queue of bytes for the channel is full, or has room again. While it is full no request is sent there; a peer that
-  /// goes on asking without reading is closed as too slow.
+  /// The owner's queue of bytes for the channel is full, or has room again. While it is full no request is sent there, and no answer that
+  /// the app gives; a peer that goes on asking without reading is closed as too slow.
   package mutating func channelIsFull(_ number: ChannelNumber, _ isFull: Bool) -> [ExchangeOutput] {
     guard channels[number] != nil else { return [] }
     channels[number]?.isFull = isFull
     channels[number]?.heardWhileFullCount = 0
+    channels[number]?.sentByteCount = 0
     var outputs: [ExchangeOutput] = []
+    sendAnswers(on: number, &outputs)
     flush(&outputs)
     return outputs
   }
@@ -126,8 +132,11 @@ extension Exchange {
 
   // MARK: Time
 
+  mutating func note(_ now: UInt64) { lastTime = max(lastTime, now) }
+
   /// Called every second or so, and at ``retryTime``.
   package mutating func tick(now: UInt64) -> [ExchangeOutput] {
+    note(now)
     var outputs: [ExchangeOutput] = []
     for (number, channel) in channels {
       if !channel.isOpen {
@@ -160,6 +169,10 @@ extension Exchange {
 
   private mutating func expireReplies(_ now: UInt64, _ outputs: inout [ExchangeOutput]) {
     for (id, request) in incoming where request.state.isAnswered {
+      guard !request.isAnswerWaiting else {
+        incoming[id]?.replySent = now
+        continue
+      }
       if let channel = request.channel {
         // It answers, or somebody would have noticed by now: but not this.
         guard now >= request.replySent + limits.replyTime else { continue }

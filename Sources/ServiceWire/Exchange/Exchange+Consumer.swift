@@ -76,7 +76,7 @@ extension Exchange {
   /// Sends what waits, as far as there is credit and the peer reads.
   mutating func flush(_ outputs: inout [ExchangeOutput]) {
     guard queuedCount > 0 else { return }
-    guard let newest, var channel = channels[newest] else {
+    guard let number = channelForRequests(), var channel = channels[number] else {
       if !isConnecting, channels.isEmpty, retry.time == nil {
         isConnecting = true
         outputs.append(.connect)
@@ -84,14 +84,15 @@ extension Exchange {
       return
     }
     guard !channel.isFull, channel.settledCancels.count < limits.unansweredCancelCountMax else { return }
-    while channel.credit > 0, queueBegin < queue.count {
+    while channel.credit > 0, !channel.isFull, queueBegin < queue.count {
       let id = queue[queueBegin]
       queueBegin += 1
       guard var request = outgoing[id], request.state == .queued, let message = request.message else {
         continue
       }
       queuedCount -= 1
-      if let limit = exceeded(by: message, channel) {
+      let byteCount = Self.byteCount(.with { $0.request = message })
+      if let limit = exceeded(by: message, byteCount, channel) {
         outgoing[id] = nil
         let failure = WireFailure.with {
           $0.error = ProtocolFault.limitExceeded.rawValue
@@ -102,30 +103,36 @@ extension Exchange {
       }
       channel.credit -= 1
       request.state = .sent
-      request.message = nil
-      request.channel = newest
-      request.answerChannel = newest
+      request.sentTime = lastTime
+      request.channel = number
+      request.answerChannel = number
       request.tickets = [channel.ticket]
       request.peerProcess = channel.peerProcess
       outgoing[id] = request
-      outputs.append(.send(.with { $0.request = message }, on: newest))
+      channel.unaccepted.insert(id)
+      outputs.append(.send(.with { $0.request = message }, on: number))
+      if channel.didSend(byteCount, limits) { outputs.append(.awaitRoom(on: number)) }
     }
-    channels[newest] = channel
+    channels[number] = channel
     if queueBegin > queue.count - queueBegin {
       queue.removeFirst(queueBegin)
       queueBegin = 0
     }
   }
 
-  /// The limit of the peer's that a message exceeds.
-  func exceeded(by message: WireRequest, _ channel: Channel) -> String? {
+  /// The newest channel; but the one before, as long as what was sent there may arrive after what is sent on another.
+  private mutating func channelForRequests() -> ChannelNumber? {
+    if let sending, channels[sending]?.unaccepted.isEmpty == false { return sending }
+    sending = newest
+    return newest
+  }
+
+  /// The limit of the peer's that a message of so many bytes exceeds.
+  func exceeded(by message: WireRequest, _ byteCount: Int, _ channel: Channel) -> String? {
     if channel.peerAttachmentCountMax > 0, message.attachments > channel.peerAttachmentCountMax {
       return "attachments of a message"
     }
-    guard channel.peerFrameByteCountMax < ExchangeLimits.frameByteCountOfAnyMessage else { return nil }
-    let frame = try? WireChannelMessage.with({ $0.request = message }).frame(
-      byteCountMax: channel.peerFrameByteCountMax)
-    return frame == nil ? "channel frame bytes" : nil
+    return byteCount > channel.peerFrameByteCountMax ? Self.frameLimit : nil
   }
 
   mutating func giveCreditBack(_ channel: ChannelNumber?) {
@@ -148,10 +155,12 @@ extension Exchange {
     switch request.state {
     case .sent:
       outgoing[id]?.state = .accepted
+      outgoing[id]?.message = nil
       outputs.append(.consumer(id, .accepted))
     case .cancelling(accepted: false): outgoing[id]?.state = .cancelling(accepted: true)
     default: throw Fault(fault: .unexpectedMessage)
     }
+    channels[number]?.unaccepted.remove(id)
   }
 
   mutating func takeRefused(
@@ -233,13 +242,16 @@ extension Exchange {
     switch state {
     // Withdrawn, or never there: the handler did not see it.
     case .unheard where cancels && !wasAccepted: end(id, request, .cancelled, &outputs)
+    case .unheard where !wasAccepted && mayBeSentAgain(request): queueAgain(id, request)
     case .unheard: end(id, request, .lost(arrived: wasAccepted), &outputs)
     case .arrived where wasAccepted: throw Fault(fault: .unexpectedMessage)
     case .arrived:
       outgoing[id]?.state = cancels ? .cancelling(accepted: false) : .sent
+      channels[number]?.unaccepted.insert(id)
       if cancels { sendCancel(id, request, afterAccepted: false, &outputs) }
     case .queued, .handling, .replied, .ended:
       outgoing[id]?.state = .accepted
+      outgoing[id]?.message = nil
       if cancels {
         outgoing[id]?.isCancelledTooLate = true
         outputs.append(.consumer(id, .notCancelled))
@@ -255,7 +267,31 @@ extension Exchange {
     _ id: WireID, _ request: Outgoing, _ event: ConsumerEvent, _ outputs: inout [ExchangeOutput]
   ) {
     outgoing[id] = nil
+    if let channel = request.answerChannel { channels[channel]?.unaccepted.remove(id) }
     giveCreditBack(request.channel)
     outputs.append(.consumer(id, event))
+  }
+
+  // MARK: Sending again
+
+  /// The provider never had it, or refused it. After the reply time it might have handled and forgotten it.
+  private func mayBeSentAgain(_ request: Outgoing) -> Bool {
+    request.message != nil && !request.wasSentAgain && lastTime < request.sentTime + limits.replyTime
+  }
+
+  /// Before all that wait.
+  private mutating func queueAgain(_ id: WireID, _ request: Outgoing) {
+    var request = request
+    request.state = .queued
+    request.wasSentAgain = true
+    (request.channel, request.answerChannel) = (nil, nil)
+    outgoing[id] = request
+    if queueBegin > 0 {
+      queueBegin -= 1
+      queue[queueBegin] = id
+    } else {
+      queue.insert(id, at: 0)
+    }
+    queuedCount += 1
   }
 }

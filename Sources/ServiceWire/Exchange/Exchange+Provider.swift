@@ -38,83 +38,16 @@ extension Exchange {
     return true
   }
 
-  /// The app's reply. Throws `unexpectedMessage` when the request is not being handled, or was replied to; `malformed` when the text of
-  /// its error is too long. Of a reply that cannot be sent comes `replyRefused`, and the request has ended with that failure.
-  package mutating func reply(_ reply: WireReply, now: UInt64) throws(ProtocolFault) -> [ExchangeOutput] {
-    guard let id = WireID(reply.id), var request = incoming[id], request.state == .handling else {
-      throw .unexpectedMessage
-    }
-    guard reply.error.text.utf8.count <= ExchangeLimits.textByteCountMax else { throw .malformed }
-    var reply = reply
-    var byteCount = Self.byteCount(reply)
-    var outputs: [ExchangeOutput] = []
-    let room = request.channel.flatMap { channels[$0]?.peerFrameByteCountMax }
-    var exceeded: String?
-    if byteCount > room ?? Int.max {
-      exceeded = Self.frameLimit
-    } else if !makeRoom(byteCount, &outputs) {
-      exceeded = "kept reply bytes"
-    }
-    if let exceeded {
-      reply = refuse(id, reply, exceeded, &outputs)
-      byteCount = Self.byteCount(reply)
-    }
-    request.state = .replied(reply)
-    request.replyByteCount = byteCount
-    request.brokenSince = now
-    request.replySent = now
-    keptReplyByteCount += byteCount
-    incoming[id] = request
-    if let channel = request.channel { outputs.append(.send(.with { $0.reply = reply }, on: channel)) }
-    return outputs
-  }
+  // MARK: The end
 
-  private static let frameLimit = "channel frame bytes"
-
-  private static func byteCount(_ reply: WireReply) -> Int {
-    (try? WireChannelMessage.with { $0.reply = reply }.serializedData().count) ?? Int.max
-  }
-
-  /// What goes to the consumer in place of a reply that is too long.
-  private func refuse(
-    _ id: WireID, _ reply: WireReply, _ limit: String, _ outputs: inout [ExchangeOutput]
-  ) -> WireReply {
-    let failure = WireFailure.with {
-      $0.error = ProtocolFault.limitExceeded.rawValue
-      $0.detail = limit
-    }
-    outputs.append(.provider(id, .replyRefused(failure)))
-    return .with {
-      $0.id = id.bytes
-      $0.failure = failure
-      $0.foreground = reply.foreground
-    }
-  }
-
-  /// Lets go of the oldest replies that nobody asked for, until there is room for another.
-  private mutating func makeRoom(_ byteCount: Int, _ outputs: inout [ExchangeOutput]) -> Bool {
-    let room = limits.keptReplyByteCountMax - byteCount
-    guard keptReplyByteCount > room else { return true }
-    let unheard = incoming.filter { $0.value.channel == nil && $0.value.state.isAnswered }
-    for (id, _) in unheard.sorted(by: { $0.value.brokenSince < $1.value.brokenSince }) {
-      expire(id, &outputs)
-      if keptReplyByteCount <= room { return true }
-    }
-    return false
-  }
-
-  /// The app will not reply. Throws as ``reply(_:now:)`` does.
-  package mutating func endWithoutReply(_ id: WireID, now: UInt64) throws(ProtocolFault) -> [ExchangeOutput] {
-    guard var request = incoming[id], request.state == .handling else { throw .unexpectedMessage }
-    request.state = .ended
-    request.brokenSince = now
-    request.replySent = now
-    incoming[id] = request
-    guard let channel = request.channel else { return [] }
-    return [.send(.with { $0.noReply.id = id.bytes }, on: channel)]
+  /// What the request takes is the app's own from now on.
+  mutating func releaseRequest(_ id: WireID) {
+    keptRequestByteCount -= incoming[id]?.requestByteCount ?? 0
+    incoming[id]?.requestByteCount = 0
   }
 
   mutating func forget(_ id: WireID, _ request: Incoming, _ outputs: inout [ExchangeOutput]) {
+    releaseRequest(id)
     incoming[id] = nil
     keptReplyByteCount -= request.replyByteCount
     if let channel = request.creditChannel {
@@ -127,7 +60,7 @@ extension Exchange {
   mutating func expire(_ id: WireID, _ outputs: inout [ExchangeOutput]) {
     guard let request = incoming[id] else { return }
     forget(id, request, &outputs)
-    outputs.append(.provider(id, .replyExpired))
+    if !request.isReplyGivenUp { outputs.append(.provider(id, .replyExpired)) }
   }
 
   /// Nobody but the peer's process that sent a request can ask for its reply.
@@ -175,16 +108,28 @@ extension Exchange {
     if limits.attachmentCountMax > 0, request.attachments > limits.attachmentCountMax {
       throw Fault(fault: .limitExceeded, detail: "attachments of a message")
     }
+    let byteCount = Self.byteCount(.with { $0.request = request })
+    guard byteCount <= limits.requestByteCountMax - keptRequestByteCount else {
+      // It gives its credit back by itself.
+      let refused = WireChannelMessage.with {
+        $0.refused.id = id.bytes
+        $0.refused.failure.error = ProtocolFault.limitExceeded.rawValue
+        $0.refused.failure.detail = "request bytes of one peer"
+      }
+      return outputs.append(.send(refused, on: number))
+    }
     channels[number]?.granted = granted - 1
+    keptRequestByteCount += byteCount
     incoming[id] = Incoming(
-      channel: number, creditChannel: number, peerProcess: channels[number]?.peerProcess)
+      channel: number, creditChannel: number, peerProcess: channels[number]?.peerProcess,
+      requestByteCount: byteCount)
     outputs.append(.provider(id, .arrived(request)))
   }
 
   mutating func takeReplyAccepted(_ id: WireID, _ outputs: inout [ExchangeOutput]) throws(Fault) {
     guard let request = incoming[id] else { throw Fault(fault: .unexpectedMessage) }
-    guard request.state.isAnswered else { throw Fault(fault: .unexpectedMessage) }
-    outputs.append(.provider(id, .replyAccepted))
+    guard request.state.isAnswered, !request.isAnswerWaiting else { throw Fault(fault: .unexpectedMessage) }
+    if !request.isReplyGivenUp { outputs.append(.provider(id, .replyAccepted)) }
     forget(id, request, &outputs)
   }
 
@@ -236,7 +181,6 @@ extension Exchange {
       outputs += fail(other, .noError, now: now)
     }
     var state = WireRequestState.unheard
-    var again: WireChannelMessage?
     if let request = incoming[id] {
       // Whoever has a channel for it knows: an answer for each question would be a lever.
       if let channel = request.channel, channels[channel] != nil { throw Fault(fault: .unexpectedMessage) }
@@ -250,16 +194,14 @@ extension Exchange {
         incoming[id]?.replySent = now
         if request.replyByteCount > channels[number]?.peerFrameByteCountMax ?? 0 {
           reply = refuse(id, reply, Self.frameLimit, &outputs)
-          let byteCount = Self.byteCount(reply)
+          let byteCount = Self.byteCount(.with { $0.reply = reply })
           keptReplyByteCount += byteCount - request.replyByteCount
           incoming[id]?.replyByteCount = byteCount
           incoming[id]?.state = .replied(reply)
         }
-        again = .with { $0.reply = reply }
       case .ended:
         state = .ended
         incoming[id]?.replySent = now
-        again = .with { $0.noReply.id = id.bytes }
       }
     }
     outputs.append(
@@ -270,6 +212,6 @@ extension Exchange {
             $0.state = state
           }
         }, on: number))
-    if let again { outputs.append(.send(again, on: number)) }
+    if incoming[id]?.state.isAnswered == true { answer(id, &outputs) }
   }
 }

@@ -5,6 +5,7 @@ extension Exchange {
   package mutating func receive(
     _ message: WireChannelMessage, on number: ChannelNumber, now: UInt64
   ) -> [ExchangeOutput] {
+    note(now)
     // What the other side sent after a fault is nothing any more.
     guard let channel = channels[number] else { return [] }
     if channel.isFull {

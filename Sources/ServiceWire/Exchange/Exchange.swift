@@ -11,8 +11,10 @@ package struct Exchange: Sendable {
   package let limits: ExchangeLimits
 
   var channels: [ChannelNumber: Channel] = [:]
-  /// Where new requests go: the channel that was opened last.
+  /// The channel that was opened last.
   var newest: ChannelNumber?
+  /// Where the last request went.
+  var sending: ChannelNumber?
   var isConnecting = false
   var retry = Retry()
   /// Waiting for a channel or for credit, oldest first; those that are no more in `outgoing` count for nothing.
@@ -22,6 +24,10 @@ package struct Exchange: Sendable {
   var outgoing: [WireID: Outgoing] = [:]
   var incoming: [WireID: Incoming] = [:]
   var keptReplyByteCount = 0
+  /// Of the peer's requests that have no answer yet.
+  var keptRequestByteCount = 0
+  /// The last time that the owner told, in milliseconds: no later than now.
+  var lastTime: UInt64 = 0
 
   /// When a channel is asked for again after one that ended too early: so that a peer whose beginning always fails is not dialled without end.
   struct Retry {
@@ -50,10 +56,26 @@ package struct Exchange: Sendable {
     var peerAttachmentCountMax: UInt64 = 0
     /// Requests whose `Cancel` has no answer yet, which will make no difference: they had been accepted, or have ended.
     var settledCancels: Set<WireID> = []
-    /// More waits to be written than the owner's limit.
+    /// Requests of ours that were sent here, and of which it is not known that they arrived.
+    var unaccepted: Set<WireID> = []
+    /// Answers to the peer's requests that wait for room, oldest first.
+    var waitingAnswers: [WireID] = []
+    /// Put out since there was room.
+    var sentByteCount = 0
+    /// More waits to be written than the limit.
     var isFull = false
     var heardWhileFullCount = 0
     var isOpen: Bool { peerProcess != nil }
+
+    /// Counts what was put out. True when no more may follow before there is room.
+    mutating func didSend(_ byteCount: Int, _ limits: ExchangeLimits) -> Bool {
+      sentByteCount += byteCount
+      guard sentByteCount > limits.queuedByteCountMax else { return false }
+      isFull = true
+      heardWhileFullCount = 0
+      sentByteCount = 0
+      return true
+    }
   }
 
   struct Outgoing {
@@ -65,7 +87,11 @@ package struct Exchange: Sendable {
     }
 
     var state: State
+    /// Until it was accepted: it may have to be sent again.
     var message: WireRequest?
+    /// No later than it was sent.
+    var sentTime: UInt64 = 0
+    var wasSentAgain = false
     /// Where it was sent, and where its credit comes back.
     var channel: ChannelNumber?
     /// Where its answers come.
@@ -101,6 +127,11 @@ package struct Exchange: Sendable {
     var brokenSince: UInt64 = 0
     var replySent: UInt64 = 0
     var replyByteCount = 0
+    var requestByteCount = 0
+    /// The answer waits for room on its channel.
+    var isAnswerWaiting = false
+    /// The app was told that nobody gets the reply: a failure stands in its place.
+    var isReplyGivenUp = false
     /// The handler hears of it once.
     var isCancelRequested = false
   }

@@ -6,6 +6,10 @@ package struct ExchangeLimits: Sendable, Equatable {
   package var peerRequestCountMax = 4096
   /// Bytes of the replies to the peer that are kept until it has acknowledged them.
   package var keptReplyByteCountMax = 64 << 20
+  /// Bytes of the peer's requests that have no answer yet. One more is refused.
+  package var requestByteCountMax = 64 << 20
+  /// Bytes of requests and answers that may be put out for a channel before the owner is asked for room: what does not fit waits.
+  package var queuedByteCountMax = 4 << 20
   /// Requests of ours that wait for a channel or for credit.
   package var queuedRequestCountMax = 16_384
   /// Cancels of ours on one channel that make no difference any more and have no answer yet. While there are so many, no request is sent there.
@@ -31,8 +35,6 @@ package struct ExchangeLimits: Sendable, Equatable {
   static let creditMax = 1 << 20
   /// The least that `Hello` may state for a frame: so that every message without values of the app fits.
   package static let frameByteCountMin = 8192
-  /// Every message whose values are within the limits of values fits into so many bytes.
-  static let frameByteCountOfAnyMessage = 1 << 20 + 64 << 10
   /// Channels that one request may outlive.
   package static let inquiryTicketCountMax = 64
   /// Bytes of UTF-8: the ids, the version and the method of a request.

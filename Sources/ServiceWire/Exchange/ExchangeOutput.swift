@@ -5,6 +5,8 @@ package enum ExchangeOutput: Sendable, Equatable {
   case close(ChannelNumber, ProtocolFault, detail: String)
   /// There is something to send or to ask and no channel: `channelOpened` or `channelRefused` follows.
   case connect
+  /// So much was put out for the channel that more waits: ``Exchange/channelIsFull(_:_:)`` with false follows as soon as there is room.
+  case awaitRoom(on: ChannelNumber)
   case consumer(WireID, ConsumerEvent)
   case provider(WireID, ProviderEvent)
 }

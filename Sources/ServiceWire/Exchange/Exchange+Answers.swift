@@ -1,0 +1,130 @@
+import Foundation
+
+extension Exchange {
+  // MARK: What the app answers
+
+  /// The app's reply. Throws `unexpectedMessage` when the request is not being handled, or was replied to; `malformed` when the text of
+  /// its error is too long. Of a reply that cannot be sent comes `replyRefused`, and the request has ended with that failure.
+  package mutating func reply(_ reply: WireReply, now: UInt64) throws(ProtocolFault) -> [ExchangeOutput] {
+    note(now)
+    guard let id = WireID(reply.id), var request = incoming[id], request.state == .handling else {
+      throw .unexpectedMessage
+    }
+    guard reply.error.text.utf8.count <= ExchangeLimits.textByteCountMax else { throw .malformed }
+    var reply = reply
+    var byteCount = Self.byteCount(.with { $0.reply = reply })
+    var outputs: [ExchangeOutput] = []
+    let room = request.channel.flatMap { channels[$0]?.peerFrameByteCountMax }
+    var exceeded: String?
+    if byteCount > room ?? Int.max {
+      exceeded = Self.frameLimit
+    } else if !makeRoom(byteCount, &outputs) {
+      exceeded = Self.keptReplyLimit
+    }
+    if let exceeded {
+      reply = refuse(id, reply, exceeded, &outputs)
+      byteCount = Self.byteCount(.with { $0.reply = reply })
+    }
+    request.state = .replied(reply)
+    request.replyByteCount = byteCount
+    request.brokenSince = now
+    request.replySent = now
+    keptReplyByteCount += byteCount
+    incoming[id] = request
+    releaseRequest(id)
+    answer(id, &outputs)
+    return outputs
+  }
+
+  static let frameLimit = "channel frame bytes"
+  private static let keptReplyLimit = "kept reply bytes"
+
+  /// As encoded.
+  static func byteCount(_ message: WireChannelMessage) -> Int {
+    (try? message.serializedBytes() as [UInt8])?.count ?? Int.max
+  }
+
+  /// What goes to the consumer in place of a reply that is too long.
+  func refuse(
+    _ id: WireID, _ reply: WireReply, _ limit: String, _ outputs: inout [ExchangeOutput]
+  ) -> WireReply {
+    let failure = WireFailure.with {
+      $0.error = ProtocolFault.limitExceeded.rawValue
+      $0.detail = limit
+    }
+    outputs.append(.provider(id, .replyRefused(failure)))
+    return .with {
+      $0.id = id.bytes
+      $0.failure = failure
+      $0.foreground = reply.foreground
+    }
+  }
+
+  /// Gives up the oldest replies that nobody asked for, until there is room for another. The requests are not forgotten: their consumer
+  /// must not hear that they never arrived.
+  private mutating func makeRoom(_ byteCount: Int, _ outputs: inout [ExchangeOutput]) -> Bool {
+    let room = limits.keptReplyByteCountMax - byteCount
+    guard keptReplyByteCount > room else { return true }
+    let unheard = incoming.filter { $0.value.channel == nil && $0.value.replyByteCount > 0 }
+    for (id, request) in unheard.sorted(by: { $0.value.brokenSince < $1.value.brokenSince }) {
+      giveUpReply(id, request, &outputs)
+      if keptReplyByteCount <= room { return true }
+    }
+    return false
+  }
+
+  private mutating func giveUpReply(_ id: WireID, _ request: Incoming, _ outputs: inout [ExchangeOutput]) {
+    guard case .replied(let reply) = request.state else { return }
+    keptReplyByteCount -= request.replyByteCount
+    incoming[id]?.replyByteCount = 0
+    incoming[id]?.isReplyGivenUp = true
+    incoming[id]?.state = .replied(
+      .with {
+        $0.id = id.bytes
+        $0.failure.error = ProtocolFault.limitExceeded.rawValue
+        $0.failure.detail = Self.keptReplyLimit
+        $0.foreground = reply.foreground
+      })
+    outputs.append(.provider(id, .replyExpired))
+  }
+
+  /// The app will not reply. Throws as ``reply(_:now:)`` does.
+  package mutating func endWithoutReply(_ id: WireID, now: UInt64) throws(ProtocolFault) -> [ExchangeOutput] {
+    note(now)
+    guard var request = incoming[id], request.state == .handling else { throw .unexpectedMessage }
+    request.state = .ended
+    request.brokenSince = now
+    request.replySent = now
+    incoming[id] = request
+    releaseRequest(id)
+    var outputs: [ExchangeOutput] = []
+    answer(id, &outputs)
+    return outputs
+  }
+
+  // MARK: Answers, as far as there is room
+
+  /// Sends the reply, or that there is none, after those that wait already.
+  mutating func answer(_ id: WireID, _ outputs: inout [ExchangeOutput]) {
+    guard let number = incoming[id]?.channel else { return }
+    incoming[id]?.isAnswerWaiting = true
+    channels[number]?.waitingAnswers.append(id)
+    sendAnswers(on: number, &outputs)
+  }
+
+  mutating func sendAnswers(on number: ChannelNumber, _ outputs: inout [ExchangeOutput]) {
+    while channels[number]?.isFull == false, let id = channels[number]?.waitingAnswers.first {
+      channels[number]?.waitingAnswers.removeFirst()
+      guard let request = incoming[id], request.isAnswerWaiting, request.channel == number else { continue }
+      incoming[id]?.isAnswerWaiting = false
+      if case .replied(let reply) = request.state {
+        outputs.append(.send(.with { $0.reply = reply }, on: number))
+      } else {
+        outputs.append(.send(.with { $0.noReply.id = id.bytes }, on: number))
+      }
+      if channels[number]?.didSend(request.replyByteCount, limits) == true {
+        outputs.append(.awaitRoom(on: number))
+      }
+    }
+  }
+}
