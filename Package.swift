@@ -187,8 +187,8 @@ let package = Package(
     .testTarget(
       name: "CommandsTests",
       dependencies: [
-        "Commands", "dynamics", "ContainerStore", "SodiumPrimitives", "ServiceBroker", "ServiceWire",
-        "LocalTransport", "UnixSockets",
+        "Commands", "dynamics", "ContainerStore", "SodiumPrimitives", "ServiceBroker", "ServiceValues",
+        "ServiceWire", "LocalTransport", "UnixSockets",
       ],
       swiftSettings: strict),
   ]

@@ -12,17 +12,24 @@ import ServiceWire
   import Darwin
 #endif
 
-/// Which broker a command is about.
-struct BrokerOptions: ParsableArguments {
+/// Where the broker answers: all that an app has to know of it.
+struct BrokerSocketOptions: ParsableArguments {
   @Option(help: "The broker's socket; else OPENDYNAMICS_BROKER, or the user's own.", completion: .file())
   var socket: String?
+
+  var socketPath: String { socket ?? BrokerPlaces.socketPath() }
+}
+
+/// Which broker a command is about.
+struct BrokerOptions: ParsableArguments {
+  @OptionGroup var place: BrokerSocketOptions
 
   @Option(
     help: "The broker's state directory; else OPENDYNAMICS_BROKER_STATE, or the user's own.",
     completion: .directory)
   var state: String?
 
-  var socketPath: String { socket ?? BrokerPlaces.socketPath() }
+  var socketPath: String { place.socketPath }
   var stateDirectory: String { state ?? BrokerPlaces.stateDirectory() }
 
   /// A connection that asks. The broker has to be the one of the state directory, where there is one.

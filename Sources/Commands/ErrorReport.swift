@@ -92,7 +92,8 @@ struct ErrorReport: Encodable {
 extension ServicesError.Code {
   fileprivate var status: ExitStatus {
     switch self {
-    case .applicationNotFound, .serviceNotFound, .versionNotFound, .methodNotFound, .attachmentNotFound:
+    case .applicationNotFound, .serviceNotFound, .versionNotFound, .methodNotFound, .attachmentNotFound,
+      .brokerUnavailable:
       .notFound
     case .cancelled: .signal(Interruption.shared.signal)
     case .noSpace: .diskFull

@@ -57,9 +57,20 @@ struct ServiceCallCommand: ParsableCommand, ReportingCommand {
     }
   }
 
+  func validate() throws {
+    do {
+      _ = (try request(), try target())
+    } catch let error as ServicesError {
+      throw ValidationError(
+        [error.path, error.detail].compactMap { $0.map(PrintableText.of) }.joined(separator: ": ") + ".")
+    }
+  }
+
+  private func target() throws -> ApplicationID? { try to.map { try ApplicationID($0) } }
+
   func run() throws {
     let request = try request()
-    let target = try to.map { try ApplicationID($0) }
+    let target = try target()
     let waits = !noWait
     let answer = try app.withServices { services, _ in
       try AsyncWork.run {
@@ -69,9 +80,11 @@ struct ServiceCallCommand: ParsableCommand, ReportingCommand {
         return try await withTaskCancellationHandler {
           guard waits else {
             try await sent.delivered()
-            return try Answer(sent, nil)
+            // The reply may have come meanwhile, and is not what was asked for.
+            return try Answer(sent, nil, status: .delivered)
           }
-          return try Answer(sent, try await sent.reply())
+          let reply = try await sent.reply()
+          return try Answer(sent, reply, status: sent.status)
         } onCancel: {
           Task { await sent.cancel() }
         }
@@ -115,10 +128,10 @@ struct ServiceCallCommand: ParsableCommand, ReportingCommand {
     var params: String?
     var attachments: [String]
 
-    init(_ sent: SentRequest, _ reply: ServiceReply?) throws {
+    init(_ sent: SentRequest, _ reply: ServiceReply?, status: SentRequest.Status) throws {
       request = sent.id.description
       app = sent.application.text
-      status = "\(sent.status)"
+      self.status = "\(status)"
       params = try reply?.params?.jsonText()
       attachments = reply?.attachments ?? []
     }

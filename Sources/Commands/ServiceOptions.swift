@@ -18,7 +18,7 @@ struct AppOptions: ParsableArguments {
   @Option(help: "The user that the app was activated for; the system's user without it.")
   var user: String?
 
-  @OptionGroup var broker: BrokerOptions
+  @OptionGroup var broker: BrokerSocketOptions
   @OptionGroup var credential: CredentialOptions
 
   func validate() throws { _ = try applicationID() }

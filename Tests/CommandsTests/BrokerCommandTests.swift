@@ -1,6 +1,7 @@
 import Foundation
 import LocalTransport
 import ServiceBroker
+import ServiceValues
 import ServiceWire
 import Testing
 import UnixSockets
@@ -10,72 +11,8 @@ struct BrokerCommandTests {
   private let a = "com.example.a"
   private let b = "com.example.b"
 
-  /// A broker of one test, killed with it.
-  private final class Broker {
-    let folder: TemporaryFolder
-    var process: DynamicsProcess?
-
-    /// With so many open files at most, where a number is given.
-    init(descriptorCountMax: Int? = nil) throws {
-      folder = try TemporaryFolder()
-      try start(descriptorCountMax)
-    }
-
-    deinit {
-      process?.signal(SIGKILL)
-      _ = try? process?.finish()
-    }
-
-    var socket: String { folder.path("run/broker") }
-    var environment: [String: String] {
-      ["OPENDYNAMICS_BROKER": socket, "OPENDYNAMICS_BROKER_STATE": folder.path("state")]
-    }
-
-    func start(_ descriptorCountMax: Int? = nil) throws {
-      let limit = descriptorCountMax.map { "ulimit -n \($0); " } ?? ""
-      let words = ["-c", limit + "exec \(DynamicsProcess.executable) broker"]
-      let process = try DynamicsProcess(
-        words.map { Array($0.utf8) }, in: folder, environment: environment, executable: "/bin/sh")
-      self.process = process
-      try process.wait("listening") {
-        try String(decoding: readBytes(process.outputPath), as: UTF8.self).hasPrefix("listening at ")
-      }
-    }
-
-    func run(_ arguments: String..., expecting status: Int32 = 0) throws -> DynamicsProcess.Outcome {
-      let outcome = try DynamicsProcess(
-        arguments.map { Array($0.utf8) }, in: folder, environment: environment
-      ).finish()
-      #expect(outcome.status == status, "\(arguments): \(outcome.errors)")
-      return outcome
-    }
-
-    func app(_ appID: String, key: AppKey = AppKey()) async throws -> BrokerClient {
-      let (client, _) = try await BrokerClient.begin(
-        path: socket, key: key, peer: .firstUse,
-        .with {
-          $0.enrol.version = 1
-          $0.enrol.appID = appID
-          $0.enrol.activationUser = "u"
-          $0.enrol.state = .running
-        })
-      _ = try await client.ask(
-        .register(
-          .with {
-            $0.name = "App"
-            $0.services = [
-              .with {
-                $0.id = "com.example.greetings"
-                $0.version = "1.0"
-              }
-            ]
-          }))
-      return client
-    }
-  }
-
   @Test func listsAppsAndServices() async throws {
-    let broker = try Broker()
+    let broker = try BrokerProcess()
     let app = try await broker.app(a)
     #expect(try broker.run("services", "list").text == "com.example.greetings 1.0 com.example.a (running)\n")
     #expect(try broker.run("services", "list", "--service", "com.example.other").text == "")
@@ -99,7 +36,7 @@ struct BrokerCommandTests {
   }
 
   @Test func setsPolicy() throws {
-    let broker = try Broker()
+    let broker = try BrokerProcess()
     _ = try broker.run("apps", "policy", "add", "deny", "--consumer", a, "--provider", b)
     _ = try broker.run("apps", "policy", "add", "disable", "--service", "com.example.s", "--version", "1")
     let rules = try broker.run("apps", "policy", "list").text
@@ -114,7 +51,7 @@ struct BrokerCommandTests {
   }
 
   @Test func watchesServices() async throws {
-    let broker = try Broker()
+    let broker = try BrokerProcess()
     let watch = try DynamicsProcess(
       ["services", "watch"].map { Array($0.utf8) }, in: broker.folder, environment: broker.environment)
     defer { _ = try? watch.finish() }
@@ -135,7 +72,7 @@ struct BrokerCommandTests {
   }
 
   @Test func endsInGoodOrderAndTakesOverAfterAKill() async throws {
-    let broker = try Broker()
+    let broker = try BrokerProcess()
     let key = AppKey()
     let app = try await broker.app(a, key: key)
     // Killed: the socket stays, and the next one takes it over.
@@ -161,7 +98,9 @@ struct BrokerCommandTests {
   }
 
   @Test func goesOnWhenItRanOutOfDescriptors() async throws {
-    let broker = try Broker(descriptorCountMax: 40)
+    let broker = try BrokerProcess(descriptorCountMax: 40)
+    let (dialler, acceptor) = (try await broker.app(a), try await broker.app(b))
+    let connect = WireQuestion.OneOf_Kind.connect(.with { $0.appID = b })
     var held: [Int32] = []
     for _ in 0..<60 {
       held.append(
@@ -171,13 +110,17 @@ struct BrokerCommandTests {
     try process.wait("running out") {
       try String(decoding: readBytes(process.errorPath), as: UTF8.self).contains("cannot accept connections")
     }
+    let wanted = ServicesError(.limitExceeded, detail: "descriptors of the broker")
+    await #expect(throws: wanted) { try await dialler.ask(connect) }
     for descriptor in held { close(descriptor) }
-    let app = try await broker.app(a)
-    #expect(try await app.find(WireFind()).isEmpty)
+    let app = try await broker.app("com.example.c")
+    #expect(try await app.find(WireFind()).map(\.appID) == [a, b])
+    #expect(try await dialler.ask(connect).introduced.ticket.count == 32)
+    acceptor.close()
   }
 
   @Test func onlyTheRightStateDirectoryAdministers() throws {
-    let (one, two) = (try Broker(), try Broker())
+    let (one, two) = (try BrokerProcess(), try BrokerProcess())
     let outcome = try one.run("apps", "list", "--state", two.folder.path("state"), expecting: 1)
     #expect(outcome.errors.contains("not the one that this app enrolled with"))
     _ = try one.run("apps", "list", "--state", one.folder.path("none"), expecting: 5)
@@ -189,7 +132,7 @@ struct BrokerCommandTests {
   }
 
   @Test func theDoctorFindsWhatIsWrong() throws {
-    let broker = try Broker()
+    let broker = try BrokerProcess()
     let healthy = try broker.run("doctor").text
     #expect(!healthy.contains("!") && healthy.contains("authority") && healthy.contains("libcrypto"))
     let authority = try broker.run("apps", "list").text.split(separator: " ").last.map(String.init) ?? "none"

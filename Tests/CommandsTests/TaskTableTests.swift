@@ -3,8 +3,8 @@ import Testing
 /// The table "I want → I type" of Documentation/CLI.md, line by line in a shell.
 struct TaskTableTests {
   /// What stands between backquotes in the second column.
-  static func commands(_ page: String) -> [String] {
-    let begin = "## I want → I type\n"
+  static func commands(_ page: String, _ heading: String = "## I want → I type") -> [String] {
+    let begin = heading + "\n"
     let lines = page.split(separator: "\n", omittingEmptySubsequences: false)
     let section = lines.drop { $0 + "\n" != begin }.dropFirst().prefix { !$0.hasPrefix("## ") }
     return section.compactMap { line in
@@ -12,25 +12,30 @@ struct TaskTableTests {
     }
   }
 
-  @Test func everyLineWorks() throws {
+  static func page() throws -> String {
     let package = #filePath.split(separator: "/").dropLast(3).joined(separator: "/")
-    let page = try readBytes("/" + package + "/Documentation/CLI.md")
-    let commands = Self.commands(String(decoding: page, as: UTF8.self))
+    return String(decoding: try readBytes("/" + package + "/Documentation/CLI.md"), as: UTF8.self)
+  }
+
+  /// The program by its name, and one passphrase for all containers.
+  static let environment = [
+    "PATH": "/" + DynamicsProcess.executable.split(separator: "/").dropLast().joined(separator: "/")
+      + ":/usr/local/bin:/usr/bin:/bin",
+    "DYNAMICS_PASSPHRASE": "correct horse", "DYNAMICS_NEW_PASSPHRASE": "battery staple",
+  ]
+
+  @Test func everyLineWorks() throws {
+    let commands = Self.commands(try Self.page())
     #expect((15...20).contains(commands.count))
     let folder = try TemporaryFolder()
     _ = try folder.makeFile("report.pdf", [1, 2, 3])
     _ = try folder.makeFolder("photos")
     _ = try folder.makeFile("photos/one.jpg", [4])
-    let program = DynamicsProcess.executable.split(separator: "/").dropLast().joined(separator: "/")
-    let environment = [
-      "PATH": "/" + program + ":/usr/local/bin:/usr/bin:/bin", "DYNAMICS_PASSPHRASE": "correct horse",
-      "DYNAMICS_NEW_PASSPHRASE": "battery staple",
-    ]
     var outputs: [String: String] = [:]
     for command in commands {
       let arguments = ["-ec", "cd \(folder.root); \(command)"].map { Array($0.utf8) }
       let outcome = try DynamicsProcess(
-        arguments, in: folder, environment: environment, executable: "/bin/sh"
+        arguments, in: folder, environment: Self.environment, executable: "/bin/sh"
       ).finish()
       #expect(outcome.status == 0, "\(command): \(outcome.errors)")
       outputs[command] = outcome.text

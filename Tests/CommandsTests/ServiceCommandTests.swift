@@ -1,0 +1,223 @@
+import Foundation
+import Testing
+
+/// `app run` and `services call`, each in a process of its own, with a broker in a third.
+struct ServiceCommandTests {
+  private let notes = "com.example.notes"
+  private let mail = "com.example.mail"
+
+  /// A broker, and the containers of two apps.
+  private final class World {
+    let broker: BrokerProcess
+    let notes: String
+    let mail: String
+    var running: DynamicsProcess?
+
+    init() throws {
+      broker = try BrokerProcess()
+      notes = try broker.folder.makeContainer("notes")
+      mail = try broker.folder.makeContainer("mail")
+    }
+
+    deinit {
+      running?.signal(SIGKILL)
+      _ = try? running?.finish()
+    }
+
+    /// Returns when the app runs.
+    @discardableResult
+    func runNotes(_ options: String...) throws -> DynamicsProcess {
+      let arguments = ["app", "run", notes, "--id", "com.example.notes"] + options + broker.folder.key
+      let app = try DynamicsProcess(
+        arguments.map { Array($0.utf8) }, in: broker.folder, environment: broker.environment)
+      running = app
+      try app.wait("ready") { try text(app).contains("ready") }
+      return app
+    }
+
+    func call(_ arguments: String..., expecting status: Int32 = 0) throws -> DynamicsProcess.Outcome {
+      let all = ["services", "call", mail] + arguments + ["--id", "com.example.mail"] + broker.folder.key
+      let outcome = try DynamicsProcess(
+        all.map { Array($0.utf8) }, in: broker.folder, environment: broker.environment
+      ).finish()
+      #expect(outcome.status == status, "\(arguments): \(outcome.errors)")
+      return outcome
+    }
+
+    func text(_ process: DynamicsProcess) throws -> String {
+      String(decoding: try readBytes(process.outputPath), as: UTF8.self)
+    }
+  }
+
+  @Test func printsTheReply() throws {
+    let world = try World()
+    let app = try world.runNotes()
+    #expect(try world.text(app) == "ready \(notes)\n")
+    let reply = "\"Hello, \(mail).\"\n"
+    // Who offers it is found, or named.
+    #expect(try world.call("greetMe|0", "--service", "greetings").text == reply)
+    let service = "com.good.gd.example.services.greetings"
+    #expect(
+      try world.call("greetMe|1", "--service", service, "--version", "1.0.0", "--to", notes).text == reply)
+    let line = "request \(mail) \(service) greetMe|"
+    #expect(try world.text(app) == "ready \(notes)\n\(line)0\n\(line)1\n")
+    #expect(
+      try world.call("greetMe|0", "--service", "greetings", "--to", notes, "--no-wait").text == "delivered\n")
+  }
+
+  @Test func printsJSON() throws {
+    struct Answer: Decodable, Equatable {
+      var request, app, status: String
+      var params: String?
+      var attachments: [String]
+    }
+    struct Event: Decodable, Equatable {
+      var event: String
+      var app, service, method, id: String?
+    }
+    let world = try World()
+    let app = try world.runNotes("--json", "--name", "Notes", "--user", NSUserName())
+    let output = try world.call("greetMe|0", "--service", "greetings", "--json").output
+    let answer = try JSONDecoder().decode(Answer.self, from: Data(output))
+    #expect(
+      answer
+        == Answer(
+          request: answer.request, app: notes, status: "replied", params: "\"Hello, \(mail).\"",
+          attachments: [])
+    )
+    let events = try world.text(app).split(separator: "\n").map {
+      try JSONDecoder().decode(Event.self, from: Data($0.utf8))
+    }
+    let service = "com.good.gd.example.services.greetings"
+    #expect(
+      events == [
+        Event(event: "ready", app: notes),
+        Event(event: "request", app: mail, service: service, method: "greetMe|0", id: answer.request),
+      ])
+  }
+
+  @Test func saysWhatIsNotThere() throws {
+    let world = try World()
+    try world.runNotes()
+    func code(_ arguments: String..., expecting status: Int32 = 5) throws -> String? {
+      let all =
+        ["services", "call", world.mail, "--id", mail, "--json"] + arguments + world.broker.folder.key
+      let outcome = try DynamicsProcess(
+        all.map { Array($0.utf8) }, in: world.broker.folder, environment: world.broker.environment
+      ).finish()
+      #expect(outcome.status == status, "\(arguments): \(outcome.errors)")
+      #expect(outcome.text == "")
+      return outcome.errors.firstMatch(of: /"code":"([A-Za-z]*)"/).map { String($0.1) }
+    }
+    #expect(try code("greetMe|9", "--service", "greetings", "--to", notes) == "methodNotFound")
+    #expect(try code("m", "--service", "com.example.s", "--to", notes) == "serviceNotFound")
+    #expect(
+      try code("greetMe|0", "--service", "greetings", "--to", notes, "--version", "9") == "versionNotFound")
+    #expect(
+      try code("greetMe|0", "--service", "greetings", "--to", "com.example.none") == "applicationNotFound")
+    #expect(try code("m", "--service", "com.example.s") == "applicationNotFound")
+    #expect(
+      try code("sendFiles", "--service", "greetings", "--to", notes, "--attach", "/none")
+        == "attachmentNotFound")
+    #expect(
+      try code("greetMe|0", "--service", "greetings", "--to", notes, "--params", #"{"a":1}"#, expecting: 1)
+        == "invalidParams")
+    _ = try world.broker.run(
+      "apps", "policy", "add", "disable", "--service", "com.good.gd.example.services.greetings")
+    #expect(
+      try code("greetMe|0", "--service", "greetings", "--to", notes, expecting: 1) == "serviceDisabled")
+    for wrong in [
+      ["--service", "Greetings"], ["--service", "greetings", "--to", "x"],
+      ["--service", "greetings", "--version", "01"], ["--service", "greetings", "--params", "{"],
+    ] {
+      let all = ["services", "call", world.mail, "m", "--id", mail] + wrong
+      #expect(
+        try DynamicsProcess(all.map { Array($0.utf8) }, in: world.broker.folder).finish().status == 64)
+    }
+    world.broker.process?.signal(SIGTERM)
+    _ = try world.broker.process?.finish()
+    world.broker.process = nil
+    // The running app is not found without the broker.
+    #expect(try code("greetMe|0", "--service", "greetings", "--to", notes) == "brokerUnavailable")
+  }
+
+  @Test func anAppHasItsContainerForItself() throws {
+    let world = try World()
+    try world.runNotes()
+    let again = ["app", "run", world.notes, "--id", notes] + world.broker.folder.key
+    let outcome = try DynamicsProcess(
+      again.map { Array($0.utf8) }, in: world.broker.folder, environment: world.broker.environment
+    ).finish()
+    #expect(outcome.status == 4 && outcome.text == "")
+  }
+
+  @Test func anotherUserIsRefusedUntilTheAppIsForgotten() throws {
+    let world = try World()
+    try world.runNotes()
+    // The other app is of the system's user.
+    let other = try world.call("greetMe|0", "--service", "greetings", "--user", "one", expecting: 1)
+    #expect(other.errors.contains("another user") && !other.errors.contains("apps forget"))
+    let changed = try world.call("greetMe|0", "--service", "greetings", expecting: 1)
+    #expect(changed.errors.contains("apps forget"))
+    _ = try world.broker.run("apps", "forget", mail)
+    _ = try world.call("greetMe|0", "--service", "greetings")
+  }
+
+  @Test(arguments: [SIGTERM, SIGINT, SIGHUP])
+  func aSignalEndsAnAppInGoodOrder(signal: Int32) throws {
+    let world = try World()
+    let app = try world.runNotes()
+    world.running = nil
+    app.signal(signal)
+    let outcome = try app.finish()
+    #expect(outcome.status == 0 && outcome.errors == "")
+    // The broker heard a goodbye, and finds no fault.
+    let broker = try #require(world.broker.process)
+    #expect(try world.broker.run("services", "list").text.contains("\(notes) (not running)"))
+    #expect(!String(decoding: try readBytes(broker.errorPath), as: UTF8.self).contains("connectionLost"))
+    // Who is not running is not asked.
+    _ = try world.call("greetMe|0", "--service", "greetings", "--to", notes, expecting: 5)
+  }
+
+  /// The table of the services' page, line by line; what runs until a signal goes on in the background.
+  @Test func everyLineOfTheTableWorks() throws {
+    let folder = try TemporaryFolder()
+    var environment = TaskTableTests.environment
+    environment["OPENDYNAMICS_BROKER"] = folder.path("run/broker")
+    environment["OPENDYNAMICS_BROKER_STATE"] = folder.path("state")
+    let commands = TaskTableTests.commands(try TaskTableTests.page(), "## Services: I want → I type")
+    #expect((8...12).contains(commands.count))
+    var background: [DynamicsProcess] = []
+    defer {
+      for process in background.reversed() {
+        process.signal(SIGTERM)
+        _ = try? process.finish()
+      }
+    }
+    for container in ["notes", "mail"] {
+      let words = ["-ec", "cd \(folder.root); dynamics container create \(container)"]
+      let made = try DynamicsProcess(
+        words.map { Array($0.utf8) }, in: folder, environment: environment, executable: "/bin/sh"
+      ).finish()
+      #expect(made.status == 0, "\(made.errors)")
+    }
+    var outputs: [String: String] = [:]
+    for command in commands {
+      let words = ["-ec", "cd \(folder.root); exec \(command)"].map { Array($0.utf8) }
+      let process = try DynamicsProcess(words, in: folder, environment: environment, executable: "/bin/sh")
+      let firstWord = ["dynamics broker": "listening", "dynamics app run": "ready"]
+        .first { command.hasPrefix($0.key) }?.value
+      if let firstWord {
+        background.append(process)
+        try process.wait(firstWord) {
+          try String(decoding: readBytes(process.outputPath), as: UTF8.self).hasPrefix(firstWord)
+        }
+      } else {
+        let outcome = try process.finish()
+        #expect(outcome.status == 0, "\(command): \(outcome.errors)")
+        outputs[command] = outcome.text
+      }
+    }
+    #expect(outputs.values.contains("\"Hello, com.example.mail.\"\n"))
+  }
+}
