@@ -67,8 +67,7 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
     let files = container.files
     try files.createDirectory(atPath: folder, withIntermediateDirectories: true)
     for path in request.attachments {
-      let place = freePlace(for: PathText.baseName(path) ?? "file", in: folder, files)
-      try files.moveItem(atPath: path, toPath: place)
+      let place = try move(path, to: folder, files)
       report.write(AppEvent("saved", app: request.sender.text, id: request.id.description, path: place))
     }
     // What is left of the message's own directory.
@@ -79,16 +78,21 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
     return request.method == "sendFiles" ? .noReply : .reply()
   }
 
-  /// `name`, or `name-2` and so on.
-  private static func freePlace(for name: String, in folder: String, _ files: SecureFileManager) -> String {
+  /// Returns the new place: the file's name, or `name-2` and so on. Another request may take a place that was free just now.
+  private static func move(_ path: String, to folder: String, _ files: SecureFileManager) throws -> String {
+    let name = PathText.baseName(path) ?? "file"
     let (stem, suffix) = name.lastIndex(of: ".").map { (name[..<$0], name[$0...]) } ?? (name[...], "")
     var place = PathText.joined(folder, name)
     var number = 1
-    while files.fileExists(atPath: place) {
-      number += 1
-      place = PathText.joined(folder, "\(stem)-\(number)\(suffix)")
+    while true {
+      do {
+        try files.moveItem(atPath: path, toPath: place)
+        return place
+      } catch SecureFilesError.fileExists {
+        number += 1
+        place = PathText.joined(folder, "\(stem)-\(number)\(suffix)")
+      }
     }
-    return place
   }
 }
 
