@@ -133,6 +133,8 @@ struct BrokerPart: Sendable {
   var endedWatches: Set<UInt64> = []
   var renewAfter: UInt64 = 0
   var started: [Starter] = []
+  /// What the broker took last.
+  var registered: WireRegister?
   var leaf: (certificate: Data, begin: UInt64, end: UInt64)?
   var isRenewing = false
   var failures = 0

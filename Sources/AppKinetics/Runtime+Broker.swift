@@ -276,12 +276,24 @@ extension Runtime {
     }
   }
 
-  private func register(_ core: inout Core) {
-    put(.register(registration(core)), &core) { core, result in
+  /// `earlier` was taken before, and takes the place of what the broker refuses now.
+  private func register(_ core: inout Core, earlier: WireRegister? = nil) {
+    let wanted = earlier ?? registration(core)
+    put(.register(wanted), &core) { core, result in
       switch result {
-      case .success: self.isConnected(&core)
+      case .success:
+        core.broker.registered = wanted
+        self.isConnected(&core)
+        // Something else is offered by now.
+        if earlier == nil, self.registration(core) != wanted { self.registerAgain(&core) }
       // Else the connection has ended, and another one may go better.
       case .failure(let error) where core.broker.phase == .registering:
+        if earlier == nil, error.code == .invalidRegistration, let registered = core.broker.registered,
+          registered != wanted
+        {
+          self.logger.error("the broker refuses what is offered", metadata: ["error": "\(error)"])
+          return self.register(&core, earlier: registered)
+        }
         core.broker.hasGivenUp = error.code == .invalidRegistration
         core.broker.lane?.close(.noError)
         self.brokerEnded(error, &core)

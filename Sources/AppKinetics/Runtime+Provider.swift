@@ -8,14 +8,16 @@ extension Runtime {
 
   func offer(_ offers: [Offer]) throws(ServicesError) {
     let refused: ServicesError? = core.performAndWait { core in
+      // All of them, or none.
+      var all = core.offers
       for offer in offers {
         let key = ServiceKey(service: offer.definition.serviceID, version: offer.definition.version)
-        guard core.offers[key] == nil else {
+        guard all.updateValue(offer, forKey: key) == nil else {
           return ServicesError(
             .invalidRegistration, detail: "\(key.service) \(key.version) is offered already")
         }
-        core.offers[key] = offer
       }
+      core.offers = all
       core.isUnregistered = false
       self.registerAgain(&core)
       return nil
@@ -32,11 +34,15 @@ extension Runtime {
     }
   }
 
-  private func registerAgain(_ core: inout Core) {
-    guard core.broker.phase == .up else { return }
-    ask(.register(registration(core)), &core) { _, result in
-      if case .failure(let error) = result {
-        self.logger.error("the broker refuses what is offered", metadata: ["error": "\(error)"])
+  /// Of a connection that is on its way: `register` looks again when it is there.
+  func registerAgain(_ core: inout Core) {
+    guard core.broker.phase == .up, !core.isUnregistered else { return }
+    let wanted = registration(core)
+    ask(.register(wanted), &core) { core, result in
+      switch result {
+      case .success: core.broker.registered = wanted
+      case .failure(let error):
+        self.logger.error("the broker did not take what is offered", metadata: ["error": "\(error)"])
       }
     }
   }
