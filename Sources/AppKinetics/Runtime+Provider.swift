@@ -187,7 +187,7 @@ extension Runtime {
   }
 
   private func handleSoon(_ core: inout Core) {
-    guard !core.isHandling, !core.ready.isEmpty else { return }
+    guard !core.isHandling, !core.ready.isEmpty, core.state != .locked else { return }
     core.isHandling = true
     callbackQueue.async { self.handleReady() }
   }
@@ -196,6 +196,8 @@ extension Runtime {
   func unlock(_ core: inout Core) {
     let locked = core.locked
     core.locked = []
+    // Those that were accepted before it was locked.
+    handleSoon(&core)
     for request in locked { arrived(request.request, request.id, request.peer, &core) }
   }
 
@@ -207,6 +209,7 @@ extension Runtime {
   private func handleReady() {
     let batch: [ReadyRequest] = core.performAndWait { core in
       var batch: [ReadyRequest] = []
+      guard core.state != .locked else { return batch }
       var taken = 0
       while batch.count < Self.batchCountMax, taken < core.ready.count {
         let next = core.ready[taken]
@@ -236,7 +239,9 @@ extension Runtime {
         }
       }
       provider.didReceive(request)
-      if request.isFrontRequest { try? endWithoutReply(request) }
+      let definesReply = (try? offer.definition.definesReply(request.method)) ?? true
+      // It may have said so itself.
+      if request.isFrontRequest || !definesReply { try? endWithoutReply(request) }
     case .function(let function):
       request.run(begin { await self.answer(request, function) })
     }

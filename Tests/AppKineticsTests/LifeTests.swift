@@ -105,6 +105,30 @@ struct LifeTests {
     }
   }
 
+  @Test func holdsWhatWasAcceptedBeforeItWasLocked() async throws {
+    try await withWorld { world in
+      let queue = DispatchQueue(label: "callbacks")
+      let provider = try world.app("com.example.provider") { $0.callbackQueue = queue }
+      let seen = Box<Int64>()
+      try provider.services.offer(echo) { request in
+        seen.put(request.params?.integerValue ?? -1)
+        return .reply(request.params)
+      }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer").services
+      try await consumer.start()
+      queue.suspend()
+      let sent = try await consumer.send(ServiceRequest(echo, "echo", params: 1), to: provider.id)
+      try await sent.delivered()
+      try await provider.services.setState(.locked)
+      queue.resume()
+      queue.sync {}
+      #expect(seen.values.isEmpty)
+      try await provider.services.setState(.running)
+      #expect(try await sent.reply()?.params == 1)
+    }
+  }
+
   @Test func endsWhatIsUnderWayWhenItStops() async throws {
     try await withWorld { world in
       let provider = try world.app("com.example.provider")
