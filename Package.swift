@@ -166,8 +166,8 @@ let package = Package(
     .testTarget(
       name: "AppKineticsTests",
       dependencies: [
-        "AppKinetics", "ServiceBroker", "ServiceValues", "SecureFiles", "ContainerStore", "GreetingsService",
-        "GreetingsClient", .product(name: "Logging", package: "swift-log"),
+        "AppKinetics", "ServiceBroker", "ServiceValues", "ServiceWire", "SecureFiles", "ContainerStore",
+        "GreetingsService", "GreetingsClient", .product(name: "Logging", package: "swift-log"),
       ],
       swiftSettings: strict),
     // An app in a process of its own, for Tests/Interoperability.

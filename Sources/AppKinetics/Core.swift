@@ -89,6 +89,8 @@ struct Peer: Sendable {
   var exchange: Exchange
   var channels: [ChannelNumber: Channel] = [:]
   var sent: [WireID: SentRequest] = [:]
+  /// Those of them that the exchange does not have yet, in order: they wait for files, their own or those of one before.
+  var unsubmitted: [SentRequest] = []
   var incoming: [WireID: Incoming] = [:]
   /// Of the other app's runtime, as its last channel said.
   var process: WireID?
@@ -102,6 +104,8 @@ struct Peer: Sendable {
     let request: IncomingRequest
     let offer: Offer
     var hasReplied = false
+    /// Those of its reply.
+    var isCopyingFiles = false
   }
 
   var hasOpenChannel: Bool { channels.values.contains { $0.isOpen } }

@@ -15,6 +15,12 @@ struct Identity: Sendable {
   private static let keyPath = "\(directory)/key"
   private static let authorityPath = "\(directory)/authority"
 
+  /// Whether a path without links leads into the directory of the key, or to a folder around it.
+  static func holdsPrivateKey(_ path: String) -> Bool {
+    let (place, own) = (path.split(separator: "/"), directory.split(separator: "/"))
+    return place.starts(with: own) || own.starts(with: place)
+  }
+
   /// Makes the key when there is none. Throws the container's errors, and `certificateNotFound` for a key that cannot be read.
   init(in container: SecureContainer) throws {
     let files = container.files

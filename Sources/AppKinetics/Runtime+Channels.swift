@@ -129,14 +129,17 @@ extension Runtime {
     core.peers[application]?.channels[number]?.lastUsed = now
     var outputs: [ExchangeOutput] = []
     for message in messages {
-      if case .hello(let hello) = message.kind, let process = WireID(hello.process) {
-        core.peers[application]?.process = process
-        core.peers[application]?.channels[number]?.lane.limitSentFrames(to: Int(hello.frameByteCount))
-      }
       guard let more = core.peers[application]?.exchange.receive(message, on: number, now: now) else {
         return
       }
       outputs += more
+      // What the exchange did not take says nothing.
+      if case .hello(let hello) = message.kind, let process = WireID(hello.process),
+        core.peers[application]?.exchange.isOpen(number) == true
+      {
+        core.peers[application]?.process = process
+        core.peers[application]?.channels[number]?.lane.limitSentFrames(to: Int(hello.frameByteCount))
+      }
       if case .hello = message.kind, let process = core.peers[application]?.process,
         core.peers[application]?.exchange.openChannelCount ?? 0 > 0
       {
@@ -280,6 +283,7 @@ extension Runtime {
     guard core.life == .stopped else { return }
     let lost = ServicesError(.connectionLost, detail: "these services were stopped")
     for request in peer.sent.values { request.end(.lost, .failure(lost), .didFail(lost)) }
+    for request in peer.unsubmitted { removeFiles(of: request) }
     for incoming in peer.incoming.values { incoming.request.cancel() }
     for channel in peer.channels.values { Self.closeAll([channel.bulk]) }
     tellChannelWaiters(application, .failure(lost), &core)

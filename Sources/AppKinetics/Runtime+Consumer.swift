@@ -10,10 +10,12 @@ extension Runtime {
   func send(_ request: ServiceRequest, to application: ApplicationID) async throws -> SentRequest {
     try check(request)
     let sent = SentRequest(WireID.random(), request, to: application, self)
-    if request.attachments.isEmpty {
-      core.perform { self.submit(sent, attachmentCount: 0, &$0) }
-    } else {
-      try await sendFiles(of: sent)
+    core.perform { core in
+      if request.attachments.isEmpty, core.peers[application]?.unsubmitted.isEmpty ?? true {
+        self.submit(sent, attachmentCount: 0, &core)
+      } else {
+        self.enqueue(sent, &core)
+      }
     }
     try await sent.accepted()
     return sent
@@ -31,13 +33,21 @@ extension Runtime {
     for path in request.attachments { try checkAttachment(path) }
   }
 
-  static let methodByteCountMax = 256
+  static let methodByteCountMax = ExchangeLimits.nameByteCountMax
 
+  /// Relative paths begin at the root, as they do when the files are sent.
   func checkAttachment(_ path: String) throws(ServicesError) {
-    let attributes = try? container.files.attributesOfItem(atPath: path)
-    let type = attributes?[.type] as? FileAttributeType
-    guard type == .typeRegular || type == .typeDirectory else {
-      throw ServicesError(.attachmentNotFound, path: path)
+    let store = container.store
+    guard let attributes = try? store.attributes(at: path),
+      attributes.kind == .file || attributes.kind == .directory,
+      // Without links, `.` and `..`.
+      let place = try? store.resolvedPath(path)
+    else { throw ServicesError(.attachmentNotFound, path: path) }
+    guard !Identity.holdsPrivateKey(place) else {
+      throw ServicesError(
+        .attachmentNotFound, path: path,
+        detail: "\(Identity.directory) holds the app's private key and is not sent, nor is a folder around it"
+      )
     }
   }
 
@@ -56,7 +66,9 @@ extension Runtime {
     guard core.life == .running else {
       let error =
         core.broker.lastFailure ?? ServicesError(.brokerUnavailable, detail: "these services are not started")
-      return sent.end(.refused, .failure(error), .didFail(error))
+      core.peers[application]?.sent[sent.id.id] = nil
+      sent.end(.refused, .failure(error), .didFail(error))
+      return removeFiles(of: sent)
     }
     _ = peer(application, &core)
     core.peers[application]?.sent[sent.id.id] = sent
@@ -69,6 +81,7 @@ extension Runtime {
       core.peers[application]?.sent[sent.id.id] = nil
       let error = ServicesError(.limitExceeded, detail: "requests queued for want of credit or channel")
       sent.end(.refused, .failure(error), .didFail(error))
+      removeFiles(of: sent)
     }
   }
 
@@ -82,13 +95,14 @@ extension Runtime {
 
   func cancel(_ sent: SentRequest) {
     core.perform { core in
-      sent.cancelFiles()
-      guard core.peers[sent.application]?.sent[sent.id.id] != nil,
-        let outputs = core.peers[sent.application]?.exchange.cancel(sent.id.id)
-      else {
-        // Its files are under way, which end it, or it has ended.
-        return
+      guard core.peers[sent.application]?.sent[sent.id.id] != nil else { return }
+      switch sent.cancelBeforeSubmission() {
+      // The end of the copying ends it.
+      case .copying: return
+      case .waiting, .ready: return self.endCancelled(sent, &core)
+      case .submitted: break
       }
+      guard let outputs = core.peers[sent.application]?.exchange.cancel(sent.id.id) else { return }
       self.act(outputs, sent.application, &core)
     }
   }
@@ -109,6 +123,8 @@ extension Runtime {
     guard let sent = core.peers[application]?.sent[id] else { return }
     switch event {
     case .accepted:
+      // Its files are the receiver's now, whatever becomes of the reply.
+      _ = sent.takeKept()
       sent.didDeliver()
       prefer(sent.request.foreground, application, &core)
       return
@@ -117,7 +133,8 @@ extension Runtime {
     case .noReply: sent.end(.endedWithoutReply, .success(nil), .didEndWithoutReply)
     case .refused(let failure):
       let error = ServicesError(failure)
-      sent.end(.refused, .failure(error), .didFail(error))
+      // Of a request that was accepted it is the reply that could not be sent.
+      sent.end(sent.status == .delivered ? .replied : .refused, .failure(error), .didFail(error))
       removeFiles(of: sent)
     case .cancelled:
       let error = ServicesError(.cancelled)
@@ -132,6 +149,9 @@ extension Runtime {
       if !arrived { removeFiles(of: sent) }
     }
     core.peers[application]?.sent[id] = nil
+    // Those of a reply that does not come.
+    let files = core.peers[application]?.arrivedFiles.removeValue(forKey: id) ?? []
+    removeFiles(files.map(\.path))
   }
 
   private func finish(
@@ -144,18 +164,25 @@ extension Runtime {
         let error = try ServiceReplyError(wire, service: sent.request.service)
         try error.validate()
         sent.end(.replied, .failure(error), .didReceiveError(error))
-      case .params(let value):
-        try finish(sent, ServiceValue(value), files)
+        removeFiles(files.map(\.path))
+      case .params(let value): try finish(sent, ServiceValue(value), reply.attachments, files)
       case .failure(let failure): throw ServicesError(failure)
-      case nil: try finish(sent, nil, files)
+      case nil: try finish(sent, nil, reply.attachments, files)
       }
     } catch {
+      removeFiles(files.map(\.path))
       let error = error as? ServicesError ?? ServicesError(.invalidParams)
       sent.end(.replied, .failure(error), .didFail(error))
     }
   }
 
-  private func finish(_ sent: SentRequest, _ params: ServiceValue?, _ files: [ArrivedFile]) throws {
+  private func finish(
+    _ sent: SentRequest, _ params: ServiceValue?, _ fileCount: UInt64, _ files: [ArrivedFile]
+  ) throws {
+    guard files.count == fileCount else {
+      throw ServicesError(
+        .general, detail: "the reply has \(fileCount) attachments, of which \(files.count) came")
+    }
     try sent.request.definition?.validate(
       response: sent.request.method, params: params, attachmentCount: files.count)
     if !files.isEmpty {

@@ -306,13 +306,18 @@ extension Runtime {
       try request.definition?.validate(
         response: request.method, params: params, attachmentCount: attachments.count)
       for path in attachments { try checkAttachment(path) }
-      let fileCount = attachments.isEmpty ? 0 : try await sendFiles(attachments, replyingTo: request)
-      try put(
-        request,
-        .with {
-          if let params { $0.params = WireValue(params) }
-          $0.attachments = UInt64(fileCount)
-        }, foreground, waits: waits)
+      let files = attachments.isEmpty ? nil : try await sendFiles(attachments, replyingTo: request)
+      do {
+        try put(
+          request,
+          .with {
+            if let params { $0.params = WireValue(params) }
+            $0.attachments = UInt64(files?.paths.count ?? 0)
+          }, foreground, waits: waits || files != nil)
+      } catch {
+        if let files { removeFiles(files, of: request) }
+        throw error
+      }
     case .failure(let error):
       try error.validate()
       try request.definition?.validate(error: error, of: request.method)
@@ -346,7 +351,7 @@ extension Runtime {
   ) throws(ServicesError) {
     let work: @Sendable (inout Core) -> ServicesError? = { core in
       guard core.peers[request.sender]?.incoming[request.id.id] != nil else {
-        return ServicesError(.general, detail: "the request is not there any more, or was replied to")
+        return Self.cannotReply
       }
       do throws(ProtocolFault) {
         guard let outputs = try core.peers[request.sender]?.step(step) else { return nil }

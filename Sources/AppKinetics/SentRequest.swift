@@ -36,8 +36,20 @@ public final class SentRequest: Sendable {
     var stream: AsyncStream<RequestEvent>?
     var continuation: AsyncStream<RequestEvent>.Continuation?
     var progress: Progress?
+    var stage = Stage.submitted
+    var isCancelWanted = false
     /// In the receiver's inbox, for a message that it did not take yet.
     var kept: (receiver: Runtime, paths: [String])?
+  }
+
+  /// On the way to the exchange. Requests without files are there at once, unless they come after one that has some.
+  enum Stage: Sendable, Hashable {
+    /// For a channel, which says where its files go.
+    case waiting
+    case copying
+    /// Its files are there; those of a request before it are not.
+    case ready(fileCount: Int)
+    case submitted
   }
 
   private typealias Outcome = Result<ServiceReply?, any Error>
@@ -72,7 +84,8 @@ public final class SentRequest: Sendable {
     }
   }
 
-  /// Bytes of the attachments, with the files in its `userInfo`. Cancelling it stops the copying of files.
+  /// Bytes of the attachments, with the files in its `userInfo`. Cancelling it cancels a request whose files are not there yet or that was not
+  /// sent; later it does nothing.
   public var progress: Progress {
     guarded.withLock { guarded in
       if let progress = guarded.progress { return progress }
@@ -152,8 +165,56 @@ public final class SentRequest: Sendable {
     for continuation in waiting { continuation.resume(with: result.mapError { $0 as any Error }) }
   }
 
-  /// Stops the copying of its files.
-  func cancelFiles() { if !request.attachments.isEmpty { progress.cancel() } }
+  func enqueue() {
+    guarded.withLock { $0.stage = request.attachments.isEmpty ? .ready(fileCount: 0) : .waiting }
+  }
+
+  /// False when there is nothing to copy, or not any more.
+  func beginCopying() -> Bool {
+    guarded.withLock {
+      guard $0.stage == .waiting, $0.outcome == nil else { return false }
+      $0.stage = .copying
+      return true
+    }
+  }
+
+  /// False when it was cancelled meanwhile, or has ended.
+  func endCopying(fileCount: Int) -> Bool {
+    guarded.withLock {
+      $0.stage = .ready(fileCount: fileCount)
+      return !$0.isCancelWanted && $0.outcome == nil
+    }
+  }
+
+  /// How many files the receiver has; nil when not all of them are there, or it was submitted.
+  var readyFileCount: Int? {
+    guarded.withLock { if case .ready(let fileCount) = $0.stage { fileCount } else { nil } }
+  }
+
+  /// Its files are counted with it; nil when it was cancelled, or has ended.
+  func submit() -> Int? {
+    guarded.withLock {
+      guard case .ready(let fileCount) = $0.stage, $0.outcome == nil, $0.progress?.isCancelled != true else {
+        return nil
+      }
+      $0.stage = .submitted
+      return fileCount
+    }
+  }
+
+  /// Stops the copying of its files. Returns where it was found.
+  func cancelBeforeSubmission() -> Stage {
+    let stage = guarded.withLock {
+      $0.isCancelWanted = true
+      return $0.stage
+    }
+    if stage == .copying { progress.cancel() }
+    return stage
+  }
+
+  var hasEnded: Bool { guarded.withLock { $0.outcome != nil } }
+
+  var isProgressCancelled: Bool { guarded.withLock { $0.progress?.isCancelled == true } }
 
   func keep(_ paths: [String], of receiver: Runtime) { guarded.withLock { $0.kept = (receiver, paths) } }
 

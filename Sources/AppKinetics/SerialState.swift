@@ -50,6 +50,13 @@ final class SerialState<State: Sendable>: Sendable {
     return slot.withLock { $0! }
   }
 
+  /// The same for tasks, which hold no thread meanwhile.
+  func result<Result: Sendable>(of work: @escaping @Sendable (inout State) -> Result) async -> Result {
+    await withCheckedContinuation { continuation in
+      perform { continuation.resume(returning: work(&$0)) }
+    }
+  }
+
   private func take(adding work: @escaping Work) -> State? {
     guarded.withLock {
       $0.pending.append(work)

@@ -7,11 +7,11 @@ public protocol ServiceProvider: AnyObject, Sendable {
   /// Where a file will be when ``didReceive(_:)`` is called; not to be touched before.
   func willReceive(
     attachment path: String, byteCount: UInt64, for request: RequestID, from sender: ApplicationID)
-  /// The request is there with all its files.
+  /// The request is there with all its files. It ends when this returns if its definition has no reply.
   func didReceive(_ request: IncomingRequest)
   /// The consumer does not want the result any more.
   func didCancel(_ request: IncomingRequest)
-  /// The first byte of a reply's file goes.
+  /// A reply's file is about to be copied; told for each before the first byte of the first one.
   func didStartSending(attachment path: String, for request: IncomingRequest)
   /// The consumer has its own copy of the reply.
   func didFinishSending(_ request: IncomingRequest)

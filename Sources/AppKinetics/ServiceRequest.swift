@@ -72,7 +72,7 @@ public struct ServiceResponse: Sendable {
 
 /// What happens to a request, as its sender sees it.
 public enum RequestEvent: Sendable, Hashable {
-  /// The first byte of an attachment goes.
+  /// An attachment is about to be copied; told for each before the first byte of the first one.
   case didStartSending(attachment: String)
   /// The receiver has its own copy of everything.
   case didFinishSending

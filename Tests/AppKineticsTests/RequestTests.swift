@@ -131,6 +131,58 @@ struct RequestTests {
     }
   }
 
+  @Test func knowsThatNoReplyComesOfAnObject() async throws {
+    final class Silent: ServiceProvider {
+      func didReceive(_ request: IncomingRequest) {}
+    }
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer([echo], provider: Silent())
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer").services
+      try await consumer.start()
+      // More than one channel has room for.
+      var last: SentRequest?
+      for _ in 0..<1200 { last = try await consumer.send(ServiceRequest(echo, "tell"), to: provider.id) }
+      #expect(try await last?.reply() == nil)
+      #expect(last?.status == .endedWithoutReply)
+    }
+  }
+
+  @Test func offersAllOrNothing() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider").services
+      final class Silent: ServiceProvider {
+        func didReceive(_ request: IncomingRequest) {}
+      }
+      try provider.offer(greetings) { _ in .noReply }
+      #expect(throws: ServicesError.self) { try provider.offer([echo, greetings], provider: Silent()) }
+      #expect(throws: ServicesError.self) { try provider.offer([echo, echo], provider: Silent()) }
+      try provider.offer([echo], provider: Silent())
+    }
+  }
+
+  @Test func limitsTheNameOfAMethod() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer(echo) { .reply($0.params) }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer").services
+      try await consumer.start()
+      func request(_ byteCount: Int) -> ServiceRequest {
+        ServiceRequest(
+          service: echo.serviceID, version: echo.version, method: String(repeating: "m", count: byteCount))
+      }
+      let sent = try await consumer.send(request(255), to: provider.id)
+      await #expect(throws: ServicesError(.methodNotFound)) { try await sent.reply() }
+      do {
+        _ = try await consumer.send(request(256), to: provider.id)
+        Issue.record("an error expected")
+      } catch ServicesError.methodNotFound {
+      }
+    }
+  }
+
   @Test func refusesWhatIsNotOffered() async throws {
     try await withWorld { world in
       let provider = try world.app("com.example.provider")
@@ -351,5 +403,3 @@ struct RequestTests {
     }
   }
 }
-
-private func waitBlocking(_ semaphore: DispatchSemaphore) { semaphore.wait() }

@@ -152,6 +152,8 @@ package struct Exchange: Sendable {
 
   package var openChannelCount: Int { channels.values.count { $0.isOpen } }
   package var channelCount: Int { channels.count }
+  /// Whether the peer's `Hello` was taken, and nothing ended the channel since.
+  package func isOpen(_ number: ChannelNumber) -> Bool { channels[number]?.isOpen == true }
   /// Requests of ours that have not ended.
   package var outgoingCount: Int { outgoing.count }
   /// Requests of the peer's that are not forgotten.

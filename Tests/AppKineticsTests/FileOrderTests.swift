@@ -1,0 +1,147 @@
+import Foundation
+import SecureFiles
+import ServiceValues
+import Testing
+
+@testable import AppKinetics
+
+/// Requests with files among those without.
+struct FileOrderTests {
+  /// A provider that notes what it sees, and a consumer with a channel to it and a file `/one`.
+  private func pair(
+    _ world: AppWorld
+  ) async throws -> (provider: AppWorld.App, consumer: AppWorld.App, seen: Box<Int64>) {
+    let seen = Box<Int64>()
+    let provider = try world.app("com.example.provider")
+    try provider.services.offer(echo) { request in
+      seen.put(request.params?.integerValue ?? -1)
+      return .reply(request.params)
+    }
+    try await provider.services.start()
+    let consumer = try world.app("com.example.consumer")
+    try consumer.container.files.write(Data("one".utf8), toPath: "/one")
+    try await consumer.services.start()
+    _ = try await consumer.services.call(ServiceRequest(echo, "echo", params: 0), to: provider.id)
+    return (provider, consumer, seen)
+  }
+
+  /// Nothing is copied to this app before the gate is opened.
+  private func hold(_ app: AppWorld.App) -> DispatchSemaphore {
+    let gate = DispatchSemaphore(value: 0)
+    let held = DispatchSemaphore(value: 0)
+    Thread.detachNewThread {
+      app.services.runtime.core.perform { _ in
+        held.signal()
+        gate.wait()
+      }
+    }
+    waitBlocking(held)
+    return gate
+  }
+
+  @Test func keepsTheOrderOfRequestsWithAndWithoutFiles() async throws {
+    try await withWorld { world in
+      let (provider, consumer, seen) = try await pair(world)
+      let gate = hold(provider)
+      var sent: [SentRequest] = []
+      for i in 1...20 {
+        sent.append(
+          try await consumer.services.send(
+            ServiceRequest(
+              echo, "echo", params: .integer(Int64(i)), attachments: i % 5 == 1 ? ["/one"] : []),
+            to: provider.id))
+        #expect(sent.last?.status == .waiting)
+      }
+      gate.signal()
+      for (i, request) in sent.enumerated() {
+        #expect(try await request.reply()?.params == .integer(Int64(i + 1)))
+      }
+      #expect(seen.values == (0...20).map { Int64($0) })
+    }
+  }
+
+  @Test func cancelsWhatWaitsForFiles() async throws {
+    try await withWorld { world in
+      let (provider, consumer, seen) = try await pair(world)
+      let gate = hold(provider)
+      func send(_ i: Int64, _ attachments: [String] = []) async throws -> SentRequest {
+        try await consumer.services.send(
+          ServiceRequest(echo, "echo", params: .integer(i), attachments: attachments), to: provider.id)
+      }
+      let first = try await send(1, ["/one"])
+      let second = try await send(2)
+      let third = try await send(3)
+      let fourth = try await send(4, ["/one"])
+      let last = try await send(5)
+      // Known at once, though the file of the one before is still missing.
+      #expect(await second.cancel())
+      #expect(second.status == .cancelled)
+      third.progress.cancel()
+      fourth.progress.cancel()
+      gate.signal()
+      #expect(try await first.reply()?.params == 1)
+      await #expect(throws: ServicesError(.cancelled)) { try await third.reply() }
+      await #expect(throws: ServicesError(.cancelled)) { try await fourth.reply() }
+      #expect(try await last.reply()?.params == 5)
+      #expect(seen.values == [0, 1, 5])
+      #expect(try provider.inbox(of: consumer).count == 1)
+      #expect(consumer.services.runtime.core.performAndWait { $0.peers[provider.id]?.sent.isEmpty } == true)
+    }
+  }
+
+  @Test func sendsWhatComesAfterARequestThatIsRefused() async throws {
+    try await withWorld { world in
+      let (provider, consumer, seen) = try await pair(world)
+      let gate = hold(provider)
+      let refused = try await consumer.services.send(
+        ServiceRequest(greetings, "greetMe", attachments: ["/one"]).withoutDefinition, to: provider.id)
+      let next = try await consumer.services.send(ServiceRequest(echo, "echo", params: 1), to: provider.id)
+      gate.signal()
+      await #expect(throws: ServicesError(.serviceNotFound)) { try await refused.reply() }
+      #expect(try await next.reply()?.params == 1)
+      #expect(seen.values == [0, 1])
+    }
+  }
+
+  @Test func endsWhatWaitsForFilesWhenItStops() async throws {
+    try await withWorld { world in
+      let (provider, consumer, seen) = try await pair(world)
+      let gate = hold(provider)
+      let first = try await consumer.services.send(
+        ServiceRequest(echo, "echo", attachments: ["/one"]), to: provider.id)
+      let second = try await consumer.services.send(ServiceRequest(echo, "echo", params: 1), to: provider.id)
+      async let stopped: Void = consumer.services.stop()
+      for request in [first, second] {
+        do {
+          _ = try await request.reply()
+          Issue.record("an error expected")
+        } catch ServicesError.connectionLost {
+        }
+      }
+      gate.signal()
+      await stopped
+      #expect(seen.values == [0])
+    }
+  }
+}
+
+extension ServiceRequest {
+  /// So that nothing is known of it before it is sent.
+  var withoutDefinition: ServiceRequest {
+    ServiceRequest(
+      service: service, version: version, method: method, params: params, attachments: attachments)
+  }
+}
+
+extension AppWorld.App {
+  /// The messages' directories in this app's inbox, when everything that was to be removed is.
+  func inbox(of sender: AppWorld.App) throws -> [String] {
+    services.runtime.core.performAndWait { _ in }
+    services.runtime.workQueue.sync {}
+    let inbox = "/Inbox/\(sender.id.text)"
+    return container.files.fileExists(atPath: inbox)
+      ? try container.files.contentsOfDirectory(atPath: inbox) : []
+  }
+}
+
+func waitBlocking(_ semaphore: DispatchSemaphore) { semaphore.wait() }
