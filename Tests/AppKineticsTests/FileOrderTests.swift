@@ -1,6 +1,7 @@
 import Foundation
 import SecureFiles
 import ServiceValues
+import ServiceWire
 import Testing
 
 @testable import AppKinetics
@@ -100,6 +101,25 @@ struct FileOrderTests {
       await #expect(throws: ServicesError(.serviceNotFound)) { try await refused.reply() }
       #expect(try await next.reply()?.params == 1)
       #expect(seen.values == [0, 1])
+    }
+  }
+
+  @Test func limitsHowManyWaitForFiles() async throws {
+    try await withWorld { world in
+      let (provider, consumer, _) = try await pair(world)
+      let gate = hold(provider)
+      defer { gate.signal() }
+      _ = try await consumer.services.send(
+        ServiceRequest(echo, "tell", attachments: ["/one"]), to: provider.id)
+      let limit = ExchangeLimits().queuedRequestCountMax
+      for _ in 1..<limit {
+        _ = try await consumer.services.send(ServiceRequest(echo, "tell"), to: provider.id)
+      }
+      do {
+        _ = try await consumer.services.send(ServiceRequest(echo, "tell"), to: provider.id)
+        Issue.record("an error expected")
+      } catch ServicesError.limitExceeded {
+      }
     }
   }
 
