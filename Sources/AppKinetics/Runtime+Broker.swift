@@ -167,7 +167,7 @@ extension Runtime {
       for watcher in core.frontWatchers.values { watcher.yield(change.isInFront) }
     case .policy(let policy): take(policy, &core)
     case .forgotten(let message):
-      if let application = try? ApplicationID(message.appID) { endPeer(application, &core) }
+      if let application = try? ApplicationID(message.appID) { forgetPeer(application, &core) }
     default: protocolFault(.unexpectedMessage, &core)
     }
   }

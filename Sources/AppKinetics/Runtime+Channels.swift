@@ -276,6 +276,13 @@ extension Runtime {
     }
   }
 
+  /// An administrator has forgotten the app: what of it waits is not handled any more.
+  func forgetPeer(_ application: ApplicationID, _ core: inout Core) {
+    core.locked.removeAll { $0.peer == application }
+    core.ready.removeAll { $0.request.sender == application }
+    endPeer(application, &core)
+  }
+
   /// No channel with this app may go on.
   func endPeer(_ application: ApplicationID, _ core: inout Core) {
     guard let peer = core.peers[application] else { return }

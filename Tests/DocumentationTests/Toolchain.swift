@@ -21,12 +21,29 @@ enum Toolchain {
   private final class Anchor {}
 
   private static var modules: [String] {
-    let maps = ["CLibcrypto", "CPosix"].flatMap {
-      ["-Xcc", "-fmodule-map-file=\(products.appending(path: "\($0).build/module.modulemap").path)"]
-    }
+    let maps = (generatedMaps + mapsOfDependencies).flatMap { ["-Xcc", "-fmodule-map-file=\($0.path)"] }
     return ["-I", products.appending(path: "Modules").path] + maps
       + ["-I", Page.package.appending(path: "Sources/CSodium").path]
   }
+
+  /// Of C targets without a module map of their own.
+  private static var generatedMaps: [URL] {
+    folders(in: products).map { $0.appending(path: "module.modulemap") }.filter(exists)
+  }
+
+  /// Of C targets in other packages.
+  private static var mapsOfDependencies: [URL] {
+    let checkouts = products.appending(path: "../../checkouts").standardizedFileURL
+    return folders(in: checkouts).flatMap { folders(in: $0.appending(path: "Sources")) }
+      .map { $0.appending(path: "include/module.modulemap") }.filter(exists)
+  }
+
+  private static func folders(in folder: URL) -> [URL] {
+    let names = (try? FileManager.default.contentsOfDirectory(atPath: folder.path)) ?? []
+    return names.sorted().map { folder.appending(path: $0) }
+  }
+
+  private static func exists(_ file: URL) -> Bool { FileManager.default.fileExists(atPath: file.path) }
 
   /// As a program of a reader is compiled, and using what is deprecated is an error.
   private static let language = ["-swift-version", "6", "-Werror", "DeprecatedDeclaration"]

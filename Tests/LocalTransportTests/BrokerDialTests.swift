@@ -6,7 +6,7 @@ import UnixSockets
 @testable import LocalTransport
 
 /// What comes before TLS on the way to a broker.
-@Suite(.timeLimit(.minutes(1)))
+@Suite(.timeLimit(.minutes(10)))
 struct BrokerDialTests {
   /// A directory of mode 0700 for one test.
   final class Folder {

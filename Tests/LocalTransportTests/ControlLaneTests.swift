@@ -7,7 +7,7 @@ import Testing
 @testable import LocalTransport
 
 /// What crosses a control lane after the handshake, and how it ends.
-@Suite(.timeLimit(.minutes(1)))
+@Suite(.timeLimit(.minutes(10)))
 struct ControlLaneTests {
   let world: LaneWorld
 
@@ -15,7 +15,7 @@ struct ControlLaneTests {
 
   /// A lane, and a peer with the right certificate that then sends whatever it likes.
   func openLoosely(
-    _ role: LaneRole = .acceptor, limits: LaneLimits = LaneLimits()
+    _ role: LaneRole = .acceptor, limits: LaneLimits = .patient
   ) async throws -> (SocketPair, ControlLane, EventLog, LoosePeer) {
     let sockets = try SocketPair()
     let other: LaneRole = role == .dialler ? .acceptor : .dialler
@@ -52,7 +52,7 @@ struct ControlLaneTests {
 
   @Test func keepsTheOrderOfEachThread() async throws {
     // The far side says nothing, and the near one waits for all.
-    var limits = LaneLimits()
+    var limits = LaneLimits.patient
     limits.beginningTime = .seconds(3600)
     let (near, far) = try await world.openLanes(limits: limits)
     let seed = UInt64.random(in: 0 ... .max)
@@ -197,7 +197,7 @@ struct ControlLaneTests {
 
   @Test(arguments: [1, 4, 5, 1000])
   func endsALaneWhoseFrameIsNotComplete(byteCount: Int) async throws {
-    var limits = LaneLimits()
+    var limits = LaneLimits.patient
     limits.frameTime = .milliseconds(100)
     let (_, _, near, peer) = try await openLoosely(limits: limits)
     peer.write(try WireChannelMessage.ping(1).frame(byteCountMax: 100))
@@ -208,7 +208,7 @@ struct ControlLaneTests {
   }
 
   @Test func takesNoMoreMemoryThanAFrameHas() async throws {
-    let limits = LaneLimits()
+    let limits = LaneLimits.patient
     let (_, _, near, peer) = try await openLoosely(limits: limits)
     // Says that it is the longest that may be, and goes on after its end: what comes then is a length again.
     let byteCountMax = limits.frameByteCountMax
@@ -236,7 +236,7 @@ struct ControlLaneTests {
   // MARK: A peer that does not read
 
   @Test func tellsThatItIsFullAndThatItIsNotAnyMore() async throws {
-    var limits = LaneLimits()
+    var limits = LaneLimits.patient
     limits.queuedByteCountMax = 1 << 20
     let (_, lane, near, peer) = try await openLoosely(limits: limits)
     try await peer.setReads(false)
@@ -259,7 +259,7 @@ struct ControlLaneTests {
   }
 
   @Test func saysThatThereIsRoomToWhoAsksForIt() async throws {
-    let limits = LaneLimits()
+    let limits = LaneLimits.patient
     let (_, lane, near, peer) = try await openLoosely(limits: limits)
     // Nothing waits.
     lane.awaitRoom()
@@ -278,7 +278,7 @@ struct ControlLaneTests {
   }
 
   @Test func endsALaneWhosePeerReadsNothing() async throws {
-    var limits = LaneLimits()
+    var limits = LaneLimits.patient
     limits.idleTime = .milliseconds(200)
     let (sockets, lane, near, peer) = try await openLoosely(limits: limits)
     try await peer.setReads(false)
@@ -291,7 +291,7 @@ struct ControlLaneTests {
 
   /// The peer does not even begin with TLS, so all of it waits.
   @Test func endsALaneForWhichTooMuchWaits() async throws {
-    var limits = LaneLimits()
+    var limits = LaneLimits.patient
     #expect(limits.queuedFactorMax == 4)
     limits.queuedByteCountMax = 1000
     let sockets = try SocketPair()

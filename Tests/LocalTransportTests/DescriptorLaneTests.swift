@@ -7,7 +7,7 @@ import UnixSockets
 @testable import LocalTransport
 
 /// Tickets and the sockets that come with them.
-@Suite(.timeLimit(.minutes(1)))
+@Suite(.timeLimit(.minutes(10)))
 struct DescriptorLaneTests {
   enum Event: Equatable, Sendable {
     case received(ticket: Data, control: ino_t, bulk: ino_t)

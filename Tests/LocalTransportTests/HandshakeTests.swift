@@ -7,7 +7,7 @@ import Testing
 @testable import LocalTransport
 
 /// Who may speak on a control lane, and what others are told.
-@Suite(.timeLimit(.minutes(1)))
+@Suite(.timeLimit(.minutes(10)))
 struct HandshakeTests {
   let world: LaneWorld
 
@@ -92,7 +92,7 @@ struct HandshakeTests {
   @Test(arguments: LaneRole.allCases, [0, 1, 5, 30])
   func endsAHandshakeThatIsNotComplete(role: LaneRole, byteCount: Int) async throws {
     let sockets = try SocketPair()
-    var limits = LaneLimits()
+    var limits = LaneLimits.patient
     limits.beginningTime = .milliseconds(100)
     let (_, near) = try world.lane(role, sockets.near, limits: limits)
     // The beginning of a record of a handshake, and of a hello of 256 bytes.
@@ -129,7 +129,7 @@ struct HandshakeTests {
 
   @Test func endsALaneWhosePeerSaysNothingAfterTheHandshake() async throws {
     let sockets = try SocketPair()
-    var limits = LaneLimits()
+    var limits = LaneLimits.patient
     limits.beginningTime = .milliseconds(300)
     let (_, near) = try world.lane(.acceptor, sockets.near, limits: limits)
     let peer = try await LoosePeer(

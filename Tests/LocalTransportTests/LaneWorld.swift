@@ -32,7 +32,7 @@ struct LaneWorld {
   /// A lane of the app "near", which expects the app "far".
   func lane(
     _ role: LaneRole, _ descriptor: Int32, as identity: Identity? = nil, expecting: String = "far",
-    limits: LaneLimits = LaneLimits(), answer: @escaping EventLog.Answer = { _, _ in }
+    limits: LaneLimits = .patient, answer: @escaping EventLog.Answer = { _, _ in }
   ) throws -> (ControlLane, EventLog) {
     let identity = try identity ?? self.identity("near")
     let events = EventLog(answer)
@@ -45,7 +45,7 @@ struct LaneWorld {
 
   /// Two lanes that have opened to one another.
   func openLanes(
-    limits: LaneLimits = LaneLimits(),
+    limits: LaneLimits = .patient,
     answers: (near: EventLog.Answer, far: EventLog.Answer) = ({ _, _ in }, { _, _ in })
   ) async throws -> (near: (ControlLane, EventLog), far: (ControlLane, EventLog)) {
     let sockets = try SocketPair()
@@ -278,5 +278,16 @@ extension WireChannelMessage {
       $0.goodbye.error = error
       $0.goodbye.detail = detail
     }
+  }
+}
+
+extension LaneLimits {
+  /// Nothing ends because a busy machine lets a test wait.
+  static var patient: LaneLimits {
+    var limits = LaneLimits()
+    limits.beginningTime = .seconds(600)
+    limits.frameTime = .seconds(600)
+    limits.idleTime = .seconds(600)
+    return limits
   }
 }

@@ -8,7 +8,7 @@ import X509
 @testable import LocalTransport
 
 /// A lane between an app and the broker, and what each takes of the other.
-@Suite(.timeLimit(.minutes(1)))
+@Suite(.timeLimit(.minutes(10)))
 struct PeerRuleTests {
   enum Event: Equatable, Sendable {
     case opened(peerCertificate: Data?, peerPublicKey: Data?)
