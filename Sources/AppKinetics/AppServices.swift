@@ -12,6 +12,8 @@ public final class AppServices: Sendable {
   public struct Options: Sendable {
     /// The broker's socket.
     public var broker: String = BrokerPlaces.socketPath()
+    /// Whether the app registers, so that others find it; else what an earlier process of it registered stays as it is.
+    public var registers = true
     /// Where providers are called and handlers begin, a serial queue; nil: one of the app's own.
     public var callbackQueue: DispatchQueue?
     /// How long requests wait for a locked app, in milliseconds.

@@ -83,11 +83,15 @@ struct Peer: Sendable {
     /// Began because this app wanted it.
     let isDialled: Bool
     var isOpen = false
+    /// The other side's `Hello` was taken.
+    var hasBegun = false
     var lastUsed: UInt64
   }
 
   var exchange: Exchange
   var channels: [ChannelNumber: Channel] = [:]
+  /// The other app has to be started or unlocked first.
+  var isDialWaiting = false
   var sent: [WireID: SentRequest] = [:]
   /// Those of them that the exchange does not have yet, in order: they wait for files, their own or those of one before.
   var unsubmitted: [SentRequest] = []

@@ -46,6 +46,7 @@ extension Runtime {
       let peer = core.peers[application]
     else { return }
     for request in peer.sent.values { request.accept() }
+    core.peers[application]?.isDialWaiting = true
   }
 
   func cannotReach(_ application: ApplicationID, _ error: ServicesError, _ core: inout Core) {
@@ -53,6 +54,7 @@ extension Runtime {
       $0.error = UInt32(error.code.rawValue)
       $0.detail = error.detail ?? ""
     }
+    core.peers[application]?.isDialWaiting = false
     tellChannelWaiters(application, .failure(error), &core)
     guard let outputs = core.peers[application]?.exchange.channelRefused(failure, now: Self.now) else {
       return
@@ -86,7 +88,7 @@ extension Runtime {
             self.core.perform { self.channelOpened(application, number, ticket, &$0) }
           },
           received: { _, messages in
-            self.core.perform { self.received(messages, application, number, &$0) }
+            self.core.perform(isReceiving: true) { self.received(messages, application, number, &$0) }
           },
           isFull: { _, isFull in
             self.core.perform { core in
@@ -115,6 +117,7 @@ extension Runtime {
   ) {
     guard core.peers[application]?.channels[number] != nil else { return }
     core.peers[application]?.channels[number]?.isOpen = true
+    core.peers[application]?.isDialWaiting = false
     guard
       let outputs = core.peers[application]?.exchange.channelOpened(number, ticket: ticket, now: Self.now)
     else { return }
@@ -138,6 +141,7 @@ extension Runtime {
         core.peers[application]?.exchange.isOpen(number) == true
       {
         core.peers[application]?.process = process
+        core.peers[application]?.channels[number]?.hasBegun = true
         core.peers[application]?.channels[number]?.lane.limitSentFrames(to: Int(hello.frameByteCount))
       }
       if case .hello = message.kind, let process = core.peers[application]?.process,
@@ -170,7 +174,7 @@ extension Runtime {
       act(outputs, application, &core)
     }
     guard !channel.isOpen || core.peers[application]?.channels.isEmpty == true else { return }
-    if channel.isDialled {
+    if channel.isDialled, !channel.hasBegun {
       if channel.isOpen {
         tellChannelWaiters(application, .failure(Self.channelError(of: end)), &core)
       } else {
@@ -278,8 +282,19 @@ extension Runtime {
 
   /// An administrator has forgotten the app: what of it waits is not handled any more.
   func forgetPeer(_ application: ApplicationID, _ core: inout Core) {
+    let locked = core.locked.filter { $0.peer == application }
     core.locked.removeAll { $0.peer == application }
+    for request in locked { refuse(request.id, .notAllowed, application, &core) }
+    let ready = core.ready.filter { $0.request.sender == application }
     core.ready.removeAll { $0.request.sender == application }
+    for next in ready {
+      let id = next.request.id.id
+      guard core.peers[application]?.exchange.begin(id) == true else { continue }
+      removeFiles(next.request.attachments)
+      core.peers[application]?.incoming[id] = nil
+      let outputs = try? core.peers[application]?.exchange.endWithoutReply(id, now: Self.now)
+      act(outputs ?? [], application, &core)
+    }
     endPeer(application, &core)
   }
 
@@ -289,9 +304,13 @@ extension Runtime {
     for channel in peer.channels.values { channel.lane.close(.noError) }
     guard core.life == .stopped else { return }
     let lost = ServicesError(.connectionLost, detail: "these services were stopped")
-    for request in peer.sent.values { request.end(.lost, .failure(lost), .didFail(lost)) }
+    for request in peer.sent.values {
+      if request.status == .waiting { removeFiles(of: request) }
+      request.end(.lost, .failure(lost), .didFail(lost))
+    }
     for request in peer.unsubmitted { removeFiles(of: request) }
-    for incoming in peer.incoming.values { incoming.request.cancel() }
+    // What the app wants to be called then is not called within this work.
+    for incoming in peer.incoming.values { workQueue.async { incoming.request.cancel() } }
     for channel in peer.channels.values { Self.closeAll([channel.bulk]) }
     tellChannelWaiters(application, .failure(lost), &core)
     core.peers[application] = nil

@@ -8,6 +8,9 @@ extension Runtime {
   // MARK: Sending
 
   func send(_ request: ServiceRequest, to application: ApplicationID) async throws -> SentRequest {
+    guard application != self.application.id else {
+      throw ServicesError(.notAllowed, detail: "an app sends no requests to itself")
+    }
     try check(request)
     let sent = SentRequest(WireID.random(), request, to: application, self)
     core.perform { core in
@@ -76,7 +79,7 @@ extension Runtime {
       guard let outputs = try submit(wire, application, &core) else { return }
       act(outputs, application, &core)
       // It may wait for room; nothing keeps it from being sent.
-      if core.peers[application]?.exchange.openChannelCount ?? 0 > 0 { sent.accept() }
+      if isOnItsWay(to: application, core) { sent.accept() }
     } catch {
       core.peers[application]?.sent[sent.id.id] = nil
       let error = ServicesError(.limitExceeded, detail: "requests queued for want of credit or channel")
@@ -89,6 +92,12 @@ extension Runtime {
     _ wire: WireRequest, _ application: ApplicationID, _ core: inout Core
   ) throws(ProtocolFault) -> [ExchangeOutput]? {
     try core.peers[application]?.exchange.submit(wire)
+  }
+
+  /// There is a channel, or the other app is being started or unlocked: the request was taken.
+  func isOnItsWay(to application: ApplicationID, _ core: Core) -> Bool {
+    guard let peer = core.peers[application] else { return false }
+    return peer.isDialWaiting || peer.exchange.openChannelCount > 0
   }
 
   // MARK: Cancelling

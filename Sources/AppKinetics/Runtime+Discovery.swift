@@ -109,7 +109,7 @@ extension Runtime {
 
   func watchFront(_ continuation: AsyncStream<Bool>.Continuation) {
     core.perform { core in
-      guard core.life != .stopped else { return continuation.finish() }
+      guard core.life != .stopped, !core.broker.hasGivenUp else { return continuation.finish() }
       core.lastWatcher += 1
       let watcher = core.lastWatcher
       core.frontWatchers[watcher] = continuation

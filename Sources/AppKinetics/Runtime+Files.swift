@@ -20,6 +20,7 @@ extension Runtime {
     sent.enqueue()
     core.peers[application]?.unsubmitted.append(sent)
     core.peers[application]?.sent[sent.id.id] = sent
+    if isOnItsWay(to: application, core) { sent.accept() }
     withChannel(to: application, &core) { result in
       switch result {
       case .failure(let error):

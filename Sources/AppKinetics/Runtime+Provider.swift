@@ -62,6 +62,7 @@ extension Runtime {
     case .arrived(let request): arrived(request, id, application, &core)
     case .withdrawn:
       if core.locked.contains(where: { $0.id == id }) { core.locked.removeAll { $0.id == id } }
+      core.ready.removeAll { $0.request.id.id == id && $0.request.sender == application }
       guard let incoming = core.peers[application]?.incoming.removeValue(forKey: id) else { return }
       removeFiles(incoming.request.attachments)
     case .cancelRequested:

@@ -31,7 +31,7 @@ final class Runtime: Sendable {
     self.container = container
     self.options = options
     let brief = brief
-    core = SerialState(Core(try Identity(in: container))) { brief.run() }
+    core = SerialState(Core(try Identity(in: container))) { brief.run(isReceiving: $0) }
     callbackQueue = options.callbackQueue ?? DispatchQueue(label: "opendynamics.services.callbacks")
     workQueue = DispatchQueue(label: "opendynamics.services.work")
     logger = options.logger
@@ -57,11 +57,14 @@ final class Runtime: Sendable {
         let starter: BrokerPart.Starter = { continuation.resume(with: $0.mapError { $0 as any Error }) }
         switch (core.life, core.broker.phase) {
         case (.stopped, _): starter(.failure(ServicesError(.general, detail: "these services were stopped")))
-        case (_, .up): starter(.success(()))
+        case (_, .up) where !core.isUnregistered: starter(.success(()))
+        case (_, .up):
+          core.isUnregistered = false
+          self.ask(.register(self.registration(core)), &core) { _, result in starter(result.map { _ in }) }
         default:
           core.broker.started.append(starter)
           core.broker.hasGivenUp = false
-          core.isUnregistered = false
+          core.isUnregistered = !self.options.registers
           if core.life == .new { self.begin(&core) } else { self.connectBroker(&core) }
         }
       }

@@ -208,7 +208,11 @@ public final class SentRequest: Sendable {
       $0.isCancelWanted = true
       return $0.stage
     }
-    if stage == .copying { progress.cancel() }
+    if stage == .copying {
+      // What the app observes of it is not called within the runtime's work.
+      let progress = progress
+      runtime.workQueue.async { progress.cancel() }
+    }
     return stage
   }
 

@@ -15,15 +15,15 @@ final class SerialState<State: Sendable>: Sendable {
   }
 
   private let guarded: Mutex<Guarded>
-  private let afterwards: @Sendable () -> Void
+  private let afterwards: @Sendable (Bool) -> Void
 
-  /// `afterwards` is called by whoever has worked, when it does no more.
-  init(_ state: State, afterwards: @escaping @Sendable () -> Void = {}) {
+  /// `afterwards` is called by whoever has worked, when it does no more, and told whether it is a thread that receives.
+  init(_ state: State, afterwards: @escaping @Sendable (Bool) -> Void = { _ in }) {
     guarded = Mutex(Guarded(state: state))
     self.afterwards = afterwards
   }
 
-  func perform(_ work: @escaping Work) {
+  func perform(isReceiving: Bool = false, _ work: @escaping Work) {
     guard var state = take(adding: work) else { return }
     while true {
       let next = guarded.withLock {
@@ -34,7 +34,7 @@ final class SerialState<State: Sendable>: Sendable {
       for work in next { work(&state) }
       if giveBack(&state) { break }
     }
-    afterwards()
+    afterwards(isReceiving)
   }
 
   /// Waits until the work is done, by this thread or another. Not from within work.

@@ -69,6 +69,7 @@ extension ServiceBrokerError: BrokerReporting {
   var reportCode: String {
     switch self {
     case .stateDamaged: "stateDamaged"
+    case .noState: "stateDirectoryInTheWay"
     case .stateInUse: "stateInUse"
     case .callFailed: "nativeFailed"
     }
@@ -80,6 +81,7 @@ extension ServiceBrokerError: BrokerReporting {
   var reportStatus: ExitStatus {
     switch self {
     case .stateDamaged: .damage
+    case .noState: .inTheWay
     case .stateInUse: .locked
     case .callFailed(_, _, ENOSPC), .callFailed(_, _, EDQUOT): .diskFull
     case .callFailed: .failure

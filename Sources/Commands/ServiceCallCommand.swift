@@ -72,7 +72,8 @@ struct ServiceCallCommand: ParsableCommand, ReportingCommand {
     let request = try request()
     let target = try target()
     let waits = !noWait
-    let answer = try app.withServices { services, _ in
+    // What the app offers at other times stays registered.
+    let answer = try app.withServices(registers: false) { services, _ in
       try AsyncWork.run {
         try await services.start()
         let target = try await Self.target(target, request, services)

@@ -32,7 +32,8 @@ struct AppOptions: ParsableArguments {
   }
 
   /// Opens the container, and closes it again whatever happens.
-  func withServices<R>(_ body: (AppServices, SecureContainer) throws -> R) throws -> R {
+  func withServices<R>(registers: Bool = true, _ body: (AppServices, SecureContainer) throws -> R) throws -> R
+  {
     let secret = try credential.secret(for: dir)
     return try withContainer(at: dir, secret, mode: .readWrite) { store in
       let container = SecureContainer(store)
@@ -40,6 +41,7 @@ struct AppOptions: ParsableArguments {
       options.broker = broker.socketPath
       options.logger = Logger(label: "dynamics", factory: { StreamLogHandler.standardError(label: $0) })
       options.logger.logLevel = .warning
+      options.registers = registers
       let services = try AppServices(
         Application(id: applicationID(), name: name ?? id, activationUser: user), container: container,
         options: options)

@@ -37,12 +37,27 @@ final class BrokerStore: Sendable {
     self.directory = directory
     self.logger = logger
     try StateFiles.makeDirectory(directory)
+    try Self.checkThatItIsOurs(directory)
     lock = try Self.lock(directory)
     try StateFiles.makeDirectory(directory + "/apps")
     authority = try Self.authority(directory)
     authorityKey = try AppKey(rawBytes: authority.rawKey)
     administratorKey = try Self.key(directory + "/" + BrokerStore.administratorKeyName, directory)
     records = try Self.records(directory, authority, logger)
+  }
+
+  /// A directory of something else, a container for instance, is left as it is. Throws `noState` with the name of what is not a broker's.
+  private static func checkThatItIsOurs(_ directory: String) throws {
+    let known: Set = [
+      "lock", "new", "apps", "damaged", "policy", "authority.key", authorityCertificateName,
+      administratorKeyName,
+    ]
+    let names = try FileManager.default.contentsOfDirectory(atPath: directory)
+    guard !names.contains("authority.key") else { return }
+    for name in names.sorted()
+    where !known.contains(name) && !known.contains(where: { name.hasPrefix($0 + ".") }) {
+      throw ServiceBrokerError.noState(path: directory + "/" + name)
+    }
   }
 
   static let authorityCertificateName = "authority.crt"

@@ -10,6 +10,8 @@
 public enum ServiceBrokerError: Error, Equatable, Sendable, CustomStringConvertible {
   /// A key, the certificate or the policy in the state directory is missing or cannot be read.
   case stateDamaged(path: String)
+  /// The directory has something in it that is not a broker's.
+  case noState(path: String)
   /// Another broker works with the state directory.
   case stateInUse(path: String)
   case callFailed(operation: String, path: String, errno: Int32)
@@ -17,6 +19,7 @@ public enum ServiceBrokerError: Error, Equatable, Sendable, CustomStringConverti
   /// What failed.
   public var what: String {
     switch self {
+    case .noState(let path): "the state directory holds something that is not a broker's: \(path)"
     case .stateDamaged(let path): "a file of the broker's state is missing or damaged: \(path)"
     case .stateInUse(let path): "another broker works with the state directory \(path)"
     case .callFailed(let operation, let path, let errno):
@@ -27,6 +30,7 @@ public enum ServiceBrokerError: Error, Equatable, Sendable, CustomStringConverti
   /// What to do.
   public var remedy: String {
     switch self {
+    case .noState: "name a directory of the broker's own, with --state or OPENDYNAMICS_BROKER_STATE"
     case .stateDamaged:
       "restore it from a backup; with a new authority, or without the policy, every app would have to decide anew whom it trusts"
     case .stateInUse: "use the broker that is there, or name another directory"

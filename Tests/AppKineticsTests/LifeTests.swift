@@ -252,3 +252,77 @@ extension LifeTests {
     }
   }
 }
+
+extension LifeTests {
+  @Test func asksTheRuntimeWhileItIsStopped() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      let requests = Box<IncomingRequest>()
+      let heard = Box<Bool>()
+      try provider.services.offer([echo], provider: Handler(requests))
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer").services
+      try await consumer.start()
+      let sent = try await consumer.send(ServiceRequest(echo, "echo"), to: provider.id)
+      let request = try #require(await requests.next())
+      request.onCancel { heard.put(provider.services.isInFront) }
+      await provider.services.stop()
+      #expect(await heard.next() == false)
+      await consumer.stop()
+      #expect(sent.status == .lost)
+    }
+  }
+
+  @Test func sendsNothingToItself() async throws {
+    try await withWorld { world in
+      let app = try world.app("com.example.app")
+      try app.services.offer(echo) { .reply($0.params) }
+      try await app.services.start()
+      do {
+        _ = try await app.services.send(ServiceRequest(echo, "echo"), to: app.id)
+        Issue.record("an error expected")
+      } catch ServicesError.notAllowed {
+      }
+    }
+  }
+
+  @Test func registersAgainWhenItStartsAgain() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer(echo) { .reply($0.params) }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer") { $0.registers = false }.services
+      try await consumer.start()
+      try await provider.services.unregister()
+      #expect(try await consumer.providers(of: echo.serviceID) == [])
+      try await provider.services.start()
+      #expect(try await consumer.providers(of: echo.serviceID).count == 1)
+      // One that does not register is not found, and may ask all the same.
+      #expect(try await provider.services.providers() == [])
+      #expect(try await consumer.call(ServiceRequest(echo, "echo", params: 1), to: provider.id)?.params == 1)
+    }
+  }
+
+  @Test func briefHandlersKeepTheOrderToo() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      let seen = Box<Int64>()
+      try provider.services.offer(echo, isBrief: true) { request in
+        seen.put(request.params?.integerValue ?? -1)
+        return .reply(request.params)
+      }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer").services
+      try await consumer.start()
+      var sent: [SentRequest] = []
+      for i in 0..<2000 {
+        sent.append(
+          try await consumer.send(ServiceRequest(echo, "echo", params: .integer(Int64(i))), to: provider.id))
+      }
+      for (i, request) in sent.enumerated() {
+        #expect(try await request.reply()?.params == .integer(Int64(i)))
+      }
+      #expect(seen.values == (0..<2000).map { Int64($0) })
+    }
+  }
+}

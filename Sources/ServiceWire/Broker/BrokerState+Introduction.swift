@@ -20,7 +20,10 @@ extension BrokerState {
     _ target: String, _ ask: UInt64, _ number: ConnectionNumber, _ appID: String, _ now: UInt64,
     _ outputs: inout [BrokerOutput]
   ) {
-    guard !records.policy.denies(appID, target) else { return fail(ask, .notAllowed, on: number, &outputs) }
+    // One app has one connection, and cannot be both sides of a channel.
+    guard target != appID, !records.policy.denies(appID, target) else {
+      return fail(ask, .notAllowed, on: number, &outputs)
+    }
     guard let app = records.apps[target], app.registration != nil || running[target] != nil else {
       return fail(ask, .applicationNotFound, on: number, &outputs)
     }
