@@ -97,7 +97,7 @@ struct BrokerCommandTests {
     broker.process = nil
   }
 
-  @Test func goesOnWhenItRanOutOfDescriptors() async throws {
+  @Test(.timeLimit(.minutes(5))) func goesOnWhenItRanOutOfDescriptors() async throws {
     let broker = try BrokerProcess(descriptorCountMax: 40)
     let (dialler, acceptor) = (try await broker.app(a), try await broker.app(b))
     let connect = WireQuestion.OneOf_Kind.connect(.with { $0.appID = b })

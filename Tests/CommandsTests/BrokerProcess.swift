@@ -33,10 +33,14 @@ final class BrokerProcess {
   }
 
   func start(_ descriptorCountMax: Int? = nil) throws {
-    let limit = descriptorCountMax.map { "ulimit -n \($0); " } ?? ""
+    // A limit counts what other tests had open when this process was started, too: that is closed first.
+    let limit =
+      descriptorCountMax.map {
+        "for f in /dev/fd/*; do n=${f##*/}; if [ $n -gt 2 ]; then eval \"exec $n>&-\"; fi; done; ulimit -n \($0); "
+      } ?? ""
     let words = ["-c", limit + "exec \(DynamicsProcess.executable) broker"]
     let process = try DynamicsProcess(
-      words.map { Array($0.utf8) }, in: folder, environment: environment, executable: "/bin/sh")
+      words.map { Array($0.utf8) }, in: folder, environment: environment, executable: "/bin/bash")
     self.process = process
     try process.wait("listening") {
       try String(decoding: readBytes(process.outputPath), as: UTF8.self).hasPrefix("listening at ")
