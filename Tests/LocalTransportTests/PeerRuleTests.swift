@@ -30,7 +30,7 @@ struct PeerRuleTests {
   ) throws -> (BrokerLane, AsyncStream<Event>.Iterator) {
     let (stream, continuation) = AsyncStream<Event>.makeStream()
     let lane = try BrokerLane.open(
-      descriptor: descriptor, role: role, key: key, certificate: certificate, peer: rule,
+      descriptor: descriptor, role: role, key: key, certificate: certificate, peer: rule, limits: .patient,
       events: LaneEvents(
         opened: {
           continuation.yield(.opened(peerCertificate: $0.peerCertificate, peerPublicKey: $0.peerPublicKey))
