@@ -39,7 +39,8 @@ struct CommitChanges {
       case .inode: add(.inode, key)
       case .extent: add(.extents, key)
       case .attribute: add(.attributes, key)
-      case .state, .slab, .deliveryByRequest, nil: break
+      // What concerns no file that a path leads to.
+      default: break
       }
     }
   }

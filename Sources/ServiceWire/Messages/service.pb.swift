@@ -1618,28 +1618,12 @@ package nonisolated struct WireChannelMessage: Sendable {
     set {kind = .manifestPage(newValue)}
   }
 
-  package var streamKey: WireStreamKey {
-    get {
-      if case .streamKey(let v)? = kind {return v}
-      return WireStreamKey()
-    }
-    set {kind = .streamKey(newValue)}
-  }
-
   package var deliveryProgress: WireDeliveryProgress {
     get {
       if case .deliveryProgress(let v)? = kind {return v}
       return WireDeliveryProgress()
     }
     set {kind = .deliveryProgress(newValue)}
-  }
-
-  package var sent: WireSent {
-    get {
-      if case .sent(let v)? = kind {return v}
-      return WireSent()
-    }
-    set {kind = .sent(newValue)}
   }
 
   package var committed: WireCommitted {
@@ -1674,6 +1658,30 @@ package nonisolated struct WireChannelMessage: Sendable {
     set {kind = .deliveryFailed(newValue)}
   }
 
+  package var replyInquiry: WireReplyInquiry {
+    get {
+      if case .replyInquiry(let v)? = kind {return v}
+      return WireReplyInquiry()
+    }
+    set {kind = .replyInquiry(newValue)}
+  }
+
+  package var replyStanding: WireReplyStanding {
+    get {
+      if case .replyStanding(let v)? = kind {return v}
+      return WireReplyStanding()
+    }
+    set {kind = .replyStanding(newValue)}
+  }
+
+  package var requestEnded: WireRequestEnded {
+    get {
+      if case .requestEnded(let v)? = kind {return v}
+      return WireRequestEnded()
+    }
+    set {kind = .requestEnded(newValue)}
+  }
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package nonisolated enum OneOf_Kind: Equatable, Sendable {
@@ -1697,13 +1705,14 @@ package nonisolated struct WireChannelMessage: Sendable {
     case deliveryRefused(WireDeliveryRefused)
     case manifestWanted(WireManifestWanted)
     case manifestPage(WireManifestPage)
-    case streamKey(WireStreamKey)
     case deliveryProgress(WireDeliveryProgress)
-    case sent(WireSent)
     case committed(WireCommitted)
     case acknowledged(WireAcknowledged)
     case deliveryCancelled(WireDeliveryCancelled)
     case deliveryFailed(WireDeliveryFailed)
+    case replyInquiry(WireReplyInquiry)
+    case replyStanding(WireReplyStanding)
+    case requestEnded(WireRequestEnded)
 
   }
 
@@ -1788,7 +1797,7 @@ package nonisolated struct WireRequest: Sendable {
 
   package var foreground: WireForeground = .me
 
-  /// Files that a delivery brings before the request is given to the app.
+  /// In an Offer: the files that come with it. Else 0.
   package var attachments: UInt64 = 0
 
   /// Given to the app before, in an earlier process.
@@ -1921,6 +1930,9 @@ package nonisolated struct WireNoReply: Sendable {
 
   package var id: Data = Data()
 
+  /// There is a reply: a delivery brings it.
+  package var isDelivered: Bool = false
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
@@ -2012,33 +2024,56 @@ package nonisolated struct WireCredit: Sendable {
   package init() {}
 }
 
+/// From who has a message with files, or the reply to one.
 package nonisolated struct WireOffer: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  /// 16 bytes.
+  /// 16 bytes: of the delivery. That of a request is the request's.
   package var id: Data = Data()
 
-  /// Ascending for one receiver, from 1.
+  /// From 1, ascending, never used again by this container.
   package var number: UInt64 = 0
 
-  /// Of the sender's container: 16 bytes.
+  /// Of the sender's container: 16 bytes, drawn once.
   package var incarnation: Data = Data()
 
-  /// The request that it belongs to.
-  package var request: Data = Data()
-
-  package var isReply: Bool = false
+  /// Every number below it that was for this receiver is settled.
+  package var floor: UInt64 = 0
 
   package var fileCount: UInt64 = 0
 
+  /// Of all files.
   package var byteCount: UInt64 = 0
 
-  /// The beginning of the manifest.
-  package var files: [WireOfferedFile] = []
+  package var message: WireOffer.OneOf_Message? = nil
+
+  package var request: WireRequest {
+    get {
+      if case .request(let v)? = message {return v}
+      return WireRequest()
+    }
+    set {message = .request(newValue)}
+  }
+
+  /// With the request's id.
+  package var reply: WireReply {
+    get {
+      if case .reply(let v)? = message {return v}
+      return WireReply()
+    }
+    set {message = .reply(newValue)}
+  }
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package nonisolated enum OneOf_Message: Equatable, Sendable {
+    case request(WireRequest)
+    /// With the request's id.
+    case reply(WireReply)
+
+  }
 
   package init() {}
 }
@@ -2048,11 +2083,12 @@ package nonisolated struct WireOfferedFile: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  /// Absolute, in the sender's container.
+  /// Absolute, in the sender's container: names of 1 to 255 bytes, a slash before each.
   package var path: Data = Data()
 
   package var byteCount: UInt64 = 0
 
+  /// Nanoseconds since 1970.
   package var modified: Int64 = 0
 
   package var permissions: UInt32 = 0
@@ -2060,47 +2096,6 @@ package nonisolated struct WireOfferedFile: Sendable {
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
-}
-
-package nonisolated struct WireDeliveryAccepted: Sendable {
-  // SwiftProtobuf.Message conformance is added in an extension below. See the
-  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
-  // methods supported on all messages.
-
-  package var id: Data = Data()
-
-  /// Bytes of plaintext that may be sent, counted from where it begins.
-  package var credit: UInt64 = 0
-
-  /// Bytes of plaintext that the receiver has: a multiple of 1 MiB, or all.
-  package var resumeFrom: UInt64 = 0
-
-  package var unknownFields = SwiftProtobuf.UnknownStorage()
-
-  package init() {}
-}
-
-package nonisolated struct WireDeliveryRefused: Sendable {
-  // SwiftProtobuf.Message conformance is added in an extension below. See the
-  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
-  // methods supported on all messages.
-
-  package var id: Data = Data()
-
-  package var failure: WireFailure {
-    get {_failure ?? WireFailure()}
-    set {_failure = newValue}
-  }
-  /// Returns true if `failure` has been explicitly set.
-  package var hasFailure: Bool {self._failure != nil}
-  /// Clears the value of `failure`. Subsequent reads from it will return its default value.
-  package mutating func clearFailure() {self._failure = nil}
-
-  package var unknownFields = SwiftProtobuf.UnknownStorage()
-
-  package init() {}
-
-  fileprivate var _failure: WireFailure? = nil
 }
 
 package nonisolated struct WireManifestWanted: Sendable {
@@ -2134,22 +2129,52 @@ package nonisolated struct WireManifestPage: Sendable {
   package init() {}
 }
 
-package nonisolated struct WireStreamKey: Sendable {
+package nonisolated struct WireDeliveryAccepted: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
   package var id: Data = Data()
 
-  /// Never used before on this bulk lane.
+  /// Bytes of plaintext that may be sent, counted from where the stream begins.
+  package var credit: UInt64 = 0
+
+  /// Bytes of plaintext that the receiver has: the stream begins behind them. All: there is no stream.
+  package var resumeFrom: UInt64 = 0
+
+  /// Never used before on this bulk lane, from 1 on.
   package var stream: UInt32 = 0
 
-  /// 32 bytes.
+  /// 32 bytes, drawn by the receiver for this stream.
   package var key: Data = Data()
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
+}
+
+/// At any time before Committed: it will not be taken.
+package nonisolated struct WireDeliveryRefused: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var id: Data = Data()
+
+  package var failure: WireFailure {
+    get {_failure ?? WireFailure()}
+    set {_failure = newValue}
+  }
+  /// Returns true if `failure` has been explicitly set.
+  package var hasFailure: Bool {self._failure != nil}
+  /// Clears the value of `failure`. Subsequent reads from it will return its default value.
+  package mutating func clearFailure() {self._failure = nil}
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+
+  fileprivate var _failure: WireFailure? = nil
 }
 
 package nonisolated struct WireDeliveryProgress: Sendable {
@@ -2159,24 +2184,11 @@ package nonisolated struct WireDeliveryProgress: Sendable {
 
   package var id: Data = Data()
 
+  /// Bytes of plaintext that the receiver has, of all.
   package var received: UInt64 = 0
 
-  /// In all, since the stream began.
+  /// Bytes of plaintext in all that may be sent, since the stream began.
   package var credit: UInt64 = 0
-
-  package var unknownFields = SwiftProtobuf.UnknownStorage()
-
-  package init() {}
-}
-
-package nonisolated struct WireSent: Sendable {
-  // SwiftProtobuf.Message conformance is added in an extension below. See the
-  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
-  // methods supported on all messages.
-
-  package var id: Data = Data()
-
-  package var byteCount: UInt64 = 0
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -2200,14 +2212,18 @@ package nonisolated struct WireAcknowledged: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  /// Every number up to this one is settled.
-  package var number: UInt64 = 0
+  /// Every number below it that was for this receiver is settled.
+  package var floor: UInt64 = 0
+
+  /// Of the sender's container.
+  package var incarnation: Data = Data()
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
 }
 
+/// From the sender: it is not to be delivered. From the receiver: it is not, and nothing is left of it.
 package nonisolated struct WireDeliveryCancelled: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
@@ -2220,6 +2236,7 @@ package nonisolated struct WireDeliveryCancelled: Sendable {
   package init() {}
 }
 
+/// From the sender: it cannot be read.
 package nonisolated struct WireDeliveryFailed: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
@@ -2241,6 +2258,47 @@ package nonisolated struct WireDeliveryFailed: Sendable {
   package init() {}
 
   fileprivate var _failure: WireFailure? = nil
+}
+
+/// Whether a reply to a delivered request may still come.
+package nonisolated struct WireReplyInquiry: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// The request.
+  package var id: Data = Data()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+package nonisolated struct WireReplyStanding: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var id: Data = Data()
+
+  package var isAwaited: Bool = false
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+/// To a delivered request there is no reply.
+package nonisolated struct WireRequestEnded: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var id: Data = Data()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
 }
 
 // MARK: - Code below here is support for the SwiftProtobuf runtime.
@@ -4436,7 +4494,7 @@ nonisolated extension WireRecord: SwiftProtobuf.Message, SwiftProtobuf._MessageI
 
 nonisolated extension WireChannelMessage: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".ChannelMessage"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}goodbye\0\u{1}hello\0\u{1}ping\0\u{1}pong\0\u{2}\u{6}request\0\u{1}accepted\0\u{1}refused\0\u{1}reply\0\u{3}no_reply\0\u{3}reply_accepted\0\u{1}cancel\0\u{1}cancelled\0\u{1}inquiry\0\u{1}standing\0\u{1}credit\0\u{2}\u{a}offer\0\u{3}delivery_accepted\0\u{3}delivery_refused\0\u{3}manifest_wanted\0\u{3}manifest_page\0\u{3}stream_key\0\u{3}delivery_progress\0\u{1}sent\0\u{1}committed\0\u{1}acknowledged\0\u{3}delivery_cancelled\0\u{3}delivery_failed\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}goodbye\0\u{1}hello\0\u{1}ping\0\u{1}pong\0\u{2}\u{6}request\0\u{1}accepted\0\u{1}refused\0\u{1}reply\0\u{3}no_reply\0\u{3}reply_accepted\0\u{1}cancel\0\u{1}cancelled\0\u{1}inquiry\0\u{1}standing\0\u{1}credit\0\u{2}\u{a}offer\0\u{3}delivery_accepted\0\u{3}delivery_refused\0\u{3}manifest_wanted\0\u{3}manifest_page\0\u{4}\u{2}delivery_progress\0\u{2}\u{2}committed\0\u{1}acknowledged\0\u{3}delivery_cancelled\0\u{3}delivery_failed\0\u{3}reply_inquiry\0\u{3}reply_standing\0\u{3}request_ended\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -4704,19 +4762,6 @@ nonisolated extension WireChannelMessage: SwiftProtobuf.Message, SwiftProtobuf._
           self.kind = .manifestPage(v)
         }
       }()
-      case 35: try {
-        var v: WireStreamKey?
-        var hadOneofValue = false
-        if let current = self.kind {
-          hadOneofValue = true
-          if case .streamKey(let m) = current {v = m}
-        }
-        try decoder.decodeSingularMessageField(value: &v)
-        if let v = v {
-          if hadOneofValue {try decoder.handleConflictingOneOf()}
-          self.kind = .streamKey(v)
-        }
-      }()
       case 36: try {
         var v: WireDeliveryProgress?
         var hadOneofValue = false
@@ -4728,19 +4773,6 @@ nonisolated extension WireChannelMessage: SwiftProtobuf.Message, SwiftProtobuf._
         if let v = v {
           if hadOneofValue {try decoder.handleConflictingOneOf()}
           self.kind = .deliveryProgress(v)
-        }
-      }()
-      case 37: try {
-        var v: WireSent?
-        var hadOneofValue = false
-        if let current = self.kind {
-          hadOneofValue = true
-          if case .sent(let m) = current {v = m}
-        }
-        try decoder.decodeSingularMessageField(value: &v)
-        if let v = v {
-          if hadOneofValue {try decoder.handleConflictingOneOf()}
-          self.kind = .sent(v)
         }
       }()
       case 38: try {
@@ -4793,6 +4825,45 @@ nonisolated extension WireChannelMessage: SwiftProtobuf.Message, SwiftProtobuf._
         if let v = v {
           if hadOneofValue {try decoder.handleConflictingOneOf()}
           self.kind = .deliveryFailed(v)
+        }
+      }()
+      case 42: try {
+        var v: WireReplyInquiry?
+        var hadOneofValue = false
+        if let current = self.kind {
+          hadOneofValue = true
+          if case .replyInquiry(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.kind = .replyInquiry(v)
+        }
+      }()
+      case 43: try {
+        var v: WireReplyStanding?
+        var hadOneofValue = false
+        if let current = self.kind {
+          hadOneofValue = true
+          if case .replyStanding(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.kind = .replyStanding(v)
+        }
+      }()
+      case 44: try {
+        var v: WireRequestEnded?
+        var hadOneofValue = false
+        if let current = self.kind {
+          hadOneofValue = true
+          if case .requestEnded(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.kind = .requestEnded(v)
         }
       }()
       default: break
@@ -4886,17 +4957,9 @@ nonisolated extension WireChannelMessage: SwiftProtobuf.Message, SwiftProtobuf._
       guard case .manifestPage(let v)? = self.kind else { preconditionFailure() }
       try visitor.visitSingularMessageField(value: v, fieldNumber: 34)
     }()
-    case .streamKey?: try {
-      guard case .streamKey(let v)? = self.kind else { preconditionFailure() }
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 35)
-    }()
     case .deliveryProgress?: try {
       guard case .deliveryProgress(let v)? = self.kind else { preconditionFailure() }
       try visitor.visitSingularMessageField(value: v, fieldNumber: 36)
-    }()
-    case .sent?: try {
-      guard case .sent(let v)? = self.kind else { preconditionFailure() }
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 37)
     }()
     case .committed?: try {
       guard case .committed(let v)? = self.kind else { preconditionFailure() }
@@ -4913,6 +4976,18 @@ nonisolated extension WireChannelMessage: SwiftProtobuf.Message, SwiftProtobuf._
     case .deliveryFailed?: try {
       guard case .deliveryFailed(let v)? = self.kind else { preconditionFailure() }
       try visitor.visitSingularMessageField(value: v, fieldNumber: 41)
+    }()
+    case .replyInquiry?: try {
+      guard case .replyInquiry(let v)? = self.kind else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 42)
+    }()
+    case .replyStanding?: try {
+      guard case .replyStanding(let v)? = self.kind else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 43)
+    }()
+    case .requestEnded?: try {
+      guard case .requestEnded(let v)? = self.kind else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 44)
     }()
     case nil: break
     }
@@ -5328,7 +5403,7 @@ nonisolated extension WireReply: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
 
 nonisolated extension WireNoReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".NoReply"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{3}is_delivered\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -5337,6 +5412,7 @@ nonisolated extension WireNoReply: SwiftProtobuf.Message, SwiftProtobuf._Message
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularBytesField(value: &self.id) }()
+      case 2: try { try decoder.decodeSingularBoolField(value: &self.isDelivered) }()
       default: break
       }
     }
@@ -5346,11 +5422,15 @@ nonisolated extension WireNoReply: SwiftProtobuf.Message, SwiftProtobuf._Message
     if !self.id.isEmpty {
       try visitor.visitSingularBytesField(value: self.id, fieldNumber: 1)
     }
+    if self.isDelivered != false {
+      try visitor.visitSingularBoolField(value: self.isDelivered, fieldNumber: 2)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: WireNoReply, rhs: WireNoReply) -> Bool {
     if lhs.id != rhs.id {return false}
+    if lhs.isDelivered != rhs.isDelivered {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -5558,7 +5638,7 @@ nonisolated extension WireCredit: SwiftProtobuf.Message, SwiftProtobuf._MessageI
 
 nonisolated extension WireOffer: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Offer"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}number\0\u{1}incarnation\0\u{1}request\0\u{3}is_reply\0\u{3}file_count\0\u{3}byte_count\0\u{1}files\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}number\0\u{1}incarnation\0\u{1}floor\0\u{4}\u{2}file_count\0\u{3}byte_count\0\u{2}\u{3}request\0\u{1}reply\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -5569,17 +5649,45 @@ nonisolated extension WireOffer: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
       case 1: try { try decoder.decodeSingularBytesField(value: &self.id) }()
       case 2: try { try decoder.decodeSingularUInt64Field(value: &self.number) }()
       case 3: try { try decoder.decodeSingularBytesField(value: &self.incarnation) }()
-      case 4: try { try decoder.decodeSingularBytesField(value: &self.request) }()
-      case 5: try { try decoder.decodeSingularBoolField(value: &self.isReply) }()
+      case 4: try { try decoder.decodeSingularUInt64Field(value: &self.floor) }()
       case 6: try { try decoder.decodeSingularUInt64Field(value: &self.fileCount) }()
       case 7: try { try decoder.decodeSingularUInt64Field(value: &self.byteCount) }()
-      case 8: try { try decoder.decodeRepeatedMessageField(value: &self.files) }()
+      case 10: try {
+        var v: WireRequest?
+        var hadOneofValue = false
+        if let current = self.message {
+          hadOneofValue = true
+          if case .request(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.message = .request(v)
+        }
+      }()
+      case 11: try {
+        var v: WireReply?
+        var hadOneofValue = false
+        if let current = self.message {
+          hadOneofValue = true
+          if case .reply(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.message = .reply(v)
+        }
+      }()
       default: break
       }
     }
   }
 
   package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
     if !self.id.isEmpty {
       try visitor.visitSingularBytesField(value: self.id, fieldNumber: 1)
     }
@@ -5589,11 +5697,8 @@ nonisolated extension WireOffer: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
     if !self.incarnation.isEmpty {
       try visitor.visitSingularBytesField(value: self.incarnation, fieldNumber: 3)
     }
-    if !self.request.isEmpty {
-      try visitor.visitSingularBytesField(value: self.request, fieldNumber: 4)
-    }
-    if self.isReply != false {
-      try visitor.visitSingularBoolField(value: self.isReply, fieldNumber: 5)
+    if self.floor != 0 {
+      try visitor.visitSingularUInt64Field(value: self.floor, fieldNumber: 4)
     }
     if self.fileCount != 0 {
       try visitor.visitSingularUInt64Field(value: self.fileCount, fieldNumber: 6)
@@ -5601,8 +5706,16 @@ nonisolated extension WireOffer: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
     if self.byteCount != 0 {
       try visitor.visitSingularUInt64Field(value: self.byteCount, fieldNumber: 7)
     }
-    if !self.files.isEmpty {
-      try visitor.visitRepeatedMessageField(value: self.files, fieldNumber: 8)
+    switch self.message {
+    case .request?: try {
+      guard case .request(let v)? = self.message else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 10)
+    }()
+    case .reply?: try {
+      guard case .reply(let v)? = self.message else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 11)
+    }()
+    case nil: break
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -5611,11 +5724,10 @@ nonisolated extension WireOffer: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
     if lhs.id != rhs.id {return false}
     if lhs.number != rhs.number {return false}
     if lhs.incarnation != rhs.incarnation {return false}
-    if lhs.request != rhs.request {return false}
-    if lhs.isReply != rhs.isReply {return false}
+    if lhs.floor != rhs.floor {return false}
     if lhs.fileCount != rhs.fileCount {return false}
     if lhs.byteCount != rhs.byteCount {return false}
-    if lhs.files != rhs.files {return false}
+    if lhs.message != rhs.message {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -5661,85 +5773,6 @@ nonisolated extension WireOfferedFile: SwiftProtobuf.Message, SwiftProtobuf._Mes
     if lhs.byteCount != rhs.byteCount {return false}
     if lhs.modified != rhs.modified {return false}
     if lhs.permissions != rhs.permissions {return false}
-    if lhs.unknownFields != rhs.unknownFields {return false}
-    return true
-  }
-}
-
-nonisolated extension WireDeliveryAccepted: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
-  package static let protoMessageName: String = _protobuf_package + ".DeliveryAccepted"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}credit\0\u{3}resume_from\0")
-
-  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    while let fieldNumber = try decoder.nextFieldNumber() {
-      // The use of inline closures is to circumvent an issue where the compiler
-      // allocates stack space for every case branch when no optimizations are
-      // enabled. https://github.com/apple/swift-protobuf/issues/1034
-      switch fieldNumber {
-      case 1: try { try decoder.decodeSingularBytesField(value: &self.id) }()
-      case 2: try { try decoder.decodeSingularUInt64Field(value: &self.credit) }()
-      case 3: try { try decoder.decodeSingularUInt64Field(value: &self.resumeFrom) }()
-      default: break
-      }
-    }
-  }
-
-  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    if !self.id.isEmpty {
-      try visitor.visitSingularBytesField(value: self.id, fieldNumber: 1)
-    }
-    if self.credit != 0 {
-      try visitor.visitSingularUInt64Field(value: self.credit, fieldNumber: 2)
-    }
-    if self.resumeFrom != 0 {
-      try visitor.visitSingularUInt64Field(value: self.resumeFrom, fieldNumber: 3)
-    }
-    try unknownFields.traverse(visitor: &visitor)
-  }
-
-  package static func ==(lhs: WireDeliveryAccepted, rhs: WireDeliveryAccepted) -> Bool {
-    if lhs.id != rhs.id {return false}
-    if lhs.credit != rhs.credit {return false}
-    if lhs.resumeFrom != rhs.resumeFrom {return false}
-    if lhs.unknownFields != rhs.unknownFields {return false}
-    return true
-  }
-}
-
-nonisolated extension WireDeliveryRefused: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
-  package static let protoMessageName: String = _protobuf_package + ".DeliveryRefused"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}failure\0")
-
-  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    while let fieldNumber = try decoder.nextFieldNumber() {
-      // The use of inline closures is to circumvent an issue where the compiler
-      // allocates stack space for every case branch when no optimizations are
-      // enabled. https://github.com/apple/swift-protobuf/issues/1034
-      switch fieldNumber {
-      case 1: try { try decoder.decodeSingularBytesField(value: &self.id) }()
-      case 2: try { try decoder.decodeSingularMessageField(value: &self._failure) }()
-      default: break
-      }
-    }
-  }
-
-  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    // The use of inline closures is to circumvent an issue where the compiler
-    // allocates stack space for every if/case branch local when no optimizations
-    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
-    // https://github.com/apple/swift-protobuf/issues/1182
-    if !self.id.isEmpty {
-      try visitor.visitSingularBytesField(value: self.id, fieldNumber: 1)
-    }
-    try { if let v = self._failure {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
-    } }()
-    try unknownFields.traverse(visitor: &visitor)
-  }
-
-  package static func ==(lhs: WireDeliveryRefused, rhs: WireDeliveryRefused) -> Bool {
-    if lhs.id != rhs.id {return false}
-    if lhs._failure != rhs._failure {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -5820,9 +5853,9 @@ nonisolated extension WireManifestPage: SwiftProtobuf.Message, SwiftProtobuf._Me
   }
 }
 
-nonisolated extension WireStreamKey: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
-  package static let protoMessageName: String = _protobuf_package + ".StreamKey"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}stream\0\u{1}key\0")
+nonisolated extension WireDeliveryAccepted: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".DeliveryAccepted"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}credit\0\u{3}resume_from\0\u{1}stream\0\u{1}key\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -5831,8 +5864,10 @@ nonisolated extension WireStreamKey: SwiftProtobuf.Message, SwiftProtobuf._Messa
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularBytesField(value: &self.id) }()
-      case 2: try { try decoder.decodeSingularUInt32Field(value: &self.stream) }()
-      case 3: try { try decoder.decodeSingularBytesField(value: &self.key) }()
+      case 2: try { try decoder.decodeSingularUInt64Field(value: &self.credit) }()
+      case 3: try { try decoder.decodeSingularUInt64Field(value: &self.resumeFrom) }()
+      case 4: try { try decoder.decodeSingularUInt32Field(value: &self.stream) }()
+      case 5: try { try decoder.decodeSingularBytesField(value: &self.key) }()
       default: break
       }
     }
@@ -5842,19 +5877,66 @@ nonisolated extension WireStreamKey: SwiftProtobuf.Message, SwiftProtobuf._Messa
     if !self.id.isEmpty {
       try visitor.visitSingularBytesField(value: self.id, fieldNumber: 1)
     }
+    if self.credit != 0 {
+      try visitor.visitSingularUInt64Field(value: self.credit, fieldNumber: 2)
+    }
+    if self.resumeFrom != 0 {
+      try visitor.visitSingularUInt64Field(value: self.resumeFrom, fieldNumber: 3)
+    }
     if self.stream != 0 {
-      try visitor.visitSingularUInt32Field(value: self.stream, fieldNumber: 2)
+      try visitor.visitSingularUInt32Field(value: self.stream, fieldNumber: 4)
     }
     if !self.key.isEmpty {
-      try visitor.visitSingularBytesField(value: self.key, fieldNumber: 3)
+      try visitor.visitSingularBytesField(value: self.key, fieldNumber: 5)
     }
     try unknownFields.traverse(visitor: &visitor)
   }
 
-  package static func ==(lhs: WireStreamKey, rhs: WireStreamKey) -> Bool {
+  package static func ==(lhs: WireDeliveryAccepted, rhs: WireDeliveryAccepted) -> Bool {
     if lhs.id != rhs.id {return false}
+    if lhs.credit != rhs.credit {return false}
+    if lhs.resumeFrom != rhs.resumeFrom {return false}
     if lhs.stream != rhs.stream {return false}
     if lhs.key != rhs.key {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireDeliveryRefused: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".DeliveryRefused"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}failure\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.id) }()
+      case 2: try { try decoder.decodeSingularMessageField(value: &self._failure) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    if !self.id.isEmpty {
+      try visitor.visitSingularBytesField(value: self.id, fieldNumber: 1)
+    }
+    try { if let v = self._failure {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
+    } }()
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: WireDeliveryRefused, rhs: WireDeliveryRefused) -> Bool {
+    if lhs.id != rhs.id {return false}
+    if lhs._failure != rhs._failure {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -5900,41 +5982,6 @@ nonisolated extension WireDeliveryProgress: SwiftProtobuf.Message, SwiftProtobuf
   }
 }
 
-nonisolated extension WireSent: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
-  package static let protoMessageName: String = _protobuf_package + ".Sent"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{3}byte_count\0")
-
-  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    while let fieldNumber = try decoder.nextFieldNumber() {
-      // The use of inline closures is to circumvent an issue where the compiler
-      // allocates stack space for every case branch when no optimizations are
-      // enabled. https://github.com/apple/swift-protobuf/issues/1034
-      switch fieldNumber {
-      case 1: try { try decoder.decodeSingularBytesField(value: &self.id) }()
-      case 2: try { try decoder.decodeSingularUInt64Field(value: &self.byteCount) }()
-      default: break
-      }
-    }
-  }
-
-  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    if !self.id.isEmpty {
-      try visitor.visitSingularBytesField(value: self.id, fieldNumber: 1)
-    }
-    if self.byteCount != 0 {
-      try visitor.visitSingularUInt64Field(value: self.byteCount, fieldNumber: 2)
-    }
-    try unknownFields.traverse(visitor: &visitor)
-  }
-
-  package static func ==(lhs: WireSent, rhs: WireSent) -> Bool {
-    if lhs.id != rhs.id {return false}
-    if lhs.byteCount != rhs.byteCount {return false}
-    if lhs.unknownFields != rhs.unknownFields {return false}
-    return true
-  }
-}
-
 nonisolated extension WireCommitted: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Committed"
   package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0")
@@ -5967,7 +6014,7 @@ nonisolated extension WireCommitted: SwiftProtobuf.Message, SwiftProtobuf._Messa
 
 nonisolated extension WireAcknowledged: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Acknowledged"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}number\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}floor\0\u{1}incarnation\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -5975,21 +6022,26 @@ nonisolated extension WireAcknowledged: SwiftProtobuf.Message, SwiftProtobuf._Me
       // allocates stack space for every case branch when no optimizations are
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
-      case 1: try { try decoder.decodeSingularUInt64Field(value: &self.number) }()
+      case 1: try { try decoder.decodeSingularUInt64Field(value: &self.floor) }()
+      case 2: try { try decoder.decodeSingularBytesField(value: &self.incarnation) }()
       default: break
       }
     }
   }
 
   package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    if self.number != 0 {
-      try visitor.visitSingularUInt64Field(value: self.number, fieldNumber: 1)
+    if self.floor != 0 {
+      try visitor.visitSingularUInt64Field(value: self.floor, fieldNumber: 1)
+    }
+    if !self.incarnation.isEmpty {
+      try visitor.visitSingularBytesField(value: self.incarnation, fieldNumber: 2)
     }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: WireAcknowledged, rhs: WireAcknowledged) -> Bool {
-    if lhs.number != rhs.number {return false}
+    if lhs.floor != rhs.floor {return false}
+    if lhs.incarnation != rhs.incarnation {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -6059,6 +6111,101 @@ nonisolated extension WireDeliveryFailed: SwiftProtobuf.Message, SwiftProtobuf._
   package static func ==(lhs: WireDeliveryFailed, rhs: WireDeliveryFailed) -> Bool {
     if lhs.id != rhs.id {return false}
     if lhs._failure != rhs._failure {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireReplyInquiry: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".ReplyInquiry"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.id) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.id.isEmpty {
+      try visitor.visitSingularBytesField(value: self.id, fieldNumber: 1)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: WireReplyInquiry, rhs: WireReplyInquiry) -> Bool {
+    if lhs.id != rhs.id {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireReplyStanding: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".ReplyStanding"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{3}is_awaited\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.id) }()
+      case 2: try { try decoder.decodeSingularBoolField(value: &self.isAwaited) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.id.isEmpty {
+      try visitor.visitSingularBytesField(value: self.id, fieldNumber: 1)
+    }
+    if self.isAwaited != false {
+      try visitor.visitSingularBoolField(value: self.isAwaited, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: WireReplyStanding, rhs: WireReplyStanding) -> Bool {
+    if lhs.id != rhs.id {return false}
+    if lhs.isAwaited != rhs.isAwaited {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireRequestEnded: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".RequestEnded"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.id) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.id.isEmpty {
+      try visitor.visitSingularBytesField(value: self.id, fieldNumber: 1)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: WireRequestEnded, rhs: WireRequestEnded) -> Bool {
+    if lhs.id != rhs.id {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
