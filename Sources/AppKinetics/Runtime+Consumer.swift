@@ -139,7 +139,7 @@ extension Runtime {
       return
     case .notCancelled: return sent.didNotCancel()
     case .replied(let reply): finish(sent, reply, application, &core)
-    case .noReply: sent.end(.endedWithoutReply, .success(nil), .didEndWithoutReply)
+    case .noReply, .replyIsDelivered: sent.end(.endedWithoutReply, .success(nil), .didEndWithoutReply)
     case .refused(let failure):
       let error = ServicesError(failure)
       // Of a request that was accepted it is the reply that could not be sent.

@@ -52,7 +52,7 @@ final class ExchangeWorld {
 
   private func event(_ end: ConsumerEvent) -> Bool {
     switch end {
-    case .refused, .replied, .noReply, .cancelled, .lost: true
+    case .refused, .replied, .noReply, .replyIsDelivered, .cancelled, .lost: true
     case .accepted, .notCancelled: false
     }
   }

@@ -88,11 +88,14 @@ extension Exchange {
     outputs.append(.provider(id, .replyExpired))
   }
 
-  /// The app will not reply. Throws as ``reply(_:now:)`` does.
-  package mutating func endWithoutReply(_ id: WireID, now: UInt64) throws(ProtocolFault) -> [ExchangeOutput] {
+  /// The app will not reply, or a delivery brings its reply. Throws as ``reply(_:now:)`` does.
+  package mutating func endWithoutReply(
+    _ id: WireID, isDelivered: Bool = false, now: UInt64
+  ) throws(ProtocolFault) -> [ExchangeOutput] {
     note(now)
     guard var request = incoming[id], request.state == .handling else { throw .unexpectedMessage }
     request.state = .ended
+    request.isReplyDelivered = isDelivered
     request.brokenSince = now
     request.replySent = now
     incoming[id] = request
@@ -120,7 +123,11 @@ extension Exchange {
       if case .replied(let reply) = request.state {
         outputs.append(.send(.with { $0.reply = reply }, on: number))
       } else {
-        outputs.append(.send(.with { $0.noReply.id = id.bytes }, on: number))
+        let noReply = WireNoReply.with {
+          $0.id = id.bytes
+          $0.isDelivered = request.isReplyDelivered
+        }
+        outputs.append(.send(.with { $0.noReply = noReply }, on: number))
       }
       if channels[number]?.didSend(request.replyByteCount, limits) == true {
         outputs.append(.awaitRoom(on: number))

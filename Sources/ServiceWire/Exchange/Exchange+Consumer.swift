@@ -180,21 +180,14 @@ extension Exchange {
     _ reply: WireReply, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
   ) throws(Fault) {
     let id = try Self.id(reply.id)
-    if case .UNRECOGNIZED = reply.foreground { throw Fault(fault: .malformed) }
     if limits.attachmentCountMax > 0, reply.attachments > limits.attachmentCountMax {
       throw Fault(fault: .limitExceeded, detail: "attachments of a message")
     }
-    switch reply.result {
-    case .failure(let failure):
-      try Self.check(failure)
+    try Self.check(reply)
+    if case .failure(let failure)? = reply.result {
       try takeEnd(id, .refused(failure), number, &outputs)
-    case .error(let error):
-      guard error.text.utf8.count <= ExchangeLimits.textByteCountMax else { throw Fault(fault: .malformed) }
-      if error.hasDetails {
-        guard case .object? = error.details.kind else { throw Fault(fault: .malformed) }
-      }
+    } else {
       try takeEnd(id, .replied(reply), number, &outputs)
-    case .params, nil: try takeEnd(id, .replied(reply), number, &outputs)
     }
   }
 

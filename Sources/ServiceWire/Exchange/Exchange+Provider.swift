@@ -103,8 +103,7 @@ extension Exchange {
     guard let granted = channels[number]?.granted, granted > 0 else {
       throw Fault(fault: .limitExceeded, detail: "requests under way")
     }
-    if case .UNRECOGNIZED = request.foreground { throw Fault(fault: .malformed) }
-    guard Self.hasNamesOfRightLength(request) else { throw Fault(fault: .malformed) }
+    try Self.check(request)
     if limits.attachmentCountMax > 0, request.attachments > limits.attachmentCountMax {
       throw Fault(fault: .limitExceeded, detail: "attachments of a message")
     }

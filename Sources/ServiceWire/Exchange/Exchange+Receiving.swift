@@ -50,7 +50,9 @@ extension Exchange {
     case .accepted(let message): try takeAccepted(Self.id(message.id), number, &outputs)
     case .refused(let message): try takeRefused(Self.id(message.id), message.failure, number, &outputs)
     case .reply(let reply): try takeReply(reply, number, &outputs)
-    case .noReply(let message): try takeEnd(Self.id(message.id), .noReply, number, &outputs)
+    case .noReply(let message):
+      try takeEnd(
+        Self.id(message.id), message.isDelivered ? .replyIsDelivered : .noReply, number, &outputs)
     case .replyAccepted(let message): try takeReplyAccepted(Self.id(message.id), &outputs)
     case .cancel(let message): try takeCancel(Self.id(message.id), message.afterAccepted, number, &outputs)
     case .cancelled(let message): try takeCancelled(Self.id(message.id), message.done, number, &outputs)
@@ -72,6 +74,26 @@ extension Exchange {
 
   static func check(_ failure: WireFailure) throws(Fault) {
     guard failure.detail.utf8.count <= ExchangeLimits.textByteCountMax else { throw Fault(fault: .malformed) }
+  }
+
+  /// Whether a request, on its own or in an offer, is one.
+  static func check(_ request: WireRequest) throws(Fault) {
+    if case .UNRECOGNIZED = request.foreground { throw Fault(fault: .malformed) }
+    guard hasNamesOfRightLength(request) else { throw Fault(fault: .malformed) }
+  }
+
+  /// Whether a reply, on its own or in an offer, is one.
+  static func check(_ reply: WireReply) throws(Fault) {
+    if case .UNRECOGNIZED = reply.foreground { throw Fault(fault: .malformed) }
+    switch reply.result {
+    case .failure(let failure): try check(failure)
+    case .error(let error):
+      guard error.text.utf8.count <= ExchangeLimits.textByteCountMax else { throw Fault(fault: .malformed) }
+      if error.hasDetails {
+        guard case .object? = error.details.kind else { throw Fault(fault: .malformed) }
+      }
+    case .params, nil: break
+    }
   }
 
   static func hasNamesOfRightLength(_ request: WireRequest) -> Bool {

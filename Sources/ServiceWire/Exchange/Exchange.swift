@@ -132,6 +132,8 @@ package struct Exchange: Sendable {
     var isAnswerWaiting = false
     /// The app was told that nobody gets the reply: a failure stands in its place.
     var isReplyGivenUp = false
+    /// Ended, and a delivery brings the reply.
+    var isReplyDelivered = false
     /// The handler hears of it once.
     var isCancelRequested = false
   }
@@ -154,6 +156,12 @@ package struct Exchange: Sendable {
   package var channelCount: Int { channels.count }
   /// Whether the peer's `Hello` was taken, and nothing ended the channel since.
   package func isOpen(_ number: ChannelNumber) -> Bool { channels[number]?.isOpen == true }
+  /// What the peer's `Hello` said of the messages that it takes, for ``Deliveries``; nil before it.
+  package func peerLimits(_ number: ChannelNumber) -> (frameByteCountMax: Int, attachmentCountMax: UInt64)? {
+    guard let channel = channels[number], channel.isOpen else { return nil }
+    return (channel.peerFrameByteCountMax, channel.peerAttachmentCountMax)
+  }
+
   /// Requests of ours that have not ended.
   package var outgoingCount: Int { outgoing.count }
   /// Requests of the peer's that are not forgotten.

@@ -28,6 +28,8 @@ package enum ConsumerEvent: Sendable, Equatable {
   case replied(WireReply)
   /// Ended: the provider will not reply.
   case noReply
+  /// Ended, for the exchange: a delivery brings the reply.
+  case replyIsDelivered
   /// Ended: withdrawn before the provider's handler saw it.
   case cancelled
   /// It was too late to cancel.

@@ -1,0 +1,305 @@
+package import Foundation
+
+extension Deliveries {
+  // MARK: What the receiver's owner says
+
+  /// The limit that an offer exceeds: for the owner to refuse it with, once it knows that it was not delivered before.
+  package func refusal(of offer: WireOffer) -> WireFailure? {
+    if limits.attachmentCountMax > 0, offer.fileCount > limits.attachmentCountMax {
+      return Self.failure(.limitExceeded, DeliveryLimits.attachmentCountName)
+    }
+    if limits.attachmentByteCountMax > 0, offer.byteCount > limits.attachmentByteCountMax {
+      return Self.failure(.limitExceeded, DeliveryLimits.attachmentByteCountName)
+    }
+    return nil
+  }
+
+  /// The receiver knows the first `from` files: the others come as `page`, all of them. Nothing when the offer is gone.
+  package mutating func wantPages(_ id: WireID, from: UInt64) -> [DeliveryOutput] {
+    guard let delivery = incoming[id], delivery.state == .offered, let number = delivery.channel else {
+      return []
+    }
+    precondition(from < delivery.fileCount, "there is no page behind the last file")
+    var outputs: [DeliveryOutput] = []
+    wantPage(id, from, number, &outputs)
+    return outputs
+  }
+
+  private mutating func wantPage(
+    _ id: WireID, _ from: UInt64, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
+  ) {
+    incoming[id]?.state = .paging(from: from)
+    outputs.append(
+      .send(
+        .with {
+          $0.manifestWanted = .with {
+            $0.id = id.bytes
+            $0.from = from
+          }
+        }, on: number))
+  }
+
+  /// All files are known, and the first `from` bytes of their contents are kept. Without a rest there is no stream and no key.
+  package mutating func accept(_ id: WireID, from: UInt64, key: Data) -> [DeliveryOutput] {
+    guard let delivery = incoming[id], delivery.state == .offered || delivery.state == .listed,
+      let number = delivery.channel, let channel = channels[number]
+    else { return [] }
+    precondition(from <= delivery.byteCount, "more than there is")
+    var outputs: [DeliveryOutput] = []
+    var message = WireDeliveryAccepted.with {
+      $0.id = id.bytes
+      $0.resumeFrom = from
+    }
+    incoming[id]?.state = .receiving
+    incoming[id]?.from = from
+    incoming[id]?.received = from
+    incoming[id]?.told = from
+    if from < delivery.byteCount {
+      precondition(key.count == DeliveryLimits.keyByteCount, "a stream has a key")
+      guard channel.lastReceivedStream < .max else {
+        return close(number, .noError, detail: "no number for another stream")
+      }
+      message.stream = channel.lastReceivedStream + 1
+      message.key = key
+      message.credit = limits.creditByteCount
+      channels[number]?.lastReceivedStream = message.stream
+      incoming[id]?.stream = message.stream
+      outputs.append(
+        .expect(
+          id, on: number, stream: message.stream, key: key, from: from, byteCount: delivery.byteCount - from))
+    }
+    outputs.append(.send(.with { $0.deliveryAccepted = message }, on: number))
+    return outputs
+  }
+
+  /// It will not be taken, whatever was answered before; also when the commit failed. Nothing when it is gone, or is being discarded.
+  package mutating func refuse(_ id: WireID, _ failure: WireFailure) -> [DeliveryOutput] {
+    guard let delivery = incoming[id], delivery.state != .withdrawn else { return [] }
+    var outputs: [DeliveryOutput] = []
+    endExpecting(id, &outputs)
+    forget(id, wasCommitted: false)
+    guard let number = delivery.channel else { return outputs }
+    outputs.append(
+      .send(
+        .with {
+          $0.deliveryRefused = .with {
+            $0.id = id.bytes
+            $0.failure = Self.sendable(failure)
+          }
+        }, on: number))
+    return outputs
+  }
+
+  /// `total` bytes of all are kept. The lane's credit is raised before: to what came since the stream began and
+  /// ``DeliveryLimits/creditByteCount`` more.
+  package mutating func received(_ id: WireID, _ total: UInt64) -> [DeliveryOutput] {
+    guard let delivery = incoming[id], delivery.state == .receiving, delivery.stream != nil,
+      let number = delivery.channel, total > delivery.received
+    else { return [] }
+    precondition(total <= delivery.byteCount, "more than there is")
+    incoming[id]?.received = total
+    channels[number]?.hasServed = true
+    // Well before the sender has to wait.
+    let step = max(1, min(limits.progressByteCount, limits.creditByteCount / 2))
+    guard total - delivery.told >= step else { return [] }
+    incoming[id]?.told = total
+    return [
+      .send(
+        .with {
+          $0.deliveryProgress = .with {
+            $0.id = id.bytes
+            $0.received = total
+            $0.credit = total - delivery.from + limits.creditByteCount
+          }
+        }, on: number)
+    ]
+  }
+
+  /// Everything is here. False when it was withdrawn or interrupted meanwhile; after true it is too late for both.
+  package mutating func beginCommit(_ id: WireID) -> Bool {
+    guard incoming[id]?.state == .receiving else { return false }
+    incoming[id]?.state = .committing
+    incoming[id]?.stream = nil
+    return true
+  }
+
+  /// It is the receiver's, durably: just now, or since it was offered for the first time. Nothing when it is gone: the next offer is answered
+  /// from the ledger.
+  package mutating func committed(_ id: WireID) -> [DeliveryOutput] {
+    guard let delivery = incoming[id] else { return [] }
+    var outputs: [DeliveryOutput] = []
+    endExpecting(id, &outputs)
+    forget(id, wasCommitted: !delivery.isCancelled && delivery.state != .withdrawn)
+    if let number = delivery.channel {
+      channels[number]?.hasServed = true
+      outputs.append(.send(.with { $0.committed.id = id.bytes }, on: number))
+    }
+    if delivery.isCancelled || delivery.state == .withdrawn { outputs.append(.resultUnwanted(id)) }
+    return outputs
+  }
+
+  /// Nothing is left of one that was withdrawn.
+  package mutating func discarded(_ id: WireID) -> [DeliveryOutput] {
+    guard let delivery = incoming[id], delivery.state == .withdrawn else { return [] }
+    guard let offer = delivery.nextOffer, !delivery.isCancelled else {
+      forget(id, wasCommitted: false)
+      guard let number = delivery.channel else { return [] }
+      return [.send(.with { $0.deliveryCancelled.id = id.bytes }, on: number)]
+    }
+    incoming[id] = Incoming(
+      fileCount: offer.fileCount, byteCount: offer.byteCount, channel: delivery.channel)
+    return [.offered(offer)]
+  }
+
+  // MARK: The end
+
+  private mutating func endExpecting(_ id: WireID, _ outputs: inout [DeliveryOutput]) {
+    guard let delivery = incoming[id], let stream = delivery.stream, let number = delivery.channel else {
+      return
+    }
+    incoming[id]?.stream = nil
+    outputs.append(.endExpecting(id, on: number, stream: stream))
+  }
+
+  /// The sender's side of it has ended, or will when it reads the answer.
+  private mutating func forget(_ id: WireID, wasCommitted: Bool) {
+    let channel = incoming.removeValue(forKey: id)?.channel
+    if let channel { noteEnd(id, on: channel, wasCommitted: wasCommitted) }
+  }
+
+  /// No more than the peer had under way can be under way when it hears of this one.
+  private mutating func noteEnd(_ id: WireID, on number: ChannelNumber, wasCommitted: Bool) {
+    channels[number]?.ended.append(Ended(id: id, wasCommitted: wasCommitted))
+    if channels[number]?.ended.count ?? 0 > limits.receivedCountMax { channels[number]?.ended.removeFirst() }
+  }
+
+  /// Its channel is gone, or not the one that counts any more.
+  mutating func interrupt(_ id: WireID, _ outputs: inout [DeliveryOutput]) {
+    guard let delivery = incoming[id] else { return }
+    switch delivery.state {
+    case .offered, .paging, .listed, .receiving:
+      endExpecting(id, &outputs)
+      incoming[id] = nil
+      outputs.append(.interrupted(id))
+    case .committing: incoming[id]?.channel = nil
+    case .withdrawn:
+      incoming[id]?.channel = nil
+      incoming[id]?.nextOffer = nil
+    }
+  }
+
+  // MARK: Receiving, as the receiver
+
+  mutating func take(
+    _ offer: WireOffer, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
+  ) throws(Exchange.Fault) {
+    let id = try Self.check(offer)
+    guard outgoing[id] == nil, incoming[id]?.channel != number,
+      channels[number]?.ended.contains(where: { $0.id == id }) == false
+    else { throw Exchange.Fault(fault: .unexpectedMessage) }
+    guard incoming.values.count(where: { $0.channel == number }) < limits.receivedCountMax else {
+      throw Exchange.Fault(fault: .limitExceeded, detail: "deliveries under way")
+    }
+    if let old = incoming[id]?.channel {
+      interrupt(id, &outputs)
+      noteEnd(id, on: old, wasCommitted: false)
+    }
+    guard let delivery = incoming[id] else {
+      incoming[id] = Incoming(fileCount: offer.fileCount, byteCount: offer.byteCount, channel: number)
+      outputs.append(.offered(offer))
+      return
+    }
+    incoming[id]?.channel = number
+    if delivery.state == .withdrawn {
+      incoming[id]?.nextOffer = offer
+      incoming[id]?.isCancelled = false
+    }
+  }
+
+  private static func check(_ offer: WireOffer) throws(Exchange.Fault) -> WireID {
+    let id = try Exchange.id(offer.id)
+    guard offer.incarnation.count == WireID.byteCount, offer.number > 0, offer.floor <= offer.number,
+      offer.byteCount <= DeliveryLimits.byteCountMax, offer.byteCount == 0 || offer.fileCount > 0
+    else { throw Exchange.Fault(fault: .malformed) }
+    switch offer.message {
+    case .request(let request):
+      guard request.id == offer.id, request.attachments == offer.fileCount else {
+        throw Exchange.Fault(fault: .malformed)
+      }
+      try Exchange.check(request)
+    case .reply(let reply):
+      _ = try Exchange.id(reply.id)
+      guard reply.attachments == offer.fileCount else { throw Exchange.Fault(fault: .malformed) }
+      try Exchange.check(reply)
+    case nil: throw Exchange.Fault(fault: .malformed)
+    }
+    return id
+  }
+
+  /// What the sender says of one that it offered here. Nil when it was answered for good meanwhile.
+  private func delivery(_ id: WireID, _ number: ChannelNumber) throws(Exchange.Fault) -> Incoming? {
+    if let delivery = incoming[id], delivery.channel == number { return delivery }
+    guard channels[number]?.ended.contains(where: { $0.id == id }) == true else {
+      throw Exchange.Fault(fault: .unexpectedMessage)
+    }
+    return nil
+  }
+
+  mutating func take(
+    _ page: WireManifestPage, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
+  ) throws(Exchange.Fault) {
+    let id = try Exchange.id(page.id)
+    guard !page.files.isEmpty, page.files.count <= limits.pageFileCountMax,
+      (try? page.serializedBytes() as [UInt8])?.count ?? .max <= limits.pageByteCountMax
+    else { throw Exchange.Fault(fault: .malformed) }
+    guard let delivery = try delivery(id, number), delivery.state != .withdrawn else { return }
+    guard case .paging(let from) = delivery.state, page.from == from else {
+      throw Exchange.Fault(fault: .unexpectedMessage)
+    }
+    guard UInt64(page.files.count) <= delivery.fileCount - from,
+      page.files.allSatisfy({ Self.isRight($0, in: delivery) })
+    else { throw Exchange.Fault(fault: .malformed) }
+    outputs.append(.page(id, page.files))
+    let next = from + UInt64(page.files.count)
+    if next < delivery.fileCount {
+      wantPage(id, next, number, &outputs)
+    } else {
+      incoming[id]?.state = .listed
+    }
+  }
+
+  private static func isRight(_ file: WireOfferedFile, in delivery: Incoming) -> Bool {
+    guard file.byteCount <= delivery.byteCount, file.permissions <= DeliveryLimits.permissionsMax,
+      file.path.first == UInt8(ascii: "/"), !file.path.contains(0)
+    else { return false }
+    return file.path.dropFirst().split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
+      .allSatisfy { (1...DeliveryLimits.nameByteCountMax).contains($0.count) }
+  }
+
+  mutating func takeWithdrawal(
+    _ id: WireID, isCancel: Bool, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
+  ) throws(Exchange.Fault) {
+    guard let delivery = try delivery(id, number) else {
+      // They crossed.
+      guard isCancel, let i = channels[number]?.ended.firstIndex(where: { $0.id == id && $0.wasCommitted })
+      else { return }
+      channels[number]?.ended[i] = Ended(id: id, wasCommitted: false)
+      return outputs.append(.resultUnwanted(id))
+    }
+    switch delivery.state {
+    case .offered, .paging, .listed, .receiving:
+      endExpecting(id, &outputs)
+      incoming[id]?.state = .withdrawn
+      outputs.append(.withdrawn(id))
+    case .committing:
+      // A sender that has not sent everything cannot fail any more.
+      guard isCancel, !delivery.isCancelled else { throw Exchange.Fault(fault: .unexpectedMessage) }
+      incoming[id]?.isCancelled = true
+    case .withdrawn:
+      guard delivery.nextOffer != nil, !delivery.isCancelled else {
+        throw Exchange.Fault(fault: .unexpectedMessage)
+      }
+      incoming[id]?.isCancelled = true
+    }
+  }
+}

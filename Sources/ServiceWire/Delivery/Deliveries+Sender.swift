@@ -1,0 +1,276 @@
+package import Foundation
+
+extension Deliveries {
+  // MARK: What the sender's owner says
+
+  /// A message is in the outbox. `number` is its number there; `wasOffered` when an earlier process may have offered it, so that only the
+  /// receiver knows whether it has it. Nothing for an id that is known already.
+  package mutating func enqueue(
+    _ id: WireID, number: UInt64, fileCount: UInt64, byteCount: UInt64, wasOffered: Bool = false
+  ) -> [DeliveryOutput] {
+    guard outgoing[id] == nil else { return [] }
+    outgoing[id] = Outgoing(
+      number: number, fileCount: fileCount, byteCount: byteCount, wasOffered: wasOffered)
+    insertInQueue(id, number)
+    var outputs = retry()
+    flush(&outputs)
+    return outputs
+  }
+
+  /// Answers `wantsOffer`; nothing when it was cancelled or its channel went meanwhile. What it says of itself is taken from
+  /// ``enqueue(_:number:fileCount:byteCount:wasOffered:)``.
+  package mutating func offer(_ offer: WireOffer) -> [DeliveryOutput] {
+    guard let id = WireID(offer.id), let delivery = outgoing[id], case .loading(let number) = delivery.state,
+      let channel = channels[number]
+    else { return [] }
+    var offer = offer
+    offer.number = delivery.number
+    offer.fileCount = delivery.fileCount
+    offer.byteCount = delivery.byteCount
+    switch offer.message {
+    case .request: offer.request.attachments = delivery.fileCount
+    case .reply: offer.reply.attachments = delivery.fileCount
+    case nil: break
+    }
+    var outputs: [DeliveryOutput] = []
+    let message = WireChannelMessage.with { $0.offer = offer }
+    guard Exchange.byteCount(message) <= channel.frameByteCountMax else {
+      offeredCount -= 1
+      settle(id, .refused(Self.failure(.limitExceeded, Exchange.frameLimit)), &outputs)
+      flush(&outputs)
+      return outputs
+    }
+    outgoing[id]?.wasOffered = true
+    outgoing[id]?.state = .offered(number)
+    outputs.append(.send(message, on: number))
+    if delivery.isCancelled { sendCancel(id, on: number, &outputs) }
+    return outputs
+  }
+
+  /// Answers `wantsPage` with the next files: as many of them as fit in a page are sent. Nothing when it is not wanted any more.
+  package mutating func page(_ id: WireID, from: UInt64, _ files: [WireOfferedFile]) -> [DeliveryOutput] {
+    guard let delivery = outgoing[id], case .paging(let number, from) = delivery.state,
+      let channel = channels[number]
+    else { return [] }
+    let room = min(limits.pageByteCountMax, channel.frameByteCountMax - Self.pageFrameByteCount)
+    var page = WireManifestPage.with {
+      $0.id = id.bytes
+      $0.from = from
+    }
+    var byteCount = Self.pageByteCount
+    for file in files.prefix(limits.pageFileCountMax) {
+      let encoded = (try? file.serializedBytes() as [UInt8])?.count ?? Int.max - room
+      guard byteCount + encoded + Self.fileByteCount <= room else { break }
+      byteCount += encoded + Self.fileByteCount
+      page.files.append(file)
+    }
+    guard !page.files.isEmpty else {
+      return fail(
+        id,
+        files.isEmpty
+          ? .with { $0.error = 23 } : Self.failure(.limitExceeded, DeliveryLimits.pageName))
+    }
+    outgoing[id]?.nextPage = from + UInt64(page.files.count)
+    outgoing[id]?.state = .offered(number)
+    return [.send(.with { $0.manifestPage = page }, on: number)]
+  }
+
+  /// Bytes at most of a page without its files, of what stands before one file, and before a page in its frame.
+  private static let pageByteCount = 2 + WireID.byteCount + 11
+  private static let fileByteCount = 6
+  private static let pageFrameByteCount = 16
+
+  /// What the receiver wants cannot be read: the delivery has ended with that failure.
+  package mutating func fail(_ id: WireID, _ failure: WireFailure) -> [DeliveryOutput] {
+    guard let delivery = outgoing[id] else { return [] }
+    var outputs: [DeliveryOutput] = []
+    switch delivery.state {
+    // The receiver's answer to the cancel decides.
+    case .failed, .cancelling: return []
+    case .queued:
+      queue.removeAll { $0 == id }
+      settle(id, .refused(failure), &outputs)
+    case .loading:
+      offeredCount -= 1
+      settle(id, .refused(failure), &outputs)
+    case .offered(let number), .paging(let number, _), .accepted(let number):
+      endStream(id, &outputs)
+      outgoing[id]?.state = .failed(number)
+      outputs.append(
+        .send(
+          .with {
+            $0.deliveryFailed = .with {
+              $0.id = id.bytes
+              $0.failure = Self.sendable(failure)
+            }
+          }, on: number))
+      outputs.append(.settled(id, .refused(failure)))
+    }
+    flush(&outputs)
+    return outputs
+  }
+
+  /// The app does not want it delivered any more. One that was never offered has ended; of any other the receiver's answer decides, over the
+  /// next channel when there is none.
+  package mutating func cancel(_ id: WireID) -> [DeliveryOutput] {
+    guard let delivery = outgoing[id], !delivery.isCancelled else { return [] }
+    var outputs: [DeliveryOutput] = []
+    switch delivery.state {
+    case .failed, .cancelling: return []
+    case .queued where !delivery.wasOffered:
+      queue.removeAll { $0 == id }
+      settle(id, .cancelled, &outputs)
+    case .loading where !delivery.wasOffered:
+      offeredCount -= 1
+      settle(id, .cancelled, &outputs)
+    case .queued, .loading: outgoing[id]?.isCancelled = true
+    case .offered(let number), .paging(let number, _), .accepted(let number):
+      outgoing[id]?.isCancelled = true
+      sendCancel(id, on: number, &outputs)
+    }
+    flush(&outputs)
+    return outputs
+  }
+
+  private mutating func sendCancel(_ id: WireID, on number: ChannelNumber, _ outputs: inout [DeliveryOutput])
+  {
+    endStream(id, &outputs)
+    outgoing[id]?.state = .cancelling(number)
+    outputs.append(.send(.with { $0.deliveryCancelled.id = id.bytes }, on: number))
+  }
+
+  /// Tells the receiver what it may forget, when there is a channel.
+  package mutating func acknowledge(floor: UInt64, incarnation: Data) -> [DeliveryOutput] {
+    guard let number = newest else { return [] }
+    return [
+      .send(
+        .with {
+          $0.acknowledged = .with {
+            $0.floor = floor
+            $0.incarnation = incarnation
+          }
+        }, on: number)
+    ]
+  }
+
+  // MARK: The end
+
+  mutating func endStream(_ id: WireID, _ outputs: inout [DeliveryOutput]) {
+    guard let delivery = outgoing[id], let stream = delivery.stream, let number = delivery.state.channel
+    else { return }
+    outgoing[id]?.stream = nil
+    outputs.append(.endStream(id, on: number, stream: stream.number))
+  }
+
+  mutating func settle(_ id: WireID, _ end: SentDeliveryEnd, _ outputs: inout [DeliveryOutput]) {
+    outgoing[id] = nil
+    outputs.append(.settled(id, end))
+  }
+
+  // MARK: Receiving, as the sender
+
+  /// What the receiver answers on the channel where it was offered.
+  private func delivery(_ id: WireID, _ number: ChannelNumber) throws(Exchange.Fault) -> Outgoing {
+    guard let delivery = outgoing[id], delivery.state.channel == number, delivery.state != .loading(number)
+    else { throw Exchange.Fault(fault: .unexpectedMessage) }
+    return delivery
+  }
+
+  mutating func takeManifestWanted(
+    _ message: WireManifestWanted, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
+  ) throws(Exchange.Fault) {
+    let id = try Exchange.id(message.id)
+    let delivery = try delivery(id, number)
+    guard message.from < delivery.fileCount else { throw Exchange.Fault(fault: .malformed) }
+    switch delivery.state {
+    case .offered where delivery.nextPage ?? message.from == message.from:
+      outgoing[id]?.state = .paging(number, from: message.from)
+      outputs.append(.wantsPage(id, from: message.from))
+    case .cancelling, .failed: break
+    default: throw Exchange.Fault(fault: .unexpectedMessage)
+    }
+  }
+
+  mutating func takeAccepted(
+    _ message: WireDeliveryAccepted, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
+  ) throws(Exchange.Fault) {
+    let id = try Exchange.id(message.id)
+    let delivery = try delivery(id, number)
+    let hasStream = message.resumeFrom < delivery.byteCount
+    guard message.resumeFrom <= delivery.byteCount,
+      hasStream ? message.key.count == DeliveryLimits.keyByteCount : message.key.isEmpty,
+      hasStream == (message.stream > 0), hasStream == (message.credit > 0)
+    else { throw Exchange.Fault(fault: .malformed) }
+    switch delivery.state {
+    // The manifest is asked for as a whole, or the receiver knows it from before.
+    case .offered where delivery.nextPage ?? delivery.fileCount == delivery.fileCount: break
+    case .cancelling, .failed: break
+    default: throw Exchange.Fault(fault: .unexpectedMessage)
+    }
+    if hasStream {
+      guard message.stream > channels[number]?.lastSentStream ?? 0 else {
+        throw Exchange.Fault(fault: .malformed)
+      }
+      channels[number]?.lastSentStream = message.stream
+    }
+    guard case .offered = delivery.state else { return }
+    outgoing[id]?.state = .accepted(number)
+    outgoing[id]?.received = message.resumeFrom
+    outgoing[id]?.wasAccepted = true
+    if !delivery.wasAccepted { outputs.append(.accepted(id)) }
+    if message.resumeFrom > 0 { outputs.append(.progressed(id, received: message.resumeFrom)) }
+    guard hasStream else { return }
+    outgoing[id]?.stream = SentStream(
+      number: message.stream, from: message.resumeFrom, credit: message.credit)
+    outputs.append(
+      .beginStream(
+        id, on: number, stream: message.stream, key: message.key, from: message.resumeFrom,
+        credit: message.credit))
+  }
+
+  mutating func takeProgress(
+    _ message: WireDeliveryProgress, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
+  ) throws(Exchange.Fault) {
+    let id = try Exchange.id(message.id)
+    let delivery = try delivery(id, number)
+    switch delivery.state {
+    case .accepted: break
+    case .cancelling, .failed: return
+    default: throw Exchange.Fault(fault: .unexpectedMessage)
+    }
+    guard let stream = delivery.stream else { throw Exchange.Fault(fault: .unexpectedMessage) }
+    // It cannot have more than it allowed, and takes nothing back.
+    guard message.received >= delivery.received, message.received <= delivery.byteCount,
+      message.received - stream.from <= stream.credit, message.credit >= stream.credit
+    else { throw Exchange.Fault(fault: .malformed) }
+    if message.received > delivery.received {
+      channels[number]?.hasServed = true
+      outgoing[id]?.received = message.received
+      outputs.append(.progressed(id, received: message.received))
+    }
+    if message.credit > stream.credit {
+      outgoing[id]?.stream?.credit = message.credit
+      outputs.append(.raiseCredit(id, on: number, stream: stream.number, to: message.credit))
+    }
+  }
+
+  mutating func takeEnd(
+    _ id: WireID, _ end: SentDeliveryEnd, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
+  ) throws(Exchange.Fault) {
+    let delivery = try delivery(id, number)
+    if case .refused(let failure) = end { try Exchange.check(failure) }
+    var end = end
+    switch (delivery.state, end) {
+    // The owner has forgotten it.
+    case (.failed, _): break
+    case (.cancelling, .committed): outputs.append(.tooLate(id))
+    case (.cancelling, _): end = .cancelled
+    case (_, .cancelled): throw Exchange.Fault(fault: .unexpectedMessage)
+    default: break
+    }
+    endStream(id, &outputs)
+    offeredCount -= 1
+    channels[number]?.hasServed = true
+    if case .failed = delivery.state { outgoing[id] = nil } else { settle(id, end, &outputs) }
+  }
+}

@@ -1,0 +1,178 @@
+import Foundation
+
+/// All messages with files between this app and one other, in both directions, over the channels that they have one after another: the state
+/// machine of SERVICE-PROTOCOL.md, "Attachments". No socket, no clock, no disk: whoever owns it brings what happens, and does what comes out.
+///
+/// It never trusts a message: what may not come now closes the channel with a fault, and changes nothing else.
+package struct Deliveries: Sendable {
+  package let limits: DeliveryLimits
+
+  var channels: [ChannelNumber: Channel] = [:]
+  /// The open ones, oldest first: offers go over the last.
+  var order: [ChannelNumber] = []
+  var isConnecting = false
+  var outgoing: [WireID: Outgoing] = [:]
+  /// Of those in `outgoing` that wait for a channel or for their turn, by number.
+  var queue: [WireID] = []
+  /// Those that have a channel.
+  var offeredCount = 0
+  var incoming: [WireID: Incoming] = [:]
+  var inquiries: [WireID: Inquiry] = [:]
+  /// Questions of ours and ends of requests that no channel has taken yet, oldest first.
+  var waitingInquiries: [WireID] = []
+  var waitingEnds: [WireID] = []
+
+  struct Channel {
+    /// Of a message that the peer takes.
+    let frameByteCountMax: Int
+    let attachmentCountMax: UInt64
+    /// The last number that was given to a stream that is received here, and the last that the peer gave.
+    var lastReceivedStream: UInt32 = 0
+    var lastSentStream: UInt32 = 0
+    /// A delivery went on here: worth to dial again at once.
+    var hasServed = false
+    /// Deliveries of the peer's that were answered for good, the last ones: what the peer sent before it read the answer may still come.
+    var ended: [Ended] = []
+    /// Questions of ours without an answer.
+    var inquiryCount = 0
+    /// Questions of the peer's without an answer.
+    var asked: Set<WireID> = []
+  }
+
+  struct Ended {
+    let id: WireID
+    let wasCommitted: Bool
+  }
+
+  enum Inquiry: Equatable {
+    case waiting
+    case asked(ChannelNumber)
+  }
+
+  struct Outgoing {
+    enum State: Equatable {
+      case queued
+      /// The owner loads the message.
+      case loading(ChannelNumber)
+      case offered(ChannelNumber)
+      /// The owner loads a page.
+      case paging(ChannelNumber, from: UInt64)
+      case accepted(ChannelNumber)
+      /// The receiver was told that it is not to be delivered.
+      case cancelling(ChannelNumber)
+      /// The owner has forgotten it; the receiver's answer is to come.
+      case failed(ChannelNumber)
+
+      var channel: ChannelNumber? {
+        switch self {
+        case .queued: nil
+        case .loading(let channel), .offered(let channel), .paging(let channel, _), .accepted(let channel),
+          .cancelling(let channel), .failed(let channel):
+          channel
+        }
+      }
+    }
+
+    let number: UInt64
+    let fileCount: UInt64
+    let byteCount: UInt64
+    var state: State = .queued
+    /// Over an earlier channel, or by an earlier process: the receiver may have committed it.
+    var wasOffered: Bool
+    var wasAccepted = false
+    var isCancelled = false
+    /// Where the next page begins; nil before the first.
+    var nextPage: UInt64?
+    var stream: SentStream?
+    /// What the receiver said that it has.
+    var received: UInt64 = 0
+  }
+
+  struct SentStream: Equatable {
+    let number: UInt32
+    let from: UInt64
+    var credit: UInt64
+  }
+
+  struct Incoming {
+    enum State: Equatable {
+      /// The owner has the offer.
+      case offered
+      /// A page was asked for.
+      case paging(from: UInt64)
+      /// The owner has the whole manifest.
+      case listed
+      case receiving
+      case committing
+      /// The owner discards it.
+      case withdrawn
+    }
+
+    let fileCount: UInt64
+    let byteCount: UInt64
+    var state: State = .offered
+    /// Nil when that went: while the owner commits or discards it.
+    var channel: ChannelNumber?
+    /// While it is received.
+    var stream: UInt32?
+    var from: UInt64 = 0
+    var received: UInt64 = 0
+    var told: UInt64 = 0
+    /// While it is committed.
+    var isCancelled = false
+    /// It was offered once more while the owner discards it; `isCancelled` when it was cancelled once more.
+    var nextOffer: WireOffer?
+  }
+
+  package init(limits: DeliveryLimits = DeliveryLimits()) {
+    precondition(
+      (1...DeliveryLimits.byteCountMax).contains(limits.creditByteCount), "a credit that lets nothing come")
+    self.limits = limits
+  }
+
+  // MARK: What is known
+
+  /// Whether ``receive(_:on:)`` takes it; all others are an exchange's.
+  package static func isDelivery(_ message: WireChannelMessage) -> Bool {
+    switch message.kind {
+    case .offer, .deliveryAccepted, .deliveryRefused, .manifestWanted, .manifestPage, .deliveryProgress,
+      .committed, .acknowledged, .deliveryCancelled, .deliveryFailed, .replyInquiry, .replyStanding,
+      .requestEnded:
+      true
+    default: false
+    }
+  }
+
+  /// Nothing is under way in either role: the channels may be closed.
+  package var isIdle: Bool {
+    outgoing.isEmpty && incoming.isEmpty && inquiries.isEmpty && waitingEnds.isEmpty
+      && channels.values.allSatisfy { $0.asked.isEmpty }
+  }
+
+  /// Something is to be sent and there is no channel.
+  package var waitsForChannel: Bool {
+    channels.isEmpty && !(queue.isEmpty && waitingInquiries.isEmpty && waitingEnds.isEmpty)
+  }
+
+  /// Deliveries of ours that are not settled, with those that failed and whose receiver has not answered.
+  package var outgoingCount: Int { outgoing.count }
+  /// Deliveries of the peer's that are under way.
+  package var incomingCount: Int { incoming.count }
+  package func isOpen(_ number: ChannelNumber) -> Bool { channels[number] != nil }
+
+  var newest: ChannelNumber? { order.last }
+
+  static func failure(_ fault: ProtocolFault, _ detail: String) -> WireFailure {
+    .with {
+      $0.error = fault.rawValue
+      $0.detail = detail
+    }
+  }
+
+  /// As much of its detail as may be sent.
+  static func sendable(_ failure: WireFailure) -> WireFailure {
+    var failure = failure
+    failure.detail = Exchange.prefix(failure.detail)
+    return failure
+  }
+}

@@ -1,0 +1,39 @@
+/// What one side of the deliveries between two apps takes (SERVICE-PROTOCOL.md, "Limits"). Times are milliseconds.
+package struct DeliveryLimits: Sendable, Equatable {
+  /// Deliveries of ours that are offered at once, over all channels. No more than the peer takes on one: 16.
+  package var sentCountMax = 8
+  /// Deliveries of the peer's that are under way on one channel.
+  package var receivedCountMax = 16
+  /// Files of one page of a manifest.
+  package var pageFileCountMax = 256
+  /// Bytes of one page, as encoded.
+  package var pageByteCountMax = 64 << 10
+  /// Bytes of plaintext that the peer may send beyond those that are kept.
+  package var creditByteCount: UInt64 = 8 << 20
+  /// Bytes of plaintext between one report to the peer and the next.
+  package var progressByteCount: UInt64 = 2 << 20
+  /// Files of one message of the peer's; 0: as many as there are. The same as ``ExchangeLimits/attachmentCountMax``, which `Hello` states.
+  package var attachmentCountMax: UInt64 = 0
+  /// Bytes of all files of one message of the peer's; 0: as many as there are.
+  package var attachmentByteCountMax: UInt64 = 0
+  /// Questions about replies on one channel that have no answer yet, in either direction.
+  package var inquiryCountMax = 256
+  /// A stream that has credit and brings nothing for so long is broken, with its channel. For the owner, which has a clock.
+  package var streamIdleTime: UInt64 = 30_000
+  /// A message for an app that is locked waits for so long before it is refused. For the owner.
+  package var unlockTime: UInt64 = 30_000
+
+  /// Of a stream.
+  package static let keyByteCount = 32
+  /// Of all files of one message: no sum of sizes overflows.
+  package static let byteCountMax = UInt64(Int64.max)
+  /// The permission bits of a file.
+  static let permissionsMax: UInt32 = 0o7777
+  static let nameByteCountMax = 255
+
+  package static let attachmentCountName = "attachments of a message"
+  package static let attachmentByteCountName = "bytes of the attachments of a message"
+  package static let pageName = "manifest page"
+
+  package init() {}
+}

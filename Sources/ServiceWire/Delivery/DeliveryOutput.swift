@@ -1,0 +1,71 @@
+package import Foundation
+
+/// How a delivery ended for its sender.
+package enum SentDeliveryEnd: Sendable, Equatable {
+  /// The receiver has it, for good.
+  case committed
+  /// The receiver does not have it and never will.
+  case refused(WireFailure)
+  /// Withdrawn: the receiver does not have it and never will.
+  case cancelled
+}
+
+/// What ``Deliveries`` want done, in this order.
+package enum DeliveryOutput: Sendable, Equatable {
+  case send(WireChannelMessage, on: ChannelNumber)
+  /// Say goodbye if the connection takes it at once, and close both lanes. The deliveries have forgotten the channel.
+  case close(ChannelNumber, ProtocolFault, detail: String)
+  /// Deliveries wait and there is no channel: `channelOpened` or `channelRefused` follows.
+  case connect
+
+  // MARK: For the sender
+
+  /// ``Deliveries/offer(_:)`` follows, with the message from the outbox; or ``Deliveries/fail(_:_:)``.
+  case wantsOffer(WireID)
+  /// ``Deliveries/page(_:from:_:)`` follows, or ``Deliveries/fail(_:_:)``.
+  case wantsPage(WireID, from: UInt64)
+  /// The contents from byte `from` on, sealed with the key, go over the bulk lane of that channel.
+  case beginStream(
+    WireID, on: ChannelNumber, stream: UInt32, key: Data, from: UInt64, credit: UInt64)
+  /// Bytes of plaintext that may be sent, in all since the stream began.
+  case raiseCredit(WireID, on: ChannelNumber, stream: UInt32, to: UInt64)
+  /// Nothing more of it is read or sent. One follows each `beginStream`, also when all was sent.
+  case endStream(WireID, on: ChannelNumber, stream: UInt32)
+  /// The receiver takes it; told once.
+  case accepted(WireID)
+  /// Bytes of plaintext that the receiver has, of all.
+  case progressed(WireID, received: UInt64)
+  /// Forgotten here: the owner ends its outbox record.
+  case settled(WireID, SentDeliveryEnd)
+  /// A cancel came too late; that it was committed follows.
+  case tooLate(WireID)
+
+  // MARK: For the receiver
+
+  /// The owner answers with `wantPages`, `accept`, `refuse` or, when it has it already, `committed`.
+  case offered(WireOffer)
+  /// The next files of its manifest. After the last ones the owner answers with `accept` or `refuse`.
+  case page(WireID, [WireOfferedFile])
+  /// Before the sender hears of it: `byteCount` bytes of plaintext come on the bulk lane of that channel, the first of them byte `from` of all.
+  case expect(WireID, on: ChannelNumber, stream: UInt32, key: Data, from: UInt64, byteCount: UInt64)
+  /// What still comes of the stream is to be skipped. Not put out for a stream that was received as a whole and committed.
+  case endExpecting(WireID, on: ChannelNumber, stream: UInt32)
+  /// Forgotten here, because its channel went or it was offered over another: what is staged is kept, for the next offer. Nothing that was to be
+  /// answered for it may be answered any more.
+  case interrupted(WireID)
+  /// It was cancelled, or its sender cannot read it: the owner discards what it has, then calls ``Deliveries/discarded(_:)``.
+  case withdrawn(WireID)
+  /// It was cancelled when it had been committed.
+  case resultUnwanted(WireID)
+  /// Every number below it that the peer had for this app is settled.
+  case acknowledged(floor: UInt64, incarnation: Data)
+
+  // MARK: About replies
+
+  /// The peer asks whether a reply may still come: ``Deliveries/standing(_:isAwaited:)`` follows.
+  case inquired(request: WireID)
+  /// What the peer answered: false says that there will be no reply.
+  case standing(request: WireID, isAwaited: Bool)
+  /// The peer says that there will be no reply.
+  case requestEnded(WireID)
+}
