@@ -88,13 +88,16 @@ extension Container {
     // What was removed is given back when its commit is durable: then it shows what is wasted.
     try synchronizeCatalog()
     slabs.punchHoles()
+    // What is pinned goes before long, and its places stand in several records.
+    let pinned = try withStoredCatalog { try $0.pinnedSlabs() }
     let fills = slabs.fills()
     var waste = fills.reduce(UInt64(0)) { $0 + $1.wastedByteCount }
     let live = fills.reduce(UInt64(0)) { $0 + $1.liveByteCount }
     let wasteMax = max(policy.wasteByteCountMin, UInt64(Double(live) * policy.wasteFraction))
     // The emptiest first: they give most for what is copied.
     var candidates = fills.filter {
-      $0.wastedByteCount > UInt64(Double($0.storedByteCount) * policy.slabWasteFraction)
+      !pinned.contains($0.number)
+        && $0.wastedByteCount > UInt64(Double($0.storedByteCount) * policy.slabWasteFraction)
     }.sorted {
       $0.liveByteCount * max(1, $1.storedByteCount) < $1.liveByteCount * max(1, $0.storedByteCount)
     }[...]
@@ -379,6 +382,8 @@ extension Transaction {
     else {
       return false
     }
+    // It was pinned since the slab was chosen.
+    if try isPinned(old, of: file) { return false }
     if first.start == old.start {
       guard first == old else { return false }
       inode.firstExtent = places[0]

@@ -480,7 +480,9 @@ public final class Container: Sendable {
       let result = try body(transaction)
       observers.note(transaction)
       transaction.tellApplied()
-      core.apply(transaction, stillNeeded: openFiles.remove(transaction.dropped))
+      core.apply(
+        transaction, stillNeeded: openFiles.remove(transaction.dropped),
+        unneeded: openFiles.unpin(transaction.unpinned))
       slabs.settle(transaction.added)
       return result
     }

@@ -147,15 +147,7 @@ private struct Message {
   var directories: [[FileName]] = []
 
   init(_ attachments: [String], in records: CatalogSnapshot) throws {
-    var items: [(original: [FileName], found: FoundFile)] = []
-    for attachment in attachments {
-      // A link is followed to what is sent; its own name says where to.
-      let path = try StorePath(attachment).resolved(in: records, followingLast: false)
-      let found = try records.existing(StorePath(attachment))
-      if !path.names.isEmpty { items.append((path.names, found)) }
-      guard found.inode.kind == .directory else { continue }
-      for (names, file) in try records.subtree(found.id) { items.append((path.names + names, file)) }
-    }
+    let items = try records.attachedItems(attachments)
     // Directories keep their places, those above a file too; files make way for them and for each other.
     var taken: [[FileName]: [FileName]?] = [:]
     for (original, found) in items {

@@ -455,6 +455,29 @@ struct CatalogLoader {
         if problem != nil { return false }
       }
     }
+    return try pinnedSegmentsOpen(of: commit, on: catalog, slabs, context)
+  }
+
+  /// The same for versions that the commit pins and has no file for: they were replaced in the same commit.
+  private func pinnedSegmentsOpen(
+    of commit: FinishedCommit, on catalog: LoadedCatalog, _ slabs: SlabStore, _ context: WorkerContext
+  ) throws -> Bool {
+    let pinned = commit.pinnedExtents()
+    guard !pinned.isEmpty else { return true }
+    let named = Dictionary(grouping: commit.fileExtents(), by: \.file).mapValues { Set($0.map(\.extent)) }
+    for (pin, extents) in pinned {
+      let inodeBefore = try catalog.snapshot.value(.inode(pin.file)).flatMap { try? Inode($0) }
+      let before = try inodeBefore.map { try Set(catalog.snapshot.extents(pin.file, $0)) } ?? []
+      let identity = FileIdentity(container: container, file: pin.file)
+      for extent in extents
+      where !before.contains(extent) && named[pin.file]?.contains(extent) != true {
+        let problem = try verifyRun(
+          extent, of: identity,
+          key: keys.fileKey(pin.file, epoch: pin.inode.epoch, secret: pin.inode.secret), slabs: slabs,
+          context: context)
+        if problem != nil { return false }
+      }
+    }
     return true
   }
 }
@@ -503,7 +526,30 @@ struct FinishedCommit {
     }
   }
 
-  func extents() -> [Extent] { fileExtents().map(\.extent) }
+  /// Of versions that the commit pins.
+  func pinnedExtents() -> [(pin: PinnedFile, extents: [Extent])] {
+    var found: [(pin: PinnedFile, extents: [Extent])] = []
+    var position: [Pin: Int] = [:]
+    // In the order of keys, and those of type `71` come first.
+    for change in changes {
+      guard let value = change.value, let pin = change.key.pin(at: 1) else { continue }
+      switch change.key.kind {
+      case .pinned:
+        guard let file = try? PinnedFile(value) else { continue }
+        position[pin] = found.count
+        found.append((file, file.inode.firstExtent.map { [$0] } ?? []))
+      case .pinnedExtent:
+        guard let index = position[pin], let extent = try? Extent(pinnedKey: change.key, value: value) else {
+          continue
+        }
+        found[index].extents.append(extent)
+      default: continue
+      }
+    }
+    return found
+  }
+
+  func extents() -> [Extent] { fileExtents().map(\.extent) + pinnedExtents().flatMap(\.extents) }
 }
 
 private struct PendingCommit {

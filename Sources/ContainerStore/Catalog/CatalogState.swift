@@ -45,11 +45,12 @@ struct CatalogState {
     endByteCount = slabCounters.values.reduce(0) { $0 + $1.end }
   }
 
-  /// Applies the changes and keeps the books of ids and slabs. What is still needed is not given back with the commit.
-  mutating func apply(_ transaction: Transaction, stillNeeded: Set<Extent>) {
+  /// Applies the changes and keeps the books of ids and slabs. What is still needed of what was removed is not given back with the
+  /// commit; `unneeded` is what is given back of what was unpinned.
+  mutating func apply(_ transaction: Transaction, stillNeeded: Set<Extent>, unneeded: [Extent]) {
     guard transaction.staged.count > 0 else { return }
     changeNumber += 1
-    for extent in transaction.removed {
+    for extent in transaction.removed + transaction.unpinned.flatMap(\.extents) {
       let live = slabCounters[extent.slab]?.liveByteCount ?? 0
       let count = min(live, UInt64(extent.storedByteCount))
       slabCounters[extent.slab, default: SlabCounter()].liveByteCount -= count
@@ -71,6 +72,7 @@ struct CatalogState {
     transaction.finish()
     staged.visit { put($0, $1) }
     pendingRemovals += transaction.removed.filter { stillNeeded.isEmpty || !stillNeeded.contains($0) }
+    pendingRemovals += unneeded
   }
 
   private mutating func put(_ key: CatalogKey, _ value: [UInt8]?) {

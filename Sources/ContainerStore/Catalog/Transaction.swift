@@ -8,14 +8,17 @@ final class Transaction: CatalogReading {
   private(set) var staged = ChangeMap()
   private(set) var added: [Extent] = []
   private(set) var removed: [Extent] = []
-  /// Files whose last name went, and what they were stored as.
-  private(set) var dropped: [(file: UInt64, extents: [Extent])] = []
+  /// Files whose last name went, what they were stored as, and what of that went with it: pins keep the rest.
+  private(set) var dropped: [(file: UInt64, extents: [Extent], removed: [Extent])] = []
+  /// What pins alone kept, and no longer do.
+  private(set) var unpinned: [(file: UInt64, extents: [Extent])] = []
   /// Called when the changes are certain, before anybody can see them.
   private var whenApplied: [() -> Void] = []
   let now = Clock.wallNanoseconds()
   /// Nobody asked for it: it says nothing about whether the container is in use.
   var isMaintenance = false
   private var attributesAreThere: Bool?
+  private var pinsAreThere: Bool?
   let epoch: UInt32
   private(set) var nextFile: UInt64
 
@@ -140,13 +143,43 @@ final class Transaction: CatalogReading {
       return
     }
     let extents = try extents(id, inode)
-    dropped.append((id, extents))
+    dropped.append((id, extents, try giveUp(extents, of: id)))
     for extent in extents {
-      removed.append(extent)
       if extent.start != inode.firstExtent?.start { delete(.extent(file: id, start: extent.start)) }
     }
     try dropAttributes(id)
     delete(.inode(id))
+  }
+
+  // MARK: Pins
+
+  /// Whether any version of a file is pinned, which is looked up once.
+  private var hasPins: Bool {
+    get throws {
+      if let known = pinsAreThere { return known }
+      let first = CatalogKey.all(.pinOfFile)
+      var cursor = try cursor(from: first)
+      let found = try cursor.nextLive().map { $0.key.hasPrefix(first) } ?? false
+      pinsAreThere = found
+      return found
+    }
+  }
+
+  /// A file no longer has these runs: what no pin needs is removed, and returned.
+  private func giveUp(_ extents: [Extent], of file: UInt64) throws -> [Extent] {
+    let rest = try hasPins ? unpinned(extents, of: file) : extents
+    removed += rest
+    return rest
+  }
+
+  /// A pin has gone, and neither the file nor another one needs these runs.
+  func letGo(_ extents: [Extent], of file: UInt64) {
+    if !extents.isEmpty { unpinned.append((file, extents)) }
+  }
+
+  /// Whether a pin needs a part of a run of a file.
+  func isPinned(_ run: Extent, of file: UInt64) throws -> Bool {
+    try hasPins && unpinned([run], of: file) != [run]
   }
 
   // MARK: Extended attributes
@@ -171,13 +204,14 @@ final class Transaction: CatalogReading {
   }
 
   /// Puts a file's inode and those of its extents that changed.
-  func exchange(_ id: UInt64, _ inode: Inode, _ changes: [ExtentMap.Change], storing stored: [Extent]) {
+  func exchange(_ id: UInt64, _ inode: Inode, _ changes: [ExtentMap.Change], storing stored: [Extent]) throws
+  {
     put(id, inode)
     for change in changes {
       for start in change.deletes { delete(.extent(file: id, start: start)) }
       for extent in change.puts { put(.extent(file: id, start: extent.start), extent.encodedValue) }
-      removed += change.removed
     }
+    _ = try giveUp(changes.flatMap(\.removed), of: id)
     added += stored
   }
 }

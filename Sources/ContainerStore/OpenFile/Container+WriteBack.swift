@@ -259,7 +259,7 @@ extension Container {
         inode.firstExtent = map.first
         inode.modified = batches[number].layer.modified
         inode.changed = max(inode.changed, batches[number].layer.modified)
-        transaction.exchange(node.id, inode, changes, storing: runs[number])
+        try transaction.exchange(node.id, inode, changes, storing: runs[number])
         results.append((node, map, inode))
       }
       // In the transaction, so that no read takes old extents for valid once they can be freed.
@@ -275,7 +275,7 @@ extension Container {
     let gone = map.apply(batch.layer, runs).flatMap(\.removed)
     batch.node.finish(map)
     let (committed, garbage) = batch.node.state.withLock { state in
-      let (committed, garbage) = (state.removed ?? ExtentMap()).split(gone)
+      let (committed, garbage) = state.split(gone)
       guard state.readCount > 0 else { return (committed, garbage) }
       state.garbage += garbage
       return (committed, [])
@@ -294,8 +294,8 @@ extension Container {
   private func giveBack(_ node: FileNode) {
     node.drop()
     let (committed, garbage) = node.state.withLock { state -> ([Extent], [Extent]) in
-      guard let removed = state.removed, let map = state.map else { return ([], []) }
-      let (committed, garbage) = removed.split(map.extents)
+      guard state.removed != nil, let map = state.map else { return ([], []) }
+      let (committed, garbage) = state.split(map.extents)
       state.map = ExtentMap()
       guard state.readCount > 0 else { return (committed, garbage + state.garbage) }
       state.garbage += garbage
@@ -303,6 +303,14 @@ extension Container {
     }
     if !garbage.isEmpty { slabs.discard(garbage) }
     release(committed)
+  }
+}
+
+extension FileNode.State {
+  /// Of runs that a removed file gives up: what was in the catalog, and what never was. Pins keep the rest.
+  fileprivate func split(_ runs: [Extent]) -> (committed: [Extent], garbage: [Extent]) {
+    let (committed, rest) = (removed ?? ExtentMap()).parted(runs)
+    return (committed, pinned.parted(rest).unknown)
   }
 }
 

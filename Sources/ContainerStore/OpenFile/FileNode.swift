@@ -33,8 +33,10 @@ final class FileNode: Sendable {
     var dirty = DirtyLayer()
     /// Being sealed and stored; beneath `dirty`.
     var frozen: DirtyLayer?
-    /// When it was removed: what it was stored as then. The catalog has nothing of it any more.
+    /// When it was removed: what of it the catalog gave up then, and the handles have to give back. It has no file any more.
     var removed: ExtentMap?
+    /// What pins kept of it when it was removed: not for the handles to give back, unless they are the last to need it.
+    var pinned = ExtentMap()
     /// The last handle was closed.
     var isReleased = false
     /// Reads of a removed file that are under way.
@@ -194,39 +196,27 @@ final class FileNode: Sendable {
     }
   }
 
-  /// The catalog's last name of the file goes, with these extents. Called in that transaction.
-  func remove(_ extents: [Extent]) {
+  /// The catalog's last name of the file goes, with these extents; what was not removed of them is pinned. Called in that transaction.
+  func remove(_ extents: [Extent], removed: [Extent]) {
     state.withLock { state in
-      let map = ExtentMap(checked: extents)
-      state.map = map
-      state.removed = map
+      state.map = ExtentMap(checked: extents)
+      state.removed = ExtentMap(checked: removed)
+      if extents != removed {
+        state.pinned = ExtentMap(checked: state.removed!.parted(extents).unknown)
+      }
       state.inode.linkCount = 0
     }
   }
-}
 
-extension ExtentMap {
-  /// Which segments of `extents` this map has, and which it does not.
-  func split(_ extents: [Extent]) -> (known: [Extent], unknown: [Extent]) {
-    var known: [Extent] = []
-    var unknown: [Extent] = []
-    func append(_ segment: Extent, to extents: inout [Extent]) {
-      if let joined = extents.last?.joined(with: segment) {
-        extents[extents.count - 1] = joined
-      } else {
-        extents.append(segment)
+  /// The last pins of these runs have gone. Returns what no handle needs. Called in that transaction.
+  func unpin(_ extents: [Extent]) -> [Extent] {
+    state.withLock { state in
+      guard let removed = state.removed, let map = state.map else { return extents }
+      let (needed, free) = map.parted(extents)
+      if !needed.isEmpty {
+        state.removed = ExtentMap(checked: (removed.extents + needed).sorted { $0.start < $1.start })
       }
+      return free
     }
-    for extent in extents {
-      for i in 0..<Int(extent.count) {
-        let single = extent.slice(skipping: i, count: 1)
-        if segment(single.start) == single {
-          append(single, to: &known)
-        } else {
-          append(single, to: &unknown)
-        }
-      }
-    }
-    return (known, unknown)
   }
 }

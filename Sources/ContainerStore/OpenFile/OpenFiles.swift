@@ -93,15 +93,23 @@ final class OpenFiles: Sendable {
   // MARK: What the catalog tells
 
   /// The files' last names go, in the transaction that calls. Returns which of their extents open handles still need.
-  func remove(_ files: [(file: UInt64, extents: [Extent])]) -> Set<Extent> {
+  func remove(_ files: [(file: UInt64, extents: [Extent], removed: [Extent])]) -> Set<Extent> {
     guard !files.isEmpty else { return [] }
     var needed: Set<Extent> = []
-    for (file, extents) in files {
+    for (file, extents, removed) in files {
       guard let node = state.withLock({ $0.files[file]?.node }) else { continue }
-      node.remove(extents)
-      needed.formUnion(extents)
+      node.remove(extents, removed: removed)
+      needed.formUnion(removed)
     }
     return needed
+  }
+
+  /// Nothing in the catalog needs these runs of files any more, in the transaction that calls. Returns what open handles do not need
+  /// either; the rest is theirs to give back.
+  func unpin(_ files: [(file: UInt64, extents: [Extent])]) -> [Extent] {
+    files.flatMap { file, extents in
+      state.withLock { $0.files[file]?.node }?.unpin(extents) ?? extents
+    }
   }
 
   /// A run of a file was given other places, in the transaction that calls.
