@@ -62,7 +62,7 @@ let package = Package(
     .target(
       name: "LocalTransport",
       dependencies: [
-        "UnixSockets", "ServiceWire",
+        "SodiumPrimitives", "UnixSockets", "ServiceWire",
         .product(name: "NIOCore", package: "swift-nio"),
         .product(name: "NIOPosix", package: "swift-nio"),
         .product(name: "NIOTLS", package: "swift-nio"),
@@ -142,7 +142,7 @@ let package = Package(
     .testTarget(
       name: "LocalTransportTests",
       dependencies: [
-        "LocalTransport", "UnixSockets", "ServiceWire", "OpenDynamicsTesting",
+        "LocalTransport", "SodiumPrimitives", "UnixSockets", "ServiceWire", "OpenDynamicsTesting",
         .product(name: "NIOCore", package: "swift-nio"),
         .product(name: "NIOPosix", package: "swift-nio"),
         .product(name: "NIOTLS", package: "swift-nio"),

@@ -189,6 +189,17 @@ public final class SecretStreamCipher {
     return tag
   }
 
+  /// Opens the next message of a stream. The plaintext stands in the cipher's own scratch memory, is authentic, and is valid until the
+  /// cipher's next call. When the message is not authentic, the state is as it was.
+  package func pull(
+    _ state: inout SecretStreamState, _ sealed: UnsafeRawBufferPointer, ad: UnsafeRawBufferPointer
+  ) throws(CryptoError) -> (plaintext: UnsafeRawBufferPointer, tag: SecretStreamTag?) {
+    let tag = try pullIntoScratch(&state, sealed, ad: ad)
+    return (
+      UnsafeRawBufferPointer(rebasing: scratch[0..<(sealed.count - Self.messageOverheadByteCount)]), tag
+    )
+  }
+
   /// A tag that is none of the four is authentic, so the stream goes on as in libsodium; it is reported as nil.
   @inline(__always)
   private func pullIntoScratch(

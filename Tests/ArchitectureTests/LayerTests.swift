@@ -18,8 +18,8 @@ struct LayerTests {
     Layer(
       3, "LocalTransport",
       imports: [
-        "UnixSockets", "ServiceWire", "NIOCore", "NIOPosix", "NIOTLS", "NIOSSL", "X509", "Crypto",
-        "SwiftASN1",
+        "SodiumPrimitives", "UnixSockets", "ServiceWire", "NIOCore", "NIOPosix", "NIOTLS", "NIOSSL", "X509",
+        "Crypto", "SwiftASN1",
       ], system: highSystem),
     Layer(
       4, "ServiceBroker",
