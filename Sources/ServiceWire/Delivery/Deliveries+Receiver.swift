@@ -293,8 +293,11 @@ extension Deliveries {
       outputs.append(.withdrawn(id))
     case .committing:
       // A sender that has not sent everything cannot fail any more.
-      guard isCancel, !delivery.isCancelled else { throw Exchange.Fault(fault: .unexpectedMessage) }
+      guard isCancel, delivery.cancelChannel != number else {
+        throw Exchange.Fault(fault: .unexpectedMessage)
+      }
       incoming[id]?.isCancelled = true
+      incoming[id]?.cancelChannel = number
     case .withdrawn:
       guard delivery.nextOffer != nil, !delivery.isCancelled else {
         throw Exchange.Fault(fault: .unexpectedMessage)

@@ -123,7 +123,9 @@ extension Deliveries {
     case .loading where !delivery.wasOffered:
       offeredCount -= 1
       settle(id, .cancelled, &outputs)
-    case .queued, .loading: outgoing[id]?.isCancelled = true
+    case .queued, .loading:
+      outgoing[id]?.isCancelled = true
+      outputs += retry()
     case .offered(let number), .paging(let number, _), .accepted(let number):
       outgoing[id]?.isCancelled = true
       sendCancel(id, on: number, &outputs)

@@ -118,8 +118,10 @@ package struct Deliveries: Sendable {
     var from: UInt64 = 0
     var received: UInt64 = 0
     var told: UInt64 = 0
-    /// While it is committed.
+    /// While it is committed: the owner hears of it afterwards.
     var isCancelled = false
+    /// Where that was said last: once on each channel.
+    var cancelChannel: ChannelNumber?
     /// It was offered once more while the owner discards it; `isCancelled` when it was cancelled once more.
     var nextOffer: WireOffer?
   }

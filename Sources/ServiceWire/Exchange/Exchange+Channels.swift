@@ -134,8 +134,8 @@ extension Exchange {
 
   mutating func note(_ now: UInt64) { lastTime = max(lastTime, now) }
 
-  /// Called every second or so, and at ``retryTime``.
-  package mutating func tick(now: UInt64) -> [ExchangeOutput] {
+  /// Called every second or so, and at ``retryTime``. `isDelivering`: deliveries are under way, so the peer has to live as if requests were.
+  package mutating func tick(now: UInt64, isDelivering: Bool = false) -> [ExchangeOutput] {
     note(now)
     var outputs: [ExchangeOutput] = []
     for (number, channel) in channels {
@@ -143,7 +143,7 @@ extension Exchange {
         if now >= channel.opened + limits.beginningTime { outputs += fail(number, .timedOut, now: now) }
         continue
       }
-      guard now >= channel.lastHeard + limits.idleTime, !isIdle else { continue }
+      guard now >= channel.lastHeard + limits.idleTime, isDelivering || !isIdle else { continue }
       if let ping = channel.ping {
         if now >= ping + limits.idleTime { outputs += fail(number, .timedOut, now: now) }
       } else {

@@ -5,6 +5,24 @@ extension Exchange {
   package mutating func receive(
     _ message: WireChannelMessage, on number: ChannelNumber, now: UInt64
   ) -> [ExchangeOutput] {
+    if let outputs = hear(number, now) { return outputs }
+    var outputs: [ExchangeOutput] = []
+    do throws(Fault) {
+      try take(message, number, now, &outputs)
+      flush(&outputs)
+    } catch {
+      outputs += fail(number, error.fault, detail: error.detail, now: now)
+    }
+    return outputs
+  }
+
+  /// A message came that is not the exchange's: the peer lives. Closes the channel as too slow when the peer does not read what waits for it.
+  package mutating func heard(on number: ChannelNumber, now: UInt64) -> [ExchangeOutput] {
+    hear(number, now) ?? []
+  }
+
+  /// Nil when what came is to be looked at.
+  private mutating func hear(_ number: ChannelNumber, _ now: UInt64) -> [ExchangeOutput]? {
     note(now)
     // What the other side sent after a fault is nothing any more.
     guard let channel = channels[number] else { return [] }
@@ -16,14 +34,7 @@ extension Exchange {
     }
     channels[number]?.lastHeard = now
     channels[number]?.ping = nil
-    var outputs: [ExchangeOutput] = []
-    do throws(Fault) {
-      try take(message, number, now, &outputs)
-      flush(&outputs)
-    } catch {
-      outputs += fail(number, error.fault, detail: error.detail, now: now)
-    }
-    return outputs
+    return nil
   }
 
   struct Fault: Error {

@@ -1,0 +1,35 @@
+import Foundation
+import OpenDynamicsTesting
+import Testing
+
+@testable import ServiceWire
+
+struct DeliveryTests {
+  private static func problems(seed: UInt64, sentCount: Int, breaks: Bool) -> [String] {
+    var limits = DeliveryLimits()
+    limits.sentCountMax = sentCount
+    limits.receivedCountMax = sentCount
+    limits.pageFileCountMax = 3
+    limits.creditByteCount = 8
+    limits.progressByteCount = 4
+    limits.inquiryCountMax = 2
+    let world = DeliveryWorld(seed: seed, limits: limits)
+    world.breaks = breaks
+    for _ in 0..<1500 { world.step() }
+    world.settle()
+    if !world.problems.isEmpty { print(world.trace.joined(separator: "\n")) }
+    return world.problems
+  }
+
+  @Test func anyOrderOfEventsKeepsThePromises() {
+    for seed in ExchangeTests.seeds {
+      for sentCount in [1, 2, 8] {
+        for breaks in [false, true] {
+          let problems = Self.problems(seed: seed, sentCount: sentCount, breaks: breaks)
+          #expect(problems.isEmpty, "seed \(seed), \(sentCount) at once, breaks \(breaks)")
+          if !problems.isEmpty { return }
+        }
+      }
+    }
+  }
+}
