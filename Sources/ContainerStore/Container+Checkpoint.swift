@@ -41,6 +41,7 @@ extension Container {
     state.frozenCommit = state.commit
     state.chainByteCount = 0
     // The new journal has no commit whose segments recovery would check.
+    state.lastCheckedRecord = nil
     core.withLock { $0.freeingIsHeld = false }
     writeFrozenInBackground(&state)
   }

@@ -26,6 +26,8 @@ struct FlushState: ~Copyable {
   var hasReserve = false
   var commit: UInt64
   var durableCommit: UInt64
+  /// The journal's last record whose segments recovery would check, until a durable record says that it was durable.
+  var lastCheckedRecord: UInt64?
   /// The lock may be somebody else's by now: nothing is written any more.
   var isClosed = false
 }
@@ -92,12 +94,21 @@ extension Container {
         throw error
       }
       state.commit = commit
-      if !durably { core.withLock { $0.freeingIsHeld = true } }
+      if !durably {
+        core.withLock { $0.freeingIsHeld = true }
+        state.lastCheckedRecord = state.journal!.end.record
+      }
     }
     let commit = state.commit
     if durably {
+      let durableThrough = state.journal?.durableThrough ?? 0
       try state.journal?.synchronize()
       state.durableCommit = commit
+      // What was just written says so, and is durable itself: recovery looks at no segments of before.
+      if !changes.isEmpty, let last = state.lastCheckedRecord, last <= durableThrough {
+        state.lastCheckedRecord = nil
+        core.withLock { $0.freeingIsHeld = false }
+      }
     }
     if !removals.isEmpty {
       core.withLock { core in

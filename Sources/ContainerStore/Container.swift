@@ -80,6 +80,7 @@ public final class Container: Sendable {
   let cache: BlockCache
   let openFiles: OpenFiles
   let observers = ChangeObservers()
+  let arrivals = ArrivalsUnderWay()
   let lockFile: any BlockFile
   let core: Guarded<CatalogState>
   let flushing: Guarded<FlushState>
@@ -88,6 +89,8 @@ public final class Container: Sendable {
   /// Grouped commits. A serial queue has a thread when it needs one; the global queues share theirs with Swift's tasks.
   let grouping = DispatchQueue(label: "grouped commits")
   let freeing = DispatchQueue(label: "freeing", qos: .utility)
+  /// Making what arrives durable, while more arrives.
+  let receiving = DispatchQueue(label: "arrivals", qos: .utility)
   let compacting = DispatchQueue(label: "compaction", qos: .utility)
   let compactionStop = Cancellation()
   /// One compaction at a time.
@@ -432,10 +435,14 @@ public final class Container: Sendable {
 
   /// Lends the calling thread a cipher and buffers.
   func withContext<R>(_ body: (WorkerContext) throws -> R) rethrows -> R {
-    let context = contexts.withLock { $0.popLast() } ?? WorkerContext(options.cipher)
-    defer { contexts.withLock { if $0.count < 4 { $0.append(context) } } }
+    let context = borrowContext()
+    defer { giveBack(context) }
     return try body(context)
   }
+
+  func borrowContext() -> WorkerContext { contexts.withLock { $0.popLast() } ?? WorkerContext(options.cipher) }
+
+  func giveBack(_ context: WorkerContext) { contexts.withLock { if $0.count < 4 { $0.append(context) } } }
 
   // MARK: Writing
 

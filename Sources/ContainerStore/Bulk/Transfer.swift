@@ -42,9 +42,7 @@ extension Container {
   ) throws -> Receipt {
     let began = Clock.wallNanoseconds()
     let requestID = options.requestID ?? Identifier.random().hex
-    guard let senderName = FileName(sender), !sender.utf8.contains(where: { $0 < 0x20 || $0 == 0x7f }) else {
-      throw ContainerError(.invalidName, path: sender, detail: "the sender's application id")
-    }
+    let senderName = try InboxName.sender(sender)
     guard (1...255).contains(requestID.utf8.count) else {
       throw ContainerError(.invalidArgument, detail: "a request id has 1 to 255 bytes")
     }
@@ -102,12 +100,7 @@ extension Container {
       guard try transaction.value(ledgerKey) == nil else {
         throw ContainerError(.invalidArgument, detail: "this request is being delivered already")
       }
-      let inbox = [FileName("Inbox")!, sender]
-      let senderDirectory = try transaction.directory(inbox, path: StorePath.text(inbox))
-      // A directory is never used again: when two messages share a millisecond, the time moves on by one.
-      var time = began
-      while try transaction.entry(senderDirectory, InboxName.time(time)) != nil { time += 1_000_000 }
-      let place = inbox + [InboxName.time(time)]
+      let place = InboxName.directory(of: sender) + [try transaction.freeInboxTime(from: began, of: sender)]
       _ = try transaction.directory(place, path: StorePath.text(place))
       for names in message.directories {
         _ = try transaction.directory(place + names, path: StorePath.text(place + names))
@@ -148,61 +141,21 @@ private struct Message {
 
   init(_ attachments: [String], in records: CatalogSnapshot) throws {
     let items = try records.attachedItems(attachments)
-    // Directories keep their places, those above a file too; files make way for them and for each other.
-    var taken: [[FileName]: [FileName]?] = [:]
-    for (original, found) in items {
-      var names = InboxName.safe(original)
-      if found.inode.kind == .directory { directories.append(names) } else { names.removeLast() }
-      while !names.isEmpty, taken.updateValue(nil, forKey: names) == nil { names.removeLast() }
+    for (original, found) in items where found.inode.kind == .symbolicLink {
+      throw ContainerError(
+        .cannotStore, path: StorePath.text(original), detail: "a symbolic link cannot be sent")
     }
-    for (original, found) in items where found.inode.kind != .directory {
-      let text = StorePath.text(original)
-      guard found.inode.kind == .file else {
-        throw ContainerError(.cannotStore, path: text, detail: "a symbolic link cannot be sent")
-      }
-      let names = InboxName.safe(original)
-      var unique = names
-      var number = 1
-      while let other = taken[unique], other != original {
-        number += 1
-        unique = names.dropLast() + [InboxName.numbered(names.last!, number)]
-      }
+    let folders = items.filter { $0.found.inode.kind == .directory }
+    let others = items.filter { $0.found.inode.kind != .directory }
+    let places = InboxPlaces(
+      files: others.map { InboxPlaces.bytes($0.original) },
+      directories: folders.map { InboxPlaces.bytes($0.original) })
+    directories = places.directories.map(InboxPlaces.names)
+    for (item, place) in zip(others, places.files) {
       // Else it was named twice, or as part of a folder too.
-      guard taken.updateValue(original, forKey: unique) == nil else { continue }
-      files.append(File(path: text, found: found, names: unique))
+      guard let place else { continue }
+      files.append(
+        File(path: StorePath.text(item.original), found: item.found, names: InboxPlaces.names(place)))
     }
-  }
-}
-
-/// Names below an inbox directory.
-enum InboxName {
-  /// `yyyyMMdd'T'HHmmss.SSS'Z'` in UTC: fixed width, sorts by time, no blanks or colons.
-  static func time(_ nanoseconds: Int64) -> FileName {
-    let calendar = CalendarTime(nanoseconds)
-    func digits(_ value: Int, _ width: Int) -> String {
-      let text = String(value)
-      return String(repeating: "0", count: max(0, width - text.count)) + text
-    }
-    let date = digits(calendar.year, 4) + digits(calendar.month, 2) + digits(calendar.day, 2)
-    let time = digits(calendar.hour, 2) + digits(calendar.minute, 2) + digits(calendar.second, 2)
-    return FileName("\(date)T\(time).\(digits(calendar.millisecond, 3))Z")!
-  }
-
-  /// The original names with control characters replaced; `..` and empty parts are gone already.
-  static func safe(_ names: [FileName]) -> [FileName] {
-    names.map { name in
-      FileName(bytes: name.bytes.map { $0 < 0x20 || $0 == 0x7f ? UInt8(ascii: "_") : $0 }) ?? name
-    }
-  }
-
-  /// Another name, for an original that would take the place of one that differs from it only in what was replaced.
-  static func numbered(_ name: FileName, _ number: Int) -> FileName {
-    let suffix = Array("-\(number)".utf8)
-    var kept = name.bytes.prefix(FileName.byteCountMax - suffix.count)
-    // Not in the middle of a UTF-8 character.
-    while kept.count < name.bytes.count, let next = Optional(name.bytes[kept.count]), next & 0xc0 == 0x80 {
-      kept = kept.dropLast()
-    }
-    return FileName(bytes: Array(kept) + suffix) ?? name
   }
 }

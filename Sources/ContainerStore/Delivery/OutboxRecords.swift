@@ -10,9 +10,6 @@ extension CatalogKey {
   private static func key(_ kind: Kind, _ fields: [UInt8]...) -> CatalogKey {
     CatalogKey(bytes: [kind.rawValue] + fields.joined())
   }
-  private static func bigEndian<T: FixedWidthInteger>(_ value: T) -> [UInt8] {
-    withUnsafeBytes(of: value.bigEndian) { [UInt8]($0) }
-  }
 
   static let outboxState = CatalogKey(bytes: [Kind.outboxState.rawValue])
   static func outbox(_ number: UInt64) -> CatalogKey { key(.outbox, bigEndian(number)) }

@@ -10,7 +10,7 @@ final class JournalWriter {
   private let key: SecretKey
   private let cipher: SecretStreamCipher
   private(set) var end: JournalEnd
-  private var durableThrough: UInt64 = 0
+  private(set) var durableThrough: UInt64 = 0
 
   static func name(_ id: Identifier) -> String { "journal/" + id.hex }
 

@@ -51,6 +51,8 @@ final class SlabStore: Sendable {
 
   private let io: any BlockIO
   private let state: Guarded<State>
+  /// Held while a sync is under way; why one failed.
+  private let synchronizing = Guarded<IOFailure?>(nil)
   /// Appending and giving back: closing waits for them.
   private let changes = DispatchGroup()
   /// Whether to begin writing back at once, so that the final barrier is short.
@@ -210,8 +212,20 @@ final class SlabStore: Sendable {
     }
   }
 
-  /// Makes everything durable that was appended before the call; the next run then begins on a sector of its own.
+  /// Makes everything durable that was appended before the call; the next run then begins on a sector of its own. After a failure
+  /// nobody knows what the disk has, and every later call fails in the same way.
   func synchronize() throws(IOFailure) {
+    // One at a time: whoever comes meanwhile must not return before what another one makes durable is so.
+    try synchronizing.withLock { failure throws(IOFailure) in
+      if let failure { throw failure }
+      do throws(IOFailure) { try synchronizeAlone() } catch {
+        failure = error
+        throw error
+      }
+    }
+  }
+
+  private func synchronizeAlone() throws(IOFailure) {
     let (written, directory) = state.withLock { state -> ([(UInt32, any BlockFile)], Bool) in
       defer {
         state.unsynchronized = []

@@ -1,0 +1,124 @@
+import EncryptedFile
+
+/// Names below the inbox.
+enum InboxName {
+  static let inbox = FileName("Inbox")!
+
+  /// Throws `invalidName` for an application id that is no name, or has control characters.
+  static func sender(_ id: String) throws -> FileName {
+    guard let name = FileName(id), !name.bytes.contains(where: isControl) else {
+      throw ContainerError(.invalidName, path: id, detail: "the sender's application id")
+    }
+    return name
+  }
+
+  /// Where a sender's messages are.
+  static func directory(of sender: FileName) -> [FileName] { [inbox, sender] }
+
+  /// `yyyyMMdd'T'HHmmss.SSS'Z'` in UTC: fixed width, sorts by time, no blanks or colons.
+  static func time(_ nanoseconds: Int64) -> FileName {
+    let calendar = CalendarTime(nanoseconds)
+    func digits(_ value: Int, _ width: Int) -> String {
+      let text = String(value)
+      return String(repeating: "0", count: max(0, width - text.count)) + text
+    }
+    let date = digits(calendar.year, 4) + digits(calendar.month, 2) + digits(calendar.day, 2)
+    let time = digits(calendar.hour, 2) + digits(calendar.minute, 2) + digits(calendar.second, 2)
+    return FileName("\(date)T\(time).\(digits(calendar.millisecond, 3))Z")!
+  }
+
+  static func isControl(_ byte: UInt8) -> Bool { byte < 0x20 || byte == 0x7f }
+
+  /// Another name, for an original that would take the place of one that differs from it only in what was replaced.
+  static func numbered(_ name: [UInt8], _ number: Int) -> [UInt8] {
+    let suffix = Array("-\(number)".utf8)
+    var kept = name.prefix(FileName.byteCountMax - suffix.count)
+    // Not in the middle of a UTF-8 character.
+    while kept.count < name.count, name[kept.count] & 0xc0 == 0x80 { kept = kept.dropLast() }
+    return kept + suffix
+  }
+}
+
+/// Which places the files and folders of a message get below its inbox directory: their original paths with control characters
+/// replaced, no two files in the same place, whoever sent them.
+///
+/// A path is here the bytes of its names with slashes between them; `..` and empty names are gone already.
+struct InboxPlaces {
+  /// Nil for a file that was named before.
+  private(set) var files: [[UInt8]?] = []
+  /// In the order in which they were given.
+  private(set) var directories: [[UInt8]] = []
+
+  private static let slash = UInt8(ascii: "/")
+
+  init(files originals: [[UInt8]], directories folders: [[UInt8]] = []) {
+    // The file that has a place, or none for a directory. Directories keep their places, those above a file too; files make way for
+    // them and for each other.
+    var taken: [[UInt8]: Int?] = [:]
+    func takeDirectories(_ path: [UInt8]) {
+      var rest = path[...]
+      while !rest.isEmpty, taken.updateValue(nil, forKey: Array(rest)) == nil { rest = Self.parent(rest) }
+    }
+    directories.reserveCapacity(folders.count)
+    for folder in folders {
+      directories.append(Self.safe(folder))
+      takeDirectories(directories.last!)
+    }
+    for original in originals { takeDirectories(Array(Self.parent(Self.safe(original)[...]))) }
+    files.reserveCapacity(originals.count)
+    for (i, original) in originals.enumerated() {
+      let place = Self.safe(original)
+      var unique = place
+      var number = 1
+      while let other = taken[unique], other.map({ originals[$0] != original }) ?? true {
+        number += 1
+        let parent = Self.parent(place[...])
+        let name = Array(place[(parent.isEmpty ? 0 : parent.count + 1)...])
+        unique = (parent.isEmpty ? [] : parent + [Self.slash]) + InboxName.numbered(name, number)
+      }
+      files.append(taken.updateValue(i, forKey: unique) == nil ? unique : nil)
+    }
+  }
+
+  static func bytes(_ names: [FileName]) -> [UInt8] { Array(names.map(\.bytes).joined(separator: [slash])) }
+
+  static func names(_ path: [UInt8]) -> [FileName] {
+    path.split(separator: slash).map { FileName(bytes: Array($0))! }
+  }
+
+  /// Without its last name.
+  static func parent(_ path: ArraySlice<UInt8>) -> ArraySlice<UInt8> {
+    path.lastIndex(of: slash).map { path[..<$0] } ?? []
+  }
+
+  private static func safe(_ path: [UInt8]) -> [UInt8] {
+    path.contains(where: InboxName.isControl)
+      ? path.map { InboxName.isControl($0) ? UInt8(ascii: "_") : $0 } : path
+  }
+}
+
+extension Transaction {
+  /// The name of a new message's directory. None is ever used again, nor one that a message on its way is going to have: when two share
+  /// a millisecond, the time moves on by one.
+  func freeInboxTime(from nanoseconds: Int64, of sender: FileName) throws -> FileName {
+    let places = [InboxName.directory(of: sender), Staging.directory(of: sender)]
+    let directories = try places.compactMap { try directoryIfThere($0) }
+    var time = nanoseconds
+    while try directories.contains(where: { try entry($0, InboxName.time(time)) != nil }) {
+      time += 1_000_000
+    }
+    return InboxName.time(time)
+  }
+}
+
+extension CatalogReading {
+  /// The directory that names lead to from the root on, without following links; nil when there is none.
+  func directoryIfThere(_ names: some Sequence<FileName>) throws -> UInt64? {
+    var current = rootFileID
+    for name in names {
+      guard let entry = try entry(current, name), entry.kind == .directory else { return nil }
+      current = entry.file
+    }
+    return current
+  }
+}

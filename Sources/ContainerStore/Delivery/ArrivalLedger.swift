@@ -1,0 +1,111 @@
+extension CatalogKey {
+  /// The sender of a numbered message: application id, a zero byte, and the 16 bytes of its container's incarnation.
+  private static func sender(_ kind: Kind, _ key: ArrivalKey) -> [UInt8] {
+    [kind.rawValue] + key.sender.bytes + [0] + key.incarnation
+  }
+
+  static func deliveryFloor(_ key: ArrivalKey) -> CatalogKey {
+    CatalogKey(bytes: sender(.deliveryFloor, key))
+  }
+  static func deliveries(_ key: ArrivalKey) -> CatalogKey { CatalogKey(bytes: sender(.delivery, key)) }
+  static func delivery(_ key: ArrivalKey) -> CatalogKey {
+    CatalogKey(bytes: deliveries(key).bytes + bigEndian(key.number))
+  }
+}
+
+/// Every number below it is settled: the value of a record `60`.
+struct DeliveryFloor: Equatable {
+  var number: UInt64
+  var time: Int64
+
+  var encoded: [UInt8] {
+    var writer = ByteWriter()
+    writer.append(number)
+    writer.append(time)
+    return writer.bytes
+  }
+
+  init(number: UInt64, time: Int64) {
+    self.number = number
+    self.time = time
+  }
+
+  init(_ bytes: [UInt8]) throws(MalformedBytes) {
+    var reader = ByteReader(bytes)
+    number = try reader.read()
+    time = try reader.read()
+    try reader.end()
+  }
+}
+
+/// That a message above the floor has arrived: the value of a record `61`.
+struct NumberedDelivery: Equatable {
+  private static let delivered: UInt8 = 1
+  var time: Int64
+  /// Of the message: 16 bytes.
+  var id: [UInt8]
+
+  var encoded: [UInt8] {
+    var writer = ByteWriter()
+    writer.append(Self.delivered)
+    writer.appendZeros(7)
+    writer.append(time)
+    writer.append(id)
+    return writer.bytes
+  }
+}
+
+extension CatalogReading {
+  func wasDelivered(_ key: ArrivalKey) throws -> Bool {
+    if try key.number < deliveryFloor(key) { return true }
+    return try value(.delivery(key)) != nil
+  }
+
+  /// 0 when there is none.
+  func deliveryFloor(_ key: ArrivalKey) throws -> UInt64 {
+    guard let bytes = try value(.deliveryFloor(key)) else { return 0 }
+    return try Self.decode(bytes) { bytes throws(MalformedBytes) in try DeliveryFloor(bytes) }.number
+  }
+}
+
+extension Container {
+  /// Whether a message has arrived before, or is below the floor.
+  package func wasDelivered(sender: String, incarnation: [UInt8], number: UInt64) throws -> Bool {
+    let key = try arrivalKey(sender, incarnation, number)
+    return try withStoredCatalog { try $0.wasDelivered(key) }
+  }
+
+  /// Forgets the messages below `floor`, which the sender will not offer again, and what is staged of them. Never lowers the floor.
+  /// Written with the next grouped commit; nothing is written when nothing changes.
+  package func raiseDeliveryFloor(sender: String, incarnation: [UInt8], to floor: UInt64) throws {
+    let key = try arrivalKey(sender, incarnation, floor)
+    guard try withStoredCatalog({ try $0.deliveryFloor(key) }) < floor else { return }
+    try transaction(durability: soon) { transaction in
+      guard try transaction.deliveryFloor(key) < floor else { return }
+      let prefix = CatalogKey.deliveries(key)
+      var cursor = try transaction.cursor(from: prefix)
+      var settled: [CatalogKey] = []
+      while let (entry, _) = try cursor.nextLive(), entry.hasPrefix(prefix), entry < .delivery(key) {
+        settled.append(entry)
+      }
+      for entry in settled { transaction.delete(entry) }
+      for (staging, record) in try transaction.staged(of: key.sender) {
+        guard let record, record.key.incarnation == incarnation, record.key.number < floor else { continue }
+        try transaction.dropStaging(staging)
+      }
+      transaction.put(.deliveryFloor(key), DeliveryFloor(number: floor, time: transaction.now).encoded)
+    }
+  }
+
+  /// Throws `invalidName` or `invalidArgument`.
+  func arrivalKey(_ sender: String, _ incarnation: [UInt8], _ number: UInt64) throws -> ArrivalKey {
+    guard incarnation.count == ArrivingMessage.idByteCount else {
+      throw ContainerError(
+        .invalidArgument, detail: "an incarnation has \(ArrivingMessage.idByteCount) bytes")
+    }
+    return ArrivalKey(sender: try InboxName.sender(sender), incarnation: incarnation, number: number)
+  }
+
+  /// How what need not be waited for becomes durable.
+  var soon: Durability { options.durability == .none ? .none : .grouped }
+}
