@@ -67,13 +67,33 @@ extension Container {
       }
       let opening = SegmentCheck(
         self, fileCount: check.fileCount, byteCount: check.byteCount, control: control)
+      let quiet = BulkControl(cancellation: control.cancellation)
+      let pinnedOpening = SegmentCheck(
+        self, fileCount: check.fileCount, byteCount: check.byteCount, control: quiet)
+      // Of versions that are not, or not wholly, those of the files now.
+      var pinnedPaths: [UInt64: String] = [:]
       do {
         try check.checkFiles { try opening.add($0) }
+        var outbox = OutboxCheck(records)
+        defer { report.findings += outbox.findings }
+        try outbox.check { pinned, extents in
+          check.add(extents)
+          guard !extents.isEmpty else { return }
+          try pinnedOpening.add(StoredFile(id: pinned.file, inode: pinned.inode, extents: extents))
+          pinnedPaths[pinned.file] = pinned.pathText
+        }
         check.checkSlabs(try records.slabCounters(), size: slabSize)
       } catch let error as ContainerError where error.code.findingKind != nil {
         report.add(error)
       }
       try opening.finish()
+      try pinnedOpening.finish()
+      for (file, detail) in pinnedOpening.damaged.sorted(by: { $0.key < $1.key }) {
+        report.findings.append(
+          Finding(
+            .damage, .segmentDamaged, "a version that a message in the outbox needs: \(detail)",
+            path: pinnedPaths[file]))
+      }
       if let failure = check.slabFailure { throw failure }
       report.findings += check.findings
       let damaged = opening.damaged
@@ -362,9 +382,7 @@ private struct CatalogCheck {
         damagedFiles[id] = error.description
         continue
       }
-      for run in all {
-        runs.append(Run(slab: run.slab, offset: UInt32(run.offset), byteCount: UInt32(run.storedByteCount)))
-      }
+      add(all)
       try body(StoredFile(id: id, inode: inode, extents: all))
     }
     while link < links.count {
@@ -378,6 +396,13 @@ private struct CatalogCheck {
     while let (key, _) = attribute, key.kind == .attribute {
       check(key, isOwned: false)
       attribute = try attributes.nextLive()
+    }
+  }
+
+  /// Runs that are live, and no file's.
+  mutating func add(_ extents: [Extent]) {
+    for run in extents {
+      runs.append(Run(slab: run.slab, offset: UInt32(run.offset), byteCount: UInt32(run.storedByteCount)))
     }
   }
 

@@ -114,7 +114,8 @@ final class RecordedLife {
 }
 
 extension Container {
-  /// The tree, and besides it, under keys that are no paths, where links lead, which names are of one file, and extended attributes.
+  /// The tree, and besides it, under keys that are no paths, where links lead, which names are of one file, extended attributes, and
+  /// what messages in the outbox hold.
   fileprivate func treeWithLinks() throws -> Tree {
     var tree = try tree()
     var names: [UInt64: [String]] = [:]
@@ -127,6 +128,15 @@ extension Container {
         names[file.attributes.id, default: []].append("\(path) of \(file.attributes.linkCount)")
       }
       for (name, value) in try extendedAttributes(at: path) { tree["\(name) of \(path)"] = value }
+    }
+    for entry in try outboxEntries() {
+      let reader = try outboxReader(entry.number, from: 0)
+      var bytes = try outboxMessage(entry.number)
+      var buffer = [UInt8](repeating: 0, count: 1 << 20)
+      while case let count = try buffer.withUnsafeMutableBytes({ try reader.read(into: $0) }), count > 0 {
+        bytes += buffer[0..<count]
+      }
+      tree["message \(entry.number)"] = bytes
     }
     for paths in names.values {
       tree["one file: " + paths.sorted().joined(separator: ", ")] = []

@@ -11,7 +11,7 @@ import Testing
 
 /// Lives of a container, each of which goes through other parts of it.
 enum Workload: String, CaseIterable {
-  case changes, bulk, keys, openings, compaction, links
+  case changes, bulk, keys, openings, compaction, links, outbox
 
   func run(_ life: RecordedLife) throws {
     switch self {
@@ -21,6 +21,7 @@ enum Workload: String, CaseIterable {
     case .openings: try Self.openings(life)
     case .compaction: try Self.compaction(life)
     case .links: try Self.links(life)
+    case .outbox: try Self.outbox(life)
     }
   }
 
@@ -103,6 +104,37 @@ enum Workload: String, CaseIterable {
     try life.change { try $0.remove("/d") }
     try life.change { try $0.remove("/link") }
     try life.change { try $0.write(testBytes(9000, seed: 5), to: "/last") }
+  }
+
+  private static func outbox(_ life: RecordedLife) throws {
+    func enqueue(_ attachments: [String], _ id: UInt8) throws {
+      try life.change {
+        _ = try $0.enqueue(
+          OutgoingMessage(
+            id: [UInt8](repeating: id, count: 16), receiver: "com.example.receiver", message: [id],
+            attachments: attachments))
+      }
+      // As a whole on the disk, and everything before it.
+      if life.durability != .none { try life.synchronize() }
+    }
+    for i in 0..<4 { try life.change { try $0.write(testBytes(40_000, seed: UInt64(i)), to: "/\(i)") } }
+    try enqueue(["/0", "/1"], 1)
+    try life.change { try $0.write(testBytes(300, seed: 10), to: "/0") }
+    try life.change {
+      let file = try $0.openFile("/1", .readWrite)
+      try testBytes(700, seed: 11).withUnsafeBytes { _ = try file.write($0, at: 17_000) }
+      try file.close()
+    }
+    try enqueue(["/1", "/2"], 2)
+    try life.change { try $0.remove("/1") }
+    try life.change { try $0.settleOutbox(1) }
+    try life.synchronize()
+    try life.change { try $0.compact() }
+    try life.change { try $0.write(testBytes(50_000, seed: 12), to: "/2") }
+    try life.change { try $0.settleOutbox(2) }
+    try life.change { try $0.compact() }
+    try enqueue(["/3"], 3)
+    try life.change { try $0.write(testBytes(9000, seed: 13), to: "/last") }
   }
 
   private static func keys(_ life: RecordedLife) throws {

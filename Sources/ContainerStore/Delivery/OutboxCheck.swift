@@ -1,0 +1,120 @@
+import EncryptedFile
+
+/// Whether the outbox's records can be true together, and with the files' own.
+struct OutboxCheck {
+  private let records: CatalogSnapshot
+  private(set) var findings: [Finding] = []
+
+  private static let findingCountMax = 1000
+
+  init(_ records: CatalogSnapshot) { self.records = records }
+
+  private mutating func report(_ detail: String) {
+    guard findings.count < Self.findingCountMax else { return }
+    findings.append(Finding(.damage, .catalogInconsistent, detail))
+  }
+
+  /// Calls `body` for every pinned version with the runs of it that neither the file nor a pin before has.
+  mutating func check(_ body: (PinnedFile, [Extent]) throws -> Void) throws {
+    let pinCount = try checkMessages()
+    guard try checkPins(body) == pinCount else {
+      return report("attachments in the outbox, and the pins of files, do not agree")
+    }
+  }
+
+  /// Returns how many attachments there are.
+  private mutating func checkMessages() throws -> Int {
+    var entries: [UInt64: (entry: OutboxEntry, fileCount: UInt64, byteCount: UInt64, chunkCount: UInt32)] =
+      [:]
+    var problems: [String] = []
+    try records.scan(.all(.outbox)) { key, value in
+      guard let entry = try? OutboxEntry(key: key, value: value) else {
+        problems.append("a message in the outbox that cannot be")
+        return
+      }
+      entries[entry.number] = (entry, 0, 0, 0)
+    }
+    var pinCount = 0
+    try records.scan(.all(.pinned)) { key, value in
+      guard key.bytes.count == 13, let pin = key.pin(at: 1), let file = try? PinnedFile(value),
+        entries[pin.number]?.fileCount == UInt64(pin.attachment)
+      else {
+        problems.append("an attachment in the outbox that cannot be")
+        return
+      }
+      pinCount += 1
+      entries[pin.number]!.fileCount += 1
+      entries[pin.number]!.byteCount &+= file.inode.size
+    }
+    var owner: Pin?
+    try records.scan(.all(.pinnedExtent)) { key, _ in
+      guard key.bytes.count == 21, let pin = key.pin(at: 1) else {
+        problems.append("an extent in the outbox that cannot be")
+        return
+      }
+      if owner != pin, try records.value(.pinned(pin)) == nil {
+        problems.append("an extent in the outbox that no attachment leads to")
+      }
+      owner = pin
+    }
+    try records.scan(.all(.outboxMessage)) { key, value in
+      guard key.bytes.count == 13, let chunk = key.pin(at: 1), !value.isEmpty,
+        entries[chunk.number]?.chunkCount == chunk.attachment
+      else {
+        problems.append("a part of a message in the outbox that cannot be")
+        return
+      }
+      entries[chunk.number]!.chunkCount += 1
+    }
+    for (entry, fileCount, byteCount, _) in entries.values
+    where entry.fileCount != fileCount || entry.byteCount != byteCount {
+      problems.append("a message in the outbox has \(fileCount) files and counts \(entry.fileCount)")
+    }
+    let state = try? records.outboxState()
+    if let last = entries.keys.max(), state.map({ $0.nextNumber <= last }) ?? true {
+      problems.append("the next number of the outbox is in use")
+    }
+    for problem in problems { report(problem) }
+    return pinCount
+  }
+
+  /// Returns how many pins there are.
+  private mutating func checkPins(_ body: (PinnedFile, [Extent]) throws -> Void) throws -> Int {
+    var count = 0
+    var cursor = try records.cursor(from: .all(.pinOfFile))
+    var owner: (file: UInt64, inode: Inode?, known: [ExtentMap])?
+    while let (key, _) = try cursor.nextLive(), key.kind == .pinOfFile {
+      guard key.bytes.count == 21, let file = key.number(at: 1), let pin = key.pin(at: 9),
+        let bytes = try records.value(.pinned(pin)), let pinned = try? PinnedFile(bytes), pinned.file == file
+      else {
+        report("a pin of a file that no attachment leads to")
+        continue
+      }
+      count += 1
+      if owner?.file != file { owner = try self.owner(file) }
+      if let inode = owner!.inode, inode.secret != pinned.inode.secret || inode.epoch != pinned.inode.epoch {
+        report("file \(file) and a version of it in the outbox have different keys")
+      }
+      guard let extents = checked(try? records.extents(of: pinned, pin), size: pinned.inode.size) else {
+        report("a version of file \(file) in the outbox has extents that cannot be")
+        continue
+      }
+      try body(pinned, owner!.known.reduce(extents) { $1.parted($0).unknown })
+      owner!.known.append(ExtentMap(checked: extents))
+    }
+    return count
+  }
+
+  private func owner(_ file: UInt64) throws -> (UInt64, Inode?, [ExtentMap]) {
+    // What is wrong with the file itself is reported with it.
+    guard let inode = try records.value(.inode(file)).flatMap({ try? Inode($0) }) else {
+      return (file, nil, [])
+    }
+    let extents = checked(try? records.extents(file, inode), size: inode.size)
+    return (file, inode, extents.map { [ExtentMap(checked: $0)] } ?? [])
+  }
+
+  private func checked(_ extents: [Extent]?, size: UInt64) -> [Extent]? {
+    try? extents.map { try EncryptedFileReader.checked($0, size: size) }
+  }
+}
