@@ -15,7 +15,7 @@ struct DeliveryTests {
     limits.inquiryCountMax = 2
     let world = DeliveryWorld(seed: seed, limits: limits)
     world.breaks = breaks
-    for _ in 0..<1500 { world.step() }
+    for _ in 0..<500 { world.step() }
     world.settle()
     if !world.problems.isEmpty { print(world.trace.joined(separator: "\n")) }
     return world.problems

@@ -81,6 +81,8 @@ final class DeliveryWorld {
     var awaiting: [WireID: Int] = [:]
   }
 
+  static let damage = WireFailure.with { $0.error = 23 }
+
   var random: SplitMix64
   let limits: DeliveryLimits
   var processes: [Side: Process] = [:]
@@ -211,7 +213,7 @@ final class DeliveryWorld {
   func enqueue(_ side: Side) {
     let id = WireID(high: UInt64(side.rawValue) + 1, low: nextNumber)
     let fileCount = UInt64.random(in: 0...7, using: &random)
-    let byteCount = fileCount == 0 ? 0 : [0, 1, 9, 40].randomElement(using: &random)!
+    let byteCount: UInt64 = fileCount == 0 ? 0 : [0, 1, 9, 40].randomElement(using: &random)!
     let number = nextNumber
     outbox[side]?[id] = Record(number: number, fileCount: fileCount, byteCount: byteCount)
     nextNumber += 1
@@ -238,7 +240,7 @@ final class DeliveryWorld {
     processes[side]?.pagesToLoad.removeFirst()
     guard let record = outbox[side]?[id] else { return with(side) { $0.page(id, from: from, []) } }
     if breaks, Int.random(in: 0..<20, using: &random) == 0 {
-      return with(side) { $0.fail(id, .with { $0.error = 23 }) }
+      return with(side) { $0.fail(id, Self.damage) }
     }
     let files = (from..<record.fileCount).map { index in
       WireOfferedFile.with {
@@ -257,7 +259,7 @@ final class DeliveryWorld {
       return
     }
     if breaks, Int.random(in: 0..<40, using: &random) == 0, sending.position < sending.end {
-      return with(side) { $0.fail(sending.id, .with { $0.error = 23 }) }
+      return with(side) { $0.fail(sending.id, Self.damage) }
     }
     let byteCount = min(3, sending.end - sending.position, sending.credit - sending.sent)
     guard byteCount > 0 else { return }
@@ -494,7 +496,12 @@ final class DeliveryWorld {
       if processes[side]?.awaiting.values.contains(where: { $0 > 0 }) == true {
         note("a question has no answer")
       }
-      for id in staged[side]!.keys where ends[side.other]?[id] != nil { note("\(name(id)) is still staged") }
+      // Of one that failed with its channel the receiver hears by the floor.
+      for id in staged[side]!.keys.sorted() {
+        if let end = ends[side.other]?[id], end != .refused(Self.damage) {
+          note("\(name(id)) is still staged")
+        }
+      }
     }
   }
 }

@@ -1,0 +1,227 @@
+import Foundation
+import Testing
+
+@testable import ServiceWire
+
+/// What one peer can make deliveries keep, and what ours keep to: each limit as it is, and one more.
+struct DeliveryLimitTests {
+  private typealias Fixture = DeliveryFixture
+  private let number = DeliveryFixture.number
+  private let key = DeliveryFixture.key
+  private let one = DeliveryFixture.id(1)
+
+  private func limits(_ change: (inout DeliveryLimits) -> Void) -> DeliveryLimits {
+    var limits = DeliveryLimits()
+    change(&limits)
+    return limits
+  }
+
+  @Test func offersAsManyAtOnceAsTheLimitAndNotOneMore() {
+    var sender = Fixture.opened(limits: limits { $0.sentCountMax = 2 })
+    // The order is that of the numbers.
+    #expect(
+      sender.enqueue(Fixture.id(3), number: 3, fileCount: 1, byteCount: 100) == [.wantsOffer(Fixture.id(3))])
+    #expect(
+      sender.enqueue(Fixture.id(4), number: 4, fileCount: 1, byteCount: 100) == [.wantsOffer(Fixture.id(4))])
+    for n: UInt64 in [2, 1] {
+      #expect(sender.enqueue(Fixture.id(n), number: n, fileCount: 1, byteCount: 100) == [])
+    }
+    _ = sender.offer(Fixture.offer(3))
+    #expect(
+      sender.receive(Fixture.committed(3), on: number) == [
+        .settled(Fixture.id(3), .committed), .wantsOffer(one),
+      ])
+  }
+
+  @Test func takesAsManyAtOnceAsTheLimitAndNotOneMore() {
+    var receiver = Fixture.opened(limits: limits { $0.receivedCountMax = 3 })
+    for n: UInt64 in 1...3 {
+      #expect(Fixture.fault(receiver.receive(Fixture.message(Fixture.offer(n)), on: number)) == nil)
+    }
+    var other = receiver
+    #expect(
+      other.receive(Fixture.message(Fixture.offer(4)), on: number).first
+        == .close(number, .limitExceeded, detail: "deliveries under way"))
+    _ = receiver.refuse(one, .with { $0.error = 4 })
+    #expect(Fixture.fault(receiver.receive(Fixture.message(Fixture.offer(4)), on: number)) == nil)
+    // On another channel as many again.
+    let second = ChannelNumber(2)
+    _ = receiver.channelOpened(second)
+    #expect(Fixture.fault(receiver.receive(Fixture.message(Fixture.offer(5)), on: second)) == nil)
+  }
+
+  @Test func remembersAsManyEndsAsMayBeUnderWay() {
+    var receiver = Fixture.opened(limits: limits { $0.receivedCountMax = 3 })
+    for n: UInt64 in 1...4 {
+      _ = receiver.receive(Fixture.message(Fixture.offer(n)), on: number)
+      _ = receiver.committed(Fixture.id(n))
+    }
+    #expect(receiver.receive(Fixture.failed(2), on: number) == [])
+    var other = receiver
+    #expect(Fixture.fault(other.receive(Fixture.message(Fixture.offer(2)), on: number)) == .unexpectedMessage)
+    #expect(Fixture.fault(receiver.receive(Fixture.cancelled(1), on: number)) == .unexpectedMessage)
+  }
+
+  @Test func aPageHasAsManyFilesAsTheLimitAndNotOneMore() throws {
+    let limits = limits { $0.pageFileCountMax = 3 }
+    let files = (0..<4).map { Fixture.file("/\($0)", bytes: 0) }
+    var sender = Fixture.opened(limits: limits)
+    _ = sender.enqueue(one, number: 1, fileCount: 4, byteCount: 0)
+    _ = sender.offer(Fixture.offer(1))
+    _ = sender.receive(Fixture.wanted(1, from: 0), on: number)
+    let page = Fixture.page(1, Array(files.prefix(3)))
+    #expect(sender.page(one, from: 0, files) == [.send(page, on: number)])
+    var receiver = Fixture.arrived(files: 4, limits: limits)
+    _ = receiver.wantPages(one, from: 0)
+    var other = receiver
+    #expect(Fixture.fault(other.receive(Fixture.page(1, files), on: number)) == .malformed)
+    #expect(Fixture.fault(receiver.receive(page, on: number)) == nil)
+    #expect(Fixture.fault(receiver.receive(Fixture.page(1, from: 3, []), on: number)) == .malformed)
+  }
+
+  @Test func aPageHasAsManyBytesAsTheLimitAndNotOneMore() throws {
+    let path = "/" + Array(repeating: String(repeating: "n", count: 255), count: 4).joined(separator: "/")
+    let files = [Fixture.file(path), Fixture.file(path), Fixture.file(path)]
+    let byteCount = try Fixture.page(1, files).manifestPage.serializedData().count
+    for (limit, fault) in [(byteCount, nil), (byteCount - 1, ProtocolFault.malformed)] {
+      var receiver = Fixture.arrived(files: 3, limits: limits { $0.pageByteCountMax = limit })
+      _ = receiver.wantPages(one, from: 0)
+      #expect(Fixture.fault(receiver.receive(Fixture.page(1, files), on: number)) == fault)
+    }
+    // The sender keeps to the limit and to the peer's frames, and fails when not even one file fits.
+    for (limit, frame) in [(1 << 16, 2500), (2500, Int.max)] {
+      var sender = Deliveries(limits: limits { $0.pageByteCountMax = limit })
+      _ = sender.channelOpened(number, frameByteCountMax: frame)
+      _ = sender.enqueue(one, number: 1, fileCount: 3, byteCount: 100)
+      _ = sender.offer(Fixture.offer(1))
+      _ = sender.receive(Fixture.wanted(1, from: 0), on: number)
+      var other = sender
+      let page = Fixture.page(1, Array(files.prefix(2)))
+      #expect(sender.page(one, from: 0, files) == [.send(page, on: number)])
+      let long = Fixture.file(path + path + path)
+      let outputs = other.page(one, from: 0, [long, Fixture.file()])
+      let failure = WireFailure.with {
+        $0.error = 16
+        $0.detail = "manifest page"
+      }
+      #expect(outputs.last == .settled(one, .refused(failure)))
+    }
+  }
+
+  @Test func offersNoMoreFilesAndBytesThanThePeerTakes() throws {
+    var sender = Deliveries()
+    _ = sender.channelOpened(number, attachmentCountMax: 2)
+    #expect(sender.enqueue(one, number: 1, fileCount: 2, byteCount: 100) == [.wantsOffer(one)])
+    let failure = WireFailure.with {
+      $0.error = 16
+      $0.detail = "attachments of a message"
+    }
+    #expect(
+      sender.enqueue(Fixture.id(2), number: 2, fileCount: 3, byteCount: 100)
+        == [.settled(Fixture.id(2), .refused(failure))])
+    // One that may be there already: the receiver knows.
+    #expect(
+      sender.enqueue(Fixture.id(3), number: 3, fileCount: 3, byteCount: 100, wasOffered: true)
+        == [.wantsOffer(Fixture.id(3))])
+
+    let frame = try Fixture.message(Fixture.offer(1)).serializedData().count
+    for (limit, isSent) in [(frame, true), (frame - 1, false)] {
+      var sender = Deliveries()
+      _ = sender.channelOpened(number, frameByteCountMax: limit)
+      _ = sender.enqueue(one, number: 1, fileCount: 1, byteCount: 100)
+      let outputs = sender.offer(Fixture.offer(1))
+      if isSent {
+        #expect(outputs == [.send(Fixture.message(Fixture.offer(1)), on: number)])
+      } else {
+        guard case .settled(one, .refused(let failure))? = outputs.first else {
+          Issue.record("\(outputs)")
+          return
+        }
+        #expect(failure.detail == "channel frame bytes")
+        #expect(sender.isIdle)
+      }
+    }
+  }
+
+  @Test func refusesMoreFilesAndBytesThanTheLimit() {
+    let receiver = Fixture.opened(
+      limits: limits {
+        $0.attachmentCountMax = 2
+        $0.attachmentByteCountMax = 100
+      })
+    #expect(receiver.refusal(of: Fixture.offer(1, files: 2)) == nil)
+    #expect(receiver.refusal(of: Fixture.offer(1, files: 3))?.detail == "attachments of a message")
+    #expect(
+      receiver.refusal(of: Fixture.offer(1, bytes: 101))?.detail == "bytes of the attachments of a message")
+    #expect(Fixture.opened().refusal(of: Fixture.offer(1, files: .max, bytes: 1 << 62)) == nil)
+  }
+
+  @Test func tellsTheSenderBeforeItHasToWait() {
+    for (credit, progress, step) in [(100, 10, 10), (100, 1000, 50), (1, 1, 1)] as [(UInt64, UInt64, UInt64)]
+    {
+      let limits = limits {
+        $0.creditByteCount = credit
+        $0.progressByteCount = progress
+      }
+      var receiver = Fixture.arrived(limits: limits)
+      _ = receiver.accept(one, from: 7, key: key)
+      if step > 1 { #expect(receiver.received(one, 7 + step - 1) == []) }
+      #expect(
+        receiver.received(one, 7 + step)
+          == [.send(Fixture.progress(1, 7 + step, credit: step + credit), on: number)])
+      #expect(receiver.received(one, 7 + step) == [])
+    }
+  }
+
+  @Test func asksAsManyQuestionsAsTheLimitAndNotOneMore() {
+    let limits = limits { $0.inquiryCountMax = 2 }
+    var consumer = Fixture.opened(limits: limits)
+    for n: UInt64 in 1...2 { #expect(consumer.inquire(Fixture.id(n)).count == 1) }
+    #expect(consumer.inquire(Fixture.id(3)) == [])
+    let answer = WireChannelMessage.with { $0.replyStanding.id = one.bytes }
+    #expect(
+      consumer.receive(answer, on: number) == [
+        .standing(request: one, isAwaited: false),
+        .send(.with { $0.replyInquiry.id = Fixture.id(3).bytes }, on: number),
+      ])
+    var provider = Fixture.opened(limits: limits)
+    for n: UInt64 in 1...2 {
+      #expect(
+        Fixture.fault(provider.receive(.with { $0.replyInquiry.id = Fixture.id(n).bytes }, on: number)) == nil
+      )
+    }
+    #expect(
+      Fixture.fault(provider.receive(.with { $0.replyInquiry.id = Fixture.id(3).bytes }, on: number))
+        == .limitExceeded)
+  }
+
+  @Test func theDetailOfAFailureIsNoLongerThanTheLimit() {
+    func failed(_ count: Int) -> WireChannelMessage {
+      .with {
+        $0.deliveryFailed = .with {
+          $0.id = Fixture.id(1).bytes
+          $0.failure.detail = String(repeating: "d", count: count)
+        }
+      }
+    }
+    func refused(_ count: Int) -> WireChannelMessage {
+      .with {
+        $0.deliveryRefused = .with { refusal in
+          refusal.id = Fixture.id(1).bytes
+          refusal.failure.detail = String(repeating: "d", count: count)
+        }
+      }
+    }
+    for (count, fault) in [(4096, nil), (4097, ProtocolFault.malformed)] {
+      var receiver = Fixture.arrived()
+      #expect(Fixture.fault(receiver.receive(failed(count), on: number)) == fault)
+      var sender = Fixture.offered()
+      #expect(Fixture.fault(sender.receive(refused(count), on: number)) == fault)
+    }
+    // Our own are cut.
+    var receiver = Fixture.arrived()
+    #expect(
+      receiver.refuse(one, .with { $0.detail = String(repeating: "d", count: 5000) })
+        == [.send(refused(4096), on: number)])
+  }
+}
