@@ -164,7 +164,7 @@ struct FindCommand: ParsableCommand, ReportingCommand {
   }
 
   /// Nanoseconds since 1970.
-  private static func now() -> Int64 {
+  static func now() -> Int64 {
     var time = timespec()
     clock_gettime(CLOCK_REALTIME, &time)
     return Int64(time.tv_sec) * 1_000_000_000 + Int64(time.tv_nsec)

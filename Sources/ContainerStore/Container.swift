@@ -440,7 +440,9 @@ public final class Container: Sendable {
     return try body(context)
   }
 
-  func borrowContext() -> WorkerContext { contexts.withLock { $0.popLast() } ?? WorkerContext(options.cipher) }
+  func borrowContext() -> WorkerContext {
+    contexts.withLock { $0.popLast() } ?? WorkerContext(options.cipher)
+  }
 
   func giveBack(_ context: WorkerContext) { contexts.withLock { if $0.count < 4 { $0.append(context) } } }
 

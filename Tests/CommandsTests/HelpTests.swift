@@ -13,7 +13,7 @@ struct HelpTests {
     #expect(root.status == 0)
     for command in [
       "container", "put", "get", "ls", "stat", "du", "find", "tree", "cat", "append", "mkdir", "cp", "ln",
-      "mv", "rm", "send", "broker", "app", "apps", "front", "services", "doctor",
+      "mv", "rm", "send", "inbox", "broker", "app", "apps", "front", "services", "doctor",
     ] {
       #expect(root.text.contains("  \(command) "))
       #expect(try folder.runBare(command, "--help").status == 0)

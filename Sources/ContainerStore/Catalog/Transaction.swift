@@ -115,6 +115,13 @@ final class Transaction: CatalogReading {
     added += extents
   }
 
+  /// Puts the inode of a file that has grown by one more run behind its others.
+  func extend(_ id: UInt64, _ inode: Inode, by extent: Extent) {
+    put(id, inode)
+    put(.extent(file: id, start: extent.start), extent.encodedValue)
+    added.append(extent)
+  }
+
   /// The books of stored runs, when some were exchanged for others.
   func replace(_ old: Extent, with new: [Extent]) {
     removed.append(old)

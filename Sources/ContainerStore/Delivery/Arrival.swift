@@ -158,24 +158,18 @@ package final class Arrival: Sendable {
       state.gathered += count
       rest = UnsafeRawBufferPointer(rebasing: rest[count...])
       if state.gathered == wanted {
-        var sealed = 0
-        while sealed == 0 {
-          sealed = try seal(UnsafeRawBufferPointer(rebasing: input[0..<wanted]), &state)
-        }
+        _ = try seal(UnsafeRawBufferPointer(rebasing: input[0..<wanted]), &state)
         state.gathered = 0
       }
     }
     if state.received + state.unit!.plaintextByteCount == message.byteCount { try store(&state) }
   }
 
-  /// Returns how many bytes it sealed; 0 when it had to make room first.
+  /// Returns how many bytes it sealed: as many as the unit had room for.
   private func seal(_ plaintext: UnsafeRawBufferPointer, _ state: inout State) throws -> Int {
     let count = try state.unit!.seal(plaintext, of: state.growing!, in: container)
-    if count == 0 {
-      try store(&state)
-    } else if state.growing!.rest == 0 {
-      state.growing = nil
-    }
+    if state.growing!.rest == 0 { state.growing = nil }
+    if state.unit!.isFull { try store(&state) }
     return count
   }
 

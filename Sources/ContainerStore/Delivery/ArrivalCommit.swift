@@ -70,8 +70,7 @@ extension Transaction {
     else { throw ContainerError(.noSuchFile, detail: Self.removed) }
     inode.size = run.byteCount
     inode.changed = now
-    put(.extent(file: run.file.id, start: run.extent.start), run.extent.encodedValue)
-    try exchange(run.file.id, inode, [], storing: [run.extent])
+    extend(run.file.id, inode, by: run.extent)
   }
 
   private func stagedInode(_ file: Manifest.File, size: UInt64, secret: [UInt8]) -> Inode {

@@ -16,13 +16,13 @@ package struct QueuedMessage: Sendable {
 
 extension CatalogKey {
   static func queued(_ arrival: UInt64) -> CatalogKey {
-    CatalogKey(bytes: [Kind.queued.rawValue] + bigEndian(arrival))
+    CatalogKey(bytes: [Kind.queued.rawValue] + orderedBytes(arrival))
   }
   static func queuedMessages(_ arrival: UInt64) -> CatalogKey {
-    CatalogKey(bytes: [Kind.queuedMessage.rawValue] + bigEndian(arrival))
+    CatalogKey(bytes: [Kind.queuedMessage.rawValue] + orderedBytes(arrival))
   }
   static func queuedMessage(_ arrival: UInt64, chunk: UInt32) -> CatalogKey {
-    CatalogKey(bytes: queuedMessages(arrival).bytes + bigEndian(chunk))
+    CatalogKey(bytes: queuedMessages(arrival).bytes + orderedBytes(chunk))
   }
 }
 
@@ -164,4 +164,9 @@ extension Container {
   package func endQueued(_ arrival: UInt64) throws {
     try transaction(durability: soon) { try $0.endQueued(arrival) }
   }
+}
+
+/// A number as keys have it: big-endian, so that order is numeric.
+func orderedBytes(_ value: some FixedWidthInteger) -> [UInt8] {
+  withUnsafeBytes(of: value.bigEndian) { [UInt8]($0) }
 }

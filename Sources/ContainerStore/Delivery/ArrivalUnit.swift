@@ -53,25 +53,25 @@ struct ArrivalUnit {
     UnsafeRawBufferPointer(rebasing: context.output[0..<storedByteCount])
   }
 
-  /// Plaintext bytes that it has room for next, in whole segments if there are several.
+  /// There is no room for a whole segment more.
+  var isFull: Bool { room == 0 }
+
+  /// Plaintext bytes that it has room for, in whole segments.
   private var room: Int {
     guard runs.count < Self.runCountMax else { return 0 }
-    let free = context.output.count - storedByteCount
-    let whole = free / SegmentLayout.storedByteCountMax
-    return whole > 0
-      ? whole * SegmentLayout.plaintextByteCountMax : max(0, free - SegmentLayout.overheadByteCount)
+    return (context.output.count - storedByteCount) / SegmentLayout.storedByteCountMax
+      * SegmentLayout.plaintextByteCountMax
   }
 
-  /// Seals the next bytes of a file, as many as there is room for, and returns how many. Either they end the file, or they are whole
-  /// grains.
+  /// Seals the next bytes of a file, as many as there is room for, and returns how many, at least one grain or what ends the file.
   mutating func seal(
     _ plaintext: UnsafeRawBufferPointer, of file: GrowingFile, in container: Container
   ) throws -> Int {
     let grain = SegmentLayout.plaintextByteCountMax
     let isEnd = UInt64(plaintext.count) == file.rest
     var count = plaintext.count
-    if count > room { count = room / grain * grain }
-    guard count > 0 else { return 0 }
+    if count > room { count = room }
+    precondition(count > 0, "a full unit is stored first")
     let segments = Int(SegmentLayout.segmentCount(UInt64(count)))
     precondition(
       count % grain == 0 || (isEnd && count == plaintext.count), "only a file's last grain is short")
