@@ -106,13 +106,16 @@ struct Manifest {
       }
       sum = total
     }
-    let all = places + paths
-    let isComplete = all.count == fileCount
+    let isComplete = places.count + paths.count == fileCount
     guard !isComplete || sum == byteCount else {
       throw ContainerError(
         .invalidArgument, detail: "the files have \(sum) bytes, and \(byteCount) were announced")
     }
-    places = isComplete ? try Self.places(of: all) : all
+    if isComplete {
+      places = try Self.places(of: places + paths)
+    } else {
+      places += paths
+    }
     files += new.map { File(size: $0.size, modified: $0.modified, permissions: $0.permissions & 0o7777) }
     self.sum = sum
   }
