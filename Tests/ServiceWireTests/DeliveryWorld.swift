@@ -97,7 +97,7 @@ final class DeliveryWorld {
   var trace: [String] = []
   var breaks = true
   private var nextChannel: UInt64 = 1
-  private var nextNumber: UInt64 = 1
+  var nextNumber: UInt64 = 1
 
   init(seed: UInt64, limits: DeliveryLimits) {
     random = SplitMix64(seed: seed)
@@ -107,7 +107,7 @@ final class DeliveryWorld {
 
   func note(_ problem: String) { problems.append("at \(trace.count): \(problem)") }
 
-  private func name(_ id: WireID) -> String { String(id.description.suffix(3)) }
+  func name(_ id: WireID) -> String { String(id.description.suffix(3)) }
 
   // MARK: What the machines put out
 
@@ -206,134 +206,6 @@ final class DeliveryWorld {
       note("let go of while it is expected")
     }
     if processes[side]?.committing.contains(id) == true { note("withdrawn while it is committed") }
-  }
-
-  // MARK: What the owners do
-
-  func enqueue(_ side: Side) {
-    let id = WireID(high: UInt64(side.rawValue) + 1, low: nextNumber)
-    let fileCount = UInt64.random(in: 0...7, using: &random)
-    let byteCount: UInt64 = fileCount == 0 ? 0 : [0, 1, 9, 40].randomElement(using: &random)!
-    let number = nextNumber
-    outbox[side]?[id] = Record(number: number, fileCount: fileCount, byteCount: byteCount)
-    nextNumber += 1
-    with(side) { $0.enqueue(id, number: number, fileCount: fileCount, byteCount: byteCount) }
-  }
-
-  func loadOffer(_ side: Side) {
-    guard let id = processes[side]?.offersToLoad.first else { return }
-    processes[side]?.offersToLoad.removeFirst()
-    // A message that cannot be read, which no receiver has: the one that was offered before may be committed.
-    with(side) {
-      $0.offer(
-        .with {
-          $0.id = id.bytes
-          $0.incarnation = Data(count: 16)
-          $0.floor = 1
-          $0.request.id = id.bytes
-        })
-    }
-  }
-
-  func loadPage(_ side: Side) {
-    guard let (id, from) = processes[side]?.pagesToLoad.first else { return }
-    processes[side]?.pagesToLoad.removeFirst()
-    guard let record = outbox[side]?[id] else { return with(side) { $0.page(id, from: from, []) } }
-    if breaks, Int.random(in: 0..<20, using: &random) == 0 {
-      return with(side) { $0.fail(id, Self.damage) }
-    }
-    let files = (from..<record.fileCount).map { index in
-      WireOfferedFile.with {
-        $0.path = Data("/file\(index)".utf8)
-        $0.byteCount = index == 0 ? record.byteCount : 0
-      }
-    }
-    with(side) { $0.page(id, from: from, files) }
-  }
-
-  func sendChunk(_ side: Side) {
-    let keys = processes[side]!.sending.keys.sorted {
-      ($0.channel.number, $0.stream) < ($1.channel.number, $1.stream)
-    }
-    guard let key = keys.randomElement(using: &random), var sending = processes[side]?.sending[key] else {
-      return
-    }
-    if breaks, Int.random(in: 0..<40, using: &random) == 0, sending.position < sending.end {
-      return with(side) { $0.fail(sending.id, Self.damage) }
-    }
-    let byteCount = min(3, sending.end - sending.position, sending.credit - sending.sent)
-    guard byteCount > 0 else { return }
-    sending.position += byteCount
-    sending.sent += byteCount
-    processes[side]?.sending[key] = sending
-    if pipes[key.channel]?.ended[side.other] == false {
-      pipes[key.channel]?.chunks[side.other]?.append(Chunk(stream: key.stream, byteCount: byteCount))
-    }
-  }
-
-  func answerOffer(_ side: Side) {
-    guard let id = processes[side]?.offersToAnswer.first, let offer = processes[side]?.offers[id] else {
-      return
-    }
-    processes[side]?.offersToAnswer.removeFirst()
-    if ledger[side]?.contains(id) == true { return with(side) { $0.committed(id) } }
-    if breaks, Int.random(in: 0..<15, using: &random) == 0 {
-      staged[side]?[id] = nil
-      return with(side) { $0.refuse(id, .with { $0.error = 7 }) }
-    }
-    let have = staged[side]?[id] ?? Staged()
-    if have.fileCount < offer.fileCount { return with(side) { $0.wantPages(id, from: have.fileCount) } }
-    staged[side]?[id] = have
-    let key = have.byteCount < offer.byteCount ? Data(repeating: 1, count: 32) : Data()
-    with(side) { $0.accept(id, from: have.byteCount, key: key) }
-    if key.isEmpty { processes[side]?.complete.append(id) }
-  }
-
-  func beginCommit(_ side: Side) {
-    guard let id = processes[side]?.complete.first else { return }
-    processes[side]?.complete.removeFirst()
-    if processes[side]?.deliveries.beginCommit(id) == true { processes[side]?.committing.append(id) }
-  }
-
-  func commit(_ side: Side) {
-    guard let id = processes[side]?.committing.first else { return }
-    processes[side]?.committing.removeFirst()
-    if breaks, Int.random(in: 0..<10, using: &random) == 0 {
-      staged[side]?[id] = nil
-      return with(side) { $0.refuse(id, .with { $0.error = 22 }) }
-    }
-    writeCommit(id, side)
-    with(side) { $0.committed(id) }
-  }
-
-  private func writeCommit(_ id: WireID, _ side: Side) {
-    trace.append("\(side) has \(name(id))")
-    let byteCount = outbox[side.other]?[id]?.byteCount
-    if let byteCount, staged[side]?[id]?.byteCount != byteCount { note("committed a part") }
-    staged[side]?[id] = nil
-    if ledger[side]?.insert(id).inserted != true { note("\(name(id)) was committed twice") }
-    if let end = ends[side.other]?[id] { note("\(name(id)) was committed after it had ended: \(end)") }
-  }
-
-  func discard(_ side: Side) {
-    guard let id = processes[side]?.discarding.first else { return }
-    processes[side]?.discarding.removeFirst()
-    if ledger[side]?.contains(id) == true { return with(side) { $0.committed(id) } }
-    staged[side]?[id] = nil
-    with(side) { $0.discarded(id) }
-  }
-
-  func cancel(_ side: Side) {
-    guard let id = outbox[side]?.keys.sorted().randomElement(using: &random) else { return }
-    trace.append("\(side) cancels \(name(id))")
-    outbox[side]?[id]?.isCancelled = true
-    with(side) { $0.cancel(id) }
-  }
-
-  func answerInquiry(_ side: Side) {
-    guard let id = processes[side]?.asked.first else { return }
-    processes[side]?.asked.removeFirst()
-    with(side) { $0.standing(id, isAwaited: true) }
   }
 
   // MARK: Channels and processes
@@ -503,47 +375,5 @@ final class DeliveryWorld {
         }
       }
     }
-  }
-}
-
-extension Deliveries {
-  /// What must hold after every step and does not.
-  var brokenRules: [String] {
-    var broken: [String] = []
-    let offered = outgoing.values.count { $0.state.channel != nil }
-    if offered != offeredCount { broken.append("\(offered) offered, counted \(offeredCount)") }
-    if offered > limits.sentCountMax { broken.append("\(offered) offered at once") }
-    if outgoing.count != offered + queue.count { broken.append("\(queue.count) in the queue") }
-    if queue.map({ outgoing[$0]?.number ?? 0 }) != queue.compactMap({ outgoing[$0]?.number }).sorted() {
-      broken.append("the queue is not in order")
-    }
-    if !channels.isEmpty, offered < limits.sentCountMax, !queue.isEmpty { broken.append("nobody is offered") }
-    for delivery in outgoing.values {
-      if let channel = delivery.state.channel, channels[channel] == nil {
-        broken.append("sent on no channel")
-      }
-      if delivery.stream != nil {
-        if case .accepted = delivery.state {} else { broken.append("a stream too many") }
-      }
-    }
-    for delivery in incoming.values {
-      if let channel = delivery.channel {
-        if channels[channel] == nil { broken.append("received on no channel") }
-      } else if delivery.state != .committing, delivery.state != .withdrawn {
-        broken.append("\(delivery.state) without a channel")
-      }
-      if delivery.stream != nil, delivery.state != .receiving {
-        broken.append("a stream is expected too long")
-      }
-    }
-    for (number, channel) in channels {
-      if channel.ended.count > limits.receivedCountMax {
-        broken.append("\(channel.ended.count) ends are kept")
-      }
-      let asked = inquiries.values.count { $0 == .asked(number) }
-      if asked != channel.inquiryCount { broken.append("\(asked) asked, counted \(channel.inquiryCount)") }
-    }
-    if Set(order) != Set(channels.keys) { broken.append("channels without order") }
-    return broken
   }
 }

@@ -31,8 +31,9 @@ extension Deliveries {
         insertInQueue(id, delivery.number)
       }
     }
-    for (id, delivery) in incoming.sorted(by: { $0.key < $1.key }) where delivery.channel == number {
-      interrupt(id, &outputs)
+    for (id, delivery) in incoming.sorted(by: { $0.key < $1.key }) where delivery.channels.contains(number) {
+      incoming[id]?.waiting.removeAll { $0.channel == number }
+      if delivery.channel == number { interrupt(id, &outputs) }
     }
     for (id, inquiry) in inquiries.sorted(by: { $0.key < $1.key }) where inquiry == .asked(number) {
       inquiries[id] = .waiting

@@ -77,16 +77,14 @@ extension Deliveries {
     guard let delivery = incoming[id], delivery.state != .withdrawn else { return [] }
     var outputs: [DeliveryOutput] = []
     endExpecting(id, &outputs)
-    forget(id, wasCommitted: false)
-    guard let number = delivery.channel else { return outputs }
-    outputs.append(
-      .send(
-        .with {
-          $0.deliveryRefused = .with {
-            $0.id = id.bytes
-            $0.failure = Self.sendable(failure)
-          }
-        }, on: number))
+    let message = WireChannelMessage.with {
+      $0.deliveryRefused = .with {
+        $0.id = id.bytes
+        $0.failure = Self.sendable(failure)
+      }
+    }
+    incoming[id] = nil
+    for number in delivery.channels { end(id, message, on: number, &outputs) }
     return outputs
   }
 
@@ -129,26 +127,27 @@ extension Deliveries {
     guard let delivery = incoming[id] else { return [] }
     var outputs: [DeliveryOutput] = []
     endExpecting(id, &outputs)
-    forget(id, wasCommitted: !delivery.isCancelled && delivery.state != .withdrawn)
-    if let number = delivery.channel {
+    let isCancelled = delivery.isCancelled || delivery.waiting.contains { $0.isCancelled }
+    incoming[id] = nil
+    for number in delivery.channels {
       channels[number]?.hasServed = true
-      outputs.append(.send(.with { $0.committed.id = id.bytes }, on: number))
+      end(id, .with { $0.committed.id = id.bytes }, on: number, wasCommitted: !isCancelled, &outputs)
     }
-    if delivery.isCancelled || delivery.state == .withdrawn { outputs.append(.resultUnwanted(id)) }
+    if isCancelled { outputs.append(.resultUnwanted(id)) }
     return outputs
   }
 
   /// Nothing is left of one that was withdrawn.
   package mutating func discarded(_ id: WireID) -> [DeliveryOutput] {
     guard let delivery = incoming[id], delivery.state == .withdrawn else { return [] }
-    guard let offer = delivery.nextOffer, !delivery.isCancelled else {
-      forget(id, wasCommitted: false)
-      guard let number = delivery.channel else { return [] }
-      return [.send(.with { $0.deliveryCancelled.id = id.bytes }, on: number)]
+    var outputs: [DeliveryOutput] = []
+    incoming[id] = nil
+    for number in [delivery.channel] + delivery.waiting.map({ $0.isWithdrawn ? $0.channel : nil }) {
+      guard let number else { continue }
+      end(id, .with { $0.deliveryCancelled.id = id.bytes }, on: number, &outputs)
     }
-    incoming[id] = Incoming(
-      fileCount: offer.fileCount, byteCount: offer.byteCount, channel: delivery.channel)
-    return [.offered(offer)]
+    begin(id, delivery.waiting.filter { !$0.isWithdrawn }, &outputs)
+    return outputs
   }
 
   // MARK: The end
@@ -161,19 +160,30 @@ extension Deliveries {
     outputs.append(.endExpecting(id, on: number, stream: stream))
   }
 
-  /// The sender's side of it has ended, or will when it reads the answer.
-  private mutating func forget(_ id: WireID, wasCommitted: Bool) {
-    let channel = incoming.removeValue(forKey: id)?.channel
-    if let channel { noteEnd(id, on: channel, wasCommitted: wasCommitted) }
-  }
-
-  /// No more than the peer had under way can be under way when it hears of this one.
-  private mutating func noteEnd(_ id: WireID, on number: ChannelNumber, wasCommitted: Bool) {
+  /// Answers an offer for good. No more than the peer had under way can be under way when it hears of this one.
+  private mutating func end(
+    _ id: WireID, _ answer: WireChannelMessage, on number: ChannelNumber, wasCommitted: Bool = false,
+    _ outputs: inout [DeliveryOutput]
+  ) {
     channels[number]?.ended.append(Ended(id: id, wasCommitted: wasCommitted))
     if channels[number]?.ended.count ?? 0 > limits.receivedCountMax { channels[number]?.ended.removeFirst() }
+    outputs.append(.send(answer, on: number))
   }
 
-  /// Its channel is gone, or not the one that counts any more.
+  /// Goes on with the last of the offers of one delivery; the others wait for what becomes of it.
+  private mutating func begin(_ id: WireID, _ offers: [WaitingOffer], _ outputs: inout [DeliveryOutput]) {
+    guard let next = offers.last else { return }
+    incoming[id] = Incoming(
+      fileCount: next.offer.fileCount, byteCount: next.offer.byteCount, channel: next.channel,
+      waiting: offers.dropLast())
+    outputs.append(.offered(next.offer))
+    guard next.isWithdrawn else { return }
+    incoming[id]?.state = .withdrawn
+    incoming[id]?.isCancelled = next.isCancelled
+    outputs.append(.withdrawn(id))
+  }
+
+  /// Its channel is gone.
   mutating func interrupt(_ id: WireID, _ outputs: inout [DeliveryOutput]) {
     guard let delivery = incoming[id] else { return }
     switch delivery.state {
@@ -181,10 +191,8 @@ extension Deliveries {
       endExpecting(id, &outputs)
       incoming[id] = nil
       outputs.append(.interrupted(id))
-    case .committing: incoming[id]?.channel = nil
-    case .withdrawn:
-      incoming[id]?.channel = nil
-      incoming[id]?.nextOffer = nil
+      begin(id, delivery.waiting, &outputs)
+    case .committing, .withdrawn: incoming[id]?.channel = nil
     }
   }
 
@@ -194,26 +202,14 @@ extension Deliveries {
     _ offer: WireOffer, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
   ) throws(Exchange.Fault) {
     let id = try Self.check(offer)
-    guard outgoing[id] == nil, incoming[id]?.channel != number,
+    guard outgoing[id] == nil, incoming[id]?.channels.contains(number) != true,
       channels[number]?.ended.contains(where: { $0.id == id }) == false
     else { throw Exchange.Fault(fault: .unexpectedMessage) }
-    guard incoming.values.count(where: { $0.channel == number }) < limits.receivedCountMax else {
+    guard incoming.values.count(where: { $0.channels.contains(number) }) < limits.receivedCountMax else {
       throw Exchange.Fault(fault: .limitExceeded, detail: "deliveries under way")
     }
-    if let old = incoming[id]?.channel {
-      interrupt(id, &outputs)
-      noteEnd(id, on: old, wasCommitted: false)
-    }
-    guard let delivery = incoming[id] else {
-      incoming[id] = Incoming(fileCount: offer.fileCount, byteCount: offer.byteCount, channel: number)
-      outputs.append(.offered(offer))
-      return
-    }
-    incoming[id]?.channel = number
-    if delivery.state == .withdrawn {
-      incoming[id]?.nextOffer = offer
-      incoming[id]?.isCancelled = false
-    }
+    let offer = WaitingOffer(channel: number, offer: offer)
+    if incoming[id] == nil { begin(id, [offer], &outputs) } else { incoming[id]?.waiting.append(offer) }
   }
 
   private static func check(_ offer: WireOffer) throws(Exchange.Fault) -> WireID {
@@ -279,30 +275,36 @@ extension Deliveries {
   mutating func takeWithdrawal(
     _ id: WireID, isCancel: Bool, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
   ) throws(Exchange.Fault) {
+    if let i = incoming[id]?.waiting.firstIndex(where: { $0.channel == number }) {
+      guard incoming[id]?.waiting[i].isWithdrawn == false else {
+        throw Exchange.Fault(fault: .unexpectedMessage)
+      }
+      incoming[id]?.waiting[i].isWithdrawn = true
+      incoming[id]?.waiting[i].isCancelled = isCancel
+      return
+    }
     guard let delivery = try delivery(id, number) else {
       // They crossed.
-      guard isCancel, let i = channels[number]?.ended.firstIndex(where: { $0.id == id && $0.wasCommitted })
+      guard isCancel, channels[number]?.ended.contains(where: { $0.id == id && $0.wasCommitted }) == true
       else { return }
-      channels[number]?.ended[i] = Ended(id: id, wasCommitted: false)
+      // Once, over whatever channels it was offered.
+      for number in order {
+        guard let i = channels[number]?.ended.firstIndex(where: { $0.id == id }) else { continue }
+        channels[number]?.ended[i] = Ended(id: id, wasCommitted: false)
+      }
       return outputs.append(.resultUnwanted(id))
     }
     switch delivery.state {
     case .offered, .paging, .listed, .receiving:
       endExpecting(id, &outputs)
       incoming[id]?.state = .withdrawn
+      incoming[id]?.isCancelled = isCancel
       outputs.append(.withdrawn(id))
     case .committing:
-      // A sender that has not sent everything cannot fail any more.
-      guard isCancel, delivery.cancelChannel != number else {
-        throw Exchange.Fault(fault: .unexpectedMessage)
-      }
+      // A sender that has sent everything cannot fail any more.
+      guard isCancel, !delivery.isCancelled else { throw Exchange.Fault(fault: .unexpectedMessage) }
       incoming[id]?.isCancelled = true
-      incoming[id]?.cancelChannel = number
-    case .withdrawn:
-      guard delivery.nextOffer != nil, !delivery.isCancelled else {
-        throw Exchange.Fault(fault: .unexpectedMessage)
-      }
-      incoming[id]?.isCancelled = true
+    case .withdrawn: throw Exchange.Fault(fault: .unexpectedMessage)
     }
   }
 }

@@ -118,12 +118,20 @@ package struct Deliveries: Sendable {
     var from: UInt64 = 0
     var received: UInt64 = 0
     var told: UInt64 = 0
-    /// While it is committed: the owner hears of it afterwards.
+    /// The owner of one that is committed hears of it afterwards.
     var isCancelled = false
-    /// Where that was said last: once on each channel.
-    var cancelChannel: ChannelNumber?
-    /// It was offered once more while the owner discards it; `isCancelled` when it was cancelled once more.
-    var nextOffer: WireOffer?
+    /// It was offered over other channels too. The sender has closed all but one of them, and which one only their ends tell.
+    var waiting: [WaitingOffer] = []
+
+    /// Where the sender waits for an answer.
+    var channels: [ChannelNumber] { (channel.map { [$0] } ?? []) + waiting.map(\.channel) }
+  }
+
+  struct WaitingOffer {
+    let channel: ChannelNumber
+    let offer: WireOffer
+    var isWithdrawn = false
+    var isCancelled = false
   }
 
   package init(limits: DeliveryLimits = DeliveryLimits()) {

@@ -50,7 +50,7 @@ package enum DeliveryOutput: Sendable, Equatable {
   case expect(WireID, on: ChannelNumber, stream: UInt32, key: Data, from: UInt64, byteCount: UInt64)
   /// What still comes of the stream is to be skipped. Not put out for a stream that was received as a whole and committed.
   case endExpecting(WireID, on: ChannelNumber, stream: UInt32)
-  /// Forgotten here, because its channel went or it was offered over another: what is staged is kept, for the next offer. Nothing that was to be
+  /// Forgotten here, because its channel went: what is staged is kept, for the next offer. Nothing that was to be
   /// answered for it may be answered any more.
   case interrupted(WireID)
   /// It was cancelled, or its sender cannot read it: the owner discards what it has, then calls ``Deliveries/discarded(_:)``.
