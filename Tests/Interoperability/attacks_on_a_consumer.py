@@ -101,6 +101,7 @@ def messages_that_may_not_come(world):
     for n, (messages, number) in enumerate([
         (["accepted", "accepted"], 102), (["reply"], 102), (["no_reply"], 102), (["accepted", "refused"], 102),
         (["cancelled"], 102), (["standing"], 102), (["accepted", "reply_accepted"], 102),
+        (["accepted", {"reply": {"attachments": 1}}], 102),
         (["accepted", {"reply": {"error": {"code": 1, "text": "x" * 4097}}}], 100),
         (["accepted", {"reply": {"error": {"code": 1, "details": to_value(1)}}}], 100),
         ([{"refused": {"failure": {"error": 1, "detail": "x" * 4097}}}], 100),

@@ -218,7 +218,11 @@ def messages_that_may_not_come(world):
         ({"reply_accepted": {"id": unknown}}, 102), ({"cancelled": {"id": unknown}}, 102),
         ({"standing": {"id": unknown}}, 102), ({"accepted": {"id": b"short"}}, 100),
         ({"request": {"id": b"short"}}, 100), ({"credit": {"more": 0}}, 100), ({"credit": {"more": 1 << 20}}, 100),
-        (request(1, foreground=9), 100), (request(1, method="m" * 256), 100),
+        (request(1, foreground=9), 100), (request(1, method="m" * 256), 100), (request(1, attachments=1), 102),
+        ({"committed": {"id": unknown}}, 102), ({"delivery_accepted": {"id": unknown}}, 102),
+        ({"delivery_refused": {"id": unknown}}, 102), ({"delivery_progress": {"id": unknown}}, 102),
+        ({"manifest_wanted": {"id": unknown}}, 102), ({"delivery_cancelled": {"id": unknown}}, 102),
+        ({"delivery_failed": {"id": unknown}}, 102), ({"reply_standing": {"id": unknown}}, 102),
         ({"inquiry": {"id": unknown, "tickets": [b"t" * 31]}}, 100),
         ({"inquiry": {"id": unknown, "tickets": [os.urandom(32) for _ in range(65)]}}, 100),
     ]:

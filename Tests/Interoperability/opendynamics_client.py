@@ -392,6 +392,8 @@ class Channel:
 
     def take_reply(self, body):
         sent = self.sent(body)
+        if body.get("attachments"):
+            raise Fault(102)
         self.send("reply_accepted", {"id": sent.id})
         if "error" in body:
             sent.error = body["error"]
@@ -428,7 +430,8 @@ class Channel:
     def take_request(self, body):
         if len(body.get("id", b"")) != 16:
             raise Fault(100)
-        if body["id"] in self.peer.incoming:
+        # A request with files is a delivery.
+        if body["id"] in self.peer.incoming or body.get("attachments"):
             raise Fault(102)
         served = self.peer.incoming[body["id"]] = Served(self, body)
         if self.app.serve is None:

@@ -172,6 +172,62 @@ struct ExchangeTests {
     }
   }
 
+  @Test func filesAreOfDeliveries() throws {
+    let id = WireID(high: 0, low: 1)
+    var withFiles = request(1)
+    withFiles.attachments = 1
+    var exchange = opened()
+    #expect(throws: ProtocolFault.unexpectedMessage) { try exchange.submit(withFiles) }
+    #expect(fault(exchange.receive(.with { $0.request = withFiles }, on: a, now: 0)) == .unexpectedMessage)
+    exchange = opened()
+    _ = try exchange.submit(request(1))
+    _ = exchange.receive(.with { $0.accepted.id = id.bytes }, on: a, now: 0)
+    var other = exchange
+    let reply = WireReply.with {
+      $0.id = id.bytes
+      $0.attachments = 1
+    }
+    #expect(fault(other.receive(.with { $0.reply = reply }, on: a, now: 0)) == .unexpectedMessage)
+    // The consumer hears that a delivery brings the reply, in place of no reply.
+    let noReply = WireChannelMessage.with {
+      $0.noReply = .with {
+        $0.id = id.bytes
+        $0.isDelivered = true
+      }
+    }
+    #expect(
+      exchange.receive(noReply, on: a, now: 0)
+        == [.consumer(id, .replyIsDelivered), .send(.with { $0.replyAccepted.id = id.bytes }, on: a)])
+
+    exchange = opened()
+    _ = exchange.receive(.with { $0.request = request(1) }, on: a, now: 0)
+    _ = exchange.admit(id)
+    let begins = exchange.begin(id)
+    #expect(begins)
+    #expect(throws: ProtocolFault.unexpectedMessage) { try exchange.reply(reply, now: 0) }
+    #expect(try exchange.endWithoutReply(id, isDelivered: true, now: 0) == [.send(noReply, on: a)])
+    // And once more over the next channel.
+    _ = exchange.channelClosed(a, now: 0)
+    let b = ChannelNumber(2)
+    _ = exchange.channelOpened(b, ticket: ticket, now: 0)
+    _ = exchange.receive(hello(), on: b, now: 0)
+    #expect(exchange.receive(.with { $0.inquiry.id = id.bytes }, on: b, now: 0).last == .send(noReply, on: b))
+  }
+
+  @Test func aPeerThatOnlyDeliversIsPinged() {
+    var exchange = opened()
+    #expect(exchange.tick(now: 29_999, isDelivering: true) == [])
+    #expect(
+      exchange.tick(now: 30_000, isDelivering: true) == [.send(.with { $0.ping.number = 30_000 }, on: a)])
+    #expect(exchange.heard(on: a, now: 30_001) == [])
+    #expect(exchange.tick(now: 60_000, isDelivering: true) == [])
+    _ = exchange.channelIsFull(a, true)
+    for _ in 0..<exchange.limits.fullChannelMessageCountMax {
+      #expect(exchange.heard(on: a, now: 60_000) == [])
+    }
+    #expect(fault(exchange.heard(on: a, now: 60_000)) == .tooSlow)
+  }
+
   @Test func takesAsManyRequestsAsItGrantedAndNotOneMore() {
     var limits = ExchangeLimits()
     limits.requestCountMax = 4

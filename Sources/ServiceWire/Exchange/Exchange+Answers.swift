@@ -3,13 +3,13 @@ import Foundation
 extension Exchange {
   // MARK: What the app answers
 
-  /// The app's reply. Throws `unexpectedMessage` when the request is not being handled, or was replied to; `malformed` when the text of
+  /// The app's reply. Throws `unexpectedMessage` when the request is not being handled, or was replied to, or the reply has files; `malformed` when the text of
   /// its error is too long. Of a reply that cannot be sent comes `replyRefused`, and the request has ended with that failure.
   package mutating func reply(_ reply: WireReply, now: UInt64) throws(ProtocolFault) -> [ExchangeOutput] {
     note(now)
-    guard let id = WireID(reply.id), var request = incoming[id], request.state == .handling else {
-      throw .unexpectedMessage
-    }
+    guard let id = WireID(reply.id), var request = incoming[id], request.state == .handling,
+      reply.attachments == 0
+    else { throw .unexpectedMessage }
     guard reply.error.text.utf8.count <= ExchangeLimits.textByteCountMax else { throw .malformed }
     var reply = reply
     var byteCount = Self.byteCount(.with { $0.reply = reply })

@@ -2,9 +2,10 @@ extension Exchange {
   // MARK: Consumer
 
   /// Takes a request that is to be sent. Throws `limitExceeded` when too many wait; `malformed` when the id is no id, or in
-  /// use, or a name in it is too long.
+  /// use, or a name in it is too long; `unexpectedMessage` when it has files, which go as a delivery.
   package mutating func submit(_ request: WireRequest) throws(ProtocolFault) -> [ExchangeOutput] {
     guard let id = WireID(request.id), outgoing[id] == nil else { throw .malformed }
+    guard request.attachments == 0 else { throw .unexpectedMessage }
     guard queuedCount < limits.queuedRequestCountMax else { throw .limitExceeded }
     guard Self.hasNamesOfRightLength(request) else { throw .malformed }
     if retry.wasRefused { retry.time = nil }
@@ -92,11 +93,11 @@ extension Exchange {
       }
       queuedCount -= 1
       let byteCount = Self.byteCount(.with { $0.request = message })
-      if let limit = exceeded(by: message, byteCount, channel) {
+      if byteCount > channel.peerFrameByteCountMax {
         outgoing[id] = nil
         let failure = WireFailure.with {
           $0.error = ProtocolFault.limitExceeded.rawValue
-          $0.detail = limit
+          $0.detail = Self.frameLimit
         }
         outputs.append(.consumer(id, .refused(failure)))
         continue
@@ -125,14 +126,6 @@ extension Exchange {
     if let sending, channels[sending]?.unaccepted.isEmpty == false { return sending }
     sending = newest
     return newest
-  }
-
-  /// The limit of the peer's that a message of so many bytes exceeds.
-  func exceeded(by message: WireRequest, _ byteCount: Int, _ channel: Channel) -> String? {
-    if channel.peerAttachmentCountMax > 0, message.attachments > channel.peerAttachmentCountMax {
-      return "attachments of a message"
-    }
-    return byteCount > channel.peerFrameByteCountMax ? Self.frameLimit : nil
   }
 
   mutating func giveCreditBack(_ channel: ChannelNumber?) {
@@ -180,9 +173,7 @@ extension Exchange {
     _ reply: WireReply, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
   ) throws(Fault) {
     let id = try Self.id(reply.id)
-    if limits.attachmentCountMax > 0, reply.attachments > limits.attachmentCountMax {
-      throw Fault(fault: .limitExceeded, detail: "attachments of a message")
-    }
+    guard reply.attachments == 0 else { throw Fault(fault: .unexpectedMessage) }
     try Self.check(reply)
     if case .failure(let failure)? = reply.result {
       try takeEnd(id, .refused(failure), number, &outputs)

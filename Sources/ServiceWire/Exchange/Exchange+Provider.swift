@@ -104,9 +104,7 @@ extension Exchange {
       throw Fault(fault: .limitExceeded, detail: "requests under way")
     }
     try Self.check(request)
-    if limits.attachmentCountMax > 0, request.attachments > limits.attachmentCountMax {
-      throw Fault(fault: .limitExceeded, detail: "attachments of a message")
-    }
+    guard request.attachments == 0 else { throw Fault(fault: .unexpectedMessage) }
     let byteCount = Self.byteCount(.with { $0.request = request })
     guard byteCount <= limits.requestByteCountMax - keptRequestByteCount else {
       // It gives its credit back by itself.

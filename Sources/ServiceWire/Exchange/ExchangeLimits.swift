@@ -18,7 +18,7 @@ package struct ExchangeLimits: Sendable, Equatable {
   package var fullChannelMessageCountMax = 8192
   /// Bytes of one message.
   package var frameByteCountMax = 1 << 20 + 64 << 10
-  /// Attachments of one message; 0: as many as there are.
+  /// Attachments of one message, as `Hello` states it for deliveries; 0: as many as there are.
   package var attachmentCountMax: UInt64 = 0
   /// Channels with one peer.
   package var channelCountMax = 4
