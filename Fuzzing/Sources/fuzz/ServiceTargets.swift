@@ -53,7 +53,7 @@ extension Target {
     return true
   }
 
-  /// Messages of a peer that keeps to nothing: an exchange closes, and never ends the process.
+  /// Messages of a peer that keeps to nothing: an exchange and deliveries close, and never end the process.
   static let channel = Target(
     name: "channel", inputByteCountMax: 4096,
     seeds: {
@@ -74,7 +74,7 @@ extension Target {
       ]
       var script = Script()
       for message in messages { script.addPiece(try Array(message.serializedData())) }
-      return [Seed("conversation", script.bytes)]
+      return [Seed("conversation", script.bytes), Seed("deliveries", try DeliveryPeer.seed())]
     },
     accepts: { bytes in
       var input = Input(bytes)
@@ -96,10 +96,16 @@ extension Target {
         }, on: number, now: 0)
       require(exchange.openChannelCount == 1, "an honest beginning is refused")
       for n: UInt64 in 0..<4 { _ = try exchange.submit(.with { $0.id = WireID(high: 9, low: n).bytes }) }
+      var peer = DeliveryPeer(number)
       var now: UInt64 = 0
       while !input.isEmpty, exchange.channelCount == 1 {
         now += 1
         guard let message = try? WireChannelMessage.read(Data(input.piece())) else { continue }
+        if Deliveries.isDelivery(message) {
+          peer.receive(message, choice: now)
+          guard peer.deliveries.isOpen(number) else { return false }
+          continue
+        }
         for output in exchange.receive(message, on: number, now: now) {
           guard case .provider(let id, .arrived) = output else { continue }
           _ = exchange.admit(id)
