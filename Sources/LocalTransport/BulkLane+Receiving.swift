@@ -8,6 +8,7 @@ extension BulkLane {
   func receiveStreams() {
     let reader = BulkReader()
     do throws(BulkFault) {
+      if let fault = state.withLock({ $0.fault }) { throw fault }
       while let end = state.withLock({ $0.end }) {
         switch try read(reader, from: end) {
         case nil: if reader.isEmpty, endReceiving() { return }

@@ -223,11 +223,17 @@ private final class PlaintextBuffer {
     range = 0..<range.count
     let room = UnsafeMutableRawBufferPointer(
       rebasing: bytes[range.upperBound..<range.upperBound + BulkLane.readByteCount])
-    var count = room.count  // what a source wrote before it threw is wiped, too
-    defer { usedByteCount = max(usedByteCount, range.upperBound, range.upperBound + count) }
-    count = try source.read(into: room)
+    let count: Int
+    do {
+      count = try source.read(into: room)
+    } catch {
+      // What it may have written before it threw is wiped, too.
+      usedByteCount = max(usedByteCount, range.upperBound + room.count)
+      throw error
+    }
     precondition(0...room.count ~= count, "a source gives no more than there is room for")
-    defer { range = 0..<range.upperBound + count }
+    range = 0..<range.upperBound + count
+    usedByteCount = max(usedByteCount, range.upperBound)
     return count
   }
 }

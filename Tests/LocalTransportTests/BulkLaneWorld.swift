@@ -1,0 +1,228 @@
+import Foundation
+import OpenDynamicsTesting
+import ServiceWire
+import SodiumPrimitives
+import Synchronization
+import Testing
+
+@testable import LocalTransport
+
+/// What a bulk lane tells, in order.
+final class BulkLog: Sendable {
+  enum Event: Equatable, Sendable {
+    case sent(UInt32, String? = nil)
+    case received(UInt32, String? = nil)
+    case failed(ProtocolFault)
+  }
+
+  let stream: AsyncStream<Event>
+  private let continuation: AsyncStream<Event>.Continuation
+
+  init() { (stream, continuation) = AsyncStream.makeStream() }
+
+  var events: BulkEvents {
+    BulkEvents(
+      sent: { [continuation] in continuation.yield(.sent($0, $1.map { "\($0)" })) },
+      received: { [continuation] in continuation.yield(.received($0, $1.map { "\($0)" })) },
+      failed: { [continuation] fault, _ in continuation.yield(.failed(fault)) })
+  }
+
+  func next() async -> Event? {
+    for await event in stream { return event }
+    return nil
+  }
+
+  func next(_ count: Int) async -> [Event] {
+    var events: [Event] = []
+    for await event in stream {
+      events.append(event)
+      if events.count == count { break }
+    }
+    return events
+  }
+}
+
+struct Broken: Error, CustomStringConvertible {
+  var description: String { "broken" }
+}
+
+/// Gives bytes in pieces of some size; at their end it ends or throws.
+final class ByteSource: BulkSource {
+  private let bytes: [UInt8]
+  private let pieceByteCount: Int
+  private let failsAtEnd: Bool
+  private let position = Mutex(0)
+
+  init(_ bytes: [UInt8], pieces: Int = .max, failsAtEnd: Bool = false) {
+    (self.bytes, pieceByteCount, self.failsAtEnd) = (bytes, pieces, failsAtEnd)
+  }
+
+  func read(into buffer: UnsafeMutableRawBufferPointer) throws -> Int {
+    try position.withLock { position in
+      #expect(buffer.count >= BulkLane.readByteCount)
+      let count = min(buffer.count, pieceByteCount, bytes.count - position)
+      if count == 0, failsAtEnd { throw Broken() }
+      buffer.copyBytes(from: bytes[position..<position + count])
+      position += count
+      return count
+    }
+  }
+}
+
+/// Keeps what it is given. `came` is called with the count so far, and may throw for the stream.
+final class ByteSink: BulkSink {
+  private let kept = Mutex<[UInt8]>([])
+  private let came: @Sendable (Int) throws -> Void
+
+  init(_ came: @escaping @Sendable (Int) throws -> Void = { _ in }) { self.came = came }
+
+  var bytes: [UInt8] { kept.withLock { $0 } }
+
+  func receive(_ plaintext: UnsafeRawBufferPointer) throws {
+    let count = kept.withLock { kept in
+      kept.append(contentsOf: plaintext)
+      return kept.count
+    }
+    try came(count)
+  }
+}
+
+/// Something that one thread says and a task waits for.
+struct Signal: Sendable {
+  private let stream: AsyncStream<Void>
+  private let continuation: AsyncStream<Void>.Continuation
+
+  init() { (stream, continuation) = AsyncStream.makeStream() }
+
+  func fire() { continuation.yield() }
+  func wait() async { for await _ in stream { return } }
+}
+
+/// A lane, what it tells, and the bare socket at the other end.
+struct BulkWorld {
+  let log = BulkLog()
+  let sockets: SocketPair
+  private(set) var lane: BulkLane?
+
+  init(idleTime: Duration = .seconds(10)) throws {
+    sockets = try SocketPair()
+    lane = BulkLane(descriptor: sockets.near, events: log.events, idleTime: idleTime)
+  }
+
+  mutating func letGo() { lane = nil }
+
+  var runs: [Bool] { lane.map { [$0.isRunning.sending, $0.isRunning.receiving] } ?? [] }
+
+  /// As much as the lane takes: one that has failed takes no more.
+  func write(_ bytes: [UInt8]) { _ = send(sockets.far, bytes, bytes.count, Int32(MSG_NOSIGNAL)) }
+
+  /// Bytes that the lane sends; fewer at the end of what it sends. Waits on a thread of its own.
+  func read(_ count: Int) async -> [UInt8] {
+    let far = sockets.far
+    return await withCheckedContinuation { continuation in
+      Thread.detachNewThread {
+        var bytes = [UInt8](repeating: 0, count: count)
+        var done = 0
+        while done < count {
+          let part = bytes.withUnsafeMutableBytes { recv(far, $0.baseAddress! + done, count - done, 0) }
+          if part <= 0 { break }
+          done += part
+        }
+        continuation.resume(returning: Array(bytes.prefix(done)))
+      }
+    }
+  }
+
+  /// Stream and length of the next frame, whose body is read, too.
+  func readFrame() async throws -> (stream: UInt32, body: [UInt8]) {
+    let header = await read(BulkFrame.headerByteCount)
+    try #require(header.count == BulkFrame.headerByteCount)
+    let (stream, length) = header.withUnsafeBytes { BulkFrame.readHeader($0) }
+    return (stream, await read(Int(length)))
+  }
+
+  /// The next frame is one of the stream, with a body of so many bytes.
+  func expectFrame(_ stream: UInt32, _ bodyByteCount: Int) async throws {
+    let frame = try await readFrame()
+    #expect(frame.stream == stream && frame.body.count == bodyByteCount)
+  }
+
+  /// The socket is shut down first, and closed when the last thread has let go of it.
+  func untilClosed() async { while sockets.isNearOpen { await Task.yield() } }
+
+  /// Reads, and forgets, until the lane's end is shut down.
+  func readToEnd() async { while await read(1 << 16).count == 1 << 16 {} }
+}
+
+/// Two lanes that are connected.
+struct BulkPair {
+  let near: BulkLane
+  let far: BulkLane
+  let nearLog = BulkLog()
+  let farLog = BulkLog()
+
+  init() throws {
+    let sockets = try SocketPair()
+    near = BulkLane(descriptor: sockets.near, events: nearLog.events)
+    far = BulkLane(descriptor: sockets.far, events: farLog.events)
+  }
+
+  func close() {
+    near.close()
+    far.close()
+  }
+
+  /// From near to far, with enough credit.
+  func carry(
+    _ stream: UInt32, _ bytes: [UInt8], from source: ByteSource? = nil, to sink: ByteSink,
+    announced: Int? = nil
+  ) {
+    let key = Data(Random.bytes(32))
+    let count = UInt64(announced ?? bytes.count)
+    far.expect(stream: stream, key: key, byteCount: count, credit: count, sink: sink)
+    near.send(stream: stream, key: key, byteCount: count, credit: count, from: source ?? ByteSource(bytes))
+  }
+
+  /// The lane is as good as new.
+  func carriesOneMore(_ stream: UInt32) async {
+    let sink = ByteSink()
+    let bytes = Random.bytes(100_000)
+    carry(stream, bytes, to: sink)
+    #expect(await nearLog.next() == .sent(stream))
+    #expect(await farLog.next() == .received(stream))
+    #expect(sink.bytes == bytes)
+  }
+}
+
+/// Frames that are made by hand.
+final class FrameMaker {
+  let stream: UInt32
+  let key = Random.bytes(32)
+  let header = Random.bytes(24)
+  private let cipher = SecretStreamCipher()
+  private let state: BulkStreamState
+
+  init(_ stream: UInt32) {
+    self.stream = stream
+    state = header.withUnsafeBytes { [key] in BulkStreamState.beginning(key: Data(key), header: $0) }
+  }
+
+  static func frame(_ stream: UInt32, length: Int? = nil, _ body: [UInt8]) -> [UInt8] {
+    let length = UInt32(length ?? body.count)
+    return (0..<4).map { UInt8(truncatingIfNeeded: stream >> (8 * $0)) }
+      + (0..<4).map { UInt8(truncatingIfNeeded: length >> (8 * $0)) } + body
+  }
+
+  func headerFrame() -> [UInt8] { Self.frame(stream, header) }
+
+  func message(_ plaintext: [UInt8], _ tag: SecretStreamTag = .message) -> [UInt8] {
+    var body = [UInt8](repeating: 0, count: plaintext.count + 17)
+    plaintext.withUnsafeBytes { plaintext in
+      body.withUnsafeMutableBytes { body in
+        cipher.push(
+          &state.value, plaintext, ad: UnsafeRawBufferPointer(start: nil, count: 0), tag: tag, into: body)
+      }
+    }
+    return Self.frame(stream, body)
+  }
+}
