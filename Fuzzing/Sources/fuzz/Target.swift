@@ -11,7 +11,7 @@ struct Target: Sendable {
   static let all: [Target] = [
     .superblockSlot, .keySlot, .superblockBody, .journalFrame, .journalHeader, .journalRecord, .table,
     .catalog, .segments, .paths, .container,
-    .frames, .channel, .values, .definitions, .registry,
+    .frames, .channel, .bulk, .values, .definitions, .registry,
   ]
 }
 
