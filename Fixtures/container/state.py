@@ -14,6 +14,7 @@ from .catalog import EXTENT, GROUP, INODE, Catalog, Inode, number_key
 from .fields import ContainerError, Damage, Finding
 from .journal import BadFrame, Change, CommitRecord, Journal, JournalContents, TornTail, next_step
 from .locks import ENTRY_BYTE, Lock
+from .outbox import PINNED, parse_pinned
 from .superblock import Generation, Link, Secret, Table, choose_slot, open_body, unlock
 from .table import Part, TableReader
 
@@ -222,26 +223,46 @@ class Container:
         """Whether each segment that the changes name, and that was not named before, is authentic."""
         for file_id, extents in self.extents_named(catalog, changes).items():
             old = before.get(file_id, set())
-            known = {segment for extent in old for segment in segments(extent)}
             file = self.file(file_id, catalog.inode(file_id), catalog)
-            for extent in extents - old:
-                writer = writer_key(file.key, extent.session)
-                for k, segment in enumerate(segments(extent)):
-                    if segment not in known:
-                        stored = self.stored(extent.slab, extent.offset + STRIDE * k, extent.stored_length(k, k + 1))
-                        try:
-                            file.open_segment(writer, extent, k, stored)
-                        except FileError:
-                            return False
+            if not self.segments_open(file, extents - old, old):
+                return False
+        for key, value in changes:
+            if key[:1] != PINNED or value is None:
+                continue
+            number, attachment = int.from_bytes(key[1:GROUP], "big"), int.from_bytes(key[GROUP:], "big")
+            pinned = parse_pinned(catalog, number, attachment)
+            known = set(before.get(pinned.file_id, set()))
+            if catalog.get(number_key(INODE, pinned.file_id)) is not None:
+                known.update(catalog.extents(pinned.file_id, catalog.inode(pinned.file_id)))
+            file = self.version(pinned.file_id, pinned.inode, list(pinned.extents))
+            if not self.segments_open(file, set(pinned.extents) - known, known):
+                return False
+        return True
+
+    def segments_open(self, file: File, extents: set[Extent], old: set[Extent]) -> bool:
+        """Whether the segments of some runs of a file that are not among those of others are authentic."""
+        known = {segment for extent in old for segment in segments(extent)}
+        for extent in extents:
+            writer = writer_key(file.key, extent.session)
+            for k, segment in enumerate(segments(extent)):
+                if segment not in known:
+                    stored = self.stored(extent.slab, extent.offset + STRIDE * k, extent.stored_length(k, k + 1))
+                    try:
+                        file.open_segment(writer, extent, k, stored)
+                    except FileError:
+                        return False
         return True
 
     def file(self, file_id: int, inode: Inode, catalog: Catalog | None = None) -> File:
         """A regular file, ready to be read with `stored`."""
+        return self.version(file_id, inode, (catalog or self.state.catalog).extents(file_id, inode))
+
+    def version(self, file_id: int, inode: Inode, extents: list[Extent]) -> File:
+        """The same with other extents than it has now."""
         if inode.epoch not in self.body.epochs:
             raise Damage(f"file {file_id}: no key for epoch {inode.epoch}")
         epoch = self.body.epochs[inode.epoch]
         key = kb(32, epoch, label("OD1-file") + self.id + u64(file_id) + inode.secret)
-        extents = (catalog or self.state.catalog).extents(file_id, inode)
         return File(self.id, file_id, key, inode.size, extents)
 
     def slab_path(self, slab: int) -> Path:

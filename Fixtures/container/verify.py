@@ -7,10 +7,11 @@ import os
 from opendynamics import Extent, FileError
 
 from .catalog import (
-    DIRECTORY_KIND, ENTRY, EXTENT, FILE_KIND, INODE, PINNED_EXTENT, ROOT, STAGING, STATE, Catalog, key_is_possible,
+    DIRECTORY_KIND, ENTRY, EXTENT, FILE_KIND, INODE, ROOT, STAGING, STATE, Catalog, key_is_possible,
     number_key,
 )
 from .fields import ContainerError, Damage, Fields
+from .outbox import check_outbox
 from .state import Container
 from .superblock import open_body
 
@@ -23,7 +24,7 @@ def verify(container: Container) -> None:
     check_older_generations(container)
     check_keys(container)
     links = check_tree(container)
-    extents = check_inodes(container, links)
+    extents = check_inodes(container, links) + check_outbox(container)
     check_state(container, extents)
     if not container.state.catalog.lost:  # what it says of slabs, and which files it needs, is known in part only
         check_slab_counters(container, extents)
@@ -155,7 +156,7 @@ def check_slab_counters(container: Container, extents: list[Extent]) -> None:
         except ContainerError as error:
             container.report("damage", str(error))
     # Deliveries that this reader does not know keep bytes alive, too.
-    others = any(group[:1] in (PINNED_EXTENT, STAGING) for group in catalog.groups)
+    others = any(group[:1] == STAGING for group in catalog.groups)
     for slab in sorted(counters.keys() | {extent.slab for extent in extents}):
         live = sum(extent.stored_length() for extent in extents if extent.slab == slab)
         end = max((extent.offset + extent.stored_length() for extent in extents if extent.slab == slab), default=0)

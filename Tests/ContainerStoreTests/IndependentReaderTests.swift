@@ -173,6 +173,67 @@ struct IndependentReaderTests {
     #expect(verdict.status == 0, "\(verdict.output)")
   }
 
+  @Test func countsWhatTheOutboxKeeps() throws {
+    let reader = IndependentReader(.rawKey(7))
+    let path = reader.directory.path + "/native"
+    let container = try Container.create(at: path, credential: testCredential(), options: testOptions())
+    func enqueue(_ attachments: [String], id: UInt8) throws {
+      _ = try container.enqueue(
+        OutgoingMessage(
+          id: [UInt8](repeating: id, count: 16), receiver: "com.example.receiver",
+          message: testBytes(70_000, seed: UInt64(id)), attachments: attachments))
+    }
+    func overwrite(_ path: String, at offset: UInt64) throws {
+      let file = try container.openFile(path, .readWrite)
+      try testBytes(300, seed: offset).withUnsafeBytes { _ = try file.write($0, at: offset) }
+      try file.close()
+    }
+    func expectWhole() throws {
+      try container.synchronize()
+      let read = reader.read(at: path)
+      #expect(read.hashes == hashes(of: try container.tree()), "\(read.text)")
+      #expect(read.isWhole, "\(read.text)")
+    }
+    try container.createDirectory("/d")
+    for i in 0..<3 { try container.write(testBytes(90_000, seed: UInt64(i)), to: "/d/\(i)") }
+    try container.write([], to: "/d/empty")
+    try overwrite("/d/0", at: 40_000)
+    try enqueue(["/d"], id: 1)
+    try expectWhole()
+    try overwrite("/d/0", at: 60_000)
+    try enqueue(["/d/0"], id: 2)
+    try overwrite("/d/0", at: 3)
+    try overwrite("/d/0", at: 60_000)
+    try container.remove("/d/1")
+    try container.write([1], to: "/d/2")
+    try enqueue([], id: 3)
+    try expectWhole()
+    try container.settleOutbox(1)
+    try expectWhole()
+    // What one says that is not so, both find.
+    let mistakes: [@Sendable (Transaction) throws -> Void] = [
+      { $0.delete(.outbox(2)) },
+      { transaction in
+        for (key, _) in try transaction.records(.all(.pinOfFile)) { transaction.delete(key) }
+      },
+      { transaction in
+        for (key, _) in try transaction.records(.all(.pinnedExtent)) { transaction.delete(key) }
+      },
+      { $0.delete(.outboxMessage(2, chunk: 0)) },
+      { $0.delete(.outboxState) },
+    ]
+    for (i, mistake) in mistakes.enumerated() {
+      let io = RecordingIO(DiskImage(native: path))
+      let copy = try Container.open(io, .rawKey(7), mode: .readWrite)
+      try copy.transaction(mistake)
+      try copy.synchronize()
+      #expect(try copy.verify().hasDamage, "mistake \(i)")
+      #expect(!reader.read(io.image).isWhole, "mistake \(i)")
+    }
+    try container.settleOutbox(2)
+    try expectWhole()
+  }
+
   @Test func agreesOnEveryTornTail() throws {
     let reader = IndependentReader(.rawKey(7))
     let io = RecordingIO()

@@ -464,13 +464,16 @@ struct CatalogLoader {
   ) throws -> Bool {
     let pinned = commit.pinnedExtents()
     guard !pinned.isEmpty else { return true }
-    let named = Dictionary(grouping: commit.fileExtents(), by: \.file).mapValues { Set($0.map(\.extent)) }
+    let named = Dictionary(grouping: commit.fileExtents(), by: \.file).mapValues { extents in
+      ExtentMap(checked: extents.map(\.extent).sorted { $0.start < $1.start })
+    }
     for (pin, extents) in pinned {
       let inodeBefore = try catalog.snapshot.value(.inode(pin.file)).flatMap { try? Inode($0) }
-      let before = try inodeBefore.map { try Set(catalog.snapshot.extents(pin.file, $0)) } ?? []
+      let before = try inodeBefore.map { try catalog.snapshot.extents(pin.file, $0) } ?? []
+      var new = ExtentMap(checked: before).parted(extents).unknown
+      if let named = named[pin.file] { new = named.parted(new).unknown }
       let identity = FileIdentity(container: container, file: pin.file)
-      for extent in extents
-      where !before.contains(extent) && named[pin.file]?.contains(extent) != true {
+      for extent in new {
         let problem = try verifyRun(
           extent, of: identity,
           key: keys.fileKey(pin.file, epoch: pin.inode.epoch, secret: pin.inode.secret), slabs: slabs,
