@@ -1,4 +1,4 @@
-"""CONTAINER-FORMAT.md, "The outbox": messages that wait for their receivers, and the versions of files that they need."""
+"""CONTAINER-FORMAT.md, "The outbox": messages that wait for their receivers, and the versions they need."""
 
 from __future__ import annotations
 
