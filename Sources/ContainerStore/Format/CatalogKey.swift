@@ -71,7 +71,7 @@ package struct CatalogKey: Hashable, Comparable, Sendable {
     a.bytes.withUnsafeBytes { a in b.bytes.withUnsafeBytes { b in compareKeys(a, b) < 0 } }
   }
 
-  private static func bigEndian<T: FixedWidthInteger>(_ value: T) -> [UInt8] {
+  static func bigEndian<T: FixedWidthInteger>(_ value: T) -> [UInt8] {
     withUnsafeBytes(of: value.bigEndian) { [UInt8]($0) }
   }
 }
