@@ -78,7 +78,15 @@ extension Container {
       return (pending.changes, pending.removals, freezes)
     }
     if changes.isEmpty, state.commit == state.durableCommit, !freezes { return }
-    if durably { try slabs.synchronize() }
+    if durably {
+      try slabs.synchronize()
+      // What goes waits for a record that says that those written without a sync are durable: the next one can.
+      if !changes.isEmpty, let last = state.lastCheckedRecord, last > state.journal?.durableThrough ?? 0,
+        !removals.isEmpty || core.withLock({ !$0.freeable.isEmpty })
+      {
+        try state.journal?.synchronize()
+      }
+    }
     if !changes.isEmpty {
       if state.journal == nil { try startJournal(&state) }
       let commit = state.commit + 1

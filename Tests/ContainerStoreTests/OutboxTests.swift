@@ -567,7 +567,12 @@ struct OutboxTests {
     let entry = try container.enqueue(message(["/many"]))
     #expect(entry.fileCount == UInt64(fileCount) && entry.byteCount == UInt64(fileCount))
     let written = sender.io.log[before...].reduce(0) { sum, operation in
-      if case .write(_, _, let bytes) = operation { sum + bytes.count } else { sum }
+      // A checkpoint may be under way beside it.
+      if case .write(let file, _, let bytes) = operation, file.hasPrefix("journal") {
+        sum + bytes.count
+      } else {
+        sum
+      }
     }
     #expect(written < fileCount * 250, "\(written) bytes")
     #expect(try container.outboxBytes(1).count == fileCount)
@@ -577,7 +582,8 @@ struct OutboxTests {
     try container.settleOutbox(1)
     try container.synchronize()
     #expect(try container.info().liveByteCount == 0)
-    #expect(sender.io.slabSizes.isEmpty)
     try expectSound(container)
+    try container.close()
+    #expect(sender.io.slabSizes.isEmpty)
   }
 }

@@ -49,6 +49,9 @@ struct InboxPlaces {
   /// In the order in which they were given.
   private(set) var directories: [[UInt8]] = []
 
+  /// Names of a path.
+  static let depthMax = 128
+
   private static let slash = UInt8(ascii: "/")
 
   init(files originals: [[UInt8]], directories folders: [[UInt8]] = []) {
@@ -66,17 +69,26 @@ struct InboxPlaces {
     }
     for original in originals { takeDirectories(Array(Self.parent(Self.safe(original)[...]))) }
     files.reserveCapacity(originals.count)
+    // Where the search for a free number goes on, by place: of many that share one, each begins behind the one before.
+    var lastNumber: [[UInt8]: Int] = [:]
+    var seen: Set<[UInt8]> = []
     for (i, original) in originals.enumerated() {
       let place = Self.safe(original)
+      guard seen.insert(original).inserted else {
+        files.append(nil)
+        continue
+      }
       var unique = place
-      var number = 1
-      while let other = taken[unique], other.map({ originals[$0] != original }) ?? true {
+      var number = lastNumber[place] ?? 1
+      while taken[unique] != nil {
         number += 1
         let parent = Self.parent(place[...])
         let name = Array(place[(parent.isEmpty ? 0 : parent.count + 1)...])
         unique = (parent.isEmpty ? [] : parent + [Self.slash]) + InboxName.numbered(name, number)
       }
-      files.append(taken.updateValue(i, forKey: unique) == nil ? unique : nil)
+      if number > 1 { lastNumber[place] = number }
+      taken[unique] = .some(i)
+      files.append(unique)
     }
   }
 

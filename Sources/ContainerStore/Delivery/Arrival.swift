@@ -71,13 +71,18 @@ package final class Arrival: Sendable {
       guard !files.isEmpty else { return }
       try state.manifest.add(files)
       guard state.manifest.isComplete else { return }
-      if fits(state) {
-        try goOn(&state)
-      } else {
-        // The sender has another list than before: everything is sent anew.
-        try container.dropStagedFiles(of: staging!)
-        state.staged = []
-        state.received = 0
+      do {
+        if fits(state) {
+          try goOn(&state)
+        } else {
+          // The sender has another list than before: everything is sent anew.
+          try container.dropStagedFiles(of: staging!)
+          state.staged = []
+          state.received = 0
+        }
+      } catch {
+        state.failure = error
+        throw error
       }
     }
   }
@@ -102,7 +107,8 @@ package final class Arrival: Sendable {
       guard let first = staged.popFirst() else { return true }
       let isWhole = first.byteCount == file.size
       let isPart =
-        first.byteCount < file.size && first.byteCount % UInt64(SegmentLayout.plaintextByteCountMax) == 0
+        first.byteCount > 0 && first.byteCount < file.size
+        && first.byteCount % UInt64(SegmentLayout.plaintextByteCountMax) == 0
       guard first.index == index, isWhole || (isPart && staged.isEmpty) else { return false }
     }
     return staged.isEmpty

@@ -89,10 +89,14 @@ extension Container {
         settled.append(entry)
       }
       for entry in settled { transaction.delete(entry) }
+      var isKnown = try !settled.isEmpty || transaction.value(.deliveryFloor(key)) != nil
       for (staging, record) in try transaction.staged(of: key.sender) {
         guard let record, record.key.incarnation == incarnation, record.key.number < floor else { continue }
         try transaction.dropStaging(staging)
+        isKnown = true
       }
+      // Of a container that nothing came of there is nothing to remember.
+      guard isKnown else { return }
       transaction.put(.deliveryFloor(key), DeliveryFloor(number: floor, time: transaction.now).encoded)
     }
   }

@@ -135,7 +135,7 @@ struct Manifest {
       throw ContainerError(.invalidName, detail: "a path that is not absolute, or not UTF-8")
     }
     let names = path.dropFirst().split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
-    guard names.allSatisfy({ FileName(bytes: Array($0)) != nil }) else {
+    guard names.count <= InboxPlaces.depthMax, names.allSatisfy({ FileName(bytes: Array($0)) != nil }) else {
       throw ContainerError(.invalidName, path: text)
     }
     return Array(path.dropFirst())

@@ -81,7 +81,7 @@ extension Container {
     }
     let failures = try namingPath(io.place) { try writeBack() }
     if core.withLock({ $0.diskIsFull }) { throw ContainerError(.diskFull) }
-    return try transaction(durability: options.durability == .none ? nil : .full) { transaction in
+    let entry = try transaction(durability: options.durability == .none ? nil : .full) { transaction in
       for entry in try transaction.outboxEntries() where entry.id == message.id {
         throw ContainerError(.invalidArgument, detail: "a message with this id is in the outbox")
       }
@@ -123,6 +123,9 @@ extension Container {
       }
       return entry
     }
+    // Its number is never given again, not even after a kill.
+    if options.durability == .none { try flush(durably: false) }
+    return entry
   }
 
   /// What waits for its receiver, in order of numbers.
@@ -240,10 +243,10 @@ extension CatalogReading {
           .cannotStore, path: StorePath.text(original), detail: "a symbolic link cannot be sent")
       }
       let path = original.flatMap { [UInt8(ascii: "/")] + $0.bytes }
-      guard path.count <= PinnedFile.pathByteCountMax else {
+      guard path.count <= PinnedFile.pathByteCountMax, original.count <= InboxPlaces.depthMax else {
         throw ContainerError(
           .cannotStore, path: StorePath.text(original),
-          detail: "a path of \(path.count) bytes is too long to be sent")
+          detail: "a path of \(path.count) bytes and \(original.count) names is too long to be sent")
       }
       // Else it was named twice, or as part of a folder too.
       if seen.insert(path).inserted { files.append((path, found)) }
