@@ -110,6 +110,12 @@ let package = Package(
       name: "GreetingsClient", dependencies: ["AppKinetics", "SecureFiles"], path: "Examples/GreetingsClient",
       swiftSettings: strict),
     .executableTarget(
+      name: "EditService", dependencies: ["AppKinetics", "SecureFiles"], path: "Examples/EditService",
+      swiftSettings: strict),
+    .executableTarget(
+      name: "EditClient", dependencies: ["AppKinetics", "SecureFiles"], path: "Examples/EditClient",
+      swiftSettings: strict),
+    .executableTarget(
       name: "services-benchmark",
       dependencies: [
         "AppKinetics", "ServiceBroker", "SecureFiles", .product(name: "Logging", package: "swift-log"),
@@ -167,7 +173,8 @@ let package = Package(
       name: "AppKineticsTests",
       dependencies: [
         "AppKinetics", "ServiceBroker", "ServiceValues", "ServiceWire", "SecureFiles", "ContainerStore",
-        "GreetingsService", "GreetingsClient", .product(name: "Logging", package: "swift-log"),
+        "GreetingsService", "GreetingsClient", "EditService", "EditClient",
+        .product(name: "Logging", package: "swift-log"),
       ],
       swiftSettings: strict),
     // An app in a process of its own, for Tests/Interoperability.

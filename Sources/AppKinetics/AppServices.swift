@@ -1,5 +1,5 @@
 public import Dispatch
-import Foundation
+public import Foundation
 public import Logging
 public import SecureFiles
 import ServiceBroker
@@ -18,6 +18,26 @@ public final class AppServices: Sendable {
     public var callbackQueue: DispatchQueue?
     /// How long requests wait for a locked app, in milliseconds.
     public var unlockTime: UInt64 = 30_000
+    /// A channel over which nothing of a message with files came for so long is given up, and another one tried. Milliseconds.
+    public var deliveryIdleTime: UInt64 = 600_000
+    /// How long what has arrived of a message with files is kept for a sender that does not come back, in seconds. Looked at when the app starts.
+    public var stagingTime: TimeInterval = 7 * 86_400
+    /// Files of one message that are taken, whose list is held in memory, and bytes of all of them; nil: as many as there is room for.
+    public var attachmentCountMax: UInt64? = 1_000_000
+    public var attachmentByteCountMax: UInt64?
+
+    var exchangeLimits: ExchangeLimits {
+      var limits = ExchangeLimits()
+      limits.attachmentCountMax = attachmentCountMax ?? 0
+      return limits
+    }
+
+    var deliveryLimits: DeliveryLimits {
+      var limits = DeliveryLimits()
+      limits.attachmentCountMax = attachmentCountMax ?? 0
+      limits.attachmentByteCountMax = attachmentByteCountMax ?? 0
+      return limits
+    }
     public var logger = Logger(label: "opendynamics.services")
 
     public init() {}

@@ -25,6 +25,13 @@ struct Core: Sendable {
   var isHandling = false
   /// Requests that came while the app was locked.
   var locked: [LockedRequest] = []
+  /// Deliveries that did.
+  var lockedOffers: [LockedOffer] = []
+  /// Delivered requests whose services are not offered, and replies that nobody waits for: they stay in the queue of the container.
+  var unhandled: [UnhandledMessage] = []
+  var unclaimedHandler: UnclaimedReplyHandler?
+  /// Deliveries of earlier processes that are not to go on, and who waits for their ends.
+  var takenBack: [WireID: [@Sendable (SentDeliveryEnd?) -> Void]] = [:]
   var lastChannel: UInt64 = 0
   var frontWatchers: [UInt64: AsyncStream<Bool>.Continuation] = [:]
   var lastWatcher: UInt64 = 0
@@ -56,7 +63,8 @@ struct Offer: Sendable {
 struct ReadyRequest: Sendable {
   let request: IncomingRequest
   let offer: Offer
-  let files: [ArrivedFile]
+  /// Files that the app was not told of yet.
+  var untold: [ArrivedFile] = []
 }
 
 /// What the app itself has switched off: nil stands for all.
@@ -64,6 +72,13 @@ struct DisabledPart: Hashable, Sendable {
   let service: ServiceIdentifier
   let version: ServiceVersion?
   let method: String?
+}
+
+struct LockedOffer: Sendable {
+  let peer: ApplicationID
+  let delivery: IncomingDelivery
+  let id: WireID
+  let until: UInt64
 }
 
 struct LockedRequest: Sendable {
@@ -77,8 +92,7 @@ struct LockedRequest: Sendable {
 struct Peer: Sendable {
   struct Channel: Sendable {
     let lane: ControlLane
-    /// The bulk lane's descriptor.
-    let bulk: Int32
+    let bulk: BulkLane
     let ticket: Data
     /// Began because this app wanted it.
     let isDialled: Bool
@@ -86,33 +100,51 @@ struct Peer: Sendable {
     /// The other side's `Hello` was taken.
     var hasBegun = false
     var lastUsed: UInt64
+    /// When something of a delivery came last, or the channel began.
+    var lastDelivered: UInt64 = 0
   }
 
+  /// Messages without files.
   var exchange: Exchange
+  /// Those with files, and what answers them.
+  var deliveries: Deliveries
   var channels: [ChannelNumber: Channel] = [:]
+  /// The broker was asked for a channel, and it has not begun yet.
+  var isDialling = false
   /// The other app has to be started or unlocked first.
   var isDialWaiting = false
+  /// When a channel is asked for again, for deliveries; the pause after that. Milliseconds.
+  var retryAt: UInt64?
+  var retryPause: UInt64 = 0
   var sent: [WireID: SentRequest] = [:]
-  /// Those of them that the exchange does not have yet, in order: they wait for files, their own or those of one before.
-  var unsubmitted: [SentRequest] = []
   var incoming: [WireID: Incoming] = [:]
-  /// Of the other app's runtime, as its last channel said.
-  var process: WireID?
-  /// Files that came before the message that they belong to.
-  var arrivedFiles: [WireID: [ArrivedFile]] = [:]
-  /// Requests with files wait until it is known where the other app runs.
-  var awaitingChannel: [UInt64: @Sendable (Result<WireID, ServicesError>) -> Void] = [:]
-  var lastWaiter: UInt64 = 0
+  /// In the outbox, by delivery.
+  var outgoing: [WireID: OutgoingDelivery] = [:]
+  /// The numbers of the outbox that were for this app are all below.
+  var outboxEnd: UInt64 = 0
+  /// Also some whose channel broke, so that the app is not told of them twice.
+  var arriving: [WireID: IncomingDelivery] = [:]
+  static let interruptedCountMax = 32
+  /// What the other app said of its floors, by incarnation, and is not in the ledger yet.
+  var acknowledged: [Data: UInt64] = [:]
+  static let acknowledgedCountMax = 16
 
   struct Incoming: Sendable {
     let request: IncomingRequest
     let offer: Offer
     var hasReplied = false
-    /// Those of its reply.
-    var isCopyingFiles = false
+    /// Its reply is on the way to the outbox, or there.
+    var isReplyStored = false
   }
 
-  var hasOpenChannel: Bool { channels.values.contains { $0.isOpen } }
+  /// A reply to a request that was delivered may come.
+  var awaitsDeliveredReplies: Bool { sent.values.contains { $0.isDelivery && $0.status == .delivered } }
+
+  /// Nothing is under way.
+  var isIdle: Bool {
+    exchange.isIdle && deliveries.isIdle && sent.isEmpty && incoming.isEmpty && outgoing.isEmpty
+      && !arriving.values.contains { $0.isUnderWay }
+  }
 }
 
 /// A file in the inbox.
@@ -132,9 +164,9 @@ struct BrokerPart: Sendable {
   var descriptors: DescriptorReceiver?
   var lastQuestion: UInt64 = 0
   var questions: [UInt64: Continuation] = [:]
-  /// Asked before the connection was there.
   /// The apps that unanswered dials are for.
   var dials: [UInt64: String] = [:]
+  /// Asked before the connection was there.
   var early: [(WireQuestion.OneOf_Kind, Continuation)] = []
   var watches: [UInt64: Watch] = [:]
   /// Questions that began watches which have ended; the rest of their first list is passed over.

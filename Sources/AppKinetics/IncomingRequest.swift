@@ -14,8 +14,10 @@ public final class IncomingRequest: Sendable {
   /// Paths in the inbox of the provider's container.
   public let attachments: [String]
   public let foreground: ForegroundPreference
-  /// It was given to a handler before, in an earlier process, which did not return.
+  /// It may have been given to a handler before, in an earlier process, where the handler did not return.
   public let isRedelivered: Bool
+  /// In the queue of the container; nil when it came without files.
+  let arrival: UInt64?
 
   /// What the provider wants its replies to follow.
   let definition: ServiceDefinition?
@@ -32,7 +34,7 @@ public final class IncomingRequest: Sendable {
   init(
     _ wire: WireRequest, _ id: WireID, from sender: ApplicationID, _ service: ServiceIdentifier,
     _ version: ServiceVersion, params: ServiceValue?, attachments: [String], definition: ServiceDefinition?,
-    _ runtime: Runtime
+    arrival: UInt64? = nil, isRedelivered: Bool = false, _ runtime: Runtime
   ) {
     self.id = RequestID(id)
     self.sender = sender
@@ -42,7 +44,8 @@ public final class IncomingRequest: Sendable {
     self.params = params
     self.attachments = attachments
     foreground = ForegroundPreference(wire.foreground)
-    isRedelivered = wire.isRedelivered
+    self.arrival = arrival
+    self.isRedelivered = isRedelivered
     self.definition = definition
     self.runtime = runtime
   }

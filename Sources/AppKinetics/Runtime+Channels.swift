@@ -15,14 +15,17 @@ extension Runtime {
     if let peer = core.peers[application] { return peer }
     let peer = Peer(
       exchange: Exchange(
-        ownAppID: appID, peerAppID: application.text, process: process, limits: ExchangeLimits()))
+        ownAppID: appID, peerAppID: application.text, process: process, limits: options.exchangeLimits),
+      deliveries: Deliveries(limits: options.deliveryLimits))
     core.peers[application] = peer
     return peer
   }
 
   // MARK: Dialling
 
-  private func dial(_ application: ApplicationID, _ core: inout Core) {
+  func dial(_ application: ApplicationID, _ core: inout Core) {
+    guard core.peers[application]?.isDialling == false else { return }
+    core.peers[application]?.isDialling = true
     ask(.connect(.with { $0.appID = application.text }), &core) { core, result in
       switch result {
       case .failure(let error): self.cannotReach(application, error, &core)
@@ -55,7 +58,8 @@ extension Runtime {
       $0.detail = error.detail ?? ""
     }
     core.peers[application]?.isDialWaiting = false
-    tellChannelWaiters(application, .failure(error), &core)
+    core.peers[application]?.isDialling = false
+    deliveriesCannotReach(application, error, &core)
     guard let outputs = core.peers[application]?.exchange.channelRefused(failure, now: Self.now) else {
       return
     }
@@ -102,7 +106,8 @@ extension Runtime {
             self.core.perform { self.channelClosed(application, number, end, &$0) }
           }))
       core.peers[application]?.channels[number] = Peer.Channel(
-        lane: lane, bulk: bulk, ticket: ticket, isDialled: isDialled, lastUsed: Self.now)
+        lane: lane, bulk: bulkLane(bulk, lane, application, number), ticket: ticket, isDialled: isDialled,
+        lastUsed: Self.now)
     } catch {
       Self.closeAll([bulk])
       logger.error("no channel", metadata: ["app": "\(application)", "error": "\(error)"])
@@ -112,12 +117,31 @@ extension Runtime {
     }
   }
 
+  private func bulkLane(
+    _ descriptor: Int32, _ lane: ControlLane, _ application: ApplicationID, _ number: ChannelNumber
+  ) -> BulkLane {
+    BulkLane(
+      descriptor: descriptor,
+      events: BulkEvents(
+        sent: { stream, error in
+          self.core.perform { self.streamSent(stream, error, application, number, &$0) }
+        },
+        received: { stream, error in
+          self.core.perform { self.streamReceived(stream, error, application, number, &$0) }
+        },
+        // The two lanes end together.
+        failed: { [weak lane] fault, detail in
+          lane?.close(fault == .connectionLost ? .noError : fault, detail: detail)
+        }))
+  }
+
   private func channelOpened(
     _ application: ApplicationID, _ number: ChannelNumber, _ ticket: Data, _ core: inout Core
   ) {
     guard core.peers[application]?.channels[number] != nil else { return }
     core.peers[application]?.channels[number]?.isOpen = true
     core.peers[application]?.isDialWaiting = false
+    core.peers[application]?.isDialling = false
     guard
       let outputs = core.peers[application]?.exchange.channelOpened(number, ticket: ticket, now: Self.now)
     else { return }
@@ -132,23 +156,28 @@ extension Runtime {
     core.peers[application]?.channels[number]?.lastUsed = now
     var outputs: [ExchangeOutput] = []
     for message in messages {
+      let wasOpen = core.peers[application]?.exchange.isOpen(number) == true
+      if wasOpen, Deliveries.isDelivery(message) {
+        core.peers[application]?.channels[number]?.lastDelivered = now
+        outputs += core.peers[application]?.exchange.heard(on: number, now: now) ?? []
+        act(outputs, application, &core)
+        outputs = []
+        step(application, &core) { $0.receive(message, on: number) }
+        continue
+      }
       guard let more = core.peers[application]?.exchange.receive(message, on: number, now: now) else {
         return
       }
       outputs += more
       // What the exchange did not take says nothing.
-      if case .hello(let hello) = message.kind, let process = WireID(hello.process),
+      guard !wasOpen, case .hello(let hello) = message.kind,
         core.peers[application]?.exchange.isOpen(number) == true
-      {
-        core.peers[application]?.process = process
-        core.peers[application]?.channels[number]?.hasBegun = true
-        core.peers[application]?.channels[number]?.lane.limitSentFrames(to: Int(hello.frameByteCount))
-      }
-      if case .hello = message.kind, let process = core.peers[application]?.process,
-        core.peers[application]?.exchange.openChannelCount ?? 0 > 0
-      {
-        tellChannelWaiters(application, .success(process), &core)
-      }
+      else { continue }
+      core.peers[application]?.channels[number]?.hasBegun = true
+      core.peers[application]?.channels[number]?.lane.limitSentFrames(to: Int(hello.frameByteCount))
+      act(outputs, application, &core)
+      outputs = []
+      channelBegan(hello, application, number, &core)
     }
     act(outputs, application, &core)
   }
@@ -157,7 +186,7 @@ extension Runtime {
     _ application: ApplicationID, _ number: ChannelNumber, _ end: LaneEnd, _ core: inout Core
   ) {
     guard let channel = core.peers[application]?.channels.removeValue(forKey: number) else { return }
-    Self.closeAll([channel.bulk])
+    channel.bulk.close()
     if end.fault != .noError {
       logger.warning(
         "a channel ended",
@@ -173,15 +202,14 @@ extension Runtime {
       }
       act(outputs, application, &core)
     }
-    guard !channel.isOpen || core.peers[application]?.channels.isEmpty == true else { return }
-    if channel.isDialled, !channel.hasBegun {
-      if channel.isOpen {
-        tellChannelWaiters(application, .failure(Self.channelError(of: end)), &core)
-      } else {
-        cannotReach(application, Self.channelError(of: end), &core)
-      }
-    } else if core.peers[application]?.awaitingChannel.isEmpty == false {
-      dial(application, &core)
+    core.peers[application]?.isDialling = false
+    guard core.life == .running else { return }
+    if channel.hasBegun {
+      step(application, &core) { $0.channelClosed(number) }
+    } else if channel.isDialled, !channel.isOpen {
+      cannotReach(application, Self.channelError(of: end), &core)
+    } else if channel.isDialled {
+      deliveriesCannotReach(application, Self.channelError(of: end), &core)
     }
   }
 
@@ -243,41 +271,15 @@ extension Runtime {
     }
   }
 
-  // MARK: Waiting for a channel
-
-  /// Calls back when it is known in which process the other app runs, or that it cannot be reached.
-  func withChannel(
-    to application: ApplicationID, _ core: inout Core,
-    _ body: @escaping @Sendable (Result<WireID, ServicesError>) -> Void
-  ) {
-    let peer = peer(application, &core)
-    if peer.exchange.openChannelCount > 0, let process = peer.process { return body(.success(process)) }
-    core.peers[application]?.lastWaiter += 1
-    core.peers[application]?.awaitingChannel[peer.lastWaiter + 1] = body
-    if peer.channels.isEmpty, peer.awaitingChannel.isEmpty { dial(application, &core) }
-  }
-
-  private func tellChannelWaiters(
-    _ application: ApplicationID, _ result: Result<WireID, ServicesError>, _ core: inout Core
-  ) {
-    guard let waiters = core.peers[application]?.awaitingChannel, !waiters.isEmpty else { return }
-    core.peers[application]?.awaitingChannel = [:]
-    for (_, waiter) in waiters.sorted(by: { $0.key < $1.key }) { waiter(result) }
-  }
-
   // MARK: Ending
 
   func closeIdleChannels(_ application: ApplicationID, _ now: UInt64, _ core: inout Core) {
-    guard let peer = core.peers[application], peer.exchange.isIdle else { return }
+    guard let peer = core.peers[application], peer.isIdle else { return }
     for channel in peer.channels.values
     where channel.isOpen && now >= channel.lastUsed + Self.idleChannelTime {
       channel.lane.close(.noError)
     }
-    if peer.channels.isEmpty, peer.sent.isEmpty, peer.incoming.isEmpty, peer.awaitingChannel.isEmpty,
-      peer.arrivedFiles.isEmpty
-    {
-      core.peers[application] = nil
-    }
+    if peer.channels.isEmpty, !peer.isDialling { core.peers[application] = nil }
   }
 
   /// An administrator has forgotten the app: what of it waits is not handled any more.
@@ -285,13 +287,18 @@ extension Runtime {
     let locked = core.locked.filter { $0.peer == application }
     core.locked.removeAll { $0.peer == application }
     for request in locked { refuse(request.id, .notAllowed, application, &core) }
+    core.lockedOffers.removeAll { $0.peer == application }
     let ready = core.ready.filter { $0.request.sender == application }
     core.ready.removeAll { $0.request.sender == application }
     for next in ready {
       let id = next.request.id.id
-      guard core.peers[application]?.exchange.begin(id) == true else { continue }
-      removeFiles(next.request.attachments)
       core.peers[application]?.incoming[id] = nil
+      if let arrival = next.request.arrival {
+        removeFiles(next.request.attachments)
+        endQueued(arrival)
+        continue
+      }
+      guard core.peers[application]?.exchange.begin(id) == true else { continue }
       let outputs = try? core.peers[application]?.exchange.endWithoutReply(id, now: Self.now)
       act(outputs ?? [], application, &core)
     }
@@ -305,14 +312,14 @@ extension Runtime {
     guard core.life == .stopped else { return }
     let lost = ServicesError(.connectionLost, detail: "these services were stopped")
     for request in peer.sent.values {
-      if request.status == .waiting { removeFiles(of: request) }
-      request.end(.lost, .failure(lost), .didFail(lost))
+      let error = request.isDelivery ? Self.stopped : lost
+      request.end(.lost, .failure(error), .didFail(error))
     }
-    for request in peer.unsubmitted { removeFiles(of: request) }
+    for delivery in peer.outgoing.values { for body in delivery.whenEnded { body(nil) } }
+    for delivery in peer.arriving.values { delivery.queue.async { delivery.suspend() } }
     // What the app wants to be called then is not called within this work.
     for incoming in peer.incoming.values { workQueue.async { incoming.request.cancel() } }
-    for channel in peer.channels.values { Self.closeAll([channel.bulk]) }
-    tellChannelWaiters(application, .failure(lost), &core)
+    for channel in peer.channels.values { channel.bulk.close() }
     core.peers[application] = nil
   }
 

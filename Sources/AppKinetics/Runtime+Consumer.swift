@@ -13,13 +13,7 @@ extension Runtime {
     }
     try check(request)
     let sent = SentRequest(WireID.random(), request, to: application, self)
-    core.perform { core in
-      if request.attachments.isEmpty, core.peers[application]?.unsubmitted.isEmpty ?? true {
-        self.submit(sent, attachmentCount: 0, &core)
-      } else {
-        self.enqueue(sent, &core)
-      }
-    }
+    if sent.isDelivery { try await store(sent) } else { core.perform { self.submit(sent, &$0) } }
     try await sent.accepted()
     return sent
   }
@@ -54,24 +48,25 @@ extension Runtime {
     }
   }
 
-  func submit(_ sent: SentRequest, attachmentCount: Int, _ core: inout Core) {
-    let application = sent.application
+  func wireRequest(_ sent: SentRequest) -> WireRequest {
     let request = sent.request
-    let wire = WireRequest.with {
+    return .with {
       $0.id = sent.id.id.bytes
       $0.serviceID = request.service.text
       $0.version = request.version.text
       $0.method = request.method
       if let params = request.params { $0.params = WireValue(params) }
       $0.foreground = request.foreground.wire
-      $0.attachments = UInt64(attachmentCount)
     }
+  }
+
+  private func submit(_ sent: SentRequest, _ core: inout Core) {
+    let application = sent.application
+    let wire = wireRequest(sent)
     guard core.life == .running else {
       let error =
         core.broker.lastFailure ?? ServicesError(.brokerUnavailable, detail: "these services are not started")
-      core.peers[application]?.sent[sent.id.id] = nil
-      sent.end(.refused, .failure(error), .didFail(error))
-      return removeFiles(of: sent)
+      return sent.end(.refused, .failure(error), .didFail(error))
     }
     _ = peer(application, &core)
     core.peers[application]?.sent[sent.id.id] = sent
@@ -84,7 +79,6 @@ extension Runtime {
       core.peers[application]?.sent[sent.id.id] = nil
       let error = ServicesError(.limitExceeded, detail: "requests queued for want of credit or channel")
       sent.end(.refused, .failure(error), .didFail(error))
-      removeFiles(of: sent)
     }
   }
 
@@ -105,12 +99,10 @@ extension Runtime {
   func cancel(_ sent: SentRequest) {
     core.perform { core in
       guard core.peers[sent.application]?.sent[sent.id.id] != nil else { return }
-      switch sent.cancelBeforeSubmission() {
-      // The end of the copying ends it.
-      case .copying: return
-      case .waiting, .ready: return self.endCancelled(sent, &core)
-      case .submitted: break
+      if core.peers[sent.application]?.outgoing[sent.id.id] != nil {
+        return self.step(sent.application, &core) { $0.cancel(sent.id.id) }
       }
+      if sent.isDelivery || sent.awaitsDelivery { return sent.didNotCancel() }
       guard let outputs = core.peers[sent.application]?.exchange.cancel(sent.id.id) else { return }
       self.act(outputs, sent.application, &core)
     }
@@ -132,41 +124,38 @@ extension Runtime {
     guard let sent = core.peers[application]?.sent[id] else { return }
     switch event {
     case .accepted:
-      // Its files are the receiver's now, whatever becomes of the reply.
-      _ = sent.takeKept()
       sent.didDeliver()
       prefer(sent.request.foreground, application, &core)
       return
     case .notCancelled: return sent.didNotCancel()
-    case .replied(let reply): finish(sent, reply, application, &core)
-    case .noReply, .replyIsDelivered: sent.end(.endedWithoutReply, .success(nil), .didEndWithoutReply)
+    // A delivery brings it.
+    case .replyIsDelivered:
+      sent.awaitDelivery()
+      return sent.didNotCancel()
+    case .replied(let reply): return finish(sent, reply, [], application, &core)
+    case .noReply: sent.end(.endedWithoutReply, .success(nil), .didEndWithoutReply)
     case .refused(let failure):
       let error = ServicesError(failure)
       // Of a request that was accepted it is the reply that could not be sent.
       sent.end(sent.status == .delivered ? .replied : .refused, .failure(error), .didFail(error))
-      removeFiles(of: sent)
     case .cancelled:
       let error = ServicesError(.cancelled)
       sent.end(.cancelled, .failure(error), .didFail(error))
-      removeFiles(of: sent)
     case .lost(let arrived):
       let error = ServicesError(
         .connectionLost,
         detail: arrived
           ? "whether the request was handled is not known" : "the request did not reach the other app")
       sent.end(.lost, .failure(error), .didFail(error))
-      if !arrived { removeFiles(of: sent) }
     }
     core.peers[application]?.sent[id] = nil
-    // Those of a reply that does not come.
-    let files = core.peers[application]?.arrivedFiles.removeValue(forKey: id) ?? []
-    removeFiles(files.map(\.path))
   }
 
-  private func finish(
-    _ sent: SentRequest, _ reply: WireReply, _ application: ApplicationID, _ core: inout Core
+  func finish(
+    _ sent: SentRequest, _ reply: WireReply, _ files: [ArrivedFile], _ application: ApplicationID,
+    _ core: inout Core
   ) {
-    let files = core.peers[application]?.arrivedFiles.removeValue(forKey: sent.id.id) ?? []
+    core.peers[application]?.sent[sent.id.id] = nil
     do {
       switch reply.result {
       case .error(let wire):
@@ -174,9 +163,9 @@ extension Runtime {
         try error.validate()
         sent.end(.replied, .failure(error), .didReceiveError(error))
         removeFiles(files.map(\.path))
-      case .params(let value): try finish(sent, ServiceValue(value), reply.attachments, files)
+      case .params(let value): try finish(sent, ServiceValue(value), files)
       case .failure(let failure): throw ServicesError(failure)
-      case nil: try finish(sent, nil, reply.attachments, files)
+      case nil: try finish(sent, nil, files)
       }
     } catch {
       removeFiles(files.map(\.path))
@@ -186,18 +175,10 @@ extension Runtime {
   }
 
   private func finish(
-    _ sent: SentRequest, _ params: ServiceValue?, _ fileCount: UInt64, _ files: [ArrivedFile]
+    _ sent: SentRequest, _ params: ServiceValue?, _ files: [ArrivedFile]
   ) throws {
-    guard files.count == fileCount else {
-      throw ServicesError(
-        .general, detail: "the reply has \(fileCount) attachments, of which \(files.count) came")
-    }
     try sent.request.definition?.validate(
       response: sent.request.method, params: params, attachmentCount: files.count)
-    if !files.isEmpty {
-      sent.tell(.willReceive(attachmentCount: files.count))
-      for file in files { sent.tell(.willReceive(attachment: file.path, byteCount: file.byteCount)) }
-    }
     let reply = ServiceReply(sender: sent.application, params: params, attachments: files.map(\.path))
     sent.end(.replied, .success(reply), .didReceive(reply))
   }

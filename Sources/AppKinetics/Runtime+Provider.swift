@@ -19,6 +19,7 @@ extension Runtime {
       }
       core.offers = all
       core.isUnregistered = false
+      self.handleUnhandled(&core)
       self.registerAgain(&core)
       return nil
     }
@@ -63,15 +64,10 @@ extension Runtime {
     case .withdrawn:
       if core.locked.contains(where: { $0.id == id }) { core.locked.removeAll { $0.id == id } }
       core.ready.removeAll { $0.request.id.id == id && $0.request.sender == application }
-      guard let incoming = core.peers[application]?.incoming.removeValue(forKey: id) else { return }
-      removeFiles(incoming.request.attachments)
+      core.peers[application]?.incoming[id] = nil
     case .cancelRequested:
       guard let incoming = core.peers[application]?.incoming[id] else { return }
-      // What the app wants to be called then is not called within this work.
-      workQueue.async { incoming.request.cancel() }
-      if case .object(let provider) = incoming.offer.handler {
-        callbackQueue.async { provider.didCancel(incoming.request) }
-      }
+      cancelRequested(incoming)
     case .replyAccepted: replyEnded(id, nil, application, &core)
     case .replyRefused(let failure): replyEnded(id, ServicesError(failure), application, &core)
     case .replyExpired:
@@ -79,6 +75,13 @@ extension Runtime {
         id, ServicesError(.connectionLost, detail: "the consumer did not ask for the reply"), application,
         &core)
     }
+  }
+
+  func cancelRequested(_ incoming: Peer.Incoming) {
+    // What the app wants to be called then is not called within this work.
+    workQueue.async { incoming.request.cancel() }
+    guard case .object(let provider) = incoming.offer.handler else { return }
+    callbackQueue.async { provider.didCancel(incoming.request) }
   }
 
   private func replyEnded(
@@ -99,8 +102,6 @@ extension Runtime {
     _ id: WireID, _ code: ServicesError.Code, detail: String = "", _ application: ApplicationID,
     _ core: inout Core
   ) {
-    let files = core.peers[application]?.arrivedFiles.removeValue(forKey: id) ?? []
-    removeFiles(files.map(\.path))
     let failure = WireFailure.with {
       $0.error = UInt32(code.rawValue)
       $0.detail = detail
@@ -166,25 +167,29 @@ extension Runtime {
       try offer.definition.validate(
         request: request.method, params: params, attachmentCount: Int(clamping: request.attachments))
     }
-    let files = core.peers[application]?.arrivedFiles[id] ?? []
-    guard files.count == request.attachments else {
-      throw ServicesError(.general, detail: "attachments between processes are not delivered yet")
-    }
-    core.peers[application]?.arrivedFiles[id] = nil
     let incoming = IncomingRequest(
       request, id, from: application, offer.definition.serviceID, offer.definition.version, params: params,
-      attachments: files.map(\.path), definition: offer.validates ? offer.definition : nil, self)
+      attachments: [], definition: offer.validates ? offer.definition : nil, self)
     core.peers[application]?.incoming[id] = Peer.Incoming(request: incoming, offer: offer)
     guard let outputs = core.peers[application]?.exchange.admit(id) else { return }
     act(outputs, application, &core)
-    let ready = ReadyRequest(request: incoming, offer: offer, files: files)
-    if offer.isBrief {
-      guard core.peers[application]?.exchange.begin(id) == true else { return }
+    handleSoon(ReadyRequest(request: incoming, offer: offer), &core)
+  }
+
+  func handleSoon(_ ready: ReadyRequest, _ core: inout Core) {
+    if ready.offer.isBrief, core.state != .locked {
+      guard begins(ready, &core) else { return }
       brief.add { self.handle(ready) }
     } else {
       core.ready.append(ready)
       handleSoon(&core)
     }
+  }
+
+  /// False when it was withdrawn. A delivered one is not.
+  private func begins(_ ready: ReadyRequest, _ core: inout Core) -> Bool {
+    ready.request.arrival != nil
+      || core.peers[ready.request.sender]?.exchange.begin(ready.request.id.id) == true
   }
 
   private func handleSoon(_ core: inout Core) {
@@ -200,6 +205,7 @@ extension Runtime {
     // Those that were accepted before it was locked.
     handleSoon(&core)
     for request in locked { arrived(request.request, request.id, request.peer, &core) }
+    continueOffers(&core)
   }
 
   // MARK: Handling, on the callback queue
@@ -215,8 +221,7 @@ extension Runtime {
       while batch.count < Self.batchCountMax, taken < core.ready.count {
         let next = core.ready[taken]
         taken += 1
-        // Else it was withdrawn.
-        if core.peers[next.request.sender]?.exchange.begin(next.request.id.id) == true { batch.append(next) }
+        if self.begins(next, &core) { batch.append(next) }
       }
       core.ready.removeFirst(taken)
       return batch
@@ -229,17 +234,19 @@ extension Runtime {
   }
 
   private func handle(_ ready: ReadyRequest) {
-    let (request, offer, files) = (ready.request, ready.offer, ready.files)
+    let (request, offer) = (ready.request, ready.offer)
+    if request.arrival != nil { FailPoint.handling.pass() }
     let (id, sender) = (request.id, request.sender)
     switch offer.handler {
     case .object(let provider):
-      if !files.isEmpty {
-        provider.willReceive(attachmentCount: files.count, for: id, from: sender)
-        for file in files {
+      if !ready.untold.isEmpty {
+        provider.willReceive(attachmentCount: ready.untold.count, for: id, from: sender)
+        for file in ready.untold {
           provider.willReceive(attachment: file.path, byteCount: file.byteCount, for: id, from: sender)
         }
       }
       provider.didReceive(request)
+      if let arrival = request.arrival { handlerReturned(arrival) }
       let definesReply = (try? offer.definition.definesReply(request.method)) ?? true
       // It may have said so itself.
       if request.isFrontRequest || !definesReply { try? endWithoutReply(request) }
@@ -249,7 +256,7 @@ extension Runtime {
   }
 
   /// Its first part is done at once, so that handlers begin in order.
-  private func begin(_ work: @escaping @Sendable () async -> Void) -> Task<Void, Never> {
+  func begin(_ work: @escaping @Sendable () async -> Void) -> Task<Void, Never> {
     if #available(macOS 26, iOS 26, *) { return Task.immediate { await work() } }
     return Task { await work() }
   }
@@ -264,12 +271,14 @@ extension Runtime {
       case .none: try endWithoutReply(request)
       }
     } catch {
-      answer(request, with: error)
+      await answer(request, with: error)
     }
+    // Whatever became of its answer: the handler has returned.
+    if let arrival = request.arrival { handlerReturned(arrival) }
   }
 
   /// A handler threw, or what it returned cannot be sent. It may have replied itself before: then there is nothing to say.
-  private func answer(_ request: IncomingRequest, with error: any Error) {
+  private func answer(_ request: IncomingRequest, with error: any Error) async {
     let reply: ServiceReplyError
     switch error {
     case let error as ServiceReplyError: reply = error
@@ -286,7 +295,7 @@ extension Runtime {
     }
     do {
       try reply.validate()
-      try put(request, .with { $0.error = reply.wire }, .none)
+      try await put(request, .with { $0.error = reply.wire }, [], .none)
     } catch {
       try? endWithoutReply(request)
     }
@@ -307,28 +316,26 @@ extension Runtime {
       try request.definition?.validate(
         response: request.method, params: params, attachmentCount: attachments.count)
       for path in attachments { try checkAttachment(path) }
-      let files = attachments.isEmpty ? nil : try await sendFiles(attachments, replyingTo: request)
-      do {
-        try put(
-          request,
-          .with {
-            if let params { $0.params = WireValue(params) }
-            $0.attachments = UInt64(files?.paths.count ?? 0)
-          }, foreground, waits: waits || files != nil)
-      } catch {
-        if let files { removeFiles(files, of: request) }
-        throw error
-      }
+      try await put(
+        request, .with { if let params { $0.params = WireValue(params) } }, attachments, foreground,
+        waits: waits)
     case .failure(let error):
       try error.validate()
       try request.definition?.validate(error: error, of: request.method)
-      try put(request, .with { $0.error = error.wire }, foreground)
+      try await put(request, .with { $0.error = error.wire }, [], foreground)
     }
   }
 
+  /// By the channel; with files, or to a request that had some, through the outbox.
   private func put(
-    _ request: IncomingRequest, _ reply: WireReply, _ foreground: ForegroundPreference, waits: Bool = true
-  ) throws(ServicesError) {
+    _ request: IncomingRequest, _ reply: WireReply, _ attachments: [String],
+    _ foreground: ForegroundPreference, waits: Bool = true
+  ) async throws {
+    guard attachments.isEmpty, request.arrival == nil else {
+      try await storeReply(reply, attachments, to: request, foreground)
+      if foreground == .peer { core.perform { self.prefer(foreground, request.sender, &$0) } }
+      return
+    }
     var reply = reply
     reply.id = request.id.id.bytes
     reply.foreground = foreground.wire
@@ -341,9 +348,22 @@ extension Runtime {
 
   func endWithoutReply(_ request: IncomingRequest) throws(ServicesError) {
     let id = request.id.id
+    guard request.arrival == nil else { return try endDelivered(request) }
     try answer(request, isReply: false) { exchange throws(ProtocolFault) in
       try exchange.endWithoutReply(id, now: Self.now)
     }
+  }
+
+  private func endDelivered(_ request: IncomingRequest) throws(ServicesError) {
+    let hasEnded: Bool = core.performAndWait { core in
+      guard let incoming = core.peers[request.sender]?.incoming[request.id.id], !incoming.hasReplied,
+        !incoming.isReplyStored
+      else { return false }
+      core.peers[request.sender]?.incoming[request.id.id] = nil
+      self.step(request.sender, &core) { $0.endRequest(request.id.id) }
+      return true
+    }
+    guard hasEnded else { throw Self.cannotReply }
   }
 
   private func answer(
@@ -351,7 +371,7 @@ extension Runtime {
     _ step: @escaping @Sendable (inout Exchange) throws(ProtocolFault) -> [ExchangeOutput]
   ) throws(ServicesError) {
     let work: @Sendable (inout Core) -> ServicesError? = { core in
-      guard core.peers[request.sender]?.incoming[request.id.id] != nil else {
+      guard let incoming = core.peers[request.sender]?.incoming[request.id.id], !incoming.isReplyStored else {
         return Self.cannotReply
       }
       do throws(ProtocolFault) {

@@ -1,3 +1,4 @@
+import ContainerStore
 @preconcurrency import Dispatch
 import Foundation
 import LocalTransport
@@ -18,8 +19,10 @@ final class Runtime: Sendable {
   let process = WireID.random()
   /// Handlers are called here, one after another.
   let callbackQueue: DispatchQueue
-  /// What blocks: the container's writes.
+  /// What must not be called within the runtime's own work, and writes of a few bytes.
   let workQueue: DispatchQueue
+  /// What waits for the disk.
+  let fileQueue: DispatchQueue
   let logger: Logger
   let brief = BriefCalls()
   private let timer: any DispatchSourceTimer
@@ -34,6 +37,7 @@ final class Runtime: Sendable {
     core = SerialState(Core(try Identity(in: container))) { brief.run(isReceiving: $0) }
     callbackQueue = options.callbackQueue ?? DispatchQueue(label: "opendynamics.services.callbacks")
     workQueue = DispatchQueue(label: "opendynamics.services.work")
+    fileQueue = DispatchQueue(label: "opendynamics.services.files", attributes: .concurrent)
     logger = options.logger
     timer = DispatchSource.makeTimerSource(queue: DispatchQueue(label: "opendynamics.services.timer"))
   }
@@ -52,6 +56,7 @@ final class Runtime: Sendable {
 
   /// Returns when the app is registered; throws when the first connection does not come to that.
   func start() async throws {
+    let left = try await left()
     try await withCheckedThrowingContinuation { (continuation: CheckedContinuation<Void, any Error>) in
       core.perform { core in
         let starter: BrokerPart.Starter = { continuation.resume(with: $0.mapError { $0 as any Error }) }
@@ -65,15 +70,31 @@ final class Runtime: Sendable {
           core.broker.started.append(starter)
           core.broker.hasGivenUp = false
           core.isUnregistered = !self.options.registers
-          if core.life == .new { self.begin(&core) } else { self.connectBroker(&core) }
+          if core.life == .new { self.begin(left, &core) } else { self.connectBroker(&core) }
         }
       }
     }
   }
 
-  private func begin(_ core: inout Core) {
+  /// What earlier processes left in the container; nil when that was read before.
+  private func left() async throws -> (outbox: [OutboxEntry], queue: [QueuedMessage])? {
+    guard await core.result(of: { $0.life == .new }) else { return nil }
+    do {
+      return try await blocking { [container, options] in
+        let store = container.store
+        try store.discardArrivals(
+          olderThan: Int64(Date().timeIntervalSince1970 - options.stagingTime) * 1_000_000_000)
+        return (try store.outboxEntries(), try store.queuedMessages())
+      }
+    } catch {
+      throw Self.servicesError(error)
+    }
+  }
+
+  private func begin(_ left: (outbox: [OutboxEntry], queue: [QueuedMessage])?, _ core: inout Core) {
     core.life = .running
-    LocalRuntimes.add(self)
+    for queued in left?.queue ?? [] { handle(queued, isRedelivered: true, &core) }
+    resumeOutbox(left?.outbox ?? [], &core)
     timer.setEventHandler { [weak self] in
       guard let self else { return }
       self.core.perform { self.tick(&$0) }
@@ -89,7 +110,8 @@ final class Runtime: Sendable {
       guard core.life != .stopped else { return done() }
       let wasRunning = core.life == .running
       core.life = .stopped
-      LocalRuntimes.remove(self)
+      for ended in core.takenBack.values.joined() { ended(nil) }
+      core.takenBack = [:]
       if !wasRunning { self.timer.activate() }
       self.timer.cancel()
       let lanes = DispatchGroup()
@@ -97,6 +119,14 @@ final class Runtime: Sendable {
         for channel in peer.channels.values {
           lanes.enter()
           channel.lane.whenClosed { lanes.leave() }
+        }
+      }
+      // Nothing is written to the container after this.
+      for delivery in core.peers.values.flatMap(\.arriving.values) {
+        lanes.enter()
+        delivery.queue.async {
+          delivery.suspend()
+          lanes.leave()
         }
       }
       if let lane = core.broker.lane {
@@ -117,12 +147,17 @@ final class Runtime: Sendable {
     let now = Self.now
     tickBroker(now, &core)
     for application in core.peers.keys {
-      guard let outputs = core.peers[application]?.exchange.tick(now: now) else { continue }
+      let isDelivering = core.peers[application]?.deliveries.isIdle == false
+      guard let outputs = core.peers[application]?.exchange.tick(now: now, isDelivering: isDelivering) else {
+        continue
+      }
       act(outputs, application, &core)
+      tickDeliveries(application, now, &core)
       closeIdleChannels(application, now, &core)
     }
     let late = core.locked.filter { now >= $0.until }
     core.locked.removeAll { now >= $0.until }
     for request in late { refuse(request.id, .notAllowed, request.peer, &core) }
+    continueOffers(&core, now: now)
   }
 }

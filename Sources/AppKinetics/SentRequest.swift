@@ -36,20 +36,8 @@ public final class SentRequest: Sendable {
     var stream: AsyncStream<RequestEvent>?
     var continuation: AsyncStream<RequestEvent>.Continuation?
     var progress: Progress?
-    var stage = Stage.submitted
-    var isCancelWanted = false
-    /// In the receiver's inbox, for a message that it did not take yet.
-    var kept: (receiver: Runtime, paths: [String])?
-  }
-
-  /// On the way to the exchange. Requests without files are there at once, unless they come after one that has some.
-  enum Stage: Sendable, Hashable {
-    /// For a channel, which says where its files go.
-    case waiting
-    case copying
-    /// Its files are there; those of a request before it are not.
-    case ready(fileCount: Int)
-    case submitted
+    var transfer = TransferProgress()
+    var awaitsDelivery = false
   }
 
   private typealias Outcome = Result<ServiceReply?, any Error>
@@ -84,16 +72,26 @@ public final class SentRequest: Sendable {
     }
   }
 
-  /// Bytes of the attachments, with the files in its `userInfo`. Cancelling it cancels a request whose files are not there yet or that was not
-  /// sent; later it does nothing.
+  /// Bytes of the attachments, with the files in its `userInfo` (`fileTotalCountKey`, `fileCompletedCountKey`). Cancelling it cancels the request.
   public var progress: Progress {
-    guarded.withLock { guarded in
-      if let progress = guarded.progress { return progress }
+    let (progress, transfer, isNew) = guarded.withLock { guarded in
+      if let progress = guarded.progress { return (progress, guarded.transfer, false) }
       let progress = Progress(totalUnitCount: request.attachments.isEmpty ? 0 : -1)
       guarded.progress = progress
-      return progress
+      return (progress, guarded.transfer, true)
     }
+    if isNew {
+      progress.cancellationHandler = { [weak self] in
+        guard let self else { return }
+        runtime.cancel(self)
+      }
+      transfer.show(in: progress)
+    }
+    return progress
   }
+
+  /// How far its attachments are, in all and the one that is under way.
+  public var transfer: TransferProgress { guarded.withLock { $0.transfer } }
 
   /// Returns when the receiver has its own copies of params and attachments: the originals may change now. Throws what ``reply()`` throws when
   /// it does not come to that.
@@ -165,70 +163,31 @@ public final class SentRequest: Sendable {
     for continuation in waiting { continuation.resume(with: result.mapError { $0 as any Error }) }
   }
 
-  func enqueue() {
-    guarded.withLock { $0.stage = request.attachments.isEmpty ? .ready(fileCount: 0) : .waiting }
-  }
-
-  /// False when there is nothing to copy, or not any more.
-  func beginCopying() -> Bool {
-    guarded.withLock {
-      guard $0.stage == .waiting, $0.outcome == nil else { return false }
-      $0.stage = .copying
-      return true
-    }
-  }
-
-  /// False when it was cancelled meanwhile, or has ended.
-  func endCopying(fileCount: Int) -> Bool {
-    guarded.withLock {
-      $0.stage = .ready(fileCount: fileCount)
-      return !$0.isCancelWanted && $0.outcome == nil
-    }
-  }
-
-  /// How many files the receiver has; nil when not all of them are there, or it was submitted.
-  var readyFileCount: Int? {
-    guarded.withLock { if case .ready(let fileCount) = $0.stage { fileCount } else { nil } }
-  }
-
-  /// Its files are counted with it; nil when it was cancelled, or has ended.
-  func submit() -> Int? {
-    guarded.withLock {
-      guard case .ready(let fileCount) = $0.stage, $0.outcome == nil, $0.progress?.isCancelled != true else {
-        return nil
-      }
-      $0.stage = .submitted
-      return fileCount
-    }
-  }
-
-  /// Stops the copying of its files. Returns where it was found.
-  func cancelBeforeSubmission() -> Stage {
-    let stage = guarded.withLock {
-      $0.isCancelWanted = true
-      return $0.stage
-    }
-    if stage == .copying {
-      // What the app observes of it is not called within the runtime's work.
-      let progress = progress
-      runtime.workQueue.async { progress.cancel() }
-    }
-    return stage
-  }
-
   var hasEnded: Bool { guarded.withLock { $0.outcome != nil } }
 
-  var isProgressCancelled: Bool { guarded.withLock { $0.progress?.isCancelled == true } }
+  /// It goes through the outbox.
+  var isDelivery: Bool { !request.attachments.isEmpty }
 
-  func keep(_ paths: [String], of receiver: Runtime) { guarded.withLock { $0.kept = (receiver, paths) } }
+  /// There is a reply, and a delivery brings it.
+  var awaitsDelivery: Bool { guarded.withLock { $0.awaitsDelivery } }
+  func awaitDelivery() { guarded.withLock { $0.awaitsDelivery = true } }
 
-  func takeKept() -> (receiver: Runtime, paths: [String])? { guarded.withLock { $0.kept.take() } }
+  /// Whether it is known that it was taken.
+  var isAccepted: Bool { guarded.withLock { $0.acceptance != nil } }
 
-  func tell(_ event: RequestEvent, isLast: Bool = false) {
+  /// Counts bytes. `change` gets what was counted before.
+  func advance(_ change: (inout TransferProgress) -> Void) {
+    let (progress, transfer) = guarded.withLock {
+      change(&$0.transfer)
+      return ($0.progress, $0.transfer)
+    }
+    if let progress { transfer.show(in: progress) }
+  }
+
+  func tell(_ event: RequestEvent) {
     guarded.withLock { guarded in
       guard let continuation = guarded.continuation else { return guarded.events.append(event) }
       continuation.yield(event)
-      if isLast { continuation.finish() }
     }
   }
 
@@ -239,13 +198,16 @@ public final class SentRequest: Sendable {
 
   func didDeliver() {
     accept()
-    let waiting = guarded.withLock { guarded in
-      guard guarded.outcome == nil, guarded.status != .delivered else {
-        return [CheckedContinuation<Void, any Error>]()
-      }
+    let waiting: [CheckedContinuation<Void, any Error>]? = guarded.withLock { guarded in
+      guard guarded.outcome == nil, guarded.status != .delivered else { return nil }
       guarded.status = .delivered
       defer { guarded.waitingForDelivery = [] }
       return guarded.waitingForDelivery
+    }
+    guard let waiting else { return }
+    advance {
+      $0.bytesDone = $0.byteCount
+      $0.filesSent = $0.fileCount
     }
     tell(.didFinishSending)
     for continuation in waiting { continuation.resume() }
@@ -270,6 +232,12 @@ public final class SentRequest: Sendable {
       $0.waitingForDelivery = []
       $0.waitingForOutcome = []
       $0.waitingForCancellation = []
+      if let continuation = $0.continuation {
+        continuation.yield(event)
+        continuation.finish()
+      } else {
+        $0.events.append(event)
+      }
       return before
     }
     guard let ended else { return }
@@ -279,7 +247,6 @@ public final class SentRequest: Sendable {
       accept(.failure(error))
     default: accept()
     }
-    tell(event, isLast: true)
     for waiting in ended.waitingForDelivery {
       switch outcome {
       case .success: waiting.resume()

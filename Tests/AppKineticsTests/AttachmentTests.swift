@@ -3,7 +3,7 @@ import Foundation
 import SecureFiles
 import Testing
 
-/// Files between two apps of one process.
+/// Files between two apps.
 struct AttachmentTests {
   final class Recorder: ServiceProvider {
     enum Call: Hashable, Sendable {
@@ -77,7 +77,8 @@ struct AttachmentTests {
       for await event in sent.events { events.append(event) }
       #expect(
         events == [
-          .didStartSending(attachment: "/folder"), .didStartSending(attachment: "/empty"), .didFinishSending,
+          .didStartSending(attachment: "/folder/one"), .didStartSending(attachment: "/empty"),
+          .didFinishSending,
           .willReceive(attachmentCount: 1), .willReceive(attachment: reply.attachments[0], byteCount: 6),
           .didReceive(reply),
         ])
@@ -103,7 +104,11 @@ struct AttachmentTests {
   @Test func leavesNothingOfACancelledDelivery() async throws {
     try await withWorld { world in
       let provider = try world.app("com.example.provider")
-      try provider.services.offer(echo) { _ in .noReply }
+      let received = Box<[String]>()
+      try provider.services.offer(echo) { request in
+        received.put(request.attachments)
+        return .noReply
+      }
       try await provider.services.start()
       let consumer = try world.app("com.example.consumer")
       let bytes = Data(repeating: 1, count: 64 << 20)
@@ -114,9 +119,86 @@ struct AttachmentTests {
       if await sent.cancel() {
         #expect(sent.status == .cancelled)
         await #expect(throws: ServicesError(.cancelled)) { try await sent.delivered() }
+        #expect(!provider.container.files.fileExists(atPath: "/Inbox"))
+        #expect(try provider.staged().isEmpty)
+        #expect(received.values.isEmpty)
       } else {
         try await sent.delivered()
+        #expect(await received.next()?.count == 1)
       }
+      #expect(try await consumer.services.outbox().isEmpty)
+    }
+  }
+
+  @Test func showsNoFileBeforeTheMessageIsThere() async throws {
+    final class Looking: ServiceProvider {
+      let app: AppWorld.App
+      let seen = Box<Bool>()
+      init(_ app: AppWorld.App) { self.app = app }
+      func willReceive(
+        attachment path: String, byteCount: UInt64, for request: RequestID, from sender: ApplicationID
+      ) {
+        seen.put(app.container.files.fileExists(atPath: path))
+      }
+      func didReceive(_ request: IncomingRequest) {
+        for path in request.attachments { seen.put(app.container.files.fileExists(atPath: path)) }
+      }
+    }
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      let looking = Looking(provider)
+      try provider.services.offer([echo], provider: looking)
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer")
+      // So large that what was announced is looked at long before it is there.
+      try consumer.container.files.write(Data(repeating: 1, count: 32 << 20), toPath: "/large")
+      try await consumer.services.start()
+      _ = try await consumer.services.send(
+        ServiceRequest(echo, "tell", attachments: ["/large"]), to: provider.id)
+      #expect(await looking.seen.next() == false)
+      #expect(await looking.seen.next() == true)
+    }
+  }
+
+  @Test func answersASmallRequestWhileALargeOneIsUnderWay() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer(echo) { .reply($0.params) }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer")
+      try consumer.container.files.write(Data(repeating: 1, count: 128 << 20), toPath: "/large")
+      try await consumer.services.start()
+      let large = try await consumer.services.send(
+        ServiceRequest(echo, "echo", attachments: ["/large"]), to: provider.id)
+      for i in 0..<20 {
+        let value = ServiceValue.integer(Int64(i))
+        #expect(
+          try await consumer.services.call(ServiceRequest(echo, "echo", params: value), to: provider.id)?
+            .params == value)
+      }
+      try await large.delivered()
+      #expect(large.transfer.bytesDone == 128 << 20 && large.transfer.filesSent == 1)
+    }
+  }
+
+  @Test func bringsManySmallFilesInOneMessage() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer(echo) { .reply(.integer(Int64($0.attachments.count))) }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer")
+      try consumer.container.files.createDirectory(atPath: "/folder", withIntermediateDirectories: true)
+      for i in 0..<2000 {
+        try consumer.container.files.write(Data("\(i)".utf8), toPath: "/folder/\(i)")
+      }
+      try await consumer.services.start()
+      let sent = try await consumer.services.send(
+        ServiceRequest(echo, "echo", attachments: ["/folder"]), to: provider.id)
+      #expect(try await sent.reply()?.params == 2000)
+      let inbox = try #require(provider.inbox(of: consumer).first)
+      let place = "/Inbox/\(consumer.id)/\(inbox)/folder"
+      #expect(try provider.container.files.contentsOfDirectory(atPath: place).count == 2000)
+      #expect(try provider.container.files.data(atPath: place + "/1234") == Data("1234".utf8))
     }
   }
 }

@@ -1,5 +1,6 @@
 import AppKinetics
 import Foundation
+import SecureFiles
 import Testing
 
 #if canImport(Glibc)
@@ -10,7 +11,7 @@ import Testing
   import Darwin
 #endif
 
-/// The two programs of Examples/, as processes of their own.
+/// The programs of Examples/, as processes of their own.
 struct ProcessTests {
   @Test func greets() async throws {
     try await withWorld { world in
@@ -25,6 +26,31 @@ struct ProcessTests {
       // Its registration stays; there is nobody to answer and no way to start it.
       let lines = try await Program("GreetingsClient", world).output()
       #expect(lines.count == 1 && lines[0].hasPrefix("Greetings: there is no app with that id"))
+    }
+  }
+
+  @Test func editsAFile() async throws {
+    try await withWorld { world in
+      let url = world.directory.appendingPathComponent("EditClient")
+      func container() throws -> SecureContainer {
+        try SecureContainer.open(at: url, passphrase: SecretBytes(utf8: Program.passphrase))
+      }
+      let made = try SecureContainer.create(at: url, passphrase: SecretBytes(utf8: Program.passphrase))
+      try made.files.write(Data("written\n".utf8), toPath: "/note.txt")
+      try made.close()
+      let service = try Program("EditService", world)
+      #expect(await service.line() == "ready")
+      let lines = try await Program("EditClient", world, "/note.txt").output()
+      #expect(lines == ["Editor has /note.txt", "/note.txt came back"])
+      #expect(await service.line()?.hasPrefix("edited /Inbox/com.example.edit.client/") == true)
+      #expect(await service.line()?.hasPrefix("returned /Inbox/com.example.edit.client/") == true)
+      service.signal(SIGTERM)
+      #expect(await service.end() == 0)
+      let after = try container()
+      #expect(try after.files.data(atPath: "/note.txt") == Data("written\nedited\n".utf8))
+      #expect(try after.inboxMessages().isEmpty)
+      #expect(try OutboxMessage.all(in: after).isEmpty)
+      try after.close()
     }
   }
 
@@ -78,13 +104,15 @@ final class Program: Sendable {
   private let lines: AsyncStream<String>
   private let ended: AsyncStream<Int32>
 
-  init(_ name: String, _ world: AppWorld) throws {
+  static let passphrase = "correct horse"
+
+  init(_ name: String, _ world: AppWorld, _ arguments: String...) throws {
     let bundle = URL(fileURLWithPath: CommandLine.arguments[0]).deletingLastPathComponent()
     let pipe = Pipe()
     process.executableURL = bundle.appendingPathComponent(name)
-    process.arguments = [world.directory.appendingPathComponent(name).path]
+    process.arguments = [world.directory.appendingPathComponent(name).path] + arguments
     process.environment = [
-      "DYNAMICS_PASSPHRASE": "correct horse", "OPENDYNAMICS_BROKER": world.configuration.socketPath,
+      "DYNAMICS_PASSPHRASE": Self.passphrase, "OPENDYNAMICS_BROKER": world.configuration.socketPath,
       "PATH": "/usr/bin:/bin", "HOME": world.directory.path,
     ]
     process.standardOutput = pipe

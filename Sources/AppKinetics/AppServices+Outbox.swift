@@ -1,0 +1,164 @@
+import ContainerStore
+public import Foundation
+public import SecureFiles
+import ServiceValues
+import ServiceWire
+
+/// A message with files, or the reply to one, that the receiver does not have yet. It stays in the container until then, whatever ends.
+public struct OutboxMessage: Sendable, Hashable {
+  public enum State: Sendable, Hashable {
+    /// For the receiver, or for others before it; after `stop()` for the next start.
+    case waiting
+    /// The receiver has taken it, and has so many bytes of its files.
+    case underWay(bytesDone: UInt64)
+  }
+
+  /// The request, or the one that it answers.
+  public var request: RequestID
+  public var isReply: Bool
+  public var receiver: ApplicationID
+  /// When it was sent.
+  public var date: Date
+  public var fileCount: UInt64
+  /// Of all files.
+  public var byteCount: UInt64
+  public var state: State
+}
+
+extension OutboxMessage {
+  /// What waits in a container's outbox, oldest first; all of it is `waiting`. Throws the container's errors.
+  public static func all(in container: SecureContainer) throws -> [OutboxMessage] {
+    try container.store.outboxEntries().compactMap { try OutboxMessage($0, in: container) }
+  }
+
+  fileprivate init?(_ entry: OutboxEntry, in container: SecureContainer, bytesDone: UInt64? = nil) throws {
+    guard let bytes = try container.store.outboxMessageIfThere(entry.number) else { return nil }
+    let offer = try WireOffer(serializedBytes: bytes)
+    guard let request = offer.requestID, let receiver = try? ApplicationID(entry.receiver) else { return nil }
+    self.request = RequestID(request)
+    isReply = offer.isReply
+    self.receiver = receiver
+    date = Date(timeIntervalSince1970: Double(entry.time) / 1e9)
+    fileCount = entry.fileCount
+    byteCount = entry.byteCount
+    state = bytesDone.map { .underWay(bytesDone: $0) } ?? .waiting
+  }
+}
+
+extension AppServices {
+  /// What is on its way, oldest first. Also before ``start()`` and after ``stop()``. Throws the container's errors.
+  public func outbox() async throws -> [OutboxMessage] { try await runtime.outbox() }
+
+  /// Withdraws a message, of this process or an earlier one. Asked before ``start()``, it is not delivered by that, and the answer comes after it. True: the receiver does not have it and never will. False: it has it, or nothing of this
+  /// id is on its way. Waits for the receiver's answer if it may have some of it: that can take until it runs again.
+  @discardableResult
+  public func cancelOutbox(_ request: RequestID, isReply: Bool = false) async throws -> Bool {
+    try await runtime.cancelOutbox(request, isReply: isReply).value
+  }
+
+  /// The same for who has to wait for something else first: when this returns, what is asked for is certain to come before a later ``start()``.
+  package func beginCancellingOutbox(_ request: RequestID, isReply: Bool) async throws -> Task<Bool, Never> {
+    try await runtime.cancelOutbox(request, isReply: isReply)
+  }
+
+  /// Called with replies to requests of earlier processes, on the callback queue, before ``start()`` returns or later. Until it has returned a reply
+  /// stays in the container; without a handler such replies are refused.
+  public func onUnclaimedReply(_ handler: @escaping UnclaimedReplyHandler) {
+    runtime.core.perform { core in
+      core.unclaimedHandler = handler
+      self.runtime.handleUnhandled(&core)
+    }
+  }
+
+  /// Does not take the files of a request, or of a reply, which are on their way; nothing of them is left, and its sender's request ends with `cancelled`.
+  /// False when everything is there already, or nothing is on its way.
+  @discardableResult
+  public func cancelReception(of request: RequestID) async -> Bool {
+    await runtime.cancelReception(of: request)
+  }
+}
+
+extension Runtime {
+  func outbox() async throws -> [OutboxMessage] {
+    let underWay = await core.result { core in
+      var found: [UInt64: UInt64] = [:]
+      for delivery in core.peers.values.flatMap(\.outgoing.values) where delivery.wasAccepted {
+        found[delivery.entry.number] = delivery.bytesDone
+      }
+      return found
+    }
+    do {
+      return try await blocking { [container] in
+        try container.store.outboxEntries().compactMap {
+          try OutboxMessage($0, in: container, bytesDone: underWay[$0.number])
+        }
+      }
+    } catch {
+      throw Self.servicesError(error)
+    }
+  }
+
+  func cancelOutbox(_ request: RequestID, isReply: Bool) async throws -> Task<Bool, Never> {
+    let found: [OutboxEntry]
+    do {
+      found = try await blocking { [container] in
+        try container.store.outboxEntries().filter { entry in
+          guard let bytes = try container.store.outboxMessageIfThere(entry.number) else { return false }
+          let offer = try WireOffer(serializedBytes: bytes)
+          return offer.requestID == request.id && offer.isReply == isReply
+        }
+      }
+    } catch {
+      throw Self.servicesError(error)
+    }
+    guard let entry = found.first, let id = WireID(Data(entry.id)),
+      let receiver = try? ApplicationID(entry.receiver)
+    else { return Task { false } }
+    let (ends, ended) = AsyncStream<Bool>.makeStream()
+    return await withCheckedContinuation { continuation in
+      core.perform { core in
+        let ended: @Sendable (SentDeliveryEnd?) -> Void = {
+          ended.yield($0.map { $0 != .committed } ?? false)
+          ended.finish()
+        }
+        switch core.life {
+        // So that it is not delivered before it is taken back.
+        case .new: core.takenBack[id, default: []].append(ended)
+        case .running: self.takeBack(id, receiver, [ended], &core)
+        case .stopped: ended(nil)
+        }
+        continuation.resume(
+          returning: Task {
+            for await isTakenBack in ends { return isTakenBack }
+            return false
+          })
+      }
+    }
+  }
+
+  /// Calls back with its end; with nil for what is not on its way.
+  func takeBack(
+    _ id: WireID, _ receiver: ApplicationID, _ ended: [@Sendable (SentDeliveryEnd?) -> Void],
+    _ core: inout Core
+  ) {
+    guard core.peers[receiver]?.outgoing[id] != nil else {
+      for body in ended { body(nil) }
+      return
+    }
+    core.peers[receiver]?.outgoing[id]?.whenEnded += ended
+    step(receiver, &core) { $0.cancel(id) }
+  }
+}
+
+extension Container {
+  /// Nil when it was settled meanwhile.
+  fileprivate func outboxMessageIfThere(_ number: UInt64) throws -> [UInt8]? {
+    do { return try outboxMessage(number) } catch ContainerError.noSuchFile { return nil }
+  }
+}
+
+extension WireOffer {
+  var isReply: Bool {
+    if case .reply? = message { true } else { false }
+  }
+}

@@ -1,0 +1,153 @@
+import ContainerStore
+@preconcurrency import Dispatch
+import Foundation
+import LocalTransport
+import ServiceWire
+import Synchronization
+
+/// A message with files on its way into this app's container. Outlives the channels that it comes over.
+final class IncomingDelivery: Sendable {
+  struct Stream: Sendable, Hashable {
+    let channel: ChannelNumber
+    let number: UInt32
+  }
+
+  private struct Guarded {
+    var offer: WireOffer
+    /// The app was told of the message, and of its files.
+    var isCountTold = false
+    var areFilesTold = false
+    var stream: Stream?
+    var isCommitting = false
+    /// Offered over a channel that is there.
+    var isUnderWay = false
+    /// Counts offers and interruptions: what comes of an earlier one counts for nothing.
+    var attempt: UInt64 = 0
+  }
+
+  /// Everything that is done to it, but what comes over the bulk lane, in order.
+  let queue: DispatchQueue
+  private let guarded: Mutex<Guarded>
+  /// Held while the disk is waited for, so not by who works on the runtime's state.
+  private let arrival = Mutex<Arrival?>(nil)
+
+  init(_ offer: WireOffer) {
+    queue = DispatchQueue(label: "opendynamics.services.arrival", attributes: [], target: .global())
+    guarded = Mutex(Guarded(offer: offer))
+  }
+
+  var offer: WireOffer { guarded.withLock { $0.offer } }
+
+  var stream: Stream? {
+    get { guarded.withLock { $0.stream } }
+    set { guarded.withLock { $0.stream = newValue } }
+  }
+
+  var attempt: UInt64 { guarded.withLock { $0.attempt } }
+
+  /// Of another channel, or of none: what was begun for the one before counts for nothing.
+  func beginAttempt(_ offer: WireOffer? = nil) -> UInt64 {
+    guarded.withLock {
+      $0.attempt += 1
+      $0.stream = nil
+      $0.isUnderWay = offer != nil
+      if let offer { $0.offer = offer }
+      return $0.attempt
+    }
+  }
+
+  var isUnderWay: Bool { guarded.withLock { $0.isUnderWay } }
+
+  /// It is too late to refuse it.
+  var isCommitting: Bool {
+    get { guarded.withLock { $0.isCommitting } }
+    set { guarded.withLock { $0.isCommitting = newValue } }
+  }
+
+  /// The request that it brings, or that it answers.
+  var request: WireID? { offer.requestID }
+
+  /// True for the first who asks.
+  func tellCount() -> Bool { guarded.withLock { !exchange(&$0.isCountTold, with: true) } }
+  func tellFiles() -> Bool { guarded.withLock { !exchange(&$0.areFilesTold, with: true) } }
+
+  private func exchange(_ flag: inout Bool, with value: Bool) -> Bool {
+    defer { flag = value }
+    return flag
+  }
+
+  // MARK: What has arrived
+
+  /// Lets go of what came before: it is begun anew, or gone on with.
+  func begin(_ store: Container, _ message: ArrivingMessage) throws {
+    try arrival.withLock { arrival in
+      arrival?.suspend()
+      arrival = nil
+      do {
+        arrival = try store.beginArrival(message)
+      } catch ContainerError.invalidArgument {
+        // What is there under this number is of something else.
+        arrival = try store.beginArrival(message, replacing: true)
+      }
+    }
+  }
+
+  /// Nil when it was let go of meanwhile.
+  func withArrival<R: Sendable>(_ body: (Arrival) throws -> R) rethrows -> R? {
+    try arrival.withLock { arrival in
+      guard let arrival else { return nil }
+      return try body(arrival)
+    }
+  }
+
+  /// Keeps what is there for another channel.
+  func suspend() { arrival.withLock { $0.take()?.suspend() } }
+
+  /// Nothing is left of it, nor of what was let go of before.
+  func discard(_ store: Container, _ message: ArrivingMessage) throws {
+    try arrival.withLock { try ($0.take() ?? store.beginArrival(message, replacing: true)).discard() }
+  }
+
+  /// Nil when it was let go of meanwhile.
+  func commit() throws -> QueuedMessage? { try arrival.withLock { try $0.take()?.commit() } }
+}
+
+/// Takes what comes over the bulk lane.
+final class ArrivalSink: BulkSink {
+  private let delivery: IncomingDelivery
+  private let stream: IncomingDelivery.Stream
+  /// Told how many bytes of all are there.
+  private let advanced: @Sendable (UInt64) -> Void
+
+  init(
+    _ delivery: IncomingDelivery, _ stream: IncomingDelivery.Stream,
+    advanced: @escaping @Sendable (UInt64) -> Void
+  ) {
+    self.delivery = delivery
+    self.stream = stream
+    self.advanced = advanced
+  }
+
+  func receive(_ plaintext: UnsafeRawBufferPointer) throws {
+    let (before, after) =
+      try delivery.withArrival { arrival in
+        // Of an earlier stream nothing counts any more.
+        guard delivery.stream == stream else { return (UInt64(0), UInt64(0)) }
+        let before = arrival.received
+        try arrival.append(plaintext)
+        return (before, arrival.received)
+      } ?? (UInt64(0), UInt64(0))
+    FailPoint.receiving.pass()
+    if after != before { advanced(after) }
+  }
+}
+
+extension WireOffer {
+  var requestID: WireID? {
+    switch message {
+    case .request(let request): WireID(request.id)
+    case .reply(let reply): WireID(reply.id)
+    case nil: nil
+    }
+  }
+}

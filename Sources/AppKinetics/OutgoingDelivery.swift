@@ -1,0 +1,107 @@
+import ContainerStore
+import Foundation
+import LocalTransport
+import ServiceValues
+import ServiceWire
+import Synchronization
+
+/// A message of the outbox, on its way to one app.
+struct OutgoingDelivery: Sendable {
+  struct Stream: Sendable, Hashable {
+    let channel: ChannelNumber
+    let number: UInt32
+    var credit: UInt64
+    var hasBegun = false
+  }
+
+  let entry: OutboxEntry
+  /// That it is, or that it answers; nil until the message of an earlier process was read.
+  var request: WireID?
+  var isReply: Bool
+  let files: OutgoingFiles
+  var stream: Stream?
+  /// Why it is taken back.
+  var failure: ServicesError?
+  /// The receiver has taken it.
+  var wasAccepted = false
+  /// The request that it is has no reply: told when it is settled.
+  var hasEndedWithoutReply = false
+  /// Of all files, that the receiver has.
+  var bytesDone: UInt64 = 0
+  /// Called with its end; with nil when the services stop before.
+  var whenEnded: [@Sendable (SentDeliveryEnd?) -> Void] = []
+}
+
+/// The files of a message of the outbox, as its sender's app is told of them.
+final class OutgoingFiles: Sendable {
+  private struct Guarded {
+    /// Files that the app was told of.
+    var toldCount: UInt64 = 0
+    /// Some of them, from the file `first` on.
+    var page: [OutboxFile] = []
+    var first: UInt64 = 0
+  }
+
+  private let guarded = Mutex(Guarded())
+  private let store: Container
+  private let entry: OutboxEntry
+  /// Called for each file before its first byte goes, and for what goes of it.
+  private let willSend: @Sendable (String) -> Void
+
+  init(_ store: Container, _ entry: OutboxEntry, willSend: @escaping @Sendable (String) -> Void) {
+    self.store = store
+    self.entry = entry
+    self.willSend = willSend
+  }
+
+  private static let pageFileCount = 256
+
+  /// The app hears of every file before this one, once.
+  func tell(before end: UInt64) {
+    guarded.withLock { guarded in
+      while guarded.toldCount < end {
+        guard let file = try? file(guarded.toldCount, &guarded) else { return }
+        willSend(String(decoding: file.path, as: UTF8.self))
+        guarded.toldCount += 1
+      }
+    }
+  }
+
+  func file(_ index: UInt64) throws -> OutboxFile? { try guarded.withLock { try file(index, &$0) } }
+
+  private func file(_ index: UInt64, _ guarded: inout Guarded) throws -> OutboxFile? {
+    guard index < entry.fileCount else { return nil }
+    if index < guarded.first || index >= guarded.first + UInt64(guarded.page.count) {
+      guarded.page = try store.outboxFiles(entry.number, from: index, limit: Self.pageFileCount)
+      guarded.first = index
+    }
+    return guarded.page.first == nil ? nil : guarded.page[Int(index - guarded.first)]
+  }
+}
+
+/// Reads what is sent over the bulk lane.
+final class OutboxSource: BulkSource {
+  private let reader: OutboxReader
+  private let files: OutgoingFiles
+  /// Told the index of the file under way.
+  private let advanced: @Sendable (UInt64) -> Void
+
+  init(
+    _ store: Container, _ entry: OutboxEntry, from: UInt64, files: OutgoingFiles,
+    advanced: @escaping @Sendable (UInt64) -> Void
+  ) throws {
+    reader = try store.outboxReader(entry.number, from: from)
+    self.files = files
+    self.advanced = advanced
+  }
+
+  func read(into buffer: UnsafeMutableRawBufferPointer) throws -> Int {
+    let begin = reader.fileIndex
+    let count = try reader.read(into: buffer)
+    let end = reader.fileIndex
+    FailPoint.streaming.pass()
+    files.tell(before: count == 0 ? end : max(begin + 1, end))
+    advanced(end)
+    return count
+  }
+}

@@ -1,0 +1,390 @@
+import ContainerStore
+import Foundation
+import LocalTransport
+import SecureFiles
+import ServiceValues
+import ServiceWire
+
+/// Messages with files that this app sends: in the outbox of its container first, so that they outlive the process.
+extension Runtime {
+  // MARK: Into the outbox
+
+  /// Returns when the request is on the disk.
+  func store(_ sent: SentRequest) async throws {
+    try await requireRunning()
+    let wire = WireOffer.with { $0.request = wireRequest(sent) }
+    let entry = try await store(wire, id: sent.id.id, to: sent.application, sent.request.attachments, nil)
+    FailPoint.stored.pass()
+    core.perform { core in
+      guard core.life == .running else {
+        return sent.end(.lost, .failure(Self.stopped), .didFail(Self.stopped))
+      }
+      sent.advance {
+        $0.byteCount = entry.byteCount
+        $0.fileCount = entry.fileCount
+      }
+      _ = self.peer(sent.application, &core)
+      core.peers[sent.application]?.sent[sent.id.id] = sent
+      self.enqueue(entry, sent.application, request: sent.id.id, isReply: false, &core)
+      if self.isOnItsWay(to: sent.application, core) { sent.accept() }
+    }
+  }
+
+  static let stopped = ServicesError(
+    .connectionLost, detail: "these services were stopped; what is in the outbox goes on at the next start")
+
+  func requireRunning() async throws {
+    let error: ServicesError? = await core.result { core in
+      core.life == .running
+        ? nil
+        : core.broker.lastFailure
+          ?? ServicesError(.brokerUnavailable, detail: "these services are not started")
+    }
+    if let error { throw error }
+  }
+
+  private func store(
+    _ wire: WireOffer, id: WireID, to application: ApplicationID, _ attachments: [String], _ arrival: UInt64?
+  ) async throws -> OutboxEntry {
+    let message: [UInt8] = try wire.serializedBytes()
+    do {
+      return try await blocking { [container] in
+        try container.store.enqueue(
+          OutgoingMessage(
+            id: [UInt8](id.bytes), receiver: application.text, message: message, attachments: attachments),
+          endingQueued: arrival)
+      }
+    } catch {
+      throw Self.servicesError(error)
+    }
+  }
+
+  private func enqueue(
+    _ entry: OutboxEntry, _ application: ApplicationID, request: WireID?, isReply: Bool,
+    wasOffered: Bool = false, _ core: inout Core
+  ) {
+    guard let id = WireID(Data(entry.id)) else { return }
+    let files = OutgoingFiles(container.store, entry) { path in
+      self.core.perform { self.tellStarted(path, id, application, &$0) }
+    }
+    core.peers[application]?.outgoing[id] = OutgoingDelivery(
+      entry: entry, request: request, isReply: isReply, files: files)
+    let end = core.peers[application]?.outboxEnd ?? 0
+    core.peers[application]?.outboxEnd = max(end, entry.number + 1)
+    step(application, &core) {
+      $0.enqueue(
+        id, number: entry.number, fileCount: entry.fileCount, byteCount: entry.byteCount,
+        wasOffered: wasOffered)
+    }
+  }
+
+  /// What earlier processes of this app left.
+  func resumeOutbox(_ entries: [OutboxEntry], _ core: inout Core) {
+    for entry in entries {
+      guard let application = try? ApplicationID(entry.receiver), let id = WireID(Data(entry.id)) else {
+        logger.error("a message in the outbox is for nobody", metadata: ["number": "\(entry.number)"])
+        continue
+      }
+      _ = peer(application, &core)
+      guard core.peers[application]?.outgoing[id] == nil else { continue }
+      enqueue(entry, application, request: nil, isReply: false, wasOffered: true, &core)
+      if let ended = core.takenBack.removeValue(forKey: id) { takeBack(id, application, ended, &core) }
+    }
+    for ended in core.takenBack.values.joined() { ended(nil) }
+    core.takenBack = [:]
+  }
+
+  // MARK: Replies
+
+  /// Puts a reply into the outbox, and what it answers out of the queue. Throws `general` for a request that cannot be replied to.
+  func storeReply(
+    _ reply: WireReply, _ attachments: [String], to request: IncomingRequest,
+    _ foreground: ForegroundPreference
+  ) async throws {
+    let id = request.id.id
+    let taken: Bool = await core.result { core in
+      guard core.life == .running, let incoming = core.peers[request.sender]?.incoming[id],
+        !incoming.hasReplied,
+        !incoming.isReplyStored
+      else { return false }
+      core.peers[request.sender]?.incoming[id]?.isReplyStored = true
+      return true
+    }
+    guard taken else { throw Self.cannotReply }
+    do {
+      var wire = reply
+      wire.id = id.bytes
+      wire.foreground = foreground.wire
+      wire.attachments = UInt64(attachments.count)
+      let offer = WireOffer.with { $0.reply = wire }
+      let entry = try await store(
+        offer, id: WireID.random(), to: request.sender, attachments, request.arrival)
+      core.perform { core in
+        guard core.life == .running else { return }
+        _ = self.peer(request.sender, &core)
+        core.peers[request.sender]?.incoming[id]?.hasReplied = true
+        self.enqueue(entry, request.sender, request: id, isReply: true, &core)
+        guard request.arrival == nil else { return }
+        let outputs = try? core.peers[request.sender]?.exchange.endWithoutReply(
+          id, isDelivered: true, now: Self.now)
+        self.act(outputs ?? [], request.sender, &core)
+      }
+    } catch {
+      core.perform { $0.peers[request.sender]?.incoming[id]?.isReplyStored = false }
+      throw error
+    }
+  }
+
+  static let cannotReply = ServicesError(
+    .general, detail: "the request is not there any more, or was replied to")
+
+  // MARK: What the state machine asks for
+
+  func provideOffer(_ id: WireID, _ application: ApplicationID, _ core: Core) {
+    guard let entry = core.peers[application]?.outgoing[id]?.entry else { return }
+    fileQueue.async { [container, logger] in
+      let offer = Result { () throws -> WireOffer in
+        var offer = try WireOffer(serializedBytes: container.store.outboxMessage(entry.number))
+        offer.id = Data(entry.id)
+        offer.number = entry.number
+        offer.incarnation = Data(try container.store.outboxIncarnation())
+        offer.floor = try Self.floor(application, in: container) ?? entry.number
+        offer.fileCount = entry.fileCount
+        offer.byteCount = entry.byteCount
+        return offer
+      }
+      self.core.perform { core in
+        switch offer {
+        case .success(let offer):
+          FailPoint.offering.pass()
+          if case .reply? = offer.message { core.peers[application]?.outgoing[id]?.isReply = true }
+          core.peers[application]?.outgoing[id]?.request = offer.requestID
+          self.step(application, &core) { $0.offer(offer) }
+        case .failure(let error):
+          logger.error("a message of the outbox cannot be read", metadata: ["error": "\(error)"])
+          self.fail(id, Self.servicesError(error), application, &core)
+        }
+      }
+    }
+  }
+
+  /// The least number for this app that is not settled; nil when all are. What the container says: a message that is on its way from there to
+  /// the runtime's state counts.
+  private static func floor(_ application: ApplicationID, in container: SecureContainer) throws -> UInt64? {
+    try container.store.outboxEntries().first { $0.receiver == application.text }?.number
+  }
+
+  private static let pageFileCountMax = DeliveryLimits().pageFileCountMax
+
+  func providePage(_ id: WireID, _ from: UInt64, _ application: ApplicationID, _ core: Core) {
+    guard let entry = core.peers[application]?.outgoing[id]?.entry else { return }
+    fileQueue.async { [container] in
+      let page = Result { () throws -> [WireOfferedFile] in
+        var byteCount = 0
+        return try container.store.outboxFiles(entry.number, from: from, limit: Self.pageFileCountMax).map {
+          file in
+          .with {
+            $0.path = Data(file.path)
+            $0.byteCount = file.size
+            $0.modified = file.modified
+            $0.permissions = UInt32(file.permissions)
+          }
+        }.prefix { file in
+          // One at least.
+          defer { byteCount += (try? file.serializedBytes() as [UInt8])?.count ?? 0 }
+          return byteCount == 0 || byteCount + file.path.count < DeliveryLimits().pageByteCountMax - 4096
+        }
+      }
+      self.core.perform { core in
+        switch page {
+        case .success(let files): self.step(application, &core) { $0.page(id, from: from, files) }
+        case .failure(let error): self.fail(id, Self.servicesError(error), application, &core)
+        }
+      }
+    }
+  }
+
+  func beginStream(
+    _ id: WireID, _ stream: OutgoingDelivery.Stream, _ key: Data, _ from: UInt64,
+    _ application: ApplicationID, _ core: inout Core
+  ) {
+    guard let delivery = core.peers[application]?.outgoing[id] else { return }
+    core.peers[application]?.outgoing[id]?.stream = stream
+    let sent = sent(of: id, application, core)
+    fileQueue.async { [container] in
+      let source = Result {
+        try OutboxSource(container.store, delivery.entry, from: from, files: delivery.files) {
+          [weak sent] index in
+          sent?.advance { $0.filesSent = max($0.filesSent, index) }
+        }
+      }
+      self.core.perform { core in
+        guard let current = core.peers[application]?.outgoing[id]?.stream, current.channel == stream.channel,
+          current.number == stream.number
+        else { return }
+        switch source {
+        case .failure(let error): self.fail(id, Self.servicesError(error), application, &core)
+        case .success(let source):
+          core.peers[application]?.outgoing[id]?.stream?.hasBegun = true
+          core.peers[application]?.channels[stream.channel]?.bulk.send(
+            stream: stream.number, key: key, byteCount: delivery.entry.byteCount - from,
+            credit: current.credit, from: source)
+        }
+      }
+    }
+  }
+
+  /// The bulk lane has sent everything of a stream, or could not.
+  func streamSent(
+    _ stream: UInt32, _ error: (any Error)?, _ application: ApplicationID, _ number: ChannelNumber,
+    _ core: inout Core
+  ) {
+    guard let error,
+      let (id, _) = core.peers[application]?.outgoing.first(where: {
+        $0.value.stream?.channel == number && $0.value.stream?.number == stream
+      })
+    else { return }
+    fail(id, Self.servicesError(error), application, &core)
+  }
+
+  private func fail(
+    _ id: WireID, _ error: ServicesError, _ application: ApplicationID, _ core: inout Core
+  ) {
+    guard core.life == .running else { return }
+    core.peers[application]?.outgoing[id]?.failure = error
+    step(application, &core) { $0.fail(id, Self.failure(error)) }
+  }
+
+  // MARK: What becomes of it
+
+  /// The request that is delivered, when this process sent it.
+  func sent(of id: WireID, _ application: ApplicationID, _ core: Core) -> SentRequest? {
+    guard let delivery = core.peers[application]?.outgoing[id], !delivery.isReply else { return nil }
+    return delivery.request.flatMap { core.peers[application]?.sent[$0] }
+  }
+
+  /// A reply's request, for an object that wants to hear of it.
+  private func answered(
+    _ delivery: OutgoingDelivery, _ application: ApplicationID, _ core: Core
+  ) -> (any ServiceProvider, IncomingRequest)? {
+    guard delivery.isReply, let request = delivery.request,
+      let incoming = core.peers[application]?.incoming[request],
+      case .object(let provider) = incoming.offer.handler
+    else { return nil }
+    return (provider, incoming.request)
+  }
+
+  private func tellStarted(
+    _ path: String, _ id: WireID, _ application: ApplicationID, _ core: inout Core
+  ) {
+    guard let delivery = core.peers[application]?.outgoing[id] else { return }
+    sent(of: id, application, core)?.tell(.didStartSending(attachment: path))
+    guard let (provider, request) = answered(delivery, application, core) else { return }
+    callbackQueue.async { provider.didStartSending(attachment: path, for: request) }
+  }
+
+  func wasAccepted(_ id: WireID, _ application: ApplicationID, _ core: inout Core) {
+    guard let delivery = core.peers[application]?.outgoing[id] else { return }
+    core.peers[application]?.outgoing[id]?.wasAccepted = true
+    sent(of: id, application, core)?.didSend()
+    // Files of no bytes have no first one.
+    if delivery.entry.byteCount == 0 {
+      fileQueue.async { delivery.files.tell(before: delivery.entry.fileCount) }
+    }
+  }
+
+  func progressed(_ id: WireID, _ received: UInt64, _ application: ApplicationID, _ core: inout Core) {
+    core.peers[application]?.outgoing[id]?.bytesDone = received
+    sent(of: id, application, core)?.advance { $0.bytesDone = max($0.bytesDone, received) }
+  }
+
+  func settled(_ id: WireID, _ end: SentDeliveryEnd, _ application: ApplicationID, _ core: inout Core) {
+    guard let delivery = core.peers[application]?.outgoing[id] else { return }
+    FailPoint.settling.pass()
+    fileQueue.async {
+      // What an earlier process sent most of.
+      if end == .committed { delivery.files.tell(before: delivery.entry.fileCount) }
+      do {
+        try self.container.store.settleOutbox(delivery.entry.number)
+        // Who hears that it never comes may send it again.
+        if end != .committed { try self.container.store.synchronize() }
+      } catch {
+        self.logger.error("the outbox cannot be changed", metadata: ["error": "\(error)"])
+      }
+      FailPoint.settled.pass()
+      self.core.perform { core in
+        // Who is told may end these services, and what is in the outbox then is offered again.
+        self.tellEnd(id, end, application, &core)
+        // A cancel that came meanwhile.
+        if end == .committed { self.sent(of: id, application, core)?.didNotCancel() }
+        let ended = core.peers[application]?.outgoing.removeValue(forKey: id)
+        for body in ended?.whenEnded ?? [] { body(end) }
+        if end == .committed, ended?.hasEndedWithoutReply == true {
+          self.endedWithoutReply(id, application, &core)
+        }
+        if end == .committed { self.acknowledge(application, &core) }
+      }
+    }
+  }
+
+  private func tellEnd(
+    _ id: WireID, _ end: SentDeliveryEnd, _ application: ApplicationID, _ core: inout Core
+  ) {
+    guard let delivery = core.peers[application]?.outgoing[id] else { return }
+    let sent = sent(of: id, application, core)
+    let error: ServicesError?
+    switch end {
+    case .committed:
+      error = nil
+      sent?.didDeliver()
+      if let sent { prefer(sent.request.foreground, application, &core) }
+    case .refused(let failure): error = delivery.failure ?? ServicesError(failure)
+    case .cancelled: error = delivery.failure ?? ServicesError(.cancelled)
+    }
+    if let error, let sent {
+      sent.end(error.code == .cancelled ? .cancelled : .refused, .failure(error), .didFail(error))
+      core.peers[application]?.sent[sent.id.id] = nil
+    }
+    guard delivery.isReply, let request = delivery.request else { return }
+    let answered = answered(delivery, application, core)
+    core.peers[application]?.incoming[request] = nil
+    guard let (provider, incoming) = answered else { return }
+    callbackQueue.async {
+      if let error { provider.didFailSending(incoming, error) } else { provider.didFinishSending(incoming) }
+    }
+  }
+
+  private func acknowledge(_ application: ApplicationID, _ core: inout Core) {
+    guard let end = core.peers[application]?.outboxEnd else { return }
+    fileQueue.async { [container] in
+      guard let floor = try? Self.floor(application, in: container) ?? end,
+        let incarnation = try? container.store.outboxIncarnation()
+      else { return }
+      self.core.perform { core in
+        self.step(application, &core) { $0.acknowledge(floor: floor, incarnation: Data(incarnation)) }
+      }
+    }
+  }
+
+  // MARK: Replies that are awaited
+
+  /// A channel to another process of the provider says what became of a request that an earlier one had.
+  func standing(_ request: WireID, _ isAwaited: Bool, _ application: ApplicationID, _ core: inout Core) {
+    guard !isAwaited, let sent = core.peers[application]?.sent[request], sent.isDelivery else { return }
+    if sent.expectsReply == false { return endedWithoutReply(request, application, &core) }
+    let error = ServicesError(.connectionLost, detail: "the other app does not know the request any more")
+    core.peers[application]?.sent[request] = nil
+    sent.end(.lost, .failure(error), .didFail(error))
+  }
+
+  func endedWithoutReply(_ request: WireID, _ application: ApplicationID, _ core: inout Core) {
+    guard let sent = core.peers[application]?.sent[request], sent.isDelivery else { return }
+    guard sent.status == .delivered else {
+      // It may have come right behind what settles the delivery.
+      core.peers[application]?.outgoing[request]?.hasEndedWithoutReply = true
+      return
+    }
+    core.peers[application]?.sent[request] = nil
+    sent.end(.endedWithoutReply, .success(nil), .didEndWithoutReply)
+  }
+}

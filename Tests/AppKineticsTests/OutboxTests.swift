@@ -1,0 +1,276 @@
+import AppKinetics
+import Foundation
+import SecureFiles
+import ServiceValues
+import Testing
+
+/// Messages with files that outlive the process that sent them, or that received them.
+struct OutboxTests {
+  private func provider(
+    _ world: AppWorld, _ answer: @escaping ServiceHandler = { .reply($0.params) }
+  ) async throws -> AppWorld.App {
+    let provider = try world.app("com.example.provider")
+    try provider.services.offer(echo, handler: answer)
+    try await provider.services.start()
+    return provider
+  }
+
+  private func consumer(_ world: AppWorld) async throws -> AppWorld.App {
+    let consumer = try world.app("com.example.consumer")
+    try consumer.container.files.write(Data("one".utf8), toPath: "/one")
+    try await consumer.services.start()
+    return consumer
+  }
+
+  /// The same app in another process, as far as others can tell.
+  private func restarted(
+    _ app: AppWorld.App, _ world: AppWorld, prepare: (AppServices) throws -> Void = { _ in }
+  ) async throws -> AppWorld.App {
+    await app.services.stop()
+    try app.container.close()
+    let next = try world.app(app.id.text)
+    try prepare(next.services)
+    try await next.services.start()
+    return next
+  }
+
+  @Test func sendsTheVersionThatWasThere() async throws {
+    try await withWorld { world in
+      let stopped = try await provider(world)
+      try await stopped.services.setState(.locked)
+      let consumer = try await consumer(world)
+      let sent = try await consumer.services.send(
+        ServiceRequest(echo, "echo", attachments: ["/one"]), to: stopped.id)
+      let handle = try #require(consumer.container.files.fileHandle(forUpdatingAtPath: "/one"))
+      try handle.write(contentsOf: Data("two".utf8))
+      try handle.close()
+      #expect(try consumer.container.files.data(atPath: "/one") == Data("two".utf8))
+      try consumer.container.files.removeItem(atPath: "/one")
+      try await stopped.services.setState(.running)
+      try await sent.delivered()
+      let inbox = try #require(stopped.inboxFiles().first)
+      #expect(try stopped.container.files.data(atPath: inbox) == Data("one".utf8))
+    }
+  }
+
+  @Test func goesOnAtTheNextStart() async throws {
+    try await withWorld { world in
+      let received = Box<IncomingRequest>()
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer(echo) { request in
+        received.put(request)
+        return .reply(request.params)
+      }
+      try await provider.services.start()
+      var consumer = try await consumer(world)
+      await world.stopBroker()
+      let sent = try await consumer.services.send(
+        ServiceRequest(echo, "echo", params: 7, attachments: ["/one"]), to: provider.id)
+      #expect(try await consumer.services.outbox().map(\.request) == [sent.id])
+      let replies = Box<UnclaimedReply>()
+      await consumer.services.stop()
+      try await world.startBroker()
+      consumer = try await restarted(consumer, world) { $0.onUnclaimedReply { replies.put($0) } }
+      let request = try #require(await received.next())
+      #expect(request.id == sent.id && request.attachments.count == 1 && !request.isRedelivered)
+      let reply = try #require(await replies.next())
+      #expect(reply.request == sent.id && !reply.isRedelivered && reply.sender == provider.id)
+      #expect(try reply.result.get().params == 7)
+      #expect(received.values.count == 1)
+    }
+  }
+
+  @Test func callsTheHandlerAgainUntilItReturned() async throws {
+    try await withWorld { world in
+      let calls = Box<IncomingRequest>()
+      let provider = try await provider(world) { request in
+        calls.put(request)
+        // As long as the process lives.
+        try await Task.sleep(for: .seconds(3600))
+        return .noReply
+      }
+      let consumer = try await consumer(world)
+      let sent = try await consumer.services.send(
+        ServiceRequest(echo, "echo", params: 3, attachments: ["/one"]), to: provider.id)
+      let first = try #require(await calls.next())
+      #expect(!first.isRedelivered)
+      try await sent.delivered()
+      let again = try await restarted(provider, world) { services in
+        try services.offer(echo) { request in
+          calls.put(request)
+          return .reply(request.params, attachments: request.attachments)
+        }
+      }
+      let second = try #require(await calls.next())
+      #expect(second.id == first.id && second.isRedelivered && second.attachments == first.attachments)
+      let reply = try #require(try await sent.reply())
+      #expect(reply.params == 3)
+      #expect(try consumer.container.files.data(atPath: reply.attachments[0]) == Data("one".utf8))
+      // Its handler has returned.
+      _ = try await restarted(again, world) { services in
+        try services.offer(echo) { request in
+          calls.put(request)
+          return .noReply
+        }
+      }
+      #expect(calls.values.count == 2)
+    }
+  }
+
+  @Test func listsAndTakesBackWhatWaits() async throws {
+    try await withWorld { world in
+      let provider = try await provider(world)
+      await provider.services.stop()
+      try provider.container.close()
+      let consumer = try await consumer(world)
+      await world.stopBroker()
+      let sent = try await consumer.services.send(
+        ServiceRequest(echo, "echo", attachments: ["/one"]), to: provider.id)
+      let message = try #require(try await consumer.services.outbox().first)
+      #expect(message.receiver == provider.id && message.fileCount == 1 && message.byteCount == 3)
+      #expect(message.state == .waiting && !message.isReply)
+      #expect(try OutboxMessage.all(in: consumer.container) == [message])
+      #expect(try await consumer.services.cancelOutbox(sent.id))
+      await #expect(throws: ServicesError(.cancelled)) { try await sent.delivered() }
+      #expect(try await consumer.services.outbox().isEmpty)
+      #expect(try await !consumer.services.cancelOutbox(sent.id))
+    }
+  }
+
+  @Test func losesWhatTheProviderForgot() async throws {
+    try await withWorld { world in
+      let calls = Box<IncomingRequest>()
+      final class Silent: ServiceProvider {
+        let calls: Box<IncomingRequest>
+        init(_ calls: Box<IncomingRequest>) { self.calls = calls }
+        func didReceive(_ request: IncomingRequest) { calls.put(request) }
+      }
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer([echo], provider: Silent(calls))
+      try await provider.services.start()
+      let consumer = try await consumer(world)
+      let sent = try await consumer.services.send(
+        ServiceRequest(echo, "echo", attachments: ["/one"]), to: provider.id)
+      _ = await calls.next()
+      try await sent.delivered()
+      #expect(try provider.inbox(of: consumer).count == 1)
+      _ = try await restarted(provider, world) { try $0.offer([echo], provider: Silent(calls)) }
+      do {
+        _ = try await sent.reply()
+        Issue.record("an error expected")
+      } catch ServicesError.connectionLost {
+      }
+      #expect(sent.status == .lost)
+    }
+  }
+
+  @Test func refusesWhatItDoesNotTake() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider") {
+        $0.attachmentCountMax = 2
+        $0.attachmentByteCountMax = 5
+        $0.unlockTime = 200
+      }
+      try provider.services.offer(echo) { .reply($0.params) }
+      try await provider.services.start()
+      let consumer = try await consumer(world)
+      for name in ["/two", "/three"] { try consumer.container.files.write(Data("x".utf8), toPath: name) }
+      try consumer.container.files.write(Data("123456".utf8), toPath: "/six")
+      try consumer.container.files.write(Data("12345".utf8), toPath: "/five")
+      func code(_ attachments: [String], _ method: String = "echo") async -> ServicesError.Code? {
+        do {
+          _ = try await consumer.services.call(
+            ServiceRequest(
+              service: echo.serviceID, version: echo.version, method: method, attachments: attachments),
+            to: provider.id)
+          return nil
+        } catch {
+          return (error as? ServicesError)?.code
+        }
+      }
+      #expect(await code(["/one", "/two"]) == nil)
+      #expect(await code(["/one", "/two", "/three"]) == .limitExceeded)
+      #expect(await code(["/five"]) == nil)
+      #expect(await code(["/six"]) == .limitExceeded)
+      #expect(await code(["/one"], "none") == .methodNotFound)
+      try await provider.services.setState(.locked)
+      #expect(await code(["/one"]) == .notAllowed)
+      try await provider.services.setState(.suspended)
+      #expect(await code(["/one"]) == .processSuspended)
+      try await provider.services.setState(.running)
+      #expect(await code(["/one"]) == nil)
+      #expect(try provider.staged().isEmpty)
+      #expect(try await consumer.services.outbox().isEmpty)
+    }
+  }
+
+  @Test func mayBeRefusedWhileItArrives() async throws {
+    final class Refusing: ServiceProvider {
+      let app: AppWorld.App
+      let refused = Box<Bool>()
+      init(_ app: AppWorld.App) { self.app = app }
+      func willReceive(attachmentCount: Int, for request: RequestID, from sender: ApplicationID) {
+        Task { refused.put(await app.services.cancelReception(of: request)) }
+      }
+      func didReceive(_ request: IncomingRequest) {}
+    }
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      let refusing = Refusing(provider)
+      try provider.services.offer([echo], provider: refusing)
+      try await provider.services.start()
+      let consumer = try await consumer(world)
+      try consumer.container.files.write(Data(repeating: 1, count: 64 << 20), toPath: "/large")
+      let sent = try await consumer.services.send(
+        ServiceRequest(echo, "echo", attachments: ["/large"]), to: provider.id)
+      #expect(await refusing.refused.next() == true)
+      do {
+        _ = try await sent.reply()
+        Issue.record("an error expected")
+      } catch ServicesError.cancelled {
+      }
+      #expect(try provider.staged().isEmpty)
+      #expect(!provider.container.files.fileExists(atPath: "/Inbox"))
+    }
+  }
+
+  @Test func tellsOfASourceThatIsDamaged() async throws {
+    try await withWorld { world in
+      let provider = try await provider(world)
+      var consumer = try await consumer(world)
+      try consumer.container.files.write(Data(repeating: 1, count: 8 << 20), toPath: "/large")
+      await consumer.services.stop()
+      try consumer.container.close()
+      // Somewhere in the middle of what is stored.
+      let slabs = world.directory.appendingPathComponent("com.example.consumer/slab")
+      let slab = try #require(try FileManager.default.contentsOfDirectory(atPath: slabs.path).sorted().first)
+      let handle = try FileHandle(forUpdating: slabs.appendingPathComponent(slab))
+      try handle.seek(toOffset: 4 << 20)
+      try handle.write(contentsOf: Data(repeating: 0x55, count: 64))
+      try handle.close()
+      consumer = try world.app("com.example.consumer")
+      try await consumer.services.start()
+      let sent = try await consumer.services.send(
+        ServiceRequest(echo, "echo", attachments: ["/large"]), to: provider.id)
+      do {
+        _ = try await sent.reply()
+        Issue.record("an error expected")
+      } catch let error as ServicesError {
+        #expect(error.code == .sourceDamaged && error.path == "/large")
+      }
+      #expect(try provider.staged().isEmpty)
+      #expect(try await consumer.services.outbox().isEmpty)
+    }
+  }
+}
+
+extension AppWorld.App {
+  /// Every file of the inbox.
+  func inboxFiles() throws -> [String] {
+    guard container.files.fileExists(atPath: "/Inbox") else { return [] }
+    return try container.files.subpathsOfDirectory(atPath: "/Inbox").map { "/Inbox/" + $0 }.filter {
+      var isDirectory: ObjCBool = false
+      return container.files.fileExists(atPath: $0, isDirectory: &isDirectory) && !isDirectory.boolValue
+    }
+  }
+}
