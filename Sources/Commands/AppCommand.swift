@@ -59,7 +59,7 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
     report.write(
       AppEvent(
         "request", app: request.sender.text, service: request.service.text, method: request.method,
-        id: request.id.description))
+        id: request.id.description, isRedelivered: request.isRedelivered ? true : nil))
     guard !request.attachments.isEmpty else {
       return request.service == WellKnownService.greetings.serviceID
         ? .reply("Hello, \(request.sender).") : .reply()
@@ -67,13 +67,17 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
     let files = container.files
     try files.createDirectory(atPath: folder, withIntermediateDirectories: true)
     for path in request.attachments {
+      // An earlier process may have moved it, and not come to its answer.
+      if request.isRedelivered, !files.fileExists(atPath: path) { continue }
       let place = try move(path, to: folder, files)
       report.write(AppEvent("saved", app: request.sender.text, id: request.id.description, path: place))
     }
     // What is left of the message's own directory.
     if let path = request.attachments.first {
       let directory = "/" + path.split(separator: "/").prefix(3).joined(separator: "/")
-      try files.removeItem(atPath: directory)
+      if !request.isRedelivered || files.fileExists(atPath: directory) {
+        try files.removeItem(atPath: directory)
+      }
     }
     return request.method == "sendFiles" ? .noReply : .reply()
   }
@@ -104,10 +108,12 @@ struct AppEvent: Encodable, Sendable {
   var method: String?
   var id: String?
   var path: String?
+  /// An earlier process may have had it.
+  var isRedelivered: Bool?
 
   init(
     _ event: String, app: String? = nil, service: String? = nil, method: String? = nil, id: String? = nil,
-    path: String? = nil
+    path: String? = nil, isRedelivered: Bool? = nil
   ) {
     self.event = event
     self.app = app
@@ -115,6 +121,7 @@ struct AppEvent: Encodable, Sendable {
     self.method = method
     self.id = id
     self.path = path
+    self.isRedelivered = isRedelivered
   }
 
   var text: String {

@@ -56,9 +56,14 @@ struct BulkOptions: ParsableArguments {
     }
   }
 
+  private var drawsBar: Bool { progress || (!quiet && StandardError.isTerminal) }
+
+  /// A bar for work of several threads, if there is to be one. Whoever has it clears it.
+  func sharedBar(_ title: String) -> SharedProgressBar { SharedProgressBar(drawsBar ? title : nil) }
+
   /// Runs `body` with the bar, if there is to be one, and clears it.
   func withProgressBar<R>(_ title: String, _ body: (ProgressBar?) throws -> R) rethrows -> R {
-    guard progress || (!quiet && StandardError.isTerminal) else { return try body(nil) }
+    guard drawsBar else { return try body(nil) }
     let bar = ProgressBar(title: title)
     defer { bar.clear() }
     return try body(bar)

@@ -14,8 +14,8 @@ struct DynamicsCommand: ParsableCommand {
       ContainerCommand.self, PutCommand.self, GetCommand.self, ListCommand.self, StatusCommand.self,
       DiskUsageCommand.self, FindCommand.self, TreeCommand.self, CatCommand.self, AppendCommand.self,
       MakeDirectoryCommand.self, CopyCommand.self, LinkCommand.self, MoveCommand.self, RemoveCommand.self,
-      SendCommand.self, InboxCommand.self, BrokerCommand.self, AppCommand.self, AppsCommand.self,
-      FrontCommand.self,
+      SendCommand.self, InboxCommand.self, OutboxCommand.self, BrokerCommand.self, AppCommand.self,
+      AppsCommand.self, FrontCommand.self,
       ServicesCommand.self,
       DoctorCommand.self,
     ])

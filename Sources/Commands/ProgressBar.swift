@@ -1,5 +1,6 @@
 import CPosix
 import ContainerStore
+import Synchronization
 
 #if canImport(Glibc)
   import Glibc
@@ -88,4 +89,15 @@ final class ProgressBar {
     }
     return String(parts[1].prefix(width))
   }
+}
+
+/// A bar that any thread may draw; nothing without a title.
+final class SharedProgressBar: Sendable {
+  private let bar: Mutex<ProgressBar?>
+
+  init(_ title: String?) { bar = Mutex(title.map { ProgressBar(title: $0) }) }
+
+  var isDrawn: Bool { bar.withLock { $0 != nil } }
+  func show(_ progress: ProgressState) { bar.withLock { $0?.show(progress) } }
+  func clear() { bar.withLock { $0?.clear() } }
 }

@@ -1,28 +1,43 @@
 import ArgumentParser
 import ContainerStore
+import ServiceValues
 
 struct SendCommand: ParsableCommand, ReportingCommand {
   static let configuration = CommandConfiguration(
     commandName: "send", abstract: "Sends files and folders from one app's container into another's inbox.",
+    usage: """
+      dynamics send <dir-a> <dir-b> <path> ... --from <app-id> [<options>]
+      dynamics send <dir-a> <path> ... --from <app-id> --to <app-id> [<options>]
+      """,
     discussion: """
       Everything arrives in one step, as /Inbox/APP_ID/TIME/original path in the receiver. No plaintext touches the disk.
+
+      With DIR-B, both containers are opened here. With --to, the receiver is an app that runs, or that the broker can start: it gets a request of \
+      transfer-file, or of save-files when there are several, and opens its container itself. Such a message waits in the outbox of DIR-A until the \
+      receiver has it, also when this program ends before: `dynamics outbox` shows it, goes on with it, and takes it back.
       """)
 
   @Argument(help: ArgumentHelp("The sender's container.", valueName: "dir-a"), completion: .directory)
   var sender: String
 
-  @Argument(help: ArgumentHelp("The receiver's container.", valueName: "dir-b"), completion: .directory)
-  var receiver: String
-
-  @Argument(help: "The files and folders to send.")
-  var path: [String]
+  @Argument(
+    help: ArgumentHelp(
+      "The receiver's container (not with --to), and the files and folders to send.", valueName: "path"))
+  var items: [String]
 
   @Option(help: ArgumentHelp("The sender's application id.", valueName: "app-id"))
   var from: String
 
+  @Option(help: ArgumentHelp("The application id of a receiver that runs.", valueName: "app-id"))
+  var to: String?
+
+  @Flag(help: "With --to: ends when the message is in the outbox.")
+  var noWait = false
+
   @OptionGroup var credential: CredentialOptions
   @OptionGroup var receiverCredential: ReceiverCredentialOptions
   @OptionGroup var bulk: BulkOptions
+  @OptionGroup var broker: BrokerSocketOptions
 
   @Option(
     name: .customLong("request-id"),
@@ -47,6 +62,18 @@ struct SendCommand: ParsableCommand, ReportingCommand {
   var reportsJSON: Bool { json }
 
   func validate() throws {
+    if to == nil, items.count < 2 {
+      throw ValidationError("Name the receiver's container and what is sent, or the receiver with --to.")
+    }
+    if to == nil, noWait { throw ValidationError("--no-wait goes with --to.") }
+    if to != nil, hasNoBarrier || requestID != nil {
+      throw ValidationError("--no-barrier and --request-id do not go with --to.")
+    }
+    for id in [from, to].compactMap(\.self) where to != nil {
+      do { _ = try ApplicationID(id) } catch {
+        throw ValidationError("\(PrintableText.of(id)): \(error.detail ?? "no application id").")
+      }
+    }
     if checkInterval < 0 { throw ValidationError("--check-interval takes 0 or more.") }
     if let requestID, !(1...255).contains(requestID.utf8.count) {
       throw ValidationError("--request-id takes 1 to 255 bytes.")
@@ -54,6 +81,14 @@ struct SendCommand: ParsableCommand, ReportingCommand {
   }
 
   func run() throws {
+    if let to {
+      try sendThroughOutbox(to: ApplicationID(to))
+    } else {
+      try sendDirectly(to: items[0], Array(items.dropFirst()))
+    }
+  }
+
+  private func sendDirectly(to receiver: String, _ path: [String]) throws {
     let secret = try credential.secret(for: sender)
     let receiverSecret = try receiverCredential.secret(for: receiver)
     let options = try bulk.containerOptions()

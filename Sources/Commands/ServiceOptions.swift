@@ -32,10 +32,12 @@ struct AppOptions: ParsableArguments {
   }
 
   /// Opens the container, and closes it again whatever happens.
-  func withServices<R>(registers: Bool = true, _ body: (AppServices, SecureContainer) throws -> R) throws -> R
-  {
+  func withServices<R>(
+    registers: Bool = true, containerOptions: Container.Options = Container.Options(),
+    _ body: (AppServices, SecureContainer) throws -> R
+  ) throws -> R {
     let secret = try credential.secret(for: dir)
-    return try withContainer(at: dir, secret, mode: .readWrite) { store in
+    return try withContainer(at: dir, secret, mode: .readWrite, options: containerOptions) { store in
       let container = SecureContainer(store)
       var options = AppServices.Options()
       options.broker = broker.socketPath

@@ -7,7 +7,7 @@ struct ServiceCommandTests {
   private let mail = "com.example.mail"
 
   /// A broker, and the containers of two apps.
-  private final class World {
+  final class World {
     let broker: BrokerProcess
     let notes: String
     let mail: String
@@ -187,7 +187,7 @@ struct ServiceCommandTests {
     environment["OPENDYNAMICS_BROKER"] = folder.path("run/broker")
     environment["OPENDYNAMICS_BROKER_STATE"] = folder.path("state")
     let commands = TaskTableTests.commands(try TaskTableTests.page(), "## Services: I want → I type")
-    #expect((8...12).contains(commands.count))
+    #expect((10...16).contains(commands.count))
     var background: [DynamicsProcess] = []
     defer {
       for process in background.reversed() {
@@ -202,6 +202,11 @@ struct ServiceCommandTests {
       ).finish()
       #expect(made.status == 0, "\(made.errors)")
     }
+    let words = ["-ec", "cd \(folder.root); echo text >file; dynamics put mail file /Documents/"]
+    let put = try DynamicsProcess(
+      words.map { Array($0.utf8) }, in: folder, environment: environment, executable: "/bin/sh"
+    ).finish()
+    #expect(put.status == 0, "\(put.errors)")
     var outputs: [String: String] = [:]
     for command in commands {
       let words = ["-ec", "cd \(folder.root); exec \(command)"].map { Array($0.utf8) }

@@ -1,0 +1,113 @@
+import Foundation
+import Testing
+
+/// `send --to` and `outbox`, with a broker and a receiver in processes of their own.
+struct OutboxCommandTests {
+  private typealias World = ServiceCommandTests.World
+
+  private func world() throws -> World {
+    let world = try World()
+    try Data(repeating: 7, count: 3 << 20).write(to: URL(fileURLWithPath: world.broker.folder.path("large")))
+    try Data("small".utf8).write(to: URL(fileURLWithPath: world.broker.folder.path("small")))
+    for name in ["large", "small"] {
+      _ = try run(world, ["put", world.mail, world.broker.folder.path(name), "/\(name)"])
+    }
+    return world
+  }
+
+  private func run(
+    _ world: World, _ arguments: [String], expecting status: Int32 = 0
+  ) throws -> DynamicsProcess.Outcome {
+    let all = arguments + world.broker.folder.key
+    let outcome = try DynamicsProcess(
+      all.map { Array($0.utf8) }, in: world.broker.folder, environment: world.broker.environment
+    ).finish()
+    #expect(outcome.status == status, "\(arguments): \(outcome.errors)")
+    return outcome
+  }
+
+  private func send(_ paths: [String]) -> [String] {
+    ["send"] + paths + ["--from", "com.example.mail", "--to", "com.example.notes", "--json"]
+  }
+
+  @Test func sendsToAnAppThatRuns() throws {
+    let world = try world()
+    let app = try world.runNotes("--json")
+    let one = try run(world, send([world.mail, "/large"]))
+    let object = try #require(
+      try JSONSerialization.jsonObject(with: Data(one.text.utf8)) as? [String: Any])
+    #expect(object["isDelivered"] as? Bool == true && object["byteCount"] as? Int == 3 << 20)
+    _ = try run(world, send([world.mail, "/large", "/small"]))
+    try app.wait("saved") { try world.text(app).components(separatedBy: "\"saved\"").count == 4 }
+    #expect(try world.text(app).contains("\"method\":\"transferFile\""))
+    #expect(try world.text(app).contains("\"method\":\"saveFiles\""))
+    #expect(try run(world, ["ls", world.notes, "/Documents"]).text == "large\nlarge-2\nsmall\n")
+    #expect(try run(world, ["cat", world.notes, "/Documents/small"]).text == "small")
+    #expect(try run(world, ["outbox", "list", world.mail]).text.isEmpty)
+    #expect(try run(world, ["inbox", world.notes]).text.isEmpty)
+  }
+
+  @Test func keepsAMessageUntilItsReceiverHasIt() throws {
+    let world = try world()
+    let app = try world.runNotes("--locked")
+    // Locked, it takes nothing now, and is there.
+    let sent = try run(world, send([world.mail, "/small"]) + ["--no-wait"])
+    let object = try #require(
+      try JSONSerialization.jsonObject(with: Data(sent.text.utf8)) as? [String: Any])
+    let id = try #require(object["requestID"] as? String)
+    #expect(object["isDelivered"] as? Bool == false)
+    #expect(
+      try run(world, ["outbox", "list", world.mail]).text
+        == "\(id)  request  com.example.notes  1 file  5 B\n")
+    app.signal(SIGTERM)
+    _ = try app.finish()
+    // Changed and removed meanwhile: what was sent is what was there.
+    _ = try run(world, ["rm", world.mail, "/small"])
+    let running = try world.runNotes()
+    #expect(
+      try run(world, ["outbox", "resume", world.mail, "--id", "com.example.mail"]).text.hasPrefix(id))
+    try running.wait("saved") { try world.text(running).contains("saved") }
+    #expect(try run(world, ["cat", world.notes, "/Documents/small"]).text == "small")
+    #expect(try run(world, ["outbox", "list", world.mail]).text.isEmpty)
+  }
+
+  @Test func takesAMessageBack() throws {
+    let world = try world()
+    let locked = try world.runNotes("--locked")
+    let sent = try run(world, send([world.mail, "/small"]) + ["--no-wait"])
+    let object = try #require(
+      try JSONSerialization.jsonObject(with: Data(sent.text.utf8)) as? [String: Any])
+    let id = try #require(object["requestID"] as? String)
+    let cancel = ["outbox", "cancel", world.mail, "--id", "com.example.mail", id]
+    locked.signal(SIGTERM)
+    _ = try locked.finish()
+    // The receiver might have it: it is asked when it runs again.
+    let cancelling = try DynamicsProcess(
+      (cancel + world.broker.folder.key).map { Array($0.utf8) }, in: world.broker.folder,
+      environment: world.broker.environment)
+    try world.runNotes()
+    let outcome = try cancelling.finish()
+    #expect(outcome.status == 0 && outcome.text == "\(id) taken back\n", "\(outcome.errors)")
+    let left = try run(world, ["ls", world.notes]).text
+    #expect(!left.contains("Documents") && !left.contains("Inbox"), "\(left)")
+    #expect(try run(world, ["inbox", world.notes]).text.isEmpty)
+    #expect(try run(world, ["outbox", "list", world.mail]).text.isEmpty)
+    #expect(try run(world, cancel, expecting: 1).errors.contains("not in the outbox"))
+  }
+
+  @Test func saysWhatCannotBeSent() throws {
+    let world = try world()
+    _ = try run(world, send([world.mail, "/none"]), expecting: 5)
+    // Nobody of that name.
+    _ = try run(world, send([world.mail, "/small"]), expecting: 5)
+    #expect(try run(world, ["outbox", "list", world.mail]).text.isEmpty)
+    for wrong in [
+      ["send", world.mail, "/small", "--from", "com.example.mail"],
+      send([world.mail, "/small"]) + ["--no-barrier"],
+      ["send", world.mail, "/small", "--from", "x y", "--to", "com.example.notes"],
+      ["outbox", "cancel", world.mail, "--id", "com.example.mail", "no-id"],
+    ] {
+      _ = try run(world, wrong, expecting: 64)
+    }
+  }
+}
