@@ -3,8 +3,11 @@
 //   services-benchmark measure COUNT     a line for a handler on the callback queue and one for a brief one: name, median and 99th percentile of a
 //                                        call in µs, requests a second when many are under way
 //   services-benchmark memory            the broker's resident memory with 100 apps and 10,000 requests under way, in KiB
+//   services-benchmark deliver MIB REPETITIONS FILES [DIR]
+//                                        a file of so many MiB from process to process, beside cp; peak memory; calls beside it; many small files
 //   services-benchmark broker DIR        (the other processes)
 //   services-benchmark provide DIR
+//   services-benchmark provide-files DIR APP_ID none|full
 import AppKinetics
 @preconcurrency import Dispatch
 import Foundation
@@ -144,8 +147,13 @@ case ("provide", let directory?):
   try await services.start()
   ready()
   try await forever()
-case ("measure", _), ("memory", _):
-  let directory = NSTemporaryDirectory() + "/services-benchmark-\(ProcessInfo.processInfo.processIdentifier)"
+case ("provide-files", let directory?):
+  let words = Array(arguments)
+  try await DeliveryBenchmark.provide(directory, words[2], durability: words[3] == "none" ? .none : .full)
+case ("measure", _), ("memory", _), ("deliver", _):
+  let words = Array(arguments)
+  let place = words.first == "deliver" && words.count > 4 ? words[4] : NSTemporaryDirectory()
+  let directory = place + "/services-benchmark-\(ProcessInfo.processInfo.processIdentifier)"
   try FileManager.default.createDirectory(
     atPath: directory, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
   defer { try? FileManager.default.removeItem(atPath: directory) }
@@ -153,6 +161,12 @@ case ("measure", _), ("memory", _):
   defer { broker.terminate() }
   if arguments.first == "memory" {
     try await memory(directory, broker)
+  } else if arguments.first == "deliver" {
+    guard words.count > 3, let mebibytes = Int(words[1]), let repetitions = Int(words[2]),
+      let files = Int(words[3])
+    else { throw ServicesError(.general, detail: "deliver MIB REPETITIONS FILES [DIR]") }
+    try await DeliveryBenchmark(directory: directory, byteCount: mebibytes << 20, broker: broker)
+      .run(repetitions: repetitions, fileCount: files)
   } else {
     let provider = try process("provide", directory)
     defer { provider.terminate() }
@@ -164,6 +178,7 @@ case ("measure", _), ("memory", _):
     await services.stop()
   }
 default:
-  FileHandle.standardError.write(Data("usage: services-benchmark measure COUNT | memory\n".utf8))
+  FileHandle.standardError.write(
+    Data("usage: services-benchmark measure COUNT | memory | deliver MIB REPETITIONS FILES [DIR]\n".utf8))
   exit(64)
 }

@@ -1,0 +1,158 @@
+import AppKinetics
+@preconcurrency import Dispatch
+import Foundation
+import SecureFiles
+
+/// Files from one process to another, beside `cp` in turns.
+struct DeliveryBenchmark {
+  let directory: String
+  let byteCount: Int
+  let broker: Process
+
+  static let provider = "com.example.provider"
+
+  /// A provider that deletes what comes: its own time is not part of a delivery.
+  static func provide(_ directory: String, _ id: String, durability: Container.Durability) async throws {
+    let (services, container) = try application(id, directory, durability: durability)
+    try services.offer(definition) { request in
+      guard let path = request.attachments.first else { return .reply(request.params) }
+      try container.removeInboxMessages(
+        container.inboxMessages().filter { path.hasPrefix($0.directory + "/") })
+      return .noReply
+    }
+    try services.offer(briefDefinition, isBrief: true) { .reply($0.params) }
+    try await services.start()
+    ready()
+    try await forever()
+  }
+
+  static func application(
+    _ id: String, _ directory: String, durability: Container.Durability
+  ) throws -> (AppServices, SecureContainer) {
+    let key = try SecretBytes(utf8: String(repeating: "k", count: 32))
+    var containerOptions = Container.Options()
+    containerOptions.durability = durability
+    let url = URL(fileURLWithPath: directory).appendingPathComponent(id)
+    let container = try SecureContainer.create(at: url, rawKey: key, options: containerOptions)
+    var options = AppServices.Options()
+    options.broker = configuration(directory).socketPath
+    return (
+      try AppServices(Application(id: ApplicationID(id), name: id), container: container, options: options),
+      container
+    )
+  }
+
+  // MARK: Measuring
+
+  private func seconds(_ body: () async throws -> Void) async rethrows -> Double {
+    let begin = DispatchTime.now().uptimeNanoseconds
+    try await body()
+    return Double(DispatchTime.now().uptimeNanoseconds - begin) / 1e9
+  }
+
+  private func shell(_ command: String) throws {
+    let process = Process()
+    process.executableURL = URL(fileURLWithPath: "/bin/sh")
+    process.arguments = ["-c", command]
+    process.currentDirectoryURL = URL(fileURLWithPath: directory)
+    try process.run()
+    process.waitUntilExit()
+    guard process.terminationStatus == 0 else { throw ServicesError(.general, detail: command) }
+  }
+
+  private func peakKiB(_ pid: Int32) throws -> Int {
+    let status = try String(contentsOfFile: "/proc/\(pid)/status", encoding: .utf8)
+    let line = status.split(separator: "\n").first { $0.hasPrefix("VmHWM:") } ?? ""
+    return line.split(whereSeparator: { " \t".contains($0) }).dropFirst().first.flatMap { Int($0) } ?? 0
+  }
+
+  private func message(_ paths: [String]) -> ServiceRequest {
+    ServiceRequest(
+      service: definition.serviceID, version: definition.version, method: "echo", attachments: paths)
+  }
+
+  private func deliver(_ path: String, _ services: AppServices, _ target: String) async throws {
+    try await services.send(message([path]), to: ApplicationID(target)).delivered()
+  }
+
+  func run(repetitions: Int, fileCount: Int) async throws {
+    // What is read is in the page cache for both.
+    try shell("head -c \(byteCount) /dev/urandom >original")
+    let (services, container) = try Self.application("com.example.consumer", directory, durability: .grouped)
+    try container.store.importItem(at: directory + "/original", to: "/large")
+    try container.synchronize()
+    try await services.start()
+    let cached = try process("provide-files", directory, Self.provider + ".cached", "none")
+    defer { cached.terminate() }
+    let durable = try process("provide-files", directory, Self.provider + ".durable", "full")
+    defer { durable.terminate() }
+    for target in [".cached", ".durable"] { _ = try await latency(1000, services, Self.provider + target) }
+    let before = try [getpid(), durable.processIdentifier, broker.processIdentifier].map(peakKiB)
+    print("name\tseconds\tMB/s\tagainst cp")
+    for _ in 0..<repetitions {
+      for (isDurable, target) in [(false, ".cached"), (true, ".durable")] {
+        let copy = isDurable ? "cp original copy && sync copy" : "cp original copy"
+        try shell("sync .; rm -f copy")
+        let copied = try await seconds { try shell(copy) }
+        try shell("rm -f copy; sync .")
+        let delivered = try await seconds {
+          try await deliver("/large", services, Self.provider + target)
+        }
+        line(isDurable ? "cp and fsync" : "cp", copied, copied)
+        line(isDurable ? "delivery, durable" : "delivery, not waiting for the disk", delivered, copied)
+      }
+    }
+    let after = try [getpid(), durable.processIdentifier, broker.processIdentifier].map(peakKiB)
+    for (name, (a, b)) in zip(["sender", "receiver", "broker"], zip(before, after)) {
+      print("growth of peak memory, \(name)\t\((b - a) >> 10) MiB")
+    }
+    try await measureLatency(services)
+    try await measureSmallFiles(fileCount, services, container)
+    await services.stop()
+  }
+
+  private func line(_ name: String, _ seconds: Double, _ baseline: Double) {
+    print(
+      [name, text(seconds, 3), text(Double(byteCount) / 1e6 / seconds, 0), text(baseline / seconds, 2)]
+        .joined(separator: "\t"))
+  }
+
+  /// Microseconds of each of so many calls, sorted; or of those that fit before something has ended.
+  private func latency(
+    _ count: Int, _ services: AppServices, _ target: String, until hasEnded: () -> Bool = { false }
+  ) async throws -> [Double] {
+    let target = try ApplicationID(target)
+    let request = ServiceRequest(
+      service: briefDefinition.serviceID, version: briefDefinition.version, method: "echo",
+      params: .bytes([UInt8](repeating: 7, count: 64)))
+    var times: [Double] = []
+    while times.count < count, !hasEnded() {
+      times.append(try await seconds { try await services.call(request, to: target) } * 1e6)
+    }
+    return times.sorted()
+  }
+
+  private func measureLatency(_ services: AppServices) async throws {
+    let target = Self.provider + ".durable"
+    let idle = try await latency(5000, services, target)
+    let sent = try await services.send(message(["/large"]), to: ApplicationID(target))
+    let busy = try await latency(.max, services, target) {
+      sent.status == .delivered || sent.status == .endedWithoutReply
+    }
+    try await sent.delivered()
+    for (name, times) in [("alone", idle), ("beside a delivery", busy)] where !times.isEmpty {
+      print(
+        "call of 64 bytes \(name), \(times.count) times\tmedian \(text(times[times.count / 2], 0)) µs"
+          + "\tp99 \(text(times[times.count * 99 / 100], 0)) µs")
+    }
+  }
+
+  private func measureSmallFiles(
+    _ count: Int, _ services: AppServices, _ container: SecureContainer
+  ) async throws {
+    try shell("mkdir small && cd small && seq \(count) | split -l 1 -a 5 -")
+    try container.store.importItem(at: directory + "/small", to: "/small")
+    let time = try await seconds { try await deliver("/small", services, Self.provider + ".durable") }
+    print("\(count) small files in one message\t\(text(time, 3)) s")
+  }
+}
