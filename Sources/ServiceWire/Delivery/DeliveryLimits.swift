@@ -1,4 +1,4 @@
-/// What one side of the deliveries between two apps takes (SERVICE-PROTOCOL.md, "Limits"). Times are milliseconds.
+/// What one side of the deliveries between two apps takes (SERVICE-PROTOCOL.md, "Limits"). Those in time are the owner's, which has a clock.
 package struct DeliveryLimits: Sendable, Equatable {
   /// Deliveries of ours that are offered at once, over all channels. No more than the peer takes on one: 16.
   package var sentCountMax = 8
@@ -18,10 +18,6 @@ package struct DeliveryLimits: Sendable, Equatable {
   package var attachmentByteCountMax: UInt64 = 0
   /// Questions about replies on one channel that have no answer yet, in either direction.
   package var inquiryCountMax = 256
-  /// A stream that has credit and brings nothing for so long is broken, with its channel. For the owner, which has a clock.
-  package var streamIdleTime: UInt64 = 30_000
-  /// A message for an app that is locked waits for so long before it is refused. For the owner.
-  package var unlockTime: UInt64 = 30_000
 
   /// Of a stream.
   package static let keyByteCount = 32
