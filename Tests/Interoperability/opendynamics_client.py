@@ -1,6 +1,6 @@
 """An app of the service protocol in Python, written from Documentation/SERVICE-PROTOCOL.md and service.proto alone.
 
-One thread and one Loop serve any number of apps. Attachments are not here.
+One thread and one Loop serve any number of apps. Messages with files are in deliveries.py.
 """
 
 import os
@@ -10,6 +10,7 @@ import struct
 
 import certificates
 from connection import Connection, Fault, Loop, TimedOut  # noqa: F401  for who uses this module
+from deliveries import Delivering, Outbox
 from messages import from_value, to_value
 
 VERSION = 1
@@ -147,13 +148,14 @@ class Client:
         self.lane.close()
 
 
-class App(Client):
+class App(Outbox, Client):
     """An app that enrolled. `serve(request)` answers what comes: see `Served`."""
 
     def __init__(self, loop, path, key, app_id, user="ann@example.com", serve=None, pinned=None, state="RUNNING"):
         super().__init__(loop, path, key, pinned)
         self.app_id, self.user, self.serve = app_id, user, serve
         self.process = os.urandom(16)
+        self.begin_outbox()
         self.peers, self.sockets, self.introductions, self.dials = {}, {}, {}, {}
         self.begin({"enrol": {"version": VERSION, "app_id": app_id, "activation_user": user, "state": state}})
 
@@ -289,14 +291,15 @@ class Peer:
         return channel
 
 
-class Channel:
-    """A control lane. The bulk lane's socket is kept until the end."""
+class Channel(Delivering):
+    """A control lane, with the bulk lane beside it."""
 
     def __init__(self, peer, introduction, control, bulk):
         app = peer.app
         self.peer, self.app, self.loop, self.bulk = peer, app, app.loop, bulk
         self.introduction, self.ticket = introduction, introduction["ticket"]
         self.hello, self.credit, self.waiting, self.pongs = None, 0, [], []
+        self.begin_delivering()
         is_acceptor = introduction.get("role", "DIALLER") == "ACCEPTOR"
         context = certificates.context(is_acceptor, app.leaf, app.key, app.authority)
         self.connection = Connection(
@@ -311,6 +314,7 @@ class Channel:
 
     def close(self, error=0, detail=""):
         self.connection.close(error, detail)
+        self.loop.forget(self.bulk)
         self.bulk.close()
 
     def begin(self, connection):

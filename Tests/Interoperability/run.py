@@ -18,12 +18,14 @@ import attacks_on_a_consumer  # noqa: E402
 import attacks_on_an_app  # noqa: E402
 import attacks_on_the_broker  # noqa: E402
 import honest  # noqa: E402
+import honest_deliveries  # noqa: E402
 from world import Checks  # noqa: E402
 
 checks = Checks(arguments.dynamics, arguments.only, open(arguments.log, "ab") if arguments.log else None)
 checks.run(honest.CHECKS)
 checks.run(attacks_on_the_broker.CHECKS)
 if arguments.service_app:
+    checks.run(honest_deliveries.CHECKS)
     checks.run(attacks_on_an_app.CHECKS)
     checks.run(attacks_on_a_consumer.CHECKS)
 checks.finish()

@@ -1,6 +1,6 @@
 // An app in a process of its own, for programs that test it from outside: `ServiceApp SOCKET CONTAINER APP_ID USER`.
 //
-// It offers `com.example.check` 1.0.0.0: `echo`, `fail`, `nothing`, `hold` (replies when it is cancelled) and `large` (a reply of as many bytes as its
+// It offers `com.example.check` 1.0.0.0: `echo` (params and files), `fail`, `nothing`, `hold` (replies when it is cancelled) and `large` (a reply of as many bytes as its
 // params say). It says `ready`, and then answers each line `call APP_ID METHOD JSON` with a line that says what came of it.
 // The end of its input ends it.
 
@@ -11,7 +11,8 @@ import SecureFiles
 let definition = try ServiceDefinition(
   jsonText: """
     {"service-id": "com.example.check", "version": "1.0.0.0", "methods": {
-      "echo": {"params": {"type": "any"}, "result-value": {"type": "any"}},
+      "echo": {"params": {"type": "any"}, "result-value": {"type": "any"},
+               "attachments": {"minItems": 0}, "result-attachments": {"minItems": 0}},
       "fail": {"params": {"type": "any"}, "errors": [{"code": -5}]},
       "nothing": {"params": {"type": "any"}},
       "hold": {"params": {"type": "any"}, "result-value": {"type": "any"}},
@@ -22,7 +23,7 @@ func say(_ line: String) { FileHandle.standardOutput.write(Data((line + "\n").ut
 
 func answer(_ request: IncomingRequest) async throws -> ServiceResponse {
   switch request.method {
-  case "echo": return .reply(request.params)
+  case "echo": return .reply(request.params, attachments: request.attachments)
   case "fail": throw ServiceReplyError(code: -5, text: "no", details: ["why": "é"])
   case "large":
     guard case .integer(let count)? = request.params else { throw ServicesError(.invalidParams) }

@@ -1,0 +1,284 @@
+"""Messages with files, as the page says in "Attachments": both sides, for a `Channel` of opendynamics_client.
+
+What arrived is kept in memory, so here "durable" means: until the program ends. Secretstream is libsodium's, through PyNaCl.
+"""
+
+import os
+import select
+import struct
+
+from connection import Fault
+from messages import from_value, to_value
+from nacl import bindings
+
+MESSAGE_MAX = 1 << 16
+STREAM_CREDIT = 8 << 20
+PAGE_FILES_MAX = 256
+PAGE_BYTES_MAX = 60 << 10
+HEADER_BYTES = bindings.crypto_secretstream_xchacha20poly1305_HEADERBYTES
+TAG_MESSAGE = bindings.crypto_secretstream_xchacha20poly1305_TAG_MESSAGE
+TAG_FINAL = bindings.crypto_secretstream_xchacha20poly1305_TAG_FINAL
+
+
+class Delivery:
+    """A message with files that this app sends. `files` are pairs of path and contents."""
+
+    def __init__(self, app, files, request, number):
+        self.app, self.files, self.request, self.number = app, files, request, number
+        self.id = request["id"]
+        self.contents = b"".join(contents for _, contents in files)
+        self.byte_count = len(self.contents)
+        self.events, self.channel, self.stream, self.failure = [], None, None, None
+        self.reply, self.reply_files, self.resumed_from = None, None, None
+        # Bytes of plaintext of a stream after which nothing more is sent; None: all.
+        self.stops_after, self.damages = None, False
+
+    def offer(self, channel):
+        self.channel, self.stream = channel, None
+        channel.deliveries[self.id] = self
+        message = {**self.request, "attachments": len(self.files)}
+        body = {"id": self.id, "number": self.number, "incarnation": self.app.incarnation, "floor": self.app.floor()}
+        channel.send("offer", {**body, "file_count": len(self.files), "byte_count": self.byte_count, "request": message})
+        return self
+
+    def cancel(self):
+        self.stream = None
+        self.channel.send("delivery_cancelled", {"id": self.id})
+
+    def wait(self, *events, seconds=20):
+        self.app.loop.until(lambda: any(event in self.events for event in events), seconds, f"{events}")
+        return self.events[-1]
+
+    def wait_reply(self, seconds=20):
+        self.app.loop.until(lambda: self.reply is not None, seconds, "the reply")
+        return self.reply
+
+    def page(self, begin):
+        files, size = [], 0
+        for path, contents in self.files[begin : begin + PAGE_FILES_MAX]:
+            size += len(path.encode()) + 40
+            if files and size > PAGE_BYTES_MAX:
+                break
+            files.append({"path": path.encode(), "byte_count": len(contents), "modified": 1, "permissions": 0o600})
+        return {"id": self.id, "from": begin, "files": files}
+
+    def begin(self, body):
+        self.resumed_from = body.get("resume_from", 0)
+        self.events.append("accepted")
+        if self.resumed_from == self.byte_count:
+            return
+        state = bindings.crypto_secretstream_xchacha20poly1305_state()
+        header = bindings.crypto_secretstream_xchacha20poly1305_init_push(state, body["key"])
+        self.stream, self.state, self.position = body["stream"], state, self.resumed_from
+        self.credit = body["credit"]
+        self.channel.send_bulk(self.stream, header)
+        self.pump()
+
+    def pump(self):
+        """As far as there is credit."""
+        while self.stream is not None and self.position < self.byte_count:
+            part = self.contents[self.position : self.position + MESSAGE_MAX]
+            sent = self.position - self.resumed_from
+            if sent + len(part) > self.credit or (self.stops_after is not None and sent >= self.stops_after):
+                return
+            self.position += len(part)
+            tag = TAG_FINAL if self.position == self.byte_count else TAG_MESSAGE
+            sealed = bindings.crypto_secretstream_xchacha20poly1305_push(self.state, part, None, tag)
+            if self.damages:
+                sealed = sealed[:20] + bytes([sealed[20] ^ 1]) + sealed[21:]
+            self.channel.send_bulk(self.stream, sealed)
+
+
+class Arrival:
+    """A message that comes to this app."""
+
+    def __init__(self, offer):
+        self.offer, self.manifest, self.contents, self.state = offer, [], b"", None
+
+    @property
+    def is_listed(self):
+        return len(self.manifest) == self.offer.get("file_count", 0)
+
+    def files(self):
+        found, position = [], 0
+        for file in self.manifest:
+            count = file.get("byte_count", 0)
+            found.append((file["path"].decode(), self.contents[position : position + count]))
+            position += count
+        return found
+
+
+class Delivering:
+    """What a channel does of it. Mixed into `Channel`."""
+
+    def begin_delivering(self):
+        self.deliveries, self.arrivals, self.streams, self.last_stream = {}, {}, {}, 0
+        self.bulk_bytes = bytearray()
+
+    # The bulk lane
+
+    def send_bulk(self, stream, body):
+        data = memoryview(struct.pack("<II", stream, len(body)) + body)
+        while data:
+            try:
+                data = data[self.bulk.send(data) :]
+            except BlockingIOError:
+                select.select([], [self.bulk], [], 20)
+            except OSError:
+                return  # the other side has closed: the control lane says why
+
+    def read_bulk(self):
+        try:
+            data = self.bulk.recv(1 << 20)
+        except BlockingIOError:
+            return
+        if not data:
+            return self.loop.forget(self.bulk)
+        self.bulk_bytes += data
+        while len(self.bulk_bytes) >= 8:
+            stream, length = struct.unpack_from("<II", self.bulk_bytes)
+            if stream not in self.streams or not 17 <= length <= MESSAGE_MAX + 17:
+                return self.close(111)
+            if len(self.bulk_bytes) < 8 + length:
+                return
+            body = bytes(self.bulk_bytes[8 : 8 + length])
+            del self.bulk_bytes[: 8 + length]
+            self.take_frame(self.streams[stream], body)
+
+    def take_frame(self, arrival, body):
+        if arrival.state is None:
+            arrival.state = bindings.crypto_secretstream_xchacha20poly1305_state()
+            return bindings.crypto_secretstream_xchacha20poly1305_init_pull(arrival.state, body, arrival.key)
+        part, tag = bindings.crypto_secretstream_xchacha20poly1305_pull(arrival.state, body)
+        arrival.contents += part
+        received = len(arrival.contents)
+        if (tag == TAG_FINAL) != (received == arrival.offer["byte_count"]):
+            return self.close(111)
+        if tag == TAG_FINAL:
+            return self.commit(arrival)
+        progress = {"id": arrival.offer["id"], "received": received, "credit": received + STREAM_CREDIT}
+        return self.send("delivery_progress", progress)
+
+    # As the sender
+
+    def delivery(self, body):
+        if body.get("id") not in self.deliveries:
+            raise Fault(102)
+        return self.deliveries[body["id"]]
+
+    def take_manifest_wanted(self, body):
+        self.send("manifest_page", self.delivery(body).page(body.get("from", 0)))
+
+    def take_delivery_accepted(self, body):
+        self.delivery(body).begin(body)
+
+    def take_delivery_progress(self, body):
+        delivery = self.delivery(body)
+        delivery.credit = body.get("credit", 0)
+        delivery.pump()
+
+    def settled(self, body, event):
+        delivery = self.deliveries.pop(body["id"])
+        delivery.stream = None
+        delivery.events.append(event)
+        self.app.unsettled.discard(delivery.number)
+        self.send("acknowledged", {"floor": self.app.floor(), "incarnation": self.app.incarnation})
+
+    def take_committed(self, body):
+        self.app.delivered[body["id"]] = self.delivery(body)
+        self.settled(body, "committed")
+
+    def take_delivery_refused(self, body):
+        self.delivery(body).failure = body.get("failure", {})
+        self.settled(body, "refused")
+
+    def take_delivery_cancelled(self, body):
+        if body.get("id") in self.deliveries:
+            return self.settled(body, "cancelled")
+        self.arrivals.pop(body["id"], None)
+        return self.send("delivery_cancelled", {"id": body["id"]})
+
+    def take_request_ended(self, body):
+        if body["id"] in self.app.delivered:
+            self.app.delivered[body["id"]].events.append("ended")
+
+    def take_reply_standing(self, body):
+        self.app.delivered[body["id"]].events.append(f"awaited {body.get('is_awaited', False)}")
+
+    def take_reply_inquiry(self, body):
+        self.send("reply_standing", {"id": body["id"], "is_awaited": False})
+
+    # As the receiver
+
+    def take_offer(self, body):
+        if len(body.get("id", b"")) != 16 or len(body.get("incarnation", b"")) != 16 or not body.get("number"):
+            raise Fault(100)
+        if (self.peer.app_id, body["incarnation"], body["number"]) in self.app.ledger:
+            return self.send("committed", {"id": body["id"]})
+        arrival = self.arrivals[body["id"]] = Arrival(body)
+        return self.listed(arrival) if arrival.is_listed else self.send("manifest_wanted", {"id": body["id"]})
+
+    def take_manifest_page(self, body):
+        arrival = self.arrivals[body["id"]]
+        arrival.manifest += body["files"]
+        if arrival.is_listed:
+            self.listed(arrival)
+        else:
+            self.send("manifest_wanted", {"id": body["id"], "from": len(arrival.manifest)})
+
+    def listed(self, arrival):
+        delivery, byte_count = arrival.offer["id"], arrival.offer.get("byte_count", 0)
+        if byte_count == 0:
+            self.send("delivery_accepted", {"id": delivery})
+            return self.commit(arrival)
+        self.last_stream += 1
+        arrival.key = os.urandom(32)
+        self.streams[self.last_stream] = arrival
+        # Before it is said: the first frame may follow at once.
+        self.bulk.setblocking(False)
+        self.loop.watch(self.bulk, self.read_bulk)
+        body = {"id": delivery, "credit": STREAM_CREDIT, "stream": self.last_stream, "key": arrival.key}
+        return self.send("delivery_accepted", body)
+
+    def take_delivery_failed(self, body):
+        self.arrivals.pop(body["id"], None)
+        self.send("delivery_cancelled", {"id": body["id"]})
+
+    def commit(self, arrival):
+        offer = arrival.offer
+        self.app.ledger.add((self.peer.app_id, offer["incarnation"], offer["number"]))
+        self.arrivals.pop(offer["id"], None)
+        self.send("committed", {"id": offer["id"]})
+        if "reply" in offer and offer["reply"]["id"] in self.app.delivered:
+            delivery = self.app.delivered[offer["reply"]["id"]]
+            delivery.reply, delivery.reply_files = offer["reply"], arrival.files()
+            delivery.events.append("replied")
+        else:
+            self.app.arrived.append((offer, arrival.files()))
+
+    def take_acknowledged(self, body):
+        self.app.floors[(self.peer.app_id, body["incarnation"])] = body.get("floor", 0)
+
+
+class Outbox:
+    """What an app knows of its deliveries. Mixed into `App`."""
+
+    def begin_outbox(self):
+        self.incarnation, self.last_number, self.unsettled = os.urandom(16), 0, set()
+        self.delivered, self.ledger, self.floors, self.arrived = {}, set(), {}, []
+
+    def floor(self):
+        return min(self.unsettled, default=self.last_number + 1)
+
+    def delivery(self, files, service, version, method, params=None):
+        """A request with files, not offered yet."""
+        self.last_number += 1
+        self.unsettled.add(self.last_number)
+        request = {"id": os.urandom(16), "service_id": service, "version": version, "method": method}
+        if params is not None:
+            request["params"] = to_value(params)
+        return Delivery(self, files, request, self.last_number)
+
+
+def result(reply):
+    return from_value(reply["params"]) if "params" in reply else None
