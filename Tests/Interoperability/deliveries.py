@@ -113,7 +113,8 @@ class Delivering:
 
     def begin_delivering(self):
         self.deliveries, self.arrivals, self.streams, self.last_stream = {}, {}, {}, 0
-        self.bulk_bytes = bytearray()
+        # What came is kept, so that a check can look through it.
+        self.bulk_bytes, self.seen_bulk = bytearray(), bytearray()
 
     # The bulk lane
 
@@ -135,6 +136,7 @@ class Delivering:
         if not data:
             return self.loop.forget(self.bulk)
         self.bulk_bytes += data
+        self.seen_bulk += data
         while len(self.bulk_bytes) >= 8:
             stream, length = struct.unpack_from("<II", self.bulk_bytes)
             if stream not in self.streams or not 17 <= length <= MESSAGE_MAX + 17:

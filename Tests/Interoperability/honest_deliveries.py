@@ -119,6 +119,16 @@ def says_that_no_reply_comes(world):
     delivery.wait("awaited False")
 
 
+def shows_nothing_in_the_clear(world):
+    _, app, channel = pair(world)
+    canary = b"canary in the coal mine of files"
+    delivery = request(app, [("/canary", canary * 40_000)]).offer(channel)
+    delivery.wait("committed")
+    expect_echo(delivery, delivery.files)
+    assert len(channel.seen_bulk) > len(delivery.contents)
+    expect(canary in channel.seen_bulk, False)
+
+
 def closes_both_lanes_for_what_does_not_open(world):
     _, app, channel = pair(world)
     delivery = request(app)
@@ -135,5 +145,5 @@ def closes_both_lanes_for_what_does_not_open(world):
 CHECKS = [
     sends_files_and_gets_them_back, sends_many_files_page_after_page, goes_on_where_a_channel_broke, arrives_once,
     takes_a_message_back, refuses_what_it_does_not_take, says_that_no_reply_comes,
-    closes_both_lanes_for_what_does_not_open,
+    shows_nothing_in_the_clear, closes_both_lanes_for_what_does_not_open,
 ]
