@@ -48,7 +48,8 @@ extension Target {
           expected[stream] = Expected(byteCount: count, credit: credit)
           reception.expect(stream, byteCount: count, credit: credit)
         case 2:
-          expected[stream]?.credit = max(expected[stream]?.credit ?? 0, count)
+          let before = expected[stream]?.credit ?? 0
+          expected[stream]?.credit = max(before, count)
           reception.raiseCredit(stream, to: count)
         default:
           expected[stream]?.isStopped = true
