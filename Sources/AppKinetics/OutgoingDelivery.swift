@@ -83,12 +83,12 @@ final class OutgoingFiles: Sendable {
 final class OutboxSource: BulkSource {
   private let reader: OutboxReader
   private let files: OutgoingFiles
-  /// Told the index of the file under way.
-  private let advanced: @Sendable (UInt64) -> Void
+  /// Told how many files were read whole, and how far the last one is of which something was read.
+  private let advanced: @Sendable (UInt64, TransferProgress.File?) -> Void
 
   init(
     _ store: Container, _ entry: OutboxEntry, from: UInt64, files: OutgoingFiles,
-    advanced: @escaping @Sendable (UInt64) -> Void
+    advanced: @escaping @Sendable (UInt64, TransferProgress.File?) -> Void
   ) throws {
     reader = try store.outboxReader(entry.number, from: from)
     self.files = files
@@ -98,10 +98,20 @@ final class OutboxSource: BulkSource {
   func read(into buffer: UnsafeMutableRawBufferPointer) throws -> Int {
     let begin = reader.fileIndex
     let count = try reader.read(into: buffer)
-    let end = reader.fileIndex
+    let (end, position) = reader.place
     FailPoint.streaming.pass()
     files.tell(before: count == 0 ? end : max(begin + 1, end))
-    advanced(end)
+    if count > 0 { advanced(end, try progress(end, position)) }
     return count
+  }
+
+  private func progress(_ index: UInt64, _ position: UInt64) throws -> TransferProgress.File? {
+    // At a file's beginning it is the one before that was read.
+    guard position > 0 || index > 0, let file = try files.file(position > 0 ? index : index - 1) else {
+      return nil
+    }
+    return TransferProgress.File(
+      path: String(decoding: file.path, as: UTF8.self), bytesSent: position > 0 ? position : file.size,
+      byteCount: file.size)
   }
 }

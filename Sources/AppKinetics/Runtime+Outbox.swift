@@ -146,11 +146,8 @@ extension Runtime {
       let offer = Result { () throws -> WireOffer in
         var offer = try WireOffer(serializedBytes: container.store.outboxMessage(entry.number))
         offer.id = Data(entry.id)
-        offer.number = entry.number
         offer.incarnation = Data(try container.store.outboxIncarnation())
         offer.floor = try Self.floor(application, in: container) ?? entry.number
-        offer.fileCount = entry.fileCount
-        offer.byteCount = entry.byteCount
         return offer
       }
       self.core.perform { core in
@@ -180,19 +177,13 @@ extension Runtime {
     guard let entry = core.peers[application]?.outgoing[id]?.entry else { return }
     fileQueue.async { [container] in
       let page = Result { () throws -> [WireOfferedFile] in
-        var byteCount = 0
-        return try container.store.outboxFiles(entry.number, from: from, limit: Self.pageFileCountMax).map {
-          file in
+        try container.store.outboxFiles(entry.number, from: from, limit: Self.pageFileCountMax).map { file in
           .with {
             $0.path = Data(file.path)
             $0.byteCount = file.size
             $0.modified = file.modified
             $0.permissions = UInt32(file.permissions)
           }
-        }.prefix { file in
-          // One at least.
-          defer { byteCount += (try? file.serializedBytes() as [UInt8])?.count ?? 0 }
-          return byteCount == 0 || byteCount + file.path.count < DeliveryLimits().pageByteCountMax - 4096
         }
       }
       self.core.perform { core in
@@ -214,8 +205,11 @@ extension Runtime {
     fileQueue.async { [container] in
       let source = Result {
         try OutboxSource(container.store, delivery.entry, from: from, files: delivery.files) {
-          [weak sent] index in
-          sent?.advance { $0.filesSent = max($0.filesSent, index) }
+          [weak sent] index, file in
+          sent?.advance {
+            $0.filesSent = max($0.filesSent, index)
+            $0.file = file ?? $0.file
+          }
         }
       }
       self.core.perform { core in

@@ -178,6 +178,8 @@ struct AttachmentTests {
       }
       try await large.delivered()
       #expect(large.transfer.bytesDone == 128 << 20 && large.transfer.filesSent == 1)
+      let file = try #require(large.transfer.file)
+      #expect(file.path == "/large" && file.bytesSent == 128 << 20 && file.byteCount == 128 << 20)
     }
   }
 

@@ -48,6 +48,9 @@ package final class OutboxReader: Sendable {
   /// The file that the next byte belongs to, where files without bytes are passed; the number of files at the end.
   package var fileIndex: UInt64 { state.withLock { $0.index } }
 
+  /// The same file, and how many of its bytes were read.
+  package var place: (fileIndex: UInt64, byteCount: UInt64) { state.withLock { ($0.index, $0.position) } }
+
   /// The plaintext that comes next, 1 MiB at most at a time; 0 at the end. Throws `fileDamaged` with the path of the original, and
   /// `noSuchFile` when the message has left the outbox.
   package func read(into buffer: UnsafeMutableRawBufferPointer) throws -> Int {
