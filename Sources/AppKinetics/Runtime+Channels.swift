@@ -255,7 +255,7 @@ extension Runtime {
     flush(core)
   }
 
-  private func send(
+  func send(
     _ messages: [WireChannelMessage], _ application: ApplicationID, _ number: ChannelNumber, _ core: Core
   ) {
     guard let lane = core.peers[application]?.channels[number]?.lane else { return }

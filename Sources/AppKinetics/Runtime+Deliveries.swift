@@ -109,12 +109,7 @@ extension Runtime {
       // Before the sender hears of it.
       channel.bulk.raiseReceivingCredit(stream.number, to: progress.credit)
     }
-    do {
-      try channel.lane.send([message])
-    } catch {
-      logger.error("a message cannot be sent", metadata: ["app": "\(application)", "fault": "\(error)"])
-      channel.lane.close(.noError)
-    }
+    send([message], application, number, core)
   }
 
   /// One write for all that is said meanwhile.

@@ -55,12 +55,12 @@ struct InboxPlaces {
   private static let slash = UInt8(ascii: "/")
 
   init(files originals: [[UInt8]], directories folders: [[UInt8]] = []) {
-    // The file that has a place, or none for a directory. Directories keep their places, those above a file too; files make way for
+    // Directories keep their places, those above a file too; files make way for
     // them and for each other.
-    var taken: [[UInt8]: Int?] = [:]
+    var taken: Set<[UInt8]> = []
     func takeDirectories(_ path: [UInt8]) {
       var rest = path[...]
-      while !rest.isEmpty, taken.updateValue(nil, forKey: Array(rest)) == nil { rest = Self.parent(rest) }
+      while !rest.isEmpty, taken.insert(Array(rest)).inserted { rest = Self.parent(rest) }
     }
     directories.reserveCapacity(folders.count)
     for folder in folders {
@@ -72,7 +72,7 @@ struct InboxPlaces {
     // Where the search for a free number goes on, by place: of many that share one, each begins behind the one before.
     var lastNumber: [[UInt8]: Int] = [:]
     var seen: Set<[UInt8]> = []
-    for (i, original) in originals.enumerated() {
+    for original in originals {
       let place = Self.safe(original)
       guard seen.insert(original).inserted else {
         files.append(nil)
@@ -80,14 +80,13 @@ struct InboxPlaces {
       }
       var unique = place
       var number = lastNumber[place] ?? 1
-      while taken[unique] != nil {
+      while !taken.insert(unique).inserted {
         number += 1
         let parent = Self.parent(place[...])
         let name = Array(place[(parent.isEmpty ? 0 : parent.count + 1)...])
         unique = (parent.isEmpty ? [] : parent + [Self.slash]) + InboxName.numbered(name, number)
       }
       if number > 1 { lastNumber[place] = number }
-      taken[unique] = .some(i)
       files.append(unique)
     }
   }
