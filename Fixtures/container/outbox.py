@@ -120,7 +120,9 @@ def check_message(
         if data is None:
             raise Damage(f"message {number}: no entry")
         fields = Fields(data, f"message {number}")
-        fields.zero(8)
+        if fields.u8() > 1:
+            raise fields.fail("is in an unknown state")
+        fields.zero(7)
         fields.time()
         fields.take(16)
         if (fields.u64(), fields.u64()) != (files, byte_count):

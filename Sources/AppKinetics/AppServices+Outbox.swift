@@ -49,8 +49,8 @@ extension AppServices {
   /// What is on its way, oldest first. Also before ``start()`` and after ``stop()``. Throws the container's errors.
   public func outbox() async throws -> [OutboxMessage] { try await runtime.outbox() }
 
-  /// Withdraws a message, of this process or an earlier one. Asked before ``start()``, it is not delivered by that, and the answer comes after it. True: the receiver does not have it and never will. False: it has it, or nothing of this
-  /// id is on its way. Waits for the receiver's answer if it may have some of it: that can take until it runs again.
+  /// Withdraws a message, of this process or an earlier one. Asked before ``start()``, it is not delivered by that, and the answer may come after it. True: the receiver does not have it and never will. False: it has it, or nothing of this
+  /// id is on its way. What the receiver cannot know of is taken back at once; else this waits for its answer, which can take until it runs again.
   @discardableResult
   public func cancelOutbox(_ request: RequestID, isReply: Bool = false) async throws -> Bool {
     try await runtime.cancelOutbox(request, isReply: isReply).value
@@ -123,6 +123,8 @@ extension Runtime {
         }
         switch core.life {
         // So that it is not delivered before it is taken back.
+        case .new where !entry.mayBeOffered:
+          ended(self.takeBackBeforeStart(entry.number) ? .cancelled : nil)
         case .new: core.takenBack[id, default: []].append(ended)
         case .running: self.takeBack(id, receiver, [ended], &core)
         case .stopped: ended(nil)
@@ -133,6 +135,18 @@ extension Runtime {
             return false
           })
       }
+    }
+  }
+
+  /// Nobody knows of it.
+  private func takeBackBeforeStart(_ number: UInt64) -> Bool {
+    do {
+      try container.store.settleOutbox(number)
+      try container.store.synchronize()
+      return true
+    } catch {
+      logger.error("the outbox cannot be changed", metadata: ["error": "\(error)"])
+      return false
     }
   }
 

@@ -14,7 +14,7 @@ struct OutgoingDelivery: Sendable {
     var hasBegun = false
   }
 
-  let entry: OutboxEntry
+  var entry: OutboxEntry
   /// That it is, or that it answers; nil until the message of an earlier process was read.
   var request: WireID?
   var isReply: Bool

@@ -13,7 +13,7 @@ extension Runtime {
   func store(_ sent: SentRequest) async throws {
     try await requireRunning()
     let wire = WireOffer.with { $0.request = wireRequest(sent) }
-    let entry = try await store(wire, id: sent.id.id, to: sent.application, sent.request.attachments, nil)
+    let entry = try await store(wire, id: sent.id.id, to: sent.application, sent.request.attachments)
     FailPoint.stored.pass()
     core.perform { core in
       guard core.life == .running else {
@@ -44,15 +44,20 @@ extension Runtime {
   }
 
   private func store(
-    _ wire: WireOffer, id: WireID, to application: ApplicationID, _ attachments: [String], _ arrival: UInt64?
+    _ wire: WireOffer, id: WireID, to application: ApplicationID, _ attachments: [String],
+    endingQueued arrival: UInt64? = nil
   ) async throws -> OutboxEntry {
     let message: [UInt8] = try wire.serializedBytes()
+    // Then it is offered at once, and no second commit is needed for that.
+    let isConnected = await core.result { core in
+      core.peers[application].map { $0.exchange.openChannelCount > 0 } ?? false
+    }
     do {
       return try await blocking { [container] in
         try container.store.enqueue(
           OutgoingMessage(
             id: [UInt8](id.bytes), receiver: application.text, message: message, attachments: attachments),
-          endingQueued: arrival)
+          mayBeOffered: isConnected, endingQueued: arrival)
       }
     } catch {
       throw Self.servicesError(error)
@@ -87,7 +92,8 @@ extension Runtime {
       }
       _ = peer(application, &core)
       guard core.peers[application]?.outgoing[id] == nil else { continue }
-      enqueue(entry, application, request: nil, isReply: false, wasOffered: true, &core)
+      enqueue(
+        entry, application, request: nil, isReply: false, wasOffered: entry.mayBeOffered, &core)
       if let ended = core.takenBack.removeValue(forKey: id) { takeBack(id, application, ended, &core) }
     }
     for ended in core.takenBack.values.joined() { ended(nil) }
@@ -118,7 +124,7 @@ extension Runtime {
       wire.attachments = UInt64(attachments.count)
       let offer = WireOffer.with { $0.reply = wire }
       let entry = try await store(
-        offer, id: WireID.random(), to: request.sender, attachments, request.arrival)
+        offer, id: WireID.random(), to: request.sender, attachments, endingQueued: request.arrival)
       core.perform { core in
         guard core.life == .running else { return }
         _ = self.peer(request.sender, &core)
@@ -145,6 +151,7 @@ extension Runtime {
     fileQueue.async { [container, logger] in
       let offer = Result { () throws -> WireOffer in
         var offer = try WireOffer(serializedBytes: container.store.outboxMessage(entry.number))
+        if !entry.mayBeOffered { try container.store.markOffered(entry.number) }
         offer.id = Data(entry.id)
         offer.incarnation = Data(try container.store.outboxIncarnation())
         offer.floor = try Self.floor(application, in: container) ?? entry.number
@@ -156,6 +163,7 @@ extension Runtime {
           FailPoint.offering.pass()
           if case .reply? = offer.message { core.peers[application]?.outgoing[id]?.isReply = true }
           core.peers[application]?.outgoing[id]?.request = offer.requestID
+          core.peers[application]?.outgoing[id]?.entry.mayBeOffered = true
           self.step(application, &core) { $0.offer(offer) }
         case .failure(let error):
           logger.error("a message of the outbox cannot be read", metadata: ["error": "\(error)"])

@@ -84,7 +84,8 @@ struct OutboxCancelCommand: ParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "cancel", abstract: "Takes messages back that wait in the outbox.",
     discussion: """
-      Of a message that the receiver has a part of, the receiver decides whether it was too late: then this waits until it runs.
+      What was never offered to its receiver is taken back at once, and no broker is needed. Of a message that the receiver may have a
+      part of, the receiver decides whether it was too late: then this waits until it runs.
       """)
 
   @OptionGroup var app: AppOptions
@@ -115,7 +116,13 @@ struct OutboxCancelCommand: ParsableCommand {
             cancellations.append(
               (request, try await services.beginCancellingOutbox(request, isReply: isReply)))
           }
-          try await services.start()
+          // For the receiver's decision on what it may have some of.
+          let left = try await services.outbox()
+          if requests.contains(where: { request in
+            left.contains { $0.request == request && $0.isReply == isReply }
+          }) {
+            try await services.start()
+          }
           for (request, cancellation) in cancellations {
             guard await cancellation.value else {
               try Task.checkCancellation()

@@ -137,6 +137,33 @@ struct OutboxTests {
     }
   }
 
+  @Test func takesBackAtOnceWhatWasNeverOffered() async throws {
+    try await withWorld { world in
+      let provider = try await provider(world)
+      await provider.services.stop()
+      try provider.container.close()
+      var consumer = try await consumer(world)
+      await world.stopBroker()
+      var sent: [RequestID] = []
+      for _ in 0..<2 {
+        sent.append(
+          try await consumer.services.send(
+            ServiceRequest(echo, "echo", attachments: ["/one"]), to: provider.id
+          ).id)
+      }
+      await consumer.services.stop()
+      try consumer.container.close()
+      // By a later process, without a broker, and with one but without the receiver.
+      consumer = try world.app(consumer.id.text)
+      #expect(try await consumer.services.cancelOutbox(sent[0]))
+      #expect(try await consumer.services.outbox().map(\.request) == [sent[1]])
+      try await world.startBroker()
+      try await consumer.services.start()
+      #expect(try await consumer.services.cancelOutbox(sent[1]))
+      #expect(try await consumer.services.outbox().isEmpty)
+    }
+  }
+
   @Test func losesWhatTheProviderForgot() async throws {
     try await withWorld { world in
       let calls = Box<IncomingRequest>()
@@ -212,7 +239,7 @@ struct OutboxTests {
       func willReceive(attachmentCount: Int, for request: RequestID, from sender: ApplicationID) {
         Task { refused.put(await app.services.cancelReception(of: request)) }
       }
-      func didReceive(_ request: IncomingRequest) {}
+      func didReceive(_ request: IncomingRequest) { Task { try? await request.reply() } }
     }
     try await withWorld { world in
       let provider = try world.app("com.example.provider")
@@ -220,7 +247,11 @@ struct OutboxTests {
       try provider.services.offer([echo], provider: refusing)
       try await provider.services.start()
       let consumer = try await consumer(world)
-      try consumer.container.files.write(Data(repeating: 1, count: 64 << 20), toPath: "/large")
+      // A hole, so that nothing but what arrives takes time: more than the receiver can have taken when it is asked.
+      try consumer.container.files.write(Data(), toPath: "/large")
+      let handle = try #require(consumer.container.files.fileHandle(forUpdatingAtPath: "/large"))
+      try handle.truncate(atOffset: 4 << 30)
+      try handle.close()
       let sent = try await consumer.services.send(
         ServiceRequest(echo, "echo", attachments: ["/large"]), to: provider.id)
       #expect(await refusing.refused.next() == true)

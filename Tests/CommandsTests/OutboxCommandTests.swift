@@ -78,16 +78,31 @@ struct OutboxCommandTests {
     let object = try #require(
       try JSONSerialization.jsonObject(with: Data(sent.text.utf8)) as? [String: Any])
     let id = try #require(object["requestID"] as? String)
-    let cancel = ["outbox", "cancel", world.mail, "--id", "com.example.mail", id]
     locked.signal(SIGTERM)
     _ = try locked.finish()
+    // It was never offered: nobody is asked, not even the broker.
+    var cancel = ["outbox", "cancel", world.mail, "--id", "com.example.mail", id]
+    #expect(try run(world, cancel + ["--socket", "/nobody/here"]).text == "\(id) taken back\n")
+    #expect(try run(world, ["outbox", "list", world.mail]).text.isEmpty)
+
     // The receiver might have it: it is asked when it runs again.
+    let first = try world.runNotes()
+    let killed = try DynamicsProcess(
+      (send([world.mail, "/small"]) + world.broker.folder.key).map { Array($0.utf8) },
+      in: world.broker.folder,
+      environment: world.broker.environment.merging(["OPENDYNAMICS_FAIL_AT": "offering"]) { $1 })
+    #expect(try killed.finish().status == 128 + SIGKILL)
+    first.signal(SIGTERM)
+    _ = try first.finish()
+    let offered = try run(world, ["outbox", "list", world.mail]).text
+    let other = try #require(offered.split(separator: " ").first).description
+    cancel[5] = other
     let cancelling = try DynamicsProcess(
       (cancel + world.broker.folder.key).map { Array($0.utf8) }, in: world.broker.folder,
       environment: world.broker.environment)
     try world.runNotes()
     let outcome = try cancelling.finish()
-    #expect(outcome.status == 0 && outcome.text == "\(id) taken back\n", "\(outcome.errors)")
+    #expect(outcome.status == 0 && outcome.text == "\(other) taken back\n", "\(outcome.errors)")
     let left = try run(world, ["ls", world.notes]).text
     #expect(!left.contains("Documents") && !left.contains("Inbox"), "\(left)")
     #expect(try run(world, ["inbox", world.notes]).text.isEmpty)

@@ -134,6 +134,22 @@ struct OutboxTests {
     #expect(try other.outboxIncarnation() != incarnation)
   }
 
+  @Test(arguments: [Container.Durability.full, .none])
+  func remembersWhatWasOffered(durability: Container.Durability) throws {
+    let sender = try Sender(durability)
+    for id in 1...3 { _ = try sender.container.enqueue(message([], id: UInt8(id)), mayBeOffered: id == 3) }
+    #expect(try sender.container.outboxEntries().map(\.mayBeOffered) == [false, false, true])
+    try sender.container.markOffered(2)
+    expectError(.noSuchFile) { try sender.container.markOffered(4) }
+    // The process ends here; with `full` the machine, too.
+    let log = sender.io.log
+    let plan = CrashPlan(
+      operationCount: log.count, loss: durability == .full ? .everythingUnsynchronized : .nothing)
+    let after = try Container.open(
+      io: RecordingIO(plan.replay(log)), credential: testCredential(), options: testOptions())
+    #expect(try after.outboxEntries().map(\.mayBeOffered) == [false, true, true])
+  }
+
   @Test func refusesWhatCannotBeSent() throws {
     let sender = try Sender()
     let container = sender.container

@@ -34,9 +34,12 @@ package struct OutboxEntry: Sendable, Equatable {
   package var fileCount: UInt64
   /// Of the files' contents together.
   package var byteCount: UInt64
+  /// The receiver may know of it. False: it was certainly never offered.
+  package var mayBeOffered: Bool
 
   package init(
-    number: UInt64, id: [UInt8], receiver: String, time: Int64, fileCount: UInt64, byteCount: UInt64
+    number: UInt64, id: [UInt8], receiver: String, time: Int64, fileCount: UInt64, byteCount: UInt64,
+    mayBeOffered: Bool
   ) {
     self.number = number
     self.id = id
@@ -44,6 +47,7 @@ package struct OutboxEntry: Sendable, Equatable {
     self.time = time
     self.fileCount = fileCount
     self.byteCount = byteCount
+    self.mayBeOffered = mayBeOffered
   }
 }
 
@@ -63,13 +67,15 @@ extension Container {
 
   /// Keeps a message, and every file that its attachments stand for in the version that it has now, in one durable commit. What was
   /// written through open files is in it. Nothing is copied: what changes or goes later stays for the message alone. `endingQueued`
-  /// is a request in the queue that is done with this, its reply, in the same commit.
+  /// is a request in the queue that is done with this, its reply, in the same commit. With `mayBeOffered` the receiver may hear of it as
+  /// soon as this returns; else not before ``markOffered(_:)``.
   ///
   /// Throws `noSuchFile`; `cannotStore` for a symbolic link in a folder or a path of more than 32,000 bytes; `fileDamaged`;
   /// `invalidArgument` for an id that is in the outbox, or is not of 16 bytes, a receiver without a name, and a message of more than
   /// 2 MiB; `diskFull`, `readOnly`.
-  package func enqueue(_ message: OutgoingMessage, endingQueued arrival: UInt64? = nil) throws -> OutboxEntry
-  {
+  package func enqueue(
+    _ message: OutgoingMessage, mayBeOffered: Bool = false, endingQueued arrival: UInt64? = nil
+  ) throws -> OutboxEntry {
     guard mode == .readWrite else { throw ContainerError(.readOnly) }
     guard message.id.count == Identifier.byteCount,
       (1...OutgoingMessage.receiverByteCountMax).contains(message.receiver.utf8.count),
@@ -88,7 +94,7 @@ extension Container {
       var state = try transaction.outboxState() ?? OutboxState(incarnation: Random.bytes(16))
       var entry = OutboxEntry(
         number: state.nextNumber, id: message.id, receiver: message.receiver, time: transaction.now,
-        fileCount: 0, byteCount: 0)
+        fileCount: 0, byteCount: 0, mayBeOffered: mayBeOffered)
       state.nextNumber += 1
       transaction.put(.outboxState, state.encoded)
       for (path, found) in try transaction.attachedFiles(message.attachments) {
@@ -126,6 +132,18 @@ extension Container {
     // Its number is never given again, not even after a kill.
     if options.durability == .none { try flush(durably: false) }
     return entry
+  }
+
+  /// Notes that the receiver may know of a message from now on: durable when this returns, so that no crash makes a message that was
+  /// offered one that was not. Throws `noSuchFile` when it is not in the outbox.
+  package func markOffered(_ number: UInt64) throws {
+    guard mode == .readWrite else { throw ContainerError(.readOnly) }
+    try transaction(durability: options.durability == .none ? nil : .full) { transaction in
+      var entry = try transaction.outboxEntry(number)
+      entry.mayBeOffered = true
+      transaction.put(.outbox(number), entry.encoded)
+    }
+    if options.durability == .none { try flush(durably: false) }
   }
 
   /// What waits for its receiver, in order of numbers.

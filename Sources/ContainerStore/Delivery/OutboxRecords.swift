@@ -85,11 +85,12 @@ struct PinnedFile {
 
 extension OutboxEntry {
   private static let stateWaiting: UInt8 = 0
+  private static let stateOffered: UInt8 = 1
 
   /// The value of a record of type `70`.
   var encoded: [UInt8] {
     var writer = ByteWriter()
-    writer.append(Self.stateWaiting)
+    writer.append(mayBeOffered ? Self.stateOffered : Self.stateWaiting)
     writer.appendZeros(7)
     writer.append(time)
     writer.append(id)
@@ -104,9 +105,11 @@ extension OutboxEntry {
       throw MalformedBytes(what: "a message of the outbox without a number")
     }
     var reader = ByteReader(value)
-    guard try reader.read(UInt8.self) == Self.stateWaiting else {
+    let state = try reader.read(UInt8.self)
+    guard state == Self.stateWaiting || state == Self.stateOffered else {
       throw MalformedBytes(what: "a message of the outbox in an unknown state")
     }
+    mayBeOffered = state == Self.stateOffered
     try reader.zeros(7)
     self.number = number
     time = try reader.read()
