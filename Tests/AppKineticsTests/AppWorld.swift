@@ -1,10 +1,11 @@
-import AppKinetics
 import Foundation
 import Logging
 import SecureFiles
 import ServiceBroker
 import Synchronization
 import Testing
+
+@testable import AppKinetics
 
 /// A broker with a socket and a state directory of its own, and apps with containers.
 final class AppWorld: Sendable {
@@ -17,6 +18,20 @@ final class AppWorld: Sendable {
     let services: AppServices
     let container: SecureContainer
     var id: ApplicationID { services.application.id }
+
+    /// Nothing goes on in this app's services before the gate is opened.
+    func hold() -> DispatchSemaphore {
+      let gate = DispatchSemaphore(value: 0)
+      let held = DispatchSemaphore(value: 0)
+      Thread.detachNewThread {
+        services.runtime.core.perform { _ in
+          held.signal()
+          gate.wait()
+        }
+      }
+      waitBlocking(held)
+      return gate
+    }
   }
 
   init() async throws {
