@@ -9,7 +9,7 @@ import Testing
 struct GoodbyeTests {
   let world: LaneWorld
   /// A lane that waits for its peer alone hangs with it, instead of ending by luck.
-  var patient = LaneLimits()
+  var patient = LaneLimits.patient
 
   init() throws {
     world = try LaneWorld()
@@ -102,7 +102,7 @@ struct GoodbyeTests {
 
   @Test func staysNoLongerThanTheLimit() async throws {
     #expect(LaneLimits().lingerTime == .seconds(1))
-    var limits = LaneLimits()
+    var limits = LaneLimits.patient
     limits.lingerTime = .milliseconds(20)
     let (sockets, near, copy) = try await peerThatDoesNotClose(limits)
     #expect(await near.next() == .closed(LaneEnd(.here, .noError)))
