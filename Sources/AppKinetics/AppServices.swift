@@ -57,6 +57,11 @@ public final class AppServices: Sendable {
 
   public var application: Application { runtime.application }
 
+  /// The thread on which this app's requests and replies go and come, for tasks that make many short calls one after another:
+  /// `withTaskExecutorPreference(services.taskExecutor) { … }`. What is sent there and awaited there does not go from thread to thread, which
+  /// is most of what a short call takes. It must not block there: that holds up everything that the app says to others and they to it.
+  public var taskExecutor: any TaskExecutor { runtime.loop }
+
   // MARK: Life
 
   /// Dials the broker, enrols and registers. Throws `brokerUnavailable`, `certificateNotFound`, `invalidRegistration`. After a failure it tries

@@ -24,6 +24,8 @@ final class Runtime: Sendable {
   /// What waits for the disk.
   let fileQueue: DispatchQueue
   let logger: Logger
+  /// Of the control lanes to the broker and to other apps.
+  let loop = LaneLoop()
   let brief = BriefCalls()
   private let timer: any DispatchSourceTimer
 

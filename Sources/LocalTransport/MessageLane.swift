@@ -1,6 +1,6 @@
 package import Foundation
 package import NIOCore
-package import NIOPosix
+import NIOPosix
 import NIOSSL
 package import ServiceWire
 import Synchronization
@@ -40,9 +40,6 @@ package final class MessageLane<Message: LaneMessage>: Sendable {
   /// Nil once the lane is closed.
   private let closers = Mutex<[@Sendable () -> Void]?>([])
 
-  /// The event loops of the process's lanes.
-  package static var eventLoops: MultiThreadedEventLoopGroup { .singleton }
-
   private init(_ eventLoop: any EventLoop, _ limits: LaneLimits, _ events: LaneEvents<Message>) {
     self.eventLoop = eventLoop
     self.limits = limits
@@ -60,7 +57,7 @@ package final class MessageLane<Message: LaneMessage>: Sendable {
   package static func open(
     descriptor: Int32, role: LaneRole, key: AppKey, certificate: Data, peer rule: PeerRule,
     limits: LaneLimits = LaneLimits(), events: LaneEvents<Message>,
-    on eventLoops: any EventLoopGroup = MessageLane.eventLoops
+    on eventLoop: any EventLoop = LaneLoop().eventLoop
   ) throws -> MessageLane {
     let check: @Sendable (PeerIdentity) -> ProtocolFault?
     let context: NIOSSLContext
@@ -71,7 +68,7 @@ package final class MessageLane<Message: LaneMessage>: Sendable {
       close(descriptor: descriptor)
       throw error
     }
-    let lane = MessageLane(eventLoops.next(), limits, events)
+    let lane = MessageLane(eventLoop, limits, events)
     // The event loop would stop the process for a descriptor that it cannot wait for.
     guard isStreamSocket(descriptor) else {
       close(descriptor: descriptor)

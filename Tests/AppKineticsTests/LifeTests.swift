@@ -314,6 +314,33 @@ extension LifeTests {
     }
   }
 
+  /// What is awaited there does not leave its thread.
+  @Test func tasksRunOnTheServicesThread() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer(echo, isBrief: true) { .reply($0.params) }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer")
+      try consumer.container.files.write(Data("one".utf8), toPath: "/one")
+      try await consumer.services.start()
+      let threads = try await withTaskExecutorPreference(consumer.services.taskExecutor) {
+        var threads: Set<String> = []
+        for i in 0..<100 {
+          let request = ServiceRequest(
+            echo, "echo", params: .integer(Int64(i)), attachments: i == 50 ? ["/one"] : [])
+          let reply = try await consumer.services.call(request, to: provider.id)
+          #expect(reply?.params == .integer(Int64(i)))
+          threads.insert("\(pthread_self())")
+        }
+        return threads
+      }
+      #expect(threads.count == 1)
+      let elsewhere = try await consumer.services.call(
+        ServiceRequest(echo, "echo", params: 1), to: provider.id)
+      #expect(elsewhere?.params == 1)
+    }
+  }
+
   @Test func briefHandlersKeepTheOrderToo() async throws {
     try await withWorld { world in
       let provider = try world.app("com.example.provider")

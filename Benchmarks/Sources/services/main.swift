@@ -1,7 +1,8 @@
 // Requests and replies over the whole interface, between processes of their own.
 //
-//   services-benchmark measure COUNT     a line for a handler on the callback queue and one for a brief one: name, median and 99th percentile of a
-//                                        call in µs, requests a second when many are under way
+//   services-benchmark measure COUNT     a line for a handler on the callback queue, one for a brief one, and one for that with calls from the
+//                                        services' own thread: name, median and 99th percentile of a call in µs, requests a second when many are
+//                                        under way
 //   services-benchmark memory            the broker's resident memory with 100 apps and 10,000 requests under way, in KiB
 //   services-benchmark deliver MIB REPETITIONS FILES [DIR]
 //                                        a file of so many MiB from process to process, beside cp; peak memory; calls beside it; many small files
@@ -175,6 +176,9 @@ case ("measure", _), ("memory", _), ("deliver", _):
     try await services.start()
     try await measure("services", definition, count, services)
     try await measure("services-brief", briefDefinition, count, services)
+    try await withTaskExecutorPreference(services.taskExecutor) {
+      try await measure("services-own-thread", briefDefinition, count, services)
+    }
     await services.stop()
   }
 default:
