@@ -30,6 +30,13 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
 
   var reportsJSON: Bool { json }
 
+  func validate() throws {
+    let names = saveTo.split(separator: "/")
+    guard let first = names.first, first != "Inbox", first != ".opendynamics", !names.contains("..") else {
+      throw ValidationError("--save-to names a folder of the app's own, such as /Documents.")
+    }
+  }
+
   func run() throws {
     let folder = saveTo
     let isLocked = locked

@@ -39,11 +39,22 @@ struct BrokerOptions: ParsableArguments {
 
   /// A connection that administers, with the key from the state directory.
   func administer() async throws -> BrokerClient {
-    let path = stateDirectory + "/administrator.key"
-    guard let bytes = try read(path) else { throw CommandError.native("open", path, ENOENT) }
-    guard let key = try? AppKey(rawBytes: bytes) else { throw ServiceBrokerError.stateDamaged(path: path) }
+    guard let key = try administratorKey() else {
+      throw CommandError.native("open", administratorKeyPath, ENOENT)
+    }
     return try await BrokerClient.attend(
       path: socketPath, name: "dynamics", authority: try authority(), administrator: key)
+  }
+
+  var administratorKeyPath: String { stateDirectory + "/administrator.key" }
+
+  /// Nil where no broker has made one.
+  func administratorKey() throws -> AppKey? {
+    guard let bytes = try read(administratorKeyPath) else { return nil }
+    guard let key = try? AppKey(rawBytes: bytes) else {
+      throw ServiceBrokerError.stateDamaged(path: administratorKeyPath)
+    }
+    return key
   }
 
   func authority() throws -> Data? { try read(stateDirectory + "/authority.crt") }

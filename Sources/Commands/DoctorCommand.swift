@@ -32,7 +32,9 @@ struct DoctorCommand: AsyncParsableCommand, ReportingCommand {
     Interruption.shared.endAtOnce()
     let checks =
       [directory("socket directory", SocketDirectory.directory(of: broker.socketPath))]
-      + [directory("state directory", broker.stateDirectory), descriptors()] + libraries() + (await answers())
+      + [directory("state directory", broker.stateDirectory)] + administration() + [descriptors()]
+      + libraries()
+      + (await answers())
     try StandardOutput.write(json ? JSONText.of(checks) : checks.map(\.text).joined())
     if checks.contains(where: { !$0.isRight }) { throw ExitCode(ExitStatus.failure.code) }
   }
@@ -47,6 +49,21 @@ struct DoctorCommand: AsyncParsableCommand, ReportingCommand {
           what, path + " does not exist", remedy: "start the broker, which makes it: dynamics broker")
       }
       return Check(what, error.what, remedy: error.remedy)
+    }
+  }
+
+  /// Nothing to be said of a broker that never ran.
+  private func administration() -> [Check] {
+    let path = broker.administratorKeyPath
+    do {
+      guard try broker.administratorKey() != nil else { return [] }
+      return [Check("administrator", path)]
+    } catch {
+      return [
+        Check(
+          "administrator", "\(path) cannot be read, or is no key",
+          remedy: "stop the broker, remove the file, and start the broker, which makes another")
+      ]
     }
   }
 

@@ -26,8 +26,8 @@ struct RuleOptions: ParsableArguments {
   @Option(help: "The app that is asked.")
   var provider: String?
 
-  @Option(help: "The service's id.")
-  var service: String?
+  @Option(help: "The service's id, or the short name of a well-known one.")
+  var service: ServiceName?
 
   @Option(help: "The service's version.")
   var version: String?
@@ -40,7 +40,7 @@ struct RuleOptions: ParsableArguments {
       $0.effect = effect.wire
       if let consumer { $0.consumer = consumer }
       if let provider { $0.provider = provider }
-      if let service { $0.serviceID = service }
+      if let service { $0.serviceID = service.id.text }
       if let version { $0.version = version }
       if let method { $0.method = method }
     }
@@ -52,6 +52,17 @@ struct AddRuleCommand: AsyncParsableCommand {
 
   @OptionGroup var options: RuleOptions
   @OptionGroup var broker: BrokerOptions
+
+  func validate() throws {
+    switch options.effect {
+    case .deny where options.consumer == nil && options.provider == nil:
+      throw ValidationError(
+        "A denial without --consumer and --provider is one for everybody: name one app at least.")
+    case .disable where options.service == nil:
+      throw ValidationError("Say with --service what is switched off.")
+    default: break
+    }
+  }
 
   func run() async throws {
     let client = try await broker.administer()

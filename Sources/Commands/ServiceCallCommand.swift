@@ -21,7 +21,7 @@ struct ServiceCallCommand: ParsableCommand, ReportingCommand {
 
   @Option(
     help: ArgumentHelp("The service's id, or the short name of a well-known one.", valueName: "service-id"))
-  var service: String
+  var service: ServiceName
 
   @Option(help: "The service's version; without it that of the well-known service, or 1.0.0.0.")
   var version: String?
@@ -95,13 +95,11 @@ struct ServiceCallCommand: ParsableCommand, ReportingCommand {
   }
 
   private func request() throws -> ServiceRequest {
-    let known = WellKnownService(rawValue: service)
-    let definition = known?.definition
-    let id = try definition?.serviceID ?? ServiceIdentifier(service)
+    let definition = service.known?.definition
     let version =
       try self.version.map { try ServiceVersion($0) } ?? definition?.version ?? ServiceVersion("1.0.0.0")
     return ServiceRequest(
-      service: id, version: version, method: method,
+      service: service.id, version: version, method: method,
       params: try params.map { try ServiceValue(jsonText: $0) },
       attachments: attach, foreground: foreground.preference, definition: definition)
   }

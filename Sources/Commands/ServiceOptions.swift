@@ -3,6 +3,7 @@ import ArgumentParser
 import ContainerStore
 import Logging
 import SecureFiles
+import ServiceWire
 
 /// The app that a command is among the others.
 struct AppOptions: ParsableArguments {
@@ -21,7 +22,15 @@ struct AppOptions: ParsableArguments {
   @OptionGroup var broker: BrokerSocketOptions
   @OptionGroup var credential: CredentialOptions
 
-  func validate() throws { _ = try applicationID() }
+  func validate() throws {
+    _ = try applicationID()
+    guard (1...Self.textByteCountMax).contains(user?.utf8.count ?? 1),
+      (1...Self.textByteCountMax).contains(name?.utf8.count ?? 1)
+    else { throw ValidationError("--name and --user have 1 to \(Self.textByteCountMax) bytes.") }
+  }
+
+  /// What a broker takes.
+  private static let textByteCountMax = BrokerLimits().nameByteCountMax
 
   private func applicationID() throws -> ApplicationID {
     do {

@@ -9,15 +9,15 @@ struct ServicesCommand: ParsableCommand {
 }
 
 struct ServiceFilterOptions: ParsableArguments {
-  @Option(help: "Only this service.")
-  var service: String?
+  @Option(help: "Only this service: its id, or the short name of a well-known one.")
+  var service: ServiceName?
 
   @Option(help: "Only this version.")
   var version: String?
 
   var filter: WireFind {
     .with {
-      if let service { $0.serviceID = service }
+      if let service { $0.serviceID = service.id.text }
       if let version { $0.version = version }
     }
   }
@@ -59,13 +59,15 @@ struct WatchServicesCommand: AsyncParsableCommand, ReportingCommand {
   func run() async throws {
     Interruption.shared.endAtOnce()
     let client = try await broker.attend()
-    for try await change in client.watch(options.filter) {
+    for try await told in client.watch(options.filter) {
       let (present, gone) =
-        switch change {
+        switch told {
         case .list(let providers, isLast: _): (providers, [String]())
         case .changed(let present, let gone): (present, gone)
         }
       let change = ServiceChange(offered: present.flatMap(OfferedService.all).sorted(), gone: gone)
+      // Something else than services changed. The first list is told also when it is empty.
+      if case .changed = told, change.offered.isEmpty, change.gone.isEmpty { continue }
       try StandardOutput.write(json ? JSONText.of(change) : change.text)
     }
   }

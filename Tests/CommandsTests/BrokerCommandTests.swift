@@ -41,7 +41,10 @@ struct BrokerCommandTests {
     _ = try broker.run("apps", "policy", "add", "disable", "--service", "com.example.s", "--version", "1")
     let rules = try broker.run("apps", "policy", "list").text
     #expect(rules == "deny --consumer \(a) --provider \(b)\ndisable --service com.example.s --version 1\n")
-    _ = try broker.run("apps", "policy", "add", "disable", expecting: 1)
+    _ = try broker.run("apps", "policy", "add", "disable", expecting: 64)
+    _ = try broker.run("apps", "policy", "add", "deny", expecting: 64)
+    _ = try broker.run("services", "list", "--service", "no id", expecting: 64)
+    #expect(try broker.run("services", "list", "--service", "transfer-file").text == "")
     _ = try broker.run("apps", "policy", "add", "nonsense", expecting: 64)
     _ = try broker.run("apps", "policy", "remove", "deny", "--consumer", a, "--provider", b)
     _ = try broker.run("apps", "policy", "remove", "deny", expecting: 1)
@@ -150,6 +153,8 @@ struct BrokerCommandTests {
     let open = try broker.run("doctor", expecting: 1).text
     #expect(open.contains("! socket directory") && open.contains("chmod go-rwx"))
     #expect(chmod(broker.folder.path("run"), 0o700) == 0)
+    #expect(truncate(broker.folder.path("state/administrator.key"), 5) == 0)
+    #expect(try broker.run("doctor", expecting: 1).text.contains("! administrator"))
     broker.process?.signal(SIGTERM)
     _ = try broker.process?.finish()
     broker.process = nil

@@ -134,6 +134,14 @@ struct ServiceCommandTests {
       #expect(
         try DynamicsProcess(all.map { Array($0.utf8) }, in: world.broker.folder).finish().status == 64)
     }
+    for wrong in [
+      ["--user", ""], ["--name", ""], ["--user", String(repeating: "u", count: 257)], ["--save-to", "/"],
+      ["--save-to", "/.opendynamics/x"], ["--save-to", "/Documents/../Inbox"],
+    ] {
+      let all = ["app", "run", world.mail, "--id", mail] + wrong
+      #expect(
+        try DynamicsProcess(all.map { Array($0.utf8) }, in: world.broker.folder).finish().status == 64)
+    }
     world.broker.process?.signal(SIGTERM)
     _ = try world.broker.process?.finish()
     world.broker.process = nil
