@@ -84,8 +84,9 @@ final class Runtime: Sendable {
     do {
       return try await blocking { [container, options] in
         let store = container.store
-        try store.discardArrivals(
-          olderThan: Int64(Date().timeIntervalSince1970 - options.stagingTime) * 1_000_000_000)
+        // For any time that an app may name, also one without end.
+        let oldest = min(9e9, max(-9e9, Date().timeIntervalSince1970 - options.stagingTime))
+        try store.discardArrivals(olderThan: Int64(oldest) * 1_000_000_000)
         return (try store.outboxEntries(), try store.queuedMessages())
       }
     } catch {

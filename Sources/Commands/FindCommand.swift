@@ -167,6 +167,6 @@ struct FindCommand: ParsableCommand, ReportingCommand {
   static func now() -> Int64 {
     var time = timespec()
     clock_gettime(CLOCK_REALTIME, &time)
-    return Int64(time.tv_sec) * 1_000_000_000 + Int64(time.tv_nsec)
+    return NativeTime.nanoseconds(seconds: time.tv_sec, nanoseconds: time.tv_nsec)
   }
 }

@@ -92,8 +92,8 @@ enum NativeFile {
   }
 
   static func setModified(_ path: String, _ nanoseconds: Int64) throws {
-    let fraction = (nanoseconds % 1_000_000_000 + 1_000_000_000) % 1_000_000_000
-    let time = timespec(tv_sec: Int((nanoseconds - fraction) / 1_000_000_000), tv_nsec: Int(fraction))
+    let parts = NativeTime.parts(nanoseconds)
+    let time = timespec(tv_sec: parts.seconds, tv_nsec: parts.nanoseconds)
     guard utimensat(AT_FDCWD, path, [time, time], 0) == 0 else {
       throw CommandError.native("utimensat", path, errno)
     }
@@ -136,10 +136,11 @@ extension CopyItem {
       default: .file
       }
     #if canImport(Darwin)
-      let modified = Int64(status.st_mtimespec.tv_sec) * 1_000_000_000 + Int64(status.st_mtimespec.tv_nsec)
+      let time = status.st_mtimespec
     #else
-      let modified = Int64(status.st_mtim.tv_sec) * 1_000_000_000 + Int64(status.st_mtim.tv_nsec)
+      let time = status.st_mtim
     #endif
+    let modified = NativeTime.nanoseconds(seconds: time.tv_sec, nanoseconds: time.tv_nsec)
     self.init(
       relative: relative, kind: kind, size: kind == .file ? UInt64(status.st_size) : 0,
       permissions: UInt16(status.st_mode & 0o7777), created: nil, modified: modified)

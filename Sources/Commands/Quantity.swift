@@ -1,3 +1,5 @@
+import ContainerStore
+
 #if canImport(Glibc)
   import Glibc
 #elseif canImport(Musl)
@@ -46,8 +48,8 @@ enum Quantity {
 
   /// RFC 3339 in UTC with nine digits of a second, or none.
   static func timestamp(_ nanoseconds: Int64, withFraction: Bool = true) -> String {
-    let fraction = (nanoseconds % 1_000_000_000 + 1_000_000_000) % 1_000_000_000
-    var seconds = time_t((nanoseconds - fraction) / 1_000_000_000)
+    let (whole, fraction) = NativeTime.parts(nanoseconds)
+    var seconds = time_t(whole)
     var fields = tm()
     gmtime_r(&seconds, &fields)
     func two(_ number: Int32) -> String { padded(String(number), 2) }

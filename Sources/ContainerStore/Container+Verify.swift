@@ -83,6 +83,7 @@ extension Container {
           pinnedPaths[pinned.file] = pinned.pathText
         }
         check.checkSlabs(try records.slabCounters(), size: slabSize)
+        try check.checkCounters()
       } catch let error as ContainerError where error.code.findingKind != nil {
         report.add(error)
       }
@@ -253,6 +254,7 @@ private struct CatalogCheck {
   /// What entries name: file id and kind, in order after ``checkNames()``.
   private var links: [UInt64] = []
   private var runs: [Run] = []
+  private var lastFile: UInt64 = 0
 
   private struct Run {
     var slab: UInt32
@@ -334,6 +336,7 @@ private struct CatalogCheck {
         report("an inode that cannot be")
         continue
       }
+      lastFile = id
       while link < links.count, links[link] >> 2 < id {
         report("a directory entry that leads nowhere (file \(links[link] >> 2))")
         link += 1
@@ -403,6 +406,19 @@ private struct CatalogCheck {
   mutating func add(_ extents: [Extent]) {
     for run in extents {
       runs.append(Run(slab: run.slab, offset: UInt32(run.offset), byteCount: UInt32(run.storedByteCount)))
+    }
+  }
+
+  /// What is given out next is not in use. After files and slabs.
+  mutating func checkCounters() throws {
+    guard let bytes = try records.value(.state), let counters = try? CatalogCounters(bytes) else {
+      return report("the numbers to be given out next cannot be")
+    }
+    try records.scan(.all(.pinOfFile)) { key, _ in lastFile = max(lastFile, key.number(at: 1) ?? 0) }
+    try records.scan(.all(.queued)) { key, _ in lastFile = max(lastFile, key.number(at: 1) ?? 0) }
+    if lastFile >= counters.nextFile { report("the next file's id \(counters.nextFile) is in use") }
+    if let slab = runs.last?.slab, slab >= counters.nextSlab {
+      report("the next slab's number \(counters.nextSlab) is in use")
     }
   }
 

@@ -484,6 +484,10 @@ public final class Container: Sendable {
       guard mode == .readWrite else { throw ContainerError(.readOnly) }
       if let failure = core.failure { throw Self.readOnly(after: failure) }
       if core.diskIsFull, addsSegments { throw ContainerError(.diskFull) }
+      guard core.counters.nextFile < CatalogCounters.nextFileMax else {
+        throw ContainerError(
+          .cannotStore, detail: "there is no further id for a file: make another container")
+      }
       let transaction = Transaction(
         base: core.snapshot, epoch: epoch, nextFile: core.counters.nextFile)
       let result = try body(transaction)

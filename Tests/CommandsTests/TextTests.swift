@@ -20,6 +20,7 @@ struct TextTests {
     arguments: [
       (0, "1970-01-01T00:00:00.000000000Z"), (-1, "1969-12-31T23:59:59.999999999Z"),
       (1_709_210_096_000_000_007, "2024-02-29T12:34:56.000000007Z"),
+      (.min, "1677-09-21T00:12:43.145224192Z"), (.max, "2262-04-11T23:47:16.854775807Z"),
     ] as [(Int64, String)])
   func writesTimestamps(nanoseconds: Int64, text: String) { #expect(Quantity.timestamp(nanoseconds) == text) }
 

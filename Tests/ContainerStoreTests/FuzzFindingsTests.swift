@@ -57,6 +57,7 @@ struct FuzzFindingsTests {
 
   @Test func verifiesFilesThatAddUpToMoreThanCanBeCounted() throws {
     let container = try container { transaction in
+      while transaction.takeFileID() < 105 {}
       for id in UInt64(100)..<105 {
         var inode = Inode(kind: .file, permissions: 0o600, now: 0, epoch: 1, secret: Self.noSecret)
         inode.size = 1 << 62 - 1
@@ -68,6 +69,46 @@ struct FuzzFindingsTests {
     #expect(report.fileCount == 5)
     #expect(report.byteCount == .max)
     #expect(!report.hasDamage)
+  }
+
+  @Test func reportsAnIDThatIsGivenOutNextAndIsInUse() throws {
+    let container = try container { transaction in
+      let inode = Inode(kind: .file, permissions: 0o600, now: 0, epoch: 1, secret: Self.noSecret)
+      transaction.put(100, inode)
+      try transaction.link(rootFileID, FileName("f")!, to: 100, kind: .file)
+    }
+    let findings = try container.verify().findings
+    #expect(findings.contains { $0.severity == .damage && $0.detail.contains("in use") })
+  }
+
+  @Test func takesNoFirstExtentThatDoesNotLieInASlab() throws {
+    for (offset, isTaken) in [(SlabStore.byteCountMax - 200, true), (1 << 33, false), (1 << 61, false)] {
+      var inode = Inode(kind: .file, permissions: 0o600, now: 0, epoch: 1, secret: Self.noSecret)
+      inode.size = 1
+      inode.firstExtent = Extent(
+        start: 0, count: 1, lastLength: 1, writeNumber: WriteNumber(session: .zero, counter: 1), slab: 0,
+        offset: offset)
+      #expect(((try? Inode(inode.encoded)) != nil) == isTaken, "\(offset)")
+    }
+    var inode = Inode(kind: .file, permissions: 0o600, now: 0, epoch: 1, secret: Self.noSecret)
+    inode.size = 1 << 50
+    inode.firstExtent = Extent(
+      start: 0, count: 1 << 20, lastLength: 1, writeNumber: WriteNumber(session: .zero, counter: 1), slab: 0,
+      offset: 0)
+    #expect(throws: MalformedBytes.self) { try Inode(inode.encoded) }
+  }
+
+  @Test func beginsNoChangeWithoutAnIDForIt() throws {
+    for (next, isTaken) in [(CatalogCounters.nextFileMax - 2, true), (CatalogCounters.nextFileMax, false)] {
+      let fixture = try Fixture()
+      fixture.container.core.withLock { $0.counters.nextFile = next }
+      if isTaken {
+        try fixture.container.write([1], to: "/f")
+      } else {
+        expectError(.cannotStore) { try fixture.container.write([1], to: "/f") }
+      }
+      try fixture.container.close()
+    }
   }
 
   @Test func reportsExtentsOfAnInodeThatCannotBe() throws {

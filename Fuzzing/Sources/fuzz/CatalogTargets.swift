@@ -29,6 +29,11 @@ extension Target {
         // Of a layout that is only read any more, another one is written, with the same in it.
         require(try Inode(inode.encoded).encoded == inode.encoded, "an inode is not what was written")
         require(inode.secret.count == Inode.secretByteCount, "a secret of another length")
+        if let extent = inode.firstExtent {
+          require(
+            extent.offset + UInt64(extent.storedByteCount) <= SlabStore.byteCountMax,
+            "an extent that does not lie in a slab")
+        }
       case 1:
         guard let entry = try? DirectoryEntry(value) else { return false }
         require(entry.encoded == value, "a directory entry is written differently")

@@ -11,9 +11,9 @@ struct CalendarTime {
   var year, month, day, hour, minute, second, millisecond: Int
 
   init(_ nanoseconds: Int64) {
-    let (quotient, remainder) = nanoseconds.quotientAndRemainder(dividingBy: 1_000_000_000)
-    var seconds = time_t(remainder < 0 ? quotient - 1 : quotient)
-    millisecond = Int(remainder < 0 ? remainder + 1_000_000_000 : remainder) / 1_000_000
+    let parts = NativeTime.parts(nanoseconds)
+    var seconds = time_t(parts.seconds)
+    millisecond = parts.nanoseconds / 1_000_000
     var fields = tm()
     gmtime_r(&seconds, &fields)
     year = Int(fields.tm_year) + 1900

@@ -35,10 +35,11 @@ struct NativeItem: Sendable {
     size = UInt64(status.st_size)
     permissions = UInt16(status.st_mode & 0o7777)
     #if canImport(Darwin)
-      modified = Int64(status.st_mtimespec.tv_sec) * 1_000_000_000 + Int64(status.st_mtimespec.tv_nsec)
+      let time = status.st_mtimespec
     #else
-      modified = Int64(status.st_mtim.tv_sec) * 1_000_000_000 + Int64(status.st_mtim.tv_nsec)
+      let time = status.st_mtim
     #endif
+    modified = NativeTime.nanoseconds(seconds: time.tv_sec, nanoseconds: time.tv_nsec)
     fingerprint = [
       Int64(status.st_dev), Int64(bitPattern: UInt64(status.st_ino)), Int64(status.st_size), modified,
     ]
@@ -235,8 +236,8 @@ final class NativeOutput: Sendable {
     let descriptor = cposix_open(temporary, O_WRONLY | O_NOFOLLOW, 0)
     guard descriptor >= 0 else { throw NativeItem.failure("open", path, -descriptor) }
     defer { close(descriptor) }
-    let seconds = modified.quotientAndRemainder(dividingBy: 1_000_000_000)
-    let time = timespec(tv_sec: Int(seconds.quotient), tv_nsec: Int(max(0, seconds.remainder)))
+    let parts = NativeTime.parts(modified)
+    let time = timespec(tv_sec: parts.seconds, tv_nsec: parts.nanoseconds)
     guard ftruncate(descriptor, off_t(size)) == 0, fchmod(descriptor, mode_t(permissions & 0o777)) == 0,
       futimens(descriptor, [time, time]) == 0
     else { throw NativeItem.failure("fchmod", path) }

@@ -169,9 +169,7 @@ package struct Inode: Equatable, Sendable {
     let extent = Extent(
       start: start, count: count, lastLength: lastLength,
       writeNumber: WriteNumber(session: session, counter: try reader.varint()), slab: slab, offset: offset)
-    guard extent.isValid(inFileOfSize: 1 << 62 - 1) else {
-      throw MalformedBytes(what: "an extent that cannot be")
-    }
+    try extent.check()
     firstExtent = extent
   }
 
@@ -229,9 +227,13 @@ extension Extent {
     self.init(
       start: start, count: count, lastLength: lastLength,
       writeNumber: WriteNumber(session: session, counter: counter), slab: slab, offset: offset)
-    // A run lies in one slab, so that nobody plans work, or takes memory, for more than a slab can hold.
-    guard isValid(inFileOfSize: 1 << 62 - 1),
-      offset + UInt64(storedByteCount) <= SlabStore.byteCountMax
+    try check()
+  }
+
+  /// A run lies in one slab, so that nobody plans work, or takes memory, for more than a slab can hold.
+  fileprivate func check() throws(MalformedBytes) {
+    guard isValid(inFileOfSize: 1 << 62 - 1), offset < SlabStore.byteCountMax,
+      UInt64(storedByteCount) <= SlabStore.byteCountMax - offset
     else { throw MalformedBytes(what: "an extent that cannot be") }
   }
 }
@@ -249,6 +251,8 @@ extension Extent {
 /// Numbers that go on from opening to opening.
 struct CatalogCounters: Equatable {
   static let fileCountMax: UInt64 = 1 << 62
+  /// Changes begin below this one, so that none comes to the end within what it does.
+  static let nextFileMax = fileCountMax - 1 << 40
   var nextFile: UInt64
   var nextSlab: UInt32
 
