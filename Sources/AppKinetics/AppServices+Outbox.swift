@@ -25,13 +25,16 @@ public struct OutboxMessage: Sendable, Hashable {
   public var state: State
 }
 
+/// Told what became of a message: nil when the receiver has it.
+public typealias OutboxEndHandler = @Sendable (OutboxMessage, ServicesError?) -> Void
+
 extension OutboxMessage {
   /// What waits in a container's outbox, oldest first; all of it is `waiting`. Throws the container's errors.
   public static func all(in container: SecureContainer) throws -> [OutboxMessage] {
     try container.store.outboxEntries().compactMap { try OutboxMessage($0, in: container) }
   }
 
-  fileprivate init?(_ entry: OutboxEntry, in container: SecureContainer, bytesDone: UInt64? = nil) throws {
+  init?(_ entry: OutboxEntry, in container: SecureContainer, bytesDone: UInt64? = nil) throws {
     guard let bytes = try container.store.outboxMessageIfThere(entry.number) else { return nil }
     let offer = try WireOffer(serializedBytes: bytes)
     guard let request = offer.requestID, let receiver = try? ApplicationID(entry.receiver) else { return nil }
@@ -68,6 +71,13 @@ extension AppServices {
       core.unclaimedHandler = handler
       self.runtime.handleUnhandled(&core)
     }
+  }
+
+  /// Called on the callback queue for every message that leaves the outbox, also for those of earlier processes, which have nobody else to tell: the
+  /// receiver has it, or it was refused, taken back, or cannot be read. Asked for before ``start()`` it hears of all that ends from there on. A
+  /// process that ends in that moment is not told again by the next one.
+  public func onOutboxEnd(_ handler: @escaping OutboxEndHandler) {
+    runtime.core.perform { $0.outboxEndHandler = handler }
   }
 
   /// Does not take the files of a request, or of a reply, which are on their way; nothing of them is left, and its sender's request ends with `cancelled`.

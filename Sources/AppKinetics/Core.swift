@@ -30,6 +30,7 @@ struct Core: Sendable {
   /// Delivered requests whose services are not offered, and replies that nobody waits for: they stay in the queue of the container.
   var unhandled: [UnhandledMessage] = []
   var unclaimedHandler: UnclaimedReplyHandler?
+  var outboxEndHandler: OutboxEndHandler?
   /// Deliveries of earlier processes that are not to go on, and who waits for their ends.
   var takenBack: [WireID: [@Sendable (SentDeliveryEnd?) -> Void]] = [:]
   var lastChannel: UInt64 = 0

@@ -303,7 +303,9 @@ extension Runtime {
   func settled(_ id: WireID, _ end: SentDeliveryEnd, _ application: ApplicationID, _ core: inout Core) {
     guard let delivery = core.peers[application]?.outgoing[id] else { return }
     FailPoint.settling.pass()
+    let hasHandler = core.outboxEndHandler != nil
     fileQueue.async {
+      let message = hasHandler ? try? OutboxMessage(delivery.entry, in: self.container) : nil
       // What an earlier process sent most of.
       if end == .committed { delivery.files.tell(before: delivery.entry.fileCount) }
       do {
@@ -316,6 +318,10 @@ extension Runtime {
       FailPoint.settled.pass()
       self.core.perform { core in
         // Who is told may end these services, and what is in the outbox then is offered again.
+        if let message, let handler = core.outboxEndHandler {
+          let error = core.peers[application]?.outgoing[id].flatMap { Self.error(of: end, $0) }
+          self.callbackQueue.async { handler(message, error) }
+        }
         self.tellEnd(id, end, application, &core)
         // A cancel that came meanwhile.
         if end == .committed { self.sent(of: id, application, core)?.didNotCancel() }
@@ -329,19 +335,24 @@ extension Runtime {
     }
   }
 
+  /// Nil: the receiver has it.
+  private static func error(of end: SentDeliveryEnd, _ delivery: OutgoingDelivery) -> ServicesError? {
+    switch end {
+    case .committed: nil
+    case .refused(let failure): delivery.failure ?? ServicesError(failure)
+    case .cancelled: delivery.failure ?? ServicesError(.cancelled)
+    }
+  }
+
   private func tellEnd(
     _ id: WireID, _ end: SentDeliveryEnd, _ application: ApplicationID, _ core: inout Core
   ) {
     guard let delivery = core.peers[application]?.outgoing[id] else { return }
     let sent = sent(of: id, application, core)
-    let error: ServicesError?
-    switch end {
-    case .committed:
-      error = nil
+    let error = Self.error(of: end, delivery)
+    if error == nil {
       sent?.didDeliver()
       if let sent { prefer(sent.request.foreground, application, &core) }
-    case .refused(let failure): error = delivery.failure ?? ServicesError(failure)
-    case .cancelled: error = delivery.failure ?? ServicesError(.cancelled)
     }
     if let error, let sent {
       sent.end(error.code == .cancelled ? .cancelled : .refused, .failure(error), .didFail(error))

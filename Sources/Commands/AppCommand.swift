@@ -32,7 +32,9 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
 
   func validate() throws {
     let names = saveTo.split(separator: "/")
-    guard let first = names.first, first != "Inbox", first != ".opendynamics", !names.contains("..") else {
+    guard let first = names.first, first != "Inbox", first != ".opendynamics",
+      names.allSatisfy({ $0 != ".." && $0 != "." && $0.utf8.count <= 255 })
+    else {
       throw ValidationError("--save-to names a folder of the app's own, such as /Documents.")
     }
   }
@@ -73,12 +75,21 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
     }
     let files = container.files
     try files.createDirectory(atPath: folder, withIntermediateDirectories: true)
+    var failure: (any Error)?
     for path in request.attachments {
       // An earlier process may have moved it, and not come to its answer.
       if request.isRedelivered, !files.fileExists(atPath: path) { continue }
-      let place = try move(path, to: folder, files)
-      report.write(AppEvent("saved", app: request.sender.text, id: request.id.description, path: place))
+      let (event, place): (String, String)
+      do {
+        (event, place) = ("saved", try move(path, to: folder, files))
+      } catch {
+        // It stays in the inbox; the others are saved.
+        (event, place) = ("not saved", path)
+        failure = failure ?? error
+      }
+      report.write(AppEvent(event, app: request.sender.text, id: request.id.description, path: place))
     }
+    if let failure { throw failure }
     // What is left of the message's own directory.
     if let path = request.attachments.first {
       let directory = "/" + path.split(separator: "/").prefix(3).joined(separator: "/")
@@ -92,7 +103,6 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
   /// Returns the new place: the file's name, or `name-2` and so on. Another request may take a place that was free just now.
   private static func move(_ path: String, to folder: String, _ files: SecureFileManager) throws -> String {
     let name = PathText.baseName(path) ?? "file"
-    let (stem, suffix) = name.lastIndex(of: ".").map { (name[..<$0], name[$0...]) } ?? (name[...], "")
     var place = PathText.joined(folder, name)
     var number = 1
     while true {
@@ -101,10 +111,20 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
         return place
       } catch SecureFilesError.fileExists {
         number += 1
-        place = PathText.joined(folder, "\(stem)-\(number)\(suffix)")
+        place = PathText.joined(folder, numbered(name, number))
       }
     }
   }
+}
+
+/// `a-2.txt` of `a.txt`; of a name that would be too long for that, as much as fits. What begins with its only dot has no suffix.
+func numbered(_ name: String, _ number: Int) -> String {
+  let dot = name.dropFirst().lastIndex(of: ".").flatMap { $0 == name.index(before: name.endIndex) ? nil : $0 }
+  var (stem, suffix) = dot.map { (name[..<$0], name[$0...]) } ?? (name[...], "")
+  let mark = "-\(number)"
+  if suffix.utf8.count > 64 { (stem, suffix) = (name[...], "") }
+  while stem.utf8.count + mark.utf8.count + suffix.utf8.count > 255 { stem.removeLast() }
+  return stem + mark + suffix
 }
 
 /// Something that happened, for people or programs.

@@ -70,6 +70,8 @@ struct ForgetAppCommand: AsyncParsableCommand {
 
   @OptionGroup var broker: BrokerOptions
 
+  func validate() throws { try checkApplicationID(appID, "APP_ID") }
+
   func run() async throws {
     let client = try await broker.administer()
     defer { client.close() }
@@ -92,6 +94,7 @@ struct FrontCommand: AsyncParsableCommand {
 
   func validate() throws {
     if none, appID != nil { throw ValidationError("An app id and --none contradict each other.") }
+    try appID.map { try checkApplicationID($0, "APP_ID") }
   }
 
   func run() async throws {

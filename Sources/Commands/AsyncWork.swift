@@ -24,6 +24,20 @@ enum AsyncWork {
   }
 }
 
+/// Says on standard error what is waited for when it takes longer than two seconds.
+final class WaitNote: Sendable {
+  private let task: Task<Void, any Error>
+
+  init(_ text: String) {
+    task = Task {
+      try await Task.sleep(for: .seconds(2))
+      StandardError.write("dynamics: \(text)\n")
+    }
+  }
+
+  func end() { task.cancel() }
+}
+
 extension Interruption {
   /// Blocks until the first signal came; it is seen by everybody who waits.
   func waitForSignal() {

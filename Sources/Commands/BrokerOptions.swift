@@ -40,6 +40,8 @@ struct BrokerOptions: ParsableArguments {
   /// A connection that administers, with the key from the state directory.
   func administer() async throws -> BrokerClient {
     guard let key = try administratorKey() else {
+      // Where no broker answers either, that is what to say.
+      try await attend().close()
       throw CommandError.native("open", administratorKeyPath, ENOENT)
     }
     return try await BrokerClient.attend(

@@ -36,6 +36,8 @@ struct ReceiverCredentialOptions: ParsableArguments {
     completion: .file())
   var toKeyFile: String?
 
+  var isGiven: Bool { toPassphraseFile != nil || toKeyFile != nil }
+
   func validate() throws {
     try requireOne("--to-passphrase-file", toPassphraseFile, "--to-key-file", toKeyFile)
   }

@@ -48,6 +48,13 @@ struct ErrorReport: Encodable {
       detail = error.detail
       remedy = error.code.remedy
       status = error.code.status
+    case is CancellationError:
+      code = ServicesError.Code.cancelled.name
+      message = ServicesError.Code.cancelled.what
+      path = nil
+      detail = nil
+      remedy = ServicesError.Code.cancelled.remedy
+      status = ServicesError.Code.cancelled.status
     case let error as ServiceReplyError:
       code = "serviceReplyError"
       message = "the other app replied with error \(error.code)"

@@ -2,6 +2,8 @@ import AppKinetics
 import ArgumentParser
 import Foundation
 import SecureFiles
+import ServiceValues
+import Synchronization
 
 struct OutboxCommand: ParsableCommand {
   static let configuration = CommandConfiguration(
@@ -38,7 +40,10 @@ struct OutboxListCommand: ParsableCommand, ReportingCommand {
 struct OutboxResumeCommand: ParsableCommand, ReportingCommand {
   static let configuration = CommandConfiguration(
     commandName: "resume", abstract: "Goes on with what waits in the outbox, until every receiver has it.",
-    discussion: "On a signal it ends; what is not delivered goes on waiting.")
+    discussion: """
+      Says of each message whether it was delivered or refused; what is refused, or cannot be read any more, is gone from the outbox, and the exit \
+      code is that of the first such error. On a signal it ends; what is not delivered goes on waiting.
+      """)
 
   @OptionGroup var app: AppOptions
   @OptionGroup var bulk: BulkOptions
@@ -53,28 +58,35 @@ struct OutboxResumeCommand: ParsableCommand, ReportingCommand {
     let json = json
     let bar = bulk.sharedBar("outbox")
     defer { bar.clear() }
+    let ended = EndedMessages()
     try app.withServices(registers: false, containerOptions: bulk.containerOptions()) { services, _ in
       try AsyncWork.run {
         let begin = ContinuousClock.now
-        var waiting = try await services.outbox()
+        let waiting = try await services.outbox()
         let byteCount = waiting.reduce(0) { $0 + $1.byteCount }
+        services.onOutboxEnd { message, error in ended.put(message, error) }
         try await services.start()
-        while true {
+        var endedCount = 0
+        var failure: ServicesError?
+        while endedCount < waiting.count {
           let left = try await services.outbox()
-          for message in waiting where !left.contains(where: { $0.isSame(as: message) }) && !isSilent {
-            let description = OutboxDescription(message, state: "delivered")
+          for (message, error) in ended.take() {
+            endedCount += 1
+            failure = failure ?? error
             bar.clear()
+            if let error { StandardError.write("\(message.request): \(error)\n") }
+            guard !isSilent else { continue }
+            let description = OutboxDescription(message, state: error == nil ? "delivered" : "refused")
             try StandardOutput.write(json ? JSONText.of(description) : description.text)
           }
-          waiting = left
-          if left.isEmpty { return }
           let bytesLeft = left.reduce(0) { $0 + $1.byteCount - min($1.byteCount, $1.bytesDone) }
           bar.show(
             ProgressState(
               bytesDone: byteCount - min(byteCount, bytesLeft), byteCount: byteCount,
               seconds: begin.secondsSince))
-          try await Task.sleep(for: .milliseconds(200))
+          if endedCount < waiting.count { try await Task.sleep(for: .milliseconds(200)) }
         }
+        if let failure { throw failure }
       }
     }
   }
@@ -123,6 +135,9 @@ struct OutboxCancelCommand: ParsableCommand {
           }) {
             try await services.start()
           }
+          let note = WaitNote(
+            "waiting for the receiver, which may have a part and decides; a signal ends this")
+          defer { note.end() }
           for (request, cancellation) in cancellations {
             guard await cancellation.value else {
               try Task.checkCancellation()
@@ -140,11 +155,27 @@ struct OutboxCancelCommand: ParsableCommand {
   }
 }
 
+/// What has left the outbox and was not told yet.
+private final class EndedMessages: Sendable {
+  private let ended = Mutex<[(OutboxMessage, ServicesError?)]>([])
+
+  func put(_ message: OutboxMessage, _ error: ServicesError?) {
+    ended.withLock { $0.append((message, error)) }
+  }
+
+  func take() -> [(OutboxMessage, ServicesError?)] {
+    ended.withLock { ended in
+      defer { ended = [] }
+      return ended
+    }
+  }
+}
+
 private struct OutboxDescription: Encodable {
   var requestID: String
   var isReply: Bool
   var app: String
-  var date: Date
+  var date: String
   var fileCount: UInt64
   var byteCount: UInt64
   var state: String?
@@ -155,7 +186,8 @@ private struct OutboxDescription: Encodable {
     requestID = message.request.description
     isReply = message.isReply
     app = message.receiver.text
-    date = message.date
+    // To the microsecond that such a date holds.
+    date = Quantity.timestamp(Int64((message.date.timeIntervalSince1970 * 1e6).rounded()) * 1000)
     fileCount = message.fileCount
     byteCount = message.byteCount
     self.state = state
@@ -171,10 +203,6 @@ private struct OutboxDescription: Encodable {
 }
 
 extension OutboxMessage {
-  fileprivate func isSame(as other: OutboxMessage) -> Bool {
-    request == other.request && isReply == other.isReply
-  }
-
   fileprivate var bytesDone: UInt64 {
     if case .underWay(let bytes) = state { bytes } else { 0 }
   }

@@ -54,6 +54,8 @@ struct AddRuleCommand: AsyncParsableCommand {
   @OptionGroup var broker: BrokerOptions
 
   func validate() throws {
+    try options.consumer.map { try checkApplicationID($0, "--consumer") }
+    try options.provider.map { try checkApplicationID($0, "--provider") }
     switch options.effect {
     case .deny where options.consumer == nil && options.provider == nil:
       throw ValidationError(

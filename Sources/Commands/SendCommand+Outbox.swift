@@ -78,7 +78,15 @@ extension SendCommand {
     try await withTaskCancellationHandler {
       try await sent.delivered()
     } onCancel: {
-      Task { await sent.cancel() }
+      drawing.cancel()
+      bar.clear()
+      Task {
+        let note = WaitNote(
+          "waiting for the receiver, which may have a part and decides; another signal leaves the message in the outbox"
+        )
+        await sent.cancel()
+        note.end()
+      }
     }
   }
 }

@@ -69,9 +69,11 @@ struct SendCommand: ParsableCommand, ReportingCommand {
     if to != nil, hasNoBarrier || requestID != nil {
       throw ValidationError("--no-barrier and --request-id do not go with --to.")
     }
-    for id in [from, to].compactMap(\.self) where to != nil {
-      do { _ = try ApplicationID(id) } catch {
-        throw ValidationError("\(PrintableText.of(id)): \(error.detail ?? "no application id").")
+    if let to {
+      try checkApplicationID(from, "--from")
+      try checkApplicationID(to, "--to")
+      if receiverCredential.isGiven {
+        throw ValidationError("The receiver opens its container itself: no credential for it goes with --to.")
       }
     }
     if checkInterval < 0 { throw ValidationError("--check-interval takes 0 or more.") }

@@ -5,6 +5,15 @@ import Logging
 import SecureFiles
 import ServiceWire
 
+/// Throws `ValidationError` for what is no application id.
+func checkApplicationID(_ text: String, _ option: String) throws {
+  do {
+    _ = try ApplicationID(text)
+  } catch {
+    throw ValidationError("\(option) \(PrintableText.of(text)): \(error.detail ?? "no application id").")
+  }
+}
+
 /// The app that a command is among the others.
 struct AppOptions: ParsableArguments {
   @Argument(help: "The app's container.", completion: .directory)
@@ -23,7 +32,7 @@ struct AppOptions: ParsableArguments {
   @OptionGroup var credential: CredentialOptions
 
   func validate() throws {
-    _ = try applicationID()
+    try checkApplicationID(id, "--id")
     guard (1...Self.textByteCountMax).contains(user?.utf8.count ?? 1),
       (1...Self.textByteCountMax).contains(name?.utf8.count ?? 1)
     else { throw ValidationError("--name and --user have 1 to \(Self.textByteCountMax) bytes.") }
@@ -31,14 +40,6 @@ struct AppOptions: ParsableArguments {
 
   /// What a broker takes.
   private static let textByteCountMax = BrokerLimits().nameByteCountMax
-
-  private func applicationID() throws -> ApplicationID {
-    do {
-      return try ApplicationID(id)
-    } catch {
-      throw ValidationError("--id \(PrintableText.of(id)): \(error.detail ?? "no application id").")
-    }
-  }
 
   /// Opens the container, and closes it again whatever happens.
   func withServices<R>(
@@ -54,7 +55,7 @@ struct AppOptions: ParsableArguments {
       options.logger.logLevel = .warning
       options.registers = registers
       let services = try AppServices(
-        Application(id: applicationID(), name: name ?? id, activationUser: user), container: container,
+        Application(id: ApplicationID(id), name: name ?? id, activationUser: user), container: container,
         options: options)
       do {
         let result = try body(services, container)

@@ -164,6 +164,26 @@ struct OutboxTests {
     }
   }
 
+  @Test func hearsWhatBecameOfAnEarlierProcessesMessages() async throws {
+    try await withWorld { world in
+      let provider = try await provider(world)
+      var consumer = try await consumer(world)
+      await world.stopBroker()
+      let taken = try await consumer.services.send(
+        ServiceRequest(echo, "echo", attachments: ["/one"]), to: provider.id)
+      let refused = try await consumer.services.send(
+        ServiceRequest(echo, "none", attachments: ["/one"]).withoutDefinition, to: provider.id)
+      await consumer.services.stop()
+      try await world.startBroker()
+      let ends = Box<(OutboxMessage, ServicesError?)>()
+      consumer = try await restarted(consumer, world) { $0.onOutboxEnd { ends.put(($0, $1)) } }
+      let both = [try #require(await ends.next()), try #require(await ends.next())]
+      let errors = Dictionary(uniqueKeysWithValues: both.map { ($0.0.request, $0.1?.code) })
+      #expect(errors == [taken.id: nil, refused.id: .methodNotFound])
+      #expect(both.allSatisfy { $0.0.fileCount == 1 && $0.0.byteCount == 3 })
+    }
+  }
+
   @Test func losesWhatTheProviderForgot() async throws {
     try await withWorld { world in
       let calls = Box<IncomingRequest>()

@@ -16,9 +16,9 @@ struct OutboxCommandTests {
   }
 
   private func run(
-    _ world: World, _ arguments: [String], expecting status: Int32 = 0
+    _ world: World, _ arguments: [String], asksForKey: Bool = true, expecting status: Int32 = 0
   ) throws -> DynamicsProcess.Outcome {
-    let all = arguments + world.broker.folder.key
+    let all = arguments + (asksForKey ? world.broker.folder.key : [])
     let outcome = try DynamicsProcess(
       all.map { Array($0.utf8) }, in: world.broker.folder, environment: world.broker.environment
     ).finish()
@@ -69,6 +69,40 @@ struct OutboxCommandTests {
     try running.wait("saved") { try world.text(running).contains("saved") }
     #expect(try run(world, ["cat", world.notes, "/Documents/small"]).text == "small")
     #expect(try run(world, ["outbox", "list", world.mail]).text.isEmpty)
+  }
+
+  @Test func saysWhatWasRefusedWhenItGoesOn() throws {
+    let world = try world()
+    let locked = try world.runNotes("--locked")
+    let sent = try run(world, send([world.mail, "/small"]) + ["--no-wait"])
+    locked.signal(SIGTERM)
+    _ = try locked.finish()
+    _ = try run(world, ["apps", "policy", "add", "disable", "--service", "transfer-file"], asksForKey: false)
+    try world.runNotes()
+    let resume = ["outbox", "resume", world.mail, "--id", "com.example.mail"]
+    let outcome = try run(world, resume + ["--json"], expecting: 1)
+    #expect(outcome.text.contains(#""state":"refused""#) && outcome.errors.contains("serviceDisabled"))
+    let list = try #require(
+      try JSONSerialization.jsonObject(with: Data(outcome.text.utf8)) as? [String: Any])
+    #expect((list["date"] as? String)?.hasSuffix("Z") == true)
+    #expect(sent.text.contains(try #require(list["requestID"] as? String)))
+    #expect(try run(world, ["outbox", "list", world.mail]).text.isEmpty)
+  }
+
+  @Test func endsOnASignalWithItsCode() throws {
+    let world = try world()
+    let locked = try world.runNotes("--locked")
+    _ = try run(world, send([world.mail, "/small"]) + ["--no-wait"])
+    locked.signal(SIGTERM)
+    _ = try locked.finish()
+    let resuming = try DynamicsProcess(
+      (["outbox", "resume", world.mail, "--id", "com.example.mail"] + world.broker.folder.key).map {
+        Array($0.utf8)
+      }, in: world.broker.folder, environment: world.broker.environment)
+    usleep(300_000)
+    resuming.signal(SIGTERM)
+    #expect(try resuming.finish().status == 128 + SIGTERM)
+    #expect(try !run(world, ["outbox", "list", world.mail]).text.isEmpty)
   }
 
   @Test func takesAMessageBack() throws {

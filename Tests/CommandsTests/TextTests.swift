@@ -30,6 +30,14 @@ struct TextTests {
     ] as [(String, String?)])
   func findsTheBaseName(path: String, name: String?) { #expect(PathText.baseName(path) == name) }
 
+  @Test(
+    arguments: [
+      ("a.txt", "a-2.txt"), ("a", "a-2"), (".hidden", ".hidden-2"), (".a.b", ".a-2.b"), ("a.", "a.-2"),
+      ("..x", ".-2.x"), (String(repeating: "x", count: 255), String(repeating: "x", count: 253) + "-2"),
+      (String(repeating: "é", count: 125) + ".txt", String(repeating: "é", count: 124) + "-2.txt"),
+    ] as [(String, String)])
+  func numbersNames(name: String, text: String) { #expect(numbered(name, 2) == text) }
+
   @Test(arguments: [("/a/b", "/a"), ("a", "."), ("/a", "/"), ("/", "/"), ("a//b//", "a")])
   func findsTheParent(path: String, parent: String) { #expect(PathText.parent(path) == parent) }
 
