@@ -13,7 +13,6 @@ from .journal import Change
 from .table import Part
 
 STATE, ENTRY, INODE, EXTENT, ATTRIBUTE, SLAB = b"\x01", b"\x10", b"\x20", b"\x30", b"\x40", b"\x50"
-STAGING = b"\x90"
 FILE_KIND, DIRECTORY_KIND, LINK_KIND = 1, 2, 3
 ROOT = 1
 MAXIMUM_NAME = 255
@@ -23,7 +22,8 @@ HAS_FIRST_EXTENT = 1  # a flag of layout 2
 NO_SECRET = bytes(32)
 U32 = 1 << 32
 KEY_LENGTHS = {
-    STATE: (1, 1), ENTRY: (10, 264), INODE: (9, 9), EXTENT: (17, 17), ATTRIBUTE: (9, 600), SLAB: (5, 5),
+    STATE: (1, 1), ENTRY: (10, 264), INODE: (9, 9), EXTENT: (17, 17), ATTRIBUTE: (10, 264), SLAB: (5, 5),
+    b"\x60": (19, 273), b"\x61": (27, 281), b"\x62": (4, 512), b"\x78": (9, 9), b"\x79": (13, 13),
     b"\x70": (9, 9), b"\x71": (13, 13), b"\x72": (21, 21), b"\x73": (13, 13), b"\x74": (1, 1), b"\x75": (21, 21),
 }
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Iterator
 
 from opendynamics import STRIDE, Extent, FileError
 
-from .catalog import FILE_KIND, INODE, Catalog, Inode, number_key, parse_extent
+from .catalog import FILE_KIND, INODE, ROOT, Catalog, Inode, number_key, parse_extent
+from .catalog import STATE as FILE_STATE
+from .deliveries import MAXIMUM_MESSAGE, are_names, join
 from .fields import ContainerError, Damage, Fields
 
 if TYPE_CHECKING:
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
 
 ENTRY, PINNED, PINNED_EXTENT, MESSAGE, STATE, PIN = b"\x70", b"\x71", b"\x72", b"\x73", b"\x74", b"\x75"
 MAXIMUM_NUMBER = 1 << 62
+MAXIMUM_PATH = 32000
+MAXIMUM_RECEIVER = 255
+LAYOUT = 2  # of the inodes of versions
 
 
 @dataclass(frozen=True)
@@ -41,11 +46,17 @@ def parse_pinned(catalog: Catalog, number: int, attachment: int) -> Pinned:
     if data is None:
         raise Damage(f"{name}: missing")
     fields = Fields(data, name)
-    file_id = fields.u64()
-    path = fields.take(fields.u16())
-    inode = Inode.parse(fields.take(len(data) - fields.position), name, catalog.format)
-    if inode.kind != FILE_KIND or path[:1] != b"/":
-        raise fields.fail("no file")
+    file_id = fields.range(fields.u64(), ROOT + 1, MAXIMUM_NUMBER - 1, "file id")
+    path = fields.take(fields.range(fields.u16(), 2, MAXIMUM_PATH, "length of the path"))
+    if path[:1] != b"/" or not are_names(path[1:]):
+        raise fields.fail("a path that cannot be")
+    inode_data = fields.take(len(data) - fields.position)
+    inode = Inode.parse(inode_data, name, newest_layout=LAYOUT)
+    if inode.kind != FILE_KIND or inode_data[0] != LAYOUT:
+        raise fields.fail("no file, or of another layout")
+    state = catalog.groups.get(FILE_STATE, {}).get(b"", b"")
+    if len(state) >= 8 and file_id >= int.from_bytes(state[:8], "little"):
+        raise fields.fail("a file that was never there")
     extents = [inode.first] if inode.first else []
     others = catalog.groups.get(number_key(PINNED_EXTENT, number), {})
     for rest in sorted(rest for rest in others if rest[:4] == attachment.to_bytes(4, "big")):
@@ -82,7 +93,9 @@ def check_outbox(container: Container) -> list[Extent]:
     for number in sorted({number for kind in kinds for number in catalog.numbers(kind)}):
         check_message(container, number, kept, named)
     for file_id in catalog.numbers(PIN):
-        for rest in catalog.groups[number_key(PIN, file_id)]:
+        for rest, value in catalog.groups[number_key(PIN, file_id)].items():
+            if value:
+                container.report("damage", f"file {file_id}: a pin with a value")
             pin = file_id, int.from_bytes(rest[:8], "big"), int.from_bytes(rest[8:], "big")
             if pin not in named:
                 container.report("damage", f"file {file_id}: a pin without an attachment")
@@ -112,10 +125,11 @@ def check_message(
     attached = {int.from_bytes(rest[:4], "big") for rest in catalog.groups.get(number_key(PINNED_EXTENT, number), {})}
     if attached - set(pins(catalog, number)):
         container.report("damage", f"message {number}: extents without an attachment")
-    chunks = catalog.groups.get(number_key(MESSAGE, number), {})
-    if sorted(chunks) != [index.to_bytes(4, "big") for index in range(len(chunks))]:
-        container.report("damage", f"message {number}: parts are missing")
     try:
+        fields = Fields(b"", f"message {number}")
+        fields.range(number, 1, MAXIMUM_NUMBER - 1, "number")
+        message = join(catalog.groups.get(number_key(MESSAGE, number), {}), fields)
+        fields.range(len(message), 0, MAXIMUM_MESSAGE, "length")
         data = catalog.get(number_key(ENTRY, number))
         if data is None:
             raise Damage(f"message {number}: no entry")
@@ -127,6 +141,11 @@ def check_message(
         fields.take(16)
         if (fields.u64(), fields.u64()) != (files, byte_count):
             raise fields.fail(f"has {files} files of {byte_count} bytes, and counts others")
+        receiver = fields.take(len(data) - fields.position)
+        fields.range(len(receiver), 1, MAXIMUM_RECEIVER, "length of the receiver")
+        receiver.decode()
+    except UnicodeDecodeError:
+        container.report("damage", f"message {number}: a receiver that is not UTF-8")
     except ContainerError as error:
         container.report("damage", str(error))
 

@@ -7,9 +7,10 @@ import os
 from opendynamics import Extent, FileError
 
 from .catalog import (
-    DIRECTORY_KIND, ENTRY, EXTENT, FILE_KIND, INODE, ROOT, STAGING, STATE, Catalog, key_is_possible,
+    DIRECTORY_KIND, ENTRY, EXTENT, FILE_KIND, INODE, ROOT, STATE, Catalog, key_is_possible,
     number_key,
 )
+from .deliveries import check_deliveries
 from .fields import ContainerError, Damage, Fields
 from .outbox import check_outbox
 from .state import Container
@@ -25,6 +26,7 @@ def verify(container: Container) -> None:
     check_keys(container)
     links = check_tree(container)
     extents = check_inodes(container, links) + check_outbox(container)
+    check_deliveries(container)
     check_state(container, extents)
     if not container.state.catalog.lost:  # what it says of slabs, and which files it needs, is known in part only
         check_slab_counters(container, extents)
@@ -155,8 +157,6 @@ def check_slab_counters(container: Container, extents: list[Extent]) -> None:
             fields.end()
         except ContainerError as error:
             container.report("damage", str(error))
-    # Deliveries that this reader does not know keep bytes alive, too.
-    others = any(group[:1] == STAGING for group in catalog.groups)
     for slab in sorted(counters.keys() | {extent.slab for extent in extents}):
         live = sum(extent.stored_length() for extent in extents if extent.slab == slab)
         end = max((extent.offset + extent.stored_length() for extent in extents if extent.slab == slab), default=0)
@@ -164,7 +164,7 @@ def check_slab_counters(container: Container, extents: list[Extent]) -> None:
             container.report("damage", f"slab {slab:08x}: has no counter")
             continue
         counted_live, counted_end = counters[slab]
-        if live > counted_live or (live < counted_live and not others):
+        if live != counted_live:
             container.report("damage", f"slab {slab:08x}: {live} bytes are live, counted are {counted_live}")
         if end > counted_end:
             container.report("damage", f"slab {slab:08x}: extents end at {end}, committed are {counted_end}")

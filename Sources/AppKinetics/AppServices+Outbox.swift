@@ -29,15 +29,30 @@ public struct OutboxMessage: Sendable, Hashable {
 public typealias OutboxEndHandler = @Sendable (OutboxMessage, ServicesError?) -> Void
 
 extension OutboxMessage {
-  /// What waits in a container's outbox, oldest first; all of it is `waiting`. Throws the container's errors.
+  /// What waits in a container's outbox, oldest first; all of it is `waiting`. Throws the container's errors: `catalogDamaged` with the
+  /// number of a message that cannot be read.
   public static func all(in container: SecureContainer) throws -> [OutboxMessage] {
-    try container.store.outboxEntries().compactMap { try OutboxMessage($0, in: container) }
+    try all(in: container, skipping: nil)
+  }
+
+  /// The same without messages that are damaged, when somebody wants to hear of them.
+  package static func all(
+    in container: SecureContainer, skipping: ((ContainerError) -> Void)?,
+    bytesDone: [UInt64: UInt64] = [:]
+  ) throws -> [OutboxMessage] {
+    try container.store.outboxEntries(skipping: skipping).compactMap { entry in
+      try entry.skippingDamage(skipping) {
+        try OutboxMessage(entry, in: container, bytesDone: bytesDone[entry.number])
+      } ?? nil
+    }
   }
 
   init?(_ entry: OutboxEntry, in container: SecureContainer, bytesDone: UInt64? = nil) throws {
     guard let bytes = try container.store.outboxMessageIfThere(entry.number) else { return nil }
-    let offer = try WireOffer(serializedBytes: bytes)
-    guard let request = offer.requestID, let receiver = try? ApplicationID(entry.receiver) else { return nil }
+    let offer = try WireOffer(stored: bytes)
+    guard let request = offer.requestID, let receiver = try? ApplicationID(entry.receiver) else {
+      throw ContainerError(.catalogDamaged, detail: "it is no request or reply to an app")
+    }
     self.request = RequestID(request)
     isReply = offer.isReply
     self.receiver = receiver
@@ -98,10 +113,8 @@ extension Runtime {
       return found
     }
     do {
-      return try await blocking { [container] in
-        try container.store.outboxEntries().compactMap {
-          try OutboxMessage($0, in: container, bytesDone: underWay[$0.number])
-        }
+      return try await blocking { [self] in
+        try OutboxMessage.all(in: container, skipping: leavingOut, bytesDone: underWay)
       }
     } catch {
       throw Self.servicesError(error)
@@ -111,11 +124,13 @@ extension Runtime {
   func cancelOutbox(_ request: RequestID, isReply: Bool) async throws -> Task<Bool, Never> {
     let found: [OutboxEntry]
     do {
-      found = try await blocking { [container] in
-        try container.store.outboxEntries().filter { entry in
-          guard let bytes = try container.store.outboxMessageIfThere(entry.number) else { return false }
-          let offer = try WireOffer(serializedBytes: bytes)
-          return offer.requestID == request.id && offer.isReply == isReply
+      found = try await blocking { [self] in
+        try container.store.outboxEntries(skipping: leavingOut).filter { entry in
+          try entry.skippingDamage(leavingOut) {
+            guard let bytes = try container.store.outboxMessageIfThere(entry.number) else { return false }
+            let offer = try WireOffer(stored: bytes)
+            return offer.requestID == request.id && offer.isReply == isReply
+          } ?? false
         }
       }
     } catch {
@@ -146,6 +161,13 @@ extension Runtime {
           })
       }
     }
+  }
+
+  /// Of what is damaged the rest need not suffer.
+  func leavingOut(_ error: ContainerError) {
+    logger.error(
+      "a message is damaged and left out: `dynamics container verify` tells more",
+      metadata: ["error": "\(error)"])
   }
 
   /// Nobody knows of it.
@@ -181,7 +203,24 @@ extension Container {
   }
 }
 
+extension OutboxEntry {
+  fileprivate func skippingDamage<R>(
+    _ skipping: ((ContainerError) -> Void)?, _ body: () throws -> R
+  ) throws -> R? {
+    try ContainerStore.skippingDamage("message \(number) in the outbox", skipping, body)
+  }
+}
+
 extension WireOffer {
+  /// As it stands in an outbox. Throws `catalogDamaged`.
+  fileprivate init(stored bytes: [UInt8]) throws {
+    do {
+      try self.init(serializedBytes: bytes)
+    } catch {
+      throw ContainerError(.catalogDamaged, detail: "it cannot be read (\(error))", cause: error)
+    }
+  }
+
   var isReply: Bool {
     if case .reply? = message { true } else { false }
   }

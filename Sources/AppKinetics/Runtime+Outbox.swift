@@ -176,7 +176,7 @@ extension Runtime {
   /// The least number for this app that is not settled; nil when all are. What the container says: a message that is on its way from there to
   /// the runtime's state counts.
   private static func floor(_ application: ApplicationID, in container: SecureContainer) throws -> UInt64? {
-    try container.store.outboxEntries().first { $0.receiver == application.text }?.number
+    try container.store.outboxFloor(receiver: application.text)
   }
 
   private static let pageFileCountMax = DeliveryLimits().pageFileCountMax

@@ -82,12 +82,14 @@ final class Runtime: Sendable {
   private func left() async throws -> (outbox: [OutboxEntry], queue: [QueuedMessage])? {
     guard await core.result(of: { $0.life == .new }) else { return nil }
     do {
-      return try await blocking { [container, options] in
+      return try await blocking { [self] in
         let store = container.store
         // For any time that an app may name, also one without end.
         let oldest = min(9e9, max(-9e9, Date().timeIntervalSince1970 - options.stagingTime))
         try store.discardArrivals(olderThan: Int64(oldest) * 1_000_000_000)
-        return (try store.outboxEntries(), try store.queuedMessages())
+        return (
+          try store.outboxEntries(skipping: leavingOut), try store.queuedMessages(skipping: leavingOut)
+        )
       }
     } catch {
       throw Self.servicesError(error)

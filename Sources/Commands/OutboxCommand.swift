@@ -1,5 +1,6 @@
 import AppKinetics
 import ArgumentParser
+import ContainerStore
 import Foundation
 import SecureFiles
 import ServiceValues
@@ -28,12 +29,14 @@ struct OutboxListCommand: ParsableCommand, ReportingCommand {
 
   func run() throws {
     let secret = try credential.secret(for: dir)
+    var damage: ContainerError?
     let messages = try withContainer(at: dir, secret, mode: .readOnly) {
-      try OutboxMessage.all(in: SecureContainer($0))
+      try OutboxMessage.all(in: SecureContainer($0), skipping: { damage = damage ?? $0 })
     }
     for message in messages.map(OutboxDescription.init) {
       try StandardOutput.write(json ? JSONText.of(message) : message.text)
     }
+    if let damage { throw damage }
   }
 }
 

@@ -76,12 +76,15 @@ extension Container {
         try check.checkFiles { try opening.add($0) }
         var outbox = OutboxCheck(records)
         defer { report.findings += outbox.findings }
+        var deliveries = DeliveryCheck(records)
+        defer { report.findings += deliveries.findings }
         try outbox.check { pinned, extents in
           check.add(extents)
-          guard !extents.isEmpty else { return }
+          guard !extents.isEmpty || !keys.hasEpoch(pinned.inode.epoch) else { return }
           try pinnedOpening.add(StoredFile(id: pinned.file, inode: pinned.inode, extents: extents))
           pinnedPaths[pinned.file] = pinned.pathText
         }
+        try deliveries.check()
         check.checkSlabs(try records.slabCounters(), size: slabSize)
         try check.checkCounters()
       } catch let error as ContainerError where error.code.findingKind != nil {
@@ -199,6 +202,10 @@ private final class SegmentCheck {
   }
 
   func add(_ file: StoredFile) throws {
+    guard container.keys.hasEpoch(file.inode.epoch) else {
+      damaged[file.id] = "there is no key for epoch \(file.inode.epoch)"
+      return
+    }
     files.append(file)
     plan.addFile(extents: file.extents)
     if files.count >= Self.fileCountMax || plan.byteCount >= Self.byteCountMax { try run() }

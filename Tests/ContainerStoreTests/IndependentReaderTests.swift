@@ -221,6 +221,15 @@ struct IndependentReaderTests {
       },
       { $0.delete(.outboxMessage(2, chunk: 0)) },
       { $0.delete(.outboxState) },
+      { $0.put(.outboxState, [1]) },
+      { $0.put(.outboxMessage(2, chunk: 3), []) },
+      { $0.put(.outboxMessage(2, chunk: 3), [1]) },
+      { try $0.edit(.outbox(2)) { $0.removeLast($0.count - 48) } },
+      { try $0.edit(.outbox(2)) { $0 += [UInt8](repeating: 97, count: 256) } },
+      { $0.put(.outbox(0), try $0.value(.outbox(2))!) },
+      { transaction in
+        for (key, _) in try transaction.records(.all(.pinOfFile)) { transaction.put(key, [1]) }
+      },
     ]
     for (i, mistake) in mistakes.enumerated() {
       let io = RecordingIO(DiskImage(native: path))
@@ -232,6 +241,23 @@ struct IndependentReaderTests {
     }
     try container.settleOutbox(2)
     try expectWhole()
+  }
+
+  @Test func seesWhatArrives() throws {
+    let reader = IndependentReader(.rawKey(7))
+    let delivered = try DeliveredFixture()
+    let container = delivered.container
+    try container.synchronize()
+    let whole = reader.read(delivered.fixture.io.image)
+    #expect(whole.hashes == hashes(of: try container.tree()), "\(whole.text)")
+    #expect(whole.isWhole, "\(whole.text)")
+    for mistake in deliveryMistakes {
+      let io = RecordingIO(delivered.fixture.io.image)
+      let copy = try Container.open(io, .rawKey(7), mode: .readWrite)
+      try copy.transaction { try mistake.change($0, delivered.arrivals) }
+      try copy.synchronize()
+      #expect(!reader.read(io.image).isWhole, "\(mistake.name)")
+    }
   }
 
   @Test func agreesOnEveryTornTail() throws {

@@ -556,6 +556,55 @@ struct OutboxTests {
           transaction.put(.pinned(pin), pinned.encoded)
         }
       ),
+      ("no receiver", { try $0.edit(.outbox(1)) { $0.removeLast($0.count - 48) } }),
+      (
+        "a receiver that is too long",
+        { try $0.edit(.outbox(1)) { $0 += testBytes(256, seed: 1).map { $0 % 26 + 97 } } }
+      ),
+      ("a message with number 0", { $0.put(.outbox(0), try $0.value(.outbox(1))!) }),
+      (
+        "a version of message 0",
+        {
+          $0.put(
+            .pinned(Pin(number: 0, attachment: 0)), try $0.value(.pinned(Pin(number: 1, attachment: 0)))!)
+        }
+      ),
+      ("an empty part", { $0.put(.outboxMessage(1, chunk: 1), []) }),
+      ("a part that is too short", { $0.put(.outboxMessage(1, chunk: 1), [1]) }),
+      (
+        "a message that is too long",
+        { transaction in
+          for chunk in 0..<65 as Range<UInt32> {
+            transaction.put(.outboxMessage(1, chunk: chunk), testBytes(32_768, seed: 1))
+          }
+        }
+      ),
+      (
+        "a pin with a value",
+        { transaction in
+          for (key, _) in try transaction.records(.all(.pinOfFile)) { transaction.put(key, [1]) }
+        }
+      ),
+      ("a state that is too short", { $0.put(.outboxState, [1]) }),
+      (
+        "a second state",
+        { $0.put(CatalogKey(bytes: CatalogKey.outboxState.bytes + [0]), try $0.value(.outboxState)!) }
+      ),
+      (
+        "a next number of 0",
+        { try $0.edit(.outboxState) { $0.replaceSubrange(16..., with: [UInt8](repeating: 0, count: 8)) } }
+      ),
+      (
+        "a file that was never there",
+        { transaction in
+          let pin = Pin(number: 1, attachment: 0)
+          var pinned = try transaction.pinnedFile(pin)
+          transaction.delete(.pin(ofFile: pinned.file, pin))
+          pinned.file = 1 << 40
+          transaction.put(.pinned(pin), pinned.encoded)
+          transaction.put(.pin(ofFile: pinned.file, pin), [])
+        }
+      ),
     ]
     for (name, mistake) in mistakes {
       let sender = try Sender()

@@ -12,6 +12,18 @@ enum InboxName {
     return name
   }
 
+  /// Nil for what ``sender(_:)`` would refuse.
+  static func sender(bytes: some Sequence<UInt8>) -> FileName? {
+    String(validating: bytes, as: UTF8.self).flatMap { try? sender($0) }
+  }
+
+  /// Whether a path is `/Inbox/<sender>/` and one more name.
+  static func isDirectory(_ path: [UInt8], of sender: FileName) -> Bool {
+    let parent = Array(StorePath.text(directory(of: sender)).utf8) + [UInt8(ascii: "/")]
+    return path.starts(with: parent) && FileName(bytes: Array(path.dropFirst(parent.count))) != nil
+      && String(validating: path, as: UTF8.self) != nil
+  }
+
   /// Where a sender's messages are.
   static func directory(of sender: FileName) -> [FileName] { [inbox, sender] }
 
@@ -89,6 +101,20 @@ struct InboxPlaces {
       if number > 1 { lastNumber[place] = number }
       files.append(unique)
     }
+  }
+
+  /// Whether a file of a message can have this place: names without control characters, not too many of them.
+  static func isPossible(_ place: [UInt8]) -> Bool {
+    guard String(validating: place, as: UTF8.self) != nil, !place.contains(where: InboxName.isControl) else {
+      return false
+    }
+    return areNames(place[...])
+  }
+
+  /// Whether these are names with slashes between them, at most ``depthMax``.
+  static func areNames(_ path: ArraySlice<UInt8>) -> Bool {
+    let names = path.split(separator: slash, omittingEmptySubsequences: false)
+    return names.count <= depthMax && names.allSatisfy { FileName(bytes: Array($0)) != nil }
   }
 
   static func bytes(_ names: [FileName]) -> [UInt8] { Array(names.map(\.bytes).joined(separator: [slash])) }

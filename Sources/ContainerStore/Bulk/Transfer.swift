@@ -83,7 +83,7 @@ extension Container {
   private func delivery(sender: FileName, requestID: String) throws -> Delivery? {
     try withSnapshot { records in
       try records.value(.delivery(sender: sender.bytes, request: Array(requestID.utf8))).map {
-        try Delivery($0)
+        try CatalogSnapshot.decode($0) { bytes throws(MalformedBytes) in try Delivery(bytes) }
       }
     }
   }

@@ -1,3 +1,5 @@
+import EncryptedFile
+
 extension CatalogKey {
   /// The sender of a numbered message: application id, a zero byte, and the 16 bytes of its container's incarnation.
   private static func sender(_ kind: Kind, _ key: ArrivalKey) -> [UInt8] {
@@ -10,6 +12,32 @@ extension CatalogKey {
   static func deliveries(_ key: ArrivalKey) -> CatalogKey { CatalogKey(bytes: sender(.delivery, key)) }
   static func delivery(_ key: ArrivalKey) -> CatalogKey {
     CatalogKey(bytes: deliveries(key).bytes + orderedBytes(key.number))
+  }
+}
+
+extension ArrivalKey {
+  private static let incarnationByteCount = Identifier.byteCount
+
+  /// Of a record `60`; the number is 0.
+  init(deliveryFloor key: CatalogKey) throws(MalformedBytes) {
+    guard key.kind == .deliveryFloor else { throw MalformedBytes(what: "no key of a delivery floor") }
+    try self.init(sender: key.bytes.dropFirst(), number: 0)
+  }
+
+  /// Of a record `61`.
+  init(delivery key: CatalogKey) throws(MalformedBytes) {
+    guard key.kind == .delivery, let number = key.number(at: key.bytes.count - 8) else {
+      throw MalformedBytes(what: "no key of a delivery")
+    }
+    try self.init(sender: key.bytes.dropFirst().dropLast(8), number: number)
+  }
+
+  private init(sender bytes: ArraySlice<UInt8>, number: UInt64) throws(MalformedBytes) {
+    let name = bytes.dropLast(Self.incarnationByteCount)
+    guard name.last == 0, let sender = InboxName.sender(bytes: name.dropLast()) else {
+      throw MalformedBytes(what: "a delivery of a sender that cannot be")
+    }
+    self.init(sender: sender, incarnation: Array(bytes.suffix(Self.incarnationByteCount)), number: number)
   }
 }
 
@@ -35,6 +63,7 @@ struct DeliveryFloor: Equatable {
     number = try reader.read()
     time = try reader.read()
     try reader.end()
+    guard number > 0 else { throw MalformedBytes(what: "a delivery floor that nothing is below") }
   }
 }
 
@@ -52,6 +81,47 @@ struct NumberedDelivery: Equatable {
     writer.append(time)
     writer.append(id)
     return writer.bytes
+  }
+
+  init(time: Int64, id: [UInt8]) {
+    self.time = time
+    self.id = id
+  }
+
+  init(_ bytes: [UInt8]) throws(MalformedBytes) {
+    var reader = ByteReader(bytes)
+    guard try reader.read(UInt8.self) == Self.delivered else {
+      throw MalformedBytes(what: "a delivery in an unknown state")
+    }
+    try reader.zeros(7)
+    time = try reader.read()
+    id = try reader.bytes(ArrivingMessage.idByteCount)
+    try reader.end()
+  }
+}
+
+/// Of a delivery by request: the key of a record `62`.
+struct RequestKey: Hashable {
+  var sender: FileName
+  /// 1 to 255 bytes of UTF-8.
+  var request: [UInt8]
+
+  static let requestByteCountMax = 255
+
+  init(_ key: CatalogKey) throws(MalformedBytes) {
+    var reader = ByteReader(key.bytes)
+    guard try reader.read(UInt8.self) == CatalogKey.Kind.deliveryByRequest.rawValue else {
+      throw MalformedBytes(what: "no key of a delivery by request")
+    }
+    let sender = try reader.take(Int(try reader.read(UInt8.self)))
+    request = try reader.bytes(reader.remaining)
+    guard let sender = InboxName.sender(bytes: sender) else {
+      throw MalformedBytes(what: "a delivery of a sender that cannot be")
+    }
+    self.sender = sender
+    guard (1...Self.requestByteCountMax).contains(request.count),
+      String(validating: request, as: UTF8.self) != nil
+    else { throw MalformedBytes(what: "a delivery of a request that cannot be") }
   }
 }
 

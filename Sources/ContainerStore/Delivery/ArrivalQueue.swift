@@ -71,6 +71,61 @@ struct QueuedRecord: Equatable {
     fileCount = try reader.read()
     sender = try reader.bytes(Int(senderByteCount))
     directory = try reader.bytes(reader.remaining)
+    guard let name = InboxName.sender(bytes: sender) else {
+      throw MalformedBytes(what: "a queued message of a sender that cannot be")
+    }
+    guard messageByteCount <= ArrivingMessage.byteCountMax, fileCount <= UInt32.max else {
+      throw MalformedBytes(what: "a queued message of \(messageByteCount) bytes with \(fileCount) files")
+    }
+    guard fileCount == 0 ? directory.isEmpty : InboxName.isDirectory(directory, of: name) else {
+      throw MalformedBytes(what: "a queued message whose files are in a directory that cannot be")
+    }
+  }
+}
+
+/// What stands in the records `79` of a message, one behind the other.
+struct QueuedContents: Equatable {
+  struct File: Equatable {
+    /// Below the message's directory.
+    var place: [UInt8]
+    var size: UInt64
+
+    var encoded: [UInt8] {
+      var writer = ByteWriter()
+      writer.append(varint: size)
+      writer.append(varint: UInt64(place.count))
+      writer.append(place)
+      return writer.bytes
+    }
+  }
+
+  var message: [UInt8]
+  var files: [File]
+
+  var encoded: [UInt8] { message + files.flatMap(\.encoded) }
+
+  init(message: [UInt8], files: [File]) {
+    self.message = message
+    self.files = files
+  }
+
+  init(_ bytes: [UInt8], of record: QueuedRecord) throws(MalformedBytes) {
+    var reader = ByteReader(bytes)
+    message = try reader.bytes(Int(record.messageByteCount))
+    files = []
+    var places: Set<[UInt8]> = []
+    var rest = ArrivingMessage.filesByteCountMax
+    for _ in 0..<record.fileCount {
+      let size = try reader.varint()
+      let place = try reader.bytes(Int(try reader.varint32()))
+      guard size < rest else { throw MalformedBytes(what: "files that are too long together") }
+      rest -= size
+      guard InboxPlaces.isPossible(place), places.insert(place).inserted else {
+        throw MalformedBytes(what: "a file in a place that cannot be")
+      }
+      files.append(File(place: place, size: size))
+    }
+    try reader.end()
   }
 }
 
@@ -104,13 +159,7 @@ extension Transaction {
       }
     }
     append(message.message)
-    for file in files {
-      var entry = ByteWriter()
-      entry.append(varint: file.size)
-      entry.append(varint: UInt64(file.place.count))
-      entry.append(file.place)
-      append(entry.bytes)
-    }
+    for file in files { append(QueuedContents.File(place: file.place, size: file.size).encoded) }
     if !writer.bytes.isEmpty { writeChunk() }
     return arrival
   }
@@ -124,38 +173,48 @@ extension Transaction {
 }
 
 extension CatalogReading {
-  fileprivate func queuedMessage(_ arrival: UInt64, _ value: [UInt8]) throws -> QueuedMessage {
+  /// Throws `catalogDamaged` where the records of the message contradict the format or each other.
+  func queuedMessage(_ arrival: UInt64, _ value: [UInt8]) throws -> QueuedMessage {
     let record = try Self.decode(value) { bytes throws(MalformedBytes) in try QueuedRecord(bytes) }
     var bytes: [UInt8] = []
-    try scan(.queuedMessages(arrival)) { bytes += $1 }
-    return try Self.decode(bytes) { bytes throws(MalformedBytes) in
-      var reader = ByteReader(bytes)
-      let message = try reader.bytes(Int(record.messageByteCount))
-      let directory = String(decoding: record.directory, as: UTF8.self)
-      var files: [(path: String, size: UInt64)] = []
-      for _ in 0..<record.fileCount {
-        let size = try reader.varint()
-        let count = try reader.varint32()
-        files.append(
-          (directory + "/" + String(decoding: try reader.take(Int(count)), as: UTF8.self), size))
-      }
-      try reader.end()
-      return QueuedMessage(
-        arrival: arrival, id: record.id, sender: String(decoding: record.sender, as: UTF8.self),
-        message: message, directory: record.directory.isEmpty ? nil : directory, files: files)
+    var chunk: UInt32 = 0
+    try scan(.queuedMessages(arrival)) { key, value in
+      // All but the last are full.
+      guard key == .queuedMessage(arrival, chunk: chunk), !value.isEmpty,
+        bytes.count == Int(chunk) * Transaction.queuedChunkByteCountMax
+      else { throw ContainerError(.catalogDamaged, detail: "parts of the message are missing or too many") }
+      bytes += value
+      chunk += 1
     }
+    let contents = try Self.decode(bytes) { bytes throws(MalformedBytes) in
+      try QueuedContents(bytes, of: record)
+    }
+    let directory = String(decoding: record.directory, as: UTF8.self)
+    return QueuedMessage(
+      arrival: arrival, id: record.id, sender: String(decoding: record.sender, as: UTF8.self),
+      message: contents.message, directory: record.directory.isEmpty ? nil : directory,
+      files: contents.files.map { (directory + "/" + String(decoding: $0.place, as: UTF8.self), $0.size) })
   }
 }
 
+extension CatalogKey {
+  /// Of a record `78`; nil for a key that cannot be.
+  var arrival: UInt64? { kind == .queued && bytes.count == 9 ? number(at: 1) : nil }
+}
+
 extension Container {
-  /// The messages that arrived and were not ended, oldest first.
-  package func queuedMessages() throws -> [QueuedMessage] {
+  /// The messages that arrived and were not ended, oldest first. Those that are damaged are left out when somebody wants to hear of
+  /// them, and stay where they are; else it throws `catalogDamaged` or `tableDamaged`.
+  package func queuedMessages(skipping: ((ContainerError) -> Void)? = nil) throws -> [QueuedMessage] {
     try withStoredCatalog { records in
-      try records.records(.all(.queued)).map { key, value in
-        guard key.bytes.count == 9, let arrival = key.number(at: 1) else {
-          throw ContainerError(.catalogDamaged, detail: "a queued message without a number")
+      try records.records(.all(.queued)).compactMap { key, value in
+        let which = key.arrival.map { "message \($0)" } ?? "a message without a number"
+        return try skippingDamage("\(which) in the queue", skipping) {
+          guard let arrival = key.arrival else {
+            throw ContainerError(.catalogDamaged, detail: "the number is missing")
+          }
+          return try records.queuedMessage(arrival, value)
         }
-        return try records.queuedMessage(arrival, value)
       }
     }
   }
@@ -163,6 +222,22 @@ extension Container {
   /// A message was handled to the end: it leaves the queue, and its files stay. Fine when it has left before.
   package func endQueued(_ arrival: UInt64) throws {
     try transaction(durability: soon) { try $0.endQueued(arrival) }
+  }
+}
+
+/// What `body` returns; nil when there is somebody to hear that the records of `name` are damaged.
+package func skippingDamage<R>(
+  _ name: String, _ skipping: ((ContainerError) -> Void)?, _ body: () throws -> R
+) throws -> R? {
+  do {
+    return try body()
+  } catch let error as ContainerError where error.code == .catalogDamaged || error.code == .tableDamaged {
+    let named = ContainerError(
+      error.code, path: error.path, detail: [name, error.detail].compactMap { $0 }.joined(separator: ": "),
+      cause: error.cause)
+    guard let skipping else { throw named }
+    skipping(named)
+    return nil
   }
 }
 

@@ -65,7 +65,7 @@ extension Container {
       let entries = try records.entries(staging.directory).filter { $0.entry.kind == .file }
       let inodes = try records.inodes(entries.map(\.entry.file))
       return zip(entries, inodes).compactMap { entry, inode in
-        Int(entry.name.description).map { index in
+        Staging.index(entry.name).map { index in
           Arrival.StagedFile(
             index: index, identity: NewFile(id: entry.entry.file, secret: inode.secret), byteCount: inode.size
           )

@@ -63,7 +63,7 @@ package struct OutboxFile: Sendable {
 }
 
 extension Container {
-  private static let outboxChunkByteCount = CatalogChange.valueByteCountMax
+  static let outboxChunkByteCount = CatalogChange.valueByteCountMax
 
   /// Keeps a message, and every file that its attachments stand for in the version that it has now, in one durable commit. What was
   /// written through open files is in it. Nothing is copied: what changes or goes later stays for the message alone. `endingQueued`
@@ -88,7 +88,8 @@ extension Container {
     let failures = try namingPath(io.place) { try writeBack() }
     if core.withLock({ $0.diskIsFull }) { throw ContainerError(.diskFull) }
     let entry = try transaction(durability: options.durability == .none ? nil : .full) { transaction in
-      for entry in try transaction.outboxEntries() where entry.id == message.id {
+      // One that is damaged keeps nobody from sending.
+      for entry in try transaction.outboxEntries(skipping: { _ in }) where entry.id == message.id {
         throw ContainerError(.invalidArgument, detail: "a message with this id is in the outbox")
       }
       var state = try transaction.outboxState() ?? OutboxState(incarnation: Random.bytes(16))
@@ -146,9 +147,24 @@ extension Container {
     if options.durability == .none { try flush(durably: false) }
   }
 
-  /// What waits for its receiver, in order of numbers.
-  package func outboxEntries() throws -> [OutboxEntry] {
-    try withStoredCatalog { try $0.outboxEntries() }
+  /// What waits for its receiver, in order of numbers. Messages that are damaged are left out when somebody wants to hear of them; else
+  /// it throws `catalogDamaged`.
+  package func outboxEntries(skipping: ((ContainerError) -> Void)? = nil) throws -> [OutboxEntry] {
+    try withStoredCatalog { try $0.outboxEntries(skipping: skipping) }
+  }
+
+  /// The least number of a message for this receiver; nil when there is none. One of which is not known for whom it is counts, too.
+  package func outboxFloor(receiver: String) throws -> UInt64? {
+    try withStoredCatalog { records in
+      for (key, value) in try records.records(.all(.outbox)) {
+        guard let entry = try? OutboxEntry(key: key, value: value) else {
+          guard key.bytes.count == 9, let number = key.number(at: 1) else { continue }
+          return number
+        }
+        if entry.receiver == receiver { return entry.number }
+      }
+      return nil
+    }
   }
 
   /// The message's own bytes. Throws `noSuchFile` when it is not in the outbox.
@@ -209,9 +225,12 @@ extension CatalogReading {
     }
   }
 
-  func outboxEntries() throws -> [OutboxEntry] {
-    try records(.all(.outbox)).map { key, value in
-      try Self.decode(value) { bytes throws(MalformedBytes) in try OutboxEntry(key: key, value: bytes) }
+  func outboxEntries(skipping: ((ContainerError) -> Void)?) throws -> [OutboxEntry] {
+    try records(.all(.outbox)).compactMap { key, value in
+      let which = key.number(at: 1).map { "message \($0)" } ?? "a message without a number"
+      return try skippingDamage("\(which) in the outbox", skipping) {
+        try Self.decode(value) { bytes throws(MalformedBytes) in try OutboxEntry(key: key, value: bytes) }
+      }
     }
   }
 

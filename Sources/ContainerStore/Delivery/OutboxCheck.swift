@@ -24,27 +24,37 @@ struct OutboxCheck {
 
   /// Returns how many attachments there are.
   private mutating func checkMessages() throws -> Int {
-    var entries: [UInt64: (entry: OutboxEntry, fileCount: UInt64, byteCount: UInt64, chunkCount: UInt32)] =
-      [:]
+    struct Counted {
+      var entry: OutboxEntry
+      var fileCount: UInt64 = 0
+      var byteCount: UInt64 = 0
+      var chunkCount: UInt32 = 0
+      var messageByteCount = 0
+    }
+    var entries: [UInt64: Counted] = [:]
     var problems: [String] = []
     try records.scan(.all(.outbox)) { key, value in
       guard let entry = try? OutboxEntry(key: key, value: value) else {
         problems.append("a message in the outbox that cannot be")
         return
       }
-      entries[entry.number] = (entry, 0, 0, 0)
+      entries[entry.number] = Counted(entry: entry)
     }
     var pinCount = 0
+    let counters = try records.value(.state).flatMap { try? CatalogCounters($0) }
     try records.scan(.all(.pinned)) { key, value in
-      guard key.bytes.count == 13, let pin = key.pin(at: 1), let file = try? PinnedFile(value),
+      guard key.bytes.count == 13, let pin = key.pin(at: 1), let pinned = try? PinnedFile(value),
         entries[pin.number]?.fileCount == UInt64(pin.attachment)
       else {
         problems.append("an attachment in the outbox that cannot be")
         return
       }
+      if let counters, pinned.file >= counters.nextFile {
+        problems.append("an attachment in the outbox of file \(pinned.file), which was never there")
+      }
       pinCount += 1
       entries[pin.number]!.fileCount += 1
-      entries[pin.number]!.byteCount &+= file.inode.size
+      entries[pin.number]!.byteCount &+= pinned.inode.size
     }
     var owner: Pin?
     try records.scan(.all(.pinnedExtent)) { key, _ in
@@ -58,24 +68,46 @@ struct OutboxCheck {
       owner = pin
     }
     try records.scan(.all(.outboxMessage)) { key, value in
+      // All but the last are full.
       guard key.bytes.count == 13, let chunk = key.pin(at: 1), !value.isEmpty,
-        entries[chunk.number]?.chunkCount == chunk.attachment
+        let message = entries[chunk.number], message.chunkCount == chunk.attachment,
+        message.messageByteCount == Int(chunk.attachment) * Container.outboxChunkByteCount
       else {
         problems.append("a part of a message in the outbox that cannot be")
         return
       }
       entries[chunk.number]!.chunkCount += 1
+      entries[chunk.number]!.messageByteCount += value.count
     }
-    for (entry, fileCount, byteCount, _) in entries.values
-    where entry.fileCount != fileCount || entry.byteCount != byteCount {
-      problems.append("a message in the outbox has \(fileCount) files and counts \(entry.fileCount)")
+    for (number, message) in entries {
+      let entry = message.entry
+      if entry.fileCount != message.fileCount || entry.byteCount != message.byteCount {
+        problems.append(
+          "message \(number) in the outbox has \(message.fileCount) files and counts \(entry.fileCount)")
+      }
+      if message.messageByteCount > OutgoingMessage.byteCountMax {
+        problems.append("message \(number) in the outbox has \(message.messageByteCount) bytes")
+      }
     }
-    let state = try? records.outboxState()
-    if let last = entries.keys.max(), state.map({ $0.nextNumber <= last }) ?? true {
-      problems.append("the next number of the outbox is in use")
-    }
+    problems += try stateProblems(last: entries.keys.max())
     for problem in problems { report(problem) }
     return pinCount
+  }
+
+  private func stateProblems(last: UInt64?) throws -> [String] {
+    var problems: [String] = []
+    var state: OutboxState?
+    try records.scan(.all(.outboxState)) { key, value in
+      guard key == .outboxState, let read = try? OutboxState(value) else {
+        problems.append("a state of the outbox that cannot be")
+        return
+      }
+      state = read
+    }
+    if let last, state.map({ $0.nextNumber <= last }) ?? problems.isEmpty {
+      problems.append("the next number of the outbox is in use")
+    }
+    return problems
   }
 
   /// Returns how many pins there are.
@@ -83,8 +115,8 @@ struct OutboxCheck {
     var count = 0
     var cursor = try records.cursor(from: .all(.pinOfFile))
     var owner: (file: UInt64, inode: Inode?, known: [ExtentMap])?
-    while let (key, _) = try cursor.nextLive(), key.kind == .pinOfFile {
-      guard key.bytes.count == 21, let file = key.number(at: 1), let pin = key.pin(at: 9),
+    while let (key, value) = try cursor.nextLive(), key.kind == .pinOfFile {
+      guard value.isEmpty, key.bytes.count == 21, let file = key.number(at: 1), let pin = key.pin(at: 9),
         let bytes = try records.value(.pinned(pin)), let pinned = try? PinnedFile(bytes), pinned.file == file
       else {
         report("a pin of a file that no attachment leads to")

@@ -36,9 +36,10 @@ extension CatalogKey {
     key(.queuedMessage, bigEndian(arrival))
   }
 
-  /// Of a key of type `71`, `72` or, behind the file, `75`.
+  /// Of a key of type `71`, `72` or, behind the file, `75`. Numbers begin with 1.
   func pin(at offset: Int) -> Pin? {
-    guard let number = number(at: offset), bytes.count >= offset + 12 else { return nil }
+    guard let number = number(at: offset), OutboxState.numbers.contains(number), bytes.count >= offset + 12
+    else { return nil }
     return Pin(
       number: number, attachment: bytes[(offset + 8)..<(offset + 12)].reduce(0) { $0 << 8 | UInt32($1) })
   }
@@ -75,9 +76,12 @@ struct PinnedFile {
     file = try reader.read()
     path = try reader.bytes(Int(try reader.read(UInt16.self)))
     inode = try Inode(try reader.bytes(reader.remaining))
-    guard inode.kind == .file, path.first == UInt8(ascii: "/") else {
-      throw MalformedBytes(what: "an attachment that is no file")
-    }
+    guard inode.kind == .file, !inode.hasLayout1,
+      (rootFileID + 1..<CatalogCounters.fileCountMax).contains(file)
+    else { throw MalformedBytes(what: "an attachment that is no file") }
+    guard path.count <= Self.pathByteCountMax, path.first == UInt8(ascii: "/"),
+      InboxPlaces.areNames(path.dropFirst())
+    else { throw MalformedBytes(what: "an attachment with a path that cannot be") }
   }
 
   var pathText: String { String(decoding: path, as: UTF8.self) }
@@ -101,7 +105,9 @@ extension OutboxEntry {
   }
 
   init(key: CatalogKey, value: [UInt8]) throws(MalformedBytes) {
-    guard key.bytes.count == 9, let number = key.number(at: 1) else {
+    guard key.kind == .outbox, key.bytes.count == 9, let number = key.number(at: 1),
+      OutboxState.numbers.contains(number)
+    else {
       throw MalformedBytes(what: "a message of the outbox without a number")
     }
     var reader = ByteReader(value)
@@ -119,12 +125,17 @@ extension OutboxEntry {
     guard let receiver = String(validating: try reader.take(reader.remaining), as: UTF8.self) else {
       throw MalformedBytes(what: "a receiver whose name is not UTF-8")
     }
+    guard (1...OutgoingMessage.receiverByteCountMax).contains(receiver.utf8.count) else {
+      throw MalformedBytes(what: "a receiver whose name has \(receiver.utf8.count) bytes")
+    }
     self.receiver = receiver
   }
 }
 
 /// The record of type `74`: what tells this outbox from one that a copy of the container has, and its numbers.
 struct OutboxState {
+  static let numbers: Range<UInt64> = 1..<1 << 62
+
   var incarnation: [UInt8]
   var nextNumber: UInt64 = 1
 
@@ -142,7 +153,7 @@ struct OutboxState {
     incarnation = try reader.bytes(Identifier.byteCount)
     nextNumber = try reader.read()
     try reader.end()
-    guard (1..<1 << 62).contains(nextNumber) else {
+    guard Self.numbers.contains(nextNumber) else {
       throw MalformedBytes(what: "a number of the outbox that cannot be")
     }
   }

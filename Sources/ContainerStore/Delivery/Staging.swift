@@ -17,6 +17,10 @@ struct Staging {
 
   static func directory(of sender: FileName) -> [FileName] { root + [sender] }
   static func name(_ index: Int) -> FileName { FileName(String(index))! }
+  /// Nil for a name that is no index.
+  static func index(_ name: FileName) -> Int? {
+    Int(name.description).flatMap { $0 >= 0 && Self.name($0) == name ? $0 : nil }
+  }
 
   /// The directory's file id.
   var directory: UInt64
@@ -49,6 +53,10 @@ struct Staging {
       self.init(
         key: ArrivalKey(sender: sender, incarnation: Array(incarnation), number: number), id: Array(id),
         fileCount: fileCount, byteCount: byteCount)
+      // Only as it is written: no signs, leading zeros or further blanks, and counts that a message can have.
+      guard self.target == target, (1...UInt64(UInt32.max)).contains(fileCount),
+        byteCount < ArrivingMessage.filesByteCountMax
+      else { return nil }
     }
 
     init(key: ArrivalKey, id: [UInt8], fileCount: UInt64, byteCount: UInt64) {

@@ -337,6 +337,9 @@ struct Delivery: Equatable {
     guard let path = String(validating: try reader.take(reader.remaining), as: UTF8.self) else {
       throw MalformedBytes(what: "a delivery to a path that is not UTF-8")
     }
+    guard path.utf8.first == UInt8(ascii: "/") else {
+      throw MalformedBytes(what: "a delivery to a path that is not absolute")
+    }
     self.path = path
   }
 }

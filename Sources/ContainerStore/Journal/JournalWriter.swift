@@ -153,6 +153,8 @@ final class Keyring: Sendable {
     return key
   }
 
+  func hasEpoch(_ number: UInt32) -> Bool { epochs[number] != nil }
+
   func fileKey(_ file: UInt64, epoch: UInt32, secret: [UInt8]) throws -> FileKey {
     guard let epochKey = epochs[epoch] else {
       throw ContainerError(.catalogDamaged, detail: "a file of an epoch that is gone")

@@ -1,0 +1,214 @@
+import EncryptedFile
+import OpenDynamicsTesting
+import Testing
+
+@testable import ContainerStore
+
+private func utf8(_ text: String) -> [UInt8] { Array(text.utf8) }
+private func zeros(_ count: Int) -> [UInt8] { [UInt8](repeating: 0, count: count) }
+
+private let sender = FileName("com.example.sender")!
+private let key = ArrivalKey(sender: sender, incarnation: [UInt8](repeating: 0xab, count: 16), number: 7)
+private let record = QueuedRecord(
+  time: 5, id: [UInt8](repeating: 4, count: 16), messageByteCount: 3, fileCount: 2,
+  sender: sender.bytes, directory: utf8("/Inbox/com.example.sender/20260101T000000.000Z"))
+private let contents = QueuedContents(
+  message: [1, 2, 3], files: [.init(place: utf8("a"), size: 300), .init(place: utf8("d/ü"), size: 0)])
+
+private func refuses(
+  _ bytes: [UInt8], sourceLocation: SourceLocation = #_sourceLocation, _ read: ([UInt8]) throws -> Void
+) {
+  #expect(throws: MalformedBytes.self, sourceLocation: sourceLocation) { try read(bytes) }
+}
+
+/// The records of deliveries, as strict as the page: what is read is what would be written.
+struct DeliveryRecordTests {
+  /// Refuses every beginning of the bytes, and more than them.
+  private func refusesOtherLengths(_ bytes: [UInt8], _ read: ([UInt8]) throws -> Void) throws {
+    try read(bytes)
+    for count in 0..<bytes.count { refuses(Array(bytes.prefix(count)), read) }
+    refuses(bytes + [0], read)
+  }
+
+  @Test func floors() throws {
+    let floorKey = CatalogKey.deliveryFloor(key)
+    #expect(try CatalogKey.deliveryFloor(ArrivalKey(deliveryFloor: floorKey)) == floorKey)
+    let value = DeliveryFloor(number: 1, time: -4).encoded
+    #expect(try DeliveryFloor(value).encoded == value)
+    try refusesOtherLengths(value) { _ = try DeliveryFloor($0) }
+    refuses(DeliveryFloor(number: 0, time: 1).encoded) { _ = try DeliveryFloor($0) }
+  }
+
+  @Test func deliveriesByNumber() throws {
+    let deliveryKey = CatalogKey.delivery(key)
+    #expect(try ArrivalKey(delivery: deliveryKey) == key)
+    let value = NumberedDelivery(time: -4, id: key.incarnation).encoded
+    #expect(try NumberedDelivery(value).encoded == value)
+    try refusesOtherLengths(value) { _ = try NumberedDelivery($0) }
+    refuses([2] + value.dropFirst()) { _ = try NumberedDelivery($0) }
+    refuses([1, 0, 0, 0, 0, 0, 0, 1] + value.dropFirst(8)) { _ = try NumberedDelivery($0) }
+  }
+
+  @Test(arguments: [
+    (utf8("com.example"), true), ([UInt8](repeating: 97, count: 255), true),
+    ([UInt8](repeating: 97, count: 256), false), ([], false), (utf8(".."), false), (utf8("a/b"), false),
+    ([97, 0, 98], false), ([97, 10], false), ([0xff], false),
+  ])
+  func sendersAreNames(name: [UInt8], isPossible: Bool) throws {
+    let from = name + [0] + key.incarnation
+    func accepts(_ read: () throws -> Void) -> Bool { (try? read()) != nil }
+    #expect(accepts { _ = try ArrivalKey(deliveryFloor: CatalogKey(bytes: [0x60] + from)) } == isPossible)
+    #expect(
+      accepts { _ = try ArrivalKey(delivery: CatalogKey(bytes: [0x61] + from + zeros(8))) } == isPossible)
+    let length = [UInt8(truncatingIfNeeded: name.count)]
+    #expect(
+      accepts { _ = try RequestKey(CatalogKey(bytes: [0x62] + length + name + [97])) } == isPossible)
+  }
+
+  @Test func keysOfSendersHaveAllTheirParts() throws {
+    let floor = CatalogKey.deliveryFloor(key).bytes
+    // The name may be as short as a byte: then the zero is missing.
+    for count in 0..<19 {
+      refuses(Array(floor.prefix(count))) { _ = try ArrivalKey(deliveryFloor: CatalogKey(bytes: $0)) }
+    }
+    refuses(floor + [0]) { _ = try ArrivalKey(deliveryFloor: CatalogKey(bytes: $0)) }
+    refuses(floor) { _ = try ArrivalKey(delivery: CatalogKey(bytes: $0)) }
+    refuses(CatalogKey.delivery(key).bytes + [0]) { _ = try ArrivalKey(delivery: CatalogKey(bytes: $0)) }
+  }
+
+  @Test func deliveriesByRequest() throws {
+    let requestKey = CatalogKey.delivery(sender: sender.bytes, request: utf8("ü"))
+    let read = try RequestKey(requestKey)
+    #expect(read.sender == sender && read.request == utf8("ü"))
+    refuses(Array(requestKey.bytes.dropLast())) { _ = try RequestKey(CatalogKey(bytes: $0)) }
+    refuses(Array(requestKey.bytes.dropLast(2))) { _ = try RequestKey(CatalogKey(bytes: $0)) }
+    for (count, isPossible) in [(255, true), (256, false)] {
+      let long = CatalogKey.delivery(sender: sender.bytes, request: [UInt8](repeating: 97, count: count))
+      #expect(((try? RequestKey(long)) != nil) == isPossible)
+    }
+    refuses(Delivery(time: 1, fileCount: 0, byteCount: 0, path: "Inbox").encoded) { _ = try Delivery($0) }
+  }
+
+  @Test func queuedMessages() throws {
+    #expect(try QueuedRecord(record.encoded) == record)
+    #expect(try QueuedRecord(record.encoded).encoded == record.encoded)
+    var empty = record
+    empty.fileCount = 0
+    empty.directory = []
+    #expect(try QueuedRecord(empty.encoded) == empty)
+    for change: @Sendable (inout QueuedRecord) -> Void in [
+      { $0.messageByteCount = 2 << 20 + 1 }, { $0.fileCount = 1 << 32 }, { $0.fileCount = 0 },
+      { $0.directory = [] }, { $0.directory = utf8("/Inbox/com.example.other/x") },
+      { $0.directory = utf8("/Inbox/com.example.sender") },
+      { $0.directory = utf8("/Inbox/com.example.sender/") },
+      { $0.directory += utf8("/further") }, { $0.directory += [0xff] },
+      { $0.sender = [] }, { $0.sender = utf8("a/b") },
+    ] {
+      var wrong = record
+      change(&wrong)
+      refuses(wrong.encoded) { _ = try QueuedRecord($0) }
+    }
+    var most = record
+    most.messageByteCount = 2 << 20
+    most.fileCount = 1 << 32 - 1
+    #expect(try QueuedRecord(most.encoded) == most)
+    for offset in 28..<31 {
+      var wrong = record.encoded
+      wrong[offset] = 1
+      refuses(wrong) { _ = try QueuedRecord($0) }
+    }
+  }
+
+  @Test func contentsOfQueuedMessages() throws {
+    try refusesOtherLengths(contents.encoded) { bytes in
+      let read = try QueuedContents(bytes, of: record)
+      #expect(read == contents && read.encoded == bytes)
+    }
+    for (place, isPossible) in [
+      (utf8("b"), true), (utf8("a"), false), ([], false), (utf8("/b"), false), (utf8("b/"), false),
+      (utf8("../b"), false), ([98, 7], false), ([0xff], false),
+      (utf8(String(repeating: "b/", count: 127) + "b"), true),
+      (utf8(String(repeating: "b/", count: 128) + "b"), false),
+    ] as [([UInt8], Bool)] {
+      var other = contents
+      other.files[1].place = place
+      #expect(((try? QueuedContents(other.encoded, of: record)) == other) == isPossible, "\(place)")
+    }
+    // 2^62 bytes are too many.
+    for (size, isPossible) in [(UInt64(1) << 62 - 301, true), (1 << 62 - 300, false), (.max, false)] {
+      var other = contents
+      other.files[1].size = size
+      #expect(((try? QueuedContents(other.encoded, of: record)) == other) == isPossible, "\(size)")
+    }
+    // A size that is not in its shortest form.
+    refuses([1, 2, 3, 0x81, 0, 1, 97, 0, 1, 98]) { _ = try QueuedContents($0, of: record) }
+  }
+
+  @Test func stagingRecordsAreReadOnlyAsTheyAreWritten() throws {
+    let staged = Staging.Record(key: key, id: key.incarnation, fileCount: 2, byteCount: 30)
+    let text = String(decoding: staged.target, as: UTF8.self)
+    #expect(Staging.Record(target: staged.target, sender: sender) == staged)
+    for (field, others) in [
+      " 7 ": [" +7 ", " 07 ", "  7 ", " 7  ", " -7 ", " 18446744073709551616 "],
+      " 2 ": [" +2 ", " 0 ", " 002 ", " 4294967296 "],
+      " 30": [" +30", " 030", " 30 ", " 4611686018427387904"],
+    ] {
+      for other in others {
+        let wrong = text.replacing(field, with: other, maxReplacements: 1)
+        #expect(wrong != text)
+        #expect(Staging.Record(target: utf8(wrong), sender: sender) == nil, "\(wrong)")
+      }
+    }
+    #expect(Staging.Record(target: utf8(text.uppercased()), sender: sender) == nil)
+    #expect(Staging.Record(target: utf8(" " + text), sender: sender) == nil)
+    #expect(Staging.index(FileName("10")!) == 10)
+    for name in ["+1", "01", "-1", "record", " 1"] { #expect(Staging.index(FileName(name)!) == nil) }
+  }
+
+  // MARK: The outbox
+
+  private let entry = OutboxEntry(
+    number: 1, id: [UInt8](repeating: 4, count: 16), receiver: "com.example", time: 3, fileCount: 0,
+    byteCount: 0,
+    mayBeOffered: true)
+
+  @Test func outboxEntries() throws {
+    func accepts(_ entry: OutboxEntry) -> Bool {
+      (try? OutboxEntry(key: .outbox(entry.number), value: entry.encoded)) == entry
+    }
+    #expect(accepts(entry))
+    for (count, isPossible) in [(0, false), (1, true), (255, true), (256, false)] {
+      var other = entry
+      other.receiver = String(repeating: "r", count: count)
+      #expect(accepts(other) == isPossible, "\(count) bytes")
+    }
+    for (number, isPossible) in [(UInt64(0), false), (1 << 62 - 1, true), (1 << 62, false)] {
+      var other = entry
+      other.number = number
+      #expect(accepts(other) == isPossible, "\(number)")
+      let pin = Pin(number: number, attachment: 0)
+      #expect((CatalogKey.pinned(pin).pin(at: 1) == pin) == isPossible, "\(number)")
+    }
+    refuses(zeros(24)) { _ = try OutboxState($0) }
+  }
+
+  @Test func pinnedVersions() throws {
+    var inode = Inode(kind: .file, permissions: 0o600, now: 1, epoch: 1, secret: zeros(32))
+    func accepts(_ path: String, file: UInt64 = 7) -> Bool {
+      let bytes = PinnedFile(file: file, path: utf8(path), inode: inode).encoded
+      return (try? PinnedFile(bytes))?.encoded == bytes
+    }
+    #expect(accepts("/a/b"))
+    for path in ["", "/", "a", "/a/", "//a", "/../a", String(repeating: "/a", count: 129)] {
+      #expect(!accepts(path), "\(path)")
+    }
+    #expect(accepts(String(repeating: "/a", count: 128)))
+    for (file, isPossible) in [(UInt64(1), false), (2, true), (1 << 62 - 1, true), (1 << 62, false)] {
+      #expect(accepts("/a", file: file) == isPossible, "\(file)")
+    }
+    inode.size = 1
+    var layout1 = PinnedFile(file: 7, path: utf8("/a"), inode: inode).encoded
+    layout1.replaceSubrange(12..., with: inode.encodedInLayout1)
+    refuses(layout1) { _ = try PinnedFile($0) }
+  }
+}
