@@ -24,7 +24,9 @@ import opendynamics
 import purestream
 import read_file
 from container import superblock
-from builder import CODE, EPOCH, RAW, TIME, WORDS, Builder, JournalDraft, compact_extent, compact_inode
+from builder import (
+    CODE, EPOCH, RAW, TIME, WORDS, Builder, JournalDraft, compact_extent, compact_inode, u16, varint,
+)
 from container.catalog import ATTRIBUTE, FILE_KIND, INODE, ROOT, Inode, number_key
 from container.fields import ContainerError, Damage
 from container.journal import LAST_OF_COMMIT, SEGMENTS_DURABLE, Change
@@ -1421,6 +1423,159 @@ class CatalogTests(TestCase):
 
         self.assertEqual(self.findings(open_and_removed), "")
         self.assertEqual(self.findings(another_epoch), "")
+
+
+class DeliveryTests(TestCase):
+    """What verify finds in records of messages that arrived, that wait for a handler, and that wait to be sent."""
+
+    SENDER = b"com.example"
+    FROM = SENDER + bytes(1) + b"i" * 16
+    DIRECTORY = b"/Inbox/com.example/20260101T000000.000Z"
+
+    def queued(
+        self, length: int = 3, files: int = 2, sender: bytes = SENDER, directory: bytes = DIRECTORY, zero: bytes = bytes(3)
+    ) -> bytes:
+        """The value of type 78."""
+        return u64(TIME) + bytes(16) + u32(length) + zero + bytes([len(sender)]) + u64(files) + sender + directory
+
+    def sound(self, builder: Builder) -> list[Change]:
+        """Some of everything, and all of it right. File 3 has a version in the outbox."""
+        builder.next_file = 60
+        places = b"".join(varint(size) + varint(len(place)) + place for size, place in ((300, b"a"), (0, b"d/\xc3\xbc")))
+        large = bytes(40_000)
+        inode = builder.catalog[number_key(INODE, 3)]
+        size = Inode.parse(inode, "file", newest_layout=2).size
+        return [
+            (b"\x60" + self.FROM, u64(5) + u64(TIME)),
+            (number_key(b"\x61" + self.FROM, 5), bytes([1]) + bytes(7) + u64(TIME) + bytes(16)),
+            (b"\x62" + bytes([len(self.SENDER)]) + self.SENDER + b"id", u64(TIME) + u64(1) + u64(2) + self.DIRECTORY),
+            (number_key(b"\x78", 50), self.queued()),
+            (number_key(b"\x79", 50) + bytes(4), b"msg" + places),
+            (number_key(b"\x78", 51), self.queued(len(large), 0, directory=b"")),
+            (number_key(b"\x79", 51) + bytes(4), large[:32768]),
+            (number_key(b"\x79", 51) + bytes(3) + b"\1", large[32768:]),
+            (number_key(b"\x70", 1), bytes(8) + u64(TIME) + bytes(16) + u64(1) + u64(size) + b"com.receiver"),
+            (number_key(b"\x71", 1) + bytes(4), u64(3) + u16(6) + b"/hello" + inode),
+            (number_key(b"\x73", 1) + bytes(4), b"m"),
+            (b"\x74", bytes(16) + u64(2)),
+            (number_key(b"\x75", 3) + number_key(b"", 1) + bytes(4), b""),
+            *builder.state(),
+        ]
+
+    def findings(self, changes: list[Change]) -> str:
+        """What is found when a commit makes these changes."""
+        self.path = self.folder / str(len(list(self.folder.iterdir())))
+        builder = Builder(self.path)
+        build_tree(builder)
+        builder.record(self.sound(builder))
+        for begin in range(0, len(changes), 8):  # a record has room for so many of the largest values
+            builder.record(changes[begin : begin + 8])
+        builder.close()
+        reading, findings = observe(self.path)
+        self.assertTrue(reading)
+        return "\n".join(findings)
+
+    def test_intact(self) -> None:
+        self.assertEqual(self.findings([]), "")
+
+    def test_keys(self) -> None:
+        for key in (
+            b"\x60\0" + b"i" * 16, b"\x60" + b"a" * 256 + b"\0" + b"i" * 16, b"\x61a\0" + b"i" * 16, b"\x62\1a",
+            b"\x78zz", number_key(b"\x78", 50) + b"\0", number_key(b"\x79", 50), number_key(b"\x40", 3),
+            number_key(b"\x40", 3) + b"n" * 256,
+        ):
+            self.assertIn(f"a key of type {key[:1].hex()}", self.findings([(key, b"")]))
+
+    def test_arrivals(self) -> None:
+        ledger = number_key(b"\x61" + self.FROM, 5)
+        delivered = bytes([1]) + bytes(7) + u64(TIME) + bytes(16)
+        request = b"\x62" + bytes([len(self.SENDER)]) + self.SENDER
+        request_value = u64(TIME) + u64(1) + u64(2)
+        small, contents, large = number_key(b"\x78", 50), number_key(b"\x79", 50), number_key(b"\x79", 51)
+        longest = b"b/" * 127 + b"b"
+        cases: list[tuple[str, bytes, bytes | None]] = [
+            ("delivery floor: too short", b"\x60" + self.FROM, b"zz"),
+            ("delivery floor: number 0", b"\x60" + self.FROM, u64(0) + u64(TIME)),
+            ("delivery floor: trailing bytes", b"\x60" + self.FROM, u64(1) + u64(TIME) + b"\0"),
+            ("delivery floor: a sender", b"\x60a/b\0" + b"i" * 16, u64(1) + u64(TIME)),
+            ("delivery floor: a sender", b"\x60a\n\0" + b"i" * 16, u64(1) + u64(TIME)),
+            ("delivery floor: a sender", b"\x60a\xff\0" + b"i" * 16, u64(1) + u64(TIME)),
+            ("delivery 5: below its floor", b"\x60" + self.FROM, u64(6) + u64(TIME)),
+            ("delivery 5: state 2", ledger, b"\2" + delivered[1:]),
+            ("delivery 5: bytes that are not zero", ledger, b"\1\1" + delivered[2:]),
+            ("delivery 5: trailing bytes", ledger, delivered + b"\0"),
+            ("key of a delivery by request: a sender", b"\x62\1/id", request_value + self.DIRECTORY),
+            ("key of a delivery by request: length", request, request_value + self.DIRECTORY),
+            ("a request id that is not UTF-8", request + b"\xff", request_value + self.DIRECTORY),
+            ("delivery by request: too short", request + b"x", b"q"),
+            ("delivery by request: no directory", request + b"x", request_value + b"/Inbox/com.other/x"),
+            ("delivery by request: no directory", request + b"x", request_value + self.DIRECTORY + b"/x"),
+            ("delivery by request: no directory", request + b"x", request_value + self.DIRECTORY + b"\xff"),
+            ("queued message 50: too short", small, b"short"),
+            ("queued message 50: number of files", small, self.queued(files=1 << 32)),
+            ("queued message 50: length 2097153", small, self.queued((2 << 20) + 1)),
+            ("queued message 50: bytes that are not zero", small, self.queued(zero=b"\0\1\0")),
+            ("queued message 50: a sender", small, self.queued(sender=b"..")),
+            ("queued message 50: no directory", small, self.queued(directory=b"")),
+            ("queued message 50: no directory", small, self.queued(files=0)),
+            ("contents of queued message 50: too short", small, self.queued(5)),
+            ("contents of queued message 50: too short", small, self.queued(files=3)),
+            ("contents of queued message 50: trailing bytes", small, self.queued(files=1)),
+            ("contents of queued message 50: too short", contents + bytes(4), None),
+            ("queued message 50: a part of another length", contents + bytes(3) + b"\1", b""),
+            ("queued message 50: a part of another length", contents + bytes(3) + b"\1", b"x"),
+            ("queued message 50: parts are missing", contents + bytes(3) + b"\2", b"x"),
+            ("queued message 51: parts are missing", large + bytes(4), None),
+            ("contents of a queued message that is not there", small, None),
+            ("queued message 60: its number", number_key(b"\x78", 60), self.queued(0, 0, directory=b"")),
+            ("queued message 3: its number", number_key(b"\x78", 3), self.queued(0, 0, directory=b"")),
+        ]
+        for place in (b"a", b"", b"/b", b"b/", b"../b", b"b\7", b"\xff", b"b/" + longest):
+            entries = b"msg" + varint(300) + b"\1a" + varint(1) + varint(len(place)) + place
+            cases.append(("a file in a place", contents + bytes(4), entries))
+        for size in ((1 << 62) - 300, (1 << 64) - 1):
+            entries = b"msg" + varint(300) + b"\1a" + varint(size) + b"\1b"
+            cases.append(("bytes of the files", contents + bytes(4), entries))
+        for words, key, value in cases:
+            self.assertIn(words, self.findings([(key, value)]))
+        entries = b"msg" + varint(300) + b"\1a" + varint((1 << 62) - 301) + varint(len(longest)) + longest
+        self.assertEqual(self.findings([(contents + bytes(4), entries)]), "")
+
+    def test_outbox(self) -> None:
+        message, version, part = number_key(b"\x70", 1), number_key(b"\x71", 1) + bytes(4), number_key(b"\x73", 1)
+        pin = number_key(b"\x75", 3) + number_key(b"", 1) + bytes(4)
+
+        def values(builder: Builder) -> dict[bytes, bytes | None]:
+            return dict(self.sound(builder))
+
+        builder = Builder(self.folder / "values")
+        build_tree(builder)
+        sound = values(builder)
+        entry, pinned = sound[message], sound[version]
+        assert entry and pinned
+        layout_1 = bytes([1, 1]) + u16(0o640) + u32(1) + bytes(40) + u32(EPOCH) + bytes(44)
+        cases: list[tuple[str, list[Change]]] = [
+            ("length of the receiver 0", [(message, entry[:48])]),
+            ("length of the receiver 256", [(message, entry[:48] + b"r" * 256)]),
+            ("a receiver that is not UTF-8", [(message, entry + b"\xff")]),
+            ("message 0: number 0", [(number_key(b"\x70", 0), entry)]),
+            ("message 1: a part of another length", [(part + bytes(3) + b"\1", b"x")]),
+            ("message 1: a part of another length", [(part + bytes(4), b"")]),
+            ("message 1: length", [(part + u32(index)[::-1], bytes(32768)) for index in range(65)]),
+            ("a pin with a value", [(pin, b"x")]),
+            ("another layout", [(version, pinned[:16] + layout_1)]),
+            ("a path that cannot be", [(version, u64(3) + u16(6) + b"/../ab" + pinned[16:])]),
+            ("a path that cannot be", [(version, u64(3) + u16(6) + b"hello!" + pinned[16:])]),
+            ("length of the path", [(version, u64(3) + u16(32001) + b"/a" * 16000 + b"a" + pinned[16:])]),
+            ("file id 1", [(version, u64(1) + pinned[8:])]),
+            ("never there", [(version, u64(60) + pinned[8:])]),
+            ("outbox: state: too short", [(b"\x74", b"x")]),
+            ("next number 0", [(b"\x74", bytes(16) + u64(0))]),
+            ("the next number is in use", [(b"\x74", bytes(16) + u64(1))]),
+            ("no state", [(b"\x74", None)]),
+        ]
+        for words, changes in cases:
+            self.assertIn(words, self.findings(changes), words)
 
 
 if __name__ == "__main__":

@@ -69,12 +69,8 @@ struct DeliveryCheck {
   }
 
   private mutating func checkQueue() throws {
-    let state = try records.value(.state).flatMap { try? CatalogCounters($0) }
     try check(.queued) { check, key, value in
       guard let arrival = key.arrival else { return check.report("a queued message without a number") }
-      if let state, arrival >= state.nextFile {
-        check.report("queued message \(arrival) has a number that was not given out")
-      }
       if try check.records.value(.inode(arrival)) != nil {
         check.report("queued message \(arrival) has the number of a file")
       }
