@@ -35,8 +35,9 @@ final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
   private var frameTimer: Scheduled<Void>?
   private var beginningTimer: Scheduled<Void>?
 
-  /// Handed to the socket, and not written yet.
+  /// Handed to TLS and the socket, which did not take it yet. More follows when it is taken.
   private var unwrittenByteCount = 0
+  private var isWriting = false
   private var isFull = false
   private var isAskedForRoom = false
   /// When the peer was last seen to read, and how much waited in the socket's buffer then.
@@ -193,20 +194,41 @@ final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
 
   // MARK: Sending
 
-  /// Writes what waits in the outbox. While an event is told it waits, so that all answers to it are written at once.
+  /// Of what is written at once: about what a socket takes.
+  static var writeByteCountMax: Int { 128 << 10 }
+
+  /// Writes what waits in the outbox, or the first of it, when the socket has taken what was written before. While an event is told it waits,
+  /// so that all answers to it are written at once.
   func drain() {
-    guard !isTelling, !hasEnded, let context, let frames = lane.outbox.withLock({ $0.take() }) else { return }
-    let byteCount = frames.readableBytes
-    unwrittenByteCount += byteCount
-    let promise = context.eventLoop.makePromise(of: Void.self)
-    promise.futureResult.assumeIsolated().whenSuccess { self.wrote(byteCount) }
-    context.writeAndFlush(wrapOutboundOut(frames), promise: promise)
-    guard unwrittenByteCount > 0, !hasEnded else { return }
-    if !isFull, unwrittenByteCount > lane.limits.queuedByteCountMax {
+    guard !isTelling, !isWriting, !hasEnded else { return }
+    isWriting = true
+    let hasMore = write(upTo: unwrittenByteCount == 0 ? Self.writeByteCountMax : 0)
+    isWriting = false
+    guard !hasEnded else { return }
+    guard unwrittenByteCount > 0 else {
+      // In another turn, so that no lane keeps the others from theirs.
+      if hasMore { context?.eventLoop.assumeIsolated().execute { self.drain() } }
+      return
+    }
+    if !isFull, lane.queuedByteCount > lane.limits.queuedByteCountMax {
       isFull = true
       tell { $0.events.isFull($0, true) }
     }
     watchProgress()
+  }
+
+  /// Whether more waits in the outbox.
+  @discardableResult
+  private func write(upTo byteCountMax: Int) -> Bool {
+    guard let context else { return false }
+    let (bytes, hasMore) = lane.outbox.withLock { ($0.take(upTo: byteCountMax), $0.hasFrames) }
+    guard let bytes else { return hasMore }
+    let byteCount = bytes.readableBytes
+    unwrittenByteCount += byteCount
+    let promise = context.eventLoop.makePromise(of: Void.self)
+    promise.futureResult.assumeIsolated().whenSuccess { self.wrote(byteCount) }
+    context.writeAndFlush(wrapOutboundOut(bytes), promise: promise)
+    return hasMore
   }
 
   /// Writes what is unhurried after a while; one timer serves many.
@@ -223,10 +245,13 @@ final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
     unwrittenByteCount -= byteCount
     progress.time = .now()
     lane.outbox.withLock { if !$0.isClosed { $0.wrote(byteCount) } }
-    if isAskedForRoom { return tellOfRoomSoon() }
-    guard isFull, unwrittenByteCount <= lane.limits.queuedByteCountMax / 2, !hasEnded else { return }
-    isFull = false
-    tell { $0.events.isFull($0, false) }
+    if isAskedForRoom {
+      tellOfRoomSoon()
+    } else if isFull, lane.queuedByteCount <= lane.limits.queuedByteCountMax / 2, !hasEnded {
+      isFull = false
+      tell { $0.events.isFull($0, false) }
+    }
+    drain()
   }
 
   func awaitRoom() {
@@ -252,13 +277,14 @@ final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
     lookAtProgress()
   }
 
-  /// Looks now and then, while something waits, whether less waits than before: a batch may be long, and is done only as a whole.
+  /// Looks now and then, while something waits, whether less waits than before: what is written at once is done only as a whole.
   private func lookAtProgress() {
     progressTimer = schedule(lane.limits.idleTime / Self.looksInIdleTime) { connection in
       connection.progressTimer = nil
       guard connection.unwrittenByteCount > 0 else { return }
       let buffered = connection.bufferedByteCount
-      if buffered != connection.progress.bufferedByteCount { connection.progress = (.now(), buffered) }
+      if buffered < connection.progress.bufferedByteCount { connection.progress.time = .now() }
+      connection.progress.bufferedByteCount = buffered
       if connection.progress.time + TimeAmount(connection.lane.limits.idleTime) <= .now() {
         connection.end(LaneEnd(.here, .tooSlow, "the peer reads nothing"))
       } else {
@@ -267,7 +293,8 @@ final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
     }
   }
 
-  private var bufferedByteCount: Int {
+  /// Of TLS's bytes that wait in the channel for the socket.
+  var bufferedByteCount: Int {
     (try? context?.channel.syncOptions?.getOption(.bufferedWritableBytes)) ?? 0
   }
 
@@ -281,12 +308,14 @@ final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
       if endAfterTelling == nil { endAfterTelling = (end, goodbyeDetail) }
       return
     }
-    lane.outbox.withLock { $0.hurry() }
-    drain()
+    // Who does not read is not waited for.
+    if end.fault != .tooSlow || unwrittenByteCount == 0 {
+      lane.outbox.withLock { $0.hurry() }
+      write(upTo: .max)
+    }
     guard !hasEnded, let context else { return }
     let hasTLS = if case .handshaking = state { false } else { true }
     let goodbyeIsDue = end.side == .here && hasTLS && !alertIsSaid
-    // Who does not read is not waited for.
     let saysGoodbye = goodbyeIsDue && (end.fault != .tooSlow || unwrittenByteCount == 0)
     if saysGoodbye { sayGoodbye(end.fault, goodbyeDetail, context) }
     state = .ended(end)

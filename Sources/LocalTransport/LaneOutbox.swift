@@ -1,14 +1,15 @@
 import NIOCore
 
-/// What waits to be written to a lane, for all threads. Several batches that come before the event loop gets to them are written at
-/// once.
+/// What waits to be written to a lane, for all threads. Batches that come before the event loop gets to them, or before the socket has
+/// taken what was written before, wait here as plain bytes and are written at once: in TLS and in the socket's queue each would take many
+/// times its bytes.
 struct LaneOutbox {
   private var frames = ByteBuffer()
   /// Goes with what is sent next.
   private var unhurried = ByteBuffer()
   private var isDrainScheduled = false
   private(set) var isClosed = false
-  /// Of frames that were sent and did not go to the system yet.
+  /// Of frames that were sent and that the system did not take yet.
   private(set) var queuedByteCount = 0
   /// The longest frame that the peer takes.
   var frameByteCountMax: Int
@@ -36,7 +37,7 @@ struct LaneOutbox {
     guard queuedByteCount + batch.readableBytes <= queuedByteCountMax else { return .endAsTooSlow }
     queuedByteCount += batch.readableBytes
     hurry()
-    if frames.readableBytes == 0 { frames = batch } else { frames.writeBuffer(&batch) }
+    if frames.readableBytes == 0 { frames = batch } else { write(batch) }
     defer { isDrainScheduled = true }
     return isDrainScheduled ? .none : .drain
   }
@@ -56,16 +57,27 @@ struct LaneOutbox {
   /// What was unhurried goes with the next writing.
   mutating func hurry() {
     guard unhurried.readableBytes > 0 else { return }
-    frames.writeBuffer(&unhurried)
+    write(unhurried)
     unhurried = ByteBuffer()
   }
 
-  /// All frames, for the event loop to write.
-  mutating func take() -> ByteBuffer? {
+  /// The space of what was taken is used again: else it would grow as long as something waits.
+  private mutating func write(_ bytes: ByteBuffer) {
+    if frames.readerIndex >= frames.readableBytes { frames.discardReadBytes() }
+    frames.writeImmutableBuffer(bytes)
+  }
+
+  var hasFrames: Bool { frames.readableBytes > 0 }
+
+  /// The first bytes, no more than these, for the event loop to write. Also when it takes none, it has to be told of the next batch.
+  mutating func take(upTo byteCountMax: Int) -> ByteBuffer? {
     isDrainScheduled = false
-    guard frames.readableBytes > 0 else { return nil }
-    defer { frames = ByteBuffer() }
-    return frames
+    guard byteCountMax > 0, frames.readableBytes > 0 else { return nil }
+    guard frames.readableBytes > byteCountMax else {
+      defer { frames = ByteBuffer() }
+      return frames
+    }
+    return frames.readSlice(length: byteCountMax)
   }
 
   mutating func wrote(_ byteCount: Int) { queuedByteCount -= byteCount }

@@ -35,8 +35,8 @@ package final class MessageLane<Message: LaneMessage>: Sendable {
   let events: LaneEvents<Message>
   let outbox: Mutex<LaneOutbox>
   let peer = Mutex<PeerIdentity?>(nil)
-  private let eventLoop: any EventLoop
-  private let connection: NIOLoopBoundBox<LaneConnection<Message>?>
+  let eventLoop: any EventLoop
+  let connection: NIOLoopBoundBox<LaneConnection<Message>?>
   /// Nil once the lane is closed.
   private let closers = Mutex<[@Sendable () -> Void]?>([])
 

@@ -233,6 +233,24 @@ def a_watcher_that_never_reads(world):
     check()
 
 
+def watchers_of_small_changes_that_never_read(world):
+    check = honest_pair(world)
+    service = ("com.example.noisy", "1")
+    noisy = world.app("noisy").register(service)
+    for _ in range(8):
+        attacker = begun(world).attend()
+        for _ in range(60):
+            attacker.ask("watch", {"app_id": noisy.app_id})
+        attacker.broker.stop_reading()
+    before = world.broker_bytes()
+    for n in range(60):
+        noisy.register(service, name=f"name {n}")
+    check()
+    grown = world.broker_bytes() - before
+    # 28,800 changes, each of some hundred bytes: no more than that, and what the allocator keeps.
+    assert grown < 48 << 20, f"the broker grew by {grown >> 20} MiB"
+
+
 def questions_without_reading_the_answers(world):
     check = honest_pair(world)
     world.app("large").register(*[(f"com.example.s{n:02}" + "x" * 40, "1") for n in range(90)])
@@ -351,6 +369,6 @@ CHECKS = [
     frames_that_are_none, frames_that_end_in_the_middle, peers_that_fall_silent, bytes_that_are_no_tls,
     tls_that_is_not_ours, messages_that_may_not_come, another_key_for_an_app_that_enrolled,
     administering_without_the_key, a_recorded_session_played_again, more_questions_than_may_wait,
-    a_watcher_that_never_reads, questions_without_reading_the_answers, thousands_of_connections,
-    descriptors_for_the_broker, another_user, a_false_broker,
+    a_watcher_that_never_reads, watchers_of_small_changes_that_never_read, questions_without_reading_the_answers,
+    thousands_of_connections, descriptors_for_the_broker, another_user, a_false_broker,
 ]
