@@ -20,32 +20,32 @@ final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
     case ended(LaneEnd)
   }
 
-  private let lane: MessageLane<Message>
+  let lane: MessageLane<Message>
   private var state = State.handshaking
   private var checkFault: ProtocolFault?
-  private var context: ChannelHandlerContext?
+  var context: ChannelHandlerContext?
   private let socket: LaneSocket
 
   private var decoder: FrameDecoder
   private var received: [Message] = []
   /// An event is being told: what its receiver sends or ends waits for its return, so events are never within one another.
-  private var isTelling = false
+  var isTelling = false
   private var endAfterTelling: (end: LaneEnd, goodbyeDetail: String)?
   private var frameBegin: NIODeadline?
   private var frameTimer: Scheduled<Void>?
   private var beginningTimer: Scheduled<Void>?
 
   /// Handed to TLS and the socket, which did not take it yet. More follows when it is taken.
-  private var unwrittenByteCount = 0
-  private var isWriting = false
-  private var isFull = false
-  private var isAskedForRoom = false
+  var unwrittenByteCount = 0
+  var isWriting = false
+  var isFull = false
+  var isAskedForRoom = false
   /// When the peer was last seen to read, and how much waited in the socket's buffer then.
-  private var progress = (time: NIODeadline.uptimeNanoseconds(0), bufferedByteCount: 0)
-  private var progressTimer: Scheduled<Void>?
-  private var soonTimer: Scheduled<Void>?
+  var progress = (time: NIODeadline.uptimeNanoseconds(0), bufferedByteCount: 0)
+  var progressTimer: Scheduled<Void>?
+  var soonTimer: Scheduled<Void>?
   /// How often in `idleTime` it is looked whether the peer reads.
-  private static var looksInIdleTime: Int { 4 }
+  static var looksInIdleTime: Int { 4 }
 
   init(_ lane: MessageLane<Message>) {
     self.lane = lane
@@ -123,7 +123,7 @@ final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
 
   // MARK: Receiving
 
-  private var hasEnded: Bool { if case .ended = state { true } else { false } }
+  var hasEnded: Bool { if case .ended = state { true } else { false } }
 
   private func takeFrames() throws(ProtocolFault) {
     var tookFrame = false
@@ -181,7 +181,7 @@ final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
     tell { $0.events.received($0, messages) }
   }
 
-  private func tell(_ event: (MessageLane<Message>) -> Void) {
+  func tell(_ event: (MessageLane<Message>) -> Void) {
     isTelling = true
     event(lane)
     isTelling = false
@@ -190,112 +190,6 @@ final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
     } else {
       drain()
     }
-  }
-
-  // MARK: Sending
-
-  /// Of what is written at once: about what a socket takes.
-  static var writeByteCountMax: Int { 128 << 10 }
-
-  /// Writes what waits in the outbox, or the first of it, when the socket has taken what was written before. While an event is told it waits,
-  /// so that all answers to it are written at once.
-  func drain() {
-    guard !isTelling, !isWriting, !hasEnded else { return }
-    isWriting = true
-    let hasMore = write(upTo: unwrittenByteCount == 0 ? Self.writeByteCountMax : 0)
-    isWriting = false
-    guard !hasEnded else { return }
-    guard unwrittenByteCount > 0 else {
-      // In another turn, so that no lane keeps the others from theirs.
-      if hasMore { context?.eventLoop.assumeIsolated().execute { self.drain() } }
-      return
-    }
-    if !isFull, lane.queuedByteCount > lane.limits.queuedByteCountMax {
-      isFull = true
-      tell { $0.events.isFull($0, true) }
-    }
-    watchProgress()
-  }
-
-  /// Whether more waits in the outbox.
-  @discardableResult
-  private func write(upTo byteCountMax: Int) -> Bool {
-    guard let context else { return false }
-    let (bytes, hasMore) = lane.outbox.withLock { ($0.take(upTo: byteCountMax), $0.hasFrames) }
-    guard let bytes else { return hasMore }
-    let byteCount = bytes.readableBytes
-    unwrittenByteCount += byteCount
-    let promise = context.eventLoop.makePromise(of: Void.self)
-    promise.futureResult.assumeIsolated().whenSuccess { self.wrote(byteCount) }
-    context.writeAndFlush(wrapOutboundOut(bytes), promise: promise)
-    return hasMore
-  }
-
-  /// Writes what is unhurried after a while; one timer serves many.
-  func drainSoon() {
-    guard soonTimer == nil, !hasEnded else { return }
-    soonTimer = schedule(lane.limits.unhurriedTime) { connection in
-      connection.soonTimer = nil
-      connection.lane.outbox.withLock { $0.hurry() }
-      connection.drain()
-    }
-  }
-
-  private func wrote(_ byteCount: Int) {
-    unwrittenByteCount -= byteCount
-    progress.time = .now()
-    lane.outbox.withLock { if !$0.isClosed { $0.wrote(byteCount) } }
-    if isAskedForRoom {
-      tellOfRoomSoon()
-    } else if isFull, lane.queuedByteCount <= lane.limits.queuedByteCountMax / 2, !hasEnded {
-      isFull = false
-      tell { $0.events.isFull($0, false) }
-    }
-    drain()
-  }
-
-  func awaitRoom() {
-    isAskedForRoom = true
-    tellOfRoomSoon()
-  }
-
-  /// Not at once: it may be called within an event, or within a write.
-  private func tellOfRoomSoon() {
-    context?.eventLoop.assumeIsolated().execute {
-      guard self.isAskedForRoom, !self.isTelling, !self.hasEnded,
-        self.lane.queuedByteCount <= self.lane.limits.queuedByteCountMax / 2
-      else { return }
-      self.isAskedForRoom = false
-      self.isFull = false
-      self.tell { $0.events.isFull($0, false) }
-    }
-  }
-
-  private func watchProgress() {
-    guard progressTimer == nil, !hasEnded else { return }
-    progress = (.now(), bufferedByteCount)
-    lookAtProgress()
-  }
-
-  /// Looks now and then, while something waits, whether less waits than before: what is written at once is done only as a whole.
-  private func lookAtProgress() {
-    progressTimer = schedule(lane.limits.idleTime / Self.looksInIdleTime) { connection in
-      connection.progressTimer = nil
-      guard connection.unwrittenByteCount > 0 else { return }
-      let buffered = connection.bufferedByteCount
-      if buffered < connection.progress.bufferedByteCount { connection.progress.time = .now() }
-      connection.progress.bufferedByteCount = buffered
-      if connection.progress.time + TimeAmount(connection.lane.limits.idleTime) <= .now() {
-        connection.end(LaneEnd(.here, .tooSlow, "the peer reads nothing"))
-      } else {
-        connection.lookAtProgress()
-      }
-    }
-  }
-
-  /// Of TLS's bytes that wait in the channel for the socket.
-  var bufferedByteCount: Int {
-    (try? context?.channel.syncOptions?.getOption(.bufferedWritableBytes)) ?? 0
   }
 
   // MARK: The end
@@ -348,7 +242,7 @@ final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
 
   // MARK: Timers
 
-  private func schedule(
+  func schedule(
     _ time: Duration, _ work: @escaping (LaneConnection) -> Void
   ) -> Scheduled<Void>? {
     schedule(at: .now() + TimeAmount(time), work)
