@@ -66,10 +66,13 @@ extension ControlLaneTests {
   @Test func handsNoMoreToTheSocketThanOneWriteUntilItIsTaken() async throws {
     var limits = LaneLimits.patient
     limits.lingerTime = .seconds(600)
+    limits.queuedByteCountMax = 500_000
     let (_, lane, near, peer) = try await openLoosely(limits: limits)
     try await peer.setReads(false)
     let sent = [WireChannelMessage.filler(byteCount: 1_000_000)] + (0..<10_000).map { .ping($0) }
     for message in sent { try lane.send([message]) }
+    // The socket takes no more.
+    #expect(await near.next() == .isFull(true))
     let handedByteCount = try await lane.eventLoop.submit { lane.connection.value?.bufferedByteCount ?? 0 }
       .get()
     let writeByteCountMax = LaneConnection<WireChannelMessage>.writeByteCountMax
@@ -83,7 +86,7 @@ extension ControlLaneTests {
     #expect(await near.end() == LaneEnd(.here, .noError))
   }
 
-  /// The same, when the goodbye does not take everything along.
+  /// Also when no goodbye takes everything along.
   @Test func goesOnWithWhatWaitedWhenThePeerReads() async throws {
     let (near, far) = try await world.openLanes()
     let sent = (0..<40).map { WireChannelMessage.filler(byteCount: 100_000 + $0) }
