@@ -129,11 +129,20 @@ extension Runtime {
         received: { stream, error in
           self.core.perform { self.streamReceived(stream, error, application, number, &$0) }
         },
-        // The two lanes end together.
-        failed: { [weak lane] fault, detail in
-          lane?.close(fault == .connectionLost ? .noError : fault, detail: detail)
+        // The two lanes end together. Where it is the peer that ended this one, what it said last on the other may not have been read yet.
+        failed: { [weak lane, workQueue] fault, detail in
+          guard fault == .connectionLost || fault == .noError else {
+            lane?.close(fault, detail: detail)
+            return
+          }
+          workQueue.asyncAfter(deadline: .now() + Self.lastWordsTime) { [weak lane] in
+            lane?.close(.noError, detail: detail)
+          }
         }))
   }
+
+  /// As long as a lane lingers for its peer.
+  private static let lastWordsTime = DispatchTimeInterval.seconds(1)
 
   private func channelOpened(
     _ application: ApplicationID, _ number: ChannelNumber, _ ticket: Data, _ core: inout Core
@@ -319,7 +328,10 @@ extension Runtime {
     for delivery in peer.arriving.values { delivery.queue.async { delivery.suspend() } }
     // What the app wants to be called then is not called within this work.
     for incoming in peer.incoming.values { workQueue.async { incoming.request.cancel() } }
-    for channel in peer.channels.values { channel.bulk.close() }
+    // Not before the other lane: the peer may take the end of one for the end of both.
+    for channel in peer.channels.values {
+      channel.lane.whenClosed { channel.bulk.close() }
+    }
     core.peers[application] = nil
   }
 
