@@ -8,26 +8,6 @@ import Testing
   import Darwin
 #endif
 
-extension Container {
-  /// Everything that the model knows of.
-  fileprivate func model() throws -> TreeModel {
-    var model = TreeModel()
-    for file in try list("/", recursively: true) {
-      let path = "/" + file.path
-      let attributes = file.attributes
-      let contents = attributes.kind == .file ? try contents(at: path) : nil
-      let target = attributes.kind == .symbolicLink ? try destinationOfSymbolicLink(path) : nil
-      model.put(
-        TreeModel.Node(
-          contents: contents, target: target, permissions: attributes.permissions,
-          created: attributes.created, attributes: try extendedAttributes(at: path),
-          group: attributes.linkCount > 1 ? attributes.id : nil),
-        at: path)
-    }
-    return model
-  }
-}
-
 /// A native tree to import, and the same as a model sees it.
 private struct NativeSample {
   let directory = TemporaryDirectory()
@@ -55,153 +35,6 @@ private struct NativeSample {
   var place: String { directory.path + "/sample" }
 }
 
-/// A container, its model, and all that a crash may lead back to.
-private final class Side {
-  static let constantKey: UInt8 = 7
-  let durability: Container.Durability
-  private var start = DiskImage()
-  private var io: RecordingIO
-  /// When the container was there, on this disk.
-  private var creation: Int
-  private(set) var container: Container
-  private(set) var history: History<TreeModel>
-  private var keys: History<Set<UInt8>>
-  var model = TreeModel()
-
-  init(_ durability: Container.Durability) throws {
-    self.durability = durability
-    let io = RecordingIO()
-    self.io = io
-    container = try Container.create(
-      io: io, credential: testCredential(Self.constantKey), options: testOptions(durability))
-    creation = io.log.count
-    history = History(TreeModel(), durable: io.log.count)
-    keys = History([Self.constantKey], durable: io.log.count)
-  }
-
-  struct Disagreement: Error, CustomStringConvertible {
-    var description: String
-  }
-
-  /// One operation on model and container. They must agree whether it can be done.
-  func change(_ expected: (inout TreeModel) -> Bool, _ operation: (Container) throws -> Void) throws {
-    let begun = io.log.count
-    var after = model
-    let succeeds = expected(&after)
-    do {
-      try operation(container)
-      if !succeeds { throw Disagreement(description: "it succeeded") }
-    } catch let error as ContainerError {
-      if succeeds || [.catalogDamaged, .tableDamaged].contains(error.code) { throw error }
-      return
-    }
-    note(after, begun: begun)
-  }
-
-  private func note(_ after: TreeModel, begun: Int) {
-    model = after
-    history.append(after, begun: begun)
-    if durability == .full { history.acknowledge(at: io.log.count) }
-  }
-
-  func send(_ path: String, to other: Side) throws {
-    let begun = other.io.log.count
-    // The messages of one in those of the other, and so on, would soon fill the memory.
-    if model.isRoot(path) { return }
-    guard model.maySend(path) else {
-      #expect(throws: ContainerError.self) {
-        try container.send([path], to: other.container, sender: "com.example.app")
-      }
-      return
-    }
-    let receipt = try container.send([path], to: other.container, sender: "com.example.app")
-    var after = other.model
-    after.receive(path, from: model, into: receipt.directory)
-    other.note(after, begun: begun)
-    if other.durability != .none { other.history.acknowledge(at: other.io.log.count) }
-  }
-
-  func synchronize() throws {
-    try container.synchronize()
-    history.acknowledge(at: io.log.count)
-  }
-
-  func toggleKey(_ key: UInt8) throws {
-    let begun = io.log.count
-    if keys.last.contains(key) {
-      try container.removeKey(testCredential(key))
-      keys.append(keys.last.subtracting([key]), begun: begun)
-    } else {
-      try container.addKey(testCredential(key))
-      keys.append(keys.last.union([key]), begun: begun)
-    }
-    keys.acknowledge(at: io.log.count)
-  }
-
-  func reopen() throws {
-    try container.close()
-    try open()
-    if let difference = model.difference(from: try container.model()) {
-      throw Disagreement(description: "after opening again " + difference)
-    }
-    history.acknowledge(at: io.log.count)
-  }
-
-  private func open() throws {
-    container = try Container.open(
-      io: io, credential: testCredential(Self.constantKey), options: testOptions(durability))
-  }
-
-  /// Takes the disk away at some moment of the near past, loses what it may lose, and goes on with what is left.
-  func crash(_ random: inout SplitMix64) throws -> String {
-    let log = io.log
-    let losses = CrashPlan.Loss.certain + [.some(seed: random.next()), .tornLast(seed: random.next())]
-    let plan = CrashPlan(
-      operationCount: max(creation, log.count - [0, 0, 1, 2, 3, 5, 9, 17].randomElement(using: &random)!),
-      loss: losses.randomElement(using: &random)!)
-    let possible = history.possible(after: plan.operationCount)
-    let possibleKeys = keys.possible(after: plan.operationCount)
-    start = plan.replay(log, from: start)
-    creation = 0
-    io = RecordingIO(start)
-    try open()
-    let shown = try container.model()
-    guard let state = possible.last(where: { $0.difference(from: shown) == nil }) else {
-      throw Disagreement(
-        description: "\(plan): compared with the last of \(possible.count) possible states, "
-          + possible.last!.difference(from: shown)!)
-    }
-    if let finding = container.findings.first(where: { !CrashHarness.isTrace($0) }) {
-      throw Disagreement(description: "\(plan): \(finding)")
-    }
-    var fitting: Set = [Self.constantKey]
-    for key in keys.last.union(possibleKeys.flatMap { $0 }) where key != Self.constantKey {
-      do {
-        _ = try Container.open(
-          io: io, credential: testCredential(key), mode: .readOnly, options: testOptions())
-        fitting.insert(key)
-      } catch ContainerError.wrongKey {}
-    }
-    guard possibleKeys.contains(fitting) else {
-      throw Disagreement(description: "\(plan): keys \(fitting), expected one of \(possibleKeys)")
-    }
-    model = state
-    history = History(state, durable: io.log.count)
-    keys = History(fitting, durable: io.log.count)
-    return "\(plan)"
-  }
-
-  /// What the container shows now, and that nothing in it is damaged.
-  func check() throws {
-    if let difference = model.difference(from: try container.model()) {
-      throw Disagreement(description: difference)
-    }
-    if let finding = try container.verify().findings.first(where: { !CrashHarness.isTrace($0) }) {
-      throw Disagreement(description: "verify reports \(finding)")
-    }
-  }
-}
-
 /// Long random lives of two containers against plain dictionaries.
 struct RandomLifeTests {
   static let lives = Array(0..<(runsLong ? 200 : 4))
@@ -225,7 +58,7 @@ struct RandomLifeTests {
         let to = path()
         let flag = Bool.random(using: &random)
         trail.append("\(number): ")
-        switch Int.random(in: 0..<66, using: &random) {
+        switch Int.random(in: 0..<86, using: &random) {
         case 0..<12:
           let size = [0, 1, 100, 16384, 16385, 50_000].randomElement(using: &random)!
           let bytes = testBytes(size, seed: random.next())
@@ -341,6 +174,81 @@ struct RandomLifeTests {
             let file = try $0.openFile(from, .readWrite)
             _ = try bytes.withUnsafeBytes { try file.append($0) }
             try file.close()
+          }
+        case 64..<67:
+          let bytes = testBytes([1, 100, 20_000].randomElement(using: &random)!, seed: random.next())
+          let offset = [0, 99, 16_000, 40_000].randomElement(using: &random)!
+          trail.append("overwrite \(bytes.count) \(from) at \(offset)")
+          try side.change {
+            $0.overwrite(bytes, at: offset, from)
+          } _: {
+            let file = try $0.openFile(from, .readWrite)
+            try bytes.withUnsafeBytes { try file.write($0, at: UInt64(offset)) }
+            try file.close()
+          }
+        case 67..<70 where side.model.delivery.outbox.count < 4:
+          trail.append("enqueue \(from)")
+          let id = random.next()
+          try side.enqueue(from, id: testBytes(16, seed: id))
+        case 67..<72:
+          guard let number = side.model.delivery.outbox.keys.sorted().randomElement(using: &random) else {
+            continue
+          }
+          trail.append("settle \(number)")
+          try side.change {
+            $0.delivery.outbox[number] = nil
+            return true
+          } _: {
+            try $0.settleOutbox(number)
+          }
+        case 72..<75:
+          guard let number = side.model.delivery.outbox.keys.sorted().randomElement(using: &random) else {
+            continue
+          }
+          trail.append("\(flag ? "mark" : "read") message \(number)")
+          if flag {
+            try side.change(isDurable: durability != .none) {
+              $0.delivery.outbox[number]!.mayBeOffered = true
+              return true
+            } _: {
+              try $0.markOffered(number)
+            }
+          } else {
+            try side.readOutbox(number, &random)
+          }
+        case 75:
+          trail.append("compact")
+          try side.container.compact()
+        case 76..<81:
+          if flag || side.arriving == nil {
+            trail.append("begin")
+            trail.append(try side.beginArrival(new: Bool.random(using: &random), &random))
+          }
+          let count = Int.random(in: 1...70_000, using: &random)
+          if count > 40_000 {
+            trail.append("commit the arrival")
+            try side.commitArrival()
+          } else {
+            trail.append("append \(count) to the arrival")
+            try side.append(count)
+          }
+        case 81:
+          trail.append("discard \(flag)")
+          if flag {
+            try side.discardArrival()
+          } else {
+            try side.discardStaged()
+          }
+        case 82:
+          guard let arrival = side.model.delivery.queue.keys.sorted().randomElement(using: &random) else {
+            continue
+          }
+          trail.append("end \(arrival)")
+          try side.change(isDurable: false) {
+            $0.delivery.queue[arrival] = nil
+            return true
+          } _: {
+            try $0.endQueued(arrival)
           }
         default:
           trail.append("crash")

@@ -16,6 +16,7 @@ struct TreeModel: Equatable {
   /// By paths without links in them.
   private(set) var nodes: [String: Node] = [:]
   private var lastGroup: UInt64 = 0
+  var delivery = DeliveryModel()
 
   private enum Kind {
     case file, directory, link
@@ -91,6 +92,17 @@ struct TreeModel: Equatable {
   mutating func append(_ bytes: [UInt8], to path: String) -> Bool {
     guard let path = resolved(path), kind(path) == .file else { return false }
     change(path) { $0.contents! += bytes }
+    return true
+  }
+
+  /// What is missing before the offset is zeros.
+  mutating func overwrite(_ bytes: [UInt8], at offset: Int, _ path: String) -> Bool {
+    guard let path = resolved(path), kind(path) == .file else { return false }
+    change(path) {
+      let missing = max(0, offset + bytes.count - $0.contents!.count)
+      $0.contents! += [UInt8](repeating: 0, count: missing)
+      $0.contents!.replaceSubrange(offset..<(offset + bytes.count), with: bytes)
+    }
     return true
   }
 
@@ -272,8 +284,29 @@ struct TreeModel: Equatable {
     }
   }
 
+  /// The files that a message gets by this path; nil when it cannot be sent.
+  func attachedFiles(_ path: String) -> [String: [UInt8]]? {
+    guard maySend(path), let place = resolved(path, followingLast: false), let found = resolved(path) else {
+      return nil
+    }
+    var files: [String: [UInt8]] = [:]
+    for source in below(found) + [found] {
+      if let contents = nodes[source]?.contents { files[place + source.dropFirst(found.count)] = contents }
+    }
+    return files
+  }
+
+  /// Everything that a commit makes visible.
+  mutating func arrive(_ parcel: Parcel, in directory: String) {
+    for (path, contents) in parcel.files {
+      _ = makeDirectories(Self.parent(directory + path), permissions: 0o700)
+      nodes[directory + path] = Node(contents: contents, permissions: 0o640)
+    }
+  }
+
   /// Why what a container shows is something else; nil when it is this.
   func difference(from shown: TreeModel) -> String? {
+    if let difference = delivery.difference(from: shown.delivery) { return difference }
     for path in Set(nodes.keys).union(shown.nodes.keys).sorted() {
       guard let mine = nodes[path] else { return "\(path) should not be there" }
       guard let other = shown.nodes[path] else { return "\(path) is missing" }
