@@ -66,20 +66,31 @@ struct ArrivalCrashTests {
 
     /// What is wrong with what a crash left.
     func complaint(after plan: CrashPlan, _ durability: Container.Durability) throws -> String? {
-      let io = RecordingIO(plan.replay(log))
+      let kept = received.last { $0.time <= plan.operationCount }?.byteCount ?? 0
+      return try complaint(
+        about: plan.replay(log), at: plan.operationCount, durability, kept: plan.loss == .nothing ? kept : 0)
+    }
+
+    /// The same for a disk with which somebody went on that crashed at `time`: so many bytes must be `kept`, an opening has `shown`
+    /// whether the message is there, and so many bytes may be staged in spite of an earlier discarding.
+    func complaint(
+      about found: DiskImage, at time: Int, _ durability: Container.Durability, kept: UInt64,
+      shown: Bool? = nil, stagedAnew: UInt64 = 0
+    ) throws -> String? {
+      let io = RecordingIO(found)
       let container = try Container.open(
         io: io, credential: testCredential(), options: testOptions(durability))
       let findings = container.findings + (try container.verify().findings)
       if let finding = findings.first(where: { !CrashHarness.isTrace($0) }) { return "reports \(finding)" }
       let isThere = try parcel.wasDelivered(to: container)
-      if let commit, durability != .none, plan.operationCount >= commit.upperBound, !isThere {
-        return "what was committed is lost"
-      }
+      let isCommitted = commit.map { durability != .none && time >= $0.upperBound } ?? false
+      if isCommitted || shown == true, !isThere { return "what was committed is lost" }
+      if shown == false, isThere { return "is there after an opening that did not show it" }
       if isThere {
-        guard let commit, plan.operationCount > commit.lowerBound else { return "is there before its commit" }
-        if let complaint = try allIsThere(in: container, plan) { return complaint }
+        guard let commit, time > commit.lowerBound else { return "is there before its commit" }
+        if let complaint = try allIsThere(in: container, time) { return complaint }
       } else {
-        if let complaint = try goesOn(in: container, plan) { return complaint }
+        if let complaint = try goesOn(in: container, time, kept: kept, stagedAnew) { return complaint }
       }
       guard try container.staged() == [] else { return "staging is left" }
       try container.close()
@@ -87,30 +98,114 @@ struct ArrivalCrashTests {
       return report.findings.first.map { "verify reports \($0)" }
     }
 
-    private func allIsThere(in container: Container, _ plan: CrashPlan) throws -> String? {
+    private func allIsThere(in container: Container, _ time: Int) throws -> String? {
       guard try container.staged() == [] else { return "staging is left after the commit" }
       guard let queued = try container.queuedMessages().first else {
         // It was ended later.
-        return plan.operationCount > commit!.upperBound ? nil : "the ledger has it and the queue has not"
+        return time > commit!.upperBound ? nil : "the ledger has it and the queue has not"
       }
       return try parcel.complaint(about: queued, in: container)
     }
 
-    private func goesOn(in container: Container, _ plan: CrashPlan) throws -> String? {
+    private func goesOn(
+      in container: Container, _ time: Int, kept: UInt64, _ stagedAnew: UInt64
+    ) throws -> String? {
       guard try container.attributes(at: "/Inbox") == nil, try container.queuedMessages().isEmpty else {
         return "something of it is visible"
       }
       let arrival = try container.beginArrival(parcel.message)
-      let kept = received.last { $0.time <= plan.operationCount }?.byteCount ?? 0
-      if plan.loss == .nothing, discard == nil, arrival.received < kept {
+      if discard == nil, arrival.received < kept {
         return "\(arrival.received) of \(kept) bytes are kept after the death of the process"
       }
-      if let discard, plan.operationCount >= discard.upperBound, arrival.received > 0 {
+      if let discard, time >= discard.upperBound, arrival.received > stagedAnew {
         return "what was discarded is back"
       }
       try parcel.addFiles(to: arrival)
       try parcel.append(to: arrival, pieceSize: 300_000)
       return try parcel.complaint(about: arrival.commit(), in: container)
+    }
+
+    // MARK: Two crashes
+
+    /// Crashes, opens the container, goes on with the arrival for a while, and crashes again at some operations of that.
+    func crashTwice(_ durability: Container.Durability, limit: Int) -> (complaints: [String], count: Int) {
+      var random = SplitMix64(seed: testSeed &+ 2)
+      var complaints: [String] = []
+      var count = 0
+      for first in plans.shuffled(using: &random) {
+        if count >= limit { break }
+        do {
+          let second = try SecondLife(after: first, self, durability)
+          let begins = [0, 1, second.opened].filter { $0 <= second.log.count }
+          let others = Array(0...second.log.count).shuffled(using: &random).prefix(runsLong ? .max : 3)
+          for again in Set(begins + others).sorted() {
+            let losses =
+              CrashPlan.Loss.certain + [.some(seed: random.next()), .tornLast(seed: random.next())]
+            let plan = CrashPlan(
+              operationCount: second.before.count + again, loss: losses.randomElement(using: &random)!)
+            count += 1
+            if let complaint = try complaint(after: plan, second, durability) {
+              complaints.append("\(first), then \(plan) (\(again) of \(second.log.count)): \(complaint)")
+            }
+          }
+        } catch {
+          complaints.append("\(first): \(error)")
+        }
+      }
+      return (complaints, count)
+    }
+
+    private func complaint(
+      after plan: CrashPlan, _ second: SecondLife, _ durability: Container.Durability
+    ) throws -> String? {
+      let time = plan.operationCount - second.before.count
+      // After the death of the process, nothing of either life is lost.
+      let isKept = plan.loss == .nothing && second.first.loss == .nothing
+      let before = received.last { $0.time <= second.first.operationCount }?.byteCount ?? 0
+      let later = second.received.last { $0.time <= time }?.byteCount ?? 0
+      // What the opening has shown stays.
+      return try complaint(
+        about: plan.replay(second.before + second.log, from: second.start), at: second.first.operationCount,
+        durability, kept: isKept ? max(before, later) : 0,
+        shown: time >= second.opened ? second.showsIt : nil, stagedAnew: second.received.last?.byteCount ?? 0)
+    }
+
+    /// What was done with the disk that a crash left.
+    private struct SecondLife {
+      var first: CrashPlan
+      /// The operations that may still be lost: those of the first life, when only its process died.
+      var before: [RecordingIO.Operation]
+      var start: DiskImage
+      var log: [RecordingIO.Operation]
+      /// When the container was open.
+      var opened: Int
+      /// Whether the message was there then.
+      var showsIt: Bool
+      var received: [(time: Int, byteCount: UInt64)] = []
+
+      init(after first: CrashPlan, _ recording: Recording, _ durability: Container.Durability) throws {
+        self.first = first
+        let found = first.replay(recording.log)
+        let processDied = first.loss == .nothing
+        before = processDied ? Array(recording.log.prefix(first.operationCount)) : []
+        start = processDied ? DiskImage() : found
+        let io = RecordingIO(found)
+        let container = try Container.open(
+          io: io, credential: testCredential(), options: testOptions(durability))
+        opened = io.log.count
+        showsIt = try recording.parcel.wasDelivered(to: container)
+        if !showsIt {
+          let arrival = try container.beginArrival(recording.parcel.message)
+          try recording.parcel.addFiles(to: arrival)
+          received.append((io.log.count, arrival.received))
+          let end = min(Int(arrival.received) + 400_000, recording.parcel.contents.count)
+          try recording.parcel.append(to: arrival, until: end)
+          arrival.suspend()
+          received.append((io.log.count, arrival.received))
+        }
+        // Before the container goes: as if the process died.
+        log = io.log
+      }
     }
   }
 
@@ -135,5 +230,18 @@ struct ArrivalCrashTests {
   func afterACrashWhatWasDiscardedIsGone(durability: Container.Durability) throws {
     let complaints = try complaints(durability, commits: false)
     #expect(complaints.isEmpty, "\(complaints.count): \(complaints.prefix(5).joined(separator: "\n"))")
+  }
+
+  /// 60 disks for each policy; with OPENDYNAMICS_LONG=1 2000.
+  @Test(arguments: [Container.Durability.full, .grouped, .none], [true, false])
+  func afterACrashWhileItGoesOnItStillDoes(durability: Container.Durability, commits: Bool) throws {
+    let recording = try Recording(durability, commits: commits)
+    let (complaints, count) = recording.crashTwice(durability, limit: runsLong ? 2000 : 30)
+    #expect(
+      complaints.isEmpty,
+      """
+      OPENDYNAMICS_TEST_SEED=\(testSeed), \(complaints.count) of \(count): \
+      \(complaints.prefix(5).joined(separator: "\n"))
+      """)
   }
 }
