@@ -47,7 +47,7 @@ SHORT_SECONDS = 50
 
 @dataclass
 class Step:
-    """A command of the workload. `{a}` and `{b}` are containers, `{source}` and `{keys}` folders, `{out}` a free place."""
+    """A command of the workload. `{a}`, `{b}` and `{c}` are containers, `{source}` and `{keys}` folders, `{out}` a free place."""
 
     name: str
     command: str
@@ -62,6 +62,8 @@ class Step:
     out: dict[str, bytes] = field(default_factory=dict)
     # Key files tried on container a, for steps that change which of them open it.
     keys: list[str] = field(default_factory=lambda: ["a"])
+    # Of a command that makes a container: whether it takes over what an earlier one left that was killed.
+    takes_over: bool = True
 
     @property
     def reads(self) -> bool:
@@ -69,6 +71,8 @@ class Step:
 
 
 KEY = "--key-file {keys}/a"
+# The key that opens a container.
+KEY_OF = {"a": "a", "b": "b", "c": "a"}
 # Some steps write with one thread, so that a call has the same number in each run.
 STEPS = [
     Step("create", f"container create {{a}} {KEY}"),
@@ -122,6 +126,9 @@ STEPS = [
     Step("send-no-barrier",
          f"send {{a}} {{b}} /folder --from com.example.a {KEY} --to-key-file {{keys}}/b --request-id r2 --no-barrier --threads 1",
          changes="b"),
+    Step("send-back", f"send {{b}} {{a}} /page --from com.example.b --key-file {{keys}}/b --to-key-file {{keys}}/a --request-id r3"),
+    Step("inbox-list", f"inbox {{a}} list --from com.example.b {KEY}", changes=""),
+    Step("inbox-remove", f"inbox {{a}} remove --from com.example.b {KEY}"),
     Step("key-add", f"container key add {{a}} {KEY} --new-key-file {{keys}}/second", keys=["a", "second"]),
     Step("key-remove", f"container key remove {{a}} {KEY} --old-key-file {{keys}}/second", keys=["a", "second"]),
     Step("passwd", f"container passwd {{a}} {KEY} --new-key-file {{keys}}/second", keys=["a", "second"],
@@ -138,6 +145,7 @@ STEPS = [
     Step("cp-link-out", f"cp -P {{a}}:/linked/soft {{out}}/soft {KEY} --quiet", changes="", out={"soft": b"older\n"}),
     Step("info", f"container info {{a}} {KEY}", changes=""),
     Step("verify", f"container verify {{a}} {KEY}", changes=""),
+    Step("backup", f"container backup {{a}} {{c}} {KEY} --quiet --threads 1", changes="c", takes_over=False),
 ]
 
 # With everything refused that would write: a container on read-only media.
@@ -253,7 +261,7 @@ class Faults:
     # Running
 
     def arguments(self, command: str, place: Path) -> list[str]:
-        names = {"a": place / "a", "b": place / "b", "out": place / "out", "source": self.source, "keys": self.keys}
+        names = {"a": place / "a", "b": place / "b", "c": place / "c", "out": place / "out", "source": self.source, "keys": self.keys}
         return [self.program, *(word.format(**names) for word in command.split())]
 
     def run(self, command: str, place: Path, input: bytes | None = None,
@@ -261,7 +269,8 @@ class Faults:
         variables = dict(os.environ)
         if environment is not None:
             variables |= {"LD_PRELOAD": str(self.shim), "FAULT_TRACE": str(place / "trace")} | environment
-            variables.setdefault("FAULT_ROOTS", f"{place / 'a'}:{place / 'b'}:{place / 'out'}:{self.source}:{self.keys}")
+            variables.setdefault("FAULT_ROOTS", ":".join(
+                str(root) for root in (place / "a", place / "b", place / "c", place / "out", self.source, self.keys)))
         return subprocess.run(self.arguments(command, place), input=input if input is not None else b"", env=variables,
                               capture_output=True, timeout=SECONDS_MAX)
 
@@ -286,7 +295,7 @@ class Faults:
         container = step.changes or "a"
         if not (place / container).exists():
             return None
-        candidates = step.keys if container == "a" else ["b"]
+        candidates = step.keys if container == "a" else [KEY_OF[container]]
         opening = []
         for key in candidates:
             # The tree tells for a single key.
@@ -442,9 +451,8 @@ class Faults:
         after = container_files(place)
         if step.reads and after != before:
             raise Problem(f"only reads, and changed the container's files: {difference(before, after)}")
-        other = "b/" if step.changes == "a" else "a/"
-        if difference(select(before, other), select(after, other)):
-            raise Problem("changed the files of the other container")
+        if difference(without(before, f"{step.changes}/"), without(after, f"{step.changes}/")):
+            raise Problem("changed the files of another container")
         # The lock file says who writes.
         for files in (before, after):
             files.pop(f"{step.changes}/lock", None)
@@ -525,8 +533,7 @@ class Faults:
             if done.returncode == 0:
                 raise Problem("ended with 0 and made no container")
             return
-        key = "a" if container == "a" else "b"
-        look = self.run(f"ls {{{container}}} --key-file {{keys}}/{key}", place)
+        look = self.run(f"ls {{{container}}} --key-file {{keys}}/{KEY_OF[container]}", place)
         if look.returncode == 0:
             self.check_container(place, prepared, fault, done)
             return
@@ -539,6 +546,8 @@ class Faults:
                 raise Problem(f"a creation that failed left {sorted(os.listdir(place / container))}")
         # Without a superblock it is no container, and the next creation takes it over.
         self.counts["creations that left a directory"] += 1
+        if not prepared.step.takes_over:
+            shutil.rmtree(place / container)
         self.must_run(prepared.step.command, place)
 
     def check_container(self, place: Path, prepared: Prepared, fault: Fault, done: subprocess.CompletedProcess[bytes]) -> None:
@@ -603,11 +612,11 @@ def digest_of(path: Path) -> str:
 
 
 def container_files(place: Path) -> dict[str, str]:
-    return {f"{name}/{file}": digest for name in "ab" for file, digest in native_files(place / name).items()}
+    return {f"{name}/{file}": digest for name in "abc" for file, digest in native_files(place / name).items()}
 
 
-def select(files: dict[str, str], prefix: str) -> dict[str, str]:
-    return {name: digest for name, digest in files.items() if name.startswith(prefix)}
+def without(files: dict[str, str], prefix: str) -> dict[str, str]:
+    return {name: digest for name, digest in files.items() if not name.startswith(prefix)}
 
 
 def native_tree(folder: Path) -> tuple[tuple[str, ...], ...]:
