@@ -373,7 +373,16 @@ public final class Container: Sendable {
       }
       freeWhatNobodyReads()
     }
-    return try body(snapshot)
+    return try reportingIO { try body(snapshot) }
+  }
+
+  /// What the disk refuses while the catalog is read is an error of the container's. Who knows a path puts it there.
+  private func reportingIO<R>(_ body: () throws -> R) throws -> R {
+    do {
+      return try body()
+    } catch let failure as IOFailure {
+      throw isClosed ? ContainerError(.closed) : ContainerError.from(failure)
+    }
   }
 
   /// Keeps stored bytes that are live now from being given back while `body` runs.
@@ -463,7 +472,7 @@ public final class Container: Sendable {
   ) throws -> R {
     let result: R
     do {
-      result = try apply(body, addsSegments: !stored.isEmpty)
+      result = try reportingIO { try apply(body, addsSegments: !stored.isEmpty) }
     } catch {
       slabs.discard(stored)
       throw error

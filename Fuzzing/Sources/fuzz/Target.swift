@@ -10,7 +10,7 @@ struct Target: Sendable {
 
   static let all: [Target] = [
     .superblockSlot, .keySlot, .superblockBody, .journalFrame, .journalHeader, .journalRecord, .table,
-    .catalog, .segments, .paths, .container,
+    .catalog, .deliveries, .segments, .paths, .container,
     .frames, .channel, .bulk, .values, .definitions, .registry,
   ]
 }

@@ -1,0 +1,68 @@
+import EncryptedFile
+
+@testable import ContainerStore
+
+extension Target {
+  /// Records of messages that are sent and that arrive; the first byte says of which type.
+  static let deliveries = Target(
+    name: "deliveries", inputByteCountMax: 8192,
+    seeds: {
+      let entry = OutboxEntry(
+        number: 1, id: Known.bytes(16, seed: 1), receiver: "com.example.ü", time: 1, fileCount: 2,
+        byteCount: 3,
+        mayBeOffered: true)
+      let pinned = PinnedFile(file: 7, path: Array("/a/ü".utf8), inode: sampleFile())
+      let queued = sampleQueued
+      let contents = QueuedContents(
+        message: Known.bytes(40, seed: 2), files: [.init(place: Array("a/b".utf8), size: 300)])
+      let staged = Staging.Record(
+        key: ArrivalKey(sender: sampleSender, incarnation: Known.bytes(16, seed: 3), number: 9),
+        id: Known.bytes(16, seed: 4), fileCount: 2, byteCount: 300)
+      return [
+        Seed("outbox", [0] + entry.encoded), Seed("pinned", [1] + pinned.encoded),
+        Seed("outbox-state", [2] + OutboxState(incarnation: Known.bytes(16, seed: 5)).encoded),
+        Seed("floor", [3] + DeliveryFloor(number: 3, time: 1).encoded),
+        Seed("numbered", [4] + NumberedDelivery(time: 1, id: Known.bytes(16, seed: 6)).encoded),
+        Seed("queued", [5] + queued.encoded), Seed("contents", [6] + contents.encoded),
+        Seed("staged", [7] + staged.target),
+      ]
+    },
+    accepts: { bytes in
+      let value = Array(bytes.dropFirst())
+      switch bytes.first {
+      case 0:
+        guard let entry = try? OutboxEntry(key: .outbox(1), value: value) else { return false }
+        require(entry.encoded == value, "a message of the outbox is written differently")
+        require((1...255).contains(entry.receiver.utf8.count), "a receiver without a name")
+      case 1:
+        guard let pinned = try? PinnedFile(value) else { return false }
+        require(pinned.encoded == value, "a pinned file is written differently")
+      case 2:
+        guard let state = try? OutboxState(value) else { return false }
+        require(state.encoded == value, "the outbox's state is written differently")
+      case 3:
+        guard let floor = try? DeliveryFloor(value) else { return false }
+        require(floor.encoded == value, "a floor is written differently")
+      case 4:
+        guard let delivery = try? NumberedDelivery(value) else { return false }
+        require(delivery.encoded == value, "a delivery is written differently")
+      case 5:
+        guard let queued = try? QueuedRecord(value) else { return false }
+        require(queued.encoded == value, "a queued message is written differently")
+      case 6:
+        guard let contents = try? QueuedContents(value, of: sampleQueued) else { return false }
+        require(contents.encoded == value, "a queued message's contents are written differently")
+        require(contents.files.count == 1, "other files than were counted")
+      default:
+        guard let record = Staging.Record(target: value, sender: sampleSender) else { return false }
+        require(record.target == value, "a staging record is written differently")
+      }
+      return true
+    })
+
+  private static let sampleSender = FileName("com.example")!
+
+  private static let sampleQueued = QueuedRecord(
+    time: 1, id: Known.bytes(16, seed: 7), messageByteCount: 40, fileCount: 1, sender: sampleSender.bytes,
+    directory: Array("/Inbox/com.example/20261122T083412.603Z".utf8))
+}
