@@ -319,7 +319,7 @@ extension Runtime {
       self.core.perform { core in
         // Who is told may end these services, and what is in the outbox then is offered again.
         if let message, let handler = core.outboxEndHandler {
-          let error = core.peers[application]?.outgoing[id].flatMap { Self.error(of: end, $0) }
+          let error = Self.error(of: end, core.peers[application]?.outgoing[id] ?? delivery)
           self.callbackQueue.async { handler(message, error) }
         }
         self.tellEnd(id, end, application, &core)
