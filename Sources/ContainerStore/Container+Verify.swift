@@ -170,6 +170,16 @@ extension Container {
   }
 }
 
+extension [Finding] {
+  /// A catalog that is wrong from end to end is told by its first errors.
+  private static var inconsistencyCountMax: Int { 1000 }
+
+  mutating func addInconsistency(_ detail: String) {
+    guard count < Self.inconsistencyCountMax else { return }
+    append(Finding(.damage, .catalogInconsistent, detail))
+  }
+}
+
 /// A file as it is in the catalog.
 private struct StoredFile {
   var id: UInt64
@@ -271,11 +281,7 @@ private struct CatalogCheck {
 
   init(_ records: CatalogSnapshot) { self.records = records }
 
-  private mutating func report(_ detail: String) {
-    // A catalog that is wrong from end to end is told by its first errors.
-    guard findings.count < 1000 else { return }
-    findings.append(Finding(.damage, .catalogInconsistent, detail))
-  }
+  private mutating func report(_ detail: String) { findings.addInconsistency(detail) }
 
   private static func link(_ file: UInt64, _ kind: FileKind) -> UInt64 { file << 2 | UInt64(kind.rawValue) }
 

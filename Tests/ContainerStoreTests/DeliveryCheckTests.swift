@@ -14,8 +14,8 @@ struct DeliveredFixture {
   static let key = ArrivalKey(
     sender: FileName(Parcel.sender)!, incarnation: Parcel.incarnation, number: 6)
 
-  init(_ fixture: Fixture = try! Fixture()) throws {
-    self.fixture = fixture
+  init(_ given: Fixture? = nil) throws {
+    fixture = try given ?? Fixture()
     let container = fixture.container
     for number in [2, 5] as [UInt64] {
       let queued = try Parcel([], number: number).arrive(in: container)
@@ -39,15 +39,15 @@ struct DeliveredFixture {
 typealias Mistake = (name: String, change: @Sendable (Transaction, [UInt64]) throws -> Void)
 
 extension Transaction {
-  func edit(_ key: CatalogKey, _ change: (inout [UInt8]) -> Void) throws {
+  func edit(_ key: CatalogKey, _ change: (inout [UInt8]) throws -> Void) throws {
     var value = try value(key)!
-    change(&value)
+    try change(&value)
     put(key, value)
   }
 
   fileprivate func editQueued(_ arrival: UInt64, _ change: (inout QueuedRecord) -> Void) throws {
     try edit(.queued(arrival)) { value in
-      var record = try! QueuedRecord(value)
+      var record = try QueuedRecord(value)
       change(&record)
       value = record.encoded
     }

@@ -3,14 +3,9 @@ struct DeliveryCheck {
   private let records: CatalogSnapshot
   private(set) var findings: [Finding] = []
 
-  private static let findingCountMax = 1000
-
   init(_ records: CatalogSnapshot) { self.records = records }
 
-  private mutating func report(_ detail: String) {
-    guard findings.count < Self.findingCountMax else { return }
-    findings.append(Finding(.damage, .catalogInconsistent, detail))
-  }
+  private mutating func report(_ detail: String) { findings.addInconsistency(detail) }
 
   mutating func check() throws {
     try checkFloors()

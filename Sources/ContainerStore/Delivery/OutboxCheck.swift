@@ -5,14 +5,9 @@ struct OutboxCheck {
   private let records: CatalogSnapshot
   private(set) var findings: [Finding] = []
 
-  private static let findingCountMax = 1000
-
   init(_ records: CatalogSnapshot) { self.records = records }
 
-  private mutating func report(_ detail: String) {
-    guard findings.count < Self.findingCountMax else { return }
-    findings.append(Finding(.damage, .catalogInconsistent, detail))
-  }
+  private mutating func report(_ detail: String) { findings.addInconsistency(detail) }
 
   /// Calls `body` for every pinned version with the runs of it that neither the file nor a pin before has.
   mutating func check(_ body: (PinnedFile, [Extent]) throws -> Void) throws {
