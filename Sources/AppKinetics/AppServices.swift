@@ -1,5 +1,6 @@
 public import Dispatch
 public import Foundation
+import LocalTransport
 public import Logging
 public import SecureFiles
 import ServiceBroker
@@ -25,10 +26,14 @@ public final class AppServices: Sendable {
     /// Files of one message that are taken, whose list is held in memory, and bytes of all of them; nil: as many as there is room for.
     public var attachmentCountMax: UInt64? = 1_000_000
     public var attachmentByteCountMax: UInt64?
+    /// Whether contents of large files may come in memory that the sender shares, which spares copies through the socket: sealed there as
+    /// they are on the socket, up to 2 MiB for each app that sends. Where the system has no such memory (Linux has), nothing comes so.
+    public var takesSharedMemory = true
 
     var exchangeLimits: ExchangeLimits {
       var limits = ExchangeLimits()
       limits.attachmentCountMax = attachmentCountMax ?? 0
+      limits.slotCountMax = takesSharedMemory ? BulkLane.slotCountMax : 0
       return limits
     }
 

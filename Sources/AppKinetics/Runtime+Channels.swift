@@ -138,7 +138,7 @@ extension Runtime {
           workQueue.asyncAfter(deadline: .now() + Self.lastWordsTime) { [weak lane] in
             lane?.close(.noError, detail: detail)
           }
-        }))
+        }), slotCountMax: options.exchangeLimits.slotCountMax)
   }
 
   /// As long as a lane lingers for its peer.

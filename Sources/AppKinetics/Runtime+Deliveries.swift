@@ -171,6 +171,7 @@ extension Runtime {
   func channelBegan(
     _ hello: WireChannelHello, _ application: ApplicationID, _ number: ChannelNumber, _ core: inout Core
   ) {
+    core.peers[application]?.channels[number]?.bulk.allowSlots(Int(hello.slots))
     core.peers[application]?.retryAt = nil
     core.peers[application]?.retryPause = 0
     core.peers[application]?.channels[number]?.lastDelivered = Self.now

@@ -7,7 +7,9 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -270,6 +272,38 @@ ssize_t cposix_receive(
   if (total > descriptors_max || *truncated) close_all(descriptors, total < descriptors_max ? total : descriptors_max);
   return received;
 }
+
+#if defined(F_ADD_SEALS) && defined(MFD_ALLOW_SEALING)
+#define FIXED_LENGTH (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+int cposix_shared_memory(int64_t count) {
+  int fd = memfd_create("opendynamics", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) return errno == ENOSYS ? -ENOTSUP : -errno;
+  if (ftruncate(fd, count) == 0 && fcntl(fd, F_ADD_SEALS, FIXED_LENGTH) == 0) return fd;
+  int status = -errno;
+  close(fd);
+  return status;
+}
+
+int cposix_is_shared_memory(int fd, int64_t count) {
+  struct stat status;
+  // Files of other kinds have no seals, so that reading this one waits for nobody.
+  int seals = fcntl(fd, F_GET_SEALS);
+  return seals >= 0 && (seals & FIXED_LENGTH) == FIXED_LENGTH && fstat(fd, &status) == 0 &&
+         status.st_size == count;
+}
+#else
+int cposix_shared_memory(int64_t count) {
+  (void)count;
+  return -ENOTSUP;
+}
+
+int cposix_is_shared_memory(int fd, int64_t count) {
+  (void)fd;
+  (void)count;
+  return 0;
+}
+#endif
 
 int cposix_descriptor_limit(uint64_t *soft, uint64_t *hard) {
   struct rlimit limit;

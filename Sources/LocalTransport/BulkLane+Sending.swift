@@ -6,7 +6,12 @@ import UnixSockets
 extension BulkLane {
   /// What the sending thread does next.
   private enum Step {
-    case seal(BulkTurns.Turn, Outgoing)
+    /// Into a slot, when there is one.
+    case seal(BulkTurns.Turn, Outgoing, BulkWriter.Slot?)
+    /// Makes memory of so many slots, for the peer.
+    case share(slotCount: Int)
+    /// Tells the peer which slots were read.
+    case freeSlots
     /// No stream has something to send and the credit for it.
     case wait(hasStreams: Bool)
     case fail(BulkFault)
@@ -19,12 +24,15 @@ extension BulkLane {
     var ended: [(UInt32, Outgoing, (any Error)?)] = []
     while true {
       switch nextStep() {
-      case .seal(let turn, let outgoing):
+      case .seal(let turn, let outgoing, let slot):
         do {
-          try writer.seal(turn, of: outgoing)
+          try writer.seal(turn, of: outgoing, into: slot)
           if turn.isLast { ended.append((turn.stream, outgoing, nil)) }
         } catch {
-          state.withLock { $0.turns.stop(turn.stream) }
+          state.withLock { state in
+            state.turns.stop(turn.stream)
+            if slot != nil { state.sending.slots?.unuse() }
+          }
           ended.append((turn.stream, outgoing, error))
         }
         if writer.hasRoom { continue }
@@ -32,6 +40,12 @@ extension BulkLane {
         if !waitForChange(), !hasStreams, endSending() { return }
         continue
       case .wait: break
+      case .share(let slotCount):
+        guard share(slotCount) else { return }
+        continue
+      case .freeSlots:
+        guard sayFreed() else { return }
+        continue
       case .fail(let fault): return fail(fault)
       case .end: return
       }
@@ -46,12 +60,19 @@ extension BulkLane {
     state.withLock { state in
       if let fault = state.fault { return .fail(fault) }
       if state.end == nil { return .end }
-      guard let turn = state.turns.next(), let outgoing = state.outgoing[turn.stream] else {
+      if state.receiving?.isOwed == true { return .freeSlots }
+      if state.sending.isWanted { return .share(slotCount: state.sending.slotCountMax) }
+      guard state.sending.slots?.isFull != true, let turn = state.turns.next(),
+        let outgoing = state.outgoing[turn.stream]
+      else {
         state.isWaiting = true
         return .wait(hasStreams: !state.turns.isEmpty)
       }
       state.isWaiting = false
-      return .seal(turn, outgoing)
+      guard let memory = state.sending.memory, let slot = state.sending.slots?.use() else {
+        return .seal(turn, outgoing, nil)
+      }
+      return .seal(turn, outgoing, BulkWriter.Slot(memory: memory, number: slot))
     }
   }
 
@@ -72,14 +93,84 @@ extension BulkLane {
 
   /// False when the lane has ended.
   private func write(_ writer: BulkWriter) -> Bool {
+    defer { writer.removeAll() }
+    return write { connection throws(SocketError) in try connection.write(writer.sealed, deadline: nil) }
+  }
+
+  /// False when the lane has ended.
+  private func write(_ body: (borrowing UnixConnection) throws(SocketError) -> Void) -> Bool {
     guard let end = state.withLock({ $0.end }) else { return false }
     do throws(SocketError) {
-      try end.connection.write(writer.sealed, deadline: nil)
-      writer.removeAll()
+      try writing.withLock { _ throws(SocketError) in try body(end.connection) }
       return true
     } catch {
       fail(BulkFault(.connectionLost, error.what))
       return false
+    }
+  }
+
+  /// Gives the peer memory, when the system does. False when the lane has ended.
+  private func share(_ slotCount: Int) -> Bool {
+    let memory: SharedMemory
+    let descriptor: Descriptor
+    do throws(SocketError) {
+      memory = try SharedMemory(byteCount: slotCount * BulkSlots.byteCount)
+      descriptor = try memory.duplicateDescriptor()
+    } catch {
+      // Everything goes over the socket, then.
+      state.withLock { $0.sending = SendingMemory() }
+      return true
+    }
+    var descriptors = DescriptorList()
+    descriptors.append(descriptor)
+    guard
+      write({ connection throws(SocketError) in
+        try connection.send(BulkFrame.memory(slotCount: slotCount), descriptors: descriptors)
+      })
+    else { return false }
+    change { state in
+      state.sending.isWanted = false
+      state.sending.slots = BulkSlots(count: slotCount)
+      state.sending.memory = memory
+      startReceiving(&state)
+    }
+    return true
+  }
+
+  /// False when the lane has ended.
+  private func sayFreed() -> Bool {
+    write { connection throws(SocketError) in
+      guard let total = freedSlots() else { return }
+      try connection.send(BulkFrame.freed(total), descriptors: DescriptorList())
+    }
+  }
+
+  /// How many slots the peer has to be told of; what is told is never less than what was told before. To be called while `writing` is held.
+  private func freedSlots() -> UInt64? {
+    state.withLock { state in
+      guard let readCount = state.receiving?.readCount else { return nil }
+      state.receiving?.isOwed = false
+      state.receiving?.toldCount = readCount
+      return readCount
+    }
+  }
+
+  /// Tells the peer which slots were read: at once, unless the socket is in use or full; then the sending thread does it. So the
+  /// receiving thread never waits for a peer to read, whose own receiving thread might wait for this one.
+  func tellFreed() {
+    let wasTold = writing.withLockIfAvailable { _ in
+      guard let end = state.withLock({ $0.end }), let total = freedSlots() else { return true }
+      return BulkFrame.freed(total).withUnsafeBytes { bytes in
+        guard let count = try? end.connection.sendIfReady(bytes) else { return false }
+        // So few bytes go together or not at all; if not, the lane is of no further use.
+        if count < bytes.count { end.connection.shutdown() }
+        return true
+      }
+    }
+    guard wasTold != true else { return }
+    change { state in
+      state.receiving?.isOwed = true
+      startSending(&state)
     }
   }
 
@@ -109,13 +200,32 @@ private final class BulkWriter {
   deinit { output.deallocate() }
 
   var isEmpty: Bool { byteCount == 0 }
-  var hasRoom: Bool { output.count - byteCount >= BulkFrame.byteCountMax + Self.firstByteCount }
+  var hasRoom: Bool {
+    output.count - byteCount >= BulkFrame.byteCountMax + Self.firstByteCount
+      && slotMessageCount < Self.slotMessageCountMax
+  }
   var sealed: UnsafeRawBufferPointer { UnsafeRawBufferPointer(rebasing: output[0..<byteCount]) }
 
-  func removeAll() { byteCount = 0 }
+  func removeAll() { (byteCount, slotMessageCount) = (0, 0) }
+
+  /// One slot of shared memory.
+  struct Slot {
+    let memory: SharedMemory
+    let number: Int
+
+    /// Where the next message goes.
+    func bytes(_ count: Int) -> UnsafeMutableRawBufferPointer {
+      let begin = number * BulkSlots.byteCount
+      return UnsafeMutableRawBufferPointer(rebasing: memory.bytes[begin..<begin + count])
+    }
+  }
+
+  /// Messages in slots that the peer hears of with one write.
+  static let slotMessageCountMax = 8
+  private var slotMessageCount = 0
 
   /// Appends the frames of a turn. Throws what the source throws, and `BulkSourceError`; then nothing was appended.
-  func seal(_ turn: BulkTurns.Turn, of outgoing: BulkLane.Outgoing) throws {
+  func seal(_ turn: BulkTurns.Turn, of outgoing: BulkLane.Outgoing, into slot: Slot?) throws {
     let stream = stream(turn.stream, outgoing)
     let message = try stream.message(turn.byteCount)
     if turn.isFirst {
@@ -123,16 +233,24 @@ private final class BulkWriter {
       append(BulkFrame.streamHeaderByteCount) { $0.copyBytes(from: stream.header) }
     }
     let length = message.count + BulkFrame.overheadByteCount
-    appendHeader(turn.stream, length: length)
-    append(length) {
+    appendHeader(turn.stream, length: length, isInSlot: slot != nil)
+    func push(into output: UnsafeMutableRawBufferPointer) {
       cipher.push(
         &stream.state.value, message, ad: UnsafeRawBufferPointer(start: nil, count: 0),
-        tag: turn.isLast ? .final : .message, into: $0)
+        tag: turn.isLast ? .final : .message, into: output)
+    }
+    if let slot {
+      push(into: slot.bytes(length))
+      slotMessageCount += 1
+    } else {
+      append(length, push)
     }
   }
 
-  private func appendHeader(_ stream: UInt32, length: Int) {
-    append(BulkFrame.headerByteCount) { BulkFrame.writeHeader(stream: stream, length: length, to: $0) }
+  private func appendHeader(_ stream: UInt32, length: Int, isInSlot: Bool = false) {
+    append(BulkFrame.headerByteCount) {
+      BulkFrame.writeHeader(stream: stream, length: length, isInSlot: isInSlot, to: $0)
+    }
   }
 
   private func append(_ count: Int, _ write: (UnsafeMutableRawBufferPointer) -> Void) {
@@ -235,5 +353,16 @@ private final class PlaintextBuffer {
     range = 0..<range.upperBound + count
     usedByteCount = max(usedByteCount, range.upperBound)
     return count
+  }
+}
+
+extension UnixConnection {
+  /// All bytes, the descriptors with the first.
+  fileprivate func send(
+    _ bytes: [UInt8], descriptors: borrowing DescriptorList
+  ) throws(SocketError) {
+    try bytes.withUnsafeBufferPointer { bytes throws(SocketError) in
+      try send(UnsafeRawBufferPointer(bytes), descriptors: descriptors, deadline: nil)
+    }
   }
 }

@@ -55,6 +55,10 @@ package enum BulkSourceError: Error, Equatable, Sendable {
 package final class BulkLane: Sendable {
   /// The room that a source is given at least.
   package static let readByteCount = 1 << 20
+  /// The slots of shared memory that a lane takes from its peer unless told otherwise; 0 where the system has no such memory.
+  package static let slotCountMax = SharedMemory.isAvailable ? 32 : 0
+  /// Plaintext bytes of a stream that is worth memory.
+  static let sharedByteCountMin: UInt64 = 1 << 20
 
   struct State {
     /// Nil once the lane is closed.
@@ -69,6 +73,32 @@ package final class BulkLane: Sendable {
     var isReceiving = false
     /// The sending thread waits for `changed`.
     var isWaiting = false
+    /// Of the memory that this side writes.
+    var sending = SendingMemory()
+    /// The memory that the peer writes.
+    var receiving: ReceivingMemory?
+  }
+
+  /// The memory that the peer's messages come in.
+  struct ReceivingMemory {
+    let reader: SharedMemory.Reader
+    let slotCount: Int
+    /// Slots that were read, and how many of them the peer was told of.
+    var readCount: UInt64 = 0
+    var toldCount: UInt64 = 0
+    /// The sending thread has to tell it.
+    var isOwed = false
+  }
+
+  /// The memory that messages are sent in.
+  struct SendingMemory {
+    /// What the peer takes at most.
+    var slotCountMax = 0
+    /// The next turn begins with making it.
+    var isWanted = false
+    var slots: BulkSlots?
+    /// Nil until there are slots.
+    var memory: SharedMemory?
   }
 
   /// The socket, closed when the lane and both threads have let go of it.
@@ -102,14 +132,32 @@ package final class BulkLane: Sendable {
 
   let events: BulkEvents
   let idleTime: Duration
+  /// The slots of shared memory that this lane takes at most, as the peer knows.
+  let slotCountMax: Int
+  private let sharedByteCountMin: UInt64
   let state: Mutex<State>
   /// Signalled for the sending thread when it waits.
   let changed = DispatchSemaphore(value: 0)
+  /// Held by the thread that writes to the socket. (What has no bytes would have the address of something else.)
+  let writing = Mutex<UInt8>(0)
 
   /// Takes over a connected Unix stream socket. With anything else, the lane is closed from the beginning, and `failed` says so when the
-  /// first stream is begun. A thread without work ends after `idleTime`.
-  package init(descriptor: Int32, events: BulkEvents, idleTime: Duration = .seconds(10)) {
+  /// first stream is begun. A thread without work ends after `idleTime`. Memory of more than `slotCountMax` slots that the peer shares fails the lane.
+  package convenience init(
+    descriptor: Int32, events: BulkEvents, slotCountMax: Int = BulkLane.slotCountMax,
+    idleTime: Duration = .seconds(10)
+  ) {
+    self.init(
+      descriptor: descriptor, events: events, slotCountMax: slotCountMax,
+      sharedByteCountMin: Self.sharedByteCountMin, idleTime: idleTime)
+  }
+
+  init(
+    descriptor: Int32, events: BulkEvents, slotCountMax: Int, sharedByteCountMin: UInt64, idleTime: Duration
+  ) {
     self.events = events
+    self.slotCountMax = slotCountMax
+    self.sharedByteCountMin = sharedByteCountMin
     self.idleTime = idleTime
     var state = State()
     do throws(SocketError) {
@@ -137,11 +185,19 @@ package final class BulkLane: Sendable {
       } else {
         state.outgoing[stream] = Outgoing(key: key, byteCount: byteCount, source: source)
         state.turns.begin(stream, byteCount: byteCount, credit: credit)
+        if state.sending.slots != nil {
+          startReceiving(&state)
+        } else if byteCount >= sharedByteCountMin, state.sending.slotCountMax > 0 {
+          state.sending.isWanted = true
+        }
       }
-      guard !state.isSending else { return }
-      state.isSending = true
-      startThread("bulk lane: sending") { $0.sendStreams() }
+      startSending(&state)
     }
+  }
+
+  /// The peer takes messages in so many slots of shared memory, as it said. Does nothing on a closed lane.
+  package func allowSlots(_ count: Int) {
+    change { $0.sending.slotCountMax = min(count, Self.slotCountMax) }
   }
 
   /// Never lowers the credit. Does nothing for a stream that is not under way.
@@ -161,7 +217,7 @@ package final class BulkLane: Sendable {
   }
 
   /// Changes the state of a lane that is open, and wakes the sending thread.
-  private func change(_ body: (inout State) -> Void) {
+  func change(_ body: (inout State) -> Void) {
     let isWaiting = state.withLock { state in
       guard state.end != nil || state.fault != nil else { return false }
       body(&state)
@@ -181,9 +237,7 @@ package final class BulkLane: Sendable {
     change { state in
       state.reception.expect(stream, byteCount: byteCount, credit: credit)
       state.incoming[stream] = Incoming(key: key, sink: sink)
-      guard !state.isReceiving else { return }
-      state.isReceiving = true
-      startThread("bulk lane: receiving") { $0.receiveStreams() }
+      startReceiving(&state)
     }
   }
 
@@ -229,6 +283,18 @@ package final class BulkLane: Sendable {
 
   /// Whether each of the two threads runs, for tests.
   var isRunning: (sending: Bool, receiving: Bool) { state.withLock { ($0.isSending, $0.isReceiving) } }
+
+  func startSending(_ state: inout State) {
+    guard !state.isSending else { return }
+    state.isSending = true
+    startThread("bulk lane: sending") { $0.sendStreams() }
+  }
+
+  func startReceiving(_ state: inout State) {
+    guard !state.isReceiving else { return }
+    state.isReceiving = true
+    startThread("bulk lane: receiving") { $0.receiveStreams() }
+  }
 
   private func startThread(_ name: String, _ body: @escaping @Sendable (BulkLane) -> Void) {
     Thread.detachNewThread {

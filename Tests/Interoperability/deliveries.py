@@ -3,8 +3,10 @@
 What arrived is kept in memory, so here "durable" means: until the program ends. Secretstream is libsodium's, through PyNaCl.
 """
 
+import fcntl
 import os
 import select
+import socket
 import struct
 
 from connection import Fault
@@ -16,6 +18,10 @@ STREAM_CREDIT = 8 << 20
 PAGE_FILES_MAX = 256
 PAGE_BYTES_MAX = 60 << 10
 HEADER_BYTES = bindings.crypto_secretstream_xchacha20poly1305_HEADERBYTES
+SLOT_BYTES = 65_600
+IN_SLOT = 1 << 31
+# linux/fcntl.h
+F_ADD_SEALS, F_GET_SEALS, SEALS = 1033, 1034, 1 | 2 | 4
 TAG_MESSAGE = bindings.crypto_secretstream_xchacha20poly1305_TAG_MESSAGE
 TAG_FINAL = bindings.crypto_secretstream_xchacha20poly1305_TAG_FINAL
 
@@ -81,12 +87,44 @@ class Delivery:
             sent = self.position - self.resumed_from
             if sent + len(part) > self.credit or (self.stops_after is not None and sent >= self.stops_after):
                 return
+            if self.channel.given and self.channel.given.is_full:
+                return
             self.position += len(part)
             tag = TAG_FINAL if self.position == self.byte_count else TAG_MESSAGE
             sealed = bindings.crypto_secretstream_xchacha20poly1305_push(self.state, part, None, tag)
             if self.damages:
                 sealed = sealed[:20] + bytes([sealed[20] ^ 1]) + sealed[21:]
-            self.channel.send_bulk(self.stream, sealed)
+            if self.channel.given:
+                self.channel.given.put(sealed)
+                self.channel.send_bulk(self.stream, b"", length=len(sealed) | IN_SLOT)
+            else:
+                self.channel.send_bulk(self.stream, sealed)
+
+
+class Memory:
+    """Slots of shared memory, given or taken: where each message goes, one after another."""
+
+    def __init__(self, count, descriptor=None):
+        self.count, self.used, self.freed = count, 0, 0
+        if descriptor is None:
+            descriptor = os.memfd_create("slots", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            os.ftruncate(descriptor, count * SLOT_BYTES)
+            fcntl.fcntl(descriptor, F_ADD_SEALS, SEALS)
+        self.descriptor = descriptor
+
+    @property
+    def is_full(self):
+        return self.used - self.freed == self.count
+
+    def next(self):
+        self.used += 1
+        return (self.used - 1) % self.count * SLOT_BYTES
+
+    def put(self, sealed):
+        os.pwrite(self.descriptor, sealed, self.next())
+
+    def get(self, length):
+        return os.pread(self.descriptor, length, self.next())
 
 
 class Arrival:
@@ -113,13 +151,23 @@ class Delivering:
 
     def begin_delivering(self):
         self.deliveries, self.arrivals, self.streams, self.last_stream = {}, {}, {}, 0
+        # Shared memory that this side gives, and that of the other.
+        self.given, self.taken, self.descriptors = None, None, []
         # What came is kept, so that a check can look through it.
         self.bulk_bytes, self.seen_bulk = bytearray(), bytearray()
 
     # The bulk lane
 
-    def send_bulk(self, stream, body):
-        data = memoryview(struct.pack("<II", stream, len(body)) + body)
+    def give_memory(self, count):
+        """Everything that follows goes in slots."""
+        self.given = Memory(count)
+        frame = struct.pack("<III", 0, 4, count)
+        socket.send_fds(self.bulk, [frame], [self.given.descriptor])
+        self.bulk.setblocking(False)
+        self.loop.watch(self.bulk, self.read_bulk)
+
+    def send_bulk(self, stream, body, length=None):
+        data = memoryview(struct.pack("<II", stream, len(body) if length is None else length) + body)
         while data:
             try:
                 data = data[self.bulk.send(data) :]
@@ -130,15 +178,29 @@ class Delivering:
 
     def read_bulk(self):
         try:
-            data = self.bulk.recv(1 << 20)
+            data, descriptors, _, _ = socket.recv_fds(self.bulk, 1 << 20, 1)
         except BlockingIOError:
             return
         if not data:
             return self.loop.forget(self.bulk)
+        self.descriptors += descriptors
         self.bulk_bytes += data
         self.seen_bulk += data
         while len(self.bulk_bytes) >= 8:
             stream, length = struct.unpack_from("<II", self.bulk_bytes)
+            if stream == 0:
+                if len(self.bulk_bytes) < 8 + length:
+                    return
+                self.take_lane_frame(length)
+                del self.bulk_bytes[: 8 + length]
+                continue
+            if length & IN_SLOT:
+                del self.bulk_bytes[:8]
+                body = self.taken.get(length ^ IN_SLOT)
+                self.seen_bulk += body
+                self.send_bulk(0, struct.pack("<Q", self.taken.used))
+                self.take_frame(self.streams[stream], body)
+                continue
             if stream not in self.streams or not 17 <= length <= MESSAGE_MAX + 17:
                 return self.close(111)
             if len(self.bulk_bytes) < 8 + length:
@@ -146,6 +208,21 @@ class Delivering:
             body = bytes(self.bulk_bytes[8 : 8 + length])
             del self.bulk_bytes[: 8 + length]
             self.take_frame(self.streams[stream], body)
+
+    def take_lane_frame(self, length):
+        if length == 4:
+            (count,) = struct.unpack_from("<I", self.bulk_bytes, 8)
+            self.taken = Memory(count, self.descriptors.pop())
+            assert 1 <= count <= self.app.slots, count
+            assert os.fstat(self.taken.descriptor).st_size == count * SLOT_BYTES
+            assert fcntl.fcntl(self.taken.descriptor, F_GET_SEALS) & SEALS == SEALS
+            return
+        assert length == 8, length
+        (total,) = struct.unpack_from("<Q", self.bulk_bytes, 8)
+        assert self.given.freed <= total <= self.given.used, total
+        self.given.freed = total
+        for delivery in list(self.deliveries.values()):
+            delivery.pump()
 
     def take_frame(self, arrival, body):
         if arrival.state is None:
@@ -266,6 +343,8 @@ class Outbox:
     """What an app knows of its deliveries. Mixed into `App`."""
 
     def begin_outbox(self):
+        # Of shared memory, that this app takes.
+        self.slots = 0
         self.incarnation, self.last_number, self.unsettled = os.urandom(16), 0, set()
         self.delivered, self.ledger, self.floors, self.arrived = {}, set(), {}, []
 

@@ -9,9 +9,10 @@ from world import SERVICE, SERVICE_VERSION, ending, expect
 FILES = [("/folder/empty", b""), ("/folder/one", b"1"), ("/large", os.urandom((3 << 20) + 5)), ("/é", b"last")]
 
 
-def pair(world):
+def pair(world, slots=0):
     process = Process(world)
     app = world.app("sender", user=USER)
+    app.slots = slots
     return process, app, app.connect(VICTIM)
 
 
@@ -39,6 +40,34 @@ def sends_files_and_gets_them_back(world):
     empty = request(app, [("/a/empty", b"")]).offer(channel)
     empty.wait("committed")
     expect_echo(empty, [("/a/empty", b"")])
+
+
+def sends_files_in_shared_memory(world):
+    _, app, channel = pair(world)
+    assert channel.hello["slots"] >= 3, channel.hello
+    channel.give_memory(3)
+    for delivery in [request(app).offer(channel), request(app, [("/x", b"y" * 100_000)]).offer(channel)]:
+        delivery.wait("committed")
+        expect_echo(delivery, delivery.files)
+    # Every message of both: that is as many slots, all free again.
+    count = sum(-(-len(contents) // 65_536) for contents in (b"".join(c for _, c in FILES), b"y" * 100_000))
+    expect((channel.given.used, channel.given.freed), (count, count))
+
+
+def takes_files_in_shared_memory(world):
+    _, app, channel = pair(world, slots=2)
+    canary = b"canary in the coal mine of memory"
+    files = [("/canary", canary * 70_000), ("/last", b"1")]
+    delivery = request(app, files).offer(channel)
+    delivery.wait("committed")
+    expect_echo(delivery, files)
+    assert channel.taken.used > 30, channel.taken.used
+    assert len(channel.seen_bulk) > len(delivery.contents)
+    expect(canary in channel.seen_bulk, False)
+    # Small ones come beside it, or in it.
+    small = request(app, [("/x", b"y")]).offer(channel)
+    small.wait("committed")
+    expect_echo(small, [("/x", b"y")])
 
 
 def sends_many_files_page_after_page(world):
@@ -143,7 +172,7 @@ def closes_both_lanes_for_what_does_not_open(world):
 
 
 CHECKS = [
-    sends_files_and_gets_them_back, sends_many_files_page_after_page, goes_on_where_a_channel_broke, arrives_once,
+    sends_files_and_gets_them_back, sends_files_in_shared_memory, takes_files_in_shared_memory, sends_many_files_page_after_page, goes_on_where_a_channel_broke, arrives_once,
     takes_a_message_back, refuses_what_it_does_not_take, says_that_no_reply_comes,
     shows_nothing_in_the_clear, closes_both_lanes_for_what_does_not_open,
 ]

@@ -324,7 +324,8 @@ class Channel(Delivering):
         if certificates.user_urn(self.app.user) not in names:
             raise Fault(13)
         own = {"version": VERSION, "ticket": self.ticket, "app_id": self.app.app_id, "process": self.app.process}
-        connection.send({"hello": {**own, "requests": CREDIT, "frame_byte_count": CHANNEL_FRAME_MAX}})
+        limits = {"requests": CREDIT, "frame_byte_count": CHANNEL_FRAME_MAX, "slots": self.app.slots}
+        connection.send({"hello": {**own, **limits}})
 
     # As the consumer
 

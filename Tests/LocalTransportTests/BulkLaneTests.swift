@@ -12,11 +12,11 @@ import Testing
 struct BulkLaneTests {
   static let message = BulkFrame.messageByteCountMax
 
-  @Test func carriesManyStreamsBothWaysAtOnce() async throws {
+  @Test(arguments: BulkPair.slotCounts) func carriesManyStreamsBothWaysAtOnce(slots: Int) async throws {
     let seed = UInt64.random(in: 0...UInt64.max)
     var random = SplitMix64(seed: seed)
     let pool = Random.bytes(4 << 20)
-    let pair = try BulkPair()
+    let pair = try BulkPair(slots: slots)
     defer { pair.close() }
     let m = Self.message
     let edges = [1, m - 1, m, m + 1, 2 * m, BulkLane.readByteCount, BulkLane.readByteCount + 1]
@@ -82,8 +82,8 @@ struct BulkLaneTests {
     world.lane?.close()
   }
 
-  @Test func endsASmallStreamBesideALargeOneEarly() async throws {
-    let pair = try BulkPair()
+  @Test(arguments: BulkPair.slotCounts) func endsASmallStreamBesideALargeOneEarly(slots: Int) async throws {
+    let pair = try BulkPair(slots: slots)
     defer { pair.close() }
     let (began, smallWasSent) = (Signal(), DispatchSemaphore(value: 0))
     let large = ByteSink {
@@ -139,8 +139,9 @@ struct BulkLaneTests {
 
   // MARK: Ends of one stream
 
-  @Test func goesOnAfterAStreamWasStoppedAtBothSides() async throws {
-    let pair = try BulkPair()
+  @Test(arguments: BulkPair.slotCounts) func goesOnAfterAStreamWasStoppedAtBothSides(slots: Int) async throws
+  {
+    let pair = try BulkPair(slots: slots)
     defer { pair.close() }
     let key = Data(Random.bytes(32))
     let came = Signal()
@@ -157,8 +158,8 @@ struct BulkLaneTests {
     #expect(sink.bytes.count == 1 << 20)
   }
 
-  @Test func skipsWhatStillComesOfAStoppedStream() async throws {
-    let pair = try BulkPair()
+  @Test(arguments: BulkPair.slotCounts) func skipsWhatStillComesOfAStoppedStream(slots: Int) async throws {
+    let pair = try BulkPair(slots: slots)
     defer { pair.close() }
     let (began, goOn) = (Signal(), DispatchSemaphore(value: 0))
     let sink = ByteSink { _ in
@@ -175,8 +176,9 @@ struct BulkLaneTests {
   }
 
   /// Stopped before anything of it came: its header is skipped, too.
-  @Test func skipsAStreamThatWasStoppedBeforeItBegan() async throws {
-    let pair = try BulkPair()
+  @Test(arguments: BulkPair.slotCounts) func skipsAStreamThatWasStoppedBeforeItBegan(slots: Int) async throws
+  {
+    let pair = try BulkPair(slots: slots)
     defer { pair.close() }
     let key = Data(Random.bytes(32))
     pair.far.expect(stream: 1, key: key, byteCount: 100_000, credit: 100_000, sink: ByteSink())
@@ -187,8 +189,8 @@ struct BulkLaneTests {
     await pair.carriesOneMore(2)
   }
 
-  @Test func endsOneStreamWhenItsSinkThrows() async throws {
-    let pair = try BulkPair()
+  @Test(arguments: BulkPair.slotCounts) func endsOneStreamWhenItsSinkThrows(slots: Int) async throws {
+    let pair = try BulkPair(slots: slots)
     defer { pair.close() }
     let sink = ByteSink { if $0 > Self.message { throw Broken() } }
     pair.carry(1, Random.bytes(4 << 20), to: sink)
@@ -203,8 +205,8 @@ struct BulkLaneTests {
     await pair.carriesOneMore(4)
   }
 
-  @Test func endsOneStreamWhenItsSourceThrows() async throws {
-    let pair = try BulkPair()
+  @Test(arguments: BulkPair.slotCounts) func endsOneStreamWhenItsSourceThrows(slots: Int) async throws {
+    let pair = try BulkPair(slots: slots)
     defer { pair.close() }
     let bytes = Random.bytes(2 * Self.message + 9)
     let sink = ByteSink()
@@ -216,8 +218,10 @@ struct BulkLaneTests {
     await pair.carriesOneMore(3)
   }
 
-  @Test func sendsNoLastFrameOfASourceThatIsTooShortOrTooLong() async throws {
-    let pair = try BulkPair()
+  @Test(arguments: BulkPair.slotCounts) func sendsNoLastFrameOfASourceThatIsTooShortOrTooLong(slots: Int)
+    async throws
+  {
+    let pair = try BulkPair(slots: slots)
     defer { pair.close() }
     for (stream, count) in [(UInt32(1), 99_999), (2, 100_001)] {
       let bytes = Random.bytes(count)

@@ -4,6 +4,7 @@ import ServiceWire
 import SodiumPrimitives
 import Synchronization
 import Testing
+import UnixSockets
 
 @testable import LocalTransport
 
@@ -104,9 +105,15 @@ struct BulkWorld {
   let sockets: SocketPair
   private(set) var lane: BulkLane?
 
-  init(idleTime: Duration = .seconds(10)) throws {
+  /// Takes so many slots of shared memory, and gives some for every stream when the bare socket's side takes as many.
+  init(
+    slots: Int = 0, peerSlots: Int = 0, sharedByteCountMin: UInt64 = 1, idleTime: Duration = .seconds(10)
+  ) throws {
     sockets = try SocketPair()
-    lane = BulkLane(descriptor: sockets.near, events: log.events, idleTime: idleTime)
+    lane = BulkLane(
+      descriptor: sockets.near, events: log.events, slotCountMax: slots,
+      sharedByteCountMin: sharedByteCountMin, idleTime: idleTime)
+    lane?.allowSlots(peerSlots)
   }
 
   mutating func letGo() { lane = nil }
@@ -135,10 +142,39 @@ struct BulkWorld {
 
   /// Stream and length of the next frame, whose body is read, too.
   func readFrame() async throws -> (stream: UInt32, body: [UInt8]) {
+    let header = try await readHeader()
+    try #require(!header.isInSlot)
+    return (header.stream, await read(Int(header.length)))
+  }
+
+  func readHeader() async throws -> BulkFrame.Header {
     let header = await read(BulkFrame.headerByteCount)
     try #require(header.count == BulkFrame.headerByteCount)
-    let (stream, length) = header.withUnsafeBytes { BulkFrame.readHeader($0) }
-    return (stream, await read(Int(length)))
+    return header.withUnsafeBytes { BulkFrame.readHeader($0) }
+  }
+
+  /// Bytes that the lane sends with one descriptor.
+  func readWithDescriptor(_ count: Int) throws -> ([UInt8], Int32) {
+    let connection = try connection()
+    let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: count, alignment: 8)
+    defer { buffer.deallocate() }
+    var received = try connection.receive(into: buffer, descriptorsMax: 1, deadline: .now + .seconds(60))
+    guard received.byteCount == count, let descriptor = received.descriptors.popFirst() else {
+      throw Broken()
+    }
+    return (Array(buffer), descriptor.take())
+  }
+
+  private func connection() throws -> UnixConnection {
+    try UnixConnection(adopting: Descriptor(adopting: dup(sockets.far)))
+  }
+
+  /// Descriptors go with the first byte.
+  func write(_ bytes: [UInt8], _ descriptors: borrowing DescriptorList) throws {
+    let connection = try connection()
+    try bytes.withUnsafeBufferPointer { bytes throws(SocketError) in
+      try connection.send(UnsafeRawBufferPointer(bytes), descriptors: descriptors, deadline: nil)
+    }
   }
 
   /// The next frame is one of the stream, with a body of so many bytes.
@@ -161,10 +197,21 @@ struct BulkPair {
   let nearLog = BulkLog()
   let farLog = BulkLog()
 
-  init() throws {
+  /// Without shared memory, with as little as there can be, and with as much as there is.
+  static let slotCounts = BulkLane.slotCountMax > 0 ? [0, 1, 3, BulkLane.slotCountMax] : [0]
+
+  /// With so many slots of shared memory in each direction, for every stream.
+  init(slots: Int = 0) throws {
     let sockets = try SocketPair()
-    near = BulkLane(descriptor: sockets.near, events: nearLog.events)
-    far = BulkLane(descriptor: sockets.far, events: farLog.events)
+    func lane(_ descriptor: Int32, _ events: BulkEvents) -> BulkLane {
+      let lane = BulkLane(
+        descriptor: descriptor, events: events, slotCountMax: slots, sharedByteCountMin: 1,
+        idleTime: .seconds(10))
+      lane.allowSlots(slots)
+      return lane
+    }
+    near = lane(sockets.near, nearLog.events)
+    far = lane(sockets.far, farLog.events)
   }
 
   func close() {

@@ -32,7 +32,7 @@ private func socketPair() -> (Int32, Int32) {
   return (ends[0], ends[1])
 }
 
-private func bulkLane(_ byteCount: Int) -> Double {
+private func bulkLane(_ byteCount: Int, slots: Int) -> Double {
   let (near, far) = socketPair()
   let received = DispatchSemaphore(value: 0)
   let events = BulkEvents(
@@ -45,6 +45,7 @@ private func bulkLane(_ byteCount: Int) -> Double {
   let (sender, receiver) = (
     BulkLane(descriptor: near, events: events), BulkLane(descriptor: far, events: events)
   )
+  sender.allowSlots(slots)
   let key = Data(repeating: 7, count: 32)
   let count = UInt64(byteCount)
   let begin = microseconds()
@@ -86,7 +87,10 @@ private func bareSocket(_ byteCount: Int) -> Double {
 }
 
 func measureBulk(byteCount: Int, repetitions: Int) {
-  let cases: [(String, (Int) -> Double)] = [("bulk-lane", bulkLane), ("bare-socket", bareSocket)]
+  let cases: [(String, (Int) -> Double)] = [
+    ("bulk-lane", { bulkLane($0, slots: BulkLane.slotCountMax) }),
+    ("bulk-lane-socket", { bulkLane($0, slots: 0) }), ("bare-socket", bareSocket),
+  ]
   var times: [[Double]] = cases.map { _ in [] }
   for repetition in 0...max(1, repetitions) {
     for (index, (_, body)) in cases.enumerated() {

@@ -26,6 +26,7 @@ extension Exchange {
             $0.requests = UInt32(credit)
             $0.frameByteCount = UInt32(limits.frameByteCountMax)
             $0.attachments = limits.attachmentCountMax
+            $0.slots = UInt32(limits.slotCountMax)
           }
         }, on: number)
     ]

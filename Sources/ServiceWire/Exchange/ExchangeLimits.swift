@@ -20,6 +20,8 @@ package struct ExchangeLimits: Sendable, Equatable {
   package var frameByteCountMax = 1 << 20 + 64 << 10
   /// Attachments of one message, as `Hello` states it for deliveries; 0: as many as there are.
   package var attachmentCountMax: UInt64 = 0
+  /// Slots of shared memory that a bulk lane takes messages in, as `Hello` states it; 0: none.
+  package var slotCountMax = 0
   /// Channels with one peer.
   package var channelCountMax = 4
   package var beginningTime: UInt64 = 10_000

@@ -1742,6 +1742,9 @@ package nonisolated struct WireChannelHello: Sendable {
   /// 16 bytes that the sender's process drew when it began.
   package var process: Data = Data()
 
+  /// Slots of shared memory that the sender takes messages in on the bulk lane; 0: none.
+  package var slots: UInt32 = 0
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
@@ -5003,7 +5006,7 @@ nonisolated extension WireChannelMessage: SwiftProtobuf.Message, SwiftProtobuf._
 
 nonisolated extension WireChannelHello: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".ChannelHello"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}ticket\0\u{3}app_id\0\u{1}requests\0\u{3}frame_byte_count\0\u{1}attachments\0\u{1}process\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}ticket\0\u{3}app_id\0\u{1}requests\0\u{3}frame_byte_count\0\u{1}attachments\0\u{1}process\0\u{1}slots\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -5018,6 +5021,7 @@ nonisolated extension WireChannelHello: SwiftProtobuf.Message, SwiftProtobuf._Me
       case 5: try { try decoder.decodeSingularUInt32Field(value: &self.frameByteCount) }()
       case 6: try { try decoder.decodeSingularUInt64Field(value: &self.attachments) }()
       case 7: try { try decoder.decodeSingularBytesField(value: &self.process) }()
+      case 8: try { try decoder.decodeSingularUInt32Field(value: &self.slots) }()
       default: break
       }
     }
@@ -5045,6 +5049,9 @@ nonisolated extension WireChannelHello: SwiftProtobuf.Message, SwiftProtobuf._Me
     if !self.process.isEmpty {
       try visitor.visitSingularBytesField(value: self.process, fieldNumber: 7)
     }
+    if self.slots != 0 {
+      try visitor.visitSingularUInt32Field(value: self.slots, fieldNumber: 8)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -5056,6 +5063,7 @@ nonisolated extension WireChannelHello: SwiftProtobuf.Message, SwiftProtobuf._Me
     if lhs.frameByteCount != rhs.frameByteCount {return false}
     if lhs.attachments != rhs.attachments {return false}
     if lhs.process != rhs.process {return false}
+    if lhs.slots != rhs.slots {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

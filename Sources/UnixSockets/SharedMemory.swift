@@ -1,0 +1,73 @@
+import CPosix
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// Memory of a fixed length that this process writes and another one reads (Linux: a sealed `memfd`).
+///
+/// The reader is given a descriptor, and never a mapping of its own making: nothing that either side does to the memory can end the
+/// other's process.
+public final class SharedMemory: Sendable {
+  /// Whether the system has such memory.
+  #if os(Linux)
+    public static let isAvailable = true
+  #else
+    public static let isAvailable = false
+  #endif
+
+  /// All of it; zero at first.
+  public nonisolated(unsafe) let bytes: UnsafeMutableRawBufferPointer
+  private let descriptor: Descriptor
+
+  /// Throws ``SocketError/callFailed(operation:path:errno:)``, with `ENOTSUP` where the system has no such memory.
+  public init(byteCount: Int) throws(SocketError) {
+    precondition(byteCount > 0, "memory of no bytes does not exist")
+    descriptor = Descriptor(made: try check(cposix_shared_memory(Int64(byteCount)), "memfd_create"))
+    let address = mmap(nil, byteCount, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.number, 0)
+    guard let address, address != MAP_FAILED else {
+      throw .callFailed(operation: "mmap", path: nil, errno: errno)
+    }
+    bytes = UnsafeMutableRawBufferPointer(start: address, count: byteCount)
+  }
+
+  deinit { munmap(bytes.baseAddress, bytes.count) }
+
+  /// For the reader.
+  ///
+  /// Throws ``SocketError/callFailed(operation:path:errno:)``, usually because too many files are open.
+  public func duplicateDescriptor() throws(SocketError) -> Descriptor { try descriptor.duplicate() }
+}
+
+extension SharedMemory {
+  /// Memory of another process, as this one reads it.
+  public final class Reader: Sendable {
+    private let descriptor: Descriptor
+
+    /// Takes over the descriptor of a ``SharedMemory``; nil for anything else, also of another length.
+    public init?(_ descriptor: consuming Descriptor, byteCount: Int) {
+      guard cposix_is_shared_memory(descriptor.number, Int64(byteCount)) == 1 else { return nil }
+      self.descriptor = descriptor
+    }
+
+    /// Copies bytes out. What the other process writes meanwhile may be among them.
+    ///
+    /// Throws ``SocketError/callFailed(operation:path:errno:)``.
+    public func read(at offset: Int, into buffer: UnsafeMutableRawBufferPointer) throws(SocketError) {
+      var done = 0
+      while done < buffer.count {
+        let count = pread(
+          descriptor.number, buffer.baseAddress! + done, buffer.count - done, off_t(offset + done))
+        if count < 0, errno == EINTR { continue }
+        guard count > 0 else {
+          throw .callFailed(operation: "pread", path: nil, errno: count < 0 ? errno : EINVAL)
+        }
+        done += count
+      }
+    }
+  }
+}
