@@ -252,7 +252,8 @@ extension Runtime {
   private func fail(
     _ id: WireID, _ error: ServicesError, _ application: ApplicationID, _ core: inout Core
   ) {
-    guard core.life == .running else { return }
+    // One that was taken back is gone from the outbox before the app hears of it: what cannot be read of it any more is no failure.
+    guard core.life == .running, core.peers[application]?.deliveries.canFail(id) == true else { return }
     core.peers[application]?.outgoing[id]?.failure = error
     step(application, &core) { $0.fail(id, Self.failure(error)) }
   }

@@ -130,6 +130,31 @@ struct AttachmentTests {
     }
   }
 
+  /// Also when it was about to be offered for the first time: then it is gone from the outbox at once.
+  @Test func saysOfEveryCancelledDeliveryThatItWasCancelled() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer(echo) { _ in .noReply }
+      try await provider.services.start()
+      for round in 0..<60 {
+        // Each without a channel, so that what is sent was never offered.
+        let consumer = try world.app("com.example.consumer\(round)")
+        try consumer.container.files.write(Data(repeating: 1, count: 100_000), toPath: "/file")
+        try await consumer.services.start()
+        let sent = try await consumer.services.send(
+          ServiceRequest(echo, "tell", attachments: ["/file"]), to: provider.id)
+        try await Task.sleep(for: .microseconds(100 * round))
+        if await sent.cancel() {
+          await #expect(throws: ServicesError(.cancelled)) { try await sent.delivered() }
+        } else {
+          try await sent.delivered()
+        }
+        #expect(try await consumer.services.outbox().isEmpty)
+        await consumer.services.stop()
+      }
+    }
+  }
+
   @Test func showsNoFileBeforeTheMessageIsThere() async throws {
     final class Looking: ServiceProvider {
       let app: AppWorld.App
@@ -180,6 +205,40 @@ struct AttachmentTests {
       #expect(large.transfer.bytesDone == 128 << 20 && large.transfer.filesSent == 1)
       let file = try #require(large.transfer.file)
       #expect(file.path == "/large" && file.bytesSent == 128 << 20 && file.byteCount == 128 << 20)
+    }
+  }
+
+  /// Each side says for itself what it takes.
+  @Test(arguments: [(true, true), (true, false), (false, true), (false, false)])
+  func bringsTheSameThroughSharedMemoryAndWithout(providerTakes: Bool, consumerTakes: Bool) async throws {
+    func random(_ count: Int) -> Data {
+      var generator = SystemRandomNumberGenerator()
+      let words = (0...count / 8).map { _ in generator.next() as UInt64 }
+      return words.withUnsafeBytes { Data($0.prefix(count)) }
+    }
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider") { $0.takesSharedMemory = providerTakes }
+      try provider.services.offer(echo) { .reply($0.params, attachments: $0.attachments) }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer") { $0.takesSharedMemory = consumerTakes }
+      let files = [random(5_000_001), Data([1]), random(70_000)]
+      for (index, bytes) in files.enumerated() {
+        try consumer.container.files.write(bytes, toPath: "/\(index)")
+      }
+      try await consumer.services.start()
+      let sent = try await consumer.services.send(
+        ServiceRequest(echo, "echo", attachments: files.indices.map { "/\($0)" }), to: provider.id)
+      let reply = try #require(try await sent.reply())
+      #expect(reply.attachments.map { consumer.container.files.contents(atPath: $0) } == files)
+      #if os(Linux)
+        if providerTakes {
+          let open = try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")
+          let targets = open.map {
+            try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/\($0)")
+          }
+          #expect(targets.contains { $0?.hasPrefix("/memfd:opendynamics") == true })
+        }
+      #endif
     }
   }
 

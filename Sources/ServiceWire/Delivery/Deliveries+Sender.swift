@@ -80,13 +80,20 @@ extension Deliveries {
   private static let fileByteCount = 6
   private static let pageFrameByteCount = 16
 
-  /// What the receiver wants cannot be read: the delivery has ended with that failure.
+  /// Whether a failure would end it: nothing ends one that has ended, and of one that is being cancelled the receiver's answer decides.
+  package func canFail(_ id: WireID) -> Bool {
+    switch outgoing[id]?.state {
+    case nil, .failed, .cancelling: false
+    case .queued, .loading, .offered, .paging, .accepted: true
+    }
+  }
+
+  /// What the receiver wants cannot be read: the delivery has ended with that failure. Does nothing unless it can fail.
   package mutating func fail(_ id: WireID, _ failure: WireFailure) -> [DeliveryOutput] {
-    guard let delivery = outgoing[id] else { return [] }
+    guard canFail(id), let delivery = outgoing[id] else { return [] }
     var outputs: [DeliveryOutput] = []
     switch delivery.state {
-    // The receiver's answer to the cancel decides.
-    case .failed, .cancelling: return []
+    case .failed, .cancelling: break
     case .queued:
       queue.removeAll { $0 == id }
       settle(id, .refused(failure), &outputs)
