@@ -35,11 +35,20 @@ package final class Arrival: Sendable {
     var next = 0
     var growing: GrowingFile?
     var unit: ArrivalUnit?
+    /// The unit before it.
+    var writing: WritingUnit?
     /// Bytes of a grain, at the beginning of the unit's input.
     var gathered = 0
     var sinceDurable: UInt64 = 0
     var failure: (any Error)?
+    /// The slabs make room for what is still to come.
+    var isExpected = false
     var hasEnded = false
+
+    /// Of whole grains that were taken: what is kept, and what is on its way there.
+    var sealedByteCount: UInt64 {
+      received + (writing?.unit.plaintextByteCount ?? 0) + (unit?.plaintextByteCount ?? 0)
+    }
   }
 
   init(
@@ -74,11 +83,13 @@ package final class Arrival: Sendable {
       do {
         if fits(state) {
           try goOn(&state)
+          expectRest(&state)
         } else {
           // The sender has another list than before: everything is sent anew.
           try container.dropStagedFiles(of: staging!)
           state.staged = []
           state.received = 0
+          expectRest(&state)
         }
       } catch {
         state.failure = error
@@ -124,7 +135,7 @@ package final class Arrival: Sendable {
       guard state.manifest.isComplete else {
         throw ContainerError(.invalidArgument, detail: "contents before all files are known")
       }
-      let taken = state.received + (state.unit?.plaintextByteCount ?? 0) + UInt64(state.gathered)
+      let taken = state.sealedByteCount + UInt64(state.gathered)
       guard UInt64(plaintext.count) <= message.byteCount - taken else {
         throw ContainerError(
           .invalidArgument, detail: "more than the \(message.byteCount) bytes that were announced")
@@ -168,14 +179,14 @@ package final class Arrival: Sendable {
         state.gathered = 0
       }
     }
-    if state.received + state.unit!.plaintextByteCount == message.byteCount { try store(&state) }
+    if state.sealedByteCount == message.byteCount { try store(&state) }
   }
 
   /// Returns how many bytes it sealed: as many as the unit had room for.
   private func seal(_ plaintext: UnsafeRawBufferPointer, _ state: inout State) throws -> Int {
     let count = try state.unit!.seal(plaintext, of: state.growing!, in: container)
     if state.growing!.rest == 0 { state.growing = nil }
-    if state.unit!.isFull { try store(&state) }
+    if state.unit!.isFull { try handOver(&state) }
     return count
   }
 
@@ -188,6 +199,12 @@ package final class Arrival: Sendable {
     return GrowingFile(
       index: state.next, identity: identity, size: state.manifest.files[state.next].size, sealedByteCount: 0,
       key: key, writerKey: writerKey)
+  }
+
+  /// What is still to come is known: room for it is made ahead.
+  private func expectRest(_ state: inout State) {
+    container.slabs.expect(message.byteCount - state.received)
+    state.isExpected = true
   }
 
   /// Begins behind what is staged.
@@ -205,10 +222,39 @@ package final class Arrival: Sendable {
       writerKey: writerKey)
   }
 
-  /// One write, one commit.
+  /// The unit is full: it is written while the next one is sealed.
+  private func handOver(_ state: inout State) throws {
+    let spare = try keepWritten(&state)
+    state.writing = WritingUnit(state.unit!, container)
+    state.unit = ArrivalUnit(spare ?? container.borrowContext())
+  }
+
+  /// Waits for the unit that is being written, and keeps it. Returns what it was sealed in.
+  private func keepWritten(_ state: inout State) throws -> WorkerContext? {
+    guard let writing = state.writing else { return nil }
+    let place = try writing.place()
+    // From here on its extents are the commit's, whatever becomes of that.
+    state.writing = nil
+    do {
+      try keep(writing.unit, in: place, &state)
+    } catch {
+      container.giveBack(writing.unit.context)
+      throw error
+    }
+    return writing.unit.context
+  }
+
+  /// All that is sealed is written and kept.
   private func store(_ state: inout State) throws {
-    guard let unit = state.unit, !unit.runs.isEmpty, let staging else { return }
-    let place = try container.slabs.append(unit.sealed)
+    if let spare = try keepWritten(&state) { container.giveBack(spare) }
+    guard let unit = state.unit, !unit.runs.isEmpty else { return }
+    try keep(unit, in: container.slabs.append(unit.sealed), &state)
+    state.unit!.removeAll()
+  }
+
+  /// One commit for what was written with one write.
+  private func keep(_ unit: ArrivalUnit, in place: WritingUnit.Place, _ state: inout State) throws {
+    guard let staging else { return }
     let runs = unit.runs(in: place)
     let files = state.manifest.files
     try container.transaction(storing: runs.map(\.extent), durability: Container.Durability.none) {
@@ -226,7 +272,6 @@ package final class Arrival: Sendable {
     }
     state.received += unit.plaintextByteCount
     state.sinceDurable += unit.plaintextByteCount
-    state.unit!.removeAll()
     try container.flush(durably: false)
     if state.sinceDurable >= Self.durableByteCount {
       state.sinceDurable = 0
@@ -289,9 +334,17 @@ package final class Arrival: Sendable {
 
   private func end(_ state: inout State) {
     state.hasEnded = true
+    if state.isExpected { container.slabs.endExpecting() }
     state.growing = nil
     if let unit = state.unit { container.giveBack(unit.context) }
     state.unit = nil
+    if let writing = state.writing {
+      if let place = try? writing.place() {
+        container.slabs.discard(writing.unit.runs(in: place).map(\.extent))
+      }
+      container.giveBack(writing.unit.context)
+    }
+    state.writing = nil
     state.manifest = Manifest(message)
     state.staged = []
     container.arrivals.end(key)
