@@ -90,7 +90,11 @@ struct LockedRequest: Sendable {
 }
 
 /// Another app, and the channels to it.
-struct Peer: Sendable {
+///
+/// A part of the runtime's state that is an object only so that a change of it does not move all of it out of the table and back.
+final class Peer: @unchecked Sendable {
+  // Invariant: touched only by work on the state that it belongs to.
+
   struct Channel: Sendable {
     let lane: ControlLane
     let bulk: BulkLane
@@ -136,6 +140,11 @@ struct Peer: Sendable {
     var hasReplied = false
     /// Its reply is on the way to the outbox, or there.
     var isReplyStored = false
+  }
+
+  init(exchange: Exchange, deliveries: Deliveries) {
+    self.exchange = exchange
+    self.deliveries = deliveries
   }
 
   /// A reply to a request that was delivered may come.

@@ -400,7 +400,7 @@ extension Runtime {
 }
 
 extension Peer {
-  fileprivate mutating func step(
+  fileprivate func step(
     _ step: (inout Exchange) throws(ProtocolFault) -> [ExchangeOutput]
   ) throws(ProtocolFault) -> [ExchangeOutput] {
     try step(&exchange)
