@@ -27,7 +27,7 @@ public final class AppServices: Sendable {
     public var attachmentCountMax: UInt64? = 1_000_000
     public var attachmentByteCountMax: UInt64?
     /// Whether contents of large files may come in memory that the sender shares, which spares copies through the socket: sealed there as
-    /// they are on the socket, up to 2 MiB for each app that sends. Where the system has no such memory (Linux has), nothing comes so.
+    /// they are on the socket, 2 MiB for each channel over which large files come. Where the system has no such memory (Linux has), nothing comes so.
     public var takesSharedMemory = true
 
     var exchangeLimits: ExchangeLimits {
@@ -74,7 +74,7 @@ public final class AppServices: Sendable {
   public func start() async throws { try await runtime.start() }
 
   /// Ends all channels and the connection to the broker, for good. Requests under way end with `connectionLost`. Returns when the others know, after
-  /// a second at most.
+  /// a second at most, and what was delivered and handled is settled in the container.
   public func stop() async {
     await withCheckedContinuation { continuation in runtime.stop { continuation.resume() } }
   }

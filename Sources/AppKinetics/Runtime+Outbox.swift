@@ -148,7 +148,7 @@ extension Runtime {
 
   func provideOffer(_ id: WireID, _ application: ApplicationID, _ core: Core) {
     guard let entry = core.peers[application]?.outgoing[id]?.entry else { return }
-    fileQueue.async { [container, logger] in
+    fileQueue.async { [container] in
       let offer = Result { () throws -> WireOffer in
         var offer = try WireOffer(serializedBytes: container.store.outboxMessage(entry.number))
         if !entry.mayBeOffered { try container.store.markOffered(entry.number) }
@@ -165,9 +165,7 @@ extension Runtime {
           core.peers[application]?.outgoing[id]?.request = offer.requestID
           core.peers[application]?.outgoing[id]?.entry.mayBeOffered = true
           self.step(application, &core) { $0.offer(offer) }
-        case .failure(let error):
-          logger.error("a message of the outbox cannot be read", metadata: ["error": "\(error)"])
-          self.fail(id, Self.servicesError(error), application, &core)
+        case .failure(let error): self.fail(id, Self.servicesError(error), application, &core)
         }
       }
     }
@@ -254,6 +252,7 @@ extension Runtime {
   ) {
     // One that was taken back is gone from the outbox before the app hears of it: what cannot be read of it any more is no failure.
     guard core.life == .running, core.peers[application]?.deliveries.canFail(id) == true else { return }
+    logger.error("a message of the outbox cannot be read", metadata: ["error": "\(error)"])
     core.peers[application]?.outgoing[id]?.failure = error
     step(application, &core) { $0.fail(id, Self.failure(error)) }
   }

@@ -138,6 +138,9 @@ final class Runtime: Sendable {
         lanes.enter()
         lane.whenClosed { lanes.leave() }
       }
+      // What was told to the app is settled in the container, so that nothing of it comes again.
+      lanes.enter()
+      self.fileQueue.async(flags: .barrier) { lanes.leave() }
       lanes.notify(queue: self.workQueue, execute: done)
       for application in core.peers.keys { self.endPeer(application, &core) }
       core.broker.lane?.close(.noError)

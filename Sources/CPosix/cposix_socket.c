@@ -279,7 +279,10 @@ ssize_t cposix_receive(
 int cposix_shared_memory(int64_t count) {
   int fd = memfd_create("opendynamics", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return errno == ENOSYS ? -ENOTSUP : -errno;
-  if (ftruncate(fd, count) == 0 && fcntl(fd, F_ADD_SEALS, FIXED_LENGTH) == 0) return fd;
+  // With its pages: where the system promises no more than it has, a write to a page that it cannot give would end the process.
+  if (ftruncate(fd, count) == 0 && fallocate(fd, 0, 0, count) == 0 &&
+      fcntl(fd, F_ADD_SEALS, FIXED_LENGTH) == 0)
+    return fd;
   int status = -errno;
   close(fd);
   return status;
@@ -288,8 +291,8 @@ int cposix_shared_memory(int64_t count) {
 int cposix_is_shared_memory(int fd, int64_t count) {
   struct stat status;
   // Files of other kinds have no seals, so that reading this one waits for nobody.
-  int seals = fcntl(fd, F_GET_SEALS);
-  return seals >= 0 && (seals & FIXED_LENGTH) == FIXED_LENGTH && fstat(fd, &status) == 0 &&
+  int seals = fcntl(fd, F_GET_SEALS), flags = fcntl(fd, F_GETFL);
+  return seals >= 0 && (seals & FIXED_LENGTH) == FIXED_LENGTH && flags >= 0 && (flags & O_ACCMODE) != O_WRONLY && fstat(fd, &status) == 0 &&
          status.st_size == count;
 }
 #else

@@ -123,7 +123,7 @@ public final class WorkerThreads: @unchecked Sendable {
     fileprivate let job: Job
   }
 
-  /// Has `body` run once, after what was asked for before, and returns at once. ``stop()`` waits for it.
+  /// Has `body` run once, as soon as a thread is free, and returns at once. ``stop()`` waits for it.
   public func begin(_ body: @escaping @Sendable (WorkerContext) -> Void) -> Ticket {
     let job = Job(count: 1, isDetached: true) { context, _ in body(context) }
     pthread_mutex_lock(mutex)
@@ -196,11 +196,17 @@ public final class WorkerThreads: @unchecked Sendable {
     }
   }
 
+  /// Single pieces of work come first: whoever waits for one would else wait for all of a large job.
+  private var nextJob: Job? {
+    let open = jobs.lazy.filter { $0.next < $0.count && $0.failure == nil }
+    return open.first(where: \.isDetached) ?? open.first
+  }
+
   fileprivate func work() {
     let context = WorkerContext(backend)
     pthread_mutex_lock(mutex)
     while true {
-      guard let job = jobs.first(where: { $0.next < $0.count && $0.failure == nil }) else {
+      guard let job = nextJob else {
         // Only now: callers wait for the jobs that are there.
         if isStopping { break }
         pthread_cond_wait(changed, mutex)

@@ -63,7 +63,8 @@ extension BulkLane {
           reader.frame = try BulkReader.Frame(ofLane: header.length, isInSlot: header.isInSlot)
         } else {
           let body = try state.withLock { state throws(BulkFault) in
-            try state.reception.begin(stream: header.stream, length: header.length)
+            try state.reception.begin(
+              stream: header.stream, length: header.length, isInSlot: header.isInSlot)
           }
           let frame = BulkReader.Frame(
             stream: header.stream, byteCount: Int(header.length), body: .ofStream(body))
@@ -114,7 +115,7 @@ extension BulkLane {
 
   /// Copies the body out of its slot: what the peer does to the memory from now on makes no difference.
   private func takeSlot(_ frame: BulkReader.Frame, _ reader: BulkReader) throws(BulkFault) {
-    guard case .ofStream(let body) = frame.body, body != .header,
+    guard case .ofStream(let body) = frame.body,
       let memory = state.withLock({ $0.receiving })
     else { throw BulkFault(.streamDamaged, "a frame of stream \(frame.stream) in a slot that is not there") }
     let slot = Int(memory.readCount % UInt64(memory.slotCount))

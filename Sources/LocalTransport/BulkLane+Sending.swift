@@ -3,6 +3,14 @@ import ServiceWire
 import SodiumPrimitives
 import UnixSockets
 
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
 extension BulkLane {
   /// What the sending thread does next.
   private enum Step {
@@ -84,7 +92,7 @@ extension BulkLane {
   /// Lets the thread end, unless a stream came in the last moment.
   private func endSending() -> Bool {
     state.withLock { state in
-      guard state.turns.isEmpty, state.fault == nil else { return false }
+      guard state.turns.isEmpty, state.fault == nil, state.receiving?.isOwed != true else { return false }
       state.isSending = false
       state.isWaiting = false
       return true
@@ -94,6 +102,7 @@ extension BulkLane {
   /// False when the lane has ended.
   private func write(_ writer: BulkWriter) -> Bool {
     defer { writer.removeAll() }
+    state.withLock { $0.sending.slots?.announce() }
     return write { connection throws(SocketError) in try connection.write(writer.sealed, deadline: nil) }
   }
 
@@ -123,12 +132,22 @@ extension BulkLane {
     }
     var descriptors = DescriptorList()
     descriptors.append(descriptor)
+    var isOnItsWay = true
     guard
       write({ connection throws(SocketError) in
-        try connection.send(BulkFrame.memory(slotCount: slotCount), descriptors: descriptors)
+        do throws(SocketError) {
+          try connection.send(BulkFrame.memory(slotCount: slotCount), descriptors: descriptors)
+        } catch .callFailed(_, _, ETOOMANYREFS) {
+          // Nothing was sent: too many descriptors of this user wait for their receivers.
+          isOnItsWay = false
+        }
       })
     else { return false }
     change { state in
+      guard isOnItsWay else {
+        state.sending = SendingMemory()
+        return
+      }
       state.sending.isWanted = false
       state.sending.slots = BulkSlots(count: slotCount)
       state.sending.memory = memory
@@ -240,7 +259,10 @@ private final class BulkWriter {
         tag: turn.isLast ? .final : .message, into: output)
     }
     if let slot {
-      push(into: slot.bytes(length))
+      // What others may change is written once, and never read: the authenticator is of these bytes.
+      let sealed = UnsafeMutableRawBufferPointer(rebasing: output[(output.count - length)...])
+      push(into: sealed)
+      slot.bytes(length).copyMemory(from: UnsafeRawBufferPointer(sealed))
       slotMessageCount += 1
     } else {
       append(length, push)

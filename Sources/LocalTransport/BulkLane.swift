@@ -14,7 +14,7 @@ package protocol BulkSource: AnyObject, Sendable {
 /// What a stream of a bulk lane is given to.
 package protocol BulkSink: AnyObject, Sendable {
   /// What came next, authentic, in order; it is valid during the call. Called on the lane's receiving thread, which may block here:
-  /// that is the flow control of the whole lane.
+  /// that is the flow control of the whole lane. It must not wait for what this lane sends: that may wait for slots, of which this thread hears.
   func receive(_ plaintext: UnsafeRawBufferPointer) throws
 }
 

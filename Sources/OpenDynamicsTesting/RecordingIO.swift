@@ -35,6 +35,7 @@ package final class RecordingIO: BlockIO {
     var fault: Fault?
     var callFault: CallFault?
     var callCount = 0
+    var preallocatedPaths: [String] = []
     var locks: [(owner: ObjectIdentifier, path: String, range: LockRange, exclusive: Bool)] = []
     /// How many handles there are of each file: as long as there is one, its contents stay.
     var handleCounts: [Int: Int] = [:]
@@ -95,6 +96,8 @@ package final class RecordingIO: BlockIO {
   package var place: String { "memory" }
   package var log: [Operation] { state.withLock { $0.log } }
   package var callCount: Int { state.withLock { $0.callCount } }
+  /// Files that were given their blocks ahead, in order; their lengths are as if they were not.
+  package var preallocatedPaths: [String] { state.withLock { $0.preallocatedPaths } }
   /// What another process would see now.
   package var image: DiskImage {
     state.withLock { state in
@@ -211,7 +214,9 @@ package final class RecordingIO: BlockIO {
     }
     func synchronize() throws(IOFailure) { try perform("fdatasync") { .synchronize($0) } }
     func startWriteback(offset: UInt64, count: Int) {}
-    func preallocate(_ count: UInt64, leaving free: UInt64) {}
+    func preallocate(_ count: UInt64, leaving free: UInt64) {
+      io.state.withLock { $0.preallocatedPaths.append(path) }
+    }
     func punchHole(offset: UInt64, count: UInt64) throws(IOFailure) {
       try perform("fallocate") { .punch($0, offset: offset, count: count) }
     }

@@ -35,7 +35,12 @@ public final class SharedMemory: Sendable {
     bytes = UnsafeMutableRawBufferPointer(start: address, count: byteCount)
   }
 
-  deinit { munmap(bytes.baseAddress, bytes.count) }
+  /// Also where the other process keeps the descriptor, its pages are given back.
+  deinit {
+    munmap(bytes.baseAddress, bytes.count)
+    // With the rest of the last page.
+    _ = cposix_punch_hole(descriptor.number, 0, Int64(bytes.count + 65_535) & ~65_535)
+  }
 
   /// For the reader.
   ///

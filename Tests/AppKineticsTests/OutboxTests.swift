@@ -6,6 +6,33 @@ import Testing
 
 /// Messages with files that outlive the process that sent them, or that received them.
 struct OutboxTests {
+  /// What was told is on the disk when the services have stopped: nothing of it comes again.
+  @Test func leavesNothingOfWhatWasAnsweredBeforeItStops() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer(echo) { .reply($0.params, attachments: $0.attachments) }
+      try await provider.services.start()
+      for round in 0..<5 {
+        let consumer = try world.app("com.example.consumer\(round)")
+        try consumer.container.files.write(Data("contents".utf8), toPath: "/file")
+        try await consumer.services.start()
+        let sent = try await withThrowingTaskGroup(of: SentRequest.self) { group in
+          for _ in 0..<40 {
+            group.addTask {
+              try await consumer.services.send(
+                ServiceRequest(echo, "echo", attachments: ["/file"]), to: provider.id)
+            }
+          }
+          return try await group.reduce(into: []) { $0.append($1) }
+        }
+        for sent in sent { #expect(try await sent.reply()?.attachments.count == 1) }
+        await consumer.services.stop()
+        #expect(try consumer.container.store.outboxEntries().isEmpty)
+        #expect(try consumer.container.store.queuedMessages().isEmpty)
+      }
+    }
+  }
+
   private func provider(
     _ world: AppWorld, _ answer: @escaping ServiceHandler = { .reply($0.params) }
   ) async throws -> AppWorld.App {

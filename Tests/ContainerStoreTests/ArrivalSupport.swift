@@ -48,10 +48,12 @@ struct Parcel: Sendable {
     }
   }
 
-  /// Sends what is wanted next, until `end` (a number of bytes of all), in pieces.
-  func append(to arrival: Arrival, until end: Int? = nil, pieceSize: Int = 65_536) throws {
+  /// Sends what is wanted next, until `end` (a number of bytes of all), in pieces. An arrival that has taken some since it began is told from where.
+  func append(
+    to arrival: Arrival, from begin: Int? = nil, until end: Int? = nil, pieceSize: Int = 65_536
+  ) throws {
     let contents = contents
-    var position = Int(arrival.received)
+    var position = begin ?? Int(arrival.received)
     let end = end ?? contents.count
     while position < end {
       let piece = contents[position..<min(position + pieceSize, end)]

@@ -1,6 +1,8 @@
 import ContainerStore
+import Dispatch
 import Foundation
 import OpenDynamicsTesting
+import Synchronization
 import Testing
 
 #if canImport(Glibc)
@@ -418,8 +420,15 @@ struct ArrivalTests {
     let parcel = Parcel(sizes: [5 << 20])
     let arrival = try fixture.container.beginArrival(parcel.message)
     try parcel.addFiles(to: arrival)
-    try parcel.append(to: arrival, until: 2 << 20)
-    fixture.io.setFault { operation, _ in operation.takesSlabSpace ? ENOSPC : nil }
+    // The third unit finds no room; by then the fourth is being sealed.
+    let writes = Mutex(0)
+    fixture.io.setFault { operation, _ in
+      guard operation.takesSlabSpace, case .write = operation else { return nil }
+      return writes.withLock { count in
+        count += 1
+        return count > 2 ? ENOSPC : nil
+      }
+    }
     expectError(.diskFull) { try parcel.append(to: arrival) }
     fixture.io.setFault(nil)
     #expect(arrival.received == 2 << 20)
@@ -430,6 +439,69 @@ struct ArrivalTests {
     try parcel.addFiles(to: again)
     try parcel.append(to: again)
     #expect(try parcel.complaint(about: again.commit(), in: fixture.container) == nil)
+    try fixture.container.close()
+    #expect(try Container.verify(io: fixture.io, credential: testCredential()).findings == [])
+  }
+
+  /// Whatever happens while a unit is being written, what is kept is a beginning of the contents, and the arrival goes on from there.
+  @Test(arguments: ["suspend", "discard", "close", "forget"])
+  func endsWhileAUnitIsBeingWritten(how: String) throws {
+    let fixture = try Fixture(durability: .grouped)
+    let parcel = Parcel(sizes: [3 << 20, 100])
+    let (began, goOn) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+    let writes = Mutex(0)
+    fixture.io.setFault { operation, _ in
+      guard operation.takesSlabSpace, case .write = operation else { return nil }
+      let isSecond = writes.withLock { count in
+        count += 1
+        return count == 2
+      }
+      if isSecond {
+        began.signal()
+        goOn.wait()
+      }
+      return nil
+    }
+    var arrival: Arrival? = try fixture.container.beginArrival(parcel.message)
+    try parcel.addFiles(to: arrival!)
+    try parcel.append(to: arrival!, until: 2 << 20)
+    began.wait()
+    DispatchQueue.global().asyncAfter(deadline: .now() + .milliseconds(20)) { goOn.signal() }
+    switch how {
+    case "suspend": arrival!.suspend()
+    case "discard": try arrival!.discard()
+    case "close": try fixture.container.close()
+    default: arrival = nil
+    }
+    arrival?.suspend()
+    arrival = nil
+    fixture.io.setFault(nil)
+    try fixture.container.close()
+    let container = try Container.open(fixture.io, .rawKey(7), mode: .readWrite)
+    #expect(try container.verify().findings.isEmpty)
+    let again = try container.beginArrival(parcel.message)
+    #expect(how == "discard" ? again.received == 0 : [1 << 20, 2 << 20].contains(again.received))
+    try parcel.addFiles(to: again)
+    try parcel.append(to: again)
+    #expect(try parcel.complaint(about: again.commit(), in: container) == nil)
+    try container.close()
+    #expect(try Container.verify(io: fixture.io, credential: testCredential()).findings == [])
+  }
+
+  /// Only when much is to come, and as long as it is.
+  @Test func givesSlabsTheirBlocksAheadForALargeMessage() throws {
+    let fixture = try Fixture(durability: .grouped)
+    let large = Parcel([("/large", [UInt8](repeating: 7, count: 17 << 20))], number: 1)
+    let arrival = try fixture.container.beginArrival(large.message)
+    try large.addFiles(to: arrival)
+    #expect(fixture.io.preallocatedPaths.isEmpty)
+    try large.append(to: arrival, until: 2 << 20)
+    #expect(fixture.io.preallocatedPaths.count == 1)
+    // What ends meanwhile takes nothing away.
+    try Parcel(sizes: [100], number: 2).arrive(in: fixture.container)
+    try large.append(to: arrival, from: 2 << 20, until: 3 << 20)
+    try arrival.discard()
+    #expect(fixture.io.preallocatedPaths.count == 1)
     try fixture.container.close()
     #expect(try Container.verify(io: fixture.io, credential: testCredential()).findings == [])
   }

@@ -66,6 +66,18 @@ struct WorkerThreadsTests {
     #expect(first.withLock { $0.sorted() } == [0, 1, 2, 3])
   }
 
+  /// Whoever waits for a single piece of work does not wait for all of a large job.
+  @Test func singlePiecesOfWorkComeBeforeTheRestOfAJob() throws {
+    let board = Board()
+    try with(1) { workers in
+      try workers.forEach(100) { _, index in
+        board.note(index)
+        if index == 3 { _ = workers.begin { _ in board.note(-1) } }
+      }
+    }
+    #expect(board.noted == Array(0...3) + [-1] + Array(4..<100))
+  }
+
   @Test func bodiesRunOnTheirOwnThreads() throws {
     let board = Board()
     try with(3) { workers in try workers.forEach(300) { _, index in board.note(index) } }

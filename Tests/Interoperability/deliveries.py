@@ -181,6 +181,8 @@ class Delivering:
             data, descriptors, _, _ = socket.recv_fds(self.bulk, 1 << 20, 1)
         except BlockingIOError:
             return
+        except ConnectionResetError:  # the other side has closed, and had not read everything
+            data = b""
         if not data:
             return self.loop.forget(self.bulk)
         self.descriptors += descriptors

@@ -14,6 +14,7 @@ arguments = parser.parse_args()
 os.environ["OPENDYNAMICS_SERVICE_APP"] = arguments.service_app
 signal.signal(signal.SIGTERM, lambda *_: exit(1))
 
+import attacks_in_memory  # noqa: E402
 import attacks_on_a_consumer  # noqa: E402
 import attacks_on_an_app  # noqa: E402
 import attacks_on_the_broker  # noqa: E402
@@ -26,6 +27,7 @@ checks.run(honest.CHECKS)
 checks.run(attacks_on_the_broker.CHECKS)
 if arguments.service_app:
     checks.run(honest_deliveries.CHECKS)
+    checks.run(attacks_in_memory.CHECKS)
     checks.run(attacks_on_an_app.CHECKS)
     checks.run(attacks_on_a_consumer.CHECKS)
 checks.finish()

@@ -91,6 +91,25 @@ struct BulkLaneMemoryTests {
     await pair.carriesOneMore(6)
   }
 
+  /// The slot was given to the source, and the peer has not heard of it.
+  @Test func failsForATotalOfWhatWasNotSaidYet() async throws {
+    final class Blocked: BulkSource {
+      let goOn = DispatchSemaphore(value: 0)
+      func read(into buffer: UnsafeMutableRawBufferPointer) throws -> Int {
+        goOn.wait()
+        throw Broken()
+      }
+    }
+    let world = try BulkWorld(peerSlots: 1)
+    let source = Blocked()
+    world.lane?.send(stream: 1, key: Data(count: 32), byteCount: 10, credit: 10, from: source)
+    _ = try takeMemory(world, slots: 1)
+    world.write(BulkFrame.freed(1))
+    #expect(await world.log.next() == .failed(.streamDamaged))
+    source.goOn.signal()
+    await world.untilClosed()
+  }
+
   /// Its receiving thread ends while nothing is sent, and what the peer says then is read later.
   @Test func readsWhatWasFreedWhileItHadNoThread() async throws {
     let world = try BulkWorld(peerSlots: 1, idleTime: .milliseconds(1))

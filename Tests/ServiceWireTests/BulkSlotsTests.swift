@@ -7,9 +7,11 @@ struct BulkSlotsTests {
     var slots = BulkSlots(count: 3)
     #expect((0..<3).map { _ in slots.use() } == [0, 1, 2])
     #expect(slots.isFull)
+    slots.announce()
     try slots.free(1)
     #expect(!slots.isFull)
     #expect(slots.use() == 0 && slots.isFull)
+    slots.announce()
     try slots.free(1)
     #expect(slots.isFull)
     try slots.free(4)
@@ -27,6 +29,9 @@ struct BulkSlotsTests {
   @Test func refusesTotalsThatFallOrRunAhead() throws {
     var slots = BulkSlots(count: 2)
     _ = slots.use()
+    // Of which nobody heard yet.
+    #expect(throws: BulkFault.self) { try slots.free(1) }
+    slots.announce()
     for total: UInt64 in [2, .max] {
       #expect(throws: BulkFault.self) { try slots.free(total) }
     }

@@ -22,16 +22,20 @@ import UnixSockets
     }
   }
 
-  @Test func livesAsLongAsOneOfBoth() throws {
-    var memory: SharedMemory? = try SharedMemory(byteCount: 5)
-    memory?.bytes.copyBytes(from: [1, 2, 3, 4, 5])
+  /// Whoever keeps the descriptor keeps none of the memory.
+  @Test func isGivenBackWhenItGoes() throws {
+    var memory: SharedMemory? = try SharedMemory(byteCount: 100_000)
+    memory?.bytes.initializeMemory(as: UInt8.self, repeating: 7)
     let descriptor = try memory!.duplicateDescriptor()
-    let readerIfAny = SharedMemory.Reader(descriptor, byteCount: 5)
-    let reader = try #require(readerIfAny)
+    var status = stat()
+    #expect(fstat(descriptor.number, &status) == 0 && status.st_blocks > 0)
     memory = nil
-    var bytes = [UInt8](repeating: 0, count: 5)
+    #expect(fstat(descriptor.number, &status) == 0 && status.st_blocks == 0)
+    let readerIfAny = SharedMemory.Reader(descriptor, byteCount: 100_000)
+    let reader = try #require(readerIfAny)
+    var bytes = [UInt8](repeating: 1, count: 5)
     try bytes.withUnsafeMutableBytes { try reader.read(at: 0, into: $0) }
-    #expect(bytes == [1, 2, 3, 4, 5])
+    #expect(bytes == [0, 0, 0, 0, 0])
   }
 
   @Test func hasALengthThatNobodyChanges() throws {

@@ -56,8 +56,8 @@ private func bulkLane(_ byteCount: Int, slots: Int) -> Double {
   sender.send(stream: 1, key: key, byteCount: count, credit: count, from: NothingToRead())
   received.wait()
   let time = microseconds() - begin
-  receiver.close()
   sender.close()
+  receiver.close()
   return time / 1e6
 }
 

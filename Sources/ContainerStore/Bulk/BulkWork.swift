@@ -147,7 +147,7 @@ struct BulkWork {
     }
     let units = plan.units
     slabs?.expect(plan.byteCount)
-    defer { slabs?.endExpecting() }
+    defer { slabs?.endExpecting(plan.byteCount) }
     do {
       try poll()
       try workers.forEach(units.count, poll: poll) { context, index in

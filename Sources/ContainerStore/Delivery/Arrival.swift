@@ -41,8 +41,8 @@ package final class Arrival: Sendable {
     var gathered = 0
     var sinceDurable: UInt64 = 0
     var failure: (any Error)?
-    /// The slabs make room for what is still to come.
-    var isExpected = false
+    /// What the slabs make room for.
+    var expectedByteCount: UInt64 = 0
     var hasEnded = false
 
     /// Of whole grains that were taken: what is kept, and what is on its way there.
@@ -108,7 +108,8 @@ package final class Arrival: Sendable {
     }
   }
 
-  /// Plaintext bytes that are kept, of all: those that follow are wanted next.
+  /// Plaintext bytes that are kept, of all. When the arrival begins, those that follow are wanted next; later some more were taken and are
+  /// on their way to the disk.
   package var received: UInt64 { state.withLock { $0.received } }
 
   /// Whether what is staged can be the beginning of the files that are announced.
@@ -203,8 +204,8 @@ package final class Arrival: Sendable {
 
   /// What is still to come is known: room for it is made ahead.
   private func expectRest(_ state: inout State) {
-    container.slabs.expect(message.byteCount - state.received)
-    state.isExpected = true
+    state.expectedByteCount = message.byteCount - state.received
+    container.slabs.expect(state.expectedByteCount)
   }
 
   /// Begins behind what is staged.
@@ -224,6 +225,7 @@ package final class Arrival: Sendable {
 
   /// The unit is full: it is written while the next one is sealed.
   private func handOver(_ state: inout State) throws {
+    try container.requireOpen()
     let spare = try keepWritten(&state)
     state.writing = WritingUnit(state.unit!, container)
     state.unit = ArrivalUnit(spare ?? container.borrowContext())
@@ -334,7 +336,6 @@ package final class Arrival: Sendable {
 
   private func end(_ state: inout State) {
     state.hasEnded = true
-    if state.isExpected { container.slabs.endExpecting() }
     state.growing = nil
     if let unit = state.unit { container.giveBack(unit.context) }
     state.unit = nil
@@ -345,6 +346,7 @@ package final class Arrival: Sendable {
       container.giveBack(writing.unit.context)
     }
     state.writing = nil
+    if state.expectedByteCount > 0 { container.slabs.endExpecting(state.expectedByteCount) }
     state.manifest = Manifest(message)
     state.staged = []
     container.arrivals.end(key)

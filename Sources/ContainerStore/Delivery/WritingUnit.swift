@@ -4,13 +4,13 @@ import EncryptedFile
 struct WritingUnit {
   typealias Place = (slab: UInt32, offset: UInt64)
 
-  let unit: ArrivalUnit
+  var unit: ArrivalUnit { outcome.unit }
   private let ticket: WorkerThreads.Ticket
   private let workers: WorkerThreads
   private let outcome: Outcome
 
   private final class Outcome: @unchecked Sendable {
-    // Invariant: everything belongs to the worker until its work has ended, and then to whoever has waited for that.
+    // Invariant: the place belongs to the worker until its work has ended, and then to whoever has waited for that.
     let unit: ArrivalUnit
     var place: Result<Place, any Error>?
 
@@ -20,7 +20,7 @@ struct WritingUnit {
   /// Begins to write it.
   init(_ unit: ArrivalUnit, _ container: Container) {
     let outcome = Outcome(unit)
-    (self.unit, self.outcome, workers) = (unit, outcome, container.workers)
+    (self.outcome, workers) = (outcome, container.workers)
     ticket = container.workers.begin { [slabs = container.slabs] _ in
       outcome.place = Result { try slabs.append(outcome.unit.sealed) }
     }

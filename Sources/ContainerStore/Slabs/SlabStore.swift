@@ -44,7 +44,7 @@ final class SlabStore: Sendable {
     var files: [UInt32: any BlockFile] = [:]
     var unsynchronized: Set<UInt32> = []
     var directoryIsUnsynchronized = false
-    /// Bytes that a bulk operation is still going to append.
+    /// Of the bulk operations that are under way, in all.
     var expectedByteCount: UInt64 = 0
     var isClosed = false
   }
@@ -152,7 +152,6 @@ final class SlabStore: Sendable {
       state.slabs[number]!.isPreallocated = state.expectedByteCount >= Self.preallocatedByteCountMin
       return (number, 0, true)
     }
-    defer { state.withLock { $0.expectedByteCount -= min($0.expectedByteCount, count) } }
     do throws(IOFailure) {
       let file = try writableFile(&number, isNew: isNew)
       try file.write(bytes, at: offset)
@@ -269,16 +268,19 @@ final class SlabStore: Sendable {
 
   // MARK: Space
 
-  /// A bulk operation is going to append so many bytes.
+  /// A bulk operation is going to append so many bytes, until ``endExpecting(_:)``.
   func expect(_ byteCount: UInt64) { state.withLock { $0.expectedByteCount += byteCount } }
 
-  /// The bulk operation has ended: cuts slabs to what was written.
-  func endExpecting() {
-    guard beginChange() else { return }
+  /// The bulk operation that expected so many bytes has ended. After the last one, slabs are cut to what was written.
+  func endExpecting(_ byteCount: UInt64) {
+    let isLast = state.withLock { state in
+      state.expectedByteCount -= byteCount
+      return state.expectedByteCount == 0
+    }
+    guard isLast, beginChange() else { return }
     defer { endChange() }
     // Taken from the idle ones meanwhile, so that nobody appends to what is being cut.
     let cuts = state.withLock { state -> [(number: UInt32, file: any BlockFile, position: UInt64)] in
-      state.expectedByteCount = 0
       let cuts = state.idle.compactMap { number -> (number: UInt32, file: any BlockFile, position: UInt64)? in
         guard let slab = state.slabs[number], slab.isPreallocated, let file = slab.file else { return nil }
         state.slabs[number]!.isPreallocated = false

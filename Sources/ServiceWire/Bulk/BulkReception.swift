@@ -56,14 +56,18 @@ package struct BulkReception: Sendable {
 
   /// The frame that begins, from its first eight bytes: what its body is. It counts as received from now on.
   ///
-  /// Throws `streamDamaged` for a stream that was not announced, or has ended, and for a length that is not the one that follows, and `limitExceeded`
+  /// Throws `streamDamaged` for a stream that was not announced, or has ended, and for a length that is not the one that follows, a header in a slot, and `limitExceeded`
   /// for a message beyond the credit.
-  package mutating func begin(stream number: UInt32, length: UInt32) throws(BulkFault) -> Body {
+  package mutating func begin(
+    stream number: UInt32, length: UInt32, isInSlot: Bool = false
+  ) throws(BulkFault) -> Body {
     guard var stream = streams[number] else {
       throw BulkFault(.streamDamaged, "a frame of stream \(number), which is not under way")
     }
     guard stream.hasHeader else {
-      guard length == BulkFrame.streamHeaderByteCount else { throw Self.wrongLength(number, length) }
+      guard length == BulkFrame.streamHeaderByteCount, !isInSlot else {
+        throw Self.wrongLength(number, length)
+      }
       stream.hasHeader = true
       streams[number] = stream
       return stream.isStopped ? .skipped : .header

@@ -8,6 +8,8 @@ package struct BulkSlots: Sendable {
 
   package let count: Int
   private var used: UInt64 = 0
+  /// Of these, whose frames were written, or are about to be.
+  private var announced: UInt64 = 0
   private var freed: UInt64 = 0
 
   package init(count: Int) {
@@ -25,16 +27,19 @@ package struct BulkSlots: Sendable {
     return Int(used % UInt64(count))
   }
 
-  /// Nothing was written to the slot that was given last.
+  /// Nothing was written to the slot that was given last, and it was not announced.
   package mutating func unuse() {
-    precondition(used > freed, "no slot is in use")
+    precondition(used > announced, "no slot is to be given back")
     used -= 1
   }
 
-  /// The reader is done with so many, in all. Throws `streamDamaged` when that falls, or is more than were used.
+  /// The reader is going to hear of all that are in use.
+  package mutating func announce() { announced = used }
+
+  /// The reader is done with so many, in all. Throws `streamDamaged` when that falls, or is more than it heard of.
   package mutating func free(_ total: UInt64) throws(BulkFault) {
-    guard freed...used ~= total else {
-      throw BulkFault(.streamDamaged, "\(total) slots freed, after \(freed), of \(used)")
+    guard freed...announced ~= total else {
+      throw BulkFault(.streamDamaged, "\(total) slots freed, after \(freed), of \(announced)")
     }
     freed = total
   }
