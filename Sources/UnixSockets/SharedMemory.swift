@@ -20,7 +20,7 @@ public final class SharedMemory: Sendable {
     public static let isAvailable = false
   #endif
 
-  /// All of it; zero at first.
+  /// All of it; zero at first. Invariant: one thread at a time writes.
   public nonisolated(unsafe) let bytes: UnsafeMutableRawBufferPointer
   private let descriptor: Descriptor
 

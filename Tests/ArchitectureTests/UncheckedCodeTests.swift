@@ -27,6 +27,18 @@ struct UncheckedCodeTests {
       "ContainerStore/OpenFile/ReadAhead.swift", [.uncheckedSendable],
       "raw memory that one thread fills and another reads after it has waited for it"),
     Allowance(
+      "ContainerStore/Delivery/WritingUnit.swift", [.uncheckedSendable],
+      "a unit's buffers, which one thread writes to the disk and another gets back after it has waited for that"
+    ),
+    Allowance(
+      "UnixSockets/SharedMemory.swift", [.nonisolatedUnsafe],
+      "memory that another process reads whenever it likes; the one thread that writes it is its owner's affair"
+    ),
+    Allowance(
+      "AppKinetics/Core.swift", [.uncheckedSendable],
+      "part of a state that one piece of work at a time changes; as a value all of it would be moved for each change"
+    ),
+    Allowance(
       "SecureFiles/BlockingCall.swift", [.uncheckedSendable],
       "Foundation's Progress is thread-safe and not marked so on Linux"),
     Allowance(
