@@ -292,8 +292,9 @@ int cposix_is_shared_memory(int fd, int64_t count) {
   struct stat status;
   // Files of other kinds have no seals, so that reading this one waits for nobody.
   int seals = fcntl(fd, F_GET_SEALS), flags = fcntl(fd, F_GETFL);
-  return seals >= 0 && (seals & FIXED_LENGTH) == FIXED_LENGTH && flags >= 0 && (flags & O_ACCMODE) != O_WRONLY && fstat(fd, &status) == 0 &&
-         status.st_size == count;
+  if (seals < 0 || (seals & FIXED_LENGTH) != FIXED_LENGTH) return 0;
+  if (flags < 0 || (flags & O_ACCMODE) == O_WRONLY) return 0;
+  return fstat(fd, &status) == 0 && status.st_size == count;
 }
 #else
 int cposix_shared_memory(int64_t count) {

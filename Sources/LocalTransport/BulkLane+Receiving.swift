@@ -69,7 +69,7 @@ extension BulkLane {
           let frame = BulkReader.Frame(
             stream: header.stream, byteCount: Int(header.length), body: .ofStream(body))
           if header.isInSlot {
-            try takeSlot(frame, reader)
+            try takeSlot(frame, body, reader)
             continue
           }
           reader.frame = frame
@@ -114,10 +114,12 @@ extension BulkLane {
   }
 
   /// Copies the body out of its slot: what the peer does to the memory from now on makes no difference.
-  private func takeSlot(_ frame: BulkReader.Frame, _ reader: BulkReader) throws(BulkFault) {
-    guard case .ofStream(let body) = frame.body,
-      let memory = state.withLock({ $0.receiving })
-    else { throw BulkFault(.streamDamaged, "a frame of stream \(frame.stream) in a slot that is not there") }
+  private func takeSlot(
+    _ frame: BulkReader.Frame, _ body: BulkReception.Body, _ reader: BulkReader
+  ) throws(BulkFault) {
+    guard let memory = state.withLock({ $0.receiving }) else {
+      throw BulkFault(.streamDamaged, "a frame of stream \(frame.stream) in a slot that is not there")
+    }
     let slot = Int(memory.readCount % UInt64(memory.slotCount))
     let bytes = try reader.copy(frame.byteCount, from: memory.reader, at: slot * BulkSlots.byteCount)
     let untoldCount = state.withLock { state in
