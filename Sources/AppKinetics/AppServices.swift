@@ -29,6 +29,9 @@ public final class AppServices: Sendable {
     /// Whether contents of large files may come in memory that the sender shares, which spares copies through the socket: sealed there as
     /// they are on the socket, 2 MiB for each channel over which large files come. Where the system has no such memory (Linux has), nothing comes so.
     public var takesSharedMemory = true
+    /// How long a channel's thread looks for the next message before it sleeps, when messages have come in quick succession: two programs that talk
+    /// to one another need not be woken each time. A processor is busy for that time; zero: it sleeps at once. Not done with a single processor.
+    public var pollTime: Duration = LanePlace.pollTime
 
     var exchangeLimits: ExchangeLimits {
       var limits = ExchangeLimits()
@@ -62,10 +65,10 @@ public final class AppServices: Sendable {
 
   public var application: Application { runtime.application }
 
-  /// The thread on which this app's requests and replies go and come, for tasks that make many short calls one after another:
-  /// `withTaskExecutorPreference(services.taskExecutor) { … }`. What is sent there and awaited there does not go from thread to thread, which
-  /// is most of what a short call takes. It must not block there: that holds up everything that the app says to others and they to it.
-  public var taskExecutor: any TaskExecutor { runtime.loop }
+  /// Where this app's replies come, for tasks that make many short calls one after another:
+  /// `withTaskExecutorPreference(services.taskExecutor) { … }`. What awaits a reply goes on on the thread that received it, which spares waking another one.
+  /// It must not block there: that holds up everything that comes from the other app.
+  public var taskExecutor: any TaskExecutor { runtime.executor }
 
   // MARK: Life
 

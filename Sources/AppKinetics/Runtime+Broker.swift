@@ -75,7 +75,7 @@ extension Runtime {
           },
           closed: { _, end in
             self.ofBroker(connection) { self.brokerEnded(Self.error(of: end), &$0, fault: end.fault) }
-          }), on: loop.eventLoop)
+          }))
     } catch {
       brokerEnded(ServicesError(.certificateNotFound, detail: "\(error)"), &core)
     }

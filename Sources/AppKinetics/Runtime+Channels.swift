@@ -104,7 +104,7 @@ extension Runtime {
           },
           closed: { _, end in
             self.core.perform { self.channelClosed(application, number, end, &$0) }
-          }), on: loop.eventLoop)
+          }), on: .thread(executor, pollTime: options.pollTime))
       core.peers[application]?.channels[number] = Peer.Channel(
         lane: lane, bulk: bulkLane(bulk, lane, application, number), ticket: ticket, isDialled: isDialled,
         lastUsed: Self.now)

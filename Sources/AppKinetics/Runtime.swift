@@ -24,8 +24,8 @@ final class Runtime: Sendable {
   /// What waits for the disk.
   let fileQueue: DispatchQueue
   let logger: Logger
-  /// Of the control lanes to the broker and to other apps.
-  let loop = LaneLoop()
+  /// Of tasks beside the control lanes to other apps.
+  let executor = LaneExecutor()
   let brief = BriefCalls()
   private let timer: any DispatchSourceTimer
 

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/mman.h>
@@ -16,6 +17,9 @@
 
 #if defined(__APPLE__)
 #include <limits.h>
+#endif
+#if defined(__linux__)
+#include <sys/eventfd.h>
 #endif
 
 // Room in a control message for the most that any call here asks for and one more, which tells "too many" from "all".
@@ -325,4 +329,52 @@ int cposix_set_soft_descriptor_limit(uint64_t soft) {
   if (getrlimit(RLIMIT_NOFILE, &limit) < 0) return -errno;
   limit.rlim_cur = soft == UINT64_MAX ? RLIM_INFINITY : (rlim_t)soft;
   return result(setrlimit(RLIMIT_NOFILE, &limit));
+}
+
+int cposix_open_wakeup(int *reading, int *writing) {
+#if defined(__linux__)
+  int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (fd < 0) return -errno;
+  *reading = *writing = fd;
+#else
+  int ends[2];
+  if (pipe(ends) < 0) return -errno;
+  for (int i = 0; i < 2; i++) {
+    if (fcntl(ends[i], F_SETFD, FD_CLOEXEC) < 0 || fcntl(ends[i], F_SETFL, O_NONBLOCK) < 0) {
+      int error = errno;
+      close_all(ends, 2);
+      return -error;
+    }
+  }
+  *reading = ends[0];
+  *writing = ends[1];
+#endif
+  return 0;
+}
+
+// A failure means that it is readable already.
+void cposix_wake(int writing) {
+  uint64_t one = 1;
+  ssize_t count;
+  do count = write(writing, &one, sizeof one);
+  while (count < 0 && errno == EINTR);
+}
+
+void cposix_clear_wakeup(int reading) {
+  uint64_t words[16];
+  ssize_t count;
+  do count = read(reading, words, sizeof words);
+  while (count == (ssize_t)sizeof words || (count < 0 && errno == EINTR));
+}
+
+int cposix_wait(int fd, int reading, int writing, int wakeup, int milliseconds) {
+  struct pollfd entries[2] = {
+      {.fd = fd, .events = (short)((reading ? POLLIN : 0) | (writing ? POLLOUT : 0))},
+      {.fd = wakeup, .events = POLLIN},
+  };
+  int count = poll(entries, 2, milliseconds);
+  if (count < 0) return errno == EINTR ? 4 : -errno;
+  short ended = POLLERR | POLLHUP | POLLNVAL;
+  return (entries[0].revents & (POLLIN | ended) ? 1 : 0) | (entries[0].revents & (POLLOUT | ended) ? 2 : 0) |
+         (entries[1].revents ? 4 : 0);
 }

@@ -1,9 +1,10 @@
 package import Foundation
-package import NIOCore
+import NIOCore
 import NIOPosix
 import NIOSSL
 package import ServiceWire
 import Synchronization
+import UnixSockets
 
 #if canImport(Glibc)
   import Glibc
@@ -29,7 +30,8 @@ package enum LaneRole: Sendable, CaseIterable {
 /// One TLS 1.3 connection over a Unix stream socket: frames go both ways once each side has shown a certificate that the other takes. It does
 /// not know what messages mean, but for `Goodbye`.
 ///
-/// All of its work but encoding is done on one event loop. It lives until it is closed, whether somebody holds it or not.
+/// All of its work but encoding is done on one event loop, or in turns by its own thread and those that send (`LanePlace`). It lives until it is closed, whether
+/// somebody holds it or not.
 package final class MessageLane<Message: LaneMessage>: Sendable {
   let limits: LaneLimits
   let events: LaneEvents<Message>
@@ -56,8 +58,7 @@ package final class MessageLane<Message: LaneMessage>: Sendable {
   @discardableResult
   package static func open(
     descriptor: Int32, role: LaneRole, key: AppKey, certificate: Data, peer rule: PeerRule,
-    limits: LaneLimits = LaneLimits(), events: LaneEvents<Message>,
-    on eventLoop: any EventLoop = LaneLoop().eventLoop
+    limits: LaneLimits = LaneLimits(), events: LaneEvents<Message>, on place: LanePlace = .sharedEventLoop
   ) throws -> MessageLane {
     let check: @Sendable (PeerIdentity) -> ProtocolFault?
     let context: NIOSSLContext
@@ -68,23 +69,62 @@ package final class MessageLane<Message: LaneMessage>: Sendable {
       close(descriptor: descriptor)
       throw error
     }
-    let lane = MessageLane(eventLoop, limits, events)
-    // The event loop would stop the process for a descriptor that it cannot wait for.
-    guard isStreamSocket(descriptor) else {
-      close(descriptor: descriptor)
-      lane.didNotBegin("the descriptor is no stream socket")
+    let build: @Sendable (any Channel, MessageLane) throws -> Void = { channel, lane in
+      let connection = LaneConnection(lane)
+      try connection.build(channel.pipeline.syncOperations, role, context, check)
+      lane.connection.value = connection
+    }
+    switch place {
+    case .eventLoop(let eventLoop):
+      let lane = MessageLane(eventLoop, limits, events)
+      lane.begin(descriptor, build)
+      return lane
+    case .thread(let executor, let pollTime):
+      let loop: TurnLoop
+      do { loop = try TurnLoop() } catch {
+        close(descriptor: descriptor)
+        throw error
+      }
+      let lane = MessageLane(loop, limits, events)
+      lane.begin(descriptor, loop, executor, pollTime, build)
       return lane
     }
-    ClientBootstrap(group: lane.eventLoop).channelInitializer { channel in
-      channel.eventLoop.makeCompletedFuture {
-        let connection = LaneConnection(lane)
-        try connection.build(channel.pipeline.syncOperations, role, context, check)
-        lane.connection.value = connection
-      }
-    }.withConnectedSocket(descriptor).whenFailure { error in
-      lane.didNotBegin("\(error)")
+  }
+
+  private func begin(
+    _ descriptor: Int32, _ build: @escaping @Sendable (any Channel, MessageLane) throws -> Void
+  ) {
+    // The event loop would stop the process for a descriptor that it cannot wait for.
+    guard Self.isStreamSocket(descriptor) else {
+      Self.close(descriptor: descriptor)
+      return didNotBegin("the descriptor is no stream socket")
     }
-    return lane
+    ClientBootstrap(group: eventLoop).channelInitializer { channel in
+      channel.eventLoop.makeCompletedFuture { try build(channel, self) }
+    }.withConnectedSocket(descriptor).whenFailure { self.didNotBegin("\($0)") }
+  }
+
+  private func begin(
+    _ descriptor: Int32, _ loop: TurnLoop, _ executor: LaneExecutor, _ pollTime: Duration,
+    _ build: @escaping @Sendable (any Channel, MessageLane) throws -> Void
+  ) {
+    let channel: SocketChannel
+    do {
+      channel = SocketChannel(try UnixConnection(adopting: Descriptor(adopting: descriptor)), on: loop)
+    } catch {
+      return didNotBegin("\(error)")
+    }
+    // At once: nobody else can have the turn.
+    loop.execute {
+      do {
+        try build(channel, self)
+        channel.begin()
+      } catch {
+        channel.close0(error: error, mode: .all, promise: nil)
+        self.didNotBegin("\(error)")
+      }
+    }
+    LaneThread.start(channel, executor, pollTime: pollTime)
   }
 
   private static func isStreamSocket(_ descriptor: Int32) -> Bool {

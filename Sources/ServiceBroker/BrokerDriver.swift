@@ -87,7 +87,8 @@ final class BrokerDriver {
     do {
       let lane = try BrokerLane.open(
         descriptor: accepted.socket, role: .acceptor, key: store.authorityKey,
-        certificate: store.authority.certificate, peer: .anyKey, limits: limits, events: events, on: loop)
+        certificate: store.authority.certificate, peer: .anyKey, limits: limits, events: events,
+        on: .eventLoop(loop))
       connections[number]?.lane = lane
     } catch {
       logger.error("TLS does not begin", metadata: ["error": "\(error)"])

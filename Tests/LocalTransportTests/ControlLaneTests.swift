@@ -7,7 +7,7 @@ import Testing
 @testable import LocalTransport
 
 /// What crosses a control lane after the handshake, and how it ends.
-@Suite(.timeLimit(.minutes(10)))
+@Suite(.timeLimit(.minutes(10)), .everyPlace)
 struct ControlLaneTests {
   let world: LaneWorld
 

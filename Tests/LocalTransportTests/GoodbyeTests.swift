@@ -5,7 +5,7 @@ import Testing
 @testable import LocalTransport
 
 /// What a side says last is heard, whatever is on its way to it.
-@Suite(.timeLimit(.minutes(10)))
+@Suite(.timeLimit(.minutes(10)), .everyPlace)
 struct GoodbyeTests {
   let world: LaneWorld
   /// A lane that waits for its peer alone hangs with it, instead of ending by luck.

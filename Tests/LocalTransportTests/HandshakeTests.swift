@@ -7,7 +7,7 @@ import Testing
 @testable import LocalTransport
 
 /// Who may speak on a control lane, and what others are told.
-@Suite(.timeLimit(.minutes(10)))
+@Suite(.timeLimit(.minutes(10)), .everyPlace)
 struct HandshakeTests {
   let world: LaneWorld
 
@@ -149,7 +149,7 @@ struct HandshakeTests {
       try ControlLane.open(
         descriptor: sockets.near, role: .dialler, key: identity.key, certificate: Data([1, 2, 3]),
         peer: .leaf(authority: world.authority.certificate, appID: "far", activationUser: "user"),
-        events: events.events)
+        events: events.events, on: LanePlace.tested)
     }
     #expect(!sockets.isNearOpen)
     sockets.closeFar()

@@ -39,7 +39,7 @@ struct LaneWorld {
     let lane = try ControlLane.open(
       descriptor: descriptor, role: role, key: identity.key, certificate: identity.certificate,
       peer: .leaf(authority: authority.certificate, appID: expecting, activationUser: "user"),
-      limits: limits, events: events.events)
+      limits: limits, events: events.events, on: LanePlace.tested)
     return (lane, events)
   }
 

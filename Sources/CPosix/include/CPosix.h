@@ -77,6 +77,14 @@ int cposix_buffer_size(int fd, int receiving);
 int cposix_set_buffer_size(int fd, int receiving, int count);
 /// SO_PEERCRED; getpeereid(3) and LOCAL_PEERPID on Darwin.
 int cposix_peer_credentials(int fd, uid_t *user, gid_t *group, pid_t *process);
+/// Two descriptors, closed by exec and never waited for: what is written to the second makes the first readable. Both may be the same.
+int cposix_open_wakeup(int *reading, int *writing);
+/// Makes it readable; it stays so until cposix_clear_wakeup.
+void cposix_wake(int writing);
+void cposix_clear_wakeup(int reading);
+/// poll(2) of a socket and of a wakeup; -1 for none. The milliseconds as poll takes them. Bits: 1 the socket can be read or has ended,
+/// 2 it can be written, 4 the wakeup; 0 when the time has passed, or -errno.
+int cposix_wait(int fd, int reading, int writing, int wakeup, int milliseconds);
 /// shutdown(2) of one direction or of both.
 int cposix_shutdown(int fd, int reading, int writing);
 /// sendmsg(2) with the descriptors as SCM_RIGHTS: the number of bytes sent, or -errno.
