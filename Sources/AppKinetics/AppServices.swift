@@ -30,7 +30,7 @@ public final class AppServices: Sendable {
     /// they are on the socket, 2 MiB for each channel over which large files come. Where the system has no such memory (Linux has), nothing comes so.
     public var takesSharedMemory = true
     /// How long a channel's thread looks for the next message before it sleeps, when messages have come in quick succession: two programs that talk
-    /// to one another need not be woken each time. A processor is busy for that time; zero: it sleeps at once. Not done with a single processor.
+    /// to one another need not be woken each time. A processor is busy for that time, a millisecond at most; zero: it sleeps at once. Not done with a single processor.
     public var pollTime: Duration = LanePlace.pollTime
 
     var exchangeLimits: ExchangeLimits {

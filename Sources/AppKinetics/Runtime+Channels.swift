@@ -2,6 +2,7 @@ import Foundation
 import LocalTransport
 import ServiceValues
 import ServiceWire
+import UnixSockets
 
 /// The channels to other apps (SERVICE-PROTOCOL.md, "The channel").
 extension Runtime {
@@ -112,7 +113,9 @@ extension Runtime {
       Self.closeAll([bulk])
       logger.error("no channel", metadata: ["app": "\(application)", "error": "\(error)"])
       if isDialled {
-        cannotReach(application, ServicesError(.certificateNotFound, detail: "\(error)"), &core)
+        // Its own certificate, or too many open files.
+        let code: ServicesError.Code = error is SocketError ? .connectionLost : .certificateNotFound
+        cannotReach(application, ServicesError(code, detail: "\(error)"), &core)
       }
     }
   }

@@ -32,11 +32,14 @@ final class LaneThread: @unchecked Sendable {
   private var sizes = AdaptiveRecvByteBufferAllocator(minimum: 1024, initial: 4096, maximum: 65_536)
   private var buffer = ByteBuffer()
 
+  /// Nothing else is seen to meanwhile.
+  private static let pollTimeMax = Duration.milliseconds(1)
+
   private init(_ channel: SocketChannel, _ executor: LaneExecutor, pollTime: Duration) {
     self.channel = channel
     loop = channel.loop
     self.executor = executor
-    polling = Polling(time: pollTime)
+    polling = Polling(time: min(pollTime, Self.pollTimeMax))
   }
 
   static func start(_ channel: SocketChannel, _ executor: LaneExecutor, pollTime: Duration) {
@@ -62,13 +65,23 @@ final class LaneThread: @unchecked Sendable {
   }
 
   private func run() {
-    var next = loop.takeReadersTurn { take(.nothing) }
+    var next = loop.takeReadersTurn { channel.closeIfEnding() }
     while let wait = next {
-      runJobs()
-      let input = input(wait)
-      next = loop.takeReadersTurn { take(input) }
+      Self.releasingAutomatically {
+        runJobs()
+        let input = input(wait)
+        next = loop.takeReadersTurn { take(input) }
+      }
     }
     while !jobs.isEmpty { runJobs() }
+  }
+
+  private static func releasingAutomatically(_ body: () -> Void) {
+    #if canImport(Darwin)
+      autoreleasepool { body() }
+    #else
+      body()
+    #endif
   }
 
   /// Those that are there: what they set off comes after what was received meanwhile.
@@ -84,9 +97,11 @@ final class LaneThread: @unchecked Sendable {
     case .bytes(let bytes): channel.didRead(bytes)
     case .end: channel.didReadEnd()
     case .failure(let error): channel.readFailed(error)
-    case .room: channel.flush()
+    case .room: break
     case .nothing: channel.didReadAll()
     }
+    // Also while more comes all the time.
+    if loop.isRoomWanted { channel.flush() }
     channel.closeIfEnding()
   }
 
@@ -100,17 +115,19 @@ final class LaneThread: @unchecked Sendable {
       let begin = ContinuousClock.now
       if polling.isDue, !wait.isRoomWanted, !wait.isDue, Self.beginPolling() {
         defer { Self.pollingCount.subtract(1, ordering: .relaxed) }
-        if let input = try polled(connection, until: begin + polling.time) {
+        let left = wait.deadline.map { Duration.nanoseconds(($0 - .now()).nanoseconds) } ?? polling.time
+        if let input = try polled(connection, until: begin + min(left, polling.time)) {
           polling.found()
           return input
         }
-        polling.failed()
+        // What a timer cut short was not in vain.
+        if left >= polling.time { polling.failed() }
       }
       let left = wait.deadline.map { $0 - .now() }
       let readiness = try connection.connection.awaitReadiness(
         forRoom: wait.isRoomWanted, or: loop.wakeup,
         until: left.map { ContinuousClock.now + .nanoseconds(max(0, $0.nanoseconds)) })
-      polling.waited(ContinuousClock.now - begin)
+      if readiness.contains(.reading) { polling.waited(ContinuousClock.now - begin) }
       if readiness.contains(.woken) { loop.wakeup.clear() }
       if wait.isRoomWanted, readiness.contains(.writing) { return .room }
       return readiness.contains(.reading) ? try received(connection) ?? .nothing : .nothing

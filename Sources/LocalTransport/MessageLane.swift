@@ -110,7 +110,10 @@ package final class MessageLane<Message: LaneMessage>: Sendable {
   ) {
     let channel: SocketChannel
     do {
-      channel = SocketChannel(try UnixConnection(adopting: Descriptor(adopting: descriptor)), on: loop)
+      let connection = try UnixConnection(adopting: Descriptor(adopting: descriptor))
+      // Where a call's own flag for that is not heeded.
+      try connection.setMode(.nonblocking)
+      channel = SocketChannel(connection, on: loop)
     } catch {
       return didNotBegin("\(error)")
     }
@@ -121,7 +124,7 @@ package final class MessageLane<Message: LaneMessage>: Sendable {
         channel.begin()
       } catch {
         channel.close0(error: error, mode: .all, promise: nil)
-        self.didNotBegin("\(error)")
+        channel.closeFuture.whenComplete { _ in self.didNotBegin("\(error)") }
       }
     }
     LaneThread.start(channel, executor, pollTime: pollTime)

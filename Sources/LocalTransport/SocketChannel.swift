@@ -12,12 +12,15 @@ final class SocketChannel: Channel, ChannelCore, @unchecked Sendable {
   private var _pipeline: ChannelPipeline?
   private(set) var socket: OpenSocket?
 
+  private var hasBegun = false
   /// Nothing is read or written any more; the reader closes the socket.
   private var isClosing = false
   /// A write failed: what the other side has said before is read, and then it is closed.
   private var isBroken = false
   /// Of what it has said before. A socket's buffer is no more.
   private var readsLeftWhenBroken = 16
+  /// The reader looks for it since the write failed.
+  private var isReadingRest = false
   private enum Output { case open, closing, closed }
   private var output = Output.open
   private var waiting: [(bytes: ByteBuffer, promise: EventLoopPromise<Void>?)] = []
@@ -50,7 +53,7 @@ final class SocketChannel: Channel, ChannelCore, @unchecked Sendable {
   var remoteAddress: SocketAddress? { nil }
   /// How much waits is the lane's affair.
   var isWritable: Bool { true }
-  var isActive: Bool { socket != nil && !isClosing }
+  var isActive: Bool { hasBegun && socket != nil && !isClosing }
 
   func localAddress0() throws -> SocketAddress { throw ChannelError.operationUnsupported }
   func remoteAddress0() throws -> SocketAddress { throw ChannelError.operationUnsupported }
@@ -94,6 +97,7 @@ final class SocketChannel: Channel, ChannelCore, @unchecked Sendable {
   /// In a turn, when the pipeline is there.
   func begin() {
     pipeline.syncOperations.fireChannelRegistered()
+    hasBegun = true
     pipeline.syncOperations.fireChannelActive()
   }
 
@@ -123,6 +127,7 @@ final class SocketChannel: Channel, ChannelCore, @unchecked Sendable {
     pipeline.syncOperations.fireChannelRead(NIOAny(bytes))
     pipeline.syncOperations.fireChannelReadComplete()
     if isBroken {
+      isReadingRest = true
       readsLeftWhenBroken -= 1
       if readsLeftWhenBroken == 0 { didReadAll() }
     }
@@ -136,9 +141,14 @@ final class SocketChannel: Channel, ChannelCore, @unchecked Sendable {
     close0(error: error, mode: .all, promise: nil)
   }
 
-  /// All is read of what the other side has said before a write failed.
+  /// There was nothing to read. After a write failed it is the end, when the reader has looked since.
   func didReadAll() {
-    if isBroken { close0(error: ChannelError.eof, mode: .all, promise: nil) }
+    guard isBroken else { return }
+    guard isReadingRest else {
+      isReadingRest = true
+      return
+    }
+    close0(error: ChannelError.eof, mode: .all, promise: nil)
   }
 
   // MARK: Writing
@@ -160,12 +170,20 @@ final class SocketChannel: Channel, ChannelCore, @unchecked Sendable {
     flush()
   }
 
+  /// Of what is written in one go, while the reader waits.
+  private static let flushByteCountMax = 1 << 20
+
   /// Writes what there is room for. What a promise sets off may add more, and is not called within itself.
   func flush() {
     guard !isFlushing else { return }
     isFlushing = true
     defer { isFlushing = false }
+    var bytesLeft = Self.flushByteCountMax
     while flushedCount > 0, !isClosing, !isBroken, let socket {
+      guard bytesLeft > 0 else {
+        loop.isRoomWanted = true
+        return
+      }
       let count: Int
       do throws(SocketError) {
         count = try waiting[0].bytes.withUnsafeReadableBytes { bytes throws(SocketError) in
@@ -174,6 +192,7 @@ final class SocketChannel: Channel, ChannelCore, @unchecked Sendable {
       } catch {
         return breakOff(error)
       }
+      bytesLeft -= count
       waiting[0].bytes.moveReaderIndex(forwardBy: count)
       guard waiting[0].bytes.readableBytes == 0 else {
         loop.isRoomWanted = true

@@ -85,6 +85,9 @@ final class TurnLoop: EventLoop, @unchecked Sendable {
     _ = giveBack(isReader: false)
   }
 
+  /// How often who has the turn does what has come meanwhile: the reader has to read, and a sender has work of its own.
+  private static let batchCountMax = (reader: 1, sender: 16)
+
   /// Waits for the turn, does the work and what waits for somebody to do it, and returns what to wait for; nil when nothing more comes.
   /// From one thread only, and not within a turn.
   func takeReadersTurn(_ work: () -> Void) -> Wait? {
@@ -101,23 +104,26 @@ final class TurnLoop: EventLoop, @unchecked Sendable {
     return giveBack(isReader: true)
   }
 
-  /// Does what came meanwhile, before the turn is free again or the reader's.
+  /// Does what came meanwhile, before the turn is free again or the reader's, to whom too much of it is left.
   private func giveBack(isReader: Bool) -> Wait? {
+    var batchesLeft = isReader ? Self.batchCountMax.reader : Self.batchCountMax.sender
     while true {
       var tasks: [@Sendable () -> Void] = []
       var isWakeDue = false
       var isReaderNext = false
       var wait: Wait?
       guarded.withLock { guarded in
-        guard guarded.tasks.isEmpty || guarded.isReaderWaiting else {
+        guard guarded.tasks.isEmpty || guarded.isReaderWaiting || batchesLeft == 0 else {
           swap(&tasks, &guarded.tasks)
+          batchesLeft -= 1
           return
         }
         owner.store(0, ordering: .relaxed)
         isReaderNext = guarded.isReaderWaiting
         guarded.isReaderWaiting = false
         guarded.isTaken = isReaderNext
-        let next = Wait(deadline: nextDeadline, isRoomWanted: isRoomWanted)
+        let isDue = isEnding || !guarded.tasks.isEmpty
+        let next = Wait(deadline: isDue ? .uptimeNanoseconds(0) : nextDeadline, isRoomWanted: isRoomWanted)
         if isReader {
           wait = hasEnded ? nil : next
           guarded.wait = wait
@@ -148,15 +154,18 @@ final class TurnLoop: EventLoop, @unchecked Sendable {
   // MARK: Time
 
   private var nextDeadline: NIODeadline? {
-    isEnding ? .uptimeNanoseconds(0) : timers.lazy.map(\.deadline).min()
+    timers.lazy.map(\.deadline).min()
   }
 
   private func runTimers() {
     guard !timers.isEmpty else { return }
     let now = NIODeadline.now()
-    let due = timers.filter { $0.deadline <= now }
-    timers.removeAll { $0.deadline <= now }
-    for timer in due.sorted(by: { $0.deadline < $1.deadline }) { timer.run() }
+    // One by one: each may cancel others.
+    while let next = timers.indices.min(by: { timers[$0].deadline < timers[$1].deadline }),
+      timers[next].deadline <= now
+    {
+      timers.remove(at: next).run()
+    }
   }
 
   @discardableResult

@@ -103,6 +103,24 @@ struct TurnLoopTests {
     #expect(state.withLock { $0.faults } == 0)
   }
 
+  /// Work that adds work does not keep the reader from reading, nor a sender from going on.
+  @Test func leavesToTheReaderWhatDoesNotEnd() throws {
+    let count = Mutex(0)
+    @Sendable func again() {
+      count.withLock { $0 += 1 }
+      loop.execute { again() }
+    }
+    let wait = try #require(loop.takeReadersTurn { loop.execute { again() } })
+    #expect(wait.isDue)
+    let before = count.withLock { $0 }
+    #expect(before > 0)
+    // From outside of a turn, as a sender: it comes back, and the reader is wanted.
+    loop.execute {}
+    let after = count.withLock { $0 }
+    #expect(after > before && after < before + 100)
+    #expect(try #require(loop.takeReadersTurn {}).isDue)
+  }
+
   // MARK: What the reader waits for
 
   @Test func saysWhatTheReaderWaitsFor() throws {
