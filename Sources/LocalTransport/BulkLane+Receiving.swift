@@ -145,6 +145,7 @@ extension BulkLane {
       reader.begin(stream, key: incoming.key, header: bytes)
       return
     }
+    ContentsUnderWay.moved()
     let plaintext = try reader.open(bytes, of: stream, isLast: isLast)
     do {
       try incoming.sink.receive(plaintext)

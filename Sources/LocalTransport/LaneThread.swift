@@ -113,7 +113,7 @@ final class LaneThread: @unchecked Sendable {
       if let input = try received(connection) { return input }
       guard jobs.isEmpty else { return .nothing }
       let begin = ContinuousClock.now
-      if polling.isDue, !wait.isRoomWanted, !wait.isDue, Self.beginPolling() {
+      if polling.isDue, !wait.isRoomWanted, !wait.isDue, !ContentsUnderWay.isTrue, Self.beginPolling() {
         defer { Self.pollingCount.subtract(1, ordering: .relaxed) }
         let left = wait.deadline.map { Duration.nanoseconds(($0 - .now()).nanoseconds) } ?? polling.time
         if let input = try polled(connection, until: begin + min(left, polling.time)) {
