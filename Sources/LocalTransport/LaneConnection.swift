@@ -4,7 +4,7 @@ import NIOSSL
 import NIOTLS
 import ServiceWire
 
-/// The end of a lane's pipeline: what happens to it on its event loop.
+/// The end of a lane's pipeline: what happens to it on its event loop, or in its turns.
 ///
 ///     socket – LaneSocket – TLS – LaneConnection – events
 final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {

@@ -1,7 +1,8 @@
 package import ServiceWire
 
-/// What the owner of a lane is told, one after another, on the lane's event loop: which they hold up, so they do not block.
-/// The first may come before `open` has returned.
+/// What the owner of a lane is told, one after another, where the lane's work is done (`LanePlace`): which they hold up, so they do not block.
+/// On a lane with a thread of its own that is this thread, but for `isFull`, which whoever sends may be told within `send`. The first may come
+/// before `open` has returned.
 package struct LaneEvents<Message: LaneMessage>: Sendable {
   /// The peer's certificate is right; what it sends comes from now on. That it finds one's own right is not known before it sends something.
   package var opened: @Sendable (MessageLane<Message>) -> Void

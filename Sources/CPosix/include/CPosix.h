@@ -82,7 +82,7 @@ int cposix_open_wakeup(int *reading, int *writing);
 /// Makes it readable; it stays so until cposix_clear_wakeup.
 void cposix_wake(int writing);
 void cposix_clear_wakeup(int reading);
-/// poll(2) of a socket and of a wakeup; -1 for none. The milliseconds as poll takes them. Bits: 1 the socket can be read or has ended,
+/// poll(2) of a socket and of a wakeup. The milliseconds as poll takes them. Bits: 1 the socket can be read or has ended,
 /// 2 it can be written, 4 the wakeup; 0 when the time has passed, or -errno.
 int cposix_wait(int fd, int reading, int writing, int wakeup, int milliseconds);
 /// shutdown(2) of one direction or of both.
