@@ -15,7 +15,8 @@ public final class AppServices: Sendable {
     public var broker: String = BrokerPlaces.socketPath()
     /// Whether the app registers, so that others find it; else what an earlier process of it registered stays as it is.
     public var registers = true
-    /// Where providers are called and handlers begin, a serial queue; nil: one of the app's own.
+    /// Where providers are called and handlers begin, a serial queue. Nil: one after another on threads of the services, on the one that received the request
+    /// while they are quick, which spares waking another one.
     public var callbackQueue: DispatchQueue?
     /// How long requests wait for a locked app, in milliseconds.
     public var unlockTime: UInt64 = 30_000
@@ -67,7 +68,7 @@ public final class AppServices: Sendable {
 
   /// Where this app's replies come, for tasks that make many short calls one after another:
   /// `withTaskExecutorPreference(services.taskExecutor) { … }`. What awaits a reply goes on on the thread that received it, which spares waking another one.
-  /// It must not block there: that holds up everything that comes from the other app.
+  /// What takes long there holds up nobody: another thread reads on after a millisecond or two.
   public var taskExecutor: any TaskExecutor { runtime.executor }
 
   // MARK: Life
@@ -99,28 +100,24 @@ public final class AppServices: Sendable {
   // MARK: Provider
 
   /// Answers one service with a function. With `validates` requests that break the definition are refused, and replies that do are not sent.
-  ///
-  /// With `isBrief` the function begins where the request was received, without a way over the callback queue: it is faster, and must not block,
-  /// since it holds up everything that apps say to each other. Throws `invalidRegistration` for a service that is offered already in this version.
+  /// Throws `invalidRegistration` for a service that is offered already in this version.
   public func offer(
     _ definition: ServiceDefinition, type: ServiceType = .application, validates: Bool = false,
-    isBrief: Bool = false, handler: @escaping ServiceHandler
+    handler: @escaping ServiceHandler
   ) throws(ServicesError) {
     try runtime.offer([
-      Offer(
-        definition: definition, type: type, validates: validates, isBrief: isBrief,
-        handler: .function(handler))
+      Offer(definition: definition, type: type, validates: validates, handler: .function(handler))
     ])
   }
 
-  /// Answers several services with one object, which is kept until they are withdrawn. Throws as ``offer(_:type:validates:isBrief:handler:)`` does.
+  /// Answers several services with one object, which is kept until they are withdrawn. Throws as ``offer(_:type:validates:handler:)`` does.
   public func offer(
     _ definitions: [ServiceDefinition], type: ServiceType = .application, validates: Bool = false,
     provider: any ServiceProvider
   ) throws(ServicesError) {
     try runtime.offer(
       definitions.map {
-        Offer(definition: $0, type: type, validates: validates, isBrief: false, handler: .object(provider))
+        Offer(definition: $0, type: type, validates: validates, handler: .object(provider))
       })
   }
 

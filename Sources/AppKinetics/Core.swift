@@ -19,9 +19,9 @@ struct Core: Sendable {
   var disabled: Set<DisabledPart> = []
   /// The broker's rules.
   var policy = WirePolicy()
-  /// Requests that wait for the callback queue, in order.
+  /// Requests that wait for a callback, in order.
   var ready: [ReadyRequest] = []
-  /// Work for them is on the callback queue.
+  /// There is one.
   var isHandling = false
   /// Requests that came while the app was locked.
   var locked: [LockedRequest] = []
@@ -55,8 +55,6 @@ struct Offer: Sendable {
   let definition: ServiceDefinition
   let type: ServiceType
   let validates: Bool
-  /// Its function begins on the thread that received the request.
-  let isBrief: Bool
   let handler: Handler
 }
 

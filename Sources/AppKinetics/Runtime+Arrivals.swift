@@ -384,7 +384,7 @@ extension Runtime {
     case .reply: core.peers[application]?.sent[id]?.tell(.willReceive(attachmentCount: count))
     case .request(let request):
       guard let provider = provider(of: request, core) else { return }
-      callbackQueue.async {
+      callbacks.add {
         provider.willReceive(attachmentCount: count, for: RequestID(id), from: application)
       }
     case nil: break
@@ -401,7 +401,7 @@ extension Runtime {
       for file in files { sent.tell(.willReceive(attachment: file.path, byteCount: file.byteCount)) }
     case .request(let request):
       guard let provider = provider(of: request, core) else { return }
-      callbackQueue.async {
+      callbacks.add {
         for file in files {
           provider.willReceive(
             attachment: file.path, byteCount: file.byteCount, for: RequestID(id), from: application)

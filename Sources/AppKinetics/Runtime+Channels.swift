@@ -93,7 +93,7 @@ extension Runtime {
             self.core.perform { self.channelOpened(application, number, ticket, &$0) }
           },
           received: { _, messages in
-            self.core.perform(isReceiving: true) { self.received(messages, application, number, &$0) }
+            self.core.perform { self.received(messages, application, number, &$0) }
           },
           isFull: { _, isFull in
             self.core.perform { core in

@@ -81,7 +81,7 @@ extension Runtime {
     // What the app wants to be called then is not called within this work.
     workQueue.async { incoming.request.cancel() }
     guard case .object(let provider) = incoming.offer.handler else { return }
-    callbackQueue.async { provider.didCancel(incoming.request) }
+    callbacks.add { provider.didCancel(incoming.request) }
   }
 
   private func replyEnded(
@@ -89,7 +89,7 @@ extension Runtime {
   ) {
     guard let incoming = core.peers[application]?.incoming.removeValue(forKey: id) else { return }
     guard case .object(let provider) = incoming.offer.handler, incoming.hasReplied else { return }
-    callbackQueue.async {
+    callbacks.add {
       if let error {
         provider.didFailSending(incoming.request, error)
       } else {
@@ -177,13 +177,8 @@ extension Runtime {
   }
 
   func handleSoon(_ ready: ReadyRequest, _ core: inout Core) {
-    if ready.offer.isBrief, core.state != .locked {
-      guard begins(ready, &core) else { return }
-      brief.add { self.handle(ready) }
-    } else {
-      core.ready.append(ready)
-      handleSoon(&core)
-    }
+    core.ready.append(ready)
+    handleSoon(&core)
   }
 
   /// False when it was withdrawn. A delivered one is not.
@@ -195,7 +190,7 @@ extension Runtime {
   private func handleSoon(_ core: inout Core) {
     guard !core.isHandling, !core.ready.isEmpty, core.state != .locked else { return }
     core.isHandling = true
-    callbackQueue.async { self.handleReady() }
+    callbacks.add { self.handleReady() }
   }
 
   /// The app runs again: what waited for that goes on.
@@ -208,7 +203,7 @@ extension Runtime {
     continueOffers(&core)
   }
 
-  // MARK: Handling, on the callback queue
+  // MARK: Handling, within callbacks
 
   /// Requests that are handled in one go: for those it is too late to be withdrawn.
   private static let batchCountMax = 32

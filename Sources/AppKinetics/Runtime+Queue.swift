@@ -31,7 +31,7 @@ extension Runtime {
         return handleSoon(ready, &core)
       }
       // Behind what was told of its files.
-      callbackQueue.async {
+      callbacks.add {
         self.core.perform { core in
           guard core.life == .running, core.peers[application]?.incoming[id] != nil else { return }
           self.handleSoon(ready, &core)
@@ -66,7 +66,7 @@ extension Runtime {
     }
     let unclaimed = UnclaimedReply(
       request: RequestID(id), sender: application, result: result, isRedelivered: message.isRedelivered)
-    callbackQueue.async {
+    callbacks.add {
       _ = self.begin {
         await handler(unclaimed)
         self.handlerReturned(message.queued.arrival)

@@ -18,7 +18,7 @@ final class Runtime: Sendable {
   /// Names this runtime to others: who has another one knows nothing of earlier requests.
   let process = WireID.random()
   /// Handlers are called here, one after another.
-  let callbackQueue: DispatchQueue
+  let callbacks: Callbacks
   /// What must not be called within the runtime's own work, and writes of a few bytes.
   let workQueue: DispatchQueue
   /// What waits for the disk.
@@ -26,7 +26,6 @@ final class Runtime: Sendable {
   let logger: Logger
   /// Of tasks beside the control lanes to other apps.
   let executor = LaneExecutor()
-  let brief = BriefCalls()
   private let timer: any DispatchSourceTimer
 
   static let tickTime = DispatchTimeInterval.milliseconds(100)
@@ -35,9 +34,8 @@ final class Runtime: Sendable {
     self.application = application
     self.container = container
     self.options = options
-    let brief = brief
-    core = SerialState(Core(try Identity(in: container))) { brief.run(isReceiving: $0) }
-    callbackQueue = options.callbackQueue ?? DispatchQueue(label: "opendynamics.services.callbacks")
+    core = SerialState(Core(try Identity(in: container)))
+    callbacks = Callbacks(options.callbackQueue, executor)
     workQueue = DispatchQueue(label: "opendynamics.services.work")
     fileQueue = DispatchQueue(label: "opendynamics.services.files", attributes: .concurrent)
     logger = options.logger

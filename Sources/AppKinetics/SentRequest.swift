@@ -160,7 +160,8 @@ public final class SentRequest: Sendable {
       defer { guarded.waitingForAcceptance = [] }
       return guarded.waitingForAcceptance
     }
-    for continuation in waiting { continuation.resume(with: result.mapError { $0 as any Error }) }
+    if waiting.isEmpty { return }
+    soon { for continuation in waiting { continuation.resume(with: result.mapError { $0 as any Error }) } }
   }
 
   var hasEnded: Bool { guarded.withLock { $0.outcome != nil } }
@@ -210,7 +211,8 @@ public final class SentRequest: Sendable {
       $0.filesSent = $0.fileCount
     }
     tell(.didFinishSending)
-    for continuation in waiting { continuation.resume() }
+    if waiting.isEmpty { return }
+    soon { for continuation in waiting { continuation.resume() } }
   }
 
   /// Whoever wants to cancel hears that it is too late.
@@ -219,7 +221,7 @@ public final class SentRequest: Sendable {
       defer { guarded.waitingForCancellation = [] }
       return guarded.waitingForCancellation
     }
-    for continuation in waiting { continuation.resume(returning: false) }
+    soon { for continuation in waiting { continuation.resume(returning: false) } }
   }
 
   /// Only the first end counts.
@@ -247,13 +249,15 @@ public final class SentRequest: Sendable {
       accept(.failure(error))
     default: accept()
     }
-    for waiting in ended.waitingForDelivery {
-      switch outcome {
-      case .success: waiting.resume()
-      case .failure(let error): waiting.resume(throwing: error)
-      }
+    soon {
+      for waiting in ended.waitingForDelivery { waiting.resume(with: outcome.map { _ in }) }
+      for waiting in ended.waitingForOutcome { waiting.resume(with: outcome) }
+      for waiting in ended.waitingForCancellation { waiting.resume(returning: status == .cancelled) }
     }
-    for waiting in ended.waitingForOutcome { waiting.resume(with: outcome) }
-    for waiting in ended.waitingForCancellation { waiting.resume(returning: status == .cancelled) }
+  }
+
+  /// What received the reply has done its own work before tasks go on: who is woken within it takes its processor, and finds that everything is being worked on.
+  private func soon(_ resume: @escaping @Sendable () -> Void) {
+    if !runtime.executor.performHere(resume) { resume() }
   }
 }

@@ -15,30 +15,27 @@ final class SerialState<State: Sendable>: Sendable {
   }
 
   private let guarded: Mutex<Guarded>
-  private let afterwards: @Sendable (Bool) -> Void
 
-  /// `afterwards` is called by whoever has worked, when it does no more, and told whether it is a thread that receives.
-  init(_ state: State, afterwards: @escaping @Sendable (Bool) -> Void = { _ in }) {
-    guarded = Mutex(Guarded(state: state))
-    self.afterwards = afterwards
-  }
+  init(_ state: State) { guarded = Mutex(Guarded(state: state)) }
 
-  func perform(isReceiving: Bool = false, _ work: @escaping Work) {
-    guard var state = take(adding: work) else { return }
-    while true {
-      let next = guarded.withLock {
-        let next = $0.pending
-        $0.pending = []
-        return next
-      }
-      for work in next { work(&state) }
-      if giveBack(&state) { break }
+  func perform(_ work: @escaping Work) {
+    let taken = guarded.withLock { guarded in
+      let state = guarded.state.take()
+      if state == nil { guarded.pending.append(work) }
+      return state
     }
-    afterwards(isReceiving)
+    guard var state = taken else { return }
+    work(&state)
+    giveBack(&state)
   }
 
   /// Waits until the work is done, by this thread or another. Not from within work.
   func performAndWait<Result: Sendable>(_ work: @escaping @Sendable (inout State) -> Result) -> Result {
+    if var state = guarded.withLock({ $0.state.take() }) {
+      let result = work(&state)
+      giveBack(&state)
+      return result
+    }
     let slot = Mutex<Result?>(nil)
     let done = DispatchSemaphore(value: 0)
     perform { state in
@@ -57,19 +54,16 @@ final class SerialState<State: Sendable>: Sendable {
     }
   }
 
-  private func take(adding work: @escaping Work) -> State? {
-    guarded.withLock {
-      $0.pending.append(work)
-      return $0.state.take()
-    }
-  }
-
-  /// False when there is more to do.
-  private func giveBack(_ state: inout State) -> Bool {
-    guarded.withLock {
-      guard $0.pending.isEmpty else { return false }
-      $0.state = state
-      return true
+  /// When nothing more has come meanwhile; else that is done first.
+  private func giveBack(_ state: inout State) {
+    while true {
+      let next: [Work] = guarded.withLock { guarded in
+        defer { guarded.pending = [] }
+        if guarded.pending.isEmpty { guarded.state = state }
+        return guarded.pending
+      }
+      if next.isEmpty { return }
+      for work in next { work(&state) }
     }
   }
 }

@@ -367,9 +367,9 @@ void cposix_clear_wakeup(int reading) {
   while (count == (ssize_t)sizeof words || (count < 0 && errno == EINTR));
 }
 
-int cposix_wait(int fd, int reading, int writing, int wakeup, int milliseconds) {
+int cposix_wait(int fd, int writing, int wakeup, int milliseconds) {
   struct pollfd entries[2] = {
-      {.fd = fd, .events = (short)((reading ? POLLIN : 0) | (writing ? POLLOUT : 0))},
+      {.fd = fd, .events = (short)(POLLIN | (writing ? POLLOUT : 0))},
       {.fd = wakeup, .events = POLLIN},
   };
   int count = poll(entries, 2, milliseconds);

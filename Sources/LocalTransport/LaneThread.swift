@@ -4,30 +4,18 @@ import NIOPosix
 import Synchronization
 import UnixSockets
 
-/// Where tasks may run that send over lanes and wait for what comes back: where it is received, so that nothing goes from thread to thread.
+/// The thread that reads a lane's socket: waits for what comes, takes its turn on the lane's loop with it, and does what that sets off (`work`).
 ///
-/// What one of its lanes' threads sets off runs there, after what was received; everything else runs on a thread of its own.
-package final class LaneExecutor: TaskExecutor {
-  private let queue = DispatchQueue(label: "opendynamics.lanes.tasks")
-
-  package init() {}
-
-  package func enqueue(_ job: consuming ExecutorJob) {
-    let job = UnownedJob(job)
-    if let thread = LaneThread.current.currentValue, thread.executor === self { return thread.add(job) }
-    queue.async { job.runSynchronously(on: self.asUnownedTaskExecutor()) }
-  }
-}
-
-/// The thread that reads a lane's socket: waits for what comes, and takes its turn on the lane's loop with it.
+/// When one thing of that takes long, `LaneWatch` relieves it: another thread goes on as the lane's reader, and this one ends when it is done.
 final class LaneThread: @unchecked Sendable {
-  // Invariant: all but the constants is touched by the thread itself, which has no other reader; `add` is called on it.
+  // Invariant: all but the constants is touched by the thread itself, which has no other reader.
   static let current = ThreadSpecificVariable<LaneThread>()
 
   let executor: LaneExecutor
+  /// What it does outside of its turns, for others.
+  let work = LaneWork()
   private let loop: TurnLoop
   private let channel: SocketChannel
-  private var jobs: [UnownedJob] = []
   private var polling: Polling
   private var sizes = AdaptiveRecvByteBufferAllocator(minimum: 1024, initial: 4096, maximum: 65_536)
   private var buffer = ByteBuffer()
@@ -43,17 +31,32 @@ final class LaneThread: @unchecked Sendable {
   }
 
   static func start(_ channel: SocketChannel, _ executor: LaneExecutor, pollTime: Duration) {
-    let thread = LaneThread(channel, executor, pollTime: pollTime)
+    LaneThread(channel, executor, pollTime: pollTime).start()
+  }
+
+  private func start() {
     Thread.detachNewThread {
       Thread.current.name = "lane"
-      current.currentValue = thread
-      thread.run()
-      current.currentValue = nil
+      Self.current.currentValue = self
+      LaneWatch.shared.add(self)
+      self.run()
+      LaneWatch.shared.remove(self)
+      Self.current.currentValue = nil
     }
   }
 
-  /// On this thread.
-  func add(_ job: UnownedJob) { jobs.append(job) }
+  /// Calls it again and again, on another thread: one that it finds at the same thing twice is relieved. False when there is nothing that could take long.
+  func check() -> Bool {
+    switch work.check() {
+    case .isIdle: return false
+    case .isUnderWay: break
+    case .isLong(let left):
+      let next = LaneThread(channel, executor, pollTime: polling.time)
+      for work in left { _ = next.work.add(work) }
+      next.start()
+    }
+    return true
+  }
 
   private enum Input {
     case bytes(ByteBuffer)
@@ -67,13 +70,16 @@ final class LaneThread: @unchecked Sendable {
   private func run() {
     var next = loop.takeReadersTurn { channel.closeIfEnding() }
     while let wait = next {
+      var isRelieved = false
       Self.releasingAutomatically {
-        runJobs()
+        isRelieved = !work.run()
+        guard !isRelieved else { return }
         let input = input(wait)
         next = loop.takeReadersTurn { take(input) }
       }
+      if isRelieved { return }
     }
-    while !jobs.isEmpty { runJobs() }
+    while !work.isEmpty, work.run() {}
   }
 
   private static func releasingAutomatically(_ body: () -> Void) {
@@ -82,14 +88,6 @@ final class LaneThread: @unchecked Sendable {
     #else
       body()
     #endif
-  }
-
-  /// Those that are there: what they set off comes after what was received meanwhile.
-  private func runJobs() {
-    guard !jobs.isEmpty else { return }
-    let batch = jobs
-    jobs = []
-    for job in batch { job.runSynchronously(on: executor.asUnownedTaskExecutor()) }
   }
 
   private func take(_ input: Input) {
@@ -111,7 +109,7 @@ final class LaneThread: @unchecked Sendable {
     guard let connection = channel.socket else { return .nothing }
     do throws(SocketError) {
       if let input = try received(connection) { return input }
-      guard jobs.isEmpty else { return .nothing }
+      guard work.isEmpty else { return .nothing }
       let begin = ContinuousClock.now
       if polling.isDue, !wait.isRoomWanted, !wait.isDue, !ContentsUnderWay.isTrue, Self.beginPolling() {
         defer { Self.pollingCount.subtract(1, ordering: .relaxed) }
@@ -176,35 +174,5 @@ final class LaneThread: @unchecked Sendable {
     buffer = ByteBuffer()
     _ = sizes.record(actualReadBytes: count)
     return .bytes(bytes)
-  }
-}
-
-/// When a thread asks again and again for a moment before it sleeps: when what it waits for comes soon as a rule. To sleep and to be woken is most of what a
-/// short call takes; to ask in vain takes a processor from others, so each time in vain makes it rarer.
-struct Polling {
-  /// How long it asks; zero for never.
-  let time: Duration
-  /// Short waits before it asks.
-  private var shortWaitsLeft = 1
-  private var failureCount = 0
-
-  /// Without asking, a wait takes so many times as long: two threads are woken in it.
-  private static let shortFactor = 5
-  private static let failureCountMax = 10
-
-  init(time: Duration) { self.time = time }
-
-  var isDue: Bool { time > .zero && shortWaitsLeft == 0 }
-
-  mutating func found() { failureCount = 0 }
-
-  mutating func failed() {
-    failureCount = min(failureCount + 1, Self.failureCountMax)
-    shortWaitsLeft = 1 << failureCount
-  }
-
-  /// It slept, from the beginning of the wait.
-  mutating func waited(_ duration: Duration) {
-    if shortWaitsLeft > 0, duration <= time * Self.shortFactor { shortWaitsLeft -= 1 }
   }
 }

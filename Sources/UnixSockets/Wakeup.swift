@@ -86,7 +86,7 @@ extension UnixConnection {
       Int32(min(remaining(until: $0, unit: .milliseconds(1)), Int64(Int32.max)))
     }
     let bits = cposix_wait(
-      descriptor.number, 1, isRoomWanted ? 1 : 0, wakeup.reading.number, milliseconds ?? -1)
+      descriptor.number, isRoomWanted ? 1 : 0, wakeup.reading.number, milliseconds ?? -1)
     return ConnectionReadiness(rawValue: try check(bits, "poll"))
   }
 }

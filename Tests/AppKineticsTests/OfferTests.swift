@@ -42,7 +42,7 @@ struct OfferTests {
             case .registering:
               let key = ServiceKey(service: echo.serviceID, version: echo.version)
               core.offers[key] = Offer(
-                definition: echo, type: .application, validates: false, isBrief: false,
+                definition: echo, type: .application, validates: false,
                 handler: .function { .reply($0.params) })
               return true
             case .up: return false

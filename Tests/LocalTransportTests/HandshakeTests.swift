@@ -128,15 +128,21 @@ struct HandshakeTests {
   }
 
   @Test func endsALaneWhosePeerSaysNothingAfterTheHandshake() async throws {
-    let sockets = try SocketPair()
-    var limits = LaneLimits.patient
-    limits.beginningTime = .milliseconds(300)
-    let (_, near) = try world.lane(.acceptor, sockets.near, limits: limits)
-    let peer = try await LoosePeer(
-      .dialler, sockets.far, world.configuration(.dialler, as: world.identity("far")))
-    let frames = try await peer.frames()
-    #expect(frames == [.goodbye(ProtocolFault.timedOut.rawValue)])
-    #expect(await near.end()?.fault == .timedOut)
+    // On a busy machine the handshake itself may take that long: then there is nobody to say goodbye to.
+    for time in [0.3, 3, 30] {
+      let sockets = try SocketPair()
+      var limits = LaneLimits.patient
+      limits.beginningTime = .seconds(time)
+      let (_, near) = try world.lane(.acceptor, sockets.near, limits: limits)
+      let peer = try await LoosePeer(
+        .dialler, sockets.far, world.configuration(.dialler, as: world.identity("far")))
+      let frames = try await peer.frames()
+      guard await near.next() == .opened else { continue }
+      #expect(frames == [.goodbye(ProtocolFault.timedOut.rawValue)])
+      #expect(await near.end()?.fault == .timedOut)
+      return
+    }
+    Issue.record("no handshake in 30 s")
   }
 
   // MARK: This side's own

@@ -20,7 +20,6 @@ struct DeliveryBenchmark {
         container.inboxMessages().filter { path.hasPrefix($0.directory + "/") })
       return .noReply
     }
-    try services.offer(briefDefinition, isBrief: true) { .reply($0.params) }
     try await services.start()
     ready()
     try await forever()
@@ -123,7 +122,7 @@ struct DeliveryBenchmark {
   ) async throws -> [Double] {
     let target = try ApplicationID(target)
     let request = ServiceRequest(
-      service: briefDefinition.serviceID, version: briefDefinition.version, method: "echo",
+      service: definition.serviceID, version: definition.version, method: "echo",
       params: .bytes([UInt8](repeating: 7, count: 64)))
     var times: [Double] = []
     while times.count < count, !hasEnded() {

@@ -1,13 +1,12 @@
 // Requests and replies over the whole interface, between processes of their own.
 //
-//   services-benchmark measure COUNT     a line for a handler on the callback queue, one for a brief one, and one for that with calls from the
-//                                        services' own thread: name, median and 99th percentile of a call in µs, requests a second when many are
-//                                        under way
+//   services-benchmark measure COUNT     a line as it comes, one for a provider that named a callback queue, and one with calls from the services'
+//                                        own thread: name, median and 99th percentile of a call in µs, requests a second when many are under way
 //   services-benchmark memory            the broker's resident memory with 100 apps and 10,000 requests under way, in KiB
 //   services-benchmark deliver MIB REPETITIONS FILES [DIR]
 //                                        a file of so many MiB from process to process, beside cp; peak memory; calls beside it; many small files
 //   services-benchmark broker DIR        (the other processes)
-//   services-benchmark provide DIR
+//   services-benchmark provide DIR APP_ID runtime|queue
 //   services-benchmark provide-files DIR APP_ID none|full
 import AppKinetics
 @preconcurrency import Dispatch
@@ -19,7 +18,6 @@ import ServiceBroker
 let byteCount = 64
 let underWayMax = 1000
 let definition = try ServiceDefinition(jsonText: text(of: "com.example.echo"))
-let briefDefinition = try ServiceDefinition(jsonText: text(of: "com.example.echo.brief"))
 
 func text(of service: String) -> String {
   let method = #"{"params": {"type": "UInt8Array"}, "result-value": {"type": "UInt8Array"}}"#
@@ -34,12 +32,13 @@ func configuration(_ directory: String) -> ServiceBroker.Configuration {
   return configuration
 }
 
-func app(_ id: String, _ directory: String) throws -> AppServices {
+func app(_ id: String, _ directory: String, callbackQueue: DispatchQueue? = nil) throws -> AppServices {
   let key = try SecretBytes(utf8: String(repeating: "k", count: 32))
   let container = try SecureContainer.create(
     at: URL(fileURLWithPath: directory).appendingPathComponent(id), rawKey: key)
   var options = AppServices.Options()
   options.broker = configuration(directory).socketPath
+  options.callbackQueue = callbackQueue
   return try AppServices(
     Application(id: ApplicationID(id), name: id), container: container, options: options)
 }
@@ -62,10 +61,10 @@ func ready() { FileHandle.standardOutput.write(Data("ready\n".utf8)) }
 
 func forever() async throws { while true { try await Task.sleep(for: .seconds(3600)) } }
 
-func measure(_ name: String, _ definition: ServiceDefinition, _ count: Int, _ services: AppServices)
+func measure(_ name: String, _ count: Int, _ services: AppServices, provider: String = "runtime")
   async throws
 {
-  let target = try ApplicationID("com.example.provider")
+  let target = try ApplicationID("com.example.provider.\(provider)")
   let request = ServiceRequest(
     service: definition.serviceID, version: definition.version, method: "echo",
     params: .bytes([UInt8](repeating: 7, count: byteCount)))
@@ -142,9 +141,10 @@ case ("broker", let directory?):
   try await forever()
   await broker.stop()
 case ("provide", let directory?):
-  let services = try app("com.example.provider", directory)
+  let words = Array(arguments)
+  let queue = words[3] == "queue" ? DispatchQueue(label: "com.example.handlers") : nil
+  let services = try app(words[2], directory, callbackQueue: queue)
   try services.offer(definition) { .reply($0.params) }
-  try services.offer(briefDefinition, isBrief: true) { .reply($0.params) }
   try await services.start()
   ready()
   try await forever()
@@ -169,15 +169,17 @@ case ("measure", _), ("memory", _), ("deliver", _):
     try await DeliveryBenchmark(directory: directory, byteCount: mebibytes << 20, broker: broker)
       .run(repetitions: repetitions, fileCount: files)
   } else {
-    let provider = try process("provide", directory)
-    defer { provider.terminate() }
+    let providers = try ["runtime", "queue"].map {
+      try process("provide", directory, "com.example.provider.\($0)", $0)
+    }
+    defer { for provider in providers { provider.terminate() } }
     let count = Int(arguments.dropFirst().first ?? "") ?? 20_000
     let services = try app("com.example.consumer", directory)
     try await services.start()
-    try await measure("services", definition, count, services)
-    try await measure("services-brief", briefDefinition, count, services)
+    try await measure("services", count, services)
+    try await measure("services-queue", count, services, provider: "queue")
     try await withTaskExecutorPreference(services.taskExecutor) {
-      try await measure("services-own-thread", briefDefinition, count, services)
+      try await measure("services-own-thread", count, services)
     }
     await services.stop()
   }

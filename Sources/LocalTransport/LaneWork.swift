@@ -1,0 +1,139 @@
+import Dispatch
+import Foundation
+import NIOCore
+import Synchronization
+
+/// What a lane's thread does outside of its turns: tasks, and calls of the app. Added by the thread itself.
+final class LaneWork: Sendable {
+  private struct Guarded {
+    var left = CircularBuffer<@Sendable () -> Void>(initialCapacity: 4)
+    var isUnderWay = false
+    /// Counts what was begun.
+    var begun: UInt64 = 0
+    /// Of the last check.
+    var begunWhenChecked: UInt64 = 0
+    var isRelieved = false
+  }
+
+  private let guarded = Mutex(Guarded())
+
+  /// False when another thread reads the lane by now.
+  func add(_ work: @escaping @Sendable () -> Void) -> Bool {
+    guarded.withLock { guarded in
+      guard !guarded.isRelieved else { return false }
+      guarded.left.append(work)
+      return true
+    }
+  }
+
+  var isEmpty: Bool { guarded.withLock { $0.left.isEmpty } }
+
+  /// Does what is there: what that adds comes after what was received meanwhile. False when another thread reads the lane by now.
+  func run() -> Bool {
+    var count = guarded.withLock { guarded in
+      guarded.isUnderWay = !guarded.left.isEmpty
+      guarded.begun += 1
+      return guarded.left.count
+    }
+    guard count > 0 else { return true }
+    // When it is there to be seen.
+    LaneWatch.shared.wake()
+    while count > 0, let work = next() {
+      work()
+      count -= 1
+    }
+    return guarded.withLock { guarded in
+      guarded.isUnderWay = false
+      return !guarded.isRelieved
+    }
+  }
+
+  private func next() -> (@Sendable () -> Void)? {
+    guarded.withLock { guarded in
+      guard let work = guarded.left.popFirst() else { return nil }
+      guarded.begun += 1
+      return work
+    }
+  }
+
+  enum Check {
+    case isIdle
+    case isUnderWay
+    /// The same as at the last check: who works is relieved, of what is left, too.
+    case isLong(left: CircularBuffer<@Sendable () -> Void>)
+  }
+
+  func check() -> Check {
+    guarded.withLock { guarded in
+      guard guarded.isUnderWay, !guarded.isRelieved else { return .isIdle }
+      guard guarded.begun == guarded.begunWhenChecked else {
+        guarded.begunWhenChecked = guarded.begun
+        return .isUnderWay
+      }
+      guarded.isRelieved = true
+      defer { guarded.left = [] }
+      return .isLong(left: guarded.left)
+    }
+  }
+}
+
+/// Looks after the lanes' threads of the process while they work for others: who does one thing for longer than a tick, or two, is relieved.
+///
+/// It costs whoever works nothing while it is awake, and it sleeps when there was no work for a while.
+final class LaneWatch: Sendable {
+  static let shared = LaneWatch()
+
+  private static let tickTime: UInt32 = 1000
+  private static let idleTickCountMax = 20
+
+  private let threads = Mutex<[ObjectIdentifier: LaneThread]>([:])
+  private let hasWork = Atomic(false)
+  private let isAsleep = Atomic(true)
+  private let hasBegun = Atomic(false)
+  private let alarm = DispatchSemaphore(value: 0)
+
+  func add(_ thread: LaneThread) {
+    threads.withLock { $0[ObjectIdentifier(thread)] = thread }
+    guard !hasBegun.exchange(true, ordering: .relaxed) else { return }
+    Thread.detachNewThread {
+      Thread.current.name = "lane watch"
+      self.run()
+    }
+  }
+
+  func remove(_ thread: LaneThread) { threads.withLock { $0[ObjectIdentifier(thread)] = nil } }
+
+  /// Before work that may be long.
+  func wake() {
+    hasWork.store(true, ordering: .sequentiallyConsistent)
+    guard isAsleep.load(ordering: .sequentiallyConsistent),
+      isAsleep.exchange(false, ordering: .sequentiallyConsistent)
+    else { return }
+    alarm.signal()
+  }
+
+  private func run() {
+    alarm.wait()
+    var idleTickCount = 0
+    while true {
+      usleep(Self.tickTime)
+      if hasWork.exchange(false, ordering: .sequentiallyConsistent) || idleTickCount == 0 {
+        let all = threads.withLock { Array($0.values) }
+        let isUnderWay = all.reduce(false) { $1.check() || $0 }
+        idleTickCount = isUnderWay ? 0 : 1
+        continue
+      }
+      idleTickCount += 1
+      guard idleTickCount > Self.idleTickCountMax else { continue }
+      isAsleep.store(true, ordering: .sequentiallyConsistent)
+      // Who has come meanwhile may not have seen that it sleeps.
+      if hasWork.load(ordering: .sequentiallyConsistent),
+        isAsleep.exchange(false, ordering: .sequentiallyConsistent)
+      {
+        continue
+      }
+      alarm.wait()
+      idleTickCount = 0
+    }
+  }
+}

@@ -1,0 +1,159 @@
+import Dispatch
+import Foundation
+import Synchronization
+import Testing
+
+@testable import AppKinetics
+@testable import LocalTransport
+
+/// Where an app's own functions are called, and in which order.
+@Suite(.timeLimit(.minutes(5)))
+struct CallbackTests {
+  /// One after another, and those of each thread in its order, whoever calls.
+  @Test(arguments: [true, false]) func areMadeOneAfterAnother(hasQueue: Bool) async throws {
+    let queue = DispatchQueue(label: "app")
+    let callbacks = Callbacks(hasQueue ? queue : nil, LaneExecutor())
+    let (threads, count) = (4, 2000)
+    let isCalling = Mutex(false)
+    let seen = Mutex([[Int]](repeating: [], count: threads))
+    let (ends, continuation) = AsyncStream<Void>.makeStream()
+    for thread in 0..<threads {
+      Thread.detachNewThread {
+        for i in 0..<count {
+          callbacks.add {
+            if hasQueue { dispatchPrecondition(condition: .onQueue(queue)) }
+            let wasCalling = isCalling.withLock { $0.exchanged(true) }
+            #expect(!wasCalling)
+            seen.withLock { $0[thread].append(i) }
+            if i % 500 == 0 { usleep(1000) }
+            isCalling.withLock { $0 = false }
+            if i == count - 1 { continuation.yield() }
+          }
+        }
+      }
+    }
+    var iterator = ends.makeAsyncIterator()
+    for _ in 0..<threads { _ = await iterator.next() }
+    #expect(seen.withLock { $0 } == Array(repeating: Array(0..<count), count: threads))
+  }
+
+  /// Where the request came, while they are quick; a slow one is called elsewhere after the first, and the order is the same.
+  @Test func areMadeWhereRequestsComeWhileTheyAreQuick() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      let seen = Box<Int64>()
+      let places = Box<Bool>()
+      try provider.services.offer(echo) { request in
+        let number = request.params?.integerValue ?? -1
+        seen.put(number)
+        places.put(isOnLaneThread())
+        if (200..<230).contains(number) { usleep(2000) }
+        return .reply(request.params)
+      }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer").services
+      try await consumer.start()
+      var count = 0
+      // On a machine that has other things to do it takes a while until all of sixteen were quick.
+      while count < 230 || places.values.last != true {
+        let params = ServiceValue.integer(Int64(count))
+        #expect(
+          try await consumer.call(ServiceRequest(echo, "echo", params: params), to: provider.id)?.params
+            == params)
+        count += 1
+      }
+      #expect(seen.values == (0..<count).map { Int64($0) })
+      #expect(places.values[0..<200].contains(true))
+      #expect(!places.values[201..<230].contains(true))
+    }
+  }
+
+  @Test func keepTheOrderOfManyRequests() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      let seen = Box<Int64>()
+      try provider.services.offer(echo) { request in
+        let number = request.params?.integerValue ?? -1
+        seen.put(number)
+        if number % 100 == 99 { usleep(3000) }
+        return .reply(request.params)
+      }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer").services
+      try await consumer.start()
+      var sent: [SentRequest] = []
+      for i in 0..<2000 {
+        sent.append(
+          try await consumer.send(ServiceRequest(echo, "echo", params: .integer(Int64(i))), to: provider.id))
+      }
+      for (i, request) in sent.enumerated() {
+        #expect(try await request.reply()?.params == .integer(Int64(i)))
+      }
+      #expect(seen.values == (0..<2000).map { Int64($0) })
+    }
+  }
+
+  /// A handler that blocks its thread until something has come that comes over the same channel.
+  @Test func mayWaitForWhatComesOverTheSameChannel() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      let consumer = try world.app("com.example.consumer")
+      try provider.services.offer(echo) { request in
+        let answer = Mutex<ServiceValue?>(nil)
+        let isThere = DispatchSemaphore(value: 0)
+        Task {
+          let reply = try? await provider.services.call(
+            ServiceRequest(echo, "echo", params: request.params), to: consumer.id)
+          answer.withLock { $0 = reply?.params }
+          isThere.signal()
+        }
+        waitBlocking(isThere)
+        return .reply(answer.withLock { $0 })
+      }
+      try consumer.services.offer(echo) { .reply($0.params) }
+      try await provider.services.start()
+      try await consumer.services.start()
+      for i in 0..<30 {
+        let params = ServiceValue.integer(Int64(i))
+        let reply = try await consumer.services.call(
+          ServiceRequest(echo, "echo", params: params), to: provider.id)
+        #expect(reply?.params == params)
+      }
+    }
+  }
+
+  /// The same for a task that runs where replies come.
+  @Test func mayBeHeldUpByATaskThatBlocks() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer(echo) { .reply($0.params) }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer").services
+      try await consumer.start()
+      try await withTaskExecutorPreference(consumer.taskExecutor) {
+        for i in 0..<10 {
+          let reply = try await consumer.call(ServiceRequest(echo, "echo", params: 1), to: provider.id)
+          #expect(reply?.params == 1)
+          let isThere = DispatchSemaphore(value: 0)
+          Task.detached {
+            let reply = try await consumer.call(
+              ServiceRequest(echo, "echo", params: .integer(Int64(i))), to: provider.id)
+            #expect(reply?.params == .integer(Int64(i)))
+            isThere.signal()
+          }
+          waitBlocking(isThere)
+        }
+      }
+    }
+  }
+}
+
+extension Bool {
+  fileprivate mutating func exchanged(_ value: Bool) -> Bool {
+    defer { self = value }
+    return self
+  }
+}
+
+/// Whether this thread reads a lane.
+func isOnLaneThread() -> Bool { LaneThread.current.currentValue != nil }
