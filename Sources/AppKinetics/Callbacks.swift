@@ -37,7 +37,9 @@ final class Callbacks: Sendable {
       return (guarded.isTaken, guarded.quickCallsWanted == 0)
     }
     guard !isTaken else { return }
-    if !isQuick || !executor.performHere({ self.run(isReader: true) }) { queue.async { self.run() } }
+    if !isQuick || !executor.performHere(atOnce: true, { self.run(isReader: true) }) {
+      queue.async { self.run() }
+    }
   }
 
   private func run(isReader: Bool = false) {

@@ -221,6 +221,7 @@ public final class SentRequest: Sendable {
       defer { guarded.waitingForCancellation = [] }
       return guarded.waitingForCancellation
     }
+    if waiting.isEmpty { return }
     soon { for continuation in waiting { continuation.resume(returning: false) } }
   }
 
@@ -249,6 +250,10 @@ public final class SentRequest: Sendable {
       accept(.failure(error))
     default: accept()
     }
+    guard
+      !ended.waitingForDelivery.isEmpty || !ended.waitingForOutcome.isEmpty
+        || !ended.waitingForCancellation.isEmpty
+    else { return }
     soon {
       for waiting in ended.waitingForDelivery { waiting.resume(with: outcome.map { _ in }) }
       for waiting in ended.waitingForOutcome { waiting.resume(with: outcome) }

@@ -8,7 +8,7 @@ import UnixSockets
 ///
 /// When one thing of that takes long, `LaneWatch` relieves it: another thread goes on as the lane's reader, and this one ends when it is done.
 final class LaneThread: @unchecked Sendable {
-  // Invariant: all but the constants is touched by the thread itself, which has no other reader.
+  // Invariant: all but the constants is touched by the thread itself, which has no other reader. (`polling.time` is one.)
   static let current = ThreadSpecificVariable<LaneThread>()
 
   let executor: LaneExecutor
@@ -40,22 +40,20 @@ final class LaneThread: @unchecked Sendable {
       Self.current.currentValue = self
       LaneWatch.shared.add(self)
       self.run()
-      LaneWatch.shared.remove(self)
+      LaneWatch.shared.remove(self, wasRelieved: !self.work.isReaders)
       Self.current.currentValue = nil
     }
   }
 
-  /// Calls it again and again, on another thread: one that it finds at the same thing twice is relieved. False when there is nothing that could take long.
-  func check() -> Bool {
-    switch work.check() {
-    case .isIdle: return false
-    case .isUnderWay: break
-    case .isLong(let left):
+  /// To be called again and again, by the watch: whom it finds at the same thing twice, it relieves, if it may.
+  func check(mayRelieve: Bool) -> LaneWork.Check {
+    let result = work.check(mayRelieve: mayRelieve)
+    if case .wasRelieved(let left) = result {
       let next = LaneThread(channel, executor, pollTime: polling.time)
       for work in left { _ = next.work.add(work) }
       next.start()
     }
-    return true
+    return result
   }
 
   private enum Input {

@@ -3,7 +3,7 @@ import Foundation
 import NIOCore
 import Synchronization
 
-/// What a lane's thread does outside of its turns: tasks, and calls of the app. Added by the thread itself.
+/// What a lane's thread does outside of its turns: tasks, and calls of the app. Added by the thread itself, and what is left of a thread that it relieves before it begins.
 final class LaneWork: Sendable {
   private struct Guarded {
     var left = CircularBuffer<@Sendable () -> Void>(initialCapacity: 4)
@@ -16,17 +16,24 @@ final class LaneWork: Sendable {
   }
 
   private let guarded = Mutex(Guarded())
+  private let timeMax: Duration
 
-  /// False when another thread reads the lane by now.
-  func add(_ work: @escaping @Sendable () -> Void) -> Bool {
+  /// After `timeMax` the lane is read before more is done.
+  init(timeMax: Duration = .microseconds(500)) { self.timeMax = timeMax }
+
+  /// False when another thread reads the lane by now, or, with `atOnce`, when other work is before it.
+  func add(_ work: @escaping @Sendable () -> Void, atOnce: Bool = false) -> Bool {
     guarded.withLock { guarded in
-      guard !guarded.isRelieved else { return false }
+      guard !guarded.isRelieved, !atOnce || guarded.left.isEmpty else { return false }
       guarded.left.append(work)
       return true
     }
   }
 
   var isEmpty: Bool { guarded.withLock { $0.left.isEmpty } }
+
+  /// Whether its thread still reads the lane.
+  var isReaders: Bool { guarded.withLock { !$0.isRelieved } }
 
   /// Does what is there: what that adds comes after what was received meanwhile. False when another thread reads the lane by now.
   func run() -> Bool {
@@ -38,9 +45,11 @@ final class LaneWork: Sendable {
     guard count > 0 else { return true }
     // When it is there to be seen.
     LaneWatch.shared.wake()
+    let end = ContinuousClock.now + timeMax
     while count > 0, let work = next() {
       work()
       count -= 1
+      if count > 0, ContinuousClock.now > end { break }
     }
     return guarded.withLock { guarded in
       guarded.isUnderWay = false
@@ -59,34 +68,38 @@ final class LaneWork: Sendable {
   enum Check {
     case isIdle
     case isUnderWay
-    /// The same as at the last check: who works is relieved, of what is left, too.
-    case isLong(left: CircularBuffer<@Sendable () -> Void>)
+    /// It was the same as at the last check: who works is relieved, of what is left, too.
+    case wasRelieved(left: CircularBuffer<@Sendable () -> Void>)
   }
 
-  func check() -> Check {
+  func check(mayRelieve: Bool) -> Check {
     guarded.withLock { guarded in
       guard guarded.isUnderWay, !guarded.isRelieved else { return .isIdle }
       guard guarded.begun == guarded.begunWhenChecked else {
         guarded.begunWhenChecked = guarded.begun
         return .isUnderWay
       }
+      guard mayRelieve else { return .isUnderWay }
       guarded.isRelieved = true
       defer { guarded.left = [] }
-      return .isLong(left: guarded.left)
+      return .wasRelieved(left: guarded.left)
     }
   }
 }
 
 /// Looks after the lanes' threads of the process while they work for others: who does one thing for longer than a tick, or two, is relieved.
 ///
-/// It costs whoever works nothing while it is awake, and it sleeps when there was no work for a while.
+/// Awake it costs whoever works next to nothing, and it sleeps when there was no work for a while.
 final class LaneWatch: Sendable {
   static let shared = LaneWatch()
 
   private static let tickTime: UInt32 = 1000
   private static let idleTickCountMax = 20
+  /// Threads that were relieved and are not done: when there are so many, the lanes of further ones wait for them.
+  static let relievedCountMax = 64
 
   private let threads = Mutex<[ObjectIdentifier: LaneThread]>([:])
+  private let relievedCount = Atomic(0)
   private let hasWork = Atomic(false)
   private let isAsleep = Atomic(true)
   private let hasBegun = Atomic(false)
@@ -101,7 +114,10 @@ final class LaneWatch: Sendable {
     }
   }
 
-  func remove(_ thread: LaneThread) { threads.withLock { $0[ObjectIdentifier(thread)] = nil } }
+  func remove(_ thread: LaneThread, wasRelieved: Bool) {
+    threads.withLock { $0[ObjectIdentifier(thread)] = nil }
+    if wasRelieved { relievedCount.subtract(1, ordering: .relaxed) }
+  }
 
   /// Before work that may be long.
   func wake() {
@@ -112,15 +128,27 @@ final class LaneWatch: Sendable {
     alarm.signal()
   }
 
+  /// Whether something is under way that may take long.
+  private func check() -> Bool {
+    var isUnderWay = false
+    for thread in threads.withLock({ Array($0.values) }) {
+      let mayRelieve = relievedCount.load(ordering: .relaxed) < Self.relievedCountMax
+      switch thread.check(mayRelieve: mayRelieve) {
+      case .isIdle: break
+      case .isUnderWay: isUnderWay = true
+      case .wasRelieved: relievedCount.add(1, ordering: .relaxed)
+      }
+    }
+    return isUnderWay
+  }
+
   private func run() {
     alarm.wait()
     var idleTickCount = 0
     while true {
       usleep(Self.tickTime)
       if hasWork.exchange(false, ordering: .sequentiallyConsistent) || idleTickCount == 0 {
-        let all = threads.withLock { Array($0.values) }
-        let isUnderWay = all.reduce(false) { $1.check() || $0 }
-        idleTickCount = isUnderWay ? 0 : 1
+        idleTickCount = check() ? 0 : 1
         continue
       }
       idleTickCount += 1

@@ -122,6 +122,70 @@ struct CallbackTests {
     }
   }
 
+  /// Calls that come together, of which one takes long: those behind it go on elsewhere, before what came meanwhile.
+  @Test func keepTheirOrderWhenTheyGoOnElsewhere() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      let callbacks = provider.services.runtime.callbacks
+      let count = 20
+      let seen = Mutex<[Int]>([])
+      let wasOnLaneThread = Mutex(false)
+      let (ends, continuation) = AsyncStream<Void>.makeStream()
+      let call: @Sendable (Int) -> Void = { i in
+        seen.withLock { $0.append(i) }
+        if i == 3 {
+          if isOnLaneThread() { wasOnLaneThread.withLock { $0 = true } }
+          usleep(1000)
+        }
+        if i == 2 * count - 1 { continuation.yield() }
+      }
+      try provider.services.offer(echo) { _ in
+        // They are made together, behind this one.
+        for i in 0..<count {
+          callbacks.add {
+            call(i)
+            if i == 3 { for more in count..<2 * count { callbacks.add { call(more) } } }
+          }
+        }
+        return .noReply
+      }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer").services
+      try await consumer.start()
+      var all = ends.makeAsyncIterator()
+      while !wasOnLaneThread.withLock({ $0 }) {
+        seen.withLock { $0 = [] }
+        try await consumer.call(ServiceRequest(echo, "tell"), to: provider.id)
+        _ = await all.next()
+        #expect(seen.withLock { $0 } == Array(0..<2 * count))
+      }
+    }
+  }
+
+  /// Tasks of the services' own threads may wait for one another.
+  @Test func mayBeWaitedForByTasksThatBlock() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer(echo) { .reply($0.params) }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer").services
+      try await consumer.start()
+      try await withTaskExecutorPreference(consumer.taskExecutor) {
+        for _ in 0..<20 {
+          let isThere = DispatchSemaphore(value: 0)
+          try await withThrowingTaskGroup(of: Void.self) { group in
+            group.addTask { waitBlocking(isThere) }
+            group.addTask {
+              try await consumer.call(ServiceRequest(echo, "echo", params: 1), to: provider.id)
+              isThere.signal()
+            }
+            try await group.waitForAll()
+          }
+        }
+      }
+    }
+  }
+
   /// The same for a task that runs where replies come.
   @Test func mayBeHeldUpByATaskThatBlocks() async throws {
     try await withWorld { world in

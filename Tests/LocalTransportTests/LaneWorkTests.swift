@@ -23,26 +23,110 @@ struct LaneWorkTests {
   }
 
   @Test func isDoneOnTheThreadAfterItsTurn() async throws {
-    let seen = Mutex<[String]>([])
+    let (places, continuation) = AsyncStream<(isReader: Bool, isWithinTurn: Bool)>.makeStream()
     let (near, far) = try await lanes(.zero) { [executor] lane, _ in
-      let thread = LaneThread.current.currentValue
       #expect(lane.eventLoop.inEventLoop)
       executor.mustPerformHere {
-        #expect(!lane.eventLoop.inEventLoop)
-        #expect(LaneThread.current.currentValue === thread)
-        seen.withLock { $0.append("a") }
-        executor.mustPerformHere { seen.withLock { $0.append("c") } }
+        continuation.yield((LaneThread.current.currentValue != nil, lane.eventLoop.inEventLoop))
       }
-      executor.mustPerformHere { seen.withLock { $0.append("b") } }
-      seen.withLock { $0.append("turn") }
     }
-    try near.0.send([.ping(1)])
-    #expect(await far.1.messages(1).count == 1)
+    var all = places.makeAsyncIterator()
+    for number in 0..<100 {
+      try near.0.send([.ping(number)])
+      let place = try #require(await all.next())
+      #expect(place.isReader)
+      #expect(!place.isWithinTurn)
+    }
     near.0.close(.noError)
     _ = await far.1.end()
-    while seen.withLock({ $0.count }) < 4 { try await Task.sleep(for: .milliseconds(1)) }
-    #expect(seen.withLock { $0 } == ["turn", "a", "b", "c"])
   }
+
+  // MARK: By itself
+
+  @Test func isDoneInOrder() {
+    let work = LaneWork(timeMax: .seconds(60))
+    let order = Mutex<[Int]>([])
+    for i in 0..<3 {
+      let isAdded = work.add {
+        order.withLock { $0.append(i) }
+        // Comes after what is read next.
+        let isAddedToo = work.add { order.withLock { $0.append(10 + i) } }
+        #expect(isAddedToo)
+      }
+      #expect(isAdded)
+    }
+    let isAddedAtOnce = work.add({ Issue.record("nobody's work") }, atOnce: true)
+    #expect(!isAddedAtOnce)
+    #expect(work.run())
+    #expect(order.withLock { $0 } == [0, 1, 2])
+    #expect(!work.isEmpty)
+    #expect(work.run())
+    #expect(order.withLock { $0 } == [0, 1, 2, 10, 11, 12])
+    #expect(work.isEmpty)
+    let isAddedLast = work.add({ order.withLock { $0 = [] } }, atOnce: true)
+    #expect(isAddedLast)
+    #expect(work.run())
+    #expect(order.withLock { $0 } == [])
+  }
+
+  /// The lane is read before more is done than takes half a millisecond.
+  @Test func leavesWhatWouldKeepItFromReading() {
+    let work = LaneWork()
+    let count = Mutex(0)
+    for _ in 0..<3 {
+      let isAdded = work.add {
+        usleep(600)
+        count.withLock { $0 += 1 }
+      }
+      #expect(isAdded)
+    }
+    for done in 1...3 {
+      #expect(!work.isEmpty)
+      #expect(work.run())
+      #expect(count.withLock { $0 } == done)
+    }
+    #expect(work.isEmpty)
+  }
+
+  /// Who is found at the same thing twice is relieved of the rest, unless too many are.
+  @Test func isLeftToAnotherThread() {
+    let work = LaneWork()
+    let left = Mutex(0)
+    @Sendable func isIdle() -> Bool { if case .isIdle = work.check(mayRelieve: true) { true } else { false } }
+    @Sendable func isUnderWay(_ mayRelieve: Bool) -> Bool {
+      if case .isUnderWay = work.check(mayRelieve: mayRelieve) { true } else { false }
+    }
+    #expect(isIdle())
+    let items: [@Sendable () -> Void] = [
+      {
+        #expect(isUnderWay(true))
+        for _ in 0..<3 { #expect(isUnderWay(false)) }
+      },
+      {
+        #expect(isUnderWay(true))
+        guard case .wasRelieved(let rest) = work.check(mayRelieve: true) else {
+          Issue.record("nobody came")
+          return
+        }
+        left.withLock { $0 = rest.count }
+        #expect(isIdle())
+        let isAdded = work.add { Issue.record("another's work") }
+        #expect(!isAdded)
+      },
+      { Issue.record("another's work") },
+    ]
+    for item in items {
+      let isAdded = work.add(item)
+      #expect(isAdded)
+    }
+    #expect(work.isReaders)
+    #expect(!work.run())
+    #expect(!work.isReaders)
+    #expect(left.withLock { $0 } == 1)
+    #expect(work.isEmpty)
+  }
+
+  // MARK: On a lane's thread
 
   @Test func isNotDoneElsewhere() async throws {
     let isDone = executor.performHere { Issue.record("nobody's work") }
@@ -67,13 +151,20 @@ struct LaneWorkTests {
       let threads = Mutex<(busy: WeakThread, next: WeakThread)?>(nil)
       let (near, far) = try await lanes(pollTime) { [executor] _, _ in
         guard isFirst.withLock({ $0.exchange(false) }) else { return }
-        let busy = WeakThread()
+        let busy = Mutex<WeakThread?>(nil)
         executor.mustPerformHere {
+          busy.withLock { $0 = WeakThread() }
           gate.wait()
           let reads = executor.performHere {}
           #expect(!reads)
         }
-        executor.mustPerformHere { threads.withLock { $0 = (busy, WeakThread()) } }
+        executor.mustPerformHere {
+          guard let first = busy.withLock({ $0 }) else {
+            Issue.record("the second before the first")
+            return
+          }
+          threads.withLock { $0 = (first, WeakThread()) }
+        }
       }
       // All of this while its thread waits.
       for number in 1...3 {
