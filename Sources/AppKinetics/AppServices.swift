@@ -38,6 +38,7 @@ public final class AppServices: Sendable {
       var limits = ExchangeLimits()
       limits.attachmentCountMax = attachmentCountMax ?? 0
       limits.slotCountMax = takesSharedMemory ? BulkLane.slotCountMax : 0
+      limits.ciphers = BulkLane.ciphers
       return limits
     }
 
@@ -45,6 +46,7 @@ public final class AppServices: Sendable {
       var limits = DeliveryLimits()
       limits.attachmentCountMax = attachmentCountMax ?? 0
       limits.attachmentByteCountMax = attachmentByteCountMax ?? 0
+      limits.ciphers = BulkLane.ciphers
       return limits
     }
     public var logger = Logger(label: "opendynamics.services")

@@ -146,12 +146,19 @@ extension BulkLane {
       return
     }
     ContentsUnderWay.moved()
-    let plaintext = try reader.open(bytes, of: stream, isLast: isLast)
-    do {
-      try incoming.sink.receive(plaintext)
-      if isLast { finish(stream, nil, reader) }
-    } catch {
-      finish(stream, error, reader)
+    var end: Result<Void, any Error>?
+    try reader.open(bytes, of: stream, isLast: isLast) { plaintext in
+      do {
+        try incoming.sink.receive(plaintext)
+        if isLast { end = .success(()) }
+      } catch {
+        end = .failure(error)
+      }
+    }
+    switch end {
+    case .success: finish(stream, nil, reader)
+    case .failure(let error): finish(stream, error, reader)
+    case nil: break
     }
   }
 
@@ -211,7 +218,7 @@ private final class BulkReader {
   /// That came, and belong to a frame that was not read yet.
   private var descriptors = DescriptorList()
   /// Those that have begun.
-  private var openings: [UInt32: BulkStreamState] = [:]
+  private var openings: [UInt32: any BulkStreamState] = [:]
   var frame: Frame?
 
   deinit {
@@ -285,28 +292,30 @@ private final class BulkReader {
     return UnsafeRawBufferPointer(target)
   }
 
-  func begin(_ stream: UInt32, key: Data, header: UnsafeRawBufferPointer) {
-    openings[stream] = BulkStreamState.beginning(key: key, header: header)
+  func begin(_ stream: UInt32, key: BulkKey, header: UnsafeRawBufferPointer) {
+    openings[stream] = key.beginning(header: header)
   }
 
-  /// The plaintext of the stream's next message, valid until the next one is opened.
+  /// Calls `body` with the plaintext of the stream's next message.
   func open(
-    _ message: UnsafeRawBufferPointer, of stream: UInt32, isLast: Bool
-  ) throws(BulkFault) -> UnsafeRawBufferPointer {
+    _ message: UnsafeRawBufferPointer, of stream: UInt32, isLast: Bool,
+    _ body: (UnsafeRawBufferPointer) -> Void
+  ) throws(BulkFault) {
     guard let opening = openings[stream] else {
       throw BulkFault(.streamDamaged, "a message of stream \(stream) before its header")
     }
-    let (plaintext, tag): (UnsafeRawBufferPointer, SecretStreamTag?)
-    do throws(CryptoError) {
-      (plaintext, tag) = try cipher.pull(
-        &opening.value, message, ad: UnsafeRawBufferPointer(start: nil, count: 0))
+    var endsHere = isLast
+    do {
+      try opening.open(message, cipher) { plaintext, isTaggedAsLast in
+        endsHere = isTaggedAsLast
+        if isTaggedAsLast == isLast { body(plaintext) }
+      }
     } catch {
       throw BulkFault(.streamDamaged, "a message of stream \(stream): \(error)")
     }
-    guard tag == (isLast ? .final : .message) else {
+    guard endsHere == isLast else {
       throw BulkFault(.streamDamaged, "stream \(stream) ends where its announced count does not")
     }
-    return plaintext
   }
 
   func forget(_ stream: UInt32) { openings[stream] = nil }

@@ -254,19 +254,15 @@ private final class BulkWriter {
     }
     let length = message.count + BulkFrame.overheadByteCount
     appendHeader(turn.stream, length: length, isInSlot: slot != nil)
-    func push(into output: UnsafeMutableRawBufferPointer) {
-      cipher.push(
-        &stream.state.value, message, ad: UnsafeRawBufferPointer(start: nil, count: 0),
-        tag: turn.isLast ? .final : .message, into: output)
-    }
     if let slot {
-      // What others may change is written once, and never read: the authenticator is of these bytes.
-      let sealed = UnsafeMutableRawBufferPointer(rebasing: output[(output.count - length)...])
-      push(into: sealed)
-      slot.bytes(length).copyMemory(from: UnsafeRawBufferPointer(sealed))
+      try stream.state.seal(
+        message, isLast: turn.isLast, into: slot.bytes(length),
+        through: UnsafeMutableRawBufferPointer(rebasing: output[(output.count - length)...]), cipher)
       slotMessageCount += 1
     } else {
-      append(length, push)
+      try append(length) {
+        try stream.state.seal(message, isLast: turn.isLast, into: $0, through: nil, cipher)
+      }
     }
   }
 
@@ -276,8 +272,8 @@ private final class BulkWriter {
     }
   }
 
-  private func append(_ count: Int, _ write: (UnsafeMutableRawBufferPointer) -> Void) {
-    write(UnsafeMutableRawBufferPointer(rebasing: output[byteCount..<byteCount + count]))
+  private func append(_ count: Int, _ write: (UnsafeMutableRawBufferPointer) throws -> Void) rethrows {
+    try write(UnsafeMutableRawBufferPointer(rebasing: output[byteCount..<byteCount + count]))
     byteCount += count
   }
 
@@ -303,7 +299,7 @@ private final class BulkWriter {
 private final class OutgoingStream {
   let outgoing: BulkLane.Outgoing
   let header: [UInt8]
-  let state: BulkStreamState
+  let state: any BulkStreamState
   let buffer: PlaintextBuffer
   private var readByteCount: UInt64 = 0
 
@@ -311,7 +307,7 @@ private final class OutgoingStream {
     self.outgoing = outgoing
     self.buffer = buffer
     header = Random.bytes(BulkFrame.streamHeaderByteCount)
-    state = header.withUnsafeBytes { BulkStreamState.beginning(key: outgoing.key, header: $0) }
+    state = header.withUnsafeBytes { outgoing.key.beginning(header: $0) }
   }
 
   /// The next bytes, read ahead as the source gives them.

@@ -9,6 +9,9 @@ func requireSodium() {
   precondition(sodiumIsReady, "libsodium could not be initialised: the machine has no source of random bytes")
 }
 
+/// Whether the processor computes AES and the product of GCM itself: without that they are slow.
+package let hasHardwareAES = sodiumIsReady && crypto_aead_aes256gcm_is_available() == 1
+
 /// What a primitive refuses.
 public enum CryptoError: Error, Equatable, Sendable {
   /// The authenticator does not match: the bytes, the key or the associated data are not those that were sealed.

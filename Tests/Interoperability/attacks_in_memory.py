@@ -13,9 +13,9 @@ import time
 from contextlib import contextmanager
 
 from attacks_on_an_app import VICTIM, Process
-from deliveries import F_ADD_SEALS, HEADER_BYTES, IN_SLOT, MESSAGE_MAX, SEALS, SLOT_BYTES, TAG_FINAL, TAG_MESSAGE, Memory
+from deliveries import F_ADD_SEALS, IN_SLOT, MESSAGE_MAX, SEALS, SLOT_BYTES, Memory
 from honest_deliveries import FILES, expect_echo, pair, request
-from nacl import bindings
+from streams import HEADER_BYTES, TAG_FINAL, TAG_MESSAGE
 from world import SERVICE, SERVICE_VERSION, ending, expect
 
 MESSAGE_BYTES = MESSAGE_MAX + 17
@@ -99,7 +99,7 @@ def seal(delivery):
     part = delivery.contents[delivery.position : delivery.position + MESSAGE_MAX]
     delivery.position += len(part)
     tag = TAG_FINAL if delivery.position == delivery.byte_count else TAG_MESSAGE
-    return bindings.crypto_secretstream_xchacha20poly1305_push(delivery.state, part, None, tag)
+    return delivery.sealing.seal(part, tag)
 
 
 def send_mixed(delivery, is_in_slot):

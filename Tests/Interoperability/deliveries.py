@@ -1,6 +1,6 @@
 """Messages with files, as the page says in "Attachments": both sides, for a `Channel` of opendynamics_client.
 
-What arrived is kept in memory, so here "durable" means: until the program ends. Secretstream is libsodium's, through PyNaCl.
+What arrived is kept in memory, so here "durable" means: until the program ends.
 """
 
 import fcntl
@@ -11,19 +11,16 @@ import struct
 
 from connection import Fault
 from messages import from_value, to_value
-from nacl import bindings
+from streams import HEADER_BYTES, SECRETSTREAM, STREAMS, TAG_FINAL, TAG_MESSAGE
 
 MESSAGE_MAX = 1 << 16
 STREAM_CREDIT = 8 << 20
 PAGE_FILES_MAX = 256
 PAGE_BYTES_MAX = 60 << 10
-HEADER_BYTES = bindings.crypto_secretstream_xchacha20poly1305_HEADERBYTES
 SLOT_BYTES = 65_600
 IN_SLOT = 1 << 31
 # linux/fcntl.h
 F_ADD_SEALS, F_GET_SEALS, SEALS = 1033, 1034, 1 | 2 | 4
-TAG_MESSAGE = bindings.crypto_secretstream_xchacha20poly1305_TAG_MESSAGE
-TAG_FINAL = bindings.crypto_secretstream_xchacha20poly1305_TAG_FINAL
 
 
 class Delivery:
@@ -73,11 +70,11 @@ class Delivery:
         self.events.append("accepted")
         if self.resumed_from == self.byte_count:
             return
-        state = bindings.crypto_secretstream_xchacha20poly1305_state()
-        header = bindings.crypto_secretstream_xchacha20poly1305_init_push(state, body["key"])
-        self.stream, self.state, self.position = body["stream"], state, self.resumed_from
+        self.cipher = body.get("cipher", SECRETSTREAM)
+        self.sealing = STREAMS[self.cipher](body["key"])
+        self.stream, self.position = body["stream"], self.resumed_from
         self.credit = body["credit"]
-        self.channel.send_bulk(self.stream, header)
+        self.channel.send_bulk(self.stream, self.sealing.header)
         self.pump()
 
     def pump(self):
@@ -91,7 +88,7 @@ class Delivery:
                 return
             self.position += len(part)
             tag = TAG_FINAL if self.position == self.byte_count else TAG_MESSAGE
-            sealed = bindings.crypto_secretstream_xchacha20poly1305_push(self.state, part, None, tag)
+            sealed = self.sealing.seal(part, tag)
             if self.damages:
                 sealed = sealed[:20] + bytes([sealed[20] ^ 1]) + sealed[21:]
             if self.channel.given:
@@ -131,7 +128,7 @@ class Arrival:
     """A message that comes to this app."""
 
     def __init__(self, offer):
-        self.offer, self.manifest, self.contents, self.state = offer, [], b"", None
+        self.offer, self.manifest, self.contents, self.opening = offer, [], b"", None
 
     @property
     def is_listed(self):
@@ -227,10 +224,10 @@ class Delivering:
             delivery.pump()
 
     def take_frame(self, arrival, body):
-        if arrival.state is None:
-            arrival.state = bindings.crypto_secretstream_xchacha20poly1305_state()
-            return bindings.crypto_secretstream_xchacha20poly1305_init_pull(arrival.state, body, arrival.key)
-        part, tag = bindings.crypto_secretstream_xchacha20poly1305_pull(arrival.state, body)
+        if arrival.opening is None:
+            arrival.opening = STREAMS[arrival.cipher](arrival.key, body)
+            return None
+        part, tag = arrival.opening.open(body)
         arrival.contents += part
         received = len(arrival.contents)
         if (tag == TAG_FINAL) != (received == arrival.offer["byte_count"]):
@@ -314,11 +311,14 @@ class Delivering:
             return self.commit(arrival)
         self.last_stream += 1
         arrival.key = os.urandom(32)
+        arrival.cipher = self.app.prefers if self.app.prefers in self.hello.get("ciphers", []) else SECRETSTREAM
         self.streams[self.last_stream] = arrival
         # Before it is said: the first frame may follow at once.
         self.bulk.setblocking(False)
         self.loop.watch(self.bulk, self.read_bulk)
         body = {"id": delivery, "credit": STREAM_CREDIT, "stream": self.last_stream, "key": arrival.key}
+        if arrival.cipher != SECRETSTREAM:
+            body["cipher"] = arrival.cipher
         return self.send("delivery_accepted", body)
 
     def take_delivery_failed(self, body):
@@ -347,6 +347,8 @@ class Outbox:
     def begin_outbox(self):
         # Of shared memory, that this app takes.
         self.slots = 0
+        # What this app can seal with, besides secretstream, and what it wants streams sealed with where the peer can.
+        self.ciphers, self.prefers = [], SECRETSTREAM
         self.incarnation, self.last_number, self.unsettled = os.urandom(16), 0, set()
         self.delivered, self.ledger, self.floors, self.arrived = {}, set(), {}, []
 

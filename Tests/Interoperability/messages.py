@@ -134,6 +134,9 @@ class Schema:
             if field is None:
                 message.setdefault("unknown fields", []).append(number)
                 continue
+            if field.repeated and field.kind in VARINTS and kind == 2:
+                message.setdefault(field.name, []).extend(packed(value))
+                continue
             value = self.decode_field(name, field, kind, value)
             if field.repeated:
                 message.setdefault(field.name, []).append(value)
@@ -180,6 +183,19 @@ def varint(number):
         number >>= 7
     out.append(number)
     return bytes(out)
+
+
+def packed(data):
+    """Numbers one after another."""
+    value = shift = 0
+    for byte in data:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            yield value
+            value = shift = 0
+    if shift:
+        raise Malformed("a number is cut off")
 
 
 def records(data):

@@ -325,6 +325,7 @@ class Channel(Delivering):
             raise Fault(13)
         own = {"version": VERSION, "ticket": self.ticket, "app_id": self.app.app_id, "process": self.app.process}
         limits = {"requests": CREDIT, "frame_byte_count": CHANNEL_FRAME_MAX, "slots": self.app.slots}
+        limits["ciphers"] = self.app.ciphers
         connection.send({"hello": {**own, **limits}})
 
     # As the consumer

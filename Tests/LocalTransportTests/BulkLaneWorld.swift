@@ -1,3 +1,4 @@
+import Crypto
 import Foundation
 import OpenDynamicsTesting
 import ServiceWire
@@ -224,7 +225,7 @@ struct BulkPair {
     _ stream: UInt32, _ bytes: [UInt8], from source: ByteSource? = nil, to sink: ByteSink,
     announced: Int? = nil
   ) {
-    let key = Data(Random.bytes(32))
+    let key = BulkKey.tested()
     let count = UInt64(announced ?? bytes.count)
     far.expect(stream: stream, key: key, byteCount: count, credit: count, sink: sink)
     near.send(stream: stream, key: key, byteCount: count, credit: count, from: source ?? ByteSource(bytes))
@@ -241,17 +242,78 @@ struct BulkPair {
   }
 }
 
+extension BulkKey {
+  /// For the cipher that is tested.
+  static func tested(_ bytes: some Collection<UInt8> = Random.bytes(32)) -> BulkKey {
+    BulkKey(Data(bytes), .tested)
+  }
+}
+
+/// A stream as the protocol's page says it, sealed and opened by hand.
+final class StreamByHand {
+  private let key: [UInt8]
+  private let header: [UInt8]
+  private var number: UInt64 = 0
+  private let cipher = SecretStreamCipher(.libsodium)
+  private var secretstream: SecretStreamState
+
+  init(key: [UInt8], header: some Collection<UInt8>) {
+    (self.key, self.header) = (key, Array(header))
+    let bytes = UnsafeMutableRawBufferPointer.allocate(byteCount: 32 + 24, alignment: 8)
+    defer { bytes.deallocate() }
+    bytes.copyBytes(from: key + self.header)
+    secretstream = SecretStreamState(
+      key: UnsafeRawBufferPointer(rebasing: bytes[..<32]),
+      header: UnsafeRawBufferPointer(rebasing: bytes[32...]))
+  }
+
+  private func nonce() throws -> AES.GCM.Nonce {
+    let number = (0..<12).map { $0 < 4 ? 0 : UInt8(truncatingIfNeeded: self.number >> (8 * (11 - $0))) }
+    self.number += 1
+    return try AES.GCM.Nonce(data: zip(header, number).map { $0 ^ $1 })
+  }
+
+  func seal(_ plaintext: [UInt8], _ tag: SecretStreamTag) throws -> [UInt8] {
+    if BulkCipher.tested == .aes256GCM {
+      let box = try AES.GCM.seal(
+        plaintext, using: SymmetricKey(data: key), nonce: nonce(), authenticating: header + [tag.rawValue])
+      return [tag.rawValue] + box.ciphertext + box.tag
+    }
+    var body = [UInt8](repeating: 0, count: plaintext.count + 17)
+    plaintext.withUnsafeBytes { plaintext in
+      body.withUnsafeMutableBytes { body in
+        cipher.push(
+          &secretstream, plaintext, ad: UnsafeRawBufferPointer(start: nil, count: 0), tag: tag, into: body)
+      }
+    }
+    return body
+  }
+
+  func open(_ body: [UInt8]) throws -> (plaintext: [UInt8], tag: SecretStreamTag?) {
+    if BulkCipher.tested == .aes256GCM {
+      let box = try AES.GCM.SealedBox(
+        nonce: nonce(), ciphertext: body[1..<body.count - 16], tag: body.suffix(16))
+      let plaintext = try AES.GCM.open(
+        box, using: SymmetricKey(data: key), authenticating: header + [body[0]])
+      return (Array(plaintext), SecretStreamTag(rawValue: body[0]))
+    }
+    return try body.withUnsafeBytes {
+      let opened = try cipher.pull(&secretstream, $0, ad: UnsafeRawBufferPointer(start: nil, count: 0))
+      return (Array(opened.plaintext), opened.tag)
+    }
+  }
+}
+
 /// Frames that are made by hand.
 final class FrameMaker {
   let stream: UInt32
   let key = Random.bytes(32)
   let header = Random.bytes(24)
-  private let cipher = SecretStreamCipher()
-  private let state: BulkStreamState
+  private let sealing: StreamByHand
 
   init(_ stream: UInt32) {
     self.stream = stream
-    state = header.withUnsafeBytes { [key] in BulkStreamState.beginning(key: Data(key), header: $0) }
+    sealing = StreamByHand(key: key, header: header)
   }
 
   static func frame(_ stream: UInt32, length: Int? = nil, _ body: [UInt8]) -> [UInt8] {
@@ -263,13 +325,11 @@ final class FrameMaker {
   func headerFrame() -> [UInt8] { Self.frame(stream, header) }
 
   func message(_ plaintext: [UInt8], _ tag: SecretStreamTag = .message) -> [UInt8] {
-    var body = [UInt8](repeating: 0, count: plaintext.count + 17)
-    plaintext.withUnsafeBytes { plaintext in
-      body.withUnsafeMutableBytes { body in
-        cipher.push(
-          &state.value, plaintext, ad: UnsafeRawBufferPointer(start: nil, count: 0), tag: tag, into: body)
-      }
+    do {
+      return Self.frame(stream, try sealing.seal(plaintext, tag))
+    } catch {
+      Issue.record("\(error)")
+      return []
     }
-    return Self.frame(stream, body)
   }
 }

@@ -59,7 +59,8 @@ enum DeliveryFixture {
   }
 
   static func accepted(
-    _ n: UInt64, from: UInt64 = 0, stream: UInt32 = 1, credit: UInt64 = 50, key: Data = key
+    _ n: UInt64, from: UInt64 = 0, stream: UInt32 = 1, credit: UInt64 = 50, key: Data = key,
+    cipher: UInt32 = 0
   ) -> WireChannelMessage {
     .with {
       $0.deliveryAccepted = .with {
@@ -68,6 +69,7 @@ enum DeliveryFixture {
         $0.stream = stream
         $0.credit = credit
         $0.key = key
+        $0.cipher = cipher
       }
     }
   }
@@ -95,8 +97,10 @@ enum DeliveryFixture {
   }
 
   /// With an offer of ours on its way.
-  static func offered(_ n: UInt64 = 1, files: UInt64 = 1, bytes: UInt64 = 100) -> Deliveries {
-    var deliveries = opened()
+  static func offered(
+    _ n: UInt64 = 1, files: UInt64 = 1, bytes: UInt64 = 100, limits: DeliveryLimits = DeliveryLimits()
+  ) -> Deliveries {
+    var deliveries = opened(limits: limits)
     _ = deliveries.enqueue(id(n), number: n, fileCount: files, byteCount: bytes)
     _ = deliveries.offer(offer(n))
     return deliveries

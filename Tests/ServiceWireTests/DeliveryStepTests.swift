@@ -47,12 +47,13 @@ struct DeliveryStepTests {
     let accepted = Fixture.accepted(1, from: 10, credit: credit)
     #expect(
       receiver.accept(one, from: 10, key: key) == [
-        .expect(one, on: number, stream: 1, key: key, from: 10, byteCount: 90), .send(accepted, on: number),
+        .expect(one, on: number, stream: 1, key: BulkKey(key), from: 10, byteCount: 90),
+        .send(accepted, on: number),
       ])
     #expect(
       sender.receive(accepted, on: number) == [
         .accepted(one), .progressed(one, received: 10),
-        .beginStream(one, on: number, stream: 1, key: key, from: 10, credit: credit),
+        .beginStream(one, on: number, stream: 1, key: BulkKey(key), from: 10, credit: credit),
       ])
     let canBegin = receiver.beginCommit(one)
     #expect(canBegin)
@@ -72,6 +73,38 @@ struct DeliveryStepTests {
     #expect(sender.acknowledge(floor: 6, incarnation: Fixture.incarnation) == [.send(floor, on: number)])
     #expect(
       receiver.receive(floor, on: number) == [.acknowledged(floor: 6, incarnation: Fixture.incarnation)])
+  }
+
+  /// AES where both sides have it; else secretstream.
+  @Test func choosesACipherThatBothHave() {
+    var withAES = DeliveryLimits()
+    withAES.ciphers = [.aes256GCM]
+    for (own, stated, expected) in [
+      (withAES, [1] as [UInt32], BulkCipher.aes256GCM), (withAES, [7, 1, 0], .aes256GCM),
+      (withAES, [], .secretstream),
+      (withAES, [2], .secretstream), (DeliveryLimits(), [1], .secretstream),
+    ] {
+      var receiver = Deliveries(limits: own)
+      _ = receiver.channelOpened(number, ciphers: stated)
+      _ = receiver.receive(Fixture.message(Fixture.offer(1)), on: number)
+      let credit = own.creditByteCount
+      let accepted = Fixture.accepted(1, credit: credit, cipher: expected.rawValue)
+      let outputs = receiver.accept(one, from: 0, key: key)
+      #expect(
+        outputs == [
+          .expect(one, on: number, stream: 1, key: BulkKey(key, expected), from: 0, byteCount: 100),
+          .send(accepted, on: number),
+        ])
+      var sender = Fixture.offered(limits: withAES)
+      #expect(
+        sender.receive(accepted, on: number) == [
+          .accepted(one),
+          .beginStream(one, on: number, stream: 1, key: BulkKey(key, expected), from: 0, credit: credit),
+        ])
+    }
+    // One that nobody knows.
+    var sender = Fixture.offered(limits: withAES)
+    #expect(Fixture.fault(sender.receive(Fixture.accepted(1, cipher: 2), on: number)) == .malformed)
   }
 
   @Test func whatTheReceiverHasNeedsNoStream() {
@@ -179,7 +212,8 @@ struct DeliveryStepTests {
       (Fixture.progress(1, 1, credit: 50), .unexpectedMessage), (Fixture.wanted(1, from: 1), .malformed),
       (Fixture.accepted(1, from: 101), .malformed), (Fixture.accepted(1, stream: 0), .malformed),
       (Fixture.accepted(1, credit: 0), .malformed), (Fixture.accepted(1, key: Data(count: 31)), .malformed),
-      (Fixture.accepted(1, from: 100), .malformed),
+      (Fixture.accepted(1, from: 100), .malformed), (Fixture.accepted(1, cipher: 1), .malformed),
+      (Fixture.accepted(1, from: 100, stream: 0, credit: 0, key: Data(), cipher: 1), .malformed),
     ]
     for (message, fault) in asSender {
       var deliveries = Fixture.offered()

@@ -81,7 +81,7 @@ struct ExchangeTests {
 
   private func hello(
     credit: UInt32 = 8, frame: UInt32 = 1 << 21, version: UInt32 = 1, appID: String = "com.example.b",
-    ticket: Data? = nil, process: Data? = nil, slots: UInt32 = 0
+    ticket: Data? = nil, process: Data? = nil, slots: UInt32 = 0, ciphers: [UInt32] = []
   ) -> WireChannelMessage {
     .with {
       $0.hello = .with {
@@ -92,6 +92,7 @@ struct ExchangeTests {
         $0.requests = credit
         $0.frameByteCount = frame
         $0.slots = slots
+        $0.ciphers = ciphers
       }
     }
   }
@@ -108,7 +109,7 @@ struct ExchangeTests {
       (hello(version: 0), .versionNotSupported), (hello(appID: "com.example.c"), .certificateNotFound),
       (hello(ticket: Data(repeating: 8, count: 32)), .ticketRefused), (hello(ticket: Data()), .ticketRefused),
       (hello(process: Data(repeating: 1, count: 15)), .malformed), (hello(frame: 8191), .malformed),
-      (hello(slots: 1025), .malformed),
+      (hello(slots: 1025), .malformed), (hello(ciphers: Array(1...17)), .malformed),
       (hello(credit: 1 << 20 + 1), .malformed), (.with { $0.ping.number = 1 }, .unexpectedMessage),
       (WireChannelMessage(), .malformed),
     ]

@@ -129,7 +129,8 @@ extension Exchange {
     guard hello.ticket == channel.ticket else { throw Fault(fault: .ticketRefused) }
     guard hello.appID == peerAppID else { throw Fault(fault: .certificateNotFound) }
     guard let process = WireID(hello.process), Int(hello.requests) <= ExchangeLimits.creditMax,
-      hello.frameByteCount >= ExchangeLimits.frameByteCountMin, hello.slots <= BulkSlots.countMax
+      hello.frameByteCount >= ExchangeLimits.frameByteCountMin, hello.slots <= BulkSlots.countMax,
+      hello.ciphers.count <= BulkCipher.statedCountMax
     else { throw Fault(fault: .malformed) }
     channel.peerProcess = process
     channel.credit = Int(hello.requests)

@@ -1745,6 +1745,9 @@ package nonisolated struct WireChannelHello: Sendable {
   /// Slots of shared memory that the sender takes messages in on the bulk lane; 0: none.
   package var slots: UInt32 = 0
 
+  /// What the sender can seal streams of the bulk lane with, besides 0. 16 at most.
+  package var ciphers: [UInt32] = []
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
@@ -2150,6 +2153,9 @@ package nonisolated struct WireDeliveryAccepted: Sendable {
 
   /// 32 bytes, drawn by the receiver for this stream.
   package var key: Data = Data()
+
+  /// What the stream is sealed with: 0, or one that the sender's hello names.
+  package var cipher: UInt32 = 0
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -5006,7 +5012,7 @@ nonisolated extension WireChannelMessage: SwiftProtobuf.Message, SwiftProtobuf._
 
 nonisolated extension WireChannelHello: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".ChannelHello"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}ticket\0\u{3}app_id\0\u{1}requests\0\u{3}frame_byte_count\0\u{1}attachments\0\u{1}process\0\u{1}slots\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}ticket\0\u{3}app_id\0\u{1}requests\0\u{3}frame_byte_count\0\u{1}attachments\0\u{1}process\0\u{1}slots\0\u{1}ciphers\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -5022,6 +5028,7 @@ nonisolated extension WireChannelHello: SwiftProtobuf.Message, SwiftProtobuf._Me
       case 6: try { try decoder.decodeSingularUInt64Field(value: &self.attachments) }()
       case 7: try { try decoder.decodeSingularBytesField(value: &self.process) }()
       case 8: try { try decoder.decodeSingularUInt32Field(value: &self.slots) }()
+      case 9: try { try decoder.decodeRepeatedUInt32Field(value: &self.ciphers) }()
       default: break
       }
     }
@@ -5052,6 +5059,9 @@ nonisolated extension WireChannelHello: SwiftProtobuf.Message, SwiftProtobuf._Me
     if self.slots != 0 {
       try visitor.visitSingularUInt32Field(value: self.slots, fieldNumber: 8)
     }
+    if !self.ciphers.isEmpty {
+      try visitor.visitPackedUInt32Field(value: self.ciphers, fieldNumber: 9)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -5064,6 +5074,7 @@ nonisolated extension WireChannelHello: SwiftProtobuf.Message, SwiftProtobuf._Me
     if lhs.attachments != rhs.attachments {return false}
     if lhs.process != rhs.process {return false}
     if lhs.slots != rhs.slots {return false}
+    if lhs.ciphers != rhs.ciphers {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -5863,7 +5874,7 @@ nonisolated extension WireManifestPage: SwiftProtobuf.Message, SwiftProtobuf._Me
 
 nonisolated extension WireDeliveryAccepted: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".DeliveryAccepted"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}credit\0\u{3}resume_from\0\u{1}stream\0\u{1}key\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}credit\0\u{3}resume_from\0\u{1}stream\0\u{1}key\0\u{1}cipher\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -5876,6 +5887,7 @@ nonisolated extension WireDeliveryAccepted: SwiftProtobuf.Message, SwiftProtobuf
       case 3: try { try decoder.decodeSingularUInt64Field(value: &self.resumeFrom) }()
       case 4: try { try decoder.decodeSingularUInt32Field(value: &self.stream) }()
       case 5: try { try decoder.decodeSingularBytesField(value: &self.key) }()
+      case 6: try { try decoder.decodeSingularUInt32Field(value: &self.cipher) }()
       default: break
       }
     }
@@ -5897,6 +5909,9 @@ nonisolated extension WireDeliveryAccepted: SwiftProtobuf.Message, SwiftProtobuf
     if !self.key.isEmpty {
       try visitor.visitSingularBytesField(value: self.key, fieldNumber: 5)
     }
+    if self.cipher != 0 {
+      try visitor.visitSingularUInt32Field(value: self.cipher, fieldNumber: 6)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -5906,6 +5921,7 @@ nonisolated extension WireDeliveryAccepted: SwiftProtobuf.Message, SwiftProtobuf
     if lhs.resumeFrom != rhs.resumeFrom {return false}
     if lhs.stream != rhs.stream {return false}
     if lhs.key != rhs.key {return false}
+    if lhs.cipher != rhs.cipher {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
