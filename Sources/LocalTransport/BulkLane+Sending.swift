@@ -244,10 +244,22 @@ private final class BulkWriter {
   static let slotMessageCountMax = 8
   private var slotMessageCount = 0
 
-  /// Appends the frames of a turn. Throws what the source throws, and `BulkSourceError`; then nothing was appended.
+  /// Appends the frames of a turn. Throws what the source and the cipher throw, and `BulkSourceError`; then nothing was appended.
   func seal(_ turn: BulkTurns.Turn, of outgoing: BulkLane.Outgoing, into slot: Slot?) throws {
     let stream = stream(turn.stream, outgoing)
     let message = try stream.message(turn.byteCount)
+    let begin = byteCount
+    do {
+      try seal(message, turn, stream, into: slot)
+    } catch {
+      byteCount = begin
+      throw error
+    }
+  }
+
+  private func seal(
+    _ message: UnsafeRawBufferPointer, _ turn: BulkTurns.Turn, _ stream: OutgoingStream, into slot: Slot?
+  ) throws {
     if turn.isFirst {
       appendHeader(turn.stream, length: BulkFrame.streamHeaderByteCount)
       append(BulkFrame.streamHeaderByteCount) { $0.copyBytes(from: stream.header) }

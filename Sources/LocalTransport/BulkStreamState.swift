@@ -3,7 +3,8 @@ import Foundation
 import ServiceWire
 import SodiumPrimitives
 
-/// Where a stream stands, for the thread that seals or opens it (SERVICE-PROTOCOL.md, "The bulk lane"); wiped when it goes.
+/// Where a stream stands, for the thread that seals or opens it (SERVICE-PROTOCOL.md, "The bulk lane"). Its keys are wiped when it goes, but for those of AES that
+/// swift-crypto expands for each message.
 protocol BulkStreamState: AnyObject {
   /// Seals the next message, `BulkFrame.overheadByteCount` longer. With `scratch` of the same size each byte of `output` is written once, and none is read:
   /// others may look at it, and change it.
@@ -11,7 +12,8 @@ protocol BulkStreamState: AnyObject {
     _ message: UnsafeRawBufferPointer, isLast: Bool, into output: UnsafeMutableRawBufferPointer,
     through scratch: UnsafeMutableRawBufferPointer?, _ cipher: SecretStreamCipher) throws
 
-  /// Opens the next message, calls `body` with its plaintext, which is valid until then, and says whether it is tagged as the last one.
+  /// Opens the next message, and calls `body` with its plaintext, which is valid until `body` returns, and with whether it is tagged as the last one. Throws what
+  /// `body` throws, and for a message that does not open.
   func open(
     _ sealed: UnsafeRawBufferPointer, _ cipher: SecretStreamCipher,
     _ body: (UnsafeRawBufferPointer, Bool) throws -> Void
@@ -28,9 +30,8 @@ extension BulkKey {
   }
 }
 
-/// What does not open.
 enum BulkSealError: Error {
-  /// It is authentic, and neither MESSAGE nor FINAL.
+  /// Neither MESSAGE nor FINAL.
   case otherTag
 }
 

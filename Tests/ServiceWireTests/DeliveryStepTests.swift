@@ -102,6 +102,18 @@ struct DeliveryStepTests {
           .beginStream(one, on: number, stream: 1, key: BulkKey(key, expected), from: 0, credit: credit),
         ])
     }
+    // More than it is for.
+    let long = BulkCipher.gcmByteCountMax + 1
+    var receiver = Deliveries(limits: withAES)
+    _ = receiver.channelOpened(number, ciphers: [1])
+    _ = receiver.receive(Fixture.message(Fixture.offer(1, bytes: long)), on: number)
+    for case .expect(_, _, _, let key, _, _) in receiver.accept(one, from: 0, key: key) {
+      #expect(key.cipher == .secretstream)
+    }
+    var longSender = Fixture.offered(bytes: long, limits: withAES)
+    #expect(Fixture.fault(longSender.receive(Fixture.accepted(1, cipher: 1), on: number)) == .malformed)
+    longSender = Fixture.offered(bytes: long, limits: withAES)
+    #expect(Fixture.fault(longSender.receive(Fixture.accepted(1, from: 1, cipher: 1), on: number)) == nil)
     // One that nobody knows.
     var sender = Fixture.offered(limits: withAES)
     #expect(Fixture.fault(sender.receive(Fixture.accepted(1, cipher: 2), on: number)) == .malformed)

@@ -104,6 +104,29 @@ struct ExchangeTests {
     return nil
   }
 
+  @Test func saysWhatItTakes() {
+    var limits = ExchangeLimits()
+    limits.attachmentCountMax = 5
+    limits.slotCountMax = 6
+    limits.ciphers = [.aes256GCM]
+    var exchange = Exchange(
+      ownAppID: "com.example.a", peerAppID: "com.example.b", process: process, limits: limits)
+    let expected = WireChannelMessage.with {
+      $0.hello = .with {
+        $0.version = 1
+        $0.ticket = ticket
+        $0.appID = "com.example.a"
+        $0.requests = 1024
+        $0.frameByteCount = UInt32(limits.frameByteCountMax)
+        $0.attachments = 5
+        $0.process = process.bytes
+        $0.slots = 6
+        $0.ciphers = [1]
+      }
+    }
+    #expect(exchange.channelOpened(a, ticket: ticket, now: 0) == [.send(expected, on: a)])
+  }
+
   @Test func refusesHellosThatAreNotOfTheIntroduction() {
     let cases: [(WireChannelMessage, ProtocolFault)] = [
       (hello(version: 0), .versionNotSupported), (hello(appID: "com.example.c"), .certificateNotFound),

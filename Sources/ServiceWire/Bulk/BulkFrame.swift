@@ -1,6 +1,6 @@
 /// The frames of a bulk lane (SERVICE-PROTOCOL.md, "The bulk lane"): stream number ‖ length ‖ body.
 ///
-/// A stream's first body is the header of its secretstream, every other one a message of it.
+/// A stream's first body is its header, every other one a message, sealed (``BulkCipher``).
 package enum BulkFrame {
   /// Stream number and length.
   package static let headerByteCount = 8

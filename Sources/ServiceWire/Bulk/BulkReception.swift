@@ -8,7 +8,7 @@ package struct BulkReception: Sendable {
 
   /// What the body of a frame is.
   package enum Body: Equatable, Sendable {
-    /// The header of the stream's secretstream.
+    /// The stream's header.
     case header
     /// The stream's next message: tagged FINAL when it is the last one, else MESSAGE.
     case message(isLast: Bool)

@@ -61,15 +61,17 @@ extension Deliveries {
       }
       message.stream = channel.lastReceivedStream + 1
       message.key = key
-      let cipher = limits.ciphers.intersection(channel.ciphers).max { $0.rawValue < $1.rawValue }
-      message.cipher = (cipher ?? .secretstream).rawValue
+      let usesGCM =
+        limits.ciphers.contains(.aes256GCM) && channel.ciphers.contains(.aes256GCM)
+        && delivery.byteCount - from <= BulkCipher.gcmByteCountMax
+      let key = BulkKey(key, usesGCM ? .aes256GCM : .secretstream)
+      message.cipher = key.cipher.rawValue
       message.credit = limits.creditByteCount
       channels[number]?.lastReceivedStream = message.stream
       incoming[id]?.stream = message.stream
       outputs.append(
         .expect(
-          id, on: number, stream: message.stream, key: BulkKey(key, cipher ?? .secretstream), from: from,
-          byteCount: delivery.byteCount - from))
+          id, on: number, stream: message.stream, key: key, from: from, byteCount: delivery.byteCount - from))
     }
     outputs.append(.send(.with { $0.deliveryAccepted = message }, on: number))
     return outputs
