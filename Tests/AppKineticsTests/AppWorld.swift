@@ -81,6 +81,18 @@ final class AppWorld: Sendable {
     return app
   }
 
+  /// An app that offers `echo`, and one that has nothing to offer, both started.
+  func echoPair(
+    _ handler: @escaping ServiceHandler = { .reply($0.params) }
+  ) async throws -> (provider: App, consumer: AppServices) {
+    let provider = try app("com.example.provider")
+    try provider.services.offer(echo, handler: handler)
+    try await provider.services.start()
+    let consumer = try app("com.example.consumer").services
+    try await consumer.start()
+    return (provider, consumer)
+  }
+
   /// Ends everything and removes it.
   func close() async {
     for app in apps.withLock({ $0 }) {
@@ -123,6 +135,18 @@ let echo: ServiceDefinition = {
     preconditionFailure("\(error)")
   }
 }()
+
+/// Sends the numbers from 0 on at once, and expects each of them back.
+func expectEchoes(_ count: Int, to provider: ApplicationID, _ consumer: AppServices) async throws {
+  var sent: [SentRequest] = []
+  for i in 0..<count {
+    sent.append(
+      try await consumer.send(ServiceRequest(echo, "echo", params: .integer(Int64(i))), to: provider))
+  }
+  for (i, request) in sent.enumerated() {
+    #expect(try await request.reply()?.params == .integer(Int64(i)))
+  }
+}
 
 /// Values that one side puts in and the other awaits.
 final class Box<Value: Sendable>: Sendable {

@@ -14,7 +14,7 @@ struct CallbackTests {
     let queue = DispatchQueue(label: "app")
     let callbacks = Callbacks(hasQueue ? queue : nil, LaneExecutor())
     let (threads, count) = (4, 2000)
-    let isCalling = Mutex(false)
+    let isCalling = Atomic(false)
     let seen = Mutex([[Int]](repeating: [], count: threads))
     let (ends, continuation) = AsyncStream<Void>.makeStream()
     for thread in 0..<threads {
@@ -22,11 +22,11 @@ struct CallbackTests {
         for i in 0..<count {
           callbacks.add {
             if hasQueue { dispatchPrecondition(condition: .onQueue(queue)) }
-            let wasCalling = isCalling.withLock { $0.exchanged(true) }
+            let wasCalling = isCalling.exchange(true, ordering: .relaxed)
             #expect(!wasCalling)
             seen.withLock { $0[thread].append(i) }
             if i % 500 == 0 { usleep(1000) }
-            isCalling.withLock { $0 = false }
+            isCalling.store(false, ordering: .relaxed)
             if i == count - 1 { continuation.yield() }
           }
         }
@@ -40,19 +40,15 @@ struct CallbackTests {
   /// Where the request came, while they are quick; a slow one is called elsewhere after the first, and the order is the same.
   @Test func areMadeWhereRequestsComeWhileTheyAreQuick() async throws {
     try await withWorld { world in
-      let provider = try world.app("com.example.provider")
       let seen = Box<Int64>()
       let places = Box<Bool>()
-      try provider.services.offer(echo) { request in
+      let (provider, consumer) = try await world.echoPair { request in
         let number = request.params?.integerValue ?? -1
         seen.put(number)
         places.put(isOnLaneThread())
         if (200..<230).contains(number) { usleep(2000) }
         return .reply(request.params)
       }
-      try await provider.services.start()
-      let consumer = try world.app("com.example.consumer").services
-      try await consumer.start()
       var count = 0
       // On a machine that has other things to do it takes a while until all of sixteen were quick.
       while count < 230 || places.values.last != true {
@@ -70,25 +66,14 @@ struct CallbackTests {
 
   @Test func keepTheOrderOfManyRequests() async throws {
     try await withWorld { world in
-      let provider = try world.app("com.example.provider")
       let seen = Box<Int64>()
-      try provider.services.offer(echo) { request in
+      let (provider, consumer) = try await world.echoPair { request in
         let number = request.params?.integerValue ?? -1
         seen.put(number)
         if number % 100 == 99 { usleep(3000) }
         return .reply(request.params)
       }
-      try await provider.services.start()
-      let consumer = try world.app("com.example.consumer").services
-      try await consumer.start()
-      var sent: [SentRequest] = []
-      for i in 0..<2000 {
-        sent.append(
-          try await consumer.send(ServiceRequest(echo, "echo", params: .integer(Int64(i))), to: provider.id))
-      }
-      for (i, request) in sent.enumerated() {
-        #expect(try await request.reply()?.params == .integer(Int64(i)))
-      }
+      try await expectEchoes(2000, to: provider.id, consumer)
       #expect(seen.values == (0..<2000).map { Int64($0) })
     }
   }
@@ -165,11 +150,7 @@ struct CallbackTests {
   /// Tasks of the services' own threads may wait for one another.
   @Test func mayBeWaitedForByTasksThatBlock() async throws {
     try await withWorld { world in
-      let provider = try world.app("com.example.provider")
-      try provider.services.offer(echo) { .reply($0.params) }
-      try await provider.services.start()
-      let consumer = try world.app("com.example.consumer").services
-      try await consumer.start()
+      let (provider, consumer) = try await world.echoPair()
       try await withTaskExecutorPreference(consumer.taskExecutor) {
         for _ in 0..<20 {
           let isThere = DispatchSemaphore(value: 0)
@@ -189,11 +170,7 @@ struct CallbackTests {
   /// The same for a task that runs where replies come.
   @Test func mayBeHeldUpByATaskThatBlocks() async throws {
     try await withWorld { world in
-      let provider = try world.app("com.example.provider")
-      try provider.services.offer(echo) { .reply($0.params) }
-      try await provider.services.start()
-      let consumer = try world.app("com.example.consumer").services
-      try await consumer.start()
+      let (provider, consumer) = try await world.echoPair()
       try await withTaskExecutorPreference(consumer.taskExecutor) {
         for i in 0..<10 {
           let reply = try await consumer.call(ServiceRequest(echo, "echo", params: 1), to: provider.id)
@@ -209,13 +186,6 @@ struct CallbackTests {
         }
       }
     }
-  }
-}
-
-extension Bool {
-  fileprivate mutating func exchanged(_ value: Bool) -> Bool {
-    defer { self = value }
-    return self
   }
 }
 

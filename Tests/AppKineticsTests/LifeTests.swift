@@ -218,11 +218,7 @@ extension LifeTests {
 
   @Test func takesItsRegistrationBack() async throws {
     try await withWorld { world in
-      let provider = try world.app("com.example.provider")
-      try provider.services.offer(echo) { .reply($0.params) }
-      try await provider.services.start()
-      let consumer = try world.app("com.example.consumer").services
-      try await consumer.start()
+      let (provider, consumer) = try await world.echoPair()
       #expect(try await consumer.providers(of: echo.serviceID).count == 1)
       try await provider.services.unregister()
       #expect(try await consumer.providers(of: echo.serviceID) == [])

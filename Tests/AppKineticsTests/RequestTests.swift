@@ -294,25 +294,14 @@ struct RequestTests {
 
   @Test func keepsTheOrderOfRequests() async throws {
     try await withWorld { world in
-      let provider = try world.app("com.example.provider")
       let seen = Box<Int64>()
-      try provider.services.offer(echo) { request in
+      let (provider, consumer) = try await world.echoPair { request in
         seen.put(request.params?.integerValue ?? -1)
         // Those that come later do not wait for this one.
         if request.params == .integer(0) { try await Task.sleep(for: .milliseconds(50)) }
         return .reply(request.params)
       }
-      try await provider.services.start()
-      let consumer = try world.app("com.example.consumer").services
-      try await consumer.start()
-      var sent: [SentRequest] = []
-      for i in 0..<3000 {
-        sent.append(
-          try await consumer.send(ServiceRequest(echo, "echo", params: .integer(Int64(i))), to: provider.id))
-      }
-      for (i, request) in sent.enumerated() {
-        #expect(try await request.reply()?.params == .integer(Int64(i)))
-      }
+      try await expectEchoes(3000, to: provider.id, consumer)
       #expect(seen.values == (0..<3000).map { Int64($0) })
     }
   }

@@ -147,10 +147,10 @@ struct LaneWorkTests {
   func holdsUpNothingWhenItIsLong(_ pollTime: Duration) async throws {
     for _ in 0..<10 {
       let gate = DispatchSemaphore(value: 0)
-      let isFirst = Mutex(true)
+      let isFirst = Atomic(true)
       let threads = Mutex<(busy: WeakThread, next: WeakThread)?>(nil)
       let (near, far) = try await lanes(pollTime) { [executor] _, _ in
-        guard isFirst.withLock({ $0.exchange(false) }) else { return }
+        guard isFirst.exchange(false, ordering: .relaxed) else { return }
         let busy = Mutex<WeakThread?>(nil)
         executor.mustPerformHere {
           busy.withLock { $0 = WeakThread() }
@@ -222,12 +222,5 @@ extension LaneExecutor {
   fileprivate func mustPerformHere(_ work: @escaping @Sendable () -> Void) {
     let isDone = performHere(work)
     #expect(isDone)
-  }
-}
-
-extension Bool {
-  fileprivate mutating func exchange(_ value: Bool) -> Bool {
-    defer { self = value }
-    return self
   }
 }

@@ -103,7 +103,7 @@ struct DeliveryStepTests {
         ])
     }
     // More than it is for.
-    let long = BulkCipher.gcmByteCountMax + 1
+    let long = BulkCipher.aes256GCM.byteCountMax + 1
     var receiver = Deliveries(limits: withAES)
     _ = receiver.channelOpened(number, ciphers: [1])
     _ = receiver.receive(Fixture.message(Fixture.offer(1, bytes: long)), on: number)

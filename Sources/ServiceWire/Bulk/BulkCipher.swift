@@ -7,8 +7,14 @@ package enum BulkCipher: UInt32, Sendable, CaseIterable {
 
   /// In a peer's `Hello`, known or not.
   static let statedCountMax = 16
+
   /// Bytes of plaintext of one stream.
-  package static let gcmByteCountMax: UInt64 = 1 << 46
+  package var byteCountMax: UInt64 {
+    switch self {
+    case .secretstream: .max
+    case .aes256GCM: 1 << 46
+    }
+  }
 }
 
 /// A stream's key, and what it is for.

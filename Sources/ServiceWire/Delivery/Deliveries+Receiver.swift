@@ -63,7 +63,7 @@ extension Deliveries {
       message.key = key
       let usesGCM =
         limits.ciphers.contains(.aes256GCM) && channel.ciphers.contains(.aes256GCM)
-        && delivery.byteCount - from <= BulkCipher.gcmByteCountMax
+        && delivery.byteCount - from <= BulkCipher.aes256GCM.byteCountMax
       let key = BulkKey(key, usesGCM ? .aes256GCM : .secretstream)
       message.cipher = key.cipher.rawValue
       message.credit = limits.creditByteCount

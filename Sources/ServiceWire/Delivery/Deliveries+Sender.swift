@@ -210,9 +210,8 @@ extension Deliveries {
       hasStream ? message.key.count == DeliveryLimits.keyByteCount : message.key.isEmpty,
       hasStream == (message.stream > 0), hasStream == (message.credit > 0), hasStream || message.cipher == 0,
       let cipher = BulkCipher(rawValue: message.cipher),
-      cipher == .secretstream
-        || limits.ciphers.contains(cipher)
-          && delivery.byteCount - message.resumeFrom <= BulkCipher.gcmByteCountMax
+      cipher == .secretstream || limits.ciphers.contains(cipher),
+      delivery.byteCount - message.resumeFrom <= cipher.byteCountMax
     else { throw Exchange.Fault(fault: .malformed) }
     switch delivery.state {
     // The manifest is asked for as a whole, or the receiver knows it from before.
