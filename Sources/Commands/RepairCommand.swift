@@ -4,16 +4,20 @@ import ContainerStore
 struct RepairCommand: ParsableCommand, ReportingCommand {
   static let configuration = CommandConfiguration(
     commandName: "repair",
-    abstract: "Reads the whole catalog, and uses its second copy where that one alone is whole.",
+    abstract: "Writes the catalog anew when one of its two copies is damaged.",
     discussion: """
-      For a container that says 'a table of the catalog is damaged'. Changes that came after the second copy are in journals, and are kept.
-      Prints what was found; exit code 0 when the container can be used again. What is damaged in files stays damaged.
+      Reads both copies of the catalog, prints what is wrong with them, and writes both anew from what is whole. Exit code 0: the catalog \
+      is whole now. Exit code 2: a part of it is damaged in both copies. Then nothing is changed, and everything else can still be copied \
+      out with 'dynamics get'. What is damaged in files stays damaged: see 'dynamics container verify'.
       """)
 
   @Argument(help: "The container.", completion: .directory)
   var dir: String
 
   @OptionGroup var credential: CredentialOptions
+
+  @Flag(help: "Gives up the changes from a damaged record of the journal on.")
+  var acceptLoss = false
 
   @Flag(help: "Prints one JSON object.")
   var json = false
@@ -22,21 +26,18 @@ struct RepairCommand: ParsableCommand, ReportingCommand {
 
   func run() throws {
     let secret = try credential.secret(for: dir)
-    var options = Container.Options()
-    options.checksCatalog = true
-    // Closing writes a catalog anew that was read from its second copy.
-    let findings = try withContainer(at: dir, secret, mode: .readWrite, options: options) {
-      $0.findings.map(FindingDescription.init)
-    }
-    let summary = RepairSummary(findings: findings)
+    let report = try Container.repair(at: dir, credential: secret.credential(), acceptsLoss: acceptLoss)
+    let summary = RepairSummary(
+      written: report.wasWritten, findings: report.findings.map(FindingDescription.init))
     try StandardOutput.write(json ? JSONText.of(summary) : summary.text)
   }
 }
 
 private struct RepairSummary: Encodable {
+  var written: Bool
   var findings: [FindingDescription]
 
   var text: String {
-    findings.isEmpty ? "the catalog is whole\n" : findings.map { $0.text + "\n" }.joined() + "written anew\n"
+    findings.map { $0.text + "\n" }.joined() + (written ? "written anew\n" : "the catalog is whole\n")
   }
 }

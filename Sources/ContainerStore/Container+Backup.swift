@@ -1,4 +1,5 @@
 import EncryptedFile
+import SodiumPrimitives
 
 /// What a backup holds.
 public struct BackupReceipt: Sendable {
@@ -39,7 +40,7 @@ extension Container {
     do {
       return try namingPath(path) { try copyEverything(to: target, control: control) }
     } catch {
-      for directory in ["catalog", "journal", "slab", ""] {
+      for directory in Self.directories + [""] {
         for name in (try? target.fileNames(in: directory)) ?? [] {
           try? target.remove(directory.isEmpty ? name : directory + "/" + name)
         }
@@ -63,23 +64,22 @@ extension Container {
 
   private func copyEverything(to target: PosixBlockIO, control: BulkControl) throws -> BackupReceipt {
     let slabCounters = core.withLock { $0.slabCounters }
-    let (superblock, commit, journalEnd) = flushing.withLock { state in
-      (state.slot.bytes, state.commit, state.predecessor)
-    }
+    let (commit, journalEnd) = flushing.withLock { state in (state.commit, state.predecessor) }
     // The pin keeps what these names stand for, however much the owner changes meanwhile.
     var files: [(name: String, byteCount: UInt64?)] = try withSuperblock { _, body, _ in
-      let tables = Set(body.generations.flatMap(\.tables).map { Table.name($0.id) })
-      let journals = try journalsInUse(body).map { "journal/" + $0 }
-      return (tables.sorted() + journals.sorted()).map { ($0, nil) }
+      let tables = body.completeGeneration.tables.map { CopiedFile.names($0.id, in: .catalog) }
+      let journals = try journalsInUse(body).map { CopiedFile.names($0, in: .journal) }
+      return (tables + journals).joined().sorted().map { ($0, nil) }
     }
-    if let end = journalEnd, let i = files.firstIndex(where: { $0.name == JournalWriter.name(end.id) }) {
+    for name in journalEnd.map({ CopiedFile.names($0.id, in: .journal) }) ?? [] {
       // What was written to it since is later than the state that is copied.
-      files[i].byteCount = end.end.offset
+      guard let i = files.firstIndex(where: { $0.name == name }) else { continue }
+      files[i].byteCount = journalEnd!.end.offset
     }
     files += slabCounters.sorted { $0.key < $1.key }.map { (SlabStore.name($0.key), $0.value.end) }
     let sizes = try files.map { file in try file.byteCount ?? io.open(file.name, .read).size() }
     let total = sizes.reduce(0, +)
-    for directory in ["catalog", "journal", "slab"] { try target.createDirectory(directory) }
+    for directory in Self.directories { try target.createDirectory(directory) }
     let began = Clock.monotonicNanoseconds()
     var done: UInt64 = 0
     for (i, file) in files.enumerated() {
@@ -91,15 +91,29 @@ extension Container {
           bytesDone: done, byteCount: total, filesDone: i + 1, fileCount: files.count,
           seconds: Double(Clock.monotonicNanoseconds() - began) / 1e9))
     }
-    for directory in ["catalog", "journal", "slab"] { try target.synchronizeDirectory(directory) }
+    for directory in Self.directories { try target.synchronizeDirectory(directory) }
     // Last, and under another name until it is whole: a directory without one is no container.
     let slots = try target.open("superblock.new", .createNew)
+    let superblock = try closedSuperblock(at: journalEnd)
     for offset in SuperblockSlot.offsets { try slots.write(superblock, at: offset) }
     try slots.synchronize()
     try target.synchronizeDirectory("")
     try target.rename("superblock.new", to: "superblock")
     try target.synchronizeDirectory("")
     return BackupReceipt(commit: commit, fileCount: files.count, byteCount: total)
+  }
+
+  /// As closing would write it: the copy ends where this reading of the container does.
+  private func closedSuperblock(at end: JournalHeader.Predecessor?) throws -> [UInt8] {
+    try withSuperblock { slot, body, rootKey in
+      guard !body.isClean, let end else { return slot.bytes }
+      body.isClean = true
+      body.journal = SuperblockBody.Journal(id: end.id, generation: end.generation, knownEnd: end.end)
+      return try SuperblockSlot.make(
+        containerID: id, sequence: slot.sequence + 1, keySlots: slot.keySlots, body: body, rootKey: rootKey,
+        cipher: SecretStreamCipher(options.cipher)
+      ).bytes
+    }
   }
 
   private func copy(

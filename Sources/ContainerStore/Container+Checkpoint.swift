@@ -32,6 +32,7 @@ extension Container {
       tables: [])
     try keys.add(generation)
     if let journal = state.journal {
+      try journal.synchronizeBoth()
       state.predecessor = JournalHeader.Predecessor(
         id: journal.id, generation: journal.generation, end: journal.end)
     }
@@ -80,23 +81,19 @@ extension Container {
   private func writeFrozen() {
     let snapshot = core.withLock { $0.snapshot }
     guard let frozen = snapshot.frozen else { return }
-    // What is dropped when this checkpoint is complete is what the newest table was made from: it has to be whole.
-    let isWhole = snapshot.tables.first.map { (try? $0.check()) != nil } ?? true
-    let written = isWhole ? try? writeTable(frozen, over: snapshot.tables) : nil
+    let written = try? writeTable(frozen, over: snapshot.tables)
     flushing.withLock { state in
       state.checkpointIsRunning = false
       state.journalByteCountAtFailure = written == nil ? state.journal?.byteCount : nil
       // Without room for the table the journals go on; a later flush tries again. What fails below makes the container read-only.
       guard let written, let commit = state.frozenCommit, (try? requireNoFailure()) != nil else { return }
       try? failing(&state) { state in
-        let base = state.baseGeneration
         let tables = [written.file] + snapshot.tables.dropFirst(written.mergedCount)
         try updateSuperblock(&state) { body in
           body.generations[0].state = .complete
           body.generations[0].commit = commit
           body.generations[0].tables = tables.map(\.table)
-          body.generations = body.generations.enumerated().filter { $0 == 0 || $1.number == base }.map(
-            \.element)
+          body.generations = [body.generations[0]]
         }
         settleCheckpoint(&state)
         state.frozenCommit = nil
@@ -111,20 +108,34 @@ extension Container {
   }
 
   /// At closing: writes what is in the overlay to a table when there is much of it, after which everything is in tables and no journal
-  /// is needed. A catalog that takes far more than two copies of itself is written anew, twice, so that only those stay. False when
+  /// is needed. A catalog that takes far more than its two copies is written anew. False when
   /// there was no need, or no room.
   func writeFinalCheckpoints(_ state: inout FlushState) throws -> Bool {
     let tables = core.withLock { $0.snapshot.tables }
-    // A newest generation that is damaged goes with the second one written now.
-    let isBloated = try usedSecondCopy || catalogIsBloated(state, tables: tables)
+    let isBloated = try catalogIsBloated(state, tables: tables)
     guard isBloated || checkpointIsDue(state, closing: true) else { return false }
     guard try writeFinalCheckpoint(&state, mergingAll: isBloated) else { return false }
-    if isBloated { _ = try writeFinalCheckpoint(&state, mergingAll: true) }
     removeUnreferenced(state)
     return true
   }
 
-  var usedSecondCopy: Bool { findings.contains { $0.kind == .usedPreviousGeneration } }
+  /// Writes one table of all that can be read, in two copies, and names no journal.
+  func rewriteCatalog(_ state: inout FlushState) throws {
+    if state.frozenCommit != nil {
+      // A checkpoint did not come to its end: its changes and those since go into one table.
+      core.withLock { core in
+        var changes = core.snapshot.frozen ?? ChangeMap()
+        core.snapshot.overlay.visit { changes.put($0, $1) }
+        core.snapshot.overlay = changes
+        core.snapshot.frozen = nil
+      }
+      state.frozenCommit = nil
+    }
+    guard try writeFinalCheckpoint(&state, mergingAll: true) else {
+      throw ContainerError(.tableDamaged, detail: "the catalog could not be written anew")
+    }
+    removeUnreferenced(state)
+  }
 
   private func catalogIsBloated(_ state: borrowing FlushState, tables: [TableFile]) throws -> Bool {
     let tableByteCount = tables.reduce(0) { $0 + $1.table.byteCount }
@@ -132,7 +143,7 @@ extension Container {
     let overlay = core.withLock { $0.snapshot.overlay }
     let copyByteCount = max(tableByteCount, Self.byteCount(of: overlay))
     var takenByteCount: UInt64 = 0
-    for directory in ["catalog", "journal"] {
+    for directory in ["catalog", "journal", CopiedFile.copyFolder] {
       for name in try io.fileNames(in: directory) {
         takenByteCount += try io.open(directory + "/" + name, .read).size()
       }
@@ -140,25 +151,21 @@ extension Container {
     return takenByteCount > 2 * copyByteCount + max(copyByteCount / 2, 256 << 10)
   }
 
+  /// Everything is in tables after it, and no journal is named.
   private func writeFinalCheckpoint(_ state: inout FlushState, mergingAll: Bool) throws -> Bool {
-    guard let journal = state.journal else { return false }
     let snapshot = core.withLock { $0.snapshot }
     guard let written = try? writeTable(snapshot.overlay, over: snapshot.tables, mergingAll: mergingAll)
     else {
       return false
     }
-    let base = state.baseGeneration
     let tables = [written.file] + snapshot.tables.dropFirst(written.mergedCount)
     let generation = Generation(
       number: state.newestGeneration + 1, epoch: epoch, state: .complete, secret: Random.bytes(32),
       commit: state.commit, tables: tables.map(\.table))
     try updateSuperblock(&state) { body in
-      body.generations = [generation] + body.generations.filter { $0.number == base }
-      // A journal that no generation is left to open is not named.
-      let isNeeded = body.generations.contains { $0.number == journal.generation }
-      body.journal = isNeeded ? (journal.id, journal.generation) : nil
+      body.generations = [generation]
+      body.journal = nil
       body.isClean = true
-      body.end = isNeeded ? journal.end : nil
     }
     state.newestGeneration = generation.number
     settleCheckpoint(&state)
@@ -169,11 +176,11 @@ extension Container {
     return true
   }
 
-  /// The newest generation is complete: journals that only generations before the last one needed are not counted any more.
+  /// The newest generation is complete: journals that only the one before needed are not counted any more.
   private func settleCheckpoint(_ state: inout FlushState) {
+    state.baseGeneration = state.newestGeneration
     let base = state.baseGeneration
     state.chain.removeAll { $0.generation < base }
-    state.baseGeneration = state.newestGeneration
   }
 
   private struct WrittenTable {
@@ -191,12 +198,12 @@ extension Container {
     let keying = Generation.Table.Keying(epoch: epoch, secret: Random.bytes(32))
     let id = Identifier.random()
     let key = try keys.tableKey(id, keying)
-    let file = try io.open(Table.name(id), .createNew)
+    let file = try CopiedFile.create(io, id, in: .catalog)
     do {
       let first = CatalogKey(bytes: [])
       var records = try MergedCursor(
         [MergedCursor.Source(changes, from: first)]
-          + tables.prefix(mergedCount).map { try MergedCursor.Source($0, from: first, cached: false) })
+          + tables.prefix(mergedCount).map { try MergedCursor.Source($0, from: first, .uncached) })
       let isOldest = mergedCount == tables.count
       let written = try ciphers.withCipher { cipher in
         try Table.write(
@@ -207,14 +214,16 @@ extension Container {
           try isOldest ? records.nextLive() : records.next()
         }
       }
-      try file.synchronize()
-      try io.synchronizeDirectory("catalog")
-      return WrittenTable(
-        file: try TableFile(
-          written, file: file, container: self.id, key: key, ciphers: ciphers, cache: cache),
-        mergedCount: mergedCount)
+      try file.synchronizeNew()
+      let table = try TableFile(
+        written, io: io, container: self.id, key: key, ciphers: ciphers, cache: cache, log: log)
+      // What it was made from goes when it is named.
+      guard table.check(isOldest: isOldest).isWhole else {
+        throw ContainerError(.tableDamaged, detail: "a table that was just written")
+      }
+      return WrittenTable(file: table, mergedCount: mergedCount)
     } catch {
-      try? io.remove(Table.name(id))
+      CopiedFile.remove(io, id, in: .catalog)
       throw error
     }
   }
@@ -236,8 +245,6 @@ extension Container {
       sum += tables[count].byteCount
       count += 1
     }
-    // Tables of format 1 have their key from the one generation that names them.
-    if let last = tables.lastIndex(where: { $0.keying == nil }) { count = max(count, last + 1) }
     return count
   }
 
@@ -249,14 +256,15 @@ extension Container {
     else { return }
     defer { body.wipeSecrets() }
     guard let journals = try? journalsInUse(body) else { return }
-    let tables = Set(body.generations.flatMap(\.tables).map(\.id.hex))
-    for name in (try? io.fileNames(in: "catalog")) ?? []
-    where !tables.contains(name) && Identifier(hex: name) != nil {
-      try? io.remove("catalog/" + name)
-    }
-    for name in (try? io.fileNames(in: "journal")) ?? []
-    where !journals.contains(name) && Identifier(hex: name) != nil {
-      try? io.remove("journal/" + name)
+    let tables = Set(body.completeGeneration.tables.map(\.id))
+    for (folder, known) in [
+      (CopiedFile.Folder.catalog.rawValue, tables), (CopiedFile.Folder.journal.rawValue, journals),
+      (CopiedFile.copyFolder, tables.union(journals)),
+    ] {
+      for name in (try? io.fileNames(in: folder)) ?? [] {
+        guard let id = Identifier(hex: name), !known.contains(id) else { continue }
+        try? io.remove(folder + "/" + name)
+      }
     }
     for name in (try? io.fileNames(in: "slab")) ?? [] {
       guard name.count == 8, let number = UInt32(name, radix: 16), !slabs.knows(number) else { continue }
@@ -265,15 +273,15 @@ extension Container {
     slabs.trim()
   }
 
-  /// Names of the journals that some generation needs.
-  func journalsInUse(_ body: SuperblockBody) throws -> Set<String> {
+  /// The journals that the generations need.
+  func journalsInUse(_ body: SuperblockBody) throws -> Set<Identifier> {
     let loader = CatalogLoader(
-      io: io, container: id, body: body, keys: keys, ciphers: ciphers, cache: cache, writerIsAlive: false)
-    let oldest = body.generations.map(\.number).min() ?? 0
-    var journals: Set<String> = []
-    var next = body.journal
-    while let (id, generation) = next, generation >= oldest, !journals.contains(id.hex) {
-      journals.insert(id.hex)
+      io: io, container: id, body: body, keys: keys, ciphers: ciphers, cache: cache, log: FindingLog(),
+      writerIsAlive: false)
+    let oldest = body.completeGeneration.number
+    var journals: Set<Identifier> = []
+    var next = body.journal.map { ($0.id, $0.generation) }
+    while let (id, generation) = next, generation >= oldest, journals.insert(id).inserted {
       next = try loader.predecessor(of: id, generation: generation)
     }
     return journals

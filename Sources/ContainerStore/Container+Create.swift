@@ -74,7 +74,7 @@ extension Container {
     try requireUnfinished(PosixBlockIO(path))
   }
 
-  private static let directories = ["journal", "catalog", "slab"]
+  static let directories = ["journal", "catalog", CopiedFile.copyFolder, "slab"]
   private static let unfinishedSuperblock = "superblock.new"
 
   private static func requireUnfinished(_ io: any BlockIO) throws(ContainerError) {
@@ -87,18 +87,23 @@ extension Container {
     throw ContainerError(.alreadyExists, path: io.place)
   }
 
-  /// Whether a directory has nothing but what a creation makes before the superblock: one table, and no journal or slab. Nothing was
+  /// Whether a directory has nothing but what a creation makes before the superblock: one table in two copies, and no journal or slab. Nothing was
   /// ever in such a container.
   private static func isUnfinished(_ io: any BlockIO) throws(IOFailure) -> Bool {
     let names = try io.fileNames(in: "")
     guard Set(names).isSubset(of: directories + ["lock", unfinishedSuperblock]) else { return false }
     for directory in ["journal", "slab"] where try !io.fileNames(in: directory).isEmpty { return false }
-    return try io.fileNames(in: "catalog").count <= 1
+    for directory in ["catalog", CopiedFile.copyFolder] where try io.fileNames(in: directory).count > 1 {
+      return false
+    }
+    return true
   }
 
   /// What a creation made that was not finished, except for the lock.
   private static func removeParts(of io: any BlockIO) {
-    for name in (try? io.fileNames(in: "catalog")) ?? [] { try? io.remove("catalog/" + name) }
+    for directory in ["catalog", CopiedFile.copyFolder] {
+      for name in (try? io.fileNames(in: directory)) ?? [] { try? io.remove(directory + "/" + name) }
+    }
     for name in [unfinishedSuperblock, "superblock"] { try? io.remove(name) }
     for directory in directories { try? io.removeDirectory(directory) }
   }
@@ -124,7 +129,7 @@ extension Container {
       (.state, CatalogCounters(nextFile: rootFileID + 1, nextSlab: 0).encoded),
       (.inode(rootFileID), root.encoded),
     ]
-    let file = try io.open("catalog/" + tableID.hex, .createNew)
+    let file = try CopiedFile.create(io, tableID, in: .catalog)
     generation.tables = [
       try Table.write(
         to: file, place: Table.Place(container: containerID, table: tableID),
@@ -132,8 +137,7 @@ extension Container {
       ) { records.isEmpty ? nil : records.removeFirst() }
     ]
     body.generations = [generation]
-    try file.synchronize()
-    try io.synchronizeDirectory("catalog")
+    try file.synchronizeNew()
     let slot = try KeySlot.make(
       credential, parameters: options.passwordHash, rootKey: rootKey, containerID: containerID, cipher: cipher
     )

@@ -391,14 +391,12 @@ extension Transaction {
     for (_, file) in below.sorted(by: { $0.file.id < $1.file.id }) {
       if file.inode.kind == .directory {
         for (key, _) in try records(.entries(parent: file.id)) { delete(key) }
-        try dropAttributes(file.id)
-        delete(.inode(file.id))
+        try dropDirectory(file.id)
       } else {
         try dropFile(file.id)
       }
     }
     for (key, _) in try records(.entries(parent: directory)) { delete(key) }
-    try dropAttributes(directory)
-    delete(.inode(directory))
+    try dropDirectory(directory)
   }
 }

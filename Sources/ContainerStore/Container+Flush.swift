@@ -16,7 +16,7 @@ struct FlushState: ~Copyable {
   var chainByteCount: UInt64
   /// The one that keys new journals: it may be pending.
   var newestGeneration: UInt64
-  /// The generation whose tables are in use: the next checkpoint keeps it as second copy.
+  /// The generation whose tables are in use.
   var baseGeneration: UInt64
   /// The last commit in the frozen changes, which a pending generation is going to hold.
   var frozenCommit: UInt64?
@@ -24,10 +24,14 @@ struct FlushState: ~Copyable {
   /// When the last attempt at a checkpoint failed.
   var journalByteCountAtFailure: UInt64?
   var hasReserve = false
+  /// Closing writes every table anew.
+  var mustRewriteCatalog = false
   var commit: UInt64
   var durableCommit: UInt64
   /// The journal's last record whose segments recovery would check, until a durable record says that it was durable.
   var lastCheckedRecord: UInt64?
+  /// When the superblock was last written, by the monotonic clock.
+  var superblockTime = Clock.monotonicNanoseconds()
   /// The lock may be somebody else's by now: nothing is written any more.
   var isClosed = false
 }
@@ -35,6 +39,8 @@ struct FlushState: ~Copyable {
 extension Container {
   private static let groupDelayMilliseconds = 50
   private static let pendingByteCountMax = 4 << 20
+  /// So often the superblock says how far the journal is durable, while commits go on.
+  private static let superblockInterval: Int64 = 60_000_000_000
 
   var pendingIsLarge: Bool { core.withLock { $0.pendingByteCount > Self.pendingByteCountMax } }
 
@@ -117,6 +123,7 @@ extension Container {
         state.lastCheckedRecord = nil
         core.withLock { $0.freeingIsHeld = false }
       }
+      try stateKnownEndWhenDue(&state)
     }
     if !removals.isEmpty {
       core.withLock { core in
@@ -135,6 +142,15 @@ extension Container {
     }
   }
 
+  /// After a durable commit: bounds what lies beyond what the superblock proves.
+  private func stateKnownEndWhenDue(_ state: inout FlushState) throws {
+    guard let journal = state.journal, journal.knownEnd.record < journal.end.record,
+      Clock.monotonicNanoseconds() - state.superblockTime > Self.superblockInterval
+    else { return }
+    try journal.synchronizeBoth()
+    try updateSuperblock(&state) { $0.journal?.knownEnd = journal.knownEnd }
+  }
+
   /// A new journal for this opening, named in the superblock before its first record.
   func startJournal(_ state: inout FlushState, pending: Generation? = nil) throws {
     let header = JournalHeader(
@@ -148,9 +164,9 @@ extension Container {
     let journal = writer!
     try updateSuperblock(&state) { body in
       if let pending { body.generations.insert(pending, at: 0) }
-      body.journal = (journal.id, journal.generation)
+      body.journal = SuperblockBody.Journal(
+        id: journal.id, generation: journal.generation, knownEnd: journal.knownEnd)
       body.isClean = false
-      body.end = nil
     }
     state.chain.insert((journal.id, journal.generation), at: 0)
     state.journal = journal
@@ -180,6 +196,7 @@ extension Container {
       try file.synchronize()
     }
     state.slot = slot
+    state.superblockTime = Clock.monotonicNanoseconds()
   }
 
   func freeWhatNobodyReads() {
@@ -239,7 +256,8 @@ extension Container {
     var body = try slot.open(rootKey: state.rootKey, cipher: state.cipher)
     defer { body.wipeSecrets() }
     return try CatalogLoader(
-      io: io, container: id, body: body, keys: keys, ciphers: ciphers, cache: cache, writerIsAlive: false
+      io: io, container: id, body: body, keys: keys, ciphers: ciphers, cache: cache, log: log,
+      writerIsAlive: false
     ).load().snapshot
   }
 }

@@ -10,16 +10,17 @@
 /// gives anything back.
 extension Container {
   private static let reserveName = "reserve"
-  private static let reserveByteCounts: ClosedRange<UInt64> = 256 << 10...32 << 20
+  private static let reserveByteCounts: ClosedRange<UInt64> = 256 << 10...64 << 20
 
-  /// In proportion to what is stored, and to the catalog: removing every file takes a commit of about a third of it.
+  /// In proportion to what is stored, and to the catalog: removing every file takes a commit of about a third of it,
+  /// in two copies.
   private func reserveByteCount(_ state: borrowing FlushState) -> UInt64 {
     let (live, tables) = core.withLock { core in
       (core.liveByteCount, core.snapshot.tables.reduce(0) { $0 + $1.table.byteCount })
     }
     let catalog = tables + state.chainByteCount + (state.journal?.byteCount ?? 0)
     return min(
-      max(live / 256, catalog / 2, Self.reserveByteCounts.lowerBound), Self.reserveByteCounts.upperBound)
+      max(live / 256, catalog, Self.reserveByteCounts.lowerBound), Self.reserveByteCounts.upperBound)
   }
 
   /// Takes the reserve, or takes it back after it was given up. Without room there is none; nothing else depends on it.

@@ -54,88 +54,102 @@ extension Container {
   }
 
   private func checkEverything(_ control: BulkControl) throws -> VerifyReport {
-    try withSnapshot(settled: true) { records in
-      var report = VerifyReport(findings: findings)
-      report.findings += try checkSuperblock()
-      report.findings += try unknownFiles(records)
-      var check = CatalogCheck(records)
-      do {
-        try check.checkNames()
-        try check.countFiles()
-      } catch let error as ContainerError where error.code.findingKind != nil {
-        report.add(error)
-      }
-      let opening = SegmentCheck(
-        self, fileCount: check.fileCount, byteCount: check.byteCount, control: control)
-      let quiet = BulkControl(cancellation: control.cancellation)
-      let pinnedOpening = SegmentCheck(
-        self, fileCount: check.fileCount, byteCount: check.byteCount, control: quiet)
-      // Of versions that are not, or not wholly, those of the files now.
-      var pinnedPaths: [UInt64: String] = [:]
-      do {
-        try check.checkFiles { try opening.add($0) }
-        var outbox = OutboxCheck(records)
-        defer { report.findings += outbox.findings }
-        var deliveries = DeliveryCheck(records)
-        defer { report.findings += deliveries.findings }
-        try outbox.check { pinned, extents in
-          check.add(extents)
-          guard !extents.isEmpty || !keys.hasEpoch(pinned.inode.epoch) else { return }
-          try pinnedOpening.add(StoredFile(id: pinned.file, inode: pinned.inode, extents: extents))
-          pinnedPaths[pinned.file] = pinned.pathText
-        }
-        try deliveries.check()
-        check.checkSlabs(try records.slabCounters(), size: slabSize)
-        try check.checkCounters()
-      } catch let error as ContainerError where error.code.findingKind != nil {
-        report.add(error)
-      }
-      try opening.finish()
-      try pinnedOpening.finish()
-      for (file, detail) in pinnedOpening.damaged.sorted(by: { $0.key < $1.key }) {
-        report.findings.append(
-          Finding(
-            .damage, .segmentDamaged, "a version that a message in the outbox needs: \(detail)",
-            path: pinnedPaths[file]))
-      }
-      if let failure = check.slabFailure { throw failure }
-      report.findings += check.findings
-      let damaged = opening.damaged
-      let paths = try records.paths(of: Set(damaged.keys).union(check.damagedFiles.keys))
-      for (file, detail) in check.damagedFiles.merging(damaged, uniquingKeysWith: { first, _ in first })
-        .sorted(by: { $0.key < $1.key })
-      {
-        report.findings.append(
-          Finding(
-            .damage, check.damagedFiles[file] == nil ? .segmentDamaged : .catalogInconsistent, detail,
-            path: paths[file]))
-      }
-      report.fileCount = check.fileCount
-      report.byteCount = check.byteCount
+    try checkSuperblock()
+    if mode == .readOnly { try withLoader { try $0.checkCopies() } }
+    return try withSnapshot(settled: true) { records in
+      var records = records
+      let isLost = log.findings.contains { $0.kind == .tableDamaged }
+      if isLost { records.readMode = .salvaging }
+      var report = try checkRecords(records, control)
+      // What contradicts what stood in a lost block is no finding of its own.
+      if isLost { report.findings.removeAll { $0.kind == .catalogInconsistent && $0.path == nil } }
+      report.findings = log.findings + report.findings.filter { !log.findings.contains($0) }
       return report
     }
   }
 
-  private func checkSuperblock() throws -> [Finding] {
+  private func checkRecords(_ records: CatalogSnapshot, _ control: BulkControl) throws -> VerifyReport {
+    var report = VerifyReport(findings: try unknownFiles(records))
+    var check = CatalogCheck(records)
+    do {
+      report.findings += try RecordCheck(records).findings()
+      try check.checkNames()
+      try check.countFiles()
+    } catch let error as ContainerError where error.code.findingKind != nil {
+      report.add(error)
+    }
+    let opening = SegmentCheck(
+      self, fileCount: check.fileCount, byteCount: check.byteCount, control: control)
+    let quiet = BulkControl(cancellation: control.cancellation)
+    let pinnedOpening = SegmentCheck(
+      self, fileCount: check.fileCount, byteCount: check.byteCount, control: quiet)
+    // Of versions that are not, or not wholly, those of the files now.
+    var pinnedPaths: [UInt64: String] = [:]
+    do {
+      try check.checkFiles { try opening.add($0) }
+      var outbox = OutboxCheck(records)
+      defer { report.findings += outbox.findings }
+      var deliveries = DeliveryCheck(records)
+      defer { report.findings += deliveries.findings }
+      try outbox.check { pinned, extents in
+        check.add(extents)
+        guard !extents.isEmpty || !keys.hasEpoch(pinned.inode.epoch) else { return }
+        try pinnedOpening.add(StoredFile(id: pinned.file, inode: pinned.inode, extents: extents))
+        pinnedPaths[pinned.file] = pinned.pathText
+      }
+      try deliveries.check()
+      check.checkSlabs(try records.slabCounters(), size: slabSize)
+      try check.checkCounters()
+    } catch let error as ContainerError where error.code.findingKind != nil {
+      report.add(error)
+    }
+    try opening.finish()
+    try pinnedOpening.finish()
+    for (file, detail) in pinnedOpening.damaged.sorted(by: { $0.key < $1.key }) {
+      report.findings.append(
+        Finding(
+          .damage, .segmentDamaged, "a version that a message in the outbox needs: \(detail)",
+          path: pinnedPaths[file]))
+    }
+    if let failure = check.slabFailure { throw failure }
+    report.findings += check.findings
+    let damaged = opening.damaged
+    let paths = try records.paths(of: Set(damaged.keys).union(check.damagedFiles.keys))
+    for (file, detail) in check.damagedFiles.merging(damaged, uniquingKeysWith: { first, _ in first })
+      .sorted(by: { $0.key < $1.key })
+    {
+      report.findings.append(
+        Finding(
+          .damage, check.damagedFiles[file] == nil ? .segmentDamaged : .catalogInconsistent, detail,
+          path: paths[file] ?? "file \(file)"))
+    }
+    report.fileCount = check.fileCount
+    report.byteCount = check.byteCount
+    return report
+  }
+
+  private func checkSuperblock() throws {
     let cipher = SecretStreamCipher(options.cipher)
     let readings = try Superblock.read(try io.open("superblock", .read))
-    return try withSuperblock { slot, body, rootKey in
-      var findings: [Finding] = []
+    try withSuperblock { slot, _, rootKey in
       for case .good(let other) in readings where other != slot && other.sequence < slot.sequence {
         // Older than the one in use: it must be authentic all the same.
         if (try? other.open(rootKey: rootKey, cipher: cipher)) == nil {
-          findings.append(
+          log.add(
             Finding(
               .damage, .superblockSlotAltered, "the copy of the superblock that is not in use was altered"))
         }
       }
-      if mode == .readOnly {
-        let loader = CatalogLoader(
-          io: io, container: id, body: body, keys: keys, ciphers: ciphers, cache: cache,
-          writerIsAlive: !body.isClean)
-        findings += try loader.verifyTables()
-      }
-      return findings
+    }
+  }
+
+  /// Reads everything that is stored twice, in both copies.
+  func withLoader<R>(_ body: (CatalogLoader) throws -> R) throws -> R {
+    try withSuperblock { _, superblock, _ in
+      try body(
+        CatalogLoader(
+          io: io, container: id, body: superblock, keys: keys, ciphers: ciphers, cache: cache, log: log,
+          writerIsAlive: (try? lockFile.isLocked(.writer)) ?? false, readsBothCopies: true, salvages: true))
     }
   }
 
@@ -153,9 +167,12 @@ extension Container {
     guard mode == .readOnly else { return [] }
     let slabNames = Set(try records.slabCounters().keys.map { String(SlabStore.name($0).dropFirst(5)) })
     return try withSuperblock { _, body, _ in
-      let tables = Set(body.generations.flatMap(\.tables).map(\.id.hex))
+      let tables = Set(body.completeGeneration.tables.map(\.id.hex))
+      let journals = Set(try journalsInUse(body).map(\.hex))
       var findings: [Finding] = []
-      for (directory, known) in [("catalog", tables), ("slab", slabNames)] {
+      for (directory, known) in [
+        ("catalog", tables), (CopiedFile.copyFolder, tables.union(journals)), ("slab", slabNames),
+      ] {
         let unknown = try io.fileNames(in: directory).filter { !known.contains($0) }
         if !unknown.isEmpty {
           findings.append(

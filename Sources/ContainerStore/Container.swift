@@ -46,15 +46,14 @@ public final class Container: Sendable {
     /// The most memory that a key slot's password hash may ask for. Slots are not authentic before their key is known, so whoever
     /// can write the superblock could ask for a gigabyte.
     public var passwordHashMemoryKiBMax: UInt32 = 256 * 1024
-    /// Reads the whole catalog when the container is opened, and uses its second copy where that one alone is whole. Small catalogs are
-    /// always read; of large ones an opening reads what it needs, so that damage shows later, as `tableDamaged`.
-    public var checksCatalog = false
     /// Bytes of opened catalog blocks that are kept in memory.
     public var catalogCacheByteCount = 8 << 20
     /// The pace at which space is gained back in the background; 0: only when ``Container/compact(control:)`` is called.
     public var compactionBytesPerSecond: UInt64 = 64 << 20
     /// Bytes that open files may hold in memory before they are sealed and stored.
     public var writeCacheByteCount = 32 << 20
+    /// Goes on without commits that are damaged, and without tables that cannot be read.
+    package var salvages = false
     /// Between which numbers of bytes of changes a checkpoint begins; where in between depends on what is stored.
     package var checkpointByteCounts: ClosedRange<UInt64> = 1 << 20...8 << 20
     /// Less waste than that begins no compaction in the background.
@@ -65,12 +64,14 @@ public final class Container: Sendable {
 
   public let id: Identifier
   public let mode: Mode
-  /// What was found to be wrong, and set right or worked around, when the container was opened.
-  public let findings: [Finding]
+  /// What was found to be wrong, and set right or worked around, since the container was opened. Damage that costs nothing, because
+  /// there is a second copy, stays as it is: ``repair(control:)`` mends it.
+  public var findings: [Finding] { log.findings }
   public let created: Int64
 
   let options: Options
   let io: any BlockIO
+  let log = FindingLog()
   let keys: Keyring
   let slabs: SlabStore
   let workers: WorkerThreads
@@ -177,6 +178,7 @@ public final class Container: Sendable {
     let rootKey = try findRootKey(slot, cipher)
     var body = try slot.open(rootKey: rootKey, cipher: cipher)
     defer { body.wipeSecrets() }
+    for finding in slotFindings { log.add(finding) }
     id = slot.containerID
     created = body.created
     epoch = body.currentEpoch
@@ -187,12 +189,10 @@ public final class Container: Sendable {
     let catalog = try Self.loadCatalog(
       CatalogLoader(
         io: io, container: slot.containerID, body: body, keys: keys, ciphers: ciphers, cache: cache,
-        writerIsAlive: writerIsAlive, checksTables: options.checksCatalog),
+        log: log, writerIsAlive: writerIsAlive, readsBothCopies: mode == .readWrite && !body.isClean,
+        salvages: options.salvages),
       mode: mode, lockFile: lockFile, acceptsOlderState: options.acceptsOlderState)
-    findings = slotFindings + catalog.findings
-
-    let slabCounters = try catalog.snapshot.slabCounters()
-    let counters = try catalog.snapshot.catalogCounters()
+    let (counters, slabCounters) = try Self.counters(catalog.snapshot, mode: mode, log)
     slabs = SlabStore(
       io: io, counters: slabCounters, nextSlab: counters.nextSlab,
       startsWriteback: options.durability != .none)
@@ -200,21 +200,19 @@ public final class Container: Sendable {
     session = WriteSession()
     openFiles = OpenFiles(byteCountMax: options.writeCacheByteCount)
     let newest = body.generations[0].number
-    let predecessor: JournalHeader.Predecessor? = body.journal.flatMap { journal in
-      catalog.end.map { JournalHeader.Predecessor(id: journal.id, generation: journal.generation, end: $0) }
-    }
     core = Guarded(CatalogState(snapshot: catalog.snapshot, counters: counters, slabCounters: slabCounters))
     flushing = Guarded(
       FlushState(
-        slot: slot, rootKey: rootKey, cipher: cipher, journal: nil, predecessor: predecessor,
+        slot: slot, rootKey: rootKey, cipher: cipher, journal: nil, predecessor: catalog.end,
         chain: catalog.journals, chainByteCount: catalog.overlayByteCount, newestGeneration: newest,
-        baseGeneration: catalog.generation, frozenCommit: catalog.frozenCommit, commit: catalog.commit,
+        baseGeneration: body.completeGeneration.number, frozenCommit: catalog.frozenCommit,
+        commit: catalog.commit,
         durableCommit: catalog.commit))
     guard mode == .readWrite else { return }
-    guard body.generations.allSatisfy({ $0.tables.count <= Generation.tableCountMax }) else {
+    guard slot.minimumWriter <= SuperblockSlot.formatVersion else {
       throw ContainerError(
         .unsupportedFormat,
-        detail: "a container of format 1 with more tables than format 2 can name opens for reading only")
+        detail: "only programs for format \(slot.minimumWriter) or later write to it; it opens for reading")
     }
     try? ContainerLock.describeHolder(lockFile)  // a courtesy, and there may be no room for it
     let needsRecovery = !body.isClean
@@ -224,7 +222,8 @@ public final class Container: Sendable {
       state.hasReserve = (try? reservedByteCount()) ?? 0 > 0
       // What fails here must not be followed by what an ordinary close writes.
       do {
-        if needsRecovery || usedSecondCopy {
+        if needsRecovery {
+          try usingReserve(&state) { _ in try Recovery.level(io, catalog.unevenRecords) }
           // What is accepted becomes durable and is named before anything that it made garbage goes.
           try Recovery.synchronize(io, journals: journals, slabs: used)
           try startJournal(&state)
@@ -243,11 +242,23 @@ public final class Container: Sendable {
     }
   }
 
+  /// Only a writer needs them: what can be read without them can be read.
+  private static func counters(
+    _ snapshot: CatalogSnapshot, mode: Mode, _ log: FindingLog
+  ) throws -> (CatalogCounters, [UInt32: SlabCounter]) {
+    do {
+      return (try snapshot.catalogCounters(), try snapshot.slabCounters())
+    } catch let error as ContainerError where mode == .readOnly && error.code == .tableDamaged {
+      log.add(Finding(.damage, .tableDamaged, error.detail ?? ""))
+      return (CatalogCounters(nextFile: CatalogCounters.nextFileMax, nextSlab: 0), [:])
+    }
+  }
+
   /// Reads the catalog, pins what a reader read, and looks for signs of a later state.
   private static func loadCatalog(
     _ loader: CatalogLoader, mode: Mode, lockFile: any BlockFile, acceptsOlderState: Bool
   ) throws -> LoadedCatalog {
-    var catalog = try loader.load()
+    let catalog = try loader.load()
     if mode == .readOnly {
       try ContainerLock.pin(catalog.commit, lockFile)
       // What a living writer adds is later, and no sign.
@@ -255,7 +266,7 @@ public final class Container: Sendable {
     }
     guard try loader.hasLaterState(than: catalog.commit) else { return catalog }
     guard acceptsOlderState else { throw ContainerError(.rolledBack) }
-    catalog.findings.append(Finding(.damage, .rolledBack, ContainerError.Code.rolledBack.what))
+    loader.log.add(Finding(.damage, .rolledBack, ContainerError.Code.rolledBack.what))
     return catalog
   }
 
@@ -314,11 +325,13 @@ public final class Container: Sendable {
       if let failure = core.withLock({ $0.failure }) { throw failure }
       try failing(&state) { state in
         try flush(&state, durably: durably)
+        if state.mustRewriteCatalog { return try rewriteCatalog(&state) }
         guard durably, let journal = state.journal else { return }
         if state.frozenCommit == nil, try writeFinalCheckpoints(&state) { return }
+        try journal.synchronizeBoth()
         try updateSuperblock(&state) { body in
           body.isClean = true
-          body.end = journal.end
+          body.journal?.knownEnd = journal.knownEnd
         }
       }
     }

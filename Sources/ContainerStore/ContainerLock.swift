@@ -153,7 +153,7 @@ enum Superblock {
     for case .unsupported(let version, let minimum) in readings {
       throw ContainerError(
         .unsupportedFormat,
-        detail: "format \(version), for readers of format \(minimum) or later; this one reads 1 and 2")
+        detail: "format \(version), for readers of format \(minimum) or later; this one reads 3")
     }
     for case .malformed(let what) in readings { throw ContainerError(.superblockAltered, detail: what) }
     let good = readings.compactMap { reading -> SuperblockSlot? in
@@ -221,8 +221,21 @@ enum Superblock {
 enum Recovery {
   /// So that what is accepted is what the disk has, and not what a failed write left in memory.
   static func dropCaches(_ io: any BlockIO) throws {
-    for directory in ["journal", "slab"] {
+    for directory in ["journal", CopiedFile.copyFolder, "slab"] {
       for name in try io.fileNames(in: directory) { try io.open(directory + "/" + name, .read).dropCache() }
+    }
+  }
+
+  /// Makes the copies of a journal equal again, where a crash left a record in one of them alone.
+  static func level(_ io: any BlockIO, _ records: [UnevenRecord]) throws(IOFailure) {
+    for record in records {
+      let bytes = try io.open(record.whole, .read).read(record.range.count, at: record.range.lowerBound)
+      let torn: any BlockFile
+      do throws(IOFailure) { torn = try io.open(record.torn, .readWrite) } catch {
+        guard error.errno == missingFile else { throw error }
+        torn = try io.open(record.torn, .createNew)
+      }
+      try torn.write(bytes, at: record.range.lowerBound)
     }
   }
 
@@ -236,6 +249,11 @@ enum Recovery {
       }
     }
     if !slabs.isEmpty { try io.synchronizeDirectory("slab") }
-    for journal in journals { try io.open(JournalWriter.name(journal), .readWrite).synchronize() }
+    for name in journals.flatMap({ CopiedFile.names($0, in: .journal) }) {
+      do throws(IOFailure) { try io.open(name, .readWrite).synchronize() } catch {
+        // One of two copies, which reading reports.
+        guard error.errno == missingFile else { throw error }
+      }
+    }
   }
 }

@@ -33,18 +33,19 @@ struct Anatomy {
       live["superblock", default: []].append(Int(offset)..<(Int(offset) + SuperblockSlot.byteCount))
     }
     try container.withSuperblock { _, body, _ in
-      tables = body.generations.flatMap(\.tables).map { "catalog/" + $0.id.hex }
+      tables = body.generations.flatMap(\.tables).map { CopiedFile.names($0.id, in: .catalog)[0] }
       let loader = CatalogLoader(
         io: RecordingIO(image), container: container.id, body: body, keys: container.keys,
-        ciphers: container.ciphers, cache: container.cache, writerIsAlive: false)
-      var next = body.journal
+        ciphers: container.ciphers, cache: container.cache, log: FindingLog(), writerIsAlive: false)
+      var next = body.journal.map { ($0.id, $0.generation) }
       while let (id, generation) = next, generation >= body.generations.last!.number {
-        journals.append("journal/" + id.hex)
+        journals.append(CopiedFile.names(id, in: .journal)[0])
         next = try loader.predecessor(of: id, generation: generation)
       }
     }
     for table in tables { live[table] = [0..<image[table]!.count] }
     for journal in journals { live[journal] = Self.frames(of: image[journal]!) }
+    for path in tables + journals { live[DiskImage.copy(of: path)] = live[path] }
     try container.withSnapshot { records in
       for (names, file) in try records.subtree(rootFileID) where file.inode.kind == .file {
         let extents = try records.extents(file.id, file.inode)
@@ -179,7 +180,9 @@ private func flipBits(in victim: Victim, shard: Int, of shardCount: Int) -> [Str
     var marked = [Bool](repeating: false, count: bytes.count)
     for range in victim.anatomy.live[path] ?? [] { for i in range { marked[i] = true } }
     let kind = String(path.prefix { $0 != "/" })
-    let sampleCounts = ["superblock": (160, 30), "catalog": (80, 1), "journal": (30, 6), "slab": (120, 50)]
+    let sampleCounts = [
+      "superblock": (160, 30), "catalog": (80, 1), "journal": (30, 6), "copy": (30, 6), "slab": (120, 50),
+    ]
     let (liveCount, deadCount) = sampleCounts[kind] ?? (1, 20)
     for (expectsDamage, sampleCount) in [(true, liveCount), (false, deadCount)] {
       let offsets = bytes.indices.filter { marked[$0] == expectsDamage }
@@ -211,8 +214,8 @@ struct AttackTests {
     let victim = try Victim.shared.get()
     let verdict = Verdict(victim.image, secret, states: [victim.tree])
     #expect(verdict.error == nil && verdict.findings.isEmpty && verdict.complaints.isEmpty)
-    #expect(victim.anatomy.tables.count == 2)
-    #expect(victim.anatomy.journals.count > 8)
+    #expect(victim.anatomy.tables.count >= 1)
+    #expect(victim.anatomy.journals.count >= 3)
     #expect(victim.image.files(in: "slab").count == 2)
     #expect(
       Set(victim.image.names.keys) == Set(victim.anatomy.live.keys).union(["lock", "reserve"]),
@@ -233,9 +236,12 @@ struct AttackTests {
   private func expectDetection(_ attacks: [Attack], in victim: Victim) {
     for attack in attacks {
       #expect(victim.anatomy.differs(attack.image, from: victim.image), "\(attack.name): changes nothing")
-      let verdict = Verdict(attack.image, secret, states: [victim.tree])
-      #expect(verdict.isDetected, "\(attack.name)")
-      #expect(verdict.complaints == [], "\(attack.name)")
+      for (image, copies) in [(attack.image, "one copy"), (attack.image.withEqualCopies, "both copies")]
+      where victim.anatomy.differs(image, from: victim.image) {
+        let verdict = Verdict(image, secret, states: [victim.tree])
+        #expect(verdict.isDetected, "\(attack.name), \(copies)")
+        #expect(verdict.complaints == [], "\(attack.name), \(copies)")
+      }
     }
   }
 
@@ -348,7 +354,7 @@ struct AttackTests {
     let tables = victim.anatomy.tables
     var attacks = [
       swap("the slabs swapped", slabs[0], slabs[1]),
-      swap("the tables swapped", tables[0], tables[1]),
+      swap("a table and a journal swapped", tables[0], journals[0]),
       swap("the newest journals swapped", journals[0], journals[1]),
       swap("the newest and the oldest journal swapped", journals[0], journals.last!),
     ]
@@ -431,7 +437,9 @@ struct AttackTests {
   @Test func recordsThatAreRepeatedLeftOutOrReorderedAreDetected() throws {
     let victim = try Victim.shared.get()
     var attacks: [Attack] = []
-    for journal in [victim.anatomy.journals[0], victim.anatomy.journals[1], victim.anatomy.journals.last!] {
+    // A checkpoint's first journal may have nothing but its header.
+    let journals = victim.anatomy.journals.filter { victim.anatomy.live[$0]!.count >= 3 }
+    for journal in [journals[0], journals[1], journals.last!] {
       let bytes = victim.image[journal]!
       let frames = victim.anatomy.live[journal]!
       func frame(_ i: Int) -> [UInt8] {
@@ -494,8 +502,16 @@ struct AttackTests {
   private struct Unclean {
     var image: DiskImage
     var trees: [Tree] = []
-    var journal: String
+    /// The same bytes, twice.
+    var journals: [String]
     var frames: [Range<Int>]
+
+    /// The image with the same done to both copies of the journal.
+    func changed(_ change: (inout [UInt8]) -> Void) -> DiskImage {
+      var image = image
+      for journal in journals { change(&image[journal]!) }
+      return image
+    }
 
     init() throws {
       let io = RecordingIO(try Victim.shared.get().moments[4].image)
@@ -506,8 +522,9 @@ struct AttackTests {
         trees.append(try container.tree())
       }
       image = io.image
-      journal = try container.withSuperblock { _, body, _ in JournalWriter.name(body.journal!.id) }
-      frames = Anatomy.frames(of: image[journal]!)
+      journals = try container.withSuperblock { _, body, _ in CopiedFile.names(body.journal!.id, in: .journal)
+      }
+      frames = Anatomy.frames(of: image[journals[0]]!)
     }
   }
 
@@ -519,12 +536,13 @@ struct AttackTests {
       let whole: [(Int, Int)] = [(frame.lowerBound, i - 1), (frame.upperBound, i)]
       let inside = [1, 8, 95, 96, 97, frame.count / 2, frame.count - 1].map { (frame.lowerBound + $0, i - 1) }
       for (count, state) in whole + inside {
-        var image = unclean.image
-        image[unclean.journal]!.removeSubrange(count...)
+        let image = unclean.changed { $0.removeSubrange(count...) }
         let verdict = Verdict(image, secret, states: [unclean.trees[state]])
         #expect(verdict.error == nil && verdict.complaints == [], "cut to \(count)")
         let isTorn = inside.contains { $0.0 == count }
-        #expect(verdict.findings.map(\.kind) == (isTorn ? [.tornTail] : []), "cut to \(count)")
+        #expect(
+          verdict.findings.map(\.kind) == (isTorn ? [.tornTail, .notClosed] : [.notClosed]), "cut to \(count)"
+        )
         #expect(!verdict.isDetected)
         // A writer goes on from there.
         let io = RecordingIO(image)
@@ -543,8 +561,7 @@ struct AttackTests {
     let unclean = try Unclean()
     for (i, frame) in unclean.frames.enumerated() {
       for offset in [0, 8, 24, 40, 64, 80, 96, frame.count - 1] {
-        var image = unclean.image
-        image.flipBit(3, at: frame.lowerBound + offset, of: unclean.journal)
+        let image = unclean.changed { $0[frame.lowerBound + offset] ^= 8 }
         for mode in [Container.Mode.readOnly, .readWrite] {
           let code = try Container.openingError(image, secret, mode: mode)?.code
           // The last record is one that a crash can tear.
@@ -553,7 +570,7 @@ struct AttackTests {
         }
         let verdict = Verdict(image, secret, states: [unclean.trees[max(i - 1, 0)]])
         #expect(verdict.complaints == [])
-        if verdict.error == nil { #expect(verdict.findings.map(\.kind) == [.tornTail]) }
+        if verdict.error == nil { #expect(verdict.findings.map(\.kind) == [.tornTail, .notClosed]) }
       }
     }
   }
@@ -562,12 +579,11 @@ struct AttackTests {
     let unclean = try Unclean()
     let last = unclean.frames.last!
     func code(_ change: (inout [UInt8]) -> Void) throws -> ContainerError.Code? {
-      var frame = Array(unclean.image[unclean.journal]![last])
+      var frame = Array(unclean.image[unclean.journals[0]]![last])
       change(&frame)
       frame.replaceSubrange(64..<80, with: frame[96...].withUnsafeBytes { KeyedHash.checksum($0) })
       frame.replaceSubrange(80..<96, with: frame[..<80].withUnsafeBytes { KeyedHash.checksum($0) })
-      var image = unclean.image
-      image[unclean.journal]!.replaceSubrange(last, with: frame)
+      let image = unclean.changed { $0.replaceSubrange(last, with: frame) }
       return try Container.openingError(image, secret)?.code
     }
     #expect(try code { _ in } == nil)
@@ -576,15 +592,13 @@ struct AttackTests {
     #expect(
       try code { $0.replaceSubrange(32..<36, with: littleEndian(UInt32(1_044_481))) } == .journalAltered)
     #expect(try code { $0[36] ^= 1 } == .journalAltered)
-    #expect(try code { $0[40] ^= 1 } == .journalAltered)  // previous authenticator
+    #expect(try code { $0[40] ^= 1 } == .journalAltered)  // previous tag
     #expect(try code { $0[63] ^= 1 } == .journalAltered)
     #expect(try code { $0[120] ^= 1 } == .journalAltered)  // sealed payload
     #expect(try code { $0[8] ^= 1 } == nil)  // another journal's frame is a torn tail
     // An authentic record of this journal in another one's place.
-    var image = unclean.image
     let other = unclean.frames[2]
-    image[unclean.journal]!.replaceSubrange(
-      last.lowerBound..., with: unclean.image[unclean.journal]![other])
+    let image = unclean.changed { $0.replaceSubrange(last.lowerBound..., with: $0[other]) }
     #expect(try Container.openingError(image, secret)?.code == .journalAltered)
   }
 
@@ -703,13 +717,25 @@ struct AttackTests {
 }
 
 extension DiskImage {
+  /// The second file of a journal or table.
+  static func copy(of path: String) -> String { "copy/" + path.split(separator: "/").last! }
+
+  /// What was done to the first copies is done to the second ones as well.
+  fileprivate var withEqualCopies: DiskImage {
+    var image = self
+    let firsts = ["catalog", "journal"].flatMap(files(in:))
+    for path in files(in: "copy") where !firsts.map(Self.copy).contains(path) { image[path] = nil }
+    for path in firsts { image[Self.copy(of: path)] = self[path] }
+    return image
+  }
+
   /// A container's files in a directory of the native file system.
   init(native path: String) {
     self.init()
-    for directory in ["", "journal", "catalog", "slab"] {
+    for directory in ["", "journal", "catalog", "copy", "slab"] {
       directories.insert(directory)
       let names = (try? PosixBlockIO(path).fileNames(in: directory)) ?? []
-      for name in names where !["journal", "catalog", "slab"].contains(name) {
+      for name in names where !["journal", "catalog", "copy", "slab"].contains(name) {
         let file = directory.isEmpty ? name : directory + "/" + name
         self[file] = readNative(path + "/" + file)
       }

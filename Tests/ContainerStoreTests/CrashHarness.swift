@@ -161,7 +161,7 @@ struct CrashHarness {
   static func isTrace(_ finding: Finding) -> Bool {
     switch finding.kind {
     case .superblockSlotTorn, .superblockSlotOutdated: true
-    case .tornTail, .unknownFile: finding.severity == .note
+    case .notClosed, .tornTail, .unknownFile: finding.severity == .note
     default: false
     }
   }

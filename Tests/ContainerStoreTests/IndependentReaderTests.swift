@@ -61,7 +61,7 @@ private struct IndependentReader {
     let container = directory.path + "/container"
     removeTree(container)
     mkdir(container, 0o700)
-    for folder in ["journal", "catalog", "slab"] { mkdir(container + "/" + folder, 0o700) }
+    for folder in ["journal", "catalog", "copy", "slab"] { mkdir(container + "/" + folder, 0o700) }
     for (path, inode) in image.names { writeNative(container + "/" + path, image.contents[inode]!) }
     return read(at: container)
   }

@@ -27,10 +27,10 @@ struct SampleContainer: Sendable {
   private static func readGolden() throws -> SampleContainer {
     let folder = fixture.appending(path: "container")
     var image = DiskImage()
-    for directory in ["", "catalog", "journal", "slab"] {
+    for directory in ["", "catalog", "copy", "journal", "slab"] {
       image.directories.insert(directory)
       let names = try FileManager.default.contentsOfDirectory(atPath: folder.appending(path: directory).path)
-      for name in names.sorted() where !["catalog", "journal", "slab"].contains(name) {
+      for name in names.sorted() where !["catalog", "copy", "journal", "slab"].contains(name) {
         let path = directory.isEmpty ? name : directory + "/" + name
         image.names[path] = image.names.count + 1
         image.contents[image.names.count] = [UInt8](

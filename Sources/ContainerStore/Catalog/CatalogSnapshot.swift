@@ -10,6 +10,8 @@ struct CatalogSnapshot: CatalogReading {
   var tables: [TableFile] = []
   /// Files whose newest contents could not be stored: what stands here is not what they hold.
   var unstored: Set<UInt64> = []
+  /// How cursors read tables.
+  var readMode = TableFile.ReadMode.cached
 
   func value(_ key: CatalogKey) throws -> [UInt8]? {
     if let change = overlay[key] { return change }
@@ -52,18 +54,8 @@ struct CatalogSnapshot: CatalogReading {
     if let changes { sources.append(MergedCursor.Source(changes, from: key)) }
     sources.append(MergedCursor.Source(overlay, from: key))
     if let frozen { sources.append(MergedCursor.Source(frozen, from: key)) }
-    for table in tables { sources.append(try MergedCursor.Source(table, from: key)) }
+    for table in tables { sources.append(try MergedCursor.Source(table, from: key, readMode)) }
     return try MergedCursor(sources)
-  }
-
-  func isEqual(to other: CatalogSnapshot) throws -> Bool {
-    let first = CatalogKey(bytes: [])
-    var (ours, theirs) = (try cursor(from: first), try other.cursor(from: first))
-    while true {
-      let (a, b) = (try ours.nextLive(), try theirs.nextLive())
-      guard a?.key == b?.key, a?.value == b?.value else { return false }
-      if a == nil { return true }
-    }
   }
 }
 
@@ -81,9 +73,8 @@ struct MergedCursor {
 
     init(_ map: ChangeMap, from key: CatalogKey) { row = .map(map, map.position(of: key)) }
 
-    /// Without `cached`, blocks pass the cache by: for reading everything once.
-    init(_ table: TableFile, from key: CatalogKey, cached: Bool = true) throws {
-      row = .table(table, try table.position(of: key, cached: cached))
+    init(_ table: TableFile, from key: CatalogKey, _ mode: TableFile.ReadMode = .cached) throws {
+      row = .table(table, try table.position(of: key, mode))
     }
 
     fileprivate func advance() throws {

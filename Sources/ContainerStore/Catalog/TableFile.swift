@@ -22,42 +22,56 @@ final class CipherPool: Sendable {
 final class TableFile: Sendable {
   let table: Generation.Table
   let entryCount: UInt64
-  private let file: any BlockFile
+  private let file: CopiedFile
   private let place: Table.Place
   private let key: SharedKey
   private let ciphers: CipherPool
   private let cache: BlockCache
+  private let log: FindingLog
   private let dataBlockCount: UInt64
   private let indexBlocks: [Table.BlockPointer]
-  private let footerOffset: UInt64
+  private let footer: Table.BlockPointer
 
+  /// Throws `tableDamaged` when the footer is whole in neither copy.
   init(
-    _ table: Generation.Table, file: any BlockFile, container: Identifier, key: SharedKey,
-    ciphers: CipherPool,
-    cache: BlockCache
+    _ table: Generation.Table, io: any BlockIO, container: Identifier, key: SharedKey, ciphers: CipherPool,
+    cache: BlockCache, log: FindingLog
   ) throws {
     self.table = table
+    let file = CopiedFile(io, table.id, in: .catalog)
+    let place = Table.Place(container: container, table: table.id)
     self.file = file
-    place = Table.Place(container: container, table: table.id)
+    self.place = place
     self.key = key
     self.ciphers = ciphers
     self.cache = cache
+    self.log = log
     let overhead = UInt64(SecretStreamCipher.overheadByteCount)
-    guard try file.size() == table.byteCount else { throw MalformedBytes(what: "a table of another length") }
-    guard UInt64(table.footerLength) + overhead <= table.byteCount else {
-      throw MalformedBytes(what: "a table shorter than its footer")
+    do {
+      guard UInt64(table.footerLength) + overhead <= table.byteCount else {
+        throw MalformedBytes(what: "a table shorter than its footer")
+      }
+      let footer = Table.BlockPointer(
+        offset: table.byteCount - overhead - UInt64(table.footerLength), length: table.footerLength,
+        firstKey: CatalogKey(bytes: []))
+      self.footer = footer
+      (entryCount, dataBlockCount, indexBlocks) = try Self.whole(footer, in: file, log) { copy in
+        let plaintext = try Self.open(
+          footer, .footer, of: copy, table: table, place: place, key: key, ciphers: ciphers)
+        return try Self.parse(plaintext, end: footer.offset)
+      }
+    } catch let error as MalformedBytes {
+      throw ContainerError(.tableDamaged, detail: error.what)
     }
-    footerOffset = table.byteCount - overhead - UInt64(table.footerLength)
-    let (plaintext, authenticator) = try Self.open(
-      Table.BlockPointer(offset: footerOffset, length: table.footerLength, firstKey: CatalogKey(bytes: [])),
-      .footer,
-      of: file, byteCount: table.byteCount, place: place, key: key, ciphers: ciphers)
-    guard authenticator == table.footerAuthenticator else {
-      throw MalformedBytes(what: "the footer of another table")
-    }
+  }
+
+  private static func parse(
+    _ plaintext: [UInt8], end: UInt64
+  ) throws(MalformedBytes) -> (entryCount: UInt64, dataBlockCount: UInt64, indexBlocks: [Table.BlockPointer])
+  {
     var reader = ByteReader(plaintext)
-    entryCount = try reader.read()
-    dataBlockCount = try reader.read()
+    let entryCount = try reader.read(UInt64.self)
+    let dataBlockCount = try reader.read(UInt64.self)
     let indexBlockCount = try reader.read(UInt32.self)
     try reader.zeros(4)
     var pointers: [Table.BlockPointer] = []
@@ -71,10 +85,8 @@ final class TableFile: Sendable {
       pointers.append(pointer)
     }
     try reader.end()
-    guard pointers.last?.end ?? 0 == footerOffset else {
-      throw MalformedBytes(what: "a gap before the footer")
-    }
-    indexBlocks = pointers
+    guard pointers.last?.end ?? 0 == end else { throw MalformedBytes(what: "a gap before the footer") }
+    return (entryCount, dataBlockCount, pointers)
   }
 
   deinit { cache.forget(table: table.id) }
@@ -82,44 +94,74 @@ final class TableFile: Sendable {
   // MARK: Blocks
 
   private static func open(
-    _ pointer: Table.BlockPointer, _ kind: Table.BlockKind, of file: any BlockFile, byteCount: UInt64,
+    _ pointer: Table.BlockPointer, _ kind: Table.BlockKind, of file: any BlockFile, table: Generation.Table,
     place: Table.Place, key: SharedKey, ciphers: CipherPool
-  ) throws -> (plaintext: [UInt8], authenticator: [UInt8]) {
+  ) throws -> [UInt8] {
     let overhead = UInt64(SecretStreamCipher.overheadByteCount)
     let count = Int(pointer.length)
     let countMax = kind == .footer ? Table.footerByteCountMax : Table.blockByteCountMax
-    guard count >= 1, count <= countMax, pointer.offset <= byteCount,
-      UInt64(count) + overhead <= byteCount - pointer.offset
+    guard count >= 1, count <= countMax, pointer.offset <= table.byteCount,
+      UInt64(count) + overhead <= table.byteCount - pointer.offset
     else { throw MalformedBytes(what: "a block outside its table") }
     let sealed = try file.read(count + Int(overhead), at: pointer.offset)
     let ad = Table.ad(place, offset: pointer.offset, count: count, kind: kind)
-    guard
+    guard kind != .footer || Array(sealed.suffix(16)) == table.footerTag,
       let plaintext = ciphers.withCipher({ cipher in
         try? SealedMessage.open(sealed, key: key.key, ad: ad, cipher: cipher)
       })
     else { throw MalformedBytes(what: "the block at byte \(pointer.offset) of a table is not authentic") }
-    return (plaintext, Array(sealed.suffix(16)))
+    return plaintext
   }
 
-  private func load(_ pointer: Table.BlockPointer, _ kind: Table.BlockKind) throws -> TableBlock {
-    var (plaintext, _) = try Self.open(
-      pointer, kind, of: file, byteCount: table.byteCount, place: place, key: key, ciphers: ciphers)
+  /// What `read` returns for the first copy, or for the second when it throws for the first, which is noted.
+  private static func whole<R>(
+    _ pointer: Table.BlockPointer, in file: CopiedFile, _ log: FindingLog, _ read: (any BlockFile) throws -> R
+  ) throws -> R {
+    do {
+      return try read(file.copy(0))
+    } catch {
+      guard let result = try? read(file.copy(1)) else {
+        if let failure = error as? IOFailure, failure.errno == missingFile {
+          throw MalformedBytes(what: "a table is missing")
+        }
+        throw error
+      }
+      log.add(copyDamaged(file.names[0], at: pointer.offset))
+      return result
+    }
+  }
+
+  private static func copyDamaged(_ name: String, at offset: UInt64) -> Finding {
+    Finding(
+      .damage, .copyDamaged, "the block at byte \(offset) of \(name) is damaged; the other copy is whole")
+  }
+
+  private func load(
+    _ pointer: Table.BlockPointer, _ kind: Table.BlockKind, from copy: any BlockFile
+  ) throws -> TableBlock {
+    var plaintext = try Self.open(
+      pointer, kind, of: copy, table: table, place: place, key: key, ciphers: ciphers)
     defer { plaintext.withUnsafeMutableBytes { wipe($0) } }
     return try TableBlock(plaintext, kind: kind, firstKey: pointer.firstKey)
   }
 
-  /// Through the cache.
+  /// Through the cache. Throws `tableDamaged` when the block is whole in neither copy.
   fileprivate func block(
     _ pointer: Table.BlockPointer, _ kind: Table.BlockKind, cached: Bool = true
   ) throws -> TableBlock {
-    do {
-      guard cached else { return try load(pointer, kind) }
-      return try cache.block(at: BlockCache.Place(table: table.id, offset: pointer.offset)) {
-        try load(pointer, kind)
-      }
-    } catch let error as MalformedBytes {
-      throw ContainerError(.tableDamaged, detail: error.what)
+    func load() throws -> TableBlock {
+      try Self.whole(pointer, in: file, log) { try self.load(pointer, kind, from: $0) }
     }
+    do {
+      guard cached else { return try load() }
+      return try cache.block(at: BlockCache.Place(table: table.id, offset: pointer.offset), load: load)
+    } catch is MalformedBytes {
+      throw ContainerError(.tableDamaged, detail: Self.lost(pointer.offset))
+    }
+  }
+
+  private static func lost(_ offset: UInt64) -> String {
+    "the block at byte \(offset) of a table is whole in neither copy"
   }
 
   // MARK: Looking up
@@ -174,9 +216,9 @@ final class TableFile: Sendable {
     return low == 0 ? nil : low - 1
   }
 
-  /// A place among the entries.
+  /// An offset among the entries.
   struct Position {
-    fileprivate let cached: Bool
+    fileprivate let mode: ReadMode
     fileprivate var index: Int
     fileprivate var pointers: TableBlock?
     fileprivate var pointer = 0
@@ -184,68 +226,161 @@ final class TableFile: Sendable {
     fileprivate var entry = 0
   }
 
-  /// Where the first entry stands whose key is not before `key`.
-  func position(of key: CatalogKey, cached: Bool = true) throws -> Position {
-    guard let index = Self.last(notAfter: key, in: indexBlocks) else {
-      return Position(cached: cached, index: 0)
+  enum ReadMode {
+    case cached
+    /// Past the cache: for reading everything once.
+    case uncached
+    /// Past the cache and past lost blocks, which are noted.
+    case salvaging
+  }
+
+  private func block(
+    _ pointer: Table.BlockPointer, _ kind: Table.BlockKind, _ mode: ReadMode
+  ) throws -> TableBlock? {
+    do {
+      return try block(pointer, kind, cached: mode == .cached)
+    } catch let error as ContainerError where error.code == .tableDamaged && mode == .salvaging {
+      log.add(Finding(.damage, .tableDamaged, error.detail ?? ""))
+      return nil
     }
-    let pointers = try block(indexBlocks[index], .index, cached: cached)
+  }
+
+  /// Where the first entry stands whose key is not before `key`.
+  func position(of key: CatalogKey, _ mode: ReadMode = .cached) throws -> Position {
+    guard let index = Self.last(notAfter: key, in: indexBlocks) else {
+      return Position(mode: mode, index: 0)
+    }
+    guard let pointers = try block(indexBlocks[index], .index, mode) else {
+      return Position(mode: mode, index: index + 1)
+    }
     let (position, found) = pointers.search(key)
     let pointer = found || position == 0 ? position : position - 1
-    let data = try block(pointers.pointer(pointer), .data, cached: cached)
+    guard let data = try block(pointers.pointer(pointer), .data, mode) else {
+      return Position(mode: mode, index: index, pointers: pointers, pointer: pointer + 1)
+    }
     return Position(
-      cached: cached, index: index, pointers: pointers, pointer: pointer, data: data,
+      mode: mode, index: index, pointers: pointers, pointer: pointer, data: data,
       entry: data.search(key).position)
   }
 
   /// The entry there, after which the position is that of the next; nil at the end. A nil value is a tombstone.
   func next(_ position: inout Position) throws -> (key: CatalogKey, value: [UInt8]?)? {
     while true {
-      if let data = position.data, position.entry < data.count {
-        defer { position.entry += 1 }
-        return (data.key(position.entry), data.value(position.entry))
+      if let data = position.data {
+        if position.entry < data.count {
+          defer { position.entry += 1 }
+          return (data.key(position.entry), data.value(position.entry))
+        }
+        position.data = nil
+        position.pointer += 1
       }
       if let pointers = position.pointers {
-        if position.data != nil { position.pointer += 1 }
         if position.pointer < pointers.count {
-          position.data = try block(pointers.pointer(position.pointer), .data, cached: position.cached)
           position.entry = 0
+          position.data = try block(pointers.pointer(position.pointer), .data, position.mode)
+          if position.data == nil { position.pointer += 1 }
           continue
         }
-        position = Position(cached: position.cached, index: position.index + 1)
+        position = Position(mode: position.mode, index: position.index + 1)
       }
       guard position.index < indexBlocks.count else { return nil }
-      position.pointers = try block(indexBlocks[position.index], .index, cached: position.cached)
+      position.pointers = try block(indexBlocks[position.index], .index, position.mode)
+      if position.pointers == nil { position.index += 1 }
     }
   }
 
   // MARK: The whole table
 
-  /// Opens every block, past the cache, and throws ``MalformedBytes`` unless they tile the file and are in order.
-  func check() throws {
+  /// What is wrong with a table.
+  struct Check {
+    /// Blocks that one copy alone has whole: the damaged copy and the offset.
+    var damaged: [(copy: Int, offset: UInt64)] = []
+    /// Offsets of blocks that no copy has whole.
+    var lost: [UInt64] = []
+    /// Rules that the blocks together break.
+    var contradictions: [String] = []
+    /// A file that is missing or has another length.
+    var misfits: [Int] = []
+
+    var isWhole: Bool { damaged.isEmpty && lost.isEmpty && contradictions.isEmpty && misfits.isEmpty }
+  }
+
+  /// Opens every block of both copies, past the cache. The oldest table of a generation has no tombstones.
+  func check(isOldest: Bool) -> Check {
+    var check = Check()
+    for i in 0..<CopiedFile.count where (try? file.copy(i).size()) != table.byteCount {
+      check.misfits.append(i)
+    }
+    _ = blockOfBoth(footer, .footer, &check)
     let overhead = UInt64(SecretStreamCipher.overheadByteCount)
     var entriesSeen: UInt64 = 0
     var blocksSeen: UInt64 = 0
     var last: CatalogKey?
     var dataEnd: UInt64 = 0
-    let indexOffset = indexBlocks.first?.offset ?? footerOffset
+    let indexOffset = indexBlocks.first?.offset ?? footer.offset
     for pointer in indexBlocks {
-      let pointers = try load(pointer, .index)
+      guard let pointers = blockOfBoth(pointer, .index, &check) else { continue }
       for i in 0..<pointers.count {
         let data = pointers.pointer(i)
-        guard data.offset == dataEnd, data.offset < indexOffset else {
-          throw MalformedBytes(what: "data blocks with gaps")
+        if data.offset != dataEnd || data.offset >= indexOffset {
+          check.contradictions.append("data blocks with gaps")
         }
-        dataEnd = data.offset + UInt64(data.length) + overhead
-        let block = try load(data, .data)
-        if let last, block.key(0) <= last { throw MalformedBytes(what: "a table out of order") }
+        dataEnd = data.offset &+ UInt64(data.length) + overhead
+        blocksSeen += 1
+        guard let block = blockOfBoth(data, .data, &check) else { continue }
+        if let last, block.key(0) <= last { check.contradictions.append("a table out of order") }
         last = block.key(block.count - 1)
         entriesSeen += UInt64(block.count)
-        blocksSeen += 1
+        if isOldest, (0..<block.count).contains(where: { block.value($0) == nil }) {
+          check.contradictions.append("a tombstone in the oldest table")
+        }
       }
     }
-    guard dataEnd == indexOffset, entriesSeen == entryCount, blocksSeen == dataBlockCount else {
-      throw MalformedBytes(what: "a table with other counts than its footer says")
+    // Counts say nothing when a part of what they count is lost.
+    if check.lost.isEmpty,
+      dataEnd != indexOffset || entriesSeen != entryCount || blocksSeen != dataBlockCount
+    {
+      check.contradictions.append("a table with other counts than its footer says")
+    }
+    return check
+  }
+
+  /// The block from whichever copy has it whole; nil, and noted, when neither has. A footer has no entries: nil all the same.
+  private func blockOfBoth(
+    _ pointer: Table.BlockPointer, _ kind: Table.BlockKind, _ check: inout Check
+  ) -> TableBlock? {
+    var whole: TableBlock?
+    var damaged: [Int] = []
+    for i in 0..<CopiedFile.count {
+      do {
+        let copy = try file.copy(i)
+        if kind == .footer {
+          _ = try Self.open(pointer, kind, of: copy, table: table, place: place, key: key, ciphers: ciphers)
+        } else {
+          whole = try load(pointer, kind, from: copy)
+        }
+      } catch {
+        damaged.append(i)
+      }
+    }
+    if damaged.count == CopiedFile.count { check.lost.append(pointer.offset) }
+    if damaged.count == 1 { check.damaged.append((damaged[0], pointer.offset)) }
+    return whole
+  }
+
+  /// Notes what a check found.
+  func report(_ check: Check) {
+    for i in check.misfits {
+      log.add(Finding(.damage, .copyDamaged, "\(file.names[i]) is missing or has another length"))
+    }
+    for (copy, offset) in check.damaged where !check.misfits.contains(copy) {
+      log.add(Self.copyDamaged(file.names[copy], at: offset))
+    }
+    for offset in check.lost {
+      log.add(Finding(.damage, .tableDamaged, Self.lost(offset)))
+    }
+    for contradiction in Set(check.contradictions).sorted() {
+      log.add(Finding(.damage, .tableDamaged, contradiction))
     }
   }
 }

@@ -17,8 +17,7 @@ final class Transaction: CatalogReading {
   let now = Clock.wallNanoseconds()
   /// Nobody asked for it: it says nothing about whether the container is in use.
   var isMaintenance = false
-  private var attributesAreThere: Bool?
-  private var pinsAreThere: Bool?
+  private var kindsThere: [CatalogKey.Kind: Bool] = [:]
   let epoch: UInt32
   private(set) var nextFile: UInt64
 
@@ -128,16 +127,21 @@ final class Transaction: CatalogReading {
     added += new
   }
 
-  /// Whether any file has extended attributes, which is looked up once.
-  private var hasAttributes: Bool {
-    get throws {
-      if let known = attributesAreThere { return known }
-      let first = CatalogKey.all(.attribute)
-      var cursor = try cursor(from: first)
-      let found = try cursor.nextLive().map { $0.key.hasPrefix(first) } ?? false
-      attributesAreThere = found
-      return found
-    }
+  /// Whether there is any record of a type, which is looked up once.
+  private func hasAny(_ kind: CatalogKey.Kind) throws -> Bool {
+    if let known = kindsThere[kind] { return known }
+    let first = CatalogKey.all(kind)
+    var cursor = try cursor(from: first)
+    let found = try cursor.nextLive().map { $0.key.hasPrefix(first) } ?? false
+    kindsThere[kind] = found
+    return found
+  }
+
+  /// Takes a directory without entries, with all that belongs to it.
+  func dropDirectory(_ id: UInt64) throws {
+    try dropAttributes(id)
+    if try hasAny(.staging) { delete(.staging(id)) }
+    delete(.inode(id))
   }
 
   /// Takes one name from a file; when it was the last, the file goes with its contents and key.
@@ -158,23 +162,16 @@ final class Transaction: CatalogReading {
     delete(.inode(id))
   }
 
-  // MARK: Pins
-
-  /// Whether any version of a file is pinned, which is looked up once.
-  private var hasPins: Bool {
-    get throws {
-      if let known = pinsAreThere { return known }
-      let first = CatalogKey.all(.pinOfFile)
-      var cursor = try cursor(from: first)
-      let found = try cursor.nextLive().map { $0.key.hasPrefix(first) } ?? false
-      pinsAreThere = found
-      return found
-    }
+  func putStaging(_ directory: UInt64, _ value: [UInt8]) {
+    put(.staging(directory), value)
+    kindsThere[.staging] = true
   }
+
+  // MARK: Pins
 
   /// A file no longer has these runs: what no pin needs is removed, and returned.
   private func giveUp(_ extents: [Extent], of file: UInt64) throws -> [Extent] {
-    let rest = try hasPins ? unpinned(extents, of: file) : extents
+    let rest = try hasAny(.pinOfFile) ? unpinned(extents, of: file) : extents
     removed += rest
     return rest
   }
@@ -186,13 +183,13 @@ final class Transaction: CatalogReading {
 
   /// Whether a pin needs a part of a run of a file.
   func isPinned(_ run: Extent, of file: UInt64) throws -> Bool {
-    try hasPins && unpinned([run], of: file) != [run]
+    try hasAny(.pinOfFile) && unpinned([run], of: file) != [run]
   }
 
   // MARK: Extended attributes
 
   func dropAttributes(_ file: UInt64) throws {
-    guard try hasAttributes else { return }
+    guard try hasAny(.attribute) else { return }
     for (key, _) in try records(.attributes(file: file)) { delete(key) }
   }
 
@@ -200,11 +197,11 @@ final class Transaction: CatalogReading {
   func putAttribute(of file: UInt64, _ name: [UInt8], _ value: [UInt8]?) {
     let key = CatalogKey.attribute(file: file, name: name)
     if let value { put(key, value) } else { delete(key) }
-    attributesAreThere = attributesAreThere ?? true
+    kindsThere[.attribute] = true
   }
 
   func copyAttributes(of file: UInt64, to copy: UInt64) throws {
-    guard try hasAttributes else { return }
+    guard try hasAny(.attribute) else { return }
     for (key, value) in try records(.attributes(file: file)) {
       putAttribute(of: copy, Array(key.bytes.dropFirst(9)), value)
     }

@@ -13,6 +13,7 @@ struct DeliveryCheck {
     try checkRequests()
     try checkQueue()
     try checkParts()
+    try checkStaging()
   }
 
   private mutating func check(
@@ -89,6 +90,14 @@ struct DeliveryCheck {
       if try check.records.value(.queued(arrival)) == nil {
         check.report("parts of a queued message \(arrival) that is not there")
       }
+    }
+  }
+
+  private mutating func checkStaging() throws {
+    try check(.staging) { check, key, _ in
+      guard let directory = key.number(at: 1), let inode = try check.records.value(.inode(directory)),
+        (try? Inode(inode))?.kind == .directory
+      else { return check.report("a staged message without its directory") }
     }
   }
 }

@@ -76,7 +76,7 @@ struct PinnedFile {
     file = try reader.read()
     path = try reader.bytes(Int(try reader.read(UInt16.self)))
     inode = try Inode(try reader.bytes(reader.remaining))
-    guard inode.kind == .file, !inode.hasLayout1,
+    guard inode.kind == .file,
       (rootFileID + 1..<CatalogCounters.fileCountMax).contains(file)
     else { throw MalformedBytes(what: "an attachment that is no file") }
     guard path.count <= Self.pathByteCountMax, path.first == UInt8(ascii: "/"),

@@ -8,12 +8,11 @@ struct ArrivalKey: Hashable, Sendable {
   var number: UInt64
 }
 
-/// Where the files of a message that is on its way are kept: `/.opendynamics/staging/<sender>/<time>/<index>`, beside a symbolic link
-/// `record` whose target says what they belong to. The link leads nowhere; as a record of the catalog it is there or not together with
-/// the directory. The time is that of the message's directory in the inbox: so no other message gets it.
+/// Where the files of a message that is on its way are kept: `/.opendynamics/staging/<sender>/<time>/<index>`. A record of type `77`
+/// under the directory's id says what they belong to. The time is that of the message's directory in the inbox, which no other
+/// message gets.
 struct Staging {
   static let root = [FileName(".opendynamics")!, FileName("staging")!]
-  static let recordName = FileName("record")!
 
   static func directory(of sender: FileName) -> [FileName] { root + [sender] }
   static func name(_ index: Int) -> FileName { FileName(String(index))! }
@@ -34,29 +33,31 @@ struct Staging {
     var fileCount: UInt64
     var byteCount: UInt64
 
-    /// Five fields with blanks between them.
-    var target: [UInt8] {
-      let fields = [
-        Identifier(key.incarnation).hex, String(key.number), Identifier(id).hex, String(fileCount),
-        String(byteCount),
-      ]
-      return Array(fields.joined(separator: " ").utf8)
+    var encoded: [UInt8] {
+      var writer = ByteWriter()
+      writer.append(key.incarnation)
+      writer.append(id)
+      writer.append(key.number)
+      writer.append(fileCount)
+      writer.append(byteCount)
+      return writer.bytes
     }
 
-    /// Nil for what is no record.
-    init?(target: [UInt8], sender: FileName) {
-      let fields = String(decoding: target, as: UTF8.self).split(separator: " ").map(String.init)
-      guard fields.count == 5, let incarnation = Identifier(hex: fields[0])?.bytes,
-        let id = Identifier(hex: fields[2])?.bytes, let number = UInt64(fields[1]),
-        let fileCount = UInt64(fields[3]), let byteCount = UInt64(fields[4])
-      else { return nil }
+    /// `sender` is that of the directory in which the staging is.
+    init(_ bytes: [UInt8], sender: FileName) throws(MalformedBytes) {
+      var reader = ByteReader(bytes)
+      let incarnation = try reader.bytes(Identifier.byteCount)
+      let id = try reader.bytes(ArrivingMessage.idByteCount)
+      let number = try reader.read(UInt64.self)
+      let fileCount = try reader.read(UInt64.self)
+      let byteCount = try reader.read(UInt64.self)
+      try reader.end()
+      guard (1..<CatalogCounters.fileCountMax).contains(number),
+        (1...UInt64(UInt32.max)).contains(fileCount), byteCount < ArrivingMessage.filesByteCountMax
+      else { throw MalformedBytes(what: "a staged message that cannot be") }
       self.init(
-        key: ArrivalKey(sender: sender, incarnation: Array(incarnation), number: number), id: Array(id),
+        key: ArrivalKey(sender: sender, incarnation: incarnation, number: number), id: id,
         fileCount: fileCount, byteCount: byteCount)
-      // Only as it is written: no signs, leading zeros or further blanks, and counts that a message can have.
-      guard self.target == target, (1...UInt64(UInt32.max)).contains(fileCount),
-        byteCount < ArrivingMessage.filesByteCountMax
-      else { return nil }
     }
 
     init(key: ArrivalKey, id: [UInt8], fileCount: UInt64, byteCount: UInt64) {
@@ -75,16 +76,14 @@ extension CatalogReading {
     return try entries(directory).filter { $0.entry.kind == .directory }.map { time, entry in
       (
         Staging(directory: entry.file, sender: sender, time: time),
-        try stagingRecord(in: entry.file, of: sender)
+        try stagingRecord(of: entry.file, from: sender)
       )
     }
   }
 
-  private func stagingRecord(in directory: UInt64, of sender: FileName) throws -> Staging.Record? {
-    guard let entry = try entry(directory, Staging.recordName), entry.kind == .symbolicLink else {
-      return nil
-    }
-    return Staging.Record(target: try inode(entry.file).target, sender: sender)
+  private func stagingRecord(of directory: UInt64, from sender: FileName) throws -> Staging.Record? {
+    guard let bytes = try value(.staging(directory)) else { return nil }
+    return try? Staging.Record(bytes, sender: sender)
   }
 
   /// Whether the staging is still what it was: an app may have removed it.
@@ -109,7 +108,7 @@ extension Transaction {
     let time = try freeInboxTime(from: now, of: sender)
     let names = Staging.directory(of: sender) + [time]
     let directory = try directory(names, path: StorePath.text(names))
-    try makeSymbolicLink(directory, Staging.recordName, to: record.target)
+    putStaging(directory, record.encoded)
     return Staging(directory: directory, sender: sender, time: time)
   }
 
@@ -124,8 +123,7 @@ extension Transaction {
         let parent = try directoryIfThere(names[..<(count - 1)]),
         try cursorIsAtEnd(.entries(parent: directory))
       else { return }
-      try dropAttributes(directory)
-      delete(.inode(directory))
+      try dropDirectory(directory)
       try unlink(parent, names[count - 1])
     }
   }

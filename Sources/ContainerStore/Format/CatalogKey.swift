@@ -19,8 +19,10 @@ package struct CatalogKey: Hashable, Comparable, Sendable {
     case outboxMessage = 0x73
     case outboxState = 0x74
     case pinOfFile = 0x75
+    case staging = 0x77
     case queued = 0x78
     case queuedMessage = 0x79
+    case anchor = 0x80
   }
 
   static let byteCountMax = 600
@@ -56,12 +58,15 @@ package struct CatalogKey: Hashable, Comparable, Sendable {
   package static func delivery(sender: [UInt8], request: [UInt8]) -> CatalogKey {
     CatalogKey(bytes: [Kind.deliveryByRequest.rawValue, UInt8(sender.count)] + sender + request)
   }
+  static func staging(_ directory: UInt64) -> CatalogKey {
+    CatalogKey(bytes: [Kind.staging.rawValue] + bigEndian(directory))
+  }
   package static func all(_ kind: Kind) -> CatalogKey { CatalogKey(bytes: [kind.rawValue]) }
 
   package var kind: Kind? { bytes.first.flatMap(Kind.init) }
 
   func number(at offset: Int) -> UInt64? {
-    guard bytes.count >= offset + 8 else { return nil }
+    guard offset >= 0, bytes.count >= offset + 8 else { return nil }
     return bytes[offset..<(offset + 8)].reduce(0) { $0 << 8 | UInt64($1) }
   }
 

@@ -48,21 +48,15 @@ package struct Inode: Equatable, Sendable {
   package var secret: [UInt8]
   package var firstExtent: Extent?
   package var target: [UInt8] = []
-  /// It was read in the layout of format 1.
-  package private(set) var hasLayout1 = false
-
   static let secretByteCount = 32
   static let targetByteCountMax = 4096
-  private static let compactLayout: UInt8 = 2
+  static let permissionsMax: UInt16 = 0o7777
+  private static let layout: UInt8 = 2
 
-  /// The bytes from which it was read.
-  var encodedAsRead: [UInt8] { hasLayout1 ? encodedInLayout1 : encoded }
-
-  /// In layout 2.
   var encoded: [UInt8] {
     var writer = ByteWriter()
     writer.reserve(112 + target.count)
-    writer.append(Self.compactLayout)
+    writer.append(Self.layout)
     writer.append(kind.rawValue)
     writer.append(UInt8(firstExtent == nil ? 0 : 1))
     writer.append(permissions)
@@ -87,33 +81,6 @@ package struct Inode: Equatable, Sendable {
     return writer.bytes
   }
 
-  /// As format 1 has it.
-  var encodedInLayout1: [UInt8] {
-    var writer = ByteWriter()
-    writer.append(UInt8(1))
-    writer.append(kind.rawValue)
-    writer.append(permissions)
-    writer.append(linkCount)
-    writer.append(size)
-    writer.append(created)
-    writer.append(modified)
-    writer.append(changed)
-    writer.append(contentVersion)
-    writer.append(epoch)
-    writer.append(UInt32(0))
-    writer.append(secret)
-    writer.append(UInt8(firstExtent == nil ? 0 : 1))
-    writer.append(UInt8(0))
-    writer.append(UInt16(target.count))
-    writer.append(UInt32(0))
-    if let firstExtent {
-      writer.append(firstExtent.start)
-      writer.append(firstExtent.encodedValue)
-    }
-    writer.append(target)
-    return writer.bytes
-  }
-
   init(kind: FileKind, permissions: UInt16, now: Int64, epoch: UInt32, secret: [UInt8]) {
     self.kind = kind
     self.permissions = permissions
@@ -126,22 +93,12 @@ package struct Inode: Equatable, Sendable {
 
   init(_ bytes: [UInt8]) throws(MalformedBytes) {
     var reader = ByteReader(bytes)
-    switch try reader.read(UInt8.self) {
-    case Self.compactLayout: try self.init(compact: &reader)
-    case 1: try self.init(layout1: &reader)
-    default: throw MalformedBytes(what: "an inode of another layout")
+    guard try reader.read(UInt8.self) == Self.layout else {
+      throw MalformedBytes(what: "an inode of another layout")
     }
-    guard firstExtent == nil || kind == .file, size < 1 << 62, kind != .directory || size == 0,
-      kind == .symbolicLink ? (1...UInt64(Self.targetByteCountMax)).contains(size) : target.isEmpty,
-      kind == .file || secret.allSatisfy({ $0 == 0 })
-    else { throw MalformedBytes(what: "an inode whose fields contradict each other") }
-    try reader.end()
-  }
-
-  private init(compact reader: inout ByteReader) throws(MalformedBytes) {
     kind = try reader.fileKind()
     let flags = try reader.read(UInt8.self)
-    guard flags <= 1 else { throw MalformedBytes(what: "unknown flags of an inode") }
+    guard [0, 1, 3].contains(flags) else { throw MalformedBytes(what: "unknown flags of an inode") }
     permissions = try reader.read()
     created = try reader.read()
     modified = try reader.difference(from: created)
@@ -159,50 +116,31 @@ package struct Inode: Equatable, Sendable {
       }
       target = try reader.bytes(Int(size))
     }
-    guard flags == 1 else { return }
-    let start = try reader.varint()
-    let slab = try reader.varint32()
-    let count = try reader.varint32()
-    let offset = try reader.varint()
-    let lastLength = try reader.varint32()
-    let session = try reader.identifier()
-    let extent = Extent(
-      start: start, count: count, lastLength: lastLength,
-      writeNumber: WriteNumber(session: session, counter: try reader.varint()), slab: slab, offset: offset)
-    try extent.check()
-    firstExtent = extent
-  }
-
-  private init(layout1 reader: inout ByteReader) throws(MalformedBytes) {
-    hasLayout1 = true
-    kind = try reader.fileKind()
-    permissions = try reader.read()
-    linkCount = try reader.read()
-    size = try reader.read()
-    created = try reader.read()
-    modified = try reader.read()
-    changed = try reader.read()
-    contentVersion = try reader.read()
-    epoch = try reader.read()
-    try reader.zeros(4)
-    secret = try reader.bytes(Self.secretByteCount)
-    let hasExtent = try reader.read(UInt8.self)
-    try reader.zeros(1)
-    let targetCount = try reader.read(UInt16.self)
-    try reader.zeros(4)
-    guard hasExtent <= 1, Int(targetCount) <= Self.targetByteCountMax,
-      kind == .file ? targetCount == 0 : size == UInt64(targetCount)
-    else { throw MalformedBytes(what: "an inode whose fields contradict each other") }
-    if hasExtent == 1 {
-      let start = try reader.read(UInt64.self)
-      firstExtent = try Extent(start: start, value: &reader)
+    if flags & 1 != 0 {
+      let start = try reader.varint()
+      let slab = try reader.varint32()
+      let count = try reader.varint32()
+      let offset = try reader.varint()
+      let lastLength = try reader.varint32()
+      let session = try reader.identifier()
+      let extent = Extent(
+        start: start, count: count, lastLength: lastLength,
+        writeNumber: WriteNumber(session: session, counter: try reader.varint()), slab: slab, offset: offset)
+      if flags & 2 != 0 { _ = try reader.take(Extent.tagByteCount) }
+      try extent.check()
+      firstExtent = extent
     }
-    target = try reader.bytes(Int(targetCount))
+    guard firstExtent == nil || kind == .file, size < 1 << 62, kind != .directory || size == 0,
+      permissions <= Self.permissionsMax, kind != .symbolicLink || (!target.isEmpty && !target.contains(0))
+    else { throw MalformedBytes(what: "an inode whose fields contradict each other") }
+    try reader.end()
   }
 }
 
 extension Extent {
   static let valueByteCount = 48
+  /// Of a run tag, which this release skips.
+  fileprivate static let tagByteCount = 16
 
   var encodedValue: [UInt8] {
     var writer = ByteWriter()
@@ -221,9 +159,11 @@ extension Extent {
     let count = try reader.read(UInt32.self)
     let offset = try reader.read(UInt64.self)
     let lastLength = try reader.read(UInt32.self)
-    try reader.zeros(4)
+    let flags = try reader.read(UInt32.self)
+    guard flags <= 1 else { throw MalformedBytes(what: "unknown flags of an extent") }
     let session = try reader.identifier()
     let counter = try reader.read(UInt64.self)
+    if flags == 1 { _ = try reader.take(Self.tagByteCount) }
     self.init(
       start: start, count: count, lastLength: lastLength,
       writeNumber: WriteNumber(session: session, counter: counter), slab: slab, offset: offset)
@@ -232,7 +172,7 @@ extension Extent {
 
   /// A run lies in one slab, so that nobody plans work, or takes memory, for more than a slab can hold.
   fileprivate func check() throws(MalformedBytes) {
-    guard isValid(inFileOfSize: 1 << 62 - 1), offset < SlabStore.byteCountMax,
+    guard isValid(inFileOfSize: 1 << 62 - 1), offset < SlabStore.byteCountMax, slab < 1 << 31,
       UInt64(storedByteCount) <= SlabStore.byteCountMax - offset
     else { throw MalformedBytes(what: "an extent that cannot be") }
   }
@@ -241,7 +181,9 @@ extension Extent {
 extension Extent {
   /// A record of type `30`.
   init(key: CatalogKey, value: [UInt8]) throws(MalformedBytes) {
-    guard let start = key.number(at: 9) else { throw MalformedBytes(what: "an extent without a start") }
+    guard key.bytes.count == 17, let start = key.number(at: 9) else {
+      throw MalformedBytes(what: "no key of an extent")
+    }
     var reader = ByteReader(value)
     try self.init(start: start, value: &reader)
     try reader.end()
@@ -276,7 +218,7 @@ struct CatalogCounters: Equatable {
     try reader.zeros(4)
     try reader.end()
     // So that counting on never overflows.
-    guard nextFile < Self.fileCountMax, nextSlab < 1 << 31 else {
+    guard nextFile > rootFileID, nextFile < Self.fileCountMax, nextSlab < 1 << 31 else {
       throw MalformedBytes(what: "counters that cannot be")
     }
   }
@@ -302,6 +244,9 @@ struct SlabCounter: Equatable, Sendable {
     liveByteCount = try reader.read()
     end = try reader.read()
     try reader.end()
+    guard liveByteCount > 0, liveByteCount <= end, end <= SlabStore.byteCountMax else {
+      throw MalformedBytes(what: "a slab counter that cannot be")
+    }
   }
 }
 

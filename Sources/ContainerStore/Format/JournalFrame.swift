@@ -19,11 +19,11 @@ enum JournalFrame {
     var journal: Identifier
   }
 
-  /// The frame's bytes and the authenticator that the next frame names.
+  /// The frame's bytes and the tag that the next frame names.
   static func seal(
     _ payload: [UInt8], number: UInt64, previous: [UInt8], at place: Place, key: borrowing SecretKey,
     cipher: SecretStreamCipher
-  ) -> (bytes: [UInt8], authenticator: [UInt8]) {
+  ) -> (bytes: [UInt8], tag: [UInt8]) {
     precondition(
       (1...payloadByteCountMax).contains(payload.count), "a record has 1 to \(payloadByteCountMax) bytes")
     let sealed = SealedMessage.seal(
@@ -43,11 +43,12 @@ enum JournalFrame {
     return (writer.bytes, Array(sealed.suffix(16)))
   }
 
+  /// What stands at an offset of one copy.
   enum Reading {
     /// `end` is after the frame, before rounding up.
-    case good(number: UInt64, previous: [UInt8], payload: [UInt8], authenticator: [UInt8], end: UInt64)
+    case good(number: UInt64, previous: [UInt8], payload: [UInt8], tag: [UInt8], end: UInt64)
     /// Absent, cut short, foreign, or a checksum fails: what a crash leaves.
-    case unusable(String)
+    case torn(String)
     /// The checksums hold and the record does not open: no crash does that.
     case altered
   }
@@ -57,11 +58,11 @@ enum JournalFrame {
     cipher: SecretStreamCipher
   ) throws(IOFailure) -> Reading {
     let header = try file.read(headerByteCount, at: offset)
-    guard header.count == headerByteCount else { return .unusable("the file ends") }
+    guard header.count == headerByteCount else { return .torn("the file ends") }
     do {
       var reader = ByteReader(header)
       guard try reader.take(8).elementsEqual(magic), try reader.identifier() == place.journal else {
-        return .unusable("no frame of this journal")
+        return .torn("no frame of this journal")
       }
       let number = try reader.read(UInt64.self)
       let count = Int(try reader.read(UInt32.self))
@@ -71,7 +72,7 @@ enum JournalFrame {
       let payloadChecksum = try reader.bytes(16)
       let headerChecksum = try reader.bytes(16)
       guard header[0..<80].withUnsafeBytes({ KeyedHash.checksum($0) }) == headerChecksum else {
-        return .unusable("the frame's header is torn")
+        return .torn("the frame's header is torn")
       }
       guard (1...payloadByteCountMax).contains(count), reserved == 0, moreReserved == 0 else {
         return .altered
@@ -79,18 +80,18 @@ enum JournalFrame {
       let sealedCount = count + SecretStreamCipher.overheadByteCount
       let sealed = try file.read(sealedCount, at: offset + UInt64(headerByteCount))
       guard sealed.count == sealedCount, sealed.withUnsafeBytes({ KeyedHash.checksum($0) }) == payloadChecksum
-      else { return .unusable("the frame's payload is torn") }
+      else { return .torn("the frame's payload is torn") }
       guard
         let payload = try? SealedMessage.open(
           sealed, key: key, ad: ad(place, number: number, count: count, previous: previous), cipher: cipher)
       else { return .altered }
       return .good(
-        number: number, previous: previous, payload: payload, authenticator: Array(sealed.suffix(16)),
+        number: number, previous: previous, payload: payload, tag: Array(sealed.suffix(16)),
         end: offset + UInt64(byteCount(payload: count)))
     } catch let failure as IOFailure {
       throw failure
     } catch {
-      return .unusable("the frame's header is torn")
+      return .torn("the frame's header is torn")
     }
   }
 
@@ -106,6 +107,9 @@ enum JournalFrame {
     return writer.bytes
   }
 }
+
+/// What stands for the tag of a record that is not there.
+let noTag = [UInt8](repeating: 0, count: 16)
 
 /// Record 0 of a journal.
 struct JournalHeader: Equatable {
@@ -133,10 +137,9 @@ struct JournalHeader: Equatable {
     writer.append(created)
     writer.append(predecessor?.id ?? .zero)
     writer.append(predecessor?.generation ?? 0)
-    writer.append(predecessor?.end.record ?? 0)
-    writer.append(predecessor?.end.offset ?? 0)
-    writer.append(predecessor?.end.authenticator ?? [UInt8](repeating: 0, count: 16))
-    writer.append(commit)
+    var end = predecessor?.end ?? JournalEnd(record: 0, offset: 0, tag: noTag, commit: 0)
+    end.commit = commit
+    end.append(to: &writer)
     writer.pad(to: Self.byteCount)
     return writer.bytes
   }
@@ -160,18 +163,14 @@ struct JournalHeader: Equatable {
     created = try reader.read()
     let id = try reader.identifier()
     let predecessorGeneration = try reader.read(UInt64.self)
-    let record = try reader.read(UInt64.self)
-    let offset = try reader.read(UInt64.self)
-    let authenticator = try reader.bytes(16)
-    commit = try reader.read()
+    let end = try JournalEnd(&reader)
+    commit = end.commit
     try reader.zeros(24)
     try reader.end()
     if id != .zero {
-      predecessor = Predecessor(
-        id: id, generation: predecessorGeneration,
-        end: JournalEnd(record: record, offset: offset, authenticator: authenticator, commit: commit))
-    } else if predecessorGeneration != 0 || record != 0 || offset != 0
-      || authenticator.contains(where: { $0 != 0 })
+      predecessor = Predecessor(id: id, generation: predecessorGeneration, end: end)
+    } else if predecessorGeneration != 0
+      || end != JournalEnd(record: 0, offset: 0, tag: noTag, commit: commit)
     {
       throw MalformedBytes(what: "an end of no predecessor")
     }
@@ -231,10 +230,14 @@ struct JournalRecord: Equatable {
     self.changes = changes
   }
 
-  init(_ bytes: [UInt8]) throws(MalformedBytes) {
+  /// `number` is that of the record.
+  init(_ bytes: [UInt8], number: UInt64) throws(MalformedBytes) {
     var reader = ByteReader(bytes)
     commit = try reader.read()
     durableThrough = try reader.read()
+    guard durableThrough < number else {
+      throw MalformedBytes(what: "a record that says of itself that it is durable")
+    }
     time = try reader.read()
     let flags = try reader.read(UInt32.self)
     guard flags <= 3 else { throw MalformedBytes(what: "unknown flags of a record") }

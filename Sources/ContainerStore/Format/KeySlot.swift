@@ -156,10 +156,11 @@ struct KeySlot: Equatable {
     }
     let key = try slotKey(credential, parameters: costs, salt: salt, containerID: containerID)
     let bound = prefix(kind, costs, salt)
-    let sealed = rootKey.withUnsafeBytes { root in
+    let sealed = try rootKey.withUnsafeBytes { root in
       var plaintext = [UInt8](root)
       defer { plaintext.withUnsafeMutableBytes { wipe($0) } }
-      return SealedMessage.seal(plaintext, key: key, ad: ad(containerID, bound), cipher: cipher)
+      return try SealedMessage.seal(
+        plaintext, key: wrapKey(key), ad: ad(containerID, bound), cipher: cipher)
     }
     return KeySlot(
       kind: kind, parameters: costs, salt: salt, sealedKey: sealed,
@@ -183,7 +184,8 @@ struct KeySlot: Equatable {
     }
     guard fits else { return nil }
     do {
-      var root = try SealedMessage.open(sealedKey, key: key, ad: Self.ad(containerID, bound), cipher: cipher)
+      var root = try SealedMessage.open(
+        sealedKey, key: Self.wrapKey(key), ad: Self.ad(containerID, bound), cipher: cipher)
       defer { root.withUnsafeMutableBytes { wipe($0) } }
       var guarded = try SecretBytes(count: root.count)
       guarded.withUnsafeMutableBytes { $0.copyBytes(from: root) }
@@ -203,6 +205,13 @@ struct KeySlot: Equatable {
     case .rawKey:
       return try credential.secret.derive(label("OD1-raw-slot") + containerID.bytes + salt)
     }
+  }
+
+  /// Room for an erase secret, without which no slot would open: zeros in this version.
+  private static let eraseSecret = [UInt8](repeating: 0, count: 32)
+
+  private static func wrapKey(_ key: borrowing SecretKey) throws(CryptoError) -> SecretKey {
+    try key.derive(label("OD1-slot-wrap") + eraseSecret)
   }
 
   private static func commitment(_ key: borrowing SecretKey, _ containerID: Identifier, _ bound: [UInt8])

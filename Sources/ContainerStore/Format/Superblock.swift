@@ -6,8 +6,8 @@ struct SuperblockSlot: Equatable {
   static let byteCount = 4096
   static let offsets: [UInt64] = [0, 65536]
   static let magic: [UInt8] = Array("ODCONT1\n".utf8)
-  /// What is written; 1 is read, too.
-  static let formatVersion: UInt16 = 2
+  /// Also the least version of a reader, and of a writer.
+  static let formatVersion: UInt16 = 3
   static let keySlotCount = 8
   private static let keySlotsOffset = 64
   private static let bodyOffset = 1344
@@ -15,7 +15,8 @@ struct SuperblockSlot: Equatable {
   private static let checksumOffset = 4064
 
   let bytes: [UInt8]
-  let version: UInt16
+  /// Programs below it open the container for reading only.
+  let minimumWriter: UInt16
   let containerID: Identifier
   let sequence: UInt64
   let keySlots: [KeySlot?]
@@ -38,11 +39,12 @@ struct SuperblockSlot: Equatable {
       var reader = ByteReader(bytes[8...])
       let version = try reader.read(UInt16.self)
       let minimum = try reader.read(UInt16.self)
-      guard minimum <= formatVersion else { return .unsupported(version: version, minimumReader: minimum) }
-      guard (1...max(1, version)).contains(minimum) else {
-        throw MalformedBytes(what: "a minimum reader version of \(minimum)")
+      guard minimum == formatVersion else { return .unsupported(version: version, minimumReader: minimum) }
+      let minimumWriter = try reader.read(UInt16.self)
+      guard minimum <= minimumWriter, minimumWriter <= version else {
+        throw MalformedBytes(what: "versions \(version), \(minimum) and \(minimumWriter)")
       }
-      try reader.zeros(4)
+      try reader.zeros(2)
       let containerID = try reader.identifier()
       let sequence = try reader.read(UInt64.self)
       try reader.zeros(24)
@@ -52,8 +54,7 @@ struct SuperblockSlot: Equatable {
       try reader.zeros(macOffset - bodyOffset - sealedBodyByteCount)
       return .good(
         SuperblockSlot(
-          bytes: bytes, version: minimum, containerID: containerID,
-          sequence: sequence,
+          bytes: bytes, minimumWriter: minimumWriter, containerID: containerID, sequence: sequence,
           keySlots: slots))
     } catch {
       return .malformed(error.what)
@@ -75,7 +76,7 @@ struct SuperblockSlot: Equatable {
       var body = try SealedMessage.open(
         sealed, key: keys.body, ad: Self.bodyAD(containerID, sequence), cipher: cipher)
       defer { body.withUnsafeMutableBytes { wipe($0) } }
-      return try SuperblockBody(body, version: version)
+      return try SuperblockBody(body)
     } catch let error as MalformedBytes {
       throw ContainerError(.superblockAltered, detail: error.what)
     } catch {
@@ -90,9 +91,8 @@ struct SuperblockSlot: Equatable {
     let keys = try SuperblockKeys(rootKey: rootKey, containerID: containerID)
     var writer = ByteWriter()
     writer.append(magic)
-    writer.append(formatVersion)
-    writer.append(formatVersion)
-    writer.appendZeros(4)
+    for _ in 0..<3 { writer.append(formatVersion) }
+    writer.appendZeros(2)
     writer.append(containerID)
     writer.append(sequence)
     writer.pad(to: keySlotsOffset)
@@ -105,7 +105,7 @@ struct SuperblockSlot: Equatable {
     writer.append(keys.mac(of: writer.bytes))
     writer.append(writer.bytes.withUnsafeBytes { KeyedHash.checksum($0, count: 32) })
     return SuperblockSlot(
-      bytes: writer.bytes, version: formatVersion, containerID: containerID, sequence: sequence,
+      bytes: writer.bytes, minimumWriter: formatVersion, containerID: containerID, sequence: sequence,
       keySlots: keySlots)
   }
 
@@ -150,8 +150,6 @@ extension SecretBytes {
 struct Generation: Equatable {
   static let byteCount = 472
   static let tableCountMax = 5
-  fileprivate static let byteCount1 = 456
-  fileprivate static let tableCountMax1 = 8
 
   enum State: UInt16 {
     case complete = 1
@@ -162,10 +160,10 @@ struct Generation: Equatable {
     var id: Identifier
     var byteCount: UInt64
     var footerLength: UInt32
-    var footerAuthenticator: [UInt8]
-    /// The epoch and the secret of its key; nil for a table of format 1, which has its key from its generation.
-    var keying: Keying?
+    var footerTag: [UInt8]
+    var keying: Keying
 
+    /// The inputs of a table's key.
     struct Keying: Equatable {
       var epoch: UInt32
       var secret: [UInt8]
@@ -193,9 +191,9 @@ struct Generation: Equatable {
       writer.append(table.id)
       writer.append(table.byteCount)
       writer.append(table.footerLength)
-      writer.append(table.keying?.epoch ?? 0)
-      writer.append(table.footerAuthenticator)
-      writer.append(table.keying?.secret ?? [UInt8](repeating: 0, count: 32))
+      writer.append(table.keying.epoch)
+      writer.append(table.footerTag)
+      writer.append(table.keying.secret)
     }
     writer.pad(to: end)
   }
@@ -209,8 +207,8 @@ struct Generation: Equatable {
     self.tables = tables
   }
 
-  init(_ reader: inout ByteReader, version: UInt16) throws(MalformedBytes) {
-    let end = reader.position + (version == 1 ? Self.byteCount1 : Self.byteCount)
+  init(_ reader: inout ByteReader) throws(MalformedBytes) {
+    let end = reader.position + Self.byteCount
     number = try reader.read()
     epoch = try reader.read()
     guard let state = State(rawValue: try reader.read()) else {
@@ -218,9 +216,7 @@ struct Generation: Equatable {
     }
     self.state = state
     let tableCount = try reader.read(UInt16.self)
-    guard Int(tableCount) <= (version == 1 ? Self.tableCountMax1 : Self.tableCountMax) else {
-      throw MalformedBytes(what: "\(tableCount) tables")
-    }
+    guard Int(tableCount) <= Self.tableCountMax else { throw MalformedBytes(what: "\(tableCount) tables") }
     secret = try reader.bytes(32)
     commit = try reader.read()
     try reader.zeros(16)
@@ -230,58 +226,83 @@ struct Generation: Equatable {
       let byteCount = try reader.read(UInt64.self)
       let footerLength = try reader.read(UInt32.self)
       let epoch = try reader.read(UInt32.self)
-      let authenticator = try reader.bytes(16)
-      let secret = version == 1 ? [] : try reader.bytes(32)
-      let isKeyedByGeneration = secret.allSatisfy { $0 == 0 }
-      guard !isKeyedByGeneration || epoch == 0 else {
-        throw MalformedBytes(what: "reserved bytes are not zero")
-      }
+      let tag = try reader.bytes(16)
       tables.append(
         Table(
-          id: id, byteCount: byteCount, footerLength: footerLength, footerAuthenticator: authenticator,
-          keying: isKeyedByGeneration ? nil : Table.Keying(epoch: epoch, secret: secret)))
+          id: id, byteCount: byteCount, footerLength: footerLength, footerTag: tag,
+          keying: Table.Keying(epoch: epoch, secret: try reader.bytes(32))))
     }
-    guard Set(tables.map(\.id)).count == tables.count else { throw MalformedBytes(what: "a table twice") }
+    let ids = Set(tables.map(\.id))
+    guard ids.count == tables.count, !ids.contains(.zero) else { throw MalformedBytes(what: "a table twice") }
     try reader.zeros(end - reader.position)
   }
 }
 
-/// The end of a journal: its last record.
+/// A record of a journal up to which everything is known to be there.
 struct JournalEnd: Equatable {
+  static let byteCount = 40
+
   var record: UInt64
   /// After the record's frame, before rounding up.
   var offset: UInt64
-  var authenticator: [UInt8]
+  var tag: [UInt8]
+  /// The last commit up to that record.
   var commit: UInt64
+
+  func append(to writer: inout ByteWriter) {
+    writer.append(record)
+    writer.append(offset)
+    writer.append(tag)
+    writer.append(commit)
+  }
+
+  init(record: UInt64, offset: UInt64, tag: [UInt8], commit: UInt64) {
+    self.record = record
+    self.offset = offset
+    self.tag = tag
+    self.commit = commit
+  }
+
+  init(_ reader: inout ByteReader) throws(MalformedBytes) {
+    record = try reader.read()
+    offset = try reader.read()
+    tag = try reader.bytes(16)
+    commit = try reader.read()
+  }
 }
 
 /// What the superblock keeps under the root key.
 struct SuperblockBody: Equatable {
   static let byteCount = 2560
   static let epochCountMax = 16
-  static let generationCountMax = 3
-  private static let generationsOffset = 664
-  private static let journalOffset = 2080
-  private static let journalOffset1 = 2032
+  static let generationCountMax = 2
+  private static let generationCountOffset = 656
+  private static let journalOffset = 1608
 
   struct Epoch: Equatable {
     var number: UInt32
     var key: [UInt8]
   }
 
+  /// The journal that commits go to.
+  struct Journal: Equatable {
+    var id: Identifier
+    /// The generation that keys it.
+    var generation: UInt64
+    /// The journal's end after a clean close, else a record that was durable in both copies.
+    var knownEnd: JournalEnd
+  }
+
   var created: Int64
   var currentEpoch: UInt32
   var epochs: [Epoch]
-  /// Newest first.
+  /// One complete generation, and perhaps a pending one before it.
   var generations: [Generation]
-  /// The journal that commits go to, and the generation that keys it.
-  var journal: (id: Identifier, generation: UInt64)?
+  var journal: Journal?
   /// Whether the container was closed cleanly.
   var isClean: Bool
-  /// Of the current journal; only after a clean close with a journal.
-  var end: JournalEnd?
 
-  static func == (a: SuperblockBody, b: SuperblockBody) -> Bool { a.encoded == b.encoded }
+  var completeGeneration: Generation { generations.last! }
 
   var encoded: [UInt8] {
     var writer = ByteWriter()
@@ -293,18 +314,15 @@ struct SuperblockBody: Equatable {
       writer.append(UInt32(0))
       writer.append(epoch.key)
     }
-    writer.pad(to: 656)
+    writer.pad(to: Self.generationCountOffset)
     writer.append(UInt32(generations.count))
     writer.append(UInt32(isClean ? 2 : 1))
     for generation in generations { generation.append(to: &writer) }
     writer.pad(to: Self.journalOffset)
-    writer.append(journal?.id ?? .zero)
-    writer.append(journal?.generation ?? 0)
-    if let end {
-      writer.append(end.record)
-      writer.append(end.offset)
-      writer.append(end.authenticator)
-      writer.append(end.commit)
+    if let journal {
+      writer.append(journal.id)
+      writer.append(journal.generation)
+      journal.knownEnd.append(to: &writer)
     }
     writer.pad(to: Self.byteCount)
     return writer.bytes
@@ -316,7 +334,7 @@ struct SuperblockBody: Equatable {
     for i in generations.indices {
       generations[i].secret.withUnsafeMutableBytes { wipe($0) }
       for j in generations[i].tables.indices {
-        generations[i].tables[j].keying?.secret.withUnsafeMutableBytes { wipe($0) }
+        generations[i].tables[j].keying.secret.withUnsafeMutableBytes { wipe($0) }
       }
     }
   }
@@ -329,7 +347,7 @@ struct SuperblockBody: Equatable {
     isClean = true
   }
 
-  init(_ bytes: [UInt8], version: UInt16 = SuperblockSlot.formatVersion) throws(MalformedBytes) {
+  init(_ bytes: [UInt8]) throws(MalformedBytes) {
     var reader = ByteReader(bytes)
     created = try reader.read()
     currentEpoch = try reader.read()
@@ -343,7 +361,7 @@ struct SuperblockBody: Equatable {
       try reader.zeros(4)
       epochs.append(Epoch(number: number, key: try reader.bytes(32)))
     }
-    try reader.zeros(656 - reader.position)
+    try reader.zeros(Self.generationCountOffset - reader.position)
     let generationCount = try reader.read(UInt32.self)
     guard generationCount >= 1, Int(generationCount) <= Self.generationCountMax else {
       throw MalformedBytes(what: "\(generationCount) generations")
@@ -352,41 +370,37 @@ struct SuperblockBody: Equatable {
     guard state == 1 || state == 2 else { throw MalformedBytes(what: "an unknown state") }
     isClean = state == 2
     generations = []
-    for _ in 0..<generationCount { generations.append(try Generation(&reader, version: version)) }
-    try reader.zeros((version == 1 ? Self.journalOffset1 : Self.journalOffset) - reader.position)
+    for _ in 0..<generationCount { generations.append(try Generation(&reader)) }
+    try reader.zeros(Self.journalOffset - reader.position)
     let journalID = try reader.identifier()
-    let journalGeneration = try reader.read(UInt64.self)
-    journal = journalID == .zero ? nil : (journalID, journalGeneration)
-    if isClean, journal != nil {
-      let record = try reader.read(UInt64.self)
-      let offset = try reader.read(UInt64.self)
-      let authenticator = try reader.bytes(16)
-      end = JournalEnd(
-        record: record, offset: offset, authenticator: authenticator, commit: try reader.read())
+    if journalID == .zero {
+      guard isClean else { throw MalformedBytes(what: "an open state without a journal") }
+    } else {
+      journal = Journal(
+        id: journalID, generation: try reader.read(), knownEnd: try JournalEnd(&reader))
     }
-    try reader.zeros(Self.byteCount - reader.position)
-    try reader.end()
-    guard journal != nil || journalGeneration == 0 else {
-      throw MalformedBytes(what: "a generation of no journal")
-    }
+    try reader.zeros(reader.remaining)
+    guard bytes.count == Self.byteCount else { throw MalformedBytes(what: "a body of another length") }
     try checkNumbers()
   }
 
   private func checkNumbers() throws(MalformedBytes) {
     let epochNumbers = Set(epochs.map(\.number))
-    guard epochNumbers.count == epochs.count, epochNumbers.contains(currentEpoch),
+    guard epochNumbers.count == epochs.count, epochNumbers.contains(currentEpoch), !epochNumbers.contains(0),
       generations.allSatisfy({ epochNumbers.contains($0.epoch) }),
-      generations.flatMap(\.tables).compactMap(\.keying).allSatisfy({ epochNumbers.contains($0.epoch) })
+      generations.flatMap(\.tables).allSatisfy({ epochNumbers.contains($0.keying.epoch) })
     else { throw MalformedBytes(what: "epochs that contradict each other") }
     let numbers = generations.map(\.number)
-    guard zip(numbers, numbers.dropFirst()).allSatisfy({ $0 > $1 }),
-      generations.contains(where: { $0.state == .complete }),
+    guard zip(numbers, numbers.dropFirst()).allSatisfy({ $0 > $1 }), !numbers.contains(0),
       // A pending one is the newest, and has nothing yet.
-      generations.dropFirst().allSatisfy({ $0.state == .complete }),
-      generations[0].state == .complete || (generations[0].commit == 0 && generations[0].tables.isEmpty),
+      completeGeneration.state == .complete,
+      generations.dropLast().allSatisfy({ $0.state == .pending && $0.commit == 0 && $0.tables.isEmpty }),
       // Commits are counted on from here, and a reader's pin is a byte of the lock file beyond its commit.
-      generations.allSatisfy({ $0.commit < 1 << 62 }),
-      journal.map({ numbers.contains($0.generation) }) ?? true
+      completeGeneration.commit < 1 << 62
     else { throw MalformedBytes(what: "generations that contradict each other") }
+    guard let journal else { return }
+    guard numbers.contains(journal.generation), journal.knownEnd.commit < 1 << 62,
+      journal.knownEnd.commit >= completeGeneration.commit
+    else { throw MalformedBytes(what: "a journal that contradicts the generations") }
   }
 }

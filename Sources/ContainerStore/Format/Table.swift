@@ -50,11 +50,9 @@ enum Table {
     }
   }
 
-  static func name(_ id: Identifier) -> String { "catalog/" + id.hex }
-
   /// Writes the records that `next` delivers, in ascending order, as one table; does not sync. A nil value is a tombstone.
   static func write(
-    to file: any BlockFile, place: Place, key: borrowing SecretKey, keying: Generation.Table.Keying,
+    to file: CopiedFile, place: Place, key: borrowing SecretKey, keying: Generation.Table.Keying,
     cipher: SecretStreamCipher, next: () throws -> (key: CatalogKey, value: [UInt8]?)?
   ) throws -> Generation.Table {
     var output = Output(file: file, place: place, cipher: cipher)
@@ -116,21 +114,21 @@ enum Table {
     try output.drain()
     return Generation.Table(
       id: place.table, byteCount: output.offset, footerLength: UInt32(footer.bytes.count),
-      footerAuthenticator: output.authenticator, keying: keying)
+      footerTag: output.tag, keying: keying)
   }
 
   /// Seals blocks one behind the other, and writes them in pieces of 1 MiB.
   private struct Output {
-    let file: any BlockFile
+    let file: CopiedFile
     let place: Place
     let cipher: SecretStreamCipher
     var offset: UInt64 = 0
     /// Of the last block.
-    var authenticator: [UInt8] = []
+    var tag: [UInt8] = []
     private var buffer: [UInt8] = []
     private var bufferOffset: UInt64 = 0
 
-    init(file: any BlockFile, place: Place, cipher: SecretStreamCipher) {
+    init(file: CopiedFile, place: Place, cipher: SecretStreamCipher) {
       self.file = file
       self.place = place
       self.cipher = cipher
@@ -144,7 +142,7 @@ enum Table {
         cipher: cipher)
       let pointer = BlockPointer(offset: offset, length: UInt32(plaintext.count), firstKey: firstKey)
       offset += UInt64(sealed.count)
-      authenticator = Array(sealed.suffix(16))
+      tag = Array(sealed.suffix(16))
       buffer += sealed
       if buffer.count >= 1 << 20 { try drain() }
       return pointer

@@ -44,6 +44,8 @@ package protocol BlockFile: AnyObject, Sendable {
   /// Writes everything or throws.
   func write(_ bytes: UnsafeRawBufferPointer, at offset: UInt64) throws(IOFailure)
   func size() throws(IOFailure) -> UInt64
+  /// Where bytes stand at or after `offset` that are not known to be a hole; nil at the end.
+  func nextData(from offset: UInt64) throws(IOFailure) -> UInt64?
   func truncate(to size: UInt64) throws(IOFailure)
   /// Makes contents and size durable (fdatasync).
   func synchronize() throws(IOFailure)
@@ -81,6 +83,9 @@ package struct LockRange: Sendable, Hashable {
 }
 
 extension BlockFile {
+  package func nextData(from offset: UInt64) throws(IOFailure) -> UInt64? {
+    try offset < size() ? offset : nil
+  }
   package func allocatedByteCount() throws(IOFailure) -> UInt64 { try size() }
   package func allocate(_ count: UInt64) throws(IOFailure) { try truncate(to: count) }
 

@@ -129,6 +129,17 @@ private final class PosixBlockFile: BlockFile {
     return UInt64(status.st_size)
   }
 
+  func nextData(from offset: UInt64) throws(IOFailure) -> UInt64? {
+    #if os(Linux)
+      // SEEK_DATA
+      let data = lseek(descriptor, off_t(offset), 3)
+      if data >= 0 { return UInt64(data) }
+      if errno == ENXIO { return nil }
+    #endif
+    // A file system that does not know holes.
+    return try offset < size() ? offset : nil
+  }
+
   func truncate(to size: UInt64) throws(IOFailure) {
     while ftruncate(descriptor, off_t(size)) != 0 {
       if errno != EINTR { throw IOFailure("ftruncate", name, errno: errno) }

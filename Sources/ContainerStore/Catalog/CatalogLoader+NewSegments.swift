@@ -1,0 +1,78 @@
+import EncryptedFile
+import SodiumPrimitives
+
+/// Whether what a commit names that was not known to be durable is there.
+extension CatalogLoader {
+  func segmentsOpen(of commit: FinishedCommit, on catalog: LoadedCatalog) throws -> Bool {
+    let context = WorkerContext(ciphers.backend)
+    let slabs = SlabStore(io: io, counters: [:], nextSlab: 0, startsWriteback: false)
+    for (file, extents) in Dictionary(grouping: commit.fileExtents(), by: \.file) {
+      let key = CatalogKey.inode(file)
+      let changed = commit.changes.last { $0.key == key }
+      guard let bytes = try changed.map({ $0.value }) ?? catalog.snapshot.value(key),
+        let inode = try? Inode(bytes)
+      else {
+        continue
+      }
+      // What the file had before was durable once: that it is damaged now says nothing about this commit.
+      let inodeBefore = try catalog.snapshot.value(key).flatMap { try? Inode($0) }
+      let before = try inodeBefore.map { try Set(catalog.snapshot.extents(file, $0)) } ?? []
+      let identity = FileIdentity(container: container, file: file)
+      for (_, extent) in extents where !before.contains(extent) {
+        let problem = try verifyRun(
+          extent, of: identity, key: keys.fileKey(file, epoch: inode.epoch, secret: inode.secret),
+          slabs: slabs, context: context)
+        if problem != nil { return false }
+      }
+    }
+    return try pinnedSegmentsOpen(of: commit, on: catalog, slabs, context)
+  }
+
+  /// The same for versions that the commit pins and has no file for: they were replaced in the same commit.
+  private func pinnedSegmentsOpen(
+    of commit: FinishedCommit, on catalog: LoadedCatalog, _ slabs: SlabStore, _ context: WorkerContext
+  ) throws -> Bool {
+    let pinned = commit.pinnedExtents()
+    guard !pinned.isEmpty else { return true }
+    let named = Dictionary(grouping: commit.fileExtents(), by: \.file).mapValues { extents in
+      ExtentMap(checked: extents.map(\.extent).sorted { $0.start < $1.start })
+    }
+    for (pin, extents) in pinned {
+      let inodeBefore = try catalog.snapshot.value(.inode(pin.file)).flatMap { try? Inode($0) }
+      let before = try inodeBefore.map { try catalog.snapshot.extents(pin.file, $0) } ?? []
+      var new = ExtentMap(checked: before).parted(extents).unknown
+      if let named = named[pin.file] { new = named.parted(new).unknown }
+      let identity = FileIdentity(container: container, file: pin.file)
+      for extent in new {
+        let problem = try verifyRun(
+          extent, of: identity,
+          key: keys.fileKey(pin.file, epoch: pin.inode.epoch, secret: pin.inode.secret), slabs: slabs,
+          context: context)
+        if problem != nil { return false }
+      }
+    }
+    return true
+  }
+}
+
+/// Opens every segment of a run; what is wrong with the first that does not open, or nil.
+func verifyRun(
+  _ run: Extent, of file: FileIdentity, key: borrowing FileKey, slabs: SlabStore, context: WorkerContext
+) throws -> SegmentError? {
+  let writerKey = try key.writerKey(session: run.writeNumber.session)
+  var skipped = 0
+  while skipped < run.count {
+    let part = run.slice(
+      skipping: skipped, count: min(Int(run.count) - skipped, SegmentLayout.segmentsPerUnit))
+    let stored = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<part.storedByteCount])
+    let count = try slabs.read(part.slab, part.offset, into: stored)
+    do throws(SegmentError) {
+      try context.cipher.check(
+        run: part, stored: UnsafeRawBufferPointer(rebasing: stored[0..<count]), of: file, key: writerKey)
+    } catch {
+      return error
+    }
+    skipped += Int(part.count)
+  }
+  return nil
+}

@@ -1,0 +1,54 @@
+import EncryptedFile
+import SodiumPrimitives
+
+/// What a repair found, and whether anything is left to be wanted.
+public struct RepairReport: Sendable {
+  /// As they were before the repair.
+  public var findings: [Finding]
+  /// The catalog was written anew.
+  public var wasWritten: Bool
+  /// Something of the catalog was whole in neither copy, and is lost.
+  public var hasLoss: Bool
+}
+
+extension Container {
+  /// Writes the catalog anew, in two copies, when one of its copies is damaged.
+  ///
+  /// Where both copies of a part are damaged it throws `tableDamaged`, `journalDamaged` or `journalAltered` and changes nothing:
+  /// everything else can be read, and copied to a new container. With `acceptsLoss` commits from a damaged record on are given up.
+  /// What is damaged in files stays damaged; ``verify(control:)`` tells. Throws what opening for writing throws.
+  public static func repair(
+    at path: String, credential: borrowing Credential, options: Options = Options(), acceptsLoss: Bool = false
+  ) throws -> RepairReport {
+    try repair(io: PosixBlockIO(path), credential: credential, options: options, acceptsLoss: acceptsLoss)
+  }
+
+  package static func repair(
+    io: any BlockIO, credential: borrowing Credential, options: Options = Options(), acceptsLoss: Bool = false
+  ) throws -> RepairReport {
+    var options = options
+    options.salvages = acceptsLoss
+    let container = try open(io: io, credential: credential, options: options)
+    do {
+      let report = try container.repair()
+      try container.close()
+      return report
+    } catch {
+      try? container.close()
+      throw error
+    }
+  }
+
+  private func repair() throws -> RepairReport {
+    try withLoader { try $0.checkCopies() }
+    let kinds = Set(log.findings.filter { $0.severity == .damage }.map(\.kind))
+    if kinds.contains(.tableDamaged) {
+      throw ContainerError(
+        .tableDamaged, path: io.place, detail: log.findings.first { $0.kind == .tableDamaged }?.detail)
+    }
+    let isDamaged = !kinds.isDisjoint(with: [.copyDamaged, .journalDamaged])
+    if isDamaged { flushing.withLock { $0.mustRewriteCatalog = true } }
+    return RepairReport(
+      findings: log.findings, wasWritten: isDamaged, hasLoss: kinds.contains(.journalDamaged))
+  }
+}

@@ -1,0 +1,67 @@
+import EncryptedFile
+
+/// A journal or a table: two files with the same bytes at the same offsets (CONTAINER-FORMAT.md).
+///
+/// Files are opened when they are first needed: an ordinary reader rarely touches the second one.
+final class CopiedFile: Sendable {
+  enum Folder: String {
+    case journal, catalog
+  }
+
+  static let copyFolder = "copy"
+  static let count = 2
+
+  /// Names of both files in the container.
+  static func names(_ id: Identifier, in folder: Folder) -> [String] {
+    [folder.rawValue + "/" + id.hex, copyFolder + "/" + id.hex]
+  }
+
+  let names: [String]
+  private let io: any BlockIO
+  private let access: BlockAccess
+  private let files: Guarded<[(any BlockFile)?]>
+
+  init(_ io: any BlockIO, _ id: Identifier, in folder: Folder, _ access: BlockAccess = .read) {
+    self.io = io
+    self.access = access
+    names = Self.names(id, in: folder)
+    files = Guarded([nil, nil])
+  }
+
+  /// Makes both files; neither stays when one cannot be made.
+  static func create(_ io: any BlockIO, _ id: Identifier, in folder: Folder) throws(IOFailure) -> CopiedFile {
+    let file = CopiedFile(io, id, in: folder, .createNew)
+    do throws(IOFailure) {
+      for i in 0..<count { _ = try file.copy(i) }
+    } catch {
+      remove(io, id, in: folder)
+      throw error
+    }
+    return file
+  }
+
+  /// Removes what is there of both files.
+  static func remove(_ io: any BlockIO, _ id: Identifier, in folder: Folder) {
+    for name in names(id, in: folder) { try? io.remove(name) }
+  }
+
+  /// One of the two files. Throws what opening it throws.
+  func copy(_ i: Int) throws(IOFailure) -> any BlockFile {
+    try files.withLock { files throws(IOFailure) in
+      if let file = files[i] { return file }
+      let file = try io.open(names[i], access)
+      files[i] = file
+      return file
+    }
+  }
+
+  func write(_ bytes: [UInt8], at offset: UInt64) throws(IOFailure) {
+    for i in 0..<Self.count { try copy(i).write(bytes, at: offset) }
+  }
+
+  /// Makes both files durable, with their names.
+  func synchronizeNew() throws(IOFailure) {
+    for i in 0..<Self.count { try copy(i).synchronize() }
+    for name in names { try io.synchronizeDirectory(String(name.prefix { $0 != "/" })) }
+  }
+}

@@ -1,0 +1,204 @@
+import EncryptedFile
+import OpenDynamicsTesting
+import Testing
+
+@testable import ContainerStore
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+private let secret = TestSecret.rawKey(7)
+
+/// Everything but contents is stored twice: damage to one copy costs nothing, and is reported.
+@Suite struct SecondCopyTests {
+  private static func options() -> Container.Options {
+    var options = testOptions()
+    options.checkpointByteCounts = 1 << 14...1 << 14
+    return options
+  }
+
+  /// A container with tables and journals, and what is in it; closed, unless `isOpen`.
+  private static func victim(isOpen: Bool = false, fileCount: Int = 200) throws -> (
+    image: DiskImage, tree: Tree
+  ) {
+    let io = RecordingIO()
+    let container = try Container.create(io, secret, options())
+    for i in 0..<fileCount { try container.write(testBytes(100 * (i % 9), seed: UInt64(i)), to: "/file\(i)") }
+    container.backgroundWork.wait()
+    try container.createDirectory("/late")
+    try container.write(testBytes(5000, seed: 1), to: "/late/file")
+    let tree = try container.tree()
+    let open = io.image
+    try container.close()
+    return (isOpen ? open : io.image, tree)
+  }
+
+  private static func catalogFiles(_ image: DiskImage) -> [String] {
+    ["catalog", "journal", "copy"].flatMap(image.files(in:))
+  }
+
+  /// One byte anywhere in the catalog costs nothing, whatever it was, and `verify` tells.
+  @Test(arguments: [false, true]) func aDamagedByteCostsNothing(isOpen: Bool) throws {
+    let (image, tree) = try Self.victim(isOpen: isOpen)
+    let anatomy = try Anatomy(image)
+    var random = SplitMix64(seed: 3)
+    for path in Self.catalogFiles(image) {
+      for _ in 0..<40 {
+        let offset = Int(random.next() % UInt64(image[path]!.count))
+        guard anatomy.isLive(offset, of: path) else { continue }
+        var damaged = image
+        damaged.flipBit(Int(random.next() % 8), at: offset, of: path)
+        let verdict = Verdict(damaged, secret, states: [tree])
+        #expect(verdict.error == nil && verdict.complaints.isEmpty, "\(path) at \(offset): \(verdict)")
+        let findings = verdict.findings.filter { $0.severity == .damage }
+        // After a crash, one copy of a record that nothing proves may be torn.
+        #expect(
+          findings.map(\.kind) == [.copyDamaged]
+            || (isOpen && findings.isEmpty && !path.hasPrefix("catalog/")),
+          "\(path) at \(offset): \(findings)")
+      }
+    }
+  }
+
+  @Test func aMissingFileCostsNothing() throws {
+    let (image, tree) = try Self.victim()
+    for path in Self.catalogFiles(image) {
+      var damaged = image
+      damaged[path] = nil
+      let verdict = Verdict(damaged, secret, states: [tree])
+      #expect(verdict.error == nil && verdict.complaints.isEmpty && verdict.isDetected, "\(path): \(verdict)")
+    }
+  }
+
+  @Test func repairWritesBothCopiesAnew() throws {
+    let (image, tree) = try Self.victim()
+    for path in Self.catalogFiles(image) {
+      var damaged = image
+      damaged.flipBit(3, at: 150, of: path)
+      let io = RecordingIO(damaged)
+      let report = try Container.repair(io: io, credential: secret.credential(), options: Self.options())
+      #expect(report.wasWritten && !report.hasLoss && report.findings.map(\.kind) == [.copyDamaged])
+      let verdict = Verdict(io.image, secret, states: [tree])
+      #expect(verdict.findings.isEmpty && verdict.complaints.isEmpty, "\(path): \(verdict)")
+    }
+    let io = RecordingIO(image)
+    let report = try Container.repair(io: io, credential: secret.credential(), options: Self.options())
+    #expect(!report.wasWritten && report.findings.isEmpty)
+  }
+
+  /// The evidence stays: only a repair, or a checkpoint that needs the table, writes it anew.
+  @Test func anOrdinaryOpeningReportsAndMendsNothing() throws {
+    let (image, _) = try Self.victim()
+    let table = try #require(image.files(in: "catalog").max { image[$0]!.count < image[$1]!.count })
+    var damaged = image
+    damaged.flipBit(3, at: 150, of: table)
+    let io = RecordingIO(damaged)
+    for _ in 0..<2 {
+      let container = try Container.open(io, secret, mode: .readWrite)
+      #expect(try container.names(in: "/").count == 201)
+      #expect(container.findings.map(\.kind) == [.copyDamaged])
+      try container.createDirectory("/late/\(Identifier.random().hex)")
+      try container.close()
+    }
+    #expect(io.image[table] == damaged[table])
+  }
+
+  /// With a block whole in neither copy, what stands in other blocks is read, the damage is reported once, and a repair changes nothing.
+  @Test func aLostBlockCostsItsRecords() throws {
+    let (image, tree) = try Self.victim(fileCount: 2000)
+    let table = try #require(image.files(in: "catalog").max { image[$0]!.count < image[$1]!.count })
+    let copy = "copy/" + table.dropFirst("catalog/".count)
+    // In a block that is none of the first.
+    let offset = image[table]!.count / 2
+    var damaged = image
+    damaged.flipBit(3, at: offset, of: table)
+    damaged.flipBit(5, at: offset + 7, of: copy)
+    let report = try Container.verify(damaged, secret)
+    #expect(report.findings.map(\.kind) == [.tableDamaged], "\(report.findings)")
+    let container = try Container.open(damaged, secret)
+    let readable = tree.keys.filter { (try? container.attributes(at: $0)) != nil }
+    #expect(readable.count > tree.count / 4 && readable.count < tree.count)
+    let io = RecordingIO(damaged)
+    #expect(throws: ContainerError.self) {
+      try Container.repair(io: io, credential: secret.credential(), options: Self.options())
+    }
+    #expect(io.image[table] == damaged[table] && io.image[copy] == damaged[copy])
+  }
+
+  /// Rule 2: a record that a later one proves durable is damage when it is whole in neither copy, also behind a torn one.
+  @Test func commitsThatWereProvenDurableAreNotDropped() throws {
+    let io = RecordingIO()
+    let container = try Container.create(io, secret, testOptions(.full))
+    for i in 0..<6 { try container.createDirectory("/\(i)") }
+    let names = try container.withSuperblock { _, body, _ in CopiedFile.names(body.journal!.id, in: .journal)
+    }
+    let frames = Anatomy.frames(of: io.image[names[0]]!)
+    for record in 1..<frames.count {
+      var damaged = io.image
+      for name in names { damaged.flipBit(0, at: frames[record].lowerBound + 100, of: name) }
+      let isProven = record < frames.count - 1
+      #expect(
+        try Container.openingError(damaged, secret)?.code == (isProven ? .journalDamaged : nil), "\(record)")
+      // A repair that is told to gives up that commit and all after it.
+      guard isProven else { continue }
+      let other = RecordingIO(damaged)
+      #expect(throws: ContainerError.self) {
+        try Container.repair(io: other, credential: secret.credential(), options: Self.options())
+      }
+      let report = try Container.repair(
+        io: other, credential: secret.credential(), options: Self.options(), acceptsLoss: true)
+      #expect(report.hasLoss)
+      #expect(try Container.verify(other.image, secret).findings.isEmpty)
+      #expect(try Container.open(other.image, secret).names(in: "/").count == record - 1)
+    }
+    try container.close()
+  }
+
+  /// What the superblock says is durable must be there, though the journal was cut where a record ends.
+  @Test func aJournalCutBelowTheKnownEndIsDamage() throws {
+    let io = RecordingIO()
+    let written = try Container.create(io, secret)
+    for i in 0..<3 { try written.createDirectory("/\(i)") }
+    try written.close()
+    let image = io.image
+    let container = try Container.open(image, secret)
+    let journal = try container.withSuperblock { _, body, _ in body.journal }
+    let known = try #require(journal)
+    try #require(known.knownEnd.record > 0)
+    var cut = image
+    for name in CopiedFile.names(known.id, in: .journal) {
+      let frame = Anatomy.frames(of: image[name]!).last!
+      cut[name]!.removeSubrange(frame.lowerBound...)
+    }
+    #expect(try Container.openingError(cut, secret)?.code == .journalDamaged)
+  }
+
+  @Test func openingAfterAnUncleanEndSaysSo() throws {
+    let (image, tree) = try Self.victim(isOpen: true)
+    let verdict = Verdict(image, secret, states: [tree])
+    #expect(verdict.findings.map(\.kind) == [.notClosed] && verdict.complaints.isEmpty, "\(verdict)")
+  }
+
+  /// A journal that was made longer without bytes, as by a crash, is not searched through.
+  @Test func aSparseTailCostsNoTime() throws {
+    let directory = TemporaryDirectory()
+    let path = directory.path + "/container"
+    let container = try Container.create(at: path, credential: testCredential(), options: testOptions())
+    try container.write([1], to: "/file")
+    let names = try container.withSuperblock { _, body, _ in CopiedFile.names(body.journal!.id, in: .journal)
+    }
+    let copy = directory.path + "/copy"
+    for folder in [""] + Container.directories { mkdir(copy + "/" + folder, 0o700) }
+    let image = DiskImage(native: path)
+    for (name, inode) in image.names { writeNative(copy + "/" + name, image.contents[inode]!) }
+    for name in names { try #require(truncate(copy + "/" + name, 1 << 40) == 0) }
+    let opened = try Container.open(at: copy, credential: testCredential(), options: testOptions())
+    #expect(try opened.contents(at: "/file") == [1])
+    #expect(opened.findings.map(\.kind) == [.tornTail, .notClosed])
+    try opened.close()
+    try container.close()
+  }
+}
