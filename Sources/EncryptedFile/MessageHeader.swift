@@ -36,11 +36,19 @@ public enum MessageHeader {
   }
 }
 
-/// The two clocks that are read here: dates of files, and hedges of random bytes.
+/// The clocks of this machine: dates of files, hedges of random bytes, and signs of a clone.
 public enum Clock {
   /// Nanoseconds since 1970-01-01 UTC.
   public static func wallNanoseconds() -> Int64 { read(CLOCK_REALTIME) }
   public static func monotonicNanoseconds() -> Int64 { read(CLOCK_MONOTONIC) }
+  /// Nanoseconds since the machine was started, sleep included. Setting the wall clock does not move it.
+  public static func bootNanoseconds() -> Int64 {
+    #if canImport(Darwin)
+      read(CLOCK_MONOTONIC_RAW)
+    #else
+      read(CLOCK_BOOTTIME)
+    #endif
+  }
 
   private static func read(_ clock: clockid_t) -> Int64 {
     var time = timespec()
