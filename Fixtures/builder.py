@@ -364,7 +364,7 @@ class Builder:
         file_id, self.next_file = self.next_file, self.next_file + 1
         secret = self.random(32)
         key = kb(32, self.epoch_key, label("OD1-file") + self.id + u64(file_id) + secret)
-        file = File(self.id, file_id, key, size, [])
+        file = File(key, size, [])
         changes = [self.entry(parent, name, FILE_KIND, file_id) for parent, name in names]
         first = b""
         for start, plaintext in sorted(pieces.items()):

@@ -280,15 +280,9 @@ def failing_streams() -> Iterator[Vector]:
 class Draft:
     """A file under construction: its extents, the bytes of one slab, and what it ought to contain."""
 
-    def __init__(self, name: str, file_id: int = 7) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.file = File(
-            container_id=expand(f"{name} container id", 16),
-            file_id=file_id,
-            key=expand(f"{name} file key", 32),
-            size=0,
-            extents=[],
-        )
+        self.file = File(key=expand(f"{name} file key", 32), size=0, extents=[])
         self.stored = b""
         self.plaintexts: dict[int, bytes] = {}
 
@@ -328,20 +322,18 @@ class Draft:
         """The segment of an extent, sealed anew as if it were in another place, of another file or another kind."""
         extent = self.file.extents[at]
         place: dict[str, Any] = {
-            "container_id": self.file.container_id,
-            "file_id": self.file.file_id,
+            "file_key": self.file.key,
             "session": extent.session,
             "counter": extent.counter,
             "index": extent.start,
             "length": extent.last_length,
         }
-        file_key = changes.pop("file_key", self.file.key)
         place.update(changes)
-        ad = segment_ad(**place)
+        ad = segment_ad(place["length"])
         if ad_edit:
             position, field = ad_edit
             ad = ad[:position] + field + ad[position + len(field) :]
-        key = segment_key(writer_key(file_key, place["session"]), place["counter"], place["index"])
+        key = segment_key(writer_key(place["file_key"], place["session"]), place["counter"], place["index"])
         header = expand(f"{self.name} resealed header", HEADER)
         return seal(key, header, ad, self.plaintexts[extent.start], tag)
 
@@ -359,8 +351,6 @@ class Draft:
         vector: Vector = {
             "name": self.name,
             "comment": comment,
-            "container_id": self.file.container_id.hex(),
-            "file_id": self.file.file_id,
             "file_key": self.file.key.hex(),
             "size": self.file.size,
             "extents": [
@@ -454,9 +444,9 @@ def intact_files() -> Iterator[Vector]:
     draft.add(0, 48, zeros=True)
     yield draft.vector("Zeros can be sealed as well as anything; this is not a hole.")
 
-    draft = Draft("highest_numbers", file_id=(1 << 64) - 1)
+    draft = Draft("highest_counter")
     draft.add(0, 20, counter=(1 << 64) - 2)
-    yield draft.vector("The greatest file id and the greatest counter: with the count it makes 2^64 - 1.")
+    yield draft.vector("The greatest counter: with the count it makes 2^64 - 1.")
 
 
 def three(name: str) -> Draft:
@@ -520,13 +510,11 @@ def misplaced_segments() -> Iterator[Vector]:
     yield draft.vector("The stored bytes of grain 0 stand for grain 1, too.", "not-authentic", 1)
 
     other: dict[str, tuple[str, dict[str, Any]]] = {
-        "segment_of_another_file": ("Sealed with another file's key and id.", {"file_key": bytes(32), "file_id": 8}),
-        "segment_of_another_file_id": ("The same key, another file id.", {"file_id": 8}),
-        "segment_of_another_container": ("The same key, another container.", {"container_id": bytes(16)}),
+        "segment_of_another_file": ("Sealed with another file's key.", {"file_key": bytes(32)}),
         "segment_of_another_index": ("Sealed for grain 5.", {"index": 5}),
         "old_version_other_counter": ("An older version, from the same session.", {"counter": 1}),
         "old_version_other_session": ("An older version, from another session.", {"session": bytes(16)}),
-        "other_segment_size": ("Sealed for segments of 65536 bytes.", {"ad_edit": (76, (65536).to_bytes(4, "little"))}),
+        "other_segment_size": ("Sealed for segments of 65536 bytes.", {"ad_edit": (20, (65536).to_bytes(4, "little"))}),
         "other_format": ("Sealed under the label OD2-segment.", {"ad_edit": (0, b"OD2")}),
         "other_length_in_ad": ("Sealed with 71 as the length in the ad.", {"length": 71}),
     }
@@ -539,14 +527,6 @@ def misplaced_segments() -> Iterator[Vector]:
         draft = three(name)
         draft.edit(1, last_length=length)
         yield draft.vector(f"Grain 1 has 70 bytes, its extent says {length}.", "not-authentic", 1)
-
-    draft = three("wrong_file_id")
-    draft.file = replace(draft.file, file_id=8)
-    yield draft.vector("Everything was sealed for file 7.", "not-authentic", 0)
-
-    draft = three("wrong_container_id")
-    draft.file = replace(draft.file, container_id=bytes(16))
-    yield draft.vector("Everything was sealed for another container.", "not-authentic", 0)
 
     draft = three("wrong_file_key")
     draft.file = replace(draft.file, key=bytes(32))

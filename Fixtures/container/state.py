@@ -263,7 +263,7 @@ class Container:
             raise Damage(f"file {file_id}: no key for epoch {inode.epoch}")
         epoch = self.body.epochs[inode.epoch]
         key = kb(32, epoch, label("OD1-file") + self.id + u64(file_id) + inode.secret)
-        return File(self.id, file_id, key, inode.size, extents)
+        return File(key, inode.size, extents)
 
     def slab_path(self, slab: int) -> Path:
         """The file of a slab."""

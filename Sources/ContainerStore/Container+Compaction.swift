@@ -248,7 +248,7 @@ extension Container {
       do {
         for resident in batch {
           let problem = try verifyRun(
-            resident.extent, of: FileIdentity(container: id, file: resident.file),
+            resident.extent,
             key: keys.fileKey(resident.file, epoch: resident.epoch, secret: resident.secret), slabs: slabs,
             context: context)
           if let problem {

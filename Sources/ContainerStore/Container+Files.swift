@@ -163,8 +163,8 @@ extension Container {
     -> EncryptedFileReader
   {
     try EncryptedFileReader(
-      identity: FileIdentity(container: id, file: file.id), key: fileKey(file.id, file.inode),
-      size: file.inode.size, extents: records.extents(file.id, file.inode), cipher: context.cipher,
+      key: fileKey(file.id, file.inode), size: file.inode.size,
+      extents: records.extents(file.id, file.inode), cipher: context.cipher,
       storedBytes: { [slabs] in try slabs.read($0, $1, into: $2) })
   }
 
@@ -200,9 +200,8 @@ extension Container {
     try namingPath(text) {
       let (size, stored) = try withContext { context in
         var writer = try EncryptedFileWriter(
-          identity: FileIdentity(container: id, file: file),
-          key: keys.fileKey(file, epoch: epoch, secret: secret), session: session.id, cipher: context.cipher,
-          takeCounters: session.takeCounters, store: { [slabs] in try slabs.append($0) })
+          key: keys.fileKey(file, epoch: epoch, secret: secret), cipher: context.cipher,
+          takeNumbers: session.take, store: { [slabs] in try slabs.append($0) })
         do {
           try fill(&writer)
           try writer.finish()

@@ -261,8 +261,8 @@ private final class SegmentCheck {
         let file = files[piece.file]
         guard found.withLock({ $0[file.id] == nil }) else { continue }
         let problem = try verifyRun(
-          piece.source!, of: FileIdentity(container: container.id, file: file.id),
-          key: container.fileKey(file.id, file.inode), slabs: container.slabs, context: context)
+          piece.source!, key: container.fileKey(file.id, file.inode), slabs: container.slabs,
+          context: context)
         if let problem { found.withLock { $0[file.id] = problem.description } }
       }
       return []

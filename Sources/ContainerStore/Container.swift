@@ -58,6 +58,8 @@ public final class Container: Sendable {
     package var checkpointByteCounts: ClosedRange<UInt64> = 1 << 20...8 << 20
     /// Less waste than that begins no compaction in the background.
     package var backgroundWasteByteCountMin: UInt64 = 8 << 20
+    /// The clocks that draw a writer's session anew when one of them jumps.
+    var sessionClocks: WriteSession.Clocks = WriteSession.machineClocks
 
     public init() {}
   }
@@ -197,7 +199,7 @@ public final class Container: Sendable {
       io: io, counters: slabCounters, nextSlab: counters.nextSlab,
       startsWriteback: options.durability != .none)
     workers = WorkerThreads(count: options.threadCount, backend: options.cipher)
-    session = WriteSession()
+    session = WriteSession(clocks: options.sessionClocks)
     openFiles = OpenFiles(byteCountMax: options.writeCacheByteCount)
     let newest = body.generations[0].number
     core = Guarded(CatalogState(snapshot: catalog.snapshot, counters: counters, slabCounters: slabCounters))

@@ -85,30 +85,6 @@ enum ContainerLock {
   }
 }
 
-/// The session of an opening, and the counters of its write numbers.
-final class WriteSession: Sendable {
-  let id: Identifier
-  private let next = Guarded<UInt64>(1)
-
-  init() {
-    var writer = ByteWriter()
-    writer.append(Random.bytes(32))
-    writer.append(Clock.wallNanoseconds())
-    writer.append(Clock.monotonicNanoseconds())
-    writer.append(Int64(getpid()))
-    writer.append(Array(ContainerLock.bootID().utf8))
-    id = Identifier(writer.bytes.withUnsafeBytes { KeyedHash.checksum($0) })
-  }
-
-  /// Reserves consecutive counters and returns the first; they are used up even when the write fails.
-  func takeCounters(_ count: Int) -> UInt64 {
-    next.withLock { next in
-      defer { next += UInt64(count) }
-      return next
-    }
-  }
-}
-
 /// Finding and choosing the superblock's slots.
 enum Superblock {
   static func file(of io: any BlockIO) throws -> any BlockFile {

@@ -9,7 +9,6 @@ public struct EncryptedFileReader: ~Copyable {
   public typealias StoredBytes = (_ slab: UInt32, _ offset: UInt64, UnsafeMutableRawBufferPointer) throws ->
     Int
 
-  public let identity: FileIdentity
   public let size: UInt64
   private let key: FileKey
   private let extents: [Extent]
@@ -23,10 +22,9 @@ public struct EncryptedFileReader: ~Copyable {
 
   /// Throws ``SegmentError/damagedExtent(grain:)`` when the extents overlap or do not fit the size, or the size the format.
   public init(
-    identity: FileIdentity, key: consuming FileKey, size: UInt64, extents: [Extent], cipher: SegmentCipher,
+    key: consuming FileKey, size: UInt64, extents: [Extent], cipher: SegmentCipher,
     storedBytes: @escaping StoredBytes
   ) throws(SegmentError) {
-    self.identity = identity
     self.key = key
     self.size = size
     self.extents = try Self.checked(extents, size: size)
@@ -108,8 +106,7 @@ public struct EncryptedFileReader: ~Copyable {
     try stored.withUnsafeBytes { stored in
       try opened.withUnsafeMutableBytes { opened in
         try cipher.open(
-          run: run, stored: UnsafeRawBufferPointer(rebasing: stored[0..<fetched]), of: identity,
-          key: writerKey!,
+          run: run, stored: UnsafeRawBufferPointer(rebasing: stored[0..<fetched]), key: writerKey!,
           into: UnsafeMutableRawBufferPointer(rebasing: opened[begin..<(begin + run.plaintextByteCount)]))
       }
     }

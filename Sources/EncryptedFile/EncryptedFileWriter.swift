@@ -1,21 +1,21 @@
-public import SodiumPrimitives
+import SodiumPrimitives
 
 /// Writes a file's contents from front to back: gathers a unit (1 MiB), seals it, and hands it on to be stored.
 ///
-/// When storing failed, that unit is lost, and every later call throws the same error.
+/// When a unit could not be sealed or stored, it is lost, and every later call throws the same error.
 public struct EncryptedFileWriter: ~Copyable {
   /// Stores a sealed run and says where.
   public typealias Store = (UnsafeRawBufferPointer) throws -> (slab: UInt32, offset: UInt64)
 
-  public let identity: FileIdentity
   public private(set) var size: UInt64 = 0
   /// Of the runs stored so far, in order.
   public private(set) var extents: [Extent] = []
 
   private let key: FileKey
-  private let writerKey: WriterKey
+  /// The key of the session under which the last run was sealed.
+  private var writerKey: WriterKey?
   private let cipher: SegmentCipher
-  private let takeCounters: (Int) -> UInt64
+  private let takeNumbers: (Int) -> WriteNumber
   private let store: Store
   private var pending: [UInt8] = []
   private var sealed: [UInt8] = []
@@ -23,16 +23,14 @@ public struct EncryptedFileWriter: ~Copyable {
 
   private static let unit = SegmentLayout.segmentsPerUnit * SegmentLayout.plaintextByteCountMax
 
-  /// `takeCounters` reserves so many consecutive counters of the session and returns the first.
+  /// `takeNumbers` reserves so many consecutive write numbers of one session and returns the first.
   public init(
-    identity: FileIdentity, key: consuming FileKey, session: Identifier, cipher: SegmentCipher,
-    takeCounters: @escaping (Int) -> UInt64, store: @escaping Store
-  ) throws(CryptoError) {
-    self.identity = identity
-    writerKey = try key.writerKey(session: session)
+    key: consuming FileKey, cipher: SegmentCipher, takeNumbers: @escaping (Int) -> WriteNumber,
+    store: @escaping Store
+  ) {
     self.key = key
     self.cipher = cipher
-    self.takeCounters = takeCounters
+    self.takeNumbers = takeNumbers
     self.store = store
   }
 
@@ -69,17 +67,18 @@ public struct EncryptedFileWriter: ~Copyable {
     precondition(
       size.isMultiple(of: UInt64(SegmentLayout.plaintextByteCountMax)), "nothing is appended after finish()")
     let count = Int(SegmentLayout.segmentCount(UInt64(plaintext.count)))
-    let counter = takeCounters(count)
+    let number = takeNumbers(count)
     let index = size / UInt64(SegmentLayout.plaintextByteCountMax)
     let storedCount = SegmentLayout.storedByteCount(plaintext.count)
     if sealed.count < storedCount { sealed = [UInt8](repeating: 0, count: storedCount) }
-    sealed.withUnsafeMutableBytes {
-      cipher.seal(
-        plaintext, of: identity, key: key, writerKey: writerKey, index: index, counter: counter,
-        into: UnsafeMutableRawBufferPointer(rebasing: $0[0..<storedCount]))
-    }
     let place: (slab: UInt32, offset: UInt64)
     do {
+      if writerKey?.session != number.session { writerKey = try key.writerKey(session: number.session) }
+      sealed.withUnsafeMutableBytes {
+        cipher.seal(
+          plaintext, key: key, writerKey: writerKey!, index: index, counter: number.counter,
+          into: UnsafeMutableRawBufferPointer(rebasing: $0[0..<storedCount]))
+      }
       place = try sealed.withUnsafeBytes {
         try store(UnsafeRawBufferPointer(rebasing: $0[0..<storedCount]))
       }
@@ -91,8 +90,7 @@ public struct EncryptedFileWriter: ~Copyable {
       Extent(
         start: index, count: UInt32(count),
         lastLength: UInt32(plaintext.count - (count - 1) * SegmentLayout.plaintextByteCountMax),
-        writeNumber: WriteNumber(session: writerKey.session, counter: counter), slab: place.slab,
-        offset: place.offset))
+        writeNumber: number, slab: place.slab, offset: place.offset))
     size += UInt64(plaintext.count)
   }
 }

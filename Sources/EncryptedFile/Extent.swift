@@ -13,22 +13,11 @@ public struct WriteNumber: Hashable, Sendable {
   }
 }
 
-/// Which file a segment belongs to.
-public struct FileIdentity: Hashable, Sendable {
-  public var container: Identifier
-  public var file: UInt64
-
-  public init(container: Identifier, file: UInt64) {
-    self.container = container
-    self.file = file
-  }
-}
-
 /// The sizes of format 1.
 public enum SegmentLayout {
   /// Plaintext bytes of a full segment.
   public static let plaintextByteCountMax = 16384
-  /// Header, tag byte and authenticator.
+  /// Header, secretstream tag byte and Poly1305 tag.
   public static let overheadByteCount = 41
   public static let storedByteCountMax = plaintextByteCountMax + overheadByteCount
   /// Segments in a unit of work: 1 MiB of plaintext. Chosen by us, not part of the format.

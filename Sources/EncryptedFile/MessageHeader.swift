@@ -14,9 +14,10 @@ public enum MessageHeader {
   static let stride = 32
   private static let seedLabel = label("OD1-header-seed")
 
-  /// Headers for a batch: the first 24 of every 32 bytes of `output`.
+  /// Headers for a batch: the first 24 of every 32 bytes of `output`. `place` names the first
+  /// message of the batch and no other message under this key; its first 80 bytes are used.
   public static func fill(
-    _ output: UnsafeMutableRawBufferPointer, key: UnsafeRawBufferPointer, ad: UnsafeRawBufferPointer
+    _ output: UnsafeMutableRawBufferPointer, key: UnsafeRawBufferPointer, place: UnsafeRawBufferPointer
   ) {
     withUnsafeTemporaryAllocation(byteCount: 144 + 32, alignment: 16) { memory in
       let input = UnsafeMutableRawBufferPointer(rebasing: memory[0..<144])
@@ -26,9 +27,8 @@ public enum MessageHeader {
       Random.fill(UnsafeMutableRawBufferPointer(rebasing: input[16..<48]))
       input.storeBytes(of: Clock.wallNanoseconds(), toByteOffset: 48, as: Int64.self)
       input.storeBytes(of: Clock.monotonicNanoseconds(), toByteOffset: 56, as: Int64.self)
-      let adCount = min(ad.count, 80)
       UnsafeMutableRawBufferPointer(rebasing: input[64...]).copyMemory(
-        from: UnsafeRawBufferPointer(rebasing: ad[0..<adCount]))
+        from: UnsafeRawBufferPointer(rebasing: place[0..<min(place.count, 80)]))
       KeyedHash.compute(key: key, data: UnsafeRawBufferPointer(input), into: seed)
       KeyedHash.keyStream(key: UnsafeRawBufferPointer(seed), into: output)
       wipe(memory)
@@ -36,11 +36,19 @@ public enum MessageHeader {
   }
 }
 
-/// The two clocks that are read here: dates of files, and hedges of random bytes.
+/// The clocks of this machine: dates of files, hedges of random bytes, and signs of a clone.
 public enum Clock {
   /// Nanoseconds since 1970-01-01 UTC.
   public static func wallNanoseconds() -> Int64 { read(CLOCK_REALTIME) }
   public static func monotonicNanoseconds() -> Int64 { read(CLOCK_MONOTONIC) }
+  /// Nanoseconds since the machine was started, sleep included. Setting the wall clock does not move it.
+  public static func bootNanoseconds() -> Int64 {
+    #if canImport(Darwin)
+      read(CLOCK_MONOTONIC_RAW)
+    #else
+      read(CLOCK_BOOTTIME)
+    #endif
+  }
 
   private static func read(_ clock: clockid_t) -> Int64 {
     var time = timespec()
@@ -60,7 +68,7 @@ public enum SealedMessage {
       key.withUnsafeBytes { key in
         ad.withUnsafeBytes { ad in
           withUnsafeTemporaryAllocation(byteCount: MessageHeader.stride, alignment: 8) { header in
-            MessageHeader.fill(header, key: key, ad: ad)
+            MessageHeader.fill(header, key: key, place: ad)
             plaintext.withUnsafeBytes {
               cipher.seal(
                 $0, key: key, header: UnsafeRawBufferPointer(rebasing: header[0..<24]), ad: ad, into: output)

@@ -40,14 +40,13 @@ public final class SegmentCipher {
   private let ad: UnsafeMutableRawBufferPointer
   private var headers: UnsafeMutableRawBufferPointer
 
-  private static let adLabel = label("OD1-segment")
-  static let adByteCount = 80
-
   public init(_ backend: CipherBackend = .preferred) {
     stream = SecretStreamCipher(backend)
-    ad = .allocate(byteCount: Self.adByteCount, alignment: 16)
-    ad.initializeMemory(as: UInt8.self, repeating: 0)
-    ad.copyBytes(from: Self.adLabel)
+    // FILE-FORMAT.md, "Associated data"; the length is set for each segment.
+    ad = .allocate(byteCount: 24, alignment: 16)
+    ad.copyBytes(from: label("OD1-segment"))
+    ad.storeBytes(
+      of: UInt32(SegmentLayout.plaintextByteCountMax).littleEndian, toByteOffset: 20, as: UInt32.self)
     headers = .allocate(byteCount: SegmentLayout.segmentsPerUnit * MessageHeader.stride, alignment: 64)
   }
 
@@ -61,14 +60,13 @@ public final class SegmentCipher {
   /// Opens the segment of one grain. The plaintext stands in the cipher's scratch memory until its next call.
   @inline(__always)
   public func open(
-    _ stored: UnsafeRawBufferPointer, of file: FileIdentity, key: borrowing WriterKey, index: UInt64,
-    counter: UInt64
+    _ stored: UnsafeRawBufferPointer, key: borrowing WriterKey, index: UInt64, counter: UInt64
   ) throws(SegmentError) -> UnsafeRawBufferPointer {
     let length = stored.count - SegmentLayout.overheadByteCount
     guard length >= 1, length <= SegmentLayout.plaintextByteCountMax else {
       throw .notAuthentic(grain: index)
     }
-    bind(file, key.session, counter: counter, index: index, length: length)
+    bind(length: length)
     return try key.withSegmentKey(counter: counter, index: index) { segmentKey throws(SegmentError) in
       do throws(CryptoError) {
         return try stream.open(stored, key: segmentKey, ad: UnsafeRawBufferPointer(ad))
@@ -80,23 +78,23 @@ public final class SegmentCipher {
 
   /// Opens every segment of a run and keeps nothing. Throws what is wrong with the first that does not open.
   public func check(
-    run: Extent, stored: UnsafeRawBufferPointer, of file: FileIdentity, key: borrowing WriterKey
+    run: Extent, stored: UnsafeRawBufferPointer, key: borrowing WriterKey
   ) throws(SegmentError) {
     for segment in try segments(of: run, in: stored) {
-      _ = try open(segment.stored, of: file, key: key, index: segment.index, counter: segment.counter)
+      _ = try open(segment.stored, key: key, index: segment.index, counter: segment.counter)
     }
   }
 
   /// Opens a whole run to `output`, which is written only as far as every segment before was authentic.
   public func open(
-    run: Extent, stored: UnsafeRawBufferPointer, of file: FileIdentity, key: borrowing WriterKey,
+    run: Extent, stored: UnsafeRawBufferPointer, key: borrowing WriterKey,
     into output: UnsafeMutableRawBufferPointer
   ) throws(SegmentError) {
     precondition(output.count == run.plaintextByteCount, "the output has the run's plaintext length")
     var offset = 0
     for segment in try segments(of: run, in: stored) {
       let plaintext = try open(
-        segment.stored, of: file, key: key, index: segment.index, counter: segment.counter)
+        segment.stored, key: key, index: segment.index, counter: segment.counter)
       UnsafeMutableRawBufferPointer(rebasing: output[offset..<(offset + plaintext.count)])
         .copyMemory(from: plaintext)
       offset += plaintext.count
@@ -108,21 +106,19 @@ public final class SegmentCipher {
   /// Seals `plaintext` as the run that begins at grain `index`, under consecutive counters from `counter` on, to
   /// `output`, which has ``SegmentLayout/storedByteCount(_:)`` bytes.
   public func seal(
-    _ plaintext: UnsafeRawBufferPointer, of file: FileIdentity, key: borrowing FileKey,
-    writerKey: borrowing WriterKey, index: UInt64, counter: UInt64, into output: UnsafeMutableRawBufferPointer
+    _ plaintext: UnsafeRawBufferPointer, key: borrowing FileKey, writerKey: borrowing WriterKey,
+    index: UInt64, counter: UInt64, into output: UnsafeMutableRawBufferPointer
   ) {
     precondition(!plaintext.isEmpty, "a run has at least one byte")
     precondition(output.count == SegmentLayout.storedByteCount(plaintext.count), "the output fits the run")
     let count = Int(SegmentLayout.segmentCount(UInt64(plaintext.count)))
-    drawHeaders(
-      count, of: file, key: key, session: writerKey.session, index: index, counter: counter,
-      length: min(plaintext.count, SegmentLayout.plaintextByteCountMax))
+    drawHeaders(count, key: key, session: writerKey.session, counter: counter, index: index)
     for i in 0..<count {
       let begin = i * SegmentLayout.plaintextByteCountMax
       let end = min(begin + SegmentLayout.plaintextByteCountMax, plaintext.count)
       let out = i * SegmentLayout.storedByteCountMax
       sealSegment(
-        UnsafeRawBufferPointer(rebasing: plaintext[begin..<end]), header: i, of: file, key: writerKey,
+        UnsafeRawBufferPointer(rebasing: plaintext[begin..<end]), header: i, key: writerKey,
         index: index + UInt64(i), counter: counter + UInt64(i),
         into: UnsafeMutableRawBufferPointer(
           rebasing: output[out..<(out + end - begin + SegmentLayout.overheadByteCount)]))
@@ -144,21 +140,20 @@ public final class SegmentCipher {
   /// into `output`, which they fill. `plaintext` hands out the bytes of each in turn; it may open segments with this cipher, and what
   /// it throws ends the batch.
   public func seal(
-    _ places: some RandomAccessCollection<Place>, of file: FileIdentity, key: borrowing FileKey,
-    writerKey: borrowing WriterKey, counter: UInt64, into output: UnsafeMutableRawBufferPointer,
+    _ places: some RandomAccessCollection<Place>, key: borrowing FileKey, writerKey: borrowing WriterKey,
+    counter: UInt64, into output: UnsafeMutableRawBufferPointer,
     plaintext: (Int) throws -> UnsafeRawBufferPointer
   ) throws {
     guard let first = places.first else { return }
     drawHeaders(
-      places.count, of: file, key: key, session: writerKey.session, index: first.index, counter: counter,
-      length: first.length)
+      places.count, key: key, session: writerKey.session, counter: counter, index: first.index)
     var begin = 0
     for (i, place) in places.enumerated() {
       let bytes = try plaintext(i)
       precondition(bytes.count == place.length, "the plaintext is as long as its place")
       let end = begin + place.length + SegmentLayout.overheadByteCount
       sealSegment(
-        bytes, header: i, of: file, key: writerKey, index: place.index, counter: counter + UInt64(i),
+        bytes, header: i, key: writerKey, index: place.index, counter: counter + UInt64(i),
         into: UnsafeMutableRawBufferPointer(rebasing: output[begin..<end]))
       begin = end
     }
@@ -169,14 +164,12 @@ public final class SegmentCipher {
 
   /// What a run is sealed as in its new file.
   public struct Target: Sendable {
-    public var file: FileIdentity
     /// The counter of the first segment.
     public var counter: UInt64
     /// Every how many segments one is opened again and compared with its plaintext; 0: none.
     public var checkInterval: Int
 
-    public init(file: FileIdentity, counter: UInt64, checkInterval: Int) {
-      self.file = file
+    public init(counter: UInt64, checkInterval: Int) {
       self.counter = counter
       self.checkInterval = checkInterval
     }
@@ -185,36 +178,34 @@ public final class SegmentCipher {
   /// Opens each segment of a run and seals it at once, same grains, for another file, so that the plaintext stays in the
   /// core's cache and never in a buffer that outlives the segment. `output` is as long as `stored`.
   public func reseal(
-    run: Extent, stored: UnsafeRawBufferPointer, of file: FileIdentity, key: borrowing WriterKey,
+    run: Extent, stored: UnsafeRawBufferPointer, key: borrowing WriterKey,
     to target: Target, targetKey: borrowing FileKey, targetWriterKey: borrowing WriterKey,
     into output: UnsafeMutableRawBufferPointer
   ) throws(SegmentError) {
     precondition(output.count == run.storedByteCount, "the output has the run's stored length")
     drawHeaders(
-      Int(run.count), of: target.file, key: targetKey, session: targetWriterKey.session, index: run.start,
-      counter: target.counter,
-      length: run.count == 1 ? Int(run.lastLength) : SegmentLayout.plaintextByteCountMax)
+      Int(run.count), key: targetKey, session: targetWriterKey.session, counter: target.counter,
+      index: run.start)
     for (i, segment) in try segments(of: run, in: stored).enumerated() {
       let plaintext = try open(
-        segment.stored, of: file, key: key, index: segment.index, counter: segment.counter)
+        segment.stored, key: key, index: segment.index, counter: segment.counter)
       let counter = target.counter + UInt64(i)
       let begin = i * SegmentLayout.storedByteCountMax
       let sealed = UnsafeMutableRawBufferPointer(rebasing: output[begin..<(begin + segment.stored.count)])
       sealSegment(
-        plaintext, header: i, of: target.file, key: targetWriterKey, index: segment.index, counter: counter,
-        into: sealed)
+        plaintext, header: i, key: targetWriterKey, index: segment.index, counter: counter, into: sealed)
       if target.checkInterval > 0, counter % UInt64(target.checkInterval) == 0 {
         try check(
-          UnsafeRawBufferPointer(sealed), opensTo: plaintext, of: target.file, key: targetWriterKey,
-          index: segment.index, counter: counter)
+          UnsafeRawBufferPointer(sealed), opensTo: plaintext, key: targetWriterKey, index: segment.index,
+          counter: counter)
       }
     }
   }
 
-  /// Opens what was just sealed and compares it with a copy of the plaintext: authenticators prove what was stored, not that
+  /// Opens what was just sealed and compares it with a copy of the plaintext: tags prove what was stored, not that
   /// the right thing was stored.
   public func check(
-    _ sealed: UnsafeRawBufferPointer, opensTo plaintext: UnsafeRawBufferPointer, of file: FileIdentity,
+    _ sealed: UnsafeRawBufferPointer, opensTo plaintext: UnsafeRawBufferPointer,
     key: borrowing WriterKey, index: UInt64, counter: UInt64
   ) throws(SegmentError) {
     try withUnsafeTemporaryAllocation(byteCount: plaintext.count, alignment: 64) {
@@ -224,7 +215,7 @@ public final class SegmentCipher {
       copy.copyMemory(from: plaintext)
       let opened: UnsafeRawBufferPointer
       do {
-        opened = try open(sealed, of: file, key: key, index: index, counter: counter)
+        opened = try open(sealed, key: key, index: index, counter: counter)
       } catch {
         throw .sealedWrongly(grain: index)
       }
@@ -259,11 +250,10 @@ public final class SegmentCipher {
 
   @inline(__always)
   private func sealSegment(
-    _ plaintext: UnsafeRawBufferPointer, header: Int, of file: FileIdentity, key: borrowing WriterKey,
-    index: UInt64,
+    _ plaintext: UnsafeRawBufferPointer, header: Int, key: borrowing WriterKey, index: UInt64,
     counter: UInt64, into output: UnsafeMutableRawBufferPointer
   ) {
-    bind(file, key.session, counter: counter, index: index, length: plaintext.count)
+    bind(length: plaintext.count)
     let begin = header * MessageHeader.stride
     key.withSegmentKey(counter: counter, index: index) { segmentKey in
       stream.seal(
@@ -273,34 +263,27 @@ public final class SegmentCipher {
   }
 
   private func drawHeaders(
-    _ count: Int, of file: FileIdentity, key: borrowing FileKey, session: Identifier, index: UInt64,
-    counter: UInt64,
-    length: Int
+    _ count: Int, key: borrowing FileKey, session: Identifier, counter: UInt64, index: UInt64
   ) {
     let byteCount = count * MessageHeader.stride
     if headers.count < byteCount {
       headers.deallocate()
       headers = .allocate(byteCount: byteCount, alignment: 64)
     }
-    bind(file, session, counter: counter, index: index, length: length)
-    key.withUnsafeBytes {
-      MessageHeader.fill(
-        UnsafeMutableRawBufferPointer(rebasing: headers[0..<byteCount]), key: $0,
-        ad: UnsafeRawBufferPointer(ad))
+    withUnsafeTemporaryAllocation(byteCount: 32, alignment: 8) { place in
+      session.store(to: place, at: 0)
+      place.storeBytes(of: counter.littleEndian, toByteOffset: 16, as: UInt64.self)
+      place.storeBytes(of: index.littleEndian, toByteOffset: 24, as: UInt64.self)
+      key.withUnsafeBytes {
+        MessageHeader.fill(
+          UnsafeMutableRawBufferPointer(rebasing: headers[0..<byteCount]), key: $0,
+          place: UnsafeRawBufferPointer(place))
+      }
     }
   }
 
-  /// The associated data of FILE-FORMAT.md.
   @inline(__always)
-  private func bind(_ file: FileIdentity, _ session: Identifier, counter: UInt64, index: UInt64, length: Int)
-  {
-    file.container.store(to: ad, at: 16)
-    ad.storeBytes(of: file.file.littleEndian, toByteOffset: 32, as: UInt64.self)
-    session.store(to: ad, at: 40)
-    ad.storeBytes(of: counter.littleEndian, toByteOffset: 56, as: UInt64.self)
-    ad.storeBytes(of: index.littleEndian, toByteOffset: 64, as: UInt64.self)
-    ad.storeBytes(of: UInt32(length).littleEndian, toByteOffset: 72, as: UInt32.self)
-    ad.storeBytes(
-      of: UInt32(SegmentLayout.plaintextByteCountMax).littleEndian, toByteOffset: 76, as: UInt32.self)
+  private func bind(length: Int) {
+    ad.storeBytes(of: UInt32(length).littleEndian, toByteOffset: 16, as: UInt32.self)
   }
 }

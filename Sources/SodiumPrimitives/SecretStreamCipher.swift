@@ -26,7 +26,7 @@ public enum CipherBackend: String, Sendable, CaseIterable {
       let key = KeyedHash.checksum(UnsafeRawBufferPointer(start: nil, count: 0), count: 32)
       let message = (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 31 &+ count) }
       let header = Array(message[0..<24])
-      let ad = Array(message[24..<104])
+      let ad = Array(message[24..<48])
       let expected = reference.seal(message, key: key, header: header, ad: ad)
       var damaged = expected
       damaged[count / 2] ^= 1

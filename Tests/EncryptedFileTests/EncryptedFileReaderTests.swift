@@ -120,7 +120,7 @@ struct EncryptedFileReaderTests {
     let file = try StoredFile(byteCount: 10 * Self.grain)
     let stored = SegmentLayout.storedByteCountMax
     for (kept, grain) in [(0, 0), (stored - 1, 0), (stored, 1), (9 * stored, 9), (10 * stored - 1, 9)] {
-      let cut = StoredFile(identity: file.identity, key: file.key)
+      let cut = StoredFile(key: file.key)
       (cut.size, cut.extents) = (file.size, file.extents)
       cut.slabs[0] = Array(file.slabs[0]![0..<kept])
       let (released, failure) = try Reading(cut).readInOrder(pieces: Self.grain)

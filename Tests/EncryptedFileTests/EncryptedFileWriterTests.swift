@@ -9,9 +9,7 @@ struct EncryptedFileWriterTests {
   private struct Full: Error {}
 
   private func writing(_ backend: CipherBackend = .preferred) throws -> Writing {
-    try Writing(
-      identity: FileIdentity(container: .random(), file: 3), key: Random.bytes(32), session: .random(),
-      backend: backend)
+    try Writing(key: Random.bytes(32), session: .random(), backend: backend)
   }
 
   @Test(arguments: [
@@ -42,7 +40,7 @@ struct EncryptedFileWriterTests {
       [1, 7, 100_000], [Self.unit - 1, 2], [Self.unit + 1], [2 * Self.unit + 5, 0, 3], [Self.unit],
     ] {
       let pieces = StoredFile()
-      let writing = try Writing(identity: pieces.identity, key: pieces.key, session: .random())
+      let writing = try Writing(key: pieces.key, session: .random())
       var position = 0
       var turn = 0
       while position < contents.count {
@@ -104,14 +102,29 @@ struct EncryptedFileWriterTests {
     #expect(writing.reservations.map(\.count) == [64, 64, 4])
   }
 
+  @Test func runsAreSealedForTheSessionOfTheirNumbers() throws {
+    let file = StoredFile()
+    let sessions = [Identifier.random(), .random()]
+    let contents = deterministicBytes(3 * Self.unit + 5, seed: 9)
+    let writing = try Writing(key: file.key, session: sessions[0])
+    try writing.append(Array(contents[0..<Self.unit]))
+    writing.begin(session: sessions[1])
+    try writing.append(Array(contents[Self.unit...]))
+    try writing.finish()
+    let numbers = writing.extents.map(\.writeNumber)
+    #expect(numbers.map(\.session) == [sessions[0], sessions[1], sessions[1], sessions[1]])
+    #expect(numbers.map(\.counter) == [1, 1, 65, 129])
+    (file.size, file.extents, file.slabs[0]) = (writing.size, writing.extents, writing.slab)
+    #expect(try same(Reading(file).read(at: 0, count: contents.count), contents))
+  }
+
   @Test func sameContentsNeverGiveTheSameBytes() throws {
     // Even where, against the rules, a counter is used twice: the headers differ.
     let number = WriteNumber(session: .random(), counter: 1)
-    let identity = FileIdentity(container: .random(), file: 1)
     let key = Random.bytes(32)
     let contents = [UInt8](repeating: 0, count: 3 * Self.grain)
     let runs = try (0..<20).map { _ in
-      try sealed(contents, of: identity, key: key, number: number, index: 0)
+      try sealed(contents, key: key, number: number, index: 0)
     }
     let headers = runs.flatMap { run in
       (0..<3).map {
@@ -135,8 +148,7 @@ struct EncryptedFileWriterTests {
 
   @Test func appendingAfterTheEndEndsTheProcess() async {
     await #expect(processExitsWith: .failure) {
-      let writing = try Writing(
-        identity: FileIdentity(container: .zero, file: 3), key: Random.bytes(32), session: .zero)
+      let writing = try Writing(key: Random.bytes(32), session: .zero)
       try writing.append([1])
       try writing.finish()
       try writing.append([2])

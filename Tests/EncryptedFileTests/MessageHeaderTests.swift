@@ -3,11 +3,11 @@ import SodiumPrimitives
 import Testing
 
 struct MessageHeaderTests {
-  private func headers(_ count: Int, key: [UInt8], ad: [UInt8]) -> [[UInt8]] {
+  private func headers(_ count: Int, key: [UInt8], place: [UInt8]) -> [[UInt8]] {
     var output = [UInt8](repeating: 0, count: count * 32)
     key.withUnsafeBytes { key in
-      ad.withUnsafeBytes { ad in
-        output.withUnsafeMutableBytes { MessageHeader.fill($0, key: key, ad: ad) }
+      place.withUnsafeBytes { place in
+        output.withUnsafeMutableBytes { MessageHeader.fill($0, key: key, place: place) }
       }
     }
     return (0..<count).map { Array(output[$0 * 32..<$0 * 32 + 24]) }
@@ -15,14 +15,14 @@ struct MessageHeaderTests {
 
   @Test func headersDifferBetweenCallsWithTheSameInputs() {
     let key = Random.bytes(32)
-    let ad = Random.bytes(80)
-    let seen = (0..<500).flatMap { _ in headers(1, key: key, ad: ad) }
+    let place = Random.bytes(32)
+    let seen = (0..<500).flatMap { _ in headers(1, key: key, place: place) }
     #expect(Set(seen).count == 500)
   }
 
   @Test func headersOfABatchDiffer() {
     let key = Random.bytes(32)
-    let seen = (0..<5).flatMap { _ in headers(200, key: key, ad: []) }
+    let seen = (0..<5).flatMap { _ in headers(200, key: key, place: []) }
     #expect(Set(seen).count == 1_000)
     // secretstream takes 16 bytes for the key and 8 for the nonce: both parts differ.
     #expect(Set(seen.map { $0[0..<16] }).count == 1_000)
@@ -30,8 +30,8 @@ struct MessageHeaderTests {
   }
 
   @Test(arguments: [0, 1, 79, 80, 81, 500])
-  func takesAssociatedDataOfAnyLength(count: Int) {
-    #expect(Set(headers(2, key: Random.bytes(32), ad: Random.bytes(count))).count == 2)
+  func takesPlaceOfAnyLength(count: Int) {
+    #expect(Set(headers(2, key: Random.bytes(32), place: Random.bytes(count))).count == 2)
   }
 }
 

@@ -33,9 +33,8 @@ struct ResealTests {
       try stored.withUnsafeBytes { stored in
         try output.withUnsafeMutableBytes { output in
           try cipher.reseal(
-            run: run, stored: stored, of: source.identity, key: writerKey,
-            to: .init(
-              file: target.identity, counter: Self.targetNumber.counter, checkInterval: checkInterval),
+            run: run, stored: stored, key: writerKey,
+            to: .init(counter: Self.targetNumber.counter, checkInterval: checkInterval),
             targetKey: targetKey, targetWriterKey: targetWriterKey, into: output)
         }
       }
@@ -55,7 +54,7 @@ struct ResealTests {
       #expect(target.slabs[0]!.count == source.slabs[0]!.count)
       #expect(try same(Reading(target, backend).readInOrder(pieces: 1 << 20).released, source.contents))
       // Nothing of the old file is in it.
-      let stray = StoredFile(identity: source.identity, key: source.key)
+      let stray = StoredFile(key: source.key)
       (stray.size, stray.extents, stray.slabs) = (source.size, source.extents, target.slabs)
       #expect(throws: SegmentError.notAuthentic(grain: index)) {
         try Reading(stray, backend).read(at: index * UInt64(Self.grain), count: 1)
@@ -90,18 +89,17 @@ struct ResealTests {
 
   @Test(arguments: [1, 70, 1000, grain], CipherBackend.allCases)
   func checkNoticesWhatWasSealedWrongly(byteCount: Int, backend: CipherBackend) throws {
-    let identity = FileIdentity(container: .random(), file: 1)
     let key = Random.bytes(32)
     let plaintext = deterministicBytes(byteCount, seed: 1)
     let cipher = SegmentCipher(backend)
-    let good = try sealed(plaintext, of: identity, key: key, number: Self.targetNumber, index: 3, by: cipher)
+    let good = try sealed(plaintext, key: key, number: Self.targetNumber, index: 3, by: cipher)
 
     func check(_ sealed: [UInt8], _ plaintext: [UInt8], index: UInt64 = 3, counter: UInt64 = 1_000) throws {
       let writerKey = try FileKey(bytes: key).writerKey(session: Self.targetNumber.session)
       try sealed.withUnsafeBytes { sealed in
         try plaintext.withUnsafeBytes {
           try cipher.check(
-            sealed, opensTo: $0, of: identity, key: writerKey, index: index, counter: counter)
+            sealed, opensTo: $0, key: writerKey, index: index, counter: counter)
         }
       }
     }
@@ -124,19 +122,18 @@ struct ResealTests {
   /// In reseal, the plaintext to compare with stands in the very memory that opening overwrites.
   @Test(arguments: CipherBackend.allCases)
   func checkComparesWithPlaintextThatStandsInTheCipher(backend: CipherBackend) throws {
-    let identity = FileIdentity(container: .random(), file: 1)
     let key = Random.bytes(32)
     let cipher = SegmentCipher(backend)
     let one = try sealed(
-      deterministicBytes(1000, seed: 1), of: identity, key: key, number: Self.targetNumber, index: 0)
+      deterministicBytes(1000, seed: 1), key: key, number: Self.targetNumber, index: 0)
     let other = try sealed(
-      deterministicBytes(1000, seed: 2), of: identity, key: key, number: Self.targetNumber, index: 0)
+      deterministicBytes(1000, seed: 2), key: key, number: Self.targetNumber, index: 0)
     let writerKey = try FileKey(bytes: key).writerKey(session: Self.targetNumber.session)
     try one.withUnsafeBytes { one in
       try other.withUnsafeBytes { other in
-        let plaintext = try cipher.open(one, of: identity, key: writerKey, index: 0, counter: 1_000)
+        let plaintext = try cipher.open(one, key: writerKey, index: 0, counter: 1_000)
         #expect(throws: SegmentError.sealedWrongly(grain: 0)) {
-          try cipher.check(other, opensTo: plaintext, of: identity, key: writerKey, index: 0, counter: 1_000)
+          try cipher.check(other, opensTo: plaintext, key: writerKey, index: 0, counter: 1_000)
         }
       }
     }

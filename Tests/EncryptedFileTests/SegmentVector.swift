@@ -5,8 +5,6 @@ import Foundation
 struct SegmentVector: Codable {
   var name: String
   var comment: String
-  var containerId: String
-  var fileId: UInt64
   var fileKey: String
   var size: UInt64
   var extents: [Run]
@@ -57,8 +55,6 @@ struct SegmentVector: Codable {
   init(_ file: StoredFile, name: String) {
     self.name = name
     comment = "Sealed by the library."
-    containerId = hex(file.identity.container.bytes)
-    fileId = file.identity.file
     fileKey = hex(file.key)
     size = file.size
     extents = file.extents.map {
@@ -81,9 +77,7 @@ struct SegmentVector: Codable {
   }
 
   func file() throws -> StoredFile {
-    let file = StoredFile(
-      identity: FileIdentity(container: Identifier(try bytes(hex: containerId)), file: fileId),
-      key: try bytes(hex: fileKey))
+    let file = StoredFile(key: try bytes(hex: fileKey))
     file.size = size
     file.extents = try extents.map {
       Extent(

@@ -60,7 +60,7 @@ struct SegmentVectorTests {
           let stored = file.storedBytes(run)
           try stored.withUnsafeBytes { stored in
             try output.withUnsafeMutableBytes {
-              try cipher.open(run: run, stored: stored, of: file.identity, key: writerKey, into: $0)
+              try cipher.open(run: run, stored: stored, key: writerKey, into: $0)
             }
           }
         } catch {

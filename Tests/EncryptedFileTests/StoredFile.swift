@@ -6,19 +6,13 @@ import SodiumPrimitives
 ///
 /// Readers look at the slabs when they read, so a test can damage them in between.
 final class StoredFile {
-  let identity: FileIdentity
   let key: [UInt8]
   var size: UInt64 = 0
   var extents: [Extent] = []
   var slabs: [UInt32: [UInt8]] = [:]
   var contents: [UInt8] = []
 
-  init(
-    identity: FileIdentity = FileIdentity(container: .random(), file: 7), key: [UInt8] = Random.bytes(32)
-  ) {
-    self.identity = identity
-    self.key = key
-  }
+  init(key: [UInt8] = Random.bytes(32)) { self.key = key }
 
   /// Contents of that length, written by an ``EncryptedFileWriter``.
   convenience init(byteCount: Int, seed: UInt64 = 1, backend: CipherBackend = .preferred) throws {
@@ -30,7 +24,7 @@ final class StoredFile {
   func write(
     _ contents: [UInt8], session: Identifier = .random(), backend: CipherBackend = .preferred
   ) throws {
-    let writing = try Writing(identity: identity, key: key, session: session, backend: backend)
+    let writing = try Writing(key: key, session: session, backend: backend)
     try writing.append(contents)
     try writing.finish()
     self.contents = contents
@@ -47,7 +41,7 @@ final class StoredFile {
     let grain = SegmentLayout.plaintextByteCountMax
     let offset = UInt64(slabs[slab, default: []].count)
     slabs[slab, default: []] += try sealed(
-      plaintext, of: identity, key: key, number: number, index: index, by: cipher)
+      plaintext, key: key, number: number, index: index, by: cipher)
     let count = (plaintext.count + grain - 1) / grain
     extents.append(
       Extent(
@@ -96,7 +90,7 @@ final class StoredFile {
 
 /// A run of segments, sealed.
 func sealed(
-  _ plaintext: [UInt8], of identity: FileIdentity, key: [UInt8], number: WriteNumber, index: UInt64,
+  _ plaintext: [UInt8], key: [UInt8], number: WriteNumber, index: UInt64,
   by cipher: SegmentCipher = SegmentCipher()
 ) throws -> [UInt8] {
   let fileKey = try FileKey(bytes: key)
@@ -105,7 +99,7 @@ func sealed(
   plaintext.withUnsafeBytes { plaintext in
     output.withUnsafeMutableBytes { output in
       cipher.seal(
-        plaintext, of: identity, key: fileKey, writerKey: writerKey, index: index, counter: number.counter,
+        plaintext, key: fileKey, writerKey: writerKey, index: index, counter: number.counter,
         into: output)
     }
   }
@@ -118,21 +112,23 @@ final class Writing {
     var bytes: [UInt8] = []
     var storedByteCounts: [Int] = []
     var reservations: [(first: UInt64, count: Int)] = []
-    var nextCounter: UInt64 = 1
+    var next: WriteNumber
     var failure: (any Error)?
+
+    init(_ first: WriteNumber) { next = first }
   }
 
-  private let stored = Slab()
+  private let stored: Slab
   private var writer: EncryptedFileWriter
 
-  init(identity: FileIdentity, key: [UInt8], session: Identifier, backend: CipherBackend = .preferred) throws
-  {
+  init(key: [UInt8], session: Identifier, backend: CipherBackend = .preferred) throws {
+    stored = Slab(WriteNumber(session: session, counter: 1))
     writer = try EncryptedFileWriter(
-      identity: identity, key: FileKey(bytes: key), session: session, cipher: SegmentCipher(backend),
-      takeCounters: { [stored] count in
-        defer { stored.nextCounter += UInt64(count) }
-        stored.reservations.append((stored.nextCounter, count))
-        return stored.nextCounter
+      key: FileKey(bytes: key), cipher: SegmentCipher(backend),
+      takeNumbers: { [stored] count in
+        defer { stored.next = stored.next.advanced(by: count) }
+        stored.reservations.append((stored.next.counter, count))
+        return stored.next
       },
       store: { [stored] bytes in
         if let failure = stored.failure { throw failure }
@@ -154,6 +150,9 @@ final class Writing {
     set { stored.failure = newValue }
   }
 
+  /// Numbers that are taken from here on belong to another session.
+  func begin(session: Identifier) { stored.next = WriteNumber(session: session, counter: 1) }
+
   func append(_ bytes: [UInt8]) throws { try bytes.withUnsafeBytes { try writer.append($0) } }
   func finish() throws { try writer.finish() }
 }
@@ -169,7 +168,7 @@ final class Reading {
     storedBytes: EncryptedFileReader.StoredBytes? = nil
   ) throws {
     reader = try EncryptedFileReader(
-      identity: file.identity, key: FileKey(bytes: file.key), size: file.size, extents: file.extents,
+      key: FileKey(bytes: file.key), size: file.size, extents: file.extents,
       cipher: SegmentCipher(backend), storedBytes: storedBytes ?? file.storedBytes)
   }
 

@@ -26,8 +26,8 @@ private final class SegmentWork {
   private let name: String
   private let byteCount: Int
   private let rounds: Int
-  private let ours = FileIdentity(container: .random(), file: 2)
-  private let theirs = FileIdentity(container: .random(), file: 3)
+  private let ours = Identifier.random()
+  private let theirs = Identifier.random()
   private let session = Identifier.random()
   private let plaintext = Buffer(byteCount: unitCount * unitByteCount)
   private let sealed = Buffer(byteCount: unitCount * storedByteCount)
@@ -51,33 +51,33 @@ private final class SegmentWork {
   }
 
   private func seal() throws -> Double {
-    let (identity, session) = (ours, session)
+    let (file, session) = (ours, session)
     return try forEachUnit(from: plaintext, to: sealed) { cipher, unit, input, output in
-      let key = try FileKey(benchKey(of: identity))
+      let key = try FileKey(benchKey(of: file))
       cipher.seal(
-        input, of: identity, key: key, writerKey: try key.writerKey(session: session),
+        input, key: key, writerKey: try key.writerKey(session: session),
         index: Self.firstGrain(unit), counter: Self.firstGrain(unit) + 1, into: output)
     }
   }
 
   private func open() throws -> Double {
-    let (identity, session) = (ours, session)
+    let (file, session) = (ours, session)
     return try forEachUnit(from: sealed, to: plaintext) { cipher, unit, input, output in
-      let key = try FileKey(benchKey(of: identity))
+      let key = try FileKey(benchKey(of: file))
       try cipher.open(
-        run: Self.run(unit, session), stored: input, of: identity, key: try key.writerKey(session: session),
+        run: Self.run(unit, session), stored: input, key: try key.writerKey(session: session),
         into: output)
     }
   }
 
   private func reseal() throws -> Double {
-    let (identity, target, session) = (ours, theirs, session)
+    let (file, target, session) = (ours, theirs, session)
     return try forEachUnit(from: sealed, to: resealed) { cipher, unit, input, output in
-      let key = try FileKey(benchKey(of: identity))
+      let key = try FileKey(benchKey(of: file))
       let targetKey = try FileKey(benchKey(of: target))
       try cipher.reseal(
-        run: Self.run(unit, session), stored: input, of: identity, key: try key.writerKey(session: session),
-        to: SegmentCipher.Target(file: target, counter: Self.firstGrain(unit) + 1, checkInterval: 64),
+        run: Self.run(unit, session), stored: input, key: try key.writerKey(session: session),
+        to: SegmentCipher.Target(counter: Self.firstGrain(unit) + 1, checkInterval: 64),
         targetKey: targetKey, targetWriterKey: try targetKey.writerKey(session: session), into: output)
     }
   }
@@ -119,8 +119,8 @@ private final class SegmentWork {
 }
 
 /// A key that follows from the file, made anew for each unit as the container does.
-private func benchKey(of file: FileIdentity) throws -> SecretKey {
+private func benchKey(of file: Identifier) throws -> SecretKey {
   try SecretKey { key in
-    file.container.bytes.withUnsafeBytes { KeyedHash.compute(key: $0, data: $0, into: key) }
+    file.bytes.withUnsafeBytes { KeyedHash.compute(key: $0, data: $0, into: key) }
   }
 }

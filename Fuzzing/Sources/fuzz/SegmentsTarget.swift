@@ -56,7 +56,7 @@ extension Target {
     do {
       try Array(bytes).withUnsafeBytes { bytes in
         try output.withUnsafeMutableBytes { output in
-          try SegmentCipher().open(run: run, stored: bytes, of: StoredSample.identity, key: key, into: output)
+          try SegmentCipher().open(run: run, stored: bytes, key: key, into: output)
         }
       }
     } catch is SegmentError {
@@ -76,8 +76,7 @@ extension Target {
   /// Reads some grains from each extent's start on, and from the beginning; whether everything could be read.
   private static func readAround(extents: [Extent], size: UInt64, _ stored: [UInt8]) throws -> Bool {
     var reader = try EncryptedFileReader(
-      identity: StoredSample.identity, key: StoredSample.key(), size: size, extents: extents,
-      cipher: SegmentCipher(),
+      key: StoredSample.key(), size: size, extents: extents, cipher: SegmentCipher(),
       storedBytes: { slab, offset, buffer in
         guard slab == 0, offset < UInt64(stored.count) else { return 0 }
         let part = stored[Int(offset)...].prefix(buffer.count)
@@ -114,7 +113,6 @@ extension Target {
 /// A file of seven grains with a hole and a short grain in the middle.
 private struct StoredSample: Sendable {
   static let shared = make()
-  static let identity = FileIdentity(container: Known.container, file: 7)
   static let size = 7 * UInt64(SegmentLayout.plaintextByteCountMax) - 100
 
   private(set) var stored: [UInt8] = []
@@ -149,8 +147,7 @@ private struct StoredSample: Sendable {
         plaintext.withUnsafeBytes { plaintext in
           output.withUnsafeMutableBytes {
             cipher.seal(
-              plaintext, of: identity, key: key, writerKey: writerKey, index: start, counter: counter,
-              into: $0)
+              plaintext, key: key, writerKey: writerKey, index: start, counter: counter, into: $0)
           }
         }
         sample.extents.append(

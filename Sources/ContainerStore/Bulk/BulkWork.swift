@@ -197,11 +197,11 @@ extension Container {
       try fill(piece, plaintext)
       let file = files[piece.file]
       let key = try keys.fileKey(file.id, epoch: epoch, secret: file.secret)
-      let counter = session.takeCounters(Int(SegmentLayout.segmentCount(UInt64(piece.byteCount))))
+      let number = session.take(Int(SegmentLayout.segmentCount(UInt64(piece.byteCount))))
       context.cipher.seal(
-        UnsafeRawBufferPointer(plaintext), of: FileIdentity(container: id, file: file.id), key: key,
-        writerKey: try key.writerKey(session: session.id), index: piece.start, counter: counter, into: output)
-      return counter
+        UnsafeRawBufferPointer(plaintext), key: key, writerKey: try key.writerKey(session: number.session),
+        index: piece.start, counter: number.counter, into: output)
+      return number
     }
   }
 
@@ -215,29 +215,27 @@ extension Container {
       let from = sources[piece.file]
       let to = files[piece.file]
       let stored = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<run.storedByteCount])
-      let counter = session.takeCounters(Int(run.count))
+      let number = session.take(Int(run.count))
       try source.namingPath(paths[piece.file]) {
         let count = try source.slabs.read(run.slab, run.offset, into: stored)
         let fromKey = try source.fileKey(from.id, from.inode)
         let toKey = try keys.fileKey(to.id, epoch: epoch, secret: to.secret)
         try context.cipher.reseal(
           run: run, stored: UnsafeRawBufferPointer(rebasing: stored[0..<count]),
-          of: FileIdentity(container: source.id, file: from.id),
           key: try fromKey.writerKey(session: run.writeNumber.session),
-          to: SegmentCipher.Target(
-            file: FileIdentity(container: id, file: to.id), counter: counter, checkInterval: checkInterval),
-          targetKey: toKey, targetWriterKey: try toKey.writerKey(session: session.id), into: output)
+          to: SegmentCipher.Target(counter: number.counter, checkInterval: checkInterval),
+          targetKey: toKey, targetWriterKey: try toKey.writerKey(session: number.session), into: output)
       }
-      return counter
+      return number
     }
   }
 
   /// Lets `seal` put each piece's sealed bytes behind one another, and appends them to a slab with one write.
   private func storeUnit(
     _ pieces: [Piece], context: WorkerContext,
-    seal: (Piece, UnsafeMutableRawBufferPointer) throws -> UInt64
+    seal: (Piece, UnsafeMutableRawBufferPointer) throws -> WriteNumber
   ) throws -> [StoredRun] {
-    var sealed: [(piece: Piece, counter: UInt64, offset: Int)] = []
+    var sealed: [(piece: Piece, number: WriteNumber, offset: Int)] = []
     var count = 0
     for piece in pieces {
       let byteCount = SegmentLayout.storedByteCount(piece.byteCount)
@@ -246,15 +244,14 @@ extension Container {
       count += byteCount
     }
     let place = try slabs.append(UnsafeRawBufferPointer(rebasing: context.output[0..<count]))
-    return sealed.map { piece, counter, offset in
+    return sealed.map { piece, number, offset in
       let segments = SegmentLayout.segmentCount(UInt64(piece.byteCount))
       let lastLength = piece.byteCount - Int(segments - 1) * SegmentLayout.plaintextByteCountMax
       return StoredRun(
         file: piece.file,
         extent: Extent(
           start: piece.start, count: UInt32(segments), lastLength: UInt32(lastLength),
-          writeNumber: WriteNumber(session: session.id, counter: counter), slab: place.slab,
-          offset: place.offset + UInt64(offset)))
+          writeNumber: number, slab: place.slab, offset: place.offset + UInt64(offset)))
     }
   }
 

@@ -163,7 +163,6 @@ extension Container {
       let key = try fileKey(file.id, file.inode)
       try context.cipher.open(
         run: run, stored: UnsafeRawBufferPointer(rebasing: stored[0..<count]),
-        of: FileIdentity(container: id, file: file.id),
         key: try key.writerKey(session: run.writeNumber.session),
         into: plaintext)
     }

@@ -17,10 +17,9 @@ extension CatalogLoader {
       // What the file had before was durable once: that it is damaged now says nothing about this commit.
       let inodeBefore = try catalog.snapshot.value(key).flatMap { try? Inode($0) }
       let before = try inodeBefore.map { try Set(catalog.snapshot.extents(file, $0)) } ?? []
-      let identity = FileIdentity(container: container, file: file)
       for (_, extent) in extents where !before.contains(extent) {
         let problem = try verifyRun(
-          extent, of: identity, key: keys.fileKey(file, epoch: inode.epoch, secret: inode.secret),
+          extent, key: keys.fileKey(file, epoch: inode.epoch, secret: inode.secret),
           slabs: slabs, context: context)
         if problem != nil { return false }
       }
@@ -42,10 +41,9 @@ extension CatalogLoader {
       let before = try inodeBefore.map { try catalog.snapshot.extents(pin.file, $0) } ?? []
       var new = ExtentMap(checked: before).parted(extents).unknown
       if let named = named[pin.file] { new = named.parted(new).unknown }
-      let identity = FileIdentity(container: container, file: pin.file)
       for extent in new {
         let problem = try verifyRun(
-          extent, of: identity,
+          extent,
           key: keys.fileKey(pin.file, epoch: pin.inode.epoch, secret: pin.inode.secret), slabs: slabs,
           context: context)
         if problem != nil { return false }
@@ -57,7 +55,7 @@ extension CatalogLoader {
 
 /// Opens every segment of a run; what is wrong with the first that does not open, or nil.
 func verifyRun(
-  _ run: Extent, of file: FileIdentity, key: borrowing FileKey, slabs: SlabStore, context: WorkerContext
+  _ run: Extent, key: borrowing FileKey, slabs: SlabStore, context: WorkerContext
 ) throws -> SegmentError? {
   let writerKey = try key.writerKey(session: run.writeNumber.session)
   var skipped = 0
@@ -68,7 +66,7 @@ func verifyRun(
     let count = try slabs.read(part.slab, part.offset, into: stored)
     do throws(SegmentError) {
       try context.cipher.check(
-        run: part, stored: UnsafeRawBufferPointer(rebasing: stored[0..<count]), of: file, key: writerKey)
+        run: part, stored: UnsafeRawBufferPointer(rebasing: stored[0..<count]), key: writerKey)
     } catch {
       return error
     }

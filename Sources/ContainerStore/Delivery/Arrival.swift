@@ -196,10 +196,9 @@ package final class Arrival: Sendable {
     defer { state.next += 1 }
     let identity = NewFile(id: container.takeFileIDs(1), secret: Random.bytes(Inode.secretByteCount))
     let key = try container.keys.fileKey(identity.id, epoch: container.epoch, secret: identity.secret)
-    let writerKey = try key.writerKey(session: container.session.id)
     return GrowingFile(
       index: state.next, identity: identity, size: state.manifest.files[state.next].size, sealedByteCount: 0,
-      key: key, writerKey: writerKey)
+      key: key)
   }
 
   /// What is still to come is known: room for it is made ahead.
@@ -217,10 +216,8 @@ package final class Arrival: Sendable {
     // As it is in the catalog: it may have been begun under an older key.
     let inode = try container.withStoredCatalog { try $0.inode(last.identity.id) }
     let key = try container.fileKey(last.identity.id, inode)
-    let writerKey = try key.writerKey(session: container.session.id)
     state.growing = GrowingFile(
-      index: last.index, identity: last.identity, size: size, sealedByteCount: last.byteCount, key: key,
-      writerKey: writerKey)
+      index: last.index, identity: last.identity, size: size, sealedByteCount: last.byteCount, key: key)
   }
 
   /// The unit is full: it is written while the next one is sealed.

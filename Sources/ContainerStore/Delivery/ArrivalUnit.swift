@@ -8,22 +8,31 @@ final class GrowingFile {
   let size: UInt64
   /// Of it, bytes that are sealed: whole grains, or all.
   var sealedByteCount: UInt64
-  let key: FileKey
-  let writerKey: WriterKey
+  private let key: FileKey
+  /// The key of the session under which the last bytes were sealed.
+  private var writerKey: WriterKey?
 
-  init(
-    index: Int, identity: NewFile, size: UInt64, sealedByteCount: UInt64, key: consuming FileKey,
-    writerKey: consuming WriterKey
-  ) {
+  init(index: Int, identity: NewFile, size: UInt64, sealedByteCount: UInt64, key: consuming FileKey) {
     self.index = index
     self.identity = identity
     self.size = size
     self.sealedByteCount = sealedByteCount
     self.key = key
-    self.writerKey = writerKey
   }
 
   var rest: UInt64 { size - sealedByteCount }
+
+  /// Seals the file's next bytes as one run (see `SegmentCipher.seal`).
+  func seal(
+    _ plaintext: UnsafeRawBufferPointer, _ number: WriteNumber, by cipher: SegmentCipher,
+    into output: UnsafeMutableRawBufferPointer
+  ) throws {
+    if writerKey?.session != number.session { writerKey = try key.writerKey(session: number.session) }
+    cipher.seal(
+      plaintext, key: key, writerKey: writerKey!,
+      index: sealedByteCount / UInt64(SegmentLayout.plaintextByteCountMax), counter: number.counter,
+      into: output)
+  }
 }
 
 /// Sealed runs of one or more files that are going to be stored with one write and one commit.
@@ -43,8 +52,8 @@ struct ArrivalUnit {
   let context: WorkerContext
   private(set) var runs: [Run] = []
   private(set) var plaintextByteCount: UInt64 = 0
-  /// Of the last run: counters that are taken for it and not used.
-  private var countersLeft = 0
+  /// Of the last run: write numbers that are taken for it and not used.
+  private var numbersLeft = 0
   private var storedByteCount = 0
 
   init(_ context: WorkerContext) { self.context = context }
@@ -77,28 +86,25 @@ struct ArrivalUnit {
       count % grain == 0 || (isEnd && count == plaintext.count), "only a file's last grain is short")
     let start = file.sealedByteCount / UInt64(grain)
     let goesOn = runs.last.map { $0.index == file.index } ?? false
-    let counter: UInt64
-    if goesOn, countersLeft >= segments {
-      counter = runs.last!.extent.writeNumber.counter + UInt64(runs.last!.extent.count)
-      countersLeft -= segments
+    let number: WriteNumber
+    if goesOn, numbersLeft >= segments {
+      number = runs.last!.extent.writeNumber.advanced(by: Int(runs.last!.extent.count))
+      numbersLeft -= segments
     } else {
       // For what is going to follow in this unit as well: what stands together in the file is one run then.
       let wanted = Int(min(SegmentLayout.segmentCount(file.rest), UInt64(SegmentLayout.segmentsPerUnit)))
       let taken = max(segments, wanted)
-      counter = container.session.takeCounters(taken)
-      countersLeft = taken - segments
+      number = container.session.take(taken)
+      numbersLeft = taken - segments
     }
     let stored = SegmentLayout.storedByteCount(count)
-    context.cipher.seal(
-      UnsafeRawBufferPointer(rebasing: plaintext[0..<count]),
-      of: FileIdentity(container: container.id, file: file.identity.id), key: file.key,
-      writerKey: file.writerKey, index: start, counter: counter,
+    try file.seal(
+      UnsafeRawBufferPointer(rebasing: plaintext[0..<count]), number, by: context.cipher,
       into: UnsafeMutableRawBufferPointer(
         rebasing: context.output[storedByteCount..<(storedByteCount + stored)]))
     let extent = Extent(
       start: start, count: UInt32(segments), lastLength: UInt32(count - (segments - 1) * grain),
-      writeNumber: WriteNumber(session: container.session.id, counter: counter), slab: 0,
-      offset: UInt64(storedByteCount))
+      writeNumber: number, slab: 0, offset: UInt64(storedByteCount))
     file.sealedByteCount += UInt64(count)
     if goesOn, let joined = runs.last!.extent.joined(with: extent) {
       runs[runs.count - 1].extent = joined
@@ -125,7 +131,7 @@ struct ArrivalUnit {
   mutating func removeAll() {
     runs.removeAll(keepingCapacity: true)
     plaintextByteCount = 0
-    countersLeft = 0
+    numbersLeft = 0
     storedByteCount = 0
   }
 }

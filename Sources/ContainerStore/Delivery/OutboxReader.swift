@@ -124,7 +124,6 @@ package final class OutboxReader: Sendable {
       checked: try EncryptedFileReader.checked(
         records.extents(of: file, pin, near: first..<(last + 1)), size: file.inode.size)
     ).slices(first..<(last + 1))
-    let identity = FileIdentity(container: container.id, file: file.file)
     try container.withContext { context in
       let skip = Int(state.position - first * Self.grain)
       // Where the piece is not one of whole segments, they are opened elsewhere.
@@ -147,7 +146,7 @@ package final class OutboxReader: Sendable {
         let stored = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<run.storedByteCount])
         let count = try container.slabs.read(run.slab, run.offset, into: stored)
         try context.cipher.open(
-          run: run, stored: UnsafeRawBufferPointer(rebasing: stored[0..<count]), of: identity,
+          run: run, stored: UnsafeRawBufferPointer(rebasing: stored[0..<count]),
           key: opened.writerKey(run.writeNumber.session).key,
           into: UnsafeMutableRawBufferPointer(rebasing: memory[begin..<filled]))
       }

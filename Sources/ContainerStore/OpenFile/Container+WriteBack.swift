@@ -160,10 +160,10 @@ extension Container {
       rest = rest.dropFirst(part.count)
       guard failures.withLock({ $0[number] == nil }) else { continue }
       let byteCount = part.reduce(0) { $0 + $1.place.length + SegmentLayout.overheadByteCount }
-      let counter = session.takeCounters(part.count)
+      let first = session.take(part.count)
       do {
         try sealPart(
-          part, of: batches[number].node, counter: counter, context: context,
+          part, of: batches[number].node, first, context: context,
           into: UnsafeMutableRawBufferPointer(rebasing: context.output[count..<(count + byteCount)]))
       } catch let error as SegmentError {
         failures.withLock { $0[number] = error }
@@ -173,8 +173,7 @@ extension Container {
       for (i, job) in part.enumerated() {
         let segment = Extent(
           start: job.place.index, count: 1, lastLength: UInt32(job.place.length),
-          writeNumber: WriteNumber(session: session.id, counter: counter + UInt64(i)), slab: 0, offset: offset
-        )
+          writeNumber: first.advanced(by: i), slab: 0, offset: offset)
         offset += UInt64(segment.storedByteCount)
         if let last = runs.last, last.batch == number, let joined = last.extent.joined(with: segment) {
           runs[runs.count - 1].extent = joined
@@ -195,17 +194,16 @@ extension Container {
   }
 
   private func sealPart(
-    _ jobs: ArraySlice<SealJob>, of node: FileNode, counter: UInt64, context: WorkerContext,
+    _ jobs: ArraySlice<SealJob>, of node: FileNode, _ first: WriteNumber, context: WorkerContext,
     into output: UnsafeMutableRawBufferPointer
   ) throws {
-    let writerKey = try node.writerKey(session.id)
+    let writerKey = try node.writerKey(first.session)
     // Behind the place where stored segments are read.
     let begin = (SegmentLayout.storedByteCountMax + 63) / 64 * 64
     let merged = UnsafeMutableRawBufferPointer(
       rebasing: context.input[begin..<(begin + DirtyGrain.byteCount)])
     try context.cipher.seal(
-      jobs.lazy.map(\.place), of: FileIdentity(container: id, file: node.id), key: node.key,
-      writerKey: writerKey.key, counter: counter, into: output
+      jobs.lazy.map(\.place), key: node.key, writerKey: writerKey.key, counter: first.counter, into: output
     ) { i in
       let job = jobs[jobs.startIndex + i]
       let length = job.place.length

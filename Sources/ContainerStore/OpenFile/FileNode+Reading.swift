@@ -107,9 +107,8 @@ extension FileNode {
       throw SegmentError.missingBytes(grain: segment.start)
     }
     return try context.cipher.open(
-      UnsafeRawBufferPointer(stored), of: FileIdentity(container: container.id, file: id),
-      key: writerKey(segment.writeNumber.session).key, index: segment.start,
-      counter: segment.writeNumber.counter)
+      UnsafeRawBufferPointer(stored), key: writerKey(segment.writeNumber.session).key,
+      index: segment.start, counter: segment.writeNumber.counter)
   }
 
   private func readRuns(
@@ -144,7 +143,6 @@ extension FileNode {
         // A unit of grains at most, so the context's buffers are long enough.
         try context.cipher.open(
           run: run, stored: UnsafeRawBufferPointer(rebasing: stored[0..<count]),
-          of: FileIdentity(container: container.id, file: id),
           key: writerKey(run.writeNumber.session).key,
           into: UnsafeMutableRawBufferPointer(rebasing: memory[begin..<end]))
         position = end
