@@ -91,12 +91,9 @@ def segment_key(writer: bytes, counter: int, index: int) -> bytes:
     return hchacha20(writer, u64(counter) + u64(index))
 
 
-def segment_ad(
-    container_id: bytes, file_id: int, session: bytes, counter: int, index: int, length: int
-) -> bytes:
-    """The 80 bytes that bind a segment to its place."""
-    place = u64(file_id) + session + u64(counter) + u64(index)
-    return label("OD1-segment") + container_id + place + u32(length) + u32(GRAIN)
+def segment_ad(length: int) -> bytes:
+    """The associated data of a segment; its place is bound by its key alone."""
+    return label("OD1-segment") + u32(length) + u32(GRAIN)
 
 
 @dataclass(frozen=True)
@@ -137,8 +134,6 @@ class Extent:
 class File:
     """What the catalog says of a file's contents; the extents are sorted by start."""
 
-    container_id: bytes
-    file_id: int
     key: bytes
     size: int
     extents: list[Extent]
@@ -172,9 +167,8 @@ class File:
         if len(stored) < length + OVERHEAD:
             raise FileError("missing-bytes", index)
         key = segment_key(writer, counter, index)
-        ad = segment_ad(self.container_id, self.file_id, extent.session, counter, index, length)
         try:
-            return open_message(key, ad, stored[: length + OVERHEAD])
+            return open_message(key, segment_ad(length), stored[: length + OVERHEAD])
         except NotAuthentic:
             raise FileError("not-authentic", index) from None
 

@@ -26,8 +26,6 @@ def read(vector: dict[str, Any]) -> tuple[str, int | None, str]:
         for extent in vector["extents"]
     ]
     file = File(
-        container_id=bytes.fromhex(vector["container_id"]),
-        file_id=vector["file_id"],
         key=bytes.fromhex(vector["file_key"]),
         size=vector["size"],
         extents=extents,

@@ -54,7 +54,6 @@ def seal_run(file: File, extent: Extent, plaintext: bytes) -> bytes:
     for k in range(extent.count):
         index, counter, length = extent.start + k, extent.counter + k, extent.plaintext_length(k)
         key = segment_key(writer, counter, index)
-        ad = segment_ad(file.container_id, file.file_id, extent.session, counter, index, length)
         piece, plaintext = plaintext[:length], plaintext[length:]
-        stored += seal(key, expand(f"header {key.hex()}", HEADER), ad, piece)
+        stored += seal(key, expand(f"header {key.hex()}", HEADER), segment_ad(length), piece)
     return stored
