@@ -7,10 +7,10 @@ cat PATH     a file's contents; symbolic links are followed inside the container
 extract DIR  all but symbolic links, into a directory that is empty or does not exist; without extended attributes
 hash         SHA-256, two spaces and path of each regular file, sorted by path, in the form of sha256sum
 info         the state that was found, as JSON
-verify       opens everything that is live, and leads the generation before to the same state; prints what it finds;
-             exit status 1 if there is damage or the container was rolled back
+verify       reads both copies and opens everything that is live; prints what it finds; exit status 1 if
+             there is damage or the container was rolled back
 
-ls, extract and hash go on without what a damaged block of a table held, say so, and exit with 1.
+ls, extract and hash go on without what a damaged block of a table held, report it, and exit with 1.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import BinaryIO
 from container.catalog import DIRECTORY_KIND, FILE_KIND, LINK_KIND, ROOT, Catalog, Inode, Report
 from container.fields import ContainerError, Finding
 from container.state import Container, open_container
-from container.superblock import DEFAULT_MEMORY_KIB, PASSPHRASE, RAW_KEY, RECOVERY_CODE, Secret
+from container.superblock import MEMORY_WITHOUT_ASKING, PASSPHRASE, RAW_KEY, RECOVERY_CODE, Secret
 from container.verify import verify
 from opendynamics import FileError
 
@@ -49,7 +49,7 @@ def escape(path: bytes, escapes: tuple[tuple[bytes, bytes], ...] = ESCAPES) -> b
 
 def damage_to(container: Container) -> Report:
     """Where a walk through the tree reports damage when it goes on without what is damaged."""
-    return lambda damage: container.report("damage", str(damage))
+    return container.report_error
 
 
 def list_all(container: Container, out: BinaryIO) -> None:
@@ -156,8 +156,8 @@ def info(container: Container) -> dict[str, object]:
     return {
         "commit": state.commit,
         "container_id": container.id.hex(),
-        "format": container.body.format,
-        "generation": state.generation.number,
+        "format": container.slot.version,
+        "generation": container.body.complete.number,
         "generations": [
             {
                 "commit": generation.commit,
@@ -178,6 +178,8 @@ def info(container: Container) -> dict[str, object]:
             }
             for journal, contents in state.journals
         ],
+        "minimum_reader": container.slot.minimum_reader,
+        "minimum_writer": container.slot.minimum_writer,
         "sequence": container.slot.sequence,
         "state": "clean" if container.body.clean else "open",
         "torn_tail": torn and {
@@ -204,7 +206,9 @@ def read_secret(arguments: argparse.Namespace) -> Secret:
 
 def run(arguments: argparse.Namespace, out: BinaryIO) -> int:
     """Runs a command and returns the exit status."""
-    with open_container(arguments.container, read_secret(arguments)) as container:
+    accepting_older = arguments.accept_older or arguments.command == "verify"
+    secret = read_secret(arguments)
+    with open_container(arguments.container, secret, accepting_older, arguments.save) as container:
         if arguments.command == "verify":
             return print_verification(container, out)
         found = len(container.findings)
@@ -226,14 +230,14 @@ def run(arguments: argparse.Namespace, out: BinaryIO) -> int:
 def print_findings(findings: list[Finding]) -> None:
     """What there is to report, on standard error."""
     for finding in findings:
-        print(f"{finding.level}: {finding.text}", file=sys.stderr)
+        print(finding, file=sys.stderr)
 
 
 def print_verification(container: Container, out: BinaryIO) -> int:
     """The command verify."""
     verify(container)
     for finding in container.findings:
-        out.write(os.fsencode(f"{finding.level}: {finding.text}\n"))
+        out.write(os.fsencode(f"{finding}\n"))
     damage = any(finding.is_serious for finding in container.findings)
     out.write(b"damaged\n" if damage else b"ok\n")
     return 1 if damage else 0
@@ -247,7 +251,13 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     secret.add_argument("--key-file", type=Path, metavar="K", help="32 raw bytes")
     secret.add_argument("--passphrase-file", type=Path, metavar="F", help="its first line is the passphrase")
     parser.add_argument(
-        "--allow-memory", type=int, default=DEFAULT_MEMORY_KIB // 1024, metavar="MIB", help="for the passphrase's hash"
+        "--allow-memory", type=int, default=MEMORY_WITHOUT_ASKING // 1024, metavar="MIB", help="for the passphrase's hash"
+    )
+    parser.add_argument(
+        "--accept-older", action="store_true", help="go on although the container was rolled back"
+    )
+    parser.add_argument(
+        "--save", action="store_true", help="go on with the commits before damage of a journal"
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in ("ls", "hash", "info", "verify"):
