@@ -375,7 +375,7 @@ class FlipTests(TestCase):
         builder.record([(b"\x7fand further", b"")])
         builder.close(clean=False)
         self.assert_found(NOT_CLOSED)
-        self.flip_all(builder, step=11, silent=range(journal.known.offset, len(journal.data)))
+        self.flip_all(builder, step=23, silent=range(journal.known.offset, len(journal.data)))
 
     def test_several_tables_and_a_pending_generation(self) -> None:
         builder = Builder(self.path)
@@ -385,7 +385,7 @@ class FlipTests(TestCase):
         builder.record([(b"\x7fduring the checkpoint", b"")])
         builder.close()
         self.assertEqual(self.assert_intact()[0], 8)
-        self.flip_all(builder, step=5)
+        self.flip_all(builder, step=11)
 
     def test_torn_tail(self) -> None:
         builder = Builder(self.path)
@@ -396,7 +396,7 @@ class FlipTests(TestCase):
         journal.data = journal.data[:-1]
         builder.close(clean=False)
         self.assert_torn(4, "cut short")
-        self.flip_all(builder, step=29, silent=range(journal.known.offset, len(journal.data)))
+        self.flip_all(builder, step=41, silent=range(journal.known.offset, len(journal.data)))
 
     def test_contents(self) -> None:
         """A changed byte of a slab costs its file from there on, and no other."""
@@ -1081,6 +1081,1003 @@ class JournalTests(TestCase):
         with self.changed(cut(0), "slab/00000000"):
             reading = self.assert_found(NOT_CLOSED, "damage: missing bytes: file 2: grain 0")
             self.assertEqual(reading[0], 3)
+
+
+class TableTests(TestCase):
+    """Tables: two copies, and what is lost with a block that is whole in neither."""
+
+    def layers(self) -> tuple[Builder, dict[bytes, bytes | None]]:
+        """The container of build_layers, and its last commit."""
+        builder = Builder(self.path)
+        last = build_layers(builder)
+        builder.close()
+        return builder, dict(last)
+
+    def names(self, table: Table) -> tuple[str, str]:
+        """The two copies of a table."""
+        return f"catalog/{table.id.hex()}", f"copy/{table.id.hex()}"
+
+    def blocks(self, builder: Builder, table: Table) -> list[tuple[int, bytes, bytes | None]]:
+        """Offset and first key of each data block, and the first key of the next."""
+        entries = builder.table_entries[table.id]
+        keys = sorted(entries)
+        found: list[tuple[int, bytes, bytes | None]] = []
+        offset = 0
+        for first in range(0, len(keys), 3):
+            block = keys[first : first + 3]
+            end = keys[first + 3] if first + 3 < len(keys) else None
+            found.append((offset, block[0], end))
+            offset += 45 + sum(7 + len(key) + len(entries[key] or b"") for key in block)
+        return found
+
+    def index_blocks(self, builder: Builder, table: Table) -> list[int]:
+        """The offset of each index block."""
+        offset = table.size - table.footer_length - 41
+        found: list[int] = []
+        firsts = [first for _, first, _ in self.blocks(builder, table)]
+        for pair in reversed([firsts[at : at + 2] for at in range(0, len(firsts), 2)]):
+            offset -= 45 + sum(14 + len(first) for first in pair)
+            found.insert(0, offset)
+        return found
+
+    def is_lost(
+        self, builder: Builder, key: bytes, lost: set[tuple[int, int]],
+        blocks: list[list[tuple[int, bytes, bytes | None]]],
+    ) -> bool:
+        """A look-up as the page has it: from the newest table on, the first that has the key decides."""
+        for level, table in enumerate(builder.complete.tables):
+            for block, (_, first, end) in enumerate(blocks[level]):
+                if (level, block) in lost and first <= key and (end is None or key < end):
+                    return True
+            if key in builder.table_entries[table.id]:
+                return False
+        return False
+
+    def check_lost(
+        self, builder: Builder, last: dict[bytes, bytes | None], lost: set[tuple[int, int]]
+    ) -> None:
+        """Exactly the keys of those blocks are lost."""
+        blocks = [self.blocks(builder, table) for table in builder.complete.tables]
+        tables = builder.complete.tables
+        keys = set(last).union(*(builder.table_entries[table.id] for table in tables))
+        with open_container(self.path, RAW_SECRET) as container:
+            found = {str(finding)[:22] for finding in container.findings}
+            self.assertEqual(found, {"damage: damage: table "})
+            for key in keys:
+                if key not in last and self.is_lost(builder, key, lost, blocks):
+                    with self.assertRaises(Lost):
+                        container.state.catalog.get(key)
+                else:
+                    found_value = container.state.catalog.get(key)
+                    self.assertEqual(found_value, builder.catalog.get(key))
+
+    def test_tombstones_and_merging(self) -> None:
+        builder, _ = self.layers()
+        tables = builder.complete.tables
+        self.assertEqual(len(tables), 3)
+        self.assertIn(None, builder.table_entries[tables[0].id].values())
+        self.assertEqual(flat(self.assert_intact()), builder.catalog)
+        for shared in (3, 4, 2, 1, 0):
+            builder.start_generation(shared=shared)
+            self.assertEqual(len(builder.complete.tables), shared + 1)
+            builder.start_journal()
+            builder.record([(b"\x7fof merge %d" % shared, b"")])
+            builder.close()
+            self.assertEqual(flat(self.assert_intact()), builder.catalog)
+
+    def test_blocks_damaged_in_one_copy(self) -> None:
+        """Different blocks may be damaged in each copy."""
+        builder, _ = self.layers()
+        intact = self.assert_intact()
+        for table in builder.complete.tables:
+            first, second = self.names(table)
+            places = [offset for offset, _, _ in self.blocks(builder, table)]
+            places += self.index_blocks(builder, table)
+            places.append(table.size - table.footer_length - 41)
+            for one, other in zip(places, places[1:] + places[:1]):
+                with self.changed(xor(one + 30), first), self.changed(xor(other + 30), second):
+                    found = [f"damage: damaged copy: {name}: block at " for name in (first, second)]
+                    self.assertEqual(self.assert_found(*found), intact)
+            for name in (first, second):
+                (self.path / name).rename(self.folder / "away")
+                found = f"damage: damaged copy: {name}: absent"
+                self.assertEqual(self.assert_found(found), intact)
+                (self.folder / "away").rename(self.path / name)
+                for change in (cut(0), cut(table.size - 1), lambda data: data.append(0)):
+                    with self.changed(change, name):
+                        found = f"damage: damaged copy: {name}: "
+                        self.assertEqual(self.assert_found(found), intact)
+
+    def test_lost_blocks(self) -> None:
+        """What newer tables and commits have of their keys counts; what older tables have does not."""
+        builder, last = self.layers()
+        tables = builder.complete.tables
+        blocks = [self.blocks(builder, table) for table in tables]
+        self.assertGreater(len(blocks[2]), 2)
+        single = [{(level, block)} for level in range(3) for block in range(len(blocks[level]))]
+        pairs = [one | other for one in single for other in single if one != other]
+        for lost in single + pairs:
+            with contextlib.ExitStack() as stack:
+                for level, block in lost:
+                    change = xor(blocks[level][block][0] + 30)
+                    stack.enter_context(self.changed(change, *self.names(tables[level])))
+                self.check_lost(builder, last, lost)
+
+    def test_lost_index_blocks_and_footers(self) -> None:
+        builder, last = self.layers()
+        tables = builder.complete.tables
+        for level, table in enumerate(tables):
+            count = len(self.blocks(builder, table))
+            for number, offset in enumerate(self.index_blocks(builder, table)):
+                pair = range(2 * number, min(2 * number + 2, count))
+                with self.changed(xor(offset + 30), *self.names(table)):
+                    self.check_lost(builder, last, {(level, block) for block in pair})
+            for change in (xor(table.size - 30), xor(table.size - 1), cut(0)):
+                with self.changed(change, *self.names(table)):
+                    with open_container(self.path, RAW_SECRET) as container:
+                        for key in builder.table_entries[table.id].keys() - last.keys():
+                            if self.is_in_newer(builder, level, key):
+                                found = container.state.catalog.get(key)
+                                self.assertEqual(found, builder.catalog.get(key))
+                                continue
+                            with self.assertRaises(Lost):
+                                container.state.catalog.get(key)
+
+    def is_in_newer(self, builder: Builder, level: int, key: bytes) -> bool:
+        """Whether a newer table has a key."""
+        newer = builder.complete.tables[:level]
+        return any(key in builder.table_entries[table.id] for table in newer)
+
+    def test_verify_reports_the_cause_alone(self) -> None:
+        """Each block lost by itself: one finding, of the block."""
+        builder = Builder(self.path)
+        build_tree(builder)
+        builder.record(DeliveryTests.sound(builder))
+        builder.start_generation()
+        builder.close()
+        self.assert_intact()
+        table = builder.complete.tables[0]
+        for offset in [offset for offset, _, _ in self.blocks(builder, table)]:
+            with self.changed(xor(offset + 30), *self.names(table)):
+                self.assert_found(f"damage: damage: table {table.id.hex()}: block at {offset}")
+        for offset in self.index_blocks(builder, table):
+            with self.changed(xor(offset + 30), *self.names(table)):
+                self.assert_found(f"damage: damage: table {table.id.hex()}: block at {offset}")
+        with self.changed(xor(table.size - 30), *self.names(table)):
+            self.assert_found(f"damage: damage: table {table.id.hex()}: block at ")
+
+    def test_commands_go_on_without_what_is_lost(self) -> None:
+        builder, _ = self.layers()
+        (self.folder / "key").write_bytes(RAW)
+        reader = [str(HERE / "read_container.py"), str(self.path), f"--key-file={self.folder / 'key'}"]
+        oldest = builder.complete.tables[-1]
+        for block, words in ((0, b"keys of 100000000000000001 are lost"), (2, b"is lost")):
+            offset = self.blocks(builder, oldest)[block][0]
+            with self.changed(xor(offset + 30), *self.names(oldest)):
+                listing = subprocess.run(
+                    [sys.executable, *reader, "ls"], capture_output=True, check=False
+                )
+                self.assertEqual(listing.returncode, 1)
+                self.assertIn(words, listing.stderr)
+                verification = subprocess.run(
+                    [sys.executable, *reader, "verify"], capture_output=True, check=False
+                )
+                lines = verification.stdout.splitlines()
+                self.assertEqual((verification.returncode, len(lines)), (1, 2), lines)
+                self.assertEqual(lines[1], b"damaged")
+
+    def test_keys_of_tables(self) -> None:
+        """A table opens with the secret and the epoch of its entry, and with no other."""
+        builder, _ = self.layers()
+        tables = builder.complete.tables
+        wrong = replace(tables[0], secret=tables[1].secret)
+        builder.generations = [replace(builder.complete, tables=[wrong, *tables[1:]])]
+        builder.write_superblock(builder.slot())
+        self.assert_found(f"damage: damage: table {wrong.id.hex()}: ")
+        builder.generations = [replace(builder.complete, tables=tables)]
+        second = u32(EPOCH + 1) + bytes(4) + expand("another epoch", 32)
+        at = 664 + 72 + 28  # the newest table's epoch
+
+        def other_epoch(body: bytes) -> bytes:
+            return put(at, u32(EPOCH + 1))(put(12, u32(2))(put(56, second)(body)))
+
+        builder.write_superblock(builder.slot(edit=other_epoch))
+        self.assert_found(f"damage: damage: table {wrong.id.hex()}: ")
+
+    def test_malformed(self) -> None:
+        """Authentic tables that are not as the page has them; what is whole of them is read."""
+        entries: list[Change] = [(b"\x7f%d" % number, b"value") for number in range(5)]
+        tables: list[Callable[[Builder], Table]] = [
+            lambda builder: builder.table([(b"\x7f2", b""), (b"\x7f1", b"")]),
+            lambda builder: builder.table([(b"\x7f2", b""), (b"\x7f2", b"")]),
+            lambda builder: builder.table([(b"\x7f", b""), (b"\x7f" * 601, b"")]),
+            lambda builder: builder.table([(b"\x7f", b""), (b"", b"")]),
+            lambda builder: builder.table([(b"\x7f", bytes(32769))]),
+            lambda builder: builder.table([(b"\x7f%d" % at, bytes(32768)) for at in range(2)]),
+            lambda builder: builder.table([(b"\x7f2", b""), (b"\x7f3", None)]),
+            lambda builder: builder.table([*entries, (b"\x7f1", b"")]),
+            lambda builder: replace(builder.table(entries), footer_length=1),
+            lambda builder: replace(builder.table(entries), footer_length=1 << 25),
+            lambda builder: replace(builder.table(entries), footer_length=0),
+            lambda builder: replace(builder.table(entries), footer_tag=bytes(16)),
+        ]
+
+        def ordered(order: str, builder: Builder) -> Table:
+            return builder.table([(b"\x7f" + name.encode(), b"") for name in order])
+
+        # Blocks out of order, index blocks out of order, a block with a key of the next.
+        tables += [functools.partial(ordered, order) for order in ("345012", "345678012", "0143")]
+        edits: list[Callable[[int, bytes], bytes]] = [
+            lambda kind, data: data if kind != 3 else u64(6) + data[8:],  # entries
+            lambda kind, data: data if kind != 3 else data[:8] + u64(3) + data[16:],  # data blocks
+            lambda kind, data: data if kind != 3 else data[:20] + b"1" + data[21:],  # zero
+            lambda kind, data: data if kind != 2 else data[:-1] + b"X",  # first key
+            lambda kind, data: data if kind != 3 else data[:-1] + b"X",  # first key
+            lambda kind, data: data if kind != 2 else data[:4] + u64(1 << 63) + data[12:],  # offset
+            lambda kind, data: data if kind != 3 else data[:24] + u64(1 << 63) + data[32:],
+            lambda kind, data: data if kind == 3 else bytes(4),  # no entries
+            lambda kind, data: bytes(24) if kind == 3 else data,  # names no index block
+            lambda kind, data: data + b"\0",
+            lambda kind, data: data if kind != 1 else put(4, b"\3")(data),  # op
+            lambda kind, data: {2: u32(1) + data[4:20], 3: u64(3) + u64(1) + data[16:]}.get(kind, data),
+        ]
+
+        def edited(change: Callable[[int, bytes], bytes], builder: Builder) -> Table:
+            return builder.table(entries, edit=change)
+
+        tables += [functools.partial(edited, change) for change in edits]
+        for number, make in enumerate(tables):
+            self.next_path()
+            builder = Builder(self.path)
+            builder.start_generation()
+            root: Change = (number_key(INODE, ROOT), builder.inode(2))
+            first = builder.table([*builder.state()[:1], root])
+            if number != 6:  # the oldest table may have no tombstones
+                builder.complete.tables[:] = [make(builder), first]
+            else:
+                builder.complete.tables[:] = [first, make(builder)]
+            builder.remove_unneeded()
+            builder.close()
+            reading, findings = observe(self.path)
+            self.assertIsNotNone(reading, number)
+            self.assertTrue(findings, number)
+            for finding in findings:
+                self.assertTrue(finding.startswith("damage: damage: table "), (number, findings))
+
+    def test_empty_table(self) -> None:
+        builder = Builder(self.path)
+        builder.start_generation()
+        builder.complete.tables[:] = [builder.table([])]
+        builder.close()
+        with open_container(self.path, RAW_SECRET) as container:
+            self.assertEqual((container.state.catalog.groups, container.findings), ({}, []))
+        builder.complete.tables[:] = []
+        builder.close()
+        with open_container(self.path, RAW_SECRET) as container:
+            self.assertEqual((container.state.catalog.groups, container.findings), ({}, []))
+
+
+class CheckpointTests(TestCase):
+    """Generations under way."""
+
+    def pending(self) -> Builder:
+        """A pending generation and the first journal under its key."""
+        builder = Builder(self.path)
+        build_tree(builder)
+        builder.start_generation(complete=False)
+        builder.start_journal()
+        builder.record([(b"\x7fduring the checkpoint", b"1")])
+        builder.close(clean=False)
+        self.assertEqual(flat(self.assert_found(NOT_CLOSED)), builder.catalog)
+        return builder
+
+    def test_completed(self) -> None:
+        """The tables hold the state that the first journal under its key is based on."""
+        for shared in (0, 1):
+            self.next_path()
+            builder = self.pending()
+            builder.complete_generation(shared)
+            builder.close()
+            self.assertEqual(flat(self.assert_intact()), builder.catalog)
+            self.assertEqual((builder.complete.commit, builder.commit_number), (4, 5))
+
+    def test_gone_on_with_after_a_crash(self) -> None:
+        builder = self.pending()
+        secret = builder.generations[0].secret
+        builder.start_journal()
+        builder.record([(b"\x7fafter the crash", b"2")])
+        builder.close()
+        self.assertEqual(flat(self.assert_intact()), builder.catalog)
+        builder.complete_generation(shared=1)
+        builder.close()
+        self.assertEqual(flat(self.assert_intact()), builder.catalog)
+        self.assertEqual((builder.complete.secret, builder.complete.commit), (secret, 4))
+        builder.generations = [replace(builder.complete, commit=5)]
+        builder.close()
+        self.assert_refused("damage")
+
+    def test_pins(self) -> None:
+        """The entry pin is released when the pin of the commit is held."""
+        self.tree()
+        lock = contextlib.closing(Lock(self.path / "lock"))
+        with open_container(self.path, RAW_SECRET), lock as other:
+            held = [byte for byte in range(8) if other.is_held(ENTRY_BYTE + byte)]
+        self.assertEqual(held, [1 + 4])
+
+    def test_without_a_lock(self) -> None:
+        self.tree()
+        (self.path / "lock").unlink()
+        self.assert_intact()
+        os.mkfifo(self.path / "lock")
+        self.assert_intact()
+
+
+class LaterStateTests(TestCase):
+    """Journals that go on after the last commit and that nothing names."""
+
+    def test_older_superblock(self) -> None:
+        builder = self.tree()
+        before = (self.path / "superblock").read_bytes()
+        builder.start_journal()
+        builder.close(clean=False)
+        (self.path / "superblock").write_bytes(before)
+        name = builder.current().id.hex()
+        both = (f"journal/{name}", f"copy/{name}")
+        unknown = [f"note: unknown file: {path}" for path in both]
+        # Durable before it is named, and named before record 1: this one is what a crash leaves.
+        self.assert_found(*unknown)
+        builder.record([(b"\x7flater", b"")])
+        builder.close(clean=False)
+        self.assert_found(NOT_CLOSED)
+        (self.path / "superblock").write_bytes(before)
+        self.assert_refused("rolled back")
+        self.assertEqual(self.assert_found("damage: rolled back: journal ", *unknown)[0], 4)
+        for change in (xor(100), xor(4096 + 100), cut(4096)):
+            with self.changed(change, *both):
+                self.assert_found(*unknown)
+            for path in both:  # one copy is enough
+                with self.changed(change, path):
+                    self.assert_refused("rolled back")
+        for path, other in (both, both[::-1]):
+            (self.path / path).rename(self.folder / "away")
+            self.assert_refused("rolled back")
+            (self.folder / "away").rename(self.path / path)
+        self.check_commands()
+
+    def check_commands(self) -> None:
+        """They go on only when the older state is accepted; verify reports it in any case."""
+        (self.folder / "key").write_bytes(RAW)
+        key = f"--key-file={self.folder / 'key'}"
+        reader = [sys.executable, str(HERE / "read_container.py"), str(self.path), key]
+        for options, status in ((["ls"], 1), (["--accept-older", "ls"], 0), (["verify"], 1)):
+            result = subprocess.run([*reader, *options], capture_output=True, check=False)
+            self.assertEqual(result.returncode, status)
+            self.assertIn(b"rolled back", result.stdout + result.stderr)
+
+    def test_not_while_a_writer_lives(self) -> None:
+        builder = self.tree()
+        before = (self.path / "superblock").read_bytes()
+        builder.start_journal()
+        builder.record([(b"\x7flater", b"")])
+        builder.close(clean=False)
+        (self.path / "superblock").write_bytes(before)
+        self.assert_refused("rolled back")
+        with (self.path / "lock").open("r+b") as lock:
+            byte = struct.pack("@hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+            fcntl.fcntl(lock, fcntl.F_OFD_SETLK, byte)
+            self.assert_found("note: unknown file: ", "note: unknown file: ")
+
+    def test_journals_of_others(self) -> None:
+        """One that does not open, and one whose commit is not later."""
+        builder = self.tree()
+        other = Builder(self.folder / "other", "other")
+        start(other)
+        other.record([])
+        other.close()
+        journal = other.current()
+        (self.path / "journal" / journal.id.hex()).write_bytes(journal.data)
+        self.assert_found("note: unknown file: journal/")
+        (self.path / "journal" / journal.id.hex()).unlink()
+        builder.start_generation()  # removes the journals
+        builder.close()
+        self.assert_intact()
+
+
+class FileTests(TestCase):
+    """Files in the container's directories that are not what they should be."""
+
+    def test_other_files(self) -> None:
+        """A reader ignores the reserve, and files that it does not know."""
+        self.tree()
+        (self.path / "reserve").write_bytes(bytes(10000))
+        (self.path / "notes.txt").write_bytes(b"of somebody else")
+        (self.path / "folder").mkdir()
+        self.assert_intact()
+
+    def test_unknown_files(self) -> None:
+        self.tree()
+        names = [
+            "journal/" + "0" * 31 + "1", "catalog/x", "copy/" + "a" * 32, "slab/00000007", "slab/7",
+        ]
+        for name in names:
+            (self.path / name).write_bytes(b"?")
+        self.assert_found(*(f"note: unknown file: {name}" for name in names))
+
+    def test_directories_that_are_links(self) -> None:
+        self.tree()
+        for name in ("journal", "catalog", "copy", "slab"):
+            (self.path / name).rename(self.folder / "away")
+            (self.path / name).symlink_to(self.folder / "away")
+            self.assert_refused("altered")
+            (self.path / name).unlink()
+            (self.folder / "away").rename(self.path / name)
+        self.assert_intact()
+
+    def test_files_that_are_not_regular(self) -> None:
+        """A copy of a table or journal is taken as absent, a slab too."""
+        builder = self.tree()
+        kinds: list[Callable[[Path], None]] = [
+            os.mkfifo, os.mkdir, lambda path: path.symlink_to(self.folder / "away"),
+        ]
+        names = [name for name in sorted(builder.live) if name != "superblock"]
+        for make in kinds:
+            for name in names:
+                (self.path / name).rename(self.folder / "away")
+                make(self.path / name)
+                if name.startswith("slab/"):
+                    self.assert_found(*(f"damage: missing bytes: file {file}" for file in (3, 5)))
+                else:
+                    self.assert_found(f"damage: damaged copy: {name}: absent")
+                path = self.path / name
+                path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+                (self.folder / "away").rename(self.path / name)
+            (self.path / "superblock").rename(self.folder / "away")
+            make(self.path / "superblock")
+            self.assert_refused("not a container")
+            path = self.path / "superblock"
+            path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+            (self.folder / "away").rename(self.path / "superblock")
+        self.assert_intact()
+
+    def test_sectors_that_cannot_be_read(self) -> None:
+        """What the disk does not give back is read from the other copy."""
+        builder = self.tree()
+        intact = self.assert_intact()
+        name = f"catalog/{builder.complete.tables[0].id.hex()}"
+        inode = (self.path / name).stat().st_ino
+        pread = os.pread
+
+        def failing(file: int, length: int, offset: int) -> bytes:
+            if os.fstat(file).st_ino == inode:
+                raise OSError("a bad sector")
+            return pread(file, length, offset)
+
+        with mock.patch.object(os, "pread", failing):
+            self.assertEqual(self.assert_found(f"damage: damaged copy: {name}: "), intact)
+
+
+class FixtureTests(unittest.TestCase):
+    """Containers that the library wrote."""
+
+    def test_containers(self) -> None:
+        folders = sorted(path for path in (HERE / "Containers").glob("v3*") if path.is_dir())
+        if not folders:
+            self.skipTest("there are none of format 3 yet")
+        for folder in folders:
+            with self.subTest(folder.name):
+                secret = Secret((folder / "key").read_bytes(), (RAW_KEY,))
+                with open_container(folder / "container", secret) as container:
+                    verify(container)
+                    serious = [str(item) for item in container.findings if item.is_serious]
+                    self.assertEqual(serious, [])
+                    contents = {
+                        os.fsdecode(path): b"".join(
+                            container.file(file_id, inode).contents(container.stored)
+                        )
+                        for path, file_id, inode in container.state.catalog.tree()
+                        if inode.kind == FILE_KIND
+                    }
+                expected = folder / "expected"
+                files = [path for path in expected.rglob("*") if path.is_file()]
+                self.assertEqual(
+                    contents, {str(path.relative_to(expected)): path.read_bytes() for path in files}
+                )
+
+
+class InodeTests(TestCase):
+    """The values of type 20."""
+
+    secret = expand("secret", 32)
+    session = expand("session", 16)
+
+    def parse(self, data: bytes) -> Inode:
+        """An inode."""
+        return Inode.parse(data, "inode")
+
+    def test_fields(self) -> None:
+        extent = Extent(1 << 40, 70000, 16384, self.session, (1 << 64) - 80000, 1 << 33, (1 << 31) - 1)
+        lowest, highest = -(1 << 63), (1 << 63) - 1
+        for times in (
+            (TIME, TIME - 1, TIME + 64), (lowest, highest, 0), (highest, lowest, -1), (-1, 0, lowest),
+        ):
+            data = encode_inode(
+                1, size=(1 << 62) - 1, links=(1 << 32) - 1, secret=self.secret,
+                tail=encode_first_extent(extent), flags=1, times=times, version=(1 << 64) - 1,
+                epoch=(1 << 32) - 1,
+            )
+            inode = self.parse(data)
+            self.assertEqual((inode.created, inode.modified, inode.changed), times)
+            self.assertEqual((inode.kind, inode.permissions), (1, 0o640))
+            self.assertEqual((inode.links, inode.size), ((1 << 32) - 1, (1 << 62) - 1))
+            found = (inode.version, inode.epoch, inode.secret)
+            self.assertEqual(found, ((1 << 64) - 1, (1 << 32) - 1, self.secret))
+            self.assertEqual((inode.first, inode.target), (extent, b""))
+            tagged = put(2, b"\3")(data) + b"t" * 16
+            self.assertEqual(self.parse(tagged), replace(inode, has_run_tag=True))
+        self.assertEqual(encode_inode(2).hex()[26:30], "0000")
+        self.assertEqual(len(encode_inode(2)), 19)
+        link = self.parse(encode_inode(3, size=4096, tail=b"t" * 4096))
+        self.assertEqual((link.size, link.target, link.first), (4096, b"t" * 4096, None))
+        self.assertEqual(self.parse(put(3, u16(0o7777))(encode_inode(2))).permissions, 0o7777)
+
+    def test_differences(self) -> None:
+        """Byte for byte: -1 is 1, 1 is 2, -64 is 127, 64 is 128."""
+        for difference, coded in ((0, "00"), (-1, "01"), (1, "02"), (-64, "7f"), (64, "8001")):
+            data = bytes([2, 2, 0]) + bytes(10) + bytes.fromhex(coded) + b"\0\1\0\0\5"
+            self.assertEqual(self.parse(data).modified, difference)
+
+    def test_malformed(self) -> None:
+        file = encode_inode(1, secret=self.secret)
+        directory = encode_inode(2)
+        extent = Extent(0, 1, 5, self.session, 1, 0)
+
+        def written(flags: int = 1, more: bytes = b"", **changes: int) -> bytes:
+            tail = encode_first_extent(replace(extent, **changes)) + more  # type: ignore[arg-type]
+            return encode_inode(1, size=5, secret=self.secret, tail=tail, flags=flags)
+
+        tagged = written(3, b"t" * 16)
+        for data in (file, directory, written(), tagged):
+            self.parse(data)
+            for length in range(len(data)):
+                with self.assertRaises(Inconsistent):
+                    self.parse(data[:length])
+            with self.assertRaises(Inconsistent):
+                self.parse(data + b"\0")
+        first_extent = encode_first_extent(extent)
+        wrong = {
+            "layout 0": b"\0" + file[1:],
+            "layout 1": b"\1" + file[1:],
+            "layout 3": b"\3" + file[1:],
+            "kind 0": b"\2\0" + file[2:],
+            "kind 4": b"\2\4" + file[2:],
+            "flags 2": b"\2\1\2" + file[3:],
+            "flags 4": b"\2\1\4" + file[3:],
+            "a run tag without an extent": b"\2\1\2" + file[3:] + b"t" * 16,
+            "flags 1 of a directory": b"\2\2\1" + directory[3:] + first_extent,
+            "flags 1 of a link": encode_inode(3, size=1, tail=b"t" + first_extent, flags=1),
+            "permissions": put(3, u16(0o10000))(file),
+            "size of a directory": encode_inode(2, size=1),
+            "secret of a directory": encode_inode(2, secret=self.secret),
+            "size": encode_inode(1, size=1 << 62, secret=self.secret),
+            "no target": encode_inode(3),
+            "long target": encode_inode(3, size=4097, tail=b"t" * 4097),
+            "short target": encode_inode(3, size=2, tail=b"t"),
+            "NUL in the target": encode_inode(3, size=3, tail=b"a\0b"),
+            "link count": encode_inode(1, links=1 << 32, secret=self.secret),
+            "epoch": encode_inode(1, epoch=1 << 32, secret=self.secret),
+            "slab": written(slab=1 << 31),
+            "count": written(count=1 << 32),
+            "count 0": written(count=0),
+            "last length 0": written(last_length=0),
+            "last length": written(last_length=16385),
+            "extent without its flag": written(0),
+        }
+        beginning, rest = directory[:13], directory[14:]
+        self.parse(beginning + b"\xff" * 9 + b"\1" + rest)
+        for name, coded in (
+            ("two bytes for 0", b"\x80\0"),
+            ("three bytes for 128", b"\x80\x81\0"),
+            ("ten bytes for 0", b"\x80" * 9 + b"\0"),
+            ("2^64", b"\xff" * 9 + b"\2"),
+            ("eleven bytes", b"\xff" * 10 + b"\1"),
+        ):
+            wrong[name] = beginning + coded + rest
+        for name, data in wrong.items():
+            with self.assertRaises(Inconsistent, msg=name):
+                self.parse(data)
+
+
+class CatalogTests(TestCase):
+    """What verify finds in a catalog that is authentic and wrong."""
+
+    def findings(
+        self, change: Callable[[Builder], list[Change]],
+        versions: tuple[int, int, int] = (3, 3, 3),
+    ) -> str:
+        """What is found when a commit makes that change."""
+        self.next_path()
+        builder = Builder(self.path)
+        build_tree(builder)
+        builder.record(change(builder))
+        builder.close()
+        builder.write_superblock(builder.slot(versions=versions))
+        reading, findings = observe(self.path)
+        self.assertTrue(reading)
+        return "\n".join(findings)
+
+    def edit(self, key: bytes, at: int, data: bytes) -> Callable[[Builder], list[Change]]:
+        """Bytes of a value."""
+        return lambda builder: [(key, put(at, data)(builder.catalog[key]))]
+
+    def put(self, key: bytes, value: bytes | None) -> Callable[[Builder], list[Change]]:
+        """Another value, or none."""
+        return lambda builder: [(key, value)]
+
+    def test_intact(self) -> None:
+        self.assertEqual(self.findings(lambda builder: []), "")
+
+    def test_inconsistent(self) -> None:
+        edit, new = self.edit, self.put
+        hello = number_key(INODE, 3)
+        entry = number_key(ENTRY, ROOT) + b"hello"
+        counter = SLAB + bytes(4)
+        state = u64(6) + u32(1) + bytes(4)
+        second = number_key(EXTENT, 5) + (3).to_bytes(8, "big")
+        extent = Extent(0, 1, 5, bytes(16), 1, 0)
+        loop = lambda builder: [
+            builder.entry(6, b"a", 2, 7), builder.entry(7, b"b", 2, 6),
+            (number_key(INODE, 6), builder.inode(2)), (number_key(INODE, 7), builder.inode(2)),
+            (STATE, u64(8) + state[8:]),
+        ]
+        cases: list[tuple[str, Callable[[Builder], list[Change]]]] = [
+            ("link count 3", edit(hello, 15, b"\3")),
+            ("trailing bytes", lambda builder: [(hello, builder.catalog[hello] + b"\0")]),
+            ("no inode", new(hello, None)),
+            ("permissions", edit(hello, 3, u16(0o10000))),
+            ("0 entries", lambda builder: [(number_key(INODE, 6), builder.inode(2, links=0))]),
+            ("link count 0", edit(number_key(INODE, 2), 15, b"\0")),
+            ("differ in kind", edit(entry, 0, b"\3")),
+            ("kind 4", edit(entry, 0, b"\4")),
+            ("not zero", edit(entry, 1, b"\1")),
+            ("trailing bytes", lambda builder: [(entry, builder.catalog[entry] + b"\0")]),
+            ("file id 0", edit(entry, 8, u64(0))),
+            ("file id", edit(entry, 8, u64(1 << 62))),
+            ("two entries", lambda builder: [builder.entry(2, b"loop", 2, 2)]),
+            ("two entries", lambda builder: [builder.entry(2, b"root", 2, ROOT)]),
+            ("file 6: 0 entries, link count 1", loop),
+            ("no inode", lambda builder: [builder.entry(ROOT, b"nowhere", 1, 3000)]),
+            ("type 10 without", lambda builder: [builder.entry(77, b"x", 1, 3)]),
+            ("type 10 without", lambda builder: [builder.entry(3, b"in a file", 1, 3)]),
+            ("length of the target 0", lambda builder: builder.link(ROOT, b"nowhere", b"")),
+            ("out of order", new(number_key(EXTENT, 5) + bytes(8), encode_extent(extent))),
+            ("type 30 without", new(number_key(EXTENT, 4) + bytes(8), encode_extent(extent))),
+            ("extent at 1 of file 6: out of order", lambda builder: [
+                *builder.contents([(ROOT, b"no first extent")], {}, 5 * GRAIN), *builder.state(),
+                (number_key(EXTENT, 6) + (1).to_bytes(8, "big"), encode_extent(extent)),
+            ]),
+            ("type 30 without", new(number_key(EXTENT, 99) + bytes(8), encode_extent(extent))),
+            ("type 30 without", new(number_key(EXTENT, 2) + bytes(8), encode_extent(extent))),
+            ("type 40 without", new(number_key(ATTRIBUTE, 99) + b"x", b"")),
+            ("too short", edit(second, 20, u32(1))),
+            ("flags of an extent 2", edit(second, 20, u32(2))),
+            ("trailing bytes", lambda builder: [(second, builder.catalog[second] + bytes(16))]),
+            ("slab 2147483648", edit(second, 0, u32(1 << 31))),
+            ("count of segments 0", edit(second, 4, u32(0))),
+            ("last length 0", edit(second, 16, u32(0))),
+            ("last length 16385", edit(second, 16, u32(16385))),
+            ("bytes are live", edit(counter, 0, b"\xff")),
+            ("live bytes 0", edit(counter, 0, u64(0))),
+            ("runs end at", edit(counter, 8, u64(100))),
+            ("end 67108865", edit(counter, 8, u64(67108865))),
+            ("trailing bytes", lambda builder: [(counter, builder.catalog[counter] + b"\0")]),
+            ("has no counter", new(counter, None)),
+            ("0 bytes are live", new(SLAB + b"\0\0\0\7", u64(1) + u64(4096))),
+            ("number 2147483648", new(SLAB + b"\x80\0\0\0", u64(1) + u64(4096))),
+            ("no state", new(STATE, None)),
+            ("file id 5 is in use", new(STATE, u64(5) + state[8:])),
+            ("next slab 0 is in use", new(STATE, u64(6) + bytes(8))),
+            ("next file id 1", new(STATE, u64(1) + state[8:])),
+            ("next file id", new(STATE, u64(1 << 62) + state[8:])),
+            ("next slab 2147483648", new(STATE, u64(6) + u32(1 << 31) + bytes(4))),
+            ("not zero", new(STATE, state[:15] + b"\1")),
+            ("trailing bytes", new(STATE, state + b"\0")),
+            ("too short", new(STATE, state[:15])),
+            ("too short", new(number_key(b"\x80", 1), bytes(39))),
+            ("trailing bytes", new(number_key(b"\x80", 1), bytes(41))),
+            ("key of type 80 has the number 0", new(number_key(b"\x80", 0), bytes(40))),
+        ]
+        for words, change in cases:
+            findings = self.findings(change)
+            self.assertIn(words, findings)
+            self.assertIn("damage: inconsistent: ", findings, words)
+        for name in (b".", b"..", b"a/b", b"a\0b"):
+            findings = self.findings(lambda builder: [builder.entry(ROOT, name, 1, 3)])
+            self.assertIn("a name that is not possible", findings)
+        for key in (
+            STATE + b"\0", number_key(ENTRY, ROOT), number_key(ENTRY, ROOT) + b"n" * 256,
+            hello + b"\0", INODE, number_key(EXTENT, 3), number_key(EXTENT, 3) + bytes(9),
+            number_key(ATTRIBUTE, 3), number_key(ATTRIBUTE, 3) + b"n" * 256, SLAB + bytes(3),
+            number_key(b"\x80", 1) + b"\0",
+        ):
+            words = f"a key of type {key[:1].hex()} has {len(key)} bytes"
+            self.assertIn(words, self.findings(new(key, b"")))
+        for number in (0, 1 << 62):
+            findings = self.findings(new(number_key(INODE, number), encode_inode(2)))
+            self.assertIn(f"a key of type 20 has the number {number}", findings)
+        link = new(number_key(INODE, ROOT), encode_inode(3, size=1, tail=b"t"))
+        self.assertIn("the root is no directory", self.findings(link))
+
+    def test_contents(self) -> None:
+        """A file whose extents are not possible, or not what is stored."""
+        hello = number_key(INODE, 3)
+        second = number_key(EXTENT, 5) + (3).to_bytes(8, "big")
+        for words, change in (
+            ("damaged extent: file 3: grain 0", self.edit(hello, 16, b"\2")),
+            ("damage: file 3: no key for epoch 7", self.edit(hello, 18, b"\7")),
+            ("not authentic: file 3: grain 0", self.edit(hello, 19, b"?")),
+            ("missing bytes: file 5: grain 3", self.edit(second, 0, u32(7))),
+            ("damaged extent: file 5: grain 3", self.edit(second, 8, u64(67108864 - 100))),
+            ("damaged extent: file 5: grain 3", self.edit(second, 8, u64((1 << 64) - 1))),
+            ("damaged extent: file 5: grain 3", self.edit(second, 40, u64(0))),
+            ("not authentic: file 5: grain 3", self.edit(second, 40, u64(9))),
+        ):
+            self.assertIn("damage: " + words, self.findings(change))
+
+    def test_runs_that_share_bytes(self) -> None:
+        """Two files with one segment, as no writer leaves them."""
+
+        def share(builder: Builder) -> list[Change]:
+            builder.next_file = 7
+            inode = put(15, b"\1")(builder.catalog[number_key(INODE, 3)])
+            same = builder.entry(ROOT, b"same", 1, 6)
+            return [same, (number_key(INODE, 6), inode), *builder.state()]
+
+        self.assertIn("two runs share the bytes from 3 on", self.findings(share))
+
+    def test_run_tags(self) -> None:
+        """Readers skip them, and writers of this version must not see them."""
+        hello = number_key(INODE, 3)
+        second = number_key(EXTENT, 5) + (3).to_bytes(8, "big")
+        for key, at, flag in ((hello, 2, b"\3"), (second, 20, u32(1))):
+            change = lambda builder: [(key, put(at, flag)(builder.catalog[key]) + b"t" * 16)]
+            self.assertEqual(self.findings(change, versions=(4, 3, 4)), "")
+            self.assertIn("a run tag, and the minimum writer version", self.findings(change))
+
+    def test_allowed(self) -> None:
+        """What looks odd and is right."""
+
+        def open_and_removed(builder: Builder) -> list[Change]:
+            builder.next_file = 7
+            secret = expand("secret", 32)
+            inode = encode_inode(1, links=0, secret=secret)
+            return [(number_key(INODE, 6), inode), *builder.state()]
+
+        self.assertEqual(self.findings(open_and_removed), "")
+        self.assertEqual(self.findings(self.edit(number_key(INODE, 2), 18, b"\7")), "")
+        self.assertEqual(self.findings(self.put(number_key(b"\x80", 3), bytes(40))), "")
+        for key in (b"\x76", b"\x63", b"\x02", b"\x81\0", b"\xff" * 600):
+            self.assertEqual(self.findings(self.put(key, b"of a later version")), "")
+        counter = SLAB + bytes(4)
+        self.assertEqual(self.findings(self.edit(counter, 8, u64(67108864))), "")
+        state = u64(HIGHEST_ID) + u32((1 << 31) - 1) + bytes(4)
+        self.assertEqual(self.findings(self.put(STATE, state)), "")
+
+
+class DeliveryTests(TestCase):
+    """What verify finds in records of messages that arrived, that wait for a handler, and that wait to be sent."""
+
+    SENDER = b"com.example"
+    FROM = SENDER + bytes(1) + b"i" * 16
+    DIRECTORY = b"/Inbox/com.example/20260101T000000.000Z"
+
+    @staticmethod
+    def queued(
+        length: int = 3, files: int = 2, sender: bytes = SENDER, directory: bytes = DIRECTORY, zero: bytes = bytes(3)
+    ) -> bytes:
+        """The value of type 78."""
+        return u64(TIME) + bytes(16) + u32(length) + zero + bytes([len(sender)]) + u64(files) + sender + directory
+
+    @classmethod
+    def sound(cls, builder: Builder) -> list[Change]:
+        """Some of everything, and all of it right. File 3 has a version in the outbox."""
+        builder.next_file = 60
+        places = b"".join(varint(size) + varint(len(place)) + place for size, place in ((300, b"a"), (0, b"d/\xc3\xbc")))
+        large = bytes(40_000)
+        inode = builder.catalog[number_key(INODE, 3)]
+        size = Inode.parse(inode, "file").size
+        return [
+            (b"\x60" + cls.FROM, u64(5) + u64(TIME)),
+            (number_key(b"\x61" + cls.FROM, 5), bytes([1]) + bytes(7) + u64(TIME) + bytes(16)),
+            (b"\x62" + bytes([len(cls.SENDER)]) + cls.SENDER + b"id", u64(TIME) + u64(1) + u64(2) + cls.DIRECTORY),
+            (number_key(b"\x78", 50), cls.queued()),
+            (number_key(b"\x79", 50) + bytes(4), b"msg" + places),
+            (number_key(b"\x78", 51), cls.queued(len(large), 0, directory=b"")),
+            (number_key(b"\x79", 51) + bytes(4), large[:32768]),
+            (number_key(b"\x79", 51) + bytes(3) + b"\1", large[32768:]),
+            (number_key(b"\x70", 1), bytes(8) + u64(TIME) + bytes(16) + u64(1) + u64(size) + b"com.receiver"),
+            (number_key(b"\x71", 1) + bytes(4), u64(3) + u16(6) + b"/hello" + inode),
+            (number_key(b"\x73", 1) + bytes(4), b"m"),
+            (b"\x74", bytes(16) + u64(2)),
+            (number_key(b"\x75", 3) + number_key(b"", 1) + bytes(4), b""),
+            (number_key(b"\x77", 2), expand("staged", 32) + u64(1) + u64(2) + u64(3)),
+            *builder.state(),
+        ]
+
+    def findings(self, changes: list[Change]) -> str:
+        """What is found when a commit makes these changes."""
+        self.next_path()
+        builder = Builder(self.path)
+        build_tree(builder)
+        builder.record(self.sound(builder))
+        for begin in range(0, len(changes), 8):  # a record has room for so many of the largest values
+            builder.record(changes[begin : begin + 8])
+        builder.close()
+        reading, findings = observe(self.path)
+        self.assertTrue(reading)
+        return "\n".join(findings)
+
+    def test_intact(self) -> None:
+        self.assertEqual(self.findings([]), "")
+
+    def test_keys(self) -> None:
+        for key in (
+            b"\x60\0" + b"i" * 16, b"\x60" + b"a" * 256 + b"\0" + b"i" * 16, b"\x61a\0" + b"i" * 16, b"\x62\1a",
+            b"\x78zz", number_key(b"\x78", 50) + b"\0", number_key(b"\x79", 50), number_key(b"\x77", 2) + b"\0",
+            number_key(b"\x70", 1) + b"\0", number_key(b"\x71", 1), number_key(b"\x72", 1) + bytes(4),
+            number_key(b"\x73", 1), b"\x74\0", number_key(b"\x75", 3),
+        ):
+            self.assertIn(f"a key of type {key[:1].hex()}", self.findings([(key, b"")]))
+
+    def test_arrivals(self) -> None:
+        ledger = number_key(b"\x61" + self.FROM, 5)
+        delivered = bytes([1]) + bytes(7) + u64(TIME) + bytes(16)
+        request = b"\x62" + bytes([len(self.SENDER)]) + self.SENDER
+        request_value = u64(TIME) + u64(1) + u64(2)
+        small, contents, large = number_key(b"\x78", 50), number_key(b"\x79", 50), number_key(b"\x79", 51)
+        longest = b"b/" * 127 + b"b"
+        cases: list[tuple[str, bytes, bytes | None]] = [
+            ("delivery floor: too short", b"\x60" + self.FROM, b"zz"),
+            ("delivery floor: number 0", b"\x60" + self.FROM, u64(0) + u64(TIME)),
+            ("delivery floor: number", b"\x60" + self.FROM, u64(1 << 62) + u64(TIME)),
+            ("delivery 0: number 0", number_key(b"\x61" + self.FROM, 0), delivered),
+            ("delivery floor: trailing bytes", b"\x60" + self.FROM, u64(1) + u64(TIME) + b"\0"),
+            ("delivery floor: a sender", b"\x60a/b\0" + b"i" * 16, u64(1) + u64(TIME)),
+            ("delivery floor: a sender", b"\x60a\n\0" + b"i" * 16, u64(1) + u64(TIME)),
+            ("delivery floor: a sender", b"\x60a\xff\0" + b"i" * 16, u64(1) + u64(TIME)),
+            ("delivery 5: below its floor", b"\x60" + self.FROM, u64(6) + u64(TIME)),
+            ("delivery 5: state 2", ledger, b"\2" + delivered[1:]),
+            ("delivery 5: bytes that are not zero", ledger, b"\1\1" + delivered[2:]),
+            ("delivery 5: trailing bytes", ledger, delivered + b"\0"),
+            ("key of a delivery by request: a sender", b"\x62\1/id", request_value + self.DIRECTORY),
+            ("key of a delivery by request: length", request, request_value + self.DIRECTORY),
+            ("a request id that is not UTF-8", request + b"\xff", request_value + self.DIRECTORY),
+            ("delivery by request: too short", request + b"x", b"q"),
+            ("delivery by request: no directory", request + b"x", request_value + b"/Inbox/com.other/x"),
+            ("delivery by request: no directory", request + b"x", request_value + self.DIRECTORY + b"/x"),
+            ("delivery by request: no directory", request + b"x", request_value + self.DIRECTORY + b"\xff"),
+            ("queued message 50: too short", small, b"short"),
+            ("queued message 50: number of files", small, self.queued(files=1 << 32)),
+            ("queued message 50: length 2097153", small, self.queued((2 << 20) + 1)),
+            ("queued message 50: bytes that are not zero", small, self.queued(zero=b"\0\1\0")),
+            ("queued message 50: a sender", small, self.queued(sender=b"..")),
+            ("queued message 50: no directory", small, self.queued(directory=b"")),
+            ("queued message 50: no directory", small, self.queued(files=0)),
+            ("contents of queued message 50: too short", small, self.queued(5)),
+            ("contents of queued message 50: too short", small, self.queued(files=3)),
+            ("contents of queued message 50: trailing bytes", small, self.queued(files=1)),
+            ("contents of queued message 50: too short", contents + bytes(4), None),
+            ("queued message 50: a part of another length", contents + bytes(3) + b"\1", b""),
+            ("queued message 50: a part of another length", contents + bytes(3) + b"\1", b"x"),
+            ("queued message 50: parts are missing", contents + bytes(3) + b"\2", b"x"),
+            ("queued message 51: parts are missing", large + bytes(4), None),
+            ("contents of a queued message that is not there", small, None),
+            ("queued message 0: arrival 0", number_key(b"\x78", 0), self.queued(0, 0, directory=b"")),
+            ("queued message 60: its number", number_key(b"\x78", 60), self.queued(0, 0, directory=b"")),
+            ("queued message 3: its number", number_key(b"\x78", 3), self.queued(0, 0, directory=b"")),
+        ]
+        for place in (b"a", b"", b"/b", b"b/", b"../b", b"b\7", b"\xff", b"b/" + longest):
+            entries = b"msg" + varint(300) + b"\1a" + varint(1) + varint(len(place)) + place
+            cases.append(("a path of a file", contents + bytes(4), entries))
+        for size in ((1 << 62) - 300, (1 << 64) - 1):
+            entries = b"msg" + varint(300) + b"\1a" + varint(size) + b"\1b"
+            cases.append(("bytes of the files", contents + bytes(4), entries))
+        for words, key, value in cases:
+            self.assertIn(words, self.findings([(key, value)]))
+        entries = b"msg" + varint(300) + b"\1a" + varint((1 << 62) - 301) + varint(len(longest)) + longest
+        self.assertEqual(self.findings([(contents + bytes(4), entries)]), "")
+
+    def test_outbox(self) -> None:
+        message, version, part = number_key(b"\x70", 1), number_key(b"\x71", 1) + bytes(4), number_key(b"\x73", 1)
+        pin = number_key(b"\x75", 3) + number_key(b"", 1) + bytes(4)
+
+        def values(builder: Builder) -> dict[bytes, bytes | None]:
+            return dict(self.sound(builder))
+
+        builder = Builder(self.folder / "values")
+        build_tree(builder)
+        sound = values(builder)
+        entry, pinned = sound[message], sound[version]
+        assert entry and pinned
+        extent = encode_extent(Extent(1, 1, 5, bytes(16), 1, 0))
+        pinned_extent = number_key(b"\x72", 1) + bytes(4) + (1).to_bytes(8, "big")
+        other_pin = number_key(b"\x75", 5) + number_key(b"", 1) + bytes(4)
+        cases: list[tuple[str, list[Change]]] = [
+            ("length of the receiver 0", [(message, entry[:48])]),
+            ("length of the receiver 256", [(message, entry[:48] + b"r" * 256)]),
+            ("a receiver that is not UTF-8", [(message, entry + b"\xff")]),
+            ("message 0: number 0", [(number_key(b"\x70", 0), entry)]),
+            ("message 1: a part of another length", [(part + bytes(3) + b"\1", b"x")]),
+            ("message 1: a part of another length", [(part + bytes(4), b"")]),
+            ("message 1: length", [(part + u32(index)[::-1], bytes(32768)) for index in range(65)]),
+            ("a pin with a value", [(pin, b"x")]),
+            ("layout 1", [(version, put(16, b"\1")(pinned))]),
+            ("no file", [(version, pinned[:16] + encode_inode(2))]),
+            ("trailing bytes", [(version, pinned + b"\0")]),
+            ("out of order", [(pinned_extent[:13] + bytes(8), extent)]),
+            ("trailing bytes", [(pinned_extent, extent + b"\0")]),
+            ("extents without an attachment", [(pinned_extent[:12] + b"\1" + bytes(8), extent)]),
+            ("state 2", [(message, put(0, b"\2")(entry))]),
+            ("not zero", [(message, put(1, b"\1")(entry))]),
+            ("counts 2", [(message, put(32, u64(2))(entry))]),
+            ("and counts 99", [(message, put(40, u64(99))(entry))]),
+            ("has attachments [1]", [(version, None), (version[:12] + b"\1", pinned)]),
+            ("message 1: no entry", [(message, None)]),
+            ("no pin for attachment 0 of message 1", [(pin, None)]),
+            ("a pin without attachment 0 of message 1", [(other_pin, b"")]),
+            ("a pin without attachment 1 of message 1", [(pin[:-1] + b"\1", b"")]),
+            ("attachment 0 of message 1: grain 0", [(version, put(16 + 16, b"\1")(pinned))]),
+            ("a path that cannot be", [(version, u64(3) + u16(6) + b"/../ab" + pinned[16:])]),
+            ("a path that cannot be", [(version, u64(3) + u16(6) + b"hello!" + pinned[16:])]),
+            ("length of the path", [(version, u64(3) + u16(32001) + b"/a" * 16000 + b"a" + pinned[16:])]),
+            ("file id 1", [(version, u64(1) + pinned[8:])]),
+            ("never there", [(version, u64(60) + pinned[8:])]),
+            ("outbox: state: too short", [(b"\x74", b"x")]),
+            ("trailing bytes", [(b"\x74", bytes(16) + u64(2) + b"\0")]),
+            ("next number 0", [(b"\x74", bytes(16) + u64(0))]),
+            ("the next number is in use", [(b"\x74", bytes(16) + u64(1))]),
+            ("no state", [(b"\x74", None)]),
+        ]
+        for words, changes in cases:
+            self.assertIn(words, self.findings(changes), words)
+
+    def test_staging(self) -> None:
+        staged = number_key(b"\x77", 2)
+        value = expand("staged", 32)
+        for words, key, new in (
+            ("number 0", staged, value + u64(0) + u64(1) + u64(1)),
+            ("number 4611686018427387904", staged, value + u64(1 << 62) + u64(1) + u64(1)),
+            ("number of files 0", staged, value + u64(1) + u64(0) + u64(1)),
+            ("number of files", staged, value + u64(1) + u64(1 << 32) + u64(1)),
+            ("bytes of the files", staged, value + u64(1) + u64(1) + u64(1 << 62)),
+            ("too short", staged, value + u64(1) + u64(1)),
+            ("trailing bytes", staged, value + u64(1) + u64(1) + u64(1) + b"\0"),
+            ("no directory", number_key(b"\x77", 3), value + u64(1) + u64(1) + u64(1)),
+            ("file 30: no inode", number_key(b"\x77", 30), value + u64(1) + u64(1) + u64(1)),
+        ):
+            self.assertIn(words, self.findings([(key, new)]))
+
+    def test_versions_of_a_file_that_is_gone(self) -> None:
+        """Their segments are live, each once, and nothing else shares them."""
+        file, inode = number_key(INODE, 3), b""
+        self.next_path()
+        builder = Builder(self.path)
+        build_tree(builder)
+        inode = builder.catalog[file]
+        second: list[Change] = [
+            (number_key(b"\x70", 2), bytes(8) + u64(TIME) + bytes(16) + u64(1) + u64(13) + b"r"),
+            (number_key(b"\x71", 2) + bytes(4), u64(3) + u16(6) + b"/hello" + inode),
+            (number_key(b"\x75", 3) + number_key(b"", 2) + bytes(4), b""),
+            (b"\x74", bytes(16) + u64(3)),
+        ]
+        builder.record(self.sound(builder) + second)
+        gone = [key for key in builder.catalog if key[:1] in (INODE, ATTRIBUTE) and key[1:9] == file[1:9]]
+        gone += [number_key(ENTRY, ROOT) + b"hello", number_key(ENTRY, 2) + b"linked"]
+        builder.record([(key, None) for key in gone] + builder.state())
+        builder.close()
+        self.assert_intact()
+        with self.changed(xor(10), "slab/00000000"):
+            found = "damage: not authentic: attachment 0 of message "
+            self.assert_found(found + "1: grain 0", found + "2: grain 0")
 
 
 if __name__ == "__main__":

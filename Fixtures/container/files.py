@@ -81,7 +81,6 @@ class Copies:
     def damage(self) -> list[str]:
         """A line about each damaged copy."""
         return [
-            f"{name}: absent" if self.data[self.names.index(name)] is None
-            else f"{name}: {', '.join(parts)}"
-            for name, parts in self.damaged.items()
+            f"{name}: absent" if data is None else f"{name}: {', '.join(self.damaged[name])}"
+            for name, data in zip(self.names, self.data) if name in self.damaged
         ]
