@@ -1,4 +1,4 @@
-"""Makes small containers by hand, from the pages alone, for the self-test; nothing here is durable."""
+"""Makes small containers by hand, from the pages alone, for the self-test; syncs nothing."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class JournalDraft:
 
 
 class Builder:
-    """A container under construction; `live` has the byte ranges of each file that mean something."""
+    """A container under construction; `live` has the byte ranges of each file that count."""
 
     def __init__(self, path: Path, name: str = "container") -> None:
         self.path, self.name = path, name
@@ -106,7 +106,9 @@ class Builder:
         (self.path / name).write_bytes(data)
         self.live[name] = live
 
-    def write_twice(self, folder: str, identifier: bytes, data: bytes, live: list[tuple[int, int]]) -> None:
+    def write_twice(
+        self, folder: str, identifier: bytes, data: bytes, live: list[tuple[int, int]]
+    ) -> None:
         """Writes both copies of a journal or table."""
         for copy in (folder, "copy"):
             self.write(f"{copy}/{identifier.hex()}", data, live)
@@ -252,7 +254,7 @@ class Builder:
         block_entries: int = 3,
         edit: Callable[[int, bytes], bytes] = lambda kind, plaintext: plaintext,
     ) -> Table:
-        """Writes a table, with two data blocks to an index block, so that small tables have all levels."""
+        """Writes a table, with two data blocks to an index block: small tables have all levels."""
         identifier, secret = self.random(16), self.random(32)
         key = kb(32, self.epoch_key, label("OD1-table-key") + self.id + identifier + secret)
         self.table_entries[identifier] = dict(entries)
@@ -271,12 +273,14 @@ class Builder:
             part = entries[start : start + block_entries]
             plaintext = u32(len(part))
             for name, value in part:
-                plaintext += (b"\2" if value is None else b"\1") + text(name) + u32(len(value or b"")) + (value or b"")
+                plaintext += (b"\2" if value is None else b"\1") + text(name)
+                plaintext += u32(len(value or b"")) + (value or b"")
             blocks.append((part[0][0], append(plaintext, 1, part[0][0])))
         index: list[bytes] = []
         for start in range(0, len(blocks), 2):
             pair = blocks[start : start + 2]
-            index.append(append(u32(len(pair)) + b"".join(entry for _, entry in pair), 2, pair[0][0]))
+            plaintext = u32(len(pair)) + b"".join(entry for _, entry in pair)
+            index.append(append(plaintext, 2, pair[0][0]))
         footer = u64(len(entries)) + u64(len(blocks)) + u32(len(index)) + u32(0) + b"".join(index)
         append(footer, 3, b"")
         self.write_twice("catalog", identifier, data, [(0, len(data))])
@@ -304,7 +308,9 @@ class Builder:
         assert self.journal
         return self.journal
 
-    def frame(self, number: int, payload: bytes, previous: bytes, journal: JournalDraft | None = None) -> bytes:
+    def frame(
+        self, number: int, payload: bytes, previous: bytes, journal: JournalDraft | None = None
+    ) -> bytes:
         """A frame of the current journal."""
         journal = journal or self.current()
         generation = next(item for item in self.generations if item.number == journal.generation)
@@ -324,9 +330,13 @@ class Builder:
         journal.live.append((start, len(journal.data)))
         journal.end = End(number, len(journal.data), journal.data[-16:], journal.end.commit)
 
-    def record(self, changes: list[Change], durable: int = 0, flags: int = LAST_OF_COMMIT | SEGMENTS_DURABLE) -> None:
+    def record(
+        self, changes: list[Change], durable: int = 0,
+        flags: int = LAST_OF_COMMIT | SEGMENTS_DURABLE,
+    ) -> None:
         """Appends a record of the commit under way."""
-        payload = u64(self.commit_number + 1) + u64(durable) + u64(TIME) + u32(flags) + u32(len(changes))
+        payload = u64(self.commit_number + 1) + u64(durable) + u64(TIME)
+        payload += u32(flags) + u32(len(changes))
         for key, value in changes:
             payload += bytes([2 if value is None else 1]) + text(key)
             payload += b"" if value is None else u32(len(value)) + value
@@ -351,10 +361,12 @@ class Builder:
         """State and slab counter, which belong to each commit."""
         state: list[Change] = [(STATE, u64(self.next_file) + u32(1) + u32(0))]
         if self.live_bytes:
-            state.append((SLAB + (0).to_bytes(4, "big"), u64(self.live_bytes) + u64(len(self.slab))))
+            state.append((SLAB + bytes(4), u64(self.live_bytes) + u64(len(self.slab))))
         return state
 
-    def inode(self, kind: int, size: int = 0, links: int = 1, secret: bytes = bytes(32), tail: bytes = b"") -> bytes:
+    def inode(
+        self, kind: int, size: int = 0, links: int = 1, secret: bytes = bytes(32), tail: bytes = b""
+    ) -> bytes:
         """An inode's value; the tail is the first extent or a link's target."""
         has_first = kind == FILE_KIND and tail != b""
         secret = secret if kind == FILE_KIND else b""
@@ -374,10 +386,13 @@ class Builder:
         """A new symbolic link."""
         file_id, self.next_file = self.next_file, self.next_file + 1
         entry = self.entry(parent, name, LINK_KIND, file_id)
-        return [entry, (number_key(INODE, file_id), self.inode(LINK_KIND, len(target), tail=target))]
+        inode = self.inode(LINK_KIND, len(target), tail=target)
+        return [entry, (number_key(INODE, file_id), inode)]
 
-    def contents(self, names: list[tuple[int, bytes]], pieces: dict[int, bytes], size: int) -> list[Change]:
-        """A new file with entries of those names; each piece of contents, by its first grain, is an extent."""
+    def contents(
+        self, names: list[tuple[int, bytes]], pieces: dict[int, bytes], size: int
+    ) -> list[Change]:
+        """A new file with entries of those names; each piece, by its first grain, is an extent."""
         file_id, self.next_file = self.next_file, self.next_file + 1
         secret = self.random(32)
         key = kb(32, self.epoch_key, label("OD1-file") + self.id + u64(file_id) + secret)
@@ -392,15 +407,16 @@ class Builder:
             else:
                 first = encode_first_extent(extent)
         inode = self.inode(FILE_KIND, size, len(names), secret, first)
-        changes += [(number_key(INODE, file_id), inode), (number_key(ATTRIBUTE, file_id) + b"user.note", b"kept")]
-        return changes
+        note = number_key(ATTRIBUTE, file_id) + b"user.note"
+        return [*changes, (number_key(INODE, file_id), inode), (note, b"kept")]
 
     def store(self, file: File, start: int, plaintext: bytes) -> Extent:
         """Seals a run and appends it to the slab, after a gap."""
         self.slab += b"gap"
         count = (len(plaintext) + 16383) // 16384
         last_length = len(plaintext) - 16384 * (count - 1)
-        extent = Extent(start, count, last_length, self.current().session, self.counter + 1, len(self.slab))
+        session, offset = self.current().session, len(self.slab)
+        extent = Extent(start, count, last_length, session, self.counter + 1, offset)
         self.counter += count
         self.slab += seal_run(file, extent, plaintext)
         self.runs.append((extent.offset, len(self.slab)))

@@ -8,7 +8,7 @@ from typing import Callable, Iterable, Iterator
 
 from opendynamics import Extent
 
-from .fields import ContainerError, Damage, Fields, Inconsistent, Lost
+from .fields import ContainerError, Fields, Inconsistent, Lost
 from .journal import Change
 from .table import Part
 

@@ -1,4 +1,4 @@
-"""CONTAINER-MESSAGES.md: messages that arrived, messages that wait for a handler, and files that are staged."""
+"""CONTAINER-MESSAGES.md: messages that arrived or wait for a handler, and staged files."""
 
 from __future__ import annotations
 
@@ -107,7 +107,8 @@ def check_delivery(catalog: Catalog, key: bytes, value: bytes) -> None:
 
 def check_request(catalog: Catalog, key: bytes, value: bytes) -> None:
     """A delivery by request."""
-    fields, parts = Fields(value, "delivery by request"), Fields(key[1:], "key of a delivery by request")
+    fields = Fields(value, "delivery by request")
+    parts = Fields(key[1:], "key of a delivery by request")
     sender = parts.take(parts.u8())
     request = parts.rest()
     if not is_sender(sender):

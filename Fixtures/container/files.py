@@ -1,4 +1,4 @@
-"""Files of a container: only regular ones are read, and nothing is followed out of its directories."""
+"""Files of a container: only regular ones are read, and no symbolic link is followed."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def names_in(directory: Path) -> list[str]:
 
 
 class Copies:
-    """The two copies of a journal or table. What is damaged in one is collected, to be reported once."""
+    """The two copies of a journal or table, and what is damaged in one of them."""
 
     def __init__(self, container: Path, folder: str, identifier: bytes) -> None:
         name = identifier.hex()

@@ -1,4 +1,4 @@
-"""CONTAINER-FORMAT.md, "Journals": from the two copies of a journal to its commits and its accepted end."""
+"""CONTAINER-FORMAT.md, "Journals": from two copies to the commits and the accepted end."""
 
 from __future__ import annotations
 

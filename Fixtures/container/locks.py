@@ -14,7 +14,7 @@ ENTRY_BYTE = 1 << 40
 
 
 class Lock:
-    """A reader's pins. Without a lock file there is nobody to pin against: this reader makes none."""
+    """A reader's pins. This reader makes no lock file, and goes on without."""
 
     def __init__(self, path: Path) -> None:
         try:

@@ -1,4 +1,4 @@
-"""CONTAINER-MESSAGES.md, "The outbox": messages that wait for their receivers, and the versions they need."""
+"""CONTAINER-MESSAGES.md, "The outbox": messages that wait, and the versions of files they need."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ def check_outbox(container: Container) -> list[Version]:
     """Checks every message and opens every version; returns the versions."""
     catalog = container.state.catalog
     found: list[Version] = []
-    numbers = {number for kind in (ENTRY, PINNED, PINNED_EXTENT, MESSAGE) for number in catalog.numbers(kind)}
+    kinds = (ENTRY, PINNED, PINNED_EXTENT, MESSAGE)
+    numbers = {number for kind in kinds for number in catalog.numbers(kind)}
     for number in sorted(numbers):
         found += check_message(container, number)
     check_pins(container)
@@ -97,7 +98,8 @@ def check_message(container: Container, number: int) -> list[Version]:
         try:
             version = parse_version(catalog, number, attachment)
             found.append(version)
-            for _ in container.version(version.file_id, version.inode, version.extents).pieces(container.stored):
+            file = container.version(version.file_id, version.inode, version.extents)
+            for _ in file.pieces(container.stored):
                 pass
         except ContainerError as error:
             container.report_cause(error)
@@ -147,7 +149,8 @@ def check_entry(
         return
     if attachments != list(range(files)):
         raise fields.fail(f"has attachments {attachments}, and counts {files}")
-    if len(versions) == files and byte_count != (total := sum(version.inode.size for version in versions)):
+    total = sum(version.inode.size for version in versions)
+    if len(versions) == files and byte_count != total:
         raise fields.fail(f"has files of {total} bytes, and counts {byte_count}")
 
 
@@ -160,7 +163,8 @@ def check_pins(container: Container) -> None:
     for key, value in catalog.items(PIN):
         if value:
             container.report_error(Inconsistent(f"file {number_in(key)}: a pin with a value"))
-        pins.add((number_in(key), int.from_bytes(key[9:17], "big"), int.from_bytes(key[17:], "big")))
+        number, attachment = int.from_bytes(key[9:17], "big"), int.from_bytes(key[17:], "big")
+        pins.add((number_in(key), number, attachment))
     attachments = {
         (int.from_bytes(value[:8], "little"), number_in(key), int.from_bytes(key[9:], "big"))
         for key, value in catalog.items(PINNED)

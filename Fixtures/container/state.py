@@ -49,6 +49,7 @@ class Container:
     ) -> None:
         self.path, self.lock, self.saving = path, lock, saving
         self.findings: list[Finding] = []
+        self.is_incomplete = False  # what is left after damage of a journal
         self.lock.hold(ENTRY_BYTE)
         check_directories(path)
         self.slot, self.other_slot = choose_slot(path / "superblock", lock.writer_is_alive)
@@ -96,7 +97,7 @@ class Container:
     def newest_state(self) -> State:
         """The tables of the complete generation, and the journals' commits since."""
         state = State(self.tables(), self.body.complete.commit)
-        self.reached = self.journals()
+        self.reached = self.journals_to_replay()
         for journal in self.reached:
             if journal.base_commit != state.commit:
                 words = f"begins after commit {journal.base_commit}, not {state.commit}"
@@ -109,6 +110,7 @@ class Container:
                 self.report("damage", "damaged copy", text)
             if contents.damage:
                 self.report_error(contents.damage)
+                self.is_incomplete = True
                 break
         self.report_end(state)
         return state
@@ -152,8 +154,19 @@ class Container:
                 catalog.apply_part(part)
         return catalog
 
+    def journals_to_replay(self) -> list[Journal]:
+        """The journals; none when one is damaged and what is left is to be saved."""
+        try:
+            return self.journals()
+        except Damage as damage:
+            if not self.saving:
+                raise
+            self.report_error(damage)
+            self.is_incomplete = True
+            return []
+
     def journals(self) -> list[Journal]:
-        """The current journal and its predecessors back to the complete generation, oldest first."""
+        """The current journal and its predecessors from the complete generation on, in order."""
         found: list[Journal] = []
         link = self.body.journal
         while link and link.generation >= self.body.complete.number:
@@ -182,7 +195,8 @@ class Container:
 
     def check_rollback(self, accepting: bool) -> None:
         """Refuses a superblock that was put back, unless the older state is accepted."""
-        if self.lock.writer_is_alive():
+        # Behind damage there may be commits, and they are no later state.
+        if self.lock.writer_is_alive() or self.is_incomplete:
             return
         reached = {journal.link.id.hex() for journal in self.reached}
         names = {name for folder in (JOURNALS, COPIES) for name in names_in(self.path / folder)}
@@ -196,7 +210,7 @@ class Container:
                 self.report_error(error)
 
     def first_commit(self, name: str) -> int | None:
-        """The commit of record 1 of a journal that nothing names, if it is one of this container."""
+        """The commit of record 1 of a journal that nothing names; none if it does not open."""
         if len(name) != 32 or name.strip("0123456789abcdef"):
             return None
         for generation in self.body.generations:
@@ -240,7 +254,7 @@ class Container:
     # Commits that were not synced
 
     def segments_are_there(self, catalog: Catalog, commit: Commit) -> bool:
-        """Whether each segment that a commit names anew is authentic. Leaves the catalog as it is."""
+        """Whether each segment that a commit names anew is authentic; changes no catalog."""
         after = Catalog()
         after.groups = {group: dict(rests) for group, rests in catalog.groups.items()}
         after.lost, after.absent = catalog.lost, set(catalog.absent)

@@ -319,7 +319,7 @@ NO_END = End(0, 0, bytes(16), 0)
 
 @dataclass(frozen=True)
 class Link:
-    """How a journal is found: from the superblock or from its successor. Its known end is exact or a bound."""
+    """How a journal is found: from the superblock or its successor. The end is exact or a bound."""
 
     id: bytes
     generation: int

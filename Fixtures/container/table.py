@@ -1,4 +1,4 @@
-"""CONTAINER-FORMAT.md, "Tables": from the two copies of a table to its entries, and to what is lost of them."""
+"""CONTAINER-FORMAT.md, "Tables": from two copies to the entries, and to what is lost of them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class BlockEntry:
 
 @dataclass(frozen=True)
 class Part:
-    """The entries of a data block, or the damage in their stead: to a block, or to what names it."""
+    """The entries of a data block, or the damage of it or of the block that names it."""
 
     first_key: bytes
     end_key: bytes | None  # the first key of the next part

@@ -8,7 +8,7 @@ from opendynamics import OVERHEAD, Extent, FileError
 
 from .catalog import (
     ANCHOR, ATTRIBUTE, DIRECTORY_KIND, ENTRY, EXTENT, FILE_KIND, ID_LIMIT, INODE, MAXIMUM_SLAB,
-    ROOT, SLAB, SLAB_LIMIT, Catalog, Entry, Inode, number_in, number_key,
+    ROOT, SLAB, SLAB_LIMIT, Inode, number_in, number_key,
 )
 from .deliveries import BY_REQUEST, CONTENTS, DELIVERY, FLOOR, QUEUED, STAGING, check_deliveries
 from .fields import ContainerError, Fields, Inconsistent
@@ -132,7 +132,8 @@ def check_owners(container: Container) -> None:
             try:
                 data = catalog.get(number_key(INODE, file_id))
                 if data is None or (data[1:2] and data[1] not in owners):
-                    raise Inconsistent(f"file {file_id}: a key of type {kind.hex()} without its inode")
+                    words = f"a key of type {kind.hex()} without its inode"
+                    raise Inconsistent(f"file {file_id}: {words}")
             except ContainerError as error:
                 container.report_cause(error)
 
