@@ -35,13 +35,14 @@ def open_regular(path: Path) -> int | None:
     return None
 
 
-def read_regular(path: Path) -> bytes | None:
-    """A regular file's bytes. What the disk does not give back is zeros, which nothing accepts."""
+def read_regular(path: Path, limit: int | None = None) -> bytes | None:
+    """A regular file's bytes, at most so many. Sectors that cannot be read are zeros."""
     file = open_regular(path)
     if file is None:
         return None
     try:
         size = os.fstat(file).st_size
+        size = size if limit is None else min(size, limit)
         return b"".join(_read_sector(file, at, size) for at in range(0, size, SECTOR))
     finally:
         os.close(file)
@@ -49,10 +50,11 @@ def read_regular(path: Path) -> bytes | None:
 
 def _read_sector(file: int, offset: int, size: int) -> bytes:
     """At most a sector's bytes."""
+    length = min(SECTOR, size - offset)
     try:
-        return os.pread(file, SECTOR, offset)
+        return os.pread(file, length, offset)
     except OSError:
-        return bytes(min(SECTOR, size - offset))
+        return bytes(length)  # nothing accepts that
 
 
 def names_in(directory: Path) -> list[str]:
@@ -63,10 +65,12 @@ def names_in(directory: Path) -> list[str]:
 class Copies:
     """The two copies of a journal or table, and what is damaged in one of them."""
 
-    def __init__(self, container: Path, folder: str, identifier: bytes) -> None:
+    def __init__(
+        self, container: Path, folder: str, identifier: bytes, limit: int | None = None
+    ) -> None:
         name = identifier.hex()
         self.names = (f"{folder}/{name}", f"{COPIES}/{name}")
-        self.data = [read_regular(container / path) for path in self.names]
+        self.data = [read_regular(container / path, limit) for path in self.names]
         self.damaged: dict[str, list[str]] = {}
 
     @property

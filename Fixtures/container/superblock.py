@@ -131,7 +131,7 @@ def choose_slot(path: Path, writer_is_alive: Callable[[], bool]) -> tuple[Slot, 
 
 def choose_slot_once(path: Path) -> tuple[Slot, Slot]:
     """The slot to use, and the other one, by the page's rules in their order."""
-    data = read_regular(path)
+    data = read_regular(path, SLOT_OFFSETS[1] + SLOT_SIZE)
     if data is None:
         raise NotAContainer("no superblock")
     slots = [Slot(data[offset : offset + SLOT_SIZE]) for offset in SLOT_OFFSETS]

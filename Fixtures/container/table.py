@@ -78,12 +78,13 @@ class TableReader:
         self.table, self.is_oldest = table, is_oldest
         self.name = f"table {table.id.hex()}"
         self.container_id, self.key = container_id, key
-        self.copies = Copies(path, TABLES, table.id)
+        self.copies = Copies(path, TABLES, table.id, limit=table.size + 1)
         self.parts: list[Part] = []
         self.contradictions: list[Damage] = []  # between blocks that are whole
         for copy, data in enumerate(self.copies.data):
             if data is not None and len(data) != table.size:
-                self.copies.add_damage(copy, f"{len(data)} bytes and not {table.size}")
+                fault = "longer" if len(data) > table.size else "shorter"
+                self.copies.add_damage(copy, f"{fault} than {table.size} bytes")
         self.read()
 
     def read(self) -> None:

@@ -203,7 +203,8 @@ def live_runs(files: dict[int, list[Extent] | None], versions: list[Version]) ->
         if file_id not in pinned:
             runs += [(e.slab, e.offset, e.offset + e.stored_length()) for e in extents]
         else:
-            stored = {segment for extent in extents for segment in segments(extent)}
+            possible = [e for e in extents if e.offset + e.stored_length() <= MAXIMUM_SLAB]
+            stored = {segment for extent in possible for segment in segments(extent)}
             for _, _, _, slab, offset, length in stored:
                 runs.append((slab, offset, offset + length + OVERHEAD))
     return sorted(runs)
