@@ -649,6 +649,10 @@ class SuperblockTests(TestCase):
             self.assert_refused("altered")
         self.write(builder, lambda body: put(table + 80, body[table : table + 16])(body))
         self.assert_refused("altered")
+        one_table = lambda body: put(pending + 14, u16(1) + body[complete + 16 : complete + 48])(body)
+        with_table = lambda body: put(pending + 72, body[table : table + 80])(one_table(body))
+        self.write(builder, with_table)
+        self.assert_refused("altered")  # a pending one with a table
         self.write(builder, lambda body: put(pending, body[complete : complete + 472])(body))
         self.assert_refused("altered")  # two that are complete
         builder.generations = [builder.generations[0]]
@@ -675,6 +679,8 @@ class SuperblockTests(TestCase):
         table = builder.complete.tables[0]
         self.assertEqual((table.size, table.footer_length), (244, 39))
         self.assertEqual((self.path / "superblock").stat().st_size, 69632)
+        self.write(builder, put(664 + 48, u64(1 << 62)))
+        self.assert_refused("altered")
         for at in (660, 1624, 1632, 1640, 1648, 1664):
             self.write(builder, lambda body: put(at, b"\1")(body))
             self.assert_refused("altered")
@@ -1360,7 +1366,9 @@ class TableTests(TestCase):
             lambda kind, data: data if kind != 3 else data[:24] + u64(1 << 63) + data[32:],
             lambda kind, data: data if kind == 3 else bytes(4),  # no entries
             lambda kind, data: bytes(24) if kind == 3 else data,  # names no index block
-            lambda kind, data: data + b"\0",
+            lambda kind, data: data + b"\0" if kind == 1 else data,
+            lambda kind, data: data + b"\0" if kind == 2 else data,
+            lambda kind, data: data + b"\0" if kind == 3 else data,
             lambda kind, data: data if kind != 1 else put(4, b"\3")(data),  # op
             # A gap: the index block names one data block of two.
             lambda kind, data: data if kind != 2 else u32(1) + data[4:20],
