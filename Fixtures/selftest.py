@@ -649,8 +649,10 @@ class SuperblockTests(TestCase):
             self.assert_refused("altered")
         self.write(builder, lambda body: put(table + 80, body[table : table + 16])(body))
         self.assert_refused("altered")
-        one_table = lambda body: put(pending + 14, u16(1) + body[complete + 16 : complete + 48])(body)
-        with_table = lambda body: put(pending + 72, body[table : table + 80])(one_table(body))
+
+        def with_table(body: bytes) -> bytes:
+            return put(pending + 72, body[table : table + 80])(put(pending + 14, u16(1))(body))
+
         self.write(builder, with_table)
         self.assert_refused("altered")  # a pending one with a table
         self.write(builder, lambda body: put(pending, body[complete : complete + 472])(body))
@@ -664,8 +666,7 @@ class SuperblockTests(TestCase):
         second = u32(EPOCH + 1) + bytes(4) + expand("another epoch", 32)
         self.write(builder, lambda body: put(12, u32(2))(put(56, second)(body)))
         self.assert_intact()
-        twice = u32(EPOCH) + second[4:]
-        self.write(builder, lambda body: put(12, u32(2))(put(56, twice)(body)))
+        self.write(builder, lambda body: put(12, u32(2))(put(56, body[16:56])(body)))
         self.assert_refused("altered")
 
     def test_no_journal(self) -> None:
@@ -679,8 +680,9 @@ class SuperblockTests(TestCase):
         table = builder.complete.tables[0]
         self.assertEqual((table.size, table.footer_length), (244, 39))
         self.assertEqual((self.path / "superblock").stat().st_size, 69632)
-        self.write(builder, put(664 + 48, u64(1 << 62)))
-        self.assert_refused("altered")
+        for at, new in ((664, u64(0)), (664 + 48, u64(1 << 62)), (664 + 472, b"1"), (664 + 943, b"1")):
+            self.write(builder, put(at, new))
+            self.assert_refused("altered")
         for at in (660, 1624, 1632, 1640, 1648, 1664):
             self.write(builder, lambda body: put(at, b"\1")(body))
             self.assert_refused("altered")
@@ -1345,6 +1347,10 @@ class TableTests(TestCase):
             lambda builder: builder.table([(b"\x7f%d" % at, bytes(32768)) for at in range(2)]),
             lambda builder: builder.table([(b"\x7f2", b""), (b"\x7f3", None)]),
             lambda builder: builder.table([*entries, (b"\x7f1", b"")]),
+            lambda builder: builder.table(
+                [(b"\x7f1", None)],
+                edit=lambda kind, data: data if kind != 1 else put(4, b"\3")(data),
+            ),
             lambda builder: replace(builder.table(entries), footer_length=1),
             lambda builder: replace(builder.table(entries), footer_length=1 << 25),
             lambda builder: replace(builder.table(entries), footer_length=0),

@@ -73,11 +73,6 @@ class Copies:
         self.data = [read_regular(container / path, limit) for path in self.names]
         self.damaged: dict[str, list[str]] = {}
 
-    @property
-    def are_absent(self) -> bool:
-        """Whether there is no copy at all."""
-        return self.data == [None, None]
-
     def add_damage(self, copy: int, part: str) -> None:
         """Notes a part that is whole in the other copy."""
         self.damaged.setdefault(self.names[copy], []).append(part)

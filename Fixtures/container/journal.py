@@ -148,8 +148,6 @@ class Journal:
         self.container_id = container_id
         self.key = kb(32, generation_key, label("OD1-journal") + link.id)
         self.copies = Copies(path, JOURNALS, link.id)
-        if self.copies.are_absent:
-            raise Damage(f"{self.name}: no such file")
         try:
             # A journal is durable before it is named, so no crash explains a bad header.
             self.header = self.record(0, 0, NO_ID)
