@@ -680,7 +680,10 @@ class SuperblockTests(TestCase):
         table = builder.complete.tables[0]
         self.assertEqual((table.size, table.footer_length), (244, 39))
         self.assertEqual((self.path / "superblock").stat().st_size, 69632)
-        for at, new in ((664, u64(0)), (664 + 48, u64(1 << 62)), (664 + 472, b"1"), (664 + 943, b"1")):
+        unused = 664 + 472
+        for at, new in (
+            (664, u64(0)), (664 + 48, u64(1 << 62)), (unused, b"1"), (unused + 471, b"1"),
+        ):
             self.write(builder, put(at, new))
             self.assert_refused("altered")
         for at in (660, 1624, 1632, 1640, 1648, 1664):
@@ -718,6 +721,14 @@ class JournalTests(TestCase):
         # Magic, id, a zero field, the checksum of the head, the payload.
         for at in (third, third + 9, third + 60, third + 90, third + 100):
             with self.changed(xor(at), *self.both):
+                self.assert_torn(2)
+        for at in (third, third + 8):  # frames of something else, with good checksums
+
+            def other(data: bytearray) -> None:
+                data[at] ^= 1
+                seal_head(data, third)
+
+            with self.changed(other, *self.both):
                 self.assert_torn(2)
         with self.changed(xor(2 * 4096), *self.both):
             self.assert_refused("damage")
@@ -923,6 +934,7 @@ class JournalTests(TestCase):
             b"?", good + b"?", good[:-1], u64(2) + good[8:], u64(0) + good[8:],
             put(8, u64(1))(good), put(24, u32(4))(good), put(28, u32(0))(good),
             put(28, u32(2))(good), put(32, b"\0")(good), put(32, b"\3")(good),
+            put(32, b"\3")(good)[:-4],
             good[:33] + u16(0) + u32(0), good[:33] + text(bytes(601)) + u32(0),
             good[:36] + u32(32769) + bytes(32769),
         ):
