@@ -1363,6 +1363,9 @@ class TableTests(TestCase):
                 [(b"\x7f1", None)],
                 edit=lambda kind, data: data if kind != 1 else put(4, b"\3")(data),
             ),
+            lambda builder: builder.table(  # the first key is another than its block's
+                entries[:1], edit=lambda kind, data: data if kind == 1 else data[:-1] + b"\0"
+            ),
             lambda builder: replace(builder.table(entries), footer_length=1),
             lambda builder: replace(builder.table(entries), footer_length=1 << 25),
             lambda builder: replace(builder.table(entries), footer_length=0),
@@ -1382,7 +1385,8 @@ class TableTests(TestCase):
             lambda kind, data: data if kind != 3 else data[:-1] + b"X",  # first key
             lambda kind, data: data if kind != 2 else data[:4] + u64(1 << 63) + data[12:],  # offset
             lambda kind, data: data if kind != 3 else data[:24] + u64(1 << 63) + data[32:],
-            lambda kind, data: data if kind == 3 else bytes(4),  # no entries
+            lambda kind, data: data if kind != 1 else bytes(4),  # no entries
+            lambda kind, data: data if kind != 2 else bytes(4),
             lambda kind, data: bytes(24) if kind == 3 else data,  # names no index block
             lambda kind, data: data + b"\0" if kind == 1 else data,
             lambda kind, data: data + b"\0" if kind == 2 else data,
@@ -1567,7 +1571,7 @@ class FileTests(TestCase):
     def test_unknown_files(self) -> None:
         self.tree()
         names = [
-            "journal/" + "0" * 31 + "1", "catalog/x", "copy/" + "a" * 32, "slab/00000007", "slab/7",
+            "journal/" + "0" * 31 + "1", "journal/x", "catalog/x", "copy/" + "a" * 32, "slab/00000007", "slab/7",
         ]
         for name in names:
             (self.path / name).write_bytes(b"?")
