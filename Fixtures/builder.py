@@ -1,4 +1,4 @@
-"""Makes small containers by hand, from CONTAINER-FORMAT.md alone, for the self-test. It takes no care of durability."""
+"""Makes small containers by hand, from the pages alone, for the self-test; syncs nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from container.catalog import (
 )
 from container.journal import JOURNAL_MAGIC, LAST_OF_COMMIT, SEGMENTS_DURABLE, Change
 from container.superblock import (
-    NO_ID, NO_SECRET, PASSPHRASE, RAW_KEY, RECOVERY_CODE, SUPERBLOCK_MAGIC, End, Generation, Table,
+    BODY_SIZE, GENERATION_SIZE, NO_END, NO_ERASE_SECRET, NO_ID, PASSPHRASE, RAW_KEY, RECOVERY_CODE,
+    SUPERBLOCK_MAGIC, End, Generation, Table,
 )
 from opendynamics import HEADER, Extent, File, kb, label, u32, u64
 from sealing import expand, seal, seal_run
@@ -23,7 +24,7 @@ RAW = expand("raw key", 32)
 WORDS = b"correct horse battery staple"
 CODE = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 EPOCH = 5
-GENERATION_SIZES = {1: 456, 2: 472}  # in each format
+VERSIONS = (3, 3, 3)  # of the format, the least of a reader, the least of a writer
 
 
 def u16(value: int) -> bytes:
@@ -60,21 +61,22 @@ class JournalDraft:
     session: bytes
     data: bytes = b""
     live: list[tuple[int, int]] = field(default_factory=list)
-    end: End = End(0, 0, NO_ID, 0)  # of the last record; its commit is the last one that is whole
+    end: End = NO_END  # of the last record; its commit is the last one that is whole
+    known: End = NO_END  # what the superblock names while the container is open
 
 
 class Builder:
-    """A container under construction; `live` has the byte ranges of each file that mean something."""
+    """A container under construction; `live` has the byte ranges of each file that count."""
 
-    def __init__(self, path: Path, name: str = "container", container_format: int = 2) -> None:
-        self.path, self.name, self.format = path, name, container_format
+    def __init__(self, path: Path, name: str = "container") -> None:
+        self.path, self.name = path, name
         self.draws = 0
         self.id, self.root_key = self.random(16), self.random(32)
         self.epoch_key = self.random(32)
         self.generations: list[Generation] = []
         self.table_entries: dict[bytes, dict[bytes, bytes | None]] = {}
         self.journal: JournalDraft | None = None
-        self.journals: dict[bytes, int] = {}
+        self.journals: dict[bytes, int] = {}  # and their generations
         self.at_pending: tuple[int, dict[bytes, bytes]] = (0, {})  # commit and catalog
         self.catalog: dict[bytes, bytes] = {}
         self.commit_number = 0
@@ -86,7 +88,7 @@ class Builder:
         self.live_bytes = 0
         self.live: dict[str, list[tuple[int, int]]] = {}
         self.key_slot_bytes = self.key_slots()
-        for folder in ("journal", "catalog", "slab"):
+        for folder in ("journal", "catalog", "copy", "slab"):
             (path / folder).mkdir(parents=True)
         (path / "lock").write_text("pid 1\n")
 
@@ -104,57 +106,76 @@ class Builder:
         (self.path / name).write_bytes(data)
         self.live[name] = live
 
+    def write_twice(
+        self, folder: str, identifier: bytes, data: bytes, live: list[tuple[int, int]]
+    ) -> None:
+        """Writes both copies of a journal or table."""
+        for copy in (folder, "copy"):
+            self.write(f"{copy}/{identifier.hex()}", data, live)
+
     # Superblock
+
+    def key_slot(
+        self, kind: int, secret: bytes, passes: int = 1, memory: int = 8,
+        erase_secret: bytes = NO_ERASE_SECRET, root_key: bytes | None = None,
+    ) -> bytes:
+        """A key slot; passes and memory are those of a passphrase."""
+        passes, memory = (0, 0) if kind == RAW_KEY else (passes, memory)
+        salt = self.random(16)
+        beginning = bytes([kind, 0, 0, 0]) + u32(passes) + u32(memory) + bytes(4) + salt
+        if kind == RAW_KEY:
+            key = kb(32, secret, label("OD1-raw-slot") + self.id + salt)
+        else:
+            argon2id = bindings.crypto_pwhash_ALG_ARGON2ID13
+            key = bindings.crypto_pwhash_alg(32, secret, salt, passes, memory * 1024, argon2id)
+        wrap = kb(32, key, label("OD1-slot-wrap") + erase_secret)
+        ad = label("OD1-slot") + self.id + beginning + bytes(16)
+        sealed = self.message(wrap, ad, root_key or self.root_key)
+        commitment = kb(32, key, label("OD1-slot-commit") + self.id + beginning)
+        return beginning + sealed + commitment + bytes(23)
 
     def key_slots(self) -> bytes:
         """Three slots, one of each kind, and five empty ones."""
-        slots = b""
-        for kind, secret in ((PASSPHRASE, WORDS), (RAW_KEY, RAW), (RECOVERY_CODE, CODE)):
-            passes, memory = (0, 0) if kind == RAW_KEY else (1, 8)
-            salt = self.random(16)
-            beginning = bytes([kind, 0, 0, 0]) + u32(passes) + u32(memory) + bytes(4) + salt
-            if kind == RAW_KEY:
-                key = kb(32, secret, label("OD1-raw-slot") + self.id + salt)
-            else:
-                argon2id = bindings.crypto_pwhash_ALG_ARGON2ID13
-                key = bindings.crypto_pwhash_alg(32, secret, salt, passes, memory * 1024, argon2id)
-            slots += beginning
-            slots += self.message(key, label("OD1-slot") + self.id + beginning + bytes(16), self.root_key)
-            slots += kb(32, key, label("OD1-slot-commit") + self.id + beginning) + bytes(23)
-        return slots + bytes(160 * 5)
+        kinds = ((PASSPHRASE, WORDS), (RAW_KEY, RAW), (RECOVERY_CODE, CODE))
+        return b"".join(self.key_slot(kind, secret) for kind, secret in kinds) + bytes(160 * 5)
 
     def generation_bytes(self, generation: Generation) -> bytes:
         """A generation as the body has it."""
-        data = u64(generation.number) + u32(generation.epoch) + u16(1 if generation.complete else 2)
-        data += u16(len(generation.tables)) + generation.secret + u64(generation.commit) + bytes(16)
+        data = u64(generation.number) + u32(generation.epoch)
+        data += u16(1 if generation.complete else 2) + u16(len(generation.tables))
+        data += generation.secret + u64(generation.commit) + bytes(16)
         for table in generation.tables:
             data += table.id + u64(table.size) + u32(table.footer_length) + u32(table.epoch)
-            data += table.footer_authenticator + (table.secret if self.format > 1 else b"")
-        return data.ljust(GENERATION_SIZES[self.format], b"\0")
+            data += table.footer_tag + table.secret
+        return data.ljust(GENERATION_SIZE, b"\0")
+
+    def body(self, clean: bool) -> bytes:
+        """The superblock's body for the present state."""
+        epochs = u32(EPOCH) + u32(0) + self.epoch_key
+        body = u64(TIME) + u32(EPOCH) + u32(1) + epochs.ljust(16 * 40, b"\0")
+        body += u32(len(self.generations)) + u32(2 if clean or not self.journal else 1)
+        generations = b"".join(self.generation_bytes(item) for item in self.generations)
+        body += generations.ljust(2 * GENERATION_SIZE, b"\0")
+        if self.journal:
+            end = self.journal.end if clean else self.journal.known
+            body += self.journal.id + u64(self.journal.generation) + end.encode()
+        return body.ljust(BODY_SIZE, b"\0")
 
     def slot(
         self,
-        clean: bool = False,
+        clean: bool = True,
         sequence: int | None = None,
-        versions: tuple[int, int] | None = None,
+        versions: tuple[int, int, int] = VERSIONS,
         edit: Callable[[bytes], bytes] = lambda body: body,
     ) -> bytes:
-        """The superblock's slot for the present state. The versions are the format's and the least of a reader."""
+        """The superblock's slot for the present state."""
         self.sequence += 1
         sequence = self.sequence if sequence is None else sequence
-        body = u64(TIME) + u32(EPOCH) + u32(1) + (u32(EPOCH) + u32(0) + self.epoch_key).ljust(16 * 40, b"\0")
-        body += u32(len(self.generations)) + u32(2 if clean else 1)
-        generations = b"".join(self.generation_bytes(generation) for generation in self.generations)
-        body += generations.ljust(3 * GENERATION_SIZES[self.format], b"\0")
-        body += self.journal.id + u64(self.journal.generation) if self.journal else bytes(24)
-        if clean:
-            end = self.journal.end if self.journal else End(0, 0, NO_ID, 0)
-            body += u64(end.number) + u64(end.offset) + end.authenticator + u64(end.commit)
         key = kb(32, self.root_key, label("OD1-super-body") + self.id)
         ad = label("OD1-super-ad") + self.id + u64(sequence) + bytes(40)
-        version, minimum = versions or (self.format, self.format)
-        slot = SUPERBLOCK_MAGIC + u16(version) + u16(minimum) + bytes(4) + self.id + u64(sequence) + bytes(24)
-        slot += self.key_slot_bytes + self.message(key, ad, edit(body.ljust(2560, b"\0"))) + bytes(87)
+        slot = SUPERBLOCK_MAGIC + b"".join(map(u16, versions)) + bytes(2) + self.id
+        slot += u64(sequence) + bytes(24) + self.key_slot_bytes
+        slot += self.message(key, ad, edit(self.body(clean))) + bytes(87)
         slot += kb(32, kb(32, self.root_key, label("OD1-super-mac") + self.id), slot)
         return slot + kb(32, b"", slot)
 
@@ -177,11 +198,15 @@ class Builder:
         purpose = label("OD1-generation") + self.id + u64(generation.number) + generation.secret
         return kb(32, self.epoch_key, purpose)
 
+    @property
+    def complete(self) -> Generation:
+        """The complete generation."""
+        return self.generations[-1]
+
     def start_generation(self, complete: bool = True, shared: int = 0) -> None:
-        """A checkpoint of the present catalog under a new generation, of which the oldest tables are shared."""
-        number = self.generations[0].number + 1 if self.generations else 1
-        generation = Generation(number, EPOCH, False, self.random(32), 0, [])
-        self.generations.insert(0, generation)
+        """A checkpoint of the present catalog, which keeps so many of the oldest tables."""
+        number = self.complete.number + 1 if self.generations else 1
+        self.generations.insert(0, Generation(number, EPOCH, False, self.random(32), 0, []))
         self.at_pending = (self.commit_number, dict(self.catalog))
         if complete:
             self.complete_generation(shared)
@@ -200,40 +225,38 @@ class Builder:
                 else:
                     below[key] = value
         changes: dict[bytes, bytes | None] = {
-            key: catalog.get(key) for key in catalog.keys() | below.keys() if catalog.get(key) != below.get(key)
+            key: catalog.get(key)
+            for key in catalog.keys() | below.keys() if catalog.get(key) != below.get(key)
         }
-        self.generations[0] = replace(pending, complete=True, commit=commit, tables=[])
-        self.generations[0].tables.extend([self.table(self.generations[0], sorted(changes.items())), *kept])
+        table = self.table(sorted(changes.items()))
+        self.generations = [
+            replace(pending, complete=True, commit=commit, tables=[table, *kept])
+        ]
+        if self.journal and self.journal.generation < pending.number:
+            self.write_journal()
+            self.journal = None  # as at closing: everything is in tables
+        self.remove_unneeded()
 
-    def drop_generations(self, kept: int = 2) -> None:
-        """Removes all but the newest generations, with what only they need."""
-        del self.generations[kept:]
-        tables = {table.id.hex() for generation in self.generations for table in generation.tables}
-        journals = {name.hex() for name, number in self.journals.items() if number >= self.generations[-1].number}
-        for folder, needed in (("catalog", tables), ("journal", journals)):
+    def remove_unneeded(self) -> None:
+        """Removes the tables and journals of generations that are gone."""
+        needed = {table.id.hex() for table in self.complete.tables}
+        oldest = self.complete.number
+        needed |= {name.hex() for name, number in self.journals.items() if number >= oldest}
+        for folder in ("catalog", "journal", "copy"):
             for path in (self.path / folder).iterdir():
                 if path.name not in needed:
                     path.unlink()
                     del self.live[f"{folder}/{path.name}"]
 
-    def upgrade(self) -> None:
-        """From now on the container is one of format 2. The tables keep their keys."""
-        self.format = 2
-
     def table(
         self,
-        generation: Generation,
         entries: list[Change],
         block_entries: int = 3,
         edit: Callable[[int, bytes], bytes] = lambda kind, plaintext: plaintext,
     ) -> Table:
-        """Writes a table, with two data blocks to an index block, so that small tables have all levels."""
-        identifier = self.random(16)
-        secret = NO_SECRET
-        key = kb(32, self.generation_key(generation), label("OD1-table") + identifier)
-        if self.format > 1:
-            secret = self.random(32)
-            key = kb(32, self.epoch_key, label("OD1-table-key") + self.id + identifier + secret)
+        """Writes a table, with two data blocks to an index block: small tables have all levels."""
+        identifier, secret = self.random(16), self.random(32)
+        key = kb(32, self.epoch_key, label("OD1-table-key") + self.id + identifier + secret)
         self.table_entries[identifier] = dict(entries)
         data = b""
 
@@ -250,17 +273,18 @@ class Builder:
             part = entries[start : start + block_entries]
             plaintext = u32(len(part))
             for name, value in part:
-                plaintext += (b"\2" if value is None else b"\1") + text(name) + u32(len(value or b"")) + (value or b"")
+                plaintext += (b"\2" if value is None else b"\1") + text(name)
+                plaintext += u32(len(value or b"")) + (value or b"")
             blocks.append((part[0][0], append(plaintext, 1, part[0][0])))
         index: list[bytes] = []
         for start in range(0, len(blocks), 2):
             pair = blocks[start : start + 2]
-            index.append(append(u32(len(pair)) + b"".join(entry for _, entry in pair), 2, pair[0][0]))
+            plaintext = u32(len(pair)) + b"".join(entry for _, entry in pair)
+            index.append(append(plaintext, 2, pair[0][0]))
         footer = u64(len(entries)) + u64(len(blocks)) + u32(len(index)) + u32(0) + b"".join(index)
         append(footer, 3, b"")
-        self.write(f"catalog/{identifier.hex()}", data, [(0, len(data))])
-        epoch = EPOCH if self.format > 1 else 0
-        return Table(identifier, len(data), len(edit(3, footer)), data[-16:], epoch, secret)
+        self.write_twice("catalog", identifier, data, [(0, len(data))])
+        return Table(identifier, len(data), len(edit(3, footer)), EPOCH, data[-16:], secret)
 
     def start_journal(self, generation: int | None = None) -> None:
         """A new current journal, whose predecessor ends where the present one does."""
@@ -270,12 +294,13 @@ class Builder:
         number = self.generations[0].number if generation is None else generation
         self.journal = JournalDraft(self.random(16), number, self.random(16))
         self.journals[self.journal.id] = number
-        end = old.end if old else End(0, 0, NO_ID, self.commit_number)
+        end = old.end if old else replace(NO_END, commit=self.commit_number)
         header = u32(1) + u32(0) + self.journal.session + u64(number) + u64(TIME)
         header += (old.id if old else NO_ID) + u64(old.generation if old else 0)
-        header += u64(end.number) + u64(end.offset) + end.authenticator + u64(end.commit)
+        header += end.encode()
         self.journal.data = self.frame(0, header.ljust(128, b"\0"), NO_ID)
         self.journal.end = End(0, len(self.journal.data), self.journal.data[-16:], end.commit)
+        self.journal.known = self.journal.end
         self.journal.live.append((0, len(self.journal.data)))
 
     def current(self) -> JournalDraft:
@@ -283,7 +308,9 @@ class Builder:
         assert self.journal
         return self.journal
 
-    def frame(self, number: int, payload: bytes, previous: bytes, journal: JournalDraft | None = None) -> bytes:
+    def frame(
+        self, number: int, payload: bytes, previous: bytes, journal: JournalDraft | None = None
+    ) -> bytes:
         """A frame of the current journal."""
         journal = journal or self.current()
         generation = next(item for item in self.generations if item.number == journal.generation)
@@ -299,13 +326,17 @@ class Builder:
         journal.data += b"." * (-len(journal.data) % 4096)
         start = len(journal.data)
         number = journal.end.number + 1
-        journal.data += self.frame(number, payload, journal.end.authenticator)
+        journal.data += self.frame(number, payload, journal.end.tag)
         journal.live.append((start, len(journal.data)))
         journal.end = End(number, len(journal.data), journal.data[-16:], journal.end.commit)
 
-    def record(self, changes: list[Change], durable: int = 0, flags: int = LAST_OF_COMMIT | SEGMENTS_DURABLE) -> None:
+    def record(
+        self, changes: list[Change], durable: int = 0,
+        flags: int = LAST_OF_COMMIT | SEGMENTS_DURABLE,
+    ) -> None:
         """Appends a record of the commit under way."""
-        payload = u64(self.commit_number + 1) + u64(durable) + u64(TIME) + u32(flags) + u32(len(changes))
+        payload = u64(self.commit_number + 1) + u64(durable) + u64(TIME)
+        payload += u32(flags) + u32(len(changes))
         for key, value in changes:
             payload += bytes([2 if value is None else 1]) + text(key)
             payload += b"" if value is None else u32(len(value)) + value
@@ -320,9 +351,9 @@ class Builder:
             self.current().end = replace(self.current().end, commit=self.commit_number)
 
     def write_journal(self) -> None:
-        """Writes the current journal's file."""
+        """Writes the current journal's two files."""
         if self.journal:
-            self.write(f"journal/{self.journal.id.hex()}", self.journal.data, self.journal.live)
+            self.write_twice("journal", self.journal.id, self.journal.data, self.journal.live)
 
     # Catalog
 
@@ -330,18 +361,16 @@ class Builder:
         """State and slab counter, which belong to each commit."""
         state: list[Change] = [(STATE, u64(self.next_file) + u32(1) + u32(0))]
         if self.live_bytes:
-            state.append((SLAB + (0).to_bytes(4, "big"), u64(self.live_bytes) + u64(len(self.slab))))
+            state.append((SLAB + bytes(4), u64(self.live_bytes) + u64(len(self.slab))))
         return state
 
-    def inode(self, kind: int, size: int = 0, links: int = 1, secret: bytes = bytes(32), tail: bytes = b"") -> bytes:
+    def inode(
+        self, kind: int, size: int = 0, links: int = 1, secret: bytes = bytes(32), tail: bytes = b""
+    ) -> bytes:
         """An inode's value; the tail is the first extent or a link's target."""
         has_first = kind == FILE_KIND and tail != b""
-        if self.format > 1:
-            secret = secret if kind == FILE_KIND else b""
-            return compact_inode(kind, size=size, links=links, secret=secret, tail=tail, flags=has_first)
-        value = bytes([1, kind]) + u16(0o640) + u32(links) + u64(size) + u64(TIME) * 3 + u64(0) + u32(EPOCH) + u32(0)
-        value += secret + bytes([has_first, 0]) + u16(len(tail) if kind == LINK_KIND else 0) + bytes(4)
-        return value + tail
+        secret = secret if kind == FILE_KIND else b""
+        return encode_inode(kind, size=size, links=links, secret=secret, tail=tail, flags=has_first)
 
     def entry(self, parent: int, name: bytes, kind: int, file_id: int) -> Change:
         """A directory entry."""
@@ -357,10 +386,13 @@ class Builder:
         """A new symbolic link."""
         file_id, self.next_file = self.next_file, self.next_file + 1
         entry = self.entry(parent, name, LINK_KIND, file_id)
-        return [entry, (number_key(INODE, file_id), self.inode(LINK_KIND, len(target), tail=target))]
+        inode = self.inode(LINK_KIND, len(target), tail=target)
+        return [entry, (number_key(INODE, file_id), inode)]
 
-    def contents(self, names: list[tuple[int, bytes]], pieces: dict[int, bytes], size: int) -> list[Change]:
-        """A new file with entries of those names; each piece of contents, by its first grain, is an extent."""
+    def contents(
+        self, names: list[tuple[int, bytes]], pieces: dict[int, bytes], size: int
+    ) -> list[Change]:
+        """A new file with entries of those names; each piece, by its first grain, is an extent."""
         file_id, self.next_file = self.next_file, self.next_file + 1
         secret = self.random(32)
         key = kb(32, self.epoch_key, label("OD1-file") + self.id + u64(file_id) + secret)
@@ -369,22 +401,22 @@ class Builder:
         first = b""
         for start, plaintext in sorted(pieces.items()):
             extent = self.store(file, start, plaintext)
-            value = u32(extent.slab) + u32(extent.count) + u64(extent.offset) + u32(extent.last_length) + u32(0)
-            value += extent.session + u64(extent.counter)
             if first:
-                changes.append((number_key(EXTENT, file_id) + start.to_bytes(8, "big"), value))
+                key_of_extent = number_key(EXTENT, file_id) + start.to_bytes(8, "big")
+                changes.append((key_of_extent, encode_extent(extent)))
             else:
-                first = u64(start) + value if self.format == 1 else compact_extent(extent)
+                first = encode_first_extent(extent)
         inode = self.inode(FILE_KIND, size, len(names), secret, first)
-        changes += [(number_key(INODE, file_id), inode), (number_key(ATTRIBUTE, file_id) + b"user.note", b"kept")]
-        return changes
+        note = number_key(ATTRIBUTE, file_id) + b"user.note"
+        return [*changes, (number_key(INODE, file_id), inode), (note, b"kept")]
 
     def store(self, file: File, start: int, plaintext: bytes) -> Extent:
         """Seals a run and appends it to the slab, after a gap."""
         self.slab += b"gap"
         count = (len(plaintext) + 16383) // 16384
         last_length = len(plaintext) - 16384 * (count - 1)
-        extent = Extent(start, count, last_length, self.current().session, self.counter + 1, len(self.slab))
+        session, offset = self.current().session, len(self.slab)
+        extent = Extent(start, count, last_length, session, self.counter + 1, offset)
         self.counter += count
         self.slab += seal_run(file, extent, plaintext)
         self.runs.append((extent.offset, len(self.slab)))
@@ -392,7 +424,7 @@ class Builder:
         return extent
 
 
-def compact_inode(
+def encode_inode(
     kind: int,
     size: int = 0,
     links: int = 1,
@@ -403,13 +435,19 @@ def compact_inode(
     version: int = 0,
     epoch: int = EPOCH,
 ) -> bytes:
-    """An inode of layout 2; the times are of creation, of the contents and of attributes."""
+    """An inode; the times are of creation, of the contents and of attributes."""
     value = bytes([2, kind, flags]) + u16(0o640) + (times[0] % (1 << 64)).to_bytes(8, "little")
     value += difference(times[1], times[0]) + difference(times[2], times[0])
     return value + varint(links) + varint(size) + varint(version) + varint(epoch) + secret + tail
 
 
-def compact_extent(extent: Extent) -> bytes:
-    """An extent as it stands in an inode of layout 2."""
+def encode_extent(extent: Extent, run_tag: bytes = b"") -> bytes:
+    """An extent value."""
+    value = u32(extent.slab) + u32(extent.count) + u64(extent.offset) + u32(extent.last_length)
+    return value + u32(1 if run_tag else 0) + extent.session + u64(extent.counter) + run_tag
+
+
+def encode_first_extent(extent: Extent) -> bytes:
+    """An extent as an inode has it."""
     numbers = (extent.start, extent.slab, extent.count, extent.offset, extent.last_length)
     return b"".join(map(varint, numbers)) + extent.session + varint(extent.counter)

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """Reads containers, from the format's pages alone.
 
-ls           kind, size and path of everything, separated by tabs; in paths, a tab, newline or backslash
-             is written \\t, \\n or \\\\
+ls           kind, size and path of everything, separated by tabs; in paths, a tab, newline or
+             backslash is written \\t, \\n or \\\\
 cat PATH     a file's contents; symbolic links are followed inside the container
-extract DIR  all but symbolic links, into a directory that is empty or does not exist; without extended attributes
-hash         SHA-256, two spaces and path of each regular file, sorted by path, in the form of sha256sum
+extract DIR  all but symbolic links and extended attributes, into a directory that is empty or does
+             not exist
+hash         SHA-256, two spaces and path of each regular file, sorted by path, in the form of
+             sha256sum
 info         the state that was found, as JSON
-verify       opens everything that is live, and leads the generation before to the same state; prints what it finds;
-             exit status 1 if there is damage or the container was rolled back
+verify       reads both copies and opens everything that is live; prints what it finds; exit
+             status 1 if there is damage or the container was rolled back
 
-ls, extract and hash go on without what a damaged block of a table held, say so, and exit with 1.
+ls, extract and hash go on without what a damaged block of a table held, report it, and exit with 1.
 """
 
 from __future__ import annotations
@@ -24,10 +26,10 @@ import sys
 from pathlib import Path
 from typing import BinaryIO
 
-from container.catalog import DIRECTORY_KIND, FILE_KIND, LINK_KIND, ROOT, Catalog, Inode, Report
+from container.catalog import DIRECTORY_KIND, FILE_KIND, LINK_KIND, ROOT, Catalog, Inode
 from container.fields import ContainerError, Finding
 from container.state import Container, open_container
-from container.superblock import DEFAULT_MEMORY_KIB, PASSPHRASE, RAW_KEY, RECOVERY_CODE, Secret
+from container.superblock import MEMORY_WITHOUT_ASKING, PASSPHRASE, RAW_KEY, RECOVERY_CODE, Secret
 from container.verify import verify
 from opendynamics import FileError
 
@@ -47,20 +49,21 @@ def escape(path: bytes, escapes: tuple[tuple[bytes, bytes], ...] = ESCAPES) -> b
     return path
 
 
-def damage_to(container: Container) -> Report:
-    """Where a walk through the tree reports damage when it goes on without what is damaged."""
-    return lambda damage: container.report("damage", str(damage))
+def sorted_tree(container: Container) -> list[tuple[bytes, int, Inode]]:
+    """Everything with a path, by path; what is damaged is reported and left out."""
+    tree = container.state.catalog.tree(container.report_error)
+    return sorted(tree, key=lambda item: item[0])
 
 
 def list_all(container: Container, out: BinaryIO) -> None:
     """The command ls."""
-    for path, _, inode in sorted(container.state.catalog.tree(damage_to(container)), key=lambda item: item[0]):
+    for path, _, inode in sorted_tree(container):
         shown = escape(path, (*ESCAPES, (b"\t", b"\\t")))
         out.write(b"%s\t%d\t%s\n" % (KIND_NAMES[inode.kind], inode.size, shown))
 
 
 def resolve(catalog: Catalog, path: bytes) -> tuple[int, Inode]:
-    """The file that a path names. Absolute targets begin at the root, and the root is its own parent."""
+    """The file that a path names. Absolute targets begin at the root, which is its own parent."""
     trail = [ROOT]
     names = path.split(b"/")[::-1]
     links = 0
@@ -100,7 +103,7 @@ def cat(container: Container, path: bytes, out: BinaryIO) -> None:
 def hash_all(container: Container, out: BinaryIO) -> None:
     """The command hash."""
     digests: dict[int, bytes] = {}
-    for path, file_id, inode in sorted(container.state.catalog.tree(damage_to(container)), key=lambda item: item[0]):
+    for path, file_id, inode in sorted_tree(container):
         if inode.kind != FILE_KIND:
             continue
         if file_id not in digests:
@@ -113,13 +116,13 @@ def hash_all(container: Container, out: BinaryIO) -> None:
 
 
 def extract(container: Container, target: bytes) -> None:
-    """The command extract. It makes no symbolic links: what they name inside is not what they would name outside."""
+    """The command extract. It makes no symbolic links, which would name other things outside."""
     os.makedirs(target, mode=0o700, exist_ok=True)
     if os.listdir(target):
         raise CommandError(f"{os.fsdecode(target)}: not empty")
     directories = [(target, container.state.catalog.inode(ROOT))]
     made: dict[int, bytes] = {}
-    for path, file_id, inode in container.state.catalog.tree(damage_to(container)):
+    for path, file_id, inode in container.state.catalog.tree(container.report_error):
         native = os.path.join(target, path)
         if inode.kind == DIRECTORY_KIND:
             os.mkdir(native, mode=0o700)
@@ -131,7 +134,7 @@ def extract(container: Container, target: bytes) -> None:
         else:
             extract_file(container, native, file_id, inode)
             made[file_id] = native
-    # Deepest first: what is made in a directory changes its time, and its permissions may forbid to go in.
+    # Deepest first: what is made in a directory changes its time, and permissions may forbid it.
     for native, inode in reversed(directories):
         os.chmod(native, inode.permissions & 0o777)
         os.utime(native, ns=(inode.modified, inode.modified))
@@ -156,8 +159,8 @@ def info(container: Container) -> dict[str, object]:
     return {
         "commit": state.commit,
         "container_id": container.id.hex(),
-        "format": container.body.format,
-        "generation": state.generation.number,
+        "format": container.slot.version,
+        "generation": container.body.complete.number,
         "generations": [
             {
                 "commit": generation.commit,
@@ -178,6 +181,8 @@ def info(container: Container) -> dict[str, object]:
             }
             for journal, contents in state.journals
         ],
+        "minimum_reader": container.slot.minimum_reader,
+        "minimum_writer": container.slot.minimum_writer,
         "sequence": container.slot.sequence,
         "state": "clean" if container.body.clean else "open",
         "torn_tail": torn and {
@@ -199,12 +204,15 @@ def read_secret(arguments: argparse.Namespace) -> Secret:
             raise CommandError(f"{arguments.key_file}: not 32 bytes")
         return Secret(data, (RAW_KEY,), memory)
     # A recovery code is a line of text, too; it is tried on its own slots.
-    return Secret(arguments.passphrase_file.read_bytes().split(b"\n")[0], (PASSPHRASE, RECOVERY_CODE), memory)
+    line = arguments.passphrase_file.read_bytes().split(b"\n")[0]
+    return Secret(line, (PASSPHRASE, RECOVERY_CODE), memory)
 
 
 def run(arguments: argparse.Namespace, out: BinaryIO) -> int:
     """Runs a command and returns the exit status."""
-    with open_container(arguments.container, read_secret(arguments)) as container:
+    accepting_older = arguments.accept_older or arguments.command == "verify"
+    secret = read_secret(arguments)
+    with open_container(arguments.container, secret, accepting_older, arguments.save) as container:
         if arguments.command == "verify":
             return print_verification(container, out)
         found = len(container.findings)
@@ -226,14 +234,14 @@ def run(arguments: argparse.Namespace, out: BinaryIO) -> int:
 def print_findings(findings: list[Finding]) -> None:
     """What there is to report, on standard error."""
     for finding in findings:
-        print(f"{finding.level}: {finding.text}", file=sys.stderr)
+        print(finding, file=sys.stderr)
 
 
 def print_verification(container: Container, out: BinaryIO) -> int:
     """The command verify."""
     verify(container)
     for finding in container.findings:
-        out.write(os.fsencode(f"{finding.level}: {finding.text}\n"))
+        out.write(os.fsencode(f"{finding}\n"))
     damage = any(finding.is_serious for finding in container.findings)
     out.write(b"damaged\n" if damage else b"ok\n")
     return 1 if damage else 0
@@ -241,13 +249,24 @@ def print_verification(container: Container, out: BinaryIO) -> int:
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("container", type=Path, metavar="CONTAINER")
     secret = parser.add_mutually_exclusive_group(required=True)
     secret.add_argument("--key-file", type=Path, metavar="K", help="32 raw bytes")
-    secret.add_argument("--passphrase-file", type=Path, metavar="F", help="its first line is the passphrase")
+    secret.add_argument(
+        "--passphrase-file", type=Path, metavar="F", help="its first line is the passphrase"
+    )
     parser.add_argument(
-        "--allow-memory", type=int, default=DEFAULT_MEMORY_KIB // 1024, metavar="MIB", help="for the passphrase's hash"
+        "--allow-memory", type=int, default=MEMORY_WITHOUT_ASKING // 1024, metavar="MIB",
+        help="for the passphrase's hash",
+    )
+    parser.add_argument(
+        "--accept-older", action="store_true", help="go on although the container was rolled back"
+    )
+    parser.add_argument(
+        "--save", action="store_true", help="go on with the commits before damage of a journal"
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in ("ls", "hash", "info", "verify"):

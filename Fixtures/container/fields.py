@@ -33,8 +33,20 @@ class Altered(ContainerError):
     kind = "altered"
 
 
+class RolledBack(ContainerError):
+    kind = "rolled back"
+
+
 class Damage(ContainerError):
     pass
+
+
+class Lost(Damage):
+    """What would be known if a block of a table were whole; the block itself is reported."""
+
+
+class Inconsistent(ContainerError):
+    kind = "inconsistent"
 
 
 class CostlyKey(ContainerError):
@@ -43,20 +55,24 @@ class CostlyKey(ContainerError):
 
 @dataclass(frozen=True)
 class Finding:
-    """Something to report: a note, damage, or that the container was rolled back."""
+    """A line of a report: a note or damage, the page's word for it, and where it was found."""
 
     level: str
+    word: str
     text: str
 
     @property
     def is_serious(self) -> bool:
         return self.level != "note"
 
+    def __str__(self) -> str:
+        return f"{self.level}: {self.word}: {self.text}"
+
 
 class Fields:
     """Takes fields off bytes in their order. What does not fit raises the given error."""
 
-    def __init__(self, data: bytes, name: str, error: type[ContainerError] = Damage) -> None:
+    def __init__(self, data: bytes, name: str, error: type[ContainerError] = Inconsistent) -> None:
         self.data, self.name, self.error, self.position = data, name, error, 0
 
     def fail(self, what: str) -> ContainerError:
@@ -114,6 +130,10 @@ class Fields:
         if not lowest <= value <= highest:
             raise self.fail(f"{what} {value}")
         return value
+
+    def rest(self) -> bytes:
+        """All that was not taken yet."""
+        return self.take(len(self.data) - self.position)
 
     def end(self) -> None:
         """There must be no more."""

@@ -1,4 +1,4 @@
-"""CONTAINER-FORMAT.md, "Journal": from a journal file to its commits and its accepted end."""
+"""CONTAINER-FORMAT.md, "Journals": from two copies to the commits and the accepted end."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from pathlib import Path
 from opendynamics import OVERHEAD, NotAuthentic, kb, label, open_message, u32, u64
 
 from .fields import Altered, ContainerError, Damage, Fields
-from .superblock import NO_ID, End, Link
+from .files import JOURNALS, Copies
+from .superblock import NO_END, NO_ID, End, Link
 
 JOURNAL_MAGIC = b"OD1JRNL\n"
-FRAME_STEP = 4096
+FRAME_HEAD, FRAME_STEP = 96, 4096
 MAXIMUM_PAYLOAD = 1044480
 MAXIMUM_KEY, MAXIMUM_VALUE = 600, 32768
 LAST_OF_COMMIT, SEGMENTS_DURABLE = 1, 2
@@ -20,7 +21,7 @@ LAST_OF_COMMIT, SEGMENTS_DURABLE = 1, 2
 Change = tuple[bytes, bytes | None]  # key and value; no value deletes
 
 
-class BadFrame(Exception):
+class Torn(Exception):
     """Bytes that are no whole frame of this journal, as a crash may leave them."""
 
 
@@ -38,13 +39,17 @@ class Frame:
 
 @dataclass(frozen=True)
 class Record:
-    """A frame's place and its opened payload."""
+    """A good frame and its opened payload."""
 
     frame: Frame
     payload: bytes
 
     @property
-    def authenticator(self) -> bytes:
+    def number(self) -> int:
+        return self.frame.number
+
+    @property
+    def tag(self) -> bytes:
         return self.frame.sealed[-16:]
 
 
@@ -53,9 +58,9 @@ class Commit:
     """The changes of one commit and the records that carry them."""
 
     number: int
-    first: Frame
+    first: Record
     last: Record
-    segments_durable: bool
+    segments_durable: bool = False
     changes: list[Change] = field(default_factory=list)
 
 
@@ -69,16 +74,6 @@ class TornTail:
     reason: str
 
 
-@dataclass
-class JournalContents:
-    """What a journal holds up to its accepted end."""
-
-    commits: list[Commit]
-    durable_through: int
-    end: End
-    torn: TornTail | None = None
-
-
 @dataclass(frozen=True)
 class CommitRecord:
     """The payload of a record after the first."""
@@ -89,10 +84,12 @@ class CommitRecord:
     changes: list[Change]
 
     @staticmethod
-    def parse(payload: bytes, name: str) -> CommitRecord:
+    def parse(record: Record, name: str) -> CommitRecord:
         """Reads the payload."""
-        fields = Fields(payload, name)
-        commit, durable_through, _ = fields.u64(), fields.u64(), fields.time()
+        fields = Fields(record.payload, f"{name}: record {record.number}", Damage)
+        commit = fields.u64()
+        durable = fields.range(fields.u64(), 0, record.number - 1, "durable through")
+        fields.time()
         flags = fields.range(fields.u32(), 0, LAST_OF_COMMIT | SEGMENTS_DURABLE, "flags")
         changes: list[Change] = []
         for _ in range(fields.u32()):
@@ -103,148 +100,204 @@ class CommitRecord:
                 value = fields.take(fields.range(fields.u32(), 0, MAXIMUM_VALUE, "value length"))
             changes.append((key, value))
         fields.end()
-        return CommitRecord(commit, durable_through, flags, changes)
+        return CommitRecord(commit, durable, flags, changes)
+
+
+class JournalContents:
+    """The records of a journal so far, put together to commits."""
+
+    def __init__(self, header: Record, base_commit: int) -> None:
+        self.header, self.base_commit = header, base_commit
+        self.last = header
+        self.commits: list[Commit] = []
+        self.open: Commit | None = None  # its last record has not been seen
+        self.proven = 0
+        self.torn: TornTail | None = None
+        self.damage: Damage | None = None  # where reading ended when what is left is to be saved
+
+    @property
+    def end(self) -> End:
+        """The accepted end."""
+        last = self.commits[-1].last if self.commits else self.header
+        commit = self.commits[-1].number if self.commits else self.base_commit
+        return End(last.number, last.frame.end, last.tag, commit)
+
+    def add(self, record: Record, name: str) -> None:
+        """The next record."""
+        parsed = CommitRecord.parse(record, name)
+        expected = self.end.commit + 1
+        if parsed.commit != expected:
+            raise Damage(f"{name}: record {record.number}: commit {parsed.commit}, not {expected}")
+        commit = self.open or Commit(parsed.commit, record, record)
+        commit.changes += parsed.changes
+        commit.last, self.last = record, record
+        self.proven = max(self.proven, parsed.durable_through)
+        self.open = commit
+        if parsed.flags & LAST_OF_COMMIT:
+            commit.segments_durable = bool(parsed.flags & SEGMENTS_DURABLE)
+            self.commits.append(commit)
+            self.open = None
 
 
 class Journal:
-    """One journal file and its header."""
+    """The two copies of a journal, and its header."""
 
-    def __init__(self, folder: Path, container_id: bytes, generation_key: bytes, link: Link) -> None:
+    def __init__(self, path: Path, container_id: bytes, generation_key: bytes, link: Link) -> None:
         self.link = link
         self.name = f"journal {link.id.hex()}"
         self.container_id = container_id
         self.key = kb(32, generation_key, label("OD1-journal") + link.id)
+        self.copies = Copies(path, JOURNALS, link.id)
         try:
-            self.data = (folder / link.id.hex()).read_bytes()
-        except FileNotFoundError:
-            raise Damage(f"{self.name}: no such file") from None
-        try:
-            # A journal is durable before it is named, so no crash explains a header that is not good.
-            self.first = self.record(0, 0, NO_ID)
-        except BadFrame as error:
+            # A journal is durable before it is named, so no crash explains a bad header.
+            self.header = self.record(0, 0, NO_ID)
+        except Torn as error:
             raise Damage(f"{self.name}: record 0: {error}") from None
         self.read_header()
 
     def read_header(self) -> None:
         """Takes the fields off record 0."""
-        fields = Fields(self.first.payload, f"{self.name}: header")
+        fields = Fields(self.header.payload, f"{self.name}: header", Damage)
         fields.range(fields.u32(), 1, 1, "kind")
         fields.zero(4)
         self.session = fields.take(16)
         if fields.u64() != self.link.generation:
             raise fields.fail("another generation than the one by which it was found")
         fields.time()
-        identifier, generation, number = fields.take(16), fields.u64(), fields.u64()
-        end = End(number, fields.u64(), fields.take(16), fields.u64())
+        identifier, generation, end = fields.take(16), fields.u64(), End.parse(fields)
         fields.zero(24)
         fields.end()
-        self.predecessor = None if identifier == NO_ID else Link(identifier, generation, end)
         self.base_commit = end.commit
+        self.predecessor = None
+        if identifier != NO_ID:
+            fields.range(generation, 1, self.link.generation, "generation of the predecessor")
+            self.predecessor = Link(identifier, generation, end)
+        elif generation or (end.number, end.offset, end.tag) != (0, 0, NO_END.tag):
+            raise fields.fail("no predecessor, and a generation or an end of one")
 
-    def frame(self, offset: int) -> Frame:
-        """The frame at an offset, if its magic, id and checksums are right."""
-        head = self.data[offset : offset + 96]
-        if len(head) < 96:
-            raise BadFrame("absent" if not head else "cut short")
-        magic, identifier, number, length, zero, previous, zeros, payload_sum, head_sum = struct.unpack(
-            "<8s16sQII16s8s16s16s", head
+    def frame(self, data: bytes, offset: int) -> Frame:
+        """The frame at an offset of a copy, if its magic, id and checksums are right."""
+        head = data[offset : offset + FRAME_HEAD]
+        if len(head) < FRAME_HEAD:
+            raise Torn("cut short" if head else "absent")
+        magic, identifier, number, length, zero, previous, zeros, payload_sum, head_sum = (
+            struct.unpack("<8s16sQII16s8s16s16s", head)
         )
         if magic != JOURNAL_MAGIC or identifier != self.link.id:
-            raise BadFrame("not a frame of this journal")
+            raise Torn("not a frame of this journal")
         if kb(16, b"", head[:80]) != head_sum:
-            raise BadFrame("checksum of the frame's head")
+            raise Torn("checksum of the frame's head")
         if not 1 <= length <= MAXIMUM_PAYLOAD or zero or any(zeros):
             raise Altered(f"{self.name}: record {number}: fields that cannot be")
-        end = offset + 96 + length + OVERHEAD
-        sealed = self.data[offset + 96 : end]
+        end = offset + FRAME_HEAD + length + OVERHEAD
+        sealed = data[offset + FRAME_HEAD : end]
         if len(sealed) < length + OVERHEAD:
-            raise BadFrame("cut short")
+            raise Torn("cut short")
         if kb(16, b"", sealed) != payload_sum:
-            raise BadFrame("checksum of the payload")
+            raise Torn("checksum of the payload")
         return Frame(number, length, previous, offset, end, sealed)
 
-    def open(self, frame: Frame) -> bytes:
-        """The payload, if the frame is authentic."""
-        place = self.link.id + u64(frame.number) + u32(frame.length) + u32(0) + frame.previous
-        return open_message(self.key, label("OD1-record") + self.container_id + place, frame.sealed)
+    def open(self, frame: Frame) -> Record:
+        """The record in a frame, if it opens under its own number and previous tag."""
+        numbers = u64(frame.number) + u32(frame.length) + u32(0)
+        ad = label("OD1-record") + self.container_id + self.link.id + numbers + frame.previous
+        return Record(frame, open_message(self.key, ad, frame.sealed))
 
-    def record(self, offset: int, number: int, previous: bytes) -> Record:
-        """The record expected at an offset."""
-        frame = self.frame(offset)
+    def record_in(self, data: bytes, offset: int, number: int, previous: bytes) -> Record:
+        """The record expected at an offset of a copy."""
+        frame = self.frame(data, offset)
         if frame.number != number or frame.previous != previous:
-            raise Altered(f"{self.name}: record {number}: another record stands in its place")
+            raise Altered(f"{self.name}: record {number}: another record is at its offset")
         try:
-            return Record(frame, self.open(frame))
+            return self.open(frame)
         except NotAuthentic:
             raise Altered(f"{self.name}: record {number}: does not open") from None
 
-    def later_durable_through(self, offset: int) -> int:
-        """The greatest "durable through" of authentic frames after an offset."""
-        greatest = 0
-        for later in range(offset + FRAME_STEP, len(self.data), FRAME_STEP):
+    def record(self, offset: int, number: int, previous: bytes) -> Record:
+        """The record expected at an offset, from the copy that has it."""
+        good: list[Record] = []
+        bad: list[tuple[int, Torn | Altered]] = []
+        for copy, data in enumerate(self.copies.data):
             try:
-                frame = self.frame(later)
-                if frame.number == 0:  # a copy of the journal's header
+                good.append(self.record_in(data or b"", offset, number, previous))
+            except (Torn, Altered) as error:
+                bad.append((copy, error))
+        if not good:
+            raise next((error for _, error in bad if isinstance(error, Altered)), bad[0][1])
+        for copy, _ in bad:
+            if number <= self.link.end.number:
+                self.copies.add_damage(copy, f"record {number}")
+        return good[0]
+
+    def next_record(self, last: Record) -> Record:
+        """The record after another one."""
+        return self.record(next_step(last.frame.end), last.number + 1, last.tag)
+
+    def proven_behind(self, offset: int) -> int:
+        """The greatest "durable through" of authentic records after an offset, in either copy."""
+        proven = 0
+        for data in self.copies.data:
+            for later in range(offset + FRAME_STEP, len(data or b""), FRAME_STEP):
+                try:
+                    record = self.open(self.frame(data or b"", later))
+                    if record.number:  # not the journal's header once more
+                        durable = CommitRecord.parse(record, self.name).durable_through
+                        proven = max(proven, durable)
+                except (Torn, NotAuthentic, ContainerError):
                     continue
-                record = CommitRecord.parse(self.open(frame), f"{self.name}: record {frame.number}")
-                greatest = max(greatest, record.durable_through)
-            except (BadFrame, NotAuthentic, ContainerError):
-                continue
-        return greatest
+        return proven
 
-    def contents(self) -> JournalContents:
-        """The commits up to the accepted end, whether it is known or has to be found."""
-        records, durable_through, torn = [self.first], 0, None
-        end = self.link.end
-        while end is None or records[-1].frame.number < end.number:
-            last = records[-1]
-            number, offset = last.frame.number + 1, next_step(last.frame.end)
-            try:
-                records.append(self.record(offset, number, last.authenticator))
-            except (BadFrame, Altered) as error:
-                if isinstance(error, Altered):
-                    raise
-                if end is not None:
-                    raise Damage(f"{self.name}: record {number} of {end.number}: {error}") from None
-                durable_through = self.later_durable_through(offset)
-                if durable_through >= number:
-                    raise Damage(f"{self.name}: record {number}, which was durable: {error}") from None
-                if offset < len(self.data):
-                    torn = TornTail(self.link.id, number, offset, str(error))
-                break
-        return self.group(records, durable_through, torn)
-
-    def group(self, records: list[Record], durable_through: int, torn: TornTail | None) -> JournalContents:
-        """Puts the records of each commit together; a commit without its last record is a torn tail."""
-        commits: list[Commit] = []
-        current: Commit | None = None
-        last_commit = self.base_commit
-        for record in records[1:]:
-            name = f"{self.name}: record {record.frame.number}"
-            parsed = CommitRecord.parse(record.payload, name)
-            durable_through = max(durable_through, parsed.durable_through)
-            if parsed.commit != last_commit + 1:
-                raise Damage(f"{name}: commit {parsed.commit} after {last_commit}")
-            if current is None:
-                current = Commit(parsed.commit, record.frame, record, False)
-            current.changes += parsed.changes
-            if parsed.flags & LAST_OF_COMMIT:
-                current.last, current.segments_durable = record, bool(parsed.flags & SEGMENTS_DURABLE)
-                commits.append(current)
-                last_commit, current = parsed.commit, None
-        if current is not None and self.link.end is None:
-            first = current.first
-            torn = TornTail(self.link.id, first.number, first.offset, "a commit without its last record")
-        contents = JournalContents(commits, durable_through, self.end_after(commits), torn)
-        if self.link.end is not None and contents.end != self.link.end:
-            raise Altered(f"{self.name}: ends otherwise than it should")
+    def contents(self, saving: bool = False) -> JournalContents:
+        """The commits up to the accepted end. Saving, the commits before damage."""
+        contents = JournalContents(self.header, self.base_commit)
+        try:
+            self.read_to_known_end(contents)
+            if not self.link.is_exact:
+                self.read_on(contents)
+        except Damage as damage:
+            if not saving:
+                raise
+            contents.damage, contents.open = damage, None
         return contents
 
-    def end_after(self, commits: list[Commit]) -> End:
-        """The accepted end when these are the commits that count."""
-        last = commits[-1].last if commits else self.first
-        commit = commits[-1].number if commits else self.base_commit
-        return End(last.frame.number, last.frame.end, last.authenticator, commit)
+    def read_to_known_end(self, contents: JournalContents) -> None:
+        """Reads records that must all be good."""
+        end = self.link.end
+        while contents.last.number < end.number:
+            try:
+                contents.add(self.next_record(contents.last), self.name)
+            except Torn as error:
+                number = contents.last.number + 1
+                raise Damage(f"{self.name}: record {number} of {end.number}: {error}") from None
+        if contents.open or contents.end != end:
+            raise Altered(f"{self.name}: its known end is another")
+
+    def read_on(self, contents: JournalContents) -> None:
+        """Reads on until a record is not good."""
+        while True:
+            try:
+                contents.add(self.next_record(contents.last), self.name)
+            except Torn as error:
+                self.end_before(contents, str(error))
+                return
+
+    def end_before(self, contents: JournalContents, reason: str) -> None:
+        """Accepts the end before a torn record, unless it is proven that the record was durable."""
+        number, offset = contents.last.number + 1, next_step(contents.last.frame.end)
+        contents.proven = max(contents.proven, self.proven_behind(offset))
+        if number <= contents.proven:
+            raise Damage(f"{self.name}: record {number}, which was durable: {reason}")
+        if any(offset < len(data or b"") for data in self.copies.data):
+            contents.torn = TornTail(self.link.id, number, offset, reason)
+        if contents.open:
+            self.drop_from(contents, contents.open, "a commit without its last record")
+
+    def drop_from(self, contents: JournalContents, commit: Commit, reason: str) -> None:
+        """Makes a commit, and all after it, a torn tail."""
+        first = commit.first
+        contents.commits = [kept for kept in contents.commits if kept.number < commit.number]
+        contents.open = None
+        contents.torn = TornTail(self.link.id, first.number, first.frame.offset, reason)
 
 
 def next_step(offset: int) -> int:

@@ -8,36 +8,38 @@ import struct
 import sys
 from pathlib import Path
 
+from .files import open_regular
+
 ENTRY_BYTE = 1 << 40
 
 
 class Lock:
-    """A reader's pins. A copy of a container may lack the lock file; then there is nobody to pin against."""
+    """A reader's pins. This reader makes no lock file, and goes on without."""
 
     def __init__(self, path: Path) -> None:
         try:
-            self.file: int | None = os.open(path, os.O_RDONLY)
-        except FileNotFoundError:
+            self.file = open_regular(path)
+        except PermissionError:
             self.file = None
 
     def close(self) -> None:
-        """Lets everything go."""
+        """Releases every lock."""
         if self.file is not None:
             os.close(self.file)
 
     def _call(self, command: int, kind: int, byte: int) -> int:
-        """Open-file-description locking of one byte; returns the kind of lock that stands in the way."""
+        """Locks one byte by open file description; returns the kind of a lock in the way."""
         if self.file is None:
             return fcntl.F_UNLCK
-        answer = fcntl.fcntl(self.file, command, struct.pack("@hhqqi0q", kind, os.SEEK_SET, byte, 1, 0))
-        return int.from_bytes(answer[:2], sys.byteorder)
+        request = struct.pack("@hhqqi0q", kind, os.SEEK_SET, byte, 1, 0)
+        return int.from_bytes(fcntl.fcntl(self.file, command, request)[:2], sys.byteorder)
 
     def writer_is_alive(self) -> bool:
         """Whether a writer holds its lock."""
         return self._call(fcntl.F_OFD_GETLK, fcntl.F_RDLCK, 0) != fcntl.F_UNLCK
 
     def is_held(self, byte: int) -> bool:
-        """Whether somebody else holds any lock on a byte, which is what a writer asks about pins."""
+        """Whether another holds any lock on a byte, which is what a writer asks about pins."""
         return self._call(fcntl.F_OFD_GETLK, fcntl.F_WRLCK, byte) != fcntl.F_UNLCK
 
     def hold(self, byte: int) -> None:
@@ -45,5 +47,5 @@ class Lock:
         self._call(fcntl.F_OFD_SETLKW, fcntl.F_RDLCK, byte)
 
     def release(self, byte: int) -> None:
-        """Lets a lock go."""
+        """Releases a lock."""
         self._call(fcntl.F_OFD_SETLK, fcntl.F_UNLCK, byte)

@@ -1,144 +1,128 @@
-"""A whole container: its newest state, from tables and journals."""
+"""CONTAINER-FORMAT.md, "The reader's algorithm": a whole container and its newest state."""
 
 from __future__ import annotations
 
 import os
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Iterator
 
 from opendynamics import STRIDE, Extent, File, FileError, kb, label, u64, writer_key
 
-from .catalog import EXTENT, GROUP, INODE, Catalog, Inode, number_key
-from .fields import ContainerError, Damage, Finding
-from .journal import BadFrame, Change, CommitRecord, Journal, JournalContents, TornTail, next_step
+from .catalog import EXTENT, INODE, MAXIMUM_SLAB, Catalog, Inode, number_in
+from .fields import Altered, ContainerError, Damage, Finding, Lost, RolledBack
+from .files import COPIES, JOURNALS, SLABS, check_directories, names_in, open_regular
+from .journal import Commit, CommitRecord, Journal, JournalContents, Torn, TornTail
 from .locks import ENTRY_BYTE, Lock
-from .outbox import PINNED, parse_pinned
-from .superblock import Generation, Link, Secret, Table, choose_slot, open_body, unlock
-from .table import Part, TableReader
+from .outbox import PINNED, PINNED_EXTENT, versions_of
+from .superblock import NO_END, Link, Secret, Table, choose_slot, open_body, unlock
+from .table import TableReader
+
+Segment = tuple[int, bytes, int, int, int, int]  # index, session, counter, slab, offset, length
 
 
 @dataclass
 class State:
     """The catalog as of the last accepted commit, and how it was found."""
 
-    generation: Generation
     catalog: Catalog
     commit: int
-    journals: list[tuple[Journal, JournalContents]]  # oldest first
-    torn: TornTail | None
+    journals: list[tuple[Journal, JournalContents]] = field(default_factory=list)  # oldest first
+    torn: TornTail | None = None
 
 
 @contextmanager
-def open_container(path: Path, secret: Secret) -> Iterator[Container]:
+def open_container(
+    path: Path, secret: Secret, accepting_older: bool = False, saving: bool = False
+) -> Iterator[Container]:
     """Opens a container and keeps its state from being cleaned up until it is closed."""
     with closing(Lock(path / "lock")) as lock:
-        yield Container(path, secret, lock)
+        yield Container(path, secret, lock, accepting_older, saving)
 
 
 class Container:
     """An opened container; `findings` are what has to be reported about it."""
 
-    def __init__(self, path: Path, secret: Secret, lock: Lock) -> None:
-        self.path = path
-        self.lock = lock
+    def __init__(
+        self, path: Path, secret: Secret, lock: Lock, accepting_older: bool, saving: bool
+    ) -> None:
+        self.path, self.lock, self.saving = path, lock, saving
         self.findings: list[Finding] = []
+        self.is_incomplete = False  # what is left after damage of a journal
         self.lock.hold(ENTRY_BYTE)
+        check_directories(path)
         self.slot, self.other_slot = choose_slot(path / "superblock", lock.writer_is_alive)
         self.id = self.slot.container_id
         self.root_key = unlock(self.slot, secret)
         self.body = open_body(self.slot, self.root_key)
-        self.read_tables: dict[tuple[bytes, Table], list[Part]] = {}
+        self.report_other_slot()
         self.state = self.newest_state()
-        self.report_rollback()
+        self.check_rollback(accepting_older)
         self.lock.hold(ENTRY_BYTE + 1 + self.state.commit)
         self.lock.release(ENTRY_BYTE)
 
-    def complete_generations(self) -> list[Generation]:
-        """The generations that can be read, newest first."""
-        return [generation for generation in self.body.generations if generation.complete]
+    # Findings
 
-    def newest_state(self) -> State:
-        """The state, from a generation before if the newest one's tables are damaged and its own are less so."""
-        generation, catalog = self.best_generation()
-        for part in catalog.lost:
-            self.report("damage", f"generation {generation.number}, in part lost: {part.damage}")
-        state = self.replay(generation, catalog)
-        if state.torn:
-            torn = state.torn
-            place = f"journal {torn.journal.hex()}, record {torn.record} at {torn.offset}"
-            self.report("note", f"torn tail, dropped: {place}: {torn.reason}")
-        return state
-
-    def best_generation(self) -> tuple[Generation, Catalog]:
-        """The newest generation that lost nothing; without one, that which lost least."""
-        best: tuple[Generation, Catalog] | None = None
-        reasons: dict[int, Damage | None] = {}
-        for generation in self.complete_generations():
-            try:
-                catalog = self.tables(generation)
-            except Damage as damage:
-                reasons[generation.number] = damage
-                continue
-            reasons[generation.number] = catalog.lost[0].damage if catalog.lost else None
-            if best is None or len(catalog.lost) < len(best[1].lost):
-                best = (generation, catalog)
-            if not catalog.lost:
-                break
-        if best is None:
-            raise next(reason for reason in reasons.values() if reason)
-        for number, reason in reasons.items():
-            if number > best[0].number and reason:
-                self.report("damage", f"generation {number} is not usable: {reason}")
-        return best
-
-    def report_rollback(self) -> None:
-        """A journal that nothing names and that went on after the last commit: the superblock is an older one."""
-        if self.lock.writer_is_alive():
-            return
-        folder = self.path / "journal"
-        for name in sorted(set(os.listdir(folder) if folder.is_dir() else []) - self.reached_journals()):
-            commit = self.first_commit(name)
-            if commit is not None and commit > self.state.commit:
-                text = f"journal {name} begins with commit {commit}, after the last one, {self.state.commit}"
-                self.report("rolled back", text)
-
-    def reached_journals(self) -> set[str]:
-        """The current journal and those before it, as far as the superblock has their generations."""
-        generations = {generation.number for generation in self.body.generations}
-        reached: set[str] = set()
-        link = self.body.journal
-        while link and link.generation in generations and link.id.hex() not in reached:
-            reached.add(link.id.hex())
-            try:
-                key = self.generation_key(link.generation)
-                link = Journal(self.path / "journal", self.id, key, link).predecessor
-            except (BadFrame, ContainerError):
-                break  # reported elsewhere
-        return reached
-
-    def first_commit(self, name: str) -> int | None:
-        """The commit of record 1 of a journal that nothing names, if it is one of this container."""
-        try:
-            identifier = bytes.fromhex(name)
-        except ValueError:
-            return None
-        for generation in self.body.generations:
-            link = Link(identifier, generation.number, None)
-            try:
-                journal = Journal(self.path / "journal", self.id, self.generation_key(generation.number), link)
-                record = journal.record(next_step(journal.first.frame.end), 1, journal.first.authenticator)
-                return CommitRecord.parse(record.payload, journal.name).commit
-            except (BadFrame, ContainerError):
-                continue
-        return None
-
-    def report(self, level: str, text: str) -> None:
+    def report(self, level: str, word: str, text: str) -> None:
         """Notes a finding, once."""
-        finding = Finding(level, text)
+        finding = Finding(level, word, text)
         if finding not in self.findings:
             self.findings.append(finding)
+
+    def report_error(self, error: ContainerError) -> None:
+        """Notes damage."""
+        self.report("damage", error.kind, str(error))
+
+    def report_cause(self, error: ContainerError) -> None:
+        """Notes damage, unless it follows from a lost block, which is reported itself."""
+        if not isinstance(error, Lost):
+            self.report_error(error)
+
+    def report_contents(self, name: str, error: FileError) -> None:
+        """Notes damage of contents."""
+        self.report("damage", error.kind.replace("-", " "), f"{name}: grain {error.grain}")
+
+    def report_other_slot(self) -> None:
+        """Reports the superblock's slot that is not in use."""
+        behind = self.slot.sequence - self.other_slot.sequence
+        if self.other_slot.is_torn:
+            self.report("damage", "torn", "superblock: one slot, the other is good")
+        elif behind:
+            level = "note" if behind == 1 else "damage"
+            self.report(level, "older slot", f"superblock: one slot is older by {behind}")
+
+    # The state
+
+    def newest_state(self) -> State:
+        """The tables of the complete generation, and the journals' commits since."""
+        state = State(self.tables(), self.body.complete.commit)
+        self.reached = self.journals_to_replay()
+        for journal in self.reached:
+            if journal.base_commit != state.commit:
+                words = f"begins after commit {journal.base_commit}, not {state.commit}"
+                raise Damage(f"{journal.name}: {words}")
+            contents = journal.contents(self.saving)
+            self.apply_journal(state, journal, contents)
+            state.journals.append((journal, contents))
+            state.torn, state.commit = contents.torn, contents.end.commit
+            for text in journal.copies.damage():
+                self.report("damage", "damaged copy", text)
+            if contents.damage:
+                self.report_error(contents.damage)
+                self.is_incomplete = True
+                break
+        self.report_end(state)
+        return state
+
+    def report_end(self, state: State) -> None:
+        """Reports what an unclean end leaves. While a writer lives, that is a commit under way."""
+        if self.body.clean or self.lock.writer_is_alive():
+            return
+        self.report("note", "not closed", "the last writer did not close the container")
+        if torn := state.torn:
+            place = f"journal {torn.journal.hex()}, record {torn.record} at {torn.offset}"
+            self.report("note", "torn tail", f"dropped: {place}: {torn.reason}")
 
     def generation_key(self, number: int) -> bytes:
         """G, from the generation's secret and its epoch's key."""
@@ -146,141 +130,184 @@ class Container:
             if generation.number == number:
                 purpose = label("OD1-generation") + self.id + u64(number) + generation.secret
                 return kb(32, self.body.epochs[generation.epoch], purpose)
-        raise Damage(f"the superblock has no generation {number}")
+        raise Altered(f"a journal of generation {number}, which the superblock does not have")
 
-    def tables(self, generation: Generation) -> Catalog:
-        """The catalog as a generation's tables have it."""
-        catalog = Catalog(self.body.format)
-        for table in reversed(generation.tables):
-            is_oldest = table is generation.tables[-1]
-            for part in self.table_parts(generation, table):
-                catalog.apply_part(part.without_tombstones() if is_oldest else part)
-        return catalog
-
-    def table_parts(self, generation: Generation, table: Table) -> list[Part]:
-        """A table's entries; what two generations share is read once."""
-        key = self.table_key(generation, table)
-        if (key, table) not in self.read_tables:
-            self.read_tables[key, table] = TableReader(self.path / "catalog", self.id, key, table).parts()
-        return self.read_tables[key, table]
-
-    def table_key(self, generation: Generation, table: Table) -> bytes:
-        """The key of a table, as a generation names it."""
-        if table.is_of_format_1:
-            return kb(32, self.generation_key(generation.number), label("OD1-table") + table.id)
+    def table_key(self, table: Table) -> bytes:
+        """The key of a table."""
         purpose = label("OD1-table-key") + self.id + table.id + table.secret
         return kb(32, self.body.epochs[table.epoch], purpose)
 
-    def journals(self, oldest_generation: int) -> list[Journal]:
-        """The current journal and its predecessors back to a generation, oldest first; none if all are older."""
+    def tables(self) -> Catalog:
+        """The catalog as the complete generation's tables have it."""
+        catalog = Catalog()
+        tables = self.body.complete.tables
+        for table in reversed(tables):
+            key, is_oldest = self.table_key(table), table is tables[-1]
+            reader = TableReader(self.path, self.id, key, table, is_oldest)
+            for text in reader.copies.damage():
+                self.report("damage", "damaged copy", text)
+            for contradiction in reader.contradictions:
+                self.report_error(contradiction)
+            for part in reader.parts:
+                if part.damage:
+                    self.report_error(part.damage)
+                catalog.apply_part(part)
+        return catalog
+
+    def journals_to_replay(self) -> list[Journal]:
+        """The journals; none when one is damaged and what is left is to be saved."""
+        try:
+            return self.journals()
+        except Damage as damage:
+            if not self.saving:
+                raise
+            self.report_error(damage)
+            self.is_incomplete = True
+            return []
+
+    def journals(self) -> list[Journal]:
+        """The current journal and its predecessors from the complete generation on, in order."""
         found: list[Journal] = []
         link = self.body.journal
-        while link and link.generation >= oldest_generation:
+        while link and link.generation >= self.body.complete.number:
             if any(journal.link.id == link.id for journal in found):
-                raise Damage(f"journal {link.id.hex()}: its own predecessor")
-            found.append(Journal(self.path / "journal", self.id, self.generation_key(link.generation), link))
+                raise Altered(f"journal {link.id.hex()}: its own predecessor")
+            found.append(self.journal(link))
             link = found[-1].predecessor
         return found[::-1]
 
-    def replay(self, generation: Generation, catalog: Catalog) -> State:
-        """Applies the journals' commits to a generation's tables."""
-        state = State(generation, catalog, generation.commit, [], None)
-        for journal in self.journals(generation.number):
-            if journal.base_commit != state.commit:
-                raise Damage(f"{journal.name}: begins after commit {journal.base_commit}, not {state.commit}")
-            contents = journal.contents()
-            self.apply_journal(state, journal, contents)
-            state.journals.append((journal, contents))
-            state.torn = contents.torn
-            state.commit = contents.end.commit
-        return state
+    def journal(self, link: Link) -> Journal:
+        """A journal under its generation's key."""
+        return Journal(self.path, self.id, self.generation_key(link.generation), link)
 
     def apply_journal(self, state: State, journal: Journal, contents: JournalContents) -> None:
-        """Applies a journal's commits. An unsynced one whose segments do not open is the end."""
-        unclean = journal.link.end is None and not self.lock.writer_is_alive()
-        for index, commit in enumerate(contents.commits):
-            doubtful = (
-                unclean and not commit.segments_durable and commit.last.frame.number > contents.durable_through
-            )
-            undo = [(key, state.catalog.get(key)) for key, _ in commit.changes] if doubtful else []
-            before = self.extents_named(state.catalog, commit.changes) if doubtful else {}
-            state.catalog.apply(commit.changes)
-            if doubtful and not self.new_segments_open(state.catalog, commit.changes, before):
-                state.catalog.apply(undo[::-1])
-                contents.commits = contents.commits[:index]
-                contents.end = journal.end_after(contents.commits)
-                first = commit.first
-                contents.torn = TornTail(journal.link.id, first.number, first.offset, "segments that do not open")
+        """Applies a journal's commits. One that was not synced and does not open is the end."""
+        bound = max(journal.link.end.number, contents.proven)
+        unclean = not journal.link.is_exact and not self.lock.writer_is_alive()
+        for commit in contents.commits:
+            unsynced = not commit.segments_durable and commit.last.number > bound
+            if unclean and unsynced and not self.segments_are_there(state.catalog, commit):
+                journal.drop_from(contents, commit, "segments that do not open")
                 return
+            state.catalog.apply(commit.changes)
 
-    def extents_named(self, catalog: Catalog, changes: list[Change]) -> dict[int, set[Extent]]:
-        """The extents of the files that changes are about."""
-        ids = {int.from_bytes(key[1:GROUP], "big") for key, _ in changes if key[:1] in (INODE, EXTENT)}
-        present = (file_id for file_id in ids if catalog.get(number_key(INODE, file_id)) is not None)
-        return {file_id: set(catalog.extents(file_id, catalog.inode(file_id))) for file_id in present}
+    # A later state
 
-    def new_segments_open(self, catalog: Catalog, changes: list[Change], before: dict[int, set[Extent]]) -> bool:
-        """Whether each segment that the changes name, and that was not named before, is authentic."""
-        for file_id, extents in self.extents_named(catalog, changes).items():
-            old = before.get(file_id, set())
-            file = self.file(file_id, catalog.inode(file_id), catalog)
-            if not self.segments_open(file, extents - old, old):
-                return False
-        for key, value in changes:
-            if key[:1] != PINNED or value is None:
+    def check_rollback(self, accepting: bool) -> None:
+        """Refuses a superblock that was put back, unless the older state is accepted."""
+        # Behind damage there may be commits, and they are no later state.
+        if self.lock.writer_is_alive() or self.is_incomplete:
+            return
+        reached = {journal.link.id.hex() for journal in self.reached}
+        names = {name for folder in (JOURNALS, COPIES) for name in names_in(self.path / folder)}
+        for name in sorted(names - reached):
+            commit = self.first_commit(name)
+            if commit is not None and commit > self.state.commit:
+                last = f"after the last one, {self.state.commit}"
+                error = RolledBack(f"journal {name} begins with commit {commit}, {last}")
+                if not accepting:
+                    raise error
+                self.report_error(error)
+
+    def first_commit(self, name: str) -> int | None:
+        """The commit of record 1 of a journal that nothing names; none if it does not open."""
+        if len(name) != 32 or name.strip("0123456789abcdef"):
+            return None
+        for generation in self.body.generations:
+            try:
+                link = Link(bytes.fromhex(name), generation.number, NO_END, is_exact=False)
+                journal = self.journal(link)
+                return CommitRecord.parse(journal.next_record(journal.header), name).commit
+            except (Torn, ContainerError):
                 continue
-            number, attachment = int.from_bytes(key[1:GROUP], "big"), int.from_bytes(key[GROUP:], "big")
-            pinned = parse_pinned(catalog, number, attachment)
-            known = set(before.get(pinned.file_id, set()))
-            if catalog.get(number_key(INODE, pinned.file_id)) is not None:
-                known.update(catalog.extents(pinned.file_id, catalog.inode(pinned.file_id)))
-            file = self.version(pinned.file_id, pinned.inode, list(pinned.extents))
-            if not self.segments_open(file, set(pinned.extents) - known, known):
-                return False
-        return True
+        return None
 
-    def segments_open(self, file: File, extents: set[Extent], old: set[Extent]) -> bool:
-        """Whether the segments of some runs of a file that are not among those of others are authentic."""
-        known = {segment for extent in old for segment in segments(extent)}
-        for extent in extents:
-            writer = writer_key(file.key, extent.session)
-            for k, segment in enumerate(segments(extent)):
-                if segment not in known:
-                    stored = self.stored(extent.slab, extent.offset + STRIDE * k, extent.stored_length(k, k + 1))
-                    try:
-                        file.open_segment(writer, extent, k, stored)
-                    except FileError:
-                        return False
-        return True
+    # Contents
 
-    def file(self, file_id: int, inode: Inode, catalog: Catalog | None = None) -> File:
+    def file(self, file_id: int, inode: Inode) -> File:
         """A regular file, ready to be read with `stored`."""
-        return self.version(file_id, inode, (catalog or self.state.catalog).extents(file_id, inode))
+        return self.version(file_id, inode, self.state.catalog.extents(file_id, inode))
 
     def version(self, file_id: int, inode: Inode, extents: list[Extent]) -> File:
-        """The same with other extents than it has now."""
+        """A file with given extents."""
+        for extent in extents:
+            if extent.offset + extent.stored_length() > MAXIMUM_SLAB:
+                raise FileError("damaged-extent", extent.start)
         if inode.epoch not in self.body.epochs:
             raise Damage(f"file {file_id}: no key for epoch {inode.epoch}")
         epoch = self.body.epochs[inode.epoch]
         key = kb(32, epoch, label("OD1-file") + self.id + u64(file_id) + inode.secret)
         return File(key, inode.size, extents)
 
-    def slab_path(self, slab: int) -> Path:
-        """The file of a slab."""
-        return self.path / "slab" / f"{slab:08x}"
-
     def stored(self, slab: int, offset: int, length: int) -> bytes:
         """Bytes of a slab, fewer where it ends."""
-        try:
-            with self.slab_path(slab).open("rb") as file:
-                # A length or offset that no file can have comes from a damaged extent; it stores nothing.
-                return os.pread(file.fileno(), length, offset) if offset < 1 << 63 else b""
-        except FileNotFoundError:
+        file = open_regular(self.path / SLABS / f"{slab:08x}")
+        if file is None:
             return b""
+        try:
+            return os.pread(file, length, offset)
+        except OSError:
+            return b""
+        finally:
+            os.close(file)
+
+    # Commits that were not synced
+
+    def segments_are_there(self, catalog: Catalog, commit: Commit) -> bool:
+        """Whether each segment that a commit names anew is authentic; changes no catalog."""
+        after = Catalog()
+        after.groups = {group: dict(rests) for group, rests in catalog.groups.items()}
+        after.lost, after.absent = catalog.lost, set(catalog.absent)
+        after.apply(commit.changes)
+        for file_id in files_in(catalog, commit) | files_in(after, commit):
+            old = set(self.named(catalog, file_id))
+            for segment, (file, extent, k) in self.named(after, file_id).items():
+                if segment in old:
+                    continue
+                stored = self.stored(extent.slab, extent.offset + STRIDE * k, STRIDE)
+                try:
+                    file.open_segment(writer_key(file.key, extent.session), extent, k, stored)
+                except FileError:
+                    return False
+        return True
+
+    def named(self, catalog: Catalog, file_id: int) -> dict[Segment, tuple[File, Extent, int]]:
+        """The segments that a file and its versions name; what is malformed or lost names none."""
+        found: dict[Segment, tuple[File, Extent, int]] = {}
+
+        def add(inode: Inode, extents: list[Extent]) -> None:
+            file = self.version(file_id, inode, extents)
+            file.check()
+            for extent in extents:
+                found.update(
+                    (segment, (file, extent, k)) for k, segment in enumerate(segments(extent))
+                )
+
+        try:
+            inode = catalog.inode(file_id)
+            add(inode, catalog.extents(file_id, inode))
+        except (ContainerError, FileError):
+            pass
+        for version in versions_of(catalog, file_id):
+            try:
+                add(version.inode, version.extents)
+            except (ContainerError, FileError):
+                pass
+        return found
 
 
-def segments(extent: Extent) -> Iterator[tuple[int, int, bytes, int, int, int]]:
-    """What tells each segment of a run from others: its place in the file and in storage, its write and its length."""
+def files_in(catalog: Catalog, commit: Commit) -> set[int]:
+    """The ids of the files whose contents, or versions, a commit's changes are about."""
+    ids = {number_in(key) for key, _ in commit.changes if key[:1] in (INODE, EXTENT)}
+    for key, _ in commit.changes:
+        if key[:1] in (PINNED, PINNED_EXTENT):
+            value = catalog.groups.get(PINNED + key[1:9], {}).get(key[9:13], b"")
+            ids.add(int.from_bytes(value[:8], "little"))
+    return ids - {0}
+
+
+def segments(extent: Extent) -> Iterator[Segment]:
+    """What makes each segment of a run another than others."""
     for k in range(extent.count):
-        place = (extent.start + k, extent.slab, extent.session, extent.counter + k, extent.offset + STRIDE * k)
-        yield (*place, extent.plaintext_length(k))
+        index, counter, offset = extent.start + k, extent.counter + k, extent.offset + STRIDE * k
+        yield index, extent.session, counter, extent.slab, offset, extent.plaintext_length(k)

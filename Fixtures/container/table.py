@@ -1,20 +1,23 @@
-"""CONTAINER-FORMAT.md, "Tables": from a table file to its entries, and to what is lost of them."""
+"""CONTAINER-FORMAT.md, "Tables": from two copies to the entries, and to what is lost of them."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Callable, TypeVar
 
-from opendynamics import OVERHEAD, NotAuthentic, kb, label, open_message, u32, u64
+from opendynamics import OVERHEAD, NotAuthentic, label, open_message, u32, u64
 
 from .fields import Damage, Fields
+from .files import TABLES, Copies
 from .journal import MAXIMUM_KEY, MAXIMUM_VALUE, Change
 from .superblock import Table
 
 DATA_BLOCK, INDEX_BLOCK, FOOTER = 1, 2, 3
 MAXIMUM_BLOCK = 65536
 MAXIMUM_FOOTER = 16777216
+
+Content = TypeVar("Content")
 
 
 @dataclass(frozen=True)
@@ -25,162 +28,201 @@ class BlockEntry:
     length: int
     first_key: bytes
 
+    @property
+    def end(self) -> int:
+        return self.offset + self.length + OVERHEAD
+
     @staticmethod
     def parse(fields: Fields) -> BlockEntry:
         """Takes one entry off an index block or the footer."""
-        offset, length = fields.u64(), fields.range(fields.u32(), 1, MAXIMUM_BLOCK, "block length")
-        return BlockEntry(offset, length, fields.take(fields.range(fields.u16(), 1, MAXIMUM_KEY, "key length")))
+        offset = fields.u64()
+        length = fields.range(fields.u32(), 1, MAXIMUM_BLOCK, "block length")
+        key_length = fields.range(fields.u16(), 1, MAXIMUM_KEY, "key length")
+        return BlockEntry(offset, length, fields.take(key_length))
 
 
 @dataclass(frozen=True)
 class Part:
-    """The entries of a data block, or the damage that stands in their place; the value of a tombstone is None."""
+    """The entries of a data block, or the damage of it or of the block that names it."""
 
-    name: str
     first_key: bytes
-    end_key: bytes | None  # first key of the next one
+    end_key: bytes | None  # the first key of the next part
     entries: list[Change]
     damage: Damage | None = None
 
-    def without_tombstones(self) -> Part:
-        """The part as it may be in the oldest table of a generation."""
-        if all(value is not None for _, value in self.entries):
-            return self
-        return self.lost(Damage(f"{self.name}: a tombstone in the oldest table"))
+    def has(self, key: bytes) -> bool:
+        """Whether a key belongs to this part."""
+        return self.first_key <= key and (self.end_key is None or key < self.end_key)
 
-    def lost(self, damage: Damage) -> Part:
-        """The part when it cannot be used."""
-        return replace(self, entries=[], damage=damage)
+    def overlaps(self, beginning: bytes) -> bool:
+        """Whether any key with that beginning belongs to this part."""
+        ends_after = self.end_key is None or beginning < self.end_key
+        return ends_after and self.first_key[: len(beginning)] <= beginning
+
+
+@dataclass(frozen=True)
+class Footer:
+    """The footer of a table."""
+
+    entry_count: int
+    block_count: int
+    index: list[BlockEntry]
 
 
 class TableReader:
-    """One table file."""
+    """The two copies of a table; `parts` are its data blocks in the order of keys."""
 
-    def __init__(self, folder: Path, container_id: bytes, key: bytes, table: Table) -> None:
-        self.table = table
+    def __init__(
+        self, path: Path, container_id: bytes, key: bytes, table: Table, is_oldest: bool
+    ) -> None:
+        self.table, self.is_oldest = table, is_oldest
         self.name = f"table {table.id.hex()}"
-        self.container_id = container_id
-        self.key = key
-        self.path = folder / table.id.hex()
+        self.container_id, self.key = container_id, key
+        self.copies = Copies(path, TABLES, table.id, limit=table.size + 1)
+        self.parts: list[Part] = []
+        self.contradictions: list[Damage] = []  # between blocks that are whole
+        for copy, data in enumerate(self.copies.data):
+            if data is not None and len(data) != table.size:
+                fault = "longer" if len(data) > table.size else "shorter"
+                self.copies.add_damage(copy, f"{fault} than {table.size} bytes")
+        self.read()
 
-    def parts(self) -> list[Part]:
-        """All data blocks in the order of keys. Damage of one is in its part; other damage is raised."""
+    def read(self) -> None:
+        """Reads footer, index blocks and data blocks."""
+        length = self.table.footer_length
+        self.footer_offset = self.table.size - length - OVERHEAD
         try:
-            with self.path.open("rb") as file:
-                return self.parts_of(file.fileno())
-        except FileNotFoundError:
-            raise Damage(f"{self.name}: no such file") from None
-
-    def parts_of(self, file: int) -> list[Part]:
-        """Footer, index blocks, data blocks; all that they say of each other is checked."""
-        size = os.fstat(file).st_size
-        if size != self.table.size:
-            raise Damage(f"{self.name}: has {size} bytes and not {self.table.size}")
-        footer_offset = size - self.table.footer_length - OVERHEAD
-        if footer_offset < 0 or not 1 <= self.table.footer_length <= MAXIMUM_FOOTER:
-            raise Damage(f"{self.name}: a footer of {self.table.footer_length} bytes")
-        footer, authenticator = self.block(file, footer_offset, self.table.footer_length, FOOTER)
-        if authenticator != self.table.footer_authenticator:
-            raise Damage(f"{self.name}: another footer than the one named")
-        entry_count, block_count = footer.u64(), footer.u64()
-        index_count = footer.u32()
-        footer.zero(4)
-        index = [BlockEntry.parse(footer) for _ in range(index_count)]
-        footer.end()
-        self.check_keys(index)
-        self.check_tiles(index, index[0].offset if index else 0, footer_offset)
-        parts: list[Part] = []
-        # Where the next data block begins, and how many there were; unknown after an index block that is lost.
-        position: int | None = 0
-        blocks: int | None = 0
-        for place, end_key in _with_ends(index, None):
+            if self.footer_offset < 0 or not 1 <= length <= MAXIMUM_FOOTER:
+                raise Damage(f"{self.name}: a footer of {length} bytes")
+            footer = self.block(self.footer_offset, length, FOOTER, self.read_footer)
+        except Damage as damage:
+            self.parts.append(Part(b"", None, [], damage))
+            return
+        blocks: list[BlockEntry] = []
+        for place, end_key in _with_ends(footer.index, None):
             try:
-                data = self.index_block(file, place)
+                found = self.block(
+                    place.offset, place.length, INDEX_BLOCK,
+                    lambda fields: self.read_index(fields, place, end_key),
+                )
             except Damage as damage:
-                parts.append(Part(damage.args[0], place.first_key, end_key, [], damage))
-                position, blocks = None, None
+                self.parts.append(Part(place.first_key, end_key, [], damage))
                 continue
-            self.check_keys(data, end_key)
-            if position is not None and blocks is not None:
-                position, blocks = self.check_tiles(data, position), blocks + len(data)
-            parts += [self.part(file, entry, end) for entry, end in _with_ends(data, end_key)]
-        if position not in (None, index[0].offset if index else 0):
-            raise Damage(f"{self.name}: its data blocks end at {position}")
-        if blocks not in (None, block_count):
-            raise Damage(f"{self.name}: {blocks} data blocks and not {block_count}")
-        count = sum(len(part.entries) for part in parts)
-        if count > entry_count or (count < entry_count and not any(part.damage for part in parts)):
-            raise Damage(f"{self.name}: {count} entries and not {entry_count}")
-        return parts
+            blocks += found
+            self.parts += [self.part(entry, end) for entry, end in _with_ends(found, end_key)]
+        self.compare(footer, blocks)
 
-    def check_keys(self, places: list[BlockEntry], end: bytes | None = None) -> None:
-        """First keys ascend, up to the next index block's."""
-        for place, next_key in _with_ends(places, end):
-            if next_key is not None and place.first_key >= next_key:
-                raise Damage(f"{self.name}: keys out of order")
+    def compare(self, footer: Footer, blocks: list[BlockEntry]) -> None:
+        """Holds the footer's numbers against the blocks, as far as all of these are known."""
+        if any(part.damage for part in self.parts):
+            return
+        data_end = footer.index[0].offset if footer.index else self.footer_offset
+        starts = [block.offset for block in blocks] + [data_end]
+        if starts != [0] + [block.end for block in blocks]:
+            self.contradictions.append(Damage(f"{self.name}: its data blocks do not tile it"))
+        entry_count = sum(len(part.entries) for part in self.parts)
+        if (footer.entry_count, footer.block_count) != (entry_count, len(blocks)):
+            found = f"{entry_count} entries in {len(blocks)} blocks"
+            self.contradictions.append(Damage(f"{self.name}: {found}, its footer has others"))
 
-    def check_tiles(self, places: list[BlockEntry], position: int, end: int | None = None) -> int:
-        """Blocks follow each other without gaps; returns where the last one ends."""
-        for place in places:
-            if place.offset != position:
-                raise Damage(f"{self.name}: a block at {place.offset} and not at {position}")
-            position += place.length + OVERHEAD
-        if end not in (None, position):
-            raise Damage(f"{self.name}: its blocks end at {position} and not at {end}")
-        return position
-
-    def part(self, file: int, place: BlockEntry, end_key: bytes | None) -> Part:
+    def part(self, place: BlockEntry, end_key: bytes | None) -> Part:
         """A data block, or its damage."""
-        part = Part(f"{self.name}: block at {place.offset}", place.first_key, end_key, [])
+        part = Part(place.first_key, end_key, [])
         try:
-            entries = self.data_block(file, place)
-            previous = b""
-            for key, _ in entries:
-                if key <= previous or (end_key is not None and key >= end_key):
-                    raise Damage(f"{part.name}: keys out of order")
-                previous = key
+            entries = self.block(
+                place.offset, place.length, DATA_BLOCK,
+                lambda fields: self.read_data(fields, part),
+            )
             return replace(part, entries=entries)
         except Damage as damage:
-            return part.lost(damage)
+            return replace(part, damage=damage)
 
-    def block(self, file: int, offset: int, length: int, kind: int) -> tuple[Fields, bytes]:
-        """A block's plaintext and its authenticator."""
+    def block(
+        self, offset: int, length: int, kind: int, read: Callable[[Fields], Content]
+    ) -> Content:
+        """What is read from a block, in the copy where it is whole."""
+        found: list[Content] = []
+        failures: list[tuple[int, Damage]] = []
+        for copy, data in enumerate(self.copies.data):
+            try:
+                found.append(read(self.open(data or b"", offset, length, kind)))
+            except Damage as damage:
+                failures.append((copy, damage))
+        if not found:
+            raise failures[0][1]
+        for copy, _ in failures:
+            self.copies.add_damage(copy, f"block at {offset}")
+        return found[0]
+
+    def open(self, data: bytes, offset: int, length: int, kind: int) -> Fields:
+        """A block's plaintext in one copy."""
         name = f"{self.name}: block at {offset}"
-        if offset + length + OVERHEAD > self.table.size:
-            raise Damage(f"{name}: outside of the table")
-        sealed = os.pread(file, length + OVERHEAD, offset)
+        sealed = data[offset : offset + length + OVERHEAD]
         place = self.table.id + u64(offset) + u32(length) + bytes([kind, 0, 0, 0])
+        if kind == FOOTER and sealed[-16:] != self.table.footer_tag:
+            raise Damage(f"{name}: another footer than the one named")
         try:
-            plaintext = open_message(self.key, label("OD1-block") + self.container_id + place, sealed)
+            ad = label("OD1-block") + self.container_id + place
+            return Fields(open_message(self.key, ad, sealed), name, Damage)
         except NotAuthentic:
             raise Damage(f"{name}: not authentic") from None
-        return Fields(plaintext, name), sealed[-16:]
 
-    def index_block(self, file: int, place: BlockEntry) -> list[BlockEntry]:
+    def read_footer(self, fields: Fields) -> Footer:
+        """The footer; the index blocks that it names follow each other up to it."""
+        entry_count, block_count, index_count = fields.u64(), fields.u64(), fields.u32()
+        fields.zero(4)
+        index = [BlockEntry.parse(fields) for _ in range(index_count)]
+        fields.end()
+        self.check_order(index, None, fields)
+        if index and index[-1].end != self.footer_offset:
+            raise fields.fail("the last index block does not end before it")
+        if not index and (entry_count or block_count or self.footer_offset):
+            raise fields.fail("no index block, and the table is not empty")
+        return Footer(entry_count, block_count, index)
+
+    def read_index(
+        self, fields: Fields, place: BlockEntry, end_key: bytes | None
+    ) -> list[BlockEntry]:
         """The data blocks that an index block names."""
-        fields, _ = self.block(file, place.offset, place.length, INDEX_BLOCK)
         entries = [BlockEntry.parse(fields) for _ in range(fields.u32())]
         fields.end()
         if not entries or entries[0].first_key != place.first_key:
             raise fields.fail("its first key is another than the footer says")
+        self.check_order(entries, end_key, fields)
         return entries
 
-    def data_block(self, file: int, place: BlockEntry) -> list[Change]:
+    def check_order(self, blocks: list[BlockEntry], end_key: bytes | None, fields: Fields) -> None:
+        """Keys ascend, and the blocks follow each other."""
+        for block, next_key in _with_ends(blocks, end_key):
+            if next_key is not None and block.first_key >= next_key:
+                raise fields.fail("keys out of order")
+        for block, following in zip(blocks, blocks[1:]):
+            if block.end != following.offset:
+                raise fields.fail("names blocks that do not tile")
+
+    def read_data(self, fields: Fields, part: Part) -> list[Change]:
         """The entries of a data block."""
-        fields, _ = self.block(file, place.offset, place.length, DATA_BLOCK)
         entries: list[Change] = []
+        previous = b""
         for _ in range(fields.u32()):
             op = fields.range(fields.u8(), 1, 2, "op")
             key = fields.take(fields.range(fields.u16(), 1, MAXIMUM_KEY, "key length"))
-            value = fields.take(fields.range(fields.u32(), 0, MAXIMUM_VALUE if op == 1 else 0, "value length"))
+            longest = MAXIMUM_VALUE if op == 1 else 0
+            value = fields.take(fields.range(fields.u32(), 0, longest, "value length"))
+            if op == 2 and self.is_oldest:
+                raise fields.fail("a tombstone in the oldest table")
+            if key <= previous or not part.has(key):
+                raise fields.fail("keys out of order")
             entries.append((key, value if op == 1 else None))
+            previous = key
         fields.end()
-        if not entries or entries[0][0] != place.first_key:
+        if not entries or entries[0][0] != part.first_key:
             raise fields.fail("its first key is another than the index says")
         return entries
 
 
-def _with_ends(places: list[BlockEntry], end: bytes | None) -> list[tuple[BlockEntry, bytes | None]]:
+def _with_ends(
+    places: list[BlockEntry], end: bytes | None
+) -> list[tuple[BlockEntry, bytes | None]]:
     """Each block with the first key after it."""
-    ends = [place.first_key for place in places[1:]]
-    return list(zip(places, [*ends, end]))
+    return list(zip(places, [*(place.first_key for place in places[1:]), end]))
