@@ -171,7 +171,8 @@ extension Container {
       let journals = Set(try journalsInUse(body).map(\.hex))
       var findings: [Finding] = []
       for (directory, known) in [
-        ("catalog", tables), (CopiedFile.copyFolder, tables.union(journals)), ("slab", slabNames),
+        ("catalog", tables), ("journal", journals), (CopiedFile.copyFolder, tables.union(journals)),
+        ("slab", slabNames),
       ] {
         let unknown = try io.fileNames(in: directory).filter { !known.contains($0) }
         if !unknown.isEmpty {

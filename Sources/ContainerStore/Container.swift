@@ -266,7 +266,8 @@ public final class Container: Sendable {
       // What a living writer adds is later, and no sign.
       if try lockFile.isLocked(.writer) { return catalog }
     }
-    guard try loader.hasLaterState(than: catalog.commit) else { return catalog }
+    // What is given up is later, too.
+    guard !loader.salvages, try loader.hasLaterState(than: catalog.commit) else { return catalog }
     guard acceptsOlderState else { throw ContainerError(.rolledBack) }
     loader.log.add(Finding(.damage, .rolledBack, ContainerError.Code.rolledBack.what))
     return catalog

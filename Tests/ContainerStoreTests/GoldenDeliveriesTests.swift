@@ -2,7 +2,7 @@ import ContainerStore
 import SodiumPrimitives
 import Testing
 
-/// What is under way in the golden container `v2-deliveries` is there, and goes on: see Fixtures/Containers/README.md.
+/// What is under way in the golden container `v3-deliveries` is there, and goes on: see Fixtures/Containers/README.md.
 struct GoldenDeliveriesTests {
   private static let receiver = "com.example.receiver"
   private static let otherSender = "com.example.other"
@@ -26,11 +26,11 @@ struct GoldenDeliveriesTests {
   }
 
   /// Makes one as the golden one is: this is how that was made.
-  private func make(at path: String, _ credential: borrowing Credential) throws {
-    var container = try Container.create(at: path, credential: credential, options: testOptions())
+  func make(at path: String) throws {
+    var container = try Container.create(at: path, credential: testCredential(), options: testOptions())
     func reopen() throws {
       try container.close()
-      container = try Container.open(at: path, credential: credential)
+      container = try Container.open(at: path, credential: testCredential())
     }
     try container.createDirectory("/d")
     for (index, bytes) in Self.folder.enumerated() { try container.write(bytes, to: "/d/\(index)") }
@@ -65,11 +65,11 @@ struct GoldenDeliveriesTests {
     guard origin == .golden else {
       let directory = TemporaryDirectory()
       let path = directory.path + "/container"
-      try make(at: path, testCredential())
+      try make(at: path)
       return (directory, try Container.open(at: path, credential: testCredential(), options: testOptions()))
     }
-    let directory = try GoldenContainerTests().copyOfGolden("v2-deliveries")
-    let key = try GoldenContainerTests().secret("key", "v2-deliveries")
+    let directory = try GoldenContainerTests().copyOfGolden("v3-deliveries")
+    let key = try GoldenContainerTests().secret("key", "v3-deliveries")
     return (directory, try Container.open(at: directory.path + "/container", credential: .rawKey(key)))
   }
 

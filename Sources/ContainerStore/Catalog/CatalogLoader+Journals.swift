@@ -24,7 +24,11 @@ extension CatalogLoader {
   }
 
   func replayJournals(into catalog: inout LoadedCatalog) throws {
-    let links = try openJournals()
+    let links: [Link]
+    do { links = try openJournals() } catch let error as ContainerError where canSalvage(error) {
+      log.add(Finding(.damage, .journalDamaged, error.detail ?? ""))
+      return
+    }
     catalog.journals = links.map { ($0.reader.id, $0.generation) }
     let pending = body.generations.first { $0.state == .pending }?.number
     var applied: Set<Identifier> = []
@@ -43,9 +47,7 @@ extension CatalogLoader {
       var replay = Replay(link)
       do {
         try advance(&replay, into: &catalog)
-      } catch let error as ContainerError
-        where salvages && [.journalDamaged, .journalAltered].contains(error.code)
-      {
+      } catch let error as ContainerError where canSalvage(error) {
         // What comes after builds on what is lost.
         log.add(Finding(.damage, .journalDamaged, error.detail ?? ""))
         catalog.add(link.reader.id, link.generation, replay.accepted)
@@ -61,6 +63,10 @@ extension CatalogLoader {
         .note, .notClosed,
         "the container was not closed; commits up to \(catalog.commit) were found, of which those up to "
           + "\(current.knownEnd.commit) are proven to be all there were then"))
+  }
+
+  private func canSalvage(_ error: ContainerError) -> Bool {
+    salvages && (error.code == .journalDamaged || error.code == .journalAltered)
   }
 
   /// Newest first.

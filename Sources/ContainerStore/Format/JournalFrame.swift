@@ -168,6 +168,7 @@ struct JournalHeader: Equatable {
     try reader.zeros(24)
     try reader.end()
     if id != .zero {
+      guard predecessorGeneration > 0 else { throw MalformedBytes(what: "a predecessor of no generation") }
       predecessor = Predecessor(id: id, generation: predecessorGeneration, end: end)
     } else if predecessorGeneration != 0
       || end != JournalEnd(record: 0, offset: 0, tag: noTag, commit: commit)

@@ -51,7 +51,7 @@ final class Keyring: Sendable {
 
   private func generationKey(_ number: UInt64) throws -> SharedKey {
     guard let key = generations.withLock({ $0[number] }) else {
-      throw ContainerError(.journalDamaged, detail: "its generation \(number) is gone")
+      throw ContainerError(.journalAltered, detail: "its generation \(number) is gone")
     }
     return key
   }
