@@ -43,8 +43,8 @@ public final class Container: Sendable {
     /// Opens a container whose superblock was put back to an older one, instead of throwing `rolledBack`. Opening for writing then
     /// removes the later state for good.
     public var acceptsOlderState = false
-    /// The most memory that a key slot's password hash may ask for. Slots are not authentic before their key is known, so whoever
-    /// can write the superblock could ask for a gigabyte.
+    /// The most memory that a key slot's password hash may ask for; all slots together cost at most 16 passes over as much. Slots are
+    /// not authentic before their key is known, so whoever can write the superblock could ask for a gigabyte, eight times.
     public var passwordHashMemoryKiBMax: UInt32 = 256 * 1024
     /// Reads the whole catalog when the container is opened, and uses its second copy where that one alone is whole. Small catalogs are
     /// always read; of large ones an opening reads what it needs, so that damage shows later, as `tableDamaged`.

@@ -90,6 +90,27 @@ struct KeySlot: Equatable {
     (1...passesMax).contains(costs.passes) && (memoryKiBMin...memoryKiBMax).contains(costs.memoryKiB)
   }
 
+  /// Checks what trying a passphrase on all slots costs, before anybody pays it: no slot asks for more memory than `memoryKiBMax`,
+  /// and passes times memory of all slots together are at most what one slot may cost. Throws `invalidArgument`.
+  static func checkCosts(of slots: [KeySlot?], memoryKiBMax: UInt32) throws(ContainerError) {
+    let costs = slots.compactMap { $0?.parameters }
+    if let costly = costs.first(where: { $0.memoryKiB > memoryKiBMax }) {
+      throw ContainerError(
+        .invalidArgument,
+        detail: "a key slot asks for \(costly.memoryKiB / 1024) MiB of memory for its password hash; "
+          + "if you trust the container, allow it in the options (passwordHashMemoryKiBMax)")
+    }
+    // At most 8 slots of 16 passes over 1 GiB: no overflow.
+    let sum = costs.reduce(UInt64(0)) { $0 + UInt64($1.passes) * UInt64($1.memoryKiB) }
+    guard sum <= UInt64(passesMax) * UInt64(memoryKiBMax) else {
+      throw ContainerError(
+        .invalidArgument,
+        detail: "the password hashes of the key slots pass over \(sum / 1024) MiB together, more than "
+          + "\(passesMax) passes over \(memoryKiBMax / 1024) MiB; if you trust the container, allow it in the options "
+          + "(passwordHashMemoryKiBMax)")
+    }
+  }
+
   /// Nil for an empty slot. The costs are checked here, before anybody pays them.
   static func decode(_ bytes: [UInt8]) throws(MalformedBytes) -> KeySlot? {
     guard bytes.count == byteCount else { throw MalformedBytes(what: "a key slot of \(bytes.count) bytes") }
