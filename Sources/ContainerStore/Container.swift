@@ -166,6 +166,7 @@ public final class Container: Sendable {
     self.mode = mode
     self.options = options
     let superblockFile = try Superblock.file(of: io)
+    if mode == .readWrite { try DispatchTimers.prepare() }
     lockFile = try ContainerLock.take(io, mode: mode)
     let cipher = SecretStreamCipher(options.cipher)
     let writerIsAlive = try mode == .readOnly && lockFile.isLocked(.writer)
