@@ -25,7 +25,7 @@ struct RepairCommand: ParsableCommand, ReportingCommand {
     var options = Container.Options()
     options.checksCatalog = true
     // Closing writes a catalog anew that was read from its second copy.
-    let findings = try withContainer(at: dir, secret, mode: .readWrite, options: options) {
+    let findings = try withContainer(at: dir, secret, mode: .readWrite, options: options, findings: .none) {
       $0.findings.map(FindingDescription.init)
     }
     let summary = RepairSummary(findings: findings)
