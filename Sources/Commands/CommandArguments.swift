@@ -12,7 +12,12 @@ struct CommandArguments {
   init(_ words: [String]) {
     let hasOwnH = Self.commandsWithOwnH.contains { $0.configuration.commandName == words.first }
     let end = hasOwnH ? words.startIndex : words.firstIndex(of: "--") ?? words.endIndex
-    self.words = words[..<end].map { $0 == "-h" ? "--help" : $0 } + words[end...]
+    // A word behind an option of find is its value.
+    let takesValues = words.first == FindCommand.configuration.commandName
+    self.words = words.indices.map { i in
+      let isValue = takesValues && i > 0 && words[i - 1].utf8.first == UInt8(ascii: "-")
+      return i < end && words[i] == "-h" && !isValue ? "--help" : words[i]
+    }
   }
 
   func parse() throws -> any ParsableCommand { try DynamicsCommand.parseAsRoot(words) }

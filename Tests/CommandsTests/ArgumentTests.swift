@@ -30,6 +30,8 @@ struct ArgumentTests {
     try folder.run("mkdir", container, "/d")
     let name = try folder.makeFile("plain", [2])
     try folder.run("put", container, name, "/d/-h")
+    #expect(try folder.run("find", container, "-name", "-h").text == "/d/-h\n")
+    #expect(try folder.run("find", container, "-h").text.contains("USAGE: "))
     let bare = try DynamicsProcess(
       (["rm", "-rf"] + folder.key + [container, "--", "-h", "d"]).map { Array($0.utf8) }, in: folder
     ).finish()
