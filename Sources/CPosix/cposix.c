@@ -17,11 +17,22 @@
 
 static int result(int value) { return value < 0 ? -errno : value; }
 
-int cposix_open(const char *path, int flags, mode_t mode) {
+int cposix_open(const char *path, int flags, mode_t mode) { return cposix_open_at(AT_FDCWD, path, flags, mode); }
+
+int cposix_open_at(int directory, const char *name, int flags, mode_t mode) {
   int fd;
-  do fd = open(path, flags | O_CLOEXEC, mode);
+  do fd = openat(directory, name, flags | O_CLOEXEC, mode);
   while (fd < 0 && errno == EINTR);
   return result(fd);
+}
+
+int cposix_open_directory(const char *path, int follows_link) {
+#if defined(O_PATH)
+  int flags = O_PATH | O_DIRECTORY;
+#else
+  int flags = O_RDONLY | O_DIRECTORY;
+#endif
+  return cposix_open(path, flags | (follows_link ? 0 : O_NOFOLLOW), 0);
 }
 
 int cposix_fdatasync(int fd) {

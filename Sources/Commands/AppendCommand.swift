@@ -42,7 +42,9 @@ struct AppendCommand: ParsableCommand {
     }
     let secret = try credential.secret(for: place.directory)
     let options = try bulk.containerOptions()
-    try withContainer(at: place.directory, secret, mode: .readWrite, options: options) { container in
+    try withContainer(
+      at: place.directory, secret, mode: .readWrite, options: options, findings: bulk.findings
+    ) { container in
       try withNativeInput(local) { descriptor in
         let file = try container.openFile(place.path, .write, create: true)
         do {

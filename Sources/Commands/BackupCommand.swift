@@ -25,7 +25,10 @@ struct BackupCommand: ParsableCommand, ReportingCommand {
 
   func run() throws {
     let secret = try credential.secret(for: dir)
-    let receipt = try withContainer(at: dir, secret, mode: .readOnly, options: try bulk.containerOptions()) {
+    let receipt = try withContainer(
+      at: dir, secret, mode: .readOnly, options: try bulk.containerOptions(),
+      findings: json && !bulk.quiet ? .json : bulk.findings
+    ) {
       container in
       try bulk.withProgress("backup") { try container.backup(to: destination, control: $0) }
     }

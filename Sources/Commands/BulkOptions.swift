@@ -35,6 +35,8 @@ struct BulkOptions: ParsableArguments {
     if let threads, !(1...256).contains(threads) { throw ValidationError("--threads takes 1 to 256.") }
   }
 
+  var findings: FindingReport { quiet ? .none : .text }
+
   func containerOptions() throws -> Container.Options {
     var options = Container.Options()
     if let cipher {

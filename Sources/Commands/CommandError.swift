@@ -10,7 +10,7 @@
 struct CommandError: Error {
   enum Code: String, CaseIterable {
     case argumentNotUTF8, cipherMissing, emptyPassphrase, keyFileSize, keyUnchanged, noPassphrase
-    case nativeFailed, nativeMissing, outputClosed, passphraseTooLong, passphrasesDiffer
+    case nativeFailed, nativeMissing, outputClosed, passphraseTooLong, passphrasesDiffer, tooFewDescriptors
   }
 
   let code: Code
@@ -48,6 +48,7 @@ extension CommandError.Code {
     case .outputClosed: "nobody reads the output any more"
     case .passphraseTooLong: "the passphrase is too long"
     case .passphrasesDiffer: "the two passphrases differ"
+    case .tooFewDescriptors: "the system lets this process open too few files"
     }
   }
 
@@ -64,6 +65,7 @@ extension CommandError.Code {
     case .outputClosed: "nothing to do"
     case .passphraseTooLong: "the first line has at most \(SecretInput.passphraseByteCountMax) bytes"
     case .passphrasesDiffer: "start again"
+    case .tooFewDescriptors: "raise the limit: ulimit -n"
     }
   }
 
@@ -71,7 +73,7 @@ extension CommandError.Code {
     switch self {
     case .argumentNotUTF8, .noPassphrase: .usage
     case .emptyPassphrase, .keyFileSize, .passphraseTooLong, .passphrasesDiffer: .wrongKey
-    case .cipherMissing, .keyUnchanged: .failure
+    case .cipherMissing, .keyUnchanged, .tooFewDescriptors: .failure
     case .nativeMissing: .notFound
     case .outputClosed: .signal(SIGPIPE)
     case .nativeFailed:

@@ -22,7 +22,10 @@ struct CompactCommand: ParsableCommand, ReportingCommand {
 
   func run() throws {
     let secret = try credential.secret(for: dir)
-    let receipt = try withContainer(at: dir, secret, mode: .readWrite, options: try bulk.containerOptions()) {
+    let receipt = try withContainer(
+      at: dir, secret, mode: .readWrite, options: try bulk.containerOptions(),
+      findings: json && !bulk.quiet ? .json : bulk.findings
+    ) {
       container in
       try bulk.withProgress("compact") { try container.compact(control: $0) }
     }

@@ -35,13 +35,38 @@ extension Container {
   }
 }
 
-/// Opens a container for `body` and closes it again, whatever happens. Closing makes changes durable, so its failure counts.
+/// Where a command tells what was found to be wrong when it opened a container.
+enum FindingReport {
+  /// Standard error, as text.
+  case text
+  /// Standard error, as JSON objects.
+  case json
+  /// The command itself, or nowhere.
+  case none
+
+  func write(_ findings: [Finding], of directory: String) {
+    for finding in findings.map(FindingDescription.init) {
+      switch self {
+      case .text: StandardError.write("dynamics: \(PrintableText.of(directory)): \(finding.text)\n")
+      case .json: if let text = try? JSONText.of(["finding": finding]) { StandardError.write(text) }
+      case .none: break
+      }
+    }
+  }
+}
+
+/// Opens a container for `body`, tells what was found to be wrong, and closes it again, whatever happens. Closing makes changes
+/// durable, so its failure counts.
 func withContainer<R>(
   at directory: String, _ secret: borrowing Secret, mode: Container.Mode,
-  options: Container.Options = Container.Options(), _ body: (Container) throws -> R
+  options: Container.Options = Container.Options(), findings: FindingReport = .text,
+  _ body: (Container) throws -> R
 ) throws -> R {
+  var options = options
+  options.acceptsOlderState = options.acceptsOlderState || secret.acceptsOlderState
   let container = try Container.open(
     at: directory, credential: try secret.credential(), mode: mode, options: options)
+  findings.write(container.findings, of: directory)
   let result: R
   do {
     result = try body(container)

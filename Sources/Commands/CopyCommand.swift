@@ -18,6 +18,7 @@ struct CopyCommand: ParsableCommand {
   @OptionGroup var credential: CredentialOptions
   @OptionGroup var receiverCredential: ReceiverCredentialOptions
   @OptionGroup var bulk: BulkOptions
+  @OptionGroup var damage: DamageOptions
 
   @Flag(
     name: [.short, .customShort("R"), .long],
@@ -53,11 +54,18 @@ struct CopyCommand: ParsableCommand {
 
   func run() throws {
     let form = try CopyForm(operands)
+    let damage = damage.report()
+    try copy(form, with: copier(damage))
+    try damage?.finish()
+  }
+
+  private func copy(_ form: CopyForm, with copier: TreeCopier) throws {
     let options = try bulk.containerOptions()
     switch form {
     case .inside(let directory, let from, let to):
       let secret = try credential.secret(for: directory)
-      try withContainer(at: directory, secret, mode: .readWrite, options: options) { container in
+      try withContainer(at: directory, secret, mode: .readWrite, options: options, findings: bulk.findings) {
+        container in
         // Here a slash behind TO makes no folder, as it never did.
         let place = try container.isDirectory(to) ? try container.place(of: from, at: to) : to
         try copier.copy(.container(container, from), to: .container(container, place))
@@ -66,15 +74,20 @@ struct CopyCommand: ParsableCommand {
       let other = sources.lazy.compactMap(\.address).first.map(\.directory)
       guard let other, try !NativeFile.isSame(other, target.directory) else {
         let secret = try credential.secret(for: target.directory)
-        return try withContainer(at: target.directory, secret, mode: .readWrite, options: options) {
-          try copyAll(sources, from: $0, to: target.path, in: $0)
+        return try withContainer(
+          at: target.directory, secret, mode: .readWrite, options: options, findings: bulk.findings
+        ) {
+          try copyAll(sources, from: $0, to: target.path, in: $0, with: copier)
         }
       }
       let secret = try credential.secret(for: other)
       let targetSecret = try receiverCredential.secret(for: target.directory)
-      try withContainer(at: other, secret, mode: .readOnly, options: options) { source in
-        try withContainer(at: target.directory, targetSecret, mode: .readWrite, options: options) {
-          try copyAll(sources, from: source, to: target.path, in: $0)
+      try withContainer(at: other, secret, mode: .readOnly, options: options, findings: bulk.findings) {
+        source in
+        try withContainer(
+          at: target.directory, targetSecret, mode: .readWrite, options: options, findings: bulk.findings
+        ) {
+          try copyAll(sources, from: source, to: target.path, in: $0, with: copier)
         }
       }
     case .outOf(let sources, let local):
@@ -85,22 +98,25 @@ struct CopyCommand: ParsableCommand {
           : ContainerError(.notADirectory, nativePath: local)
       }
       let secret = try credential.secret(for: sources[0].directory)
-      try withContainer(at: sources[0].directory, secret, mode: .readOnly, options: options) { container in
-        for source in sources { try copyOut(source.path, of: container, to: destination) }
+      try withContainer(
+        at: sources[0].directory, secret, mode: .readOnly, options: options, findings: bulk.findings
+      ) { container in
+        for source in sources { try copyOut(source.path, of: container, to: destination, with: copier) }
       }
     }
   }
 
   private var keepsLinks: Bool { recursive || noDereference || archive }
 
-  private var copier: TreeCopier {
+  private func copier(_ damage: DamageReport?) -> TreeCopier {
     TreeCopier(
       title: "cp", noClobber: noClobber, verbose: verbose, preserve: preserve || archive,
-      keepsLinks: keepsLinks, bulk: bulk)
+      keepsLinks: keepsLinks, bulk: bulk, damage: damage)
   }
 
   private func copyAll(
-    _ sources: [CopyOperand], from source: Container, to path: String, in target: Container
+    _ sources: [CopyOperand], from source: Container, to path: String, in target: Container,
+    with copier: TreeCopier
   ) throws {
     if sources.count > 1, !PathText.endsWithSlash(path) {
       guard try target.existing(path, followingLinks: true).kind == .directory else {
@@ -143,7 +159,9 @@ struct CopyCommand: ParsableCommand {
     for directory in try target.missingParents(of: place) { try target.createDirectory(directory) }
   }
 
-  private func copyOut(_ path: String, of container: Container, to destination: NativeDestination) throws {
+  private func copyOut(
+    _ path: String, of container: Container, to destination: NativeDestination, with copier: TreeCopier
+  ) throws {
     let isStream = destination.kind == .stream
     let attributes = try container.existing(path, followingLinks: isStream || !keepsLinks)
     if isStream {
@@ -191,7 +209,8 @@ enum CopyForm: Equatable {
     guard operands.count >= 2 else { throw ValidationError("Give what to copy, and where to.") }
     let hasAddress = operands.contains { ContainerAddress($0) != nil }
     if operands.count == 3, !hasAddress || ContainerAddress.isContainer(at: operands[0]) {
-      self = .inside(directory: operands[0], from: operands[1], to: operands[2])
+      let paths = try operands.dropFirst().map { try ContainerAddress.path($0, in: operands[0]) }
+      self = .inside(directory: operands[0], from: paths[0], to: paths[1])
       return
     }
     guard hasAddress else {

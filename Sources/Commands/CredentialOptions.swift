@@ -13,14 +13,22 @@ struct CredentialOptions: ParsableArguments {
     completion: .file())
   var keyFile: String?
 
+  @Flag(
+    help: ArgumentHelp(
+      "Opens a container over which an older copy was put.",
+      discussion: "A command that writes to it removes the later state for good."))
+  var acceptOlderState = false
+
   func validate() throws {
     try requireOne("--passphrase-file", passphraseFile, "--key-file", keyFile)
   }
 
   func secret(for directory: String, asksTwice: Bool = false) throws -> Secret {
-    try readSecret(
+    var secret = try readSecret(
       passphraseFile: passphraseFile, keyFile: keyFile, environment: "DYNAMICS_PASSPHRASE",
       prompt: "Passphrase for \(PrintableText.of(directory))", asksTwice: asksTwice)
+    secret.acceptsOlderState = acceptOlderState
+    return secret
   }
 }
 

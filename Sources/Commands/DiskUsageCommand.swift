@@ -7,9 +7,7 @@ struct DiskUsageCommand: ParsableCommand, ReportingCommand {
     usage: "dynamics du [OPTIONS] DIR [PATH…]\ndynamics du [OPTIONS] CONTAINER:/path…",
     discussion: """
       A line for each folder, contents first: bytes of contents, a tab, the path. A file with several names counts once.
-      """,
-    // -h is --human, as in du(1).
-    helpNames: .long)
+      """)
 
   @Argument(help: "The container, or CONTAINER:/path.", completion: .directory)
   var dir: String
@@ -67,10 +65,15 @@ struct DiskUsageCommand: ParsableCommand, ReportingCommand {
     let operands = try operands()
     let secret = try credential.secret(for: operands.directory)
     let paths = operands.paths.isEmpty ? ["/"] : operands.paths
-    let found = try withContainer(at: operands.directory, secret, mode: .readOnly) { container in
+    let damage = DamageReport(asJSON: json)
+    let found = try withContainer(
+      at: operands.directory, secret, mode: .readOnly, findings: json ? .json : .text
+    ) { container in
       // A file that was met below one path does not count again below the next, as in du(1).
       var counted: Set<UInt64> = []
-      return try FoundPaths(paths, asJSON: json) { try sums(at: $0, in: container, counted: &counted) }
+      return try FoundPaths(paths, asJSON: json) {
+        try sums(at: $0, in: container, counted: &counted, damage: damage)
+      }
     }
     try found.print { found in
       let sums = found.flatMap(\.shown)
@@ -78,6 +81,7 @@ struct DiskUsageCommand: ParsableCommand, ReportingCommand {
       let whole = FolderSum(path: "total", size: found.reduce(0) { $0 + $1.whole })
       return (total ? sums + [whole] : sums).map(line).joined()
     }
+    try damage.finish()
   }
 
   private func line(_ sum: FolderSum) -> String {
@@ -90,12 +94,12 @@ struct DiskUsageCommand: ParsableCommand, ReportingCommand {
   }
 
   private func sums(
-    at path: String, in container: Container, counted: inout Set<UInt64>
+    at path: String, in container: Container, counted: inout Set<UInt64>, damage: DamageReport
   ) throws -> (whole: UInt64, shown: [FolderSum]) {
     let top = try container.existing(path, followingLinks: PathText.endsWithSlash(path))
     var files = [ListedPath(relative: "", attributes: top)]
     if top.kind == .directory {
-      files += try container.list(path, recursively: true).map {
+      files += try container.readableTree(at: path, skipping: damage.add).map {
         ListedPath(relative: $0.path, attributes: $0.attributes)
       }
     }

@@ -18,7 +18,9 @@ struct DynamicsCommand: ParsableCommand {
       AppsCommand.self, FrontCommand.self,
       ServicesCommand.self,
       DoctorCommand.self,
-    ])
+    ],
+    // -h is the matter of CommandArguments.
+    helpNames: .long)
 
   static let version = "0.1.0"
 }

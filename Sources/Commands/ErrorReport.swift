@@ -32,7 +32,7 @@ struct ErrorReport: Encodable {
       message = error.what
       path = error.path
       detail = error.detail
-      remedy = error.remedy
+      remedy = error.code.programRemedy ?? error.remedy
       status = error.code.status
     case let error as CommandError:
       code = error.code.rawValue
@@ -81,7 +81,7 @@ struct ErrorReport: Encodable {
   }
 
   /// `dynamics: what failed: path (detail)`, and what to do on a second line. Nothing for a closed pipe: whoever closed it knows.
-  func write(asJSON: Bool) {
+  func write(asJSON: Bool, withRemedy: Bool = true) {
     guard status != .signal(SIGPIPE) else { return }
     if asJSON, let text = try? JSONText.of(["error": self]) {
       StandardError.write(text)
@@ -91,7 +91,7 @@ struct ErrorReport: Encodable {
     if let path { text += ": " + PrintableText.of(path) }
     if let detail { text += " (" + PrintableText.of(detail) + ")" }
     text += "\n"
-    if let remedy { text += "  " + remedy + "\n" }
+    if withRemedy, let remedy { text += "  " + remedy + "\n" }
     StandardError.write(text)
   }
 }
@@ -111,6 +111,18 @@ extension ServicesError.Code {
 }
 
 extension ContainerError.Code {
+  /// Of errors that an option or command of the program helps with.
+  fileprivate var programRemedy: String? {
+    switch self {
+    case .rolledBack:
+      "put the newer superblock back; or look at the older state with --accept-older-state, which in a command that writes "
+        + "(container repair) removes the later state for good"
+    case .tableDamaged, .catalogDamaged:
+      "other files may be whole: get brings out what can be read; try container repair, else restore the container from a backup"
+    default: nil
+    }
+  }
+
   fileprivate var status: ExitStatus {
     switch self {
     case .catalogDamaged, .fileDamaged, .journalAltered, .journalDamaged, .rolledBack, .superblockAltered,

@@ -21,18 +21,21 @@ extension Container {
   }
 
   /// A directory's contents in order; with `recursively`, everything below, folders before their contents. Paths are relative to it.
-  func describedList(_ path: String, recursively: Bool) throws -> [DescribedFile] {
-    try list(path, recursively: recursively).map {
+  /// What is damaged is reported and left out.
+  func describedList(_ path: String, recursively: Bool, damage: DamageReport) throws -> [DescribedFile] {
+    let files = try recursively ? readableTree(at: path, skipping: damage.add) : list(path)
+    return try files.map {
       try describe(PathText.joined(path, $0.path), as: $0.path, $0.attributes)
     }.sorted(by: DescribedFile.byPath)
   }
 
-  /// The file at `path` and, of a directory, everything below, folders before their contents; paths begin with `path`.
-  func describedTree(_ path: String) throws -> [DescribedFile] {
+  /// The file at `path` and, of a directory, everything below, folders before their contents; paths begin with `path`. What is damaged
+  /// is reported and left out.
+  func describedTree(_ path: String, damage: DamageReport) throws -> [DescribedFile] {
     let top = try describe(path, as: path, existing(path))
     guard top.attributes.kind == .directory else { return [top] }
     return try [top]
-      + describedList(path, recursively: true).map {
+      + describedList(path, recursively: true, damage: damage).map {
         DescribedFile(path: PathText.joined(path, $0.path), attributes: $0.attributes, target: $0.target)
       }
   }

@@ -107,10 +107,13 @@ struct FindCommand: ParsableCommand, ReportingCommand {
     Interruption.shared.endAtOnce()
     let operands = try operands()
     let secret = try credential.secret(for: operands.directory)
-    let found = try withContainer(at: operands.directory, secret, mode: .readOnly) { container in
+    let damage = DamageReport(asJSON: json)
+    let found = try withContainer(
+      at: operands.directory, secret, mode: .readOnly, findings: json ? .json : .text
+    ) { container in
       let passes = try test(in: container)
       return try FoundPaths(operands.paths.isEmpty ? ["/"] : operands.paths, asJSON: json) { path in
-        try files(at: path, in: container).filter(passes).map(\.file)
+        try files(at: path, in: container, damage: damage).filter(passes).map(\.file)
       }
     }
     try found.print { found in
@@ -118,6 +121,7 @@ struct FindCommand: ParsableCommand, ReportingCommand {
       if json { return try JSONText.of(files.map(FileDescription.init)) }
       return files.map { null ? $0.path + "\0" : PrintableText.of($0.path) + "\n" }.joined()
     }
+    try damage.finish()
   }
 
   /// A file with what only the list that it is from tells.
@@ -127,8 +131,8 @@ struct FindCommand: ParsableCommand, ReportingCommand {
     var hasContents: Bool
   }
 
-  private func files(at path: String, in container: Container) throws -> [Candidate] {
-    let files = try container.describedTree(path)
+  private func files(at path: String, in container: Container, damage: DamageReport) throws -> [Candidate] {
+    let files = try container.describedTree(path, damage: damage)
     let first = PathText.endsWithSlash(path) ? PathText.depth(path) : PathText.depth(path) + 1
     return files.indices.map { i in
       let depth = i == 0 ? 0 : PathText.depth(files[i].path) - first + 1

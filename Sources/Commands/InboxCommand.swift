@@ -67,7 +67,9 @@ struct InboxCommand: ParsableCommand, ReportingCommand {
     let removes = action == .remove
     if !removes { Interruption.shared.endAtOnce() }
     let secret = try credential.secret(for: dir)
-    let found = try withContainer(at: dir, secret, mode: removes ? .readWrite : .readOnly) { container in
+    let found = try withContainer(
+      at: dir, secret, mode: removes ? .readWrite : .readOnly, findings: json ? .json : .text
+    ) { container in
       let found = try container.arrivedMessages().filter(passes(now: FindCommand.now()))
       if removes, !found.isEmpty { try container.removeArrivedMessages(found.map(\.directory)) }
       return found

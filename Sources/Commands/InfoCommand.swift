@@ -18,7 +18,7 @@ struct InfoCommand: ParsableCommand, ReportingCommand {
   func run() throws {
     Interruption.shared.endAtOnce()
     let secret = try credential.secret(for: dir)
-    let description = try withContainer(at: dir, secret, mode: .readOnly) {
+    let description = try withContainer(at: dir, secret, mode: .readOnly, findings: .none) {
       ContainerDescription(try $0.info(), findings: $0.findings)
     }
     try StandardOutput.write(json ? JSONText.of(description) : description.text)

@@ -48,6 +48,8 @@ final class Interruption: Sendable {
   func begin() {
     // A closed pipe is an error of write(2), so that a command can still remove what it has not finished.
     _ = Self.setDisposition(of: SIGPIPE, to: SIG_IGN)
+    // So is a file that would become longer than the system allows (ulimit -f).
+    _ = Self.setDisposition(of: SIGXFSZ, to: SIG_IGN)
     var signals = [SIGINT, SIGTERM]
     // Whoever starts us with nohup means it. SIGINT is taken even when a shell's `&` has it ignored: sent to such a process
     // it is meant for it.

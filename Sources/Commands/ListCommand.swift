@@ -7,9 +7,7 @@ struct ListCommand: ParsableCommand, ReportingCommand {
     discussion: """
       One name a line in bytewise order, with control characters escaped. With -R, paths relative to PATH; folders end in a \
       slash.
-      """,
-    // -h is --human, as in ls(1).
-    helpNames: .long)
+      """)
 
   @Argument(help: "The container, or CONTAINER:/path.", completion: .directory)
   var dir: String
@@ -71,20 +69,25 @@ struct ListCommand: ParsableCommand, ReportingCommand {
     Interruption.shared.endAtOnce()
     let operands = try operands()
     let secret = try credential.secret(for: operands.directory)
-    let files = try withContainer(at: operands.directory, secret, mode: .readOnly) { container in
-      try self.files(at: operands.path, in: container)
+    let damage = DamageReport(asJSON: json)
+    let files = try withContainer(
+      at: operands.directory, secret, mode: .readOnly, findings: json ? .json : .text
+    ) { container in
+      try self.files(at: operands.path, in: container, damage: damage)
     }
     try StandardOutput.write(json ? JSONText.of(files.map(FileDescription.init)) : text(files))
+    try damage.finish()
   }
 
-  private func files(at path: String, in container: Container) throws -> [DescribedFile] {
+  private func files(at path: String, in container: Container, damage: DamageReport) throws -> [DescribedFile]
+  {
     // As ls(1): a link is shown where everything is shown, and else is what it leads to.
     let itself = try container.existing(path, followingLinks: PathText.endsWithSlash(path))
     let leadsToDirectory = try container.isDirectory(path)
     guard !directory, leadsToDirectory, itself.kind == .directory || !long else {
       return [try container.describe(path, as: path, itself)]
     }
-    var files = try container.describedList(path, recursively: recursive)
+    var files = try container.describedList(path, recursively: recursive, damage: damage)
     if byDate { files = files.sortedStably { $0.attributes.modified > $1.attributes.modified } }
     if bySize { files = files.sortedStably { $0.attributes.size > $1.attributes.size } }
     return reverse ? files.reversed() : files

@@ -49,7 +49,9 @@ struct MoveForm: Equatable {
     }
     let hasAddress = operands.contains { ContainerAddress($0) != nil }
     if operands.count == 3, !hasAddress || ContainerAddress.isContainer(at: operands[0]) {
-      (directory, sources, target) = (operands[0], [operands[1]], operands[2])
+      directory = operands[0]
+      sources = [try ContainerAddress.path(operands[1], in: directory)]
+      target = try ContainerAddress.path(operands[2], in: directory)
       return
     }
     guard hasAddress else {

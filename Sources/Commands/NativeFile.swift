@@ -86,7 +86,7 @@ enum NativeFile {
   }
 
   static func makeDirectory(_ path: String, permissions: UInt16) throws {
-    guard mkdir(path, mode_t(permissions & 0o777) | 0o700) == 0 else {
+    guard mkdir(path, mode_t(permissions & NativePermissions.mask) | 0o700) == 0 else {
       throw CommandError.native("mkdir", path, errno)
     }
   }

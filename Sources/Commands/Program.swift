@@ -1,5 +1,6 @@
 import ArgumentParser
 import ContainerStore
+import UnixSockets
 
 #if canImport(Glibc)
   import Glibc
@@ -13,16 +14,18 @@ import ContainerStore
 public enum Program {
   /// Runs the command that the arguments name, and ends the process with one of the documented exit codes.
   public static func main() -> Never {
+    let arguments = CommandArguments(Array(CommandLine.arguments.dropFirst()))
     var reportsJSON = false
     do {
       try checkArguments()
-      var command = try DynamicsCommand.parseAsRoot()
+      var command = try arguments.parse()
       reportsJSON = (command as? any ReportingCommand)?.reportsJSON ?? false
       Interruption.shared.begin()
+      try requireDescriptors()
       if command is any AsyncParsableCommand {
         // A command is no value for another thread: that one parses its own.
         try AsyncWork.run {
-          guard var command = try DynamicsCommand.parseAsRoot() as? any AsyncParsableCommand else { return }
+          guard var command = try arguments.parse() as? any AsyncParsableCommand else { return }
           try await command.run()
         }
       } else {
@@ -30,9 +33,26 @@ public enum Program {
       }
       exit(ExitStatus.success.code)
     } catch {
-      guard let report = ErrorReport(error) else { DynamicsCommand.exit(withError: error) }
+      guard let report = ErrorReport(error) else {
+        let code = DynamicsCommand.exitCode(for: error).rawValue
+        guard code == ExitStatus.usage.code else { DynamicsCommand.exit(withError: error) }
+        let message = DynamicsCommand.fullMessage(for: error)
+        StandardError.write(message + "\n" + arguments.hint())
+        exit(code)
+      }
       report.write(asJSON: reportsJSON)
       exit(report.status.code)
+    }
+  }
+
+  /// What every command finds enough: some opens of a container's files, and what the runtime opens for itself.
+  private static let descriptorCountMin: UInt64 = 32
+
+  /// Raises the soft limit of open files to the hard one. Throws `tooFewDescriptors`.
+  private static func requireDescriptors() throws {
+    let limit = try DescriptorLimit.raiseSoftToHard()
+    guard limit.soft >= descriptorCountMin else {
+      throw CommandError(.tooFewDescriptors, detail: "\(limit.soft), and it needs \(descriptorCountMin)")
     }
   }
 

@@ -4,29 +4,30 @@ import ContainerStore
 struct PutCommand: ParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "put", abstract: "Copies a file or folder into a container.",
+    usage: "dynamics put [OPTIONS] DIR LOCAL [PATH]\ndynamics put [OPTIONS] LOCAL CONTAINER:/path",
     discussion: """
       An existing folder PATH, or one that ends in a slash, takes LOCAL inside under its own name; otherwise PATH becomes the \
-      name. Missing folders on the way are made; existing files are replaced. LOCAL - is standard input.
+      name. Without PATH, LOCAL goes into the root. Missing folders on the way are made; existing files are replaced. LOCAL - is \
+      standard input.
       """)
 
-  @Argument(help: "The container.", completion: .directory)
-  var dir: String
-
-  @Argument(help: "The file or folder to copy, or - for standard input.", completion: .file())
-  var local: String
-
-  @Argument(help: "Its place in the container.")
-  var path: String
+  @Argument(help: "The container, what to copy, and its place.", completion: .file())
+  var operands: [String]
 
   @OptionGroup var credential: CredentialOptions
   @OptionGroup var bulk: BulkOptions
 
+  func validate() throws { _ = try TransferOperands(put: operands) }
+
   func run() throws {
+    let operands = try TransferOperands(put: operands)
+    let (dir, local, path) = (operands.directory, operands.local, operands.path)
     let kind = local == "-" ? .stream : try NativeKind(at: local)
     if kind == .missing { throw CommandError(.nativeMissing, path: local) }
     let secret = try credential.secret(for: dir)
     let options = try bulk.containerOptions()
-    try withContainer(at: dir, secret, mode: .readWrite, options: options) { container in
+    try withContainer(at: dir, secret, mode: .readWrite, options: options, findings: bulk.findings) {
+      container in
       switch kind {
       case .stream:
         let place = local == "-" ? path : try container.place(of: local, at: path)

@@ -26,7 +26,10 @@ struct RepairCommand: ParsableCommand, ReportingCommand {
 
   func run() throws {
     let secret = try credential.secret(for: dir)
-    let report = try Container.repair(at: dir, credential: secret.credential(), acceptsLoss: acceptLoss)
+    var options = Container.Options()
+    options.acceptsOlderState = secret.acceptsOlderState
+    let report = try Container.repair(
+      at: dir, credential: secret.credential(), options: options, acceptsLoss: acceptLoss)
     let summary = RepairSummary(
       written: report.wasWritten, findings: report.findings.map(FindingDescription.init))
     try StandardOutput.write(json ? JSONText.of(summary) : summary.text)

@@ -5,6 +5,8 @@ import SodiumPrimitives
 struct Secret: ~Copyable {
   let kind: Credential.Kind
   let bytes: SecretBytes
+  /// Whether the container is opened when its superblock was put back to an older one.
+  var acceptsOlderState = false
 
   init(_ kind: Credential.Kind, _ bytes: consuming SecretBytes) {
     self.kind = kind

@@ -99,8 +99,14 @@ struct SendCommand: ParsableCommand, ReportingCommand {
     var sendOptions = Container.SendOptions()
     sendOptions.checkInterval = checkInterval
     sendOptions.requestID = requestID
-    let delivery = try withContainer(at: sender, secret, mode: .readOnly, options: options) { source in
-      try withContainer(at: receiver, receiverSecret, mode: .readWrite, options: receiverOptions) { target in
+    let delivery = try withContainer(
+      at: sender, secret, mode: .readOnly, options: options,
+      findings: json && !bulk.quiet ? .json : bulk.findings
+    ) { source in
+      try withContainer(
+        at: receiver, receiverSecret, mode: .readWrite, options: receiverOptions,
+        findings: json && !bulk.quiet ? .json : bulk.findings
+      ) { target in
         let begin = ContinuousClock.now
         let receipt = try bulk.withProgress("send") { control in
           try source.send(path, to: target, sender: from, options: sendOptions, control: control)

@@ -30,7 +30,9 @@ struct StatusCommand: ParsableCommand, ReportingCommand {
     Interruption.shared.endAtOnce()
     let operands = try operands()
     let secret = try credential.secret(for: operands.directory)
-    let files = try withContainer(at: operands.directory, secret, mode: .readOnly) { container in
+    let files = try withContainer(
+      at: operands.directory, secret, mode: .readOnly, findings: json ? .json : .text
+    ) { container in
       try FoundPaths(operands.paths, asJSON: json) { path in
         let attributes = try container.existing(path, followingLinks: followsLinks)
         let names = try container.extendedAttributes(at: path, followingLinks: followsLinks).keys

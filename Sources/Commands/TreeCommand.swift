@@ -42,13 +42,15 @@ struct TreeCommand: ParsableCommand {
     Interruption.shared.endAtOnce()
     let operands = try operands()
     let secret = try credential.secret(for: operands.directory)
+    let damage = DamageReport()
     let files = try withContainer(at: operands.directory, secret, mode: .readOnly) { container in
       guard try container.existing(operands.path, followingLinks: true).kind == .directory else {
         throw ContainerError(.notADirectory, path: operands.path)
       }
-      return try container.describedList(operands.path, recursively: true)
+      return try container.describedList(operands.path, recursively: true, damage: damage)
     }
     try StandardOutput.write(text(operands.path, files))
+    try damage.finish()
   }
 
   private func text(_ top: String, _ files: [DescribedFile]) -> String {

@@ -40,6 +40,8 @@ struct TreeCopier {
   /// What is named is copied as a link where it is one. Links below it always are.
   var keepsLinks = false
   var bulk: BulkOptions
+  /// Takes what is damaged below a folder of a container, and is left out. Nil: the first damage ends the copying.
+  var damage: DamageReport?
 
   private var control: BulkControl { BulkControl(cancellation: Interruption.shared.cancellation) }
 
@@ -50,12 +52,19 @@ struct TreeCopier {
       items = isThere ? [] : [CopyItem(link: "")]
       if !isThere { try copyLink(source, to: target) }
     } else {
-      items = try self.items(of: source)
-      if try isOneStep(source, items[0], target) {
+      let top = try topItem(of: source)
+      if try isOneStep(source, top, target) {
+        // What is damaged is reported by the copying, and for a copy inside a container ends it.
+        items = try verbose || preserve ? self.items(of: source, top, skipping: { _ in }) : [top]
         try copyInOneStep(source, to: target)
       } else {
+        items = try self.items(of: source, top, skipping: damage?.add)
         items = try copyEach(items, from: source, to: target)
       }
+    }
+    if let damage, !damage.paths.isEmpty, case .container(let container, let path) = source {
+      let top = try container.resolvedPath(path)
+      items.removeAll { damage.paths.contains(PathText.below(top, $0.relative)) }
     }
     if preserve { try keepAttributes(of: items, from: source, to: target) }
     if verbose {
@@ -75,16 +84,28 @@ struct TreeCopier {
 
   // MARK: What there is
 
-  /// The item itself and what is below it, folders before their contents; links are followed only at the item itself.
-  private func items(of source: CopyEnd) throws -> [CopyItem] {
+  /// The item itself; a link is followed.
+  private func topItem(of source: CopyEnd) throws -> CopyItem {
     switch source {
-    case .native(let path):
-      // What cannot be stored is found by who stores it.
-      return noClobber || verbose || preserve ? try NativeFile.tree(path) : [try NativeFile.item(path)]
+    case .native(let path): try NativeFile.item(path)
     case .container(let container, let path):
-      let top = CopyItem("", try container.existing(path, followingLinks: true))
+      CopyItem("", try container.existing(path, followingLinks: true))
+    }
+  }
+
+  /// The item and what is below it, folders before their contents. Links below it are not followed.
+  private func items(
+    of source: CopyEnd, _ top: CopyItem, skipping: ((ContainerError) -> Void)?
+  ) throws -> [CopyItem] {
+    switch source {
+    // What cannot be stored is found by who stores it.
+    case .native(let path): return try NativeFile.tree(path)
+    case .container(let container, let path):
       guard top.kind == .directory else { return [top] }
-      return [top] + (try container.list(path, recursively: true)).map { CopyItem($0.path, $0.attributes) }
+      let files =
+        try skipping.map { try container.readableTree(at: path, skipping: $0) }
+        ?? container.list(path, recursively: true)
+      return [top] + files.map { CopyItem($0.path, $0.attributes) }
     }
   }
 
@@ -114,7 +135,11 @@ struct TreeCopier {
   }
 
   private func copyInOneStep(_ source: CopyEnd, to target: CopyEnd) throws {
-    try bulk.withProgress(title) { control in try copyAtOnce(source, to: target, control: control) }
+    try bulk.withProgress(title) { control in
+      var control = control
+      control.skipping = damage?.add
+      try copyAtOnce(source, to: target, control: control)
+    }
   }
 
   private func copyAtOnce(_ source: CopyEnd, to target: CopyEnd, control: BulkControl) throws {
@@ -148,7 +173,13 @@ struct TreeCopier {
         } else {
           if noClobber, existing != nil { continue }
           if existing == .directory { throw into.error(.isADirectory) }
-          try copyFile(item, from, to: into, &tally)
+          do {
+            try copyFile(item, from, to: into, &tally)
+          } catch let error as ContainerError where error.isDamage && !item.relative.isEmpty {
+            guard let damage else { throw error }
+            damage.add(error)
+            continue
+          }
         }
         copied.append(item)
       }

@@ -20,7 +20,8 @@ struct VerifyCommand: ParsableCommand, ReportingCommand {
   func run() throws {
     Interruption.shared.endAtOnce()
     let secret = try credential.secret(for: dir)
-    let options = try bulk.containerOptions()
+    var options = try bulk.containerOptions()
+    options.acceptsOlderState = secret.acceptsOlderState
     let begin = ContinuousClock.now
     let report = try bulk.withProgress("verify") {
       try Container.verify(at: dir, credential: secret.credential(), options: options, control: $0)

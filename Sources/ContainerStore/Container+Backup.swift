@@ -18,7 +18,8 @@ extension Container {
   /// another process, and holds the state of the moment in which it began. Reads nothing of what is stored: ``verify(control:)`` tells
   /// whether that is whole.
   ///
-  /// Throws `alreadyExists` when there is something at `path`, `diskFull`, `cancelled`; then nothing is left there.
+  /// What a backup that was killed has left at `path` is replaced. Throws `alreadyExists` when there is something else, `locked`
+  /// while another backup is made there, `diskFull`, `cancelled`; then nothing is left there.
   @discardableResult
   public func backup(to path: String, control: BulkControl = BulkControl()) throws -> BackupReceipt {
     if mode == .readWrite {
@@ -28,38 +29,75 @@ extension Container {
     }
     try requireOpen()
     let target = PosixBlockIO(path)
-    do {
-      try target.createDirectory("")
-    } catch {
-      if error.errno == existingFile { throw ContainerError(.alreadyExists, path: path) }
-      throw ContainerError.from(error).with(path: path)
-    }
     // Held until all is there, so that nobody takes the place for one where a creation ended too early.
-    let lock = try namingPath(path) { try Self.lockNewPlace(target) }
+    let lock = try namingPath(path) { try Self.takePlace(target) }
     defer { lock.unlock(.writer) }
     do {
-      return try namingPath(path) { try copyEverything(to: target, control: control) }
-    } catch {
-      for directory in Self.directories + [""] {
-        for name in (try? target.fileNames(in: directory)) ?? [] {
-          try? target.remove(directory.isEmpty ? name : directory + "/" + name)
-        }
-        try? target.removeDirectory(directory)
+      return try namingPath(path) {
+        let receipt = try copyEverything(to: target, control: control)
+        try lock.truncate(to: 0)
+        return receipt
       }
+    } catch {
+      Self.removeParts(of: target)
+      try? target.remove("lock")
+      try? target.removeDirectory("")
       throw error
     }
   }
 
-  private static func lockNewPlace(_ target: PosixBlockIO) throws -> any BlockFile {
+  /// What the lock file of a backup says while it is made.
+  private static let mark = Array("unfinished backup\n".utf8)
+
+  /// Makes the directory, or takes over one in which a backup ended too early, and locks it.
+  private static func takePlace(_ target: PosixBlockIO) throws -> any BlockFile {
+    let lock: any BlockFile
     do throws(IOFailure) {
-      let lock = try target.open("lock", .createNew)
-      if try lock.tryLock(.writer, exclusive: true) { return lock }
+      try target.createDirectory("")
+      do throws(IOFailure) {
+        lock = try target.open("lock", .createNew)
+      } catch {
+        // Not empty when somebody else was faster: then it stays.
+        try? target.removeDirectory("")
+        throw error
+      }
     } catch {
-      // Not empty when somebody else was faster: then it stays.
-      try? target.removeDirectory("")
       guard error.errno == existingFile else { throw ContainerError.from(error) }
+      return try takeOver(target)
     }
-    throw ContainerError(.alreadyExists, path: target.place)
+    guard try lock.tryLock(.writer, exclusive: true) else {
+      throw ContainerError(.alreadyExists, path: target.place)
+    }
+    try lock.write(mark, at: 0)
+    try lock.synchronize()
+    return lock
+  }
+
+  /// Locks a directory with nothing in it but an unfinished backup, and removes that.
+  private static func takeOver(_ target: PosixBlockIO) throws -> any BlockFile {
+    func isUnfinished() throws -> Bool {
+      let known = directories + ["lock", "superblock.new"]
+      let names = Set(try target.fileNames(in: ""))
+      return try names.contains("lock") && names.isSubset(of: known)
+        && target.open("lock", .read).read(mark.count + 1, at: 0) == mark
+    }
+    let refusal = ContainerError(.alreadyExists, path: target.place)
+    guard (try? isUnfinished()) == true else { throw refusal }
+    let lock = try ContainerLock.take(target, mode: .readWrite)
+    // Somebody else may have finished it meanwhile.
+    guard try isUnfinished() else { throw refusal }
+    removeParts(of: target)
+    guard try target.fileNames(in: "") == ["lock"] else { throw refusal }
+    return lock
+  }
+
+  /// Everything but the lock.
+  private static func removeParts(of target: PosixBlockIO) {
+    for directory in directories {
+      for name in (try? target.fileNames(in: directory)) ?? [] { try? target.remove(directory + "/" + name) }
+      try? target.removeDirectory(directory)
+    }
+    for name in ["superblock.new", "superblock"] { try? target.remove(name) }
   }
 
   private func copyEverything(to target: PosixBlockIO, control: BulkControl) throws -> BackupReceipt {
@@ -76,6 +114,8 @@ extension Container {
       guard let i = files.firstIndex(where: { $0.name == name }) else { continue }
       files[i].byteCount = journalEnd!.end.offset
     }
+    // Of two copies one may be missing, here as there.
+    try files.removeAll { try isMissing($0.name) }
     files += slabCounters.sorted { $0.key < $1.key }.map { (SlabStore.name($0.key), $0.value.end) }
     let sizes = try files.map { file in try file.byteCount ?? io.open(file.name, .read).size() }
     let total = sizes.reduce(0, +)
@@ -101,6 +141,14 @@ extension Container {
     try target.rename("superblock.new", to: "superblock")
     try target.synchronizeDirectory("")
     return BackupReceipt(commit: commit, fileCount: files.count, byteCount: total)
+  }
+
+  private func isMissing(_ name: String) throws(IOFailure) -> Bool {
+    do throws(IOFailure) { _ = try io.open(name, .read) } catch {
+      guard error.errno == missingFile else { throw error }
+      return true
+    }
+    return false
   }
 
   /// As closing would write it: the copy ends where this reading of the container does.

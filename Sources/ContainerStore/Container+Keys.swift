@@ -15,6 +15,8 @@ extension Container {
       slots[free] = try KeySlot.make(
         credential, parameters: options.passwordHash, rootKey: state.rootKey, containerID: id,
         cipher: state.cipher)
+      // Else nobody could open it with these options.
+      try KeySlot.checkCosts(of: slots, memoryKiBMax: options.passwordHashMemoryKiBMax)
       try replaceKeySlots(&state, slots)
     }
   }

@@ -43,8 +43,8 @@ public final class Container: Sendable {
     /// Opens a container whose superblock was put back to an older one, instead of throwing `rolledBack`. Opening for writing then
     /// removes the later state for good.
     public var acceptsOlderState = false
-    /// The most memory that a key slot's password hash may ask for. Slots are not authentic before their key is known, so whoever
-    /// can write the superblock could ask for a gigabyte.
+    /// The most memory that a key slot's password hash may ask for; all slots together cost at most 16 passes over as much. Slots are
+    /// not authentic before their key is known, so whoever can write the superblock could ask for a gigabyte, eight times.
     public var passwordHashMemoryKiBMax: UInt32 = 256 * 1024
     /// Bytes of opened catalog blocks that are kept in memory.
     public var catalogCacheByteCount = 8 << 20
@@ -169,6 +169,7 @@ public final class Container: Sendable {
     self.mode = mode
     self.options = options
     let superblockFile = try Superblock.file(of: io)
+    if mode == .readWrite { try DispatchTimers.prepare() }
     lockFile = try ContainerLock.take(io, mode: mode)
     let cipher = SecretStreamCipher(options.cipher)
     let writerIsAlive = try mode == .readOnly && lockFile.isLocked(.writer)

@@ -2,6 +2,8 @@ extension ContainerError {
   /// Where an error comes from, as far as that changes what is said of it.
   enum Circumstance: Sendable {
     case usual
+    /// The directory of a container that is not there.
+    case missing
     /// The native file system, outside of any container.
     case native
     /// One open file, whatever is the case with the container.
@@ -20,6 +22,7 @@ extension ContainerError {
     switch (circumstance, code) {
     case (.handle, .closed): "the file was closed"
     case (.handle, .readOnly): "the file is open for reading only"
+    case (.missing, .notAContainer): "there is no such directory"
     case (.ownLock, .locked): "this process has the container open for writing already"
     default: code.what
     }
@@ -28,6 +31,7 @@ extension ContainerError {
   /// What to do: the code's text, or one for where it happened.
   public var remedy: String {
     switch (circumstance, code) {
+    case (.missing, .notAContainer): "check the path; the directory of a container is made when it is created"
     case (.native, .diskFull): "what was not finished was removed; free some space there, and try again"
     case (.native, .ioFailed): "see the cause, then check the path and the disk that it is on"
     case (.native, .isADirectory): "choose another name, or remove the directory first"

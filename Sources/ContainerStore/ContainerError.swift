@@ -167,7 +167,7 @@ extension ContainerError.Code {
     case .notSupported: "see the documentation for what takes its place"
     case .readOnly: "open it for writing; after a failed write, close it and open it again"
     case .rolledBack:
-      "put the newer superblock back, or accept the older state in the options; nothing was removed"
+      "put the newer superblock back, or accept the older state (acceptsOlderState); nothing was removed"
     case .sourceChanged: "nothing was stored; try again when nobody writes to it"
     case .tooManyLinks: "look where the links on the path lead"
     case .unsupportedFormat: "update OpenDynamics to open it"

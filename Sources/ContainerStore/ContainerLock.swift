@@ -11,16 +11,26 @@ import SodiumPrimitives
 
 /// Who may write and who reads (CONTAINER-FORMAT.md, "Locks and readers' pins").
 enum ContainerLock {
-  /// The writer's lock, or the pin that keeps everything while a reader reads the state. Throws `locked`.
+  /// The writer's lock, or the pin that keeps everything while a reader reads the state. Throws `locked`: at once when this process
+  /// holds the lock, else after 255 ms.
+  ///
+  /// A lock belongs to an open file description, and a child has its parent's until it calls exec(2): the lock of a process that
+  /// was killed may live that much longer.
   static func take(_ io: any BlockIO, mode: Container.Mode) throws -> any BlockFile {
     let file = try open(io, mode: mode)
-    let granted =
-      switch mode {
-      case .readWrite: try file.tryLock(.writer, exclusive: true)
-      case .readOnly: try file.tryLock(.entry, exclusive: false)
-      }
-    guard granted else { throw try locked(file, at: io.place) }
-    return file
+    var milliseconds: UInt32 = 1
+    while true {
+      let isGranted =
+        switch mode {
+        case .readWrite: try file.tryLock(.writer, exclusive: true)
+        case .readOnly: try file.tryLock(.entry, exclusive: false)
+        }
+      if isGranted { return file }
+      let refusal = try locked(file, at: io.place)
+      guard refusal.circumstance != .ownLock, milliseconds <= 128 else { throw refusal }
+      usleep(milliseconds * 1000)
+      milliseconds *= 2
+    }
   }
 
   private static func open(_ io: any BlockIO, mode: Container.Mode) throws -> any BlockFile {
@@ -92,7 +102,7 @@ enum Superblock {
       return try io.open("superblock", .read)
     } catch {
       if error.errno == missingFile || error.errno == ENOTDIR {
-        throw ContainerError(.notAContainer, path: io.place)
+        throw ContainerError(.notAContainer, path: io.place, circumstance: io.isThere ? .usual : .missing)
       }
       throw error
     }
@@ -101,7 +111,9 @@ enum Superblock {
   static func read(_ file: any BlockFile) throws(IOFailure) -> [SuperblockSlot.Reading] {
     var readings: [SuperblockSlot.Reading] = []
     for offset in SuperblockSlot.offsets {
-      readings.append(SuperblockSlot.read(try file.read(SuperblockSlot.byteCount, at: offset)))
+      let bytes = try file.read(SuperblockSlot.byteCount, at: offset)
+      let isCut = bytes.count < SuperblockSlot.byteCount && bytes.starts(with: SuperblockSlot.magic)
+      readings.append(isCut ? .torn : SuperblockSlot.read(bytes))
     }
     return readings
   }
@@ -175,16 +187,8 @@ enum Superblock {
     _ slot: SuperblockSlot, credential: borrowing Credential, options: Container.Options,
     cipher: SecretStreamCipher
   ) throws -> SecretBytes {
-    if credential.kind == .passphrase,
-      let costly = slot.keySlots.compactMap({ $0 }).first(where: {
-        $0.parameters.memoryKiB > options.passwordHashMemoryKiBMax
-      })
-    {
-      throw ContainerError(
-        .invalidArgument,
-        detail:
-          "a key slot asks for \(costly.parameters.memoryKiB / 1024) MiB of memory for its password hash; "
-          + "if you trust the container, allow it in the options (passwordHashMemoryKiBMax)")
+    if credential.kind == .passphrase {
+      try KeySlot.checkCosts(of: slot.keySlots, memoryKiBMax: options.passwordHashMemoryKiBMax)
     }
     for keySlot in slot.keySlots {
       if let key = try keySlot?.open(credential, containerID: slot.containerID, cipher: cipher) { return key }

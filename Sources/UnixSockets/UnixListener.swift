@@ -14,6 +14,8 @@ import Synchronization
 /// Whoever starts holds an advisory lock on `<path>.lock` for as long as the listener lives, so that of two starters one wins, and
 /// a socket is removed only by whoever holds the lock and found that nobody answers. The lock's file stays: removing it would
 /// let two processes hold a lock on two files of that name.
+///
+/// A starter that finds a path in use tries again for 255 ms before it throws `addressInUse`.
 public struct UnixListener: ~Copyable, Sendable {
   /// How many connections may wait to be accepted (chosen by us; Linux cuts it at `net.core.somaxconn`).
   public static let backlogDefault: Int32 = 1024
@@ -64,10 +66,15 @@ public struct UnixListener: ~Copyable, Sendable {
     let path = path + lockSuffix
     let file = Descriptor(
       made: try check(cposix_open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0o600), "open", path: path))
-    let status = cposix_lock(file.number, 1, 0, 0)
-    if status == -EAGAIN { throw .addressInUse(path: String(path.dropLast(lockSuffix.count))) }
-    try check(status, "lock", path: path)
-    return PathLock(file: file)
+    var patience = Patience()
+    while true {
+      let status = cposix_lock(file.number, 1, 0, 0)
+      guard status == -EAGAIN else {
+        try check(status, "lock", path: path)
+        return PathLock(file: file)
+      }
+      guard patience.wait() else { throw .addressInUse(path: String(path.dropLast(lockSuffix.count))) }
+    }
   }
 
   private static func listen(
@@ -98,7 +105,8 @@ public struct UnixListener: ~Copyable, Sendable {
     case .socket: break
     }
     do throws(SocketError) {
-      _ = try UnixConnection.dial(path: path, deadline: .now)
+      var patience = Patience()
+      repeat { _ = try UnixConnection.dial(path: path, deadline: .now) } while patience.wait()
       throw .addressInUse(path: path)
     } catch .nobodyAnswers {
       guard unlink(path) == 0 || errno == ENOENT else {
@@ -143,6 +151,20 @@ extension UnixListener {
   public func shutdown() {
     isShutDown.store(true, ordering: .releasing)
     _ = cposix_shutdown(descriptor.number, 1, 1)
+  }
+}
+
+/// Bounds how long a starter waits for what may be the remains of a process that ended: a child between fork(2) and exec(2) keeps
+/// its parent's locks and listening sockets alive. A starter cannot tell such a child from another listener.
+private struct Patience {
+  private var milliseconds: UInt32 = 1
+
+  /// Waits 1, 2, 4 … 128 ms, 255 ms in all. Returns `false` at once when that time is over.
+  mutating func wait() -> Bool {
+    guard milliseconds <= 128 else { return false }
+    usleep(milliseconds * 1000)
+    milliseconds *= 2
+    return true
   }
 }
 

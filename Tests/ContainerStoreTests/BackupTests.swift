@@ -1,3 +1,4 @@
+import Foundation
 import OpenDynamicsTesting
 import Testing
 
@@ -70,5 +71,46 @@ struct BackupTests {
       try opened.close()
     }
     #expect(copies.withLock { $0.count } == 4)
+  }
+
+  /// Whatever a kill leaves of a backup, the next one to the same place succeeds; what is anything else stays.
+  @Test func aBackupThatWasKilledIsReplaced() throws {
+    let directory = TemporaryDirectory()
+    let (path, copy) = (directory.path + "/container", directory.path + "/copy")
+    let container = try Container.create(at: path, credential: testCredential(), options: testOptions())
+    for i in 0..<3 { try container.write(testBytes(40_000, seed: UInt64(i)), to: "/file\(i)") }
+    // As it is at each moment in which the process could be killed: without its locks.
+    let unfinished = Guarded<[String]>([])
+    try container.backup(
+      to: copy,
+      control: BulkControl(progress: { _ in
+        let name = directory.path + "/unfinished\(unfinished.withLock { $0.count })"
+        #expect(throws: Never.self) {
+          try FileManager.default.copyItem(atPath: copy, toPath: name)
+        }
+        unfinished.withLock { $0.append(name) }
+      }))
+    let tree = try container.tree()
+    #expect(unfinished.withLock { $0.count } > 2)
+    for place in unfinished.withLock({ $0 }) {
+      try container.backup(to: place)
+      let opened = try Container.open(at: place, credential: testCredential(), mode: .readOnly)
+      #expect(try opened.tree() == tree)
+      try opened.close()
+      expectError(.alreadyExists, path: place) { try container.backup(to: place) }
+    }
+    // With anything that no backup makes, or without its mark, it stays.
+    for change in ["/mine", "/lock"] {
+      let place = directory.path + change.replacing("/", with: "/other-")
+      try container.backup(
+        to: directory.path + "/x" + change.dropFirst(),
+        control: BulkControl(progress: { _ in
+          try? FileManager.default.copyItem(atPath: directory.path + "/x" + change.dropFirst(), toPath: place)
+        }))
+      writeNative(place + change, [1])
+      expectError(.alreadyExists, path: place) { try container.backup(to: place) }
+      #expect(readNative(place + change) == [1])
+    }
+    try container.close()
   }
 }

@@ -162,7 +162,8 @@ private final class HookedFile: BlockFile {
   }
   func dropCache() {}
   func tryLock(_ range: LockRange, exclusive: Bool) throws(IOFailure) -> Bool {
-    try file.tryLock(range, exclusive: exclusive)
+    io.call("lock", path)
+    return try file.tryLock(range, exclusive: exclusive)
   }
   func unlock(_ range: LockRange) { file.unlock(range) }
   func isLocked(_ range: LockRange) throws(IOFailure) -> Bool {

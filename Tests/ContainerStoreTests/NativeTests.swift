@@ -135,6 +135,55 @@ struct ImportTests {
     #expect(try fixture.container.attributes(at: "/Yak/deep")?.permissions == 0o711)
   }
 
+  /// Whoever sent it decides nothing on what others may do here.
+  @Test func nothingComesOutWritableForEverybody() throws {
+    let fixture = try NativeFixture()
+    try fixture.container.createDirectory("/Zebra", permissions: 0o7777)
+    for (i, permissions) in [0o7777, 0o666, 0o4755, 0o460].enumerated() {
+      try fixture.container.write([1], to: "/Zebra/f\(i)", permissions: UInt16(permissions))
+    }
+    try fixture.container.exportItem("/Zebra", to: fixture.native("back"))
+    let mask = umask(0o22)
+    umask(mask)
+    for (name, permissions) in [("", 0o775), ("/f0", 0o775), ("/f1", 0o664), ("/f2", 0o755), ("/f3", 0o460)] {
+      let found = try nativeStatus(fixture.native("back" + name)).permissions
+      #expect(found == UInt16(permissions) & ~UInt16(mask), "\(name)")
+    }
+  }
+
+  /// Of a folder everything comes out but what is damaged, when the caller takes the errors.
+  @Test func whatIsDamagedIsLeftOut() throws {
+    let fixture = try NativeFixture()
+    try fixture.container.createDirectory("/d")
+    for i in 0..<20 { try fixture.container.write(testBytes(40_000, seed: UInt64(i)), to: "/d/f\(i)") }
+    try fixture.container.createSymbolicLink("/d/link", to: "f3")
+    let tree = try fixture.container.tree()
+    try fixture.container.close()
+    // In the slab's last segment, and in one in its middle.
+    let io = fixture.io.damaged().damaged(fromEnd: 400_000)
+    let container = try Container.open(io: io, credential: testCredential(), options: testOptions())
+    var skipped: [ContainerError] = []
+    let receipt = try container.exportItem(
+      "/d", to: fixture.native("back"), control: BulkControl(skipping: { skipped.append($0) }))
+    let missing = Set(skipped.compactMap(\.path))
+    #expect(missing.count == 2 && skipped.allSatisfy { $0.code == .fileDamaged })
+    #expect(receipt.fileCount == 18 && receipt.byteCount == 18 * 40_000)
+    var found = try nativeTree(fixture.native("back"))
+    #expect(found.removeValue(forKey: "link") != nil)
+    let whole = tree.filter { !missing.contains($0.key) && $0.key != "/d/link" && $0.key != "/d" }
+    #expect(found == whole.removingPrefix("/d/"))
+    // Without such a caller nothing comes out.
+    expectError(.fileDamaged) { try container.exportItem("/d", to: fixture.native("nothing")) }
+    #expect(readNative(fixture.native("nothing")) == nil)
+    // A file by its own name is not left out, it fails.
+    expectError(.fileDamaged, path: missing.min()) {
+      try container.exportItem(
+        try #require(missing.min()), to: fixture.native("one"),
+        control: BulkControl(skipping: { _ in Issue.record("skipped") }))
+    }
+    #expect(try nativeTree(fixture.directory.path).keys.allSatisfy { !$0.contains(".part") })
+  }
+
   @Test func foldersAreMergedAndFilesReplaced() throws {
     let fixture = try NativeFixture()
     let tree = fixture.makeFolder("folder")

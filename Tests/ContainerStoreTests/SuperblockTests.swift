@@ -209,7 +209,55 @@ struct SuperblockTests {
     #expect(try Container.openingError(TwoMoments(passphrase).older, .passphrase(""))?.code == .wrongKey)
   }
 
+  /// Eight slots that each ask for what one may cost would cost a guess eight times as much.
+  @Test func whatAllSlotsCostTogetherIsBounded() throws {
+    var options = testOptions()
+    options.passwordHash.passes = 16
+    options.passwordHashMemoryKiBMax = 16
+    let io = RecordingIO()
+    let container = try Container.create(io, passphrase, options)
+    try container.addKey(TestSecret.passphrase("second").credential())
+    let image = io.image
+    let third = #expect(throws: ContainerError.self) {
+      try container.addKey(TestSecret.passphrase("third").credential())
+    }
+    #expect(third?.code == .invalidArgument)
+    #expect(io.image == image, "a key that nobody could open changes nothing")
+    try container.addKey(testCredential())
+    try container.close()
+    options.passwordHashMemoryKiBMax = 15
+    let costly = #expect(throws: ContainerError.self) {
+      _ = try Container.open(io: io, credential: passphrase.credential(), options: options)
+    }
+    #expect(costly?.code == .invalidArgument)
+    #expect(costly?.detail?.contains("passwordHashMemoryKiBMax") == true)
+    // A raw key costs nothing.
+    try Container.open(io: io, credential: testCredential(), options: options).close()
+  }
+
   // MARK: Torn slots
+
+  @Test(arguments: [8, 9, 64, 1344, 4064, 4095])
+  func aSuperblockThatIsCutIsTorn(byteCount: Int) throws {
+    var image = try TwoMoments(rawKey).newer
+    image["superblock"] = Array(image["superblock"]!.prefix(byteCount))
+    #expect(try Container.openingError(image, rawKey)?.code == .superblockTorn)
+    image["superblock"] = Array("garbage, and none of a container".utf8)
+    #expect(try Container.openingError(image, rawKey)?.code == .notAContainer)
+  }
+
+  @Test func aDirectoryThatIsMissingIsCalledMissing() throws {
+    let directory = TemporaryDirectory()
+    func what(_ path: String) throws -> String? {
+      let error = #expect(throws: ContainerError.self) {
+        _ = try Container.open(at: path, credential: testCredential(), options: testOptions())
+      }
+      #expect(error?.code == .notAContainer)
+      return error?.what
+    }
+    #expect(try what(directory.path + "/missing") == "there is no such directory")
+    #expect(try what(directory.path) == ContainerError.Code.notAContainer.what)
+  }
 
   @Test(arguments: [8, 32, 64, 1344, 4032, 4063, 4064, 4095])
   func twoTornSlotsAreTorn(offset: Int) throws {
@@ -247,7 +295,7 @@ struct SuperblockTests {
     }
     var image = whole
     image["superblock"]!.removeSubrange(4095...)
-    #expect(try Container.openingError(image, rawKey)?.code == .notAContainer)
+    #expect(try Container.openingError(image, rawKey)?.code == .superblockTorn)
   }
 
   // MARK: Altered slots

@@ -3,6 +3,15 @@ import Foundation
 import Testing
 import UnixSockets
 
+/// A descriptor that another thread closes.
+private final class SharedDescriptor: Sendable {
+  let number: Int32
+
+  init(_ descriptor: consuming Descriptor) { number = descriptor.take() }
+
+  func close() { _ = Foundation.close(number) }
+}
+
 struct ListenerTests {
   private static func inode(_ path: String) -> ino_t? {
     var status = stat()
@@ -273,6 +282,22 @@ struct ListenerTests {
       #expect(listeners.count { $0 != nil } == 1)
       try? FileManager.default.removeItem(atPath: path)
     }
+  }
+
+  /// A process that was killed while it started a program listens on until its child calls exec.
+  @Test func aStarterBearsASocketThatIsClosedSoon() throws {
+    let folder = try Folder()
+    let path = folder["s"]
+    let dying = SharedDescriptor(try Self.foreignSocket(path, backlog: 16))
+    let starter = Running { SharedListener(try UnixListener(path: path)) }
+    // The starter's first look; then nobody listens any more.
+    var entry = pollfd(fd: dying.number, events: Int16(POLLIN), revents: 0)
+    #expect(poll(&entry, 1, 120_000) == 1)
+    dying.close()
+    let listener = try starter.value()
+    let connection = try UnixConnection.dial(path: path, deadline: minutes)
+    #expect(try connection.peerCredentials().process == getpid())
+    _ = listener.listener.descriptorNumber
   }
 
   // MARK: The directory

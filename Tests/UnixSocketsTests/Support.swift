@@ -171,8 +171,11 @@ final class Running<Value: Sendable>: Sendable {
     Thread.detachNewThread { [self] in
       identity.withLock { $0 = pthread_self() }
       began.signal()
-      let result = Result { try body() }
-      outcome.withLock { $0 = result }
+      do {
+        let result = Result { try body() }
+        outcome.withLock { $0 = result }
+      }
+      // The thread holds this object for a while yet, but nothing of the value any more.
       ended.signal()
     }
     began.wait()
@@ -180,11 +183,10 @@ final class Running<Value: Sendable>: Sendable {
 
   var isRunning: Bool { outcome.withLock { $0 == nil } }
 
-  /// Waits for its end.
+  /// Waits for its end and hands the value over, once: what it closes at its end is then closed with the caller's last reference.
   func value() throws -> Value {
     ended.wait()
-    defer { ended.signal() }
-    guard let result = outcome.withLock({ $0 }) else { throw TestFailure("ended without an outcome") }
+    guard let result = outcome.withLock({ $0.take() }) else { throw TestFailure("the value was taken") }
     return try result.get()
   }
 

@@ -32,10 +32,17 @@ public struct BulkControl {
   /// Called on the calling thread, at most some twenty times a second, and once at the end.
   public var progress: ((BulkProgress) -> Void)?
   public var cancellation: Cancellation?
+  /// Takes an error for each file and directory below an exported one that is left out because it is damaged; everything else is
+  /// exported. Called on the calling thread. Nil: the first damage ends the export, and nothing of it is left.
+  public var skipping: ((ContainerError) -> Void)?
 
-  public init(progress: ((BulkProgress) -> Void)? = nil, cancellation: Cancellation? = nil) {
+  public init(
+    progress: ((BulkProgress) -> Void)? = nil, cancellation: Cancellation? = nil,
+    skipping: ((ContainerError) -> Void)? = nil
+  ) {
     self.progress = progress
     self.cancellation = cancellation
+    self.skipping = skipping
   }
 }
 

@@ -21,67 +21,87 @@ extension Container {
     let place = try StorePath(destination)
     guard mode == .readWrite else { throw ContainerError(.readOnly, path: destination) }
     try requireOpen()
-    let items = try NativeItem.tree(native)
+    let tree = try NativeTree(native)
     let path = try withSnapshot { try place.resolved(in: $0) }
-    if path.namesDirectory || path.names.isEmpty, items[0].kind != .directory {
+    if path.namesDirectory || path.names.isEmpty, tree.top.kind != .directory {
       throw ContainerError(.isADirectory, path: destination)
     }
-    try withSnapshot { try checkImport(items, to: path, in: $0) }
-    let files = items.filter { $0.kind == .file }
-    var plan = UnitPlan()
-    for file in files { plan.addFile(byteCount: file.size) }
+    try withSnapshot { try checkImport(tree, to: path, in: $0) }
+    let files = tree.items.indices.filter { tree.items[$0].kind == .file }
     let new = makeFiles(files.count)
     return try namingPath(destination) {
-      let extents = try BulkWork(plan: plan, control: control, workers: workers, slabs: slabs).run {
-        context, pieces in
-        try self.sealUnit(pieces, of: new, context: context) { piece, buffer in
-          let offset = piece.start * UInt64(SegmentLayout.plaintextByteCountMax)
-          try files[piece.file].read(into: buffer, at: offset)
-        }
-      }
-      do {
-        // A file without contents was not read yet.
-        for file in files where file.size == 0 { try file.read(into: .init(start: nil, count: 0), at: 0) }
-      } catch {
-        slabs.discard(extents.flatMap { $0 })
-        throw error
-      }
-      try transaction(storing: extents.flatMap { $0 }) { transaction in
-        try checkImport(items, to: path, in: transaction)
-        for item in items where item.kind == .directory {
-          _ = try transaction.directory(
-            path.names + item.names, path: destination, permissions: item.permissions)
-        }
-        for (i, file) in files.enumerated() {
-          let names = path.names + file.names
-          let parent = try transaction.directory(names.dropLast(), path: destination)
-          var inode = Inode(
-            kind: .file, permissions: file.permissions, now: transaction.now, epoch: epoch,
-            secret: new[i].secret)
-          inode.size = file.size
-          inode.modified = file.modified
-          transaction.putFile(new[i].id, inode, extents: extents[i])
-          try transaction.replace(parent, names.last!, with: new[i].id, kind: .file)
-        }
-        for item in items where item.kind == .symbolicLink {
-          let names = path.names + item.names
-          let parent = try transaction.directory(names.dropLast(), path: destination)
-          if let existing = try transaction.entry(parent, names.last!) {
-            try transaction.dropFile(existing.file)
+      let (stored, counts, byteCount) = try sealFiles(files, of: tree, as: new, control: control)
+      try transaction(storing: stored) { transaction in
+        try checkImport(tree, to: path, in: transaction)
+        var parent: (index: UInt32, id: UInt64)?
+        var (file, extent) = (0, 0)
+        for (i, item) in tree.items.enumerated() {
+          if item.kind == .directory {
+            _ = try transaction.directory(
+              path.names + tree.names(of: i), path: destination, permissions: item.permissions)
+            continue
           }
-          try transaction.makeSymbolicLink(parent, names.last!, to: item.target)
+          // What is in one directory stands together.
+          if parent?.index != item.parent {
+            let names = path.names + tree.names(of: i)
+            parent = (item.parent, try transaction.directory(names.dropLast(), path: destination))
+          }
+          let (directory, name) = (parent!.id, item.name ?? path.names.last!)
+          if item.kind == .symbolicLink {
+            if let existing = try transaction.entry(directory, name) {
+              try transaction.dropFile(existing.file)
+            }
+            try transaction.makeSymbolicLink(directory, name, to: item.target ?? [])
+            continue
+          }
+          var inode = Inode(
+            kind: .file, permissions: item.permissions, now: transaction.now, epoch: epoch,
+            secret: new[file].secret)
+          inode.size = item.size
+          inode.modified = item.modified
+          let extents = stored[extent..<(extent + Int(counts[file]))]
+          transaction.putFile(new[file].id, inode, extents: Array(extents))
+          try transaction.replace(directory, name, with: new[file].id, kind: .file)
+          file += 1
+          extent = extents.endIndex
         }
       }
-      return BulkReceipt(fileCount: files.count, byteCount: plan.byteCount)
+      return BulkReceipt(fileCount: files.count, byteCount: byteCount)
     }
   }
 
+  /// Seals and stores the contents of files: their extents behind one another, how many each has, and their bytes.
+  private func sealFiles(
+    _ files: [Int], of tree: NativeTree, as new: [NewFile], control: BulkControl
+  ) throws -> (stored: [Extent], counts: [UInt32], byteCount: UInt64) {
+    var plan = UnitPlan()
+    for file in files { plan.addFile(byteCount: tree.items[file].size) }
+    let extents = try BulkWork(plan: plan, control: control, workers: workers, slabs: slabs).run {
+      context, pieces in
+      try self.sealUnit(pieces, of: new, context: context) { piece, buffer in
+        let offset = piece.start * UInt64(SegmentLayout.plaintextByteCountMax)
+        try tree.read(files[piece.file], into: buffer, at: offset)
+      }
+    }
+    let stored = extents.flatMap { $0 }
+    do {
+      // A file without contents was not read yet.
+      for file in files where tree.items[file].size == 0 {
+        try tree.read(file, into: .init(start: nil, count: 0), at: 0)
+      }
+    } catch {
+      slabs.discard(stored)
+      throw error
+    }
+    return (stored, extents.map { UInt32($0.count) }, plan.byteCount)
+  }
+
   /// That no file stands where a directory is to be, nor the other way round.
-  private func checkImport(_ items: [NativeItem], to path: ResolvedPath, in catalog: some CatalogReading)
+  private func checkImport(_ tree: NativeTree, to path: ResolvedPath, in catalog: some CatalogReading)
     throws
   {
-    for item in items {
-      let place = ResolvedPath(path.names + item.names)
+    for (i, item) in tree.items.enumerated() {
+      let place = ResolvedPath(path.names + tree.names(of: i))
       let found: FoundFile?
       do { found = try catalog.find(place) } catch ContainerError.noSuchFile { continue }
       guard let found, (found.inode.kind == .directory) != (item.kind == .directory) else { continue }
@@ -92,6 +112,9 @@ extension Container {
   /// Copies a file, or a directory with everything in it, to the native file system. Each file appears under its name when it is
   /// whole; when anything fails, what was not finished is removed. Existing files are replaced if `replacing`. A symbolic link is
   /// followed at `source` itself, and becomes a native one below it, with the target that it has in the container.
+  ///
+  /// Permissions are those that are stored, without set-id and sticky bits and the right of everybody to write, and less what the
+  /// process's umask takes away. Throws `fileDamaged` and `tableDamaged`, below a directory only without ``BulkControl/skipping``.
   @discardableResult
   public func exportItem(
     _ source: String, to native: String, replacing: Bool = true, control: BulkControl = BulkControl()
@@ -100,8 +123,11 @@ extension Container {
     return try withSnapshot { records in
       let path = try sourcePath.resolved(in: records)
       let top = try records.existing(path)
+      let skipping = top.inode.kind == .directory ? control.skipping : nil
       var items: [(names: [FileName], file: FoundFile)] = [([], top)]
-      if top.inode.kind == .directory { items += try records.subtree(top.id) }
+      if top.inode.kind == .directory {
+        items += try readableSubtree(of: top.id, at: path.names, in: records, skipping: skipping)
+      }
       func place(_ names: [FileName]) -> String {
         ([native] + names.map(\.description)).joined(separator: "/")
       }
@@ -111,39 +137,58 @@ extension Container {
           try output.makeDirectory(
             place(item.names), permissions: item.file.inode.permissions, followingLinks: item.names.isEmpty)
         }
-        let files = items.filter { $0.file.inode.kind == .file }
         var plan = UnitPlan()
-        var made: [NativeOutput.Unfinished] = []
-        for file in files {
-          let destination = place(file.names)
+        var planned: [(path: String, file: FoundFile, output: NativeOutput.Unfinished, byteCount: UInt64)] =
+          []
+        for (names, file) in items where file.inode.kind == .file {
+          let (source, destination) = (path.names + names, place(names))
           try NativeOutput.check(destination, replacing: replacing)
-          made.append(try output.makeTemporary(for: destination, size: file.file.inode.size))
-          plan.addFile(
-            extents: try checkedExtents(
-              of: file.file, at: StorePath.text(path.names + file.names), in: records))
+          let extents = try attempt(source, skipping) {
+            try checkedExtents(of: file, at: StorePath.text(source), in: records)
+          }
+          guard let extents else { continue }
+          let inode = file.inode
+          let unfinished = try output.makeTemporary(
+            for: destination, size: inode.size, permissions: inode.permissions)
+          let before = plan.byteCount
+          plan.addFile(extents: extents)
+          planned.append((StorePath.text(source), file, unfinished, plan.byteCount - before))
         }
-        let unfinished = made
+        let files = planned
+        let damage = Guarded<[Int: ContainerError]>([:])
+        let goesOn = skipping != nil
         _ = try BulkWork(plan: plan, control: control, workers: workers).run {
           context, pieces in
-          for piece in pieces {
-            let file = files[piece.file]
-            let plaintext = try self.openPiece(
-              piece, of: file.file, path: StorePath.text(path.names + file.names), context: context)
+          for piece in pieces where damage.withLock({ $0[piece.file] }) == nil {
+            let (path, file, unfinished, _) = files[piece.file]
+            let plaintext: UnsafeRawBufferPointer
+            do {
+              plaintext = try self.openPiece(piece, of: file, path: path, context: context)
+            } catch let error as ContainerError where goesOn && error.isDamage {
+              damage.withLock { $0[piece.file] = error }
+              continue
+            }
             let offset = piece.start * UInt64(SegmentLayout.plaintextByteCountMax)
-            try output.write(plaintext, to: unfinished[piece.file], at: offset)
+            try output.write(plaintext, to: unfinished, at: offset)
           }
           return []
         }
-        for (file, unfinished) in zip(files, unfinished) {
-          try output.finish(
-            unfinished, size: file.file.inode.size, permissions: file.file.inode.permissions,
-            modified: file.file.inode.modified)
+        var receipt = BulkReceipt(fileCount: 0, byteCount: 0)
+        for (i, (_, file, unfinished, byteCount)) in files.enumerated() {
+          if let error = damage.withLock({ $0[i] }) {
+            output.remove(unfinished)
+            skipping?(error)
+            continue
+          }
+          try output.finish(unfinished, size: file.inode.size, modified: file.inode.modified)
+          receipt.fileCount += 1
+          receipt.byteCount += byteCount
         }
         // Last, so that nothing is written through one.
         for item in items where item.file.inode.kind == .symbolicLink {
           try output.makeLink(place(item.names), to: item.file.inode.target, replacing: replacing)
         }
-        return BulkReceipt(fileCount: files.count, byteCount: plan.byteCount)
+        return receipt
       } catch {
         output.undo()
         throw translated(error, path: source)

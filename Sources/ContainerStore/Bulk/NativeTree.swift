@@ -9,23 +9,26 @@ import EncryptedFile
   import Darwin
 #endif
 
-/// A file, directory or symbolic link of the native file system that is to be imported.
+/// A file, directory or symbolic link of the native file system that is to be imported. There may be millions: it has no path of its
+/// own, and no array that could be empty.
 struct NativeItem: Sendable {
-  var path: String
-  /// Below the imported item; empty for itself.
-  var names: [FileName]
-  var kind: FileKind
+  /// Index of the directory that it is in; of the top, 0.
+  let parent: UInt32
+  /// Nil for the top.
+  let name: FileName?
+  let kind: FileKind
+  let permissions: UInt16
+  let size: UInt64
+  let modified: Int64
+  /// Which file it is.
+  private let device: UInt64
+  private let number: UInt64
   /// Where a symbolic link leads.
-  var target: [UInt8] = []
-  var size: UInt64
-  var permissions: UInt16
-  var modified: Int64
-  /// Tells whether the path still names the same file in the same state.
-  var fingerprint: [Int64]
+  fileprivate(set) var target: [UInt8]?
 
-  fileprivate init(path: String, names: [FileName], status: stat) {
-    self.path = path
-    self.names = names
+  fileprivate init(parent: Int, name: FileName?, status: stat) {
+    self.parent = UInt32(parent)
+    self.name = name
     kind =
       switch status.st_mode & S_IFMT {
       case S_IFDIR: .directory
@@ -34,39 +37,73 @@ struct NativeItem: Sendable {
       }
     size = UInt64(status.st_size)
     permissions = UInt16(status.st_mode & 0o7777)
+    modified = NativeTime.modified(status)
+    device = UInt64(status.st_dev)
+    number = UInt64(status.st_ino)
+  }
+
+  /// Whether this is the same file in the same state.
+  fileprivate func isUnchanged(_ status: stat) -> Bool {
+    size == UInt64(status.st_size) && modified == NativeTime.modified(status)
+      && device == UInt64(status.st_dev) && number == UInt64(status.st_ino)
+  }
+}
+
+extension NativeTime {
+  fileprivate static func modified(_ status: stat) -> Int64 {
     #if canImport(Darwin)
       let time = status.st_mtimespec
     #else
       let time = status.st_mtim
     #endif
-    modified = NativeTime.nanoseconds(seconds: time.tv_sec, nanoseconds: time.tv_nsec)
-    fingerprint = [
-      Int64(status.st_dev), Int64(bitPattern: UInt64(status.st_ino)), Int64(status.st_size), modified,
-    ]
+    return nanoseconds(seconds: time.tv_sec, nanoseconds: time.tv_nsec)
   }
+}
 
-  /// The item and everything below it, parents first; a link at the path itself is followed. Throws `noSuchFile`, and `cannotStore`
-  /// for pipes and devices, and for names and targets of links that are not UTF-8.
-  static func tree(_ path: String) throws -> [NativeItem] {
+/// An item of the native file system and everything below it, parents first.
+struct NativeTree: Sendable {
+  let root: String
+  private(set) var items: [NativeItem] = []
+
+  var top: NativeItem { items[0] }
+
+  /// A link at the path itself is followed. Throws `noSuchFile`, and `cannotStore` for pipes and devices, and for names and targets
+  /// of links that are not UTF-8.
+  init(_ root: String) throws {
+    self.root = root
     var status = stat()
-    guard stat(path, &status) == 0 else { throw failure("stat", path) }
-    try checkKind(status, path)
-    var items = [NativeItem(path: path, names: [], status: status)]
+    guard stat(root, &status) == 0 else { throw Self.failure("stat", root) }
+    try Self.checkKind(status, root)
+    items.append(NativeItem(parent: 0, name: nil, status: status))
     var next = 0
     while next < items.count {
-      let item = items[next]
-      next += 1
-      guard item.kind == .directory else { continue }
-      for name in try fileNames(in: item.path).sorted() {
-        let child = item.path + "/" + name.description
-        guard lstat(child, &status) == 0 else { throw failure("lstat", child) }
-        try checkKind(status, child)
-        var item = NativeItem(path: child, names: item.names + [name], status: status)
-        if item.kind == .symbolicLink { item.target = try target(of: child) }
+      defer { next += 1 }
+      guard items[next].kind == .directory else { continue }
+      let directory = path(of: next)
+      for name in try Self.fileNames(in: directory).sorted() {
+        let path = directory + "/" + name.description
+        guard lstat(path, &status) == 0 else { throw Self.failure("lstat", path) }
+        try Self.checkKind(status, path)
+        var item = NativeItem(parent: next, name: name, status: status)
+        if item.kind == .symbolicLink { item.target = try Self.target(of: path) }
         items.append(item)
       }
     }
-    return items
+  }
+
+  /// Below the top; empty for the top itself.
+  func names(of index: Int) -> [FileName] {
+    var names: [FileName] = []
+    var index = index
+    while let name = items[index].name {
+      names.append(name)
+      index = Int(items[index].parent)
+    }
+    return names.reversed()
+  }
+
+  private func path(of index: Int) -> String {
+    ([root] + names(of: index).map(\.description)).joined(separator: "/")
   }
 
   private static func checkKind(_ status: stat, _ path: String) throws {
@@ -113,9 +150,11 @@ struct NativeItem: Sendable {
     }
   }
 
-  /// Fills the buffer from byte `offset` on. Throws `sourceChanged` when the file is not as it was when it was listed.
-  func read(into buffer: UnsafeMutableRawBufferPointer, at offset: UInt64) throws {
-    let descriptor = cposix_open(path, O_RDONLY | (names.isEmpty ? 0 : O_NOFOLLOW), 0)
+  /// Fills the buffer from byte `offset` of a file on. Throws `sourceChanged` when the file is not as it was when it was listed.
+  func read(_ index: Int, into buffer: UnsafeMutableRawBufferPointer, at offset: UInt64) throws {
+    let path = path(of: index)
+    // What became a pipe meanwhile is not waited for.
+    let descriptor = cposix_open(path, O_RDONLY | O_NONBLOCK | (index == 0 ? 0 : O_NOFOLLOW), 0)
     guard descriptor >= 0 else { throw Self.failure("open", path, -descriptor) }
     defer { close(descriptor) }
     let count = try Self.naming(path) { () throws(IOFailure) in
@@ -123,9 +162,9 @@ struct NativeItem: Sendable {
     }
     var status = stat()
     guard fstat(descriptor, &status) == 0 else { throw Self.failure("fstat", path) }
-    guard count == buffer.count,
-      NativeItem(path: path, names: names, status: status).fingerprint == fingerprint
-    else { throw ContainerError(.sourceChanged, nativePath: path) }
+    guard count == buffer.count, items[index].isUnchanged(status) else {
+      throw ContainerError(.sourceChanged, nativePath: path)
+    }
   }
 
   /// Stands for the path in descriptions: below an exported folder, it holds names from inside the container.
@@ -151,12 +190,20 @@ struct NativeItem: Sendable {
   }
 }
 
+/// What a native file or directory gets of the permissions that are stored with it, before the umask: it is not writable for
+/// everybody, whoever sent it, and has no set-id and sticky bits.
+package enum NativePermissions {
+  package static let mask: UInt16 = 0o775
+}
+
 /// Files and directories that an export makes; all of them go again when it fails.
 final class NativeOutput: Sendable {
   /// A file that has not got its name yet. Errors name what it is to be.
   struct Unfinished: Sendable {
     let temporary: String
     let path: String
+    /// What the file is to have of its permissions.
+    let permissions: mode_t
   }
 
   private struct State {
@@ -168,7 +215,7 @@ final class NativeOutput: Sendable {
   /// Leaves a directory that is there. A link to one passes for it only if `followingLinks`: else what is in the container would
   /// be written wherever the link leads.
   func makeDirectory(_ path: String, permissions: UInt16, followingLinks: Bool) throws {
-    if mkdir(path, mode_t(permissions) | 0o700) == 0 {
+    if mkdir(path, mode_t(permissions & NativePermissions.mask) | 0o700) == 0 {
       state.withLock { $0.directories.append(path) }
       return
     }
@@ -178,17 +225,17 @@ final class NativeOutput: Sendable {
       guard status.st_mode & S_IFMT == S_IFDIR else { throw ContainerError(.fileExists, nativePath: path) }
       return
     }
-    throw NativeItem.failure("mkdir", path, code)
+    throw NativeTree.failure("mkdir", path, code)
   }
 
   /// That an exported file may take the place.
   static func check(_ path: String, replacing: Bool) throws {
     var status = stat()
     if stat(path, &status) != 0 {
-      guard errno == ENOENT else { throw NativeItem.failure("stat", path) }
+      guard errno == ENOENT else { throw NativeTree.failure("stat", path) }
       // A link that leads nowhere is replaced like a file.
       guard lstat(path, &status) == 0 else {
-        guard errno == ENOENT else { throw NativeItem.failure("lstat", path) }
+        guard errno == ENOENT else { throw NativeTree.failure("lstat", path) }
         return
       }
     }
@@ -202,15 +249,24 @@ final class NativeOutput: Sendable {
   }
 
   /// An unfinished file beside its destination; the destination appears, or is replaced, when it is whole.
-  func makeTemporary(for path: String, size: UInt64) throws -> Unfinished {
+  func makeTemporary(for path: String, size: UInt64, permissions: UInt16) throws -> Unfinished {
     let temporary = Self.temporaryPath(for: path)
-    let descriptor = cposix_open(temporary, O_WRONLY | O_CREAT | O_EXCL, 0o600)
-    guard descriptor >= 0 else { throw NativeItem.failure("open", path, -descriptor) }
+    let permissions = mode_t(permissions & NativePermissions.mask)
+    let descriptor = cposix_open(temporary, O_WRONLY | O_CREAT | O_EXCL, permissions)
+    guard descriptor >= 0 else { throw NativeTree.failure("open", path, -descriptor) }
+    // The system takes away what the umask says, and nobody can ask for the umask without changing it for all threads.
+    var status = stat()
+    guard fstat(descriptor, &status) == 0, fchmod(descriptor, 0o600) == 0 else {
+      let code = errno
+      close(descriptor)
+      unlink(temporary)
+      throw NativeTree.failure("fchmod", path, code)
+    }
     // Threads write it in pieces: with its blocks given ahead they wait less for one another.
     if size >= 16 << 20 { _ = cposix_preallocate(descriptor, Int64(size)) }
     close(descriptor)
     state.withLock { _ = $0.temporaries.insert(temporary) }
-    return Unfinished(temporary: temporary, path: path)
+    return Unfinished(temporary: temporary, path: path, permissions: status.st_mode & permissions)
   }
 
   /// A name beside `path` that nothing has.
@@ -223,26 +279,32 @@ final class NativeOutput: Sendable {
 
   func write(_ bytes: UnsafeRawBufferPointer, to file: Unfinished, at offset: UInt64) throws {
     let descriptor = cposix_open(file.temporary, O_WRONLY | O_NOFOLLOW, 0)
-    guard descriptor >= 0 else { throw NativeItem.failure("open", file.path, -descriptor) }
+    guard descriptor >= 0 else { throw NativeTree.failure("open", file.path, -descriptor) }
     defer { close(descriptor) }
-    try NativeItem.naming(file.path) { () throws(IOFailure) in
-      try writeFully(descriptor, bytes, at: offset, name: NativeItem.anyFile)
+    try NativeTree.naming(file.path) { () throws(IOFailure) in
+      try writeFully(descriptor, bytes, at: offset, name: NativeTree.anyFile)
     }
   }
 
   /// Gives the file its length, permissions and date of modification, and its name.
-  func finish(_ file: Unfinished, size: UInt64, permissions: UInt16, modified: Int64) throws {
+  func finish(_ file: Unfinished, size: UInt64, modified: Int64) throws {
     let (temporary, path) = (file.temporary, file.path)
     let descriptor = cposix_open(temporary, O_WRONLY | O_NOFOLLOW, 0)
-    guard descriptor >= 0 else { throw NativeItem.failure("open", path, -descriptor) }
+    guard descriptor >= 0 else { throw NativeTree.failure("open", path, -descriptor) }
     defer { close(descriptor) }
     let parts = NativeTime.parts(modified)
     let time = timespec(tv_sec: parts.seconds, tv_nsec: parts.nanoseconds)
-    guard ftruncate(descriptor, off_t(size)) == 0, fchmod(descriptor, mode_t(permissions & 0o777)) == 0,
+    guard ftruncate(descriptor, off_t(size)) == 0, fchmod(descriptor, file.permissions) == 0,
       futimens(descriptor, [time, time]) == 0
-    else { throw NativeItem.failure("fchmod", path) }
-    guard rename(temporary, path) == 0 else { throw NativeItem.failure("rename", path) }
+    else { throw NativeTree.failure("fchmod", path) }
+    guard rename(temporary, path) == 0 else { throw NativeTree.failure("rename", path) }
     state.withLock { _ = $0.temporaries.remove(temporary) }
+  }
+
+  /// Removes a file that does not become whole.
+  func remove(_ file: Unfinished) {
+    unlink(file.temporary)
+    state.withLock { _ = $0.temporaries.remove(file.temporary) }
   }
 
   /// Makes a symbolic link, or puts it in the place of a file or link.
@@ -252,16 +314,16 @@ final class NativeOutput: Sendable {
       if status.st_mode & S_IFMT == S_IFDIR { throw ContainerError(.isADirectory, nativePath: path) }
       if !replacing { throw ContainerError(.fileExists, nativePath: path) }
     } else if errno != ENOENT {
-      throw NativeItem.failure("lstat", path)
+      throw NativeTree.failure("lstat", path)
     }
     let temporary = Self.temporaryPath(for: path)
     guard symlink(String(decoding: target, as: UTF8.self), temporary) == 0 else {
-      throw NativeItem.failure("symlink", path)
+      throw NativeTree.failure("symlink", path)
     }
     guard rename(temporary, path) == 0 else {
       let code = errno
       unlink(temporary)
-      throw NativeItem.failure("rename", path, code)
+      throw NativeTree.failure("rename", path, code)
     }
   }
 

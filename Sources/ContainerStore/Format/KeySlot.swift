@@ -90,6 +90,34 @@ struct KeySlot: Equatable {
     (1...passesMax).contains(costs.passes) && (memoryKiBMin...memoryKiBMax).contains(costs.memoryKiB)
   }
 
+  /// What all slots together may cost: as much as one.
+  static let costMax = UInt64(passesMax) * UInt64(memoryKiBMax)
+
+  /// Passes times memory in KiB over all slots, which a reader tries one after the other.
+  static func cost(of slots: [KeySlot?]) -> UInt64 {
+    slots.reduce(0) { $0 + ($1.map { UInt64($0.parameters.passes) * UInt64($0.parameters.memoryKiB) } ?? 0) }
+  }
+
+  /// Checks what trying a passphrase on all slots costs, before anybody pays it: no slot asks for more memory than `memoryKiBMax`,
+  /// and passes times memory of all slots together are at most what one slot may cost. Throws `invalidArgument`.
+  static func checkCosts(of slots: [KeySlot?], memoryKiBMax: UInt32) throws(ContainerError) {
+    let costs = slots.compactMap { $0?.parameters }
+    if let costly = costs.first(where: { $0.memoryKiB > memoryKiBMax }) {
+      throw ContainerError(
+        .invalidArgument,
+        detail: "a key slot asks for \(costly.memoryKiB / 1024) MiB of memory for its password hash; "
+          + "if you trust the container, allow it in the options (passwordHashMemoryKiBMax)")
+    }
+    let sum = cost(of: slots)
+    guard sum <= UInt64(passesMax) * UInt64(memoryKiBMax) else {
+      throw ContainerError(
+        .invalidArgument,
+        detail: "the password hashes of the key slots pass over \(sum / 1024) MiB together, more than "
+          + "\(passesMax) passes over \(memoryKiBMax / 1024) MiB; if you trust the container, allow it in the options "
+          + "(passwordHashMemoryKiBMax)")
+    }
+  }
+
   /// Nil for an empty slot. The costs are checked here, before anybody pays them.
   static func decode(_ bytes: [UInt8]) throws(MalformedBytes) -> KeySlot? {
     guard bytes.count == byteCount else { throw MalformedBytes(what: "a key slot of \(bytes.count) bytes") }

@@ -50,6 +50,9 @@ struct SuperblockSlot: Equatable {
       try reader.zeros(24)
       var slots: [KeySlot?] = []
       for _ in 0..<keySlotCount { slots.append(try KeySlot.decode(reader.bytes(KeySlot.byteCount))) }
+      guard KeySlot.cost(of: slots) <= KeySlot.costMax else {
+        throw MalformedBytes(what: "password hashes that cost too much together")
+      }
       reader = ByteReader(bytes[(bodyOffset + sealedBodyByteCount)..<macOffset])
       try reader.zeros(macOffset - bodyOffset - sealedBodyByteCount)
       return .good(

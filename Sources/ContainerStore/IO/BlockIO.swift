@@ -24,6 +24,9 @@ package enum BlockAccess: Sendable {
 package protocol BlockIO: AnyObject, Sendable {
   /// Where the container is, for messages.
   var place: String { get }
+  /// Whether a directory is there.
+  var isThere: Bool { get }
+  /// Fails for what is no regular file, and never waits for one.
   func open(_ path: String, _ access: BlockAccess) throws(IOFailure) -> any BlockFile
   /// Names of the files in a directory; none when the directory is missing.
   func fileNames(in directory: String) throws(IOFailure) -> [String]
@@ -35,6 +38,10 @@ package protocol BlockIO: AnyObject, Sendable {
   func rename(_ path: String, to newPath: String) throws(IOFailure)
   /// Makes creations, removals and renames in the directory durable.
   func synchronizeDirectory(_ path: String) throws(IOFailure)
+}
+
+extension BlockIO {
+  package var isThere: Bool { true }
 }
 
 /// An open file of a container; closed when the last reference goes.

@@ -20,6 +20,12 @@ extension ContainerError {
     if refusedAccess.contains(failure.errno) {
       return ContainerError(.notPermitted, detail: failure.description, cause: failure)
     }
+    if failure.errno == EFBIG {
+      return ContainerError(
+        .ioFailed,
+        detail: failure.description + "; the system limits the length of this process's files (ulimit -f)",
+        cause: failure)
+    }
     if failure.errno == closedFile { return ContainerError(.closed, cause: failure) }
     return ContainerError(.ioFailed, detail: failure.description, cause: failure)
   }

@@ -1,4 +1,5 @@
 import CPosix
+import Synchronization
 
 #if canImport(Glibc)
   import Glibc
@@ -11,12 +12,17 @@ import CPosix
 func errorText(_ code: Int32) -> String { String(cString: strerror(code)) }
 
 /// A container in a directory of the native file system.
+///
+/// Symbolic links are followed on the way to that directory and nowhere in it.
 package final class PosixBlockIO: BlockIO {
   package let place: String
 
   package init(_ directory: String) { place = directory }
 
-  private func native(_ path: String) -> String { path.isEmpty ? place : place + "/" + path }
+  package var isThere: Bool {
+    var status = stat()
+    return stat(place, &status) == 0 && status.st_mode & S_IFMT == S_IFDIR
+  }
 
   package func open(_ path: String, _ access: BlockAccess) throws(IOFailure) -> any BlockFile {
     let flags =
@@ -25,14 +31,26 @@ package final class PosixBlockIO: BlockIO {
       case .readWrite: O_RDWR
       case .createNew: O_RDWR | O_CREAT | O_EXCL
       }
-    return PosixBlockFile(
-      descriptor: try check(cposix_open(native(path), flags | O_NOFOLLOW, 0o600), "open", path), name: path)
+    let location = try Location(path, in: place)
+    // Without O_NONBLOCK, open(2) of a pipe waits for its other end.
+    let descriptor = try check(
+      cposix_open_at(location.directory, location.name, flags | O_NOFOLLOW | O_NONBLOCK, 0o600), "open", path)
+    let file = PosixBlockFile(descriptor: descriptor, name: path)
+    var status = stat()
+    try check(fstat(descriptor, &status) == 0 ? 0 : -errno, "fstat", path)
+    guard status.st_mode & S_IFMT == S_IFREG else {
+      throw IOFailure("open", path + ", which is no regular file,", errno: EINVAL)
+    }
+    return file
   }
 
   package func fileNames(in directory: String) throws(IOFailure) -> [String] {
-    guard let stream = opendir(native(directory)) else {
-      if errno == ENOENT { return [] }
-      throw IOFailure("opendir", directory, errno: errno)
+    let descriptor = cposix_open(native(directory), Self.flags(directory), 0)
+    if descriptor == -missingFile { return [] }
+    guard let stream = fdopendir(try check(descriptor, "opendir", directory)) else {
+      let code = errno
+      close(descriptor)
+      throw IOFailure("opendir", directory, errno: code)
     }
     defer { closedir(stream) }
     var names: [String] = []
@@ -70,19 +88,26 @@ package final class PosixBlockIO: BlockIO {
   }
 
   package func remove(_ path: String) throws(IOFailure) {
-    _ = try check(unlink(native(path)) == 0 ? 0 : -errno, "unlink", path)
+    let location = try Location(path, in: place)
+    _ = try check(unlinkat(location.directory, location.name, 0) == 0 ? 0 : -errno, "unlink", path)
   }
 
   package func rename(_ path: String, to newPath: String) throws(IOFailure) {
-    let status = native(path).withCString { old in native(newPath).withCString { new in renameFile(old, new) }
-    }
-    _ = try check(status, "rename", path)
+    let (old, new) = (try Location(path, in: place), try Location(newPath, in: place))
+    let status = renameat(old.directory, old.name, new.directory, new.name)
+    _ = try check(status == 0 ? 0 : -errno, "rename", path)
   }
 
   package func synchronizeDirectory(_ path: String) throws(IOFailure) {
-    let descriptor = try check(cposix_open(native(path), O_RDONLY | O_DIRECTORY, 0), "open", path)
+    let descriptor = try check(cposix_open(native(path), Self.flags(path), 0), "open", path)
     defer { close(descriptor) }
     _ = try check(synchronizeFully(descriptor), "fsync", path)
+  }
+
+  private func native(_ path: String) -> String { path.isEmpty ? place : place + "/" + path }
+
+  private static func flags(_ directory: String) -> Int32 {
+    O_RDONLY | O_DIRECTORY | (directory.isEmpty ? 0 : O_NOFOLLOW)
   }
 }
 
@@ -94,8 +119,21 @@ private func synchronizeFully(_ descriptor: Int32) -> Int32 {
   return 0
 }
 
-private func renameFile(_ old: UnsafePointer<CChar>, _ new: UnsafePointer<CChar>) -> Int32 {
-  rename(old, new) == 0 ? 0 : -errno
+/// A file's directory, opened, and its name there.
+private final class Location {
+  let directory: Int32
+  let name: String
+
+  init(_ path: String, in place: String) throws(IOFailure) {
+    let parts = path.split(separator: "/", maxSplits: 1)
+    let isNested = parts.count == 2
+    name = String(parts[parts.count - 1])
+    let native = isNested ? place + "/" + parts[0] : place
+    directory = try check(
+      cposix_open_directory(native, isNested ? 0 : 1), "open", isNested ? String(parts[0]) : "")
+  }
+
+  deinit { close(directory) }
 }
 
 @discardableResult
@@ -107,13 +145,18 @@ private func check(_ result: Int32, _ operation: String, _ path: String) throws(
 private final class PosixBlockFile: BlockFile {
   private let descriptor: Int32
   private let name: String
+  private let hasLock = Atomic(false)
 
   init(descriptor: Int32, name: String) {
     self.descriptor = descriptor
     self.name = name
   }
 
-  deinit { close(descriptor) }
+  deinit {
+    // Not by closing alone: a child that was forked a moment ago and has not called exec(2) yet has the file open, too.
+    if hasLock.load(ordering: .relaxed) { unlock(LockRange(offset: 0, count: 0)) }
+    close(descriptor)
+  }
 
   func read(into buffer: UnsafeMutableRawBufferPointer, at offset: UInt64) throws(IOFailure) -> Int {
     try readFully(descriptor, into: buffer, at: offset, name: name)
@@ -192,6 +235,7 @@ private final class PosixBlockFile: BlockFile {
     let status = cposix_lock(descriptor, exclusive ? 1 : 0, Int64(range.offset), Int64(range.count))
     if status == -EAGAIN { return false }
     try check(status, "lock", name)
+    hasLock.store(true, ordering: .relaxed)
     return true
   }
 

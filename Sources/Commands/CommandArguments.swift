@@ -1,0 +1,43 @@
+import ArgumentParser
+
+/// The words behind the program's name.
+struct CommandArguments {
+  /// Their `-h` is an option, as ls(1) and du(1) have it.
+  private static let commandsWithOwnH: [any ParsableCommand.Type] = [ListCommand.self, DiskUsageCommand.self]
+
+  let words: [String]
+
+  /// Takes the word `-h` in front of `--` for `--help`. ArgumentParser would take the letter for it, and every name that begins with a
+  /// dash and has an h for a request for help, which ends with 0.
+  init(_ words: [String]) {
+    let hasOwnH = Self.commandsWithOwnH.contains { $0.configuration.commandName == words.first }
+    let end = hasOwnH ? words.startIndex : words.firstIndex(of: "--") ?? words.endIndex
+    // A word behind an option of find is its value.
+    let takesValues = words.first == FindCommand.configuration.commandName
+    self.words = words.indices.map { i in
+      let isValue = takesValues && i > 0 && words[i - 1].utf8.first == UInt8(ascii: "-")
+      return i < end && words[i] == "-h" && !isValue ? "--help" : words[i]
+    }
+  }
+
+  func parse() throws -> any ParsableCommand { try DynamicsCommand.parseAsRoot(words) }
+
+  /// What a wrong usage may come from: a word that begins with a dash and is no option of the command. Else empty.
+  func hint() -> String {
+    var command: any ParsableCommand.Type = DynamicsCommand.self
+    for word in words {
+      guard
+        let next = command.configuration.subcommands.first(where: { $0.configuration.commandName == word })
+      else { break }
+      command = next
+    }
+    let help = DynamicsCommand.helpMessage(for: command)
+    let options = Set(help.split { !$0.isLetter && !$0.isNumber && $0 != "-" })
+    let isStray = words.prefix { $0 != "--" }.contains { word in
+      word.utf8.count > 1 && word.utf8.first == UInt8(ascii: "-")
+        && !options.contains(word.prefix { $0 != "=" })
+    }
+    return isStray
+      ? "A name that begins with a dash stands behind --, as in: dynamics put notes -- -name.txt /\n" : ""
+  }
+}

@@ -1,0 +1,63 @@
+import SodiumPrimitives
+import Testing
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// Limits of the system that a process lives under.
+struct LimitTests {
+  /// `dynamics` from a shell that runs `limit` first.
+  private func run(_ limit: String, _ arguments: String, in folder: TemporaryFolder) throws
+    -> DynamicsProcess.Outcome
+  {
+    let line = "\(limit); exec dynamics \(arguments) --key-file \(folder.path("key"))"
+    return try DynamicsProcess(
+      ["-c", line].map { Array($0.utf8) }, in: folder, environment: TaskTableTests.environment,
+      executable: "/bin/sh"
+    ).finish()
+  }
+
+  @Test(arguments: [5, 7, 9, 10, 11, 12])
+  func tooFewDescriptorsAreAnError(count: Int) throws {
+    let folder = try TemporaryFolder()
+    let container = try folder.makeContainer()
+    for arguments in ["mkdir \(container) /d", "container verify \(container)", "ls \(container)"] {
+      let outcome = try run("ulimit -n \(count)", arguments, in: folder)
+      #expect(outcome.status == 1, "\(arguments)")
+      #expect(outcome.errors.contains("too few files"), "\(outcome.errors)")
+    }
+    // The soft limit is the program's to raise.
+    #expect(try run("ulimit -S -n \(count)", "mkdir \(container) /d", in: folder).status == 0)
+  }
+
+  @Test func aFileThatMayNotGrowIsAnError() throws {
+    let folder = try TemporaryFolder()
+    let container = try folder.makeContainer()
+    let file = try folder.makeFile("f", Random.bytes(3_000_000))
+    let outcome = try run("ulimit -f 2048", "put \(container) \(file)", in: folder)
+    #expect(outcome.status == 1)
+    #expect(outcome.errors.contains("ulimit -f"), "\(outcome.errors)")
+    try folder.run("container", "verify", container)
+    #expect(try folder.run("ls", container).text == "")
+    try folder.run("put", container, file)
+  }
+
+  @Test(arguments: [("000", 0o664), ("022", 0o644), ("077", 0o600)])
+  func whatComesOutObeysTheUmask(mask: String, permissions: mode_t) throws {
+    let folder = try TemporaryFolder()
+    let container = try folder.makeContainer()
+    let file = try folder.makeFile("f", [1])
+    try #require(chmod(file, 0o6666) == 0)
+    try folder.run("put", container, file)
+    let out = folder.path("g")
+    #expect(try run("umask \(mask)", "get \(container) /f \(out)", in: folder).status == 0)
+    var status = stat()
+    try #require(lstat(out, &status) == 0)
+    #expect(status.st_mode & 0o7777 == permissions)
+  }
+}

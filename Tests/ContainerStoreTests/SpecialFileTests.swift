@@ -1,0 +1,90 @@
+import ContainerStore
+import OpenDynamicsTesting
+import Testing
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// What is no regular file, or leads elsewhere, in the place of a container's files.
+struct SpecialFileTests {
+  private static let modes: [Container.Mode] = [.readOnly, .readWrite]
+
+  /// A container with a file in a slab and changes in a journal, not closed cleanly.
+  private static func makeContainer(_ path: String) throws {
+    let clean = path + "-clean"
+    let container = try Container.create(at: clean, credential: testCredential(), options: testOptions())
+    try container.write(testBytes(100_000, seed: 1), to: "/file")
+    try container.synchronize()
+    try copyTree(clean, to: path)
+    try container.close()
+  }
+
+  private static func copyTree(_ source: String, to target: String) throws {
+    try #require(mkdir(target, 0o700) == 0)
+    for name in ["superblock", "lock"] { writeNative(target + "/" + name, readNative(source + "/" + name)!) }
+    for directory in ["catalog", "journal", "slab"] {
+      try #require(mkdir(target + "/" + directory, 0o700) == 0)
+      for name in try PosixBlockIO(source).fileNames(in: directory) {
+        let file = "/" + directory + "/" + name
+        writeNative(target + file, readNative(source + file)!)
+      }
+    }
+  }
+
+  private static func paths(_ container: String) throws -> [String] {
+    let io = PosixBlockIO(container)
+    return try ["superblock", "lock"]
+      + ["catalog", "journal", "slab"].flatMap { directory in
+        try io.fileNames(in: directory).map { directory + "/" + $0 }
+      }
+  }
+
+  private static func readsEverything(_ container: String, _ mode: Container.Mode) throws {
+    let opened = try Container.open(
+      at: container, credential: testCredential(), mode: mode, options: testOptions())
+    #expect(try opened.contents(at: "/file") == testBytes(100_000, seed: 1))
+    try opened.close()
+  }
+
+  @Test(arguments: modes, ["pipe", "directory", "link"])
+  func isRefusedInThePlaceOfAFile(mode: Container.Mode, kind: String) throws {
+    let directory = TemporaryDirectory()
+    let original = directory.path + "/original"
+    try Self.makeContainer(original)
+    for (i, file) in try Self.paths(original).enumerated() {
+      let container = directory.path + "/c\(i)"
+      try Self.copyTree(original, to: container)
+      try Self.readsEverything(container, .readOnly)
+      let path = container + "/" + file
+      try #require(unlink(path) == 0)
+      switch kind {
+      case "pipe": try #require(mkfifo(path, 0o600) == 0)
+      case "directory": try #require(mkdir(path, 0o700) == 0)
+      default: try #require(symlink(original + "/" + file, path) == 0)
+      }
+      // Returns, whatever it finds; nothing waits for the other end of a pipe.
+      #expect(throws: ContainerError.self, "\(file)") { try Self.readsEverything(container, mode) }
+      _ = try? Container.verify(at: container, credential: testCredential(), options: testOptions())
+    }
+  }
+
+  @Test(arguments: modes, ["catalog", "journal", "slab"])
+  func directoriesAreNotFollowed(mode: Container.Mode, name: String) throws {
+    let directory = TemporaryDirectory()
+    let (container, elsewhere) = (directory.path + "/c", directory.path + "/elsewhere")
+    try Self.makeContainer(container)
+    try #require(rename(container + "/" + name, elsewhere) == 0)
+    try #require(symlink(elsewhere, container + "/" + name) == 0)
+    let before = try PosixBlockIO(directory.path).fileNames(in: "elsewhere").sorted()
+    #expect(throws: ContainerError.self) { try Self.readsEverything(container, mode) }
+    #expect(try PosixBlockIO(directory.path).fileNames(in: "elsewhere").sorted() == before)
+    // The directory of the container itself may be a link.
+    try #require(unlink(container + "/" + name) == 0)
+    try #require(rename(elsewhere, container + "/" + name) == 0)
+    try #require(symlink(container, directory.path + "/link") == 0)
+    try Self.readsEverything(directory.path + "/link", mode)
+  }
+}
