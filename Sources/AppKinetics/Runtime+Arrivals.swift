@@ -219,6 +219,7 @@ extension Runtime {
   private static func arrivalError(_ error: any Error) -> ServicesError {
     switch error {
     case let error as ServicesError: error
+    case let error as ArrivalLimit: ServicesError(.limitExceeded, detail: error.name)
     case ContainerError.diskFull: ServicesError(.noSpace, detail: "the receiver's container")
     case ContainerError.invalidName, ContainerError.invalidArgument:
       ServicesError(.invalidParams, detail: "the list of files")
