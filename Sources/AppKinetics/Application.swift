@@ -16,23 +16,10 @@ public struct Application: Sendable, Hashable {
   /// The user that the app was activated for; the name of the system's user unless it says otherwise. Apps of different users do not
   /// talk to each other.
   public var activationUser: String
-  /// How the broker starts it when somebody wants it and it does not run; nil: not at all.
-  public var start: Program?
-
-  public struct Program: Sendable, Hashable {
-    /// An absolute path.
-    public var path: String
-    public var arguments: [String]
-
-    public init(path: String, arguments: [String] = []) {
-      self.path = path
-      self.arguments = arguments
-    }
-  }
 
   public init(
     id: ApplicationID, name: String, entitlementID: String? = nil, entitlementVersion: ServiceVersion? = nil,
-    icon: Data? = nil, activationUser: String? = nil, start: Program? = nil
+    icon: Data? = nil, activationUser: String? = nil
   ) {
     self.id = id
     self.name = name
@@ -40,7 +27,6 @@ public struct Application: Sendable, Hashable {
     self.entitlementVersion = entitlementVersion ?? .initial
     self.icon = icon
     self.activationUser = activationUser ?? NSUserName()
-    self.start = start
   }
 }
 

@@ -125,6 +125,11 @@ final class Peer: @unchecked Sendable {
   var outgoing: [WireID: OutgoingDelivery] = [:]
   /// The numbers of the outbox that were for this app are all below.
   var outboxEnd: UInt64 = 0
+  /// Numbers below it that were for this app are settled, on the disk: no crash brings one back to be offered again.
+  var durableFloor: UInt64 = 0
+  /// An acknowledgement waits for the disk, and one more message was settled since.
+  var isAcknowledging = false
+  var isAcknowledgementDue = false
   /// Also some whose channel broke, so that the app is not told of them twice.
   var arriving: [WireID: IncomingDelivery] = [:]
   static let interruptedCountMax = 32

@@ -20,6 +20,9 @@ struct OutgoingDelivery: Sendable {
   var isReply: Bool
   let files: OutgoingFiles
   var stream: Stream?
+  /// The incarnation of its last offer, and the one under which the receiver knows another message by its number.
+  var incarnation: [UInt8]?
+  var takenIncarnation: [UInt8]?
   /// Why it is taken back.
   var failure: ServicesError?
   /// The receiver has taken it.

@@ -19,15 +19,22 @@ extension Runtime {
     delivery.queue.async { [container] in
       do {
         let (sender, incarnation) = (application.text, [UInt8](offer.incarnation))
-        let wasDelivered = try container.store.wasDelivered(
-          sender: sender, incarnation: incarnation, number: offer.number)
+        let ledger = try container.store.ledgerState(
+          sender: sender, incarnation: incarnation, number: offer.number, id: [UInt8](offer.id))
         // A container that takes no changes says this of what it has all the same.
         try? container.store.raiseDeliveryFloor(sender: sender, incarnation: incarnation, to: offer.floor)
         self.core.perform { core in
           guard self.isCurrent(delivery, attempt, id, application, core) else { return }
-          guard wasDelivered else { return self.check(delivery, id, application, &core) }
-          core.peers[application]?.arriving[id] = nil
-          self.step(application, &core) { $0.committed(id) }
+          switch ledger {
+          case .unknown: self.check(delivery, id, application, &core)
+          case .numberTaken:
+            // It comes again under another number: a reply is not lost.
+            core.peers[application]?.arriving[id] = nil
+            self.step(application, &core) { $0.refuse(id, Self.failure(ServicesError(.numberTaken))) }
+          case .delivered:
+            core.peers[application]?.arriving[id] = nil
+            self.step(application, &core) { $0.committed(id) }
+          }
         }
       } catch {
         self.abandon(delivery, attempt, id, error, application)
@@ -132,10 +139,10 @@ extension Runtime {
   private func discard(_ delivery: IncomingDelivery, _ application: ApplicationID) -> Bool {
     do {
       let message = Self.arriving(delivery.offer, application)
-      let wasDelivered = try container.store.wasDelivered(
-        sender: message.sender, incarnation: message.incarnation, number: message.number)
-      if !wasDelivered { try delivery.discard(container.store, message) }
-      return wasDelivered
+      let ledger = try container.store.ledgerState(
+        sender: message.sender, incarnation: message.incarnation, number: message.number, id: message.id)
+      if ledger == .unknown { try delivery.discard(container.store, message) }
+      return ledger == .delivered
     } catch {
       logger.error("what has arrived of a message cannot be removed", metadata: ["error": "\(error)"])
       return false
@@ -212,6 +219,7 @@ extension Runtime {
   private static func arrivalError(_ error: any Error) -> ServicesError {
     switch error {
     case let error as ServicesError: error
+    case let error as ArrivalLimit: ServicesError(.limitExceeded, detail: error.name)
     case ContainerError.diskFull: ServicesError(.noSpace, detail: "the receiver's container")
     case ContainerError.invalidName, ContainerError.invalidArgument:
       ServicesError(.invalidParams, detail: "the list of files")

@@ -266,12 +266,6 @@ extension Runtime {
             $0.definition = Data(offer.definition.jsonText.utf8)
           }
         }
-        if let start = application.start {
-          $0.start = .with {
-            $0.program = start.path
-            $0.arguments = start.arguments
-          }
-        }
       }
     }
   }

@@ -81,6 +81,7 @@ extension Runtime {
     let number = ChannelNumber(core.lastChannel)
     let ticket = introduction.ticket
     let isDialled = introduction.role == .dialler
+    let turn = ReaderTurn()
     do {
       let lane = try ControlLane.open(
         descriptor: control, role: isDialled ? .dialler : .acceptor, key: core.identity.key,
@@ -92,8 +93,13 @@ extension Runtime {
           opened: { _ in
             self.core.perform { self.channelOpened(application, number, ticket, &$0) }
           },
+          // The lane is not read on before the messages of the last read were handled, whether or not they need an answer.
           received: { _, messages in
-            self.core.perform { self.received(messages, application, number, &$0) }
+            turn.begin()
+            self.core.perform { core in
+              self.received(messages, application, number, &core)
+              turn.end()
+            }
           },
           isFull: { _, isFull in
             self.core.perform { core in

@@ -66,6 +66,12 @@ extension Runtime {
       case .accepted(let id): wasAccepted(id, application, &core)
       case .progressed(let id, let received): progressed(id, received, application, &core)
       case .settled(let id, let end): settled(id, end, application, &core)
+      case .numberTaken(let id):
+        let taken = core.peers[application]?.outgoing[id]?.incarnation
+        core.peers[application]?.outgoing[id]?.takenIncarnation = taken
+        logger.warning(
+          "the receiver knows another message under a number of this container, as after a restore: numbers begin anew",
+          metadata: ["app": "\(application)"])
       case .tooLate(let id): sent(of: id, application, core)?.didNotCancel()
 
       case .offered(let offer): offered(offer, application, &core)

@@ -147,14 +147,24 @@ extension Runtime {
   // MARK: What the state machine asks for
 
   func provideOffer(_ id: WireID, _ application: ApplicationID, _ core: Core) {
-    guard let entry = core.peers[application]?.outgoing[id]?.entry else { return }
+    guard let peer = core.peers[application], let delivery = peer.outgoing[id] else { return }
+    let (entry, taken, durableFloor) = (delivery.entry, delivery.takenIncarnation, peer.durableFloor)
     fileQueue.async { [container] in
       let offer = Result { () throws -> WireOffer in
         var offer = try WireOffer(serializedBytes: container.store.outboxMessage(entry.number))
-        if !entry.mayBeOffered { try container.store.markOffered(entry.number) }
+        offer.floor = durableFloor
+        // What was settled before is on the disk afterwards.
+        if !entry.mayBeOffered || durableFloor == 0 {
+          offer.floor = try Self.floor(application, in: container) ?? entry.number
+          if entry.mayBeOffered {
+            try container.store.synchronize()
+          } else {
+            try container.store.markOffered(entry.number)
+          }
+        }
+        offer.floor = min(offer.floor, entry.number)
         offer.id = Data(entry.id)
-        offer.incarnation = Data(try container.store.outboxIncarnation())
-        offer.floor = try Self.floor(application, in: container) ?? entry.number
+        offer.incarnation = Data(try container.store.outboxIncarnation(otherThan: taken))
         return offer
       }
       self.core.perform { core in
@@ -164,6 +174,8 @@ extension Runtime {
           if case .reply? = offer.message { core.peers[application]?.outgoing[id]?.isReply = true }
           core.peers[application]?.outgoing[id]?.request = offer.requestID
           core.peers[application]?.outgoing[id]?.entry.mayBeOffered = true
+          core.peers[application]?.outgoing[id]?.incarnation = [UInt8](offer.incarnation)
+          core.peers[application]?.durableFloor = max(offer.floor, core.peers[application]?.durableFloor ?? 0)
           self.step(application, &core) { $0.offer(offer) }
         case .failure(let error): self.fail(id, Self.servicesError(error), application, &core)
         }
@@ -367,14 +379,27 @@ extension Runtime {
     }
   }
 
+  /// The receiver forgets what it is told of, and would take it for another message when it came again: so that is on the disk before.
+  /// One wait for the disk is for all that is settled meanwhile.
   private func acknowledge(_ application: ApplicationID, _ core: inout Core) {
-    guard let end = core.peers[application]?.outboxEnd else { return }
+    guard let peer = core.peers[application] else { return }
+    peer.isAcknowledgementDue = peer.isAcknowledging
+    guard !peer.isAcknowledging else { return }
+    peer.isAcknowledging = true
+    let end = peer.outboxEnd
     fileQueue.async { [container] in
-      guard let floor = try? Self.floor(application, in: container) ?? end,
-        let incarnation = try? container.store.outboxIncarnation()
-      else { return }
+      let settled = Result { () throws -> (UInt64, [UInt8]) in
+        let floor = try Self.floor(application, in: container) ?? end
+        try container.store.synchronize()
+        return (floor, try container.store.outboxIncarnation())
+      }
       self.core.perform { core in
-        self.step(application, &core) { $0.acknowledge(floor: floor, incarnation: Data(incarnation)) }
+        peer.isAcknowledging = false
+        if case .success(let (floor, incarnation)) = settled {
+          peer.durableFloor = max(peer.durableFloor, floor)
+          self.step(application, &core) { $0.acknowledge(floor: floor, incarnation: Data(incarnation)) }
+        }
+        if peer.isAcknowledgementDue { self.acknowledge(application, &core) }
       }
     }
   }

@@ -132,13 +132,14 @@ extension Runtime {
     _ request: WireRequest, from application: ApplicationID, _ core: Core
   ) throws(ServicesError) -> Offer {
     guard !core.policy.denies(application.text, appID) else { throw ServicesError(.notAllowed) }
-    let versions = core.offers.filter { $0.key.service.text == request.serviceID }
-    guard let service = versions.first?.key.service else { throw ServicesError(.serviceNotFound) }
-    guard let found = versions.first(where: { $0.key.version.text == request.version }) else {
-      throw ServicesError(.versionNotFound)
-    }
-    guard found.value.definition.methods[request.method] != nil else { throw ServicesError(.methodNotFound) }
-    let version = found.key.version
+    // Before anything is compared: an id and a version are short, and of ASCII.
+    guard let service = try? ServiceIdentifier(request.serviceID),
+      core.offers.keys.contains(where: { $0.service == service })
+    else { throw ServicesError(.serviceNotFound) }
+    guard let version = try? ServiceVersion(request.version),
+      let found = core.offers[ServiceKey(service: service, version: version)]
+    else { throw ServicesError(.versionNotFound) }
+    guard found.definition.methods[request.method] != nil else { throw ServicesError(.methodNotFound) }
     for rule in core.policy.rules {
       if let number = rule.disables(
         consumer: application.text, service: request.serviceID, version: request.version,
@@ -156,7 +157,7 @@ extension Runtime {
     if core.disabled.contains(DisabledPart(service: service, version: version, method: request.method)) {
       throw ServicesError(.methodDisabled)
     }
-    return found.value
+    return found
   }
 
   private func admit(

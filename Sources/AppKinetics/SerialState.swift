@@ -1,22 +1,32 @@
 import Dispatch
 import Synchronization
 
-/// State that is changed by one piece of work at a time, in the order in which they came, without a thread of its own: whoever comes first
-/// does its own work and that of those who come meanwhile.
+/// State that is changed by one piece of work at a time, in the order in which they came, without a thread of its own. The first thread to
+/// submit work while the state is free owns it and drains the queue; threads that submit while it is owned only enqueue. A thread that
+/// has drained the queue several times in vain leaves it to a queue of threads, so that it does not work for others for ever.
 ///
 /// Work may add work: it is done afterwards, never within. So nothing that work calls can find the state half changed.
 final class SerialState<State: Sendable>: Sendable {
   typealias Work = @Sendable (inout State) -> Void
 
   private struct Guarded {
-    /// Nil while somebody works.
+    /// Nil while a thread owns it.
     var state: State?
     var pending: [Work] = []
+    /// Of an owner that gave it up, for its successor.
+    var left: State?
   }
 
   private let guarded: Mutex<Guarded>
+  private let successors = DispatchQueue(label: "opendynamics.services.state")
+
+  /// How often one thread drains the queue.
+  private static var roundCountMax: Int { 16 }
 
   init(_ state: State) { guarded = Mutex(Guarded(state: state)) }
+
+  /// Pieces of work that wait.
+  var pendingCount: Int { guarded.withLock { $0.pending.count } }
 
   func perform(_ work: @escaping Work) {
     let taken = guarded.withLock { guarded in
@@ -54,9 +64,9 @@ final class SerialState<State: Sendable>: Sendable {
     }
   }
 
-  /// When nothing more has come meanwhile; else that is done first.
+  /// Ends the ownership when nothing is pending; else does that first, or leaves it to a successor.
   private func giveBack(_ state: inout State) {
-    while true {
+    for _ in 0..<Self.roundCountMax {
       let next: [Work] = guarded.withLock { guarded in
         defer { guarded.pending = [] }
         if guarded.pending.isEmpty { guarded.state = state }
@@ -65,5 +75,23 @@ final class SerialState<State: Sendable>: Sendable {
       if next.isEmpty { return }
       for work in next { work(&state) }
     }
+    guarded.withLock { $0.left = state }
+    successors.async { [self] in
+      guard var state = guarded.withLock({ $0.left.take() }) else { return }
+      giveBack(&state)
+    }
   }
+}
+
+/// Lets the reader of a connection hand over one batch of messages at a time.
+final class ReaderTurn: Sendable {
+  private let isFree = DispatchSemaphore(value: 0)
+
+  // Signalled here: a semaphore must not end with less than it began with, as it would with a batch under way.
+  init() { isFree.signal() }
+
+  /// Waits until the batch before this one was handled.
+  func begin() { isFree.wait() }
+
+  func end() { isFree.signal() }
 }

@@ -164,9 +164,6 @@ struct EventReport: Sendable {
   /// Nobody reading is no reason to stop an app.
   func write(_ event: AppEvent) {
     guard asJSON else { return (try? StandardOutput.write(event.text)) ?? () }
-    let encoder = JSONEncoder()
-    encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
-    guard let bytes = try? encoder.encode(event) else { return }
-    try? StandardOutput.write(String(decoding: bytes, as: UTF8.self) + "\n")
+    if let line = try? JSONText.of(event) { try? StandardOutput.write(line) }
   }
 }

@@ -5,13 +5,17 @@ import ServiceWire
 struct AppsCommand: ParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "apps",
-    abstract: "Says which apps the broker knows, forgets them, and sets who may call whom.",
-    subcommands: [ListAppsCommand.self, ForgetAppCommand.self, PolicyCommand.self])
+    abstract: "Says which apps the broker knows and starts, forgets them, and sets who may call whom.",
+    subcommands: [
+      ListAppsCommand.self, InstallAppCommand.self, UninstallAppCommand.self, ForgetAppCommand.self,
+      PolicyCommand.self,
+    ])
 }
 
 struct ListAppsCommand: AsyncParsableCommand, ReportingCommand {
   static let configuration = CommandConfiguration(
-    commandName: "list", abstract: "All apps that have enrolled, with the fingerprints of their keys.")
+    commandName: "list",
+    abstract: "All apps that have enrolled or are installed, with the fingerprints of their keys.")
 
   @OptionGroup var broker: BrokerOptions
 
@@ -31,8 +35,10 @@ struct ListAppsCommand: AsyncParsableCommand, ReportingCommand {
 private struct AppList: Encodable {
   struct App: Encodable {
     let appID, name, state, user, keyFingerprint: String
-    let isRegistered, isInFront: Bool
+    let isRegistered, isInFront, isDamaged: Bool
     let process: Int32?
+    /// The program that starts it, and its arguments.
+    let program: [String]?
   }
 
   let authority: String
@@ -45,7 +51,8 @@ private struct AppList: Encodable {
         appID: app.provider.appID, name: app.provider.name, state: app.provider.state.text,
         user: app.activationUser, keyFingerprint: Fingerprint.text(app.keyFingerprint),
         isRegistered: app.isRegistered, isInFront: app.provider.isInFront,
-        process: app.process == 0 ? nil : app.process)
+        isDamaged: app.isDamaged, process: app.process == 0 ? nil : app.process,
+        program: app.hasProgram ? [app.program.path] + app.program.arguments : nil)
     }
   }
 
@@ -54,9 +61,73 @@ private struct AppList: Encodable {
       var words = [app.appID, app.isInFront ? "in front" : app.state]
       if let process = app.process { words.append("process \(process)") }
       if !app.isRegistered { words.append("not registered") }
-      return words.joined(separator: ", ")
-        + "\n  user \(PrintableText.of(app.user))\n  key  \(app.keyFingerprint)\n"
+      if app.isDamaged { words.append("its record is damaged: forget it, or restore the broker's file") }
+      var text = words.joined(separator: ", ") + "\n"
+      if !app.keyFingerprint.isEmpty {
+        text += "  user \(PrintableText.of(app.user))\n  key  \(app.keyFingerprint)\n"
+      }
+      if let program = app.program {
+        text += "  run  \(program.map(PrintableText.of).joined(separator: " "))\n"
+      }
+      return text
     }.joined() + "authority \(authority)\n"
+  }
+}
+
+struct InstallAppCommand: AsyncParsableCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "install",
+    abstract: "Names the program that the broker starts when somebody calls an app that does not run.",
+    usage: "dynamics apps install <app-id> [<options>] -- <program> [<argument> ...]",
+    discussion: """
+      The program runs as this user, in a session of its own. An app cannot name one itself. A program that was named before is replaced.
+      """)
+
+  @Argument(help: "The app's id.")
+  var appID: String
+
+  @Argument(
+    parsing: .postTerminator,
+    help: ArgumentHelp("The program's absolute path, and its arguments.", valueName: "program"))
+  var program: [String] = []
+
+  @OptionGroup var broker: BrokerOptions
+
+  func validate() throws {
+    try checkApplicationID(appID, "APP_ID")
+    guard program.first?.utf8.first == UInt8(ascii: "/") else {
+      throw ValidationError("Behind -- there is an absolute path of a program, then its arguments.")
+    }
+  }
+
+  func run() async throws {
+    let client = try await broker.administer()
+    defer { client.close() }
+    let install = WireInstall.with {
+      $0.appID = appID
+      $0.program.path = program[0]
+      $0.program.arguments = Array(program.dropFirst())
+    }
+    _ = try await client.ask(.administer(.with { $0.install = install }))
+  }
+}
+
+struct UninstallAppCommand: AsyncParsableCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "uninstall", abstract: "The broker does not start this app any more.")
+
+  @Argument(help: "The app's id.")
+  var appID: String
+
+  @OptionGroup var broker: BrokerOptions
+
+  func validate() throws { try checkApplicationID(appID, "APP_ID") }
+
+  func run() async throws {
+    let client = try await broker.administer()
+    defer { client.close() }
+    let appID = appID
+    _ = try await client.ask(.administer(.with { $0.uninstall = appID }))
   }
 }
 

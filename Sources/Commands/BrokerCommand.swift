@@ -24,7 +24,7 @@ struct BrokerCommand: AsyncParsableCommand {
   var compositor: String?
 
   func run() async throws {
-    let logger = Logger(label: "dynamics.broker") { StreamLogHandler.standardError(label: $0) }
+    let logger = Logger(label: "dynamics.broker") { PrintableLog(label: $0) }
     let configuration = ServiceBroker.Configuration(
       socketPath: broker.socketPath, stateDirectory: broker.stateDirectory,
       compositor: compositor.map { .program($0) } ?? .none)

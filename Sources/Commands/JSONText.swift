@@ -10,6 +10,6 @@ enum JSONText {
   static func of(_ value: some Encodable) throws -> String {
     let encoder = JSONEncoder()
     encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
-    return String(decoding: try encoder.encode(value), as: UTF8.self) + "\n"
+    return PrintableText.ofJSON(String(decoding: try encoder.encode(value), as: UTF8.self)) + "\n"
   }
 }

@@ -17,6 +17,26 @@ enum PrintableText {
     return String(printable)
   }
 
+  /// JSON text with the same characters as escapes of JSON, so that it stays the same value. They occur within strings only, but for
+  /// the spaces of JSON, which stay.
+  static func ofJSON(_ text: String) -> String {
+    guard text.unicodeScalars.contains(where: isHarmfulInJSON) else { return text }
+    var printable = String.UnicodeScalarView()
+    for scalar in text.unicodeScalars {
+      guard isHarmfulInJSON(scalar) else {
+        printable.append(scalar)
+        continue
+      }
+      let digits = String(scalar.value, radix: 16)
+      printable += ("\\u" + String(repeating: "0", count: 4 - digits.utf8.count) + digits).unicodeScalars
+    }
+    return String(printable)
+  }
+
+  private static func isHarmfulInJSON(_ scalar: Unicode.Scalar) -> Bool {
+    scalar != "\n" && scalar != "\r" && scalar != "\t" && isHarmful(scalar)
+  }
+
   private static func isHarmful(_ scalar: Unicode.Scalar) -> Bool {
     switch scalar.value {
     case 0..<0x20, 0x7f..<0xa0: true

@@ -136,7 +136,7 @@ struct ServiceCallCommand: ParsableCommand, ReportingCommand {
     }
 
     var text: String {
-      var lines = params.map { [$0] } ?? []
+      var lines = params.map { [PrintableText.ofJSON($0)] } ?? []
       lines += attachments.map(PrintableText.of)
       if lines.isEmpty { lines = [status] }
       return lines.joined(separator: "\n") + "\n"

@@ -51,7 +51,7 @@ struct AppOptions: ParsableArguments {
       let container = SecureContainer(store)
       var options = AppServices.Options()
       options.broker = broker.socketPath
-      options.logger = Logger(label: "dynamics", factory: { StreamLogHandler.standardError(label: $0) })
+      options.logger = Logger(label: "dynamics", factory: { PrintableLog(label: $0) })
       options.logger.logLevel = .warning
       options.registers = registers
       let services = try AppServices(

@@ -1,5 +1,6 @@
 import ArgumentParser
 import ServiceBroker
+import ServiceValues
 import ServiceWire
 
 struct ServicesCommand: ParsableCommand {
@@ -19,6 +20,15 @@ struct ServiceFilterOptions: ParsableArguments {
     .with {
       if let service { $0.serviceID = service.id.text }
       if let version { $0.version = version }
+    }
+  }
+
+  func validate() throws {
+    guard let version else { return }
+    do {
+      _ = try ServiceVersion(version)
+    } catch {
+      throw ValidationError("--version \(PrintableText.of(version)): \(error.detail ?? "no version").")
     }
   }
 }
@@ -78,7 +88,7 @@ private struct ServiceChange: Encodable {
   let gone: [String]
 
   var text: String {
-    offered.map { "+ \($0.text)\n" }.joined() + gone.map { "- \($0)\n" }.joined()
+    offered.map { "+ \($0.text)\n" }.joined() + gone.map { "- \(PrintableText.of($0))\n" }.joined()
   }
 }
 
@@ -99,5 +109,5 @@ private struct OfferedService: Encodable, Comparable {
     (left.service, left.version, left.appID) < (right.service, right.version, right.appID)
   }
 
-  var text: String { "\(service) \(version) \(appID) (\(isInFront ? "in front" : state))" }
+  var text: String { PrintableText.of("\(service) \(version) \(appID) (\(isInFront ? "in front" : state))") }
 }

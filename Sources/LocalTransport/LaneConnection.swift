@@ -153,10 +153,10 @@ final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
     guard let fault = ProtocolFault(rawValue: goodbye.error) else {
       return LaneEnd(.peer, .malformed, "a goodbye with the unknown number \(goodbye.error)")
     }
-    return LaneEnd(.peer, fault, String(goodbye.detail.prefix(detailCountMax)))
+    return LaneEnd(.peer, fault, String(goodbye.detail.unicodeScalars.prefix(detailCountMax)))
   }
 
-  /// Of a detail that is kept for a log.
+  /// Unicode scalars of a detail that is kept for a log.
   private static var detailCountMax: Int { 256 }
 
   /// One timer serves many frames: it looks at the frame that is under way when it fires.

@@ -2,6 +2,7 @@ import Foundation
 import LocalTransport
 import Logging
 import NIOCore
+import ServiceValues
 import ServiceWire
 import UnixSockets
 
@@ -24,6 +25,8 @@ final class BrokerDriver {
   private var nextNumber: UInt64 = 1
   private var outputs: [BrokerOutput] = []
   private var isPerforming = false
+  /// Something of the outputs that are being performed could not be written: it is not acknowledged.
+  private var hasFailedToSave = false
   /// What could not be written to its file yet.
   private var unsaved: Set<BrokerRecords.Part> = []
   private var ticks: RepeatedTask?
@@ -162,11 +165,22 @@ final class BrokerDriver {
     }
     outputs = []
     isPerforming = false
+    hasFailedToSave = false
   }
 
   private func perform(_ output: BrokerOutput) {
     switch output {
-    case .send(let message, let to): send(message, to)
+    case .send(var message, let to):
+      if hasFailedToSave {
+        switch message.kind {
+        case .answer:
+          message.answer.failure.error = UInt32(ServicesError.general.rawValue)
+          message.answer.failure.detail = "the broker cannot write its state"
+        case .enrolled: return perform(state.end(to, .limitExceeded, detail: "the broker's disk", now: now))
+        default: break
+        }
+      }
+      send(message, to)
     case .close(let number, let fault, let detail): close(number, fault, detail)
     case .more(let number):
       connections[number]?.isMoreOwed = true
@@ -178,6 +192,7 @@ final class BrokerDriver {
     case .save(let part):
       unsaved.insert(part)
       saveAll()
+      if unsaved.contains(part) { hasFailedToSave = true }
     }
   }
 

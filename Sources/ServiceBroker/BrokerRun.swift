@@ -55,7 +55,6 @@ final class BrokerRun: Sendable {
     }
     _ = try? await acceptorStopped.get()
     _ = try? await group.next().flatSubmit { driver.value.stop() }.get()
-    store.close()
     try? await group.shutdownGracefully()
   }
 }

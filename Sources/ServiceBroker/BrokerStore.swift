@@ -1,11 +1,9 @@
 import CPosix
-import Dispatch
 import Foundation
 import LocalTransport
 import Logging
 import ServiceValues
 import ServiceWire
-import Synchronization
 import UnixSockets
 
 #if canImport(Glibc)
@@ -16,7 +14,7 @@ import UnixSockets
   import Darwin
 #endif
 
-/// A broker's state directory: the authority, the administrator's key, and a file for each app and for the policy.
+/// A broker's state directory: the authority, the administrator's key, and a file for each app, for each program and for the policy.
 final class BrokerStore: Sendable {
   let directory: String
   let authority: CertificateAuthority
@@ -24,9 +22,6 @@ final class BrokerStore: Sendable {
   let administratorKey: AppKey
   let records: BrokerRecords
   private let lock: Descriptor
-  private let logger: Logger
-  private let syncs = DispatchQueue(label: "broker.sync")
-  private let unsynced = Mutex<Set<String>>([])
 
   /// Of a record: a registration and what else there is, and more than any of them.
   private static let recordByteCountMax = 2 << 20
@@ -35,11 +30,11 @@ final class BrokerStore: Sendable {
   /// Throws `ServiceBrokerError`, `SocketError` for a directory that is open to others, and errors of keys.
   init(_ directory: String, _ logger: Logger) throws {
     self.directory = directory
-    self.logger = logger
     try StateFiles.makeDirectory(directory)
     try Self.checkThatItIsOurs(directory)
     lock = try Self.lock(directory)
     try StateFiles.makeDirectory(directory + "/apps")
+    try StateFiles.makeDirectory(directory + "/programs")
     authority = try Self.authority(directory)
     authorityKey = try AppKey(rawBytes: authority.rawKey)
     administratorKey = try Self.key(directory + "/" + BrokerStore.administratorKeyName, directory)
@@ -49,7 +44,7 @@ final class BrokerStore: Sendable {
   /// A directory of something else, a container for instance, is left as it is. Throws `noState` with the name of what is not a broker's.
   private static func checkThatItIsOurs(_ directory: String) throws {
     let known: Set = [
-      "lock", "new", "apps", "damaged", "policy", "authority.key", authorityCertificateName,
+      "lock", "new", "apps", "programs", "policy", "authority.key", authorityCertificateName,
       administratorKeyName,
     ]
     let names = try FileManager.default.contentsOfDirectory(atPath: directory)
@@ -116,87 +111,80 @@ final class BrokerStore: Sendable {
 
   private static func write(_ bytes: Data, _ path: String, _ directory: String) throws {
     try StateFiles.write(bytes, path, temporary: directory + "/new")
-    try StateFiles.sync(path)
-    try StateFiles.sync(directory)
   }
 
   // MARK: Records
 
+  /// A file that is cut, empty or changed denies what it was about, and stays where it is for whoever wants to restore it.
   private static func records(
     _ directory: String, _ authority: CertificateAuthority, _ logger: Logger
   ) throws -> BrokerRecords {
     var records = BrokerRecords()
     let policyPath = directory + "/policy"
-    if let bytes = try StateFiles.read(policyPath, byteCountMax: recordByteCountMax) {
-      do {
-        try records.decodePolicy(bytes)
-      } catch {
-        throw ServiceBrokerError.stateDamaged(path: policyPath)
-      }
+    do {
+      if let bytes = try message(policyPath, authority) { try records.decodePolicy(bytes) }
+    } catch {
+      records.policy = .damaged
+      logger.critical(
+        "the policy is damaged, and everything is denied; restore the file, or remove it to have no rules, and start anew",
+        metadata: ["file": "\(policyPath)", "error": "\(error)"])
     }
     for name in try FileManager.default.contentsOfDirectory(atPath: directory + "/apps").sorted() {
-      let path = directory + "/apps/" + name
       var read = records
       do {
-        let bytes = try StateFiles.read(path, byteCountMax: recordByteCountMax) ?? Data()
+        let bytes = try message(directory + "/apps/" + name, authority) ?? Data()
         guard try fileName(read.decodeApp(bytes), authority) == name else { throw ProtocolFault.malformed }
         records = read
       } catch {
-        // Set aside, so that it is not read again, and is there for whoever wants to know.
-        try StateFiles.makeDirectory(directory + "/damaged")
-        let aside = directory + "/damaged/" + name
-        guard rename(path, aside) == 0 else {
-          throw ServiceBrokerError.callFailed(operation: "rename", path: path, errno: errno)
+        records.damagedApps.insert(name)
+        logger.error(
+          "an app's record is damaged, and its id refused; restore the file, or forget the app",
+          metadata: ["file": "\(directory)/apps/\(name)", "error": "\(error)"])
+      }
+    }
+    for name in try FileManager.default.contentsOfDirectory(atPath: directory + "/programs").sorted() {
+      var read = records
+      do {
+        let bytes = try message(directory + "/programs/" + name, authority) ?? Data()
+        guard try fileName(read.decodeProgram(bytes), authority) == name else {
+          throw ProtocolFault.malformed
         }
-        logger.error("an app's record is damaged, and set aside", metadata: ["file": "\(aside)"])
+        records = read
+      } catch {
+        logger.error(
+          "an app's program is damaged, and not started; install it again",
+          metadata: ["file": "\(directory)/programs/\(name)", "error": "\(error)"])
       }
     }
     return records
   }
 
-  /// The app id, as long as file systems that do not tell capitals apart cannot mistake it for another; else with its hash.
-  private static func fileName(_ appID: String, _ authority: CertificateAuthority) -> String {
-    guard appID.utf8.contains(where: { (65...90).contains($0) }) else { return appID }
-    let hash = authority.fingerprint(of: Data(appID.utf8)).map { byte in
-      (byte < 16 ? "0" : "") + String(byte, radix: 16)
+  private static let hashByteCount = 32
+
+  /// The message of a file, without the SHA-256 before it; nil when there is no such file. Throws `malformed` when they do not agree.
+  private static func message(_ path: String, _ authority: CertificateAuthority) throws -> Data? {
+    guard let bytes = try StateFiles.read(path, byteCountMax: recordByteCountMax) else { return nil }
+    let message = Data(bytes.dropFirst(hashByteCount))
+    guard bytes.count >= hashByteCount, authority.fingerprint(of: message) == bytes.prefix(hashByteCount)
+    else {
+      throw ProtocolFault.malformed
     }
-    return String(appID.lowercased().prefix(180)) + "_" + hash.joined()
+    return message
   }
 
-  /// What the records have of it is in its file when this returns, and on the disk soon.
+  private static func fileName(_ appID: String, _ authority: CertificateAuthority) -> String {
+    BrokerRecords.fileName(appID) { authority.fingerprint(of: $0) }
+  }
+
+  /// What the records have of it is on the disk when this returns.
   func save(_ part: BrokerRecords.Part, of records: BrokerRecords) throws {
     let path =
       switch part {
       case .app(let appID): directory + "/apps/" + Self.fileName(appID, authority)
+      case .program(let appID): directory + "/programs/" + Self.fileName(appID, authority)
       case .policy: directory + "/policy"
       }
-    if let bytes = try records.encoded(part) {
-      try StateFiles.write(bytes, path, temporary: directory + "/new")
-    } else {
-      try StateFiles.remove(path)
-    }
-    let folder = SocketDirectory.directory(of: path)
-    let isScheduled = unsynced.withLock { unsynced in
-      defer { unsynced.formUnion([path, folder]) }
-      return !unsynced.isEmpty
-    }
-    if !isScheduled { syncs.async { self.syncAll() } }
+    guard let bytes = try records.encoded(part) else { return try StateFiles.remove(path) }
+    try StateFiles.write(authority.fingerprint(of: bytes) + bytes, path, temporary: directory + "/new")
   }
-
-  private func syncAll() {
-    let paths = unsynced.withLock { unsynced in
-      defer { unsynced = [] }
-      return unsynced
-    }
-    for path in paths.sorted().reversed() {
-      do {
-        try StateFiles.sync(path)
-      } catch {
-        logger.error("what is known of apps may not be on the disk", metadata: ["error": "\(error)"])
-      }
-    }
-  }
-
-  /// Everything that was saved is on the disk.
-  func close() { syncs.sync { syncAll() } }
 }

@@ -44,7 +44,8 @@ enum StateFiles {
     throw .callFailed(operation: "read", path: path, errno: EFBIG)
   }
 
-  /// Replaces the file: whoever reads it finds the old or the new bytes. It is on the disk only after `sync`.
+  /// Replaces the file durably: a reader finds the old or the new bytes, whole, also after a power cut. `temporary` is a path of the
+  /// same file system.
   static func write(_ bytes: Data, _ path: String, temporary: String) throws(ServiceBrokerError) {
     unlink(temporary)
     let number = cposix_open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600)
@@ -61,22 +62,27 @@ enum StateFiles {
       }
       rest = rest.dropFirst(step)
     }
+    let status = fsync(number)
+    let code = errno
     close(number)
+    guard status == 0 else { throw .callFailed(operation: "fsync", path: temporary, errno: code) }
     guard rename(temporary, path) == 0 else {
       throw .callFailed(operation: "rename", path: path, errno: errno)
     }
+    try syncNames(beside: path)
   }
 
+  /// Removes the file durably. A path that is gone counts as done.
   static func remove(_ path: String) throws(ServiceBrokerError) {
     guard unlink(path) == 0 || errno == ENOENT else {
       throw .callFailed(operation: "unlink", path: path, errno: errno)
     }
+    try syncNames(beside: path)
   }
 
-  /// What was written there is on the disk, a file or the names in a directory. A path that is gone counts as done.
-  static func sync(_ path: String) throws(ServiceBrokerError) {
+  private static func syncNames(beside file: String) throws(ServiceBrokerError) {
+    let path = SocketDirectory.directory(of: file)
     let number = cposix_open(path, O_RDONLY | O_NOFOLLOW, 0)
-    if number == -ENOENT { return }
     try check(number, "open", path)
     defer { close(number) }
     guard fsync(number) == 0 else { throw .callFailed(operation: "fsync", path: path, errno: errno) }

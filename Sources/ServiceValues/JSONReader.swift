@@ -60,6 +60,7 @@ struct JSONReader {
       guard peek == UInt8(ascii: "\"") else { throw problem("expected the name of a member") }
       let key = try string()
       path.steps.append(.key(key))
+      if let fault = ObjectKey.fault(in: key) { throw problem(fault) }
       if members[key] != nil { throw problem("a second member of that name") }
       skipSpace()
       if !take(UInt8(ascii: ":")) { throw problem("expected a colon") }

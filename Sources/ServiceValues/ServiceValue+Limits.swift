@@ -112,6 +112,7 @@ extension ServiceValue {
 
     private mutating func visit(_ key: String, _ member: ServiceValue) throws(Problem) {
       path.steps.append(.key(key))
+      if let fault = ObjectKey.fault(in: key) { throw problem(fault) }
       try count(bytes: ServiceValue.frameByteCount + key.utf8.count)
       try visit(member)
       path.steps.removeLast()

@@ -62,11 +62,11 @@ extension ServiceValue: Hashable {
     }
   }
 
-  /// Texts that are equivalent and not equal have one hash, which is allowed.
+  /// Keys that are equivalent and not equal have one hash, which is allowed.
   public func hash(into hasher: inout Hasher) {
     hasher.combine(kind)
     switch self {
-    case .string(let value): hasher.combine(value)
+    case .string(var value): value.withUTF8 { hasher.combine(bytes: UnsafeRawBufferPointer($0)) }
     case .number(let value): hasher.combine(value)
     case .integer(let value): hasher.combine(value)
     case .boolean(let value): hasher.combine(value)

@@ -39,6 +39,7 @@ public struct ServicesError: Error, Sendable, Hashable {
       case invalidParams, certificateNotFound, methodDisabled, versionDisabled, serviceDisabled
       case enterpriseUserNotMatch, cancelled, attachmentNotFound, limitExceeded, brokerUnavailable
       case connectionLost, timedOut, notInFront, frontRefused, noSpace, sourceDamaged, invalidRegistration
+      case numberTaken
     }
   }
 }
@@ -68,6 +69,7 @@ extension ServicesError {
   public static let noSpace = Code(.noSpace)
   public static let sourceDamaged = Code(.sourceDamaged)
   public static let invalidRegistration = Code(.invalidRegistration)
+  public static let numberTaken = Code(.numberTaken)
 }
 
 extension ServicesError.Code {
@@ -95,6 +97,7 @@ extension ServicesError.Code {
   public static let noSpace = ServicesError.noSpace
   public static let sourceDamaged = ServicesError.sourceDamaged
   public static let invalidRegistration = ServicesError.invalidRegistration
+  public static let numberTaken = ServicesError.numberTaken
 }
 
 extension ServicesError: CustomStringConvertible {
@@ -143,6 +146,8 @@ extension ServicesError.Code: CustomStringConvertible {
     case .noSpace: "the receiver has no space left"
     case .sourceDamaged: "an attachment cannot be read where it comes from"
     case .invalidRegistration: "a registration or a service's definition is not right"
+    case .numberTaken:
+      "the receiver knows another message under its number, also after the sender drew a new one"
     }
   }
 
@@ -173,6 +178,7 @@ extension ServicesError.Code: CustomStringConvertible {
     case .noSpace: "free some space at the receiver, then send it again"
     case .sourceDamaged: "verify the sender's container, and restore the file from a backup"
     case .invalidRegistration: "change what stands at that path, and register again"
+    case .numberTaken: "send it again; if that does not help, have the receiver's app looked at"
     }
   }
 }

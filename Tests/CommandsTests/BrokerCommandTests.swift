@@ -35,6 +35,21 @@ struct BrokerCommandTests {
     #expect(try broker.run("services", "list").text == "")
   }
 
+  @Test func installsApps() throws {
+    let broker = try BrokerProcess()
+    _ = try broker.run("apps", "install", a, "--", "/bin/echo", "-n", "a b")
+    #expect(
+      try broker.run("apps", "list").text.hasPrefix(
+        "\(a), not running, not registered\n  run  /bin/echo -n a b\n"))
+    #expect(try broker.run("apps", "list", "--json").text.contains(#""program":["/bin/echo","-n","a b"]"#))
+    _ = try broker.run("apps", "install", a, "--", "echo", expecting: 64)
+    _ = try broker.run("apps", "install", a, expecting: 64)
+    _ = try broker.run("apps", "install", "x y", "--", "/bin/echo", expecting: 64)
+    _ = try broker.run("apps", "uninstall", a)
+    _ = try broker.run("apps", "uninstall", a, expecting: 5)
+    #expect(try broker.run("apps", "list").text.hasPrefix("authority "))
+  }
+
   @Test func setsPolicy() throws {
     let broker = try BrokerProcess()
     _ = try broker.run("apps", "policy", "add", "deny", "--consumer", a, "--provider", b)

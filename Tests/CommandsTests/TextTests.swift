@@ -38,6 +38,19 @@ struct TextTests {
     ] as [(String, String)])
   func numbersNames(name: String, text: String) { #expect(numbered(name, 2) == text) }
 
+  /// What other apps wrote reaches a terminal with nothing that moves the cursor or the writing direction.
+  @Test(
+    arguments: [
+      ("a\u{9b}31m", #"a\u{9b}31m"#, #""a\u009b31m""#),
+      ("\u{202e}x\u{2066}", #"\u{202e}x\u{2066}"#, #""\u202ex\u2066""#),
+      ("\u{7f}\u{85}\u{200f}", #"\x7f\u{85}\u{200f}"#, #""\u007f\u0085\u200f""#), ("é 漢", "é 漢", #""é 漢""#),
+    ])
+  func escapesWhatATerminalWouldObey(text: String, printed: String, json: String) throws {
+    #expect(PrintableText.of(text) == printed)
+    #expect(PrintableText.ofJSON("\"\(text)\"") == json)
+    #expect(try JSONText.of([text]) == "[\(json)]\n")
+  }
+
   @Test(arguments: [("/a/b", "/a"), ("a", "."), ("/a", "/"), ("/", "/"), ("a//b//", "a")])
   func findsTheParent(path: String, parent: String) { #expect(PathText.parent(path) == parent) }
 

@@ -94,6 +94,12 @@ struct Parcel: Sendable {
 }
 
 extension Container {
+  /// Whether nothing else may arrive under the number: a message has, or it is below the floor.
+  func wasDelivered(sender: String, incarnation: [UInt8], number: UInt64) throws -> Bool {
+    let id = [UInt8](repeating: 0xff, count: 16)
+    return try ledgerState(sender: sender, incarnation: incarnation, number: number, id: id) != .unknown
+  }
+
   /// Names below the staging directory; none when it is not there.
   func staged() throws -> [String] {
     guard try attributes(at: "/.opendynamics/staging") != nil else { return [] }

@@ -68,6 +68,60 @@ struct DeliveryLedgerTests {
     #expect(try numbers("com.example.sender2", 1) == [])
   }
 
+  /// Nothing counts as delivered that is not there: neither another message under a number, nor one below the floor.
+  @Test func knowsMessagesByTheirIDs() throws {
+    let container = try Fixture().container
+    try arrive([1, 2], in: container)
+    func state(_ number: UInt64, id: UInt8, incarnation: [UInt8] = Parcel.incarnation) throws -> LedgerState {
+      try container.ledgerState(
+        sender: Parcel.sender, incarnation: incarnation, number: number,
+        id: [UInt8](repeating: id, count: 16))
+    }
+    #expect(try state(1, id: 1) == .delivered)
+    #expect(try state(2, id: 2) == .delivered)
+    #expect(try state(2, id: 1) == .numberTaken)
+    #expect(try state(3, id: 3) == .unknown)
+    // A sender that drew another incarnation before it read that a message was committed.
+    let other = [UInt8](repeating: 0, count: 16)
+    let last = [UInt8](repeating: 255, count: 16)
+    for incarnation in [other, last] {
+      #expect(try state(2, id: 2, incarnation: incarnation) == .delivered)
+      #expect(try state(7, id: 2, incarnation: incarnation) == .delivered)
+      #expect(try state(2, id: 9, incarnation: incarnation) == .unknown)
+    }
+    try container.raiseDeliveryFloor(sender: Parcel.sender, incarnation: Parcel.incarnation, to: 3)
+    #expect(try state(2, id: 2) == .numberTaken)
+    #expect(try state(2, id: 9) == .numberTaken)
+    #expect(try state(3, id: 9) == .unknown)
+    var taken = Parcel([], number: 2)
+    taken.message.id = [UInt8](repeating: 9, count: 16)
+    #expect(throws: ContainerError.self) { try taken.arrive(in: container) }
+    taken.message.incarnation = last
+    try taken.arrive(in: container)
+    #expect(try state(2, id: 9, incarnation: last) == .delivered)
+  }
+
+  /// The numbers go on under it, and what is in the outbox stays.
+  @Test func drawsAnotherIncarnationOnce() throws {
+    let fixture = try Fixture()
+    let container = fixture.container
+    let first = try container.outboxIncarnation()
+    #expect(try container.outboxIncarnation() == first)
+    let entry = try container.enqueue(
+      OutgoingMessage(
+        id: [UInt8](repeating: 1, count: 16), receiver: "com.example.b", message: [], attachments: []))
+    let second = try container.outboxIncarnation(otherThan: first)
+    #expect(second != first)
+    #expect(try container.outboxIncarnation(otherThan: first) == second)
+    let reopened = try fixture.reopened()
+    #expect(try reopened.outboxIncarnation() == second)
+    #expect(try reopened.outboxEntries() == [entry])
+    let next = try reopened.enqueue(
+      OutgoingMessage(
+        id: [UInt8](repeating: 2, count: 16), receiver: "com.example.b", message: [], attachments: []))
+    #expect(next.number == entry.number + 1)
+  }
+
   @Test func theFloorTakesWhatIsStagedBelowIt() throws {
     let container = try Fixture().container
     let parcels = (4...6).map { Parcel(sizes: [1 << 20], number: UInt64($0)) }

@@ -18,6 +18,7 @@ STREAM_CREDIT = 8 << 20
 PAGE_FILES_MAX = 256
 PAGE_BYTES_MAX = 60 << 10
 SLOT_BYTES = 65_600
+NUMBER_TAKEN = 25
 IN_SLOT = 1 << 31
 # linux/fcntl.h
 F_ADD_SEALS, F_GET_SEALS, SEALS = 1033, 1034, 1 | 2 | 4
@@ -260,7 +261,8 @@ class Delivering:
         delivery.stream = None
         delivery.events.append(event)
         self.app.unsettled.discard(delivery.number)
-        self.send("acknowledged", {"floor": self.app.floor(), "incarnation": self.app.incarnation})
+        if self.app.acknowledges:
+            self.send("acknowledged", {"floor": self.app.floor(), "incarnation": self.app.incarnation})
 
     def take_committed(self, body):
         self.app.delivered[body["id"]] = self.delivery(body)
@@ -291,8 +293,11 @@ class Delivering:
     def take_offer(self, body):
         if len(body.get("id", b"")) != 16 or len(body.get("incarnation", b"")) != 16 or not body.get("number"):
             raise Fault(100)
-        if (self.peer.app_id, body["incarnation"], body["number"]) in self.app.ledger:
+        known = self.app.ledger.get((self.peer.app_id, body["incarnation"], body["number"]))
+        if known == body["id"]:
             return self.send("committed", {"id": body["id"]})
+        if known or body["number"] < self.app.floors.get((self.peer.app_id, body["incarnation"]), 0):
+            return self.send("delivery_refused", {"id": body["id"], "failure": {"error": NUMBER_TAKEN}})
         arrival = self.arrivals[body["id"]] = Arrival(body)
         return self.listed(arrival) if arrival.is_listed else self.send("manifest_wanted", {"id": body["id"]})
 
@@ -327,7 +332,7 @@ class Delivering:
 
     def commit(self, arrival):
         offer = arrival.offer
-        self.app.ledger.add((self.peer.app_id, offer["incarnation"], offer["number"]))
+        self.app.ledger[(self.peer.app_id, offer["incarnation"], offer["number"])] = offer["id"]
         self.arrivals.pop(offer["id"], None)
         self.send("committed", {"id": offer["id"]})
         if "reply" in offer and offer["reply"]["id"] in self.app.delivered:
@@ -350,7 +355,8 @@ class Outbox:
         # What this app can seal with, besides secretstream, and what it wants streams sealed with where the peer can.
         self.ciphers, self.prefers = [], SECRETSTREAM
         self.incarnation, self.last_number, self.unsettled = os.urandom(16), 0, set()
-        self.delivered, self.ledger, self.floors, self.arrived = {}, set(), {}, []
+        self.delivered, self.ledger, self.floors, self.arrived = {}, {}, {}, []
+        self.acknowledges = True
 
     def floor(self):
         return min(self.unsettled, default=self.last_number + 1)

@@ -206,9 +206,10 @@ def waits_for_an_app_that_is_locked(world):
 
 def starts_an_app_that_does_not_run(world):
     marker = world.directory + "/started"
-    app = world.app("provider").register(
-        (SERVICE, SERVICE_VERSION), start={"program": "/usr/bin/touch", "arguments": [marker]})
+    app = world.app("provider").register((SERVICE, SERVICE_VERSION))
     app.close()
+    program = {"path": "/usr/bin/touch", "arguments": [marker]}
+    world.administrator().ask("administer", {"install": {"app_id": app.app_id, "program": program}})
     consumer = world.app("consumer")
     question = consumer.ask_later("connect", {"app_id": app.app_id})
     world.loop.until(lambda: consumer.waiting and os.path.exists(marker))

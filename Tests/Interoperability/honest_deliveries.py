@@ -131,12 +131,13 @@ def goes_on_where_a_channel_broke(world):
 
 def arrives_once(world):
     _, app, channel = pair(world)
+    # As a sender does that did not hear of it.
+    app.acknowledges = False
     delivery = request(app).offer(channel)
     delivery.wait("committed")
     expect_echo(delivery, FILES)
     before = len(app.arrived)
     channel.close()
-    # As a sender does that did not hear of it.
     app.unsettled.add(delivery.number)
     delivery.events.clear()
     again = app.connect(VICTIM)
@@ -144,6 +145,25 @@ def arrives_once(world):
     expect("accepted" in delivery.events, False)
     expect(again.request(SERVICE, SERVICE_VERSION, "echo", 2).wait(), 2)
     expect((len(app.arrived), delivery.events), (before, ["committed"]))
+
+
+def starts_anew_when_its_numbers_are_taken(world):
+    _, app, channel = pair(world)
+    for acknowledges in [False, True]:
+        app.acknowledges = acknowledges
+        for _ in range(2):
+            request(app).offer(channel).wait("committed")
+        # As a sender does that was restored from a copy.
+        app.last_number -= 1
+        delivery = request(app)
+        expect(delivery.offer(channel).wait("committed", "refused"), "refused")
+        expect((delivery.failure["error"], "accepted" in delivery.events), (25, False))
+        app.incarnation = os.urandom(16)
+        app.unsettled.add(delivery.number)
+        delivery.events.clear()
+        # On the same channel.
+        delivery.offer(channel).wait("committed")
+        expect_echo(delivery, FILES)
 
 
 def takes_a_message_back(world):
@@ -209,6 +229,6 @@ def closes_both_lanes_for_what_does_not_open(world):
 CHECKS = [
     sends_files_and_gets_them_back, sends_files_in_shared_memory, takes_files_in_shared_memory, seals_with_aes_where_both_can,
     refuses_a_cipher_that_it_does_not_have, sends_many_files_page_after_page, goes_on_where_a_channel_broke, arrives_once,
-    takes_a_message_back, refuses_what_it_does_not_take, says_that_no_reply_comes,
+    starts_anew_when_its_numbers_are_taken, takes_a_message_back, refuses_what_it_does_not_take, says_that_no_reply_comes,
     shows_nothing_in_the_clear, closes_both_lanes_for_what_does_not_open,
 ]

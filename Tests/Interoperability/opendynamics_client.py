@@ -159,12 +159,10 @@ class App(Outbox, Client):
         self.peers, self.sockets, self.introductions, self.dials = {}, {}, {}, {}
         self.begin({"enrol": {"version": VERSION, "app_id": app_id, "activation_user": user, "state": state}})
 
-    def register(self, *services, name=None, start=None):
+    def register(self, *services, name=None):
         """Services are (id, version)."""
         body = {"name": name or self.app_id, "entitlement_id": self.app_id, "entitlement_version": "1.0.0.0"}
         body["services"] = [{"id": service, "version": version} for service, version in services]
-        if start:
-            body["start"] = start
         self.ask("register", body)
         return self
 

@@ -67,35 +67,148 @@ struct BrokerLifeTests {
     }
   }
 
-  @Test func aDamagedRecordIsSetAsideAndADamagedKeyIsNot() async throws {
+  /// What is left of a file after a power cut, and what somebody else wrote into it.
+  private static let damages: [(String, @Sendable (Data) -> Data)] = [
+    ("empty", { _ in Data() }), ("cut", { $0.dropLast() }), ("zeros", { Data(count: $0.count) }),
+    ("another", { _ in Data([1, 2, 3]) }), ("without its hash", { $0.dropFirst(32) }),
+  ]
+
+  private func damage(_ path: String, _ change: (Data) -> Data) throws -> Data {
+    let bytes = try Data(contentsOf: URL(filePath: path))
+    try change(bytes).write(to: URL(filePath: path))
+    return bytes
+  }
+
+  @Test func aDamagedPinRefusesItsID() async throws {
     let world = try World()
-    var broker = try await world.broker()
     let key = AppKey()
-    _ = try await TestApp(world, a, key: key)
-    _ = try await TestApp(world, "com.example.b", key: key)
+    let names = ["com.example.a", "com.example.Capital"]
+    var broker = try await world.broker()
+    for appID in names + ["com.example.b"] { _ = try await TestApp(world, appID, key: key) }
     await broker.stop()
-    let record = world.statePath + "/apps/" + a
-    try Data([1, 2, 3]).write(to: URL(filePath: record))
+    let files = try FileManager.default.contentsOfDirectory(atPath: world.statePath + "/apps")
+      .filter { $0 != "com.example.b" }.map { world.statePath + "/apps/" + $0 }
+    for (what, change) in Self.damages {
+      let contents = try files.map { try damage($0, change) }
+      broker = try await world.broker()
+      for appID in names {
+        for key in [key, AppKey()] {
+          await #expect(throws: ProtocolFault.keyNotPinned, "\(what)") {
+            try await TestApp(world, appID, key: key)
+          }
+        }
+      }
+      _ = try await TestApp(world, "com.example.b", key: key)
+      let apps = try await world.administrator().apps().apps
+      #expect(apps.first { $0.provider.appID == a }?.isDamaged == true)
+      await broker.stop()
+      // It stays refused, and the file there.
+      broker = try await world.broker()
+      await #expect(throws: ProtocolFault.keyNotPinned) { try await TestApp(world, a, key: AppKey()) }
+      await broker.stop()
+      for (file, contents) in zip(files, contents) { try contents.write(to: URL(filePath: file)) }
+    }
     // Another app's record under a wrong name is none, either.
     try FileManager.default.copyItem(
       atPath: world.statePath + "/apps/com.example.b", toPath: world.statePath + "/apps/com.example.c")
+    _ = try damage(world.statePath + "/apps/" + a) { _ in Data() }
     broker = try await world.broker()
-    #expect(try await world.administrator().apps().apps.map(\.provider.appID) == ["com.example.b"])
-    #expect(FileManager.default.fileExists(atPath: world.statePath + "/damaged/" + a))
-    #expect(FileManager.default.fileExists(atPath: world.statePath + "/damaged/com.example.c"))
-    #expect(world.log.all.filter { $0.contains("set aside") }.count == 2)
+    await #expect(throws: ProtocolFault.keyNotPinned) { try await TestApp(world, "com.example.c", key: key) }
+    #expect(world.log.all.contains { $0.contains("its id refused") && $0.contains("apps/com.example.c") })
+    // Until an administrator decides.
+    _ = try await world.administrator().ask(.administer(.with { $0.forget = a }))
+    _ = try await TestApp(world, a, key: AppKey())
     await broker.stop()
-    for name in ["authority.key", "authority.crt", "administrator.key", "policy"] {
+  }
+
+  @Test func aDamagedPolicyDeniesEverything() async throws {
+    let world = try World()
+    let keys = [AppKey(), AppKey()]
+    var broker = try await world.broker()
+    let rule = WireRule.with {
+      $0.consumer = "com.example.other"
+      $0.effect = .deny
+    }
+    _ = try await world.administrator().ask(.administer(.with { $0.addRule = rule }))
+    await broker.stop()
+    let path = world.statePath + "/policy"
+    for (what, change) in Self.damages {
+      let bytes = try damage(path, change)
+      broker = try await world.broker()
+      let one = try await TestApp(world, a, key: keys[0])
+      _ = try await TestApp(world, "com.example.b", key: keys[1])
+      await #expect(throws: ServicesError(.notAllowed), "\(what)") {
+        try await one.connect(to: "com.example.b")
+      }
+      do {
+        _ = try await world.administrator().ask(.administer(.with { $0.listRules = .init() }))
+        Issue.record("an error expected")
+      } catch ServicesError.general {
+      }
+      #expect(world.log.all.last { $0.contains("the policy is damaged, and everything is denied") } != nil)
+      await broker.stop()
+      try bytes.write(to: URL(filePath: path))
+    }
+    broker = try await world.broker()
+    #expect(
+      try await world.administrator().ask(.administer(.with { $0.listRules = .init() })).rules.rules == [rule]
+    )
+    await broker.stop()
+  }
+
+  @Test func aDamagedProgramIsNotStarted() async throws {
+    let world = try World()
+    var broker = try await world.broker()
+    try await world.install(a, ["/bin/sleep", "60"])
+    await broker.stop()
+    _ = try damage(world.statePath + "/programs/" + a) { $0.dropLast() }
+    broker = try await world.broker()
+    let one = try await TestApp(world, "com.example.b", key: AppKey())
+    await #expect(throws: ServicesError(.applicationNotFound)) { try await one.connect(to: a) }
+    try await world.install(a, ["/bin/false"])
+    await broker.stop()
+    broker = try await world.broker()
+    #expect(try await world.administrator().apps().apps.first?.program.path == "/bin/false")
+    await broker.stop()
+  }
+
+  @Test func withADamagedKeyItDoesNotStart() async throws {
+    let world = try World()
+    let broker = try await world.broker()
+    _ = try await TestApp(world, a, key: AppKey())
+    await broker.stop()
+    for name in ["authority.key", "authority.crt", "administrator.key"] {
       let path = world.statePath + "/" + name
-      let bytes = FileManager.default.contents(atPath: path)
-      try Data([1, 2, 3]).write(to: URL(filePath: path))
+      let bytes = try damage(path) { _ in Data([1, 2, 3]) }
       await #expect(throws: ServiceBrokerError.self, "\(name)") { try await world.broker() }
-      if let bytes { try bytes.write(to: URL(filePath: path)) } else { unlink(path) }
+      try bytes.write(to: URL(filePath: path))
     }
     unlink(world.statePath + "/authority.key")
     await #expect(throws: ServiceBrokerError.stateDamaged(path: world.statePath + "/authority.key")) {
       try await world.broker()
     }
+  }
+
+  /// A rule that could not be written is not acknowledged.
+  @Test func acknowledgesNothingThatIsNotKept() async throws {
+    let world = try World()
+    let broker = try await world.broker()
+    let tool = try await world.administrator()
+    // In the place of the file that is written first.
+    try FileManager.default.createDirectory(
+      atPath: world.statePath + "/new", withIntermediateDirectories: false)
+    let add = WireAdminister.with {
+      $0.addRule = .with {
+        $0.consumer = "com.example.x"
+        $0.effect = .deny
+      }
+    }
+    await #expect(throws: ServicesError(.general, detail: "the broker cannot write its state")) {
+      try await tool.ask(.administer(add))
+    }
+    await #expect(throws: ProtocolFault.limitExceeded) { try await TestApp(world, a, key: AppKey()) }
+    try FileManager.default.removeItem(atPath: world.statePath + "/new")
+    await broker.stop()
   }
 
   @Test func aSecondBrokerFindsThePlaceTaken() async throws {

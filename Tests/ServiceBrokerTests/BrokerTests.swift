@@ -205,14 +205,11 @@ struct BrokerTests {
     let world = try World()
     let broker = try await world.broker()
     let key = AppKey()
-    let two = try await TestApp(world, b, key: key)
     // It says who it is by a pipe, which a test can wait for.
     let pipe = world.path + "/pipe"
     #expect(mkfifo(pipe, 0o600) == 0)
-    try await two.register(
-      start: ["/bin/sh", "-c", "echo $$ $(ps -o sid= -p $$) $(ls /proc/self/fd | wc -l) > \(pipe)"])
-    two.client.close()
-    _ = await two.end()
+    try await world.install(
+      b, ["/bin/sh", "-c", "echo $$ $(ps -o sid= -p $$) $(ls /proc/self/fd | wc -l) > \(pipe)"])
     let one = try await TestApp(world, a, key: AppKey())
     async let ticket = one.connect(to: b)
     let words = try await contents(ofPipe: pipe).split(separator: " ").map(String.init)
@@ -228,7 +225,8 @@ struct BrokerTests {
     let broker = try await world.broker()
     for (appID, start) in [(b, "/bin/false"), ("com.example.c", "/nothing/there")] {
       let two = try await TestApp(world, appID, key: AppKey())
-      try await two.register(start: [start])
+      try await two.register()
+      try await world.install(appID, [start])
       two.client.close()
       _ = await two.end()
     }

@@ -48,7 +48,7 @@ final class TestApp: Sendable {
       }, other: { messageInput.yield($0) })
   }
 
-  func register(_ services: [(String, String)] = [], start: [String] = []) async throws {
+  func register(_ services: [(String, String)] = []) async throws {
     _ = try await client.ask(
       .register(
         .with {
@@ -59,8 +59,6 @@ final class TestApp: Sendable {
               $0.version = version
             }
           }
-          $0.start.program = start.first ?? ""
-          $0.start.arguments = Array(start.dropFirst())
         }))
   }
 

@@ -45,6 +45,17 @@ final class World: Sendable {
       administrator: AppKey(rawBytes: file("administrator.key")))
   }
 
+  /// Names the program that starts an app.
+  func install(_ appID: String, _ words: [String]) async throws {
+    _ = try await administrator().ask(
+      .administer(
+        .with {
+          $0.install.appID = appID
+          $0.install.program.path = words[0]
+          $0.install.program.arguments = Array(words.dropFirst())
+        }))
+  }
+
   func tool() async throws -> BrokerClient {
     try await BrokerClient.attend(path: socketPath, name: "test", authority: nil)
   }

@@ -13,7 +13,8 @@ struct BrokerFrontTests {
 
   private func registered(_ world: BrokerWorld, _ appID: String) {
     let app = world.enrol(appID)
-    world.register(app, start: "/usr/bin/app")
+    world.register(app)
+    world.install(appID, "/usr/bin/app")
     world.disconnect(app)
   }
 

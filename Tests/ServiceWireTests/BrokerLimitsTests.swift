@@ -85,18 +85,19 @@ struct BrokerLimitsTests {
     }
   }
 
-  @Test func textsOfFiltersAreBounded() {
-    let long = String(repeating: "x", count: 257)
-    let filters: [(inout WireFind, String) -> Void] = [
-      { $0.serviceID = $1 }, { $0.version = $1 }, { $0.appID = $1 }, { $0.after = $1 },
+  @Test func textsOfFiltersAreIDsAndVersions() {
+    let longest = Array(repeating: String(repeating: "x", count: 63), count: 4).joined(separator: ".")
+    let filters: [((inout WireFind, String) -> Void, right: String, wrong: String)] = [
+      ({ $0.serviceID = $1 }, longest, longest + "x"), ({ $0.version = $1 }, "1.2.3.4", "1.2.3.4.5"),
+      ({ $0.appID = $1 }, longest, longest + "x"), ({ $0.after = $1 }, longest, "com.example.\u{e9}"),
     ]
-    for change in filters {
+    for (change, right, wrong) in filters {
       let world = BrokerWorld()
       let tool = world.attend()
       var filter = WireFind()
-      change(&filter, String(long.dropLast()))
+      change(&filter, right)
       #expect(world.error(tool, .find(filter)) == 0)
-      change(&filter, long)
+      change(&filter, wrong)
       world.ask(tool, .find(filter))
       #expect(world.closed[tool] == .malformed)
       let watcher = world.attend()

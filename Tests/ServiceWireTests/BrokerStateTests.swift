@@ -311,8 +311,6 @@ struct BrokerStateTests {
           ]
         }
       ),
-      ("start.program", { $0.start.program = "bin/app" }),
-      ("start.arguments", { $0.start.arguments = ["a\0b"] }),
     ]
     for (path, change) in cases {
       var registration = WireRegister()
@@ -390,7 +388,8 @@ struct BrokerStateTests {
   @Test func startsAnAppOnceForAllWhoWait() {
     let world = BrokerWorld()
     let two = world.enrol(b)
-    world.register(two, start: "/usr/bin/b")
+    world.register(two)
+    world.install(b, "/usr/bin/b")
     world.disconnect(two)
     let one = world.enrol(a)
     let other = world.enrol("com.example.c")
@@ -409,6 +408,105 @@ struct BrokerStateTests {
     #expect(again.answers(dialler, lost).isEmpty)
     again.tick(1)
     #expect(again.answers(dialler, lost).last?.failure.error == 3)
+  }
+
+  /// What was once how an app named its own program: field 6 of a registration.
+  @Test func anAppDoesNotNameTheProgramThatStartsIt() throws {
+    let world = BrokerWorld()
+    let two = world.enrol(b)
+    let program = Data([10]) + Data([7]) + Data("/bin/sh".utf8)
+    let registration = try WireRegister(
+      serializedBytes: Data([10, 1, 65]) + Data([50, UInt8(program.count)]) + program)
+    #expect(world.error(two, .register(registration)) == 0)
+    world.disconnect(two)
+    let one = world.enrol(a)
+    #expect(world.error(one, .connect(.with { $0.appID = b })) == 3)
+    // Nor for another app.
+    let install = WireAdminister.with {
+      $0.install.appID = b
+      $0.install.program.path = "/bin/sh"
+    }
+    world.ask(one, .administer(install))
+    #expect(world.closed[one] == .unexpectedMessage)
+    #expect(world.starts.isEmpty && world.state.records.programs.isEmpty)
+  }
+
+  @Test func anAdministratorNamesTheProgramThatStartsAnApp() {
+    let world = BrokerWorld()
+    let tool = world.attend()
+    func install(_ change: (inout WireInstall) -> Void) -> UInt32? {
+      var install = WireInstall.with {
+        $0.appID = b
+        $0.program.path = "/usr/bin/b"
+      }
+      change(&install)
+      let message = install
+      return world.error(tool, .administer(.with { $0.install = message }))
+    }
+    #expect(install { $0.program.path = "bin/b" } == 8)
+    #expect(install { $0.program.path = "" } == 8)
+    #expect(install { $0.program.path = "/" + String(repeating: "b", count: 4096) } == 8)
+    #expect(install { $0.program.arguments = ["a\0b"] } == 8)
+    #expect(install { $0.program.arguments = Array(repeating: "a", count: 65) } == 8)
+    #expect(install { $0.appID = "nonsense" } == 8)
+    #expect(world.state.records.programs.isEmpty)
+    #expect(install { $0.program.arguments = Array(repeating: "a", count: 64) } == 0)
+    #expect(world.saved == [.program(b)])
+    // It need not have enrolled before.
+    world.ask(tool, .administer(.with { $0.listApps = .init() }))
+    #expect(world.last(tool)?.answer.apps.apps.first?.program.path == "/usr/bin/b")
+    let one = world.enrol(a)
+    world.ask(one, .connect(.with { $0.appID = b }))
+    #expect(world.starts == [b])
+    #expect(world.error(tool, .administer(.with { $0.uninstall = b })) == 0)
+    #expect(world.error(tool, .administer(.with { $0.uninstall = b })) == 3)
+    #expect(world.error(one, .connect(.with { $0.appID = b })) == 3)
+  }
+
+  // MARK: Damage
+
+  @Test func aDamagedPolicyDeniesEverything() {
+    var records = BrokerRecords()
+    records.policy = .damaged
+    let world = BrokerWorld(records: records)
+    let one = world.enrol(a)
+    let two = world.enrol(b)
+    world.register(two, [(greetings, "1.0")])
+    #expect(world.sent[one]?.first?.enrolled.policy.denials.first?.denies(b, a) == true)
+    #expect(world.error(one, .connect(.with { $0.appID = b })) == 7)
+    #expect(world.find(one) == [])
+    let tool = world.attend()
+    let rule = WireRule.with {
+      $0.consumer = a
+      $0.effect = .deny
+    }
+    for message in [
+      WireAdminister.with { $0.listRules = .init() }, .with { $0.addRule = rule },
+      .with { $0.removeRule = rule },
+    ] {
+      let question = world.ask(tool, .administer(message))
+      #expect(world.answers(tool, question).last?.failure.detail.contains("policy's file is damaged") == true)
+    }
+    #expect(!world.saved.contains(.policy))
+  }
+
+  @Test func aDamagedPinRefusesItsID() {
+    var records = BrokerRecords()
+    records.damagedApps = [a]
+    let world = BrokerWorld(records: records)
+    let refused = world.enrol(a)
+    #expect(world.closed[refused] == .keyNotPinned)
+    let one = world.enrol(b)
+    #expect(world.closed[one] == nil)
+    world.install(a, "/usr/bin/a")
+    #expect(world.error(one, .connect(.with { $0.appID = a })) == 3)
+    let tool = world.attend()
+    world.ask(tool, .administer(.with { $0.listApps = .init() }))
+    #expect(world.last(tool)?.answer.apps.apps.first { $0.provider.appID == a }?.isDamaged == true)
+    #expect(world.error(tool, .administer(.with { $0.forget = a })) == 0)
+    #expect(world.saved.contains(.app(a)))
+    let next = world.enrol(a)
+    #expect(world.closed[next] == nil)
   }
 
   // MARK: Front
@@ -468,7 +566,8 @@ struct BrokerStateTests {
   @Test func recordsReadAsTheyWereWritten() throws {
     let world = BrokerWorld()
     let app = world.enrol(a)
-    world.register(app, [(greetings, "1.0")], start: "/usr/bin/a")
+    world.register(app, [(greetings, "1.0")])
+    world.install(a, "/usr/bin/a")
     let other = world.enrol(b)
     world.register(other)
     world.ask(other, .unregister(WireUnregister()))
@@ -482,25 +581,30 @@ struct BrokerStateTests {
             $0.effect = .disable
           }
         }))
-    #expect(Set(world.saved) == [.app(a), .app(b), .policy])
+    #expect(Set(world.saved) == [.app(a), .app(b), .program(a), .policy])
     var read = BrokerRecords()
     for part in Set(world.saved) {
       let bytes = try #require(try world.state.records.encoded(part))
       switch part {
       case .app(let appID): #expect(try read.decodeApp(bytes) == appID)
+      case .program(let appID): #expect(try read.decodeProgram(bytes) == appID)
       case .policy: try read.decodePolicy(bytes)
       }
       #expect(try read.encoded(part) == bytes)
       #expect(throws: ProtocolFault.malformed) {
         var again = read
-        if case .app = part { try again.decodeApp(bytes) } else { try again.decodePolicy(bytes + bytes) }
+        switch part {
+        case .app: try again.decodeApp(bytes)
+        case .program: try again.decodeProgram(Data())
+        case .policy: try again.decodePolicy(bytes + bytes)
+        }
       }
       #expect(throws: ProtocolFault.malformed) {
         var cut = BrokerRecords()
-        if case .app = part {
-          try cut.decodeApp(bytes.dropLast())
-        } else {
-          try cut.decodePolicy(bytes.dropLast())
+        switch part {
+        case .app: try cut.decodeApp(bytes.dropLast())
+        case .program: try cut.decodeProgram(bytes.dropLast())
+        case .policy: try cut.decodePolicy(bytes.dropLast())
         }
       }
     }
@@ -572,9 +676,8 @@ struct BrokerStateTests {
           world.disconnect(number)
           world.closed[number] = .noError
         case 1, 2:
-          world.register(
-            number, Bool.random(using: &random) ? [(greetings, "1.0")] : [],
-            start: Bool.random(using: &random) ? "/bin/app" : "")
+          world.register(number, Bool.random(using: &random) ? [(greetings, "1.0")] : [])
+          world.install(app, "/bin/app")
         case 3:
           asked.append(
             (

@@ -158,7 +158,20 @@ final class BrokerWorld {
     answers(number, ask(number, kind)).last.map { $0.failure.error }
   }
 
-  func register(_ number: ConnectionNumber, _ services: [(String, String)] = [], start: String = "") {
+  /// An administrator names the program that starts an app.
+  func install(_ appID: String, _ path: String) {
+    let tool = attend()
+    ask(
+      tool,
+      .administer(
+        .with {
+          $0.install.appID = appID
+          $0.install.program.path = path
+        }))
+    disconnect(tool)
+  }
+
+  func register(_ number: ConnectionNumber, _ services: [(String, String)] = []) {
     ask(
       number,
       .register(
@@ -170,7 +183,6 @@ final class BrokerWorld {
               $0.version = version
             }
           }
-          $0.start.program = start
         }))
   }
 

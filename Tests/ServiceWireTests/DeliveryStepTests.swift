@@ -75,6 +75,31 @@ struct DeliveryStepTests {
       receiver.receive(floor, on: number) == [.acknowledged(floor: 6, incarnation: Fixture.incarnation)])
   }
 
+  /// A restored sender's message is offered again under another incarnation, on the same channel, once.
+  @Test func offersAgainWhatHasANumberThatIsTaken() {
+    var sender = Fixture.offered()
+    var receiver = Fixture.arrived()
+    let refused = Fixture.refused(1, 25)
+    #expect(receiver.refuse(one, .with { $0.error = 25 }) == [.send(refused, on: number)])
+    #expect(sender.receive(refused, on: number) == [.numberTaken(one), .wantsOffer(one)])
+    var offer = Fixture.offer(1)
+    offer.incarnation = Data(repeating: 9, count: 16)
+    #expect(sender.offer(offer) == [.send(Fixture.message(offer), on: number)])
+    #expect(receiver.receive(Fixture.message(offer), on: number) == [.offered(offer)])
+    #expect(receiver.refuse(one, .with { $0.error = 25 }) == [.send(refused, on: number)])
+    #expect(
+      sender.receive(refused, on: number) == [.settled(one, .refused(.with { $0.error = 25 }))])
+    #expect(sender.isIdle && receiver.isIdle)
+    // What was refused for another reason does not come again on this channel.
+    var other = Fixture.arrived()
+    _ = other.refuse(one, .with { $0.error = 7 })
+    #expect(Fixture.fault(other.receive(Fixture.message(offer), on: number)) == .unexpectedMessage)
+    // What was cancelled meanwhile has ended.
+    sender = Fixture.offered()
+    _ = sender.cancel(one)
+    #expect(sender.receive(refused, on: number) == [.settled(one, .cancelled)])
+  }
+
   /// AES where both sides have it; else secretstream.
   @Test func choosesACipherThatBothHave() {
     var withAES = DeliveryLimits()

@@ -74,7 +74,8 @@ extension DeliveryWorld {
     if ledger[side]?.contains(id) == true { return with(side) { $0.committed(id) } }
     if breaks, Int.random(in: 0..<15, using: &random) == 0 {
       staged[side]?[id] = nil
-      return with(side) { $0.refuse(id, .with { $0.error = 7 }) }
+      let error: UInt32 = Bool.random(using: &random) ? 7 : 25
+      return with(side) { $0.refuse(id, .with { $0.error = error }) }
     }
     let have = staged[side]?[id] ?? Staged()
     if have.fileCount < offer.fileCount { return with(side) { $0.wantPages(id, from: have.fileCount) } }

@@ -146,6 +146,10 @@ final class DeliveryWorld {
       if processes[side]?.accepted.insert(id).inserted != true { note("accepted twice") }
     case .progressed: break
     case .settled(let id, let end): settle(id, end, side)
+    case .numberTaken(let id):
+      if processes[side]?.sending.values.contains(where: { $0.id == id }) == true {
+        note("renumbered while its stream goes on")
+      }
     case .tooLate(let id): processes[side]?.tooLate.insert(id)
     default: performForReceiver(output, side)
     }

@@ -163,23 +163,30 @@ extension Target {
         $0.effect = .deny
       }
       records.policy = try BrokerPolicy(rules: [rule])
+      records.programs[appID] = .with { $0.path = "/a" }
       return [
         Seed("registry", [0] + Array(try records.encoded(.app(appID)) ?? Data())),
         Seed("policy", [1] + Array(try records.encoded(.policy) ?? Data())),
+        Seed("program", [2] + Array(try records.encoded(.program(appID)) ?? Data())),
       ]
     },
     accepts: { bytes in
       var input = Input(bytes)
-      let isPolicy = input.byte() % 2 == 1
+      let kind = input.byte() % 3
       let file = Data(input.remainder())
       func read(_ file: Data) throws -> (records: BrokerRecords, part: BrokerRecords.Part) {
         var records = BrokerRecords()
-        if isPolicy {
+        switch kind {
+        case 0:
+          let appID = try records.decodeApp(file)
+          return (records, .app(appID))
+        case 1:
           try records.decodePolicy(file)
           return (records, .policy)
+        default:
+          let appID = try records.decodeProgram(file)
+          return (records, .program(appID))
         }
-        let appID = try records.decodeApp(file)
-        return (records, .app(appID))
       }
       guard let (records, part) = try? read(file) else { return false }
       require(try read(records.encoded(part) ?? Data()).records == records, "records are written differently")

@@ -1,5 +1,13 @@
 import EncryptedFile
 
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
 /// Names below the inbox.
 enum InboxName {
   static let inbox = FileName("Inbox")!
@@ -54,12 +62,15 @@ enum InboxName {
 /// Which places the files and folders of a message get below its inbox directory: their original paths with control characters
 /// replaced, no two files in the same place, whoever sent them.
 ///
-/// A path is here the bytes of its names with slashes between them; `..` and empty names are gone already.
+/// A path is here the bytes of its names with slashes between them; `..` and empty names are gone already. What is remembered of a path
+/// does not grow with its depth.
 struct InboxPlaces {
   /// Nil for a file that was named before.
   private(set) var files: [[UInt8]?] = []
   /// In the order in which they were given.
   private(set) var directories: [[UInt8]] = []
+  /// Those that were given and those above a file or another folder, each once.
+  let folderCount: Int
 
   /// Names of a path.
   static let depthMax = 128
@@ -67,32 +78,24 @@ struct InboxPlaces {
   private static let slash = UInt8(ascii: "/")
 
   init(files originals: [[UInt8]], directories folders: [[UInt8]] = []) {
-    // Directories keep their places, those above a file too; files make way for
-    // them and for each other.
+    let places = originals.map(Self.safe)
+    directories = folders.map(Self.safe)
+    // Directories keep their places, those above a file too; files make way for them and for each other.
+    let tree = FolderTree(places + directories.map { $0 + [Self.slash] })
+    folderCount = tree.folderCount
     var taken: Set<[UInt8]> = []
-    func takeDirectories(_ path: [UInt8]) {
-      var rest = path[...]
-      while !rest.isEmpty, taken.insert(Array(rest)).inserted { rest = Self.parent(rest) }
-    }
-    directories.reserveCapacity(folders.count)
-    for folder in folders {
-      directories.append(Self.safe(folder))
-      takeDirectories(directories.last!)
-    }
-    for original in originals { takeDirectories(Array(Self.parent(Self.safe(original)[...]))) }
     files.reserveCapacity(originals.count)
     // Where the search for a free number goes on, by place: of many that share one, each begins behind the one before.
     var lastNumber: [[UInt8]: Int] = [:]
     var seen: Set<[UInt8]> = []
-    for original in originals {
-      let place = Self.safe(original)
+    for (original, place) in zip(originals, places) {
       guard seen.insert(original).inserted else {
         files.append(nil)
         continue
       }
       var unique = place
       var number = lastNumber[place] ?? 1
-      while !taken.insert(unique).inserted {
+      while tree.hasFolder(unique) || !taken.insert(unique).inserted {
         number += 1
         let parent = Self.parent(place[...])
         let name = Array(place[(parent.isEmpty ? 0 : parent.count + 1)...])
@@ -100,6 +103,48 @@ struct InboxPlaces {
       }
       if number > 1 { lastNumber[place] = number }
       files.append(unique)
+    }
+  }
+
+  /// The folders of paths, which end with a slash where the last name is a folder's. Sorted paths know them all: what is below a folder
+  /// stands together, behind the folder's own name and a slash.
+  private struct FolderTree {
+    private let paths: [[UInt8]]
+    let folderCount: Int
+
+    init(_ paths: [[UInt8]]) {
+      self.paths = paths.sorted { Self.order($0[...], $1) < 0 }
+      var count = 0
+      var before: [UInt8] = []
+      for path in self.paths {
+        var common = 0
+        while common < min(path.count, before.count), path[common] == before[common] { common += 1 }
+        // The folders of the path that the one before it does not have.
+        count += path[common...].count { $0 == InboxPlaces.slash }
+        before = path
+      }
+      folderCount = count
+    }
+
+    func hasFolder(_ place: [UInt8]) -> Bool {
+      let prefix = place + [InboxPlaces.slash]
+      var (low, high) = (0, paths.count)
+      while low < high {
+        let middle = (low + high) / 2
+        if Self.order(paths[middle][...], prefix) < 0 { low = middle + 1 } else { high = middle }
+      }
+      return low < paths.count && Self.order(paths[low].prefix(prefix.count), prefix) == 0
+    }
+
+    /// Less than, equal to or more than 0, as the bytes of one stand before, with or behind those of the other.
+    private static func order(_ left: ArraySlice<UInt8>, _ right: [UInt8]) -> Int {
+      left.withUnsafeBytes { left in
+        right.withUnsafeBytes { right in
+          let count = min(left.count, right.count)
+          let order = count == 0 ? 0 : memcmp(left.baseAddress!, right.baseAddress!, count)
+          return order == 0 ? left.count - right.count : Int(order)
+        }
+      }
     }
   }
 

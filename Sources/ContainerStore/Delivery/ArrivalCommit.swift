@@ -82,8 +82,9 @@ extension Transaction {
 
   /// The ledger's entry, the queued message, and the files under their names.
   func apply(_ delivery: ArrivalCommit) throws -> QueuedMessage {
-    guard try !wasDelivered(delivery.key) else {
-      throw ContainerError(.invalidArgument, detail: "this message has arrived before")
+    guard try ledgerState(delivery.key, id: delivery.message.id) == .unknown else {
+      throw ContainerError(
+        .invalidArgument, detail: "this message has arrived before, or its number is taken")
     }
     var directory = ""
     if let staging = delivery.staging {

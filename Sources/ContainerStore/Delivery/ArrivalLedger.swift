@@ -9,6 +9,9 @@ extension CatalogKey {
   static func deliveryFloor(_ key: ArrivalKey) -> CatalogKey {
     CatalogKey(bytes: sender(.deliveryFloor, key))
   }
+  static func deliveries(ofSender key: ArrivalKey) -> CatalogKey {
+    CatalogKey(bytes: [Kind.delivery.rawValue] + key.sender.bytes + [0])
+  }
   static func deliveries(_ key: ArrivalKey) -> CatalogKey { CatalogKey(bytes: sender(.delivery, key)) }
   static func delivery(_ key: ArrivalKey) -> CatalogKey {
     CatalogKey(bytes: deliveries(key).bytes + orderedBytes(key.number))
@@ -16,6 +19,10 @@ extension CatalogKey {
 }
 
 extension ArrivalKey {
+  fileprivate func with(number: UInt64) -> ArrivalKey {
+    ArrivalKey(sender: sender, incarnation: incarnation, number: number)
+  }
+
   private static let incarnationByteCount = Identifier.byteCount
 
   /// Of a record `60`; the number is 0.
@@ -125,11 +132,48 @@ struct RequestKey: Hashable {
   }
 }
 
+/// What the ledger has under a message's number.
+package enum LedgerState: Sendable, Equatable {
+  /// Nothing: the message may arrive.
+  case unknown
+  /// This message.
+  case delivered
+  /// Another message, or a number below the floor, whose messages are not remembered: the sender gave the number twice, as a container
+  /// does that was restored from a copy.
+  case numberTaken
+}
+
 extension CatalogReading {
-  func wasDelivered(_ key: ArrivalKey) throws -> Bool {
-    if try key.number < deliveryFloor(key) { return true }
-    return try value(.delivery(key)) != nil
+  func ledgerState(_ key: ArrivalKey, id: [UInt8]) throws -> LedgerState {
+    if let bytes = try value(.delivery(key)) {
+      return try Self.decode(bytes) { bytes throws(MalformedBytes) in try NumberedDelivery(bytes) }.id == id
+        ? .delivered : .numberTaken
+    }
+    if try wasDeliveredEarlier(key, id: id) { return .delivered }
+    return try key.number < deliveryFloor(key) ? .numberTaken : .unknown
   }
+
+  /// Whether the message arrived under an earlier incarnation of its sender, which drew another before it read that. Reads what is above
+  /// the floors of the other incarnations: nothing, unless the sender's container was restored.
+  private func wasDeliveredEarlier(_ key: ArrivalKey, id: [UInt8]) throws -> Bool {
+    let prefix = CatalogKey.deliveries(ofSender: key)
+    let (own, last) = (CatalogKey.deliveries(key), CatalogKey.delivery(key.with(number: .max)))
+    var cursor = try cursor(from: prefix)
+    var left = Self.earlierDeliveryCountMax
+    while left > 0, let (entry, value) = try cursor.nextLive(), entry.hasPrefix(prefix) {
+      if entry.hasPrefix(own) {
+        guard entry < last else { continue }
+        cursor = try self.cursor(from: last)
+        continue
+      }
+      left -= 1
+      if value.suffix(ArrivingMessage.idByteCount) == id[...] { return true }
+    }
+    return false
+  }
+
+  /// Of an honest sender there are no more than it had under way when it drew an incarnation.
+  private static var earlierDeliveryCountMax: Int { 1024 }
 
   /// 0 when there is none.
   func deliveryFloor(_ key: ArrivalKey) throws -> UInt64 {
@@ -139,10 +183,12 @@ extension CatalogReading {
 }
 
 extension Container {
-  /// Whether a message has arrived before, or is below the floor.
-  package func wasDelivered(sender: String, incarnation: [UInt8], number: UInt64) throws -> Bool {
+  /// Whether the message `id` has arrived before, or may arrive under this number.
+  package func ledgerState(
+    sender: String, incarnation: [UInt8], number: UInt64, id: [UInt8]
+  ) throws -> LedgerState {
     let key = try arrivalKey(sender, incarnation, number)
-    return try withStoredCatalog { try $0.wasDelivered(key) }
+    return try withStoredCatalog { try $0.ledgerState(key, id: id) }
   }
 
   /// Forgets the messages below `floor`, which the sender will not offer again, and what is staged of them. Never lowers the floor.

@@ -6,6 +6,10 @@ package struct ArrivingMessage: Sendable {
   package static let byteCountMax = 2 << 20
   /// Of all files of a message together.
   package static let filesByteCountMax: UInt64 = 1 << 62
+  /// Of the paths of all files. What is remembered of them takes a few times as much memory.
+  package static let pathsByteCountMax = 64 << 20
+  /// Folders that the paths name, each once.
+  package static let folderCountMax = 200_000
 
   /// 16 bytes.
   package var id: [UInt8]
@@ -49,6 +53,15 @@ package struct ArrivingMessage: Sendable {
   }
 }
 
+/// A list of files that is longer than a container takes.
+package struct ArrivalLimit: Error, Equatable {
+  /// As SERVICE-PROTOCOL.md names it.
+  package let name: String
+
+  package static let paths = ArrivalLimit(name: "bytes of the paths of a message")
+  package static let folders = ArrivalLimit(name: "folders of a message")
+}
+
 /// A file that comes with a message.
 package struct ArrivingFile: Sendable {
   /// Absolute, as the sender has it.
@@ -81,6 +94,7 @@ struct Manifest {
   /// Below the message's directory, once all files are known; until then as the sender has them.
   private(set) var places: [[UInt8]] = []
   private var sum: UInt64 = 0
+  private var pathByteCount = 0
 
   init(_ message: ArrivingMessage) {
     fileCount = Int(message.fileCount)
@@ -89,11 +103,13 @@ struct Manifest {
 
   var isComplete: Bool { files.count == fileCount }
 
-  /// Takes all of them, or none.
+  /// Takes all of them, or none. Throws `ContainerError` and `ArrivalLimit`.
   mutating func add(_ new: [ArrivingFile]) throws {
     guard new.count <= fileCount - files.count else {
       throw ContainerError(.invalidArgument, detail: "more files than the \(fileCount) that were announced")
     }
+    let pathByteCount = new.reduce(pathByteCount) { $0 + $1.path.count }
+    guard pathByteCount <= ArrivingMessage.pathsByteCountMax else { throw ArrivalLimit.paths }
     var sum = sum
     var paths: [[UInt8]] = []
     paths.reserveCapacity(new.count)
@@ -118,10 +134,13 @@ struct Manifest {
     }
     files += new.map { File(size: $0.size, modified: $0.modified, permissions: $0.permissions & 0o7777) }
     self.sum = sum
+    self.pathByteCount = pathByteCount
   }
 
   private static func places(of paths: [[UInt8]]) throws -> [[UInt8]] {
-    try InboxPlaces(files: paths).files.map { place in
+    let places = InboxPlaces(files: paths)
+    guard places.folderCount <= ArrivingMessage.folderCountMax else { throw ArrivalLimit.folders }
+    return try places.files.map { place in
       guard let place else {
         throw ContainerError(.invalidArgument, detail: "a file that was announced twice")
       }

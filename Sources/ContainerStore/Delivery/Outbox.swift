@@ -206,15 +206,21 @@ extension Container {
     }
   }
 
-  /// 16 random bytes, drawn when they are first needed: numbers count within them.
-  package func outboxIncarnation() throws -> [UInt8] {
-    if let state = try withStoredCatalog({ try $0.outboxState() }) { return state.incarnation }
-    return try transaction { transaction in
-      if let state = try transaction.outboxState() { return state.incarnation }
-      let state = OutboxState(incarnation: Random.bytes(16))
+  /// 16 random bytes, drawn when they are first needed: numbers count within them. They are drawn anew when they are `taken`: a receiver
+  /// knows other messages under their numbers. Numbers go on, so that none has two meanings.
+  package func outboxIncarnation(otherThan taken: [UInt8]? = nil) throws -> [UInt8] {
+    if let state = try withStoredCatalog({ try $0.outboxState() }), state.incarnation != taken {
+      return state.incarnation
+    }
+    let incarnation = try transaction(durability: taken == nil || options.durability == .none ? nil : .full) {
+      transaction in
+      var state = try transaction.outboxState() ?? OutboxState(incarnation: Random.bytes(16))
+      if state.incarnation == taken { state.incarnation = Random.bytes(16) }
       transaction.put(.outboxState, state.encoded)
       return state.incarnation
     }
+    if options.durability == .none { try flush(durably: false) }
+    return incarnation
   }
 }
 

@@ -7,6 +7,14 @@ package struct BrokerPolicy: Sendable, Equatable {
   /// Of all rules as they are encoded.
   package private(set) var byteCount = 0
   private var denials: Set<Pair> = []
+  /// The rules cannot be read. What they deny is not known, so that everything is denied.
+  package private(set) var isDamaged = false
+
+  package static let damaged: BrokerPolicy = {
+    var policy = BrokerPolicy()
+    policy.isDamaged = true
+    return policy
+  }()
 
   /// Nil means any.
   fileprivate struct Pair: Hashable {
@@ -36,6 +44,7 @@ package struct BrokerPolicy: Sendable, Equatable {
 
   /// Whether the consumer is kept from the provider altogether. Costs the same for any number of rules.
   package func denies(_ consumer: String, _ provider: String) -> Bool {
+    if isDamaged { return true }
     guard !denials.isEmpty else { return false }
     return denials.contains(Pair(consumer: consumer, provider: provider))
       || denials.contains(Pair(consumer: consumer, provider: nil))
@@ -45,6 +54,8 @@ package struct BrokerPolicy: Sendable, Equatable {
 
   /// What an app has to know.
   func concerning(_ appID: String) -> WirePolicy {
+    // A denial without a consumer and a provider is one of everything.
+    if isDamaged { return .with { $0.denials = [.with { $0.effect = .deny }] } }
     let rules = rules.filter { $0.concerns(appID) }
     return .with {
       $0.rules = rules.filter { $0.effect == .disable }
@@ -54,7 +65,10 @@ package struct BrokerPolicy: Sendable, Equatable {
 }
 
 extension WireRule {
-  private static func matches(_ wanted: String?, _ value: String) -> Bool { wanted == nil || wanted == value }
+  /// Compares bytes: the value is a peer's text.
+  private static func matches(_ wanted: String?, _ value: String) -> Bool {
+    wanted?.utf8.elementsEqual(value.utf8) ?? true
+  }
 
   private var anyConsumer: String? { hasConsumer ? consumer : nil }
   private var anyProvider: String? { hasProvider ? provider : nil }
@@ -91,7 +105,8 @@ extension WireRule {
 
   /// The error of a request that the rule switches off.
   package func disables(consumer: String, service: String, version: String, method: String) -> UInt32? {
-    guard effect == .disable, Self.matches(anyConsumer, consumer), serviceID == service,
+    guard effect == .disable, Self.matches(anyConsumer, consumer),
+      Self.matches(serviceID, service),
       Self.matches(hasVersion ? self.version : nil, version),
       Self.matches(hasMethod ? self.method : nil, method)
     else { return nil }

@@ -7,6 +7,8 @@ package struct BrokerRecords: Sendable, Equatable {
   /// What is kept in a file of its own.
   package enum Part: Hashable, Sendable {
     case app(String)
+    /// The program of an app.
+    case program(String)
     case policy
   }
 
@@ -31,7 +33,11 @@ package struct BrokerRecords: Sendable, Equatable {
   }
 
   package var apps: [String: App] = [:]
+  /// What starts apps, by app id.
+  package var programs: [String: WireProgram] = [:]
   package var policy = BrokerPolicy()
+  /// Names of files of apps that cannot be read (``fileName(_:hash:)``): nobody enrols with these ids.
+  package var damagedApps: Set<String> = []
 
   package init() {}
 
@@ -39,6 +45,12 @@ package struct BrokerRecords: Sendable, Equatable {
   package func encoded(_ part: Part) throws -> Data? {
     switch part {
     case .policy: return try WireRules.with { $0.rules = policy.rules }.serializedData()
+    case .program(let appID):
+      guard let program = programs[appID] else { return nil }
+      return try WireInstall.with {
+        $0.appID = appID
+        $0.program = program
+      }.serializedData()
     case .app(let appID):
       guard let app = apps[appID] else { return nil }
       return try WireRecord.with {
@@ -65,6 +77,23 @@ package struct BrokerRecords: Sendable, Equatable {
     app.hasRegistered = app.hasRegistered || record.hasRegistered_p
     apps[record.appID] = app
     return record.appID
+  }
+
+  /// Takes up an app's program from the bytes of its file, and returns the app's id. Throws `malformed` when it is none.
+  @discardableResult
+  package mutating func decodeProgram(_ bytes: Data) throws(ProtocolFault) -> String {
+    let install = try WireInstall.known(bytes)
+    guard install.fault(BrokerLimits()) == nil else { throw .malformed }
+    programs[install.appID] = install.program
+    return install.appID
+  }
+
+  /// Name of the file of an app's record: the app id where a file system that does not distinguish capitals cannot mistake it for
+  /// another id, else with its SHA-256.
+  package static func fileName(_ appID: String, hash: (Data) -> Data) -> String {
+    guard appID.utf8.contains(where: { (65...90).contains($0) }) else { return appID }
+    let digits = hash(Data(appID.utf8)).map { byte in (byte < 16 ? "0" : "") + String(byte, radix: 16) }
+    return String(appID.lowercased().prefix(180)) + "_" + digits.joined()
   }
 
   /// Takes the rules from the bytes of their file. Throws `malformed` when one of them is no rule, or is there twice.

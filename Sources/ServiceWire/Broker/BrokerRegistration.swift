@@ -20,7 +20,6 @@ extension WireRegister {
     if icon.count > limits.iconByteCountMax { return "icon: more than \(limits.iconByteCountMax) bytes" }
     if !icon.isEmpty, !icon.starts(with: [0x89, 0x50, 0x4e, 0x47]) { return "icon: no PNG" }
     if services.count > limits.serviceCountMax { return "services: more than \(limits.serviceCountMax)" }
-    if let wrong = start.fault(limits) { return wrong }
     var seen: Set<[String]> = []
     for (i, service) in services.enumerated() {
       if let wrong = service.fault(limits, at: "services[\(i)]") { return wrong }
@@ -30,16 +29,19 @@ extension WireRegister {
   }
 }
 
-extension WireStart {
-  fileprivate func fault(_ limits: BrokerLimits) -> String? {
+extension WireInstall {
+  /// What keeps it from being the program of an app; nil when nothing does.
+  func fault(_ limits: BrokerLimits) -> String? {
     func isTooLong(_ text: String) -> Bool {
       text.utf8.count > limits.argumentByteCountMax || text.utf8.contains(0)
     }
-    if !program.isEmpty, !program.hasPrefix("/") || isTooLong(program) {
-      return "start.program: no absolute path"
+    if (try? ApplicationID(appID)) == nil { return "app id: no application id" }
+    if isTooLong(program.path) || program.path.utf8.first != UInt8(ascii: "/") {
+      return "program: no absolute path, or more than \(limits.argumentByteCountMax) bytes"
     }
-    if arguments.count > limits.argumentCountMax || arguments.contains(where: isTooLong) {
-      return "start.arguments: too many, or too long"
+    if program.arguments.count > limits.argumentCountMax || program.arguments.contains(where: isTooLong) {
+      return
+        "arguments: more than \(limits.argumentCountMax), or one of more than \(limits.argumentByteCountMax) bytes"
     }
     return nil
   }

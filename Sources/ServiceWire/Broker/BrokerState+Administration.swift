@@ -9,36 +9,66 @@ extension BrokerState {
     guard let kind = message.kind else { throw Fault(fault: .malformed) }
     switch kind {
     case .listApps(let list):
-      guard list.after.utf8.count <= limits.nameByteCountMax else { throw Fault(fault: .malformed) }
-      let page = page(after: list.after, only: nil, app)
+      if !list.after.isEmpty { try checkAppID(list.after) }
+      let page = page(after: list.after, in: knownAppIDs, app)
       let fingerprint = authority.fingerprint
       done(ask, on: number, &outputs) {
         $0.apps.apps = page.elements
         $0.apps.more = page.hasMore
         $0.apps.authorityFingerprint = fingerprint
       }
-    case .forget(let appID): forget(appID, ask, number, now, &outputs)
+    case .forget(let appID): try forget(appID, ask, number, now, &outputs)
+    case .install(let install): try self.install(install, ask, number, &outputs)
+    case .uninstall(let appID):
+      try checkAppID(appID)
+      guard records.programs.removeValue(forKey: appID) != nil else {
+        return fail(ask, .applicationNotFound, on: number, &outputs)
+      }
+      outputs.append(.save(.program(appID)))
+      done(ask, on: number, &outputs)
+    case .listRules, .addRule, .removeRule:
+      guard !records.policy.isDamaged else {
+        return fail(ask, .general, detail: Self.policyIsDamaged, on: number, &outputs)
+      }
+      try changePolicy(kind, ask, number, &outputs)
+    case .front(let appID): try chooseFront(appID.isEmpty ? nil : appID, ask, number, now, &outputs)
+    }
+  }
+
+  /// What an administrator reads: the broker denies everything until the file is right again.
+  static let policyIsDamaged =
+    "the policy's file is damaged, and everything is denied: restore it from a backup, or remove it to have no rules, and start the broker anew"
+
+  private mutating func changePolicy(
+    _ kind: WireAdminister.OneOf_Kind, _ ask: UInt64, _ number: ConnectionNumber,
+    _ outputs: inout [BrokerOutput]
+  ) throws(Fault) {
+    switch kind {
     case .listRules:
       let rules = records.policy.rules
       done(ask, on: number, &outputs) { $0.rules.rules = rules }
     case .addRule(let rule): try add(rule, ask, number, &outputs)
     case .removeRule(let rule):
-      guard let index = try records.policy.rules.firstIndex(of: known(rule)) else {
+      let rule = try known(rule)
+      guard rule.fault(nameByteCountMax: limits.nameByteCountMax) == nil,
+        let index = records.policy.rules.firstIndex(of: rule)
+      else {
         return fail(ask, .general, detail: "no such rule", on: number, &outputs)
       }
-      let rule = records.policy.rules[index]
       records.policy.remove(at: index)
       policyChanged(by: rule, &outputs)
       done(ask, on: number, &outputs)
-    case .front(let appID): chooseFront(appID.isEmpty ? nil : appID, ask, number, now, &outputs)
+    default: throw Fault(fault: .malformed)
     }
   }
 
   private mutating func forget(
     _ appID: String, _ ask: UInt64, _ number: ConnectionNumber, _ now: UInt64,
     _ outputs: inout [BrokerOutput]
-  ) {
-    guard records.apps.removeValue(forKey: appID) != nil else {
+  ) throws(Fault) {
+    try checkAppID(appID)
+    let wasDamaged = records.damagedApps.remove(fileName(appID)) != nil
+    guard records.apps.removeValue(forKey: appID) != nil || wasDamaged else {
       return fail(ask, .applicationNotFound, on: number, &outputs)
     }
     outputs.append(.save(.app(appID)))
@@ -94,8 +124,35 @@ extension BrokerState {
 
   // MARK: Apps
 
+  /// A program is the user's word, as a rule is: forgetting an app does not uninstall it.
+  private mutating func install(
+    _ message: WireInstall, _ ask: UInt64, _ number: ConnectionNumber, _ outputs: inout [BrokerOutput]
+  ) throws(Fault) {
+    let install: WireInstall
+    do throws(ProtocolFault) {
+      install = try message.known()
+    } catch {
+      throw Fault(fault: error)
+    }
+    if let wrong = install.fault(limits) {
+      return fail(ask, .invalidParams, detail: wrong, on: number, &outputs)
+    }
+    guard records.programs[install.appID] != nil || records.programs.count < limits.appCountMax else {
+      return fail(ask, .limitExceeded, detail: "apps installed", on: number, &outputs)
+    }
+    records.programs[install.appID] = install.program
+    outputs.append(.save(.program(install.appID)))
+    done(ask, on: number, &outputs)
+  }
+
+  /// Apps that enrolled or have a program, and ids whose file is damaged as far as its name tells them.
+  private var knownAppIDs: Set<String> {
+    Set(records.apps.keys).union(records.programs.keys).union(
+      records.damagedApps.filter { (try? ApplicationID($0)) != nil })
+  }
+
   private func app(_ appID: String) -> WireApp? {
-    guard let record = records.apps[appID] else { return nil }
+    let record = records.apps[appID]
     let filter = WireFind.with { $0.includesOwn = true }
     return .with {
       $0.provider =
@@ -105,10 +162,14 @@ extension BrokerState {
           $0.state = state(of: appID)
           $0.isInFront = front == appID
         }
-      $0.keyFingerprint = authority.fingerprint(of: record.publicKey)
-      $0.activationUser = record.activationUser
-      $0.enrolled = Int64(record.enrolled)
-      $0.isRegistered = record.registration != nil
+      if let record {
+        $0.keyFingerprint = authority.fingerprint(of: record.publicKey)
+        $0.activationUser = record.activationUser
+        $0.enrolled = Int64(record.enrolled)
+        $0.isRegistered = record.registration != nil
+      }
+      if let program = records.programs[appID] { $0.program = program }
+      $0.isDamaged = records.damagedApps.contains(fileName(appID))
       $0.process = running[appID].flatMap { connections[$0]?.process } ?? 0
     }
   }

@@ -15,12 +15,13 @@ extension BrokerState {
     var hasMore: Bool { listedTo != nil || isAllDirty || !dirty.isEmpty }
   }
 
-  /// The texts of a filter are not longer than what they name may be.
+  /// The texts of a filter are ids and versions, so that each is compared as the bytes of a short ASCII text.
   func check(_ filter: WireFind) throws(Fault) {
-    let texts = [filter.serviceID, filter.version, filter.appID, filter.after]
-    guard texts.allSatisfy({ $0.utf8.count <= limits.nameByteCountMax }) else {
-      throw Fault(fault: .malformed)
-    }
+    guard !filter.hasServiceID || (try? ServiceIdentifier(filter.serviceID)) != nil,
+      !filter.hasVersion || (try? ServiceVersion(filter.version)) != nil
+    else { throw Fault(fault: .malformed) }
+    if filter.hasAppID { try checkAppID(filter.appID) }
+    if !filter.after.isEmpty { try checkAppID(filter.after) }
     if filter.hasType, case .UNRECOGNIZED = filter.type { throw Fault(fault: .malformed) }
   }
 
@@ -54,6 +55,11 @@ extension BrokerState {
     }
   }
 
+  /// Ids that the filter may find.
+  func appIDs(for filter: WireFind) -> [String] {
+    filter.hasAppID ? [filter.appID] : Array(records.apps.keys)
+  }
+
   func state(of appID: String) -> WireAppState {
     running[appID].flatMap { connections[$0]?.appState } ?? .notRunning
   }
@@ -69,12 +75,11 @@ extension BrokerState {
 
   /// In the order of their ids, from behind `after` on, and no more than a page takes.
   func page<Element: WireSized>(
-    after: String, only appID: String?, _ element: (String) -> Element?
+    after: String, in appIDs: some Sequence<String>, _ element: (String) -> Element?
   ) -> Page<Element> {
     var page = Page<Element>(last: after)
     var byteCount = 0
-    let appIDs = appID.map { [$0] } ?? records.apps.keys.filter { $0 > after }.sorted()
-    for appID in appIDs where appID > after {
+    for appID in appIDs.filter({ $0 > after }).sorted() {
       guard let next = element(appID) else { continue }
       if byteCount > 0, byteCount + next.byteCount > limits.pageByteCount {
         page.hasMore = true
@@ -183,10 +188,11 @@ extension BrokerState.Watch {
     var byteCount = 0
     for appID in dirty.sorted() {
       let provider = state.provider(appID, for: filter, asker: asker)
-      if provider?.hashValue != known[appID] {
+      let hash = provider?.encodedHash
+      if hash != known[appID] {
         if byteCount > 0, byteCount + (provider?.byteCount ?? 0) > state.limits.pageByteCount { break }
         byteCount += provider?.byteCount ?? appID.utf8.count
-        known[appID] = provider?.hashValue
+        known[appID] = hash
         if let provider { changed.present.append(provider) } else { changed.gone.append(appID) }
       }
       dirty.remove(appID)
@@ -198,10 +204,10 @@ extension BrokerState.Watch {
   private mutating func list(
     _ number: UInt64, _ state: BrokerState, _ asker: String?, _ listedTo: String
   ) -> WireBrokerMessage {
-    let page = state.page(after: listedTo, only: filter.hasAppID ? filter.appID : nil) {
+    let page = state.page(after: listedTo, in: state.appIDs(for: filter)) {
       state.provider($0, for: filter, asker: asker)
     }
-    for provider in page.elements { known[provider.appID] = provider.hashValue }
+    for provider in page.elements { known[provider.appID] = provider.encodedHash }
     self.listedTo = page.hasMore ? page.last : nil
     return .with {
       $0.answer.number = number
@@ -218,6 +224,14 @@ protocol WireSized {
 
 extension WireProvider: WireSized {
   var byteCount: Int { encodedByteCount }
+
+  /// Hash of the encoded bytes: hashes of texts would normalise names that apps chose.
+  fileprivate var encodedHash: Int {
+    var hasher = Hasher()
+    // `Data` itself hashes no more than its beginning.
+    (try? serializedBytes() as [UInt8])?.withUnsafeBytes { hasher.combine(bytes: $0) }
+    return hasher.finalize()
+  }
 }
 
 extension WireApp: WireSized {

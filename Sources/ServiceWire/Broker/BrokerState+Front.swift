@@ -22,7 +22,8 @@ extension BrokerState {
   mutating func bringToFront(
     _ target: String, _ ask: UInt64, _ number: ConnectionNumber, _ appID: String, _ now: UInt64,
     _ outputs: inout [BrokerOutput]
-  ) {
+  ) throws(Fault) {
+    try checkAppID(target)
     guard front == appID else { return fail(ask, .notInFront, on: number, &outputs) }
     guard target != appID else { return done(ask, on: number, &outputs) }
     frontWishes.append(FrontWish(asker: number, question: ask, appID: target, isUsers: false))
@@ -32,7 +33,8 @@ extension BrokerState {
   mutating func chooseFront(
     _ target: String?, _ ask: UInt64, _ number: ConnectionNumber, _ now: UInt64,
     _ outputs: inout [BrokerOutput]
-  ) {
+  ) throws(Fault) {
+    if let target { try checkAppID(target) }
     guard target.map({ running[$0] != nil }) ?? true else {
       return fail(ask, .applicationNotFound, on: number, &outputs)
     }

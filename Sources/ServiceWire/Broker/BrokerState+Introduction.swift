@@ -19,16 +19,14 @@ extension BrokerState {
   mutating func dial(
     _ target: String, _ ask: UInt64, _ number: ConnectionNumber, _ appID: String, _ now: UInt64,
     _ outputs: inout [BrokerOutput]
-  ) {
+  ) throws(Fault) {
+    try checkAppID(target)
     // One app has one connection, and cannot be both sides of a channel.
     guard target != appID, !records.policy.denies(appID, target) else {
       return fail(ask, .notAllowed, on: number, &outputs)
     }
-    guard let app = records.apps[target], app.registration != nil || running[target] != nil else {
-      return fail(ask, .applicationNotFound, on: number, &outputs)
-    }
     guard let other = running[target], let connection = connections[other] else {
-      guard let start = app.registration?.start, !start.program.isEmpty else {
+      guard records.programs[target] != nil, !records.damagedApps.contains(fileName(target)) else {
         return fail(ask, .applicationNotFound, on: number, &outputs)
       }
       wait(for: target, number, ask, isRunning: false, until: now + limits.startTime, &outputs)
@@ -152,9 +150,9 @@ extension BrokerState {
     var active = starts.count { !$0.value.isOver }
     var rest: [String] = []
     for appID in startQueue {
-      guard running[appID] == nil, let start = records.apps[appID]?.registration?.start,
-        !start.program.isEmpty, var dials = waiting[appID]
-      else { continue }
+      guard running[appID] == nil, let program = records.programs[appID], var dials = waiting[appID] else {
+        continue
+      }
       // Started less than *start time* ago: not again before that.
       guard starts[appID] == nil, active < limits.startCountMax else {
         rest.append(appID)
@@ -164,7 +162,7 @@ extension BrokerState {
       starts[appID] = Start(at: now)
       for i in dials.indices { dials[i].until = now + limits.startTime }
       waiting[appID] = dials
-      outputs.append(.start(appID: appID, program: start.program, arguments: start.arguments))
+      outputs.append(.start(appID: appID, program: program.path, arguments: program.arguments))
     }
     startQueue = rest
   }

@@ -19,7 +19,7 @@ extension BrokerState {
     switch kind {
     case .find(let filter):
       try check(filter)
-      let page = page(after: filter.after, only: filter.hasAppID ? filter.appID : nil) {
+      let page = page(after: filter.after, in: appIDs(for: filter)) {
         provider($0, for: filter, asker: connection.appID)
       }
       done(ask, on: number, &outputs) {
@@ -57,8 +57,8 @@ extension BrokerState {
         tellWatchers(about: appID, &outputs)
       }
       done(ask, on: number, &outputs)
-    case .connect(let message): dial(message.appID, ask, number, appID, now, &outputs)
-    case .bringToFront(let message): bringToFront(message.appID, ask, number, appID, now, &outputs)
+    case .connect(let message): try dial(message.appID, ask, number, appID, now, &outputs)
+    case .bringToFront(let message): try bringToFront(message.appID, ask, number, appID, now, &outputs)
     case .state(let message):
       guard message.state.isOfOneThatRuns else { throw Fault(fault: .malformed) }
       connections[number]?.appState = message.state

@@ -199,13 +199,16 @@ package struct BrokerState: Sendable {
   ) throws(Fault) {
     let appID = enrol.appID
     guard enrol.version >= 1 else { throw Fault(fault: .versionNotSupported) }
-    guard (try? ApplicationID(appID)) != nil, enrol.activationUser.utf8.count <= limits.nameByteCountMax,
+    try checkAppID(appID)
+    guard enrol.activationUser.utf8.count <= limits.nameByteCountMax,
       !enrol.activationUser.isEmpty, enrol.state.isOfOneThatRuns
     else { throw Fault(fault: .malformed) }
     let known = records.apps[appID]
+    // Its key is in a file that cannot be read: any key would be as good as the right one.
+    guard !records.damagedApps.contains(fileName(appID)) else { throw Fault(fault: .keyNotPinned) }
     guard known.map({ $0.publicKey == publicKey }) ?? true else { throw Fault(fault: .keyNotPinned) }
     // The user is pinned with the key: else an app would be whose it likes, from one connection to the next.
-    guard known.map({ $0.activationUser == enrol.activationUser }) ?? true else {
+    guard known.map({ $0.activationUser.utf8.elementsEqual(enrol.activationUser.utf8) }) ?? true else {
       throw Fault(fault: .enterpriseUserNotMatch)
     }
     var evicted: String?
@@ -232,6 +235,15 @@ package struct BrokerState: Sendable {
     tellWatchers(about: appID, &outputs)
     startIsOver(of: appID, now: now, &outputs)
     continueDials(to: appID, now: now, &outputs)
+  }
+
+  /// Throws `malformed` for a text of a peer that is no app id: only what passed may be compared or looked up.
+  func checkAppID(_ text: String) throws(Fault) {
+    guard (try? ApplicationID(text)) != nil else { throw Fault(fault: .malformed) }
+  }
+
+  func fileName(_ appID: String) -> String {
+    BrokerRecords.fileName(appID) { authority.fingerprint(of: $0) }
   }
 
   /// Whose pin may be given up for another app.

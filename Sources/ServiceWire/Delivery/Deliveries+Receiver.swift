@@ -1,4 +1,5 @@
 package import Foundation
+import ServiceValues
 
 extension Deliveries {
   // MARK: What the receiver's owner says
@@ -89,7 +90,8 @@ extension Deliveries {
       }
     }
     incoming[id] = nil
-    for number in delivery.channels { end(id, message, on: number, &outputs) }
+    let isNumberTaken = failure.error == UInt32(ServicesError.numberTaken.rawValue)
+    for number in delivery.channels { end(id, message, on: number, mayComeAgain: isNumberTaken, &outputs) }
     return outputs
   }
 
@@ -168,9 +170,9 @@ extension Deliveries {
   /// Answers an offer for good. No more than the peer had under way can be under way when it hears of this one.
   private mutating func end(
     _ id: WireID, _ answer: WireChannelMessage, on number: ChannelNumber, wasCommitted: Bool = false,
-    _ outputs: inout [DeliveryOutput]
+    mayComeAgain: Bool = false, _ outputs: inout [DeliveryOutput]
   ) {
-    channels[number]?.ended.append(Ended(id: id, wasCommitted: wasCommitted))
+    channels[number]?.ended.append(Ended(id: id, wasCommitted: wasCommitted, mayComeAgain: mayComeAgain))
     if channels[number]?.ended.count ?? 0 > limits.receivedCountMax { channels[number]?.ended.removeFirst() }
     outputs.append(.send(answer, on: number))
   }
@@ -208,11 +210,12 @@ extension Deliveries {
   ) throws(Exchange.Fault) {
     let id = try Self.check(offer)
     guard outgoing[id] == nil, incoming[id]?.channels.contains(number) != true,
-      channels[number]?.ended.contains(where: { $0.id == id }) == false
+      channels[number]?.ended.contains(where: { $0.id == id && !$0.mayComeAgain }) == false
     else { throw Exchange.Fault(fault: .unexpectedMessage) }
     guard incoming.values.count(where: { $0.channels.contains(number) }) < limits.receivedCountMax else {
       throw Exchange.Fault(fault: .limitExceeded, detail: "deliveries under way")
     }
+    channels[number]?.ended.removeAll { $0.id == id }
     let offer = WaitingOffer(channel: number, offer: offer)
     if incoming[id] == nil { begin(id, [offer], &outputs) } else { incoming[id]?.waiting.append(offer) }
   }

@@ -1,4 +1,5 @@
 package import Foundation
+import ServiceValues
 
 extension Deliveries {
   // MARK: What the sender's owner says
@@ -283,6 +284,16 @@ extension Deliveries {
     endStream(id, &outputs)
     offeredCount -= 1
     channels[number]?.hasServed = true
+    if case .refused(let failure) = end, failure.error == UInt32(ServicesError.numberTaken.rawValue),
+      !delivery.wasRenumbered, delivery.state != .failed(number)
+    {
+      // Once: a receiver that says so again would go on for ever.
+      outgoing[id]?.wasRenumbered = true
+      outgoing[id]?.state = .queued
+      outgoing[id]?.nextPage = nil
+      outputs.append(.numberTaken(id))
+      return insertInQueue(id, delivery.number)
+    }
     if case .failed = delivery.state { outgoing[id] = nil } else { settle(id, end, &outputs) }
   }
 }

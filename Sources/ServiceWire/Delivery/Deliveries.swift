@@ -44,6 +44,8 @@ package struct Deliveries: Sendable {
   struct Ended {
     let id: WireID
     let wasCommitted: Bool
+    /// Its number was taken: it may be offered again under another incarnation.
+    var mayComeAgain = false
   }
 
   enum Inquiry: Equatable {
@@ -83,6 +85,8 @@ package struct Deliveries: Sendable {
     var wasOffered: Bool
     var wasAccepted = false
     var isCancelled = false
+    /// Its number was taken once.
+    var wasRenumbered = false
     /// Where the next page begins; nil before the first.
     var nextPage: UInt64?
     var stream: SentStream?

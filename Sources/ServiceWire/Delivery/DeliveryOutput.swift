@@ -37,6 +37,9 @@ package enum DeliveryOutput: Sendable, Equatable {
   case progressed(WireID, received: UInt64)
   /// Forgotten here: the owner ends its outbox record.
   case settled(WireID, SentDeliveryEnd)
+  /// The receiver knows another message under the number: the owner draws another incarnation before it answers the `wantsOffer` that
+  /// follows.
+  case numberTaken(WireID)
   /// A cancel came too late; that it was committed follows.
   case tooLate(WireID)
 

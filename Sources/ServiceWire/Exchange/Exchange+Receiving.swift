@@ -127,7 +127,7 @@ extension Exchange {
     guard var channel = channels[number], !channel.isOpen else { throw Fault(fault: .unexpectedMessage) }
     guard hello.version >= 1 else { throw Fault(fault: .versionNotSupported) }
     guard hello.ticket == channel.ticket else { throw Fault(fault: .ticketRefused) }
-    guard hello.appID == peerAppID else { throw Fault(fault: .certificateNotFound) }
+    guard hello.appID.utf8.elementsEqual(peerAppID.utf8) else { throw Fault(fault: .certificateNotFound) }
     guard let process = WireID(hello.process), Int(hello.requests) <= ExchangeLimits.creditMax,
       hello.frameByteCount >= ExchangeLimits.frameByteCountMin, hello.slots <= BulkSlots.countMax,
       hello.ciphers.count <= BulkCipher.statedCountMax

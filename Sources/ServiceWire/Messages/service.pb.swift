@@ -843,32 +843,22 @@ package nonisolated struct WireRegister: Sendable {
   /// PNG; empty when there is none.
   package var icon: Data = Data()
 
+  /// 6 was the program that starts the app: only an administrator names that.
   package var services: [WireService] = []
-
-  package var start: WireStart {
-    get {_start ?? WireStart()}
-    set {_start = newValue}
-  }
-  /// Returns true if `start` has been explicitly set.
-  package var hasStart: Bool {self._start != nil}
-  /// Clears the value of `start`. Subsequent reads from it will return its default value.
-  package mutating func clearStart() {self._start = nil}
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
-
-  fileprivate var _start: WireStart? = nil
 }
 
-/// How an app is started that does not run.
-package nonisolated struct WireStart: Sendable {
+/// How an app is started that does not run. Only an administrator names one.
+package nonisolated struct WireProgram: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  /// An absolute path; empty: not at all.
-  package var program: String = String()
+  /// Absolute.
+  package var path: String = String()
 
   package var arguments: [String] = []
 
@@ -1327,6 +1317,23 @@ package nonisolated struct WireAdminister: Sendable {
     set {kind = .front(newValue)}
   }
 
+  package var install: WireInstall {
+    get {
+      if case .install(let v)? = kind {return v}
+      return WireInstall()
+    }
+    set {kind = .install(newValue)}
+  }
+
+  /// The id of the app that is not started any more.
+  package var uninstall: String {
+    get {
+      if case .uninstall(let v)? = kind {return v}
+      return String()
+    }
+    set {kind = .uninstall(newValue)}
+  }
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package nonisolated enum OneOf_Kind: Equatable, Sendable {
@@ -1339,6 +1346,9 @@ package nonisolated struct WireAdminister: Sendable {
     case removeRule(WireRule)
     /// An app id that the user brings to front; empty: none is in front.
     case front(String)
+    case install(WireInstall)
+    /// The id of the app that is not started any more.
+    case uninstall(String)
 
   }
 
@@ -1368,6 +1378,30 @@ package nonisolated struct WireAdminister: Sendable {
   package init() {}
 }
 
+/// Replaces the app's program, if it has one.
+package nonisolated struct WireInstall: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var appID: String = String()
+
+  package var program: WireProgram {
+    get {_program ?? WireProgram()}
+    set {_program = newValue}
+  }
+  /// Returns true if `program` has been explicitly set.
+  package var hasProgram: Bool {self._program != nil}
+  /// Clears the value of `program`. Subsequent reads from it will return its default value.
+  package mutating func clearProgram() {self._program = nil}
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+
+  fileprivate var _program: WireProgram? = nil
+}
+
 package nonisolated struct WireApp: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
@@ -1393,11 +1427,25 @@ package nonisolated struct WireApp: Sendable {
 
   package var process: Int32 = 0
 
+  /// Not set: the app is not started.
+  package var program: WireProgram {
+    get {_program ?? WireProgram()}
+    set {_program = newValue}
+  }
+  /// Returns true if `program` has been explicitly set.
+  package var hasProgram: Bool {self._program != nil}
+  /// Clears the value of `program`. Subsequent reads from it will return its default value.
+  package mutating func clearProgram() {self._program = nil}
+
+  /// The broker cannot read what it knows of the app: nobody enrols with its id.
+  package var isDamaged: Bool = false
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
 
   fileprivate var _provider: WireProvider? = nil
+  fileprivate var _program: WireProgram? = nil
 }
 
 package nonisolated struct WireApps: Sendable {
@@ -1417,7 +1465,7 @@ package nonisolated struct WireApps: Sendable {
   package init() {}
 }
 
-/// One for each app.
+/// One for each app. Rules is the file of the policy, Install that of an app's program.
 package nonisolated struct WireRecord: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
@@ -2042,7 +2090,7 @@ package nonisolated struct WireOffer: Sendable {
   /// From 1, ascending, never used again by this container.
   package var number: UInt64 = 0
 
-  /// Of the sender's container: 16 bytes, drawn once.
+  /// Of the sender's container: 16 bytes, drawn once, and anew after numberTaken.
   package var incarnation: Data = Data()
 
   /// Every number below it that was for this receiver is settled.
@@ -2162,7 +2210,7 @@ package nonisolated struct WireDeliveryAccepted: Sendable {
   package init() {}
 }
 
-/// At any time before Committed: it will not be taken.
+/// At any time before Committed: it will not be taken. With numberTaken: not under this number.
 package nonisolated struct WireDeliveryRefused: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
@@ -2209,6 +2257,7 @@ package nonisolated struct WireCommitted: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
+  /// Of the message in the receiver's ledger.
   package var id: Data = Data()
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
@@ -3412,7 +3461,7 @@ nonisolated extension WireService: SwiftProtobuf.Message, SwiftProtobuf._Message
 
 nonisolated extension WireRegister: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Register"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}name\0\u{3}entitlement_id\0\u{3}entitlement_version\0\u{1}icon\0\u{1}services\0\u{1}start\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}name\0\u{3}entitlement_id\0\u{3}entitlement_version\0\u{1}icon\0\u{1}services\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3425,17 +3474,12 @@ nonisolated extension WireRegister: SwiftProtobuf.Message, SwiftProtobuf._Messag
       case 3: try { try decoder.decodeSingularStringField(value: &self.entitlementVersion) }()
       case 4: try { try decoder.decodeSingularBytesField(value: &self.icon) }()
       case 5: try { try decoder.decodeRepeatedMessageField(value: &self.services) }()
-      case 6: try { try decoder.decodeSingularMessageField(value: &self._start) }()
       default: break
       }
     }
   }
 
   package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    // The use of inline closures is to circumvent an issue where the compiler
-    // allocates stack space for every if/case branch local when no optimizations
-    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
-    // https://github.com/apple/swift-protobuf/issues/1182
     if !self.name.isEmpty {
       try visitor.visitSingularStringField(value: self.name, fieldNumber: 1)
     }
@@ -3451,9 +3495,6 @@ nonisolated extension WireRegister: SwiftProtobuf.Message, SwiftProtobuf._Messag
     if !self.services.isEmpty {
       try visitor.visitRepeatedMessageField(value: self.services, fieldNumber: 5)
     }
-    try { if let v = self._start {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 6)
-    } }()
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -3463,15 +3504,14 @@ nonisolated extension WireRegister: SwiftProtobuf.Message, SwiftProtobuf._Messag
     if lhs.entitlementVersion != rhs.entitlementVersion {return false}
     if lhs.icon != rhs.icon {return false}
     if lhs.services != rhs.services {return false}
-    if lhs._start != rhs._start {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
 }
 
-nonisolated extension WireStart: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
-  package static let protoMessageName: String = _protobuf_package + ".Start"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}program\0\u{1}arguments\0")
+nonisolated extension WireProgram: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".Program"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}path\0\u{1}arguments\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3479,7 +3519,7 @@ nonisolated extension WireStart: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
       // allocates stack space for every case branch when no optimizations are
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
-      case 1: try { try decoder.decodeSingularStringField(value: &self.program) }()
+      case 1: try { try decoder.decodeSingularStringField(value: &self.path) }()
       case 2: try { try decoder.decodeRepeatedStringField(value: &self.arguments) }()
       default: break
       }
@@ -3487,8 +3527,8 @@ nonisolated extension WireStart: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
   }
 
   package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    if !self.program.isEmpty {
-      try visitor.visitSingularStringField(value: self.program, fieldNumber: 1)
+    if !self.path.isEmpty {
+      try visitor.visitSingularStringField(value: self.path, fieldNumber: 1)
     }
     if !self.arguments.isEmpty {
       try visitor.visitRepeatedStringField(value: self.arguments, fieldNumber: 2)
@@ -3496,8 +3536,8 @@ nonisolated extension WireStart: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
     try unknownFields.traverse(visitor: &visitor)
   }
 
-  package static func ==(lhs: WireStart, rhs: WireStart) -> Bool {
-    if lhs.program != rhs.program {return false}
+  package static func ==(lhs: WireProgram, rhs: WireProgram) -> Bool {
+    if lhs.path != rhs.path {return false}
     if lhs.arguments != rhs.arguments {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
@@ -4171,7 +4211,7 @@ nonisolated extension WirePolicy: SwiftProtobuf.Message, SwiftProtobuf._MessageI
 
 nonisolated extension WireAdminister: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Administer"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}list_apps\0\u{1}forget\0\u{3}list_rules\0\u{3}add_rule\0\u{3}remove_rule\0\u{1}front\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}list_apps\0\u{1}forget\0\u{3}list_rules\0\u{3}add_rule\0\u{3}remove_rule\0\u{1}front\0\u{1}install\0\u{1}uninstall\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -4247,6 +4287,27 @@ nonisolated extension WireAdminister: SwiftProtobuf.Message, SwiftProtobuf._Mess
           self.kind = .front(v)
         }
       }()
+      case 7: try {
+        var v: WireInstall?
+        var hadOneofValue = false
+        if let current = self.kind {
+          hadOneofValue = true
+          if case .install(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.kind = .install(v)
+        }
+      }()
+      case 8: try {
+        var v: String?
+        try decoder.decodeSingularStringField(value: &v)
+        if let v = v {
+          if self.kind != nil {try decoder.handleConflictingOneOf()}
+          self.kind = .uninstall(v)
+        }
+      }()
       default: break
       }
     }
@@ -4281,6 +4342,14 @@ nonisolated extension WireAdminister: SwiftProtobuf.Message, SwiftProtobuf._Mess
     case .front?: try {
       guard case .front(let v)? = self.kind else { preconditionFailure() }
       try visitor.visitSingularStringField(value: v, fieldNumber: 6)
+    }()
+    case .install?: try {
+      guard case .install(let v)? = self.kind else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 7)
+    }()
+    case .uninstall?: try {
+      guard case .uninstall(let v)? = self.kind else { preconditionFailure() }
+      try visitor.visitSingularStringField(value: v, fieldNumber: 8)
     }()
     case nil: break
     }
@@ -4343,9 +4412,48 @@ nonisolated extension WireAdminister.ListRules: SwiftProtobuf.Message, SwiftProt
   }
 }
 
+nonisolated extension WireInstall: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".Install"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}app_id\0\u{1}program\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.appID) }()
+      case 2: try { try decoder.decodeSingularMessageField(value: &self._program) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    if !self.appID.isEmpty {
+      try visitor.visitSingularStringField(value: self.appID, fieldNumber: 1)
+    }
+    try { if let v = self._program {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
+    } }()
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: WireInstall, rhs: WireInstall) -> Bool {
+    if lhs.appID != rhs.appID {return false}
+    if lhs._program != rhs._program {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
 nonisolated extension WireApp: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".App"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}provider\0\u{3}key_fingerprint\0\u{3}activation_user\0\u{1}enrolled\0\u{3}is_registered\0\u{1}process\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}provider\0\u{3}key_fingerprint\0\u{3}activation_user\0\u{1}enrolled\0\u{3}is_registered\0\u{1}process\0\u{1}program\0\u{3}is_damaged\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -4359,6 +4467,8 @@ nonisolated extension WireApp: SwiftProtobuf.Message, SwiftProtobuf._MessageImpl
       case 4: try { try decoder.decodeSingularInt64Field(value: &self.enrolled) }()
       case 5: try { try decoder.decodeSingularBoolField(value: &self.isRegistered) }()
       case 6: try { try decoder.decodeSingularInt32Field(value: &self.process) }()
+      case 7: try { try decoder.decodeSingularMessageField(value: &self._program) }()
+      case 8: try { try decoder.decodeSingularBoolField(value: &self.isDamaged) }()
       default: break
       }
     }
@@ -4387,6 +4497,12 @@ nonisolated extension WireApp: SwiftProtobuf.Message, SwiftProtobuf._MessageImpl
     if self.process != 0 {
       try visitor.visitSingularInt32Field(value: self.process, fieldNumber: 6)
     }
+    try { if let v = self._program {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 7)
+    } }()
+    if self.isDamaged != false {
+      try visitor.visitSingularBoolField(value: self.isDamaged, fieldNumber: 8)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -4397,6 +4513,8 @@ nonisolated extension WireApp: SwiftProtobuf.Message, SwiftProtobuf._MessageImpl
     if lhs.enrolled != rhs.enrolled {return false}
     if lhs.isRegistered != rhs.isRegistered {return false}
     if lhs.process != rhs.process {return false}
+    if lhs._program != rhs._program {return false}
+    if lhs.isDamaged != rhs.isDamaged {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

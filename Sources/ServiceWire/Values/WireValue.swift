@@ -57,11 +57,12 @@ private struct WireValueReader {
 
   init(limits: ServiceValue.Limits) { self.limits = limits }
 
-  /// The longest key that a path shows.
+  /// Unicode scalars of the longest key that a path shows.
   private static let keyCountMax = 64
 
   private static func step(_ name: String) -> String {
-    "." + (name.count > keyCountMax ? name.prefix(keyCountMax) + "…" : name)
+    let scalars = name.unicodeScalars
+    return "." + (scalars.count > keyCountMax ? String(scalars.prefix(keyCountMax)) + "…" : name)
   }
 
   private func requireRoom(_ count: Int, depth: Int) throws(Wrong) {
@@ -98,6 +99,7 @@ private struct WireValueReader {
       var members: [String: ServiceValue] = [:]
       for member in object.members {
         do throws(Wrong) {
+          if let fault = ObjectKey.fault(in: member.name) { throw Wrong(detail: fault) }
           let value = try read(member.value, depth: depth + 1)
           guard members.updateValue(value, forKey: member.name) == nil else {
             throw Wrong(detail: "the member is there twice")
