@@ -5,23 +5,23 @@ import SodiumPrimitives
 
 extension Target {
   /// A journal's file. The first byte says what is done to the rest: 0 nothing, 1 the first frame's checksums are set right,
-  /// 2 it is number, previous authenticator and payload of a frame that is sealed.
+  /// 2 it is number, previous tag and payload of a frame that is sealed.
   static let journalFrame = Target(
     name: "journal-frame", inputByteCountMax: 16384,
     seeds: {
       let header = sampleHeader(hasPredecessor: true).encoded
       let cipher = SecretStreamCipher()
-      let (first, authenticator) = JournalFrame.seal(
+      let (first, tag) = JournalFrame.seal(
         header, number: 0, previous: [UInt8](repeating: 0, count: 16), at: Known.place, key: try Known.key(),
         cipher: cipher)
       let (second, _) = JournalFrame.seal(
-        sampleRecord().encoded, number: 1, previous: authenticator, at: Known.place, key: try Known.key(),
+        sampleRecord().encoded, number: 1, previous: tag, at: Known.place, key: try Known.key(),
         cipher: cipher)
       let gap = Int(JournalFrame.alignment) - first.count
       var payload = Script()
       payload.add(UInt8(2))
       payload.add(UInt64(1))
-      payload.add(authenticator)
+      payload.add(tag)
       payload.add(sampleRecord().encoded)
       return [
         Seed("file", [0] + first + [UInt8](repeating: 0, count: gap) + second),
@@ -38,11 +38,11 @@ extension Target {
         previous += [UInt8](repeating: 0, count: 16 - previous.count)
         let payload = input.remainder()
         guard !payload.isEmpty else { return false }
-        let (frame, authenticator) = JournalFrame.seal(
+        let (frame, tag) = JournalFrame.seal(
           payload, number: number, previous: previous, at: Known.place, key: try Known.key(),
           cipher: SecretStreamCipher())
         guard
-          case .good(number, previous, payload, authenticator, UInt64(frame.count)) = try read(frame, at: 0)
+          case .good(number, previous, payload, tag, UInt64(frame.count)) = try read(frame, at: 0)
         else { fatalError("a frame that was sealed does not open") }
         return true
       default: return try acceptsFrames(input.remainder())
@@ -57,12 +57,12 @@ extension Target {
   private static func acceptsFrames(_ file: [UInt8]) throws -> Bool {
     var offset: UInt64 = 0
     while true {
-      guard case .good(_, let previous, let payload, let authenticator, let end) = try read(file, at: offset)
+      guard case .good(_, let previous, let payload, let tag, let end) = try read(file, at: offset)
       else { return false }
       require(end <= UInt64(file.count), "a frame ends after its file")
       require(
         JournalFrame.byteCount(payload: payload.count) == Int(end - offset), "a frame of another length")
-      require(previous.count == 16 && authenticator.count == 16, "an authenticator of another length")
+      require(previous.count == 16 && tag.count == 16, "a tag of another length")
       offset = JournalFrame.alignedUp(end)
       if offset >= UInt64(file.count) { return true }
     }
@@ -103,7 +103,7 @@ extension Target {
       return [Seed("record", sampleRecord().encoded), Seed("empty", empty.encoded)]
     },
     accepts: { bytes in
-      guard let record = try? JournalRecord(bytes) else { return false }
+      guard let record = try? JournalRecord(bytes, number: .max) else { return false }
       require(record.encoded == bytes, "a record is written differently")
       let finished = FinishedCommit(
         number: record.commit, changes: record.changes, segmentsWereDurable: record.segmentsWereDurable)
@@ -114,7 +114,7 @@ extension Target {
     })
 
   private static func sampleHeader(hasPredecessor: Bool) -> JournalHeader {
-    let end = JournalEnd(record: 4, offset: 17000, authenticator: Known.bytes(16, seed: 3), commit: 12)
+    let end = JournalEnd(record: 4, offset: 17000, tag: Known.bytes(16, seed: 3), commit: 12)
     return JournalHeader(
       session: Known.session, generation: 2, created: 1,
       predecessor: hasPredecessor ? .init(id: Known.table, generation: 1, end: end) : nil, commit: 12)

@@ -24,12 +24,6 @@ enum Known {
 
   static func credential() throws -> Credential { try .rawKey(secret()) }
 
-  static func emptyFile() throws -> any BlockFile {
-    var image = DiskImage()
-    image.directories.insert("")
-    return try RecordingIO(image).open("file", .createNew)
-  }
-
   /// A file in memory.
   static func file(_ bytes: [UInt8]) throws -> any BlockFile {
     var image = DiskImage()

@@ -15,10 +15,7 @@ extension SampleContainer {
       // What the parser refuses is the matter of the target `superblock-body`.
       guard let body = try? SuperblockBody(body) else { return }
       opened.body = body
-      if kind == 1 {
-        opened.body.isClean = false
-        opened.body.end = nil
-      }
+      if kind == 1 { opened.leaveOpen() }
       try opened.sealSuperblock(to: &image)
     case 2, 3:
       guard !opened.payloads.isEmpty else { return }
@@ -45,6 +42,8 @@ struct OpenedContainer {
   var body: SuperblockBody
   /// Of the newest journal's frames.
   var payloads: [[UInt8]] = []
+  /// After the journal's header.
+  private var headerEnd: JournalEnd?
 
   init(_ image: DiskImage, credential: borrowing Credential) throws {
     let io = RecordingIO(image)
@@ -53,20 +52,32 @@ struct OpenedContainer {
       try Superblock.rootKey(slot, credential: credential, options: Container.Options(), cipher: cipher))
     body = try slot.open(rootKey: root.key, cipher: cipher)
     guard let journal = body.journal else { return }
-    let file = try io.open(JournalWriter.name(journal.id), .read)
+    let file = try CopiedFile(io, journal.id, in: .journal).copy(0)
     let key = try Keyring(container: slot.containerID, body: body).journalKey(
       journal.id, generation: journal.generation)
     var offset: UInt64 = 0
-    while case .good(_, _, let payload, _, let end) = try JournalFrame.read(
+    while case .good(_, _, let payload, let tag, let end) = try JournalFrame.read(
       file, at: offset, place: .init(container: slot.containerID, journal: journal.id), key: key,
       cipher: cipher)
     {
+      if payloads.isEmpty, let header = try? JournalHeader(payload) {
+        headerEnd = JournalEnd(record: 0, offset: end, tag: tag, commit: header.commit)
+      }
       payloads.append(payload)
       offset = JournalFrame.alignedUp(end)
     }
   }
 
-  private var records: [JournalRecord] { payloads.dropFirst().compactMap { try? JournalRecord($0) } }
+  private var records: [JournalRecord] {
+    payloads.dropFirst().compactMap { try? JournalRecord($0, number: .max) }
+  }
+
+  /// As after a crash, with nothing proven but the journal's header.
+  mutating func leaveOpen() {
+    guard body.journal != nil, let headerEnd else { return }
+    body.isClean = false
+    body.journal!.knownEnd = headerEnd
+  }
 
   /// Appends a commit of one to four changes of what is there: its value edited, removed, replaced, its key edited or new.
   mutating func append(_ input: inout Input) {
@@ -93,34 +104,32 @@ struct OpenedContainer {
         commit: last.commit &+ 1, durableThrough: 0, time: 0, isLastOfCommit: flags & 4 == 0,
         segmentsWereDurable: flags & 8 == 0, changes: changes
       ).encoded)
-    if flags & 16 != 0 {
-      body.isClean = false
-      body.end = nil
-    }
+    if flags & 16 != 0 { leaveOpen() }
   }
 
   /// Writes the journal with ``payloads``, and the superblock with its end.
   mutating func sealJournal(to image: inout DiskImage) throws {
-    guard let journal = body.journal, let inode = image.names[JournalWriter.name(journal.id)] else { return }
+    guard let journal = body.journal else { return }
     let key = try Keyring(container: slot.containerID, body: body).journalKey(
       journal.id, generation: journal.generation)
     var file: [UInt8] = []
     var end = JournalEnd(
-      record: 0, offset: 0, authenticator: [UInt8](repeating: 0, count: 16), commit: records.last?.commit ?? 0
-    )
+      record: 0, offset: 0, tag: noTag, commit: records.last?.commit ?? 0)
     for (number, payload) in payloads.enumerated() where !payload.isEmpty {
       let offset = JournalFrame.alignedUp(UInt64(file.count))
       file += [UInt8](repeating: 0, count: Int(offset) - file.count)
-      let (frame, authenticator) = JournalFrame.seal(
-        payload, number: UInt64(number), previous: end.authenticator,
+      let (frame, tag) = JournalFrame.seal(
+        payload, number: UInt64(number), previous: end.tag,
         at: .init(container: slot.containerID, journal: journal.id), key: key, cipher: cipher)
       file += frame
       end.record = UInt64(number)
       end.offset = UInt64(file.count)
-      end.authenticator = authenticator
+      end.tag = tag
     }
-    image.contents[inode] = file
-    if body.isClean { body.end = end }
+    for name in CopiedFile.names(journal.id, in: .journal) {
+      if let inode = image.names[name] { image.contents[inode] = file }
+    }
+    if body.isClean { body.journal!.knownEnd = end }
     try sealSuperblock(to: &image)
   }
 

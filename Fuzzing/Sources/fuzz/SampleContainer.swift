@@ -12,13 +12,13 @@ struct SampleContainer: Sendable {
   /// Every path with its contents; nil for directories.
   let contents: [String: [UInt8]?]
 
-  /// `Fixtures/Containers/v1`, as it was committed.
+  /// `Fixtures/Containers/v3`, as it was committed.
   static let golden = loaded { try readGolden() }
   /// Written by this code; its newest journal has records of every kind.
   static let fresh = loaded { try makeFresh() }
 
   private static let fixture = URL(filePath: #filePath).deletingLastPathComponent().appending(
-    path: "../../../Fixtures/Containers/v1")
+    path: "../../../Fixtures/Containers/v3")
 
   private static func loaded<T>(_ load: () throws -> T) -> T {
     do { return try load() } catch { fatalError("a sample container cannot be had: \(error)") }

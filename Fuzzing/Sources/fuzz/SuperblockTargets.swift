@@ -95,7 +95,7 @@ extension Target {
       require(body.encoded == padded, "a body is written differently")
       let keys = try Keyring(container: Known.container, body: body)
       for generation in body.generations {
-        for table in generation.tables { _ = try keys.tableKey(table, generation: generation.number) }
+        for table in generation.tables { _ = try keys.tableKey(table.id, table.keying) }
       }
       if let journal = body.journal { _ = try keys.journalKey(journal.id, generation: journal.generation) }
       return true
@@ -104,24 +104,20 @@ extension Target {
   /// The plaintext of a body with everything that a body can have.
   static func sampleBody() -> [UInt8] {
     let secret = Known.bytes(32, seed: 1)
-    let tables = [
+    let tables = [Known.table, Known.journal].map {
       Generation.Table(
-        id: Known.table, byteCount: 321, footerLength: 39, footerAuthenticator: Known.bytes(16, seed: 2),
-        keying: .init(epoch: 1, secret: Known.bytes(32, seed: 6))),
-      Generation.Table(
-        id: Known.journal, byteCount: 321, footerLength: 39, footerAuthenticator: Known.bytes(16, seed: 2)),
-    ]
+        id: $0, byteCount: 321, footerLength: 39, footerTag: Known.bytes(16, seed: 2),
+        keying: .init(epoch: 1, secret: Known.bytes(32, seed: 6)))
+    }
     var body = SuperblockBody(
       created: 1, epoch: SuperblockBody.Epoch(number: 1, key: secret),
       generation: Generation(
-        number: 1, epoch: 1, state: .complete, secret: secret, commit: 5, tables: tables))
-    body.generations = [
-      Generation(number: 3, epoch: 1, state: .pending, secret: secret, commit: 0, tables: []),
-      Generation(number: 2, epoch: 1, state: .complete, secret: secret, commit: 9, tables: tables),
-      body.generations[0],
-    ]
-    body.journal = (Known.journal, 2)
-    body.end = JournalEnd(record: 4, offset: 17000, authenticator: Known.bytes(16, seed: 3), commit: 12)
+        number: 2, epoch: 1, state: .complete, secret: secret, commit: 9, tables: tables))
+    body.generations.insert(
+      Generation(number: 3, epoch: 1, state: .pending, secret: secret, commit: 0, tables: []), at: 0)
+    body.journal = SuperblockBody.Journal(
+      id: Known.journal, generation: 2,
+      knownEnd: JournalEnd(record: 4, offset: 17000, tag: Known.bytes(16, seed: 3), commit: 12))
     return body.encoded
   }
 

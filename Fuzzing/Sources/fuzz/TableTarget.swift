@@ -2,6 +2,7 @@ import EncryptedFile
 import SodiumPrimitives
 
 @testable import ContainerStore
+@testable import OpenDynamicsTesting
 
 extension Target {
   /// A table whose data blocks the input holds in clear: the index and the footer that fit them are made, then edits change
@@ -45,9 +46,9 @@ extension Target {
     of entry: Generation.Table, _ stored: [UInt8]
   ) throws -> [(key: CatalogKey, value: [UInt8]?)] {
     let table = try TableFile(
-      entry, file: Known.file(stored), container: Known.container, key: SharedKey(try Known.key()),
-      ciphers: CipherPool(.preferred), cache: BlockCache(byteCountMax: 1 << 20))
-    try table.check()
+      entry, io: try io(holding: stored), container: Known.container, key: SharedKey(try Known.key()),
+      ciphers: CipherPool(.preferred), cache: BlockCache(byteCountMax: 1 << 20), log: FindingLog())
+    guard table.check(isOldest: false).isWhole else { throw MalformedBytes(what: "a table") }
     var entries: [(key: CatalogKey, value: [UInt8]?)] = []
     var position = try table.position(of: CatalogKey(bytes: []))
     while let entry = try table.next(&position) { entries.append((entry.key, entry.value)) }
@@ -61,15 +62,24 @@ extension Target {
     return entries
   }
 
+  /// Both copies of the table, with the same bytes.
+  private static func io(holding stored: [UInt8]) throws -> RecordingIO {
+    let io = RecordingIO()
+    for folder in ["", "catalog", "copy"] { try io.createDirectory(folder) }
+    try CopiedFile.create(io, Known.table, in: .catalog).write(stored, at: 0)
+    return io
+  }
+
   /// A table of the entries, written and read, has them again.
   private static func requireSameWhenWritten(_ entries: [(key: CatalogKey, value: [UInt8]?)]) throws {
     var rest = entries[...]
-    let file = try Known.emptyFile()
+    let io = try io(holding: [])
+    let file = CopiedFile(io, Known.table, in: .catalog, .readWrite)
     let entry = try Table.write(
       to: file, place: .init(container: Known.container, table: Known.table), key: Known.key(),
       keying: .init(epoch: 1, secret: Known.bytes(32, seed: 5)), cipher: SecretStreamCipher()
     ) { rest.popFirst() }
-    let again = try Target.entries(of: entry, file.read(Int(entry.byteCount), at: 0))
+    let again = try Target.entries(of: entry, file.copy(1).read(Int(entry.byteCount), at: 0))
     require(
       again.map(\.key) == entries.map(\.key) && again.map(\.value) == entries.map(\.value),
       "a table is not what was written")
@@ -129,7 +139,7 @@ private struct TableDraft {
     var storedEdits: [Edit] = []
     var entry = Generation.Table(
       id: Known.table, byteCount: UInt64(end), footerLength: UInt32(blocks.last!.plaintext.count),
-      footerAuthenticator: [])
+      footerTag: [], keying: .init(epoch: 1, secret: Known.bytes(32, seed: 5)))
     while !input.isEmpty {
       let what = input.byte()
       let edit = Edit(&input)
@@ -145,7 +155,7 @@ private struct TableDraft {
       bytes += SealedMessage.seal(
         block.plaintext, key: key, ad: Self.ad(block), cipher: SecretStreamCipher())
     }
-    entry.footerAuthenticator = Array(bytes.suffix(16))
+    entry.footerTag = Array(bytes.suffix(16))
     for edit in storedEdits { edit.apply(to: &bytes) }
     return (bytes, entry)
   }
