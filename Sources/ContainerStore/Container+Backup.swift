@@ -145,7 +145,7 @@ extension Container {
 
   private func isMissing(_ name: String) throws(IOFailure) -> Bool {
     do throws(IOFailure) { _ = try io.open(name, .read) } catch {
-      guard error.errno == missingFile else { throw error }
+      guard absentFile.contains(error.errno) else { throw error }
       return true
     }
     return false

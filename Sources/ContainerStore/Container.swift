@@ -171,6 +171,8 @@ public final class Container: Sendable {
     let superblockFile = try Superblock.file(of: io)
     if mode == .readWrite { try DispatchTimers.prepare() }
     lockFile = try ContainerLock.take(io, mode: mode)
+    // Throws for one that leads elsewhere, also where the copy of what is in it would do.
+    for directory in Self.directories { _ = try io.fileNames(in: directory) }
     let cipher = SecretStreamCipher(options.cipher)
     let writerIsAlive = try mode == .readOnly && lockFile.isLocked(.writer)
     var (slot, slotFindings) = try Superblock.choose(superblockFile, writerIsAlive: writerIsAlive)

@@ -202,7 +202,9 @@ enum Recovery {
   /// So that what is accepted is what the disk has, and not what a failed write left in memory.
   static func dropCaches(_ io: any BlockIO) throws {
     for directory in ["journal", CopiedFile.copyFolder, "slab"] {
-      for name in try io.fileNames(in: directory) { try io.open(directory + "/" + name, .read).dropCache() }
+      for name in try io.fileNames(in: directory) {
+        try ifThere { () throws(IOFailure) in try io.open(directory + "/" + name, .read).dropCache() }
+      }
     }
   }
 
@@ -210,30 +212,24 @@ enum Recovery {
   static func level(_ io: any BlockIO, _ records: [UnevenRecord]) throws(IOFailure) {
     for record in records {
       let bytes = try io.open(record.whole, .read).read(record.range.count, at: record.range.lowerBound)
-      let torn: any BlockFile
-      do throws(IOFailure) { torn = try io.open(record.torn, .readWrite) } catch {
-        guard error.errno == missingFile else { throw error }
-        torn = try io.open(record.torn, .createNew)
+      try ifThere { () throws(IOFailure) in
+        try io.open(record.torn, .readWrite).write(bytes, at: record.range.lowerBound)
       }
-      try torn.write(bytes, at: record.range.lowerBound)
+    }
+  }
+
+  /// What is lost is damage, which reading reports, and no reason not to open.
+  private static func ifThere(_ body: () throws(IOFailure) -> Void) throws(IOFailure) {
+    do throws(IOFailure) { try body() } catch {
+      guard absentFile.contains(error.errno) else { throw error }
     }
   }
 
   static func synchronize(_ io: any BlockIO, journals: [Identifier], slabs: Set<UInt32>) throws(IOFailure) {
-    for slab in slabs.sorted() {
-      do throws(IOFailure) {
-        try io.open(SlabStore.name(slab), .readWrite).synchronize()
-      } catch {
-        // A slab that is lost is damage of its files, which reading reports, and no reason not to open.
-        guard error.errno == missingFile else { throw error }
-      }
+    for name in slabs.sorted().map(SlabStore.name) + journals.flatMap({ CopiedFile.names($0, in: .journal) })
+    {
+      try ifThere { () throws(IOFailure) in try io.open(name, .readWrite).synchronize() }
     }
     if !slabs.isEmpty { try io.synchronizeDirectory("slab") }
-    for name in journals.flatMap({ CopiedFile.names($0, in: .journal) }) {
-      do throws(IOFailure) { try io.open(name, .readWrite).synchronize() } catch {
-        // One of two copies, which reading reports.
-        guard error.errno == missingFile else { throw error }
-      }
-    }
   }
 }

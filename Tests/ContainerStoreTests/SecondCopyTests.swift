@@ -73,6 +73,21 @@ private let secret = TestSecret.rawKey(7)
     }
   }
 
+  @Test func aContainerWithoutItsSecondCopiesIsRepaired() throws {
+    let directory = TemporaryDirectory()
+    let path = directory.path + "/container"
+    let container = try Container.create(at: path, credential: testCredential(), options: testOptions())
+    try container.write([1, 2], to: "/file")
+    try container.close()
+    removeTree(path + "/copy")
+    #expect(try Container.verify(at: path, credential: testCredential()).hasDamage)
+    let report = try Container.repair(at: path, credential: testCredential())
+    #expect(report.wasWritten)
+    #expect(try Container.verify(at: path, credential: testCredential()).findings == [])
+    let opened = try Container.open(at: path, credential: testCredential(), mode: .readOnly)
+    #expect(try opened.contents(at: "/file") == [1, 2])
+  }
+
   @Test func repairWritesBothCopiesAnew() throws {
     let (image, tree) = try Self.victim()
     for path in Self.catalogFiles(image) {

@@ -121,7 +121,7 @@ final class TableFile: Sendable {
       return try read(file.copy(0))
     } catch {
       guard let result = try? read(file.copy(1)) else {
-        if let failure = error as? IOFailure, failure.errno == missingFile {
+        if let failure = error as? IOFailure, absentFile.contains(failure.errno) {
           throw MalformedBytes(what: "a table is missing")
         }
         throw error

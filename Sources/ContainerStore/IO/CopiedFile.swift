@@ -32,7 +32,14 @@ final class CopiedFile: Sendable {
   static func create(_ io: any BlockIO, _ id: Identifier, in folder: Folder) throws(IOFailure) -> CopiedFile {
     let file = CopiedFile(io, id, in: folder, .createNew)
     do throws(IOFailure) {
-      for i in 0..<count { _ = try file.copy(i) }
+      for i in 0..<count {
+        do throws(IOFailure) { _ = try file.copy(i) } catch {
+          // The directory was lost with all that was in it, which reading reports.
+          guard error.errno == missingFile else { throw error }
+          try io.createDirectory(file.directory(i))
+          _ = try file.copy(i)
+        }
+      }
     } catch {
       remove(io, id, in: folder)
       throw error
@@ -62,6 +69,8 @@ final class CopiedFile: Sendable {
   /// Makes both files durable, with their names.
   func synchronizeNew() throws(IOFailure) {
     for i in 0..<Self.count { try copy(i).synchronize() }
-    for name in names { try io.synchronizeDirectory(String(name.prefix { $0 != "/" })) }
+    for i in 0..<Self.count { try io.synchronizeDirectory(directory(i)) }
   }
+
+  private func directory(_ i: Int) -> String { String(names[i].prefix { $0 != "/" }) }
 }

@@ -9,6 +9,8 @@
 /// The few error numbers that are told apart.
 package let missingFile = ENOENT
 package let existingFile = EEXIST
+/// A file that is not there, or something else in its place.
+let absentFile: Set<Int32> = [ENOENT, ENOTDIR, ELOOP, EISDIR, EINVAL, ENXIO]
 let closedFile = EBADF
 package let noSpace: Set<Int32> = [ENOSPC, EDQUOT]
 package let refusedAccess: Set<Int32> = [EACCES, EPERM, EROFS]

@@ -51,7 +51,7 @@ struct JournalReader {
         case .torn(let what): reason = what
         }
       } catch {
-        if error.errno != missingFile { failure = error }
+        if !absentFile.contains(error.errno) { failure = error }
       }
       damagedCopies.append(copy)
     }
