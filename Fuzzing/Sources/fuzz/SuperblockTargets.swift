@@ -83,7 +83,6 @@ extension Target {
       var body = try SuperblockBody(sampleBody())
       let clean = body.encoded
       body.isClean = false
-      body.end = nil
       let open = body.encoded
       body.journal = nil
       body.isClean = true
