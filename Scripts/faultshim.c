@@ -156,7 +156,20 @@ static const char *opening(int flags) {
 
 static int open_counted(int directory, const char *path, int flags, mode_t mode) {
   REAL(int, "openat", int, const char *, int, ...);
-  // Paths relative to a descriptor do not occur, those relative to the working directory are not the driver's.
+  // A name in a directory that was opened before.
+  char joined[PATH_MAX];
+  const char *parent = directory != AT_FDCWD && path[0] != '/' ? path_of(directory) : NULL;
+  if (parent) {
+    snprintf(joined, sizeof joined, "%s/%s", parent, path);
+    return open_counted(AT_FDCWD, joined, flags, mode);
+  }
+  // Opening a directory comes before each opening of a file in it, and is no call of its own.
+  if (is_below_roots(path) && (flags & O_DIRECTORY)) {
+    int fd = real(directory, path, flags, mode);
+    remember(fd, path);
+    return fd;
+  }
+  // What is relative to the working directory is not the driver's.
   if (!is_below_roots(path)) {
     int fd = real(directory, path, flags, mode);
     remember(fd, NULL);

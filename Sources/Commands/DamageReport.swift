@@ -28,7 +28,7 @@ final class DamageReport {
     if !asJSON {
       StandardError.write(
         "dynamics: left out, because it is damaged: \(Quantity.count(paths.count, "item"))\n"
-          + "  everything else is there; container verify tells what is damaged, and container repair may help\n"
+          + "  everything else is there; container verify tells what is damaged\n"
       )
     }
     throw ExitCode(ExitStatus.damage.code)

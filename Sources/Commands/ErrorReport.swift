@@ -118,7 +118,9 @@ extension ContainerError.Code {
       "put the newer superblock back; or look at the older state with --accept-older-state, which in a command that writes "
         + "(container repair) removes the later state for good"
     case .tableDamaged, .catalogDamaged:
-      "other files may be whole: get brings out what can be read; try container repair, else restore the container from a backup"
+      "other files may be whole: get brings out what can be read; else restore the container from a backup"
+    case .journalDamaged, .journalAltered:
+      "restore the container from a backup, or give up the changes from there on with container repair --accept-loss"
     default: nil
     }
   }

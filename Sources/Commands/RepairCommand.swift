@@ -41,6 +41,7 @@ private struct RepairSummary: Encodable {
   var findings: [FindingDescription]
 
   var text: String {
-    findings.map { $0.text + "\n" }.joined() + (written ? "written anew\n" : "the catalog is whole\n")
+    findings.map { $0.text + "\n" }.joined()
+      + (written ? "written anew\n" : "both copies of the catalog are whole\n")
   }
 }

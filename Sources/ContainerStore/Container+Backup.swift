@@ -131,6 +131,10 @@ extension Container {
           bytesDone: done, byteCount: total, filesDone: i + 1, fileCount: files.count,
           seconds: Double(Clock.monotonicNanoseconds() - began) / 1e9))
     }
+    // Up to the end that the superblock is going to name, both copies of a journal are to be whole.
+    let uneven = try withLoader { try $0.load().unevenRecords }
+    let end = journalEnd?.end.offset ?? 0
+    try Recovery.level(target, uneven.filter { $0.range.upperBound <= end })
     for directory in Self.directories { try target.synchronizeDirectory(directory) }
     // Last, and under another name until it is whole: a directory without one is no container.
     let slots = try target.open("superblock.new", .createNew)

@@ -114,7 +114,8 @@ extension Container {
     let tables = core.withLock { $0.snapshot.tables }
     let isBloated = try catalogIsBloated(state, tables: tables)
     guard isBloated || checkpointIsDue(state, closing: true) else { return false }
-    guard try writeFinalCheckpoint(&state, mergingAll: isBloated) else { return false }
+    // Without room for a table the journals stay.
+    guard (try? writeFinalCheckpoint(&state, mergingAll: isBloated)) != nil else { return false }
     removeUnreferenced(state)
     return true
   }
@@ -131,9 +132,7 @@ extension Container {
       }
       state.frozenCommit = nil
     }
-    guard try writeFinalCheckpoint(&state, mergingAll: true) else {
-      throw ContainerError(.tableDamaged, detail: "the catalog could not be written anew")
-    }
+    try writeFinalCheckpoint(&state, mergingAll: true)
     removeUnreferenced(state)
   }
 
@@ -145,19 +144,16 @@ extension Container {
     var takenByteCount: UInt64 = 0
     for directory in ["catalog", "journal", CopiedFile.copyFolder] {
       for name in try io.fileNames(in: directory) {
-        takenByteCount += try io.open(directory + "/" + name, .read).size()
+        takenByteCount += (try? io.open(directory + "/" + name, .read).size()) ?? 0
       }
     }
     return takenByteCount > 2 * copyByteCount + max(copyByteCount / 2, 256 << 10)
   }
 
   /// Everything is in tables after it, and no journal is named.
-  private func writeFinalCheckpoint(_ state: inout FlushState, mergingAll: Bool) throws -> Bool {
+  private func writeFinalCheckpoint(_ state: inout FlushState, mergingAll: Bool) throws {
     let snapshot = core.withLock { $0.snapshot }
-    guard let written = try? writeTable(snapshot.overlay, over: snapshot.tables, mergingAll: mergingAll)
-    else {
-      return false
-    }
+    let written = try writeTable(snapshot.overlay, over: snapshot.tables, mergingAll: mergingAll)
     let tables = [written.file] + snapshot.tables.dropFirst(written.mergedCount)
     let generation = Generation(
       number: state.newestGeneration + 1, epoch: epoch, state: .complete, secret: Random.bytes(32),
@@ -173,7 +169,6 @@ extension Container {
       core.snapshot.tables = tables
       core.snapshot.overlay = ChangeMap()
     }
-    return true
   }
 
   /// The newest generation is complete: journals that only the one before needed are not counted any more.

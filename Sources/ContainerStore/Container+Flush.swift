@@ -30,6 +30,8 @@ struct FlushState: ~Copyable {
   var durableCommit: UInt64
   /// The journal's last record whose segments recovery would check, until a durable record says that it was durable.
   var lastCheckedRecord: UInt64?
+  /// Somebody is going to look whether the known end is to be stated.
+  var knownEndIsScheduled = false
   /// When the superblock was last written, by the monotonic clock.
   var superblockTime = Clock.monotonicNanoseconds()
   /// The lock may be somebody else's by now: nothing is written any more.
@@ -145,10 +147,28 @@ extension Container {
   /// After a durable commit: bounds what lies beyond what the superblock proves.
   private func stateKnownEndWhenDue(_ state: inout FlushState) throws {
     guard let journal = state.journal, journal.knownEnd.record < journal.end.record,
-      Clock.monotonicNanoseconds() - state.superblockTime > Self.superblockInterval
+      state.durableCommit == state.commit
     else { return }
+    guard Clock.monotonicNanoseconds() - state.superblockTime > Self.superblockInterval else {
+      return stateKnownEndLater(&state)
+    }
     try journal.synchronizeBoth()
     try updateSuperblock(&state) { $0.journal?.knownEnd = journal.knownEnd }
+  }
+
+  /// Also when nobody commits any more.
+  private func stateKnownEndLater(_ state: inout FlushState) {
+    guard !state.knownEndIsScheduled else { return }
+    state.knownEndIsScheduled = true
+    grouping.asyncAfter(deadline: .now() + .nanoseconds(Int(Self.superblockInterval) + 1_000_000)) {
+      [weak self] in
+      self?.flushing.withLock { state in
+        state.knownEndIsScheduled = false
+        guard let self, !state.isClosed, (try? self.requireNoFailure()) != nil else { return }
+        // A failure makes the container read-only, and the next call reports it.
+        try? self.failing(&state) { try self.stateKnownEndWhenDue(&$0) }
+      }
+    }
   }
 
   /// A new journal for this opening, named in the superblock before its first record.
@@ -256,8 +276,8 @@ extension Container {
     var body = try slot.open(rootKey: state.rootKey, cipher: state.cipher)
     defer { body.wipeSecrets() }
     return try CatalogLoader(
-      io: io, container: id, body: body, keys: keys, ciphers: ciphers, cache: cache, log: log,
-      writerIsAlive: false
+      io: io, container: id, body: body, keys: keys, ciphers: ciphers, cache: cache,
+      log: FindingLog(), writerIsAlive: false
     ).load().snapshot
   }
 }

@@ -28,27 +28,28 @@ extension Container {
   ) throws -> RepairReport {
     var options = options
     options.salvages = acceptsLoss
+    // Nothing is written before it is known what is damaged.
+    let reader = try open(io: io, credential: credential, mode: .readOnly, options: options)
+    let report = try Result { () throws in try reader.checkForRepair() }.get()
+    try reader.close()
+    guard report.wasWritten else { return report }
+    options.salvages = report.hasLoss
     let container = try open(io: io, credential: credential, options: options)
-    do {
-      let report = try container.repair()
-      try container.close()
-      return report
-    } catch {
-      try? container.close()
-      throw error
-    }
+    container.flushing.withLock { $0.mustRewriteCatalog = true }
+    try container.close()
+    return report
   }
 
-  private func repair() throws -> RepairReport {
+  private func checkForRepair() throws -> RepairReport {
     try withLoader { try $0.checkCopies() }
     let kinds = Set(log.findings.filter { $0.severity == .damage }.map(\.kind))
     if kinds.contains(.tableDamaged) {
       throw ContainerError(
         .tableDamaged, path: io.place, detail: log.findings.first { $0.kind == .tableDamaged }?.detail)
     }
-    let isDamaged = !kinds.isDisjoint(with: [.copyDamaged, .journalDamaged])
-    if isDamaged { flushing.withLock { $0.mustRewriteCatalog = true } }
     return RepairReport(
-      findings: log.findings, wasWritten: isDamaged, hasLoss: kinds.contains(.journalDamaged))
+      findings: log.findings,
+      wasWritten: !kinds.isDisjoint(with: [.copyDamaged, .journalDamaged, .catalogInconsistent]),
+      hasLoss: kinds.contains(.journalDamaged))
   }
 }

@@ -149,7 +149,8 @@ extension Container {
       try body(
         CatalogLoader(
           io: io, container: id, body: superblock, keys: keys, ciphers: ciphers, cache: cache, log: log,
-          writerIsAlive: (try? lockFile.isLocked(.writer)) ?? false, readsBothCopies: true, salvages: true))
+          writerIsAlive: (try? lockFile.isLocked(.writer)) ?? false, readsBothCopies: true, salvages: true,
+          skipsTables: true))
     }
   }
 
@@ -400,7 +401,7 @@ private struct CatalogCheck {
           continue
         }
         guard owner <= id else { break }
-        if owner < id || inode.firstExtent == nil {
+        if owner < id || inode.firstExtent.map({ read.start <= $0.start }) ?? true {
           report("file \(owner) has an extent that no inode leads to")
         } else {
           further.append(read)

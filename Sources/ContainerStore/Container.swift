@@ -253,8 +253,12 @@ public final class Container: Sendable {
   ) throws -> (CatalogCounters, [UInt32: SlabCounter]) {
     do {
       return (try snapshot.catalogCounters(), try snapshot.slabCounters())
-    } catch let error as ContainerError where mode == .readOnly && error.code == .tableDamaged {
-      log.add(Finding(.damage, .tableDamaged, error.detail ?? ""))
+    } catch let error as ContainerError
+      where mode == .readOnly && (error.code == .tableDamaged || error.code == .catalogDamaged)
+    {
+      log.add(
+        Finding(
+          .damage, error.code == .tableDamaged ? .tableDamaged : .catalogInconsistent, error.detail ?? ""))
       return (CatalogCounters(nextFile: CatalogCounters.nextFileMax, nextSlab: 0), [:])
     }
   }
@@ -270,7 +274,9 @@ public final class Container: Sendable {
       if try lockFile.isLocked(.writer) { return catalog }
     }
     // What is given up is later, too.
-    guard !loader.salvages, try loader.hasLaterState(than: catalog.commit) else { return catalog }
+    guard !loader.log.findings.contains(where: { $0.kind == .journalDamaged }),
+      try loader.hasLaterState(than: catalog.commit)
+    else { return catalog }
     guard acceptsOlderState else { throw ContainerError(.rolledBack) }
     loader.log.add(Finding(.damage, .rolledBack, ContainerError.Code.rolledBack.what))
     return catalog

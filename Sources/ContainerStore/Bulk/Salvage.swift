@@ -48,11 +48,14 @@ extension Container {
     var found: [(names: [FileName], file: FoundFile)] = []
     var open: [(names: [FileName], id: UInt64)] = [([], directory)]
     var seen: Set<UInt64> = [directory]
+    var salvaging = records
+    salvaging.readMode = .salvaging
     while let (names, id) = open.popLast() {
       var entries: [(name: FileName, entry: DirectoryEntry)] = []
-      // The names before a damaged block are kept.
+      // The names beside a damaged block are kept; that there is one shows when it is met.
+      try attempt(path + names, skipping) { try records.scan(.entries(parent: id)) { _, _ in } }
       try attempt(path + names, skipping) {
-        try records.scan(.entries(parent: id)) { key, value in
+        try salvaging.scan(.entries(parent: id)) { key, value in
           let entry = try CatalogSnapshot.decode(value) { bytes throws(MalformedBytes) in
             try DirectoryEntry(bytes)
           }

@@ -27,19 +27,14 @@ extension CatalogLoader {
     let links: [Link]
     do { links = try openJournals() } catch let error as ContainerError where canSalvage(error) {
       log.add(Finding(.damage, .journalDamaged, error.detail ?? ""))
+      freezeIfPending(&catalog)
       return
     }
     catalog.journals = links.map { ($0.reader.id, $0.generation) }
     let pending = body.generations.first { $0.state == .pending }?.number
     var applied: Set<Identifier> = []
     for link in links.reversed() {
-      if link.generation == pending, catalog.frozenCommit == nil {
-        // A checkpoint was under way: it goes on with what it had to write.
-        catalog.snapshot.frozen = catalog.snapshot.overlay
-        catalog.snapshot.overlay = ChangeMap()
-        catalog.frozenCommit = catalog.commit
-        catalog.overlayByteCount = 0
-      }
+      if link.generation == pending { freezeIfPending(&catalog) }
       guard link.header.commit == catalog.commit else {
         throw ContainerError(
           .journalDamaged, detail: "it begins after commit \(link.header.commit), expected \(catalog.commit)")
@@ -52,6 +47,7 @@ extension CatalogLoader {
         log.add(Finding(.damage, .journalDamaged, error.detail ?? ""))
         catalog.add(link.reader.id, link.generation, replay.accepted)
         catalog.journals.removeAll { $0.id != link.reader.id && !applied.contains($0.id) }
+        freezeIfPending(&catalog)
         return
       }
       catalog.add(link.reader.id, link.generation, replay.accepted)
@@ -63,6 +59,17 @@ extension CatalogLoader {
         .note, .notClosed,
         "the container was not closed; commits up to \(catalog.commit) were found, of which those up to "
           + "\(current.knownEnd.commit) are proven to be all there were then"))
+  }
+
+  /// A checkpoint was under way: it goes on with what it had to write.
+  private func freezeIfPending(_ catalog: inout LoadedCatalog) {
+    guard catalog.frozenCommit == nil, body.generations.contains(where: { $0.state == .pending }) else {
+      return
+    }
+    catalog.snapshot.frozen = catalog.snapshot.overlay
+    catalog.snapshot.overlay = ChangeMap()
+    catalog.frozenCommit = catalog.commit
+    catalog.overlayByteCount = 0
   }
 
   private func canSalvage(_ error: ContainerError) -> Bool {
@@ -228,7 +235,8 @@ extension CatalogLoader {
         let names = replay.link.reader.file.names
         catalog.unevenRecords.append(
           UnevenRecord(whole: names[1 - copy], torn: names[copy], range: found.offset..<found.end.offset))
-        if copy == 0, found.end.record <= proven {
+        // Beside a living writer the first may have been read while it was written.
+        if copy == 0, found.end.record <= proven, !writerIsAlive {
           report(damaged: copy, of: replay.link.reader, record: found.end.record)
         }
       }

@@ -45,13 +45,15 @@ struct CatalogLoader {
   let writerIsAlive: Bool
   /// Reads both copies of each record, to find damage that an opening does not meet.
   let readsBothCopies: Bool
-  /// Goes on with what is left behind damage, for a repair.
+  /// Goes on with the commits before a damaged record, for a repair.
   let salvages: Bool
+  /// Goes on without tables that cannot be read, for a check.
+  let skipsTables: Bool
 
   init(
     io: any BlockIO, container: Identifier, body: SuperblockBody, keys: Keyring, ciphers: CipherPool,
     cache: BlockCache, log: FindingLog, writerIsAlive: Bool, readsBothCopies: Bool = false,
-    salvages: Bool = false
+    salvages: Bool = false, skipsTables: Bool = false
   ) {
     self.io = io
     self.container = container
@@ -63,6 +65,7 @@ struct CatalogLoader {
     self.writerIsAlive = writerIsAlive
     self.readsBothCopies = readsBothCopies
     self.salvages = salvages
+    self.skipsTables = skipsTables
     cipher = SecretStreamCipher(ciphers.backend)
   }
 
@@ -80,7 +83,7 @@ struct CatalogLoader {
         return try TableFile(
           table, io: io, container: container, key: try keys.tableKey(table.id, table.keying),
           ciphers: ciphers, cache: cache, log: log)
-      } catch let error as ContainerError where error.code == .tableDamaged && salvages {
+      } catch let error as ContainerError where error.code == .tableDamaged && skipsTables {
         log.add(Finding(.damage, .tableDamaged, error.detail ?? ""))
         return nil
       }
@@ -96,7 +99,8 @@ struct CatalogLoader {
   /// Whether there is a journal with a commit after `commit` that the superblock does not lead to. A superblock names a journal
   /// before its first record, so no crash leaves that: the superblock was put back.
   func hasLaterState(than commit: UInt64) throws -> Bool {
-    let known = try reachedJournals()
+    // The second copies of tables stand beside those of journals.
+    let known = try reachedJournals().union(body.completeGeneration.tables.map(\.id))
     var names: Set<String> = []
     for folder in [CopiedFile.Folder.journal.rawValue, CopiedFile.copyFolder] {
       names.formUnion(try io.fileNames(in: folder))
@@ -104,8 +108,9 @@ struct CatalogLoader {
     for id in names.sorted().compactMap({ Identifier(hex: $0) }) where !known.contains(id) {
       for generation in body.generations {
         let reader = try reader(id, generation: generation.number)
-        guard case .good(_, let header, _) = try reader.read(after: nil),
-          case .good(let payload, _, _) = try reader.read(after: header),
+        // What the disk refuses is no evidence.
+        guard case .good(_, let header, _) = try? reader.read(after: nil),
+          case .good(let payload, _, _) = try? reader.read(after: header),
           let record = try? JournalRecord(payload, number: 1), record.commit > commit
         else { continue }
         return true

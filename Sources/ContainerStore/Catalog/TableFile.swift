@@ -17,8 +17,7 @@ final class CipherPool: Sendable {
 
 /// An immutable table of the catalog, read block by block (CONTAINER-FORMAT.md, "Tables").
 ///
-/// Only the footer is read when it is opened. Whatever does not have the shape that the format page gives it is
-/// ``MalformedBytes`` then, and `tableDamaged` later.
+/// Only the footer is read when it is opened. A block that is whole in neither copy is `tableDamaged`.
 final class TableFile: Sendable {
   let table: Generation.Table
   let entryCount: UInt64
@@ -380,7 +379,7 @@ final class TableFile: Sendable {
       log.add(Finding(.damage, .tableDamaged, Self.lost(offset)))
     }
     for contradiction in Set(check.contradictions).sorted() {
-      log.add(Finding(.damage, .tableDamaged, contradiction))
+      log.add(Finding(.damage, .catalogInconsistent, contradiction))
     }
   }
 }

@@ -43,6 +43,13 @@ enum JournalFrame {
     return (writer.bytes, Array(sealed.suffix(16)))
   }
 
+  /// What the header at an offset says of its payload; 0 where there is none.
+  static func payloadByteCount(_ file: any BlockFile, at offset: UInt64) throws(IOFailure) -> Int {
+    let header = try file.read(headerByteCount, at: offset)
+    guard header.count == headerByteCount, header.starts(with: magic) else { return 0 }
+    return Int(header[32..<36].reversed().reduce(UInt32(0)) { $0 << 8 | UInt32($1) })
+  }
+
   /// What stands at an offset of one copy.
   enum Reading {
     /// `end` is after the frame, before rounding up.

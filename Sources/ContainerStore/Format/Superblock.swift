@@ -47,6 +47,7 @@ struct SuperblockSlot: Equatable {
       try reader.zeros(2)
       let containerID = try reader.identifier()
       let sequence = try reader.read(UInt64.self)
+      guard sequence < 1 << 62 else { throw MalformedBytes(what: "a sequence over 62 bits") }
       try reader.zeros(24)
       var slots: [KeySlot?] = []
       for _ in 0..<keySlotCount { slots.append(try KeySlot.decode(reader.bytes(KeySlot.byteCount))) }
@@ -236,6 +237,9 @@ struct Generation: Equatable {
           keying: Table.Keying(epoch: epoch, secret: try reader.bytes(32))))
     }
     let ids = Set(tables.map(\.id))
+    guard number < 1 << 62, tables.allSatisfy({ $0.byteCount < 1 << 62 }) else {
+      throw MalformedBytes(what: "a number over 62 bits")
+    }
     guard ids.count == tables.count, !ids.contains(.zero) else { throw MalformedBytes(what: "a table twice") }
     try reader.zeros(end - reader.position)
   }

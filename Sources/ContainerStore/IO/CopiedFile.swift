@@ -37,6 +37,7 @@ final class CopiedFile: Sendable {
           // The directory was lost with all that was in it, which reading reports.
           guard error.errno == missingFile else { throw error }
           try io.createDirectory(file.directory(i))
+          try io.synchronizeDirectory("")
           _ = try file.copy(i)
         }
       }

@@ -9,6 +9,9 @@ struct JournalReader {
   private let key: SharedKey
   private let cipher: SecretStreamCipher
 
+  /// So much is read of what stands behind a torn record: several times as much as a journal has.
+  private static let hashedByteCountMax = 256 << 20
+
   /// A record as it stands at the place of one.
   enum Reading {
     /// The commit of `end` is still to be set. `damagedCopies` are those that were read and are not whole.
@@ -67,8 +70,11 @@ struct JournalReader {
       guard let file = try? file.copy(copy) else { continue }
       var offset = JournalFrame.alignedUp(last.offset)
       // Past holes at once: a file may have been made longer than its journal.
-      while let data = try file.nextData(from: offset) {
+      var hashedByteCount = 0
+      // Whoever appends frames that only look like some pays for what they cost.
+      while hashedByteCount < Self.hashedByteCountMax, let data = try file.nextData(from: offset) {
         offset = max(offset, data / JournalFrame.alignment * JournalFrame.alignment)
+        hashedByteCount += try JournalFrame.payloadByteCount(file, at: offset)
         if case .good(let number, _, let payload, _, _) = try JournalFrame.read(
           file, at: offset, place: place, key: key.key, cipher: cipher),
           number > last.record, let record = try? JournalRecord(payload, number: number)
