@@ -104,6 +104,75 @@ private let secret = TestSecret.rawKey(7)
     #expect(!report.wasWritten && report.findings.isEmpty)
   }
 
+  /// Giving up what is damaged is not accepting an older state.
+  @Test func repairThatAcceptsLossKeepsALaterState() throws {
+    let io = RecordingIO()
+    try Container.create(io, secret).close()
+    let earlier = io.image
+    let container = try Container.open(io, secret, mode: .readWrite)
+    try container.write([1], to: "/later")
+    try container.close()
+    var image = io.image
+    image["superblock"] = earlier["superblock"]
+    let back = RecordingIO(image)
+    #expect(throws: ContainerError.self) {
+      try Container.repair(
+        io: back, credential: secret.credential(), options: Self.options(), acceptsLoss: true)
+    }
+    #expect(back.image == image)
+  }
+
+  /// With a table whose footer is lost in both copies nothing is written, whatever is accepted.
+  @Test func repairThatAcceptsLossKeepsWhatALostTableNames() throws {
+    let (image, _) = try Self.victim(isOpen: true)
+    let table = try #require(image.files(in: "catalog").max { image[$0]!.count < image[$1]!.count })
+    var damaged = image
+    for path in [table, DiskImage.copy(of: table)] { damaged[path]!.removeLast() }
+    let io = RecordingIO(damaged)
+    let error = #expect(throws: ContainerError.self) {
+      try Container.repair(
+        io: io, credential: secret.credential(), options: Self.options(), acceptsLoss: true)
+    }
+    #expect(error?.code == .tableDamaged && io.image == damaged)
+  }
+
+  /// A sector of a second copy that cannot be read keeps nobody from opening.
+  @Test(arguments: [Container.Mode.readOnly, .readWrite])
+  func aSecondCopyThatCannotBeReadCostsNothing(mode: Container.Mode) throws {
+    let (image, tree) = try Self.victim()
+    let io = RecordingIO(image)
+    io.setCallFault { name, path, _ in name == "read" && path.hasPrefix("copy/") ? EIO : nil }
+    let container = try Container.open(io, secret, mode: mode)
+    #expect(try container.tree() == tree)
+    try container.close()
+  }
+
+  /// After a crash one copy may lack the last records; a backup ends behind them.
+  @Test func aBackupOfWhatACrashLeftIsWhole() throws {
+    let directory = TemporaryDirectory()
+    let path = directory.path + "/container"
+    let container = try Container.create(at: path, credential: testCredential(), options: testOptions())
+    for i in 0..<3 { try container.createDirectory("/\(i)") }
+    let copy = try container.withSuperblock { _, body, _ in
+      CopiedFile.names(body.journal!.id, in: .journal)[1]
+    }
+    let crashed = directory.path + "/crashed"
+    for folder in [""] + Container.directories { mkdir(crashed + "/" + folder, 0o700) }
+    let image = DiskImage(native: path)
+    for (name, inode) in image.names { writeNative(crashed + "/" + name, image.contents[inode]!) }
+    try container.close()
+    let last = try #require(Anatomy.frames(of: image[copy]!).last)
+    try #require(truncate(crashed + "/" + copy, last.lowerBound + 10) == 0)
+    let opened = try Container.open(
+      at: crashed, credential: testCredential(), mode: .readOnly, options: testOptions())
+    try opened.backup(to: directory.path + "/backup")
+    try opened.close()
+    #expect(try Container.verify(at: directory.path + "/backup", credential: testCredential()).findings == [])
+    let backup = try Container.open(
+      at: directory.path + "/backup", credential: testCredential(), mode: .readOnly)
+    #expect(try backup.names(in: "/").count == 3)
+  }
+
   /// The evidence stays: only a repair, or a checkpoint that needs the table, writes it anew.
   @Test func anOrdinaryOpeningReportsAndMendsNothing() throws {
     let (image, _) = try Self.victim()
