@@ -213,7 +213,7 @@ extension Container {
       let table = try TableFile(
         written, io: io, container: self.id, key: key, ciphers: ciphers, cache: cache, log: log)
       // What it was made from goes when it is named.
-      guard table.check(isOldest: isOldest).isWhole else {
+      guard try table.check(isOldest: isOldest).isWhole else {
         throw ContainerError(.tableDamaged, detail: "a table that was just written")
       }
       return WrittenTable(file: table, mergedCount: mergedCount)

@@ -535,7 +535,7 @@ struct FormatTests {
 
   private func read(_ written: WrittenTable) throws -> [(CatalogKey, [UInt8]?)] {
     let table = try open(written)
-    guard table.check(isOldest: false).isWhole else { throw MalformedBytes(what: "a table") }
+    guard try table.check(isOldest: false).isWhole else { throw MalformedBytes(what: "a table") }
     var entries: [(CatalogKey, [UInt8]?)] = []
     var position = try table.position(of: CatalogKey(bytes: []))
     while let entry = try table.next(&position) { entries.append((entry.key, entry.value)) }

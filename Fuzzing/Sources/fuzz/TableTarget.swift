@@ -48,7 +48,7 @@ extension Target {
     let table = try TableFile(
       entry, io: try io(holding: stored), container: Known.container, key: SharedKey(try Known.key()),
       ciphers: CipherPool(.preferred), cache: BlockCache(byteCountMax: 1 << 20), log: FindingLog())
-    guard table.check(isOldest: false).isWhole else { throw MalformedBytes(what: "a table") }
+    guard try table.check(isOldest: false).isWhole else { throw MalformedBytes(what: "a table") }
     var entries: [(key: CatalogKey, value: [UInt8]?)] = []
     var position = try table.position(of: CatalogKey(bytes: []))
     while let entry = try table.next(&position) { entries.append((entry.key, entry.value)) }

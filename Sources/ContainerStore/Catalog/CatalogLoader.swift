@@ -93,7 +93,7 @@ struct CatalogLoader {
   /// Reads what an ordinary opening does not: every block of the tables, and every record, in both copies. Findings go to the log.
   func checkCopies() throws {
     let tables = try load().snapshot.tables
-    for (i, table) in tables.enumerated() { table.report(table.check(isOldest: i == tables.count - 1)) }
+    for (i, table) in tables.enumerated() { table.report(try table.check(isOldest: i == tables.count - 1)) }
   }
 
   /// Whether there is a journal with a commit after `commit` that the superblock does not lead to. A superblock names a journal

@@ -119,6 +119,7 @@ final class TableFile: Sendable {
     do {
       return try read(file.copy(0))
     } catch {
+      if let failure = error as? IOFailure, !fileFault.contains(failure.errno) { throw failure }
       guard let result = try? read(file.copy(1)) else {
         if let failure = error as? IOFailure, absentFile.contains(failure.errno) {
           throw MalformedBytes(what: "a table is missing")
@@ -304,13 +305,12 @@ final class TableFile: Sendable {
     var isWhole: Bool { damaged.isEmpty && lost.isEmpty && contradictions.isEmpty && misfits.isEmpty }
   }
 
-  /// Opens every block of both copies, past the cache. The oldest table of a generation has no tombstones.
-  func check(isOldest: Bool) -> Check {
+  /// Opens every block of both copies, past the cache. The oldest table of a generation has no tombstones. Throws where the disk
+  /// refuses a block and the other copy does not have it.
+  func check(isOldest: Bool) throws(IOFailure) -> Check {
     var check = Check()
-    for i in 0..<CopiedFile.count where (try? file.copy(i).size()) != table.byteCount {
-      check.misfits.append(i)
-    }
-    _ = blockOfBoth(footer, .footer, &check)
+    for i in 0..<CopiedFile.count where try byteCount(of: i) != table.byteCount { check.misfits.append(i) }
+    _ = try blockOfBoth(footer, .footer, &check)
     let overhead = UInt64(SecretStreamCipher.overheadByteCount)
     var entriesSeen: UInt64 = 0
     var blocksSeen: UInt64 = 0
@@ -318,7 +318,7 @@ final class TableFile: Sendable {
     var dataEnd: UInt64 = 0
     let indexOffset = indexBlocks.first?.offset ?? footer.offset
     for pointer in indexBlocks {
-      guard let pointers = blockOfBoth(pointer, .index, &check) else { continue }
+      guard let pointers = try blockOfBoth(pointer, .index, &check) else { continue }
       for i in 0..<pointers.count {
         let data = pointers.pointer(i)
         if data.offset != dataEnd || data.offset >= indexOffset {
@@ -326,7 +326,7 @@ final class TableFile: Sendable {
         }
         dataEnd = data.offset &+ UInt64(data.length) + overhead
         blocksSeen += 1
-        guard let block = blockOfBoth(data, .data, &check) else { continue }
+        guard let block = try blockOfBoth(data, .data, &check) else { continue }
         if let last, block.key(0) <= last { check.contradictions.append("a table out of order") }
         last = block.key(block.count - 1)
         entriesSeen += UInt64(block.count)
@@ -344,12 +344,21 @@ final class TableFile: Sendable {
     return check
   }
 
+  /// Nil when there is no such file.
+  private func byteCount(of copy: Int) throws(IOFailure) -> UInt64? {
+    do throws(IOFailure) { return try file.copy(copy).size() } catch {
+      guard absentFile.contains(error.errno) else { throw error }
+      return nil
+    }
+  }
+
   /// The block from whichever copy has it whole; nil, and noted, when neither has. A footer has no entries: nil all the same.
   private func blockOfBoth(
     _ pointer: Table.BlockPointer, _ kind: Table.BlockKind, _ check: inout Check
-  ) -> TableBlock? {
+  ) throws(IOFailure) -> TableBlock? {
     var whole: TableBlock?
     var damaged: [Int] = []
+    var failure: IOFailure?
     for i in 0..<CopiedFile.count {
       do {
         let copy = try file.copy(i)
@@ -359,9 +368,14 @@ final class TableFile: Sendable {
           whole = try load(pointer, kind, from: copy)
         }
       } catch {
+        if let refused = error as? IOFailure, !absentFile.contains(refused.errno) {
+          guard fileFault.contains(refused.errno) else { throw refused }
+          failure = refused
+        }
         damaged.append(i)
       }
     }
+    if damaged.count == CopiedFile.count, let failure { throw failure }
     if damaged.count == CopiedFile.count { check.lost.append(pointer.offset) }
     if damaged.count == 1 { check.damaged.append((damaged[0], pointer.offset)) }
     return whole

@@ -9,6 +9,8 @@
 /// The few error numbers that are told apart.
 package let missingFile = ENOENT
 package let existingFile = EEXIST
+/// Errors of one file, and not of the process or the system: another copy may be whole.
+let fileFault: Set<Int32> = absentFile.union([EIO])
 /// A file that is not there, or something else in its place.
 let absentFile: Set<Int32> = [ENOENT, ENOTDIR, ELOOP, EISDIR, EINVAL, ENXIO]
 let closedFile = EBADF

@@ -54,6 +54,7 @@ struct JournalReader {
         case .torn(let what): reason = what
         }
       } catch {
+        guard fileFault.contains(error.errno) else { throw error }
         if !absentFile.contains(error.errno) { failure = error }
       }
       damagedCopies.append(copy)
