@@ -12,7 +12,8 @@ public struct RepairReport: Sendable {
 }
 
 extension Container {
-  /// Writes the catalog anew, in two copies, when one of its copies is damaged.
+  /// Writes the catalog anew, in two copies, when one of its copies, or of those of the superblock, is damaged, or an older state was
+  /// accepted.
   ///
   /// Where both copies of a part are damaged it throws `tableDamaged`, `journalDamaged` or `journalAltered` and changes nothing:
   /// everything else can be read, and copied to a new container. With `acceptsLoss` commits from a damaged record on are given up.
@@ -48,8 +49,6 @@ extension Container {
         .tableDamaged, path: io.place, detail: log.findings.first { $0.kind == .tableDamaged }?.detail)
     }
     return RepairReport(
-      findings: log.findings,
-      wasWritten: !kinds.isDisjoint(with: [.copyDamaged, .journalDamaged, .catalogInconsistent]),
-      hasLoss: kinds.contains(.journalDamaged))
+      findings: log.findings, wasWritten: !kinds.isEmpty, hasLoss: kinds.contains(.journalDamaged))
   }
 }
