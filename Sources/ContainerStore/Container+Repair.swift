@@ -31,7 +31,7 @@ extension Container {
     options.salvages = acceptsLoss
     // Nothing is written before it is known what is damaged.
     let reader = try open(io: io, credential: credential, mode: .readOnly, options: options)
-    let report = try Result { () throws in try reader.checkForRepair() }.get()
+    let report = try reader.checkForRepair()
     try reader.close()
     guard report.wasWritten else { return report }
     options.salvages = report.hasLoss
