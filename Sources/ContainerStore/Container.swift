@@ -67,7 +67,7 @@ public final class Container: Sendable {
   public let id: Identifier
   public let mode: Mode
   /// What was found to be wrong, and set right or worked around, since the container was opened. Damage that costs nothing, because
-  /// there is a second copy, stays as it is: ``repair(control:)`` mends it.
+  /// there is a second copy, stays as it is: ``repair(at:credential:options:acceptsLoss:)`` mends it.
   public var findings: [Finding] { log.findings }
   public let created: Int64
 
