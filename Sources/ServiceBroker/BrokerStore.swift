@@ -63,7 +63,9 @@ final class BrokerStore: Sendable {
     let number = cposix_open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0o600)
     try StateFiles.check(number, "open", path)
     let file = try Descriptor(adopting: number)
-    let status = cposix_lock(number, 1, 0, 0)
+    var patience = Patience()
+    var status = cposix_lock(number, 1, 0, 0)
+    while status == -EAGAIN, patience.wait() { status = cposix_lock(number, 1, 0, 0) }
     if status == -EAGAIN { throw ServiceBrokerError.stateInUse(path: directory) }
     try StateFiles.check(status, "lock", path)
     return file

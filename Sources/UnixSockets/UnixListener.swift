@@ -154,20 +154,6 @@ extension UnixListener {
   }
 }
 
-/// Bounds how long a starter waits for what may be the remains of a process that ended: a child between fork(2) and exec(2) keeps
-/// its parent's locks and listening sockets alive. A starter cannot tell such a child from another listener.
-private struct Patience {
-  private var milliseconds: UInt32 = 1
-
-  /// Waits 1, 2, 4 … 128 ms, 255 ms in all. Returns `false` at once when that time is over.
-  mutating func wait() -> Bool {
-    guard milliseconds <= 128 else { return false }
-    usleep(milliseconds * 1000)
-    milliseconds *= 2
-    return true
-  }
-}
-
 /// A lock that is held, on a file's whole range.
 private struct PathLock: ~Copyable {
   private let file: Descriptor
