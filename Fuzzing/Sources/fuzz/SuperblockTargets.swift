@@ -16,7 +16,9 @@ extension Target {
       let slot = try SuperblockSlot.make(
         containerID: Known.container, sequence: 3, keySlots: keySlots, body: SuperblockBody(sampleBody()),
         rootKey: Known.secret(), cipher: SecretStreamCipher())
-      return [Seed("slot", slot.bytes)]
+      var later = slot.bytes
+      later.replaceSubrange(versions, with: [5, 0, 3, 0, 4, 0])
+      return [Seed("slot", slot.bytes), Seed("later-version", later)]
     },
     accepts: { bytes in
       let asItIs = try acceptsSlot(bytes)
@@ -30,6 +32,9 @@ extension Target {
       return asItIs && whenMended
     })
 
+  /// Of the format, of the least reader and of the least writer.
+  private static let versions = 8..<14
+
   private static func acceptsSlot(_ bytes: [UInt8]) throws -> Bool {
     guard case .good(let slot) = SuperblockSlot.read(bytes) else { return false }
     require(slot.bytes == bytes, "a slot has other bytes than were read")
@@ -37,10 +42,9 @@ extension Target {
     let again = try SuperblockSlot.make(
       containerID: slot.containerID, sequence: slot.sequence, keySlots: slot.keySlots,
       body: SuperblockBody(sampleBody()), rootKey: Known.secret(), cipher: cipher)
-    // All before the sealed body, but for the version, of which a reader only asks whether it can read it.
-    let clear = 64 + SuperblockSlot.keySlotCount * KeySlot.byteCount
-    require(
-      again.bytes[12..<clear] == slot.bytes[12..<clear], "the clear part of a slot is written differently")
+    // All before the sealed body, but for the versions, of which others than our own can be read.
+    let clear = versions.upperBound..<(64 + SuperblockSlot.keySlotCount * KeySlot.byteCount)
+    require(again.bytes[clear] == slot.bytes[clear], "the clear part of a slot is written differently")
     for keySlot in slot.keySlots {
       guard let keySlot, keySlot.kind == .rawKey else { continue }
       try refusing(.superblockAltered) {
