@@ -1,13 +1,5 @@
 import EncryptedFile
 
-#if canImport(Glibc)
-  import Glibc
-#elseif canImport(Musl)
-  import Musl
-#elseif canImport(Darwin)
-  import Darwin
-#endif
-
 /// Names below the inbox.
 enum InboxName {
   static let inbox = FileName("Inbox")!
@@ -136,15 +128,9 @@ struct InboxPlaces {
       return low < paths.count && Self.order(paths[low].prefix(prefix.count), prefix) == 0
     }
 
-    /// Less than, equal to or more than 0, as the bytes of one stand before, with or behind those of the other.
+    /// Negative when `left` is before `right`, zero when they are the same.
     private static func order(_ left: ArraySlice<UInt8>, _ right: [UInt8]) -> Int {
-      left.withUnsafeBytes { left in
-        right.withUnsafeBytes { right in
-          let count = min(left.count, right.count)
-          let order = count == 0 ? 0 : memcmp(left.baseAddress!, right.baseAddress!, count)
-          return order == 0 ? left.count - right.count : Int(order)
-        }
-      }
+      left.withUnsafeBytes { left in right.withUnsafeBytes { right in compareBytes(left, right) } }
     }
   }
 

@@ -82,8 +82,8 @@ final class TableBlock: @unchecked Sendable {
   /// Whether the key is between the first and the last of the block.
   func spans(_ key: CatalogKey) -> Bool {
     key.bytes.withUnsafeBytes { key in
-      compareKeys(bytes(entries[0].key), key) <= 0
-        && compareKeys(key, bytes(entries[entries.count - 1].key)) <= 0
+      compareBytes(bytes(entries[0].key), key) <= 0
+        && compareBytes(key, bytes(entries[entries.count - 1].key)) <= 0
     }
   }
 
@@ -95,7 +95,7 @@ final class TableBlock: @unchecked Sendable {
       var found = false
       while low < high {
         let middle = (low + high) / 2
-        let order = compareKeys(bytes(entries[middle].key), key)
+        let order = compareBytes(bytes(entries[middle].key), key)
         if order < 0 {
           low = middle + 1
         } else {

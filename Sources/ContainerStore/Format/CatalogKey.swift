@@ -73,7 +73,7 @@ package struct CatalogKey: Hashable, Comparable, Sendable {
   package func hasPrefix(_ prefix: CatalogKey) -> Bool { bytes.starts(with: prefix.bytes) }
 
   package static func < (a: CatalogKey, b: CatalogKey) -> Bool {
-    a.bytes.withUnsafeBytes { a in b.bytes.withUnsafeBytes { b in compareKeys(a, b) < 0 } }
+    a.bytes.withUnsafeBytes { a in b.bytes.withUnsafeBytes { b in compareBytes(a, b) < 0 } }
   }
 
   static func bigEndian<T: FixedWidthInteger>(_ value: T) -> [UInt8] {
@@ -90,7 +90,7 @@ package struct CatalogKey: Hashable, Comparable, Sendable {
 #endif
 
 /// Negative when `a` is before `b`, zero when they are the same.
-func compareKeys(_ a: UnsafeRawBufferPointer, _ b: UnsafeRawBufferPointer) -> Int {
+func compareBytes(_ a: UnsafeRawBufferPointer, _ b: UnsafeRawBufferPointer) -> Int {
   let count = min(a.count, b.count)
   let order = count == 0 ? 0 : Int(memcmp(a.baseAddress!, b.baseAddress!, count))
   return order == 0 ? a.count - b.count : order
