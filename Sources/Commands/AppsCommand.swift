@@ -101,14 +101,12 @@ struct InstallAppCommand: AsyncParsableCommand {
   }
 
   func run() async throws {
-    let client = try await broker.administer()
-    defer { client.close() }
     let install = WireInstall.with {
       $0.appID = appID
       $0.program.path = program[0]
       $0.program.arguments = Array(program.dropFirst())
     }
-    _ = try await client.ask(.administer(.with { $0.install = install }))
+    try await broker.administer(.with { $0.install = install })
   }
 }
 
@@ -124,10 +122,8 @@ struct UninstallAppCommand: AsyncParsableCommand {
   func validate() throws { try checkApplicationID(appID, "APP_ID") }
 
   func run() async throws {
-    let client = try await broker.administer()
-    defer { client.close() }
     let appID = appID
-    _ = try await client.ask(.administer(.with { $0.uninstall = appID }))
+    try await broker.administer(.with { $0.uninstall = appID })
   }
 }
 
@@ -144,10 +140,8 @@ struct ForgetAppCommand: AsyncParsableCommand {
   func validate() throws { try checkApplicationID(appID, "APP_ID") }
 
   func run() async throws {
-    let client = try await broker.administer()
-    defer { client.close() }
     let appID = appID
-    _ = try await client.ask(.administer(.with { $0.forget = appID }))
+    try await broker.administer(.with { $0.forget = appID })
   }
 }
 
@@ -170,10 +164,8 @@ struct FrontCommand: AsyncParsableCommand {
 
   func run() async throws {
     if none || appID != nil {
-      let client = try await broker.administer()
-      defer { client.close() }
       let target = appID ?? ""
-      _ = try await client.ask(.administer(.with { $0.front = target }))
+      try await broker.administer(.with { $0.front = target })
       return
     }
     let client = try await broker.administer()

@@ -27,7 +27,7 @@ struct BackupCommand: ParsableCommand, ReportingCommand {
     let secret = try credential.secret(for: dir)
     let receipt = try withContainer(
       at: dir, secret, mode: .readOnly, options: try bulk.containerOptions(),
-      findings: json && !bulk.quiet ? .json : bulk.findings
+      findings: bulk.findings(asJSON: json)
     ) {
       container in
       try bulk.withProgress("backup") { try container.backup(to: destination, control: $0) }

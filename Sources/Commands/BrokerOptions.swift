@@ -48,6 +48,14 @@ struct BrokerOptions: ParsableArguments {
       path: socketPath, name: "dynamics", authority: try authority(), administrator: key)
   }
 
+  /// Asks for one change or list, over a connection of its own.
+  @discardableResult
+  func administer(_ request: WireAdminister) async throws -> WireAnswer {
+    let client = try await administer()
+    defer { client.close() }
+    return try await client.ask(.administer(request))
+  }
+
   var administratorKeyPath: String { stateDirectory + "/administrator.key" }
 
   /// Nil where no broker has made one.

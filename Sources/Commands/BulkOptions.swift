@@ -35,7 +35,9 @@ struct BulkOptions: ParsableArguments {
     if let threads, !(1...256).contains(threads) { throw ValidationError("--threads takes 1 to 256.") }
   }
 
-  var findings: FindingReport { quiet ? .none : .text }
+  var findings: FindingReport { findings(asJSON: false) }
+
+  func findings(asJSON json: Bool) -> FindingReport { quiet ? .none : json ? .json : .text }
 
   func containerOptions() throws -> Container.Options {
     var options = Container.Options()

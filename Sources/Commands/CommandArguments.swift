@@ -22,7 +22,7 @@ struct CommandArguments {
 
   func parse() throws -> any ParsableCommand { try DynamicsCommand.parseAsRoot(words) }
 
-  /// What a wrong usage may come from: a word that begins with a dash and is no option of the command. Else empty.
+  /// A line of help for a usage error that may come from a name with a leading dash; empty when no word in front of `--` can be one.
   func hint() -> String {
     var command: any ParsableCommand.Type = DynamicsCommand.self
     for word in words {

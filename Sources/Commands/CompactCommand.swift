@@ -24,7 +24,7 @@ struct CompactCommand: ParsableCommand, ReportingCommand {
     let secret = try credential.secret(for: dir)
     let receipt = try withContainer(
       at: dir, secret, mode: .readWrite, options: try bulk.containerOptions(),
-      findings: json && !bulk.quiet ? .json : bulk.findings
+      findings: bulk.findings(asJSON: json)
     ) {
       container in
       try bulk.withProgress("compact") { try container.compact(control: $0) }

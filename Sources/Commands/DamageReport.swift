@@ -9,7 +9,7 @@ struct DamageOptions: ParsableArguments {
   func report() -> DamageReport? { stopAtDamage ? nil : DamageReport() }
 }
 
-/// What a command leaves out because it is damaged: listed on standard error, and in the exit code.
+/// Lists on standard error the damaged files that a command leaves out, and turns its exit code into that for damage.
 final class DamageReport {
   /// Paths in a container.
   private(set) var paths: Set<String> = []

@@ -111,7 +111,7 @@ extension ServicesError.Code {
 }
 
 extension ContainerError.Code {
-  /// Of errors that an option or command of the program helps with.
+  /// The option or command of this program that helps with the error; nil when there is none, and the error's own advice stands.
   fileprivate var programRemedy: String? {
     switch self {
     case .rolledBack:

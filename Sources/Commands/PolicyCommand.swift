@@ -67,10 +67,8 @@ struct AddRuleCommand: AsyncParsableCommand {
   }
 
   func run() async throws {
-    let client = try await broker.administer()
-    defer { client.close() }
     let rule = options.rule
-    _ = try await client.ask(.administer(.with { $0.addRule = rule }))
+    try await broker.administer(.with { $0.addRule = rule })
   }
 }
 
@@ -82,10 +80,8 @@ struct RemoveRuleCommand: AsyncParsableCommand {
   @OptionGroup var broker: BrokerOptions
 
   func run() async throws {
-    let client = try await broker.administer()
-    defer { client.close() }
     let rule = options.rule
-    _ = try await client.ask(.administer(.with { $0.removeRule = rule }))
+    try await broker.administer(.with { $0.removeRule = rule })
   }
 }
 
@@ -100,10 +96,8 @@ struct ListRulesCommand: AsyncParsableCommand, ReportingCommand {
   var reportsJSON: Bool { json }
 
   func run() async throws {
-    let client = try await broker.administer()
-    defer { client.close() }
-    let rules = try await client.ask(.administer(.with { $0.listRules = .init() })).rules.rules.map(
-      ListedRule.init)
+    let answer = try await broker.administer(.with { $0.listRules = .init() })
+    let rules = answer.rules.rules.map(ListedRule.init)
     try StandardOutput.write(json ? JSONText.of(rules) : rules.map(\.text).joined())
   }
 }

@@ -101,11 +101,11 @@ struct SendCommand: ParsableCommand, ReportingCommand {
     sendOptions.requestID = requestID
     let delivery = try withContainer(
       at: sender, secret, mode: .readOnly, options: options,
-      findings: json && !bulk.quiet ? .json : bulk.findings
+      findings: bulk.findings(asJSON: json)
     ) { source in
       try withContainer(
         at: receiver, receiverSecret, mode: .readWrite, options: receiverOptions,
-        findings: json && !bulk.quiet ? .json : bulk.findings
+        findings: bulk.findings(asJSON: json)
       ) { target in
         let begin = ContinuousClock.now
         let receipt = try bulk.withProgress("send") { control in
