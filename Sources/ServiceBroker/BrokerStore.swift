@@ -131,34 +131,40 @@ final class BrokerStore: Sendable {
         "the policy is damaged, and everything is denied; restore the file, or remove it to have no rules, and start anew",
         metadata: ["file": "\(policyPath)", "error": "\(error)"])
     }
-    for name in try FileManager.default.contentsOfDirectory(atPath: directory + "/apps").sorted() {
-      var read = records
-      do {
-        let bytes = try message(directory + "/apps/" + name, authority) ?? Data()
-        guard try fileName(read.decodeApp(bytes), authority) == name else { throw ProtocolFault.malformed }
-        records = read
-      } catch {
-        records.damagedApps.insert(name)
-        logger.error(
-          "an app's record is damaged, and its id refused; restore the file, or forget the app",
-          metadata: ["file": "\(directory)/apps/\(name)", "error": "\(error)"])
-      }
+    let apps = directory + "/apps"
+    for (name, error) in try damaged(in: apps, authority, into: &records, { try $0.decodeApp($1) }) {
+      records.damagedApps.insert(name)
+      logger.error(
+        "an app's record is damaged, and its id refused; restore the file, or forget the app",
+        metadata: ["file": "\(apps)/\(name)", "error": "\(error)"])
     }
-    for name in try FileManager.default.contentsOfDirectory(atPath: directory + "/programs").sorted() {
-      var read = records
-      do {
-        let bytes = try message(directory + "/programs/" + name, authority) ?? Data()
-        guard try fileName(read.decodeProgram(bytes), authority) == name else {
-          throw ProtocolFault.malformed
-        }
-        records = read
-      } catch {
-        logger.error(
-          "an app's program is damaged, and not started; install it again",
-          metadata: ["file": "\(directory)/programs/\(name)", "error": "\(error)"])
-      }
+    let programs = directory + "/programs"
+    for (name, error) in try damaged(in: programs, authority, into: &records, { try $0.decodeProgram($1) }) {
+      logger.error(
+        "an app's program is damaged, and not started; install it again",
+        metadata: ["file": "\(programs)/\(name)", "error": "\(error)"])
     }
     return records
+  }
+
+  /// Decodes every file of a folder into the records. Returns the name and error of each that is damaged, or that is not named for the
+  /// app that it is about.
+  private static func damaged(
+    in folder: String, _ authority: CertificateAuthority, into records: inout BrokerRecords,
+    _ decode: (inout BrokerRecords, Data) throws -> String
+  ) throws -> [(name: String, error: any Error)] {
+    var damaged: [(name: String, error: any Error)] = []
+    for name in try FileManager.default.contentsOfDirectory(atPath: folder).sorted() {
+      do {
+        let bytes = try message(folder + "/" + name, authority) ?? Data()
+        var one = BrokerRecords()
+        guard try fileName(decode(&one, bytes), authority) == name else { throw ProtocolFault.malformed }
+        _ = try decode(&records, bytes)
+      } catch {
+        damaged.append((name, error))
+      }
+    }
+    return damaged
   }
 
   private static let hashByteCount = 32
