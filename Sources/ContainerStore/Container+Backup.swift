@@ -76,7 +76,7 @@ extension Container {
   /// Locks a directory with nothing in it but an unfinished backup, and removes that.
   private static func takeOver(_ target: PosixBlockIO) throws -> any BlockFile {
     func isUnfinished() throws -> Bool {
-      let known = directories + ["lock", "superblock.new"]
+      let known = directories + ["lock", Superblock.unfinishedName]
       let names = Set(try target.fileNames(in: ""))
       return try names.contains("lock") && names.isSubset(of: known)
         && target.open("lock", .read).read(mark.count + 1, at: 0) == mark
@@ -89,15 +89,6 @@ extension Container {
     removeParts(of: target)
     guard try target.fileNames(in: "") == ["lock"] else { throw refusal }
     return lock
-  }
-
-  /// Everything but the lock.
-  private static func removeParts(of target: PosixBlockIO) {
-    for directory in directories {
-      for name in (try? target.fileNames(in: directory)) ?? [] { try? target.remove(directory + "/" + name) }
-      try? target.removeDirectory(directory)
-    }
-    for name in ["superblock.new", "superblock"] { try? target.remove(name) }
   }
 
   private func copyEverything(to target: PosixBlockIO, control: BulkControl) throws -> BackupReceipt {
@@ -115,7 +106,7 @@ extension Container {
       files[i].byteCount = journalEnd!.end.offset
     }
     // Of two copies one may be missing, here as there.
-    try files.removeAll { try isMissing($0.name) }
+    try files.removeAll { try io.openIfThere($0.name, .read) == nil }
     files += slabCounters.sorted { $0.key < $1.key }.map { (SlabStore.name($0.key), $0.value.end) }
     let sizes = try files.map { file in try file.byteCount ?? io.open(file.name, .read).size() }
     let total = sizes.reduce(0, +)
@@ -131,40 +122,29 @@ extension Container {
           bytesDone: done, byteCount: total, filesDone: i + 1, fileCount: files.count,
           seconds: Double(Clock.monotonicNanoseconds() - began) / 1e9))
     }
-    // Up to the end that the superblock is going to name, both copies of a journal are to be whole.
-    let uneven = try withLoader { try $0.load().unevenRecords }
-    let end = journalEnd?.end.offset ?? 0
-    try Recovery.level(target, uneven.filter { $0.range.upperBound <= end })
-    for directory in Self.directories { try target.synchronizeDirectory(directory) }
-    // Last, and under another name until it is whole: a directory without one is no container.
-    let slots = try target.open("superblock.new", .createNew)
     let superblock = try closedSuperblock(at: journalEnd)
-    for offset in SuperblockSlot.offsets { try slots.write(superblock, at: offset) }
-    try slots.synchronize()
-    try target.synchronizeDirectory("")
-    try target.rename("superblock.new", to: "superblock")
-    try target.synchronizeDirectory("")
+    if superblock.isChanged, let end = journalEnd?.end.offset {
+      // Up to the end that the superblock is going to name, both copies of a journal are to be whole.
+      let uneven = try withCheckingLoader { try $0.load().unevenRecords }
+      try Recovery.level(target, uneven.filter { $0.range.upperBound <= end })
+    }
+    for directory in Self.directories { try target.synchronizeDirectory(directory) }
+    try Superblock.writeFirst(superblock.bytes, to: target)
     return BackupReceipt(commit: commit, fileCount: files.count, byteCount: total)
   }
 
-  private func isMissing(_ name: String) throws(IOFailure) -> Bool {
-    do throws(IOFailure) { _ = try io.open(name, .read) } catch {
-      guard absentFile.contains(error.errno) else { throw error }
-      return true
-    }
-    return false
-  }
-
-  /// As closing would write it: the copy ends where this reading of the container does.
-  private func closedSuperblock(at end: JournalHeader.Predecessor?) throws -> [UInt8] {
+  /// As closing would write it: the copy ends where this reading of the container does. Not changed when it was closed.
+  private func closedSuperblock(
+    at end: JournalHeader.Predecessor?
+  ) throws -> (bytes: [UInt8], isChanged: Bool) {
     try withSuperblock { slot, body, rootKey in
-      guard !body.isClean, let end else { return slot.bytes }
+      guard !body.isClean, let end else { return (slot.bytes, false) }
       body.isClean = true
       body.journal = SuperblockBody.Journal(id: end.id, generation: end.generation, knownEnd: end.end)
-      return try SuperblockSlot.make(
+      let closed = try SuperblockSlot.make(
         containerID: id, sequence: slot.sequence + 1, keySlots: slot.keySlots, body: body, rootKey: rootKey,
-        cipher: SecretStreamCipher(options.cipher)
-      ).bytes
+        cipher: SecretStreamCipher(options.cipher))
+      return (closed.bytes, true)
     }
   }
 

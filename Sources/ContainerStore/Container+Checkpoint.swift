@@ -81,14 +81,13 @@ extension Container {
   private func writeFrozen() {
     let snapshot = core.withLock { $0.snapshot }
     guard let frozen = snapshot.frozen else { return }
-    let written = try? writeTable(frozen, over: snapshot.tables)
+    let tables = try? writeTable(frozen, over: snapshot.tables)
     flushing.withLock { state in
       state.checkpointIsRunning = false
-      state.journalByteCountAtFailure = written == nil ? state.journal?.byteCount : nil
+      state.journalByteCountAtFailure = tables == nil ? state.journal?.byteCount : nil
       // Without room for the table the journals go on; a later flush tries again. What fails below makes the container read-only.
-      guard let written, let commit = state.frozenCommit, (try? requireNoFailure()) != nil else { return }
+      guard let tables, let commit = state.frozenCommit, (try? requireNoFailure()) != nil else { return }
       try? failing(&state) { state in
-        let tables = [written.file] + snapshot.tables.dropFirst(written.mergedCount)
         try updateSuperblock(&state) { body in
           body.generations[0].state = .complete
           body.generations[0].commit = commit
@@ -153,8 +152,7 @@ extension Container {
   /// Everything is in tables after it, and no journal is named.
   private func writeFinalCheckpoint(_ state: inout FlushState, mergingAll: Bool) throws {
     let snapshot = core.withLock { $0.snapshot }
-    let written = try writeTable(snapshot.overlay, over: snapshot.tables, mergingAll: mergingAll)
-    let tables = [written.file] + snapshot.tables.dropFirst(written.mergedCount)
+    let tables = try writeTable(snapshot.overlay, over: snapshot.tables, mergingAll: mergingAll)
     let generation = Generation(
       number: state.newestGeneration + 1, epoch: epoch, state: .complete, secret: Random.bytes(32),
       commit: state.commit, tables: tables.map(\.table))
@@ -178,16 +176,11 @@ extension Container {
     state.chain.removeAll { $0.generation < base }
   }
 
-  private struct WrittenTable {
-    var file: TableFile
-    /// How many of the newest tables it has taken in.
-    var mergedCount: Int
-  }
-
-  /// Writes changes, merged with as many tables below them as are not much larger, to a new table, durably.
+  /// Writes changes, merged with as many tables below them as are not much larger, to a new table, durably. Returns that, and the
+  /// tables that it has not taken in.
   private func writeTable(
     _ changes: ChangeMap, over tables: [TableFile], mergingAll: Bool = false
-  ) throws -> WrittenTable {
+  ) throws -> [TableFile] {
     let mergedCount =
       mergingAll ? tables.count : Self.mergedCount(Self.byteCount(of: changes), over: tables.map(\.table))
     let keying = Generation.Table.Keying(epoch: epoch, secret: Random.bytes(32))
@@ -216,7 +209,7 @@ extension Container {
       guard try table.check(isOldest: isOldest).isWhole else {
         throw ContainerError(.tableDamaged, detail: "a table that was just written")
       }
-      return WrittenTable(file: table, mergedCount: mergedCount)
+      return [table] + tables.dropFirst(mergedCount)
     } catch {
       CopiedFile.remove(io, id, in: .catalog)
       throw error
@@ -270,15 +263,15 @@ extension Container {
 
   /// The journals that the generations need.
   func journalsInUse(_ body: SuperblockBody) throws -> Set<Identifier> {
-    let loader = CatalogLoader(
-      io: io, container: id, body: body, keys: keys, ciphers: ciphers, cache: cache, log: FindingLog(),
-      writerIsAlive: false)
-    let oldest = body.completeGeneration.number
-    var journals: Set<Identifier> = []
-    var next = body.journal.map { ($0.id, $0.generation) }
-    while let (id, generation) = next, generation >= oldest, journals.insert(id).inserted {
-      next = try loader.predecessor(of: id, generation: generation)
-    }
-    return journals
+    Set(try loader(body).journals())
+  }
+
+  /// For the catalog that a superblock leads to.
+  func loader(
+    _ body: SuperblockBody, log: FindingLog = FindingLog(), writerIsAlive: Bool = false
+  ) -> CatalogLoader {
+    CatalogLoader(
+      io: io, container: id, body: body, keys: keys, ciphers: ciphers, cache: cache, log: log,
+      writerIsAlive: writerIsAlive)
   }
 }

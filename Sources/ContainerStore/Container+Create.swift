@@ -75,7 +75,6 @@ extension Container {
   }
 
   static let directories = ["journal", "catalog", CopiedFile.copyFolder, "slab"]
-  private static let unfinishedSuperblock = "superblock.new"
 
   private static func requireUnfinished(_ io: any BlockIO) throws(ContainerError) {
     do throws(IOFailure) {
@@ -87,11 +86,11 @@ extension Container {
     throw ContainerError(.alreadyExists, path: io.place)
   }
 
-  /// Whether a directory has nothing but what a creation makes before the superblock: one table in two copies, and no journal or slab. Nothing was
-  /// ever in such a container.
+  /// Whether a directory has nothing but what a creation makes before the superblock: one table in two copies, and no journal or
+  /// slab. Nothing was ever in such a container.
   private static func isUnfinished(_ io: any BlockIO) throws(IOFailure) -> Bool {
     let names = try io.fileNames(in: "")
-    guard Set(names).isSubset(of: directories + ["lock", unfinishedSuperblock]) else { return false }
+    guard Set(names).isSubset(of: directories + ["lock", Superblock.unfinishedName]) else { return false }
     for directory in ["journal", "slab"] where try !io.fileNames(in: directory).isEmpty { return false }
     for directory in ["catalog", CopiedFile.copyFolder] where try io.fileNames(in: directory).count > 1 {
       return false
@@ -99,13 +98,14 @@ extension Container {
     return true
   }
 
-  /// What a creation made that was not finished, except for the lock.
-  private static func removeParts(of io: any BlockIO) {
-    for directory in ["catalog", CopiedFile.copyFolder] {
+  /// What a creation or a backup made that was not finished, except for the lock. The superblock goes first: without it the rest is no
+  /// container.
+  static func removeParts(of io: any BlockIO) {
+    for name in [Superblock.unfinishedName, Superblock.name] { try? io.remove(name) }
+    for directory in directories {
       for name in (try? io.fileNames(in: directory)) ?? [] { try? io.remove(directory + "/" + name) }
+      try? io.removeDirectory(directory)
     }
-    for name in [unfinishedSuperblock, "superblock"] { try? io.remove(name) }
-    for directory in directories { try? io.removeDirectory(directory) }
   }
 
   fileprivate static func layDown(io: any BlockIO, credential: borrowing Credential, options: Options) throws
@@ -145,13 +145,6 @@ extension Container {
       containerID: containerID, sequence: 1,
       keySlots: [slot] + [KeySlot?](repeating: nil, count: SuperblockSlot.keySlotCount - 1), body: body,
       rootKey: rootKey, cipher: cipher)
-    // The superblock comes last and under another name until it is whole: a directory without one is no container.
-    let superblockFile = try io.open(unfinishedSuperblock, .createNew)
-    for offset in SuperblockSlot.offsets { try superblockFile.write(superblock.bytes, at: offset) }
-    try superblockFile.synchronize()
-    // Names reach the disk in any order: what the superblock names comes before it.
-    try io.synchronizeDirectory("")
-    try io.rename(unfinishedSuperblock, to: "superblock")
-    try io.synchronizeDirectory("")
+    try Superblock.writeFirst(superblock.bytes, to: io)
   }
 }

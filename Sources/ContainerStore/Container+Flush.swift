@@ -12,7 +12,7 @@ struct FlushState: ~Copyable {
   var predecessor: JournalHeader.Predecessor?
   /// Journals that some generation needs, newest first.
   var chain: [(id: Identifier, generation: UInt64)]
-  /// Of the journals before this opening's own whose changes are in the overlay.
+  /// The length of those journals before this opening's own whose changes are in the overlay.
   var chainByteCount: UInt64
   /// The one that keys new journals: it may be pending.
   var newestGeneration: UInt64
@@ -41,7 +41,7 @@ struct FlushState: ~Copyable {
 extension Container {
   private static let groupDelayMilliseconds = 50
   private static let pendingByteCountMax = 4 << 20
-  /// So often the superblock says how far the journal is durable, while commits go on.
+  /// So often the superblock says how far the journal is durable, while commits go on and once after the last.
   private static let superblockInterval: Int64 = 60_000_000_000
 
   var pendingIsLarge: Bool { core.withLock { $0.pendingByteCount > Self.pendingByteCountMax } }
@@ -206,7 +206,7 @@ extension Container {
       containerID: id, sequence: state.slot.sequence + 1, keySlots: keySlots, body: body,
       rootKey: state.rootKey,
       cipher: state.cipher)
-    let file = try io.open("superblock", .readWrite)
+    let file = try io.open(Superblock.name, .readWrite)
     // The copy in use stays whole until the other one is.
     let second = try file.read(SuperblockSlot.byteCount, at: SuperblockSlot.offsets[1])
     let offsets =
@@ -272,12 +272,9 @@ extension Container {
   }
 
   private func reload(_ state: borrowing FlushState) throws -> CatalogSnapshot {
-    let slot = try Superblock.choose(try io.open("superblock", .read), writerIsAlive: false).0
+    let slot = try Superblock.choose(try io.open(Superblock.name, .read), writerIsAlive: false).0
     var body = try slot.open(rootKey: state.rootKey, cipher: state.cipher)
     defer { body.wipeSecrets() }
-    return try CatalogLoader(
-      io: io, container: id, body: body, keys: keys, ciphers: ciphers, cache: cache,
-      log: FindingLog(), writerIsAlive: false
-    ).load().snapshot
+    return try loader(body).load().snapshot
   }
 }

@@ -55,7 +55,7 @@ extension Container {
 
   private func checkEverything(_ control: BulkControl) throws -> VerifyReport {
     try checkSuperblock()
-    if mode == .readOnly { try withLoader { try $0.checkCopies() } }
+    if mode == .readOnly { try withCheckingLoader { try $0.checkCopies() } }
     return try withSnapshot(settled: true) { records in
       var records = records
       let isLost = log.findings.contains { $0.kind == .tableDamaged }
@@ -63,7 +63,8 @@ extension Container {
       var report = try checkRecords(records, control)
       // What contradicts what stood in a lost block is no finding of its own.
       if isLost { report.findings.removeAll { $0.kind == .catalogInconsistent && $0.path == nil } }
-      report.findings = log.findings + report.findings.filter { !log.findings.contains($0) }
+      let found = log.findings
+      report.findings = found + report.findings.filter { !found.contains($0) }
       return report
     }
   }
@@ -130,7 +131,7 @@ extension Container {
 
   private func checkSuperblock() throws {
     let cipher = SecretStreamCipher(options.cipher)
-    let readings = try Superblock.read(try io.open("superblock", .read))
+    let readings = try Superblock.read(try io.open(Superblock.name, .read))
     try withSuperblock { slot, _, rootKey in
       for case .good(let other) in readings where other != slot && other.sequence < slot.sequence {
         // Older than the one in use: it must be authentic all the same.
@@ -143,14 +144,15 @@ extension Container {
     }
   }
 
-  /// Reads everything that is stored twice, in both copies.
-  func withLoader<R>(_ body: (CatalogLoader) throws -> R) throws -> R {
+  /// What reads everything that is stored twice, in both copies, and goes on behind damage.
+  func withCheckingLoader<R>(_ body: (CatalogLoader) throws -> R) throws -> R {
     try withSuperblock { _, superblock, _ in
-      try body(
-        CatalogLoader(
-          io: io, container: id, body: superblock, keys: keys, ciphers: ciphers, cache: cache, log: log,
-          writerIsAlive: (try? lockFile.isLocked(.writer)) ?? false, readsBothCopies: true, salvages: true,
-          skipsTables: true))
+      var loader = loader(
+        superblock, log: log, writerIsAlive: (try? lockFile.isLocked(.writer)) ?? false)
+      loader.readsBothCopies = true
+      loader.salvages = true
+      loader.skipsTables = true
+      return try body(loader)
     }
   }
 

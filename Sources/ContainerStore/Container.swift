@@ -52,7 +52,7 @@ public final class Container: Sendable {
     public var compactionBytesPerSecond: UInt64 = 64 << 20
     /// Bytes that open files may hold in memory before they are sealed and stored.
     public var writeCacheByteCount = 32 << 20
-    /// Goes on without commits that are damaged, and without tables that cannot be read.
+    /// Goes on with the commits before a damaged one.
     package var salvages = false
     /// Between which numbers of bytes of changes a checkpoint begins; where in between depends on what is stored.
     package var checkpointByteCounts: ClosedRange<UInt64> = 1 << 20...8 << 20
@@ -172,7 +172,7 @@ public final class Container: Sendable {
     if mode == .readWrite { try DispatchTimers.prepare() }
     lockFile = try ContainerLock.take(io, mode: mode)
     // Throws for one that leads elsewhere, also where the copy of what is in it would do.
-    for directory in Self.directories { _ = try io.fileNames(in: directory) }
+    for directory in Self.directories { try io.requireDirectory(directory) }
     let cipher = SecretStreamCipher(options.cipher)
     let writerIsAlive = try mode == .readOnly && lockFile.isLocked(.writer)
     var (slot, slotFindings) = try Superblock.choose(superblockFile, writerIsAlive: writerIsAlive)
@@ -191,12 +191,13 @@ public final class Container: Sendable {
     if mode == .readWrite, !body.isClean { try Recovery.dropCaches(io) }
     ciphers = CipherPool(options.cipher)
     cache = BlockCache(byteCountMax: options.catalogCacheByteCount)
+    var loader = CatalogLoader(
+      io: io, container: slot.containerID, body: body, keys: keys, ciphers: ciphers, cache: cache, log: log,
+      writerIsAlive: writerIsAlive)
+    loader.readsBothCopies = mode == .readWrite && !body.isClean
+    loader.salvages = options.salvages
     let catalog = try Self.loadCatalog(
-      CatalogLoader(
-        io: io, container: slot.containerID, body: body, keys: keys, ciphers: ciphers, cache: cache,
-        log: log, writerIsAlive: writerIsAlive, readsBothCopies: mode == .readWrite && !body.isClean,
-        salvages: options.salvages),
-      mode: mode, lockFile: lockFile, acceptsOlderState: options.acceptsOlderState)
+      loader, mode: mode, lockFile: lockFile, acceptsOlderState: options.acceptsOlderState)
     let (counters, slabCounters) = try Self.counters(catalog.snapshot, mode: mode, log)
     slabs = SlabStore(
       io: io, counters: slabCounters, nextSlab: counters.nextSlab,
@@ -275,7 +276,7 @@ public final class Container: Sendable {
     }
     // What is given up is later, too.
     guard !loader.log.findings.contains(where: { $0.kind == .journalDamaged }),
-      try loader.hasLaterState(than: catalog.commit)
+      try loader.hasLaterState(than: catalog)
     else { return catalog }
     guard acceptsOlderState else { throw ContainerError(.rolledBack) }
     loader.log.add(Finding(.damage, .rolledBack, ContainerError.Code.rolledBack.what))

@@ -45,7 +45,7 @@ enum ContainerLock {
     } catch {
       guard mode == .readOnly, refusedAccess.contains(error.errno) else { throw error }
       // Nobody writes where no lock can be made; locks on another file keep nobody from anything.
-      return try io.open("superblock", .read)
+      return try io.open(Superblock.name, .read)
     }
   }
 
@@ -103,9 +103,24 @@ enum ContainerLock {
 
 /// Finding and choosing the superblock's slots.
 enum Superblock {
+  static let name = "superblock"
+  static let unfinishedName = "superblock.new"
+
+  /// Writes the superblock of a container that is complete but for it. It has another name until it is whole: a directory without one
+  /// is no container.
+  static func writeFirst(_ bytes: [UInt8], to io: any BlockIO) throws(IOFailure) {
+    let file = try io.open(unfinishedName, .createNew)
+    for offset in SuperblockSlot.offsets { try file.write(bytes, at: offset) }
+    try file.synchronize()
+    // Names reach the disk in any order: what the superblock names comes before it.
+    try io.synchronizeDirectory("")
+    try io.rename(unfinishedName, to: name)
+    try io.synchronizeDirectory("")
+  }
+
   static func file(of io: any BlockIO) throws -> any BlockFile {
     do throws(IOFailure) {
-      return try io.open("superblock", .read)
+      return try io.open(name, .read)
     } catch {
       if error.errno == missingFile || error.errno == ENOTDIR {
         throw ContainerError(.notAContainer, path: io.place, circumstance: io.isThere ? .usual : .missing)
@@ -203,13 +218,14 @@ enum Superblock {
   }
 }
 
-/// What a writer does after an unclean end, besides reading the journals.
+/// What a writer does after an unclean end, besides reading the journals. A file that is lost is damage, which reading reports, and no
+/// reason not to open.
 enum Recovery {
   /// So that what is accepted is what the disk has, and not what a failed write left in memory.
   static func dropCaches(_ io: any BlockIO) throws {
     for directory in ["journal", CopiedFile.copyFolder, "slab"] {
       for name in try io.fileNames(in: directory) {
-        try ifThere { () throws(IOFailure) in try io.open(directory + "/" + name, .read).dropCache() }
+        try io.openIfThere(directory + "/" + name, .read)?.dropCache()
       }
     }
   }
@@ -218,23 +234,14 @@ enum Recovery {
   static func level(_ io: any BlockIO, _ records: [UnevenRecord]) throws(IOFailure) {
     for record in records {
       let bytes = try io.open(record.whole, .read).read(record.range.count, at: record.range.lowerBound)
-      try ifThere { () throws(IOFailure) in
-        try io.open(record.torn, .readWrite).write(bytes, at: record.range.lowerBound)
-      }
-    }
-  }
-
-  /// What is lost is damage, which reading reports, and no reason not to open.
-  private static func ifThere(_ body: () throws(IOFailure) -> Void) throws(IOFailure) {
-    do throws(IOFailure) { try body() } catch {
-      guard absentFile.contains(error.errno) else { throw error }
+      try io.openIfThere(record.torn, .readWrite)?.write(bytes, at: record.range.lowerBound)
     }
   }
 
   static func synchronize(_ io: any BlockIO, journals: [Identifier], slabs: Set<UInt32>) throws(IOFailure) {
     for name in slabs.sorted().map(SlabStore.name) + journals.flatMap({ CopiedFile.names($0, in: .journal) })
     {
-      try ifThere { () throws(IOFailure) in try io.open(name, .readWrite).synchronize() }
+      try io.openIfThere(name, .readWrite)?.synchronize()
     }
     if !slabs.isEmpty { try io.synchronizeDirectory("slab") }
   }

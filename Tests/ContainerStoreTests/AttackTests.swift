@@ -34,14 +34,7 @@ struct Anatomy {
     }
     try container.withSuperblock { _, body, _ in
       tables = body.generations.flatMap(\.tables).map { CopiedFile.names($0.id, in: .catalog)[0] }
-      let loader = CatalogLoader(
-        io: RecordingIO(image), container: container.id, body: body, keys: container.keys,
-        ciphers: container.ciphers, cache: container.cache, log: FindingLog(), writerIsAlive: false)
-      var next = body.journal.map { ($0.id, $0.generation) }
-      while let (id, generation) = next, generation >= body.generations.last!.number {
-        journals.append(CopiedFile.names(id, in: .journal)[0])
-        next = try loader.predecessor(of: id, generation: generation)
-      }
+      journals = try container.loader(body).journals().map { CopiedFile.names($0, in: .journal)[0] }
     }
     for table in tables { live[table] = [0..<image[table]!.count] }
     for journal in journals { live[journal] = Self.frames(of: image[journal]!) }

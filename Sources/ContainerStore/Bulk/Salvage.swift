@@ -1,11 +1,3 @@
-#if canImport(Glibc)
-  import Glibc
-#elseif canImport(Musl)
-  import Musl
-#elseif canImport(Darwin)
-  import Darwin
-#endif
-
 // Reading on where a part of a container is damaged: a caller that passes a closure gets every error that concerns one file or
 // directory, with its path, and everything else is read. Without a closure the first error is thrown.
 
@@ -15,9 +7,7 @@ extension ContainerError {
     switch code {
     case .fileDamaged, .tableDamaged, .catalogDamaged: true
     // A bad sector below a slab, or something else in a slab's place.
-    case .ioFailed:
-      circumstance == .usual
-        && [EIO, EINVAL, ELOOP, ENOTDIR].contains((cause as? IOFailure)?.errno ?? 0)
+    case .ioFailed: circumstance == .usual && fileFault.contains((cause as? IOFailure)?.errno ?? 0)
     default: false
     }
   }
@@ -52,14 +42,22 @@ extension Container {
     salvaging.readMode = .salvaging
     while let (names, id) = open.popLast() {
       var entries: [(name: FileName, entry: DirectoryEntry)] = []
-      // The names beside a damaged block are kept; that there is one shows when it is met.
-      try attempt(path + names, skipping) { try records.scan(.entries(parent: id)) { _, _ in } }
-      try attempt(path + names, skipping) {
-        try salvaging.scan(.entries(parent: id)) { key, value in
+      func collect(_ records: CatalogSnapshot) throws {
+        entries = []
+        try records.scan(.entries(parent: id)) { key, value in
           let entry = try CatalogSnapshot.decode(value) { bytes throws(MalformedBytes) in
             try DirectoryEntry(bytes)
           }
           entries.append((try CatalogPlace(key).name, entry))
+        }
+      }
+      try attempt(path + names, skipping) {
+        do {
+          try collect(records)
+        } catch let error as ContainerError where error.code == .tableDamaged {
+          // The names beside the damaged block are kept.
+          try attempt(path + names, skipping) { try collect(salvaging) }
+          throw error
         }
       }
       // What is damaged among them shows when each is read alone.

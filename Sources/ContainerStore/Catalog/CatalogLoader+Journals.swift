@@ -17,11 +17,8 @@ extension CatalogLoader {
     try JournalReader(io, id, generation: generation, container: container, keys: keys, cipher: cipher)
   }
 
-  /// The journal that this one's header names.
-  func predecessor(of id: Identifier, generation: UInt64) throws -> (id: Identifier, generation: UInt64)? {
-    let reader = try reader(id, generation: generation)
-    return try header(reader, generation: generation).header.predecessor.map { ($0.id, $0.generation) }
-  }
+  /// The journals that the generations need, newest first.
+  func journals() throws -> [Identifier] { try openJournals().map(\.reader.id) }
 
   func replayJournals(into catalog: inout LoadedCatalog) throws {
     let links: [Link]

@@ -15,7 +15,7 @@ struct LoadedCatalog {
   var slabsToSynchronize: Set<UInt32> = []
   /// Records beyond the known end that one copy alone has whole, as a crash leaves them.
   var unevenRecords: [UnevenRecord] = []
-  /// Of the journals whose changes are in the overlay.
+  /// The length of those journals whose changes are in the overlay.
   var overlayByteCount: UInt64 = 0
 
   mutating func apply(_ commit: FinishedCommit) {
@@ -44,16 +44,15 @@ struct CatalogLoader {
   /// Another process is writing: what looks like a torn tail may be a record in the making.
   let writerIsAlive: Bool
   /// Reads both copies of each record, to find damage that an opening does not meet.
-  let readsBothCopies: Bool
+  var readsBothCopies = false
   /// Goes on with the commits before a damaged record, for a repair.
-  let salvages: Bool
+  var salvages = false
   /// Goes on without tables that cannot be read, for a check.
-  let skipsTables: Bool
+  var skipsTables = false
 
   init(
     io: any BlockIO, container: Identifier, body: SuperblockBody, keys: Keyring, ciphers: CipherPool,
-    cache: BlockCache, log: FindingLog, writerIsAlive: Bool, readsBothCopies: Bool = false,
-    salvages: Bool = false, skipsTables: Bool = false
+    cache: BlockCache, log: FindingLog, writerIsAlive: Bool
   ) {
     self.io = io
     self.container = container
@@ -63,9 +62,6 @@ struct CatalogLoader {
     self.cache = cache
     self.log = log
     self.writerIsAlive = writerIsAlive
-    self.readsBothCopies = readsBothCopies
-    self.salvages = salvages
-    self.skipsTables = skipsTables
     cipher = SecretStreamCipher(ciphers.backend)
   }
 
@@ -96,11 +92,11 @@ struct CatalogLoader {
     for (i, table) in tables.enumerated() { table.report(try table.check(isOldest: i == tables.count - 1)) }
   }
 
-  /// Whether there is a journal with a commit after `commit` that the superblock does not lead to. A superblock names a journal
-  /// before its first record, so no crash leaves that: the superblock was put back.
-  func hasLaterState(than commit: UInt64) throws -> Bool {
+  /// Whether there is a journal with a commit after those of the catalog that the superblock does not lead to. A superblock names a
+  /// journal before its first record, so no crash leaves that: the superblock was put back.
+  func hasLaterState(than catalog: LoadedCatalog) throws -> Bool {
     // The second copies of tables stand beside those of journals.
-    let known = try reachedJournals().union(body.completeGeneration.tables.map(\.id))
+    let known = Set(catalog.journals.map(\.id)).union(body.completeGeneration.tables.map(\.id))
     var names: Set<String> = []
     for folder in [CopiedFile.Folder.journal.rawValue, CopiedFile.copyFolder] {
       names.formUnion(try io.fileNames(in: folder))
@@ -111,23 +107,11 @@ struct CatalogLoader {
         // What the disk refuses is no evidence.
         guard case .good(_, let header, _) = try? reader.read(after: nil),
           case .good(let payload, _, _) = try? reader.read(after: header),
-          let record = try? JournalRecord(payload, number: 1), record.commit > commit
+          let record = try? JournalRecord(payload, number: 1), record.commit > catalog.commit
         else { continue }
         return true
       }
     }
     return false
-  }
-
-  /// The current journal and those before it, as far as the superblock has their generations.
-  private func reachedJournals() throws -> Set<Identifier> {
-    let generations = Set(body.generations.map(\.number))
-    var reached: Set<Identifier> = []
-    var next = body.journal.map { ($0.id, $0.generation) }
-    while let (id, generation) = next, generations.contains(generation), reached.insert(id).inserted {
-      // One that is damaged is reported elsewhere.
-      do { next = try predecessor(of: id, generation: generation) } catch is ContainerError { next = nil }
-    }
-    return reached
   }
 }

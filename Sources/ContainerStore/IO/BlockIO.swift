@@ -26,6 +26,8 @@ package protocol BlockIO: AnyObject, Sendable {
   var place: String { get }
   /// Whether a directory is there.
   var isThere: Bool { get }
+  /// Fails when something else stands in the directory's place, such as a symbolic link to one. A missing one is fine.
+  func requireDirectory(_ path: String) throws(IOFailure)
   /// Fails for what is no regular file, and never waits for one.
   func open(_ path: String, _ access: BlockAccess) throws(IOFailure) -> any BlockFile
   /// Names of the files in a directory; none when the directory is missing.
@@ -42,6 +44,15 @@ package protocol BlockIO: AnyObject, Sendable {
 
 extension BlockIO {
   package var isThere: Bool { true }
+  package func requireDirectory(_ path: String) throws(IOFailure) {}
+
+  /// Nil when the file is missing, or something else stands in its place.
+  func openIfThere(_ path: String, _ access: BlockAccess) throws(IOFailure) -> (any BlockFile)? {
+    do throws(IOFailure) { return try open(path, access) } catch {
+      guard absentFile.contains(error.errno) else { throw error }
+      return nil
+    }
+  }
 }
 
 /// An open file of a container; closed when the last reference goes.

@@ -17,17 +17,14 @@ enum DispatchTimers {
 
   /// Has libdispatch open what it needs, once in a process. Throws with `EMFILE` or `ENFILE` when there is not enough.
   static func prepare() throws(IOFailure) {
-    let result = isReady.withLock { isReady in
-      Result { () throws(IOFailure) in
-        if isReady { return }
-        try checkDescriptors()
-        let fired = DispatchSemaphore(value: 0)
-        DispatchQueue(label: "first timer").asyncAfter(deadline: .now() + .milliseconds(1)) { fired.signal() }
-        fired.wait()
-        isReady = true
-      }
+    try isReady.withLock { isReady throws(IOFailure) in
+      if isReady { return }
+      try checkDescriptors()
+      let fired = DispatchSemaphore(value: 0)
+      DispatchQueue(label: "first timer").asyncAfter(deadline: .now() + .milliseconds(1)) { fired.signal() }
+      fired.wait()
+      isReady = true
     }
-    try result.get()
   }
 
   private static func checkDescriptors() throws(IOFailure) {

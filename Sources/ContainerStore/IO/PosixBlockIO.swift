@@ -44,10 +44,19 @@ package final class PosixBlockIO: BlockIO {
     return file
   }
 
+  package func requireDirectory(_ path: String) throws(IOFailure) {
+    if let descriptor = try openDirectory(path) { close(descriptor) }
+  }
+
+  /// Nil when it is missing.
+  private func openDirectory(_ path: String) throws(IOFailure) -> Int32? {
+    let descriptor = cposix_open(native(path), Self.flags(path), 0)
+    return descriptor == -missingFile ? nil : try check(descriptor, "opendir", path)
+  }
+
   package func fileNames(in directory: String) throws(IOFailure) -> [String] {
-    let descriptor = cposix_open(native(directory), Self.flags(directory), 0)
-    if descriptor == -missingFile { return [] }
-    guard let stream = fdopendir(try check(descriptor, "opendir", directory)) else {
+    guard let descriptor = try openDirectory(directory) else { return [] }
+    guard let stream = fdopendir(descriptor) else {
       let code = errno
       close(descriptor)
       throw IOFailure("opendir", directory, errno: code)
