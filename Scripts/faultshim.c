@@ -169,7 +169,7 @@ static int open_counted(int directory, const char *path, int flags, mode_t mode)
     remember(fd, path);
     return fd;
   }
-  // What is relative to the working directory is not the driver's.
+  // The driver fails no file outside its roots, nor one whose path is relative to the working directory.
   if (!is_below_roots(path)) {
     int fd = real(directory, path, flags, mode);
     remember(fd, NULL);

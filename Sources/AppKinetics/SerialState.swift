@@ -13,7 +13,7 @@ final class SerialState<State: Sendable>: Sendable {
     /// Nil while a thread owns it.
     var state: State?
     var pending: [Work] = []
-    /// Of an owner that gave it up, for its successor.
+    /// The state that an owner gave up, until its successor takes it.
     var left: State?
   }
 
