@@ -255,10 +255,15 @@ extension Container {
       }
     }
     for name in (try? io.fileNames(in: "slab")) ?? [] {
-      guard name.count == 8, let number = UInt32(name, radix: 16), !slabs.knows(number) else { continue }
+      guard let number = SlabStore.number(name), !slabs.knows(number) else { continue }
       try? io.remove("slab/" + name)
     }
     slabs.trim()
+  }
+
+  /// Whether a file has a name that a container gives, and may go when nothing needs it.
+  static func mayRemove(_ name: String, in directory: String) -> Bool {
+    directory == "slab" ? SlabStore.number(name) != nil : Identifier(hex: name) != nil
   }
 
   /// The journals that the generations need.

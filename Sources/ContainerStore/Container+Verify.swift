@@ -178,11 +178,19 @@ extension Container {
         ("slab", slabNames),
       ] {
         let unknown = try io.fileNames(in: directory).filter { !known.contains($0) }
-        if !unknown.isEmpty {
+        let ours = unknown.count { Self.mayRemove($0, in: directory) }
+        if ours > 0 {
           findings.append(
             Finding(
               .note, .unknownFile,
-              "\(unknown.count) file(s) in \(directory) that the catalog does not name; opening for writing removes them"
+              "\(ours) file(s) in \(directory) that the catalog does not name; opening for writing removes them"
+            ))
+        }
+        if ours < unknown.count {
+          findings.append(
+            Finding(
+              .note, .unknownFile,
+              "\(unknown.count - ours) file(s) in \(directory) that are not the container's; they are ignored"
             ))
         }
       }

@@ -1,3 +1,4 @@
+import EncryptedFile
 import OpenDynamicsTesting
 import Testing
 
@@ -96,5 +97,28 @@ struct SpecialFileTests {
     try #require(rename(elsewhere, container + "/" + name) == 0)
     try #require(symlink(container, directory.path + "/link") == 0)
     try Self.readsEverything(directory.path + "/link", mode)
+  }
+
+  @Test func unknownFilesAreRemovedOnlyIfTheContainerCouldHaveMadeThem() throws {
+    let path = TemporaryDirectory()
+    let container = path.path + "/c"
+    try Self.makeContainer(container)
+    try Self.readsEverything(container, .readWrite)
+    let garbage = ["catalog/" + Identifier.random().hex, "slab/0000ffff"]
+    let foreign = ["catalog/.DS_Store", "slab/+000ffff", "slab/0000FFFF", "journal/notes"]
+    for name in garbage + foreign { writeNative(container + "/" + name, [1, 2, 3]) }
+    let report = try Container.verify(at: container, credential: testCredential(), options: testOptions())
+    #expect(!report.hasDamage)
+    #expect(
+      report.findings.filter { $0.kind == .unknownFile }.map(\.detail) == [
+        "1 file(s) in catalog that the catalog does not name; opening for writing removes them",
+        "1 file(s) in catalog that are not the container's; they are ignored",
+        "1 file(s) in journal that are not the container's; they are ignored",
+        "1 file(s) in slab that the catalog does not name; opening for writing removes them",
+        "2 file(s) in slab that are not the container's; they are ignored",
+      ])
+    try Self.readsEverything(container, .readWrite)
+    for name in garbage { #expect(readNative(container + "/" + name) == nil, "\(name)") }
+    for name in foreign { #expect(readNative(container + "/" + name) == [1, 2, 3], "\(name)") }
   }
 }

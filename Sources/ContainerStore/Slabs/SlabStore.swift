@@ -76,6 +76,12 @@ final class SlabStore: Sendable {
     return "slab/" + String(repeating: "0", count: 8 - digits.count) + digits
   }
 
+  /// The slab whose file has that name in `slab/`; nil when it is no slab's.
+  static func number(_ fileName: String) -> UInt32? {
+    guard let slab = UInt32(fileName, radix: 16), name(slab) == "slab/" + fileName else { return nil }
+    return slab
+  }
+
   static func alignedUp(_ offset: UInt64) -> UInt64 { (offset + alignment - 1) / alignment * alignment }
 
   var nextSlab: UInt32 { state.withLock { $0.nextSlab } }
