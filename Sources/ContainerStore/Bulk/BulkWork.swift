@@ -119,6 +119,29 @@ struct StoredRun: Sendable {
   var extent: Extent
 }
 
+/// The runs of a job's files, each file's in order of their starts. There may be millions of files: none has an array of its own.
+struct FileRuns: Sendable {
+  /// Of one file after the other.
+  let extents: [Extent]
+  /// Where each file's end.
+  private let ends: [Int]
+
+  fileprivate init(_ stored: consuming [StoredRun], fileCount: Int) {
+    stored.sort { ($0.file, $0.extent.start) < ($1.file, $1.extent.start) }
+    extents = stored.map(\.extent)
+    var ends = [Int](repeating: 0, count: fileCount)
+    for run in stored { ends[run.file] += 1 }
+    var end = 0
+    for i in ends.indices {
+      end += ends[i]
+      ends[i] = end
+    }
+    self.ends = ends
+  }
+
+  subscript(file: Int) -> [Extent] { Array(extents[(file == 0 ? 0 : ends[file - 1])..<ends[file]]) }
+}
+
 /// Runs a plan's units on a container's threads, with progress and cancellation.
 struct BulkWork {
   let plan: UnitPlan
@@ -136,7 +159,7 @@ struct BulkWork {
 
   /// Calls `body` for every unit. When anything fails, or the job is cancelled, what was stored so far is given back before the
   /// error is thrown. Returns the runs of each file in order of their starts.
-  func run(_ body: @escaping @Sendable (WorkerContext, [Piece]) throws -> [StoredRun]) throws -> [[Extent]] {
+  func run(_ body: @escaping @Sendable (WorkerContext, [Piece]) throws -> [StoredRun]) throws -> FileRuns {
     let begin = Clock.monotonicNanoseconds()
     let tally = Guarded(
       Tally(filesDone: plan.piecesPerFile.count { $0 == 0 }, piecesLeft: plan.piecesPerFile))
@@ -174,10 +197,11 @@ struct BulkWork {
       throw error
     }
     report()
-    var extents = [[Extent]](repeating: [], count: plan.piecesPerFile.count)
-    for run in tally.withLock({ $0.stored }) { extents[run.file].append(run.extent) }
-    for i in extents.indices { extents[i].sort { $0.start < $1.start } }
-    return extents
+    let stored = tally.withLock { tally in
+      defer { tally.stored = [] }
+      return tally.stored
+    }
+    return FileRuns(stored, fileCount: plan.piecesPerFile.count)
   }
 }
 
@@ -187,16 +211,28 @@ struct NewFile: Sendable {
   var secret: [UInt8]
 }
 
+/// Identities of many new files, which are numbered one after the other.
+struct NewFiles: Sendable {
+  fileprivate let first: UInt64
+  /// One behind the other.
+  fileprivate let secrets: [UInt8]
+
+  subscript(file: Int) -> NewFile {
+    let begin = file * Inode.secretByteCount
+    return NewFile(
+      id: first + UInt64(file), secret: Array(secrets[begin..<(begin + Inode.secretByteCount)]))
+  }
+}
+
 extension Container {
   /// Identities for so many new files.
-  func makeFiles(_ count: Int) -> [NewFile] {
-    let first = takeFileIDs(count)
-    return (0..<count).map { NewFile(id: first + UInt64($0), secret: Random.bytes(Inode.secretByteCount)) }
+  func makeFiles(_ count: Int) -> NewFiles {
+    NewFiles(first: takeFileIDs(count), secrets: Random.bytes(count * Inode.secretByteCount))
   }
 
   /// Seals the pieces of a unit that `fill` puts into a buffer, and stores them with one write.
   func sealUnit(
-    _ pieces: [Piece], of files: [NewFile], context: WorkerContext,
+    _ pieces: [Piece], of files: NewFiles, context: WorkerContext,
     fill: (Piece, UnsafeMutableRawBufferPointer) throws -> Void
   ) throws -> [StoredRun] {
     try storeUnit(pieces, context: context) { piece, output in
@@ -214,7 +250,7 @@ extension Container {
 
   /// Opens the pieces of a unit from `source` and seals them at once for this container (see `SegmentCipher.reseal`).
   func resealUnit(
-    _ pieces: [Piece], from source: Container, sources: [FoundFile], paths: [String], of files: [NewFile],
+    _ pieces: [Piece], from source: Container, sources: [FoundFile], paths: [String], of files: NewFiles,
     checkInterval: Int, context: WorkerContext
   ) throws -> [StoredRun] {
     try storeUnit(pieces, context: context) { piece, output in

@@ -30,11 +30,11 @@ extension Container {
     let files = tree.items.indices.filter { tree.items[$0].kind == .file }
     let new = makeFiles(files.count)
     return try namingPath(destination) {
-      let (stored, counts, byteCount) = try sealFiles(files, of: tree, as: new, control: control)
-      try transaction(storing: stored) { transaction in
+      let (runs, byteCount) = try sealFiles(files, of: tree, as: new, control: control)
+      try transaction(storing: runs.extents) { transaction in
         try checkImport(tree, to: path, in: transaction)
         var parent: (index: UInt32, id: UInt64)?
-        var (file, extent) = (0, 0)
+        var fileCount = 0
         for (i, item) in tree.items.enumerated() {
           if item.kind == .directory {
             _ = try transaction.directory(
@@ -54,46 +54,44 @@ extension Container {
             try transaction.makeSymbolicLink(directory, name, to: item.target ?? [])
             continue
           }
+          let file = new[fileCount]
           var inode = Inode(
             kind: .file, permissions: item.permissions, now: transaction.now, epoch: epoch,
-            secret: new[file].secret)
+            secret: file.secret)
           inode.size = item.size
           inode.modified = item.modified
-          let extents = stored[extent..<(extent + Int(counts[file]))]
-          transaction.putFile(new[file].id, inode, extents: Array(extents))
-          try transaction.replace(directory, name, with: new[file].id, kind: .file)
-          file += 1
-          extent = extents.endIndex
+          transaction.putFile(file.id, inode, extents: runs[fileCount])
+          try transaction.replace(directory, name, with: file.id, kind: .file)
+          fileCount += 1
         }
       }
       return BulkReceipt(fileCount: files.count, byteCount: byteCount)
     }
   }
 
-  /// Seals and stores the contents of files: their extents behind one another, how many each has, and their bytes.
+  /// Seals and stores the contents of files.
   private func sealFiles(
-    _ files: [Int], of tree: NativeTree, as new: [NewFile], control: BulkControl
-  ) throws -> (stored: [Extent], counts: [UInt32], byteCount: UInt64) {
+    _ files: [Int], of tree: NativeTree, as new: NewFiles, control: BulkControl
+  ) throws -> (runs: FileRuns, byteCount: UInt64) {
     var plan = UnitPlan()
     for file in files { plan.addFile(byteCount: tree.items[file].size) }
-    let extents = try BulkWork(plan: plan, control: control, workers: workers, slabs: slabs).run {
+    let runs = try BulkWork(plan: plan, control: control, workers: workers, slabs: slabs).run {
       context, pieces in
       try self.sealUnit(pieces, of: new, context: context) { piece, buffer in
         let offset = piece.start * UInt64(SegmentLayout.plaintextByteCountMax)
         try tree.read(files[piece.file], into: buffer, at: offset)
       }
     }
-    let stored = extents.flatMap { $0 }
     do {
       // A file without contents was not read yet.
       for file in files where tree.items[file].size == 0 {
         try tree.read(file, into: .init(start: nil, count: 0), at: 0)
       }
     } catch {
-      slabs.discard(stored)
+      slabs.discard(runs.extents)
       throw error
     }
-    return (stored, extents.map { UInt32($0.count) }, plan.byteCount)
+    return (runs, plan.byteCount)
   }
 
   /// That no file stands where a directory is to be, nor the other way round.
@@ -262,12 +260,12 @@ extension Container {
       let attributes = try records.attributes(of: items.map(\.file.id))
       let new = makeFiles(files.count)
       try namingPath(destination) {
-        let extents = try BulkWork(plan: plan, control: control, workers: workers, slabs: slabs).run {
+        let runs = try BulkWork(plan: plan, control: control, workers: workers, slabs: slabs).run {
           context, pieces in
           try self.resealUnit(
             pieces, from: self, sources: sources, paths: paths, of: new, checkInterval: 0, context: context)
         }
-        try transaction(storing: extents.flatMap { $0 }) { transaction in
+        try transaction(storing: runs.extents) { transaction in
           if let existing = try check(transaction) { try transaction.dropFile(existing.file) }
           var copies: [(file: UInt64, copy: UInt64)] = []
           for item in items where item.file.inode.kind == .directory {
@@ -284,11 +282,12 @@ extension Container {
           for (i, file) in files.enumerated() {
             let names = to.names + file.names
             let directory = try transaction.directory(names.dropLast(), path: destination)
+            let copy = new[i]
             transaction.putFile(
-              new[i].id, newInode(like: sources[i].inode, secret: new[i].secret, now: transaction.now),
-              extents: extents[i])
-            try transaction.link(directory, names.last!, to: new[i].id, kind: .file)
-            copies.append((sources[i].id, new[i].id))
+              copy.id, newInode(like: sources[i].inode, secret: copy.secret, now: transaction.now),
+              extents: runs[i])
+            try transaction.link(directory, names.last!, to: copy.id, kind: .file)
+            copies.append((sources[i].id, copy.id))
           }
           for (file, copy) in copies {
             for (name, value) in attributes[file] ?? [] { transaction.putAttribute(of: copy, name, value) }

@@ -66,7 +66,7 @@ extension Container {
       let sources = message.files.map(\.found)
       let paths = message.files.map(\.path)
       let checkInterval = options.checkInterval
-      let extents = try target.namingPath(target.io.place) {
+      let runs = try target.namingPath(target.io.place) {
         try BulkWork(plan: plan, control: control, workers: target.workers, slabs: target.slabs).run {
           context, pieces in
           try target.resealUnit(
@@ -75,7 +75,7 @@ extension Container {
         }
       }
       return try target.namingPath(target.io.place) {
-        try target.arrive(message, new, extents, from: senderName, requestID: requestID, began: began)
+        try target.arrive(message, new, runs, from: senderName, requestID: requestID, began: began)
       }
     }
   }
@@ -90,10 +90,10 @@ extension Container {
 
   /// The one commit in which everything becomes visible: directories, files and the ledger's entry.
   private func arrive(
-    _ message: Message, _ new: [NewFile], _ extents: [[Extent]], from sender: FileName, requestID: String,
+    _ message: Message, _ new: NewFiles, _ runs: FileRuns, from sender: FileName, requestID: String,
     began: Int64
   ) throws -> Receipt {
-    try transaction(storing: extents.flatMap { $0 }, durability: options.durability == .none ? nil : .full) {
+    try transaction(storing: runs.extents, durability: options.durability == .none ? nil : .full) {
       transaction in
       let ledgerKey = CatalogKey.delivery(sender: sender.bytes, request: Array(requestID.utf8))
       // Another thread may have delivered the same request meanwhile.
@@ -111,9 +111,10 @@ extension Container {
       for (i, file) in message.files.enumerated() {
         let names = place + file.names
         let parent = try transaction.directory(names.dropLast(), path: StorePath.text(names))
-        let inode = newInode(like: file.found.inode, secret: new[i].secret, now: transaction.now)
-        transaction.putFile(new[i].id, inode, extents: extents[i])
-        try transaction.link(parent, names.last!, to: new[i].id, kind: .file)
+        let new = new[i]
+        let inode = newInode(like: file.found.inode, secret: new.secret, now: transaction.now)
+        transaction.putFile(new.id, inode, extents: runs[i])
+        try transaction.link(parent, names.last!, to: new.id, kind: .file)
         receipt.files.append(
           Receipt.File(originalPath: file.path, path: StorePath.text(names), size: inode.size))
         let (sum, overflows) = receipt.byteCount.addingReportingOverflow(inode.size)
