@@ -125,7 +125,7 @@ extension Container {
       // A checkpoint did not come to its end: its changes and those since go into one table.
       core.withLock { core in
         var changes = core.snapshot.frozen ?? ChangeMap()
-        core.snapshot.overlay.visit { changes.put($0, $1) }
+        changes.merge(core.snapshot.overlay)
         core.snapshot.overlay = changes
         core.snapshot.frozen = nil
       }

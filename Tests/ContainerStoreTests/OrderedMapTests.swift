@@ -115,4 +115,46 @@ struct OrderedMapTests {
     #expect(map.all == last)
   }
 
+  /// Rows of keys in order, up and down, between others: each begins behind a full page again and again.
+  @Test(arguments: 0..<8)
+  func takesRowsBetweenOtherKeys(seed: UInt64) {
+    var random = SplitMix64(seed: seed)
+    var map = OrderedMap<Int>()
+    var oracle: [UInt64: Int] = [:]
+    for row in 0..<12 {
+      let begin = random.next() % 20_000
+      let goesUp = random.next() & 1 == 0
+      for i in 0..<(random.next() % 1200) {
+        let key = goesUp ? begin + i : begin + 1200 - i
+        map[.inode(key)] = row
+        oracle[key] = row
+      }
+      #expect(map.count == oracle.count)
+      #expect(map.all.records.map(\.key) == oracle.keys.sorted().map { .inode($0) })
+    }
+    for (key, value) in oracle { #expect(map[.inode(key)] == value) }
+  }
+
+  @Test(arguments: [(0, 0), (0, 700), (700, 0), (3, 700), (700, 3), (700, 700), (2000, 1500)])
+  func mergesWithTheNewerOneOnTop(olderCount: Int, newerCount: Int) {
+    var random = SplitMix64(seed: UInt64(olderCount * 7 + newerCount))
+    func map(_ count: Int, _ sign: Int) -> OrderedMap<Int?> {
+      var map = OrderedMap<Int?>()
+      // A deletion is a record, too.
+      for i in 0..<count { map.put(.inode(random.next() % 3000), i % 5 == 0 ? nil : sign * (i + 1)) }
+      return map
+    }
+    let older = map(olderCount, 1)
+    let newer = map(newerCount, -1)
+    var expected: [CatalogKey: Int?] = [:]
+    older.visit { expected.updateValue($1, forKey: $0) }
+    newer.visit { expected.updateValue($1, forKey: $0) }
+    var merged = older
+    merged.merge(newer)
+    var found: [(CatalogKey, Int?)] = []
+    merged.visit { found.append(($0, $1)) }
+    #expect(merged.count == expected.count)
+    #expect(found.map(\.0) == expected.keys.sorted())
+    #expect(found.allSatisfy { expected[$0.0] == .some($0.1) })
+  }
 }

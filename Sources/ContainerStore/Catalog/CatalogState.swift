@@ -70,7 +70,9 @@ struct CatalogState {
     if !transaction.isMaintenance { lastChange = Clock.monotonicNanoseconds() }
     let staged = transaction.staged
     transaction.finish()
-    staged.visit { put($0, $1) }
+    snapshot.overlay.merge(staged)
+    pending.merge(staged)
+    staged.visit { pendingByteCount += $0.bytes.count + ($1?.count ?? 0) }
     pendingRemovals += transaction.removed.filter { stillNeeded.isEmpty || !stillNeeded.contains($0) }
     pendingRemovals += unneeded
   }

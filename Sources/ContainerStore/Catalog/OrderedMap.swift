@@ -8,6 +8,11 @@ struct OrderedMap<Value> {
   private struct Page {
     var keys: [CatalogKey]
     var values: [Value]
+
+    mutating func insert(_ key: CatalogKey, _ value: Value, at position: Int) {
+      keys.insert(key, at: position)
+      values.insert(value, at: position)
+    }
   }
 
   private static var recordsPerPageMax: Int { 256 }
@@ -73,14 +78,27 @@ struct OrderedMap<Value> {
       return
     }
     count += 1
-    // Appending at the very end, the common case, opens a new page instead of leaving two halves.
-    if page == pages.count - 1, position == Self.recordsPerPageMax {
-      pages.append(Page(keys: [key], values: [value]))
+    if position == Self.recordsPerPageMax {
+      // Behind a full page. Keys often come in order: a new page for the next ones, instead of two halves.
+      if page + 1 == pages.count || pages[page + 1].keys.count == Self.recordsPerPageMax {
+        pages.insert(Page(keys: [key], values: [value]), at: page + 1)
+      } else {
+        pages[page + 1].insert(key, value, at: 0)
+      }
       return
     }
-    pages[page].keys.insert(key, at: position)
-    pages[page].values.insert(value, at: position)
+    pages[page].insert(key, value, at: position)
     if pages[page].keys.count > Self.recordsPerPageMax { split(page) }
+  }
+
+  /// Takes over all records of `newer`, which count where both have a key. Shares the pages of the larger one.
+  mutating func merge(_ newer: OrderedMap) {
+    guard newer.count > count else { return newer.visit { put($0, $1) } }
+    let older = self
+    self = newer
+    older.visit { key, value in
+      if case .none = self[key] { put(key, value) }
+    }
   }
 
   private mutating func remove(_ key: CatalogKey) {
