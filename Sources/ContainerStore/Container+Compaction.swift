@@ -86,7 +86,7 @@ extension Container {
   ) throws -> CompactionReceipt {
     var receipt = CompactionReceipt()
     // What was removed is given back when its commit is durable: then it shows what is wasted.
-    try synchronizeCatalog()
+    try settleSpace()
     slabs.punchHoles()
     // What is pinned goes before long, and its places stand in several records.
     let pinned = try withStoredCatalog { try $0.pinnedSlabs() }
@@ -124,7 +124,7 @@ extension Container {
       }
     }
     guard !victims.isEmpty else { return receipt }
-    try synchronizeCatalog()
+    try settleSpace()
     let before = fills.reduce(UInt64(0)) { $0 + $1.storedByteCount }
     let after = slabs.fills().reduce(UInt64(0)) { $0 + $1.storedByteCount }
     receipt.freedByteCount = before - min(before, after)

@@ -238,14 +238,23 @@ extension Container {
     }
     guard low > 0 else { return }
     let commit = commits[low - 1]
-    let free = core.withLock { core -> [Extent] in
-      guard !core.freeingIsHeld else { return [] }
+    let free = core.withLock { core -> [Extent]? in
+      guard !core.freeingIsHeld else { return nil }
       let oldestReader = core.readers.keys.min() ?? .max
       let free = core.freeable.filter { $0.ticket < oldestReader && $0.commit <= commit }
       core.freeable.removeAll { $0.ticket < oldestReader && $0.commit <= commit }
+      freesUnderWay.enter()
       return free.flatMap(\.extents)
     }
+    guard let free else { return }
     slabs.free(free)
+    freesUnderWay.leave()
+  }
+
+  /// Makes every change durable, and returns when what nobody reads any more has been given back, by whichever thread.
+  func settleSpace() throws {
+    try synchronizeCatalog()
+    freesUnderWay.wait()
   }
 
   /// After a failed write nobody knows what the disk has: the container shows what can be read back and takes no more changes.

@@ -94,6 +94,8 @@ public final class Container: Sendable {
   let freeing = DispatchQueue(label: "freeing", qos: .utility)
   /// Making what arrives durable, while more arrives.
   let receiving = DispatchQueue(label: "arrivals", qos: .utility)
+  /// Space that threads are giving back.
+  let freesUnderWay = DispatchGroup()
   let compacting = DispatchQueue(label: "compaction", qos: .utility)
   let compactionStop = Cancellation()
   /// One compaction at a time.
