@@ -1,3 +1,4 @@
+import ContainerStore
 import ServiceBroker
 import ServiceWire
 import UnixSockets
@@ -83,8 +84,7 @@ extension ServiceBrokerError: BrokerReporting {
     case .stateDamaged: .damage
     case .noState: .inTheWay
     case .stateInUse: .locked
-    case .callFailed(_, _, ENOSPC), .callFailed(_, _, EDQUOT): .diskFull
-    case .callFailed: .failure
+    case .callFailed(_, _, let errno): noSpace.contains(errno) ? .diskFull : .failure
     }
   }
 }

@@ -1,3 +1,5 @@
+import ContainerStore
+
 #if canImport(Glibc)
   import Glibc
 #elseif canImport(Musl)
@@ -9,14 +11,14 @@
 /// Why a command cannot do its part, outside of any container.
 struct CommandError: Error {
   enum Code: String, CaseIterable {
-    case argumentNotUTF8, cipherMissing, emptyPassphrase, keyFileSize, keyUnchanged, noPassphrase
+    case argumentNotUTF8, cipherMissing, diskFull, emptyPassphrase, keyFileSize, keyUnchanged, noPassphrase
     case nativeFailed, nativeMissing, outputClosed, passphraseTooLong, passphrasesDiffer, tooFewDescriptors
   }
 
   let code: Code
   let path: String?
   let detail: String?
-  /// The system call's, for `nativeFailed`.
+  /// That of the system call, where one failed.
   let errno: Int32
 
   init(_ code: Code, path: String? = nil, detail: String? = nil, errno: Int32 = 0) {
@@ -30,7 +32,8 @@ struct CommandError: Error {
   static func native(_ operation: String, _ path: String, _ errno: Int32) -> CommandError {
     if errno == ENOENT { return CommandError(.nativeMissing, path: path, errno: errno) }
     return CommandError(
-      .nativeFailed, path: path, detail: operation + ": " + String(cString: strerror(errno)), errno: errno)
+      noSpace.contains(errno) ? .diskFull : .nativeFailed, path: path,
+      detail: operation + ": " + String(cString: strerror(errno)), errno: errno)
   }
 }
 
@@ -39,6 +42,7 @@ extension CommandError.Code {
     switch self {
     case .argumentNotUTF8: "an argument is not UTF-8"
     case .cipherMissing: "libcrypto is not installed, or disagrees with libsodium"
+    case .diskFull: "the disk is full"
     case .emptyPassphrase: "the passphrase is empty"
     case .keyFileSize: "a key file has exactly 32 bytes"
     case .keyUnchanged: "the new passphrase or key is the old one"
@@ -56,6 +60,7 @@ extension CommandError.Code {
     switch self {
     case .argumentNotUTF8: "rename the file; a container takes names in UTF-8 only"
     case .cipherMissing: "use --cipher libsodium, or leave the option out"
+    case .diskFull: "free some space there, and try again"
     case .emptyPassphrase: "put the passphrase on the first line"
     case .keyFileSize: "make one with: head -c 32 /dev/urandom > FILE"
     case .keyUnchanged: "choose another"
@@ -74,11 +79,11 @@ extension CommandError.Code {
     case .argumentNotUTF8, .noPassphrase: .usage
     case .emptyPassphrase, .keyFileSize, .passphraseTooLong, .passphrasesDiffer: .wrongKey
     case .cipherMissing, .keyUnchanged, .tooFewDescriptors: .failure
+    case .diskFull: .diskFull
     case .nativeMissing: .notFound
     case .outputClosed: .signal(SIGPIPE)
     case .nativeFailed:
       switch errno {
-      case ENOSPC, EDQUOT: .diskFull
       case EEXIST, EISDIR, ENOTDIR, ENOTEMPTY: .inTheWay
       default: .failure
       }

@@ -2,6 +2,8 @@ import Foundation
 import SodiumPrimitives
 import Testing
 
+@testable import Commands
+
 #if canImport(Glibc)
   import Glibc
 #elseif canImport(Musl)
@@ -94,6 +96,23 @@ struct ExitCodeTests {
     let container = try folder.makeContainer()
     try folder.run("container", "create", container, expecting: 6)
   }
+
+  @Test(arguments: [ENOSPC, EDQUOT])
+  func aFullDiskIs7OutsideOfAContainerToo(errno: Int32) {
+    let report = ErrorReport(CommandError.native("symlink", "/f", errno))
+    #expect(report?.status == .diskFull)
+    #expect(report?.message == "the disk is full")
+  }
+
+  #if os(Linux)
+    @Test func aFullOutputIs7() throws {
+      let folder = try TemporaryFolder()
+      let container = try folder.makeContainer()
+      try folder.run("put", container, try folder.makeFile("f", [1, 2, 3]), "/f")
+      let outcome = try folder.run("get", container, "/f", "/dev/full", expecting: 7)
+      #expect(outcome.errors.hasPrefix("dynamics: the disk is full: /dev/full"))
+    }
+  #endif
 
   @Test(arguments: [
     ["nonsense"], ["put"], ["ls", "d", "--key-file", "k", "--passphrase-file", "p"],
