@@ -153,7 +153,7 @@ extension Runtime {
       let offer = Result { () throws -> WireOffer in
         var offer = try WireOffer(serializedBytes: container.store.outboxMessage(entry.number))
         offer.floor = durableFloor
-        // Both ways make durable whatever was settled before.
+        // Both branches make durable which earlier messages were settled.
         if !entry.mayBeOffered || durableFloor == 0 {
           offer.floor = try Self.floor(application, in: container) ?? entry.number
           if entry.mayBeOffered {

@@ -48,7 +48,7 @@ struct BrokerOptions: ParsableArguments {
       path: socketPath, name: "dynamics", authority: try authority(), administrator: key)
   }
 
-  /// Asks for one change or list, over a connection of its own.
+  /// Sends one administrative request over a connection of its own, and returns the answer.
   @discardableResult
   func administer(_ request: WireAdminister) async throws -> WireAnswer {
     let client = try await administer()

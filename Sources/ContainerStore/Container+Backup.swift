@@ -124,7 +124,7 @@ extension Container {
     }
     let superblock = try closedSuperblock(at: journalEnd)
     if superblock.isChanged, let end = journalEnd?.end.offset {
-      // Up to the end that the superblock is going to name, both copies of a journal are to be whole.
+      // A clean superblock promises both copies of the journal up to the known end.
       let uneven = try withCheckingLoader { try $0.load().unevenRecords }
       try Recovery.level(target, uneven.filter { $0.range.upperBound <= end })
     }
@@ -133,7 +133,8 @@ extension Container {
     return BackupReceipt(commit: commit, fileCount: files.count, byteCount: total)
   }
 
-  /// As closing would write it: the copy ends where this reading of the container does. Not changed when it was closed.
+  /// The superblock that closing the container would write, with `end` as the end of its journal. Unchanged when the container was
+  /// closed cleanly.
   private func closedSuperblock(
     at end: JournalHeader.Predecessor?
   ) throws -> (bytes: [UInt8], isChanged: Bool) {

@@ -261,7 +261,7 @@ extension Container {
     slabs.trim()
   }
 
-  /// Whether a file has a name that a container gives, and may go when nothing needs it.
+  /// Whether `name` is one that a container gives to its files in `directory`, so that ``removeUnreferenced(_:)`` may remove the file.
   static func mayRemove(_ name: String, in directory: String) -> Bool {
     directory == "slab" ? SlabStore.number(name) != nil : Identifier(hex: name) != nil
   }
@@ -271,7 +271,7 @@ extension Container {
     Set(try loader(body).journals())
   }
 
-  /// For the catalog that a superblock leads to.
+  /// Loader for the catalog that a superblock's body names.
   func loader(
     _ body: SuperblockBody, log: FindingLog = FindingLog(), writerIsAlive: Bool = false
   ) -> CatalogLoader {

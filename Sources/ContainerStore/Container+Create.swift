@@ -98,8 +98,8 @@ extension Container {
     return true
   }
 
-  /// What a creation or a backup made that was not finished, except for the lock. The superblock goes first: without it the rest is no
-  /// container.
+  /// Removes the files and directories of an unfinished creation or backup, except for the lock. The superblock is removed first, so
+  /// that a crash in between leaves no container with missing parts.
   static func removeParts(of io: any BlockIO) {
     for name in [Superblock.unfinishedName, Superblock.name] { try? io.remove(name) }
     for directory in directories {

@@ -12,7 +12,7 @@ struct FlushState: ~Copyable {
   var predecessor: JournalHeader.Predecessor?
   /// Journals that some generation needs, newest first.
   var chain: [(id: Identifier, generation: UInt64)]
-  /// The length of those journals before this opening's own whose changes are in the overlay.
+  /// Total length of the journals of earlier openings whose changes are in the overlay.
   var chainByteCount: UInt64
   /// The one that keys new journals: it may be pending.
   var newestGeneration: UInt64
@@ -41,7 +41,7 @@ struct FlushState: ~Copyable {
 extension Container {
   private static let groupDelayMilliseconds = 50
   private static let pendingByteCountMax = 4 << 20
-  /// So often the superblock says how far the journal is durable, while commits go on and once after the last.
+  /// Nanoseconds between updates of the journal's known end in the superblock. The last update follows the last commit.
   private static let superblockInterval: Int64 = 60_000_000_000
 
   var pendingIsLarge: Bool { core.withLock { $0.pendingByteCount > Self.pendingByteCountMax } }
@@ -251,7 +251,7 @@ extension Container {
     freesUnderWay.leave()
   }
 
-  /// Makes every change durable, and returns when what nobody reads any more has been given back, by whichever thread.
+  /// Makes every change durable, and waits until all threads have freed the space that no reader needs any more.
   func settleSpace() throws {
     try synchronizeCatalog()
     freesUnderWay.wait()

@@ -144,7 +144,7 @@ extension Container {
     }
   }
 
-  /// What reads everything that is stored twice, in both copies, and goes on behind damage.
+  /// Calls `body` with a loader that reads both copies of every record and block, and continues after damage.
   func withCheckingLoader<R>(_ body: (CatalogLoader) throws -> R) throws -> R {
     try withSuperblock { _, superblock, _ in
       var loader = loader(

@@ -52,7 +52,7 @@ public final class Container: Sendable {
     public var compactionBytesPerSecond: UInt64 = 64 << 20
     /// Bytes that open files may hold in memory before they are sealed and stored.
     public var writeCacheByteCount = 32 << 20
-    /// Goes on with the commits before a damaged one.
+    /// Opens with the commits before a damaged one, instead of throwing.
     package var salvages = false
     /// Between which numbers of bytes of changes a checkpoint begins; where in between depends on what is stored.
     package var checkpointByteCounts: ClosedRange<UInt64> = 1 << 20...8 << 20
@@ -94,7 +94,7 @@ public final class Container: Sendable {
   let freeing = DispatchQueue(label: "freeing", qos: .utility)
   /// Making what arrives durable, while more arrives.
   let receiving = DispatchQueue(label: "arrivals", qos: .utility)
-  /// Space that threads are giving back.
+  /// Calls of `slabs.free` in progress, on any thread.
   let freesUnderWay = DispatchGroup()
   let compacting = DispatchQueue(label: "compaction", qos: .utility)
   let compactionStop = Cancellation()

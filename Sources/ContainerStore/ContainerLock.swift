@@ -106,13 +106,13 @@ enum Superblock {
   static let name = "superblock"
   static let unfinishedName = "superblock.new"
 
-  /// Writes the superblock of a container that is complete but for it. It has another name until it is whole: a directory without one
-  /// is no container.
+  /// Writes the first superblock, as the last step of making a container. The file gets its name when both slots are durable: a
+  /// directory without a superblock is not a container.
   static func writeFirst(_ bytes: [UInt8], to io: any BlockIO) throws(IOFailure) {
     let file = try io.open(unfinishedName, .createNew)
     for offset in SuperblockSlot.offsets { try file.write(bytes, at: offset) }
     try file.synchronize()
-    // Names reach the disk in any order: what the superblock names comes before it.
+    // Names become durable in any order: those of the other files have to before the superblock's.
     try io.synchronizeDirectory("")
     try io.rename(unfinishedName, to: name)
     try io.synchronizeDirectory("")
@@ -218,8 +218,8 @@ enum Superblock {
   }
 }
 
-/// What a writer does after an unclean end, besides reading the journals. A file that is lost is damage, which reading reports, and no
-/// reason not to open.
+/// Recovery by a writer after an unclean end, except for replaying the journals. A missing file does not prevent opening: reading
+/// reports it as damage.
 enum Recovery {
   /// So that what is accepted is what the disk has, and not what a failed write left in memory.
   static func dropCaches(_ io: any BlockIO) throws {

@@ -16,7 +16,7 @@ extension Target {
       let slot = try SuperblockSlot.make(
         containerID: Known.container, sequence: 3, keySlots: keySlots, body: SuperblockBody(sampleBody()),
         rootKey: Known.secret(), cipher: SecretStreamCipher())
-      // Its authenticator does not hold; the clear part is read all the same.
+      // The authentication tag of this slot is wrong; a reader still parses the clear part.
       var later = slot.bytes
       later.replaceSubrange(versions, with: [5, 0, 3, 0, 4, 0])
       return [Seed("slot", slot.bytes), Seed("later-version", later, isAccepted: false)]
@@ -33,7 +33,7 @@ extension Target {
       return asItIs && whenMended
     })
 
-  /// Of the format, of the least reader and of the least writer.
+  /// Byte range of the three versions: the format's, and the minimum versions of a reader and a writer.
   private static let versions = 8..<14
 
   private static func acceptsSlot(_ bytes: [UInt8]) throws -> Bool {
@@ -43,7 +43,7 @@ extension Target {
     let again = try SuperblockSlot.make(
       containerID: slot.containerID, sequence: slot.sequence, keySlots: slot.keySlots,
       body: SuperblockBody(sampleBody()), rootKey: Known.secret(), cipher: cipher)
-    // All before the sealed body, but for the versions, of which others than our own can be read.
+    // The comparison covers everything before the sealed body except the versions: this reader accepts other versions than it writes.
     let clear = versions.upperBound..<(64 + SuperblockSlot.keySlotCount * KeySlot.byteCount)
     require(again.bytes[clear] == slot.bytes[clear], "the clear part of a slot is written differently")
     for keySlot in slot.keySlots {

@@ -119,11 +119,11 @@ struct StoredRun: Sendable {
   var extent: Extent
 }
 
-/// The runs of a job's files, each file's in order of their starts. There may be millions of files: none has an array of its own.
+/// The runs of a job's files, each file's in order of their starts. All files share one array, because there may be millions.
 struct FileRuns: Sendable {
-  /// Of one file after the other.
+  /// All runs, in order of files and then of starts.
   let extents: [Extent]
-  /// Where each file's end.
+  /// The end index of each file's runs in `extents`.
   private let ends: [Int]
 
   fileprivate init(_ stored: consuming [StoredRun], fileCount: Int) {
@@ -214,7 +214,7 @@ struct NewFile: Sendable {
 /// Identities of many new files, which are numbered one after the other.
 struct NewFiles: Sendable {
   fileprivate let first: UInt64
-  /// One behind the other.
+  /// The secrets of all files, concatenated.
   fileprivate let secrets: [UInt8]
 
   subscript(file: Int) -> NewFile {

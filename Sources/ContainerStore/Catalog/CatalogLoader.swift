@@ -15,7 +15,7 @@ struct LoadedCatalog {
   var slabsToSynchronize: Set<UInt32> = []
   /// Records beyond the known end that one copy alone has whole, as a crash leaves them.
   var unevenRecords: [UnevenRecord] = []
-  /// The length of those journals whose changes are in the overlay.
+  /// Total length of the journals whose changes are in the overlay.
   var overlayByteCount: UInt64 = 0
 
   mutating func apply(_ commit: FinishedCommit) {
@@ -92,8 +92,8 @@ struct CatalogLoader {
     for (i, table) in tables.enumerated() { table.report(try table.check(isOldest: i == tables.count - 1)) }
   }
 
-  /// Whether there is a journal with a commit after those of the catalog that the superblock does not lead to. A superblock names a
-  /// journal before its first record, so no crash leaves that: the superblock was put back.
+  /// Whether a journal that the superblock does not lead to has a later commit than the catalog. The superblock names a journal
+  /// before its first record is written, so no crash leaves such a journal: somebody put an older superblock back.
   func hasLaterState(than catalog: LoadedCatalog) throws -> Bool {
     // The second copies of tables stand beside those of journals.
     let known = Set(catalog.journals.map(\.id)).union(body.completeGeneration.tables.map(\.id))

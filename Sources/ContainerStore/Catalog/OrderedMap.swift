@@ -79,7 +79,7 @@ struct OrderedMap<Value> {
     }
     count += 1
     if position == Self.recordsPerPageMax {
-      // Behind a full page. Keys often come in order: a new page for the next ones, instead of two halves.
+      // The key follows a full page. Keys often arrive in order, so a new page serves the next ones better than two halves.
       if page + 1 == pages.count || pages[page + 1].keys.count == Self.recordsPerPageMax {
         pages.insert(Page(keys: [key], values: [value]), at: page + 1)
       } else {
@@ -91,7 +91,7 @@ struct OrderedMap<Value> {
     if pages[page].keys.count > Self.recordsPerPageMax { split(page) }
   }
 
-  /// Takes over all records of `newer`, which count where both have a key. Shares the pages of the larger one.
+  /// Adds all records of `newer`, which replace those with the same keys. The result shares the pages of the larger map.
   mutating func merge(_ newer: OrderedMap) {
     guard newer.count > count else { return newer.visit { put($0, $1) } }
     let older = self

@@ -26,7 +26,7 @@ package protocol BlockIO: AnyObject, Sendable {
   var place: String { get }
   /// Whether a directory is there.
   var isThere: Bool { get }
-  /// Fails when something else stands in the directory's place, such as a symbolic link to one. A missing one is fine.
+  /// Throws when `path` is something else than a directory, such as a symbolic link to one. A missing directory is no error.
   func requireDirectory(_ path: String) throws(IOFailure)
   /// Fails for what is no regular file, and never waits for one.
   func open(_ path: String, _ access: BlockAccess) throws(IOFailure) -> any BlockFile
@@ -46,7 +46,7 @@ extension BlockIO {
   package var isThere: Bool { true }
   package func requireDirectory(_ path: String) throws(IOFailure) {}
 
-  /// Nil when the file is missing, or something else stands in its place.
+  /// Opens a file; returns nil when it is missing or is no regular file.
   func openIfThere(_ path: String, _ access: BlockAccess) throws(IOFailure) -> (any BlockFile)? {
     do throws(IOFailure) { return try open(path, access) } catch {
       guard absentFile.contains(error.errno) else { throw error }

@@ -48,7 +48,7 @@ package final class PosixBlockIO: BlockIO {
     if let descriptor = try openDirectory(path) { close(descriptor) }
   }
 
-  /// Nil when it is missing.
+  /// Opens a directory for reading; returns nil when it is missing.
   private func openDirectory(_ path: String) throws(IOFailure) -> Int32? {
     let descriptor = cposix_open(native(path), Self.flags(path), 0)
     return descriptor == -missingFile ? nil : try check(descriptor, "opendir", path)

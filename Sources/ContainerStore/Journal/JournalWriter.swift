@@ -45,7 +45,7 @@ final class JournalWriter {
   /// Seals one commit as as many records as it takes.
   func seal(_ changes: [CatalogChange], commit: UInt64, segmentsWereDurable: Bool) -> Frames {
     var frames: [UInt8] = []
-    // A commit of many files is large: growing step by step would take twice as much.
+    // A commit of many files is large, and an array that grows by doubling would take up to twice its size.
     let byteCount = changes.reduce(0) { $0 + $1.encodedByteCount }
     frames.reserveCapacity(byteCount + byteCount / 64 + 2 * Int(JournalFrame.alignment))
     let begin = JournalFrame.alignedUp(end.offset)
