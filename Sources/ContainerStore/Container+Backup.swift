@@ -39,11 +39,16 @@ extension Container {
         return receipt
       }
     } catch {
-      Self.removeParts(of: target)
-      try? target.remove("lock")
-      try? target.removeDirectory("")
+      Self.abandon(target)
       throw error
     }
+  }
+
+  /// Removes an unfinished backup with its lock, which the caller holds.
+  private static func abandon(_ target: PosixBlockIO) {
+    removeParts(of: target)
+    try? target.remove("lock")
+    try? target.removeDirectory("")
   }
 
   /// What the lock file of a backup says while it is made.
@@ -68,8 +73,13 @@ extension Container {
     guard try lock.tryLock(.writer, exclusive: true) else {
       throw ContainerError(.alreadyExists, path: target.place)
     }
-    try lock.write(mark, at: 0)
-    try lock.synchronize()
+    do {
+      try lock.write(mark, at: 0)
+      try lock.synchronize()
+    } catch {
+      abandon(target)
+      throw error
+    }
     return lock
   }
 

@@ -47,6 +47,15 @@ struct LimitTests {
     try folder.run("put", container, file)
   }
 
+  @Test func aBackupThatMayWriteNothingLeavesNothing() throws {
+    let folder = try TemporaryFolder()
+    let container = try folder.makeContainer()
+    let copy = folder.path("copy")
+    // Nor can it write to standard error, which is a file here.
+    #expect(try run("ulimit -f 0", "container backup \(container) \(copy)", in: folder).status == 1)
+    #expect(!exists(copy))
+  }
+
   @Test(arguments: [("000", 0o664), ("022", 0o644), ("077", 0o600)])
   func whatComesOutObeysTheUmask(mask: String, permissions: mode_t) throws {
     let folder = try TemporaryFolder()

@@ -36,6 +36,7 @@ package final class PosixBlockIO: BlockIO {
     let descriptor = try check(
       cposix_open_at(location.directory, location.name, flags | O_NOFOLLOW | O_NONBLOCK, 0o600), "open", path)
     let file = PosixBlockFile(descriptor: descriptor, name: path)
+    if access == .createNew { return file }
     var status = stat()
     try check(fstat(descriptor, &status) == 0 ? 0 : -errno, "fstat", path)
     guard status.st_mode & S_IFMT == S_IFREG else {
