@@ -23,6 +23,7 @@ final class Interruption: Sendable {
   private let wakeInput: Int32
   private let firstSignal = Atomic<Int32>(0)
   private let endsAtOnce = Atomic<Bool>(false)
+  private let signals = Mutex<[Int32]>([])
 
   private init() {
     var ends: [Int32] = [-1, -1]
@@ -59,9 +60,8 @@ final class Interruption: Sendable {
     } else {
       signals.append(SIGHUP)
     }
-    var set = sigset_t()
-    sigemptyset(&set)
-    for signal in signals { sigaddset(&set, signal) }
+    self.signals.withLock { $0 = signals }
+    var set = signalSet()
     pthread_sigmask(SIG_BLOCK, &set, nil)
     #if canImport(Darwin)
       var thread: pthread_t?
@@ -81,10 +81,16 @@ final class Interruption: Sendable {
     }
   }
 
-  private func wait() {
+  /// Not all signals that are blocked: whoever starts us may have blocked others, such as SIGCHLD.
+  private func signalSet() -> sigset_t {
     var set = sigset_t()
-    // The thread inherited the mask: what is blocked is what it waits for.
-    pthread_sigmask(SIG_BLOCK, nil, &set)
+    sigemptyset(&set)
+    signals.withLock { for signal in $0 { sigaddset(&set, signal) } }
+    return set
+  }
+
+  private func wait() {
+    var set = signalSet()
     while true {
       var number: Int32 = 0
       guard sigwait(&set, &number) == 0 else { continue }
