@@ -17,7 +17,7 @@ struct DynamicsCommand: ParsableCommand {
       SendCommand.self, InboxCommand.self, OutboxCommand.self, BrokerCommand.self, AppCommand.self,
       AppsCommand.self, FrontCommand.self,
       ServicesCommand.self,
-      DoctorCommand.self,
+      DoctorCommand.self, BenchCommand.self,
     ],
     // -h is the matter of CommandArguments.
     helpNames: .long)
