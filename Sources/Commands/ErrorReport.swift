@@ -27,10 +27,12 @@ struct ErrorReport: Encodable {
   /// Nil for what ArgumentParser reports itself: usage errors, help, and an exit code without a message.
   init?(_ error: any Error) {
     switch error {
-    case let error as ContainerError:
+    case let reported as ContainerError:
+      // A write that failed in the background leaves a container that takes no more: why it failed is what helps.
+      let error = reported.code == .readOnly ? reported.cause as? ContainerError ?? reported : reported
       code = error.code.rawValue
       message = error.what
-      path = error.path
+      path = error.path ?? reported.path
       detail = error.detail
       remedy = error.code.programRemedy ?? error.remedy
       status = error.code.status

@@ -1,3 +1,4 @@
+import ContainerStore
 import Foundation
 import SodiumPrimitives
 import Testing
@@ -102,6 +103,16 @@ struct ExitCodeTests {
     let report = ErrorReport(CommandError.native("symlink", "/f", errno))
     #expect(report?.status == .diskFull)
     #expect(report?.message == "the disk is full")
+  }
+
+  /// What a command's next call throws when a write in the background has failed.
+  @Test func aContainerThatAFullDiskMadeReadOnlyIs7() {
+    let failure = ContainerError(.readOnly, path: "/c", cause: ContainerError(.diskFull))
+    let report = ErrorReport(failure)
+    #expect(report?.status == .diskFull)
+    #expect(report?.message == "the disk is full")
+    #expect(report?.path == "/c")
+    #expect(ErrorReport(ContainerError(.readOnly, path: "/c"))?.code == "readOnly")
   }
 
   #if os(Linux)
