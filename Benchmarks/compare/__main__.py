@@ -1,0 +1,200 @@
+"""Compares dynamics with other programs that store files encrypted. Scripts/bench installs and builds what this needs."""
+
+import argparse
+import json
+import re
+import sys
+import time
+from pathlib import Path
+
+import machine
+import report
+from cases import GIB, KIB, MIB, PLAYS, SMALL, Case, Turn
+from peers import Peer, all_peers
+from process import CommandFailed
+from results import Results
+from workspace import Workspace
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+# A turn more than the repetitions: it is checked and not timed.
+PROBE = -1
+PROBED_BYTES = GIB
+UNITS = {"K": KIB, "M": MIB, "G": GIB}
+
+
+def byte_count(text: str) -> int:
+    match = re.fullmatch(r"(\d+)([KMG]?)", text)
+    if not match or not int(match[1]):
+        raise argparse.ArgumentTypeError(f"{text} is no size; write for instance 64M or 1G")
+    return int(match[1]) * UNITS.get(match[2], 1)
+
+
+def positive(text: str) -> int:
+    if not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text} is no number above 0")
+    return int(text)
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="Scripts/bench",
+        description="Measures dynamics beside cp and other encrypted stores, on the same files, in turns.",
+        epilog="An interrupted run goes on when the same command is given again.")
+    parser.add_argument("--output", type=Path, default=Path("bench-results"), metavar="DIR",
+                        help="the folder for the report; bench-results by default")
+    parser.add_argument("--short", action="store_true", help="small files, once: whether everything works; no figures")
+    parser.add_argument("--only", nargs="+", choices=sorted(PLAYS), help="these cases alone")
+    parser.add_argument("--sizes", nargs="+", type=byte_count, metavar="SIZE", help="of single files, such as 64M 1G")
+    parser.add_argument("--files", nargs="+", type=positive, metavar="N", help="numbers of small files, such as 1000 10000")
+    parser.add_argument("--directory", nargs="+", type=Path, metavar="DIR",
+                        help="where to measure; by default /dev/shm (memory) and the output folder's disk")
+    parser.add_argument("--peers", nargs="+", metavar="NAME", help="these beside dynamics and cp; 'installed' for all that are there")
+    parser.add_argument("--repetitions", type=positive, metavar="N", help="5 by default")
+    parser.add_argument("--program", type=Path, required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--tools", type=Path, required=True, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def chosen_peers(names: list[str] | None, program: Path) -> tuple[list[Peer], dict[str, str]]:
+    """The peers that can run here, and why the others cannot."""
+    peers = all_peers(program)
+    known = {peer.name for peer in peers}
+    if names and names != ["installed"]:
+        unknown = set(names) - known
+        if unknown:
+            sys.exit(f"no peer {', '.join(sorted(unknown))}; there are: {', '.join(sorted(known))}")
+        peers = [peer for peer in peers if peer.name in names or peer.name in ("cp", "dynamics")]
+    reasons = {peer.name: reason for peer in peers if (reason := peer.missing())}
+    return [peer for peer in peers if peer.name not in reasons], reasons
+
+
+def planned_cases(arguments: argparse.Namespace) -> list[Case]:
+    sizes = arguments.sizes or ([4 * MIB] if arguments.short else [KIB, 64 * KIB, MIB, 16 * MIB, 256 * MIB, GIB, 4 * GIB])
+    counts = arguments.files or ([100] if arguments.short else [1000, 10000])
+    large = max(size for size in sizes if size <= GIB or size == min(sizes))
+    cases = {
+        "file": [Case("file", size) for size in sizes],
+        "tree": [Case("tree", count) for count in counts],
+        "random": [Case("random", large)] if large >= SMALL else [],
+        "first-byte": [Case("first-byte", SMALL)],
+    }
+    return [case for name in arguments.only or PLAYS for case in cases[name]]
+
+
+class Progress:
+    def __init__(self, total: int):
+        self._total = total
+        self._done = 0
+        self._measured = 0
+        self._begin = time.monotonic()
+
+    def skip(self) -> None:
+        self._done += 1
+
+    def step(self, text: str) -> None:
+        left = ""
+        if self._measured:
+            each = (time.monotonic() - self._begin) / self._measured
+            left = f", {each * (self._total - self._done) / 60:.0f} min left"
+        print(f"[{self._done + 1}/{self._total}{left}] {text}", file=sys.stderr, flush=True)
+        self._done += 1
+        self._measured += 1
+
+
+def check_same_run(path: Path, run: dict) -> None:
+    """What was measured before has to be of this machine, this build and these options."""
+    if not path.exists():
+        return
+    before = json.loads(path.read_text())
+    for member in ("machine", "versions", "options", "places"):
+        if before[member] != run[member]:
+            sys.exit(f"{path.parent} has results of another run ({member} differ); choose another folder, or remove it")
+    run["date"] = before["date"]
+
+
+def main() -> None:
+    arguments = options()
+    output = arguments.output.resolve()
+    output.mkdir(parents=True, exist_ok=True)
+    places = arguments.directory or [Path("/dev/shm"), output]
+    for place in places:
+        if not place.is_dir():
+            sys.exit(f"{place} is no directory")
+    repetitions = arguments.repetitions or (1 if arguments.short else 5)
+    peers, missing = chosen_peers(arguments.peers, arguments.program.resolve())
+    cases = planned_cases(arguments)
+    systems = []
+    for place in places:
+        system = machine.file_system(place)
+        kind = "memory" if machine.is_memory(place) else "disk"
+        name = kind if kind not in [s["name"] for s in systems] else f"{kind} {len(systems)}"
+        systems.append({"name": name, "is_memory": kind == "memory", **system})
+    run = {
+        "date": machine.now(),
+        "machine": machine.describe(REPOSITORY),
+        "versions": {peer.name: peer.version() for peer in peers},
+        "missing": missing,
+        "options": {"short": arguments.short, "repetitions": repetitions, "cases": [case.key for case in cases]},
+        "places": systems,
+        "peers": [
+            {"name": p.name, "label": p.label, "lane": p.lane, "note": p.note, "protection": vars(p.protection)}
+            for p in peers],
+    }
+    check_same_run(output / "run.json", run)
+    (output / "run.json").write_text(json.dumps(run, indent=2) + "\n")
+    for name, reason in missing.items():
+        print(f"without {name}: {reason}", file=sys.stderr)
+    results = Results(output)
+    measure(results, list(zip(places, systems)), cases, peers, repetitions, arguments)
+    report.write(output, run, results)
+    print(f"{output / 'report.html'}")
+
+
+def measure(results: Results, places: list, cases: list[Case], peers: list[Peer], repetitions: int,
+            arguments: argparse.Namespace) -> None:
+    plan = [
+        (place, system, case, peer, repetition)
+        for place, system in places
+        for case in cases
+        for repetition in [*range(repetitions), PROBE]
+        for peer in peers
+        if case.is_for(peer) and (repetition != PROBE or case.byte_count <= PROBED_BYTES)
+    ]
+    progress = Progress(len(plan))
+    workspace, current = None, None
+    try:
+        for place, system, case, peer, repetition in plan:
+            if results.has(system["name"], case.key, peer.name, repetition):
+                progress.skip()
+                continue
+            if current != (place, case):
+                if workspace:
+                    workspace.remove()
+                workspace = Workspace(place, waits_for_host=not arguments.short)
+                current = (place, case)
+            turn_of = {"place": system["name"], "case": case.key, "peer": peer.name, "repetition": repetition}
+            # Contents, both stores and the file that comes out.
+            if machine.free_bytes(place) < 4 * case.byte_count + 256 * MIB:
+                results.add({**turn_of, "failure": "there is not enough free space"})
+                progress.skip()
+                continue
+            what = "memory and system calls" if repetition == PROBE else f"{repetition + 1} of {repetitions}"
+            progress.step(f"{system['name']}: {case.key}, {peer.label}, {what}")
+            turn = Turn(
+                peer, case, workspace, durable=not system["is_memory"], probes=repetition == PROBE,
+                tools=arguments.tools)
+            load = machine.load_average()
+            try:
+                case.play(turn)
+                results.add({**turn_of, "load": load, "results": turn.results})
+            except (CommandFailed, OSError) as failure:
+                print(f"  {peer.label} failed: {failure}", file=sys.stderr)
+                results.add({**turn_of, "failure": str(failure)})
+            finally:
+                turn.close()
+    finally:
+        if workspace:
+            workspace.remove()
+
+
+main()

@@ -1,0 +1,220 @@
+"""Runs pipelines of commands and measures what they cost."""
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+class CommandFailed(Exception):
+    """A command ended with something other than 0; the message has the end of its standard error."""
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Commands connected by pipes. `stdin` and `stdout` are files, /dev/null by default."""
+
+    commands: list[list[str]]
+    stdin: Path | None = None
+    stdout: Path | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Usage:
+    """Cost of one pipeline."""
+
+    seconds: float
+    """Wall-clock time from the start of the first process to the end of the last."""
+    processor_seconds: float
+    """User and system time of all processes, servers included."""
+
+
+@dataclass
+class Probe:
+    """What slows a process down while it is measured."""
+
+    peak_bytes: int
+    """Largest resident size of any process, servers included."""
+    system_calls: int
+    """Of all processes, servers included."""
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def synchronize(path: Path) -> None:
+    """Makes everything on the file system of `path` durable (syncfs)."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        if _libc.syncfs(descriptor):
+            raise OSError(ctypes.get_errno(), "syncfs", str(path))
+    finally:
+        os.close(descriptor)
+
+
+def run(pipeline: Pipeline, servers: "list[Server]" = (), durable_in: list[Path] = ()) -> Usage:
+    """Runs a pipeline to its end, and until the file systems of `durable_in` are written back.
+
+    Raises CommandFailed.
+    """
+    before = [server.processor_seconds() for server in servers]
+    processes: list[subprocess.Popen] = []
+    with open(pipeline.stdin or os.devnull, "rb") as first, open(pipeline.stdout or os.devnull, "wb") as last:
+        try:
+            begin = time.perf_counter()
+            _start(pipeline, first, last, processes)
+            usages = [_wait(process) for process in processes]
+            for path in durable_in:
+                synchronize(path)
+            seconds = time.perf_counter() - begin
+        except BaseException:
+            for process in processes:
+                process.kill()
+            raise
+    _check(processes)
+    spent = sum(server.processor_seconds() for server in servers) - sum(before)
+    return Usage(seconds, sum(u.ru_utime + u.ru_stime for u in usages) + spent)
+
+
+def probe(pipeline: Pipeline, servers: "list[Server]", scratch: Path) -> Probe:
+    """Runs a pipeline under strace(1) and time(1). Raises CommandFailed."""
+    scratch.mkdir(exist_ok=True)
+    for server in servers:
+        server.reset_peak()
+    tracers = [server.trace(scratch / f"server-{server.pid}") for server in servers]
+    commands = [
+        ["/usr/bin/time", "--format", "%M", "--output", str(scratch / f"peak-{index}"),
+         "strace", "-f", "-qq", "-c", "-o", str(scratch / f"calls-{index}"), *command]
+        for index, command in enumerate(pipeline.commands)
+    ]
+    run(replace(pipeline, commands=commands))
+    for tracer in tracers:
+        tracer.send_signal(signal.SIGINT)
+        tracer.wait()
+    peaks = [int(file.read_text().split()[-1]) * 1024 for file in scratch.glob("peak-*")]
+    calls = sum(_call_count(file) for file in [*scratch.glob("calls-*"), *scratch.glob("server-*")])
+    shutil.rmtree(scratch)
+    return Probe(max(peaks + [server.peak_bytes() for server in servers]), calls)
+
+
+def _call_count(summary: Path) -> int:
+    """The total at the end of what `strace -c` wrote."""
+    lines = [line.split() for line in summary.read_text().splitlines() if line.endswith("total")]
+    return int(lines[-1][3]) if lines else 0
+
+
+def _start(pipeline: Pipeline, first, last, processes: list[subprocess.Popen]) -> None:
+    environment = os.environ | pipeline.environment
+    for index, command in enumerate(pipeline.commands):
+        process = subprocess.Popen(
+            command,
+            stdin=processes[-1].stdout if processes else first,
+            stdout=last if index == len(pipeline.commands) - 1 else subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+        )
+        if processes:
+            # Only the reader keeps the pipe, so that its writer gets EPIPE when the reader dies.
+            processes[-1].stdout.close()
+        processes.append(process)
+
+
+def _check(processes: list[subprocess.Popen]) -> None:
+    errors = []
+    for process in processes:
+        errors.append(process.stderr.read().decode(errors="replace"))
+        process.stderr.close()
+    for process, text in zip(processes, errors):
+        if process.returncode != 0:
+            name = " ".join(process.args[:3])
+            raise CommandFailed(f"{name} … ended with {process.returncode}: {text.strip()[-400:]}")
+
+
+def _wait(process: subprocess.Popen):
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return usage
+
+
+def output(command: list[str], environment: dict[str, str] | None = None) -> str | None:
+    """Standard output and error of a command, or None when it is missing or fails."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=os.environ | (environment or {}),
+            timeout=60,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.decode(errors="replace").strip() if done.returncode == 0 else None
+
+
+class Server:
+    """A process that stays, such as the one behind a mount, and takes part in the work of others."""
+
+    def __init__(
+        self, command: list[str], log: Path, environment: dict[str, str] | None = None, text: str = ""
+    ):
+        self._log = log
+        with open(log, "ab") as file:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=file,
+                stderr=file,
+                env=os.environ | (environment or {}),
+                start_new_session=True,
+            )
+        self._process.stdin.write(text.encode())
+        self._process.stdin.close()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def check(self) -> None:
+        """Raises CommandFailed when the process has ended."""
+        if self._process.poll() is not None:
+            text = self._log.read_text(errors="replace").strip()[-400:]
+            raise CommandFailed(f"{self._process.args[0]} ended with {self._process.returncode}: {text}")
+
+    def processor_seconds(self) -> float:
+        """User and system time of all its threads so far."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
+
+    def reset_peak(self) -> None:
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+
+    def peak_bytes(self) -> int:
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+        return 0
+
+    def trace(self, summary: Path) -> subprocess.Popen:
+        """Counts its system calls until SIGINT ends the returned process."""
+        tracer = subprocess.Popen(["strace", "-f", "-qq", "-c", "-o", str(summary), "-p", str(self.pid)])
+        while "TracerPid:\t0" in Path(f"/proc/{self.pid}/status").read_text():
+            if tracer.poll() is not None:
+                raise CommandFailed(f"strace could not attach: it ended with {tracer.returncode}")
+            time.sleep(0.01)
+        return tracer
+
+    def wait(self, seconds: float) -> None:
+        """Waits until the process ends, and ends it when it does not."""
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.pid, signal.SIGKILL)
+            self._process.wait()

@@ -1,0 +1,271 @@
+"""The report: results.json, results.md, plots/*.svg and report.html."""
+
+import html
+import json
+from pathlib import Path
+
+import plots
+from cases import GIB, KIB, SMALL, STEPS
+from plots import figure_text, size_text
+from results import Results, Series
+
+TITLE = "dynamics, beside cp and other encrypted stores"
+
+
+class Table:
+    """One step in one place: a row for each peer, the fastest first."""
+
+    def __init__(self, place: dict, step: str, amount: int, peers: dict[str, dict], series: dict[str, Series]):
+        self.place = place
+        self.step = STEPS[step]
+        self.amount = amount
+        self.rows = []
+        ours, plain = series.get("dynamics"), series.get("cp")
+        for name, one in series.items():
+            if one.median("seconds") is None:
+                continue
+            low, high = one.spread("seconds")
+            self.rows.append({
+                "peer": peers[name],
+                "repetitions": len(one.values("seconds")),
+                "seconds": one.median("seconds"),
+                "seconds_min": low,
+                "seconds_max": high,
+                "speed": self._speed(one.median("seconds")),
+                "speed_min": self._speed(high),
+                "speed_max": self._speed(low),
+                "dynamics_ratio": ours.ratio(one) if ours and name != "dynamics" else None,
+                "cp_ratio": one.ratio(plain) if plain and name != "cp" else None,
+                "processor_seconds": one.median("processor_seconds"),
+                "peak_bytes": one.median("peak_bytes"),
+                "system_calls": one.median("system_calls"),
+            })
+        self.rows.sort(key=lambda row: row["seconds"])
+
+    @property
+    def name(self) -> str:
+        return f"{self.place['name'].replace(' ', '-')}-{self.step.name}-{self.amount}"
+
+    @property
+    def title(self) -> str:
+        what = {
+            "bytes": f", {size_text(self.amount)}",
+            "files": f", {self.amount:,} files of {size_text(SMALL)}",
+            "operations": "",
+            "start": "",
+        }[self.step.unit]
+        return f"{self.step.title}{what}"
+
+    @property
+    def unit(self) -> str:
+        return {"bytes": "MiB/s", "files": "files/s", "operations": "operations/s", "start": "ms"}[self.step.unit]
+
+    def _speed(self, seconds: float) -> float:
+        if self.step.unit == "start":
+            return seconds * 1000
+        return self.amount / seconds / (1 << 20 if self.step.unit == "bytes" else 1)
+
+    def processor_cost(self, row: dict) -> str:
+        if self.step.unit == "bytes":
+            return f"{figure_text(row['processor_seconds'] / self.amount * GIB)} s/GiB" if self.amount >= 1 << 20 else ""
+        return f"{figure_text(row['processor_seconds'])} s"
+
+    def cells(self) -> list[list[str]]:
+        header = [
+            "", "median", "fastest – slowest", self.unit, "dynamics is … times as fast", "speed as a share of cp",
+            "processor time", "peak memory", "system calls"]
+        lines = [header]
+        for row in self.rows:
+            lines.append([
+                row["peer"]["label"],
+                seconds_text(row["seconds"]),
+                f"{seconds_text(row['seconds_min'])} – {seconds_text(row['seconds_max'])}",
+                figure_text(row["speed"]),
+                ratio_text(row["dynamics_ratio"]),
+                ratio_text(row["cp_ratio"]),
+                self.processor_cost(row),
+                f"{row['peak_bytes'] / (1 << 20):.0f} MiB" if row["peak_bytes"] else "",
+                f"{row['system_calls']:,.0f}" if row["system_calls"] else "",
+            ])
+        return lines
+
+    def plot(self) -> str:
+        """Of a start the time, which is better when it is short; of all others the speed."""
+        rows = [
+            (row["peer"], row["speed"], min(row["speed_min"], row["speed_max"]), max(row["speed_min"], row["speed_max"]))
+            for row in self.rows]
+        return plots.bars(rows, f"{self.title} ({self.place['name']})", self.unit)
+
+
+def seconds_text(seconds: float) -> str:
+    return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def ratio_text(ratio: tuple[float, float, float] | None) -> str:
+    return f"{ratio[0]:.2f} ({ratio[1]:.2f} – {ratio[2]:.2f})" if ratio else ""
+
+
+def write(directory: Path, run: dict, results: Results) -> None:
+    peers = {peer["name"]: peer for peer in run["peers"]}
+    series = results.series()
+    places = {place["name"]: place for place in run["places"]}
+    tables = [
+        Table(places[place], step, amount, peers, by_peer)
+        for place in places
+        for step in STEPS
+        for (its_place, its_step, amount), by_peer in sorted(series.items(), key=lambda item: item[0][2])
+        if its_place == place and its_step == step
+    ]
+    tables = [table for table in tables if table.rows]
+    drawings = {table.name: table.plot() for table in tables}
+    for place in places.values():
+        for step in ("write", "read", "send"):
+            if drawing := by_size(place, step, tables, peers):
+                drawings[f"{place['name'].replace(' ', '-')}-{step}-by-size"] = drawing
+    for name, drawing in drawings.items():
+        plots.save(directory / "plots", name, drawing)
+    spaces = space_rows(places, peers, series)
+    (directory / "results.json").write_text(json.dumps({**run, "turns": results.turns}, indent=1) + "\n")
+    (directory / "results.md").write_text(markdown(run, tables, spaces, results))
+    (directory / "report.html").write_text(page(run, tables, spaces, drawings, results))
+
+
+def by_size(place: dict, step: str, tables: list[Table], peers: dict[str, dict]) -> str | None:
+    found = [table for table in tables if table.place is place and table.step.name == step]
+    if len(found) < 3:
+        return None
+    series = []
+    for peer in peers.values():
+        points = [
+            (table.amount, row["speed"]) for table in found for row in table.rows if row["peer"] is peer]
+        if points:
+            series.append((peer, sorted(points)))
+    return plots.lines(series, f"{STEPS[step].title}, by size ({place['name']})", "MiB/s")
+
+
+def space_rows(places: dict, peers: dict, series: dict) -> list[list[str]]:
+    rows = [["", "stored", "bytes of contents", "bytes on the file system", "share"]]
+    for (place, step, amount), by_peer in sorted(series.items(), key=str):
+        if not step.startswith("space-"):
+            continue
+        what = "a file" if step == "space-file" else "small files"
+        found = sorted((one.median("allocated"), name) for name, one in by_peer.items())
+        for allocated, name in found:
+            rows.append([
+                peers[name]["label"], f"{what} ({place})", f"{amount:,}", f"{allocated:,.0f}",
+                f"{allocated / amount:.3f}"])
+    return rows
+
+
+def facts(run: dict) -> list[tuple[str, str]]:
+    system = run["machine"]
+    rows = [
+        ("date", run["date"]),
+        ("commit", system["commit"]),
+        ("processor", f"{system['processor']}, {system['cores']} cores"),
+        ("RAM", f"{system['memory_gib']} GiB"),
+        ("system", f"{system['system']}, kernel {system['kernel']}"),
+    ]
+    rows += [(place["name"], f"{place['type']} ({place['options']})") for place in run["places"]]
+    rows += [(peer["label"], run["versions"][peer["name"]]) for peer in run["peers"]]
+    rows += [(f"without {name}", reason) for name, reason in run["missing"].items()]
+    return rows
+
+
+def protection_rows(run: dict) -> list[list[str]]:
+    rows = [["", "hides names", "reports a changed byte", "a cut file", "exchanged pieces", "an older version", "note"]]
+    for peer in run["peers"]:
+        p = peer["protection"]
+        rows.append([peer["label"], p["names"], p["changed"], p["cut"], p["exchanged"], p["older"], peer["note"]])
+    return rows
+
+
+def how(run: dict) -> str:
+    count = run["options"]["repetitions"]
+    if run["options"]["short"]:
+        return "A short run: it shows that everything works. Its figures mean nothing."
+    return (
+        f"Medians of {count} repetitions. Peers take turns, so a slow moment of the machine meets all of them; ratios are"
+        " taken within one repetition, with the least and the most in parentheses. Processor time is user and system"
+        " time of all processes that take part, daemons behind mounts included. On a disk every time ends when all is"
+        " durable.")
+
+
+def markdown(run: dict, tables: list[Table], spaces: list[list[str]], results: Results) -> str:
+    text = f"# {TITLE}\n\n{how(run)}\n\n"
+    text += markdown_table([["", ""]] + [list(fact) for fact in facts(run)])
+    for place in run["places"]:
+        text += f"\n## On {place['name']}\n"
+        for table in tables:
+            if table.place["name"] == place["name"]:
+                text += f"\n### {table.title}\n\n" + markdown_table(table.cells())
+    if len(spaces) > 1:
+        text += "\n## Space\n\n" + markdown_table(spaces)
+    text += "\n## What each protects\n\n" + markdown_table(protection_rows(run))
+    if failures := results.failures():
+        text += "\n## Failed\n\n" + "".join(
+            f"- {f['peer']}, {f['case']} ({f['place']}, {f['repetition']}): {f['failure']}\n"
+            for f in failures)
+    return text
+
+
+def markdown_table(rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    lines.insert(1, "|" + "---|" * len(rows[0]))
+    return "\n".join(lines) + "\n"
+
+
+PAGE_STYLE = """
+  :root { color-scheme: light dark; --line: #d0d7de; --soft: #f6f8fa; --ours: #ddeeff; }
+  @media (prefers-color-scheme: dark) { :root { --line: #3d444d; --soft: #151b23; --ours: #12304f; } }
+  body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem; }
+  .wide { overflow-x: auto; }
+  table { border-collapse: collapse; font-size: 0.85rem; margin: 0.5rem 0 1.5rem; }
+  th, td { border-bottom: 1px solid var(--line); padding: 0.25rem 0.6rem; text-align: right; white-space: nowrap; }
+  th:first-child, td:first-child { text-align: left; }
+  .text td { text-align: left; white-space: normal; }
+  tr.ours { background: var(--ours); }
+  figure { margin: 1rem 0; }
+  details > summary { cursor: pointer; }
+"""
+
+
+def page(run: dict, tables: list[Table], spaces: list[list[str]], drawings: dict[str, str], results: Results) -> str:
+    parts = [
+        "<!doctype html>", '<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{html.escape(TITLE)}</title><style>{PAGE_STYLE}</style></head><body>",
+        f"<h1>{html.escape(TITLE)}</h1><p>{html.escape(how(run))}</p>",
+        "<details open><summary>Machine and versions</summary>",
+        html_table([["", ""]] + [list(fact) for fact in facts(run)], "text"), "</details>",
+    ]
+    for place in run["places"]:
+        parts.append(f"<h2>On {html.escape(place['name'])}</h2>")
+        prefix = place["name"].replace(" ", "-")
+        for step in ("write", "read", "send"):
+            if drawing := drawings.get(f"{prefix}-{step}-by-size"):
+                parts.append(f"<figure>{drawing}</figure>")
+        for table in tables:
+            if table.place["name"] != place["name"]:
+                continue
+            parts.append(f"<h3>{html.escape(table.title)}</h3><figure>{drawings[table.name]}</figure>")
+            parts.append("<details><summary>Figures</summary>" + html_table(table.cells()) + "</details>")
+    if len(spaces) > 1:
+        parts.append("<h2>Space</h2>" + html_table(spaces))
+    parts.append("<h2>What each protects</h2>" + html_table(protection_rows(run), "text"))
+    if failures := results.failures():
+        items = "".join(
+            f"<li>{html.escape(f['peer'])}, {html.escape(f['case'])} ({html.escape(f['place'])}): {html.escape(f['failure'])}</li>"
+            for f in failures)
+        parts.append(f"<h2>Failed</h2><ul>{items}</ul>")
+    parts.append("</body></html>\n")
+    return "\n".join(parts)
+
+
+def html_table(rows: list[list[str]], kind: str = "") -> str:
+    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in rows[0])
+    body = "".join(
+        f'<tr{" class=ours" if row[0] == "dynamics" else ""}>' + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
+        for row in rows[1:])
+    head = f"<thead><tr>{head}</tr></thead>" if any(rows[0]) else ""
+    return f'<div class="wide"><table class="{kind}">{head}<tbody>{body}</tbody></table></div>'

@@ -1,0 +1,80 @@
+"""Files to measure with, and the state of the machine before each measurement."""
+
+import mmap
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from process import synchronize
+
+PIECE = 1 << 20
+
+
+class Workspace:
+    """A directory of our own below the one to measure in; everything in it goes at the end."""
+
+    def __init__(self, parent: Path, waits_for_host: bool):
+        self.path = Path(tempfile.mkdtemp(prefix="dynamics-bench-", dir=parent))
+        self._waits_for_host = waits_for_host
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def file(self, name: str, size: int) -> Path:
+        """An incompressible file of `size` bytes. It is made once and kept."""
+        path = self.path / name
+        if not path.exists():
+            with open(path, "wb") as file:
+                for offset in range(0, size, PIECE):
+                    file.write(os.urandom(min(PIECE, size - offset)))
+        return path
+
+    def tree(self, name: str, count: int, size: int, per_folder: int = 1000) -> Path:
+        """A folder of `count` incompressible files of `size` bytes, `per_folder` in each subfolder."""
+        path = self.path / name
+        if not path.exists():
+            for index in range(count):
+                folder = path / f"{index // per_folder:04}"
+                if index % per_folder == 0:
+                    folder.mkdir(parents=True)
+                (folder / f"file-{index:06}.bin").write_bytes(os.urandom(size))
+        return path
+
+    def prepare(self, sources: list[Path], byte_count: int) -> None:
+        """Reads the sources into the page cache, writes back everything, and has memory at hand.
+
+        A virtual machine with free page reporting returns memory to its host two seconds after it
+        was freed, and takes longer to get it again than many a case takes. So as much memory as the
+        target needs is taken, held until earlier frees were reported, and freed at the last moment.
+        """
+        for source in sources:
+            warm(source)
+        synchronize(self.path)
+        with mmap.mmap(-1, max(byte_count, mmap.PAGESIZE)) as memory:
+            for offset in range(0, len(memory), mmap.PAGESIZE):
+                memory[offset] = 1
+            if self._waits_for_host:
+                time.sleep(3)
+
+
+def warm(path: Path) -> None:
+    files = [path] if path.is_file() else [f for f in path.rglob("*") if f.is_file()]
+    for file in files:
+        with open(file, "rb", buffering=0) as stream:
+            while stream.read(PIECE):
+                pass
+
+
+def allocated(path: Path) -> int:
+    """Bytes of blocks that a file or directory and everything below it takes."""
+    paths = [path] + (list(path.rglob("*")) if path.is_dir() else [])
+    return sum(p.lstat().st_blocks * 512 for p in paths)
+
+
+def same(left: Path, right: Path) -> bool:
+    """Whether two files, or two folders, have the same names and contents."""
+    command = ["diff", "--recursive", "--brief", str(left), str(right)]
+    return subprocess.run(command, stdout=subprocess.DEVNULL).returncode == 0
