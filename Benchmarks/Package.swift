@@ -1,6 +1,13 @@
 // swift-tools-version: 6.2
 import PackageDescription
 
+let settings: [SwiftSetting] = [
+  .swiftLanguageMode(.v6),
+  .treatAllWarnings(as: .error),
+  .enableUpcomingFeature("ExistentialAny"),
+  .enableUpcomingFeature("InternalImportsByDefault"),
+]
+
 // A package of its own, so that nothing here is built with the library or can reach past its public interface.
 let package = Package(
   name: "Benchmarks",
@@ -19,11 +26,14 @@ let package = Package(
         .product(name: "SecureFiles", package: "OpenDynamics"),
         .product(name: "ArgumentParser", package: "swift-argument-parser"),
       ],
-      swiftSettings: [
-        .swiftLanguageMode(.v6),
-        .treatAllWarnings(as: .error),
-        .enableUpcomingFeature("ExistentialAny"),
-        .enableUpcomingFeature("InternalImportsByDefault"),
-      ])
+      swiftSettings: settings),
+    .executableTarget(
+      name: "random-io",
+      dependencies: [
+        .product(name: "SodiumPrimitives", package: "OpenDynamics"),
+        .product(name: "ContainerStore", package: "OpenDynamics"),
+        .product(name: "ArgumentParser", package: "swift-argument-parser"),
+      ],
+      swiftSettings: settings),
   ]
 )

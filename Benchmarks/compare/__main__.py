@@ -3,12 +3,12 @@
 import argparse
 import json
 import re
+import signal
 import sys
 import time
 from pathlib import Path
 
 import machine
-import report
 from cases import GIB, KIB, MIB, PLAYS, SMALL, Case, Turn
 from peers import Peer, all_peers
 from process import CommandFailed
@@ -48,24 +48,23 @@ def options() -> argparse.Namespace:
     parser.add_argument("--files", nargs="+", type=positive, metavar="N", help="numbers of small files, such as 1000 10000")
     parser.add_argument("--directory", nargs="+", type=Path, metavar="DIR",
                         help="where to measure; by default /dev/shm (memory) and the output folder's disk")
-    parser.add_argument("--peers", nargs="+", metavar="NAME", help="these beside dynamics and cp; 'installed' for all that are there")
+    parser.add_argument("--peers", nargs="+", metavar="NAME", default=["all"],
+                        help="these beside dynamics and cp: their names, 'installed' for those that are there, or 'none'")
     parser.add_argument("--repetitions", type=positive, metavar="N", help="5 by default")
-    parser.add_argument("--program", type=Path, required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--tools", type=Path, required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--program", type=Path, default=REPOSITORY / ".build/release/dynamics", help=argparse.SUPPRESS)
+    parser.add_argument("--tools", type=Path, default=REPOSITORY / "Benchmarks/.build/release", help=argparse.SUPPRESS)
+    parser.add_argument("--packages", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
-def chosen_peers(names: list[str] | None, program: Path) -> tuple[list[Peer], dict[str, str]]:
-    """The peers that can run here, and why the others cannot."""
+def chosen_peers(names: list[str], program: Path) -> list[Peer]:
     peers = all_peers(program)
-    known = {peer.name for peer in peers}
-    if names and names != ["installed"]:
-        unknown = set(names) - known
-        if unknown:
-            sys.exit(f"no peer {', '.join(sorted(unknown))}; there are: {', '.join(sorted(known))}")
-        peers = [peer for peer in peers if peer.name in names or peer.name in ("cp", "dynamics")]
-    reasons = {peer.name: reason for peer in peers if (reason := peer.missing())}
-    return [peer for peer in peers if peer.name not in reasons], reasons
+    if names in (["all"], ["installed"]):
+        return peers
+    unknown = set(names) - {peer.name for peer in peers} - {"none"}
+    if unknown:
+        sys.exit(f"no peer {', '.join(sorted(unknown))}; there are: {', '.join(sorted(peer.name for peer in peers))}")
+    return [peer for peer in peers if peer.name in names or peer.name in ("cp", "dynamics")]
 
 
 def planned_cases(arguments: argparse.Namespace) -> list[Case]:
@@ -114,6 +113,16 @@ def check_same_run(path: Path, run: dict) -> None:
 
 def main() -> None:
     arguments = options()
+    chosen = chosen_peers(arguments.peers, arguments.program.resolve())
+    if arguments.packages:
+        # What is to be installed for them.
+        print(*sorted({package for peer in chosen for package in peer.packages} if arguments.peers != ["installed"] else []))
+        return
+    # Needs the plotting library, which may not be there before.
+    import report
+
+    # What is mounted is unmounted when somebody ends us.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     output = arguments.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
     places = arguments.directory or [Path("/dev/shm"), output]
@@ -121,7 +130,8 @@ def main() -> None:
         if not place.is_dir():
             sys.exit(f"{place} is no directory")
     repetitions = arguments.repetitions or (1 if arguments.short else 5)
-    peers, missing = chosen_peers(arguments.peers, arguments.program.resolve())
+    missing = {peer.name: reason for peer in chosen if (reason := peer.missing())}
+    peers = [peer for peer in chosen if peer.name not in missing]
     cases = planned_cases(arguments)
     systems = []
     for place in places:

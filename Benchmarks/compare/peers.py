@@ -38,6 +38,7 @@ class Peer:
     lane = ""
     """How it is used: `plain`, `container`, `command`, `mount` or `library`."""
     packages: tuple[str, ...] = ()
+    """Debian's; from PyPI with `pip:` in front."""
     commands: tuple[str, ...] = ()
     protection = Protection("no", "no", "no", "no", "no")
     cases: frozenset[str] = frozenset()
@@ -601,15 +602,15 @@ class StreamPeer(Peer):
     protection = Protection("no", "yes", "yes", "no", "no")
     cases = FILES | FIRST_BYTE
 
-    def __init__(self, name: str, label: str, module: str, packages: tuple[str, ...], pip: str | None = None):
-        self.name, self.label, self._module, self.packages, self.pip = name, label, module, packages, pip
+    def __init__(self, name: str, label: str, module: str, project: str, package: str):
+        self.name, self.label, self._module, self._project, self.packages = name, label, module, project, (package,)
 
     def missing(self):
         done = subprocess.run([sys.executable, "-c", f"import {self._module}"], stderr=subprocess.DEVNULL)
         return None if done.returncode == 0 else f"the Python package {self._module} is not installed"
 
     def version(self):
-        text = f"import importlib.metadata as m; print(m.version({(self.pip or 'PyNaCl')!r}))"
+        text = f"import importlib.metadata as m; print(m.version({self._project!r}))"
         return f"{self.label} {output([sys.executable, '-c', text]) or ''}"
 
     def store(self, path):
@@ -630,6 +631,6 @@ def all_peers(program: Path) -> list[Peer]:
         Age(),
         Rclone(),
         OpenSSL(),
-        StreamPeer("pynacl", "PyNaCl secretstream", "nacl", ("python3-nacl",)),
-        StreamPeer("tink", "Tink streaming AEAD", "tink", (), pip="tink"),
+        StreamPeer("pynacl", "PyNaCl secretstream", "nacl", "PyNaCl", "python3-nacl"),
+        StreamPeer("tink", "Tink streaming AEAD", "tink", "tink", "pip:tink"),
     ]

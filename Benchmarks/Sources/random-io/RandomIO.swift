@@ -51,7 +51,8 @@ struct RandomIO: ParsableCommand {
     let container = try Container.open(
       at: directory, credential: try .rawKey(secret), mode: write ? .readWrite : .readOnly)
     let open = try container.openFile(file, write ? .readWrite : .read)
-    let offsets = offsets(in: try container.attributes(of: file).size)
+    guard let attributes = try container.attributes(at: file) else { throw CocoaError(.fileReadNoSuchFile) }
+    let offsets = offsets(in: attributes.size)
     let bytes = block()
     defer { bytes.deallocate() }
     for offset in offsets {
