@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import re
 import signal
 import sys
@@ -71,8 +72,11 @@ def planned_cases(arguments: argparse.Namespace) -> list[Case]:
     sizes = arguments.sizes or ([4 * MIB] if arguments.short else [KIB, 64 * KIB, MIB, 16 * MIB, 256 * MIB, GIB, 4 * GIB])
     counts = arguments.files or ([100] if arguments.short else [1000, 10000])
     large = max(size for size in sizes if size <= GIB or size == min(sizes))
+    threads = sorted({1, 2, os.cpu_count() or 1})
     cases = {
         "file": [Case("file", size) for size in sizes],
+        "threads": [] if arguments.short else [Case("threads", count) for count in threads],
+        "parallel": [] if arguments.short else [Case("parallel", count) for count in (1, 4, 16)],
         "tree": [Case("tree", count) for count in counts],
         "random": [Case("random", large)] if large >= SMALL else [],
         "first-byte": [Case("first-byte", SMALL)],

@@ -13,14 +13,19 @@ KIB = 1 << 10
 MIB = 1 << 20
 GIB = 1 << 30
 SMALL = 4 * KIB
+PARALLEL = 64 * MIB
+THREADED = GIB
+# What is more would take the slow ones minutes each time.
+SLOW_BYTES_MAX = GIB
 
 
 @dataclass(frozen=True)
 class Step:
-    """One line of the tables."""
+    """One kind of table."""
 
     name: str
     title: str
+    """With `{size}` or `{count}` for the amount that the step is measured with."""
     unit: str
     """`bytes`, `files`, `operations` or `start`: what the time is divided by."""
 
@@ -28,22 +33,25 @@ class Step:
 STEPS = {
     step.name: step
     for step in [
-        Step("write", "a file in", "bytes"),
-        Step("read", "a file out", "bytes"),
-        Step("send", "store to store", "bytes"),
-        Step("tree-in", "small files in", "files"),
-        Step("list", "list with sizes", "files"),
-        Step("tree-out", "small files out", "files"),
-        Step("random-read", "random reads of 4 KiB", "operations"),
-        Step("random-write", "random writes of 4 KiB", "operations"),
-        Step("first-byte", "one small file, from the start of the program", "start"),
+        Step("write", "a file in, {size}", "bytes"),
+        Step("read", "a file out, {size}", "bytes"),
+        Step("send", "store to store, {size}", "bytes"),
+        Step("threads", "store to store, 1 GiB, threads: {count}", "bytes"),
+        Step("parallel", "store to store, 64 MiB each, at once: {count}", "bytes"),
+        Step("tree-in", "small files in, {count} of 4 KiB", "files"),
+        Step("list", "list with sizes, {count} files", "files"),
+        Step("tree-send", "store to store, {count} files of 4 KiB", "files"),
+        Step("tree-out", "small files out, {count} of 4 KiB", "files"),
+        Step("random-read", "random reads of 4 KiB, file of {size}", "operations"),
+        Step("random-write", "random writes of 4 KiB, file of {size}", "operations"),
+        Step("first-byte", "a file of {size}, from the start of the program", "start"),
     ]
 }
 
 
 @dataclass(frozen=True)
 class Case:
-    """Steps on one size: bytes of a file, or a number of small files."""
+    """Steps on one amount: bytes of a file, or a number of small files, threads or transfers."""
 
     name: str
     amount: int
@@ -54,10 +62,12 @@ class Case:
 
     @property
     def byte_count(self) -> int:
-        return self.amount * SMALL if self.name == "tree" else self.amount
+        """Of its contents."""
+        each = {"tree": SMALL, "parallel": PARALLEL, "threads": 0}.get(self.name, 1)
+        return self.amount * each if each else THREADED
 
     def is_for(self, peer: Peer) -> bool:
-        return peer.cases.issuperset(PLAYS[self.name][0])
+        return peer.cases.issuperset(PLAYS[self.name][0]) and (peer.is_fast or self.byte_count <= SLOW_BYTES_MAX)
 
     def play(self, turn: "Turn") -> None:
         PLAYS[self.name][1](turn)
@@ -95,20 +105,24 @@ class Turn:
         return path
 
     def measure(
-        self, step: str, pipeline: Pipeline, stores: list[Store], sources: list[Path], amount: int,
-        byte_count: int = 0,
+        self, step: str, pipelines: list[Pipeline], stores: list[Store], sources: list[Path],
+        work: int | None = None, byte_count: int = 0,
     ) -> None:
-        """Runs one step and notes its cost. `byte_count`: the memory that its target takes."""
+        """Runs one step and notes its cost.
+
+        `work` is what the time is divided by, the case's amount by default; `byte_count` the memory that the targets take.
+        """
         for store in stores:
             store.reopen()
         servers = [server for store in stores for server in store.servers]
         mounts = [mount for store in stores for mount in store.mounts]
         if self._probes:
-            cost = probe(pipeline, servers, self.workspace.path / "probe")
+            cost = probe(*pipelines, servers=servers, scratch=self.workspace.path / "probe")
         else:
             self.workspace.prepare(sources, byte_count)
-            cost = run(pipeline, servers, [*mounts, self.workspace.path] if self._durable else [])
-        self.results.append({"step": step, "amount": amount, **vars(cost)})
+            durable_in = [*mounts, self.workspace.path] if self._durable else []
+            cost = run(*pipelines, servers=servers, durable_in=durable_in)
+        self.results.append({"step": step, "amount": self.case.amount, "work": work or self.case.amount, **vars(cost)})
 
     def note_space(self, step: str, store: Store, byte_count: int) -> None:
         """Notes what the store takes for so many bytes of contents."""
@@ -134,28 +148,50 @@ def play_file(turn: Turn) -> None:
     size = turn.case.amount
     plain = turn.workspace.file(f"plain-{size}", size)
     a, b = turn.store(), turn.store()
-    turn.measure("write", a.put(plain, "large"), [a], [plain], size, size)
+    turn.measure("write", [a.put(plain, "large")], [a], [plain], byte_count=size)
     turn.note_space("space-file", a, size)
     target = turn.target()
-    turn.measure("read", a.get("large", target), [a], [a.data], size, size)
+    turn.measure("read", [a.get("large", target)], [a], [a.data], byte_count=size)
     turn.check(plain, target)
     turn.target()
-    turn.measure("send", a.send("large", b), [a, b], [a.data], size, size)
+    turn.measure("send", [a.send("large", b)], [a, b], [a.data], byte_count=size)
     target = turn.target()
     run(b.get(b.received("large"), target))
     turn.check(plain, target)
 
 
+def play_threads(turn: Turn) -> None:
+    plain = turn.workspace.file(f"plain-{THREADED}", THREADED)
+    a, b = turn.store(), turn.store()
+    run(a.put(plain, "large"))
+    send = a.send("large", b, threads=turn.case.amount)
+    turn.measure("threads", [send], [a, b], [a.data], work=THREADED, byte_count=THREADED)
+
+
+def play_parallel(turn: Turn) -> None:
+    count = turn.case.amount
+    plain = turn.workspace.file(f"plain-{PARALLEL}", PARALLEL)
+    a = turn.store()
+    targets = [turn.store() for _ in range(count)]
+    run(a.put(plain, "large"))
+    sends = [a.send("large", target) for target in targets]
+    turn.measure(
+        "parallel", sends, [a, *targets], [a.data], work=count * PARALLEL, byte_count=count * PARALLEL)
+
+
 def play_tree(turn: Turn) -> None:
     count = turn.case.amount
+    # On most file systems a file of 4 KiB takes as much again for its inode.
+    room = 2 * count * SMALL
     tree = turn.workspace.tree(f"tree-{count}", count, SMALL)
-    store = turn.store()
-    turn.measure("tree-in", store.put_tree(tree, "tree"), [store], [tree], count, 2 * count * SMALL)
-    turn.note_space("space-tree", store, count * SMALL)
+    a, b = turn.store(), turn.store()
+    turn.measure("tree-in", [a.put_tree(tree, "tree")], [a], [tree], byte_count=room)
+    turn.note_space("space-tree", a, count * SMALL)
     if turn.can("list"):
-        turn.measure("list", store.list_tree("tree"), [store], [store.data], count)
+        turn.measure("list", [a.list_tree("tree")], [a], [a.data])
+    turn.measure("tree-send", [a.send_tree("tree", b)], [a, b], [a.data], byte_count=room)
     target = turn.target()
-    turn.measure("tree-out", store.get_tree("tree", target), [store], [store.data], count, 2 * count * SMALL)
+    turn.measure("tree-out", [a.get_tree("tree", target)], [a], [a.data], byte_count=room)
     turn.check(tree, target)
 
 
@@ -164,7 +200,7 @@ def play_first_byte(turn: Turn) -> None:
     plain = turn.workspace.file(f"plain-{size}", size)
     store = turn.store()
     run(store.put(plain, "small"))
-    turn.measure("first-byte", store.cat("small"), [store], [store.data], 1)
+    turn.measure("first-byte", [store.cat("small")], [store], [store.data])
 
 
 def play_random(turn: Turn) -> None:
@@ -175,11 +211,13 @@ def play_random(turn: Turn) -> None:
     run(store.put(plain, "large"))
     for step, options in (("random-read", []), ("random-write", ["--write"])):
         command = [str(turn.tools / "random-io"), *store.random_target("large"), "--count", str(count), *options]
-        turn.measure(step, Pipeline([command]), [store], [store.data], count)
+        turn.measure(step, [Pipeline([command])], [store], [store.data], work=count)
 
 
 PLAYS: dict[str, tuple[tuple[str, ...], Callable[[Turn], None]]] = {
     "file": (("write", "read", "send"), play_file),
+    "threads": (("threads",), play_threads),
+    "parallel": (("send", "parallel"), play_parallel),
     "tree": (("tree-in", "tree-out"), play_tree),
     "random": (("random-read", "random-write"), play_random),
     "first-byte": (("first-byte",), play_first_byte),

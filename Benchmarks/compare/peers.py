@@ -43,6 +43,8 @@ class Peer:
     protection = Protection("no", "no", "no", "no", "no")
     cases: frozenset[str] = frozenset()
     note = ""
+    is_fast = False
+    """Whether it is measured with gibibytes, too."""
 
     def missing(self) -> str | None:
         """Why it cannot run here, or None."""
@@ -104,6 +106,9 @@ class Store:
     def get_tree(self, name: str, target: Path) -> Pipeline:
         raise NotImplementedError
 
+    def send_tree(self, name: str, receiver: "Store") -> Pipeline:
+        raise NotImplementedError
+
     def list_tree(self, name: str) -> Pipeline:
         raise NotImplementedError
 
@@ -111,7 +116,7 @@ class Store:
         raise NotImplementedError
 
 
-FILES = frozenset({"write", "read", "send"})
+FILES = frozenset({"write", "read", "send", "parallel"})
 TREES = frozenset({"tree-in", "tree-out", "list"})
 FIRST_BYTE = frozenset({"first-byte"})
 RANDOM = frozenset({"random-read", "random-write"})
@@ -136,6 +141,9 @@ class PlainStore(Store):
     def get_tree(self, name, target):
         return Pipeline([copy(self.path / name, target, "--recursive")])
 
+    def send_tree(self, name, receiver):
+        return Pipeline([copy(self.path / name, receiver.path / name, "--recursive")])
+
     def list_tree(self, name):
         return Pipeline([["ls", "-lR", str(self.path / name)]])
 
@@ -158,6 +166,7 @@ class Plain(Peer):
     commands = ("cp",)
     cases = FILES | TREES | FIRST_BYTE | RANDOM
     note = "no encryption: the line to reach"
+    is_fast = True
 
     def version(self):
         return (output(["cp", "--version"]) or "").split("\n")[0]
@@ -192,9 +201,10 @@ class ContainerStore(Store):
     def get(self, name, target):
         return Pipeline([self._command("get", str(self.data), "/" + name, str(target))])
 
-    def send(self, name, receiver):
+    def send(self, name, receiver, threads=None):
+        options = ["--threads", str(threads)] if threads else []
         command = self._command(
-            "send", "--to-key-file", str(receiver._key), "--from", SENDER,
+            "send", *options, "--to-key-file", str(receiver._key), "--from", SENDER,
             str(self.data), str(receiver.data), "/" + name)
         return Pipeline([command])
 
@@ -207,6 +217,9 @@ class ContainerStore(Store):
 
     def get_tree(self, name, target):
         return self.get(name, target)
+
+    def send_tree(self, name, receiver):
+        return self.send(name, receiver)
 
     def list_tree(self, name):
         return Pipeline([self._command("ls", "-lR", str(self.data), "/" + name, bulk=False)])
@@ -221,7 +234,8 @@ class ContainerStore(Store):
 class OpenDynamics(Peer):
     lane = "container"
     protection = Protection("yes", "yes", "yes", "yes", "yes, but for the whole store")
-    cases = FILES | TREES | FIRST_BYTE | RANDOM
+    cases = FILES | TREES | FIRST_BYTE | RANDOM | {"threads"}
+    is_fast = True
 
     def __init__(self, program: Path, name: str = "dynamics", label: str = "dynamics", options: list[str] = ()):
         self.name = name
@@ -330,6 +344,7 @@ class Gocryptfs(MountPeer):
     packages = ("gocryptfs", "fuse3")
     commands = ("gocryptfs",)
     protection = Protection("yes", "yes", "no", "no", "no")
+    is_fast = True
 
     def create(self, path):
         quietly(["gocryptfs", "-q", "-init", "-scryptn", "10", "-extpass", f"echo {PASSPHRASE}", str(path / "store")])
@@ -363,6 +378,8 @@ class SecureFS(MountPeer):
 
 
 class CryFS(MountPeer):
+    # Each of its mounts takes seconds.
+    cases = MountPeer.cases - {"parallel"}
     name = "cryfs"
     label = "CryFS"
     packages = ("cryfs", "fuse3")
@@ -447,6 +464,9 @@ class AgeStore(Store):
         tar = ["tar", "--extract", "--file", "-", "--directory", str(target), "--strip-components", "1"]
         return Pipeline([self._decrypt(name), tar])
 
+    def send_tree(self, name, receiver):
+        return self.send(name, receiver)
+
     def cat(self, name):
         return Pipeline([self._decrypt(name)])
 
@@ -459,6 +479,7 @@ class Age(Peer):
     commands = ("age", "age-keygen")
     protection = Protection("no", "yes", "yes", "no", "no")
     cases = FILES | {"tree-in", "tree-out"} | FIRST_BYTE
+    is_fast = True
     note = "a folder is one archive (tar)"
 
     def store(self, path):
@@ -504,6 +525,9 @@ class RcloneStore(Store):
 
     def get_tree(self, name, target):
         return self._rclone("copy", f"{self._remote}:{name}", str(target))
+
+    def send_tree(self, name, receiver):
+        return self._rclone("copy", f"{self._remote}:{name}", f"{receiver._remote}:{name}", other=receiver)
 
     def list_tree(self, name):
         return self._rclone("lsl", f"{self._remote}:{name}")

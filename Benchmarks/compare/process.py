@@ -1,6 +1,7 @@
 """Runs pipelines of commands and measures what they cost."""
 
 import ctypes
+import itertools
 import os
 import shutil
 import signal
@@ -18,11 +19,9 @@ class CommandFailed(Exception):
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Commands connected by pipes. `stdin` and `stdout` are files, /dev/null by default."""
+    """Commands connected by pipes, from /dev/null to /dev/null."""
 
     commands: list[list[str]]
-    stdin: Path | None = None
-    stdout: Path | None = None
     environment: dict[str, str] = field(default_factory=dict)
 
 
@@ -59,42 +58,45 @@ def synchronize(path: Path) -> None:
         os.close(descriptor)
 
 
-def run(pipeline: Pipeline, servers: "list[Server]" = (), durable_in: list[Path] = ()) -> Usage:
-    """Runs a pipeline to its end, and until the file systems of `durable_in` are written back.
+def run(*pipelines: Pipeline, servers: "list[Server]" = (), durable_in: list[Path] = ()) -> Usage:
+    """Runs pipelines, all at once, to their ends, and until the file systems of `durable_in` are written back.
 
     Raises CommandFailed.
     """
     before = [server.processor_seconds() for server in servers]
     processes: list[subprocess.Popen] = []
-    with open(pipeline.stdin or os.devnull, "rb") as first, open(pipeline.stdout or os.devnull, "wb") as last:
-        try:
-            begin = time.perf_counter()
-            _start(pipeline, first, last, processes)
-            usages = [_wait(process) for process in processes]
-            for path in durable_in:
-                synchronize(path)
-            seconds = time.perf_counter() - begin
-        except BaseException:
-            for process in processes:
-                process.kill()
-            raise
+    try:
+        begin = time.perf_counter()
+        for pipeline in pipelines:
+            _start(pipeline, processes)
+        usages = [_wait(process) for process in processes]
+        for path in durable_in:
+            synchronize(path)
+        seconds = time.perf_counter() - begin
+    except BaseException:
+        for process in processes:
+            process.kill()
+        raise
     _check(processes)
     spent = sum(server.processor_seconds() for server in servers) - sum(before)
     return Usage(seconds, sum(u.ru_utime + u.ru_stime for u in usages) + spent)
 
 
-def probe(pipeline: Pipeline, servers: "list[Server]", scratch: Path) -> Probe:
-    """Runs a pipeline under strace(1) and time(1). Raises CommandFailed."""
+def probe(*pipelines: Pipeline, servers: "list[Server]", scratch: Path) -> Probe:
+    """Runs pipelines, all at once, under strace(1) and time(1). Raises CommandFailed."""
     scratch.mkdir(exist_ok=True)
     for server in servers:
         server.reset_peak()
     tracers = [server.trace(scratch / f"server-{server.pid}") for server in servers]
-    commands = [
-        ["/usr/bin/time", "--format", "%M", "--output", str(scratch / f"peak-{index}"),
-         "strace", "-f", "-qq", "-c", "-o", str(scratch / f"calls-{index}"), *command]
-        for index, command in enumerate(pipeline.commands)
-    ]
-    run(replace(pipeline, commands=commands))
+    numbers = itertools.count()
+
+    def probed(command: list[str]) -> list[str]:
+        number = next(numbers)
+        return [
+            "/usr/bin/time", "--format", "%M", "--output", str(scratch / f"peak-{number}"),
+            "strace", "-f", "-qq", "-c", "-o", str(scratch / f"calls-{number}"), *command]
+
+    run(*(replace(one, commands=[probed(command) for command in one.commands]) for one in pipelines))
     for tracer in tracers:
         tracer.send_signal(signal.SIGINT)
         tracer.wait()
@@ -110,19 +112,22 @@ def _call_count(summary: Path) -> int:
     return int(lines[-1][3]) if lines else 0
 
 
-def _start(pipeline: Pipeline, first, last, processes: list[subprocess.Popen]) -> None:
+def _start(pipeline: Pipeline, processes: list[subprocess.Popen]) -> None:
+    """Adds its processes to `processes`, one by one, so that those before one that does not start are known."""
     environment = os.environ | pipeline.environment
+    source = None
     for index, command in enumerate(pipeline.commands):
         process = subprocess.Popen(
             command,
-            stdin=processes[-1].stdout if processes else first,
-            stdout=last if index == len(pipeline.commands) - 1 else subprocess.PIPE,
+            stdin=source or subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL if index == len(pipeline.commands) - 1 else subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environment,
         )
-        if processes:
+        if source:
             # Only the reader keeps the pipe, so that its writer gets EPIPE when the reader dies.
-            processes[-1].stdout.close()
+            source.close()
+        source = process.stdout
         processes.append(process)
 
 

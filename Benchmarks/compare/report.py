@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import plots
-from cases import GIB, KIB, SMALL, STEPS
+from cases import GIB, STEPS
 from plots import figure_text, size_text
 from results import Results, Series
 
@@ -21,6 +21,7 @@ class Table:
         self.amount = amount
         self.rows = []
         ours, plain = series.get("dynamics"), series.get("cp")
+        self.work = max((one.median("work") or 1 for one in series.values()), default=1)
         for name, one in series.items():
             if one.median("seconds") is None:
                 continue
@@ -48,13 +49,7 @@ class Table:
 
     @property
     def title(self) -> str:
-        what = {
-            "bytes": f", {size_text(self.amount)}",
-            "files": f", {self.amount:,} files of {size_text(SMALL)}",
-            "operations": "",
-            "start": "",
-        }[self.step.unit]
-        return f"{self.step.title}{what}"
+        return self.step.title.format(size=size_text(self.amount), count=f"{self.amount:,}")
 
     @property
     def unit(self) -> str:
@@ -63,11 +58,11 @@ class Table:
     def _speed(self, seconds: float) -> float:
         if self.step.unit == "start":
             return seconds * 1000
-        return self.amount / seconds / (1 << 20 if self.step.unit == "bytes" else 1)
+        return self.work / seconds / (1 << 20 if self.step.unit == "bytes" else 1)
 
     def processor_cost(self, row: dict) -> str:
         if self.step.unit == "bytes":
-            return f"{figure_text(row['processor_seconds'] / self.amount * GIB)} s/GiB" if self.amount >= 1 << 20 else ""
+            return f"{figure_text(row['processor_seconds'] / self.work * GIB)} s/GiB" if self.work >= 1 << 20 else ""
         return f"{figure_text(row['processor_seconds'])} s"
 
     def cells(self) -> list[list[str]]:
