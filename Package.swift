@@ -115,15 +115,27 @@ let package = Package(
     .executableTarget(
       name: "EditClient", dependencies: ["AppKinetics", "SecureFiles"], path: "Examples/EditClient",
       swiftSettings: strict),
+    // 9 program
+    .executableTarget(name: "dynamics", dependencies: ["Commands"], swiftSettings: strict),
+
+    // Benchmarks, in this package so that they measure the modules that were built for the program
+    .executableTarget(
+      name: "ladder",
+      dependencies: [
+        "SodiumPrimitives", "EncryptedFile", "ContainerStore", "SecureFiles",
+        .product(name: "ArgumentParser", package: "swift-argument-parser"),
+      ], path: "Benchmarks/Sources/ladder", swiftSettings: strict),
+    .executableTarget(
+      name: "random-io",
+      dependencies: [
+        "SodiumPrimitives", "ContainerStore",
+        .product(name: "ArgumentParser", package: "swift-argument-parser"),
+      ], path: "Benchmarks/Sources/random-io", swiftSettings: strict),
     .executableTarget(
       name: "services-benchmark",
       dependencies: [
         "AppKinetics", "ServiceBroker", "SecureFiles", .product(name: "Logging", package: "swift-log"),
       ], path: "Benchmarks/Sources/services", swiftSettings: strict),
-    // 9 program
-    .executableTarget(name: "dynamics", dependencies: ["Commands"], swiftSettings: strict),
-
-    // What Benchmarks/services measures.
     .executableTarget(
       name: "lane-benchmark", dependencies: ["LocalTransport", "ServiceWire"],
       path: "Benchmarks/Sources/lane", swiftSettings: strict),

@@ -17,6 +17,7 @@ enum Rung: String, CaseIterable, ExpressibleByArgument {
   case memory
   case secretstream
   case segments
+  case steps
   case container
   case transfer
   case files
@@ -29,6 +30,7 @@ enum Rung: String, CaseIterable, ExpressibleByArgument {
     case .memory: try MemoryRung(bench: bench).measure()
     case .secretstream: try SecretStreamRung(bench: bench).measure()
     case .segments: try SegmentRung(bench: bench).measure()
+    case .steps: try StepsRung(bench: bench).measure()
     case .container: try ContainerRung(bench: bench).measure()
     case .transfer: try TransferRung(bench: bench).measure()
     case .files: try FilesRung(bench: bench).measure()

@@ -1,5 +1,6 @@
 import ContainerStore
 import EncryptedFile
+import Foundation
 import SodiumPrimitives
 
 /// The file format without files: segments of 16 KiB sealed, opened and resealed from memory to memory.
@@ -8,7 +9,7 @@ struct SegmentRung {
 
   func measure() throws {
     for threads in Set([1, processorCount()]).sorted() {
-      let work = try SegmentWork(bench: bench, threads: threads)
+      let work = try SegmentWork(byteCount: bench.size / 4, threads: threads)
       defer { work.workers.stop() }
       bench.add(
         try alternating([work.sealing, work.opening, work.resealing], repetitions: bench.repetitions))
@@ -17,14 +18,14 @@ struct SegmentRung {
 }
 
 /// 64 units of 1 MiB, more than the caches hold, put through by one thread or all of them.
-private final class SegmentWork {
+final class SegmentWork {
   private static let unitCount = 64
   private static let unitByteCount = SegmentLayout.segmentsPerUnit * SegmentLayout.plaintextByteCountMax
   private static let storedByteCount = SegmentLayout.storedByteCount(unitByteCount)
 
   let workers: WorkerThreads
-  private let name: String
   private let byteCount: Int
+  private let name: String
   private let rounds: Int
   private let ours = Identifier.random()
   private let theirs = Identifier.random()
@@ -33,11 +34,12 @@ private final class SegmentWork {
   private let sealed = Buffer(byteCount: unitCount * storedByteCount)
   private let resealed = Buffer(byteCount: unitCount * storedByteCount)
 
-  init(bench: Bench, threads: Int) throws {
+  /// Puts `byteCount` bytes of contents through in each repetition, in whole rounds of all units.
+  init(byteCount: Int, threads: Int) throws {
     workers = WorkerThreads(count: threads)
     let all = Self.unitCount * Self.unitByteCount
-    byteCount = bench.byteCountInMemory(block: all)
-    rounds = byteCount / all
+    rounds = max(1, byteCount / all)
+    self.byteCount = rounds * all
     name = threads == 1 ? "1 thread" : "\(threads) threads"
     plaintext.fillIncompressibly()
     resealed.fillIncompressibly()  // touched once, so that no case pays for its pages
@@ -73,12 +75,45 @@ private final class SegmentWork {
   private func reseal() throws -> Double {
     let (file, target, session) = (ours, theirs, session)
     return try forEachUnit(from: sealed, to: resealed) { cipher, unit, input, output in
-      let key = try FileKey(benchKey(of: file))
-      let targetKey = try FileKey(benchKey(of: target))
-      try cipher.reseal(
-        run: Self.run(unit, session), stored: input, key: try key.writerKey(session: session),
-        to: SegmentCipher.Target(counter: Self.firstGrain(unit) + 1, checkInterval: 64),
-        targetKey: targetKey, targetWriterKey: try targetKey.writerKey(session: session), into: output)
+      try Self.reseal(cipher, unit, from: file, to: target, session, stored: input, into: output)
+    }
+  }
+
+  private static func reseal(
+    _ cipher: SegmentCipher, _ unit: Int, from file: Identifier, to target: Identifier, _ session: Identifier,
+    stored: UnsafeRawBufferPointer, into output: UnsafeMutableRawBufferPointer
+  ) throws {
+    let key = try FileKey(benchKey(of: file))
+    let targetKey = try FileKey(benchKey(of: target))
+    try cipher.reseal(
+      run: run(unit, session), stored: stored, key: try key.writerKey(session: session),
+      to: SegmentCipher.Target(counter: firstGrain(unit) + 1, checkInterval: 64),
+      targetKey: targetKey, targetWriterKey: try targetKey.writerKey(session: session), into: output)
+  }
+
+  /// The stored units as the contents of a file.
+  func writeStored(to path: String) throws {
+    let file = try NativeFile(path, O_WRONLY | O_CREAT | O_TRUNC)
+    for round in 0..<rounds {
+      try file.write(UnsafeRawBufferPointer(sealed.bytes), at: round * sealed.bytes.count)
+    }
+  }
+
+  /// The same from file to file: a unit is read, opened, sealed and written by one thread.
+  func resealFile(from source: String, to target: String) throws -> Double {
+    let (file, other, session) = (ours, theirs, session)
+    let input = try NativeFile(source, O_RDONLY)
+    let output = try NativeFile(target, O_WRONLY | O_CREAT | O_TRUNC)
+    return try seconds {
+      try workers.forEach(rounds * Self.unitCount) { context, index in
+        let stored = UnsafeMutableRawBufferPointer(rebasing: context.input[..<Self.storedByteCount])
+        let resealed = UnsafeMutableRawBufferPointer(rebasing: context.output[..<Self.storedByteCount])
+        try input.read(into: stored, at: index * Self.storedByteCount)
+        try Self.reseal(
+          context.cipher, index % Self.unitCount, from: file, to: other, session,
+          stored: UnsafeRawBufferPointer(stored), into: resealed)
+        try output.write(UnsafeRawBufferPointer(resealed), at: index * Self.storedByteCount)
+      }
     }
   }
 
@@ -123,4 +158,43 @@ private func benchKey(of file: Identifier) throws -> SecretKey {
   try SecretKey { key in
     file.bytes.withUnsafeBytes { KeyedHash.compute(key: $0, data: $0, into: key) }
   }
+}
+
+/// A file descriptor that is closed with its owner.
+private final class NativeFile: Sendable {
+  private let descriptor: Int32
+  private let path: String
+
+  init(_ path: String, _ flags: Int32) throws {
+    self.path = path
+    descriptor = open(path, flags, 0o600)
+    guard descriptor >= 0 else { throw NativeError(path: path, code: errno) }
+  }
+
+  deinit { close(descriptor) }
+
+  func read(into buffer: UnsafeMutableRawBufferPointer, at offset: Int) throws {
+    var done = 0
+    while done < buffer.count {
+      let count = pread(descriptor, buffer.baseAddress! + done, buffer.count - done, off_t(offset + done))
+      guard count > 0 else { throw NativeError(path: path, code: count < 0 ? errno : EIO) }
+      done += count
+    }
+  }
+
+  func write(_ bytes: UnsafeRawBufferPointer, at offset: Int) throws {
+    var done = 0
+    while done < bytes.count {
+      let count = pwrite(descriptor, bytes.baseAddress! + done, bytes.count - done, off_t(offset + done))
+      guard count > 0 else { throw NativeError(path: path, code: errno) }
+      done += count
+    }
+  }
+}
+
+struct NativeError: Error, CustomStringConvertible {
+  let path: String
+  let code: Int32
+
+  var description: String { "\(path): \(String(cString: strerror(code)))" }
 }

@@ -1,0 +1,175 @@
+import ContainerStore
+import EncryptedFile
+import Foundation
+import SecureFiles
+import SodiumPrimitives
+
+/// The main job, one layer at a time: bytes are opened under one key and sealed under another, on all
+/// threads. From the segments on, each line does what the line before it does, and more.
+struct StepsRung {
+  let bench: Bench
+
+  private static let file = "/large"
+
+  func measure() throws {
+    let workspace = bench.workspace
+    let threads = processorCount()
+    let messages = CipherBackend.allCases.map { MessageWork($0, byteCount: bench.size, threads: threads) }
+    let segments = try SegmentWork(byteCount: bench.size, threads: threads)
+    defer {
+      for work in messages { work.workers.stop() }
+      segments.workers.stop()
+    }
+    try segments.writeStored(to: workspace.place("stored"))
+    try workspace.makeIncompressibleFile("plain", byteCount: bench.size)
+    let source = try workspace.makeContainer("source", .grouped)
+    defer { try? source.close() }
+    try source.importItem(at: workspace.place("plain"), to: Self.file)
+    try source.synchronize()
+    try workspace.remove("plain")
+
+    var resealing = segments.resealing
+    resealing.name = "segments, in memory"
+    let cases =
+      [messages[0].copying] + messages.map(\.resealing) + [
+        resealing,
+        Case("pipeline: segments, from file to file", byteCount: bench.size) {
+          try workspace.prepare(source: "stored", byteCount: bench.size + bench.size / 8)
+          defer { try? workspace.remove("resealed") }
+          return try segments.resealFile(from: workspace.place("stored"), to: workspace.place("resealed"))
+        },
+        Case("container: Container.send", byteCount: bench.size) {
+          try sendOnce { receiver in _ = try source.send([Self.file], to: receiver, sender: "ladder") }
+        },
+        Case("interface: SecureContainer.send", byteCount: bench.size) {
+          let interface = SecureContainer(source)
+          return try sendOnce { receiver in
+            try waitFor {
+              _ = try await interface.send([Self.file], to: SecureContainer(receiver), sender: "ladder")
+            }
+          }
+        },
+      ]
+    let series = try alternating(cases, repetitions: bench.repetitions)
+    bench.add(series)
+    for (before, one) in zip(series, series.dropFirst()) {
+      bench.add(Ratio("share of the line before: \(one.name)", subject: one, baseline: before))
+    }
+    try source.close()
+    for name in ["stored", "source"] { try workspace.remove(name) }
+  }
+
+  /// Nothing waits for the disk: making the receiver and closing it are not part of the time.
+  private func sendOnce(_ body: (Container) throws -> Void) throws -> Double {
+    let workspace = bench.workspace
+    let receiver = try workspace.makeContainer("receiver", .none)
+    try workspace.prepare(source: "source", byteCount: bench.size + bench.size / 8)
+    let time = try seconds { try body(receiver) }
+    try receiver.close()
+    try workspace.remove("receiver")
+    return time
+  }
+
+  /// Blocks the main thread, which runs no task, until `body` has ended.
+  private func waitFor(_ body: @escaping @Sendable () async throws -> Void) throws {
+    let ended = DispatchSemaphore(value: 0)
+    nonisolated(unsafe) var result = Result<Void, any Error>.success(())
+    Task {
+      do { try await body() } catch { result = .failure(error) }
+      ended.signal()
+    }
+    ended.wait()
+    try result.get()
+  }
+}
+
+/// Messages of 16 KiB in memory, opened and sealed again by a cipher alone: no keys of files and no indexes.
+private final class MessageWork {
+  private static let unitCount = 64
+  private static let messageByteCount = SegmentLayout.plaintextByteCountMax
+  private static let sealedByteCount = messageByteCount + SecretStreamCipher.messageOverheadByteCount
+  private static let unitByteCount = SegmentLayout.segmentsPerUnit * sealedByteCount
+
+  let workers: WorkerThreads
+  private let name: String
+  private let byteCount: Int
+  private let rounds: Int
+  private let keyAndHeader = Buffer(byteCount: SecretKey.byteCount + SecretStreamCipher.headerByteCount)
+  private let sealed = Buffer(byteCount: unitCount * unitByteCount)
+  private let resealed = Buffer(byteCount: unitCount * unitByteCount)
+
+  init(_ backend: CipherBackend, byteCount: Int, threads: Int) {
+    let cipher = SecretStreamCipher(backend)
+    // Without libcrypto both are libsodium, and the table has to name it.
+    name = cipher.backend.rawValue
+    workers = WorkerThreads(count: threads, backend: cipher.backend)
+    let all = Self.unitCount * SegmentLayout.segmentsPerUnit * Self.messageByteCount
+    rounds = max(1, byteCount / all)
+    self.byteCount = rounds * all
+    keyAndHeader.fillIncompressibly()
+    resealed.fillIncompressibly()
+    let plaintext = Buffer(byteCount: Self.messageByteCount)
+    plaintext.fillIncompressibly()
+    for offset in stride(from: 0, to: sealed.bytes.count, by: Self.sealedByteCount) {
+      var state = Self.state(UnsafeRawBufferPointer(keyAndHeader.bytes))
+      cipher.push(
+        &state, UnsafeRawBufferPointer(plaintext.bytes), ad: Self.noBytes, tag: .message,
+        into: UnsafeMutableRawBufferPointer(rebasing: sealed.bytes[offset..<(offset + Self.sealedByteCount)]))
+    }
+  }
+
+  var copying: Case {
+    Case("memory copy", byteCount: byteCount) { [self] in
+      try forEachUnit { _, input, output in output.copyMemory(from: input) }
+    }
+  }
+
+  var resealing: Case {
+    Case("\(name): messages opened and sealed, in memory", byteCount: byteCount) { [self] in
+      // Safe: it is only read, and outlives the call.
+      nonisolated(unsafe) let keyAndHeader = UnsafeRawBufferPointer(self.keyAndHeader.bytes)
+      return try forEachUnit { context, input, output in
+        let opened = UnsafeMutableRawBufferPointer(rebasing: context.input[..<Self.messageByteCount])
+        for offset in stride(from: 0, to: input.count, by: Self.sealedByteCount) {
+          let message = offset..<(offset + Self.sealedByteCount)
+          var state = Self.state(keyAndHeader)
+          let tag = try context.cipher.stream.pull(
+            &state, UnsafeRawBufferPointer(rebasing: input[message]), ad: Self.noBytes, into: opened)
+          precondition(tag == .message, "what was pushed is pulled")
+          state = Self.state(keyAndHeader)
+          context.cipher.stream.push(
+            &state, UnsafeRawBufferPointer(opened), ad: Self.noBytes, tag: .message,
+            into: UnsafeMutableRawBufferPointer(rebasing: output[message]))
+        }
+      }
+    }
+  }
+
+  private func forEachUnit(
+    _ body:
+      @escaping @Sendable (WorkerContext, UnsafeRawBufferPointer, UnsafeMutableRawBufferPointer) throws ->
+      Void
+  ) throws -> Double {
+    // Safe: one thread at a time has a unit, and the buffers outlive the call.
+    nonisolated(unsafe) let input = UnsafeRawBufferPointer(sealed.bytes)
+    nonisolated(unsafe) let output = resealed.bytes
+    return try seconds {
+      for _ in 0..<rounds {
+        try workers.forEach(Self.unitCount) { context, unit in
+          let range = (unit * Self.unitByteCount)..<((unit + 1) * Self.unitByteCount)
+          try body(
+            context, UnsafeRawBufferPointer(rebasing: input[range]),
+            UnsafeMutableRawBufferPointer(rebasing: output[range]))
+        }
+      }
+    }
+  }
+
+  private static var noBytes: UnsafeRawBufferPointer { UnsafeRawBufferPointer(start: nil, count: 0) }
+
+  private static func state(_ keyAndHeader: UnsafeRawBufferPointer) -> SecretStreamState {
+    SecretStreamState(
+      key: UnsafeRawBufferPointer(rebasing: keyAndHeader[..<SecretKey.byteCount]),
+      header: UnsafeRawBufferPointer(rebasing: keyAndHeader[SecretKey.byteCount...]))
+  }
+}
