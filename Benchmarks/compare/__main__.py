@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import layers
 import machine
 from cases import GIB, KIB, MIB, PLAYS, SMALL, Case, Turn
 from peers import Peer, all_peers
@@ -44,7 +45,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=Path("bench-results"), metavar="DIR",
                         help="the folder for the report; bench-results by default")
     parser.add_argument("--short", action="store_true", help="small files, once: whether everything works; no figures")
-    parser.add_argument("--only", nargs="+", choices=sorted(PLAYS), help="these cases alone")
+    parser.add_argument(
+        "--only", nargs="+", choices=[*PLAYS, *layers.NAMES], metavar="CASE",
+        help=f"these cases alone: {', '.join([*PLAYS, *layers.NAMES])}")
     parser.add_argument("--sizes", nargs="+", type=byte_count, metavar="SIZE", help="of single files, such as 64M 1G")
     parser.add_argument("--files", nargs="+", type=positive, metavar="N", help="numbers of small files, such as 1000 10000")
     parser.add_argument("--directory", nargs="+", type=Path, metavar="DIR",
@@ -53,7 +56,7 @@ def options() -> argparse.Namespace:
                         help="these beside dynamics and cp: their names, 'installed' for those that are there, or 'none'")
     parser.add_argument("--repetitions", type=positive, metavar="N", help="5 by default")
     parser.add_argument("--program", type=Path, default=REPOSITORY / ".build/release/dynamics", help=argparse.SUPPRESS)
-    parser.add_argument("--tools", type=Path, default=REPOSITORY / "Benchmarks/.build/release", help=argparse.SUPPRESS)
+    parser.add_argument("--tools", type=Path, default=REPOSITORY / ".build/release", help=argparse.SUPPRESS)
     parser.add_argument("--packages", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -75,13 +78,21 @@ def planned_cases(arguments: argparse.Namespace) -> list[Case]:
     threads = sorted({1, 2, os.cpu_count() or 1})
     cases = {
         "file": [Case("file", size) for size in sizes],
+        "deliver": [Case("deliver", size) for size in sizes if MIB <= size <= GIB],
+        "attachments": [Case("attachments", count) for count in ([10] if arguments.short else [1, 100, 1000, 10000])],
         "threads": [] if arguments.short else [Case("threads", count) for count in threads],
         "parallel": [] if arguments.short else [Case("parallel", count) for count in (1, 4, 16)],
         "tree": [Case("tree", count) for count in counts],
         "random": [Case("random", large)] if large >= SMALL else [],
         "first-byte": [Case("first-byte", SMALL)],
     }
-    return [case for name in arguments.only or PLAYS for case in cases[name]]
+    return [case for name in arguments.only or PLAYS for case in cases.get(name, [])]
+
+
+def planned_layers(arguments: argparse.Namespace) -> list[str]:
+    if arguments.only:
+        return [name for name in layers.NAMES if name in arguments.only]
+    return [] if arguments.short or "none" in arguments.peers else list(layers.NAMES)
 
 
 class Progress:
@@ -120,7 +131,10 @@ def main() -> None:
     chosen = chosen_peers(arguments.peers, arguments.program.resolve())
     if arguments.packages:
         # What is to be installed for them.
-        print(*sorted({package for peer in chosen for package in peer.packages} if arguments.peers != ["installed"] else []))
+        packages = {package for name in planned_layers(arguments) for package in layers.PACKAGES[name]}
+        if planned_cases(arguments) and arguments.peers != ["installed"]:
+            packages |= {package for peer in chosen for package in peer.packages}
+        print(*sorted(packages))
         return
     # Needs the plotting library, which may not be there before.
     import report
@@ -160,6 +174,11 @@ def main() -> None:
         print(f"without {name}: {reason}", file=sys.stderr)
     results = Results(output)
     measure(results, list(zip(places, systems)), cases, peers, repetitions, arguments)
+    if "ladder" in planned_layers(arguments):
+        for place, system in zip(places, systems):
+            layers.measure_ladder(output, place, system["name"], arguments.tools, repetitions)
+    if "calls" in planned_layers(arguments):
+        layers.measure_calls(output, REPOSITORY, repetitions)
     report.write(output, run, results)
     print(f"{output / 'report.html'}")
 

@@ -36,6 +36,8 @@ STEPS = {
         Step("write", "a file in, {size}", "bytes"),
         Step("read", "a file out, {size}", "bytes"),
         Step("send", "store to store, {size}", "bytes"),
+        Step("deliver", "process to process, {size}", "bytes"),
+        Step("attachments", "process to process, {count} files of 4 KiB", "files"),
         Step("threads", "store to store, 1 GiB, threads: {count}", "bytes"),
         Step("parallel", "store to store, 64 MiB each, at once: {count}", "bytes"),
         Step("tree-in", "small files in, {count} of 4 KiB", "files"),
@@ -63,7 +65,7 @@ class Case:
     @property
     def byte_count(self) -> int:
         """Of its contents."""
-        each = {"tree": SMALL, "parallel": PARALLEL, "threads": 0}.get(self.name, 1)
+        each = {"tree": SMALL, "attachments": SMALL, "parallel": PARALLEL, "threads": 0}.get(self.name, 1)
         return self.amount * each if each else THREADED
 
     def is_for(self, peer: Peer) -> bool:
@@ -160,6 +162,28 @@ def play_file(turn: Turn) -> None:
     turn.check(plain, target)
 
 
+def play_deliver(turn: Turn) -> None:
+    size = turn.case.amount
+    plain = turn.workspace.file(f"plain-{size}", size)
+    a, b = turn.store(), turn.store()
+    run(a.put(plain, "large"))
+    b.serve()
+    turn.measure("deliver", [a.deliver("large", b)], [a, b], [a.data], byte_count=size)
+    b.close()
+    target = turn.target()
+    run(b.get(b.received("large"), target))
+    turn.check(plain, target)
+
+
+def play_attachments(turn: Turn) -> None:
+    count = turn.case.amount
+    tree = turn.workspace.tree(f"tree-{count}", count, SMALL)
+    a, b = turn.store(), turn.store()
+    run(a.put_tree(tree, "tree"))
+    b.serve()
+    turn.measure("attachments", [a.deliver_tree("tree", b)], [a, b], [a.data], byte_count=2 * count * SMALL)
+
+
 def play_threads(turn: Turn) -> None:
     plain = turn.workspace.file(f"plain-{THREADED}", THREADED)
     a, b = turn.store(), turn.store()
@@ -216,6 +240,8 @@ def play_random(turn: Turn) -> None:
 
 PLAYS: dict[str, tuple[tuple[str, ...], Callable[[Turn], None]]] = {
     "file": (("write", "read", "send"), play_file),
+    "deliver": (("deliver",), play_deliver),
+    "attachments": (("deliver",), play_attachments),
     "threads": (("threads",), play_threads),
     "parallel": (("send", "parallel"), play_parallel),
     "tree": (("tree-in", "tree-out"), play_tree),

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from process import CommandFailed, Pipeline, Server, output
 
-SENDER = "org.example.bench"
+SENDER = "org.example.sender"
+RECEIVER = "org.example.receiver"
 PASSPHRASE = "bench"
 # Some ask for a password hash that takes long on a busy machine.
 MOUNT_SECONDS = 120
@@ -97,8 +98,18 @@ class Store:
         raise NotImplementedError
 
     def received(self, name: str) -> str:
-        """The name under which `send` stored the file in the receiver."""
+        """The name under which `send` or `deliver` stored the file in the receiver."""
         return name
+
+    def serve(self) -> None:
+        """Starts what receives deliveries from other processes."""
+
+    def deliver(self, name: str, receiver: "Store") -> Pipeline:
+        """As `send`, to a process that has the receiver open."""
+        return self.send(name, receiver)
+
+    def deliver_tree(self, name: str, receiver: "Store") -> Pipeline:
+        return self.send_tree(name, receiver)
 
     def put_tree(self, source: Path, name: str) -> Pipeline:
         raise NotImplementedError
@@ -120,6 +131,7 @@ FILES = frozenset({"write", "read", "send", "parallel"})
 TREES = frozenset({"tree-in", "tree-out", "list"})
 FIRST_BYTE = frozenset({"first-byte"})
 RANDOM = frozenset({"random-read", "random-write"})
+DELIVERY = frozenset({"deliver"})
 
 
 # Plain files
@@ -164,7 +176,7 @@ class Plain(Peer):
     label = "cp"
     lane = "plain"
     commands = ("cp",)
-    cases = FILES | TREES | FIRST_BYTE | RANDOM
+    cases = FILES | TREES | FIRST_BYTE | RANDOM | DELIVERY
     note = "no encryption: the line to reach"
     is_fast = True
 
@@ -191,9 +203,9 @@ class ContainerStore(Store):
     def data(self):
         return self.path / "container"
 
-    def _command(self, verb: str, *operands: str, bulk: bool = True) -> list[str]:
+    def _command(self, *words: str, bulk: bool = True) -> list[str]:
         options = ["--quiet", *self._options] if bulk else []
-        return [self._program, verb, "--key-file", str(self._key), *options, *operands]
+        return [self._program, *words, "--key-file", str(self._key), *options]
 
     def put(self, source, name):
         return Pipeline([self._command("put", str(self.data), str(source), "/" + name)])
@@ -209,8 +221,37 @@ class ContainerStore(Store):
         return Pipeline([command])
 
     def received(self, name):
-        found = output([self._program, "find", "--key-file", str(self._key), str(self.data), "/Inbox", "-name", name])
+        found = output([self._program, "find", "--key-file", str(self._key), str(self.data), "/", "-name", name])
         return (found or "").split("\n")[0].lstrip("/")
+
+    def serve(self):
+        self._start("listening at ", [self._program, "broker"])
+        self._start(f"ready {RECEIVER}", self._command("app", "run", str(self.data), "--id", RECEIVER, bulk=False))
+
+    def _start(self, line: str, command: list[str]) -> None:
+        log = self.path / f"log-{len(self.servers)}"
+        server = Server(command, log, self._broker)
+        self.servers.append(server)
+        server.wait_for(line, 30)
+
+    @property
+    def _broker(self) -> dict[str, str]:
+        return {
+            "OPENDYNAMICS_BROKER": str(self.path / "run/broker"),
+            "OPENDYNAMICS_BROKER_STATE": str(self.path / "state"),
+        }
+
+    def deliver(self, name, receiver):
+        command = self._command("send", str(self.data), "/" + name, "--from", SENDER, "--to", RECEIVER)
+        return Pipeline([command], environment=receiver._broker)
+
+    def deliver_tree(self, name, receiver):
+        return self.deliver(name, receiver)
+
+    def close(self):
+        for server in reversed(self.servers):
+            server.stop()
+        self.servers = []
 
     def put_tree(self, source, name):
         return self.put(source, name)
@@ -234,7 +275,7 @@ class ContainerStore(Store):
 class OpenDynamics(Peer):
     lane = "container"
     protection = Protection("yes", "yes", "yes", "yes", "yes, but for the whole store")
-    cases = FILES | TREES | FIRST_BYTE | RANDOM | {"threads"}
+    cases = FILES | TREES | FIRST_BYTE | RANDOM | DELIVERY | {"threads"}
     is_fast = True
 
     def __init__(self, program: Path, name: str = "dynamics", label: str = "dynamics", options: list[str] = ()):

@@ -216,6 +216,20 @@ class Server:
             time.sleep(0.01)
         return tracer
 
+    def wait_for(self, line: str, seconds: float) -> None:
+        """Waits until a line of its output begins so. Raises CommandFailed."""
+        deadline = time.monotonic() + seconds
+        while not any(text.startswith(line) for text in self._log.read_text(errors="replace").splitlines()):
+            self.check()
+            if time.monotonic() > deadline:
+                raise CommandFailed(f"{self._process.args[0]} did not print '{line}' within {seconds} s")
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        """Ends the process with SIGTERM."""
+        self._process.terminate()
+        self.wait(30)
+
     def wait(self, seconds: float) -> None:
         """Waits until the process ends, and ends it when it does not."""
         try:

@@ -1,15 +1,17 @@
-"""The report: results.json, results.md, plots/*.svg and report.html."""
+"""The report: results.json, results.md, summary.md, plots/*.svg and report.html."""
 
 import html
 import json
 from pathlib import Path
 
+import layers
 import plots
 from cases import GIB, STEPS
 from plots import figure_text, size_text
 from results import Results, Series
 
 TITLE = "dynamics, beside cp and other encrypted stores"
+LADDER_TITLE = "where the time goes: 1 GiB opened and sealed again, layer by layer"
 
 
 class Table:
@@ -117,12 +119,73 @@ def write(directory: Path, run: dict, results: Results) -> None:
         for step in ("write", "read", "send"):
             if drawing := by_size(place, step, tables, peers):
                 drawings[f"{place['name'].replace(' ', '-')}-{step}-by-size"] = drawing
+    ladders = {name: rows for name in places if (rows := layers.ladder(directory, name, results))}
+    calls = layers.calls(directory)
+    for name, rows in ladders.items():
+        drawings[f"{name.replace(' ', '-')}-ladder"] = ladder_plot(name, rows)
     for name, drawing in drawings.items():
         plots.save(directory / "plots", name, drawing)
-    spaces = space_rows(places, peers, series)
-    (directory / "results.json").write_text(json.dumps({**run, "turns": results.turns}, indent=1) + "\n")
-    (directory / "results.md").write_text(markdown(run, tables, spaces, results))
-    (directory / "report.html").write_text(page(run, tables, spaces, drawings, results))
+    sections = [("Space", space_rows(places, peers, series))]
+    sections.append(("64 bytes and their echo between two processes", call_rows(calls)))
+    sections = [(title, rows) for title, rows in sections if len(rows) > 1]
+    (directory / "summary.md").write_text(summary(run, tables))
+    everything = {**run, "turns": results.turns, "ladder": ladders, "calls": calls}
+    (directory / "results.json").write_text(json.dumps(everything, indent=1) + "\n")
+    (directory / "results.md").write_text(markdown(run, tables, ladders, sections, results))
+    (directory / "report.html").write_text(page(run, tables, ladders, sections, drawings, results))
+
+
+def summary(run: dict, tables: list[Table]) -> str:
+    """Five figures for a first page, of the first place, each beside the fastest encrypted peer and cp."""
+    wanted = [
+        ("1 GiB from store to store", "send", GIB), ("1 GiB in", "write", GIB), ("1 GiB out", "read", GIB),
+        ("10,000 small files in", "tree-in", 10_000), ("random reads of 4 KiB", "random-read", GIB)]
+    rows = [["", "dynamics", "times as fast as the fastest encrypted peer", "speed as a share of cp"]]
+    for label, step, amount in wanted:
+        for table in tables:
+            if table.place is run["places"][0] and (table.step.name, table.amount) == (step, amount):
+                rows += [[label, *figures] for figures in summary_figures(table)]
+    system = run["machine"]
+    origin = (
+        f"{run['date'].split()[0]}, commit {system['commit']}: {system['processor']}, {system['cores']} cores,"
+        f" {run['places'][0]['type']}; medians of {run['options']['repetitions']}.")
+    return markdown_table(rows) + f"\n{origin}\n"
+
+
+def summary_figures(table: Table) -> list[list[str]]:
+    """None without a time of ours."""
+    by_name = {row["peer"]["name"]: row for row in table.rows}
+    ours = by_name.get("dynamics")
+    if not ours:
+        return []
+    encrypted = next((row for row in table.rows if row["peer"]["lane"] not in ("plain", "container")), None)
+    beside = ""
+    if encrypted:
+        beside = f"{encrypted['dynamics_ratio'][0]:.1f} ({encrypted['peer']['label']})"
+    share = f"{ours['cp_ratio'][0]:.2f}" if ours["cp_ratio"] else ""
+    return [[f"{figure_text(ours['speed'])} {table.unit}", beside, share]]
+
+
+def ladder_plot(place: str, rows: list[dict]) -> str:
+    bars = [
+        ({"label": row["label"], "lane": "container" if index else "plain"}, row["speed"], row["least"], row["most"])
+        for index, row in enumerate(rows)]
+    return plots.bars(bars, f"{LADDER_TITLE} ({place})", "GiB/s")
+
+
+def ladder_rows(rows: list[dict]) -> list[list[str]]:
+    header = ["", "GiB/s", "slowest – fastest", "share of the line before"]
+    return [header] + [
+        [
+            row["label"], f"{row['speed']:.2f}", f"{row['least']:.2f} – {row['most']:.2f}",
+            f"{row['share']:.2f}" if row["share"] else ""]
+        for row in rows]
+
+
+def call_rows(rows: list[dict]) -> list[list[str]]:
+    header = ["", "a call, median", "99th percentile", "calls a second, many under way"]
+    return [header] + [
+        [row["name"], f"{row['median']:.1f} µs", f"{row['p99']:.1f} µs", f"{row['per_second']:,.0f}"] for row in rows]
 
 
 def by_size(place: dict, step: str, tables: list[Table], peers: dict[str, dict]) -> str | None:
@@ -135,7 +198,7 @@ def by_size(place: dict, step: str, tables: list[Table], peers: dict[str, dict])
             (table.amount, row["speed"]) for table in found for row in table.rows if row["peer"] is peer]
         if points:
             series.append((peer, sorted(points)))
-    return plots.lines(series, f"{STEPS[step].title}, by size ({place['name']})", "MiB/s")
+    return plots.lines(series, f"{STEPS[step].title.split(',')[0]}, by size ({place['name']})", "MiB/s")
 
 
 def space_rows(places: dict, peers: dict, series: dict) -> list[list[str]]:
@@ -186,7 +249,12 @@ def how(run: dict) -> str:
         " durable.")
 
 
-def markdown(run: dict, tables: list[Table], spaces: list[list[str]], results: Results) -> str:
+Section = tuple[str, list[list[str]]]
+
+
+def markdown(
+    run: dict, tables: list[Table], ladders: dict[str, list[dict]], sections: list[Section], results: Results
+) -> str:
     text = f"# {TITLE}\n\n{how(run)}\n\n"
     text += markdown_table([["", ""]] + [list(fact) for fact in facts(run)])
     for place in run["places"]:
@@ -194,8 +262,10 @@ def markdown(run: dict, tables: list[Table], spaces: list[list[str]], results: R
         for table in tables:
             if table.place["name"] == place["name"]:
                 text += f"\n### {table.title}\n\n" + markdown_table(table.cells())
-    if len(spaces) > 1:
-        text += "\n## Space\n\n" + markdown_table(spaces)
+        if place["name"] in ladders:
+            text += f"\n### {LADDER_TITLE}\n\n" + markdown_table(ladder_rows(ladders[place["name"]]))
+    for title, rows in sections:
+        text += f"\n## {title}\n\n" + markdown_table(rows)
     text += "\n## What each protects\n\n" + markdown_table(protection_rows(run))
     if failures := results.failures():
         text += "\n## Failed\n\n" + "".join(
@@ -225,7 +295,10 @@ PAGE_STYLE = """
 """
 
 
-def page(run: dict, tables: list[Table], spaces: list[list[str]], drawings: dict[str, str], results: Results) -> str:
+def page(
+    run: dict, tables: list[Table], ladders: dict[str, list[dict]], sections: list[Section],
+    drawings: dict[str, str], results: Results
+) -> str:
     parts = [
         "<!doctype html>", '<html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
@@ -245,8 +318,12 @@ def page(run: dict, tables: list[Table], spaces: list[list[str]], drawings: dict
                 continue
             parts.append(f"<h3>{html.escape(table.title)}</h3><figure>{drawings[table.name]}</figure>")
             parts.append("<details><summary>Figures</summary>" + html_table(table.cells()) + "</details>")
-    if len(spaces) > 1:
-        parts.append("<h2>Space</h2>" + html_table(spaces))
+        if place["name"] in ladders:
+            parts.append(f"<h3>{html.escape(LADDER_TITLE)}</h3><figure>{drawings[f'{prefix}-ladder']}</figure>")
+            rows = html_table(ladder_rows(ladders[place["name"]]))
+            parts.append("<details><summary>Figures</summary>" + rows + "</details>")
+    for title, rows in sections:
+        parts.append(f"<h2>{html.escape(title)}</h2>" + html_table(rows))
     parts.append("<h2>What each protects</h2>" + html_table(protection_rows(run), "text"))
     if failures := results.failures():
         items = "".join(

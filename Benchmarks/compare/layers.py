@@ -1,0 +1,78 @@
+"""What our own programs measure inside one process: the ladder's layers, and calls between apps beside D-Bus."""
+
+import json
+import statistics
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+from cases import GIB
+from results import Results
+
+NAMES = ("ladder", "calls")
+PACKAGES = {"ladder": (), "calls": ("dbus-daemon", "pkg-config", "libsystemd-dev", "gcc", "libc6-dev")}
+CALL_COUNT = 20000
+
+
+def measure_ladder(output: Path, place: Path, name: str, tools: Path, repetitions: int) -> None:
+    """Writes `ladder-NAME.json`, unless it is there."""
+    result = output / f"ladder-{name.replace(' ', '-')}.json"
+    if result.exists():
+        return
+    print(f"{name}: the ladder", file=sys.stderr, flush=True)
+    partial = result.with_suffix(".partial")
+    subprocess.run(
+        [str(tools / "ladder"), "--only", "steps", "--directory", str(place), "--repetitions", str(repetitions),
+         "--json", str(partial)], stdout=subprocess.DEVNULL, check=True)
+    partial.rename(result)
+
+
+def measure_calls(output: Path, repository: Path, repetitions: int) -> None:
+    """Writes `calls.tsv`, unless it is there."""
+    result = output / "calls.tsv"
+    if result.exists():
+        return
+    print("calls between two processes", file=sys.stderr, flush=True)
+    done = subprocess.run(
+        [str(repository / "Benchmarks/services"), str(CALL_COUNT), str(repetitions)],
+        stdout=subprocess.PIPE, check=True)
+    result.write_bytes(done.stdout)
+
+
+def ladder(output: Path, place: str, results: Results) -> list[dict]:
+    """The layers from the lowest to the highest: label, speed in GiB/s (median, least, most), share of the layer before."""
+    path = output / f"ladder-{place.replace(' ', '-')}.json"
+    if not path.exists():
+        return []
+    found = json.loads(path.read_text())
+    rows = []
+    for series in found["rungs"]["steps"]["series"]:
+        rows.append(_layer(series["name"], [series["byteCount"] / s / GIB for s in series["seconds"]]))
+    by_peer = results.series()
+    for step, label in (("send", "program: dynamics send"), ("deliver", "process to process: dynamics send --to")):
+        series = by_peer.get((place, step, found["size"]), {}).get("dynamics")
+        if series and series.values("seconds"):
+            rows.append(_layer(label, [found["size"] / s / GIB for s in series.values("seconds")]))
+    for before, row in zip(rows, rows[1:]):
+        row["share"] = row["speed"] / before["speed"]
+    return rows
+
+
+def _layer(label: str, speeds: list[float]) -> dict:
+    return {"label": label, "speed": statistics.median(speeds), "least": min(speeds), "most": max(speeds), "share": None}
+
+
+def calls(output: Path) -> list[dict]:
+    """Medians over all turns: name, microseconds of a call (median and 99th percentile), calls a second."""
+    path = output / "calls.tsv"
+    if not path.exists():
+        return []
+    turns = defaultdict(list)
+    for line in path.read_text().splitlines()[1:]:
+        name, *figures = line.split("\t")
+        turns[name].append([float(figure) for figure in figures])
+    rows = [
+        {"name": name, **dict(zip(("median", "p99", "per_second"), map(statistics.median, zip(*figures))))}
+        for name, figures in turns.items()]
+    return sorted(rows, key=lambda row: row["median"])
