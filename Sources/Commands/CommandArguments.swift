@@ -20,7 +20,32 @@ struct CommandArguments {
     }
   }
 
-  func parse() throws -> any ParsableCommand { try DynamicsCommand.parseAsRoot(words) }
+  /// Throws `ValidationError` for a word that is no command, where ArgumentParser would count arguments.
+  func parse() throws -> any ParsableCommand {
+    try checkCommand()
+    return try DynamicsCommand.parseAsRoot(words)
+  }
+
+  private func checkCommand() throws {
+    var command: any ParsableCommand.Type = DynamicsCommand.self
+    for word in words.first == "help" ? words.dropFirst() : words[...] {
+      let subcommands = command.configuration.subcommands
+      guard !subcommands.isEmpty, word != "help", word.utf8.first != UInt8(ascii: "-") else { return }
+      if let next = subcommands.first(where: { $0.configuration.commandName == word }) {
+        command = next
+        continue
+      }
+      let path = command == DynamicsCommand.self ? "" : " " + (command.configuration.commandName ?? "")
+      let groups = DynamicsCommand.configuration.subcommands.filter { group in
+        group.configuration.subcommands.contains { $0.configuration.commandName == word }
+      }
+      let others = groups.map { "dynamics \($0.configuration.commandName ?? "") \(word)" }
+      throw ValidationError(
+        "there is no command 'dynamics\(path) \(PrintableText.of(word))'; "
+          + (others.isEmpty
+            ? "'dynamics help\(path)' lists them" : "there is '\(others.joined(separator: "', '"))'"))
+    }
+  }
 
   /// A line of help for a usage error that may come from a name with a leading dash; empty when no word in front of `--` can be one.
   func hint() -> String {

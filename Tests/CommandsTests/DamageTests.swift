@@ -39,6 +39,22 @@ struct DamageTests {
     #expect(try fileNames(in: directory + "/d").allSatisfy { !$0.hasSuffix(".part") })
   }
 
+  /// Up to the segment that the message names, though pieces of 1 MiB are read.
+  @Test func catPrintsWhatLiesBeforeTheDamage() throws {
+    let folder = try TemporaryFolder()
+    let container = try folder.makeContainer()
+    let contents = (0..<40_000).map { "line \($0)\n" }.joined()
+    try folder.run("put", container, folder.makeFile("a", Array(contents.utf8)))
+    let slab = container + "/slab/" + (try #require(try fileNames(in: container + "/slab").first))
+    var bytes = try readBytes(slab)
+    bytes[100_000] ^= 1
+    try writeBytes(bytes, slab)
+    let outcome = try folder.run("cat", container, "/a", expecting: 2)
+    let place = try #require(outcome.errors.firstMatch(of: #/byte ([0-9]+)/#)).1
+    #expect(outcome.text.utf8.count == Int(place) && outcome.text.utf8.count > 60_000)
+    #expect(contents.hasPrefix(outcome.text))
+  }
+
   @Test(arguments: [["get"], ["cp"], ["cp", "-n"], ["cp", "-a", "-v"]])
   func everythingElseComesOut(command: [String]) throws {
     let (folder, container, missing) = try damaged()

@@ -30,4 +30,18 @@ struct HelpTests {
       #expect(container.contains("  \(command) "))
     }
   }
+
+  @Test(arguments: [
+    (["backup", "a", "b"], "'dynamics container backup'"),
+    (["list"], "'dynamics outbox list', 'dynamics apps list'"),
+    (["lss", "a"], "'dynamics help' lists them"), (["help", "lss"], "'dynamics help' lists them"),
+    (["container", "ls", "a"], "'dynamics help container' lists them"),
+  ])
+  func namesTheCommandThatIsNone(words: [String], advice: String) throws {
+    let folder = try TemporaryFolder()
+    let outcome = try DynamicsProcess(words.map { Array($0.utf8) }, in: folder, environment: [:]).finish()
+    #expect(outcome.status == 64)
+    #expect(outcome.errors.contains("no command 'dynamics "), "\(outcome.errors)")
+    #expect(outcome.errors.contains(advice), "\(outcome.errors)")
+  }
 }

@@ -2,8 +2,9 @@ import EncryptedFile
 import SodiumPrimitives
 
 extension Container {
-  /// Reads a file as it is now, piece by piece, 1 MiB at most at a time, in order. `begin` gets its number of bytes before that. What
-  /// either throws ends it. Throws `noSuchFile`, `isADirectory`, `fileDamaged`, `cancelled`.
+  /// Reads a file as it is now, piece by piece, 1 MiB at most at a time, in order. `begin` gets its
+  /// number of bytes before that. What either throws ends it. Throws `noSuchFile`, `isADirectory`,
+  /// `cancelled`, and `fileDamaged` after `body` has got all segments before the damaged one.
   public func read(
     _ path: String, control: BulkControl, begin: (UInt64) throws -> Void,
     _ body: (UnsafeRawBufferPointer) throws -> Void
@@ -19,7 +20,7 @@ extension Container {
         buffer.deallocate()
       }
       while report.bytesDone < reader.size {
-        let count = try reader.read(at: report.bytesDone, into: buffer)
+        let count = try reader.readOneSegmentAtLeast(at: report.bytesDone, into: buffer)
         try body(UnsafeRawBufferPointer(rebasing: buffer[0..<count]))
         try report.advance(count)
       }
@@ -44,6 +45,20 @@ extension Container {
       return [UInt8](piece)
     }
     report.end()
+  }
+}
+
+extension EncryptedFileReader {
+  /// Fills the buffer, or only its first segment where a later one is damaged. `offset` is a segment's.
+  fileprivate mutating func readOneSegmentAtLeast(
+    at offset: UInt64, into buffer: UnsafeMutableRawBufferPointer
+  ) throws -> Int {
+    do {
+      return try read(at: offset, into: buffer)
+    } catch {
+      let segment = buffer[..<min(buffer.count, SegmentLayout.plaintextByteCountMax)]
+      return try read(at: offset, into: UnsafeMutableRawBufferPointer(rebasing: segment))
+    }
   }
 }
 
