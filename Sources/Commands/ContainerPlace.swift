@@ -45,6 +45,11 @@ enum FindingReport {
   case none
 
   func write(_ findings: [Finding], of directory: String) {
+    defer {
+      if self == .text, findings.contains(where: \.isMendedByRepair) {
+        StandardError.write(Finding.repairAdvice)
+      }
+    }
     for finding in findings.map(FindingDescription.init) {
       switch self {
       case .text: StandardError.write("dynamics: \(PrintableText.of(directory)): \(finding.text)\n")
@@ -55,8 +60,9 @@ enum FindingReport {
   }
 }
 
-/// Opens a container for `body`, tells what was found to be wrong, and closes it again, whatever happens. Closing makes changes
-/// durable, so its failure counts.
+/// Opens a container for `body`, reports what is found to be wrong, and closes it again, whatever
+/// happens. Closing makes changes durable, so its failure counts. Damage in a part of the catalog that
+/// `body` is the first to read is reported at the end.
 func withContainer<R>(
   at directory: String, _ secret: borrowing Secret, mode: Container.Mode,
   options: Container.Options = Container.Options(), findings: FindingReport = .text,
@@ -66,7 +72,9 @@ func withContainer<R>(
   options.acceptsOlderState = options.acceptsOlderState || secret.acceptsOlderState
   let container = try Container.open(
     at: directory, credential: try secret.credential(), mode: mode, options: options)
-  findings.write(container.findings, of: directory)
+  let foundByOpening = container.findings
+  findings.write(foundByOpening, of: directory)
+  defer { findings.write(container.findings.filter { !foundByOpening.contains($0) }, of: directory) }
   let result: R
   do {
     result = try body(container)

@@ -77,6 +77,18 @@ private struct ContainerDescription: Encodable {
 }
 
 /// A finding as `info` and `verify` print it.
+extension Finding {
+  /// Whether `container repair` mends it without a loss.
+  var isMendedByRepair: Bool {
+    switch kind {
+    case .copyDamaged, .superblockSlotAltered: true
+    default: false
+    }
+  }
+
+  static let repairAdvice = "  dynamics container repair writes the damaged copy anew; nothing is lost\n"
+}
+
 struct FindingDescription: Encodable {
   var severity: String
   var kind: String

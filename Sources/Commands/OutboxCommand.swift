@@ -77,7 +77,7 @@ struct OutboxResumeCommand: ParsableCommand, ReportingCommand {
             endedCount += 1
             failure = failure ?? error
             bar.clear()
-            if let error { StandardError.write("\(message.request): \(error)\n") }
+            if let error { StandardError.write(OutboxDescription.refusal(of: message.request, error)) }
             guard !isSilent else { continue }
             let description = OutboxDescription(message, state: error == nil ? "delivered" : "refused")
             try StandardOutput.write(json ? JSONText.of(description) : description.text)
@@ -174,7 +174,7 @@ private final class EndedMessages: Sendable {
   }
 }
 
-private struct OutboxDescription: Encodable {
+struct OutboxDescription: Encodable {
   var requestID: String
   var isReply: Bool
   var app: String
@@ -194,6 +194,11 @@ private struct OutboxDescription: Encodable {
     fileCount = message.fileCount
     byteCount = message.byteCount
     self.state = state
+  }
+
+  /// A line for a message that its receiver refused; part of the error's text is the receiver's.
+  static func refusal(of request: some CustomStringConvertible, _ error: ServicesError) -> String {
+    "\(request): \(PrintableText.of("\(error)"))\n"
   }
 
   var text: String {

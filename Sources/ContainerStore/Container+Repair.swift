@@ -42,7 +42,10 @@ extension Container {
   }
 
   private func checkForRepair() throws -> RepairReport {
-    try namingPath(io.place) { try withCheckingLoader { try $0.checkCopies() } }
+    try namingPath(io.place) {
+      try checkSuperblock()
+      try withCheckingLoader { try $0.checkCopies() }
+    }
     let kinds = Set(log.findings.filter { $0.severity == .damage }.map(\.kind))
     if kinds.contains(.tableDamaged) {
       throw ContainerError(

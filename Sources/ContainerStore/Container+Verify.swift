@@ -48,7 +48,8 @@ extension Container {
     return try container.verify(control: control)
   }
 
-  /// The same for an opened container.
+  /// The same for an opened container. One that is open for writing is checked without second copies,
+  /// journals and unknown files, which change under the check.
   public func verify(control: BulkControl = BulkControl()) throws -> VerifyReport {
     try namingPath(io.place) { try checkEverything(control) }
   }
@@ -70,10 +71,11 @@ extension Container {
   }
 
   private func checkRecords(_ records: CatalogSnapshot, _ control: BulkControl) throws -> VerifyReport {
-    var report = VerifyReport(findings: try unknownFiles(records))
+    var report = VerifyReport(findings: [])
     var check = CatalogCheck(records)
     do {
       report.findings += try RecordCheck(records).findings()
+      report.findings += try unknownFiles(records)
       try check.checkNames()
       try check.countFiles()
     } catch let error as ContainerError where error.code.findingKind != nil {
@@ -129,7 +131,7 @@ extension Container {
     return report
   }
 
-  private func checkSuperblock() throws {
+  func checkSuperblock() throws {
     let cipher = SecretStreamCipher(options.cipher)
     let readings = try Superblock.read(try io.open(Superblock.name, .read))
     try withSuperblock { slot, _, rootKey in
@@ -161,7 +163,7 @@ extension Container {
     do {
       return try slabs.file(slab).size()
     } catch {
-      if error.operation == "open", error.errno == missingFile { return nil }
+      if error.operation == "open", absentFile.contains(error.errno) { return nil }
       throw error
     }
   }
@@ -272,10 +274,15 @@ private final class SegmentCheck {
       for piece in pieces {
         let file = files[piece.file]
         guard found.withLock({ $0[file.id] == nil }) else { continue }
-        let problem = try verifyRun(
-          piece.source!, key: container.fileKey(file.id, file.inode), slabs: container.slabs,
-          context: context)
-        if let problem { found.withLock { $0[file.id] = problem.description } }
+        let problem: String?
+        do {
+          problem = try verifyRun(
+            piece.source!, key: container.fileKey(file.id, file.inode), slabs: container.slabs,
+            context: context)?.description
+        } catch let failure as IOFailure where fileFault.contains(failure.errno) {
+          problem = "the system cannot read it: \(failure)"
+        }
+        if let problem { found.withLock { $0[file.id] = problem } }
       }
       return []
     }

@@ -133,7 +133,7 @@ extension ContainerError.Code {
     case .superblockTorn: "both copies of the superblock are torn or overwritten"
     case .tableDamaged: "a table of the catalog is damaged"
     case .tooManyLinks: "too many symbolic links lead to one another"
-    case .unsupportedFormat: "this container has a newer format"
+    case .unsupportedFormat: "this version does not read the format of this container"
     case .wrongKey: "the passphrase or key does not open this container"
     }
   }
@@ -170,7 +170,7 @@ extension ContainerError.Code {
       "put the newer superblock back, or accept the older state (acceptsOlderState); nothing was removed"
     case .sourceChanged: "nothing was stored; try again when nobody writes to it"
     case .tooManyLinks: "look where the links on the path lead"
-    case .unsupportedFormat: "update OpenDynamics to open it"
+    case .unsupportedFormat: "open it with the version of OpenDynamics that wrote it, or a newer one"
     case .wrongKey: "check which passphrase or key file belongs to it; the data is untouched"
     }
   }

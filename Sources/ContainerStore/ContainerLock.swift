@@ -122,7 +122,7 @@ enum Superblock {
     do throws(IOFailure) {
       return try io.open(name, .read)
     } catch {
-      if error.errno == missingFile || error.errno == ENOTDIR {
+      if absentFile.contains(error.errno) {
         throw ContainerError(.notAContainer, path: io.place, circumstance: io.isThere ? .usual : .missing)
       }
       throw error

@@ -96,6 +96,26 @@ struct ProcessTests {
       }
     }
   }
+
+  /// libdispatch ends a process that has no descriptor left for its first timer.
+  @Test(arguments: [8, 9, 10, 11, 12, 14])
+  func anAppWithTooFewDescriptorsGetsAnError(count: Int) async throws {
+    try await withWorld { world in
+      let bundle = URL(fileURLWithPath: CommandLine.arguments[0]).deletingLastPathComponent()
+      let app = Process()
+      app.executableURL = URL(fileURLWithPath: "/bin/sh")
+      app.arguments = [
+        "-c", "ulimit -n \(count) && exec \"$0\" \"$1\"",
+        bundle.appendingPathComponent("GreetingsService").path,
+        world.directory.appendingPathComponent("few").path,
+      ]
+      app.environment = ["DYNAMICS_PASSPHRASE": Program.passphrase, "HOME": world.directory.path]
+      app.standardError = FileHandle.nullDevice
+      try app.run()
+      app.waitUntilExit()
+      #expect(app.terminationReason == .exit && app.terminationStatus == 1)
+    }
+  }
 }
 
 /// A program beside the test bundle, with the environment of a world.

@@ -117,6 +117,32 @@ struct DamageTests {
     #expect(try folder.run("ls", container).errors == "")
   }
 
+  /// Damage in one copy of a part of the catalog that the opening does not read.
+  @Test func whatACommandFindsIsReportedAndRepaired() throws {
+    let folder = try TemporaryFolder()
+    let container = try folder.makeContainer()
+    let tree = try folder.makeFolder("d")
+    let name = String(repeating: "long", count: 50)
+    for i in 0..<8000 { _ = try folder.makeFile("d/\(name)-\(i)", []) }
+    try folder.run("put", container, tree)
+    let table = try #require(
+      try fileNames(in: container + "/catalog").map { container + "/catalog/" + $0 }
+        .max { try readBytes($0).count < readBytes($1).count })
+    var bytes = try readBytes(table)
+    try #require(bytes.count > 100_000)
+    bytes[20_000] ^= 1
+    try writeBytes(bytes, table)
+    #expect(try folder.run("container", "info", container).text.contains("copyDamaged") == false)
+    let outcome = try folder.run("ls", "-R", container)
+    #expect(outcome.errors.contains("(copyDamaged)"), "\(outcome.errors)")
+    #expect(outcome.errors.contains("container repair"))
+    #expect(outcome.text.split(separator: "\n").count >= 8000)
+    #expect(try folder.run("container", "verify", container, expecting: 2).text.contains("container repair"))
+    #expect(try folder.run("container", "repair", container).text.hasSuffix("written anew\n"))
+    #expect(try folder.run("ls", "-R", container).errors == "")
+    try folder.run("container", "verify", container)
+  }
+
   @Test func anOlderCopyOpensWhenThatIsAskedFor() throws {
     let folder = try TemporaryFolder()
     let container = try folder.makeContainer()

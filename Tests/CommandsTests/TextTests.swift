@@ -1,3 +1,4 @@
+import ServiceValues
 import Testing
 
 @testable import Commands
@@ -49,6 +50,13 @@ struct TextTests {
     #expect(PrintableText.of(text) == printed)
     #expect(PrintableText.ofJSON("\"\(text)\"") == json)
     #expect(try JSONText.of([text]) == "[\(json)]\n")
+  }
+
+  @Test func escapesWhatTheReceiverOfARefusedMessageWrote() {
+    let error = ServicesError(.general, detail: "\u{1b}[2J\u{9b}\u{202e}")
+    let line = OutboxDescription.refusal(of: "7", error)
+    #expect(line.hasPrefix("7: ") && line.hasSuffix("\n"))
+    #expect(line.dropLast().unicodeScalars.allSatisfy { $0.value >= 0x20 && $0.isASCII }, "\(line)")
   }
 
   @Test(arguments: [("/a/b", "/a"), ("a", "."), ("/a", "/"), ("/", "/"), ("a//b//", "a")])

@@ -73,6 +73,10 @@ struct DeliveryRecordTests {
     }
     refuses(floor + [0]) { _ = try ArrivalKey(deliveryFloor: CatalogKey(bytes: $0)) }
     refuses(floor) { _ = try ArrivalKey(delivery: CatalogKey(bytes: $0)) }
+    let delivery = CatalogKey.delivery(key).bytes
+    for count in (0..<27).reversed() {
+      refuses(Array(delivery.prefix(count))) { _ = try ArrivalKey(delivery: CatalogKey(bytes: $0)) }
+    }
     refuses(CatalogKey.delivery(key).bytes + [0]) { _ = try ArrivalKey(delivery: CatalogKey(bytes: $0)) }
   }
 

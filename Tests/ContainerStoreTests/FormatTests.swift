@@ -542,6 +542,15 @@ struct FormatTests {
     return entries
   }
 
+  @Test func aRemovalInTheOldestTableIsFound() throws {
+    var records = ChangeMap()
+    records.put(CatalogKey(bytes: [1]), [2])
+    records.put(CatalogKey(bytes: [2]), nil)
+    let table = try open(try write(records))
+    #expect(try table.check(isOldest: false).isWhole)
+    #expect(try !table.check(isOldest: true).isWhole)
+  }
+
   @Test(arguments: [(0, 9, 0), (1, 1, 0), (1, 600, 32768), (5000, 9, 20), (4000, 600, 9), (40, 300, 32768)])
   func tablesComeBack(count: Int, keyByteCount: Int, valueByteCount: Int) throws {
     var records = ChangeMap()

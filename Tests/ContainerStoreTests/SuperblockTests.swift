@@ -466,6 +466,18 @@ struct SuperblockTests {
     #expect(report.hasDamage)
   }
 
+  /// The slot that is not in use has a right checksum, and is not authentic.
+  @Test(arguments: [0, 1])
+  func anOlderSlotThatWasAlteredIsDamageAndRepaired(index: Int) throws {
+    var image = try TwoMoments(rawKey).mixed(newestAt: 1 - index)
+    image.alterSlot(index, at: 1400, xor: 1)
+    #expect(try Container.verify(image, rawKey).findings.contains { $0.kind == .superblockSlotAltered })
+    let io = RecordingIO(image)
+    let report = try Container.repair(io: io, credential: rawKey.credential(), options: testOptions())
+    #expect(report.wasWritten && !report.hasLoss)
+    #expect(try Container.verify(io.image, rawKey).findings == [])
+  }
+
   @Test func aRemovedPassphraseIsNotRevivedBySpoilingOneSlot() throws {
     let io = RecordingIO()
     let container = try Container.create(io, rawKey)

@@ -104,4 +104,36 @@ struct VerifyLinkTests {
     }
     #expect(found == ["a directory entry of another kind than its file"])
   }
+
+  // MARK: Records that no writer makes
+
+  /// Keys in hexadecimal digits. Files 0 and numbers 0 do not exist; file 99 does not either.
+  @Test(arguments: [
+    ("0100", "type 1: a key with further bytes"),
+    ("10 0000000000000000 61", "type 10: an id that cannot be"),
+    ("20 0000000000000000", "type 20: an id that cannot be"),
+    ("30 0000000000000000 0000000000000000", "type 30: an id that cannot be"),
+    ("30 0000000000000063 0000000000000000 00", ""),
+    ("50 0000000100", "type 50: no key of a slab"), ("50 80000000", "type 50: no key of a slab"),
+    ("61 6100 00000000000000010000000000000001 0000000000000000", "type 61: an id that cannot be"),
+    ("80", "type 80: an anchor"), ("80 0000000000000001", "type 80: an anchor"),
+    ("80 0000000000000001 00", "type 80: an anchor"),
+  ])
+  func findsARecordThatCannotBe(key: String, what: String) throws {
+    let digits = key.filter { $0 != " " }
+    let bytes = stride(from: 0, to: digits.count, by: 2).map {
+      UInt8(digits.dropFirst($0).prefix(2), radix: 16)!
+    }
+    let found = try findings { $0.put(CatalogKey(bytes: bytes), [1]) }
+    #expect(!found.isEmpty)
+    #expect(what.isEmpty || found.contains { $0.contains(what) }, "\(found)")
+  }
+
+  /// Shorter than the number that a key of an arrival ends with.
+  @Test(arguments: 1..<8)
+  func aShortKeyOfAnArrivalIsFoundAndDoesNotEndTheProcess(count: Int) throws {
+    let key = [0x61] + [UInt8](repeating: 0, count: count)
+    let found = try findings { $0.put(CatalogKey(bytes: key), []) }
+    #expect(found.contains { $0.contains("type 61") }, "\(found)")
+  }
 }

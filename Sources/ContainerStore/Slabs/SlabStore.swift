@@ -116,7 +116,7 @@ final class SlabStore: Sendable {
     do {
       return try file(slab).read(into: buffer, at: offset)
     } catch {
-      if error.operation == "open", error.errno == missingFile { return 0 }
+      if error.operation == "open", absentFile.contains(error.errno) { return 0 }
       throw error
     }
   }
