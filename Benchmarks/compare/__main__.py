@@ -181,6 +181,8 @@ def main() -> None:
         layers.measure_calls(output, REPOSITORY, repetitions)
     report.write(output, run, results)
     print(f"{output / 'report.html'}")
+    if failures := results.failures():
+        sys.exit(f"{len(failures)} turns failed; the report has their messages")
 
 
 def measure(results: Results, places: list, cases: list[Case], peers: list[Peer], repetitions: int,

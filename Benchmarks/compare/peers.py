@@ -197,7 +197,7 @@ class ContainerStore(Store):
         self._options = options
         self._key = path / "key"
         self._key.write_bytes(os.urandom(32))
-        subprocess.run([self._program, "container", "create", "--key-file", str(self._key), str(self.data)], check=True)
+        quietly([self._program, "container", "create", "--key-file", str(self._key), str(self.data)])
 
     @property
     def data(self):
