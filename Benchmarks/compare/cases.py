@@ -140,8 +140,10 @@ class Turn:
             raise AssertionError(f"{self.peer.name} returned other bytes than it was given")
 
     def close(self) -> None:
-        for index, store in enumerate(self._stores):
+        for store in self._stores:
             store.close()
+        # And what a store that could not be made has left.
+        for index in range(len(self._stores) + 1):
             shutil.rmtree(self.workspace.path / f"{self.peer.name}-{index}", ignore_errors=True)
         self.target()
 
