@@ -65,8 +65,9 @@ class Case:
     @property
     def byte_count(self) -> int:
         """Of its contents."""
-        each = {"tree": SMALL, "attachments": SMALL, "parallel": PARALLEL, "threads": 0}.get(self.name, 1)
-        return self.amount * each if each else THREADED
+        if self.name == "threads":
+            return THREADED
+        return self.amount * {"tree": SMALL, "attachments": SMALL, "parallel": PARALLEL}.get(self.name, 1)
 
     def is_for(self, peer: Peer) -> bool:
         return peer.cases.issuperset(PLAYS[self.name][0]) and (peer.is_fast or self.byte_count <= SLOW_BYTES_MAX)
@@ -139,6 +140,13 @@ class Turn:
         if self._probes and not same(left, right):
             raise AssertionError(f"{self.peer.name} returned other bytes than it was given")
 
+    def check_received(self, store: Store, name: str, plain: Path) -> None:
+        """As `check`, of what `send` or `deliver` stored."""
+        if self._probes:
+            target = self.target()
+            run(store.get(store.received(name), target))
+            self.check(plain, target)
+
     def close(self) -> None:
         for store in self._stores:
             store.close()
@@ -159,9 +167,7 @@ def play_file(turn: Turn) -> None:
     turn.check(plain, target)
     turn.target()
     turn.measure("send", [a.send("large", b)], [a, b], [a.data], byte_count=size)
-    target = turn.target()
-    run(b.get(b.received("large"), target))
-    turn.check(plain, target)
+    turn.check_received(b, "large", plain)
 
 
 def play_deliver(turn: Turn) -> None:
@@ -172,9 +178,7 @@ def play_deliver(turn: Turn) -> None:
     b.serve()
     turn.measure("deliver", [a.deliver("large", b)], [a, b], [a.data], byte_count=size)
     b.close()
-    target = turn.target()
-    run(b.get(b.received("large"), target))
-    turn.check(plain, target)
+    turn.check_received(b, "large", plain)
 
 
 def play_attachments(turn: Turn) -> None:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from cases import GIB
-from results import Results
+from results import Series
 
 NAMES = ("ladder", "calls")
 PACKAGES = {"ladder": (), "calls": ("dbus-daemon", "pkg-config", "libsystemd-dev", "gcc", "libc6-dev")}
@@ -40,20 +40,22 @@ def measure_calls(output: Path, repository: Path, repetitions: int) -> None:
     result.write_bytes(done.stdout)
 
 
-def ladder(output: Path, place: str, results: Results) -> list[dict]:
-    """The layers from the lowest to the highest: label, speed in GiB/s (median, least, most), share of the layer before."""
+def ladder(output: Path, place: str, series: dict[tuple[str, str, int], dict[str, Series]]) -> list[dict]:
+    """The layers from the lowest to the highest: label, speed in GiB/s (median, least, most), share of the layer before.
+
+    `series` has what was measured of whole programs, by place, step and amount.
+    """
     path = output / f"ladder-{place.replace(' ', '-')}.json"
     if not path.exists():
         return []
     found = json.loads(path.read_text())
     rows = []
-    for series in found["rungs"]["steps"]["series"]:
-        rows.append(_layer(series["name"], [series["byteCount"] / s / GIB for s in series["seconds"]]))
-    by_peer = results.series()
+    for one in found["rungs"]["steps"]["series"]:
+        rows.append(_layer(one["name"], [one["byteCount"] / s / GIB for s in one["seconds"]]))
     for step, label in (("send", "program: dynamics send"), ("deliver", "process to process: dynamics send --to")):
-        series = by_peer.get((place, step, found["size"]), {}).get("dynamics")
-        if series and series.values("seconds"):
-            rows.append(_layer(label, [found["size"] / s / GIB for s in series.values("seconds")]))
+        whole = series.get((place, step, found["size"]), {}).get("dynamics")
+        if whole and whole.values("seconds"):
+            rows.append(_layer(label, [found["size"] / s / GIB for s in whole.values("seconds")]))
     for before, row in zip(rows, rows[1:]):
         row["share"] = row["speed"] / before["speed"]
     return rows

@@ -191,10 +191,9 @@ class Plain(Peer):
 
 
 class ContainerStore(Store):
-    def __init__(self, path: Path, program: Path, options: list[str]):
+    def __init__(self, path: Path, program: Path):
         super().__init__(path)
         self._program = str(program)
-        self._options = options
         self._key = path / "key"
         self._key.write_bytes(os.urandom(32))
         quietly([self._program, "container", "create", "--key-file", str(self._key), str(self.data)])
@@ -204,7 +203,7 @@ class ContainerStore(Store):
         return self.path / "container"
 
     def _command(self, *words: str, bulk: bool = True) -> list[str]:
-        options = ["--quiet", *self._options] if bulk else []
+        options = ["--quiet"] if bulk else []
         return [self._program, *words, "--key-file", str(self._key), *options]
 
     def put(self, source, name):
@@ -273,23 +272,22 @@ class ContainerStore(Store):
 
 
 class OpenDynamics(Peer):
+    name = "dynamics"
+    label = "dynamics"
     lane = "container"
     protection = Protection("yes", "yes", "yes", "yes", "yes, but for the whole store")
     cases = FILES | TREES | FIRST_BYTE | RANDOM | DELIVERY | {"threads"}
+    note = "whole processes: start, opening and closing are in every time"
     is_fast = True
 
-    def __init__(self, program: Path, name: str = "dynamics", label: str = "dynamics", options: list[str] = ()):
-        self.name = name
-        self.label = label
+    def __init__(self, program: Path):
         self._program = program
-        self._options = list(options)
-        self.note = "whole processes: start, opening and closing are in every time"
 
     def version(self):
         return output([str(self._program), "--version"]) or ""
 
     def store(self, path):
-        return ContainerStore(path, self._program, self._options)
+        return ContainerStore(path, self._program)
 
 
 # Mounts

@@ -119,7 +119,7 @@ def write(directory: Path, run: dict, results: Results) -> None:
         for step in ("write", "read", "send"):
             if drawing := by_size(place, step, tables, peers):
                 drawings[f"{place['name'].replace(' ', '-')}-{step}-by-size"] = drawing
-    ladders = {name: rows for name in places if (rows := layers.ladder(directory, name, results))}
+    ladders = {name: rows for name in places if (rows := layers.ladder(directory, name, series))}
     calls = layers.calls(directory)
     for name, rows in ladders.items():
         drawings[f"{name.replace(' ', '-')}-ladder"] = ladder_plot(name, rows)
@@ -153,7 +153,7 @@ def summary(run: dict, tables: list[Table]) -> str:
 
 
 def summary_figures(table: Table) -> list[list[str]]:
-    """None without a time of ours."""
+    """The cells of one line; no line without a time of ours."""
     by_name = {row["peer"]["name"]: row for row in table.rows}
     ours = by_name.get("dynamics")
     if not ours:

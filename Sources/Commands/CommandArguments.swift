@@ -27,36 +27,40 @@ struct CommandArguments {
   }
 
   private func checkCommand() throws {
-    var command: any ParsableCommand.Type = DynamicsCommand.self
-    for word in words.first == "help" ? words.dropFirst() : words[...] {
-      let subcommands = command.configuration.subcommands
-      guard !subcommands.isEmpty, word != "help", word.utf8.first != UInt8(ascii: "-") else { return }
-      if let next = subcommands.first(where: { $0.configuration.commandName == word }) {
-        command = next
-        continue
-      }
-      let path = command == DynamicsCommand.self ? "" : " " + (command.configuration.commandName ?? "")
-      let groups = DynamicsCommand.configuration.subcommands.filter { group in
-        group.configuration.subcommands.contains { $0.configuration.commandName == word }
-      }
-      let others = groups.map { "dynamics \($0.configuration.commandName ?? "") \(word)" }
-      throw ValidationError(
-        "there is no command 'dynamics\(path) \(PrintableText.of(word))'; "
-          + (others.isEmpty
-            ? "'dynamics help\(path)' lists them" : "there is '\(others.joined(separator: "', '"))'"))
+    let (command, rest) = Self.command(of: words.first == "help" ? words.dropFirst() : words[...])
+    guard !command.configuration.subcommands.isEmpty, let word = rest.first, word != "help",
+      word.utf8.first != UInt8(ascii: "-")
+    else { return }
+    let path = command == DynamicsCommand.self ? "" : " " + (command.configuration.commandName ?? "")
+    let groups = DynamicsCommand.configuration.subcommands.filter { Self.subcommand(word, of: $0) != nil }
+    let others = groups.map { "dynamics \($0.configuration.commandName ?? "") \(word)" }
+    throw ValidationError(
+      "there is no command 'dynamics\(path) \(PrintableText.of(word))'; "
+        + (others.isEmpty
+          ? "'dynamics help\(path)' lists them" : "there is '\(others.joined(separator: "', '"))'"))
+  }
+
+  /// The command that the first words name, and the words behind its name.
+  private static func command(
+    of words: ArraySlice<String>
+  ) -> (type: any ParsableCommand.Type, rest: ArraySlice<String>) {
+    var (command, rest): (any ParsableCommand.Type, ArraySlice<String>) = (DynamicsCommand.self, words)
+    while let word = rest.first, let next = subcommand(word, of: command) {
+      command = next
+      rest = rest.dropFirst()
     }
+    return (command, rest)
+  }
+
+  private static func subcommand(
+    _ name: String, of command: any ParsableCommand.Type
+  ) -> (any ParsableCommand.Type)? {
+    command.configuration.subcommands.first { $0.configuration.commandName == name }
   }
 
   /// A line of help for a usage error that may come from a name with a leading dash; empty when no word in front of `--` can be one.
   func hint() -> String {
-    var command: any ParsableCommand.Type = DynamicsCommand.self
-    for word in words {
-      guard
-        let next = command.configuration.subcommands.first(where: { $0.configuration.commandName == word })
-      else { break }
-      command = next
-    }
-    let help = DynamicsCommand.helpMessage(for: command)
+    let help = DynamicsCommand.helpMessage(for: Self.command(of: words[...]).type)
     let options = Set(help.split { !$0.isLetter && !$0.isNumber && $0 != "-" })
     let isStray = words.prefix { $0 != "--" }.contains { word in
       word.utf8.count > 1 && word.utf8.first == UInt8(ascii: "-")

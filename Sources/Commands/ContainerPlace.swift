@@ -45,18 +45,15 @@ enum FindingReport {
   case none
 
   func write(_ findings: [Finding], of directory: String) {
-    defer {
-      if self == .text, findings.contains(where: \.isMendedByRepair) {
-        StandardError.write(Finding.repairAdvice)
-      }
-    }
-    for finding in findings.map(FindingDescription.init) {
+    let findings = findings.map(FindingDescription.init)
+    for finding in findings {
       switch self {
       case .text: StandardError.write("dynamics: \(PrintableText.of(directory)): \(finding.text)\n")
       case .json: if let text = try? JSONText.of(["finding": finding]) { StandardError.write(text) }
       case .none: break
       }
     }
+    if self == .text { StandardError.write(FindingDescription.remedy(for: findings)) }
   }
 }
 

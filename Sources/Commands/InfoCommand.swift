@@ -77,18 +77,6 @@ private struct ContainerDescription: Encodable {
 }
 
 /// A finding as `info` and `verify` print it.
-extension Finding {
-  /// Whether `container repair` mends it without a loss.
-  var isMendedByRepair: Bool {
-    switch kind {
-    case .copyDamaged, .superblockSlotAltered: true
-    default: false
-    }
-  }
-
-  static let repairAdvice = "  dynamics container repair writes the damaged copy anew; nothing is lost\n"
-}
-
 struct FindingDescription: Encodable {
   var severity: String
   var kind: String
@@ -106,5 +94,12 @@ struct FindingDescription: Encodable {
   var text: String {
     let place = path.map { PrintableText.of($0) + ": " } ?? ""
     return "\(severity): \(place)\(PrintableText.of(detail)) (\(kind))"
+  }
+
+  /// A line that names the command which mends one of the findings without a loss; empty when there is none.
+  static func remedy(for findings: [FindingDescription]) -> String {
+    let mended = [Finding.Kind.copyDamaged, .superblockSlotAltered].map(\.rawValue)
+    return findings.contains { mended.contains($0.kind) }
+      ? "  dynamics container repair writes the damaged copy anew; nothing is lost\n" : ""
   }
 }

@@ -40,9 +40,6 @@ private struct Verdict: Encodable {
   var byteCount: UInt64
   var seconds: Double
   var findings: [FindingDescription]
-  private let isMendedByRepair: Bool
-
-  private enum CodingKeys: CodingKey { case intact, fileCount, byteCount, seconds, findings }
 
   init(_ report: VerifyReport, seconds: Double) {
     intact = !report.hasDamage
@@ -50,13 +47,12 @@ private struct Verdict: Encodable {
     byteCount = report.byteCount
     self.seconds = seconds
     findings = report.findings.map(FindingDescription.init)
-    isMendedByRepair = report.findings.contains(where: \.isMendedByRepair)
   }
 
   var text: String {
     let what = "\(Quantity.count(fileCount, "file")), \(Quantity.bytes(byteCount))"
     let damages = findings.count { $0.severity == Finding.Severity.damage.rawValue }
-    return findings.map { $0.text + "\n" }.joined() + (isMendedByRepair ? Finding.repairAdvice : "")
+    return findings.map { $0.text + "\n" }.joined() + FindingDescription.remedy(for: findings)
       + (intact ? "intact: \(what)\n" : "damaged: \(Quantity.count(damages, "finding")) in \(what)\n")
   }
 }

@@ -101,7 +101,7 @@ extension Container {
         pinnedPaths[pinned.file] = pinned.pathText
       }
       try deliveries.check()
-      check.checkSlabs(try records.slabCounters(), size: slabSize)
+      check.checkSlabs(try records.slabCounters(), size: slabs.size)
       try check.checkCounters()
     } catch let error as ContainerError where error.code.findingKind != nil {
       report.add(error)
@@ -155,16 +155,6 @@ extension Container {
       loader.salvages = true
       loader.skipsTables = true
       return try body(loader)
-    }
-  }
-
-  /// Nil when the slab is missing.
-  private func slabSize(_ slab: UInt32) throws(IOFailure) -> UInt64? {
-    do {
-      return try slabs.file(slab).size()
-    } catch {
-      if error.operation == "open", absentFile.contains(error.errno) { return nil }
-      throw error
     }
   }
 

@@ -105,7 +105,7 @@ struct ExitCodeTests {
     #expect(report?.message == "the disk is full")
   }
 
-  /// What a command's next call throws when a write in the background has failed.
+  /// The next call of a command throws this when a write in the background has failed.
   @Test func aContainerThatAFullDiskMadeReadOnlyIs7() {
     let failure = ContainerError(.readOnly, path: "/c", cause: ContainerError(.diskFull))
     let report = ErrorReport(failure)

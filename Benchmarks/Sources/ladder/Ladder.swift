@@ -21,7 +21,6 @@ enum Rung: String, CaseIterable, ExpressibleByArgument {
   case container
   case transfer
   case files
-  case random
   case handles
   case catalog
 
@@ -34,7 +33,6 @@ enum Rung: String, CaseIterable, ExpressibleByArgument {
     case .container: try ContainerRung(bench: bench).measure()
     case .transfer: try TransferRung(bench: bench).measure()
     case .files: try FilesRung(bench: bench).measure()
-    case .random: try RandomRung(bench: bench).measure()
     case .handles: try HandlesRung(bench: bench).measure()
     case .catalog: try CatalogRung(bench: bench).measure()
     }
@@ -70,7 +68,7 @@ struct BenchOptions: ParsableArguments {
     let bench = Bench(
       workspace: workspace, size: size, memorySize: memorySize ?? (short ? size : 4 * size),
       repetitions: repetitions ?? (short ? 1 : 5), fileCount: short ? 1000 : 10_000,
-      randomCount: short ? 2000 : 65_536, catalogCounts: short ? [2000] : [100_000, 1_000_000])
+      catalogCounts: short ? [2000] : [100_000, 1_000_000])
     var report = Report(
       machine: Machine(directory: workspace.path), isShort: short, size: size, repetitions: bench.repetitions)
     print(report.machine.description)
@@ -136,18 +134,15 @@ final class Bench {
   let repetitions: Int
   /// Small files of the rung `files`.
   let fileCount: Int
-  /// Reads, and writes, of the rung `random`.
-  let randomCount: Int
   /// Files in the containers of the rung `catalog`.
   let catalogCounts: [Int]
   private var results = RungResults()
 
   init(
-    workspace: Workspace, size: Int, memorySize: Int, repetitions: Int, fileCount: Int, randomCount: Int,
+    workspace: Workspace, size: Int, memorySize: Int, repetitions: Int, fileCount: Int,
     catalogCounts: [Int]
   ) {
     self.fileCount = fileCount
-    self.randomCount = randomCount
     self.catalogCounts = catalogCounts
     self.workspace = workspace
     self.size = size

@@ -17,46 +17,40 @@ struct SegmentRung {
   }
 }
 
-/// 64 units of 1 MiB, more than the caches hold, put through by one thread or all of them.
+/// Units of stored segments, put through by one thread or all of them.
 final class SegmentWork {
-  private static let unitCount = 64
-  private static let unitByteCount = SegmentLayout.segmentsPerUnit * SegmentLayout.plaintextByteCountMax
-  private static let storedByteCount = SegmentLayout.storedByteCount(unitByteCount)
+  private static let storedByteCount = SegmentLayout.storedByteCount(UnitRounds.unitByteCount)
 
   let workers: WorkerThreads
-  private let byteCount: Int
+  private let units: UnitRounds
   private let name: String
-  private let rounds: Int
   private let ours = Identifier.random()
   private let theirs = Identifier.random()
   private let session = Identifier.random()
-  private let plaintext = Buffer(byteCount: unitCount * unitByteCount)
-  private let sealed = Buffer(byteCount: unitCount * storedByteCount)
-  private let resealed = Buffer(byteCount: unitCount * storedByteCount)
+  private let plaintext = Buffer(byteCount: UnitRounds.unitCount * UnitRounds.unitByteCount)
+  private let sealed = Buffer(byteCount: UnitRounds.unitCount * storedByteCount)
+  private let resealed = Buffer(byteCount: UnitRounds.unitCount * storedByteCount)
 
-  /// Puts `byteCount` bytes of contents through in each repetition, in whole rounds of all units.
   init(byteCount: Int, threads: Int) throws {
     workers = WorkerThreads(count: threads)
-    let all = Self.unitCount * Self.unitByteCount
-    rounds = max(1, byteCount / all)
-    self.byteCount = rounds * all
+    units = UnitRounds(byteCount: byteCount)
     name = threads == 1 ? "1 thread" : "\(threads) threads"
     plaintext.fillIncompressibly()
     resealed.fillIncompressibly()  // touched once, so that no case pays for its pages
     _ = try seal()
   }
 
-  var sealing: Case { Case("seal, \(name)", byteCount: byteCount) { [self] in try seal() } }
-  var opening: Case { Case("open, \(name)", byteCount: byteCount) { [self] in try open() } }
+  var sealing: Case { Case("seal, \(name)", byteCount: units.byteCount) { [self] in try seal() } }
+  var opening: Case { Case("open, \(name)", byteCount: units.byteCount) { [self] in try open() } }
   var resealing: Case {
-    Case("open and seal again, \(name)", byteCount: byteCount) { [self] in try reseal() }
+    Case("open and seal again, \(name)", byteCount: units.byteCount) { [self] in try reseal() }
   }
 
   private func seal() throws -> Double {
     let (file, session) = (ours, session)
-    return try forEachUnit(from: plaintext, to: sealed) { cipher, unit, input, output in
+    return try units.seconds(on: workers, from: plaintext, to: sealed) { context, unit, input, output in
       let key = try FileKey(benchKey(of: file))
-      cipher.seal(
+      context.cipher.seal(
         input, key: key, writerKey: try key.writerKey(session: session),
         index: Self.firstGrain(unit), counter: Self.firstGrain(unit) + 1, into: output)
     }
@@ -64,9 +58,9 @@ final class SegmentWork {
 
   private func open() throws -> Double {
     let (file, session) = (ours, session)
-    return try forEachUnit(from: sealed, to: plaintext) { cipher, unit, input, output in
+    return try units.seconds(on: workers, from: sealed, to: plaintext) { context, unit, input, output in
       let key = try FileKey(benchKey(of: file))
-      try cipher.open(
+      try context.cipher.open(
         run: Self.run(unit, session), stored: input, key: try key.writerKey(session: session),
         into: output)
     }
@@ -74,8 +68,8 @@ final class SegmentWork {
 
   private func reseal() throws -> Double {
     let (file, target, session) = (ours, theirs, session)
-    return try forEachUnit(from: sealed, to: resealed) { cipher, unit, input, output in
-      try Self.reseal(cipher, unit, from: file, to: target, session, stored: input, into: output)
+    return try units.seconds(on: workers, from: sealed, to: resealed) { context, unit, input, output in
+      try Self.reseal(context.cipher, unit, from: file, to: target, session, stored: input, into: output)
     }
   }
 
@@ -91,54 +85,30 @@ final class SegmentWork {
       targetKey: targetKey, targetWriterKey: try targetKey.writerKey(session: session), into: output)
   }
 
-  /// The stored units as the contents of a file.
-  func writeStored(to path: String) throws {
-    let file = try NativeFile(path, O_WRONLY | O_CREAT | O_TRUNC)
-    for round in 0..<rounds {
-      try file.write(UnsafeRawBufferPointer(sealed.bytes), at: round * sealed.bytes.count)
+  /// The stored units as the contents of a new file.
+  func writeStored(to name: String, in directory: String) throws {
+    let file = try PosixBlockIO(directory).open(name, .createNew)
+    for round in 0..<units.rounds {
+      try file.write(UnsafeRawBufferPointer(sealed.bytes), at: UInt64(round * sealed.bytes.count))
     }
   }
 
-  /// The same from file to file: a unit is read, opened, sealed and written by one thread.
-  func resealFile(from source: String, to target: String) throws -> Double {
+  /// The same from file to new file: a unit is read, opened, sealed and written by one thread.
+  func resealFile(from source: String, to target: String, in directory: String) throws -> Double {
     let (file, other, session) = (ours, theirs, session)
-    let input = try NativeFile(source, O_RDONLY)
-    let output = try NativeFile(target, O_WRONLY | O_CREAT | O_TRUNC)
+    let io = PosixBlockIO(directory)
+    let (input, output) = (try io.open(source, .read), try io.open(target, .createNew))
     return try seconds {
-      try workers.forEach(rounds * Self.unitCount) { context, index in
+      try workers.forEach(units.rounds * UnitRounds.unitCount) { context, index in
         let stored = UnsafeMutableRawBufferPointer(rebasing: context.input[..<Self.storedByteCount])
         let resealed = UnsafeMutableRawBufferPointer(rebasing: context.output[..<Self.storedByteCount])
-        try input.read(into: stored, at: index * Self.storedByteCount)
+        let offset = UInt64(index * Self.storedByteCount)
+        let count = try input.read(into: stored, at: offset)
+        precondition(count == stored.count, "the file has all units")
         try Self.reseal(
-          context.cipher, index % Self.unitCount, from: file, to: other, session,
+          context.cipher, index % UnitRounds.unitCount, from: file, to: other, session,
           stored: UnsafeRawBufferPointer(stored), into: resealed)
-        try output.write(UnsafeRawBufferPointer(resealed), at: index * Self.storedByteCount)
-      }
-    }
-  }
-
-  /// Lets the threads put every unit through `body`, `rounds` times.
-  private func forEachUnit(
-    from source: Buffer, to destination: Buffer,
-    _ body:
-      @escaping @Sendable (
-        SegmentCipher, Int, UnsafeRawBufferPointer, UnsafeMutableRawBufferPointer
-      ) throws -> Void
-  ) throws -> Double {
-    // Safe: each unit is the business of one thread at a time, and the buffers outlive the call.
-    nonisolated(unsafe) let input = UnsafeRawBufferPointer(source.bytes)
-    nonisolated(unsafe) let output = destination.bytes
-    let inputCount = input.count / Self.unitCount
-    let outputCount = output.count / Self.unitCount
-    return try seconds {
-      for _ in 0..<rounds {
-        try workers.forEach(Self.unitCount) { context, unit in
-          try body(
-            context.cipher, unit,
-            UnsafeRawBufferPointer(rebasing: input[(unit * inputCount)..<((unit + 1) * inputCount)]),
-            UnsafeMutableRawBufferPointer(
-              rebasing: output[(unit * outputCount)..<((unit + 1) * outputCount)]))
-        }
+        try output.write(UnsafeRawBufferPointer(resealed), at: offset)
       }
     }
   }
@@ -158,43 +128,4 @@ private func benchKey(of file: Identifier) throws -> SecretKey {
   try SecretKey { key in
     file.bytes.withUnsafeBytes { KeyedHash.compute(key: $0, data: $0, into: key) }
   }
-}
-
-/// A file descriptor that is closed with its owner.
-private final class NativeFile: Sendable {
-  private let descriptor: Int32
-  private let path: String
-
-  init(_ path: String, _ flags: Int32) throws {
-    self.path = path
-    descriptor = open(path, flags, 0o600)
-    guard descriptor >= 0 else { throw NativeError(path: path, code: errno) }
-  }
-
-  deinit { close(descriptor) }
-
-  func read(into buffer: UnsafeMutableRawBufferPointer, at offset: Int) throws {
-    var done = 0
-    while done < buffer.count {
-      let count = pread(descriptor, buffer.baseAddress! + done, buffer.count - done, off_t(offset + done))
-      guard count > 0 else { throw NativeError(path: path, code: count < 0 ? errno : EIO) }
-      done += count
-    }
-  }
-
-  func write(_ bytes: UnsafeRawBufferPointer, at offset: Int) throws {
-    var done = 0
-    while done < bytes.count {
-      let count = pwrite(descriptor, bytes.baseAddress! + done, bytes.count - done, off_t(offset + done))
-      guard count > 0 else { throw NativeError(path: path, code: errno) }
-      done += count
-    }
-  }
-}
-
-struct NativeError: Error, CustomStringConvertible {
-  let path: String
-  let code: Int32
-
-  var description: String { "\(path): \(String(cString: strerror(code)))" }
 }

@@ -20,7 +20,7 @@ struct StepsRung {
       for work in messages { work.workers.stop() }
       segments.workers.stop()
     }
-    try segments.writeStored(to: workspace.place("stored"))
+    try segments.writeStored(to: "stored", in: workspace.path)
     try workspace.makeIncompressibleFile("plain", byteCount: bench.size)
     let source = try workspace.makeContainer("source", .grouped)
     defer { try? source.close() }
@@ -36,7 +36,7 @@ struct StepsRung {
         Case("pipeline: segments, from file to file", byteCount: bench.size) {
           try workspace.prepare(source: "stored", byteCount: bench.size + bench.size / 8)
           defer { try? workspace.remove("resealed") }
-          return try segments.resealFile(from: workspace.place("stored"), to: workspace.place("resealed"))
+          return try segments.resealFile(from: "stored", to: "resealed", in: workspace.path)
         },
         Case("container: Container.send", byteCount: bench.size) {
           try sendOnce { receiver in _ = try source.send([Self.file], to: receiver, sender: "ladder") }
@@ -59,7 +59,8 @@ struct StepsRung {
     for name in ["stored", "source"] { try workspace.remove(name) }
   }
 
-  /// Nothing waits for the disk: making the receiver and closing it are not part of the time.
+  /// Time of `body` with a new receiver that does not wait for the disk. Creating and closing the receiver
+  /// are not part of it.
   private func sendOnce(_ body: (Container) throws -> Void) throws -> Double {
     let workspace = bench.workspace
     let receiver = try workspace.makeContainer("receiver", .none)
@@ -73,6 +74,7 @@ struct StepsRung {
   /// Blocks the main thread, which runs no task, until `body` has ended.
   private func waitFor(_ body: @escaping @Sendable () async throws -> Void) throws {
     let ended = DispatchSemaphore(value: 0)
+    // Safe: written before the signal, and read after it.
     nonisolated(unsafe) var result = Result<Void, any Error>.success(())
     Task {
       do { try await body() } catch { result = .failure(error) }
@@ -85,27 +87,23 @@ struct StepsRung {
 
 /// Messages of 16 KiB in memory, opened and sealed again by a cipher alone: no keys of files and no indexes.
 private final class MessageWork {
-  private static let unitCount = 64
   private static let messageByteCount = SegmentLayout.plaintextByteCountMax
   private static let sealedByteCount = messageByteCount + SecretStreamCipher.messageOverheadByteCount
-  private static let unitByteCount = SegmentLayout.segmentsPerUnit * sealedByteCount
+  private static let allByteCount = UnitRounds.unitCount * SegmentLayout.segmentsPerUnit * sealedByteCount
 
   let workers: WorkerThreads
+  private let units: UnitRounds
   private let name: String
-  private let byteCount: Int
-  private let rounds: Int
   private let keyAndHeader = Buffer(byteCount: SecretKey.byteCount + SecretStreamCipher.headerByteCount)
-  private let sealed = Buffer(byteCount: unitCount * unitByteCount)
-  private let resealed = Buffer(byteCount: unitCount * unitByteCount)
+  private let sealed = Buffer(byteCount: allByteCount)
+  private let resealed = Buffer(byteCount: allByteCount)
 
   init(_ backend: CipherBackend, byteCount: Int, threads: Int) {
     let cipher = SecretStreamCipher(backend)
     // Without libcrypto both are libsodium, and the table has to name it.
     name = cipher.backend.rawValue
     workers = WorkerThreads(count: threads, backend: cipher.backend)
-    let all = Self.unitCount * SegmentLayout.segmentsPerUnit * Self.messageByteCount
-    rounds = max(1, byteCount / all)
-    self.byteCount = rounds * all
+    units = UnitRounds(byteCount: byteCount)
     keyAndHeader.fillIncompressibly()
     resealed.fillIncompressibly()
     let plaintext = Buffer(byteCount: Self.messageByteCount)
@@ -119,16 +117,18 @@ private final class MessageWork {
   }
 
   var copying: Case {
-    Case("memory copy", byteCount: byteCount) { [self] in
-      try forEachUnit { _, input, output in output.copyMemory(from: input) }
+    Case("memory copy", byteCount: units.byteCount) { [self] in
+      try units.seconds(on: workers, from: sealed, to: resealed) { _, _, input, output in
+        output.copyMemory(from: input)
+      }
     }
   }
 
   var resealing: Case {
-    Case("\(name): messages opened and sealed, in memory", byteCount: byteCount) { [self] in
+    Case("\(name): messages opened and sealed, in memory", byteCount: units.byteCount) { [self] in
       // Safe: it is only read, and outlives the call.
       nonisolated(unsafe) let keyAndHeader = UnsafeRawBufferPointer(self.keyAndHeader.bytes)
-      return try forEachUnit { context, input, output in
+      return try units.seconds(on: workers, from: sealed, to: resealed) { context, _, input, output in
         let opened = UnsafeMutableRawBufferPointer(rebasing: context.input[..<Self.messageByteCount])
         for offset in stride(from: 0, to: input.count, by: Self.sealedByteCount) {
           let message = offset..<(offset + Self.sealedByteCount)
@@ -140,26 +140,6 @@ private final class MessageWork {
           context.cipher.stream.push(
             &state, UnsafeRawBufferPointer(opened), ad: Self.noBytes, tag: .message,
             into: UnsafeMutableRawBufferPointer(rebasing: output[message]))
-        }
-      }
-    }
-  }
-
-  private func forEachUnit(
-    _ body:
-      @escaping @Sendable (WorkerContext, UnsafeRawBufferPointer, UnsafeMutableRawBufferPointer) throws ->
-      Void
-  ) throws -> Double {
-    // Safe: one thread at a time has a unit, and the buffers outlive the call.
-    nonisolated(unsafe) let input = UnsafeRawBufferPointer(sealed.bytes)
-    nonisolated(unsafe) let output = resealed.bytes
-    return try seconds {
-      for _ in 0..<rounds {
-        try workers.forEach(Self.unitCount) { context, unit in
-          let range = (unit * Self.unitByteCount)..<((unit + 1) * Self.unitByteCount)
-          try body(
-            context, UnsafeRawBufferPointer(rebasing: input[range]),
-            UnsafeMutableRawBufferPointer(rebasing: output[range]))
         }
       }
     }

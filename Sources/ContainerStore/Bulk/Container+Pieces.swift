@@ -56,8 +56,8 @@ extension EncryptedFileReader {
     do {
       return try read(at: offset, into: buffer)
     } catch {
-      let segment = buffer[..<min(buffer.count, SegmentLayout.plaintextByteCountMax)]
-      return try read(at: offset, into: UnsafeMutableRawBufferPointer(rebasing: segment))
+      let segment = UnsafeMutableRawBufferPointer(rebasing: buffer[..<SegmentLayout.plaintextByteCountMax])
+      return try read(at: offset, into: segment)
     }
   }
 }

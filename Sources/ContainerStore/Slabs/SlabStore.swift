@@ -113,11 +113,17 @@ final class SlabStore: Sendable {
   func read(_ slab: UInt32, _ offset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws(IOFailure)
     -> Int
   {
-    do {
-      return try file(slab).read(into: buffer, at: offset)
-    } catch {
-      if error.operation == "open", absentFile.contains(error.errno) { return 0 }
-      throw error
+    try fileIfThere(slab)?.read(into: buffer, at: offset) ?? 0
+  }
+
+  /// Nil when the slab is missing.
+  func size(_ slab: UInt32) throws(IOFailure) -> UInt64? { try fileIfThere(slab)?.size() }
+
+  /// Nil when the slab is missing, or something that is no regular file has its name.
+  private func fileIfThere(_ slab: UInt32) throws(IOFailure) -> (any BlockFile)? {
+    do { return try file(slab) } catch {
+      guard absentFile.contains(error.errno) else { throw error }
+      return nil
     }
   }
 
