@@ -56,11 +56,13 @@ struct LimitTests {
     #expect(!exists(copy))
   }
 
-  @Test(arguments: [("000", 0o664), ("022", 0o644), ("077", 0o600)])
-  func whatComesOutObeysTheUmask(mask: String, permissions: mode_t) throws {
+  /// Files that are made in one go, and those that threads write together.
+  @Test(arguments: [("000", 0o664), ("022", 0o644), ("077", 0o600)], [1, 3 << 20])
+  func whatComesOutObeysTheUmask(permissions: (mask: String, left: mode_t), byteCount: Int) throws {
+    let (mask, permissions) = permissions
     let folder = try TemporaryFolder()
     let container = try folder.makeContainer()
-    let file = try folder.makeFile("f", [1])
+    let file = try folder.makeFile("f", [UInt8](repeating: 1, count: byteCount))
     try #require(chmod(file, 0o6666) == 0)
     try folder.run("put", container, file)
     let out = folder.path("g")

@@ -43,7 +43,7 @@ struct NativeErrorTests {
     let refused = try error { try fixture.container.exportItem("/file", to: target) }
     #expect(refused.code == .ioFailed && refused.path == target)
     let cause = try #require(refused.cause as? IOFailure)
-    #expect(cause.operation == "stat" && cause.errno == ENAMETOOLONG)
+    #expect(cause.operation == "lstat" && cause.errno == ENAMETOOLONG)
     #expect(!refused.remedy.contains("durable"))
   }
 

@@ -82,8 +82,9 @@ struct UnitPlan {
     }
   }
 
-  /// Adds a file that is sealed already.
-  mutating func addFile(extents: [Extent]) {
+  /// Adds a file that is sealed already. Returns the number of its pieces.
+  @discardableResult
+  mutating func addFile(extents: [Extent]) -> Int {
     beginFile()
     for extent in extents {
       var skipped = 0
@@ -97,6 +98,7 @@ struct UnitPlan {
         skipped += Int(run.count)
       }
     }
+    return piecesPerFile[piecesPerFile.count - 1]
   }
 
   private mutating func beginFile() { piecesPerFile.append(0) }

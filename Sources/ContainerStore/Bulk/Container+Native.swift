@@ -131,26 +131,33 @@ extension Container {
       }
       let output = NativeOutput()
       do {
-        for item in items where item.file.inode.kind == .directory {
-          try output.makeDirectory(
-            place(item.names), permissions: item.file.inode.permissions, followingLinks: item.names.isEmpty)
+        // In a directory of its own making nothing stands in the way.
+        var newDirectories: Set<[FileName]> = []
+        for (names, file) in items where file.inode.kind == .directory {
+          let isNew = try output.makeDirectory(
+            place(names), permissions: file.inode.permissions, followingLinks: names.isEmpty)
+          if isNew { newDirectories.insert(names) }
         }
         var plan = UnitPlan()
         var planned: [(path: String, file: FoundFile, output: NativeOutput.Unfinished, byteCount: UInt64)] =
           []
         for (names, file) in items where file.inode.kind == .file {
           let (source, destination) = (path.names + names, place(names))
-          try NativeOutput.check(destination, replacing: replacing)
+          if names.isEmpty || !newDirectories.contains(Array(names.dropLast())) {
+            try NativeOutput.check(destination, replacing: replacing)
+          }
           let extents = try attempt(source, skipping) {
             try checkedExtents(of: file, at: StorePath.text(source), in: records)
           }
           guard let extents else { continue }
           let inode = file.inode
-          let unfinished = try output.makeTemporary(
-            for: destination, size: inode.size, permissions: inode.permissions)
           let before = plan.byteCount
-          plan.addFile(extents: extents)
-          planned.append((StorePath.text(source), file, unfinished, plan.byteCount - before))
+          let pieceCount = plan.addFile(extents: extents)
+          let byteCount = plan.byteCount - before
+          let unfinished = try output.begin(
+            destination, size: inode.size, permissions: inode.permissions,
+            inOnePiece: pieceCount == 1 && byteCount == inode.size)
+          planned.append((StorePath.text(source), file, unfinished, byteCount))
         }
         let files = planned
         let damage = Guarded<[Int: ContainerError]>([:])
@@ -166,8 +173,12 @@ extension Container {
               damage.withLock { $0[piece.file] = error }
               continue
             }
-            let offset = piece.start * UInt64(SegmentLayout.plaintextByteCountMax)
-            try output.write(plaintext, to: unfinished, at: offset)
+            if unfinished.isWhole {
+              try output.writeWhole(plaintext, to: unfinished, modified: file.inode.modified)
+            } else {
+              let offset = piece.start * UInt64(SegmentLayout.plaintextByteCountMax)
+              try output.write(plaintext, to: unfinished, at: offset)
+            }
           }
           return []
         }

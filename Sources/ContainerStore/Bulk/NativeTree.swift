@@ -202,8 +202,10 @@ final class NativeOutput: Sendable {
   struct Unfinished: Sendable {
     let temporary: String
     let path: String
-    /// What the file is to have of its permissions.
+    /// What the file is to have of its permissions; if it comes in one piece, the umask has not been applied yet.
     let permissions: mode_t
+    /// Whether ``writeWhole(_:to:modified:)`` makes it, with all its contents.
+    let isWhole: Bool
   }
 
   private struct State {
@@ -212,18 +214,18 @@ final class NativeOutput: Sendable {
   }
   private let state = Guarded(State())
 
-  /// Leaves a directory that is there. A link to one passes for it only if `followingLinks`: else what is in the container would
-  /// be written wherever the link leads.
-  func makeDirectory(_ path: String, permissions: UInt16, followingLinks: Bool) throws {
+  /// Returns whether the directory is new; leaves one that is there. A link to one passes for it only if `followingLinks`: else
+  /// what is in the container would be written wherever the link leads.
+  func makeDirectory(_ path: String, permissions: UInt16, followingLinks: Bool) throws -> Bool {
     if mkdir(path, mode_t(permissions & NativePermissions.mask) | 0o700) == 0 {
       state.withLock { $0.directories.append(path) }
-      return
+      return true
     }
     let code = errno
     var status = stat()
     if code == EEXIST, (followingLinks ? stat(path, &status) : lstat(path, &status)) == 0 {
       guard status.st_mode & S_IFMT == S_IFDIR else { throw ContainerError(.fileExists, nativePath: path) }
-      return
+      return false
     }
     throw NativeTree.failure("mkdir", path, code)
   }
@@ -231,14 +233,14 @@ final class NativeOutput: Sendable {
   /// That an exported file may take the place.
   static func check(_ path: String, replacing: Bool) throws {
     var status = stat()
-    if stat(path, &status) != 0 {
-      guard errno == ENOENT else { throw NativeTree.failure("stat", path) }
-      // A link that leads nowhere is replaced like a file.
-      guard lstat(path, &status) == 0 else {
-        guard errno == ENOENT else { throw NativeTree.failure("lstat", path) }
-        return
-      }
+    guard lstat(path, &status) == 0 else {
+      guard errno == ENOENT else { throw NativeTree.failure("lstat", path) }
+      return
     }
+    if status.st_mode & S_IFMT == S_IFLNK, stat(path, &status) != 0, errno != ENOENT {
+      throw NativeTree.failure("stat", path)
+    }
+    // A link that leads nowhere is replaced like a file.
     switch status.st_mode & S_IFMT {
     case S_IFDIR: throw ContainerError(.isADirectory, nativePath: path)
     case S_IFREG, S_IFLNK: break
@@ -248,10 +250,35 @@ final class NativeOutput: Sendable {
     if !replacing { throw ContainerError(.fileExists, nativePath: path) }
   }
 
-  /// An unfinished file beside its destination; the destination appears, or is replaced, when it is whole.
-  func makeTemporary(for path: String, size: UInt64, permissions: UInt16) throws -> Unfinished {
+  /// An unfinished file beside its destination; the destination appears, or is replaced, when it is whole. One that is written
+  /// `inOnePiece` is made only then: with one opening in place of three.
+  func begin(_ path: String, size: UInt64, permissions: UInt16, inOnePiece: Bool) throws -> Unfinished {
     let temporary = Self.temporaryPath(for: path)
     let permissions = mode_t(permissions & NativePermissions.mask)
+    guard !inOnePiece else {
+      return Unfinished(temporary: temporary, path: path, permissions: permissions, isWhole: true)
+    }
+    let status = try makeTemporary(temporary, for: path, size: size, permissions: permissions)
+    return Unfinished(
+      temporary: temporary, path: path, permissions: status.st_mode & permissions, isWhole: false)
+  }
+
+  /// Makes the file with its contents, permissions and date of modification: everything but its name.
+  func writeWhole(_ bytes: UnsafeRawBufferPointer, to file: Unfinished, modified: Int64) throws {
+    let descriptor = cposix_open(file.temporary, O_WRONLY | O_CREAT | O_EXCL, file.permissions)
+    guard descriptor >= 0 else { throw NativeTree.failure("open", file.path, -descriptor) }
+    defer { close(descriptor) }
+    state.withLock { _ = $0.temporaries.insert(file.temporary) }
+    try NativeTree.naming(file.path) { () throws(IOFailure) in
+      try writeFully(descriptor, bytes, at: 0, name: NativeTree.anyFile)
+    }
+    try Self.setModified(modified, of: descriptor, file.path)
+  }
+
+  /// Returns the state of the new file with the permissions that the umask leaves it; until it is finished it has fewer.
+  private func makeTemporary(
+    _ temporary: String, for path: String, size: UInt64, permissions: mode_t
+  ) throws -> stat {
     let descriptor = cposix_open(temporary, O_WRONLY | O_CREAT | O_EXCL, permissions)
     guard descriptor >= 0 else { throw NativeTree.failure("open", path, -descriptor) }
     // The system takes away what the umask says, and nobody can ask for the umask without changing it for all threads.
@@ -266,7 +293,7 @@ final class NativeOutput: Sendable {
     if size >= 16 << 20 { _ = cposix_preallocate(descriptor, Int64(size)) }
     close(descriptor)
     state.withLock { _ = $0.temporaries.insert(temporary) }
-    return Unfinished(temporary: temporary, path: path, permissions: status.st_mode & permissions)
+    return status
   }
 
   /// A name beside `path` that nothing has.
@@ -288,17 +315,25 @@ final class NativeOutput: Sendable {
 
   /// Gives the file its length, permissions and date of modification, and its name.
   func finish(_ file: Unfinished, size: UInt64, modified: Int64) throws {
-    let (temporary, path) = (file.temporary, file.path)
-    let descriptor = cposix_open(temporary, O_WRONLY | O_NOFOLLOW, 0)
-    guard descriptor >= 0 else { throw NativeTree.failure("open", path, -descriptor) }
+    if !file.isWhole { try complete(file, size: size, modified: modified) }
+    guard rename(file.temporary, file.path) == 0 else { throw NativeTree.failure("rename", file.path) }
+    state.withLock { _ = $0.temporaries.remove(file.temporary) }
+  }
+
+  private func complete(_ file: Unfinished, size: UInt64, modified: Int64) throws {
+    let descriptor = cposix_open(file.temporary, O_WRONLY | O_NOFOLLOW, 0)
+    guard descriptor >= 0 else { throw NativeTree.failure("open", file.path, -descriptor) }
     defer { close(descriptor) }
+    guard ftruncate(descriptor, off_t(size)) == 0, fchmod(descriptor, file.permissions) == 0 else {
+      throw NativeTree.failure("fchmod", file.path)
+    }
+    try Self.setModified(modified, of: descriptor, file.path)
+  }
+
+  private static func setModified(_ modified: Int64, of descriptor: Int32, _ path: String) throws {
     let parts = NativeTime.parts(modified)
     let time = timespec(tv_sec: parts.seconds, tv_nsec: parts.nanoseconds)
-    guard ftruncate(descriptor, off_t(size)) == 0, fchmod(descriptor, file.permissions) == 0,
-      futimens(descriptor, [time, time]) == 0
-    else { throw NativeTree.failure("fchmod", path) }
-    guard rename(temporary, path) == 0 else { throw NativeTree.failure("rename", path) }
-    state.withLock { _ = $0.temporaries.remove(temporary) }
+    guard futimens(descriptor, [time, time]) == 0 else { throw NativeTree.failure("futimens", path) }
   }
 
   /// Removes a file that does not become whole.
