@@ -211,8 +211,11 @@ final class NativeOutput: Sendable {
   private struct State {
     var directories: [String] = []
     var temporaries: Set<String> = []
+    var nameCount = 0
   }
   private let state = Guarded(State())
+  /// In the names of its unfinished files.
+  private let identifier = Identifier.random().hex
 
   /// Returns whether the directory is new; leaves one that is there. A link to one passes for it only if `followingLinks`: else
   /// what is in the container would be written wherever the link leads.
@@ -253,7 +256,7 @@ final class NativeOutput: Sendable {
   /// An unfinished file beside its destination; the destination appears, or is replaced, when it is whole. One that is written
   /// `inOnePiece` is made only then: with one opening in place of three.
   func begin(_ path: String, size: UInt64, permissions: UInt16, inOnePiece: Bool) throws -> Unfinished {
-    let temporary = Self.temporaryPath(for: path)
+    let temporary = temporaryPath(for: path)
     let permissions = mode_t(permissions & NativePermissions.mask)
     guard !inOnePiece else {
       return Unfinished(temporary: temporary, path: path, permissions: permissions, isWhole: true)
@@ -297,11 +300,13 @@ final class NativeOutput: Sendable {
   }
 
   /// A name beside `path` that nothing has.
-  private static func temporaryPath(for path: String) -> String {
-    let directory = path.split(separator: "/", omittingEmptySubsequences: false).dropLast().joined(
-      separator: "/")
-    let prefix = directory.isEmpty ? (path.hasPrefix("/") ? "/" : "") : directory + "/"
-    return prefix + ".opendynamics-" + Identifier.random().hex + ".part"
+  private func temporaryPath(for path: String) -> String {
+    let directory = path.utf8.lastIndex(of: UInt8(ascii: "/")).map { path[...$0] } ?? ""
+    let number = state.withLock { state in
+      state.nameCount += 1
+      return state.nameCount
+    }
+    return directory + ".opendynamics-\(identifier)-\(number).part"
   }
 
   func write(_ bytes: UnsafeRawBufferPointer, to file: Unfinished, at offset: UInt64) throws {
@@ -351,7 +356,7 @@ final class NativeOutput: Sendable {
     } else if errno != ENOENT {
       throw NativeTree.failure("lstat", path)
     }
-    let temporary = Self.temporaryPath(for: path)
+    let temporary = temporaryPath(for: path)
     guard symlink(String(decoding: target, as: UTF8.self), temporary) == 0 else {
       throw NativeTree.failure("symlink", path)
     }
