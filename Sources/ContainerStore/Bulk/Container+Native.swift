@@ -182,17 +182,20 @@ extension Container {
           }
           return []
         }
-        var receipt = BulkReceipt(fileCount: 0, byteCount: 0)
-        for (i, (_, file, unfinished, byteCount)) in files.enumerated() {
-          if let error = damage.withLock({ $0[i] }) {
-            output.remove(unfinished)
-            skipping?(error)
-            continue
-          }
-          try output.finish(unfinished, size: file.inode.size, modified: file.inode.modified)
-          receipt.fileCount += 1
-          receipt.byteCount += byteCount
+        let damaged = damage.withLock { $0 }
+        let whole = files.indices.filter { damaged[$0] == nil }
+        for (i, error) in damaged.sorted(by: { $0.key < $1.key }) {
+          output.remove(files[i].output)
+          skipping?(error)
         }
+        try workers.forEach((whole.count + Self.filesPerFinish - 1) / Self.filesPerFinish) { _, index in
+          for i in whole.dropFirst(index * Self.filesPerFinish).prefix(Self.filesPerFinish) {
+            let (_, file, unfinished, _) = files[i]
+            try output.finish(unfinished, size: file.inode.size, modified: file.inode.modified)
+          }
+        }
+        let receipt = BulkReceipt(
+          fileCount: whole.count, byteCount: whole.reduce(0) { $0 + files[$1].byteCount })
         // Last, so that nothing is written through one.
         for item in items where item.file.inode.kind == .symbolicLink {
           try output.makeLink(place(item.names), to: item.file.inode.target, replacing: replacing)
@@ -204,6 +207,9 @@ extension Container {
       }
     }
   }
+
+  /// Threads that get their names in turn would wait for each other at every one.
+  private static let filesPerFinish = 128
 
   /// The plaintext of a piece, in the context's output buffer.
   private func openPiece(
