@@ -49,7 +49,8 @@ def options() -> argparse.Namespace:
         "--only", nargs="+", choices=[*PLAYS, *layers.NAMES], metavar="CASE",
         help=f"these cases alone: {', '.join([*PLAYS, *layers.NAMES])}")
     parser.add_argument("--sizes", nargs="+", type=byte_count, metavar="SIZE", help="of single files, such as 64M 1G")
-    parser.add_argument("--files", nargs="+", type=positive, metavar="N", help="numbers of small files, such as 1000 10000")
+    parser.add_argument("--files", nargs="+", type=positive, metavar="N",
+                        help="numbers of small files and of attachments, such as 1000 10000")
     parser.add_argument("--directory", nargs="+", type=Path, metavar="DIR",
                         help="where to measure; by default /dev/shm (memory) and the output folder's disk")
     parser.add_argument("--peers", nargs="+", metavar="NAME", default=["all"],
@@ -74,12 +75,13 @@ def chosen_peers(names: list[str], program: Path) -> list[Peer]:
 def planned_cases(arguments: argparse.Namespace) -> list[Case]:
     sizes = arguments.sizes or ([4 * MIB] if arguments.short else [KIB, 64 * KIB, MIB, 16 * MIB, 256 * MIB, GIB, 4 * GIB])
     counts = arguments.files or ([100] if arguments.short else [1000, 10000])
+    attachments = arguments.files or ([10] if arguments.short else [1, 100, 1000, 10000])
     large = max(size for size in sizes if size <= GIB or size == min(sizes))
     threads = sorted({1, 2, os.cpu_count() or 1})
     cases = {
         "file": [Case("file", size) for size in sizes],
         "deliver": [Case("deliver", size) for size in sizes if MIB <= size <= GIB],
-        "attachments": [Case("attachments", count) for count in ([10] if arguments.short else [1, 100, 1000, 10000])],
+        "attachments": [Case("attachments", count) for count in attachments],
         "threads": [] if arguments.short else [Case("threads", count) for count in threads],
         "parallel": [] if arguments.short else [Case("parallel", count) for count in (1, 4, 16)],
         "tree": [Case("tree", count) for count in counts],
@@ -165,7 +167,9 @@ def main() -> None:
         "options": {"short": arguments.short, "repetitions": repetitions, "cases": [case.key for case in cases]},
         "places": systems,
         "peers": [
-            {"name": p.name, "label": p.label, "lane": p.lane, "note": p.note, "protection": vars(p.protection)}
+            {
+                "name": p.name, "label": p.label, "lane": p.lane, "note": p.note, "protection": vars(p.protection),
+                "archives_folders": p.archives_folders}
             for p in peers],
     }
     check_same_run(output / "run.json", run)
@@ -205,7 +209,7 @@ def measure(results: Results, places: list, cases: list[Case], peers: list[Peer]
             if current != (place, case):
                 if workspace:
                     workspace.remove()
-                workspace = Workspace(place, waits_for_host=not arguments.short)
+                workspace = Workspace(place)
                 current = (place, case)
             turn_of = {"place": system["name"], "case": case.key, "peer": peer.name, "repetition": repetition}
             # Contents, both stores and the file that comes out.

@@ -46,6 +46,8 @@ class Peer:
     note = ""
     is_fast = False
     """Whether it is measured with gibibytes, too."""
+    archives_folders = False
+    """Whether a folder becomes one archive, out of which no single file can be read."""
 
     def missing(self) -> str | None:
         """Why it cannot run here, or None."""
@@ -519,6 +521,7 @@ class Age(Peer):
     protection = Protection("no", "yes", "yes", "no", "no")
     cases = FILES | {"tree-in", "tree-out"} | FIRST_BYTE
     is_fast = True
+    archives_folders = True
     note = "a folder is one archive (tar)"
 
     def store(self, path):

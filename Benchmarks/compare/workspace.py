@@ -5,20 +5,20 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 
+import machine
 from process import synchronize
 
 PIECE = 1 << 20
+TAKEN_BYTES_MIN = 256 << 20
 
 
 class Workspace:
     """A directory of our own below the one to measure in; everything in it goes at the end."""
 
-    def __init__(self, parent: Path, waits_for_host: bool):
+    def __init__(self, parent: Path):
         self.path = Path(tempfile.mkdtemp(prefix="dynamics-bench-", dir=parent))
-        self._waits_for_host = waits_for_host
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
@@ -46,18 +46,17 @@ class Workspace:
     def prepare(self, sources: list[Path], byte_count: int) -> None:
         """Reads the sources into the page cache, writes back everything, and has memory at hand.
 
-        A virtual machine with free page reporting returns memory to its host two seconds after it
-        was freed, and takes longer to get it again than many a case takes. So as much memory as the
-        target needs is taken, held until earlier frees were reported, and freed at the last moment.
+        A virtual machine with free page reporting returns memory to its host some seconds after it was
+        freed, and takes longer to get it again than many a case takes. So twice as much as the target
+        needs is taken and freed at the last moment. With as much as it needs, and whenever it is held for
+        some seconds, part of what the target gets is memory that was free before, which the host has.
         """
         for source in sources:
             warm(source)
         synchronize(self.path)
-        with mmap.mmap(-1, max(byte_count, mmap.PAGESIZE)) as memory:
-            for offset in range(0, len(memory), mmap.PAGESIZE):
-                memory[offset] = 1
-            if self._waits_for_host:
-                time.sleep(3)
+        taken = min(max(2 * byte_count, TAKEN_BYTES_MIN), machine.available_memory() * 3 // 4)
+        with mmap.mmap(-1, taken, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE):
+            pass
 
 
 def warm(path: Path) -> None:
