@@ -5,18 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from peers import Peer, Store
+from peers import GIB, MIB, Peer, Store
 from process import Pipeline, probe, run, synchronize
 from workspace import Workspace, allocated, same
 
 KIB = 1 << 10
-MIB = 1 << 20
-GIB = 1 << 30
 SMALL = 4 * KIB
 PARALLEL = 64 * MIB
 THREADED = GIB
-# What is more would take the slow ones minutes each time.
-SLOW_BYTES_MAX = GIB
 
 
 @dataclass(frozen=True)
@@ -70,7 +66,9 @@ class Case:
         return self.amount * {"tree": SMALL, "attachments": SMALL, "parallel": PARALLEL}.get(self.name, 1)
 
     def is_for(self, peer: Peer) -> bool:
-        return peer.cases.issuperset(PLAYS[self.name][0]) and (peer.is_fast or self.byte_count <= SLOW_BYTES_MAX)
+        if not peer.cases.issuperset(PLAYS[self.name][0]):
+            return False
+        return peer.is_fast or (self.name != "parallel" and self.byte_count in peer.sizes)
 
     def play(self, turn: "Turn") -> None:
         PLAYS[self.name][1](turn)
@@ -249,7 +247,7 @@ PLAYS: dict[str, tuple[tuple[str, ...], Callable[[Turn], None]]] = {
     "deliver": (("deliver",), play_deliver),
     "attachments": (("deliver",), play_attachments),
     "threads": (("threads",), play_threads),
-    "parallel": (("send", "parallel"), play_parallel),
+    "parallel": (("send",), play_parallel),
     "tree": (("tree-in", "tree-out"), play_tree),
     "random": (("random-read", "random-write"), play_random),
     "first-byte": (("first-byte",), play_first_byte),

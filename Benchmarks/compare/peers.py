@@ -15,6 +15,8 @@ RECEIVER = "org.example.receiver"
 PASSPHRASE = "bench"
 # Some ask for a password hash that takes long on a busy machine.
 MOUNT_SECONDS = 120
+MIB = 1 << 20
+GIB = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,9 @@ class Peer:
     cases: frozenset[str] = frozenset()
     note = ""
     is_fast = False
-    """Whether it is measured with gibibytes, too."""
+    """Whether it is measured in every repetition, several at once, and with files of any size."""
+    sizes = range(GIB + 1)
+    """Of the contents that it is measured with, unless it is fast."""
     archives_folders = False
     """Whether a folder becomes one archive, out of which no single file can be read."""
 
@@ -129,7 +133,7 @@ class Store:
         raise NotImplementedError
 
 
-FILES = frozenset({"write", "read", "send", "parallel"})
+FILES = frozenset({"write", "read", "send"})
 TREES = frozenset({"tree-in", "tree-out", "list"})
 FIRST_BYTE = frozenset({"first-byte"})
 RANDOM = frozenset({"random-read", "random-write"})
@@ -419,8 +423,9 @@ class SecureFS(MountPeer):
 
 
 class CryFS(MountPeer):
-    # Each of its mounts takes seconds.
-    cases = MountPeer.cases - {"parallel"}
+    # Each of its mounts takes seven seconds.
+    cases = FILES
+    sizes = range(64 * MIB, 256 * MIB + 1)
     name = "cryfs"
     label = "CryFS"
     packages = ("cryfs", "fuse3")
@@ -442,6 +447,7 @@ class CryFS(MountPeer):
 class EncFS(MountPeer):
     name = "encfs"
     label = "EncFS"
+    sizes = range(256 * MIB + 1)
     packages = ("encfs", "fuse3")
     commands = ("encfs",)
     protection = Protection("yes", "no", "no", "no", "no")
@@ -623,6 +629,7 @@ class OpenSSL(Peer):
     packages = ("openssl",)
     commands = ("openssl",)
     cases = FILES | FIRST_BYTE
+    is_fast = True
     note = "nothing is authenticated: any change is decrypted without an error"
 
     def version(self):
