@@ -11,7 +11,7 @@ from pathlib import Path
 
 import layers
 import machine
-from cases import GIB, KIB, MIB, PLAYS, SMALL, Case, Turn
+from cases import GIB, KIB, MIB, PLAYS, SLOW_REPETITIONS_MAX, SMALL, Case, Turn
 from peers import Peer, all_peers
 from process import CommandFailed
 from results import Results
@@ -22,7 +22,6 @@ REPOSITORY = Path(__file__).resolve().parent.parent.parent
 PROBE = -1
 # What is more would take minutes under strace.
 PROBED_BYTES = {True: GIB, False: 64 * MIB}
-SLOW_REPETITIONS_MAX = 3
 UNITS = {"K": KIB, "M": MIB, "G": GIB}
 
 

@@ -13,6 +13,7 @@ KIB = 1 << 10
 SMALL = 4 * KIB
 PARALLEL = 64 * MIB
 THREADED = GIB
+SLOW_REPETITIONS_MAX = 3
 
 
 @dataclass(frozen=True)

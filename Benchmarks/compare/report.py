@@ -6,11 +6,12 @@ from pathlib import Path
 
 import layers
 import plots
-from cases import GIB, STEPS
+from cases import GIB, SLOW_REPETITIONS_MAX, STEPS
 from plots import figure_text, size_text
 from results import Results, Series
 
 TITLE = "dynamics, beside cp and other encrypted stores"
+OVERVIEW = ("send", "write", "read", "tree-in", "tree-out", "random-read", "random-write", "first-byte")
 LADDER_TITLE = "where the time goes: 1 GiB opened and sealed again, layer by layer"
 
 
@@ -176,6 +177,21 @@ def summary_figures(table: Table) -> list[list[str]]:
     return [[f"{figure_text(ours['speed'])} {table.unit}", ", ".join(texts), share]]
 
 
+def overview_rows(place: dict, tables: list[Table]) -> list[list[str]]:
+    """The medians of all peers at the largest amount of each main step, the fastest from store to store first."""
+    columns = []
+    for step in OVERVIEW:
+        found = [table for table in tables if table.place is place and table.step.name == step]
+        if found:
+            columns.append(max(found, key=lambda table: table.amount))
+    cells: dict[str, list[str]] = {}
+    for i, table in enumerate(columns):
+        for row in table.rows:
+            line = cells.setdefault(row["peer"]["label"], [""] * len(columns))
+            line[i] = figure_text(row["speed"])
+    return [["", *(f"{table.title}, {table.unit}" for table in columns)]] + [[label, *line] for label, line in cells.items()]
+
+
 def ladder_plot(place: str, rows: list[dict]) -> str:
     bars = [
         ({"label": row["label"], "lane": "container" if index else "plain"}, row["speed"], row["least"], row["most"])
@@ -253,7 +269,7 @@ def how(run: dict) -> str:
     if run["options"]["short"]:
         return "A short run: it shows that everything works. Its figures mean nothing."
     return (
-        f"Medians of {count} repetitions. Peers take turns, so a slow moment of the machine meets all of them; ratios are"
+        f"Medians of {count} repetitions, of slow peers {min(count, SLOW_REPETITIONS_MAX)}. Peers take turns, so a slow moment of the machine meets all of them; ratios are"
         " taken within one repetition, with the least and the most in parentheses. Processor time is user and system"
         " time of all processes that take part, daemons behind mounts included. On a disk every time ends when all is"
         " durable.")
@@ -268,7 +284,7 @@ def markdown(
     text = f"# {TITLE}\n\n{how(run)}\n\n"
     text += markdown_table([["", ""]] + [list(fact) for fact in facts(run)])
     for place in run["places"]:
-        text += f"\n## On {place['name']}\n"
+        text += f"\n## On {place['name']}\n\n" + markdown_table(overview_rows(place, tables))
         for table in tables:
             if table.place["name"] == place["name"]:
                 text += f"\n### {table.title}\n\n" + markdown_table(table.cells())
@@ -318,7 +334,7 @@ def page(
         html_table([["", ""]] + [list(fact) for fact in facts(run)], "text"), "</details>",
     ]
     for place in run["places"]:
-        parts.append(f"<h2>On {html.escape(place['name'])}</h2>")
+        parts.append(f"<h2>On {html.escape(place['name'])}</h2>" + html_table(overview_rows(place, tables)))
         prefix = place["name"].replace(" ", "-")
         for step in ("write", "read", "send"):
             if drawing := drawings.get(f"{prefix}-{step}-by-size"):

@@ -47,14 +47,14 @@ class Workspace:
         """Reads the sources into the page cache, writes back everything, and has memory at hand.
 
         A virtual machine with free page reporting returns memory to its host some seconds after it was
-        freed, and takes longer to get it again than many a case takes. So twice as much as the target
-        needs is taken and freed at the last moment. With as much as it needs, and whenever it is held for
-        some seconds, part of what the target gets is memory that was free before, which the host has.
+        freed, and takes longer to get it again than many a case takes. So three times what the target needs
+        is taken, and freed at the last moment. With as much as it needs, and whenever it is held for some
+        seconds, part of what the target gets is memory that was free before, which the host has.
         """
         for source in sources:
             warm(source)
         synchronize(self.path)
-        taken = min(max(2 * byte_count, TAKEN_BYTES_MIN), machine.available_memory() * 3 // 4)
+        taken = min(max(3 * byte_count, TAKEN_BYTES_MIN), machine.available_memory() * 3 // 4)
         with mmap.mmap(-1, taken, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE):
             pass
 
