@@ -484,7 +484,7 @@ class Faults:
             raise Problem(f"has to succeed and ended with {describe(done)}")
         message = done.stderr.decode()
         if fault.errno == "EIO" and code == 2:
-            if not names_unreadable(done.stdout) and os.strerror(errno.EIO) not in message:
+            if not names_unreadable(done.stdout) and os.strerror(errno.EIO) not in message + findings_of(done.stdout):
                 raise Problem(f"says that something is damaged and not what: {describe(done)}")
             return
         if fault.errno == "ENOSPC":
@@ -595,6 +595,11 @@ def describe(done: subprocess.CompletedProcess[bytes]) -> str:
 def names_unreadable(text: bytes) -> bool:
     """Whether a text tells of one of two copies that cannot be read. `info` prints it below the rest and ends with 0."""
     return b"; the other copy is whole (copyDamaged)" in text
+
+
+def findings_of(text: bytes) -> str:
+    """The lines of what `verify` found, which it prints to standard output."""
+    return "".join(line for line in text.decode(errors="replace").splitlines(keepends=True) if line.startswith("damage: "))
 
 
 def read_trace(place: Path) -> list[Call]:
