@@ -131,7 +131,7 @@ extension Container {
       }
       let output = NativeOutput()
       do {
-        // In a directory of its own making nothing stands in the way.
+        // Nothing stands in the way in a directory that this export has made.
         var newDirectories: Set<[FileName]> = []
         for (names, file) in items where file.inode.kind == .directory {
           let isNew = try output.makeDirectory(
@@ -208,7 +208,7 @@ extension Container {
     }
   }
 
-  /// Threads that get their names in turn would wait for each other at every one.
+  /// One thread renames so many files in a row. Threads that took turns in one directory would wait for its lock each time.
   private static let filesPerFinish = 128
 
   /// The plaintext of a piece, in the context's output buffer.

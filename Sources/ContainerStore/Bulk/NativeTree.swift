@@ -202,7 +202,7 @@ final class NativeOutput: Sendable {
   struct Unfinished: Sendable {
     let temporary: String
     let path: String
-    /// What the file is to have of its permissions; if it comes in one piece, the umask has not been applied yet.
+    /// The file's permissions when it is finished. The umask is already taken away, unless the file is made whole.
     let permissions: mode_t
     /// Whether ``writeWhole(_:to:modified:)`` makes it, with all its contents.
     let isWhole: Bool
@@ -214,7 +214,7 @@ final class NativeOutput: Sendable {
     var nameCount = 0
   }
   private let state = Guarded(State())
-  /// In the names of its unfinished files.
+  /// This number tells its unfinished files from those of other exports.
   private let identifier = Identifier.random().hex
 
   /// Returns whether the directory is new; leaves one that is there. A link to one passes for it only if `followingLinks`: else
@@ -240,8 +240,13 @@ final class NativeOutput: Sendable {
       guard errno == ENOENT else { throw NativeTree.failure("lstat", path) }
       return
     }
-    if status.st_mode & S_IFMT == S_IFLNK, stat(path, &status) != 0, errno != ENOENT {
-      throw NativeTree.failure("stat", path)
+    if status.st_mode & S_IFMT == S_IFLNK {
+      var target = stat()
+      if stat(path, &target) == 0 {
+        status = target
+      } else if errno != ENOENT {
+        throw NativeTree.failure("stat", path)
+      }
     }
     // A link that leads nowhere is replaced like a file.
     switch status.st_mode & S_IFMT {
