@@ -14,14 +14,14 @@ import machine
 from cases import GIB, KIB, MIB, PLAYS, SLOW_REPETITIONS_MAX, SMALL, Case, Turn
 from peers import Peer, all_peers
 from process import CommandFailed
+from program import REPOSITORY
 from results import Results
 from workspace import Workspace
 
-REPOSITORY = Path(__file__).resolve().parent.parent.parent
 # A turn more than the repetitions: it is checked and not timed.
 PROBE = -1
-# What is more would take minutes under strace.
-PROBED_BYTES = {True: GIB, False: 64 * MIB}
+# Larger cases would take minutes under strace.
+PROBED_BYTES_MAX, SLOW_PROBED_BYTES_MAX = GIB, 64 * MIB
 UNITS = {"K": KIB, "M": MIB, "G": GIB}
 
 
@@ -192,7 +192,7 @@ def main() -> None:
 
 def is_due(repetition: int, case: Case, peer: Peer) -> bool:
     if repetition == PROBE:
-        return case.byte_count <= PROBED_BYTES[peer.is_fast]
+        return case.byte_count <= (PROBED_BYTES_MAX if peer.is_fast else SLOW_PROBED_BYTES_MAX)
     return peer.is_fast or repetition < SLOW_REPETITIONS_MAX
 
 

@@ -61,7 +61,7 @@ class Case:
 
     @property
     def byte_count(self) -> int:
-        """Of its contents."""
+        """The bytes of all its files."""
         if self.name == "threads":
             return THREADED
         return self.amount * {"tree": SMALL, "attachments": SMALL, "parallel": PARALLEL}.get(self.name, 1)

@@ -49,7 +49,7 @@ class Peer:
     is_fast = False
     """Whether it is measured in every repetition, several at once, and with files of any size."""
     sizes = range(GIB + 1)
-    """Of the contents that it is measured with, unless it is fast."""
+    """The bytes of contents that it is measured with, unless it is fast."""
     archives_folders = False
     """Whether a folder becomes one archive, out of which no single file can be read."""
 

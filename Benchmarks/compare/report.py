@@ -168,11 +168,12 @@ def summary_figures(table: Table) -> list[list[str]]:
         if row["peer"]["lane"] not in ("plain", "container")
         and not (row["peer"]["archives_folders"] and table.step.unit == "files")]
     authenticated = [row for row in encrypted if row["peer"]["protection"]["changed"] == "yes"]
-    beside = [rows[0] for rows in (encrypted, authenticated) if rows]
+    beside = encrypted[:1]
+    beside += [row for row in authenticated[:1] if row not in beside]
     texts = [
         f"{row['dynamics_ratio'][0]:.1f} ({row['peer']['label']}"
         + ("" if row in authenticated else "; detects no changes") + ")"
-        for i, row in enumerate(beside) if row not in beside[:i]]
+        for row in beside]
     share = f"{ours['cp_ratio'][0]:.2f}" if ours["cp_ratio"] else ""
     return [[f"{figure_text(ours['speed'])} {table.unit}", ", ".join(texts), share]]
 
@@ -269,8 +270,9 @@ def how(run: dict) -> str:
     if run["options"]["short"]:
         return "A short run: it shows that everything works. Its figures mean nothing."
     return (
-        f"Medians of {count} repetitions, of slow peers {min(count, SLOW_REPETITIONS_MAX)}. Peers take turns, so a slow moment of the machine meets all of them; ratios are"
-        " taken within one repetition, with the least and the most in parentheses. Processor time is user and system"
+        f"Medians of {count} repetitions, of slow peers {min(count, SLOW_REPETITIONS_MAX)}. Peers take turns, so a slow"
+        " moment of the machine meets all of them; ratios are taken within one repetition, with the least and the most in"
+        " parentheses. Processor time is user and system"
         " time of all processes that take part, daemons behind mounts included. On a disk every time ends when all is"
         " durable.")
 

@@ -4,7 +4,7 @@ import EncryptedFile
 /// repetition.
 struct UnitRounds {
   static let unitCount = 64
-  /// Of contents.
+  /// The bytes of contents in one unit.
   static let unitByteCount = SegmentLayout.segmentsPerUnit * SegmentLayout.plaintextByteCountMax
 
   let rounds: Int
@@ -21,7 +21,8 @@ struct UnitRounds {
       @escaping @Sendable (WorkerContext, Int, UnsafeRawBufferPointer, UnsafeMutableRawBufferPointer) throws
       -> Void
   ) throws -> Double {
-    // Safe: one thread at a time has a unit, and the buffers outlive the call.
+    // Threads share both pointers. This is safe: `source` and `destination` outlive the call, `forEach` gives each unit to
+    // one thread, and no two units overlap.
     nonisolated(unsafe) let input = UnsafeRawBufferPointer(source.bytes)
     nonisolated(unsafe) let output = destination.bytes
     let inputCount = input.count / Self.unitCount
