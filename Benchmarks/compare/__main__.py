@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -79,7 +80,7 @@ def planned_cases(arguments: argparse.Namespace) -> list[Case]:
     attachments = arguments.files or ([10] if arguments.short else [1, 100, 1000, 10000])
     large = max(size for size in sizes if size <= GIB or size == min(sizes))
     threads = sorted({1, 2, os.cpu_count() or 1})
-    cases = {
+    cases: dict[str, list[Case]] = {
         "file": [Case("file", size) for size in sizes],
         "deliver": [Case("deliver", size) for size in sizes if MIB <= size <= GIB],
         "attachments": [Case("attachments", count) for count in attachments],
@@ -134,16 +135,21 @@ def main() -> None:
     chosen = chosen_peers(arguments.peers, arguments.program.resolve())
     if arguments.packages:
         # What is to be installed for them.
-        packages = {package for name in planned_layers(arguments) for package in layers.PACKAGES[name]}
-        if planned_cases(arguments) and arguments.peers != ["installed"]:
-            packages |= {package for peer in chosen for package in peer.packages}
+        packages: set[str] = set()
+        if arguments.peers != ["installed"]:
+            packages |= {package for name in planned_layers(arguments) for package in layers.PACKAGES[name]}
+            if planned_cases(arguments):
+                packages |= {package for peer in chosen for package in peer.packages}
         print(*sorted(packages))
         return
+    if not planned_cases(arguments) and not planned_layers(arguments):
+        sys.exit("nothing to measure: these options leave no case; see Scripts/bench --help")
     # Needs the plotting library, which may not be there before.
     import report
 
     # What is mounted is unmounted when somebody ends us.
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     output = arguments.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
     places = arguments.directory or [Path("/dev/shm"), output]
@@ -162,7 +168,7 @@ def main() -> None:
         systems.append({"name": name, "is_memory": kind == "memory", **system})
     run = {
         "date": machine.now(),
-        "machine": machine.describe(REPOSITORY),
+        "machine": machine.describe(REPOSITORY, arguments.program),
         "versions": {peer.name: peer.version() for peer in peers},
         "missing": missing,
         "options": {"short": arguments.short, "repetitions": repetitions, "cases": [case.key for case in cases]},
@@ -179,15 +185,29 @@ def main() -> None:
         print(f"without {name}: {reason}", file=sys.stderr)
     results = Results(output)
     measure(results, list(zip(places, systems)), cases, peers, repetitions, arguments)
-    if "ladder" in planned_layers(arguments):
-        for place, system in zip(places, systems):
-            layers.measure_ladder(output, place, system["name"], arguments.tools, repetitions)
-    if "calls" in planned_layers(arguments):
-        layers.measure_calls(output, REPOSITORY, repetitions)
+    measure_layers(results, output, list(zip(places, systems)), repetitions, arguments)
     report.write(output, run, results)
     print(f"{output / 'report.html'}")
     if failures := results.failures():
         sys.exit(f"{len(failures)} turns failed; the report has their messages")
+
+
+def measure_layers(
+    results: Results, output: Path, places: list, repetitions: int, arguments: argparse.Namespace
+) -> None:
+    works = [
+        ("ladder", system["name"], lambda place=place, system=system: layers.measure_ladder(
+            output, place, system["name"], arguments.tools, repetitions))
+        for place, system in places]
+    works.append(("calls", "", lambda: layers.measure_calls(output, REPOSITORY, repetitions)))
+    for name, place, work in works:
+        if name not in planned_layers(arguments):
+            continue
+        try:
+            work()
+        except (subprocess.CalledProcessError, OSError) as failure:
+            print(f"  {name} failed: {failure}", file=sys.stderr)
+            results.add({"place": place, "case": name, "peer": "dynamics", "repetition": 0, "failure": str(failure)})
 
 
 def is_due(repetition: int, case: Case, peer: Peer) -> bool:
@@ -203,7 +223,8 @@ def measure(results: Results, places: list, cases: list[Case], peers: list[Peer]
         for place, system in places
         for case in cases
         for repetition in [*range(repetitions), PROBE]
-        for peer in peers
+        # Every other time the other way round: nobody always comes after the same one.
+        for peer in (reversed(peers) if repetition % 2 else peers)
         if case.is_for(peer) and is_due(repetition, case, peer)
     ]
     progress = Progress(len(plan))
@@ -235,7 +256,7 @@ def measure(results: Results, places: list, cases: list[Case], peers: list[Peer]
                 results.add({**turn_of, "load": load, "results": turn.results})
             except (CommandFailed, OSError) as failure:
                 print(f"  {peer.label} failed: {failure}", file=sys.stderr)
-                results.add({**turn_of, "failure": str(failure)})
+                results.add({**turn_of, "failure": str(failure), "results": turn.results})
             finally:
                 turn.close()
     finally:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from peers import GIB, MIB, Peer, Store
-from process import Pipeline, probe, run, synchronize
+from process import CommandFailed, Pipeline, probe, run, synchronize
 from workspace import Workspace, allocated, same
 
 KIB = 1 << 10
@@ -135,15 +135,16 @@ class Turn:
         self.results.append({"step": step, "amount": byte_count, "allocated": allocated(store.data)})
 
     def check(self, left: Path, right: Path) -> None:
-        """Raises AssertionError when the peer did not store what it was given."""
+        """Raises CommandFailed when the peer did not store what it was given."""
         if self._probes and not same(left, right):
-            raise AssertionError(f"{self.peer.name} returned other bytes than it was given")
+            raise CommandFailed(f"{self.peer.name} returned other bytes than it was given")
 
     def check_received(self, store: Store, name: str, plain: Path) -> None:
         """As `check`, of what `send` or `deliver` stored."""
         if self._probes:
             target = self.target()
-            run(store.get(store.received(name), target))
+            get = store.get_tree if plain.is_dir() else store.get
+            run(get(store.received(name), target))
             self.check(plain, target)
 
     def close(self) -> None:
@@ -187,6 +188,8 @@ def play_attachments(turn: Turn) -> None:
     run(a.put_tree(tree, "tree"))
     b.serve()
     turn.measure("attachments", [a.deliver_tree("tree", b)], [a, b], [a.data], byte_count=2 * count * SMALL)
+    b.close()
+    turn.check_received(b, "tree", tree)
 
 
 def play_threads(turn: Turn) -> None:
@@ -195,6 +198,7 @@ def play_threads(turn: Turn) -> None:
     run(a.put(plain, "large"))
     send = a.send("large", b, threads=turn.case.amount)
     turn.measure("threads", [send], [a, b], [a.data], work=THREADED, byte_count=THREADED)
+    turn.check_received(b, "large", plain)
 
 
 def play_parallel(turn: Turn) -> None:
@@ -206,6 +210,8 @@ def play_parallel(turn: Turn) -> None:
     sends = [a.send("large", target) for target in targets]
     turn.measure(
         "parallel", sends, [a, *targets], [a.data], work=count * PARALLEL, byte_count=count * PARALLEL)
+    for target in targets:
+        turn.check_received(target, "large", plain)
 
 
 def play_tree(turn: Turn) -> None:
@@ -219,6 +225,7 @@ def play_tree(turn: Turn) -> None:
     if turn.can("list"):
         turn.measure("list", [a.list_tree("tree")], [a], [a.data])
     turn.measure("tree-send", [a.send_tree("tree", b)], [a, b], [a.data], byte_count=room)
+    turn.check_received(b, "tree", tree)
     target = turn.target()
     turn.measure("tree-out", [a.get_tree("tree", target)], [a], [a.data], byte_count=room)
     turn.check(tree, target)
@@ -240,7 +247,8 @@ def play_random(turn: Turn) -> None:
     run(store.put(plain, "large"))
     for step, options in (("random-read", []), ("random-write", ["--write"])):
         command = [str(turn.tools / "random-io"), *store.random_target("large"), "--count", str(count), *options]
-        turn.measure(step, [Pipeline([command])], [store], [store.data], work=count)
+        # Of a store that writes elsewhere and not in place.
+        turn.measure(step, [Pipeline([command])], [store], [store.data], work=count, byte_count=size)
 
 
 PLAYS: dict[str, tuple[tuple[str, ...], Callable[[Turn], None]]] = {

@@ -41,7 +41,8 @@ def measure_calls(output: Path, repository: Path, repetitions: int) -> None:
 
 
 def ladder(output: Path, place: str, series: dict[tuple[str, str, int], dict[str, Series]]) -> list[dict]:
-    """The layers from the lowest to the highest: label, speed in GiB/s (median, least, most), share of the layer before.
+    """The layers from the lowest to the highest: label, speed in GiB/s (median, least, most), share of the layer before
+    (of its median; none for whole programs).
 
     `series` has what was measured of whole programs, by place, step and amount.
     """
@@ -52,12 +53,13 @@ def ladder(output: Path, place: str, series: dict[tuple[str, str, int], dict[str
     rows = []
     for one in found["rungs"]["steps"]["series"]:
         rows.append(_layer(one["name"], [one["byteCount"] / s / GIB for s in one["seconds"]]))
+    for before, row in zip(rows, rows[1:]):
+        row["share"] = row["speed"] / before["speed"]
+    # Whole programs are measured apart, on a disk until everything is durable: they have no share.
     for step, label in (("send", "program: dynamics send"), ("deliver", "process to process: dynamics send --to")):
         whole = series.get((place, step, found["size"]), {}).get("dynamics")
         if whole and whole.values("seconds"):
             rows.append(_layer(label, [found["size"] / s / GIB for s in whole.values("seconds")]))
-    for before, row in zip(rows, rows[1:]):
-        row["share"] = row["speed"] / before["speed"]
     return rows
 
 

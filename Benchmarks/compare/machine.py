@@ -1,5 +1,6 @@
 """The facts without which a figure means nothing. No host name and no path."""
 
+import hashlib
 import os
 import platform
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 from process import output
 
 
-def describe(repository: Path) -> dict:
+def describe(repository: Path, program: Path) -> dict:
     processor = next(
         (line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
          if line.startswith("model name")), platform.machine())
@@ -20,6 +21,7 @@ def describe(repository: Path) -> dict:
         "memory_gib": round(memory / (1 << 30), 1),
         "kernel": platform.release(),
         "system": _system(),
+        "program": hashlib.sha256(program.read_bytes()).hexdigest(),
         "commit": output(["git", "-C", str(repository), "describe", "--always", "--dirty", "--abbrev=10"]) or "unknown",
     }
 
@@ -39,12 +41,13 @@ def load_average() -> str:
 
 
 def file_system(path: Path) -> dict:
-    """Type and mount options of the file system of a directory."""
+    """Type, mount options and device number of the file system of a directory."""
     found = subprocess.run(
         ["findmnt", "--noheadings", "--output", "FSTYPE,OPTIONS", "--target", str(path)], stdout=subprocess.PIPE)
     # Of mounts above each other the last one counts.
     words = found.stdout.decode().strip().split("\n")[-1].split(None, 1)
-    return {"type": words[0], "options": words[1].strip()} if len(words) == 2 else {"type": "unknown", "options": ""}
+    kind, options = (words[0], words[1].strip()) if len(words) == 2 else ("unknown", "")
+    return {"type": kind, "options": options, "device": path.stat().st_dev}
 
 
 def is_memory(path: Path) -> bool:

@@ -21,15 +21,18 @@ GIB = 1 << 30
 
 @dataclass(frozen=True)
 class Protection:
-    """What a store detects or hides when its files are read or changed by somebody else.
+    """What a store detects or hides when its files are read or changed by somebody else, as its documentation says.
 
-    `yes`, `no`, or a short text. Measured with the versions in Benchmarks/METHOD.md.
+    `yes`, `no`, or a short text.
     """
 
     names: str
     changed: str
     cut: str
-    exchanged: str
+    pieces: str
+    """Whether it reports pieces that changed places within a file or between files."""
+    files: str
+    """Whether it reports a file that stands under another one's name."""
     older: str
 
 
@@ -43,7 +46,7 @@ class Peer:
     packages: tuple[str, ...] = ()
     """Debian's; from PyPI with `pip:` in front."""
     commands: tuple[str, ...] = ()
-    protection = Protection("no", "no", "no", "no", "no")
+    protection = Protection("no", "no", "no", "no", "no", "no")
     cases: frozenset[str] = frozenset()
     note = ""
     is_fast = False
@@ -71,7 +74,7 @@ class Peer:
 
 
 class Store:
-    """One store of one peer. `sources` are the files to be in the page cache before it is read."""
+    """One store of one peer."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -281,7 +284,7 @@ class OpenDynamics(Peer):
     name = "dynamics"
     label = "dynamics"
     lane = "container"
-    protection = Protection("yes", "yes", "yes", "yes", "yes, but for the whole store")
+    protection = Protection("yes", "yes", "yes", "yes", "yes", "yes, but for the whole store")
     cases = FILES | TREES | FIRST_BYTE | RANDOM | DELIVERY | {"threads"}
     note = "whole processes: start, opening and closing are in every time"
     is_fast = True
@@ -325,12 +328,11 @@ class MountStore(PlainStore):
         server = Server(
             self._peer.serve(self._root.parent), self._log,
             self._peer.environment(self._root.parent), text=self._peer.standard_input)
-        deadline = time.monotonic() + MOUNT_SECONDS
-        while not os.path.ismount(self._root):
-            server.check()
-            if time.monotonic() > deadline:
-                raise CommandFailed(f"{self._peer.name} did not mount within {MOUNT_SECONDS} s")
-            time.sleep(0.02)
+        try:
+            wait_for_mount(self._root, server)
+        except BaseException:
+            unmount(self._root, server)
+            raise
         self.servers = [server]
 
     def reopen(self):
@@ -339,14 +341,30 @@ class MountStore(PlainStore):
 
     def close(self):
         for server in self.servers:
-            deadline = time.monotonic() + 30
-            # Busy for a moment after the last process that used it has ended.
-            while subprocess.run(["fusermount3", "-u", str(self._root)], stderr=subprocess.DEVNULL).returncode:
-                if time.monotonic() > deadline or not os.path.ismount(self._root):
-                    break
-                time.sleep(0.02)
-            server.wait(30)
+            unmount(self._root, server)
         self.servers = []
+
+
+def wait_for_mount(root: Path, server: Server) -> None:
+    """Waits until the server has mounted its store. Raises CommandFailed."""
+    deadline = time.monotonic() + MOUNT_SECONDS
+    while not os.path.ismount(root):
+        server.check()
+        if time.monotonic() > deadline:
+            raise CommandFailed(f"{server.program} did not mount within {MOUNT_SECONDS} s")
+        time.sleep(0.02)
+
+
+def unmount(root: Path, server: Server) -> None:
+    """Unmounts, and waits until the server has ended. What does not end is killed, and its mount detached."""
+    deadline = time.monotonic() + 30
+    # Busy for a moment after the last process that used it has ended.
+    while subprocess.run(["fusermount3", "-u", str(root)], stderr=subprocess.DEVNULL).returncode:
+        if time.monotonic() > deadline or not os.path.ismount(root):
+            break
+        time.sleep(0.02)
+    server.wait(30)
+    subprocess.run(["fusermount3", "-uz", str(root)], stderr=subprocess.DEVNULL)
 
 
 class MountPeer(Peer):
@@ -375,10 +393,8 @@ class MountPeer(Peer):
         return MountStore(path, self)
 
 
-def quietly(command: list[str], text: str = "", environment: dict[str, str] | None = None) -> None:
-    done = subprocess.run(
-        command, input=text.encode(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        env=os.environ | (environment or {}))
+def quietly(command: list[str]) -> None:
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if done.returncode:
         raise CommandFailed(f"{command[0]}: {done.stdout.decode(errors='replace').strip()[-400:]}")
 
@@ -388,7 +404,7 @@ class Gocryptfs(MountPeer):
     label = "gocryptfs (AES-GCM)"
     packages = ("gocryptfs", "fuse3")
     commands = ("gocryptfs",)
-    protection = Protection("yes", "yes", "no", "no", "no")
+    protection = Protection("yes", "yes", "no", "yes", "no", "no")
     is_fast = True
 
     def create(self, path):
@@ -431,7 +447,7 @@ class CryFS(MountPeer):
     packages = ("cryfs", "fuse3")
     commands = ("cryfs",)
     standard_input = PASSPHRASE + "\n"
-    protection = Protection("yes", "yes", "yes", "yes", "yes, with its local state")
+    protection = Protection("yes", "yes", "yes", "yes", "yes", "yes, with its local state")
 
     def environment(self, path):
         return {
@@ -450,19 +466,15 @@ class EncFS(MountPeer):
     sizes = range(256 * MIB + 1)
     packages = ("encfs", "fuse3")
     commands = ("encfs",)
-    protection = Protection("yes", "no", "no", "no", "no")
+    protection = Protection("yes", "no", "no", "no", "no", "no")
 
     def create(self, path):
         # Mounting a new store makes it.
         server = Server(self.serve(path) + ["--standard"], path / "log")
-        deadline = time.monotonic() + 30
-        while not os.path.ismount(path / "mount"):
-            server.check()
-            if time.monotonic() > deadline:
-                raise CommandFailed("encfs did not mount within 30 s")
-            time.sleep(0.02)
-        subprocess.run(["fusermount3", "-u", str(path / "mount")], check=True)
-        server.wait(30)
+        try:
+            wait_for_mount(path / "mount", server)
+        finally:
+            unmount(path / "mount", server)
 
     def serve(self, path):
         return ["encfs", "-f", f"--extpass=echo {PASSPHRASE}", str(path / "store"), str(path / "mount")]
@@ -524,7 +536,7 @@ class Age(Peer):
     lane = "command"
     packages = ("age",)
     commands = ("age", "age-keygen")
-    protection = Protection("no", "yes", "yes", "no", "no")
+    protection = Protection("no", "yes", "yes", "yes", "no", "no")
     cases = FILES | {"tree-in", "tree-out"} | FIRST_BYTE
     is_fast = True
     archives_folders = True
@@ -590,7 +602,7 @@ class Rclone(Peer):
     lane = "command"
     packages = ("rclone",)
     commands = ("rclone",)
-    protection = Protection("yes", "yes", "no", "no", "no")
+    protection = Protection("yes", "yes", "no", "yes", "no", "no")
     cases = FILES | TREES | FIRST_BYTE
     note = "scrypt is in every time"
 
@@ -672,7 +684,7 @@ class StreamStore(Store):
 
 class StreamPeer(Peer):
     lane = "library"
-    protection = Protection("no", "yes", "yes", "no", "no")
+    protection = Protection("no", "yes", "yes", "yes", "no", "no")
     cases = FILES | FIRST_BYTE
 
     def __init__(self, name: str, label: str, module: str, project: str, package: str):
@@ -697,8 +709,8 @@ def all_peers(program: Path) -> list[Peer]:
         OpenDynamics(program),
         Gocryptfs(),
         GocryptfsXChaCha(),
-        SecureFS("securefs", "securefs (lite)", "4", Protection("yes", "yes", "no", "no", "no")),
-        SecureFS("securefs-full", "securefs (full)", "2", Protection("yes", "yes", "yes", "yes", "pieces, not files")),
+        SecureFS("securefs", "securefs (lite)", "4", Protection("yes", "yes", "no", "yes", "no", "no")),
+        SecureFS("securefs-full", "securefs (full)", "2", Protection("yes", "yes", "yes", "yes", "yes", "pieces, not files")),
         CryFS(),
         EncFS(),
         Age(),

@@ -13,6 +13,10 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 OURS = "#2f7ed8"
 PLAIN = "#8c8c8c"
 OTHER = "#c78a3b"
+# One for each peer in a plot of lines; none is close to ours.
+OTHERS = (
+    "#c78a3b", "#2e9e6b", "#d1495b", "#8e6bbf", "#b0a100", "#d77fa1", "#6b4f3a", "#3fb0ac", "#e8743b", "#7a9a2e", "#a83279",
+    "#556070")
 # Written where the theme's color of text is to stand.
 TEXT = "#010203"
 
@@ -70,7 +74,7 @@ def lines(series: list[tuple[dict, list[tuple[int, float]]]], title: str, unit: 
         axes.plot(
             [p[0] for p in points], [p[1] for p in points], label=peer["label"],
             marker=others[index % len(others)], markersize=4, linewidth=2.4 if ours else 1.2,
-            color=color(peer) if peer["lane"] in ("plain", "container") else None)
+            color=color(peer) if peer["lane"] in ("plain", "container") else OTHERS[index % len(OTHERS)])
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: size_text(value)))

@@ -6,11 +6,10 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class CommandFailed(Exception):
@@ -40,9 +39,9 @@ class Probe:
     """What slows a process down while it is measured."""
 
     peak_bytes: int
-    """Largest resident size of any process, servers included."""
+    """The resident size of the largest process, servers included; not the sum of all."""
     system_calls: int
-    """Of all processes, servers included."""
+    """Of all processes, servers included, and some 60 of time(1) for each command."""
 
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -83,27 +82,38 @@ def run(*pipelines: Pipeline, servers: "list[Server]" = (), durable_in: list[Pat
 
 
 def probe(*pipelines: Pipeline, servers: "list[Server]", scratch: Path) -> Probe:
-    """Runs pipelines, all at once, under strace(1) and time(1). Raises CommandFailed."""
-    scratch.mkdir(exist_ok=True)
+    """Runs pipelines, all at once, under strace(1) and time(1). `scratch` is a directory that is not there yet.
+
+    Raises CommandFailed.
+    """
+    scratch.mkdir()
     for server in servers:
         server.reset_peak()
-    tracers = [server.trace(scratch / f"server-{server.pid}") for server in servers]
     numbers = itertools.count()
 
     def probed(command: list[str]) -> list[str]:
         number = next(numbers)
+        # The other way round, the peak of a small program would be that of strace.
         return [
-            "/usr/bin/time", "--format", "%M", "--output", str(scratch / f"peak-{number}"),
-            "strace", "-f", "-qq", "-c", "-o", str(scratch / f"calls-{number}"), *command]
+            "strace", "-f", "-qq", "-c", "-o", str(scratch / f"calls-{number}"),
+            "/usr/bin/time", "--format", "%M", "--output", str(scratch / f"peak-{number}"), *command]
 
-    run(*(replace(one, commands=[probed(command) for command in one.commands]) for one in pipelines))
-    for tracer in tracers:
-        tracer.send_signal(signal.SIGINT)
-        tracer.wait()
-    peaks = [int(file.read_text().split()[-1]) * 1024 for file in scratch.glob("peak-*")]
-    calls = sum(_call_count(file) for file in [*scratch.glob("calls-*"), *scratch.glob("server-*")])
-    shutil.rmtree(scratch)
-    return Probe(max(peaks + [server.peak_bytes() for server in servers]), calls)
+    tracers = []
+    try:
+        for server in servers:
+            tracers.append(server.trace(scratch / f"server-{server.pid}"))
+        run(*(replace(one, commands=[probed(command) for command in one.commands]) for one in pipelines))
+        for tracer in tracers:
+            tracer.send_signal(signal.SIGINT)
+            tracer.wait()
+        peaks = [int(file.read_text().split()[-1]) * 1024 for file in scratch.glob("peak-*")]
+        calls = sum(_call_count(file) for file in [*scratch.glob("calls-*"), *scratch.glob("server-*")])
+        return Probe(max(peaks + [server.peak_bytes() for server in servers]), calls)
+    finally:
+        for tracer in tracers:
+            tracer.kill()
+            tracer.wait()
+        shutil.rmtree(scratch)
 
 
 def _call_count(summary: Path) -> int:
@@ -121,9 +131,11 @@ def _start(pipeline: Pipeline, processes: list[subprocess.Popen]) -> None:
             command,
             stdin=source or subprocess.DEVNULL,
             stdout=subprocess.DEVNULL if index == len(pipeline.commands) - 1 else subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            # A pipe that nobody reads before the end would hold up whoever writes much to it.
+            stderr=(errors := tempfile.TemporaryFile()),
             env=environment,
         )
+        process.errors = errors
         if source:
             # Only the reader keeps the pipe, so that its writer gets EPIPE when the reader dies.
             source.close()
@@ -132,14 +144,16 @@ def _start(pipeline: Pipeline, processes: list[subprocess.Popen]) -> None:
 
 
 def _check(processes: list[subprocess.Popen]) -> None:
-    errors = []
+    failures = []
     for process in processes:
-        errors.append(process.stderr.read().decode(errors="replace"))
-        process.stderr.close()
-    for process, text in zip(processes, errors):
+        process.errors.seek(0)
+        text = process.errors.read().decode(errors="replace").strip()
+        process.errors.close()
         if process.returncode != 0:
-            name = " ".join(process.args[:3])
-            raise CommandFailed(f"{name} … ended with {process.returncode}: {text.strip()[-400:]}")
+            failures.append(f"{' '.join(process.args[:3])} … ended with {process.returncode}: {text[-400:]}")
+    if failures:
+        # The one whose pipe broke need not be the one that failed.
+        raise CommandFailed("; ".join(failures))
 
 
 def _wait(process: subprocess.Popen):
@@ -148,7 +162,7 @@ def _wait(process: subprocess.Popen):
     return usage
 
 
-def output(command: list[str], environment: dict[str, str] | None = None) -> str | None:
+def output(command: list[str]) -> str | None:
     """Standard output and error of a command, or None when it is missing or fails."""
     try:
         done = subprocess.run(
@@ -156,7 +170,6 @@ def output(command: list[str], environment: dict[str, str] | None = None) -> str
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=os.environ | (environment or {}),
             timeout=60,
         )
     except (OSError, subprocess.TimeoutExpired):
@@ -187,16 +200,22 @@ class Server:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def program(self) -> str:
+        return self._process.args[0]
+
     def check(self) -> None:
         """Raises CommandFailed when the process has ended."""
         if self._process.poll() is not None:
             text = self._log.read_text(errors="replace").strip()[-400:]
-            raise CommandFailed(f"{self._process.args[0]} ended with {self._process.returncode}: {text}")
+            raise CommandFailed(f"{self.program} ended with {self._process.returncode}: {text}")
 
     def processor_seconds(self) -> float:
-        """User and system time of all its threads so far."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
+        """User and system time of all its threads so far, in nanoseconds' resolution: `/proc` has hundredths of a second."""
+        clock = ctypes.c_int()
+        if number := _libc.clock_getcpuclockid(self.pid, ctypes.byref(clock)):
+            raise OSError(number, "clock_getcpuclockid", str(self.pid))
+        return time.clock_gettime(clock.value)
 
     def reset_peak(self) -> None:
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")
@@ -222,7 +241,7 @@ class Server:
         while not any(text.startswith(line) for text in self._log.read_text(errors="replace").splitlines()):
             self.check()
             if time.monotonic() > deadline:
-                raise CommandFailed(f"{self._process.args[0]} did not print '{line}' within {seconds} s")
+                raise CommandFailed(f"{self.program} did not print '{line}' within {seconds} s")
             time.sleep(0.02)
 
     def stop(self) -> None:

@@ -70,12 +70,13 @@ class Table:
 
     def cells(self) -> list[list[str]]:
         header = [
-            "", "median", "fastest – slowest", self.unit, "dynamics is … times as fast", "speed as a share of cp",
+            "", "turns", "median", "fastest – slowest", self.unit, "dynamics is … times as fast", "speed as a share of cp",
             "processor time", "peak memory", "system calls"]
         lines = [header]
         for row in self.rows:
             lines.append([
                 row["peer"]["label"],
+                str(row["repetitions"]),
                 seconds_text(row["seconds"]),
                 f"{seconds_text(row['seconds_min'])} – {seconds_text(row['seconds_max'])}",
                 figure_text(row["speed"]),
@@ -166,6 +167,7 @@ def summary_figures(table: Table) -> list[list[str]]:
     encrypted = [
         row for row in table.rows
         if row["peer"]["lane"] not in ("plain", "container")
+        and row["dynamics_ratio"]
         and not (row["peer"]["archives_folders"] and table.step.unit == "files")]
     authenticated = [row for row in encrypted if row["peer"]["protection"]["changed"] == "yes"]
     beside = encrypted[:1]
@@ -258,10 +260,10 @@ def facts(run: dict) -> list[tuple[str, str]]:
 
 
 def protection_rows(run: dict) -> list[list[str]]:
-    rows = [["", "hides names", "reports a changed byte", "a cut file", "exchanged pieces", "an older version", "note"]]
+    rows = [["", "hides names", "reports a changed byte", "a cut file", "moved pieces", "an exchanged file", "an older version", "note"]]
     for peer in run["peers"]:
         p = peer["protection"]
-        rows.append([peer["label"], p["names"], p["changed"], p["cut"], p["exchanged"], p["older"], peer["note"]])
+        rows.append([peer["label"], p["names"], p["changed"], p["cut"], p["pieces"], p["files"], p["older"], peer["note"]])
     return rows
 
 

@@ -7,15 +7,22 @@ from pathlib import Path
 
 
 class Results:
+    """All turns. Those that failed in an earlier run are tried again."""
+
     def __init__(self, directory: Path):
         self._path = directory / "times.jsonl"
         self.turns: list[dict] = []
         if self._path.exists():
             for line in self._path.read_text().splitlines():
                 try:
-                    self.turns.append(json.loads(line))
+                    turn = json.loads(line)
                 except ValueError:
                     continue  # cut by the interruption
+                if "failure" not in turn:
+                    self.turns.append(turn)
+            # What comes now must not continue a line that was cut.
+            with open(self._path, "a") as file:
+                file.write("\n")
 
     def has(self, place: str, case: str, peer: str, repetition: int) -> bool:
         key = (place, case, peer, repetition)
@@ -60,11 +67,11 @@ class Series:
         values = self.values(member)
         return (min(values), max(values)) if values else None
 
-    def ratio(self, baseline: "Series", member: str = "seconds") -> tuple[float, float, float] | None:
+    def ratio(self, baseline: "Series") -> tuple[float, float, float] | None:
         """How many times as fast as the baseline: median, least and most of the ratios within one repetition."""
         ratios = [
-            other[member] / mine[member]
+            other["seconds"] / mine["seconds"]
             for repetition, mine in self.by_repetition.items()
-            if (other := baseline.by_repetition.get(repetition)) and mine.get(member) and other.get(member)
+            if (other := baseline.by_repetition.get(repetition)) and mine.get("seconds") and other.get("seconds")
         ]
         return (statistics.median(ratios), min(ratios), max(ratios)) if ratios else None

@@ -6,9 +6,10 @@ struct BenchCommand: ParsableCommand, ReportingCommand {
     commandName: "bench",
     abstract: "Measures the cipher, and containers beside cp, in a directory of yours.",
     discussion: """
-      Makes a folder in DIR, measures for at most about two minutes, and removes the folder. Every line is a median, with the \
-      slowest and the fastest behind it; lines take turns, so that a slow moment of the machine meets all of them. It needs \
-      four times --size of free space. What is durable has reached the disk when its time ends.
+      Makes a folder in DIR, measures for about two minutes, and removes the folder. A large --size on a slow disk takes \
+      longer, because each line is measured at least once. Every line is a median, with the slowest and the fastest behind \
+      it; lines take turns, so that a slow moment of the machine meets all of them. It needs four times --size of free \
+      space. The time of a line that says "durable" ends when the data has reached the disk.
       """)
 
   @Argument(help: "A directory on the disk to measure.", completion: .directory)

@@ -1,3 +1,5 @@
+import ContainerStore
+
 /// What `dynamics bench` prints.
 struct BenchResult: Encodable {
   enum Limit: String, Encodable {
@@ -96,8 +98,9 @@ extension BenchResult {
   private var limitAndReason: (limit: Limit, reason: String) {
     let (durable, free) = (line(.sendDurable), line(.send))
     let share = Self.median(free.seconds) / Self.median(durable.seconds)
+    let busyMax = min(threadCount, processorCount())
     let busy =
-      free.processorSeconds.reduce(0, +) / (free.seconds.reduce(0, +) * Double(threadCount))
+      free.processorSeconds.reduce(0, +) / (free.seconds.reduce(0, +) * Double(busyMax))
     if share < 0.8 {
       return (
         .disk,

@@ -61,6 +61,8 @@ final class BenchWorkshop {
       for (i, work) in works.enumerated() {
         if Interruption.shared.cancellation.isCancelled { throw ContainerError(.cancelled) }
         let run = try prepare(work, source, memory)
+        // What the line before has left to write is no work of this one.
+        sync()
         let processor = processorSeconds()
         let start = ContinuousClock.now
         try run()
@@ -119,23 +121,25 @@ final class BenchWorkshop {
     case .put:
       let container = try freshContainer(.full)
       return { [self] in
-        try container.importItem(at: place("plain"), to: Self.file)
+        try container.importItem(at: place("plain"), to: Self.file, control: self.control)
         try container.close()
       }
     case .get:
       try remove("copy")
       return { [self] in
-        try source.exportItem(Self.file, to: place("copy"))
+        try source.exportItem(Self.file, to: place("copy"), control: self.control)
         try synchronize("copy")
       }
     case .send, .sendDurable:
       let receiver = try freshContainer(work == .send ? .none : .full)
-      return {
-        _ = try source.send([Self.file], to: receiver, sender: Self.sender)
+      return { [self] in
+        _ = try source.send([Self.file], to: receiver, sender: Self.sender, control: control)
         try receiver.close()
       }
     }
   }
+
+  private var control: BulkControl { BulkControl(cancellation: Interruption.shared.cancellation) }
 
   private func place(_ name: String) -> String { path + "/" + name }
 

@@ -71,8 +71,6 @@ struct RandomIO: ParsableCommand {
     let descriptor = Foundation.open(file, write ? O_RDWR : O_RDONLY)
     guard descriptor >= 0 else { throw CocoaError(.fileReadNoSuchFile) }
     defer { close(descriptor) }
-    // Reads from the page cache would be no work for a mounted store.
-    posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED)
     posix_fadvise(descriptor, 0, 0, POSIX_FADV_RANDOM)
     let offsets = offsets(in: UInt64(lseek(descriptor, 0, SEEK_END)))
     let bytes = block()
