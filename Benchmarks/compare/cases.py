@@ -7,7 +7,7 @@ from pathlib import Path
 
 from peers import GIB, MIB, Peer, Store
 from process import CommandFailed, Pipeline, probe, run, synchronize
-from workspace import Workspace, allocated, same
+from workspace import Workspace, allocated, digests, same
 
 KIB = 1 << 10
 SMALL = 4 * KIB
@@ -147,6 +147,15 @@ class Turn:
             run(get(store.received(name), target))
             self.check(plain, target)
 
+    def check_delivered(self, store: Store, name: str, tree: Path) -> None:
+        """As `check`, of the files that `deliver_tree` stored, in whichever folders they stand."""
+        if not self._probes:
+            return
+        target = self.target()
+        run(store.get_tree(store.delivered_tree(name), target))
+        if digests(target) != digests(tree):
+            raise CommandFailed(f"{self.peer.name} delivered other files than it was given")
+
     def close(self) -> None:
         for store in self._stores:
             store.close()
@@ -189,7 +198,7 @@ def play_attachments(turn: Turn) -> None:
     b.serve()
     turn.measure("attachments", [a.deliver_tree("tree", b)], [a, b], [a.data], byte_count=2 * count * SMALL)
     b.close()
-    turn.check_received(b, "tree", tree)
+    turn.check_delivered(b, "tree", tree)
 
 
 def play_threads(turn: Turn) -> None:

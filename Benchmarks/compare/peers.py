@@ -120,6 +120,10 @@ class Store:
     def deliver_tree(self, name: str, receiver: "Store") -> Pipeline:
         return self.send_tree(name, receiver)
 
+    def delivered_tree(self, name: str) -> str:
+        """The name of the folder in which `deliver_tree` stored the files in the receiver."""
+        return name
+
     def put_tree(self, source: Path, name: str) -> Pipeline:
         raise NotImplementedError
 
@@ -255,6 +259,10 @@ class ContainerStore(Store):
 
     def deliver_tree(self, name, receiver):
         return self.deliver(name, receiver)
+
+    def delivered_tree(self, name):
+        # The app's service saves attachments there, without their folders.
+        return "Documents"
 
     def close(self):
         for server in reversed(self.servers):

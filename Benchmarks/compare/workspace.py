@@ -1,5 +1,6 @@
 """Files to measure with, and the state of the machine before each measurement."""
 
+import hashlib
 import mmap
 import os
 import shutil
@@ -71,6 +72,11 @@ def allocated(path: Path) -> int:
     """Bytes of blocks that a file or directory and everything below it takes."""
     paths = [path] + (list(path.rglob("*")) if path.is_dir() else [])
     return sum(p.lstat().st_blocks * 512 for p in paths)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """By name: the digest of each file in a folder and below, whose names are all different."""
+    return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in folder.rglob("*") if p.is_file()}
 
 
 def same(left: Path, right: Path) -> bool:
