@@ -244,6 +244,10 @@ def space_rows(places: dict, peers: dict, series: dict) -> list[list[str]]:
     return rows
 
 
+def heading(place: dict) -> str:
+    return f"In {place['name']}" if place["is_memory"] else f"On {place['name']}"
+
+
 def facts(run: dict) -> list[tuple[str, str]]:
     system = run["machine"]
     rows = [
@@ -288,7 +292,7 @@ def markdown(
     text = f"# {TITLE}\n\n{how(run)}\n\n"
     text += markdown_table([["", ""]] + [list(fact) for fact in facts(run)])
     for place in run["places"]:
-        text += f"\n## On {place['name']}\n\n" + markdown_table(overview_rows(place, tables))
+        text += f"\n## {heading(place)}\n\n" + markdown_table(overview_rows(place, tables))
         for table in tables:
             if table.place["name"] == place["name"]:
                 text += f"\n### {table.title}\n\n" + markdown_table(table.cells())
@@ -317,8 +321,9 @@ PAGE_STYLE = """
   .wide { overflow-x: auto; }
   table { border-collapse: collapse; font-size: 0.85rem; margin: 0.5rem 0 1.5rem; }
   th, td { border-bottom: 1px solid var(--line); padding: 0.25rem 0.6rem; text-align: right; white-space: nowrap; }
+  th { white-space: normal; vertical-align: bottom; min-width: 4.5rem; }
   th:first-child, td:first-child { text-align: left; }
-  .text td { text-align: left; white-space: normal; }
+  .text td { text-align: left; white-space: normal; overflow-wrap: anywhere; min-width: 3rem; }
   tr.ours { background: var(--ours); }
   figure { margin: 1rem 0; }
   details > summary { cursor: pointer; }
@@ -338,7 +343,7 @@ def page(
         html_table([["", ""]] + [list(fact) for fact in facts(run)], "text"), "</details>",
     ]
     for place in run["places"]:
-        parts.append(f"<h2>On {html.escape(place['name'])}</h2>" + html_table(overview_rows(place, tables)))
+        parts.append(f"<h2>{html.escape(heading(place))}</h2>" + html_table(overview_rows(place, tables)))
         prefix = place["name"].replace(" ", "-")
         for step in ("write", "read", "send"):
             if drawing := drawings.get(f"{prefix}-{step}-by-size"):
