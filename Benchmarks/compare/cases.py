@@ -122,7 +122,8 @@ class Turn:
             cost = probe(*pipelines, servers=servers, scratch=self.workspace.path / "probe")
         else:
             self.workspace.prepare(sources, byte_count)
-            durable_in = [*mounts, self.workspace.path] if self._durable else []
+            durable_in = mounts if self._durable or self.peer.encrypts_late else []
+            durable_in = [*durable_in, self.workspace.path] if self._durable else durable_in
             cost = run(*pipelines, servers=servers, durable_in=durable_in)
         self.results.append({"step": step, "amount": self.case.amount, "work": work or self.case.amount, **vars(cost)})
 

@@ -1,6 +1,7 @@
 """What is compared, and how each one is asked to do the same work."""
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import fscrypt
 from process import CommandFailed, Pipeline, Server, output
 
 SENDER = "org.example.sender"
@@ -42,7 +44,7 @@ class Peer:
     name = ""
     label = ""
     lane = ""
-    """How it is used: `plain`, `container`, `command`, `mount` or `library`."""
+    """How it is used: `plain`, `container`, `command`, `mount`, `kernel` or `library`."""
     packages: tuple[str, ...] = ()
     """Debian's; from PyPI with `pip:` in front."""
     commands: tuple[str, ...] = ()
@@ -55,6 +57,8 @@ class Peer:
     """The bytes of contents that it is measured with, unless it is fast."""
     archives_folders = False
     """Whether a folder becomes one archive, out of which no single file can be read."""
+    encrypts_late = False
+    """Whether contents are encrypted only when they are written back, so that a time has to include that."""
 
     def missing(self) -> str | None:
         """Why it cannot run here, or None."""
@@ -488,6 +492,81 @@ class EncFS(MountPeer):
         return ["encfs", "-f", f"--extpass=echo {PASSPHRASE}", str(path / "store"), str(path / "mount")]
 
 
+# Encryption by the file system itself
+
+
+class FscryptStore(PlainStore):
+    """An encrypted directory in an ext4 file system of its own, in a file that is mounted through a loop device."""
+
+    BYTE_COUNT = 3 * GIB // 2
+
+    def __init__(self, path: Path):
+        super().__init__(path)
+        self._image, self._root = path / "image", path / "mount"
+        self._key = os.urandom(64)
+        self._is_mounted = False
+        self._root.mkdir()
+        self.path = self._root / "vault"
+        with open(self._image, "wb") as file:
+            file.truncate(self.BYTE_COUNT)
+        quietly(["mkfs.ext4", "-q", "-O", "encrypt", str(self._image)])
+        try:
+            identifier = self._mount()
+            self.path.mkdir()
+            fscrypt.set_policy(self.path, identifier)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def data(self):
+        return self._image
+
+    @property
+    def mounts(self):
+        return [self._root]
+
+    def _mount(self) -> bytes:
+        quietly(["mount", "-o", "loop", str(self._image), str(self._root)])
+        self._is_mounted = True
+        return fscrypt.add_key(self._root, self._key)
+
+    def reopen(self):
+        self.close()
+        self._mount()
+
+    def close(self):
+        if self._is_mounted:
+            quietly(["umount", str(self._root)])
+        self._is_mounted = False
+
+
+class Fscrypt(Peer):
+    name = "fscrypt"
+    label = "fscrypt (AES-XTS, ext4)"
+    lane = "kernel"
+    packages = ("e2fsprogs", "mount")
+    commands = ("mkfs.ext4", "mount")
+    protection = Protection("yes", "no", "no", "no", "no", "no")
+    cases = FILES | TREES | FIRST_BYTE | RANDOM
+    encrypts_late = True
+    note = "until it is written back; the kernel's own processor time is not counted"
+
+    def missing(self):
+        if not Path("/sys/fs/ext4/features/encryption").exists():
+            return "the kernel has no fscrypt for ext4"
+        if os.geteuid() != 0 or not Path("/dev/loop-control").exists():
+            return "its file system cannot be mounted: that takes root and loop devices"
+        return super().missing()
+
+    def version(self):
+        driver = "AES instructions" if fscrypt.has_fast_cipher() else "no AES instructions in this kernel"
+        return f"Linux {platform.release()}, {driver}"
+
+    def store(self, path):
+        return FscryptStore(path)
+
+
 # Commands that encrypt one file, or a stream
 
 
@@ -721,6 +800,7 @@ def all_peers(program: Path) -> list[Peer]:
         SecureFS("securefs-full", "securefs (full)", "2", Protection("yes", "yes", "yes", "yes", "yes", "pieces, not files")),
         CryFS(),
         EncFS(),
+        Fscrypt(),
         Age(),
         Rclone(),
         OpenSSL(),

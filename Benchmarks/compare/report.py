@@ -64,6 +64,8 @@ class Table:
         return self.work / seconds / (1 << 20 if self.step.unit == "bytes" else 1)
 
     def processor_cost(self, row: dict) -> str:
+        if row["peer"]["lane"] == "kernel":
+            return ""
         if self.step.unit == "bytes":
             return f"{figure_text(row['processor_seconds'] / self.work * GIB)} s/GiB" if self.work >= 1 << 20 else ""
         return f"{figure_text(row['processor_seconds'])} s"
