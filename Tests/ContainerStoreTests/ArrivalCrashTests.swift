@@ -26,12 +26,14 @@ struct ArrivalCrashTests {
       try parcel.addFiles(to: arrival)
       let contents = parcel.contents
       var position = 0
-      while position < (commits ? contents.count : 1_100_000) {
+      while position < contents.count {
         let piece = contents[position..<min(position + 550_000, contents.count)]
         try piece.withUnsafeBytes { try arrival.append($0) }
         position = piece.endIndex
         received.append((fixture.io.log.count, arrival.received))
       }
+      // Else discarding might take back only what no disk has seen.
+      if !commits { try fixture.container.synchronize() }
       let begun = fixture.io.log.count
       if commits {
         let queued = try arrival.commit()
@@ -45,7 +47,7 @@ struct ArrivalCrashTests {
         try fixture.container.synchronize()
       } else {
         try arrival.discard()
-        try fixture.container.synchronize()
+        if durability == .none { try fixture.container.synchronize() }
         discard = begun..<fixture.io.log.count
       }
       try fixture.container.close()

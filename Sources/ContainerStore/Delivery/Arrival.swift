@@ -309,14 +309,16 @@ package final class Arrival: Sendable {
     }
   }
 
-  /// Nothing is left of it. Fine when it has ended.
+  /// Nothing is left of it, also after a power failure: whoever is told so relies on it. Fine when it has ended.
   package func discard() throws {
     try state.withLock { state in
       guard !state.hasEnded else { return }
       defer { end(&state) }
       guard let staging else { return }
       try container.namingPath(container.io.place) {
-        try container.transaction(durability: container.soon) { try $0.dropStaging(staging) }
+        try container.transaction(durability: container.options.durability == .none ? nil : .full) {
+          try $0.dropStaging(staging)
+        }
       }
     }
   }
