@@ -106,6 +106,10 @@ def ratio_text(ratio: tuple[float, float, float] | None) -> str:
     return f"{ratio[0]:.2f} ({ratio[1]:.2f} – {ratio[2]:.2f})" if ratio else ""
 
 
+def times_text(ratio: tuple[float, float, float] | None) -> str:
+    return f"{ratio[0]:.2g} × [{ratio[1]:.2g} – {ratio[2]:.2g}]" if ratio else ""
+
+
 def write(directory: Path, run: dict, results: Results) -> None:
     peers = {peer["name"]: peer for peer in run["peers"]}
     series = results.series()
@@ -145,7 +149,7 @@ def summary(run: dict, tables: list[Table]) -> str:
         ("1 GiB from store to store", "send", GIB), ("1 GiB in", "write", GIB),
         ("10,000 small files in", "tree-in", 10_000), ("10,000 small files out", "tree-out", 10_000),
         ("random reads of 4 KiB", "random-read", GIB)]
-    rows = [["", "dynamics", "times as fast as the fastest encrypted peer", "speed as a share of cp"]]
+    rows = [["", "dynamics", "against the fastest encrypted peer", "against cp"]]
     for label, step, amount in wanted:
         for table in tables:
             if table.place is run["places"][0] and (table.step.name, table.amount) == (step, amount):
@@ -153,7 +157,8 @@ def summary(run: dict, tables: list[Table]) -> str:
     system = run["machine"]
     origin = (
         f"{run['date'].split()[0]}, commit {system['commit']}: {system['processor']}, {system['cores']} cores,"
-        f" {run['places'][0]['type']}; medians of {run['options']['repetitions']}.")
+        f" {run['places'][0]['type']}; medians of {run['options']['repetitions']} repetitions, in brackets the slowest and"
+        " the fastest. Above 1 dynamics is faster.")
     return markdown_table(rows) + f"\n{origin}\n"
 
 
@@ -175,11 +180,10 @@ def summary_figures(table: Table) -> list[list[str]]:
     beside = encrypted[:1]
     beside += [row for row in authenticated[:1] if row not in beside]
     texts = [
-        f"{row['dynamics_ratio'][0]:.1f} ({row['peer']['label']}"
-        + ("" if row in authenticated else "; detects no changes") + ")"
+        f"{times_text(row['dynamics_ratio'])} {row['peer']['label']}"
+        + ("" if row in authenticated else " (detects no changes)")
         for row in beside]
-    share = f"{ours['cp_ratio'][0]:.2f}" if ours["cp_ratio"] else ""
-    return [[f"{figure_text(ours['speed'])} {table.unit}", ", ".join(texts), share]]
+    return [[f"{figure_text(ours['speed'])} {table.unit}", "; ".join(texts), times_text(ours["cp_ratio"])]]
 
 
 def overview_rows(place: dict, tables: list[Table]) -> list[list[str]]:
