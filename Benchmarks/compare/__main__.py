@@ -99,6 +99,13 @@ def planned_layers(arguments: argparse.Namespace) -> list[str]:
     return [] if arguments.short or "none" in arguments.peers else list(layers.NAMES)
 
 
+def is_planned(case: Case, system: dict, places: list, arguments: argparse.Namespace) -> bool:
+    """A disk beside memory gets, by default, only what durability can change; memory shows what computing costs."""
+    if system["is_memory"] or len(places) == 1 or arguments.only or arguments.sizes or arguments.files or arguments.short:
+        return True
+    return case.name in ("tree", "random") or (case.name in ("file", "deliver") and case.amount >= 64 * MIB)
+
+
 class Progress:
     def __init__(self, total: int):
         self._total = total
@@ -222,6 +229,7 @@ def measure(results: Results, places: list, cases: list[Case], peers: list[Peer]
         (place, system, case, peer, repetition)
         for place, system in places
         for case in cases
+        if is_planned(case, system, places, arguments)
         for repetition in [*range(repetitions), PROBE]
         # Every other time the other way round: nobody always comes after the same one.
         for peer in (reversed(peers) if repetition % 2 else peers)

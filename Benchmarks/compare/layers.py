@@ -13,6 +13,18 @@ from results import Series
 NAMES = ("ladder", "calls")
 PACKAGES = {"ladder": (), "calls": ("dbus-daemon", "pkg-config", "libsystemd-dev", "gcc", "libc6-dev")}
 CALL_COUNT = 20000
+# What Benchmarks/services measures, as the report names it.
+CALLS = {
+    "services": "AppServices.call; calls a second: 1,000 under way",
+    "services-queue": "the same; the provider has a callback queue",
+    "services-own-thread": "the same as the first, from AppServices.taskExecutor",
+    "lane-round-trip-blocking": "TLS between apps, a thread that waits; one at a time",
+    "lane-round-trip-task": "the same, a task",
+    "lane-round-trip-event-loop": "the same, within the event loop",
+    "lane-pipelined": "TLS between apps, 64 under way",
+    "bus-round-trip": "D-Bus method call; one at a time",
+    "bus-pipelined": "D-Bus method calls, 64 under way",
+}
 
 
 def measure_ladder(output: Path, place: Path, name: str, tools: Path, repetitions: int) -> None:
@@ -68,15 +80,22 @@ def _layer(label: str, speeds: list[float]) -> dict:
 
 
 def calls(output: Path) -> list[dict]:
-    """Medians over all turns: name, microseconds of a call (median and 99th percentile), calls a second."""
+    """Medians over all turns: name, microseconds of a call (median and 99th percentile), calls a second.
+
+    A way of calling that has no single calls, since they are under way together, has None for their times.
+    """
     path = output / "calls.tsv"
     if not path.exists():
         return []
     turns = defaultdict(list)
     for line in path.read_text().splitlines()[1:]:
         name, *figures = line.split("\t")
-        turns[name].append([float(figure) for figure in figures])
+        turns[name].append([None if figure == "-" else float(figure) for figure in figures])
     rows = [
-        {"name": name, **dict(zip(("median", "p99", "per_second"), map(statistics.median, zip(*figures))))}
+        {"name": CALLS.get(name, name), **dict(zip(("median", "p99", "per_second"), map(_median, zip(*figures))))}
         for name, figures in turns.items()]
-    return sorted(rows, key=lambda row: row["median"])
+    return sorted(rows, key=lambda row: (row["median"] is None, row["median"] or 0))
+
+
+def _median(figures: tuple[float | None, ...]) -> float | None:
+    return None if None in figures else statistics.median(figures)

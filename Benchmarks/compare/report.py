@@ -218,9 +218,13 @@ def ladder_rows(rows: list[dict]) -> list[list[str]]:
 
 
 def call_rows(rows: list[dict]) -> list[list[str]]:
-    header = ["", "a call, median", "99th percentile", "calls a second, many under way"]
+    header = ["", "a call, median", "99th percentile", "calls a second"]
     return [header] + [
-        [row["name"], f"{row['median']:.1f} µs", f"{row['p99']:.1f} µs", f"{row['per_second']:,.0f}"] for row in rows]
+        [row["name"], time_text(row["median"]), time_text(row["p99"]), f"{row['per_second']:,.0f}"] for row in rows]
+
+
+def time_text(microseconds: float | None) -> str:
+    return f"{microseconds:.1f} µs" if microseconds else ""
 
 
 def by_size(place: dict, step: str, tables: list[Table], peers: dict[str, dict]) -> str | None:
