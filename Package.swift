@@ -212,3 +212,14 @@ let package = Package(
       swiftSettings: strict),
   ]
 )
+
+// The store with its tests, and nothing else: Scripts/sanitize --short builds these instrumented.
+if Context.environment["OPENDYNAMICS_STORE_ALONE"] != nil {
+  let store: Set = [
+    "CSodium", "CLibcrypto", "CPosix", "SodiumPrimitives", "EncryptedFile", "ContainerStore", "SecureFiles",
+    "OpenDynamicsTesting", "ContainerStoreTests", "SecureFilesTests",
+  ]
+  package.targets.removeAll { !store.contains($0.name) }
+  package.products.removeAll { !store.contains($0.name) }
+  package.dependencies = []
+}

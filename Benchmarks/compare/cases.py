@@ -34,7 +34,7 @@ STEPS = {
         Step("read", "a file out, {size}", "bytes"),
         Step("send", "store to store, {size}", "bytes"),
         Step("deliver", "process to process, {size}", "bytes"),
-        Step("attachments", "process to process, {count} files of 4 KiB", "files"),
+        Step("attachments", "process to process, attachments of 4 KiB: {count}", "files"),
         Step("threads", "store to store, 1 GiB, threads: {count}", "bytes"),
         Step("parallel", "store to store, 64 MiB each, at once: {count}", "bytes"),
         Step("tree-in", "small files in, {count} of 4 KiB", "files"),

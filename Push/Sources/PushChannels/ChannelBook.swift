@@ -1,0 +1,330 @@
+package import PushWire
+
+/// All channels of a device. A value: calls of the app and frames of the relay in, effects out.
+///
+/// Effects are carried out in order, and one that stores something is carried out before the next one
+/// begins: that is what makes an event be shown exactly once. Source: PUSH-PROTOCOL.md, *Shown exactly once*.
+package struct ChannelBook: Sendable {
+  package struct Limits: Sendable {
+    /// Events, and bytes of their bodies, of one channel that the device stores for the app. More stay
+    /// with the relay.
+    package var unshownCount = 1000
+    package var unshownByteCount = 16 << 20
+
+    package init() {}
+  }
+
+  /// A channel as it is stored. Its events are stored beside it.
+  package struct Record: Equatable, Sendable {
+    package let id: ChannelID
+    package let identifier: String
+    /// Nil until the relay has opened the channel.
+    package var token: String?
+    package var host: String?
+    /// The app wants it to end.
+    package var isClosing = false
+    /// Number of the last event that was stored.
+    package var stored: UInt64 = 0
+
+    package init(id: ChannelID, identifier: String) {
+      self.id = id
+      self.identifier = identifier
+    }
+  }
+
+  /// What an app is shown.
+  package enum Notice: Equatable, Sendable {
+    case opened(token: String, host: String?)
+    case message(PushMessage)
+    case pingFailed(UInt32)
+    case closed(token: String)
+    case error(UInt32)
+  }
+
+  package enum Effect: Equatable, Sendable {
+    case save(Record)
+    case saveEvent(ChannelID, sequence: UInt64, ChannelEvent)
+    /// Saves the record and removes the event, both or neither: the app is about to be shown it.
+    case shown(Record, sequence: UInt64)
+    /// Removes a channel and its events.
+    case remove(ChannelID)
+    /// Nothing is sent while there is no connection.
+    case send(DeviceFrame)
+    /// A notice waits for the channel of this identifier.
+    case wake(identifier: String)
+  }
+
+  /// The relay breaks the protocol; the connection has to end.
+  package struct Violation: Error, Equatable {
+    package let reason: String
+  }
+
+  /// Code of the Error event for a call that does not fit the channel's state.
+  package static let misuse: UInt32 = 0
+
+  private struct Entry: Sendable {
+    var record: Record
+    /// Stored and not shown.
+    var events: [(sequence: UInt64, event: ChannelEvent)]
+    /// The relay has answered `Open` on this connection.
+    var isOpened = false
+    /// Events up to this number are stored, and the relay was told.
+    var taken: UInt64 = 0
+    /// `opened` is or was among the app's notices in this process.
+    var isShown = false
+    /// The relay has said `Failed`.
+    var hasFailed = false
+
+    /// The relay has nothing more to say about the channel.
+    var hasEnded: Bool { hasFailed || events.last?.event.isLast == true }
+  }
+
+  /// A channel object of the app.
+  private struct Handle: Sendable {
+    var phase = ChannelPhase.prepared
+    /// Of the last `connect`, until its last event was shown.
+    var channel: ChannelID?
+    var notices: [Waiting] = []
+  }
+
+  private enum Waiting: Sendable {
+    case opened(ChannelID, token: String, host: String?)
+    case event(ChannelID, sequence: UInt64, ChannelEvent)
+    case failed(ChannelID, UInt32)
+    case misuse
+  }
+
+  private let limits: Limits
+  private var entries: [ChannelID: Entry] = [:]
+  private var handles: [String: Handle] = [:]
+  private var isWelcome = false
+
+  /// A book of what is stored. Events are in the order of their numbers.
+  package init(
+    records: [Record] = [], events: [ChannelID: [(sequence: UInt64, event: ChannelEvent)]] = [:],
+    limits: Limits = Limits()
+  ) {
+    self.limits = limits
+    for record in records {
+      var entry = Entry(record: record, events: events[record.id] ?? [])
+      // An event is stored before its channel's number is.
+      entry.record.stored = max(record.stored, entry.events.last?.sequence ?? 0)
+      entries[record.id] = entry
+    }
+  }
+
+  package func phase(_ identifier: String) -> ChannelPhase { handles[identifier]?.phase ?? .prepared }
+
+  // MARK: Calls of the app
+
+  package mutating func connect(_ identifier: String) -> [Effect] {
+    if handles[identifier] == nil { handles[identifier] = Handle() }
+    let (phase, action) = handles[identifier]!.phase.applying(.connect)
+    guard action == .open else { return showMisuse(identifier) }
+    handles[identifier]!.phase = phase
+    // Of an earlier process. It keeps its token.
+    if let resumed = entries.values.first(where: {
+      $0.record.identifier == identifier && !$0.record.isClosing
+    }) {
+      handles[identifier]!.channel = resumed.record.id
+      return resumed.hasEnded ? showOpened(resumed.record.id) : open(resumed.record.id)
+    }
+    let record = Record(id: .random(), identifier: identifier)
+    handles[identifier]!.channel = record.id
+    entries[record.id] = Entry(record: record, events: [])
+    return [.save(record)] + open(record.id)
+  }
+
+  package mutating func disconnect(_ identifier: String) -> [Effect] {
+    let (next, action) = phase(identifier).applying(.disconnect)
+    guard action == .close, let id = handles[identifier]?.channel, entries[id] != nil else {
+      return showMisuse(identifier)
+    }
+    handles[identifier]!.phase = next
+    entries[id]!.record.isClosing = true
+    let close = entries[id]!.isOpened ? [Effect.send(.close(id))] : []
+    return [.save(entries[id]!.record)] + close
+  }
+
+  /// One step towards the app: effects, and then the notice that the app gets, unless the app does not see
+  /// this one. Nil when nothing waits.
+  package mutating func next(_ identifier: String) -> (effects: [Effect], notice: Notice?)? {
+    guard let waiting = handles[identifier]?.notices.first else { return nil }
+    handles[identifier]!.notices.removeFirst()
+    return show(waiting, identifier)
+  }
+
+  private mutating func showMisuse(_ identifier: String) -> [Effect] {
+    handles[identifier, default: Handle()].notices.append(.misuse)
+    return [.wake(identifier: identifier)]
+  }
+
+  /// The phase is that which the app has seen, so it changes with the notice.
+  private mutating func show(_ waiting: Waiting, _ identifier: String) -> (effects: [Effect], notice: Notice?)
+  {
+    let input: ChannelPhase.Input
+    let notice: Notice
+    var effects: [Effect] = []
+    var token = ""
+    switch waiting {
+    case .misuse: return ([], .error(Self.misuse))
+    case .opened(_, let token, let host): (input, notice) = (.opened, .opened(token: token, host: host))
+    case .failed(let id, let code):
+      token = entries[id]?.record.token ?? ""
+      (input, notice) = (.error, .error(code))
+      effects = end(id)
+    case .event(let id, let sequence, let event):
+      token = entries[id]?.record.token ?? ""
+      switch event {
+      case .message(let message): (input, notice) = (.message, .message(message))
+      case .pingFailed(let code): (input, notice) = (.pingFailed, .pingFailed(code))
+      case .closed: (input, notice) = (.closed, .closed(token: token))
+      case .error(let code): (input, notice) = (.error, .error(code))
+      }
+      effects = event.isLast ? end(id) : shown(id, sequence)
+    }
+    let (phase, action) = handles[identifier]!.phase.applying(input)
+    handles[identifier]!.phase = phase
+    switch action {
+    case .show: return (effects, notice)
+    case .showClosed: return (effects, .closed(token: token))
+    case .ignore, .open, .close, .showMisuse: return (effects, nil)
+    }
+  }
+
+  private mutating func shown(_ id: ChannelID, _ sequence: UInt64) -> [Effect] {
+    guard entries[id] != nil else { return [] }
+    entries[id]!.events.removeAll { $0.sequence == sequence }
+    return [.shown(entries[id]!.record, sequence: sequence)] + take(id)
+  }
+
+  /// The app has seen the end of the channel, or is about to. Nothing else of it is shown.
+  private mutating func end(_ id: ChannelID) -> [Effect] {
+    guard let entry = entries.removeValue(forKey: id) else { return [] }
+    let identifier = entry.record.identifier
+    if handles[identifier]?.channel == id {
+      handles[identifier]!.channel = nil
+      handles[identifier]!.notices.removeAll { waiting in
+        switch waiting {
+        case .opened(id, _, _), .event(id, _, _), .failed(id, _): true
+        default: false
+        }
+      }
+    }
+    return [.remove(id)]
+  }
+
+  // MARK: The connection
+
+  /// The relay said welcome.
+  package mutating func welcomed() -> [Effect] {
+    isWelcome = true
+    let claimed = Set(handles.values.compactMap(\.channel))
+    return entries.values
+      .filter { claimed.contains($0.record.id) || $0.record.isClosing }
+      .map(\.record.id).sorted { $0.description < $1.description }
+      .flatMap { open($0) }
+  }
+
+  package mutating func connectionEnded() {
+    isWelcome = false
+    for id in entries.keys { entries[id]!.isOpened = false }
+  }
+
+  private mutating func open(_ id: ChannelID) -> [Effect] {
+    guard isWelcome, let entry = entries[id], !entry.hasEnded else { return [] }
+    entries[id]!.taken = entry.record.stored
+    return [.send(.open(id, isKnown: entry.record.token != nil, taken: entry.record.stored))]
+  }
+
+  /// An `Opened`, `Failed` or `Event` of the relay.
+  package mutating func received(_ frame: RelayFrame) throws(Violation) -> [Effect] {
+    switch frame {
+    case .opened(let id, let token, let host): try opened(id, token, host)
+    case .failed(let id, let code): failed(id, code)
+    case .event(let id, let sequence, let event): try received(id, sequence, event)
+    case .welcome, .goodbye:
+      throw Violation(reason: "a message of the connection was taken for one of a channel")
+    }
+  }
+
+  private mutating func opened(_ id: ChannelID, _ token: String, _ host: String?) throws(Violation)
+    -> [Effect]
+  {
+    guard let entry = entries[id] else { return [] }
+    guard entry.record.token == nil || entry.record.token == token else {
+      throw Violation(reason: "a channel has got another token")
+    }
+    entries[id]!.isOpened = true
+    entries[id]!.record.token = token
+    entries[id]!.record.host = host
+    var effects: [Effect] = entries[id]!.record == entry.record ? [] : [.save(entries[id]!.record)]
+    if entry.record.isClosing { effects.append(.send(.close(id))) }
+    return effects + showOpened(id)
+  }
+
+  /// Once in a process, and before everything that was stored in an earlier one.
+  private mutating func showOpened(_ id: ChannelID) -> [Effect] {
+    guard let entry = entries[id], !entry.isShown, let token = entry.record.token,
+      handles[entry.record.identifier]?.channel == id
+    else { return [] }
+    entries[id]!.isShown = true
+    handles[entry.record.identifier]!.notices.append(.opened(id, token: token, host: entry.record.host))
+    for stored in entry.events {
+      handles[entry.record.identifier]!.notices.append(.event(id, sequence: stored.sequence, stored.event))
+    }
+    return [.wake(identifier: entry.record.identifier)]
+  }
+
+  private mutating func failed(_ id: ChannelID, _ code: UInt32) -> [Effect] {
+    guard let entry = entries[id] else { return [] }
+    guard handles[entry.record.identifier]?.channel == id else { return end(id) }
+    entries[id]!.hasFailed = true
+    // Messages that were accepted are shown although the relay has forgotten the channel.
+    let effects = entry.events.isEmpty ? [] : showOpened(id)
+    handles[entry.record.identifier]!.notices.append(.failed(id, code))
+    return effects + [.wake(identifier: entry.record.identifier)]
+  }
+
+  private mutating func received(
+    _ id: ChannelID, _ sequence: UInt64, _ event: ChannelEvent
+  ) throws(Violation) -> [Effect] {
+    guard let entry = entries[id] else {
+      // Its end was shown, and the relay has not heard of that yet.
+      return [.send(.taken(id, through: sequence))]
+    }
+    guard entry.isOpened else { throw Violation(reason: "an event of a channel that is not open") }
+    guard sequence > entry.record.stored else { return [] }
+    guard handles[entry.record.identifier]?.channel == id else {
+      // A channel that is closing after a restart: nobody is there to see it.
+      entries[id]!.record.stored = sequence
+      guard event.isLast else { return take(id) }
+      return end(id) + [.send(.taken(id, through: sequence))]
+    }
+    entries[id]!.record.stored = sequence
+    entries[id]!.events.append((sequence, event))
+    handles[entry.record.identifier]!.notices.append(.event(id, sequence: sequence, event))
+    return [.saveEvent(id, sequence: sequence, event)] + take(id) + [
+      .wake(identifier: entry.record.identifier)
+    ]
+  }
+
+  /// Acknowledges what is stored, unless the app is too far behind.
+  private mutating func take(_ id: ChannelID) -> [Effect] {
+    guard let entry = entries[id], entry.isOpened, entry.record.stored > entry.taken,
+      entry.events.count <= limits.unshownCount,
+      entry.events.reduce(0, { $0 + $1.event.byteCount }) <= limits.unshownByteCount
+    else { return [] }
+    entries[id]!.taken = entry.record.stored
+    return [.send(.taken(id, through: entry.record.stored))]
+  }
+}
+
+extension ChannelEvent {
+  fileprivate var byteCount: Int {
+    switch self {
+    case .message(let message): message.body.count
+    case .pingFailed, .closed, .error: 0
+    }
+  }
+}

@@ -1,0 +1,271 @@
+package import PushWire
+
+/// Which channels are connected, and which of their events are sent next. A value: calls and times in,
+/// actions out. Source: PUSH-PROTOCOL.md, *Order*.
+///
+/// A new event is sent from memory when everything before it was sent and the device's window has room.
+/// Otherwise the hub forgets its body, and loads it from the store when there is room.
+package struct Hub: Sendable {
+  package struct Limits: Sendable {
+    /// Events, and bytes of their bodies, that a device may have without taking them.
+    package var windowCount = 64
+    package var windowByteCount = 2 << 20
+    /// Longest time in milliseconds for which a device takes nothing although it has events.
+    package var takeTime: Int64 = 60_000
+
+    package init() {}
+  }
+
+  /// A connection of a device, of one process of the relay.
+  package struct ConnectionID: Hashable, Sendable {
+    package let value: UInt64
+
+    package init(value: UInt64) {
+      self.value = value
+    }
+  }
+
+  package enum Action: Equatable, Sendable {
+    case send(ConnectionID, ChannelID, sequence: UInt64, ChannelEvent)
+    /// Read events from the store and give them to ``loaded(_:for:)``.
+    case load(Load)
+    case take(ChannelNumber, through: UInt64)
+    case goodbye(ConnectionID, GoodbyeReason)
+  }
+
+  package struct Load: Equatable, Sendable {
+    package let connection: ConnectionID
+    package let channel: ChannelNumber
+    package let after: UInt64
+    package let count: Int
+    package let byteCount: Int
+  }
+
+  /// The device breaks the protocol; the connection has to end.
+  package struct Violation: Error, Equatable {
+    package let reason: String
+  }
+
+  private struct Connection: Sendable {
+    let device: DeviceKey
+    var channels: [ChannelID: ChannelNumber] = [:]
+    /// Channels with events in the store that were not sent, the next one first.
+    var backlog: [ChannelNumber] = []
+    var sentCount = 0
+    var sentBytes = 0
+    var isWritable = true
+    var isLoading = false
+    /// An event was loaded for which there was no room; nothing is loaded until the device takes some.
+    var isFull = false
+    /// When the device took something last, or had nothing to take.
+    var progress: Int64
+  }
+
+  private struct Channel: Sendable {
+    let id: ChannelID
+    let connection: ConnectionID
+    /// Number of the newest event that is known to be stored.
+    var last: UInt64
+    var sentThrough: UInt64
+    var taken: UInt64
+    /// Numbers and bytes of the events that were sent and not taken.
+    var sent: [(sequence: UInt64, byteCount: Int)] = []
+    var hasBacklog = false
+    var isLoading = false
+    /// Something was stored since the load began, so its result may not be all.
+    var changedWhileLoading = false
+  }
+
+  private let limits: Limits
+  private var connections: [ConnectionID: Connection] = [:]
+  private var devices: [DeviceKey: ConnectionID] = [:]
+  private var channels: [ChannelNumber: Channel] = [:]
+
+  package init(limits: Limits = Limits()) {
+    self.limits = limits
+  }
+
+  package var connectionCount: Int { connections.count }
+  package var connectedChannels: Set<ChannelNumber> { Set(channels.keys) }
+
+  package func isConnected(_ channel: ChannelNumber) -> Bool { channels[channel] != nil }
+
+  /// Events of the channel up to this number may have reached its device.
+  package func sentThrough(_ channel: ChannelNumber) -> UInt64 { channels[channel]?.sentThrough ?? 0 }
+
+  // MARK: Connections
+
+  /// A device said hello. An earlier connection of it is replaced.
+  package mutating func connect(_ id: ConnectionID, device: DeviceKey, now: Int64) -> [Action] {
+    var actions: [Action] = []
+    if let earlier = devices[device] {
+      disconnect(earlier)
+      actions.append(.goodbye(earlier, .replaced))
+    }
+    devices[device] = id
+    connections[id] = Connection(device: device, progress: now)
+    return actions
+  }
+
+  /// A connection has ended. Nothing happens for one that is unknown.
+  package mutating func disconnect(_ id: ConnectionID) {
+    guard let connection = connections.removeValue(forKey: id) else { return }
+    for channel in connection.channels.values { channels[channel] = nil }
+    devices[connection.device] = nil
+  }
+
+  /// The transport takes more bytes, or has enough for now.
+  package mutating func setWritable(_ isWritable: Bool, _ id: ConnectionID) -> [Action] {
+    connections[id]?.isWritable = isWritable
+    return fill(id)
+  }
+
+  /// Ends the connections of devices that have taken nothing for too long.
+  package mutating func tick(now: Int64) -> [Action] {
+    let slow = connections.filter { $0.value.sentCount > 0 && now - $0.value.progress > limits.takeTime }
+    for id in slow.keys { disconnect(id) }
+    return slow.keys.map { .goodbye($0, .slow) }
+  }
+
+  // MARK: Channels
+
+  /// The store has opened a channel for a connection. Returns nil if the connection has ended meanwhile.
+  package mutating func open(_ stored: StoredChannel, _ id: ConnectionID) throws(Violation) -> [Action]? {
+    guard let connection = connections[id] else { return nil }
+    guard connection.channels[stored.id] == nil else { throw Violation(reason: "a channel was opened twice") }
+    connections[id]?.channels[stored.id] = stored.number
+    // What was sent to an earlier connection and not taken is sent again.
+    channels[stored.number] = Channel(
+      id: stored.id, connection: id, last: stored.last, sentThrough: stored.taken, taken: stored.taken)
+    if stored.last > stored.taken { addBacklog(stored.number) }
+    return fill(id)
+  }
+
+  /// The channel that a connection has opened under this id.
+  package func channel(_ id: ChannelID, _ connection: ConnectionID) -> ChannelNumber? {
+    connections[connection]?.channels[id]
+  }
+
+  // MARK: Events
+
+  /// An event is durable. Calls for one channel may come in any order.
+  package mutating func stored(_ number: ChannelNumber, sequence: UInt64, _ event: ChannelEvent, now: Int64)
+    -> [Action]
+  {
+    guard var channel = channels[number], sequence > channel.sentThrough else { return [] }
+    let follows = sequence == channel.last + 1
+    channel.last = max(channel.last, sequence)
+    guard follows, !channel.hasBacklog, !channel.isLoading, let connection = connections[channel.connection],
+      connection.isWritable, hasRoom(connection, for: event.byteCount)
+    else {
+      if channel.isLoading { channel.changedWhileLoading = true }
+      channels[number] = channel
+      addBacklog(number)
+      return fill(channel.connection)
+    }
+    channels[number] = channel
+    return [send(number, sequence, event, now: now)]
+  }
+
+  /// What the store has for a load, in order: all there is, or as much as the load asked for.
+  package mutating func loaded(_ events: [StoredEvent], for load: Load, now: Int64) -> [Action] {
+    guard var channel = channels[load.channel], channel.connection == load.connection, channel.isLoading
+    else {
+      return []
+    }
+    let changed = channel.changedWhileLoading
+    channel.isLoading = false
+    channel.changedWhileLoading = false
+    channels[load.channel] = channel
+    connections[load.connection]!.isLoading = false
+    var actions: [Action] = []
+    for event in events where event.sequence > channel.sentThrough {
+      guard hasRoom(connections[load.connection]!, for: event.event.byteCount) else {
+        connections[load.connection]!.isFull = true
+        break
+      }
+      actions.append(send(load.channel, event.sequence, event.event, now: now))
+    }
+    // An empty result says that the rest was replaced or has expired.
+    let isBehind = !events.isEmpty && channels[load.channel]!.sentThrough < channels[load.channel]!.last
+    if isBehind || changed { addBacklog(load.channel) }
+    return actions + fill(load.connection)
+  }
+
+  /// The device has stored the events of a channel up to `through`.
+  package mutating func taken(
+    _ id: ChannelID, through: UInt64, _ connection: ConnectionID, now: Int64
+  ) throws(Violation) -> [Action] {
+    guard let number = channel(id, connection), var channel = channels[number] else {
+      throw Violation(reason: "an event of a channel that is not open was taken")
+    }
+    guard through <= channel.sentThrough else {
+      throw Violation(reason: "an event was taken that was not sent")
+    }
+    guard through > channel.taken else { return [] }
+    let count = channel.sent.prefix { $0.sequence <= through }.count
+    let byteCount = channel.sent.prefix(count).reduce(0) { $0 + $1.byteCount }
+    channel.sent.removeFirst(count)
+    channel.taken = through
+    channels[number] = channel
+    connections[connection]?.sentCount -= count
+    connections[connection]?.sentBytes -= byteCount
+    connections[connection]?.progress = now
+    connections[connection]?.isFull = false
+    return [.take(number, through: through)] + fill(connection)
+  }
+
+  // MARK: The window
+
+  private func hasRoom(_ connection: Connection, for byteCount: Int) -> Bool {
+    connection.sentCount < limits.windowCount
+      && (connection.sentCount == 0 || connection.sentBytes + byteCount <= limits.windowByteCount)
+  }
+
+  private mutating func send(
+    _ number: ChannelNumber, _ sequence: UInt64, _ event: ChannelEvent, now: Int64
+  ) -> Action {
+    let channel = channels[number]!
+    channels[number]!.sent.append((sequence, event.byteCount))
+    channels[number]!.sentThrough = sequence
+    channels[number]!.last = max(channel.last, sequence)
+    if connections[channel.connection]!.sentCount == 0 { connections[channel.connection]!.progress = now }
+    connections[channel.connection]!.sentCount += 1
+    connections[channel.connection]!.sentBytes += event.byteCount
+    return .send(channel.connection, channel.id, sequence: sequence, event)
+  }
+
+  private mutating func addBacklog(_ number: ChannelNumber) {
+    guard let channel = channels[number], !channel.hasBacklog, !channel.isLoading else { return }
+    channels[number]!.hasBacklog = true
+    connections[channel.connection]!.backlog.append(number)
+  }
+
+  /// Loads events for the channels that wait, one load at a time for a connection, while there is room.
+  private mutating func fill(_ id: ConnectionID) -> [Action] {
+    guard let connection = connections[id], connection.isWritable, !connection.isLoading, !connection.isFull,
+      !connection.backlog.isEmpty, hasRoom(connection, for: 0)
+    else { return [] }
+    let number = connections[id]!.backlog.removeFirst()
+    channels[number]!.hasBacklog = false
+    channels[number]!.isLoading = true
+    connections[id]!.isLoading = true
+    return [
+      .load(
+        Load(
+          connection: id, channel: number, after: channels[number]!.sentThrough,
+          count: limits.windowCount - connection.sentCount,
+          byteCount: limits.windowByteCount - connection.sentBytes))
+    ]
+  }
+}
+
+extension ChannelEvent {
+  /// What the event counts for in windows and queues.
+  package var byteCount: Int {
+    switch self {
+    case .message(let message): message.body.count
+    case .pingFailed, .closed, .error: 0
+    }
+  }
+}

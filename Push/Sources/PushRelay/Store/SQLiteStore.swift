@@ -1,0 +1,568 @@
+package import Foundation
+internal import GRDB
+internal import PushWire
+internal import Synchronization
+
+/// A store in one SQLite database. Changes that arrive while one transaction is being flushed share the
+/// next one.
+package final class SQLiteStore: PushStore {
+  private let pool: DatabasePool
+  private let changes = Mutex(Changes())
+
+  private struct Changes: Sendable {
+    var waiting: [Change] = []
+    var isRunning = false
+  }
+
+  /// A change and what waits for it.
+  private struct Change: Sendable {
+    /// Returns what tells the caller that the transaction is durable.
+    let run: @Sendable (Database) throws -> @Sendable () -> Void
+    let fail: @Sendable (StoreFailure) -> Void
+  }
+
+  /// Opens the database, or makes it.
+  package init(path: String) throws {
+    pool = try Self.describing {
+      var configuration = Configuration()
+      configuration.label = "push store"
+      // Another process that has it open is a mistake, which waiting does not mend.
+      configuration.busyMode = .timeout(1)
+      let pool = try DatabasePool(path: path, configuration: configuration)
+      try pool.writeWithoutTransaction { database in
+        // GRDB sets NORMAL in this mode, which loses the last transactions when power fails.
+        try database.execute(sql: "PRAGMA synchronous = FULL")
+      }
+      try Self.migrator.migrate(pool)
+      return pool
+    }
+  }
+
+  /// Closes the database. No other call may be under way.
+  package func close() throws {
+    try Self.describing { try pool.close() }
+  }
+
+  private static var migrator: DatabaseMigrator {
+    var migrator = DatabaseMigrator()
+    migrator.registerMigration("1") { database in
+      try database.execute(
+        sql: """
+          CREATE TABLE channel (
+            number INTEGER PRIMARY KEY AUTOINCREMENT,
+            id BLOB NOT NULL UNIQUE,
+            device BLOB NOT NULL,
+            prefix TEXT NOT NULL UNIQUE,
+            tokenHash BLOB NOT NULL UNIQUE,
+            secretHash BLOB NOT NULL UNIQUE,
+            token BLOB,
+            state INTEGER NOT NULL DEFAULT 0,
+            last INTEGER NOT NULL DEFAULT 0,
+            taken INTEGER NOT NULL DEFAULT 0,
+            waitingCount INTEGER NOT NULL DEFAULT 0,
+            waitingBytes INTEGER NOT NULL DEFAULT 0,
+            pingURL TEXT,
+            pingMinutes INTEGER,
+            disconnectURL TEXT,
+            opened INTEGER NOT NULL,
+            ended INTEGER
+          ) STRICT;
+          CREATE INDEX channelOfDevice ON channel(device) WHERE state < 2;
+          CREATE INDEX channelOpened ON channel(opened) WHERE state < 2;
+          CREATE INDEX channelEnded ON channel(ended) WHERE state = 2;
+          CREATE TABLE event (
+            channel INTEGER NOT NULL REFERENCES channel(number),
+            sequence INTEGER NOT NULL,
+            kind INTEGER NOT NULL,
+            code INTEGER,
+            body BLOB,
+            encoding INTEGER,
+            urgency INTEGER,
+            topic TEXT,
+            accepted INTEGER,
+            expires INTEGER,
+            UNIQUE (channel, sequence)
+          ) STRICT;
+          CREATE INDEX eventOfTopic ON event(channel, topic) WHERE topic IS NOT NULL;
+          CREATE INDEX eventExpires ON event(expires) WHERE expires IS NOT NULL;
+          CREATE TABLE disconnectCall (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            url TEXT NOT NULL,
+            token BLOB NOT NULL,
+            attempts INTEGER NOT NULL DEFAULT 0,
+            created INTEGER NOT NULL,
+            due INTEGER NOT NULL
+          ) STRICT;
+          CREATE INDEX disconnectCallDue ON disconnectCall(due);
+          """)
+    }
+    return migrator
+  }
+
+  // MARK: Transactions
+
+  /// Runs a change in the next transaction. A body that throws undoes the whole transaction, so it
+  /// throws for nothing but a failure of the database.
+  private func change<R: Sendable>(_ body: @escaping @Sendable (Database) throws -> R) async throws -> R {
+    try await withCheckedThrowingContinuation { continuation in
+      let change = Change(
+        run: { database in
+          let result = try body(database)
+          return { continuation.resume(returning: result) }
+        }, fail: { continuation.resume(throwing: $0) })
+      let isFirst = changes.withLock { changes in
+        changes.waiting.append(change)
+        defer { changes.isRunning = true }
+        return !changes.isRunning
+      }
+      if isFirst { runChanges() }
+    }
+  }
+
+  private func runChanges() {
+    pool.asyncWriteWithoutTransaction { [self] database in
+      while true {
+        let batch = changes.withLock { changes in
+          defer { changes.waiting = [] }
+          if changes.waiting.isEmpty { changes.isRunning = false }
+          return changes.waiting
+        }
+        if batch.isEmpty { return }
+        do {
+          var completions: [@Sendable () -> Void] = []
+          try database.inTransaction(.immediate) {
+            for change in batch { completions.append(try change.run(database)) }
+            return .commit
+          }
+          for completion in completions { completion() }
+        } catch {
+          let failure = StoreFailure(description: "\(error)")
+          for change in batch { change.fail(failure) }
+        }
+      }
+    }
+  }
+
+  private func read<R: Sendable>(_ body: @escaping @Sendable (Database) throws -> R) async throws -> R {
+    do {
+      return try await pool.read(body)
+    } catch {
+      throw StoreFailure(description: "\(error)")
+    }
+  }
+
+  private static func describing<R>(_ body: () throws -> R) throws -> R {
+    do { return try body() } catch { throw StoreFailure(description: "\(error)") }
+  }
+
+  // MARK: Channels
+
+  package func open(_ request: OpenRequest) async throws -> OpenOutcome {
+    try await change { database in
+      guard let row = try Self.row(database, "id", request.channel.bytes) else {
+        return try Self.make(request, database)
+      }
+      let channel = try Self.channel(row)
+      guard channel.state != .gone, row["device"] == request.device.hash, let token: Data = row["token"]
+      else {
+        return .failed(.stateLost)
+      }
+      guard !request.isKnown || request.taken <= channel.last else {
+        try Self.end(channel, token: token, with: nil, now: request.now, database)
+        return .failed(.stateLost)
+      }
+      if request.isKnown { try Self.take(channel, through: request.taken, now: request.now, database) }
+      try Self.execute(
+        database, "UPDATE channel SET opened = ? WHERE number = ?", [request.now, channel.number.value])
+      guard let opened = try Self.row(database, "id", request.channel.bytes) else {
+        throw StoreFailure(description: "a channel has no row after its update")
+      }
+      return .opened(try Self.channel(opened), token: token)
+    }
+  }
+
+  private static func make(_ request: OpenRequest, _ database: Database) throws -> OpenOutcome {
+    guard !request.isKnown else { return .failed(.stateLost) }
+    let count = try Int.fetchOne(
+      database.cachedStatement(sql: "SELECT count(*) FROM channel WHERE device = ? AND state < 2"),
+      arguments: [request.device.hash])
+    guard (count ?? 0) < request.channelsMax else { return .failed(.tooManyChannels) }
+    let token = request.token
+    // A prefix that another channel has: one in 2^48. The device tries again.
+    guard try row(database, "prefix", token.prefix) == nil else { return .failed(.relayFailed) }
+    try execute(
+      database,
+      "INSERT INTO channel (id, device, prefix, tokenHash, secretHash, token, opened) VALUES (?, ?, ?, ?, ?, ?, ?)",
+      [
+        request.channel.bytes, request.device.hash, token.prefix, token.tokenHash, token.secretHash,
+        token.sealed, request.now,
+      ])
+    guard let row = try row(database, "id", request.channel.bytes) else {
+      throw StoreFailure(description: "a channel has no row after it was made")
+    }
+    return .opened(try channel(row), token: token.sealed)
+  }
+
+  package func channel(tokenHash: Data) async throws -> StoredChannel? {
+    try await read { try Self.row($0, "tokenHash", tokenHash).map(Self.channel) }
+  }
+
+  package func channel(secretHash: Data) async throws -> StoredChannel? {
+    try await read { try Self.row($0, "secretHash", secretHash).map(Self.channel) }
+  }
+
+  package func setCallbacks(_ callbacks: GNPRequest.Callbacks, of channel: ChannelNumber) async throws {
+    try await change { database in
+      try Self.execute(
+        database, "UPDATE channel SET pingURL = ?, pingMinutes = ?, disconnectURL = ? WHERE number = ?",
+        [callbacks.ping?.text, callbacks.minimumPingMinutes, callbacks.disconnect?.text, channel.value])
+    }
+  }
+
+  package func end(_ channel: ChannelNumber, with event: ChannelEnd, now: Int64) async throws -> UInt64? {
+    try await change { database in
+      guard let row = try Self.row(database, "number", channel.value) else { return nil }
+      return try Self.end(try Self.channel(row), token: row["token"], with: event, now: now, database)
+    }
+  }
+
+  /// Without an event the device learns of the end otherwise, and nothing waits any longer.
+  @discardableResult
+  private static func end(
+    _ channel: StoredChannel, token: Data?, with end: ChannelEnd?, now: Int64, _ database: Database
+  ) throws -> UInt64? {
+    guard channel.state == .open else { return nil }
+    if let url = channel.callbacks.disconnect, let token {
+      try execute(
+        database, "INSERT INTO disconnectCall (url, token, created, due) VALUES (?, ?, ?, ?)",
+        [url.text, token, now, now])
+    }
+    guard let end else {
+      try forget(channel.number, now: now, database)
+      return nil
+    }
+    try execute(
+      database,
+      """
+      UPDATE channel SET state = 1, ended = ?, last = last + 1, waitingCount = waitingCount + 1,
+        pingURL = NULL, pingMinutes = NULL, disconnectURL = NULL WHERE number = ?
+      """, [now, channel.number.value])
+    let sequence = channel.last + 1
+    let (kind, code) =
+      switch end {
+      case .closed: (EventKind.closed, nil as UInt32?)
+      case .error(let error): (EventKind.error, error.rawValue)
+      }
+    try execute(
+      database, "INSERT INTO event (channel, sequence, kind, code) VALUES (?, ?, ?, ?)",
+      [channel.number.value, Int64(sequence), kind.rawValue, code])
+    return sequence
+  }
+
+  /// Keeps what answers back ends, and nothing else.
+  private static func forget(_ channel: ChannelNumber, now: Int64, _ database: Database) throws {
+    try execute(database, "DELETE FROM event WHERE channel = ?", [channel.value])
+    try execute(
+      database,
+      """
+      UPDATE channel SET state = 2, ended = ?, token = NULL, waitingCount = 0, waitingBytes = 0,
+        pingURL = NULL, pingMinutes = NULL, disconnectURL = NULL WHERE number = ?
+      """, [now, channel.value])
+  }
+
+  // MARK: Events
+
+  private enum EventKind: Int {
+    case message = 0
+    case pingFailed = 1
+    case closed = 2
+    case error = 3
+  }
+
+  /// Topic of failed pings: no topic of a back end has this character.
+  private static let pingTopic = "!"
+
+  package func append(_ request: AppendRequest) async throws -> AppendOutcome {
+    try await change { database in
+      guard let row = try Self.row(database, "number", request.channel.value),
+        try Self.channel(row).state == .open
+      else { return .ended }
+      let topic: String? =
+        switch request.event {
+        case .message(let message): message.topic
+        case .pingFailed: Self.pingTopic
+        }
+      let byteCount =
+        switch request.event {
+        case .message(let message): message.body.count
+        case .pingFailed: 0
+        }
+      var waitingCount: Int = row["waitingCount"]
+      var waitingBytes: Int = row["waitingBytes"]
+      var replaced: [Int64] = []
+      if let topic {
+        let rows = try Row.fetchAll(
+          database.cachedStatement(
+            sql:
+              "SELECT sequence, length(body) AS byteCount FROM event WHERE channel = ? AND topic = ? AND sequence > ?"
+          ),
+          arguments: [request.channel.value, topic, Int64(request.sentThrough)])
+        for row in rows {
+          waitingCount -= 1
+          waitingBytes -= row["byteCount"] ?? 0
+          replaced.append(row["sequence"])
+        }
+      }
+      guard waitingCount < request.waitingCountMax, waitingBytes + byteCount <= request.waitingByteCountMax
+      else {
+        return .full
+      }
+      for sequence in replaced {
+        try Self.execute(
+          database, "DELETE FROM event WHERE channel = ? AND sequence = ?", [request.channel.value, sequence])
+      }
+      let last: Int64 = row["last"]
+      try Self.execute(
+        database, "UPDATE channel SET last = ?, waitingCount = ?, waitingBytes = ? WHERE number = ?",
+        [last + 1, waitingCount + 1, waitingBytes + byteCount, request.channel.value])
+      try Self.insert(request, sequence: last + 1, topic: topic, database)
+      return .stored(UInt64(last + 1))
+    }
+  }
+
+  private static func insert(
+    _ request: AppendRequest, sequence: Int64, topic: String?, _ database: Database
+  ) throws {
+    switch request.event {
+    case .message(let message):
+      try execute(
+        database,
+        """
+        INSERT INTO event (channel, sequence, kind, body, encoding, urgency, topic, accepted, expires)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+        """,
+        [
+          request.channel.value, sequence, EventKind.message.rawValue, message.body,
+          encodings.firstIndex(of: message.encoding), urgencies.firstIndex(of: message.urgency), topic,
+          Int64(clamping: message.accepted), request.expires,
+        ])
+    case .pingFailed(let code):
+      try execute(
+        database,
+        "INSERT INTO event (channel, sequence, kind, code, topic, expires) VALUES (?, ?, ?, ?, ?, ?)",
+        [request.channel.value, sequence, EventKind.pingFailed.rawValue, code, topic, request.expires])
+    }
+  }
+
+  package func take(_ channel: ChannelNumber, through: UInt64, now: Int64) async throws {
+    try await change { database in
+      guard let row = try Self.row(database, "number", channel.value) else { return }
+      try Self.take(try Self.channel(row), through: through, now: now, database)
+    }
+  }
+
+  private static func take(
+    _ channel: StoredChannel, through: UInt64, now: Int64, _ database: Database
+  ) throws {
+    guard channel.state != .gone, through > channel.taken else { return }
+    let through = min(through, channel.last)
+    if channel.state == .ended, through == channel.last {
+      return try forget(channel.number, now: now, database)
+    }
+    let rows = try Row.fetchOne(
+      database.cachedStatement(
+        sql:
+          "SELECT count(*) AS count, total(length(body)) AS byteCount FROM event WHERE channel = ? AND sequence <= ?"
+      ),
+      arguments: [channel.number.value, Int64(through)])
+    let count: Int = rows?["count"] ?? 0
+    let byteCount = Int(rows?["byteCount"] ?? 0.0)
+    try execute(
+      database, "DELETE FROM event WHERE channel = ? AND sequence <= ?",
+      [channel.number.value, Int64(through)])
+    try execute(
+      database,
+      """
+      UPDATE channel SET taken = ?, waitingCount = waitingCount - ?, waitingBytes = waitingBytes - ?
+      WHERE number = ?
+      """, [Int64(through), count, byteCount, channel.number.value])
+  }
+
+  package func events(
+    of channel: ChannelNumber, after sequence: UInt64, count: Int, byteCount: Int, now: Int64
+  ) async throws -> [StoredEvent] {
+    try await read { database in
+      let rows = try Row.fetchCursor(
+        database.cachedStatement(
+          sql: """
+            SELECT * FROM event WHERE channel = ? AND sequence > ? AND (expires IS NULL OR expires > ?)
+            ORDER BY sequence LIMIT ?
+            """), arguments: [channel.value, Int64(clamping: sequence), now, count])
+      var events: [StoredEvent] = []
+      var room = byteCount
+      while let row = try rows.next() {
+        let event = try Self.event(row)
+        if case .message(let message) = event.event {
+          room -= message.body.count
+          if room < 0, !events.isEmpty { break }
+        }
+        events.append(event)
+      }
+      return events
+    }
+  }
+
+  package func sweep(
+    now: Int64, abandonedBefore: Int64, endedBefore: Int64, connected: Set<ChannelNumber>
+  ) async throws {
+    try await change { database in
+      let expired = try Row.fetchAll(
+        database.cachedStatement(
+          sql: """
+            SELECT channel, count(*) AS count, total(length(body)) AS byteCount FROM event
+            WHERE expires <= ? GROUP BY channel
+            """), arguments: [now])
+      for row in expired {
+        let (channel, count, byteCount): (Int64, Int, Double) = (
+          row["channel"], row["count"], row["byteCount"]
+        )
+        try Self.execute(
+          database,
+          "UPDATE channel SET waitingCount = waitingCount - ?, waitingBytes = waitingBytes - ? WHERE number = ?",
+          [count, Int(byteCount), channel])
+      }
+      try Self.execute(database, "DELETE FROM event WHERE expires <= ?", [now])
+      let abandoned = try Row.fetchAll(
+        database.cachedStatement(sql: "SELECT * FROM channel WHERE opened < ? AND state < 2"),
+        arguments: [abandonedBefore])
+      for row in abandoned {
+        let channel = try Self.channel(row)
+        guard !connected.contains(channel.number) else { continue }
+        if channel.state == .open {
+          // Its device may still come back, and learns it then.
+          try Self.execute(database, "DELETE FROM event WHERE channel = ?", [channel.number.value])
+          try Self.execute(
+            database, "UPDATE channel SET waitingCount = 0, waitingBytes = 0, opened = ? WHERE number = ?",
+            [now, channel.number.value])
+          try Self.end(channel, token: row["token"], with: .error(.abandoned), now: now, database)
+        } else {
+          try Self.forget(channel.number, now: now, database)
+        }
+      }
+      try Self.execute(database, "DELETE FROM channel WHERE state = 2 AND ended < ?", [endedBefore])
+    }
+  }
+
+  // MARK: Calls
+
+  package func dueCalls(now: Int64, count: Int) async throws -> [DisconnectCall] {
+    try await read { database in
+      try Row.fetchAll(
+        database.cachedStatement(sql: "SELECT * FROM disconnectCall WHERE due <= ? ORDER BY due, id LIMIT ?"),
+        arguments: [now, count]
+      ).map { row in
+        DisconnectCall(
+          id: row["id"], url: row["url"], sealedToken: row["token"], attempts: row["attempts"],
+          created: row["created"])
+      }
+    }
+  }
+
+  package func nextCall() async throws -> Int64? {
+    try await read { try Int64.fetchOne($0.cachedStatement(sql: "SELECT min(due) FROM disconnectCall")) }
+  }
+
+  package func finish(_ call: DisconnectCall) async throws {
+    try await change { try Self.execute($0, "DELETE FROM disconnectCall WHERE id = ?", [call.id]) }
+  }
+
+  package func postpone(_ call: DisconnectCall, until due: Int64) async throws {
+    try await change { database in
+      try Self.execute(
+        database, "UPDATE disconnectCall SET due = ?, attempts = ? WHERE id = ?",
+        [due, call.attempts + 1, call.id])
+    }
+  }
+
+  package func totals() async throws -> StoreTotals {
+    try await read { database in
+      let row = try Row.fetchOne(
+        database.cachedStatement(
+          sql: """
+            SELECT (SELECT count(*) FROM channel WHERE state = 0) AS channels,
+              (SELECT count(*) FROM event) AS events,
+              (SELECT total(length(body)) FROM event) AS bytes,
+              (SELECT count(*) FROM disconnectCall) AS calls
+            """))
+      guard let row else { throw StoreFailure(description: "a sum has no row") }
+      let bytes: Double = row["bytes"]
+      return StoreTotals(
+        openChannels: row["channels"], waitingEvents: row["events"], waitingBytes: Int(bytes),
+        waitingCalls: row["calls"])
+    }
+  }
+
+  // MARK: Rows
+
+  private static let encodings: [PushMessage.Encoding] = [.text, .aes128gcm]
+  private static let urgencies: [PushMessage.Urgency] = [.normal, .veryLow, .low, .high]
+
+  private static func execute(
+    _ database: Database, _ sql: String, _ arguments: [(any DatabaseValueConvertible)?]
+  ) throws {
+    try database.cachedStatement(sql: sql).execute(arguments: StatementArguments(arguments))
+  }
+
+  private static func row(
+    _ database: Database, _ column: String, _ value: any DatabaseValueConvertible
+  ) throws -> Row? {
+    try Row.fetchOne(
+      database.cachedStatement(sql: "SELECT * FROM channel WHERE \(column) = ?"),
+      arguments: StatementArguments([value]))
+  }
+
+  /// Throws for values that no version has written.
+  private static func channel(_ row: Row) throws -> StoredChannel {
+    let bytes: Data = row["id"]
+    let (number, stateValue, last, taken): (Int64, Int, Int64, Int64) = (
+      row["number"], row["state"], row["last"], row["taken"]
+    )
+    guard let id = ChannelID(bytes), let state = StoredChannel.State(rawValue: stateValue), last >= 0,
+      taken >= 0
+    else { throw StoreFailure(description: "channel \(number) has values that cannot be") }
+    let (ping, disconnect): (String?, String?) = (row["pingURL"], row["disconnectURL"])
+    return StoredChannel(
+      number: ChannelNumber(value: number), id: id, prefix: row["prefix"], state: state, last: UInt64(last),
+      taken: UInt64(taken),
+      callbacks: GNPRequest.Callbacks(
+        ping: ping.flatMap(CallbackURL.init), disconnect: disconnect.flatMap(CallbackURL.init),
+        minimumPingMinutes: row["pingMinutes"]))
+  }
+
+  private static func event(_ row: Row) throws -> StoredEvent {
+    let (sequence, kindValue): (Int64, Int) = (row["sequence"], row["kind"])
+    let broken = StoreFailure(description: "event \(sequence) has values that cannot be")
+    guard let kind = EventKind(rawValue: kindValue), sequence > 0 else { throw broken }
+    let event: ChannelEvent
+    switch kind {
+    case .message:
+      let (encoding, urgency, accepted): (Int?, Int?, Int64?) = (
+        row["encoding"], row["urgency"], row["accepted"]
+      )
+      guard let encoding, encodings.indices.contains(encoding), let urgency,
+        urgencies.indices.contains(urgency),
+        let accepted, accepted >= 0
+      else { throw broken }
+      event = .message(
+        PushMessage(
+          body: row["body"] ?? Data(), encoding: encodings[encoding], urgency: urgencies[urgency],
+          topic: row["topic"], accepted: UInt64(accepted)))
+    case .pingFailed, .error:
+      let code: UInt32? = row["code"]
+      guard let code else { throw broken }
+      event = kind == .error ? .error(code) : .pingFailed(code)
+    case .closed: event = .closed
+    }
+    return StoredEvent(sequence: UInt64(sequence), event: event)
+  }
+}

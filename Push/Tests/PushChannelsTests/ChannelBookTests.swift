@@ -1,0 +1,314 @@
+import Foundation
+import PushChannels
+import PushWire
+import Testing
+
+struct ChannelBookTests {
+  static let token = "1 2 app.gdpush.local x"
+
+  static func message(_ text: String) -> PushMessage { PushMessage(body: Data(text.utf8), accepted: 0) }
+
+  @Test func aChannelOpensAndShowsMessages() throws {
+    var book = ChannelBook()
+    #expect(book.welcomed() == [])
+    let effects = book.connect("a")
+    guard case .save(let record) = effects.first else {
+      Issue.record("\(effects)")
+      return
+    }
+    #expect(effects == [.save(record), .send(.open(record.id, isKnown: false, taken: 0))])
+    #expect(book.phase("a") == .connecting)
+    var opened = record
+    opened.token = Self.token
+    #expect(
+      try book.received(.opened(record.id, token: Self.token, host: nil))
+        == [.save(opened), .wake(identifier: "a")])
+    // What the app has not seen has not happened to it.
+    #expect(book.phase("a") == .connecting)
+    var step = book.next("a")
+    let first = try #require(step)
+    #expect(first.notice == .opened(token: Self.token, host: nil) && first.effects == [])
+    step = book.next("a")
+    #expect(book.phase("a") == .open && step == nil)
+
+    let message = Self.message("hi")
+    #expect(
+      try book.received(.event(record.id, sequence: 1, .message(message)))
+        == [
+          .saveEvent(record.id, sequence: 1, .message(message)), .send(.taken(record.id, through: 1)),
+          .wake(identifier: "a"),
+        ])
+    // Sent again after a break.
+    #expect(try book.received(.event(record.id, sequence: 1, .message(message))) == [])
+    opened.stored = 1
+    step = book.next("a")
+    let second = try #require(step)
+    #expect(second.notice == .message(message) && second.effects == [.shown(opened, sequence: 1)])
+  }
+
+  @Test func callsThatDoNotFitGiveErrorZero() {
+    var book = ChannelBook()
+    #expect(book.disconnect("a") == [.wake(identifier: "a")])
+    var step = book.next("a")
+    #expect(step?.notice == .error(0) && book.phase("a") == .prepared)
+    _ = book.connect("a")
+    #expect(book.connect("a") == [.wake(identifier: "a")])
+    step = book.next("a")
+    #expect(step?.notice == .error(0) && book.phase("a") == .connecting)
+  }
+
+  @Test func theRelayIsHeldToThePage() throws {
+    var book = ChannelBook()
+    _ = book.welcomed()
+    guard case .save(let record) = book.connect("a").first else {
+      Issue.record()
+      return
+    }
+    #expect(throws: ChannelBook.Violation.self) { try book.received(.event(record.id, sequence: 1, .closed)) }
+    _ = try book.received(.opened(record.id, token: Self.token, host: nil))
+    #expect(throws: ChannelBook.Violation.self) {
+      try book.received(.opened(record.id, token: "1 2 other", host: nil))
+    }
+    #expect(throws: ChannelBook.Violation.self) {
+      try book.received(.welcome(heartbeatSeconds: 60, channelsMax: 1))
+    }
+    // Channels that were never there change nothing.
+    #expect(try book.received(.opened(.random(), token: Self.token, host: nil)) == [])
+    #expect(try book.received(.failed(.random(), code: 502)) == [])
+  }
+
+  /// An app that shows nothing has a bounded queue; the rest waits at the relay.
+  @Test func anAppThatIsBehindTakesNoMore() throws {
+    var limits = ChannelBook.Limits()
+    limits.unshownCount = 2
+    var book = ChannelBook(limits: limits)
+    _ = book.welcomed()
+    guard case .save(let record) = book.connect("a").first else {
+      Issue.record()
+      return
+    }
+    _ = try book.received(.opened(record.id, token: Self.token, host: nil))
+    var taken: [UInt64] = []
+    func note(_ effects: [ChannelBook.Effect]) {
+      for case .send(.taken(_, let through)) in effects { taken.append(through) }
+    }
+    for sequence in 1...4 as ClosedRange<UInt64> {
+      note(try book.received(.event(record.id, sequence: sequence, .message(Self.message("m")))))
+    }
+    #expect(taken == [1, 2])
+    while let step = book.next("a") { note(step.effects) }
+    #expect(taken == [1, 2, 4])
+  }
+
+  /// Devices that are killed, connections that break and relays that forget, in random order.
+  @Test(arguments: 0..<60) func everyMessageIsShownOnce(seed: UInt64) throws {
+    var life = DeviceLife(seed: seed)
+    for _ in 0..<4000 { try life.step() }
+    try life.finish()
+  }
+}
+
+/// A device with a disk that outlives it, a relay after the page, and a network between them.
+struct DeviceLife {
+  struct Disk {
+    var records: [ChannelID: ChannelBook.Record] = [:]
+    var events: [ChannelID: [UInt64: ChannelEvent]] = [:]
+  }
+
+  struct RelayChannel {
+    let token: String
+    var last: UInt64 = 0
+    var taken: UInt64 = 0
+    var events: [(sequence: UInt64, event: ChannelEvent)] = []
+    var hasEnded = false
+    /// Sent on this connection.
+    var sent: UInt64 = 0
+    var isOpen = false
+  }
+
+  static let identifiers = ["a", "b"]
+
+  var generator: SplitMix64
+  var book = ChannelBook()
+  var disk = Disk()
+  var relay: [ChannelID: RelayChannel] = [:]
+  var isConnected = false
+  /// Under way on the connection.
+  var toRelay: [DeviceFrame] = []
+  var toDevice: [RelayFrame] = []
+  /// By token: texts that the relay has accepted, and those that the app was shown.
+  var accepted: [String: [String]] = [:]
+  var shown: [String: [String]] = [:]
+  /// Tokens of channels that were closing when the process died: nobody is there for their last messages.
+  var deserted: Set<String> = []
+  var messageCount = 0
+  var mayDie = true
+
+  init(seed: UInt64) {
+    generator = SplitMix64(state: seed)
+  }
+
+  mutating func random(_ count: Int) -> Int { Int(generator.next() % UInt64(count)) }
+
+  mutating func step() throws {
+    let identifier = Self.identifiers[random(2)]
+    switch random(20) {
+    case 0 where random(4) == 0: restart()
+    case 1 where random(3) == 0: breakConnection()
+    case 1, 2: welcome()
+    case 3: perform(book.connect(identifier))
+    case 4 where random(6) == 0: perform(book.disconnect(identifier))
+    case 5, 6, 7, 8: notify()
+    case 9, 10, 11: relayReads()
+    case 12, 13, 14: try deviceReads()
+    case 15, 16, 17: showNext(identifier)
+    case 18 where random(30) == 0: forgetAtRelay()
+    default: break
+    }
+    send()
+  }
+
+  /// The process is killed. What was under way is gone; the app opens its channels again later.
+  mutating func restart() {
+    breakConnection()
+    deserted.formUnion(disk.records.values.filter(\.isClosing).compactMap(\.token))
+    book = ChannelBook(
+      records: Array(disk.records.values),
+      events: disk.events.mapValues { $0.sorted { $0.key < $1.key }.map { ($0.key, $0.value) } })
+  }
+
+  mutating func breakConnection() {
+    isConnected = false
+    book.connectionEnded()
+    toRelay = []
+    toDevice = []
+    for id in relay.keys { relay[id]!.isOpen = false }
+  }
+
+  mutating func welcome() {
+    guard !isConnected else { return }
+    isConnected = true
+    perform(book.welcomed())
+  }
+
+  mutating func notify() {
+    let open = relay.filter { !$0.value.hasEnded }.sorted { $0.value.token < $1.value.token }
+    guard !open.isEmpty else { return }
+    let id = open[random(open.count)].key
+    messageCount += 1
+    relay[id]!.last += 1
+    relay[id]!.events.append(
+      (relay[id]!.last, .message(ChannelBookTests.message("\(messageCount)"))))
+    accepted[relay[id]!.token, default: []].append("\(messageCount)")
+  }
+
+  /// The relay loses a channel that has nothing to be sent any more, and its newest messages with it.
+  mutating func forgetAtRelay() {
+    guard let (id, channel) = relay.sorted(by: { $0.value.token < $1.value.token }).first else { return }
+    // What the device has removed it has shown to the end.
+    guard let record = disk.records[id] else { return }
+    for stored in channel.events where disk.events[id]?[stored.sequence] == nil {
+      if stored.sequence > record.stored, case .message(let message) = stored.event {
+        accepted[channel.token]!.removeAll { $0 == String(decoding: message.body, as: UTF8.self) }
+      }
+    }
+    relay[id] = nil
+    breakConnection()
+  }
+
+  mutating func relayReads() {
+    guard isConnected, !toRelay.isEmpty else { return }
+    switch toRelay.removeFirst() {
+    case .hello: break
+    case .open(let id, let isKnown, let taken):
+      if relay[id] == nil, !isKnown {
+        relay[id] = RelayChannel(token: "token \(relay.count) \(random(1 << 40)) x")
+      }
+      guard var channel = relay[id], taken <= channel.last else {
+        relay[id] = nil
+        return toDevice.append(.failed(id, code: 502))
+      }
+      channel.isOpen = true
+      channel.taken = max(channel.taken, taken)
+      channel.events.removeAll { $0.sequence <= taken }
+      channel.sent = channel.taken
+      relay[id] = channel
+      toDevice.append(.opened(id, token: channel.token, host: nil))
+    case .close(let id):
+      guard relay[id]?.isOpen == true, relay[id]?.hasEnded == false else { return }
+      relay[id]!.hasEnded = true
+      relay[id]!.last += 1
+      relay[id]!.events.append((relay[id]!.last, .closed))
+    case .taken(let id, let through):
+      guard let channel = relay[id] else { return }
+      #expect(through <= channel.sent, "the device took what was not sent")
+      relay[id]!.taken = max(channel.taken, through)
+      relay[id]!.events.removeAll { $0.sequence <= through }
+      if channel.hasEnded, through == channel.last { relay[id] = nil }
+    }
+  }
+
+  /// Events of open channels, up to four ahead.
+  mutating func send() {
+    guard isConnected else { return }
+    for id in relay.keys.sorted(by: { $0.description < $1.description }) where relay[id]!.isOpen {
+      for stored in relay[id]!.events where stored.sequence > relay[id]!.sent {
+        guard stored.sequence <= relay[id]!.taken + 4 else { break }
+        toDevice.append(.event(id, sequence: stored.sequence, stored.event))
+        relay[id]!.sent = stored.sequence
+      }
+    }
+  }
+
+  mutating func deviceReads() throws {
+    guard isConnected, !toDevice.isEmpty else { return }
+    perform(try book.received(toDevice.removeFirst()))
+  }
+
+  /// A kill may come between any two effects.
+  mutating func perform(_ effects: [ChannelBook.Effect]) {
+    for effect in effects {
+      if mayDie, random(2000) == 0 { return restart() }
+      switch effect {
+      case .save(let record): disk.records[record.id] = record
+      case .saveEvent(let id, let sequence, let event): disk.events[id, default: [:]][sequence] = event
+      case .shown(let record, let sequence):
+        #expect(disk.events[record.id]?.keys.min() == sequence, "an event was skipped or shown twice")
+        disk.records[record.id] = record
+        if case .message(let message) = disk.events[record.id]?.removeValue(forKey: sequence) {
+          shown[record.token!, default: []].append(String(decoding: message.body, as: UTF8.self))
+        }
+      case .remove(let id):
+        disk.records[id] = nil
+        disk.events[id] = nil
+      case .send(let frame): if isConnected { toRelay.append(frame) }
+      case .wake: break
+      }
+    }
+  }
+
+  mutating func showNext(_ identifier: String) {
+    guard let step = book.next(identifier) else { return }
+    perform(step.effects)
+  }
+
+  mutating func finish() throws {
+    mayDie = false
+    for round in 0..<5000 {
+      welcome()
+      for identifier in Self.identifiers {
+        if [.prepared, .disconnected, .failed].contains(book.phase(identifier)), round < 100 {
+          perform(book.connect(identifier))
+        }
+        showNext(identifier)
+      }
+      relayReads()
+      send()
+      try deviceReads()
+    }
+    for (token, texts) in accepted {
+      let seen = shown[token] ?? []
+      #expect(seen == (deserted.contains(token) ? Array(texts.prefix(seen.count)) : texts), "\(token)")
+    }
+  }
+}

@@ -1,0 +1,301 @@
+import Foundation
+import PushWire
+import Testing
+
+@testable import PushRelay
+
+struct HubTests {
+  static let device = DeviceKey(hash: Data(repeating: 1, count: 32))
+  static let first = Hub.ConnectionID(value: 1)
+  static let second = Hub.ConnectionID(value: 2)
+
+  static func channel(_ number: Int64 = 1, last: UInt64 = 0, taken: UInt64 = 0) -> StoredChannel {
+    StoredChannel(
+      number: ChannelNumber(value: number), id: .random(), prefix: "a b c", state: .open, last: last,
+      taken: taken,
+      callbacks: GNPRequest.Callbacks())
+  }
+
+  static func message(_ count: Int) -> ChannelEvent {
+    .message(PushMessage(body: Data(count: count), accepted: 0))
+  }
+
+  @Test func aNewEventIsSentAtOnce() throws {
+    var hub = Hub()
+    #expect(hub.connect(Self.first, device: Self.device, now: 0).isEmpty)
+    let channel = Self.channel()
+    #expect(!hub.isConnected(channel.number))
+    #expect(try hub.open(channel, Self.first) == [])
+    #expect(hub.isConnected(channel.number))
+    let event = Self.message(3)
+    #expect(
+      hub.stored(channel.number, sequence: 1, event, now: 0) == [
+        .send(Self.first, channel.id, sequence: 1, event)
+      ])
+    #expect(hub.sentThrough(channel.number) == 1)
+    #expect(try hub.taken(channel.id, through: 1, Self.first, now: 0) == [.take(channel.number, through: 1)])
+    // Repeated, and of another channel or connection.
+    #expect(try hub.taken(channel.id, through: 1, Self.first, now: 0) == [])
+    #expect(throws: Hub.Violation.self) { try hub.taken(channel.id, through: 2, Self.first, now: 0) }
+    #expect(throws: Hub.Violation.self) { try hub.taken(.random(), through: 1, Self.first, now: 0) }
+    #expect(throws: Hub.Violation.self) { try hub.taken(channel.id, through: 1, Self.second, now: 0) }
+    #expect(throws: Hub.Violation.self) { try hub.open(channel, Self.first) }
+  }
+
+  @Test func aDeviceHasOneConnection() throws {
+    var hub = Hub()
+    _ = hub.connect(Self.first, device: Self.device, now: 0)
+    let channel = Self.channel()
+    _ = try hub.open(channel, Self.first)
+    #expect(hub.connect(Self.second, device: Self.device, now: 0) == [.goodbye(Self.first, .replaced)])
+    #expect(!hub.isConnected(channel.number) && hub.connectionCount == 1)
+    // The end of the first changes nothing for the second.
+    _ = try hub.open(channel, Self.second)
+    hub.disconnect(Self.first)
+    #expect(hub.isConnected(channel.number))
+    #expect(try hub.open(Self.channel(2), Self.first) == nil)
+    hub.disconnect(Self.second)
+    #expect(!hub.isConnected(channel.number) && hub.connectionCount == 0)
+  }
+
+  @Test func whoTakesNothingIsCut() throws {
+    var hub = Hub()
+    _ = hub.connect(Self.first, device: Self.device, now: 0)
+    let channel = Self.channel()
+    _ = try hub.open(channel, Self.first)
+    #expect(hub.tick(now: 1_000_000) == [])
+    _ = hub.stored(channel.number, sequence: 1, Self.message(1), now: 1_000_000)
+    _ = hub.stored(channel.number, sequence: 2, Self.message(1), now: 1_030_000)
+    #expect(hub.tick(now: 1_060_000) == [])
+    _ = try hub.taken(channel.id, through: 1, Self.first, now: 1_060_000)
+    #expect(hub.tick(now: 1_120_000) == [])
+    #expect(hub.tick(now: 1_120_001) == [.goodbye(Self.first, .slow)])
+    #expect(!hub.isConnected(channel.number))
+  }
+
+  /// The store was read before the event was written, and had nothing any more.
+  @Test func anEventThatIsStoredDuringAnEmptyLoadIsNotForgotten() throws {
+    var hub = Hub()
+    _ = hub.connect(Self.first, device: Self.device, now: 0)
+    let channel = Self.channel(last: 1)
+    guard case .load(let load) = try hub.open(channel, Self.first)?.first else {
+      Issue.record("no load")
+      return
+    }
+    let event = Self.message(1)
+    #expect(hub.stored(channel.number, sequence: 2, event, now: 0) == [])
+    guard case .load(let again) = hub.loaded([], for: load, now: 0).first else {
+      Issue.record("no load")
+      return
+    }
+    #expect(
+      hub.loaded([StoredEvent(sequence: 2, event: event)], for: again, now: 0)
+        == [.send(Self.first, channel.id, sequence: 2, event)])
+    // A result for an earlier connection changes nothing.
+    #expect(hub.loaded([StoredEvent(sequence: 2, event: event)], for: again, now: 0) == [])
+  }
+
+  @Test func nothingIsSentToATransportThatIsFull() throws {
+    var hub = Hub()
+    _ = hub.connect(Self.first, device: Self.device, now: 0)
+    let channel = Self.channel()
+    _ = try hub.open(channel, Self.first)
+    #expect(hub.setWritable(false, Self.first) == [])
+    #expect(hub.stored(channel.number, sequence: 1, Self.message(1), now: 0) == [])
+    let actions = hub.setWritable(true, Self.first)
+    guard case .load(let load) = actions.first else {
+      Issue.record("\(actions)")
+      return
+    }
+    #expect(load.after == 0 && load.count == 64)
+  }
+
+  /// Random lives of three channels of one device over a store in memory: whatever the order of calls, a
+  /// device that stores what it gets has every event once and in order, and never more than its window.
+  @Test(arguments: 0..<40) func everyEventArrivesOnceAndInOrder(seed: UInt64) throws {
+    var life = HubLife(seed: seed)
+    for _ in 0..<3000 { try life.step() }
+    try life.finish()
+  }
+}
+
+/// A store, a device and a network that loses connections, around a hub.
+struct HubLife {
+  struct Row {
+    var events: [StoredEvent] = []
+    var last: UInt64 = 0
+    var taken: UInt64 = 0
+    /// Stored, and the hub was not told yet.
+    var untold: [StoredEvent] = []
+    /// What the device has, over all connections.
+    var received: [UInt64] = []
+    /// Replaced or expired before they were sent.
+    var deleted: Set<UInt64> = []
+  }
+
+  var generator: SplitMix64
+  var hub: Hub
+  var rows: [Row] = Array(repeating: Row(), count: 3)
+  let ids = (0..<3).map { _ in ChannelID.random() }
+  var connection = Hub.ConnectionID(value: 0)
+  var isConnected = false
+  /// What the store has read, and the hub hears later.
+  var loads: [(load: Hub.Load, events: [StoredEvent])] = []
+  /// Of this connection, by channel: sent and not taken.
+  var outstanding: [[(sequence: UInt64, byteCount: Int)]] = Array(repeating: [], count: 3)
+
+  init(seed: UInt64) {
+    generator = SplitMix64(state: seed)
+    var limits = Hub.Limits()
+    limits.windowCount = 4
+    limits.windowByteCount = 100
+    hub = Hub(limits: limits)
+  }
+
+  func number(_ index: Int) -> ChannelNumber { ChannelNumber(value: Int64(index + 1)) }
+
+  mutating func random(_ count: Int) -> Int { Int(generator.next() % UInt64(count)) }
+
+  mutating func step() throws {
+    switch random(12) {
+    case 0 where random(8) == 0: disconnect()
+    case 0, 1: try connect()
+    case 2, 3, 4: append(random(3))
+    case 5, 6: tell(random(3))
+    case 7: answerLoad()
+    case 8, 9: try take(random(3))
+    case 10 where isConnected: try perform(hub.setWritable(random(3) > 0, connection))
+    case 11: for _ in 0..<random(6) { deleteUnsent(random(3)) }
+    default: break
+    }
+  }
+
+  mutating func connect() throws {
+    guard !isConnected else { return }
+    isConnected = true
+    connection = Hub.ConnectionID(value: connection.value + 1)
+    outstanding = Array(repeating: [], count: 3)
+    try perform(hub.connect(connection, device: HubTests.device, now: 0))
+    for index in rows.indices {
+      // The device has stored what it received, and the store hears it with Open.
+      let taken = max(rows[index].taken, rows[index].received.last ?? 0)
+      rows[index].taken = taken
+      rows[index].events.removeAll { $0.sequence <= taken }
+      let stored = StoredChannel(
+        number: number(index), id: ids[index], prefix: "a b c", state: .open, last: rows[index].last,
+        taken: rows[index].taken, callbacks: GNPRequest.Callbacks())
+      try perform(try hub.open(stored, connection) ?? [])
+    }
+  }
+
+  mutating func disconnect() {
+    guard isConnected else { return }
+    isConnected = false
+    hub.disconnect(connection)
+  }
+
+  mutating func append(_ index: Int) {
+    rows[index].last += 1
+    let event = StoredEvent(sequence: rows[index].last, event: HubTests.message(random(60)))
+    rows[index].events.append(event)
+    rows[index].untold.append(event)
+  }
+
+  mutating func tell(_ index: Int) {
+    guard !rows[index].untold.isEmpty else { return }
+    let event = rows[index].untold.remove(at: random(rows[index].untold.count))
+    try? perform(hub.stored(number(index), sequence: event.sequence, event.event, now: 0))
+  }
+
+  mutating func answerLoad() {
+    guard !loads.isEmpty else { return }
+    let (load, events) = loads.remove(at: random(loads.count))
+    try? perform(hub.loaded(events, for: load, now: 0))
+  }
+
+  func read(_ load: Hub.Load) -> [StoredEvent] {
+    var room = load.byteCount
+    var events: [StoredEvent] = []
+    for event in rows[Int(load.channel.value) - 1].events
+    where event.sequence > load.after && events.count < load.count {
+      room -= event.event.byteCount
+      if room < 0, !events.isEmpty { break }
+      events.append(event)
+    }
+    return events
+  }
+
+  mutating func take(_ index: Int) throws {
+    guard isConnected, !outstanding[index].isEmpty else { return }
+    let count = 1 + random(outstanding[index].count)
+    let through = outstanding[index][count - 1].sequence
+    outstanding[index].removeFirst(count)
+    try perform(try hub.taken(ids[index], through: through, connection, now: 0))
+  }
+
+  /// A message that was not sent is replaced by a later one or expires.
+  mutating func deleteUnsent(_ index: Int) {
+    let sent = max(hub.sentThrough(number(index)), rows[index].received.last ?? 0)
+    guard let event = rows[index].events.first(where: { $0.sequence > sent }),
+      // One that the hub is about to be told of goes from memory.
+      !rows[index].untold.contains(where: { $0.sequence == event.sequence }),
+      loads.isEmpty
+    else { return }
+    rows[index].events.removeAll { $0.sequence == event.sequence }
+    rows[index].deleted.insert(event.sequence)
+  }
+
+  mutating func perform(_ actions: [Hub.Action]) throws {
+    for action in actions {
+      switch action {
+      case .send(let to, let id, let sequence, let event):
+        let index = try #require(ids.firstIndex(of: id))
+        try #require(to == connection && isConnected)
+        // A second time on one connection would be a fault; after a break the device drops it.
+        #expect(outstanding[index].last.map { $0.sequence < sequence } ?? true)
+        outstanding[index].append((sequence, event.byteCount))
+        if sequence > rows[index].received.last ?? 0 { rows[index].received.append(sequence) }
+        let all = outstanding.flatMap { $0 }
+        #expect(all.count <= 4)
+        #expect(all.count == 1 || all.reduce(0) { $0 + $1.byteCount } <= 100)
+      case .load(let load): loads.append((load, read(load)))
+      case .take(let channel, let through):
+        let index = Int(channel.value) - 1
+        rows[index].taken = max(rows[index].taken, through)
+        rows[index].events.removeAll { $0.sequence <= through }
+      case .goodbye: Issue.record("a goodbye")
+      }
+    }
+  }
+
+  /// Everything that waits is done; then the device has it all.
+  mutating func finish() throws {
+    try connect()
+    try perform(hub.setWritable(true, connection))
+    for _ in 0..<100_000 {
+      let isDone =
+        loads.isEmpty && rows.allSatisfy { $0.untold.isEmpty } && outstanding.allSatisfy { $0.isEmpty }
+      if isDone { break }
+      for index in 0..<3 {
+        tell(index)
+        try take(index)
+      }
+      answerLoad()
+    }
+    for row in rows {
+      #expect(row.received == (0..<row.last).map { $0 + 1 }.filter { !row.deleted.contains($0) })
+    }
+  }
+}
+
+struct SplitMix64: RandomNumberGenerator {
+  var state: UInt64
+
+  mutating func next() -> UInt64 {
+    state &+= 0x9e37_79b9_7f4a_7c15
+    var word = state
+    word = (word ^ (word >> 30)) &* 0xbf58_476d_1ce4_e5b9
+    word = (word ^ (word >> 27)) &* 0x94d0_49bb_1331_11eb
+    return word ^ (word >> 31)
+  }
+}

@@ -1,0 +1,379 @@
+import Foundation
+import PushWire
+import Testing
+
+@testable import PushRelay
+
+/// What every store has to do, whatever it is made of. `Store` opens one in a folder; the folder outlives it.
+protocol StoreConformance {
+  associatedtype Store: PushStore
+  func store(in folder: URL) throws -> Store
+}
+
+struct SQLiteStoreConformance: StoreConformance {
+  func store(in folder: URL) throws -> SQLiteStore {
+    try SQLiteStore(path: folder.appending(path: "push.sqlite").path)
+  }
+}
+
+/// The suite, for SQLite. Another store gets one more conformance and one more line in `stores`.
+struct StoreTests {
+  static let stores: [any StoreConformance & Sendable] = [SQLiteStoreConformance()]
+
+  static let now: Int64 = 1_795_478_400_000
+
+  /// A device with a store of its own.
+  struct Fixture {
+    let store: any PushStore
+    let folder: TemporaryFolder
+    let device = DeviceKey(hash: Data((0..<32).map { _ in .random(in: 0...255) }))
+
+    init(_ conformance: any StoreConformance) throws {
+      folder = try TemporaryFolder()
+      store = try conformance.store(in: folder.url)
+    }
+
+    static func token() -> StoredToken {
+      let random = { (count: Int) in Data((0..<count).map { _ in .random(in: 0...255) }) }
+      return StoredToken(
+        prefix: PushToken(relay: .local).prefix, tokenHash: random(32), secretHash: random(32),
+        sealed: random(60))
+    }
+
+    func open(
+      _ id: ChannelID = .random(), isKnown: Bool = false, taken: UInt64 = 0, token: StoredToken = token(),
+      device: DeviceKey? = nil, channelsMax: Int = 256, now: Int64 = StoreTests.now
+    ) async throws -> OpenOutcome {
+      try await store.open(
+        OpenRequest(
+          device: device ?? self.device, channel: id, isKnown: isKnown, taken: taken, token: token,
+          channelsMax: channelsMax, now: now))
+    }
+
+    func opened(_ id: ChannelID = .random(), token: StoredToken = token()) async throws -> StoredChannel {
+      guard case .opened(let channel, _) = try await open(id, token: token) else {
+        throw StoreFailure(description: "not opened")
+      }
+      return channel
+    }
+
+    func append(
+      _ text: String, to channel: StoredChannel, topic: String? = nil, sentThrough: UInt64 = 0,
+      expires: Int64 = StoreTests.now + 1000, countMax: Int = 1000, bytesMax: Int = 1 << 24
+    ) async throws -> AppendOutcome {
+      try await store.append(
+        AppendRequest(
+          channel: channel.number,
+          event: .message(PushMessage(body: Data(text.utf8), topic: topic, accepted: UInt64(StoreTests.now))),
+          sentThrough: sentThrough, expires: expires, waitingCountMax: countMax, waitingByteCountMax: bytesMax
+        ))
+    }
+
+    /// Texts of messages, `ping 605`, `closed` and `error 506`, with their numbers.
+    func events(
+      _ channel: StoredChannel, after: UInt64 = 0, count: Int = 100, byteCount: Int = 1 << 24,
+      now: Int64 = StoreTests.now
+    ) async throws -> [String] {
+      try await store.events(of: channel.number, after: after, count: count, byteCount: byteCount, now: now)
+        .map {
+          switch $0.event {
+          case .message(let message): "\($0.sequence) \(String(decoding: message.body, as: UTF8.self))"
+          case .pingFailed(let code): "\($0.sequence) ping \(code)"
+          case .closed: "\($0.sequence) closed"
+          case .error(let code): "\($0.sequence) error \(code)"
+          }
+        }
+    }
+  }
+
+  @Test(arguments: stores.indices) func aChannelIsMadeOnce(_ index: Int) async throws {
+    let fixture = try Fixture(Self.stores[index])
+    let (id, token) = (ChannelID.random(), Fixture.token())
+    let first = try await fixture.open(id, token: token)
+    guard case .opened(let channel, let sealed) = first else {
+      Issue.record("\(first)")
+      return
+    }
+    #expect(channel.id == id && channel.prefix == token.prefix && channel.state == .open)
+    #expect(channel.last == 0 && channel.taken == 0 && sealed == token.sealed)
+    // The answer was lost, and the relay drew another token meanwhile.
+    #expect(try await fixture.open(id) == first)
+    #expect(try await fixture.open(id, isKnown: true) == first)
+    #expect(try await fixture.store.channel(tokenHash: token.tokenHash) == channel)
+    #expect(try await fixture.store.channel(secretHash: token.secretHash) == channel)
+    #expect(try await fixture.store.channel(tokenHash: token.secretHash) == nil)
+    #expect(try await fixture.store.totals().openChannels == 1)
+  }
+
+  @Test(arguments: stores.indices) func channelsThatARelayDoesNotKnow(_ index: Int) async throws {
+    let fixture = try Fixture(Self.stores[index])
+    #expect(try await fixture.open(isKnown: true) == .failed(.stateLost))
+    let channel = try await fixture.opened()
+    let other = DeviceKey(hash: Data(repeating: 1, count: 32))
+    #expect(try await fixture.open(channel.id, device: other) == .failed(.stateLost))
+    #expect(try await fixture.open(channel.id, isKnown: true, device: other) == .failed(.stateLost))
+    #expect(try await fixture.store.totals().openChannels == 1)
+  }
+
+  /// The device has taken more than the relay remembers: the database was put back.
+  @Test(arguments: stores.indices) func aStoreThatWasPutBackEndsTheChannel(_ index: Int) async throws {
+    let fixture = try Fixture(Self.stores[index])
+    let token = Fixture.token()
+    let channel = try await fixture.opened(token: token)
+    #expect(try await fixture.append("one", to: channel) == .stored(1))
+    var callbacks = GNPRequest.Callbacks()
+    callbacks.disconnect = CallbackURL("https://server.example/gone")
+    try await fixture.store.setCallbacks(callbacks, of: channel.number)
+    #expect(try await fixture.open(channel.id, isKnown: true, taken: 2) == .failed(.stateLost))
+    #expect(try await fixture.store.channel(tokenHash: token.tokenHash)?.state == .gone)
+    #expect(try await fixture.append("two", to: channel) == .ended)
+    #expect(try await fixture.events(channel) == [])
+    #expect(try await fixture.store.dueCalls(now: Self.now, count: 10).map(\.sealedToken) == [token.sealed])
+  }
+
+  @Test(arguments: stores.indices) func aDeviceHasSoManyChannels(_ index: Int) async throws {
+    let fixture = try Fixture(Self.stores[index])
+    let first = try await fixture.opened()
+    _ = try await fixture.opened()
+    #expect(try await fixture.open(channelsMax: 2) == .failed(.tooManyChannels))
+    let other = DeviceKey(hash: Data(repeating: 1, count: 32))
+    guard case .opened = try await fixture.open(device: other, channelsMax: 2) else {
+      Issue.record()
+      return
+    }
+    // One that is gone makes room.
+    let end = try await fixture.store.end(first.number, with: .closed, now: Self.now)
+    #expect(try await fixture.open(channelsMax: 2) == .failed(.tooManyChannels))
+    try await fixture.store.take(first.number, through: try #require(end), now: Self.now)
+    guard case .opened = try await fixture.open(channelsMax: 2) else {
+      Issue.record()
+      return
+    }
+  }
+
+  @Test(arguments: stores.indices) func eventsComeInOrderUntilTheyAreTaken(_ index: Int) async throws {
+    let fixture = try Fixture(Self.stores[index])
+    let (channel, other) = (try await fixture.opened(), try await fixture.opened())
+    for (number, text) in ["a", "", "ccc"].enumerated() {
+      #expect(try await fixture.append(text, to: channel) == .stored(UInt64(number + 1)))
+    }
+    #expect(try await fixture.append("other", to: other) == .stored(1))
+    #expect(try await fixture.events(channel) == ["1 a", "2 ", "3 ccc"])
+    #expect(try await fixture.events(channel, after: 1) == ["2 ", "3 ccc"])
+    #expect(try await fixture.events(channel, count: 2) == ["1 a", "2 "])
+    #expect(try await fixture.events(channel, byteCount: 1) == ["1 a", "2 "])
+    #expect(try await fixture.events(channel, after: 2, byteCount: 1) == ["3 ccc"])
+    try await fixture.store.take(channel.number, through: 2, now: Self.now)
+    #expect(try await fixture.events(channel) == ["3 ccc"])
+    // An earlier number changes nothing; a later one than there is takes what there is.
+    try await fixture.store.take(channel.number, through: 1, now: Self.now)
+    #expect(try await fixture.events(channel) == ["3 ccc"])
+    try await fixture.store.take(channel.number, through: .max, now: Self.now)
+    #expect(try await fixture.events(channel) == [])
+    #expect(try await fixture.append("d", to: channel) == .stored(4))
+    #expect(try await fixture.events(other) == ["1 other"])
+    // What the device says when it opens the channel again is taken as well.
+    guard case .opened(let again, _) = try await fixture.open(channel.id, isKnown: true, taken: 4) else {
+      Issue.record()
+      return
+    }
+    #expect(again.last == 4 && again.taken == 4)
+    #expect(try await fixture.events(channel) == [])
+  }
+
+  @Test(arguments: stores.indices) func messagesComeBackWhole(_ index: Int) async throws {
+    let fixture = try Fixture(Self.stores[index])
+    let channel = try await fixture.opened()
+    let messages: [PushMessage] = [
+      PushMessage(
+        body: Data((0..<FrameLimits.body).map { UInt8(truncatingIfNeeded: $0 ^ $0 >> 8) }),
+        encoding: .aes128gcm,
+        urgency: .high, topic: "t", accepted: 1),
+      PushMessage(body: Data(), encoding: .text, urgency: .veryLow, accepted: UInt64(Int64.max)),
+      PushMessage(body: Data("\0NUL".utf8), encoding: .text, urgency: .low, accepted: 0),
+    ]
+    for message in messages {
+      _ = try await fixture.store.append(
+        AppendRequest(
+          channel: channel.number, event: .message(message), sentThrough: 0, expires: .max,
+          waitingCountMax: 10,
+          waitingByteCountMax: 1 << 30))
+    }
+    let events = try await fixture.store.events(
+      of: channel.number, after: 0, count: 10, byteCount: .max, now: Self.now)
+    #expect(events.map(\.event) == messages.map { .message($0) })
+  }
+
+  @Test(arguments: stores.indices) func queuesAreBounded(_ index: Int) async throws {
+    let fixture = try Fixture(Self.stores[index])
+    let channel = try await fixture.opened()
+    #expect(try await fixture.append("12345", to: channel, bytesMax: 4) == .full)
+    #expect(try await fixture.append("1234", to: channel, bytesMax: 4) == .stored(1))
+    #expect(try await fixture.append("", to: channel, bytesMax: 4) == .stored(2))
+    #expect(try await fixture.append("5", to: channel, bytesMax: 4) == .full)
+    #expect(try await fixture.append("", to: channel, countMax: 2) == .full)
+    try await fixture.store.take(channel.number, through: 1, now: Self.now)
+    #expect(try await fixture.append("1234", to: channel, countMax: 2, bytesMax: 4) == .stored(3))
+    // The replaced message's bytes are free again.
+    try await fixture.store.take(channel.number, through: 3, now: Self.now)
+    #expect(try await fixture.append("1234", to: channel, topic: "t", countMax: 1, bytesMax: 4) == .stored(4))
+    #expect(try await fixture.append("abcd", to: channel, topic: "t", countMax: 1, bytesMax: 4) == .stored(5))
+    // A refused message replaces nothing.
+    #expect(try await fixture.append("abcde", to: channel, topic: "t", countMax: 1, bytesMax: 4) == .full)
+    #expect(try await fixture.events(channel) == ["5 abcd"])
+  }
+
+  @Test(arguments: stores.indices) func topicsReplaceWhatWasNotSent(_ index: Int) async throws {
+    let fixture = try Fixture(Self.stores[index])
+    let (channel, other) = (try await fixture.opened(), try await fixture.opened())
+    _ = try await fixture.append("a1", to: channel, topic: "a")
+    _ = try await fixture.append("b1", to: channel, topic: "b")
+    _ = try await fixture.append("none", to: channel)
+    _ = try await fixture.append("a1", to: other, topic: "a")
+    #expect(try await fixture.append("a2", to: channel, topic: "a") == .stored(4))
+    #expect(try await fixture.events(channel) == ["2 b1", "3 none", "4 a2"])
+    #expect(try await fixture.append("a3", to: channel, topic: "a", sentThrough: 4) == .stored(5))
+    #expect(try await fixture.events(channel) == ["2 b1", "3 none", "4 a2", "5 a3"])
+    #expect(try await fixture.events(other) == ["1 a1"])
+  }
+
+  @Test(arguments: stores.indices) func oneFailedPingWaits(_ index: Int) async throws {
+    let fixture = try Fixture(Self.stores[index])
+    let channel = try await fixture.opened()
+    for (code, sent) in [(601, 0), (603, 0), (605, 2)] as [(UInt32, UInt64)] {
+      _ = try await fixture.store.append(
+        AppendRequest(
+          channel: channel.number, event: .pingFailed(code), sentThrough: sent, expires: .max,
+          waitingCountMax: 10,
+          waitingByteCountMax: 10))
+    }
+    #expect(try await fixture.events(channel) == ["2 ping 603", "3 ping 605"])
+  }
+
+  @Test(arguments: stores.indices) func anEndComesLast(_ index: Int) async throws {
+    let fixture = try Fixture(Self.stores[index])
+    let token = Fixture.token()
+    let channel = try await fixture.opened(token: token)
+    _ = try await fixture.append("before", to: channel)
+    var callbacks = GNPRequest.Callbacks()
+    callbacks.ping = CallbackURL("https://server.example/ping")
+    callbacks.disconnect = CallbackURL("https://server.example/gone")
+    callbacks.minimumPingMinutes = 5
+    try await fixture.store.setCallbacks(callbacks, of: channel.number)
+    #expect(try await fixture.store.channel(tokenHash: token.tokenHash)?.callbacks == callbacks)
+    #expect(try await fixture.store.end(channel.number, with: .closed, now: Self.now) == 2)
+    #expect(try await fixture.store.end(channel.number, with: .error(.revoked), now: Self.now) == nil)
+    #expect(try await fixture.append("after", to: channel) == .ended)
+    #expect(try await fixture.events(channel) == ["1 before", "2 closed"])
+    // A device that has missed the end learns it.
+    guard case .opened(let ended, token.sealed) = try await fixture.open(channel.id, isKnown: true, taken: 1)
+    else {
+      Issue.record()
+      return
+    }
+    #expect(ended.state == .ended && ended.last == 2)
+    #expect(ended.callbacks == GNPRequest.Callbacks())
+    #expect(try await fixture.events(channel) == ["2 closed"])
+    try await fixture.store.take(channel.number, through: 2, now: Self.now)
+    #expect(try await fixture.store.channel(tokenHash: token.tokenHash)?.state == .gone)
+    #expect(try await fixture.open(channel.id, isKnown: true, taken: 2) == .failed(.stateLost))
+    #expect(
+      try await fixture.store.totals()
+        == StoreTotals(openChannels: 0, waitingEvents: 0, waitingBytes: 0, waitingCalls: 1))
+  }
+
+  @Test(arguments: stores.indices) func callsWaitUntilTheyAreDone(_ index: Int) async throws {
+    let fixture = try Fixture(Self.stores[index])
+    #expect(try await fixture.store.nextCall() == nil)
+    for host in ["a", "b"] {
+      let channel = try await fixture.opened()
+      var callbacks = GNPRequest.Callbacks()
+      callbacks.disconnect = CallbackURL("https://\(host)/")
+      try await fixture.store.setCallbacks(callbacks, of: channel.number)
+      _ = try await fixture.store.end(channel.number, with: .error(.revoked), now: Self.now)
+    }
+    // Without a URL there is nobody to call.
+    _ = try await fixture.store.end(try await fixture.opened().number, with: .closed, now: Self.now)
+    #expect(try await fixture.store.dueCalls(now: Self.now - 1, count: 10) == [])
+    let calls = try await fixture.store.dueCalls(now: Self.now, count: 10)
+    #expect(calls.map(\.url) == ["https://a/", "https://b/"] && calls.allSatisfy { $0.attempts == 0 })
+    #expect(try await fixture.store.dueCalls(now: Self.now, count: 1) == [calls[0]])
+    try await fixture.store.postpone(calls[0], until: Self.now + 500)
+    try await fixture.store.finish(calls[1])
+    #expect(try await fixture.store.nextCall() == Self.now + 500)
+    #expect(try await fixture.store.dueCalls(now: Self.now + 499, count: 10) == [])
+    #expect(try await fixture.store.dueCalls(now: Self.now + 500, count: 10).map(\.attempts) == [1])
+  }
+
+  @Test(arguments: stores.indices) func whatIsOverGoes(_ index: Int) async throws {
+    let fixture = try Fixture(Self.stores[index])
+    let token = Fixture.token()
+    let channel = try await fixture.opened(token: token)
+    _ = try await fixture.append("short", to: channel, expires: Self.now + 10)
+    _ = try await fixture.append("long", to: channel, expires: Self.now + 20)
+    // Expired events are not shown, also before they are swept.
+    #expect(try await fixture.events(channel, now: Self.now + 10) == ["2 long"])
+    let sweep = { (now: Int64, abandoned: Int64, ended: Int64, connected: Set<ChannelNumber>) in
+      try await fixture.store.sweep(
+        now: now, abandonedBefore: abandoned, endedBefore: ended, connected: connected)
+    }
+    try await sweep(Self.now + 10, 0, 0, [])
+    #expect(try await fixture.store.totals().waitingEvents == 1)
+    #expect(try await fixture.append("x", to: channel, countMax: 2) == .stored(3))
+    // A channel that is connected is not abandoned, however long ago it was opened.
+    try await sweep(Self.now + 100, Self.now + 1, 0, [channel.number])
+    #expect(try await fixture.store.channel(tokenHash: token.tokenHash)?.state == .open)
+    try await sweep(Self.now + 100, Self.now + 1, 0, [])
+    #expect(try await fixture.events(channel) == ["4 error 506"])
+    try await sweep(Self.now + 200, Self.now + 101, 0, [])
+    #expect(try await fixture.store.channel(tokenHash: token.tokenHash)?.state == .gone)
+    try await sweep(Self.now + 200, 0, Self.now + 200, [])
+    #expect(try await fixture.store.channel(tokenHash: token.tokenHash)?.state == .gone)
+    try await sweep(Self.now + 200, 0, Self.now + 201, [])
+    #expect(try await fixture.store.channel(tokenHash: token.tokenHash) == nil)
+  }
+
+  @Test(arguments: stores.indices) func everythingIsThereAfterARestart(_ index: Int) async throws {
+    let fixture = try Fixture(Self.stores[index])
+    let token = Fixture.token()
+    let channel = try await fixture.opened(token: token)
+    _ = try await fixture.append("one", to: channel)
+    // The first store is still open, as after a kill: nothing waits to be written.
+    let again = try Self.stores[index].store(in: fixture.folder.url)
+    #expect(try await again.channel(tokenHash: token.tokenHash)?.last == 1)
+    let events = try await again.events(of: channel.number, after: 0, count: 1, byteCount: 1, now: Self.now)
+    #expect(events.map(\.sequence) == [1])
+  }
+
+  @Test(arguments: stores.indices) func manyAtOnceGetNumbersWithoutGaps(_ index: Int) async throws {
+    let fixture = try Fixture(Self.stores[index])
+    let channels = [try await fixture.opened(), try await fixture.opened()]
+    let outcomes = try await withThrowingTaskGroup(of: AppendOutcome.self) { group in
+      for number in 0..<400 {
+        group.addTask { try await fixture.append("\(number)", to: channels[number % 2]) }
+      }
+      return try await group.reduce(into: []) { $0.append($1) }
+    }
+    #expect(outcomes.count == 400)
+    for number in 1...200 {
+      #expect(outcomes.count { $0 == .stored(UInt64(number)) } == 2)
+    }
+    for channel in channels {
+      #expect(try await fixture.events(channel, count: 1000).count == 200)
+    }
+  }
+}
+
+/// A directory that goes with its last user.
+final class TemporaryFolder: Sendable {
+  let url: URL
+
+  init() throws {
+    url = FileManager.default.temporaryDirectory.appending(path: "push-\(UUID().uuidString)")
+    try FileManager.default.createDirectory(at: url, withIntermediateDirectories: true)
+  }
+
+  deinit {
+    try? FileManager.default.removeItem(at: url)
+  }
+}
