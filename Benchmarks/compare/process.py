@@ -107,7 +107,7 @@ def probe(*pipelines: Pipeline, servers: "list[Server]", scratch: Path) -> Probe
             tracer.send_signal(signal.SIGINT)
             tracer.wait()
         peaks = [int(file.read_text().split()[-1]) * 1024 for file in scratch.glob("peak-*")]
-        calls = sum(_call_count(file) for file in [*scratch.glob("calls-*"), *scratch.glob("server-*")])
+        calls = sum(call_count(file) for file in [*scratch.glob("calls-*"), *scratch.glob("server-*")])
         return Probe(max(peaks + [server.peak_bytes() for server in servers]), calls)
     finally:
         for tracer in tracers:
@@ -116,7 +116,7 @@ def probe(*pipelines: Pipeline, servers: "list[Server]", scratch: Path) -> Probe
         shutil.rmtree(scratch)
 
 
-def _call_count(summary: Path) -> int:
+def call_count(summary: Path) -> int:
     """The total at the end of what `strace -c` wrote."""
     lines = [line.split() for line in summary.read_text().splitlines() if line.endswith("total")]
     return int(lines[-1][3]) if lines else 0
