@@ -1,6 +1,5 @@
 """The work that is measured. Each case is a row of steps on fresh stores, the same for every peer."""
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,6 +86,8 @@ class Turn:
         self.tools = tools
         self.results: list[dict] = []
         self._durable = durable
+        # Large files need their space again; many small ones would slow down the next peer.
+        self._discards_at_once = not durable or case.name not in ("tree", "attachments")
         self._probes = probes
         self._stores: list[Store] = []
 
@@ -101,9 +102,7 @@ class Turn:
     def target(self) -> Path:
         """A path with nothing there."""
         path = self.workspace.path / "out"
-        if path.is_dir():
-            shutil.rmtree(path)
-        path.unlink(missing_ok=True)
+        self.workspace.discard(path, at_once=self._discards_at_once)
         return path
 
     def measure(
@@ -162,7 +161,8 @@ class Turn:
             store.close()
         # And what a store that could not be made has left.
         for index in range(len(self._stores) + 1):
-            shutil.rmtree(self.workspace.path / f"{self.peer.name}-{index}", ignore_errors=True)
+            self.workspace.discard(
+                self.workspace.path / f"{self.peer.name}-{index}", at_once=self._discards_at_once)
         self.target()
 
 

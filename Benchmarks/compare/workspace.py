@@ -20,9 +20,28 @@ class Workspace:
 
     def __init__(self, parent: Path):
         self.path = Path(tempfile.mkdtemp(prefix="dynamics-bench-", dir=parent))
+        self._discarded = 0
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
+
+    def discard(self, path: Path, at_once: bool) -> None:
+        """Removes what is at a path, if anything is; or puts it aside until the workspace goes.
+
+        For a minute after files were removed, ext4 makes new ones in the same block groups several times
+        slower: it does not use their inodes again so soon, and tries each of them for each new file.
+        """
+        if not os.path.lexists(path):
+            return
+        if not at_once:
+            aside = self.path / "discarded"
+            aside.mkdir(exist_ok=True)
+            self._discarded += 1
+            path.rename(aside / str(self._discarded))
+        elif path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
 
     def file(self, name: str, size: int) -> Path:
         """An incompressible file of `size` bytes. It is made once and kept."""

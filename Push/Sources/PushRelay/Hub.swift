@@ -137,7 +137,8 @@ package struct Hub: Sendable {
     // What was sent to an earlier connection and not taken is sent again.
     channels[stored.number] = Channel(
       id: stored.id, connection: id, last: stored.last, sentThrough: stored.taken, taken: stored.taken)
-    if stored.last > stored.taken { addBacklog(stored.number) }
+    // Also when nothing waited: an event may have been stored since, and the hub did not know the channel.
+    addBacklog(stored.number)
     return fill(id)
   }
 

@@ -83,7 +83,7 @@ struct FrameTests {
     ("12130a11" + String(repeating: "00", count: 17), "17 bytes"), ("1a00", "no channel"),
     ("2200", "no channel"),
     ("0a02080112", "bytes behind it"),
-    ("0a270801121f" + String(repeating: "00", count: 31) + "20f00100", "31 bytes of secret"),
+    ("0a260801121f" + String(repeating: "00", count: 31) + "20f001", "31 bytes of secret"),
     ("0a260801" + "1220" + String(repeating: "00", count: 32) + "2009", "a heartbeat of 9 s"),
     ("0a270801" + "1220" + String(repeating: "00", count: 32) + "20911c", "a heartbeat of 3,601 s"),
   ])

@@ -17,8 +17,8 @@ package protocol PushStore: Sendable {
   /// The channel of a token, by SHA-256 of its last component. Nil if there is none.
   func channel(secretHash: Data) async throws -> StoredChannel?
 
-  /// Replaces the callbacks of a channel.
-  func setCallbacks(_ callbacks: GNPRequest.Callbacks, of channel: ChannelNumber) async throws
+  /// Replaces the callbacks of a channel. Returns whether the channel is open; else nothing is changed.
+  func setCallbacks(_ callbacks: GNPRequest.Callbacks, of channel: ChannelNumber) async throws -> Bool
 
   /// Gives an event the next number of its channel.
   func append(_ request: AppendRequest) async throws -> AppendOutcome
@@ -37,7 +37,7 @@ package protocol PushStore: Sendable {
   ) async throws -> [StoredEvent]
 
   /// Deletes expired events and what is remembered of channels that ended long ago, and ends channels
-  /// that no device has opened since `abandonedBefore`, unless they are among `connected`.
+  /// that were not connected since `abandonedBefore`. Those among `connected` are now.
   func sweep(
     now: Int64, abandonedBefore: Int64, endedBefore: Int64, connected: Set<ChannelNumber>
   ) async throws

@@ -211,11 +211,15 @@ package final class SQLiteStore: PushStore {
     try await read { try Self.row($0, "secretHash", secretHash).map(Self.channel) }
   }
 
-  package func setCallbacks(_ callbacks: GNPRequest.Callbacks, of channel: ChannelNumber) async throws {
+  package func setCallbacks(
+    _ callbacks: GNPRequest.Callbacks, of channel: ChannelNumber
+  ) async throws -> Bool {
     try await change { database in
       try Self.execute(
-        database, "UPDATE channel SET pingURL = ?, pingMinutes = ?, disconnectURL = ? WHERE number = ?",
+        database,
+        "UPDATE channel SET pingURL = ?, pingMinutes = ?, disconnectURL = ? WHERE number = ? AND state = 0",
         [callbacks.ping?.text, callbacks.minimumPingMinutes, callbacks.disconnect?.text, channel.value])
+      return database.changesCount == 1
     }
   }
 
@@ -432,12 +436,15 @@ package final class SQLiteStore: PushStore {
           [count, Int(byteCount), channel])
       }
       try Self.execute(database, "DELETE FROM event WHERE expires <= ?", [now])
+      for channel in connected {
+        try Self.execute(
+          database, "UPDATE channel SET opened = ? WHERE number = ?", [now, channel.value])
+      }
       let abandoned = try Row.fetchAll(
         database.cachedStatement(sql: "SELECT * FROM channel WHERE opened < ? AND state < 2"),
         arguments: [abandonedBefore])
       for row in abandoned {
         let channel = try Self.channel(row)
-        guard !connected.contains(channel.number) else { continue }
         if channel.state == .open {
           // Its device may still come back, and learns it then.
           try Self.execute(database, "DELETE FROM event WHERE channel = ?", [channel.number.value])
@@ -527,8 +534,8 @@ package final class SQLiteStore: PushStore {
     let (number, stateValue, last, taken): (Int64, Int, Int64, Int64) = (
       row["number"], row["state"], row["last"], row["taken"]
     )
-    guard let id = ChannelID(bytes), let state = StoredChannel.State(rawValue: stateValue), last >= 0,
-      taken >= 0
+    guard let id = ChannelID(bytes), let state = StoredChannel.State(rawValue: stateValue),
+      (0..<Int64.max).contains(last), (0...last).contains(taken)
     else { throw StoreFailure(description: "channel \(number) has values that cannot be") }
     let (ping, disconnect): (String?, String?) = (row["pingURL"], row["disconnectURL"])
     return StoredChannel(
@@ -558,8 +565,10 @@ package final class SQLiteStore: PushStore {
           body: row["body"] ?? Data(), encoding: encodings[encoding], urgency: urgencies[urgency],
           topic: row["topic"], accepted: UInt64(accepted)))
     case .pingFailed, .error:
-      let code: UInt32? = row["code"]
-      guard let code else { throw broken }
+      let stored: Int64? = row["code"]
+      guard let code = stored.flatMap(UInt32.init(exactly:)),
+        (kind == .error ? ChannelEvent.errorCodes : ChannelEvent.pingCodes).contains(code)
+      else { throw broken }
       event = kind == .error ? .error(code) : .pingFailed(code)
     case .closed: event = .closed
     }
