@@ -28,7 +28,7 @@ class Workspace:
     def discard(self, path: Path, at_once: bool) -> None:
         """Removes what is at a path, if anything is; or puts it aside until the workspace goes.
 
-        For a minute after files were removed, ext4 makes new ones in the same block groups several times
+        For some minutes after files were removed, ext4 makes new ones in the same block groups several times
         slower: it does not use their inodes again so soon, and tries each of them for each new file.
         """
         if not os.path.lexists(path):
