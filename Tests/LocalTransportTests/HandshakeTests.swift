@@ -79,9 +79,10 @@ struct HandshakeTests {
     let (_, near) = try world.lane(role, sockets.near)
     let seed = UInt64.random(in: 0 ... .max)
     var random = SplitMix64(seed: seed)
-    // The first byte of a record of TLS is 20 to 24; the others are no type at all.
+    // The first byte of a record of TLS is 20 to 24; the others are no type at all. The second is 3, and the type is
+    // not looked at before as many bytes are there as the record says.
     let garbage =
-      [UInt8.random(in: 64...255, using: &random)]
+      [UInt8.random(in: 64...255, using: &random), .random(in: 4...255, using: &random)]
       + (0..<2000).map { _ in .random(in: 0...255, using: &random) }
     sockets.write(kind == 0 ? Array("GET / HTTP/1.1\r\n\r\n".utf8) : garbage)
     #expect(await near.end()?.fault == .malformed, "seed \(seed)")
