@@ -220,7 +220,13 @@ package struct ChannelBook: Sendable {
   package mutating func welcomed() -> [Effect] {
     isWelcome = true
     let claimed = Set(handles.values.compactMap(\.channel))
-    return entries.values
+    // Their end is stored, and nobody is there to see it.
+    let deserted = entries.values.filter {
+      $0.record.isClosing && $0.hasEnded && !claimed.contains($0.record.id)
+    }
+    let removals = deserted.flatMap { end($0.record.id) }
+    return removals
+      + entries.values
       .filter { claimed.contains($0.record.id) || $0.record.isClosing }
       .map(\.record.id).sorted { $0.description < $1.description }
       .flatMap { open($0) }
@@ -311,10 +317,12 @@ package struct ChannelBook: Sendable {
 
   /// Acknowledges what is stored, unless the app is too far behind.
   private mutating func take(_ id: ChannelID) -> [Effect] {
-    guard let entry = entries[id], entry.isOpened, entry.record.stored > entry.taken,
-      entry.events.count <= limits.unshownCount,
-      entry.events.reduce(0, { $0 + $1.event.byteCount }) <= limits.unshownByteCount
-    else { return [] }
+    guard let entry = entries[id], entry.isOpened, entry.record.stored > entry.taken else { return [] }
+    if handles[entry.record.identifier]?.channel == id {
+      guard entry.events.count <= limits.unshownCount,
+        entry.events.reduce(0, { $0 + $1.event.byteCount }) <= limits.unshownByteCount
+      else { return [] }
+    }
     entries[id]!.taken = entry.record.stored
     return [.send(.taken(id, through: entry.record.stored))]
   }

@@ -7,11 +7,14 @@ package import PushWire
 /// Otherwise the hub forgets its body, and loads it from the store when there is room.
 package struct Hub: Sendable {
   package struct Limits: Sendable {
-    /// Events, and bytes of their bodies, that a device may have without taking them.
+    /// Events, and bytes of their bodies, that a device may have without taking them: of all channels, and
+    /// of each. One event is always allowed.
     package var windowCount = 64
     package var windowByteCount = 2 << 20
-    /// Longest time in milliseconds for which a device takes nothing although it has events.
-    package var takeTime: Int64 = 60_000
+    package var channelWindowCount = 16
+    package var channelWindowByteCount = 1 << 20
+    /// Longest time in milliseconds for which a transport takes nothing more.
+    package var writeTime: Int64 = 60_000
 
     package init() {}
   }
@@ -53,12 +56,11 @@ package struct Hub: Sendable {
     var backlog: [ChannelNumber] = []
     var sentCount = 0
     var sentBytes = 0
-    var isWritable = true
+    /// Since when the transport takes nothing more. Nil while it does.
+    var fullSince: Int64?
     var isLoading = false
-    /// An event was loaded for which there was no room; nothing is loaded until the device takes some.
-    var isFull = false
-    /// When the device took something last, or had nothing to take.
-    var progress: Int64
+
+    var isWritable: Bool { fullSince == nil }
   }
 
   private struct Channel: Sendable {
@@ -70,11 +72,17 @@ package struct Hub: Sendable {
     var taken: UInt64
     /// Numbers and bytes of the events that were sent and not taken.
     var sent: [(sequence: UInt64, byteCount: Int)] = []
+    var sentBytes = 0
     var hasBacklog = false
     var isLoading = false
+    /// An event was loaded for which the window had no room. Nothing is loaded until the device takes some:
+    /// of this channel, if its own window was the narrow one.
+    var blocked = Block.none
     /// Something was stored since the load began, so its result may not be all.
     var changedWhileLoading = false
   }
+
+  private enum Block: Sendable { case none, byChannel, byDevice }
 
   private let limits: Limits
   private var connections: [ConnectionID: Connection] = [:]
@@ -96,14 +104,14 @@ package struct Hub: Sendable {
   // MARK: Connections
 
   /// A device said hello. An earlier connection of it is replaced.
-  package mutating func connect(_ id: ConnectionID, device: DeviceKey, now: Int64) -> [Action] {
+  package mutating func connect(_ id: ConnectionID, device: DeviceKey) -> [Action] {
     var actions: [Action] = []
     if let earlier = devices[device] {
       disconnect(earlier)
       actions.append(.goodbye(earlier, .replaced))
     }
     devices[device] = id
-    connections[id] = Connection(device: device, progress: now)
+    connections[id] = Connection(device: device)
     return actions
   }
 
@@ -115,14 +123,20 @@ package struct Hub: Sendable {
   }
 
   /// The transport takes more bytes, or has enough for now.
-  package mutating func setWritable(_ isWritable: Bool, _ id: ConnectionID) -> [Action] {
-    connections[id]?.isWritable = isWritable
+  package mutating func setWritable(_ isWritable: Bool, _ id: ConnectionID, now: Int64) -> [Action] {
+    if isWritable {
+      connections[id]?.fullSince = nil
+    } else if connections[id]?.fullSince == nil {
+      connections[id]?.fullSince = now
+    }
     return fill(id)
   }
 
-  /// Ends the connections of devices that have taken nothing for too long.
+  /// Ends the connections of devices that have read nothing for too long.
   package mutating func tick(now: Int64) -> [Action] {
-    let slow = connections.filter { $0.value.sentCount > 0 && now - $0.value.progress > limits.takeTime }
+    let slow = connections.filter { connection in
+      connection.value.fullSince.map { now - $0 > limits.writeTime } ?? false
+    }
     for id in slow.keys { disconnect(id) }
     return slow.keys.map { .goodbye($0, .slow) }
   }
@@ -150,14 +164,16 @@ package struct Hub: Sendable {
   // MARK: Events
 
   /// An event is durable. Calls for one channel may come in any order.
-  package mutating func stored(_ number: ChannelNumber, sequence: UInt64, _ event: ChannelEvent, now: Int64)
-    -> [Action]
-  {
+  package mutating func stored(
+    _ number: ChannelNumber, _ event: ChannelEvent, as eventNumber: EventNumber
+  ) -> [Action] {
+    let sequence = eventNumber.sequence
     guard var channel = channels[number], sequence > channel.sentThrough else { return [] }
-    let follows = sequence == channel.last + 1
+    let follows = eventNumber.previous == channel.last
     channel.last = max(channel.last, sequence)
     guard follows, !channel.hasBacklog, !channel.isLoading, let connection = connections[channel.connection],
-      connection.isWritable, hasRoom(connection, for: event.byteCount)
+      connection.isWritable,
+      room(for: event.byteCount, in: channel, connection) == .none
     else {
       if channel.isLoading { channel.changedWhileLoading = true }
       channels[number] = channel
@@ -165,11 +181,11 @@ package struct Hub: Sendable {
       return fill(channel.connection)
     }
     channels[number] = channel
-    return [send(number, sequence, event, now: now)]
+    return [send(number, sequence, event)]
   }
 
   /// What the store has for a load, in order: all there is, or as much as the load asked for.
-  package mutating func loaded(_ events: [StoredEvent], for load: Load, now: Int64) -> [Action] {
+  package mutating func loaded(_ events: [StoredEvent], for load: Load) -> [Action] {
     guard var channel = channels[load.channel], channel.connection == load.connection, channel.isLoading
     else {
       return []
@@ -180,12 +196,16 @@ package struct Hub: Sendable {
     channels[load.channel] = channel
     connections[load.connection]!.isLoading = false
     var actions: [Action] = []
-    for event in events where event.sequence > channel.sentThrough {
-      guard hasRoom(connections[load.connection]!, for: event.event.byteCount) else {
-        connections[load.connection]!.isFull = true
+    // A transport that has become full meanwhile gets them when it takes more.
+    let isWritable = connections[load.connection]!.isWritable
+    for event in events where isWritable && event.sequence > channel.sentThrough {
+      let block = room(
+        for: event.event.byteCount, in: channels[load.channel]!, connections[load.connection]!)
+      guard block == .none else {
+        channels[load.channel]!.blocked = block
         break
       }
-      actions.append(send(load.channel, event.sequence, event.event, now: now))
+      actions.append(send(load.channel, event.sequence, event.event))
     }
     // An empty result says that the rest was replaced or has expired.
     let isBehind = !events.isEmpty && channels[load.channel]!.sentThrough < channels[load.channel]!.last
@@ -195,7 +215,7 @@ package struct Hub: Sendable {
 
   /// The device has stored the events of a channel up to `through`.
   package mutating func taken(
-    _ id: ChannelID, through: UInt64, _ connection: ConnectionID, now: Int64
+    _ id: ChannelID, through: UInt64, _ connection: ConnectionID
   ) throws(Violation) -> [Action] {
     guard let number = channel(id, connection), var channel = channels[number] else {
       throw Violation(reason: "an event of a channel that is not open was taken")
@@ -207,33 +227,44 @@ package struct Hub: Sendable {
     let count = channel.sent.prefix { $0.sequence <= through }.count
     let byteCount = channel.sent.prefix(count).reduce(0) { $0 + $1.byteCount }
     channel.sent.removeFirst(count)
+    channel.sentBytes -= byteCount
     channel.taken = through
+    channel.blocked = .none
     channels[number] = channel
-    connections[connection]?.sentCount -= count
-    connections[connection]?.sentBytes -= byteCount
-    connections[connection]?.progress = now
-    connections[connection]?.isFull = false
+    connections[connection]!.sentCount -= count
+    connections[connection]!.sentBytes -= byteCount
+    for waiting in connections[connection]!.backlog where channels[waiting]!.blocked == .byDevice {
+      channels[waiting]!.blocked = .none
+    }
     return [.take(number, through: through)] + fill(connection)
   }
 
   // MARK: The window
 
-  private func hasRoom(_ connection: Connection, for byteCount: Int) -> Bool {
-    connection.sentCount < limits.windowCount
-      && (connection.sentCount == 0 || connection.sentBytes + byteCount <= limits.windowByteCount)
+  /// Which window has no room for one more event of a channel.
+  private func room(for byteCount: Int, in channel: Channel, _ connection: Connection) -> Block {
+    guard
+      channel.sent.isEmpty
+        || (channel.sent.count < limits.channelWindowCount
+          && channel.sentBytes + byteCount <= limits.channelWindowByteCount)
+    else { return .byChannel }
+    guard
+      connection.sentCount == 0
+        || (connection.sentCount < limits.windowCount
+          && connection.sentBytes + byteCount <= limits.windowByteCount)
+    else { return .byDevice }
+    return .none
   }
 
-  private mutating func send(
-    _ number: ChannelNumber, _ sequence: UInt64, _ event: ChannelEvent, now: Int64
-  ) -> Action {
-    let channel = channels[number]!
+  private mutating func send(_ number: ChannelNumber, _ sequence: UInt64, _ event: ChannelEvent) -> Action {
+    let connection = channels[number]!.connection
     channels[number]!.sent.append((sequence, event.byteCount))
+    channels[number]!.sentBytes += event.byteCount
     channels[number]!.sentThrough = sequence
-    channels[number]!.last = max(channel.last, sequence)
-    if connections[channel.connection]!.sentCount == 0 { connections[channel.connection]!.progress = now }
-    connections[channel.connection]!.sentCount += 1
-    connections[channel.connection]!.sentBytes += event.byteCount
-    return .send(channel.connection, channel.id, sequence: sequence, event)
+    channels[number]!.last = max(channels[number]!.last, sequence)
+    connections[connection]!.sentCount += 1
+    connections[connection]!.sentBytes += event.byteCount
+    return .send(connection, channels[number]!.id, sequence: sequence, event)
   }
 
   private mutating func addBacklog(_ number: ChannelNumber) {
@@ -242,21 +273,31 @@ package struct Hub: Sendable {
     connections[channel.connection]!.backlog.append(number)
   }
 
-  /// Loads events for the channels that wait, one load at a time for a connection, while there is room.
+  /// Loads events for the channels that wait, one load at a time for a connection, in turns, while there
+  /// is room.
   private mutating func fill(_ id: ConnectionID) -> [Action] {
-    guard let connection = connections[id], connection.isWritable, !connection.isLoading, !connection.isFull,
-      !connection.backlog.isEmpty, hasRoom(connection, for: 0)
+    guard let connection = connections[id], connection.isWritable, !connection.isLoading,
+      let index = connection.backlog.firstIndex(where: { number in
+        channels[number]!.blocked == .none && room(for: 0, in: channels[number]!, connection) == .none
+      })
     else { return [] }
-    let number = connections[id]!.backlog.removeFirst()
+    let number = connections[id]!.backlog.remove(at: index)
+    connections[id]!.isLoading = true
     channels[number]!.hasBacklog = false
     channels[number]!.isLoading = true
-    connections[id]!.isLoading = true
+    let channel = channels[number]!
     return [
       .load(
         Load(
-          connection: id, channel: number, after: channels[number]!.sentThrough,
-          count: limits.windowCount - connection.sentCount,
-          byteCount: limits.windowByteCount - connection.sentBytes))
+          connection: id, channel: number, after: channel.sentThrough,
+          count: max(
+            1,
+            min(limits.windowCount - connection.sentCount, limits.channelWindowCount - channel.sent.count)),
+          byteCount: max(
+            0,
+            min(
+              limits.windowByteCount - connection.sentBytes,
+              limits.channelWindowByteCount - channel.sentBytes))))
     ]
   }
 }

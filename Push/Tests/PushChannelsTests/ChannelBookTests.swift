@@ -141,11 +141,20 @@ struct DeviceLife {
   var shown: [String: [String]] = [:]
   /// Tokens of channels that were closing when the process died: nobody is there for their last messages.
   var deserted: Set<String> = []
+  /// Identifiers whose channel the app has seen open, and not its end, in this process.
+  var lives: Set<String> = []
   var messageCount = 0
   var mayDie = true
 
+  let limits: ChannelBook.Limits
+
   init(seed: UInt64) {
     generator = SplitMix64(state: seed)
+    // Every other device is soon behind.
+    var limits = ChannelBook.Limits()
+    if seed % 2 == 1 { limits.unshownCount = 2 }
+    self.limits = limits
+    book = ChannelBook(limits: limits)
   }
 
   mutating func random(_ count: Int) -> Int { Int(generator.next() % UInt64(count)) }
@@ -172,9 +181,11 @@ struct DeviceLife {
   mutating func restart() {
     breakConnection()
     deserted.formUnion(disk.records.values.filter(\.isClosing).compactMap(\.token))
+    lives = []
     book = ChannelBook(
       records: Array(disk.records.values),
-      events: disk.events.mapValues { $0.sorted { $0.key < $1.key }.map { ($0.key, $0.value) } })
+      events: disk.events.mapValues { $0.sorted { $0.key < $1.key }.map { ($0.key, $0.value) } },
+      limits: limits)
   }
 
   mutating func breakConnection() {
@@ -266,9 +277,14 @@ struct DeviceLife {
   }
 
   /// A kill may come between any two effects.
-  mutating func perform(_ effects: [ChannelBook.Effect]) {
+  /// Returns false when the process died before all were carried out.
+  @discardableResult
+  mutating func perform(_ effects: [ChannelBook.Effect]) -> Bool {
     for effect in effects {
-      if mayDie, random(2000) == 0 { return restart() }
+      if mayDie, random(2000) == 0 {
+        restart()
+        return false
+      }
       switch effect {
       case .save(let record): disk.records[record.id] = record
       case .saveEvent(let id, let sequence, let event): disk.events[id, default: [:]][sequence] = event
@@ -285,11 +301,25 @@ struct DeviceLife {
       case .wake: break
       }
     }
+    return true
   }
 
   mutating func showNext(_ identifier: String) {
     guard let step = book.next(identifier) else { return }
-    perform(step.effects)
+    // One that dies here has counted the event as shown.
+    guard perform(step.effects) else { return }
+    let isRemoved = step.effects.contains { if case .shown = $0 { true } else { false } }
+    switch step.notice {
+    case nil: #expect(!isRemoved, "an event was removed, and the app did not see it")
+    case .opened:
+      #expect(lives.insert(identifier).inserted, "opened twice")
+    case .message, .pingFailed:
+      #expect(isRemoved && lives.contains(identifier), "a message of a channel that is not open")
+    case .error(ChannelBook.misuse): break
+    case .closed:
+      #expect(lives.remove(identifier) != nil, "closed without having been open")
+    case .error: lives.remove(identifier)
+    }
   }
 
   mutating func finish() throws {

@@ -20,7 +20,11 @@ struct SQLiteStoreConformance: StoreConformance {
 struct StoreTests {
   static let stores: [any StoreConformance & Sendable] = [SQLiteStoreConformance()]
 
-  static let now: Int64 = 1_795_478_400_000
+  /// So early that numbers count up from 1.
+  static let now: Int64 = 0
+
+  /// A number of a channel whose numbers have no gaps.
+  static func number(_ sequence: UInt64) -> EventNumber { EventNumber(after: sequence - 1, now: 0) }
 
   /// A device with a store of its own.
   struct Fixture {
@@ -59,14 +63,15 @@ struct StoreTests {
 
     func append(
       _ text: String, to channel: StoredChannel, topic: String? = nil, sentThrough: UInt64 = 0,
-      expires: Int64 = StoreTests.now + 1000, countMax: Int = 1000, bytesMax: Int = 1 << 24
+      expires: Int64 = StoreTests.now + 1000, countMax: Int = 1000, bytesMax: Int = 1 << 24,
+      now: Int64 = StoreTests.now
     ) async throws -> AppendOutcome {
       try await store.append(
         AppendRequest(
           channel: channel.number,
           event: .message(PushMessage(body: Data(text.utf8), topic: topic, accepted: UInt64(StoreTests.now))),
-          sentThrough: sentThrough, expires: expires, waitingCountMax: countMax, waitingByteCountMax: bytesMax
-        ))
+          sentThrough: sentThrough, expires: expires, waitingCountMax: countMax,
+          waitingByteCountMax: bytesMax, now: now))
     }
 
     /// Texts of messages, `ping 605`, `closed` and `error 506`, with their numbers.
@@ -120,7 +125,7 @@ struct StoreTests {
     let fixture = try Fixture(Self.stores[index])
     let token = Fixture.token()
     let channel = try await fixture.opened(token: token)
-    #expect(try await fixture.append("one", to: channel) == .stored(1))
+    #expect(try await fixture.append("one", to: channel) == .stored(Self.number(1)))
     var callbacks = GNPRequest.Callbacks()
     callbacks.disconnect = CallbackURL("https://server.example/gone")
     #expect(try await fixture.store.setCallbacks(callbacks, of: channel.number))
@@ -129,6 +134,26 @@ struct StoreTests {
     #expect(try await fixture.append("two", to: channel) == .ended)
     #expect(try await fixture.events(channel) == [])
     #expect(try await fixture.store.dueCalls(now: Self.now, count: 10).map(\.sealedToken) == [token.sealed])
+  }
+
+  /// And back ends went on before the device came back: what they sent has new numbers, and is shown.
+  @Test(arguments: stores.indices) func aStoreThatWasPutBackNeverGivesANumberTwice(_ index: Int) async throws
+  {
+    let times: [Int64] = [1_795_478_400_000, 1_795_478_401_000]
+    let fixture = try Fixture(Self.stores[index])
+    let channel = try await fixture.opened()
+    var last: UInt64 = 0
+    for (time, isLater) in [(times[0], false), (times[0], false), (times[1], true)] {
+      let outcome = try await fixture.append("m", to: channel, expires: .max, now: time)
+      #expect(outcome == .stored(EventNumber(after: last, now: time)))
+      last = isLater ? UInt64(times[1]) * 1000 : max(last + 1, UInt64(times[0]) * 1000)
+    }
+    // The copy had the first of them; the device has taken all three. The next one comes a second later.
+    let restored = EventNumber(after: UInt64(times[0]) * 1000, now: times[1] + 1000)
+    #expect(restored.sequence > last)
+    // A clock that was put back costs nothing.
+    #expect(EventNumber(after: last, now: 5).sequence == last + 1)
+    #expect(EventNumber(after: last, now: -5).sequence == last + 1)
   }
 
   @Test(arguments: stores.indices) func aDeviceHasSoManyChannels(_ index: Int) async throws {
@@ -144,7 +169,7 @@ struct StoreTests {
     // One that is gone makes room.
     let end = try await fixture.store.end(first.number, with: .closed, now: Self.now)
     #expect(try await fixture.open(channelsMax: 2) == .failed(.tooManyChannels))
-    try await fixture.store.take(first.number, through: try #require(end), now: Self.now)
+    try await fixture.store.take(first.number, through: try #require(end).sequence, now: Self.now)
     guard case .opened = try await fixture.open(channelsMax: 2) else {
       Issue.record()
       return
@@ -154,10 +179,10 @@ struct StoreTests {
   @Test(arguments: stores.indices) func eventsComeInOrderUntilTheyAreTaken(_ index: Int) async throws {
     let fixture = try Fixture(Self.stores[index])
     let (channel, other) = (try await fixture.opened(), try await fixture.opened())
-    for (number, text) in ["a", "", "ccc"].enumerated() {
-      #expect(try await fixture.append(text, to: channel) == .stored(UInt64(number + 1)))
+    for (index, text) in ["a", "", "ccc"].enumerated() {
+      #expect(try await fixture.append(text, to: channel) == .stored(Self.number(UInt64(index + 1))))
     }
-    #expect(try await fixture.append("other", to: other) == .stored(1))
+    #expect(try await fixture.append("other", to: other) == .stored(Self.number(1)))
     #expect(try await fixture.events(channel) == ["1 a", "2 ", "3 ccc"])
     #expect(try await fixture.events(channel, after: 1) == ["2 ", "3 ccc"])
     #expect(try await fixture.events(channel, count: 2) == ["1 a", "2 "])
@@ -170,7 +195,7 @@ struct StoreTests {
     #expect(try await fixture.events(channel) == ["3 ccc"])
     try await fixture.store.take(channel.number, through: .max, now: Self.now)
     #expect(try await fixture.events(channel) == [])
-    #expect(try await fixture.append("d", to: channel) == .stored(4))
+    #expect(try await fixture.append("d", to: channel) == .stored(Self.number(4)))
     #expect(try await fixture.events(other) == ["1 other"])
     // What the device says when it opens the channel again is taken as well.
     guard case .opened(let again, _) = try await fixture.open(channel.id, isKnown: true, taken: 4) else {
@@ -197,7 +222,7 @@ struct StoreTests {
         AppendRequest(
           channel: channel.number, event: .message(message), sentThrough: 0, expires: .max,
           waitingCountMax: 10,
-          waitingByteCountMax: 1 << 30))
+          waitingByteCountMax: 1 << 30, now: StoreTests.now))
     }
     let events = try await fixture.store.events(
       of: channel.number, after: 0, count: 10, byteCount: .max, now: Self.now)
@@ -208,16 +233,21 @@ struct StoreTests {
     let fixture = try Fixture(Self.stores[index])
     let channel = try await fixture.opened()
     #expect(try await fixture.append("12345", to: channel, bytesMax: 4) == .full)
-    #expect(try await fixture.append("1234", to: channel, bytesMax: 4) == .stored(1))
-    #expect(try await fixture.append("", to: channel, bytesMax: 4) == .stored(2))
+    #expect(try await fixture.append("1234", to: channel, bytesMax: 4) == .stored(Self.number(1)))
+    #expect(try await fixture.append("", to: channel, bytesMax: 4) == .stored(Self.number(2)))
     #expect(try await fixture.append("5", to: channel, bytesMax: 4) == .full)
     #expect(try await fixture.append("", to: channel, countMax: 2) == .full)
     try await fixture.store.take(channel.number, through: 1, now: Self.now)
-    #expect(try await fixture.append("1234", to: channel, countMax: 2, bytesMax: 4) == .stored(3))
+    #expect(
+      try await fixture.append("1234", to: channel, countMax: 2, bytesMax: 4) == .stored(Self.number(3)))
     // The replaced message's bytes are free again.
     try await fixture.store.take(channel.number, through: 3, now: Self.now)
-    #expect(try await fixture.append("1234", to: channel, topic: "t", countMax: 1, bytesMax: 4) == .stored(4))
-    #expect(try await fixture.append("abcd", to: channel, topic: "t", countMax: 1, bytesMax: 4) == .stored(5))
+    #expect(
+      try await fixture.append("1234", to: channel, topic: "t", countMax: 1, bytesMax: 4)
+        == .stored(Self.number(4)))
+    #expect(
+      try await fixture.append("abcd", to: channel, topic: "t", countMax: 1, bytesMax: 4)
+        == .stored(Self.number(5)))
     // A refused message replaces nothing.
     #expect(try await fixture.append("abcde", to: channel, topic: "t", countMax: 1, bytesMax: 4) == .full)
     #expect(try await fixture.events(channel) == ["5 abcd"])
@@ -230,9 +260,10 @@ struct StoreTests {
     _ = try await fixture.append("b1", to: channel, topic: "b")
     _ = try await fixture.append("none", to: channel)
     _ = try await fixture.append("a1", to: other, topic: "a")
-    #expect(try await fixture.append("a2", to: channel, topic: "a") == .stored(4))
+    #expect(try await fixture.append("a2", to: channel, topic: "a") == .stored(Self.number(4)))
     #expect(try await fixture.events(channel) == ["2 b1", "3 none", "4 a2"])
-    #expect(try await fixture.append("a3", to: channel, topic: "a", sentThrough: 4) == .stored(5))
+    #expect(
+      try await fixture.append("a3", to: channel, topic: "a", sentThrough: 4) == .stored(Self.number(5)))
     #expect(try await fixture.events(channel) == ["2 b1", "3 none", "4 a2", "5 a3"])
     #expect(try await fixture.events(other) == ["1 a1"])
   }
@@ -245,7 +276,7 @@ struct StoreTests {
         AppendRequest(
           channel: channel.number, event: .pingFailed(code), sentThrough: sent, expires: .max,
           waitingCountMax: 10,
-          waitingByteCountMax: 10))
+          waitingByteCountMax: 10, now: StoreTests.now))
     }
     #expect(try await fixture.events(channel) == ["2 ping 603", "3 ping 605"])
   }
@@ -261,7 +292,7 @@ struct StoreTests {
     callbacks.minimumPingMinutes = 5
     #expect(try await fixture.store.setCallbacks(callbacks, of: channel.number))
     #expect(try await fixture.store.channel(tokenHash: token.tokenHash)?.callbacks == callbacks)
-    #expect(try await fixture.store.end(channel.number, with: .closed, now: Self.now) == 2)
+    #expect(try await fixture.store.end(channel.number, with: .closed, now: Self.now) == Self.number(2))
     #expect(try await fixture.store.end(channel.number, with: .error(.revoked), now: Self.now) == nil)
     #expect(try await fixture.append("after", to: channel) == .ended)
     #expect(try await fixture.events(channel) == ["1 before", "2 closed"])
@@ -322,7 +353,7 @@ struct StoreTests {
     }
     try await sweep(Self.now + 10, 0, 0, [])
     #expect(try await fixture.store.totals().waitingEvents == 1)
-    #expect(try await fixture.append("x", to: channel, countMax: 2) == .stored(3))
+    #expect(try await fixture.append("x", to: channel, countMax: 2) == .stored(Self.number(3)))
     // A channel that is connected is not abandoned, however long ago it was opened.
     try await sweep(Self.now + 100, Self.now + 1, 0, [channel.number])
     #expect(try await fixture.store.channel(tokenHash: token.tokenHash)?.state == .open)
@@ -330,7 +361,7 @@ struct StoreTests {
     try await sweep(Self.now + 100, Self.now + 100, 0, [])
     #expect(try await fixture.store.channel(tokenHash: token.tokenHash)?.state == .open)
     try await sweep(Self.now + 100, Self.now + 101, 0, [])
-    #expect(try await fixture.events(channel) == ["4 error 506"])
+    #expect(try await fixture.events(channel) == ["100000 error 506"])
     try await sweep(Self.now + 200, Self.now + 101, 0, [])
     #expect(try await fixture.store.channel(tokenHash: token.tokenHash)?.state == .gone)
     try await sweep(Self.now + 200, 0, Self.now + 200, [])
@@ -362,7 +393,7 @@ struct StoreTests {
     }
     #expect(outcomes.count == 400)
     for number in 1...200 {
-      #expect(outcomes.count { $0 == .stored(UInt64(number)) } == 2)
+      #expect(outcomes.count { $0 == .stored(Self.number(UInt64(number))) } == 2)
     }
     for channel in channels {
       #expect(try await fixture.events(channel, count: 1000).count == 200)

@@ -24,8 +24,8 @@ package protocol PushStore: Sendable {
   func append(_ request: AppendRequest) async throws -> AppendOutcome
 
   /// Ends a channel: after its waiting events comes `event`, and a waiting callback tells the back end.
-  /// Returns the event's number, or nil if the channel has ended before.
-  func end(_ channel: ChannelNumber, with event: ChannelEnd, now: Int64) async throws -> UInt64?
+  /// Returns nil if the channel has ended before.
+  func end(_ channel: ChannelNumber, with event: ChannelEnd, now: Int64) async throws -> EventNumber?
 
   /// Deletes the events up to `through`. A channel whose last event is deleted is gone.
   func take(_ channel: ChannelNumber, through: UInt64, now: Int64) async throws
@@ -179,6 +179,7 @@ package struct AppendRequest: Sendable {
   package var expires: Int64
   package var waitingCountMax: Int
   package var waitingByteCountMax: Int
+  package var now: Int64
 
   package enum Event: Equatable, Sendable {
     case message(PushMessage)
@@ -188,7 +189,7 @@ package struct AppendRequest: Sendable {
 
   package init(
     channel: ChannelNumber, event: Event, sentThrough: UInt64, expires: Int64, waitingCountMax: Int,
-    waitingByteCountMax: Int
+    waitingByteCountMax: Int, now: Int64
   ) {
     self.channel = channel
     self.event = event
@@ -196,15 +197,31 @@ package struct AppendRequest: Sendable {
     self.expires = expires
     self.waitingCountMax = waitingCountMax
     self.waitingByteCountMax = waitingByteCountMax
+    self.now = now
   }
 }
 
 package enum AppendOutcome: Equatable, Sendable {
-  case stored(UInt64)
+  case stored(EventNumber)
   /// As many events or bytes wait for the device as may.
   case full
   /// The channel has ended, or never was.
   case ended
+}
+
+/// Numbers of a channel grow, and follow the clock: one that a store has given is not given again after
+/// the store was put back from a copy.
+package struct EventNumber: Equatable, Sendable {
+  package let sequence: UInt64
+  /// Number of the event before it; 0 for the first.
+  package let previous: UInt64
+
+  /// The next number of a channel.
+  package init(after previous: UInt64, now: Int64) {
+    self.previous = previous
+    let microseconds = UInt64(clamping: now).multipliedReportingOverflow(by: 1000)
+    sequence = max(previous + 1, microseconds.overflow ? .max : microseconds.partialValue)
+  }
 }
 
 package struct StoredEvent: Equatable, Sendable {

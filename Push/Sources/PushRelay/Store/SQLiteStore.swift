@@ -223,7 +223,8 @@ package final class SQLiteStore: PushStore {
     }
   }
 
-  package func end(_ channel: ChannelNumber, with event: ChannelEnd, now: Int64) async throws -> UInt64? {
+  package func end(_ channel: ChannelNumber, with event: ChannelEnd, now: Int64) async throws -> EventNumber?
+  {
     try await change { database in
       guard let row = try Self.row(database, "number", channel.value) else { return nil }
       return try Self.end(try Self.channel(row), token: row["token"], with: event, now: now, database)
@@ -234,7 +235,7 @@ package final class SQLiteStore: PushStore {
   @discardableResult
   private static func end(
     _ channel: StoredChannel, token: Data?, with end: ChannelEnd?, now: Int64, _ database: Database
-  ) throws -> UInt64? {
+  ) throws -> EventNumber? {
     guard channel.state == .open else { return nil }
     if let url = channel.callbacks.disconnect, let token {
       try execute(
@@ -245,13 +246,13 @@ package final class SQLiteStore: PushStore {
       try forget(channel.number, now: now, database)
       return nil
     }
+    let number = try number(after: channel.last, now: now)
     try execute(
       database,
       """
-      UPDATE channel SET state = 1, ended = ?, last = last + 1, waitingCount = waitingCount + 1,
+      UPDATE channel SET state = 1, ended = ?, last = ?, waitingCount = waitingCount + 1,
         pingURL = NULL, pingMinutes = NULL, disconnectURL = NULL WHERE number = ?
-      """, [now, channel.number.value])
-    let sequence = channel.last + 1
+      """, [now, Int64(number.sequence), channel.number.value])
     let (kind, code) =
       switch end {
       case .closed: (EventKind.closed, nil as UInt32?)
@@ -259,8 +260,8 @@ package final class SQLiteStore: PushStore {
       }
     try execute(
       database, "INSERT INTO event (channel, sequence, kind, code) VALUES (?, ?, ?, ?)",
-      [channel.number.value, Int64(sequence), kind.rawValue, code])
-    return sequence
+      [channel.number.value, Int64(number.sequence), kind.rawValue, code])
+    return number
   }
 
   /// Keeps what answers back ends, and nothing else.
@@ -325,13 +326,22 @@ package final class SQLiteStore: PushStore {
         try Self.execute(
           database, "DELETE FROM event WHERE channel = ? AND sequence = ?", [request.channel.value, sequence])
       }
-      let last: Int64 = row["last"]
+      let number = try Self.number(after: try Self.channel(row).last, now: request.now)
       try Self.execute(
         database, "UPDATE channel SET last = ?, waitingCount = ?, waitingBytes = ? WHERE number = ?",
-        [last + 1, waitingCount + 1, waitingBytes + byteCount, request.channel.value])
-      try Self.insert(request, sequence: last + 1, topic: topic, database)
-      return .stored(UInt64(last + 1))
+        [Int64(number.sequence), waitingCount + 1, waitingBytes + byteCount, request.channel.value])
+      try Self.insert(request, sequence: Int64(number.sequence), topic: topic, database)
+      return .stored(number)
     }
+  }
+
+  /// Throws when the column cannot hold the number: the clock is wrong by hundreds of thousands of years.
+  private static func number(after last: UInt64, now: Int64) throws -> EventNumber {
+    let number = EventNumber(after: last, now: now)
+    guard number.sequence < UInt64(Int64.max) else {
+      throw StoreFailure(description: "there is no number for another event; the clock says \(now) ms")
+    }
+    return number
   }
 
   private static func insert(
