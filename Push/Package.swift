@@ -24,9 +24,13 @@ let package = Package(
     .target(
       name: "PushRelay", dependencies: ["PushWire", .product(name: "GRDB", package: "GRDB.swift")],
       swiftSettings: strict),
+    .target(name: "PushTestSupport", path: "Tests/PushTestSupport", swiftSettings: strict),
     .testTarget(name: "PushWireTests", dependencies: ["PushWire"], swiftSettings: strict),
     .testTarget(
-      name: "PushChannelsTests", dependencies: ["PushChannels", "PushWire"], swiftSettings: strict),
-    .testTarget(name: "PushRelayTests", dependencies: ["PushRelay", "PushWire"], swiftSettings: strict),
+      name: "PushChannelsTests", dependencies: ["PushChannels", "PushWire", "PushTestSupport"],
+      swiftSettings: strict),
+    .testTarget(
+      name: "PushRelayTests", dependencies: ["PushRelay", "PushWire", "PushTestSupport"],
+      swiftSettings: strict),
   ]
 )

@@ -32,7 +32,7 @@ package struct ChannelBook: Sendable {
     }
   }
 
-  /// What an app is shown.
+  /// An event of a channel, as the app gets it.
   package enum Notice: Equatable, Sendable {
     case opened(token: String, host: String?)
     case message(PushMessage)
@@ -48,7 +48,7 @@ package struct ChannelBook: Sendable {
     case shown(Record, sequence: UInt64)
     /// Removes a channel and its events.
     case remove(ChannelID)
-    /// Nothing is sent while there is no connection.
+    /// Sends a frame, or drops it while there is no connection.
     case send(DeviceFrame)
     /// A notice waits for the channel of this identifier.
     case wake(identifier: String)
@@ -64,7 +64,7 @@ package struct ChannelBook: Sendable {
 
   private struct Entry: Sendable {
     var record: Record
-    /// Stored and not shown.
+    /// Events that are stored and were not shown.
     var events: [(sequence: UInt64, event: ChannelEvent)]
     /// The relay has answered `Open` on this connection.
     var isOpened = false
@@ -82,7 +82,7 @@ package struct ChannelBook: Sendable {
   /// A channel object of the app.
   private struct Handle: Sendable {
     var phase = ChannelPhase.prepared
-    /// Of the last `connect`, until its last event was shown.
+    /// The channel of the last `connect`, until its last event was shown.
     var channel: ChannelID?
     var notices: [Waiting] = []
   }
@@ -122,7 +122,7 @@ package struct ChannelBook: Sendable {
     let (phase, action) = handles[identifier]!.phase.applying(.connect)
     guard action == .open else { return showMisuse(identifier) }
     handles[identifier]!.phase = phase
-    // Of an earlier process. It keeps its token.
+    // A channel of an earlier process is resumed and keeps its token.
     if let resumed = entries.values.first(where: {
       $0.record.identifier == identifier && !$0.record.isClosing
     }) {
@@ -220,7 +220,7 @@ package struct ChannelBook: Sendable {
   package mutating func welcomed() -> [Effect] {
     isWelcome = true
     let claimed = Set(handles.values.compactMap(\.channel))
-    // Their end is stored, and nobody is there to see it.
+    // The end of these channels is stored, and no channel object of the app is left to show it.
     let deserted = entries.values.filter {
       $0.record.isClosing && $0.hasEnded && !claimed.contains($0.record.id)
     }
@@ -325,14 +325,5 @@ package struct ChannelBook: Sendable {
     }
     entries[id]!.taken = entry.record.stored
     return [.send(.taken(id, through: entry.record.stored))]
-  }
-}
-
-extension ChannelEvent {
-  fileprivate var byteCount: Int {
-    switch self {
-    case .message(let message): message.body.count
-    case .pingFailed, .closed, .error: 0
-    }
   }
 }

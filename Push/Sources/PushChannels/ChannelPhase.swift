@@ -22,7 +22,7 @@ public enum ChannelPhase: Sendable, CaseIterable {
     case opened, message, pingFailed, closed, error
   }
 
-  /// What the runtime does with an input, besides taking the new phase.
+  /// The runtime's reaction to an input, besides taking the new phase.
   public enum Action: Sendable {
     /// Opens a new channel at the relay, with a new token.
     case open

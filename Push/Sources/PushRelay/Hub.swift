@@ -301,13 +301,3 @@ package struct Hub: Sendable {
     ]
   }
 }
-
-extension ChannelEvent {
-  /// What the event counts for in windows and queues.
-  package var byteCount: Int {
-    switch self {
-    case .message(let message): message.body.count
-    case .pingFailed, .closed, .error: 0
-    }
-  }
-}

@@ -71,6 +71,14 @@ package enum ChannelEvent: Equatable, Sendable {
     case .closed, .error: true
     }
   }
+
+  /// Bytes of the body: what the event counts for in windows and queues.
+  package var byteCount: Int {
+    switch self {
+    case .message(let message): message.body.count
+    case .pingFailed, .closed, .error: 0
+    }
+  }
 }
 
 package struct PushMessage: Equatable, Sendable {

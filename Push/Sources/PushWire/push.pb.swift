@@ -9,7 +9,7 @@
 //   https://github.com/apple/swift-protobuf/
 
 /// Messages between a device and the relay. Documentation/PUSH-PROTOCOL.md defines their meaning and
-/// order. Push/Scripts/generate-messages generates push.pb.swift.
+/// order. Scripts/generate-messages generates push.pb.swift.
 ///
 /// A field number is never used again.
 

@@ -1,5 +1,6 @@
 import Foundation
 import PushChannels
+import PushTestSupport
 import PushWire
 import Testing
 

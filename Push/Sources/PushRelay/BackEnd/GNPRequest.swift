@@ -29,7 +29,7 @@ package struct BackEndRequest: Sendable {
   package var method: String
   /// Path and query, still encoded.
   package var target: String
-  /// In the order in which they came.
+  /// Header fields in the order of the request.
   package var headers: [(name: String, value: String)]
 
   package init(method: String, target: String, headers: [(name: String, value: String)]) {
@@ -60,7 +60,7 @@ package struct GNPRequest: Sendable {
 
   package let operation: Operation
   package let token: PushToken
-  /// Of `notify`, as the request states it.
+  /// Length of the body of `notify`, as the request states it.
   package let byteCount: Int
   private let parameters: [String: String]
   private let contentTypes: [String]
@@ -99,7 +99,7 @@ package struct GNPRequest: Sendable {
     callbacks.ping = try url("pingURL")
     callbacks.disconnect = try url("disconnectURL")
     if let text = value("minPingInterval") {
-      guard callbacks.ping != nil, text.utf8.allSatisfy({ (48...57).contains($0) }), let minutes = Int(text),
+      guard callbacks.ping != nil, text.isDecimal, let minutes = Int(text),
         Callbacks.pingMinutes.contains(minutes)
       else { throw .urlFormat }
       callbacks.minimumPingMinutes = minutes

@@ -10,7 +10,8 @@ package struct PushRequest: Sendable {
   }
 
   package static let pathPrefix = "/push/"
-  package static let secondsMax: UInt64 = 2_419_200
+  /// The time after which a channel counts as abandoned, and its messages with it.
+  package static let secondsMax: UInt64 = 604_800
 
   /// The last component of a token.
   package let secret: String
@@ -27,9 +28,9 @@ package struct PushRequest: Sendable {
     guard Data(base64URL: secret)?.count == PushToken.secretByteCount else {
       throw Refusal(status: 404, text: "no such token")
     }
-    guard let text = try Self.single("TTL", request), !text.isEmpty,
-      text.utf8.allSatisfy({ (48...57).contains($0) })
-    else { throw Refusal(status: 400, text: "TTL is missing or no number of seconds") }
+    guard let text = try Self.single("TTL", request), text.isDecimal else {
+      throw Refusal(status: 400, text: "TTL is missing or no number of seconds")
+    }
     timeToLiveSeconds = min(UInt64(text) ?? .max, Self.secondsMax)
     switch try Self.single("Urgency", request)?.lowercased() {
     case "very-low": urgency = .veryLow

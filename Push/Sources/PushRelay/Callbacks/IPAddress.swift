@@ -64,7 +64,7 @@ package struct Network: Hashable, Sendable, CustomStringConvertible {
     let width = address.bytes.count * 8
     var prefixLength = width
     if parts.count == 2 {
-      guard parts[1].utf8.allSatisfy({ (48...57).contains($0) }), let length = Int(parts[1]), length <= width
+      guard parts[1].isDecimal, let length = Int(parts[1]), length <= width
       else { return nil }
       prefixLength = length
     }

@@ -188,7 +188,7 @@ package final class SQLiteStore: PushStore {
       arguments: [request.device.hash])
     guard (count ?? 0) < request.channelsMax else { return .failed(.tooManyChannels) }
     let token = request.token
-    // A prefix that another channel has: one in 2^48. The device tries again.
+    // Another channel has the prefix: a chance of one in 2^48. The app connects again.
     guard try row(database, "prefix", token.prefix) == nil else { return .failed(.relayFailed) }
     try execute(
       database,
@@ -289,9 +289,9 @@ package final class SQLiteStore: PushStore {
 
   package func append(_ request: AppendRequest) async throws -> AppendOutcome {
     try await change { database in
-      guard let row = try Self.row(database, "number", request.channel.value),
-        try Self.channel(row).state == .open
-      else { return .ended }
+      guard let row = try Self.row(database, "number", request.channel.value) else { return .ended }
+      let channel = try Self.channel(row)
+      guard channel.state == .open else { return .ended }
       let topic: String? =
         switch request.event {
         case .message(let message): message.topic
@@ -311,7 +311,7 @@ package final class SQLiteStore: PushStore {
             sql:
               "SELECT sequence, length(body) AS byteCount FROM event WHERE channel = ? AND topic = ? AND sequence > ?"
           ),
-          arguments: [request.channel.value, topic, Int64(request.sentThrough)])
+          arguments: [request.channel.value, topic, Int64(clamping: request.sentThrough)])
         for row in rows {
           waitingCount -= 1
           waitingBytes -= row["byteCount"] ?? 0
@@ -326,7 +326,7 @@ package final class SQLiteStore: PushStore {
         try Self.execute(
           database, "DELETE FROM event WHERE channel = ? AND sequence = ?", [request.channel.value, sequence])
       }
-      let number = try Self.number(after: try Self.channel(row).last, now: request.now)
+      let number = try Self.number(after: channel.last, now: request.now)
       try Self.execute(
         database, "UPDATE channel SET last = ?, waitingCount = ?, waitingBytes = ? WHERE number = ?",
         [Int64(number.sequence), waitingCount + 1, waitingBytes + byteCount, request.channel.value])
