@@ -1,3 +1,4 @@
+package import Foundation
 package import PushWire
 
 /// All channels of a device. A value: calls of the app and frames of the relay in, effects out.
@@ -25,17 +26,21 @@ package struct ChannelBook: Sendable {
     package var isClosing = false
     /// Number of the last event that was stored.
     package var stored: UInt64 = 0
+    /// What the app needs to read bodies that are encrypted for this channel.
+    package let keys: Data?
 
-    package init(id: ChannelID, identifier: String) {
+    package init(id: ChannelID, identifier: String, keys: Data? = nil) {
       self.id = id
       self.identifier = identifier
+      self.keys = keys
     }
   }
 
   /// An event of a channel, as the app gets it.
   package enum Notice: Equatable, Sendable {
-    case opened(token: String, host: String?)
-    case message(PushMessage)
+    case opened(token: String, host: String?, keys: Data?)
+    /// The channel's id and the message's number name the message for good.
+    case message(PushMessage, ChannelID, sequence: UInt64, keys: Data?)
     case pingFailed(UInt32)
     case closed(token: String)
     case error(UInt32)
@@ -115,9 +120,16 @@ package struct ChannelBook: Sendable {
 
   package func phase(_ identifier: String) -> ChannelPhase { handles[identifier]?.phase ?? .prepared }
 
+  /// Some channel has something to do at the relay.
+  package var needsConnection: Bool {
+    let claimed = Set(handles.values.compactMap(\.channel))
+    return entries.values.contains { $0.record.isClosing || claimed.contains($0.record.id) }
+  }
+
   // MARK: Calls of the app
 
-  package mutating func connect(_ identifier: String) -> [Effect] {
+  /// `keys` are those of a new channel.
+  package mutating func connect(_ identifier: String, keys: Data? = nil) -> [Effect] {
     if handles[identifier] == nil { handles[identifier] = Handle() }
     let (phase, action) = handles[identifier]!.phase.applying(.connect)
     guard action == .open else { return showMisuse(identifier) }
@@ -129,7 +141,7 @@ package struct ChannelBook: Sendable {
       handles[identifier]!.channel = resumed.record.id
       return resumed.hasEnded ? showOpened(resumed.record.id) : open(resumed.record.id)
     }
-    let record = Record(id: .random(), identifier: identifier)
+    let record = Record(id: .random(), identifier: identifier, keys: keys)
     handles[identifier]!.channel = record.id
     entries[record.id] = Entry(record: record, events: [])
     return [.save(record)] + open(record.id)
@@ -147,12 +159,24 @@ package struct ChannelBook: Sendable {
   }
 
   /// One step towards the app: effects, and then the notice that the app gets, unless the app does not see
-  /// this one. Nil when nothing waits.
-  package mutating func next(_ identifier: String) -> (effects: [Effect], notice: Notice?)? {
+  /// this one. Nil when nothing waits. With `completesLater` a message counts as shown when the app has
+  /// completed it.
+  package mutating func next(
+    _ identifier: String, completesLater: Bool = false
+  ) -> (effects: [Effect], notice: Notice?)? {
     guard let waiting = handles[identifier]?.notices.first else { return nil }
     handles[identifier]!.notices.removeFirst()
-    return show(waiting, identifier)
+    return show(waiting, identifier, completesLater: completesLater)
   }
+
+  /// The app is done with a message.
+  package mutating func complete(_ id: ChannelID, _ sequence: UInt64) -> [Effect] {
+    guard entries[id]?.events.contains(where: { $0.sequence == sequence }) == true else { return [] }
+    return shown(id, sequence)
+  }
+
+  /// A call of an object that may not use a channel.
+  package mutating func misuse(_ name: String) -> [Effect] { showMisuse(name) }
 
   private mutating func showMisuse(_ identifier: String) -> [Effect] {
     handles[identifier, default: Handle()].notices.append(.misuse)
@@ -160,15 +184,17 @@ package struct ChannelBook: Sendable {
   }
 
   /// The phase is that which the app has seen, so it changes with the notice.
-  private mutating func show(_ waiting: Waiting, _ identifier: String) -> (effects: [Effect], notice: Notice?)
-  {
+  private mutating func show(
+    _ waiting: Waiting, _ identifier: String, completesLater: Bool
+  ) -> (effects: [Effect], notice: Notice?) {
     let input: ChannelPhase.Input
     let notice: Notice
     var effects: [Effect] = []
     var token = ""
     switch waiting {
     case .misuse: return ([], .error(Self.misuse))
-    case .opened(_, let token, let host): (input, notice) = (.opened, .opened(token: token, host: host))
+    case .opened(let id, let token, let host):
+      (input, notice) = (.opened, .opened(token: token, host: host, keys: entries[id]?.record.keys))
     case .failed(let id, let code):
       token = entries[id]?.record.token ?? ""
       (input, notice) = (.error, .error(code))
@@ -176,12 +202,23 @@ package struct ChannelBook: Sendable {
     case .event(let id, let sequence, let event):
       token = entries[id]?.record.token ?? ""
       switch event {
-      case .message(let message): (input, notice) = (.message, .message(message))
-      case .pingFailed(let code): (input, notice) = (.pingFailed, .pingFailed(code))
-      case .closed: (input, notice) = (.closed, .closed(token: token))
-      case .error(let code): (input, notice) = (.error, .error(code))
+      case .message(let message):
+        (input, notice) = (
+          .message, .message(message, id, sequence: sequence, keys: entries[id]?.record.keys)
+        )
+        // A message that the app does not get is done with at once.
+        let isGiven = handles[identifier]!.phase.applying(.message).action == .show
+        if !completesLater || !isGiven { effects = shown(id, sequence) }
+      case .pingFailed(let code):
+        (input, notice) = (.pingFailed, .pingFailed(code))
+        effects = shown(id, sequence)
+      case .closed:
+        (input, notice) = (.closed, .closed(token: token))
+        effects = end(id)
+      case .error(let code):
+        (input, notice) = (.error, .error(code))
+        effects = end(id)
       }
-      effects = event.isLast ? end(id) : shown(id, sequence)
     }
     let (phase, action) = handles[identifier]!.phase.applying(input)
     handles[identifier]!.phase = phase

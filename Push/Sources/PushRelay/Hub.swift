@@ -88,6 +88,7 @@ package struct Hub: Sendable {
   private var connections: [ConnectionID: Connection] = [:]
   private var devices: [DeviceKey: ConnectionID] = [:]
   private var channels: [ChannelNumber: Channel] = [:]
+  package private(set) var isPaused = false
 
   package init(limits: Limits = Limits()) {
     self.limits = limits
@@ -115,6 +116,20 @@ package struct Hub: Sendable {
     return actions
   }
 
+  /// The device has a newer connection elsewhere.
+  package mutating func replace(_ device: DeviceKey) -> [Action] {
+    guard let earlier = devices[device] else { return [] }
+    disconnect(earlier)
+    return [.goodbye(earlier, .replaced)]
+  }
+
+  /// What a connection needs cannot be had. Nothing happens for one that is unknown.
+  package mutating func fail(_ id: ConnectionID, _ reason: GoodbyeReason) -> [Action] {
+    guard connections[id] != nil else { return [] }
+    disconnect(id)
+    return [.goodbye(id, reason)]
+  }
+
   /// A connection has ended. Nothing happens for one that is unknown.
   package mutating func disconnect(_ id: ConnectionID) {
     guard let connection = connections.removeValue(forKey: id) else { return }
@@ -130,6 +145,13 @@ package struct Hub: Sendable {
       connections[id]?.fullSince = now
     }
     return fill(id)
+  }
+
+  /// While the transports of all devices together have enough, nothing more is sent.
+  package mutating func setPaused(_ isPaused: Bool) -> [Action] {
+    guard isPaused != self.isPaused else { return [] }
+    self.isPaused = isPaused
+    return isPaused ? [] : Array(connections.keys).flatMap { fill($0) }
   }
 
   /// Ends the connections of devices that have read nothing for too long.
@@ -172,7 +194,7 @@ package struct Hub: Sendable {
     let follows = eventNumber.previous == channel.last
     channel.last = max(channel.last, sequence)
     guard follows, !channel.hasBacklog, !channel.isLoading, let connection = connections[channel.connection],
-      connection.isWritable,
+      connection.isWritable, !isPaused,
       room(for: event.byteCount, in: channel, connection) == .none
     else {
       if channel.isLoading { channel.changedWhileLoading = true }
@@ -197,7 +219,7 @@ package struct Hub: Sendable {
     connections[load.connection]!.isLoading = false
     var actions: [Action] = []
     // A transport that has become full meanwhile gets them when it takes more.
-    let isWritable = connections[load.connection]!.isWritable
+    let isWritable = connections[load.connection]!.isWritable && !isPaused
     for event in events where isWritable && event.sequence > channel.sentThrough {
       let block = room(
         for: event.event.byteCount, in: channels[load.channel]!, connections[load.connection]!)
@@ -276,7 +298,7 @@ package struct Hub: Sendable {
   /// Loads events for the channels that wait, one load at a time for a connection, in turns, while there
   /// is room.
   private mutating func fill(_ id: ConnectionID) -> [Action] {
-    guard let connection = connections[id], connection.isWritable, !connection.isLoading,
+    guard let connection = connections[id], connection.isWritable, !isPaused, !connection.isLoading,
       let index = connection.backlog.firstIndex(where: { number in
         channels[number]!.blocked == .none && room(for: 0, in: channels[number]!, connection) == .none
       })

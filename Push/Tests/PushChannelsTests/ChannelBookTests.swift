@@ -28,7 +28,7 @@ struct ChannelBookTests {
     #expect(book.phase("a") == .connecting)
     var step = book.next("a")
     let first = try #require(step)
-    #expect(first.notice == .opened(token: Self.token, host: nil) && first.effects == [])
+    #expect(first.notice == .opened(token: Self.token, host: nil, keys: nil) && first.effects == [])
     step = book.next("a")
     #expect(book.phase("a") == .open && step == nil)
 
@@ -44,7 +44,41 @@ struct ChannelBookTests {
     opened.stored = 1
     step = book.next("a")
     let second = try #require(step)
-    #expect(second.notice == .message(message) && second.effects == [.shown(opened, sequence: 1)])
+    #expect(
+      second.notice == .message(message, record.id, sequence: 1, keys: nil)
+        && second.effects == [.shown(opened, sequence: 1)])
+  }
+
+  @Test func aMessageThatWasNotCompletedIsShownAgainInTheNextProcess() throws {
+    var book = ChannelBook()
+    guard case .save(var record) = book.connect("a").first else {
+      Issue.record()
+      return
+    }
+    _ = book.welcomed()
+    _ = try book.received(.opened(record.id, token: Self.token, host: nil))
+    _ = book.next("a", completesLater: true)
+    let message = Self.message("hi")
+    for sequence in [1, 2] as [UInt64] {
+      _ = try book.received(.event(record.id, sequence: sequence, .message(message)))
+      let step = book.next("a", completesLater: true)
+      #expect(step?.effects == [])
+      #expect(step?.notice == .message(message, record.id, sequence: sequence, keys: nil))
+    }
+    // In any order; a second time it does nothing.
+    (record.token, record.stored) = (Self.token, 2)
+    #expect(book.complete(record.id, 2) == [.shown(record, sequence: 2)])
+    #expect(book.complete(record.id, 2) == [] && book.complete(.random(), 1) == [])
+
+    var next = ChannelBook(records: [record], events: [record.id: [(1, .message(message))]])
+    _ = next.connect("a")
+    _ = next.welcomed()
+    _ = try next.received(.opened(record.id, token: Self.token, host: nil))
+    _ = next.next("a")
+    let again = next.next("a")
+    #expect(again?.notice == .message(message, record.id, sequence: 1, keys: nil))
+    let rest = next.next("a")
+    #expect(rest == nil)
   }
 
   @Test func callsThatDoNotFitGiveErrorZero() {

@@ -133,7 +133,10 @@ struct StoreTests {
     #expect(try await fixture.store.channel(tokenHash: token.tokenHash)?.state == .gone)
     #expect(try await fixture.append("two", to: channel) == .ended)
     #expect(try await fixture.events(channel) == [])
-    #expect(try await fixture.store.dueCalls(now: Self.now, count: 10).map(\.sealedToken) == [token.sealed])
+    #expect(
+      try await fixture.store.dueCalls(now: Self.now, count: 10, excluding: []).map(\.sealedToken) == [
+        token.sealed
+      ])
   }
 
   /// And back ends went on before the device came back: what they sent has new numbers, and is shown.
@@ -313,30 +316,41 @@ struct StoreTests {
     #expect(try await fixture.open(channel.id, isKnown: true, taken: 2) == .failed(.stateLost))
     #expect(
       try await fixture.store.totals()
-        == StoreTotals(openChannels: 0, waitingEvents: 0, waitingBytes: 0, waitingCalls: 1))
+        == StoreTotals(openChannels: 0, channels: 1, waitingEvents: 0, waitingBytes: 0, waitingCalls: 1))
   }
 
   @Test(arguments: stores.indices) func callsWaitUntilTheyAreDone(_ index: Int) async throws {
     let fixture = try Fixture(Self.stores[index])
-    #expect(try await fixture.store.nextCall() == nil)
-    for host in ["a", "b"] {
+    let due = { (time: Int64, hosts: Set<String>) in
+      try await fixture.store.dueCalls(now: Self.now + time, count: 10, excluding: hosts)
+    }
+    #expect(try await due(0, []) == [])
+    for url in ["https://a/", "https://b/", "http://a:8080/other"] {
       let channel = try await fixture.opened()
       var callbacks = GNPRequest.Callbacks()
-      callbacks.disconnect = CallbackURL("https://\(host)/")
+      callbacks.disconnect = CallbackURL(url)
       #expect(try await fixture.store.setCallbacks(callbacks, of: channel.number))
       _ = try await fixture.store.end(channel.number, with: .error(.revoked), now: Self.now)
     }
     // Without a URL there is nobody to call.
     _ = try await fixture.store.end(try await fixture.opened().number, with: .closed, now: Self.now)
-    #expect(try await fixture.store.dueCalls(now: Self.now - 1, count: 10) == [])
-    let calls = try await fixture.store.dueCalls(now: Self.now, count: 10)
-    #expect(calls.map(\.url) == ["https://a/", "https://b/"] && calls.allSatisfy { $0.attempts == 0 })
-    #expect(try await fixture.store.dueCalls(now: Self.now, count: 1) == [calls[0]])
+    #expect(try await due(-1, []) == [])
+    let calls = try await due(0, [])
+    #expect(calls.map(\.url) == ["https://a/", "https://b/", "http://a:8080/other"])
+    #expect(calls.map(\.host) == ["a", "b", "a"] && calls.allSatisfy { $0.attempts == 0 })
+    #expect(try await due(0, ["a"]) == [calls[1]])
+    #expect(try await due(0, ["a", "b"]) == [])
+    #expect(try await fixture.store.dueCalls(now: Self.now, count: 1, excluding: []) == [calls[0]])
+    // A host that has failed once is left alone with all of its calls.
     try await fixture.store.postpone(calls[0], until: Self.now + 500)
+    #expect(try await due(499, []) == [calls[1]])
     try await fixture.store.finish(calls[1])
-    #expect(try await fixture.store.nextCall() == Self.now + 500)
-    #expect(try await fixture.store.dueCalls(now: Self.now + 499, count: 10) == [])
-    #expect(try await fixture.store.dueCalls(now: Self.now + 500, count: 10).map(\.attempts) == [1])
+    #expect(try await due(499, []) == [])
+    #expect(try await due(500, []).map(\.attempts) == [1, 0])
+    // Of too many calls the oldest go.
+    try await fixture.store.sweep(now: Self.now, abandonedBefore: .min, endedBefore: .min, callsOfHost: 1)
+    #expect(try await due(500, []).map(\.url) == ["http://a:8080/other"])
+    #expect(try await fixture.store.totals().waitingCalls == 1)
   }
 
   @Test(arguments: stores.indices) func whatIsOverGoes(_ index: Int) async throws {
@@ -347,9 +361,10 @@ struct StoreTests {
     _ = try await fixture.append("long", to: channel, expires: Self.now + 20)
     // Expired events are not shown, also before they are swept.
     #expect(try await fixture.events(channel, now: Self.now + 10) == ["2 long"])
-    let sweep = { (now: Int64, abandoned: Int64, ended: Int64, connected: Set<ChannelNumber>) in
+    let sweep = { (now: Int64, abandoned: Int64, ended: Int64, connected: [ChannelNumber]) in
+      try await fixture.store.touch(connected, now: now)
       try await fixture.store.sweep(
-        now: now, abandonedBefore: abandoned, endedBefore: ended, connected: connected)
+        now: now, abandonedBefore: abandoned, endedBefore: ended, callsOfHost: 10)
     }
     try await sweep(Self.now + 10, 0, 0, [])
     #expect(try await fixture.store.totals().waitingEvents == 1)

@@ -119,3 +119,36 @@ package struct AddressPolicy: Sendable {
     "2001::/23", "2001:db8::/32", "3fff::/20",
   ].map { Network($0)! }
 }
+
+extension IPAddress {
+  /// All addresses of a host, in the order of the system; none if it has none or cannot be resolved. Blocks
+  /// while the system asks.
+  package static func resolve(_ host: String) -> [IPAddress] {
+    var hints = addrinfo()
+    hints.ai_family = AF_UNSPEC
+    #if canImport(Glibc)
+      hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
+    #else
+      hints.ai_socktype = SOCK_STREAM
+    #endif
+    var list: UnsafeMutablePointer<addrinfo>?
+    guard getaddrinfo(host, nil, &hints, &list) == 0 else { return [] }
+    defer { freeaddrinfo(list) }
+    var addresses: [IPAddress] = []
+    var entry = list
+    while let current = entry {
+      let raw = UnsafeRawPointer(current.pointee.ai_addr!)
+      let bytes: [UInt8]
+      switch current.pointee.ai_family {
+      case AF_INET:
+        bytes = withUnsafeBytes(of: raw.loadUnaligned(as: sockaddr_in.self).sin_addr) { Array($0) }
+      case AF_INET6:
+        bytes = withUnsafeBytes(of: raw.loadUnaligned(as: sockaddr_in6.self).sin6_addr) { Array($0) }
+      default: bytes = []
+      }
+      if let address = IPAddress(bytes: bytes), !addresses.contains(address) { addresses.append(address) }
+      entry = current.pointee.ai_next
+    }
+    return addresses
+  }
+}

@@ -17,6 +17,9 @@ package protocol PushStore: Sendable {
   /// The channel of a token, by SHA-256 of its last component. Nil if there is none.
   func channel(secretHash: Data) async throws -> StoredChannel?
 
+  /// The channel whose token has this prefix. Nil if there is none.
+  func channel(prefix: String) async throws -> StoredChannel?
+
   /// Replaces the callbacks of a channel. Returns whether the channel is open; else nothing is changed.
   func setCallbacks(_ callbacks: GNPRequest.Callbacks, of channel: ChannelNumber) async throws -> Bool
 
@@ -36,22 +39,21 @@ package protocol PushStore: Sendable {
     of channel: ChannelNumber, after sequence: UInt64, count: Int, byteCount: Int, now: Int64
   ) async throws -> [StoredEvent]
 
+  /// Notes that channels are connected.
+  func touch(_ channels: [ChannelNumber], now: Int64) async throws
+
   /// Deletes expired events and what is remembered of channels that ended long ago, and ends channels
-  /// that were not connected since `abandonedBefore`. Those among `connected` are now.
-  func sweep(
-    now: Int64, abandonedBefore: Int64, endedBefore: Int64, connected: Set<ChannelNumber>
-  ) async throws
+  /// that were not connected since `abandonedBefore`. Of the calls that wait for one host, the oldest
+  /// above `callsOfHost` are deleted.
+  func sweep(now: Int64, abandonedBefore: Int64, endedBefore: Int64, callsOfHost: Int) async throws
 
-  /// `isDisconnected` calls that are due, the oldest first.
-  func dueCalls(now: Int64, count: Int) async throws -> [DisconnectCall]
-
-  /// When the next call is due. Nil if none is waiting.
-  func nextCall() async throws -> Int64?
+  /// `isDisconnected` calls that are due, the oldest first, without those to `hosts`.
+  func dueCalls(now: Int64, count: Int, excluding hosts: Set<String>) async throws -> [DisconnectCall]
 
   /// Deletes a call: it was answered, or its time is over.
   func finish(_ call: DisconnectCall) async throws
 
-  /// Repeats a call at a later time.
+  /// A call has failed. It is repeated at `due`, and no other call to its host is made before.
   func postpone(_ call: DisconnectCall, until due: Int64) async throws
 
   /// Sums for metrics.
@@ -233,6 +235,7 @@ package struct StoredEvent: Equatable, Sendable {
 package struct DisconnectCall: Equatable, Sendable {
   package var id: Int64
   package var url: String
+  package var host: String
   package var sealedToken: Data
   /// Calls that have failed so far.
   package var attempts: Int
@@ -241,6 +244,8 @@ package struct DisconnectCall: Equatable, Sendable {
 
 package struct StoreTotals: Equatable, Sendable {
   package var openChannels: Int
+  /// Ended ones included.
+  package var channels: Int
   package var waitingEvents: Int
   package var waitingBytes: Int
   package var waitingCalls: Int

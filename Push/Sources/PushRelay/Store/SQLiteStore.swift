@@ -88,12 +88,14 @@ package final class SQLiteStore: PushStore {
           CREATE TABLE disconnectCall (
             id INTEGER PRIMARY KEY AUTOINCREMENT,
             url TEXT NOT NULL,
+            host TEXT NOT NULL,
             token BLOB NOT NULL,
             attempts INTEGER NOT NULL DEFAULT 0,
             created INTEGER NOT NULL,
             due INTEGER NOT NULL
           ) STRICT;
-          CREATE INDEX disconnectCallDue ON disconnectCall(due);
+          CREATE INDEX disconnectCallDue ON disconnectCall(due, id);
+          CREATE INDEX disconnectCallHost ON disconnectCall(host, id);
           """)
     }
     return migrator
@@ -128,18 +130,26 @@ package final class SQLiteStore: PushStore {
           return changes.waiting
         }
         if batch.isEmpty { return }
-        do {
-          var completions: [@Sendable () -> Void] = []
-          try database.inTransaction(.immediate) {
-            for change in batch { completions.append(try change.run(database)) }
-            return .commit
-          }
-          for completion in completions { completion() }
-        } catch {
-          let failure = StoreFailure(description: "\(error)")
-          for change in batch { change.fail(failure) }
-        }
+        commit(batch, database)
       }
+    }
+  }
+
+  /// Commits changes in one transaction. When one of them fails, each has a transaction of its own: a row
+  /// that is damaged concerns nobody else.
+  private func commit(_ batch: [Change], _ database: Database) {
+    do {
+      var completions: [@Sendable () -> Void] = []
+      try database.inTransaction(.immediate) {
+        for change in batch { completions.append(try change.run(database)) }
+        return .commit
+      }
+      for completion in completions { completion() }
+    } catch  where batch.count > 1 {
+      for change in batch { commit([change], database) }
+    } catch {
+      let failure = StoreFailure(description: "\(error)")
+      for change in batch { change.fail(failure) }
     }
   }
 
@@ -211,6 +221,10 @@ package final class SQLiteStore: PushStore {
     try await read { try Self.row($0, "secretHash", secretHash).map(Self.channel) }
   }
 
+  package func channel(prefix: String) async throws -> StoredChannel? {
+    try await read { try Self.row($0, "prefix", prefix).map(Self.channel) }
+  }
+
   package func setCallbacks(
     _ callbacks: GNPRequest.Callbacks, of channel: ChannelNumber
   ) async throws -> Bool {
@@ -239,8 +253,8 @@ package final class SQLiteStore: PushStore {
     guard channel.state == .open else { return nil }
     if let url = channel.callbacks.disconnect, let token {
       try execute(
-        database, "INSERT INTO disconnectCall (url, token, created, due) VALUES (?, ?, ?, ?)",
-        [url.text, token, now, now])
+        database, "INSERT INTO disconnectCall (url, host, token, created, due) VALUES (?, ?, ?, ?, ?)",
+        [url.text, url.host, token, now, now])
     }
     guard let end else {
       try forget(channel.number, now: now, database)
@@ -426,8 +440,17 @@ package final class SQLiteStore: PushStore {
     }
   }
 
+  package func touch(_ channels: [ChannelNumber], now: Int64) async throws {
+    try await change { database in
+      for channel in channels {
+        try Self.execute(
+          database, "UPDATE channel SET opened = ? WHERE number = ?", [now, channel.value])
+      }
+    }
+  }
+
   package func sweep(
-    now: Int64, abandonedBefore: Int64, endedBefore: Int64, connected: Set<ChannelNumber>
+    now: Int64, abandonedBefore: Int64, endedBefore: Int64, callsOfHost: Int
   ) async throws {
     try await change { database in
       let expired = try Row.fetchAll(
@@ -446,10 +469,6 @@ package final class SQLiteStore: PushStore {
           [count, Int(byteCount), channel])
       }
       try Self.execute(database, "DELETE FROM event WHERE expires <= ?", [now])
-      for channel in connected {
-        try Self.execute(
-          database, "UPDATE channel SET opened = ? WHERE number = ?", [now, channel.value])
-      }
       let abandoned = try Row.fetchAll(
         database.cachedStatement(sql: "SELECT * FROM channel WHERE opened < ? AND state < 2"),
         arguments: [abandonedBefore])
@@ -467,26 +486,39 @@ package final class SQLiteStore: PushStore {
         }
       }
       try Self.execute(database, "DELETE FROM channel WHERE state = 2 AND ended < ?", [endedBefore])
+      let crowded = try String.fetchAll(
+        database.cachedStatement(sql: "SELECT host FROM disconnectCall GROUP BY host HAVING count(*) > ?"),
+        arguments: [callsOfHost])
+      for host in crowded {
+        try Self.execute(
+          database,
+          """
+          DELETE FROM disconnectCall WHERE host = ? AND id <=
+            (SELECT id FROM disconnectCall WHERE host = ? ORDER BY id DESC LIMIT 1 OFFSET ?)
+          """, [host, host, callsOfHost])
+      }
     }
   }
 
   // MARK: Calls
 
-  package func dueCalls(now: Int64, count: Int) async throws -> [DisconnectCall] {
+  package func dueCalls(
+    now: Int64, count: Int, excluding hosts: Set<String>
+  ) async throws -> [DisconnectCall] {
     try await read { database in
-      try Row.fetchAll(
-        database.cachedStatement(sql: "SELECT * FROM disconnectCall WHERE due <= ? ORDER BY due, id LIMIT ?"),
-        arguments: [now, count]
+      let marks = hosts.map { _ in "?" }.joined(separator: ", ")
+      let values: [any DatabaseValueConvertible] = [now] + Array(hosts) + [count]
+      return try Row.fetchAll(
+        database.cachedStatement(
+          sql:
+            "SELECT * FROM disconnectCall WHERE due <= ? AND host NOT IN (\(marks)) ORDER BY due, id LIMIT ?"
+        ), arguments: StatementArguments(values)
       ).map { row in
         DisconnectCall(
-          id: row["id"], url: row["url"], sealedToken: row["token"], attempts: row["attempts"],
-          created: row["created"])
+          id: row["id"], url: row["url"], host: row["host"], sealedToken: row["token"],
+          attempts: row["attempts"], created: row["created"])
       }
     }
-  }
-
-  package func nextCall() async throws -> Int64? {
-    try await read { try Int64.fetchOne($0.cachedStatement(sql: "SELECT min(due) FROM disconnectCall")) }
   }
 
   package func finish(_ call: DisconnectCall) async throws {
@@ -496,8 +528,9 @@ package final class SQLiteStore: PushStore {
   package func postpone(_ call: DisconnectCall, until due: Int64) async throws {
     try await change { database in
       try Self.execute(
-        database, "UPDATE disconnectCall SET due = ?, attempts = ? WHERE id = ?",
-        [due, call.attempts + 1, call.id])
+        database, "UPDATE disconnectCall SET attempts = ? WHERE id = ?", [call.attempts + 1, call.id])
+      try Self.execute(
+        database, "UPDATE disconnectCall SET due = ? WHERE host = ? AND due < ?", [due, call.host, due])
     }
   }
 
@@ -506,16 +539,15 @@ package final class SQLiteStore: PushStore {
       let row = try Row.fetchOne(
         database.cachedStatement(
           sql: """
-            SELECT (SELECT count(*) FROM channel WHERE state = 0) AS channels,
-              (SELECT count(*) FROM event) AS events,
-              (SELECT total(length(body)) FROM event) AS bytes,
-              (SELECT count(*) FROM disconnectCall) AS calls
+            SELECT count(*) AS channels, total(state = 0) AS open, total(waitingCount) AS events,
+              total(waitingBytes) AS bytes, (SELECT count(*) FROM disconnectCall) AS calls
+            FROM channel
             """))
       guard let row else { throw StoreFailure(description: "a sum has no row") }
-      let bytes: Double = row["bytes"]
+      let (open, events, bytes): (Double, Double, Double) = (row["open"], row["events"], row["bytes"])
       return StoreTotals(
-        openChannels: row["channels"], waitingEvents: row["events"], waitingBytes: Int(bytes),
-        waitingCalls: row["calls"])
+        openChannels: Int(open), channels: row["channels"], waitingEvents: Int(events),
+        waitingBytes: Int(bytes), waitingCalls: row["calls"])
     }
   }
 

@@ -1,0 +1,119 @@
+internal import AsyncHTTPClient
+internal import Foundation
+package import Logging
+internal import NIOCore
+internal import NIOHTTP1
+internal import NIOPosix
+internal import NIOSSL
+
+/// Calls back ends over HTTP/1.1 at addresses that the policy permits. A name is resolved once for each
+/// call, and the connection goes to an address that was checked.
+package struct CallbackClient: CallbackCalling {
+  private let policy: AddressPolicy
+  private let time: TimeAmount
+  private let byteCountMax: Int
+  private let tls: TLSConfiguration
+  private let resolver = NIOThreadPool(numberOfThreads: 8)
+  private let logger: Logger
+
+  /// `authorities` is a PEM file of certificates that count besides the system's.
+  package init(configuration: RelayConfiguration, logger: Logger) throws {
+    policy = AddressPolicy(allowed: configuration.callbackNetworks)
+    time = .milliseconds(configuration.callbackTime)
+    byteCountMax = configuration.callbackBytes
+    var tls = TLSConfiguration.makeClientConfiguration()
+    if let path = configuration.callbackAuthorities {
+      tls.additionalTrustRoots = [.certificates(try NIOSSLCertificate.fromPEMFile(path))]
+    }
+    self.tls = tls
+    self.logger = logger
+    resolver.start()
+  }
+
+  package func close() {
+    resolver.shutdownGracefully { _ in }
+  }
+
+  package func call(_ request: CallbackRequest) async throws(CallbackFailure) -> CallbackResponse {
+    let deadline = NIODeadline.now() + time
+    let addresses = try await addresses(of: request.url.host)
+    var failure = CallbackFailure.noConnection
+    for address in addresses where policy.permits(address) {
+      do {
+        return try await call(request, at: address, until: deadline)
+      } catch {
+        failure = error
+        // Another address is tried when there was no connection to this one.
+        guard error == .noConnection, NIODeadline.now() < deadline else { break }
+      }
+    }
+    throw failure
+  }
+
+  private func call(
+    _ request: CallbackRequest, at address: IPAddress, until deadline: NIODeadline
+  ) async throws(CallbackFailure) -> CallbackResponse {
+    var configuration = HTTPClient.Configuration(
+      tlsConfiguration: tls, redirectConfiguration: .disallow,
+      timeout: HTTPClient.Configuration.Timeout(connect: .nanoseconds(time.nanoseconds / 2)))
+    configuration.httpVersion = .http1Only
+    configuration.connectionPool.retryConnectionEstablishment = false
+    if IPAddress(request.url.host) == nil {
+      configuration.dnsOverride = [request.url.host: address.description]
+    }
+    let client = HTTPClient(eventLoopGroupProvider: .singleton, configuration: configuration)
+    let result = await Self.execute(request, client, until: deadline, byteCountMax)
+    try? await client.shutdown()
+    switch result {
+    case .success(let response): return response
+    case .failure(let error):
+      logger.debug("a call to \(request.url.host) failed: \(error)")
+      throw Self.failure(error)
+    }
+  }
+
+  private static func execute(
+    _ request: CallbackRequest, _ client: HTTPClient, until deadline: NIODeadline, _ byteCountMax: Int
+  ) async -> Result<CallbackResponse, any Error> {
+    do {
+      var message = HTTPClientRequest(url: request.url.text)
+      message.method = HTTPMethod(rawValue: request.method)
+      for (name, value) in request.headers { message.headers.add(name: name, value: value) }
+      message.headers.add(name: "Connection", value: "close")
+      if let body = request.body { message.body = .bytes(ByteBuffer(string: body)) }
+      let response = try await client.execute(message, deadline: deadline)
+      let body = try await response.body.collect(upTo: byteCountMax)
+      return .success(
+        CallbackResponse(
+          status: Int(response.status.code), codes: response.headers["X-Good-GNP-Code"],
+          body: Data(body.readableBytesView)))
+    } catch {
+      return .failure(error)
+    }
+  }
+
+  private static func failure(_ error: any Error) -> CallbackFailure {
+    switch error {
+    case let error as HTTPClientError:
+      switch error {
+      case .connectTimeout: .noConnection
+      case .tlsHandshakeTimeout: .invalidCertificate
+      case .deadlineExceeded, .readTimeout, .cancelled: .timeout
+      default: .invalidResponse
+      }
+    case is NIOSSLError, is NIOSSLExtraError, is BoringSSLError: .invalidCertificate
+    case is NIOConnectionError, is IOError: .noConnection
+    case let error as NIOCore.ChannelError:
+      if case .connectTimeout = error { .noConnection } else { .invalidResponse }
+    default: .invalidResponse
+    }
+  }
+
+  /// All addresses of a host, in the order of the system.
+  private func addresses(of host: String) async throws(CallbackFailure) -> [IPAddress] {
+    if let address = IPAddress(host) { return [address] }
+    guard let addresses = try? await resolver.runIfActive({ IPAddress.resolve(host) }), !addresses.isEmpty
+    else { throw .unresolvedHost }
+    return addresses
+  }
+}

@@ -1,0 +1,214 @@
+internal import Foundation
+internal import NIOCore
+internal import NIOWebSocket
+internal import PushWire
+internal import Synchronization
+
+/// The WebSocket of a device. It lives on the loop of its channel.
+final class DeviceConnection: ChannelInboundHandler {
+  typealias InboundIn = WebSocketFrame
+  typealias OutboundOut = WebSocketFrame
+
+  private enum Phase {
+    /// Nothing was said yet. Ends at that time.
+    case greeting(until: Int64)
+    case welcome(DeviceKey, silentAfter: Int64)
+    case ended
+  }
+
+  let id: Hub.ConnectionID
+  private let relay: Relay
+  private let address: String
+  private let link: SocketLink
+  private let onWelcome: () -> Void
+  private var phase: Phase
+  private var lastRead: Int64
+  /// `Open`, `Close` and `Taken` that are not done.
+  private var requests = 0
+
+  /// `onWelcome` is called when the device was admitted.
+  init(_ channel: any Channel, _ relay: Relay, onWelcome: @escaping () -> Void) {
+    id = relay.makeConnectionID()
+    self.relay = relay
+    self.onWelcome = onWelcome
+    address = channel.remoteAddress?.ipAddress ?? "local"
+    lastRead = relay.clock.now()
+    phase = .greeting(until: lastRead + relay.configuration.greetingTime)
+    link = SocketLink(channel, relay)
+  }
+
+  func handlerAdded(context: ChannelHandlerContext) {
+    let bound = NIOLoopBound(self, eventLoop: context.eventLoop)
+    link.onFinishedRequest.withLock { $0 = { bound.value.finishedRequest() } }
+  }
+
+  /// Ends the connection when it is silent for too long.
+  func check(now: Int64) {
+    switch phase {
+    case .greeting(let until): if now >= until { link.close() }
+    case .welcome(_, let time): if now - lastRead > time { end(.silent) }
+    case .ended: break
+    }
+  }
+
+  func breakOff() { link.close() }
+
+  // MARK: From the device
+
+  func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+    lastRead = relay.clock.now()
+    let frame = unwrapInboundIn(data)
+    guard case .ended = phase else { return read(frame, context) }
+    if frame.opcode == .connectionClose { context.close(promise: nil) }
+  }
+
+  private func read(_ frame: WebSocketFrame, _ context: ChannelHandlerContext) {
+    // RFC 6455, 5.1 and 5.2. The aggregator joins fragments, and takes their masks away.
+    guard !frame.rsv1, !frame.rsv2, !frame.rsv3 else { return malformed(.protocolError) }
+    switch frame.opcode {
+    case .binary: read(message: Data(frame.unmaskedData.readableBytesView))
+    case .text: malformed(.unacceptableData)
+    case .ping:
+      // A device that does not read gets no pongs, which would pile up.
+      guard context.channel.isWritable else { return }
+      let pong = WebSocketFrame(fin: true, opcode: .pong, data: frame.unmaskedData)
+      context.writeAndFlush(wrapOutboundOut(pong), promise: nil)
+    case .connectionClose:
+      phase = .ended
+      relay.closed(id)
+      link.close(code: .normalClosure)
+    case .pong, .continuation: break
+    default: malformed(.protocolError)
+    }
+  }
+
+  private func read(message: Data) {
+    let frame: DeviceFrame
+    do {
+      frame = try DeviceFrame(bytes: message)
+    } catch {
+      relay.logger.debug("a device sent no message: \(error.reason)")
+      return malformed(.dataInconsistentWithMessage)
+    }
+    switch (phase, frame) {
+    case (.greeting, .hello(let hello)):
+      guard let seconds = relay.hello(hello, id, link) else {
+        phase = .ended
+        return
+      }
+      phase = .welcome(
+        TokenVault.key(ofDevice: hello.deviceSecret), silentAfter: Int64(seconds) * 2000 + 10_000)
+      onWelcome()
+    case (.welcome(let device, _), _):
+      requests += 1
+      if requests >= relay.configuration.requestsOfConnection { link.setReading(false) }
+      do {
+        try relay.receive(frame, from: device, at: address, id, link)
+      } catch {
+        relay.logger.debug("a device breaks the protocol: \(error.reason)")
+        malformed(.dataInconsistentWithMessage)
+      }
+    case (.greeting, _): malformed(.dataInconsistentWithMessage)
+    case (.ended, _): break
+    }
+  }
+
+  private func finishedRequest() {
+    requests -= 1
+    if requests == relay.configuration.requestsOfConnection - 1 { link.setReading(true) }
+  }
+
+  private func malformed(_ code: WebSocketErrorCode) {
+    phase = .ended
+    relay.closed(id)
+    relay.metrics.goodbye(.malformed)
+    link.end(.malformed, retryAfterSeconds: 0, code: code)
+  }
+
+  private func end(_ reason: GoodbyeReason) {
+    phase = .ended
+    relay.end(id, reason)
+  }
+
+  // MARK: The transport
+
+  func channelWritabilityChanged(context: ChannelHandlerContext) {
+    if case .welcome = phase { relay.setWritable(context.channel.isWritable, id) }
+    context.fireChannelWritabilityChanged()
+  }
+
+  func channelInactive(context: ChannelHandlerContext) {
+    phase = .ended
+    relay.closed(id)
+    context.fireChannelInactive()
+  }
+
+  func errorCaught(context: ChannelHandlerContext, error: any Error) {
+    if case .ended = phase { return context.close(promise: nil) }
+    switch error {
+    case NIOWebSocketError.invalidFrameLength,
+      NIOWebSocketFrameAggregator.Error.accumulatedFrameSizeIsTooLarge:
+      malformed(.messageTooLarge)
+    case is NIOWebSocketError, is NIOWebSocketFrameAggregator.Error: malformed(.protocolError)
+    default: context.close(promise: nil)
+    }
+  }
+}
+
+/// What the relay sends to a device, from any thread.
+private final class SocketLink: DeviceLink {
+  private let channel: any Channel
+  private let relay: Relay
+  let onFinishedRequest = Mutex<(@Sendable () -> Void)?>(nil)
+
+  init(_ channel: any Channel, _ relay: Relay) {
+    self.channel = channel
+    self.relay = relay
+  }
+
+  func send(_ frame: RelayFrame) {
+    guard case .event(_, _, let event) = frame, event.byteCount > 0 else { return write(frame, promise: nil) }
+    let byteCount = event.byteCount
+    let written = channel.eventLoop.makePromise(of: Void.self)
+    written.futureResult.whenComplete { [relay] _ in relay.written(byteCount) }
+    write(frame, promise: written)
+  }
+
+  private func write(_ frame: RelayFrame, promise: EventLoopPromise<Void>?) {
+    channel.eventLoop.execute { [channel] in
+      let data = ByteBuffer(bytes: frame.bytes)
+      channel.writeAndFlush(WebSocketFrame(fin: true, opcode: .binary, data: data), promise: promise)
+    }
+  }
+
+  func end(_ reason: GoodbyeReason, retryAfterSeconds: UInt32) {
+    end(reason, retryAfterSeconds: retryAfterSeconds, code: .normalClosure)
+  }
+
+  func end(_ reason: GoodbyeReason, retryAfterSeconds: UInt32, code: WebSocketErrorCode) {
+    write(.goodbye(reason, retryAfterSeconds: retryAfterSeconds), promise: nil)
+    close(code: code)
+  }
+
+  /// Sends the end of the WebSocket, and closes the connection when the device has answered, or soon.
+  func close(code: WebSocketErrorCode) {
+    channel.eventLoop.execute { [channel] in
+      var data = ByteBuffer()
+      data.write(webSocketErrorCode: code)
+      channel.writeAndFlush(WebSocketFrame(fin: true, opcode: .connectionClose, data: data), promise: nil)
+      channel.eventLoop.scheduleTask(in: .seconds(2)) { channel.close(promise: nil) }
+    }
+  }
+
+  func close() {
+    channel.close(promise: nil)
+  }
+
+  func finishedRequest() {
+    channel.eventLoop.execute { self.onFinishedRequest.withLock { $0 }?() }
+  }
+
+  func setReading(_ isReading: Bool) {
+    channel.setOption(ChannelOptions.autoRead, value: isReading).whenFailure { _ in }
+  }
+}

@@ -1,0 +1,457 @@
+internal import Foundation
+package import Logging
+package import PushWire
+internal import Synchronization
+
+/// The connection of a device, as the relay uses it. Calls return at once and may come from any thread;
+/// what they send goes out in the order of the calls.
+package protocol DeviceLink: AnyObject, Sendable {
+  /// The body of an event counts as unsent until ``Relay/written(_:)`` was called for its bytes.
+  func send(_ frame: RelayFrame)
+  /// Says goodbye and closes the connection.
+  func end(_ reason: GoodbyeReason, retryAfterSeconds: UInt32)
+  /// One request of the device is done: `Open`, `Close` or `Taken`.
+  func finishedRequest()
+}
+
+/// A relay: devices on one side, back ends on the other, and the store between them. It has no sockets.
+package final class Relay: RelayNode {
+  package let configuration: RelayConfiguration
+  package let store: any PushStore
+  package let clock: any RelayClock
+  package let metrics: RelayMetrics
+  let vault: TokenVault
+  let wire: any NodeWire
+  let logger: Logger
+  let pinger: Pinger
+  let outbox: DisconnectOutbox
+  let tokenLimiter: RateLimiter<ChannelNumber>
+  let addressLimiter: RateLimiter<String>
+  private let newOfDevice: RateLimiter<DeviceKey>
+  private let newOfAddress: RateLimiter<String>
+  private let started: Int64
+  /// For tests that hold a `Close` back.
+  private let beforeClose: @Sendable () async -> Void
+  private let state: Mutex<State>
+
+  private struct State: Sendable {
+    var hub: Hub
+    var links: [Hub.ConnectionID: any DeviceLink] = [:]
+    var nextConnection: UInt64 = 1
+    var isDraining = false
+    var unsentBytes = 0
+    /// Of the store, as of the last tick, and what was accepted since.
+    var waitingBytes = 0
+    var channels = 0
+  }
+
+  package init(
+    configuration: RelayConfiguration, store: any PushStore, vault: TokenVault,
+    clock: any RelayClock = SystemClock(), wire: any NodeWire = ProcessWire(), caller: any CallbackCalling,
+    metrics: RelayMetrics, logger: Logger, beforeClose: @escaping @Sendable () async -> Void = {}
+  ) {
+    self.configuration = configuration
+    self.store = store
+    self.vault = vault
+    self.clock = clock
+    self.wire = wire
+    self.metrics = metrics
+    self.logger = logger
+    self.beforeClose = beforeClose
+    pinger = Pinger(configuration: configuration, caller: caller)
+    outbox = DisconnectOutbox(
+      configuration: configuration, store: store, vault: vault, caller: caller, clock: clock,
+      metrics: metrics,
+      logger: logger)
+    tokenLimiter = RateLimiter(rate: configuration.tokenRate, burst: configuration.tokenBurst)
+    addressLimiter = RateLimiter(rate: configuration.addressRate, burst: configuration.addressRate)
+    newOfDevice = RateLimiter(
+      rate: configuration.newChannelsOfDevice / 3600, burst: configuration.newChannelsOfDevice)
+    newOfAddress = RateLimiter(
+      rate: configuration.newChannelsOfAddress / 3600, burst: configuration.newChannelsOfAddress)
+    started = clock.now()
+    state = Mutex(State(hub: Hub(limits: configuration.hub)))
+    wire.attach(self)
+  }
+
+  // MARK: Carrying out what the hub says
+
+  /// Sends happen before the next change of the hub, so that a connection gets them in order.
+  @discardableResult
+  private func updateState<R: Sendable>(
+    _ body: (inout State) throws(Hub.Violation) -> (actions: [Hub.Action], result: R)
+  ) throws(Hub.Violation) -> R {
+    var later: [Hub.Action] = []
+    let result = try state.withLock { (state) throws(Hub.Violation) -> R in
+      let (actions, result) = try body(&state)
+      for action in actions {
+        switch action {
+        case .send(let id, let channel, let sequence, let event):
+          metrics.eventsSent.increment()
+          guard let link = state.links[id] else { break }
+          state.unsentBytes += event.byteCount
+          if state.unsentBytes > configuration.unsentBytes { _ = state.hub.setPaused(true) }
+          link.send(.event(channel, sequence: sequence, event))
+        case .goodbye(let id, let reason):
+          metrics.goodbye(reason)
+          state.links.removeValue(forKey: id)?.end(reason, retryAfterSeconds: 0)
+        case .load, .take: later.append(action)
+        }
+      }
+      metrics.connections.record(state.links.count)
+      return result
+    }
+    for action in later {
+      switch action {
+      case .load(let load): Task { await run(load) }
+      case .take(let channel, let through): Task { await run(takeOf: channel, through) }
+      case .send, .goodbye: break
+      }
+    }
+    return result
+  }
+
+  private func update(_ body: (inout Hub) -> [Hub.Action]) {
+    // Nothing is thrown by a body that cannot.
+    try! updateState { (state: inout State) throws(Hub.Violation) in (body(&state.hub), ()) }
+  }
+
+  private func run(_ load: Hub.Load) async {
+    do {
+      let events = try await store.events(
+        of: load.channel, after: load.after, count: load.count, byteCount: load.byteCount, now: clock.now())
+      update { $0.loaded(events, for: load) }
+    } catch {
+      fail(load.connection, error)
+    }
+  }
+
+  private func run(takeOf channel: ChannelNumber, _ through: UInt64) async {
+    do {
+      try await store.take(channel, through: through, now: clock.now())
+    } catch {
+      // The events stay, and the device drops them when they come again.
+      logger.error("events that a device has taken could not be deleted: \(error)")
+    }
+  }
+
+  private func fail(_ connection: Hub.ConnectionID, _ error: any Error) {
+    logger.error("the store failed: \(error)")
+    metrics.storeFailures.increment()
+    update { $0.fail(connection, .failed) }
+  }
+
+  // MARK: Devices
+
+  package func makeConnectionID() -> Hub.ConnectionID {
+    state.withLock { state in
+      defer { state.nextConnection += 1 }
+      return Hub.ConnectionID(value: state.nextConnection)
+    }
+  }
+
+  /// A device said hello. Returns the heartbeat in seconds that holds, or nil when it was sent away.
+  package func hello(_ hello: DeviceFrame.Hello, _ id: Hub.ConnectionID, _ link: any DeviceLink) -> UInt32? {
+    let refusal: GoodbyeReason? = state.withLock { state in
+      guard hello.version == 1 else { return .version }
+      guard admits(hello.admissionKey) else { return .notAdmitted }
+      guard !state.isDraining else { return .draining }
+      guard state.links.count < configuration.devices else { return .full }
+      return nil
+    }
+    if let refusal {
+      metrics.goodbye(refusal)
+      link.end(refusal, retryAfterSeconds: refusal == .full ? 60 : 0)
+      return nil
+    }
+    let device = TokenVault.key(ofDevice: hello.deviceSecret)
+    let heartbeat = min(hello.heartbeatSeconds, configuration.heartbeatSecondsMax)
+    try! updateState { (state: inout State) throws(Hub.Violation) in
+      let actions = state.hub.connect(id, device: device)
+      state.links[id] = link
+      link.send(.welcome(heartbeatSeconds: heartbeat, channelsMax: UInt32(configuration.channelsOfDevice)))
+      return (actions, ())
+    }
+    Task { await wire.connected(device, to: self) }
+    return heartbeat
+  }
+
+  private func admits(_ key: Data) -> Bool {
+    guard let keys = configuration.admissionKeys else { return true }
+    // By hash, so that the time of the comparison tells nothing about a key.
+    let hash = TokenVault.key(ofDevice: key)
+    return keys.contains { TokenVault.key(ofDevice: Data($0.utf8)) == hash }
+  }
+
+  /// An `Open`, `Close` or `Taken` of a device. ``DeviceLink/finishedRequest()`` follows unless this throws.
+  package func receive(
+    _ frame: DeviceFrame, from device: DeviceKey, at address: String, _ id: Hub.ConnectionID,
+    _ link: any DeviceLink
+  ) throws(Hub.Violation) {
+    switch frame {
+    case .hello: throw Hub.Violation(reason: "a second Hello")
+    case .open(let channel, let isKnown, let taken):
+      Task {
+        await open(channel, isKnown: isKnown, taken: taken, device, address, id, link)
+        link.finishedRequest()
+      }
+    case .close(let channel):
+      guard let number = state.withLock({ $0.hub.channel(channel, id) }) else {
+        return link.finishedRequest()
+      }
+      Task {
+        await beforeClose()
+        do { try await end(number, with: .closed) } catch { fail(id, error) }
+        link.finishedRequest()
+      }
+    case .taken(let channel, let through):
+      let take = try updateState { (state: inout State) throws(Hub.Violation) in
+        var actions = try state.hub.taken(channel, through: through, id)
+        guard case .take(let number, _) = actions.first else { return (actions, nil as ChannelNumber?) }
+        actions.removeFirst()
+        return (actions, number)
+      }
+      guard let take else { return link.finishedRequest() }
+      Task {
+        await run(takeOf: take, through)
+        link.finishedRequest()
+      }
+    }
+  }
+
+  private func open(
+    _ channel: ChannelID, isKnown: Bool, taken: UInt64, _ device: DeviceKey, _ address: String,
+    _ id: Hub.ConnectionID, _ link: any DeviceLink
+  ) async {
+    let now = clock.now()
+    if !isKnown {
+      guard newOfDevice.allows(device, now: now), newOfAddress.allows(address, now: now),
+        state.withLock({ $0.channels }) < configuration.channelsMax
+      else { return link.send(.failed(channel, code: ChannelError.tooManyChannels.rawValue)) }
+    }
+    do {
+      // A prefix that another channel has is a chance of one in 2^48; twice it is none.
+      for _ in 0..<2 {
+        let token = vault.stored(PushToken(relay: configuration.name))
+        let outcome = try await store.open(
+          OpenRequest(
+            device: device, channel: channel, isKnown: isKnown, taken: taken, token: token,
+            channelsMax: configuration.channelsOfDevice, now: now))
+        switch outcome {
+        case .failed(.relayFailed): continue
+        case .failed(let error): return link.send(.failed(channel, code: error.rawValue))
+        case .opened(let stored, let sealed):
+          let text = try vault.open(sealed)
+          let frame = RelayFrame.opened(channel, token: text, host: configuration.regionalHost)
+          do {
+            try updateState { (state: inout State) throws(Hub.Violation) in
+              // The answer comes before the first event.
+              guard let actions = try state.hub.open(stored, id) else { return ([], ()) }
+              link.send(frame)
+              return (actions, ())
+            }
+            pinger.opened(stored, now: now)
+          } catch {
+            update { $0.fail(id, .malformed) }
+          }
+          return
+        }
+      }
+      link.send(.failed(channel, code: ChannelError.relayFailed.rawValue))
+    } catch {
+      fail(id, error)
+    }
+  }
+
+  /// The transport takes more bytes, or has enough for now.
+  package func setWritable(_ isWritable: Bool, _ id: Hub.ConnectionID) {
+    update { $0.setWritable(isWritable, id, now: clock.now()) }
+  }
+
+  /// Bytes of bodies have left a transport, or it has ended.
+  package func written(_ byteCount: Int) {
+    let mayResume = state.withLock { state in
+      state.unsentBytes -= byteCount
+      // Some room is made before anything more is read, so that this does not happen for each event.
+      return state.hub.isPaused && state.unsentBytes <= configuration.unsentBytes / 4 * 3
+    }
+    if mayResume { update { $0.setPaused(false) } }
+  }
+
+  /// A connection has ended.
+  package func closed(_ id: Hub.ConnectionID) {
+    try! updateState { (state: inout State) throws(Hub.Violation) in
+      state.hub.disconnect(id)
+      state.links[id] = nil
+      return ([], ())
+    }
+  }
+
+  /// Ends a connection whose device breaks the protocol or has become silent.
+  package func end(_ id: Hub.ConnectionID, _ reason: GoodbyeReason) {
+    update { $0.fail(id, reason) }
+  }
+
+  // MARK: Channels
+
+  /// Ends a channel, tells its device, and calls its back end. Nothing happens when it has ended before.
+  package func end(_ channel: ChannelNumber, with end: ChannelEnd) async throws {
+    guard let number = try await store.end(channel, with: end, now: clock.now()) else { return }
+    await wire.publish(channel, end.event, as: number)
+    outbox.wake()
+  }
+
+  /// Ends the channel of a token or of its prefix. Returns whether there is one that is open.
+  package func revoke(_ tokenOrPrefix: String) async throws -> Bool {
+    let found: StoredChannel?
+    if let channel = try await store.channel(tokenHash: TokenVault.hash(tokenOrPrefix)) {
+      found = channel
+    } else {
+      found = try await store.channel(prefix: tokenOrPrefix)
+    }
+    guard let found, found.state == .open else { return false }
+    try await end(found.number, with: .error(.revoked))
+    return true
+  }
+
+  /// Stores a message and sends it.
+  func append(
+    _ event: AppendRequest.Event, to channel: ChannelNumber, timeToLive: Int64, waitingMax: Int
+  ) async throws -> AppendOutcome {
+    let now = clock.now()
+    let byteCount = event.channelEvent.byteCount
+    let bound = configuration.waitingBytesOfRelay
+    guard state.withLock({ $0.waitingBytes + byteCount <= bound }) else { return .full }
+    let outcome = try await store.append(
+      AppendRequest(
+        channel: channel, event: event, sentThrough: await wire.sentThrough(channel),
+        expires: now + timeToLive, waitingCountMax: waitingMax,
+        waitingByteCountMax: configuration.waitingBytes, now: now))
+    if case .stored(let number) = outcome {
+      state.withLock { $0.waitingBytes += byteCount + 256 }
+      await wire.publish(channel, event.channelEvent, as: number)
+    }
+    return outcome
+  }
+
+  // MARK: RelayNode
+
+  package func isConnected(_ channel: ChannelNumber) -> Bool {
+    state.withLock { $0.hub.isConnected(channel) }
+  }
+
+  package func sentThrough(_ channel: ChannelNumber) -> UInt64 {
+    state.withLock { $0.hub.sentThrough(channel) }
+  }
+
+  package func stored(_ channel: ChannelNumber, _ event: ChannelEvent, as number: EventNumber) {
+    update { $0.stored(channel, event, as: number) }
+  }
+
+  package func replaced(_ device: DeviceKey) {
+    update { $0.replace(device) }
+  }
+
+  package var connectionCount: Int { state.withLock { $0.links.count } }
+  package var isDraining: Bool { state.withLock { $0.isDraining } }
+
+  // MARK: Time
+
+  /// Does what the time asks for: slow devices, pings, calls. To be called about once a second.
+  package func tick() async {
+    let now = clock.now()
+    update { $0.tick(now: now) }
+    for batch in pinger.due(now: now, isConnected: isConnected) {
+      Task { await ping(batch) }
+    }
+    await outbox.run()
+  }
+
+  private func ping(_ batch: Pinger.Batch) async {
+    for ping in await pinger.send(batch) {
+      metrics.pingFailures.increment()
+      do {
+        _ = try await append(
+          .pingFailed(ping.code), to: ping.channel, timeToLive: configuration.notifyTimeToLive,
+          waitingMax: configuration.waitingEvents)
+      } catch {
+        logger.error("a failed ping could not be stored: \(error)")
+      }
+    }
+  }
+
+  /// Refreshes the sums of the store. To be called every few seconds.
+  package func measure() async {
+    do {
+      let totals = try await store.totals()
+      state.withLock { state in
+        state.waitingBytes = totals.waitingBytes + 256 * totals.waitingEvents
+        state.channels = totals.channels
+      }
+      metrics.record(totals)
+    } catch {
+      metrics.storeFailures.increment()
+      logger.error("the store failed: \(error)")
+    }
+  }
+
+  /// Deletes what is over. To be called about once an hour.
+  package func sweep() async {
+    let now = clock.now()
+    for limiter in [newOfAddress, addressLimiter] { limiter.sweep(now: now) }
+    newOfDevice.sweep(now: now)
+    tokenLimiter.sweep(now: now)
+    do {
+      let connected = state.withLock { Array($0.hub.connectedChannels) }
+      // In pieces, so that nobody waits for all of them.
+      for begin in stride(from: 0, to: connected.count, by: 500) {
+        try await store.touch(Array(connected[begin..<min(begin + 500, connected.count)]), now: now)
+      }
+      let mayAbandon = now - started >= RelayConfiguration.day
+      try await store.sweep(
+        now: now, abandonedBefore: mayAbandon ? now - configuration.abandonedTime : .min,
+        endedBefore: now - configuration.endedTime, callsOfHost: configuration.waitingCallsOfHost)
+    } catch {
+      metrics.storeFailures.increment()
+      logger.error("the store failed: \(error)")
+    }
+  }
+
+  /// Does all of these for as long as the task is not cancelled.
+  package func run() async {
+    await withTaskGroup(of: Void.self) { group in
+      group.addTask { await self.every(1000) { await self.tick() } }
+      group.addTask { await self.every(10_000) { await self.measure() } }
+      group.addTask { await self.every(3_600_000) { await self.sweep() } }
+    }
+  }
+
+  private func every(_ milliseconds: Int64, _ body: () async -> Void) async {
+    while !Task.isCancelled {
+      await body()
+      do { try await clock.sleep(milliseconds: milliseconds) } catch { return }
+    }
+  }
+
+  /// Sends all devices away, and takes no new ones. They come back after a time that spreads them.
+  package func drain() {
+    let links = state.withLock { state in
+      state.isDraining = true
+      let links = state.links
+      for id in links.keys { state.hub.disconnect(id) }
+      state.links = [:]
+      return links
+    }
+    for link in links.values { link.end(.draining, retryAfterSeconds: 2) }
+    wire.detach(self)
+  }
+}
+
+extension AppendRequest.Event {
+  var channelEvent: ChannelEvent {
+    switch self {
+    case .message(let message): .message(message)
+    case .pingFailed(let code): .pingFailed(code)
+    }
+  }
+}

@@ -1,0 +1,54 @@
+package import PushWire
+
+/// What an operator sets. The names are those of PUSH-PROTOCOL.md, *Limits*.
+package struct RelayConfiguration: Sendable {
+  package var name = RelayName.local
+  /// What back ends have to use, if it is not the name by which devices know the relay.
+  package var regionalHost: String?
+  /// Keys of which a device must have one. Nil admits every device.
+  package var admissionKeys: Set<String>?
+  package var callbackNetworks: [Network] = []
+  /// PEM file of authorities for callbacks, besides the system's.
+  package var callbackAuthorities: String?
+
+  package var hub = Hub.Limits()
+  package var heartbeatSecondsMax: UInt32 = 3600
+  package var greetingTime: Int64 = 10_000
+  package var channelsOfDevice = 256
+  package var channelsMax = 1_000_000
+  package var devices = 20_000
+  package var newConnections = 1024
+  package var unsentBytes = 256 << 20
+  package var requestsOfConnection = 16
+
+  package var waitingEvents = 1000
+  package var waitingBytes = 16 << 20
+  package var waitingBytesOfRelay = 4 << 30
+  package var tokenRate = 100.0
+  package var tokenBurst = 1000.0
+  package var addressRate = 5000.0
+  package var newChannelsOfDevice = 60.0
+  package var newChannelsOfAddress = 600.0
+  package var notifyTimeToLive: Int64 = 7 * day
+  package var abandonedTime: Int64 = 7 * day
+  package var endedTime: Int64 = 28 * day
+
+  package var pingInterval: Int64 = 15 * 60_000
+  package var pingBatch = 16 << 10
+  package var callbackTime: Int64 = 10_000
+  package var callbackBytes = 64 << 10
+  package var callbackLife: Int64 = 7 * day
+  package var callbacksAtOnce = 64
+  package var waitingCallsOfHost = 10_000
+
+  package var connections = 4096
+  package var connectionsOfAddress = 256
+  package var idleSeconds: Int64 = 60
+  package var bodySeconds: Int64 = 30
+  package var headBytes = 16 << 10
+  package var bodyBytesAtOnce = 64 << 20
+
+  package static let day: Int64 = 86_400_000
+
+  package init() {}
+}

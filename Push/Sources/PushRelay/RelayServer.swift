@@ -1,0 +1,188 @@
+internal import CoreMetrics
+internal import Foundation
+package import Logging
+package import NIOCore
+internal import NIOPosix
+package import NIOSSL
+internal import ServiceLifecycle
+internal import Synchronization
+
+/// A relay with its sockets: devices, back ends and the operator have ports of their own.
+package final class RelayServer: Service {
+  /// Where to listen. Nil for not at all.
+  package struct Addresses: Sendable {
+    package var devices: ListenAddress?
+    /// Devices without TLS: for tests on a loopback address.
+    package var plainDevices: ListenAddress?
+    package var backEnds: ListenAddress?
+    package var plainBackEnds: ListenAddress?
+    /// `/health` and `/metrics`, without TLS.
+    package var `operator`: ListenAddress?
+
+    package init() {}
+  }
+
+  /// The ports on which the server listens.
+  package struct Ports: Equatable, Sendable {
+    package var devices: Int?
+    package var plainDevices: Int?
+    package var backEnds: Int?
+    package var plainBackEnds: Int?
+    package var `operator`: Int?
+
+    package init() {}
+  }
+
+  package struct Failure: Error, CustomStringConvertible {
+    package let description: String
+  }
+
+  package let relay: Relay
+  private let addresses: Addresses
+  private let tls: TLSConfiguration?
+  private let secure: DeviceServer
+  private let plain: DeviceServer
+  private let prometheus: PrometheusMetrics
+  private let group: any EventLoopGroup
+  private let logger: Logger
+  private let onRunning: @Sendable (Ports) -> Void
+
+  /// `tls` is needed for the addresses that use it. `onRunning` is called once all ports are open.
+  package init(
+    relay: Relay, addresses: Addresses, tls: TLSConfiguration?, prometheus: PrometheusMetrics,
+    group: any EventLoopGroup = MultiThreadedEventLoopGroup.singleton, logger: Logger,
+    onRunning: @escaping @Sendable (Ports) -> Void
+  ) throws {
+    guard tls != nil || (addresses.devices == nil && addresses.backEnds == nil) else {
+      throw Failure(description: "TLS needs a certificate")
+    }
+    self.relay = relay
+    self.addresses = addresses
+    self.tls = tls
+    self.prometheus = prometheus
+    self.group = group
+    self.logger = logger
+    self.onRunning = onRunning
+    secure = DeviceServer(relay, tls: try tls.map { try NIOSSLContext(configuration: $0) }, group: group)
+    plain = DeviceServer(relay, tls: nil, group: group)
+  }
+
+  /// Cuts all devices off, without a word, or lets them come again: for tests.
+  package func setReachable(_ isReachable: Bool) {
+    secure.setReachable(isReachable)
+    plain.setReachable(isReachable)
+  }
+
+  /// TLS 1.3 with a certificate chain and its key, both PEM.
+  package static func tls(certificate: String, key: String) throws -> TLSConfiguration {
+    var tls = TLSConfiguration.makeServerConfiguration(
+      certificateChain: try NIOSSLCertificate.fromPEMBytes(Array(certificate.utf8)).map { .certificate($0) },
+      privateKey: .privateKey(try NIOSSLPrivateKey(bytes: Array(key.utf8), format: .pem)))
+    tls.minimumTLSVersion = .tlsv13
+    return tls
+  }
+
+  /// Serves until the task is cancelled or shut down gracefully.
+  package func run() async throws {
+    try await withGracefulShutdownHandler {
+      try await serve()
+    } onGracefulShutdown: {
+      self.relay.drain()
+    }
+  }
+
+  private func serve() async throws {
+    var ports = Ports()
+    if let address = addresses.devices { ports.devices = try await secure.start(address) }
+    if let address = addresses.plainDevices { ports.plainDevices = try await plain.start(address) }
+    let http = HTTPServing(configuration: relay.configuration, logger: logger)
+    let servers:
+      [(
+        any WritableKeyPath<Ports, Int?> & Sendable, ListenAddress?, TLSConfiguration?, HTTPServing.Responder
+      )] = [
+        (\.backEnds, addresses.backEnds, tls, respondToBackEnd),
+        (\.plainBackEnds, addresses.plainBackEnds, nil, respondToBackEnd),
+        (\.operator, addresses.operator, nil, respondToOperator),
+      ]
+    let found = Mutex(ports)
+    let missing = Atomic<Int>(servers.count { $0.1 != nil })
+    if missing.load(ordering: .relaxed) == 0 { onRunning(ports) }
+    await relay.measure()
+
+    try await withThrowingTaskGroup(of: Void.self) { group in
+      for (path, address, tls, responder) in servers {
+        guard let address else { continue }
+        let server = try http.makeServer(address, tls: tls, group: self.group, responder: responder) { port in
+          found.withLock { $0[keyPath: path] = port }
+          if missing.subtract(1, ordering: .acquiringAndReleasing).newValue == 0 {
+            self.onRunning(found.withLock { $0 })
+          }
+        }
+        group.addTask { try await server.run() }
+      }
+      group.addTask { await self.relay.run() }
+      group.addTask {
+        while !Task.isCancelled {
+          self.secure.tick()
+          self.plain.tick()
+          try? await self.relay.clock.sleep(milliseconds: 1000)
+        }
+      }
+      defer { group.cancelAll() }
+      // The first that ends, ends all: a port that cannot be opened, or the cancellation.
+      try await group.next()
+    }
+    relay.drain()
+    await secure.stop()
+    await plain.stop()
+  }
+
+  private var respondToBackEnd: HTTPServing.Responder {
+    { [relay] request, address, body in await relay.respond(to: request, from: address, body: body) }
+  }
+
+  private var respondToOperator: HTTPServing.Responder {
+    { [relay, prometheus] request, _, body in
+      switch (request.method, request.target) {
+      case ("GET", "/metrics"):
+        var response = BackEndResponse(status: 200, "")
+        response.headers = [("Content-Type", "text/plain; version=0.0.4; charset=utf-8")]
+        response.text = prometheus.text()
+        return response
+      case ("GET", "/health"):
+        if relay.isDraining { return BackEndResponse(status: 503, "stopping") }
+        do {
+          _ = try await relay.store.totals()
+          return BackEndResponse(status: 200, "ok")
+        } catch {
+          return BackEndResponse(status: 503, "\(error)")
+        }
+      case ("POST", "/revoke"):
+        guard let length = request.values(of: "Content-Length").first.flatMap({ Int($0) }), length <= 1024,
+          let data = try? await body(length)
+        else { return BackEndResponse(status: 400, "the body is a token", closesConnection: true) }
+        let token = String(decoding: data, as: UTF8.self).trimmingCharacters(in: .whitespacesAndNewlines)
+        do {
+          guard try await relay.revoke(token) else {
+            return BackEndResponse(status: 404, "there is no open channel with this token")
+          }
+          return BackEndResponse(status: 200, "revoked")
+        } catch {
+          return BackEndResponse(status: 503, "\(error)")
+        }
+      default:
+        return BackEndResponse(status: 404, "there are /health, /metrics and /revoke", closesConnection: true)
+      }
+    }
+  }
+}
+
+extension RelayServer.Ports {
+  /// The names of the options, with their ports.
+  package var named: [(name: String, port: Int)] {
+    [
+      ("devices", devices), ("plain-devices", plainDevices), ("back-ends", backEnds),
+      ("plain-back-ends", plainBackEnds), ("operator", self.operator),
+    ].compactMap { name, port in port.map { (name, $0) } }
+  }
+}
