@@ -361,14 +361,21 @@ package final class Relay: RelayNode {
   package func tick() async {
     let now = clock.now()
     update { $0.tick(now: now) }
-    for batch in pinger.due(now: now, isConnected: isConnected) {
-      Task { await ping(batch) }
-    }
+    ping(now: now)
     await outbox.run()
   }
 
+  private func ping(now: Int64) {
+    for batch in pinger.due(now: now, isConnected: isConnected) {
+      Task { await ping(batch) }
+    }
+  }
+
   private func ping(_ batch: Pinger.Batch) async {
-    for ping in await pinger.send(batch) {
+    let failed = await pinger.send(batch)
+    // Another URL of the host may have waited.
+    ping(now: clock.now())
+    for ping in failed {
       metrics.pingFailures.increment()
       do {
         _ = try await append(

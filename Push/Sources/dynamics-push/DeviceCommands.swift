@@ -74,7 +74,7 @@ struct OpenCommand: AsyncParsableCommand {
     let channel = runtime.channel(identifier)
     await channel.connect()
     for await event in channel.events {
-      Printer(json: device.json).print(event)
+      try Printer(json: device.json).print(event)
       switch event {
       case .opened where close: await channel.disconnect()
       case .opened, .closed: return await runtime.stop()
@@ -97,6 +97,12 @@ struct ListenCommand: AsyncParsableCommand {
   @Option(help: ArgumentHelp("Ends after that many messages.", valueName: "n"))
   var count: Int?
 
+  @Option(
+    help: ArgumentHelp(
+      "Appends the lines to a file, and completes a message when its line is on the disk: none is lost when the program is killed, and one may be there twice, with the same id.",
+      valueName: "file"))
+  var append: String?
+
   @OptionGroup var device: DeviceOptions
 
   func run() async throws {
@@ -105,10 +111,12 @@ struct ListenCommand: AsyncParsableCommand {
     await channel.connect()
     var count = 0
     if self.count == 0 { return await runtime.stop() }
-    for await event in channel.events {
-      Printer(json: device.json).print(event)
+    let printer = try Printer(json: device.json, file: append)
+    for await event in append == nil ? channel.events : channel.uncompletedEvents {
+      try printer.print(event)
       switch event {
-      case .message:
+      case .message(let message):
+        if append != nil { await channel.complete(message) }
         count += 1
         if count == self.count { return await runtime.stop() }
       case .closed: return await runtime.stop()
@@ -127,11 +135,38 @@ struct Failure: Error, CustomStringConvertible {
 
 /// Events as lines.
 struct Printer {
-  let json: Bool
+  private let json: Bool
+  /// Nil for the standard output.
+  private let file: FileHandle?
 
-  func print(_ event: PushEvent) {
-    Swift.print(json ? jsonLine(event) : line(event))
-    fflush(nil)
+  init(json: Bool, file path: String? = nil) throws {
+    self.json = json
+    guard let path else {
+      file = nil
+      return
+    }
+    let exists = FileManager.default.fileExists(atPath: path)
+    guard exists || FileManager.default.createFile(atPath: path, contents: nil),
+      let file = FileHandle(forUpdatingAtPath: path)
+    else { throw Failure(description: "\(path) cannot be written") }
+    let end = try file.seekToEnd()
+    if end > 0 {
+      // A line that was cut off stays apart from the next one.
+      try file.seek(toOffset: end - 1)
+      if try file.read(upToCount: 1) != Data("\n".utf8) { try file.write(contentsOf: Data("\n".utf8)) }
+    }
+    self.file = file
+  }
+
+  func print(_ event: PushEvent) throws {
+    let text = json ? jsonLine(event) : line(event)
+    guard let file else {
+      Swift.print(text)
+      fflush(nil)
+      return
+    }
+    try file.write(contentsOf: Data((text + "\n").utf8))
+    try file.synchronize()
   }
 
   private func line(_ event: PushEvent) -> String {

@@ -62,16 +62,20 @@ package final class Pinger: Sendable {
   package func due(now: Int64, isConnected: (ChannelNumber) -> Bool) -> [Batch] {
     state.withLock { state in
       var tokens: [CallbackURL: [(channel: ChannelNumber, prefix: String)]] = [:]
+      var first: [CallbackURL: Int64] = [:]
       for (channel, entry) in state.entries
       where entry.due <= now && !state.busyHosts.contains(entry.url.host) {
         if isConnected(channel) {
           tokens[entry.url, default: []].append((channel, entry.prefix))
+          first[entry.url] = min(first[entry.url] ?? .max, entry.due)
         } else if entry.due < now - RelayConfiguration.day {
           state.entries[channel] = nil
         }
       }
       var batches: [Batch] = []
-      for (url, tokens) in tokens where !state.busyHosts.contains(url.host) {
+      // The longest wait first.
+      for (url, _) in first.sorted(by: { $0.value < $1.value }) where !state.busyHosts.contains(url.host) {
+        let tokens = tokens[url]!
         guard state.busyHosts.count < configuration.callbacksAtOnce else { break }
         state.busyHosts.insert(url.host)
         for (channel, _) in tokens {

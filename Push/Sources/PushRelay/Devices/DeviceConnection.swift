@@ -63,8 +63,6 @@ final class DeviceConnection: ChannelInboundHandler {
   }
 
   private func read(_ frame: WebSocketFrame, _ context: ChannelHandlerContext) {
-    // RFC 6455, 5.1 and 5.2. The aggregator joins fragments, and takes their masks away.
-    guard !frame.rsv1, !frame.rsv2, !frame.rsv3 else { return malformed(.protocolError) }
     switch frame.opcode {
     case .binary: read(message: Data(frame.unmaskedData.readableBytesView))
     case .text: malformed(.unacceptableData)
@@ -76,9 +74,10 @@ final class DeviceConnection: ChannelInboundHandler {
     case .connectionClose:
       phase = .ended
       relay.closed(id)
-      link.close(code: .normalClosure)
-    case .pong, .continuation: break
-    default: malformed(.protocolError)
+      let answer = WebSocketFrame(fin: true, opcode: .connectionClose, data: frame.unmaskedData)
+      let channel = context.channel
+      context.writeAndFlush(wrapOutboundOut(answer)).whenComplete { _ in channel.close(promise: nil) }
+    default: break
     }
   }
 
@@ -144,12 +143,13 @@ final class DeviceConnection: ChannelInboundHandler {
   }
 
   func errorCaught(context: ChannelHandlerContext, error: any Error) {
-    if case .ended = phase { return context.close(promise: nil) }
+    // What follows on a connection that is about to be closed.
+    if case .ended = phase { return }
     switch error {
     case NIOWebSocketError.invalidFrameLength,
       NIOWebSocketFrameAggregator.Error.accumulatedFrameSizeIsTooLarge:
       malformed(.messageTooLarge)
-    case is NIOWebSocketError, is NIOWebSocketFrameAggregator.Error: malformed(.protocolError)
+    case is NIOWebSocketError, is NIOWebSocketFrameAggregator.Error, is BrokenFrame: malformed(.protocolError)
     default: context.close(promise: nil)
     }
   }
