@@ -76,6 +76,13 @@ let package = Package(
         .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
         .product(name: "AsyncHTTPClient", package: "async-http-client"),
       ] + nio, swiftSettings: strict),
+    .executableTarget(
+      name: "NewsApp", dependencies: ["PushClient"], path: "Examples/NewsApp", swiftSettings: strict),
+    .executableTarget(
+      name: "push-bench",
+      dependencies: [
+        "PushWire", .product(name: "ArgumentParser", package: "swift-argument-parser"),
+      ] + nio, path: "Benchmarks/push-bench", swiftSettings: strict),
     .target(name: "PushTestSupport", path: "Tests/PushTestSupport", swiftSettings: strict),
     .testTarget(name: "PushWireTests", dependencies: ["PushWire"], swiftSettings: strict),
     .testTarget(
@@ -83,7 +90,7 @@ let package = Package(
       swiftSettings: strict),
     .testTarget(
       name: "PushTests",
-      dependencies: ["PushClient", "PushTesting", "PushTestSupport"], swiftSettings: strict),
+      dependencies: ["PushClient", "PushTesting", "PushTestSupport", database], swiftSettings: strict),
     .testTarget(
       name: "PushRelayTests", dependencies: ["PushRelay", "PushWire", "PushTestSupport"],
       swiftSettings: strict),

@@ -12,7 +12,8 @@ import ContainerStore
 struct CommandError: Error {
   enum Code: String, CaseIterable {
     case argumentNotUTF8, cipherMissing, diskFull, emptyPassphrase, keyFileSize, keyUnchanged, noPassphrase
-    case nativeFailed, nativeMissing, outputClosed, passphraseTooLong, passphrasesDiffer, tooFewDescriptors
+    case nativeFailed, nativeMissing, outputClosed, passphraseTooLong, passphrasesDiffer, pushMissing
+    case tooFewDescriptors
   }
 
   let code: Code
@@ -52,6 +53,7 @@ extension CommandError.Code {
     case .outputClosed: "nobody reads the output any more"
     case .passphraseTooLong: "the passphrase is too long"
     case .passphrasesDiffer: "the two passphrases differ"
+    case .pushMissing: "dynamics-push is not installed"
     case .tooFewDescriptors: "the system lets this process open too few files"
     }
   }
@@ -70,6 +72,8 @@ extension CommandError.Code {
     case .outputClosed: "nothing to do"
     case .passphraseTooLong: "the first line has at most \(SecretInput.passphraseByteCountMax) bytes"
     case .passphrasesDiffer: "start again"
+    case .pushMissing:
+      "build it (swift build -c release --package-path Push --product dynamics-push), and put it beside dynamics or into PATH"
     case .tooFewDescriptors: "raise the limit: ulimit -n"
     }
   }
@@ -80,7 +84,7 @@ extension CommandError.Code {
     case .emptyPassphrase, .keyFileSize, .passphraseTooLong, .passphrasesDiffer: .wrongKey
     case .cipherMissing, .keyUnchanged, .tooFewDescriptors: .failure
     case .diskFull: .diskFull
-    case .nativeMissing: .notFound
+    case .nativeMissing, .pushMissing: .notFound
     case .outputClosed: .signal(SIGPIPE)
     case .nativeFailed:
       switch errno {

@@ -16,7 +16,7 @@ struct DynamicsCommand: ParsableCommand {
       MakeDirectoryCommand.self, CopyCommand.self, LinkCommand.self, MoveCommand.self, RemoveCommand.self,
       SendCommand.self, InboxCommand.self, OutboxCommand.self, BrokerCommand.self, AppCommand.self,
       AppsCommand.self, FrontCommand.self,
-      ServicesCommand.self,
+      ServicesCommand.self, PushCommand.self,
       DoctorCommand.self, BenchCommand.self,
     ],
     // -h is the matter of CommandArguments.

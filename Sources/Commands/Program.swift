@@ -18,6 +18,11 @@ public enum Program {
     var reportsJSON = false
     do {
       try checkArguments()
+      let words = CommandLine.arguments.dropFirst()
+      // As they are: a help option among them is not ours.
+      if words.first == PushCommand.configuration.commandName {
+        try PushCommand.handOver(Array(words.dropFirst()))
+      }
       var command = try arguments.parse()
       reportsJSON = (command as? any ReportingCommand)?.reportsJSON ?? false
       Interruption.shared.begin()

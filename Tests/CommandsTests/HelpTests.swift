@@ -1,5 +1,13 @@
 import Testing
 
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
 struct HelpTests {
   @Test func saysItsVersion() throws {
     let outcome = try TemporaryFolder().runBare("--version")
@@ -43,5 +51,18 @@ struct HelpTests {
     #expect(outcome.status == 64)
     #expect(outcome.errors.contains("no command 'dynamics "), "\(outcome.errors)")
     #expect(outcome.errors.contains(advice), "\(outcome.errors)")
+  }
+
+  /// `dynamics-push` in PATH gets every word as it is, also those that are options of `dynamics`.
+  @Test func handsOverToPush() throws {
+    let folder = try TemporaryFolder()
+    let program = folder.path("dynamics-push")
+    try writeBytes(Array("#!/bin/sh\nfor word; do echo \"<$word>\"; done\nexit 9\n".utf8), program)
+    #expect(chmod(program, 0o755) == 0)
+    let words = ["push", "relay", "--help", "-h", "--", "a b"].map { Array($0.utf8) }
+    let found = try DynamicsProcess(words, in: folder, environment: ["PATH": folder.root + ":/bin"]).finish()
+    #expect(found.status == 9 && found.text == "<relay>\n<--help>\n<-h>\n<-->\n<a b>\n")
+    let missing = try DynamicsProcess(words, in: folder, environment: ["PATH": "/bin"]).finish()
+    #expect(missing.status == 5 && missing.errors.contains("dynamics-push is not installed"))
   }
 }

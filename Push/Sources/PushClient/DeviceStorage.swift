@@ -20,7 +20,7 @@ final class DeviceStorage: Sendable {
     var events: [ChannelID: [(sequence: UInt64, event: ChannelEvent)]]
   }
 
-  private let queue: DatabaseQueue
+  let queue: DatabaseQueue
   private let key: SymmetricKey
 
   /// Opens the state in a directory, or makes both.

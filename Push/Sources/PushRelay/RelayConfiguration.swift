@@ -48,6 +48,9 @@ package struct RelayConfiguration: Sendable {
   package var headBytes = 16 << 10
   package var bodyBytesAtOnce = 64 << 20
 
+  /// How often the loops are asked whether they are late; 0 for never.
+  package var loopProbeMilliseconds: Int64 = 0
+
   package static let day: Int64 = 86_400_000
 
   package init() {}

@@ -1,5 +1,6 @@
 package import CoreMetrics
 package import PushWire
+internal import Synchronization
 
 /// What the relay counts. The names are those that Prometheus shows.
 package struct RelayMetrics: Sendable {
@@ -11,6 +12,9 @@ package struct RelayMetrics: Sendable {
   package let callbacksDone: Counter
   package let callbackFailures: Counter
   package let callbacksDropped: Counter
+  private let loopStall: Gauge
+  /// The longest since it was published.
+  private let longestStall: LongestStall
   private let channels: Gauge
   private let waitingEvents: Gauge
   private let waitingBytes: Gauge
@@ -30,6 +34,8 @@ package struct RelayMetrics: Sendable {
     callbacksDone = counter("callbacks_done_total")
     callbackFailures = counter("callback_failures_total")
     callbacksDropped = counter("callbacks_dropped_total")
+    loopStall = gauge("loop_stall_seconds")
+    longestStall = LongestStall()
     channels = gauge("channels")
     waitingEvents = gauge("waiting_events")
     waitingBytes = gauge("waiting_bytes")
@@ -57,10 +63,27 @@ package struct RelayMetrics: Sendable {
     ).record(seconds)
   }
 
+  /// A loop was late by that time.
+  func stalled(seconds: Double) {
+    longestStall.seconds.withLock { $0 = max($0, seconds) }
+  }
+
+  func publishStall() {
+    loopStall.record(
+      longestStall.seconds.withLock { longest in
+        defer { longest = 0 }
+        return longest
+      })
+  }
+
   package func record(_ totals: StoreTotals) {
     channels.record(totals.openChannels)
     waitingEvents.record(totals.waitingEvents)
     waitingBytes.record(totals.waitingBytes)
     waitingCalls.record(totals.waitingCalls)
   }
+}
+
+private final class LongestStall: Sendable {
+  let seconds = Mutex(0.0)
 }

@@ -120,6 +120,7 @@ package final class RelayServer: Service {
         }
         group.addTask { try await server.run() }
       }
+      probeLoops()
       group.addTask { await self.relay.run() }
       group.addTask {
         while !Task.isCancelled {
@@ -137,6 +138,21 @@ package final class RelayServer: Service {
     await plain.stop()
   }
 
+  /// Notes by how much the loops are late.
+  private func probeLoops() {
+    let milliseconds = relay.configuration.loopProbeMilliseconds
+    guard milliseconds > 0 else { return }
+    for loop in group.makeIterator() {
+      let due = NIOLoopBoundBox.makeBoxSendingValue(NIODeadline.now(), eventLoop: loop)
+      loop.scheduleRepeatedTask(initialDelay: .zero, delay: .milliseconds(milliseconds)) { [relay] _ in
+        let now = NIODeadline.now()
+        let late = now - due.value
+        relay.metrics.stalled(seconds: Double(late.nanoseconds) / 1e9)
+        due.value = now + .milliseconds(milliseconds)
+      }
+    }
+  }
+
   private var respondToBackEnd: HTTPServing.Responder {
     { [relay] request, address, body in await relay.respond(to: request, from: address, body: body) }
   }
@@ -145,6 +161,7 @@ package final class RelayServer: Service {
     { [relay, prometheus] request, _, body in
       switch (request.method, request.target) {
       case ("GET", "/metrics"):
+        relay.metrics.publishStall()
         var response = BackEndResponse(status: 200, "")
         response.headers = [("Content-Type", "text/plain; version=0.0.4; charset=utf-8")]
         response.text = prometheus.text()

@@ -74,6 +74,15 @@ package struct TokenVault: Sendable {
     }
   }
 
+  /// Throws when the tokens of a store were sealed with another key.
+  package func check(_ store: any PushStore) async throws {
+    guard let sealed = try await store.anyToken(), (try? open(sealed)) == nil else { return }
+    throw Failure(
+      description:
+        "the relay's key is not the one with which its database was written: put relay.key back, or delete the database, which ends all channels"
+    )
+  }
+
   /// SHA-256 of a token or of its secret.
   package static func hash(_ text: String) -> Data { Data(SHA256.hash(data: Data(text.utf8))) }
 

@@ -90,9 +90,10 @@ struct RelayCommand: AsyncParsableCommand {
     let prometheus = PrometheusMetrics()
     let store = try SQLiteStore(path: directory.appendingPathComponent("push.sqlite").path)
     let caller = try CallbackClient(configuration: configuration, logger: logger)
+    let vault = try TokenVault(keyFile: directory.appendingPathComponent("relay.key").path)
+    try await vault.check(store)
     let relay = Relay(
-      configuration: configuration, store: store,
-      vault: try TokenVault(keyFile: directory.appendingPathComponent("relay.key").path), caller: caller,
+      configuration: configuration, store: store, vault: vault, caller: caller,
       metrics: RelayMetrics(factory: prometheus), logger: logger)
     let server = try RelayServer(
       relay: relay, addresses: addresses, tls: try tls(directory), prometheus: prometheus, logger: logger

@@ -44,6 +44,7 @@ struct RelaySettings {
     "connectionsOfAddress": { $0.connectionsOfAddress = $1 },
     "idleSeconds": { $0.idleSeconds = Int64($1) },
     "bodySeconds": { $0.bodySeconds = Int64($1) },
+    "loopProbeMilliseconds": { $0.loopProbeMilliseconds = Int64($1) },
     "bodyBytesAtOnce": { $0.bodyBytesAtOnce = $1 },
   ]
 

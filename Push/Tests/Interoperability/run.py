@@ -775,6 +775,22 @@ async def settings_that_are_wrong_are_named(relay):
     assert second.returncode != 0 and "in use" in second.stderr, second.stderr
 
 
+@check
+async def a_relay_with_another_key_does_not_start(relay):
+    async with Device(relay.url) as device:
+        await device.greet()
+        await opened(device)
+    relay.kill()
+    key = relay.folder / "relay/relay.key"
+    key.rename(relay.folder / "old.key")
+    found = subprocess.run(
+        [program, "relay", "--directory", relay.folder / "relay", "--devices", "none", "--back-ends", "none",
+         "--plain-back-ends", "none", "--operator", "none"], capture_output=True, text=True, timeout=20)
+    assert found.returncode != 0 and "put relay.key back" in found.stderr, found.stderr
+    (relay.folder / "old.key").rename(key)
+    relay.start()
+
+
 def main():
     only = sys.argv[sys.argv.index("--only") + 1] if "--only" in sys.argv else ""
     failed = 0

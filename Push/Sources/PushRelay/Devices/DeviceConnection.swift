@@ -23,6 +23,8 @@ final class DeviceConnection: ChannelInboundHandler {
   private let onWelcome: () -> Void
   private var phase: Phase
   private var lastRead: Int64
+  /// The fragments so far of a message that is not complete.
+  private var fragments: ByteBuffer?
   /// `Open`, `Close` and `Taken` that are not done.
   private var requests = 0
 
@@ -62,29 +64,41 @@ final class DeviceConnection: ChannelInboundHandler {
     if frame.opcode == .connectionClose { context.close(promise: nil) }
   }
 
+  /// Refuses what the decoder lets pass and RFC 6455 does not: frames without a mask (5.1), reserved bits
+  /// and unknown opcodes (5.2), fragments in the wrong order (5.4).
   private func read(_ frame: WebSocketFrame, _ context: ChannelHandlerContext) {
+    guard frame.maskKey != nil, frame.reservedBits.isEmpty else { return malformed(.protocolError) }
     switch frame.opcode {
-    case .binary: read(message: Data(frame.unmaskedData.readableBytesView))
     case .text: malformed(.unacceptableData)
+    case .binary:
+      guard fragments == nil else { return malformed(.protocolError) }
+      if frame.fin { read(message: frame.unmaskedData) } else { fragments = frame.unmaskedData }
+    case .continuation:
+      guard var message = fragments else { return malformed(.protocolError) }
+      message.writeImmutableBuffer(frame.unmaskedData)
+      guard message.readableBytes <= FrameLimits.deviceMessage else { return malformed(.messageTooLarge) }
+      fragments = frame.fin ? nil : message
+      if frame.fin { read(message: message) }
     case .ping:
       // A device that does not read gets no pongs, which would pile up.
       guard context.channel.isWritable else { return }
       let pong = WebSocketFrame(fin: true, opcode: .pong, data: frame.unmaskedData)
       context.writeAndFlush(wrapOutboundOut(pong), promise: nil)
+    case .pong: break
     case .connectionClose:
       phase = .ended
       relay.closed(id)
       let answer = WebSocketFrame(fin: true, opcode: .connectionClose, data: frame.unmaskedData)
       let channel = context.channel
       context.writeAndFlush(wrapOutboundOut(answer)).whenComplete { _ in channel.close(promise: nil) }
-    default: break
+    default: malformed(.protocolError)
     }
   }
 
-  private func read(message: Data) {
+  private func read(message: ByteBuffer) {
     let frame: DeviceFrame
     do {
-      frame = try DeviceFrame(bytes: message)
+      frame = try DeviceFrame(bytes: Data(message.readableBytesView))
     } catch {
       relay.logger.debug("a device sent no message: \(error.reason)")
       return malformed(.dataInconsistentWithMessage)
@@ -139,6 +153,7 @@ final class DeviceConnection: ChannelInboundHandler {
   func channelInactive(context: ChannelHandlerContext) {
     phase = .ended
     relay.closed(id)
+    link.onFinishedRequest.withLock { $0 = nil }
     context.fireChannelInactive()
   }
 
@@ -146,10 +161,8 @@ final class DeviceConnection: ChannelInboundHandler {
     // What follows on a connection that is about to be closed.
     if case .ended = phase { return }
     switch error {
-    case NIOWebSocketError.invalidFrameLength,
-      NIOWebSocketFrameAggregator.Error.accumulatedFrameSizeIsTooLarge:
-      malformed(.messageTooLarge)
-    case is NIOWebSocketError, is NIOWebSocketFrameAggregator.Error, is BrokenFrame: malformed(.protocolError)
+    case NIOWebSocketError.invalidFrameLength: malformed(.messageTooLarge)
+    case is NIOWebSocketError: malformed(.protocolError)
     default: context.close(promise: nil)
     }
   }

@@ -122,11 +122,6 @@ final class DeviceServer: Sendable {
       },
       upgradePipelineHandler: { channel, _ in
         channel.eventLoop.makeCompletedFuture {
-          try channel.pipeline.syncOperations.addHandler(FrameCheck())
-          try channel.pipeline.syncOperations.addHandler(
-            NIOWebSocketFrameAggregator(
-              minNonFinalFragmentSize: 0, maxAccumulatedFrameCount: 64,
-              maxAccumulatedFrameSize: FrameLimits.deviceMessage))
           try channel.pipeline.syncOperations.addHandler(connection.value)
         }
       })
@@ -171,22 +166,3 @@ private final class UpgradeRefusal: ChannelInboundHandler, RemovableChannelHandl
     context.close(promise: nil)
   }
 }
-
-/// Refuses what the decoder lets pass and RFC 6455 does not: frames without a mask (5.1), reserved bits and
-/// unknown opcodes (5.2).
-private final class FrameCheck: ChannelInboundHandler {
-  typealias InboundIn = WebSocketFrame
-  typealias InboundOut = WebSocketFrame
-
-  func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-    let frame = unwrapInboundIn(data)
-    switch frame.opcode {
-    case .continuation, .text, .binary, .connectionClose, .ping, .pong:
-      if frame.maskKey != nil, frame.reservedBits.isEmpty { return context.fireChannelRead(data) }
-    default: break
-    }
-    context.fireErrorCaught(BrokenFrame())
-  }
-}
-
-struct BrokenFrame: Error {}

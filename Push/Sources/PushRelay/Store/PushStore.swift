@@ -56,6 +56,9 @@ package protocol PushStore: Sendable {
   /// A call has failed. It is repeated at `due`, and no other call to its host is made before.
   func postpone(_ call: DisconnectCall, until due: Int64) async throws
 
+  /// The sealed token of any channel. Nil if there is none.
+  func anyToken() async throws -> Data?
+
   /// Sums for metrics.
   func totals() async throws -> StoreTotals
 }
@@ -67,12 +70,15 @@ package struct StoreFailure: Error, Sendable, CustomStringConvertible {
 
 /// SHA-256 of a device's secret.
 package struct DeviceKey: Hashable, Sendable {
-  package let hash: Data
+  /// Without a heap object, since there is one for each connection.
+  private let words: SIMD4<UInt64>
 
   package init(hash: Data) {
     precondition(hash.count == 32)
-    self.hash = hash
+    words = hash.withUnsafeBytes { $0.loadUnaligned(as: SIMD4<UInt64>.self) }
   }
+
+  package var hash: Data { withUnsafeBytes(of: words) { Data($0) } }
 }
 
 /// A channel in one relay's store. Never used again, also after the channel is gone.

@@ -181,7 +181,7 @@ package final class SQLiteStore: PushStore {
         try Self.end(channel, token: token, with: nil, now: request.now, database)
         return .failed(.stateLost)
       }
-      if request.isKnown { try Self.take(channel, through: request.taken, now: request.now, database) }
+      if request.isKnown { try Self.take(channel.number, through: request.taken, now: request.now, database) }
       try Self.execute(
         database, "UPDATE channel SET opened = ? WHERE number = ?", [request.now, channel.number.value])
       guard let opened = try Self.row(database, "id", request.channel.bytes) else {
@@ -303,9 +303,14 @@ package final class SQLiteStore: PushStore {
 
   package func append(_ request: AppendRequest) async throws -> AppendOutcome {
     try await change { database in
-      guard let row = try Self.row(database, "number", request.channel.value) else { return .ended }
-      let channel = try Self.channel(row)
-      guard channel.state == .open else { return .ended }
+      // By index: a search for names costs more than the rest.
+      let row = try Row.fetchOne(
+        database.cachedStatement(
+          sql: "SELECT state, last, waitingCount, waitingBytes FROM channel WHERE number = ?"),
+        arguments: [request.channel.value])
+      guard let row, row[0] == StoredChannel.State.open.rawValue else { return .ended }
+      let last: Int64 = row[1]
+      guard last >= 0 else { throw StoreFailure(description: "a channel has values that cannot be") }
       let topic: String? =
         switch request.event {
         case .message(let message): message.topic
@@ -316,8 +321,8 @@ package final class SQLiteStore: PushStore {
         case .message(let message): message.body.count
         case .pingFailed: 0
         }
-      var waitingCount: Int = row["waitingCount"]
-      var waitingBytes: Int = row["waitingBytes"]
+      var waitingCount: Int = row[2]
+      var waitingBytes: Int = row[3]
       var replaced: [Int64] = []
       if let topic {
         let rows = try Row.fetchAll(
@@ -340,7 +345,7 @@ package final class SQLiteStore: PushStore {
         try Self.execute(
           database, "DELETE FROM event WHERE channel = ? AND sequence = ?", [request.channel.value, sequence])
       }
-      let number = try Self.number(after: channel.last, now: request.now)
+      let number = try Self.number(after: UInt64(last), now: request.now)
       try Self.execute(
         database, "UPDATE channel SET last = ?, waitingCount = ?, waitingBytes = ? WHERE number = ?",
         [Int64(number.sequence), waitingCount + 1, waitingBytes + byteCount, request.channel.value])
@@ -384,36 +389,37 @@ package final class SQLiteStore: PushStore {
 
   package func take(_ channel: ChannelNumber, through: UInt64, now: Int64) async throws {
     try await change { database in
-      guard let row = try Self.row(database, "number", channel.value) else { return }
-      try Self.take(try Self.channel(row), through: through, now: now, database)
+      try Self.take(channel, through: through, now: now, database)
     }
   }
 
   private static func take(
-    _ channel: StoredChannel, through: UInt64, now: Int64, _ database: Database
+    _ channel: ChannelNumber, through: UInt64, now: Int64, _ database: Database
   ) throws {
-    guard channel.state != .gone, through > channel.taken else { return }
-    let through = min(through, channel.last)
-    if channel.state == .ended, through == channel.last {
-      return try forget(channel.number, now: now, database)
-    }
+    let row = try Row.fetchOne(
+      database.cachedStatement(sql: "SELECT state, last, taken FROM channel WHERE number = ?"),
+      arguments: [channel.value])
+    guard let row, let state = StoredChannel.State(rawValue: row[0]), state != .gone else { return }
+    let (last, taken): (Int64, Int64) = (row[1], row[2])
+    let through = min(Int64(clamping: through), last)
+    guard through > taken else { return }
+    if state == .ended, through == last { return try forget(channel, now: now, database) }
     let rows = try Row.fetchOne(
       database.cachedStatement(
         sql:
           "SELECT count(*) AS count, total(length(body)) AS byteCount FROM event WHERE channel = ? AND sequence <= ?"
       ),
-      arguments: [channel.number.value, Int64(through)])
-    let count: Int = rows?["count"] ?? 0
-    let byteCount = Int(rows?["byteCount"] ?? 0.0)
+      arguments: [channel.value, through])
+    let count: Int = rows?[0] ?? 0
+    let byteCount = Int(rows?[1] ?? 0.0)
     try execute(
-      database, "DELETE FROM event WHERE channel = ? AND sequence <= ?",
-      [channel.number.value, Int64(through)])
+      database, "DELETE FROM event WHERE channel = ? AND sequence <= ?", [channel.value, through])
     try execute(
       database,
       """
       UPDATE channel SET taken = ?, waitingCount = waitingCount - ?, waitingBytes = waitingBytes - ?
       WHERE number = ?
-      """, [Int64(through), count, byteCount, channel.number.value])
+      """, [through, count, byteCount, channel.value])
   }
 
   package func events(
@@ -470,7 +476,7 @@ package final class SQLiteStore: PushStore {
       }
       try Self.execute(database, "DELETE FROM event WHERE expires <= ?", [now])
       let abandoned = try Row.fetchAll(
-        database.cachedStatement(sql: "SELECT * FROM channel WHERE opened < ? AND state < 2"),
+        database.cachedStatement(sql: "SELECT \(Self.columns) FROM channel WHERE opened < ? AND state < 2"),
         arguments: [abandonedBefore])
       for row in abandoned {
         let channel = try Self.channel(row)
@@ -534,6 +540,10 @@ package final class SQLiteStore: PushStore {
     }
   }
 
+  package func anyToken() async throws -> Data? {
+    try await read { try Data.fetchOne($0, sql: "SELECT token FROM channel WHERE token IS NOT NULL LIMIT 1") }
+  }
+
   package func totals() async throws -> StoreTotals {
     try await read { database in
       let row = try Row.fetchOne(
@@ -562,30 +572,32 @@ package final class SQLiteStore: PushStore {
     try database.cachedStatement(sql: sql).execute(arguments: StatementArguments(arguments))
   }
 
+  /// In the order in which ``channel(_:)`` reads them, by index.
+  private static let columns =
+    "number, id, prefix, state, last, taken, pingURL, disconnectURL, pingMinutes, token, device"
+
   private static func row(
     _ database: Database, _ column: String, _ value: any DatabaseValueConvertible
   ) throws -> Row? {
     try Row.fetchOne(
-      database.cachedStatement(sql: "SELECT * FROM channel WHERE \(column) = ?"),
+      database.cachedStatement(sql: "SELECT \(columns) FROM channel WHERE \(column) = ?"),
       arguments: StatementArguments([value]))
   }
 
   /// Throws for values that no version has written.
   private static func channel(_ row: Row) throws -> StoredChannel {
-    let bytes: Data = row["id"]
-    let (number, stateValue, last, taken): (Int64, Int, Int64, Int64) = (
-      row["number"], row["state"], row["last"], row["taken"]
-    )
+    let bytes: Data = row[1]
+    let (number, stateValue, last, taken): (Int64, Int, Int64, Int64) = (row[0], row[3], row[4], row[5])
     guard let id = ChannelID(bytes), let state = StoredChannel.State(rawValue: stateValue),
       (0..<Int64.max).contains(last), (0...last).contains(taken)
     else { throw StoreFailure(description: "channel \(number) has values that cannot be") }
-    let (ping, disconnect): (String?, String?) = (row["pingURL"], row["disconnectURL"])
+    let (ping, disconnect): (String?, String?) = (row[6], row[7])
     return StoredChannel(
-      number: ChannelNumber(value: number), id: id, prefix: row["prefix"], state: state, last: UInt64(last),
+      number: ChannelNumber(value: number), id: id, prefix: row[2], state: state, last: UInt64(last),
       taken: UInt64(taken),
       callbacks: GNPRequest.Callbacks(
         ping: ping.flatMap(CallbackURL.init), disconnect: disconnect.flatMap(CallbackURL.init),
-        minimumPingMinutes: row["pingMinutes"]))
+        minimumPingMinutes: row[8]))
   }
 
   private static func event(_ row: Row) throws -> StoredEvent {
