@@ -10,7 +10,7 @@ package protocol DeviceLink: AnyObject, Sendable {
   func send(_ frame: RelayFrame)
   /// Says goodbye and closes the connection.
   func end(_ reason: GoodbyeReason, retryAfterSeconds: UInt32)
-  /// One request of the device is done: `Open`, `Close` or `Taken`.
+  /// One request of the device is done: `Open` or `Close`.
   func finishedRequest()
 }
 
@@ -25,7 +25,7 @@ package final class Relay: RelayNode {
   let logger: Logger
   let pinger: Pinger
   let outbox: DisconnectOutbox
-  let tokenLimiter: RateLimiter<ChannelNumber>
+  let tokenLimiter: RateLimiter<Data>
   let addressLimiter: RateLimiter<String>
   private let newOfDevice: RateLimiter<DeviceKey>
   private let newOfAddress: RateLimiter<String>
@@ -43,6 +43,9 @@ package final class Relay: RelayNode {
     /// Of the store, as of the last tick, and what was accepted since.
     var waitingBytes = 0
     var channels = 0
+    /// What devices have acknowledged and the store does not have yet.
+    var takes: [ChannelNumber: UInt64] = [:]
+    var isTaking = false
   }
 
   package init(
@@ -94,6 +97,7 @@ package final class Relay: RelayNode {
           link.send(.event(channel, sequence: sequence, event))
         case .goodbye(let id, let reason):
           metrics.goodbye(reason)
+          logger.debug("a device is sent away", metadata: ["reason": "\(reason)"])
           state.links.removeValue(forKey: id)?.end(reason, retryAfterSeconds: 0)
         case .load, .take: later.append(action)
         }
@@ -104,7 +108,7 @@ package final class Relay: RelayNode {
     for action in later {
       switch action {
       case .load(let load): Task { await run(load) }
-      case .take(let channel, let through): Task { await run(takeOf: channel, through) }
+      case .take(let channel, let through): take(channel, through)
       case .send, .goodbye: break
       }
     }
@@ -126,12 +130,37 @@ package final class Relay: RelayNode {
     }
   }
 
-  private func run(takeOf channel: ChannelNumber, _ through: UInt64) async {
-    do {
-      try await store.take(channel, through: through, now: clock.now())
-    } catch {
-      // The events stay, and the device drops them when they come again.
-      logger.error("events that a device has taken could not be deleted: \(error)")
+  /// Acknowledgements are collected for some milliseconds: a device drops what it is sent again, so nothing
+  /// waits for them.
+  private func take(_ channel: ChannelNumber, _ through: UInt64) {
+    let isFirst = state.withLock { state in
+      state.takes[channel] = max(through, state.takes[channel] ?? 0)
+      defer { state.isTaking = true }
+      return !state.isTaking
+    }
+    guard isFirst else { return }
+    Task {
+      try? await Task.sleep(for: .milliseconds(20))
+      await storeTakes()
+    }
+  }
+
+  /// Stores what devices have acknowledged.
+  package func storeTakes() async {
+    let takes = state.withLock { state in
+      defer { (state.takes, state.isTaking) = ([:], false) }
+      return Array(state.takes)
+    }
+    // In pieces, so that messages do not wait for all of them.
+    for begin in stride(from: 0, to: takes.count, by: 200) {
+      do {
+        let piece = takes[begin..<min(begin + 200, takes.count)]
+        try await store.take(piece.map { ($0.key, $0.value) }, now: clock.now())
+      } catch {
+        // The events stay, and the device drops them when they come again.
+        metrics.storeFailures.increment()
+        logger.error("events that a device has taken could not be deleted: \(error)")
+      }
     }
   }
 
@@ -183,7 +212,8 @@ package final class Relay: RelayNode {
     return keys.contains { TokenVault.key(ofDevice: Data($0.utf8)) == hash }
   }
 
-  /// An `Open`, `Close` or `Taken` of a device. ``DeviceLink/finishedRequest()`` follows unless this throws.
+  /// An `Open`, `Close` or `Taken` of a device. ``DeviceLink/finishedRequest()`` follows the first two, unless
+  /// this throws.
   package func receive(
     _ frame: DeviceFrame, from device: DeviceKey, at address: String, _ id: Hub.ConnectionID,
     _ link: any DeviceLink
@@ -205,16 +235,8 @@ package final class Relay: RelayNode {
         link.finishedRequest()
       }
     case .taken(let channel, let through):
-      let take = try updateState { (state: inout State) throws(Hub.Violation) in
-        var actions = try state.hub.taken(channel, through: through, id)
-        guard case .take(let number, _) = actions.first else { return (actions, nil as ChannelNumber?) }
-        actions.removeFirst()
-        return (actions, number)
-      }
-      guard let take else { return link.finishedRequest() }
-      Task {
-        await run(takeOf: take, through)
-        link.finishedRequest()
+      try updateState { (state: inout State) throws(Hub.Violation) in
+        (try state.hub.taken(channel, through: through, id), ())
       }
     }
   }
@@ -316,18 +338,21 @@ package final class Relay: RelayNode {
 
   /// Stores a message and sends it.
   func append(
-    _ event: AppendRequest.Event, to channel: ChannelNumber, timeToLive: Int64, waitingMax: Int
+    _ event: AppendRequest.Event, to target: AppendRequest.Target, timeToLive: Int64, waitingMax: Int
   ) async throws -> AppendOutcome {
     let now = clock.now()
     let byteCount = event.channelEvent.byteCount
     let bound = configuration.waitingBytesOfRelay
     guard state.withLock({ $0.waitingBytes + byteCount <= bound }) else { return .full }
+    var sentThrough: UInt64 = .max
+    // What was not sent is replaced by what has the same topic.
+    if case .channel(let channel) = target { sentThrough = await wire.sentThrough(channel) }
     let outcome = try await store.append(
       AppendRequest(
-        channel: channel, event: event, sentThrough: await wire.sentThrough(channel),
+        target: target, event: event, sentThrough: sentThrough,
         expires: now + timeToLive, waitingCountMax: waitingMax,
         waitingByteCountMax: configuration.waitingBytes, now: now))
-    if case .stored(let number) = outcome {
+    if case .stored(let channel, let number) = outcome {
       state.withLock { $0.waitingBytes += byteCount + 256 }
       await wire.publish(channel, event.channelEvent, as: number)
     }
@@ -379,7 +404,7 @@ package final class Relay: RelayNode {
       metrics.pingFailures.increment()
       do {
         _ = try await append(
-          .pingFailed(ping.code), to: ping.channel, timeToLive: configuration.notifyTimeToLive,
+          .pingFailed(ping.code), to: .channel(ping.channel), timeToLive: configuration.notifyTimeToLive,
           waitingMax: configuration.waitingEvents)
       } catch {
         logger.error("a failed ping could not be stored: \(error)")
@@ -402,7 +427,7 @@ package final class Relay: RelayNode {
     }
   }
 
-  /// Deletes what is over. To be called about once an hour.
+  /// Deletes what is over. To be called every few minutes.
   package func sweep() async {
     let now = clock.now()
     for limiter in [newOfAddress, addressLimiter] { limiter.sweep(now: now) }
@@ -429,7 +454,7 @@ package final class Relay: RelayNode {
     await withTaskGroup(of: Void.self) { group in
       group.addTask { await self.every(1000) { await self.tick() } }
       group.addTask { await self.every(10_000) { await self.measure() } }
-      group.addTask { await self.every(3_600_000) { await self.sweep() } }
+      group.addTask { await self.every(600_000) { await self.sweep() } }
     }
   }
 

@@ -134,6 +134,7 @@ package final class RelayServer: Service {
       try await group.next()
     }
     relay.drain()
+    await relay.storeTakes()
     await secure.stop()
     await plain.stop()
   }

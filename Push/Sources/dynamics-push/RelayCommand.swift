@@ -71,12 +71,16 @@ struct RelayCommand: AsyncParsableCommand {
   @Option(help: "trace, debug, info, notice, warning, error or critical.")
   var logLevel = "info"
 
+  @Flag(name: .customLong("log-json"), help: "Writes each line of the log as a JSON object.")
+  var logJSON = false
+
   func run() async throws {
     guard let level = Logger.Level(rawValue: logLevel) else {
       throw ValidationError("\(logLevel) is no level of the log")
     }
-    LoggingSystem.bootstrap { label in
-      var handler = StreamLogHandler.standardError(label: label)
+    LoggingSystem.bootstrap { [logJSON] label in
+      var handler: any LogHandler =
+        logJSON ? JSONLogHandler(label: label) : StreamLogHandler.standardError(label: label)
       handler.logLevel = level
       return handler
     }
@@ -181,7 +185,9 @@ struct RelayCommand: AsyncParsableCommand {
     }
     let certificateFile = directory.appendingPathComponent("loopback.pem")
     let keyFile = directory.appendingPathComponent("loopback-key.pem")
-    if !FileManager.default.fileExists(atPath: certificateFile.path) {
+    let old = try? String(contentsOf: certificateFile, encoding: .utf8)
+    if old.map(LoopbackCertificate.isCurrent) != true {
+      try? FileManager.default.removeItem(at: keyFile)
       let made = try LoopbackCertificate()
       guard
         FileManager.default.createFile(

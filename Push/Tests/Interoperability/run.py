@@ -400,6 +400,34 @@ async def a_device_that_does_not_read_costs_little(relay):
 
 
 @check
+async def a_device_that_reads_nothing_for_too_long_is_cut(relay):
+    async with Device(relay.url) as device:
+        await device.greet()
+        channel, token = await opened(device)
+        device.socket.transport.pause_reading()
+        for _ in range(20):
+            equal(push(relay.http, token, b"x" * (1 << 20))[0], 201)
+        wait_for(lambda: gnp(relay.http, token, "checkToken") == 403, 10)
+        metrics = request(relay.ports["operator"], "GET", "/metrics")[2].decode()
+        assert 'push_goodbyes_total{reason="slow"} 1' in metrics
+    # Nothing is lost by it.
+    async with Device(relay.url, device.secret) as device:
+        await device.greet()
+        await device.send(open_(channel, True, 0))
+        await device.next()
+        for _ in range(20):
+            kind, _, number, body = await device.next(10)
+            equal((kind, len(body)), ("message", 1 << 20))
+            await device.send(taken(channel, number))
+
+
+check_settings[a_device_that_reads_nothing_for_too_long_is_cut] = {
+    "writeSeconds": 1, "windowBytes": 32 << 20, "channelWindowBytes": 32 << 20, "channelWindowEvents": 64,
+    "waitingBytes": 64 << 20,
+}
+
+
+@check
 async def silent_and_slow_starters_are_cut(relay):
     # Nothing at all, half a request, and no Hello: all end after the greeting time.
     head = b"GET /device HTTP/1.1\r\nHost: x\r\n"

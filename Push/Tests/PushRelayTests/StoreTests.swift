@@ -61,17 +61,31 @@ struct StoreTests {
       return channel
     }
 
+    /// An outcome without the channel, which is that of the call.
+    enum Appended: Equatable {
+      case stored(EventNumber)
+      case full, ended, unknown
+    }
+
     func append(
-      _ text: String, to channel: StoredChannel, topic: String? = nil, sentThrough: UInt64 = 0,
-      expires: Int64 = StoreTests.now + 1000, countMax: Int = 1000, bytesMax: Int = 1 << 24,
-      now: Int64 = StoreTests.now
-    ) async throws -> AppendOutcome {
-      try await store.append(
+      _ text: String, to channel: StoredChannel, secretHash: Data? = nil, topic: String? = nil,
+      sentThrough: UInt64 = 0, expires: Int64 = StoreTests.now + 1000, countMax: Int = 1000,
+      bytesMax: Int = 1 << 24, now: Int64 = StoreTests.now
+    ) async throws -> Appended {
+      let message = PushMessage(body: Data(text.utf8), topic: topic, accepted: UInt64(StoreTests.now))
+      let outcome = try await store.append(
         AppendRequest(
-          channel: channel.number,
-          event: .message(PushMessage(body: Data(text.utf8), topic: topic, accepted: UInt64(StoreTests.now))),
+          target: secretHash.map { .secret(hash: $0) } ?? .channel(channel.number), event: .message(message),
           sentThrough: sentThrough, expires: expires, waitingCountMax: countMax,
           waitingByteCountMax: bytesMax, now: now))
+      switch outcome {
+      case .stored(let found, let number):
+        #expect(found == channel.number)
+        return .stored(number)
+      case .full: return .full
+      case .ended: return .ended
+      case .unknown: return .unknown
+      }
     }
 
     /// Texts of messages, `ping 605`, `closed` and `error 506`, with their numbers.
@@ -172,7 +186,7 @@ struct StoreTests {
     // One that is gone makes room.
     let end = try await fixture.store.end(first.number, with: .closed, now: Self.now)
     #expect(try await fixture.open(channelsMax: 2) == .failed(.tooManyChannels))
-    try await fixture.store.take(first.number, through: try #require(end).sequence, now: Self.now)
+    try await fixture.store.take([(first.number, try #require(end).sequence)], now: Self.now)
     guard case .opened = try await fixture.open(channelsMax: 2) else {
       Issue.record()
       return
@@ -191,12 +205,12 @@ struct StoreTests {
     #expect(try await fixture.events(channel, count: 2) == ["1 a", "2 "])
     #expect(try await fixture.events(channel, byteCount: 1) == ["1 a", "2 "])
     #expect(try await fixture.events(channel, after: 2, byteCount: 1) == ["3 ccc"])
-    try await fixture.store.take(channel.number, through: 2, now: Self.now)
+    try await fixture.store.take([(channel.number, 2)], now: Self.now)
     #expect(try await fixture.events(channel) == ["3 ccc"])
     // An earlier number changes nothing; a later one than there is takes what there is.
-    try await fixture.store.take(channel.number, through: 1, now: Self.now)
+    try await fixture.store.take([(channel.number, 1)], now: Self.now)
     #expect(try await fixture.events(channel) == ["3 ccc"])
-    try await fixture.store.take(channel.number, through: .max, now: Self.now)
+    try await fixture.store.take([(channel.number, .max)], now: Self.now)
     #expect(try await fixture.events(channel) == [])
     #expect(try await fixture.append("d", to: channel) == .stored(Self.number(4)))
     #expect(try await fixture.events(other) == ["1 other"])
@@ -223,7 +237,7 @@ struct StoreTests {
     for message in messages {
       _ = try await fixture.store.append(
         AppendRequest(
-          channel: channel.number, event: .message(message), sentThrough: 0, expires: .max,
+          target: .channel(channel.number), event: .message(message), sentThrough: 0, expires: .max,
           waitingCountMax: 10,
           waitingByteCountMax: 1 << 30, now: StoreTests.now))
     }
@@ -240,11 +254,11 @@ struct StoreTests {
     #expect(try await fixture.append("", to: channel, bytesMax: 4) == .stored(Self.number(2)))
     #expect(try await fixture.append("5", to: channel, bytesMax: 4) == .full)
     #expect(try await fixture.append("", to: channel, countMax: 2) == .full)
-    try await fixture.store.take(channel.number, through: 1, now: Self.now)
+    try await fixture.store.take([(channel.number, 1)], now: Self.now)
     #expect(
       try await fixture.append("1234", to: channel, countMax: 2, bytesMax: 4) == .stored(Self.number(3)))
     // The replaced message's bytes are free again.
-    try await fixture.store.take(channel.number, through: 3, now: Self.now)
+    try await fixture.store.take([(channel.number, 3)], now: Self.now)
     #expect(
       try await fixture.append("1234", to: channel, topic: "t", countMax: 1, bytesMax: 4)
         == .stored(Self.number(4)))
@@ -277,7 +291,7 @@ struct StoreTests {
     for (code, sent) in [(601, 0), (603, 0), (605, 2)] as [(UInt32, UInt64)] {
       _ = try await fixture.store.append(
         AppendRequest(
-          channel: channel.number, event: .pingFailed(code), sentThrough: sent, expires: .max,
+          target: .channel(channel.number), event: .pingFailed(code), sentThrough: sent, expires: .max,
           waitingCountMax: 10,
           waitingByteCountMax: 10, now: StoreTests.now))
     }
@@ -311,12 +325,26 @@ struct StoreTests {
     #expect(try await fixture.store.setCallbacks(callbacks, of: channel.number) == false)
     #expect(try await fixture.store.channel(tokenHash: token.tokenHash)?.callbacks == GNPRequest.Callbacks())
     #expect(try await fixture.events(channel) == ["2 closed"])
-    try await fixture.store.take(channel.number, through: 2, now: Self.now)
+    try await fixture.store.take([(channel.number, 2)], now: Self.now)
     #expect(try await fixture.store.channel(tokenHash: token.tokenHash)?.state == .gone)
     #expect(try await fixture.open(channel.id, isKnown: true, taken: 2) == .failed(.stateLost))
     #expect(
       try await fixture.store.totals()
         == StoreTotals(openChannels: 0, channels: 1, waitingEvents: 0, waitingBytes: 0, waitingCalls: 1))
+  }
+
+  @Test(arguments: stores.indices) func aMessageFindsItsChannelByTheSecret(_ index: Int) async throws {
+    let fixture = try Fixture(Self.stores[index])
+    let token = Fixture.token()
+    let channel = try await fixture.opened(token: token)
+    _ = try await fixture.opened()
+    #expect(
+      try await fixture.append("a", to: channel, secretHash: token.secretHash) == .stored(Self.number(1)))
+    #expect(try await fixture.events(channel) == ["1 a"])
+    #expect(try await fixture.append("b", to: channel, secretHash: token.tokenHash) == .unknown)
+    #expect(try await fixture.append("b", to: channel, secretHash: Data()) == .unknown)
+    _ = try await fixture.store.end(channel.number, with: .closed, now: Self.now)
+    #expect(try await fixture.append("b", to: channel, secretHash: token.secretHash) == .ended)
   }
 
   @Test(arguments: stores.indices) func callsWaitUntilTheyAreDone(_ index: Int) async throws {
@@ -400,7 +428,7 @@ struct StoreTests {
   @Test(arguments: stores.indices) func manyAtOnceGetNumbersWithoutGaps(_ index: Int) async throws {
     let fixture = try Fixture(Self.stores[index])
     let channels = [try await fixture.opened(), try await fixture.opened()]
-    let outcomes = try await withThrowingTaskGroup(of: AppendOutcome.self) { group in
+    let outcomes = try await withThrowingTaskGroup(of: Fixture.Appended.self) { group in
       for number in 0..<400 {
         group.addTask { try await fixture.append("\(number)", to: channels[number % 2]) }
       }

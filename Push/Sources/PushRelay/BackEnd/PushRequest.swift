@@ -57,6 +57,8 @@ package struct PushRequest: Sendable {
     byteCount = length
   }
 
+  package var hasTopic: Bool { topic != nil }
+
   package func message(body: Data) throws(Refusal) -> PushMessage {
     if encoding == .text, String(validating: body, as: UTF8.self) == nil {
       throw Refusal(status: 400, text: "the body is not UTF-8")

@@ -121,60 +121,65 @@ extension Relay {
   ) async throws {
     var message = try request.text(of: body)
     message.accepted = UInt64(clock.now())
-    guard await wire.isConnected(channel.number), isAllowed(channel.number, from: address) else {
+    let secretHash = TokenVault.hash(request.token.secret)
+    guard await wire.isConnected(channel.number), isAllowed(secretHash, from: address) else {
       throw GNPCode.disconnected
     }
     switch try await append(
-      .message(message), to: channel.number, timeToLive: configuration.notifyTimeToLive,
+      .message(message), to: .channel(channel.number), timeToLive: configuration.notifyTimeToLive,
       waitingMax: configuration.waitingEvents)
     {
     case .stored: metrics.messagesAccepted.increment()
     case .full: throw GNPCode.disconnected
-    case .ended: throw GNPCode.invalidToken
+    case .ended, .unknown: throw GNPCode.invalidToken
     }
   }
 
-  private func isAllowed(_ channel: ChannelNumber, from address: String) -> Bool {
+  private func isAllowed(_ secretHash: Data, from address: String) -> Bool {
     let now = clock.now()
-    return addressLimiter.allows(address, now: now) && tokenLimiter.allows(channel, now: now)
+    return addressLimiter.allows(address, now: now) && tokenLimiter.allows(secretHash, now: now)
   }
 
   // MARK: After RFC 8030
+
+  private static let unknownToken = PushRequest.Refusal(status: 404, text: "no such token")
+  private static let endedChannel = PushRequest.Refusal(status: 410, text: "the channel has ended")
 
   private func pushResponse(
     to request: BackEndRequest, from address: String, body: (Int) async throws(BodyFailure) -> Data
   ) async throws -> BackEndResponse {
     do {
       let push = try PushRequest(request)
-      guard let channel = try await store.channel(secretHash: TokenVault.hash(push.secret)) else {
-        throw PushRequest.Refusal(status: 404, text: "no such token")
-      }
-      guard channel.state == .open else {
-        throw PushRequest.Refusal(status: 410, text: "the channel has ended")
-      }
-      guard isAllowed(channel.number, from: address) else {
-        throw PushRequest.Refusal(status: 429, text: "too many messages")
+      let secretHash = TokenVault.hash(push.secret)
+      let isTransient = push.timeToLiveSeconds == 0
+      // Most messages find their channel in the transaction that stores them.
+      var target = AppendRequest.Target.secret(hash: secretHash)
+      if isTransient || push.hasTopic {
+        guard let channel = try await store.channel(secretHash: secretHash) else { throw Self.unknownToken }
+        guard channel.state == .open else { throw Self.endedChannel }
+        target = .channel(channel.number)
       }
       var message = try push.message(body: try await body(push.byteCount))
       message.accepted = UInt64(clock.now())
+      guard isAllowed(secretHash, from: address) else {
+        throw PushRequest.Refusal(status: 429, text: "too many messages")
+      }
       let headers = [
-        ("Location", "/push/message/\(channel.id)-\(message.accepted)"),
-        ("TTL", "\(push.timeToLiveSeconds)"),
+        ("Location", "/push/message/\(ChannelID.random())"), ("TTL", "\(push.timeToLiveSeconds)"),
       ]
-      let isTransient = push.timeToLiveSeconds == 0
-      if isTransient {
-        guard await wire.isConnected(channel.number) else {
-          return BackEndResponse(status: 201, "", headers: headers)
-        }
+      // One that cannot be sent at once has expired when there is room.
+      if isTransient, case .channel(let number) = target, !(await wire.isConnected(number)) {
+        return BackEndResponse(status: 201, "", headers: headers)
       }
       switch try await append(
-        .message(message), to: channel.number, timeToLive: Int64(push.timeToLiveSeconds) * 1000,
-        waitingMax: isTransient ? 1 : configuration.waitingEvents)
+        .message(message), to: target, timeToLive: Int64(push.timeToLiveSeconds) * 1000,
+        waitingMax: configuration.waitingEvents)
       {
       case .stored: metrics.messagesAccepted.increment()
       case .full where isTransient: break
       case .full: throw PushRequest.Refusal(status: 429, text: "the queue of the channel is full")
-      case .ended: throw PushRequest.Refusal(status: 410, text: "the channel has ended")
+      case .ended: throw Self.endedChannel
+      case .unknown: throw Self.unknownToken
       }
       return BackEndResponse(status: 201, "", headers: headers)
     } catch let refusal as PushRequest.Refusal {

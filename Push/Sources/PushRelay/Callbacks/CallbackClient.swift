@@ -67,7 +67,8 @@ package struct CallbackClient: CallbackCalling {
     switch result {
     case .success(let response): return response
     case .failure(let error):
-      logger.debug("a call to \(request.url.host) failed: \(error)")
+      logger.debug(
+        "a call to a back end failed", metadata: ["host": "\(request.url.host)", "error": "\(error)"])
       throw Self.failure(error)
     }
   }

@@ -25,7 +25,7 @@ final class DeviceConnection: ChannelInboundHandler {
   private var lastRead: Int64
   /// The fragments so far of a message that is not complete.
   private var fragments: ByteBuffer?
-  /// `Open`, `Close` and `Taken` that are not done.
+  /// `Open` and `Close` that are not done.
   private var requests = 0
 
   /// `onWelcome` is called when the device was admitted.
@@ -100,7 +100,8 @@ final class DeviceConnection: ChannelInboundHandler {
     do {
       frame = try DeviceFrame(bytes: Data(message.readableBytesView))
     } catch {
-      relay.logger.debug("a device sent no message: \(error.reason)")
+      relay.logger.debug(
+        "a device sent no message", metadata: ["address": "\(address)", "reason": "\(error.reason)"])
       return malformed(.dataInconsistentWithMessage)
     }
     switch (phase, frame) {
@@ -113,12 +114,14 @@ final class DeviceConnection: ChannelInboundHandler {
         TokenVault.key(ofDevice: hello.deviceSecret), silentAfter: Int64(seconds) * 2000 + 10_000)
       onWelcome()
     case (.welcome(let device, _), _):
-      requests += 1
+      if !frame.isTaken { requests += 1 }
       if requests >= relay.configuration.requestsOfConnection { link.setReading(false) }
       do {
         try relay.receive(frame, from: device, at: address, id, link)
       } catch {
-        relay.logger.debug("a device breaks the protocol: \(error.reason)")
+        relay.logger.debug(
+          "a device breaks the protocol",
+          metadata: ["address": "\(address)", "reason": "\(error.reason)"])
         malformed(.dataInconsistentWithMessage)
       }
     case (.greeting, _): malformed(.dataInconsistentWithMessage)
@@ -223,5 +226,11 @@ private final class SocketLink: DeviceLink {
 
   func setReading(_ isReading: Bool) {
     channel.setOption(ChannelOptions.autoRead, value: isReading).whenFailure { _ in }
+  }
+}
+
+extension DeviceFrame {
+  fileprivate var isTaken: Bool {
+    if case .taken = self { true } else { false }
   }
 }

@@ -11,6 +11,12 @@ package struct LoopbackCertificate: Sendable {
   /// PEM.
   package let key: String
 
+  /// The certificate (PEM) is valid for another month at least.
+  package static func isCurrent(_ pem: String) -> Bool {
+    guard let certificate = try? Certificate(pemEncoded: pem) else { return false }
+    return certificate.notValidAfter > Date() + 30 * 86_400
+  }
+
   package init() throws {
     let key = P256.Signing.PrivateKey()
     let name = try DistinguishedName { CommonName("OpenDynamics push relay on this machine") }

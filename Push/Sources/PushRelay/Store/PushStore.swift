@@ -23,15 +23,15 @@ package protocol PushStore: Sendable {
   /// Replaces the callbacks of a channel. Returns whether the channel is open; else nothing is changed.
   func setCallbacks(_ callbacks: GNPRequest.Callbacks, of channel: ChannelNumber) async throws -> Bool
 
-  /// Gives an event the next number of its channel.
+  /// Gives an event the next number of its channel, in one transaction with finding the channel.
   func append(_ request: AppendRequest) async throws -> AppendOutcome
 
   /// Ends a channel: after its waiting events comes `event`, and a waiting callback tells the back end.
   /// Returns nil if the channel has ended before.
   func end(_ channel: ChannelNumber, with event: ChannelEnd, now: Int64) async throws -> EventNumber?
 
-  /// Deletes the events up to `through`. A channel whose last event is deleted is gone.
-  func take(_ channel: ChannelNumber, through: UInt64, now: Int64) async throws
+  /// Deletes the events of channels up to a number of each. A channel whose last event is deleted is gone.
+  func take(_ takes: [(channel: ChannelNumber, through: UInt64)], now: Int64) async throws
 
   /// The first events of a channel after `sequence` that have not expired: at most `count`, and at most
   /// `byteCount` bytes of bodies, but one if there is one.
@@ -180,7 +180,13 @@ package enum ChannelEnd: Equatable, Sendable {
 }
 
 package struct AppendRequest: Sendable {
-  package var channel: ChannelNumber
+  package enum Target: Sendable {
+    case channel(ChannelNumber)
+    /// SHA-256 of the last component of its token.
+    case secret(hash: Data)
+  }
+
+  package var target: Target
   package var event: Event
   /// Events up to this number may have reached the device. Later ones of the same topic are replaced.
   package var sentThrough: UInt64
@@ -196,10 +202,10 @@ package struct AppendRequest: Sendable {
   }
 
   package init(
-    channel: ChannelNumber, event: Event, sentThrough: UInt64, expires: Int64, waitingCountMax: Int,
+    target: Target, event: Event, sentThrough: UInt64, expires: Int64, waitingCountMax: Int,
     waitingByteCountMax: Int, now: Int64
   ) {
-    self.channel = channel
+    self.target = target
     self.event = event
     self.sentThrough = sentThrough
     self.expires = expires
@@ -210,11 +216,12 @@ package struct AppendRequest: Sendable {
 }
 
 package enum AppendOutcome: Equatable, Sendable {
-  case stored(EventNumber)
+  case stored(ChannelNumber, EventNumber)
   /// As many events or bytes wait for the device as may.
   case full
-  /// The channel has ended, or never was.
   case ended
+  /// There is no such channel.
+  case unknown
 }
 
 /// Numbers of a channel grow, and follow the clock: one that a store has given is not given again after

@@ -302,13 +302,20 @@ package final class SQLiteStore: PushStore {
   private static let pingTopic = "!"
 
   package func append(_ request: AppendRequest) async throws -> AppendOutcome {
-    try await change { database in
+    let (column, value): (String, any DatabaseValueConvertible & Sendable) =
+      switch request.target {
+      case .channel(let number): ("number", number.value)
+      case .secret(let hash): ("secretHash", hash)
+      }
+    return try await change { database in
       // By index: a search for names costs more than the rest.
       let row = try Row.fetchOne(
         database.cachedStatement(
-          sql: "SELECT state, last, waitingCount, waitingBytes FROM channel WHERE number = ?"),
-        arguments: [request.channel.value])
-      guard let row, row[0] == StoredChannel.State.open.rawValue else { return .ended }
+          sql: "SELECT state, last, waitingCount, waitingBytes, number FROM channel WHERE \(column) = ?"),
+        arguments: StatementArguments([value]))
+      guard let row else { return .unknown }
+      guard row[0] == StoredChannel.State.open.rawValue else { return .ended }
+      let channel: Int64 = row[4]
       let last: Int64 = row[1]
       guard last >= 0 else { throw StoreFailure(description: "a channel has values that cannot be") }
       let topic: String? =
@@ -330,7 +337,7 @@ package final class SQLiteStore: PushStore {
             sql:
               "SELECT sequence, length(body) AS byteCount FROM event WHERE channel = ? AND topic = ? AND sequence > ?"
           ),
-          arguments: [request.channel.value, topic, Int64(clamping: request.sentThrough)])
+          arguments: [channel, topic, Int64(clamping: request.sentThrough)])
         for row in rows {
           waitingCount -= 1
           waitingBytes -= row["byteCount"] ?? 0
@@ -343,14 +350,14 @@ package final class SQLiteStore: PushStore {
       }
       for sequence in replaced {
         try Self.execute(
-          database, "DELETE FROM event WHERE channel = ? AND sequence = ?", [request.channel.value, sequence])
+          database, "DELETE FROM event WHERE channel = ? AND sequence = ?", [channel, sequence])
       }
       let number = try Self.number(after: UInt64(last), now: request.now)
       try Self.execute(
         database, "UPDATE channel SET last = ?, waitingCount = ?, waitingBytes = ? WHERE number = ?",
-        [Int64(number.sequence), waitingCount + 1, waitingBytes + byteCount, request.channel.value])
-      try Self.insert(request, sequence: Int64(number.sequence), topic: topic, database)
-      return .stored(number)
+        [Int64(number.sequence), waitingCount + 1, waitingBytes + byteCount, channel])
+      try Self.insert(request, channel, sequence: Int64(number.sequence), topic: topic, database)
+      return .stored(ChannelNumber(value: channel), number)
     }
   }
 
@@ -364,7 +371,7 @@ package final class SQLiteStore: PushStore {
   }
 
   private static func insert(
-    _ request: AppendRequest, sequence: Int64, topic: String?, _ database: Database
+    _ request: AppendRequest, _ channel: Int64, sequence: Int64, topic: String?, _ database: Database
   ) throws {
     switch request.event {
     case .message(let message):
@@ -375,7 +382,7 @@ package final class SQLiteStore: PushStore {
         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
         """,
         [
-          request.channel.value, sequence, EventKind.message.rawValue, message.body,
+          channel, sequence, EventKind.message.rawValue, message.body,
           encodings.firstIndex(of: message.encoding), urgencies.firstIndex(of: message.urgency), topic,
           Int64(clamping: message.accepted), request.expires,
         ])
@@ -383,13 +390,13 @@ package final class SQLiteStore: PushStore {
       try execute(
         database,
         "INSERT INTO event (channel, sequence, kind, code, topic, expires) VALUES (?, ?, ?, ?, ?, ?)",
-        [request.channel.value, sequence, EventKind.pingFailed.rawValue, code, topic, request.expires])
+        [channel, sequence, EventKind.pingFailed.rawValue, code, topic, request.expires])
     }
   }
 
-  package func take(_ channel: ChannelNumber, through: UInt64, now: Int64) async throws {
+  package func take(_ takes: [(channel: ChannelNumber, through: UInt64)], now: Int64) async throws {
     try await change { database in
-      try Self.take(channel, through: through, now: now, database)
+      for (channel, through) in takes { try Self.take(channel, through: through, now: now, database) }
     }
   }
 
