@@ -269,7 +269,7 @@ struct Bench: Sendable {
     _ = try await stall(relay)
     begin = ContinuousClock.now
     let outcome = try await senders.push(
-      channels, to: tokens, connections: 64, byteCount: 1024, notesTimes: false)
+      channels, to: tokens, connections: 128, byteCount: 1024, notesTimes: false)
     try await wait { devices.messages >= 200 + outcome.accepted }
     print(
       "one body of 1 KiB to \(outcome.accepted) channels: last byte after \(seconds(since: begin)) s, longest stall of a loop \(try await stall(relay)) ms"
