@@ -86,7 +86,7 @@ struct RelayCommand: AsyncParsableCommand {
     }
     let logger = Logger(label: "dynamics-push")
     let addresses = try addresses()
-    let configuration = try await relayConfiguration(addresses)
+    let configuration = try await relayConfiguration(addresses, logger)
 
     let directory = URL(fileURLWithPath: directory)
     try FileManager.default.createDirectory(
@@ -150,7 +150,27 @@ struct RelayCommand: AsyncParsableCommand {
     return address
   }
 
-  private func relayConfiguration(_ addresses: RelayServer.Addresses) async throws -> RelayConfiguration {
+  /// A relay that runs out of open files cannot even close connections orderly, so its limits stay below.
+  private func fitToOpenFiles(_ configuration: inout RelayConfiguration, _ logger: Logger) {
+    let available = OpenFiles.raiseLimit()
+    let reserve = 200
+    let wanted = configuration.devices + configuration.newConnections + configuration.connections + reserve
+    guard wanted > available else { return }
+    configuration.connections = min(configuration.connections, max(16, available / 10))
+    configuration.newConnections = min(configuration.newConnections, max(16, available / 20))
+    let rest = available - configuration.connections - configuration.newConnections - reserve
+    configuration.devices = min(configuration.devices, max(1, rest))
+    logger.notice(
+      "this process may open \(available) files, and wants \(wanted): limits are lowered",
+      metadata: [
+        "devices": "\(configuration.devices)", "newConnections": "\(configuration.newConnections)",
+        "connections": "\(configuration.connections)",
+      ])
+  }
+
+  private func relayConfiguration(
+    _ addresses: RelayServer.Addresses, _ logger: Logger
+  ) async throws -> RelayConfiguration {
     var configuration = RelayConfiguration()
     guard let name = RelayName(name) else {
       throw ValidationError("--name \(name): 1 to 63 of a-z, 0-9, '.' and '-'")
@@ -164,6 +184,7 @@ struct RelayCommand: AsyncParsableCommand {
       configuration.callbackNetworks.append(network)
     }
     configuration.callbackAuthorities = callbackAuthorities
+    fitToOpenFiles(&configuration, logger)
     if let admissionKeys {
       let text = try String(contentsOfFile: admissionKeys, encoding: .utf8)
       let keys = Set(text.split(whereSeparator: \.isNewline).map { $0.trimmingCharacters(in: .whitespaces) })

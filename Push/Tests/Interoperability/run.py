@@ -10,8 +10,8 @@ import http.server
 import json
 import os
 import pathlib
+import resource
 import shutil
-import signal
 import socket
 import ssl
 import struct
@@ -49,6 +49,7 @@ class Relay:
             json.dumps({"newChannelsOfDevice": 100000, "newChannelsOfAddress": 100000, **(settings or {})})
         )
         self.options = options
+        self.limit = None  # of open files
         self.ports = {}
         self.start()
 
@@ -62,6 +63,7 @@ class Relay:
              "--log-level", "debug", *[word for name, at in listen.items() for word in ("--" + name, at)],
              *self.options],
             stdout=subprocess.PIPE, stderr=open(self.folder / "log", "a"), text=True,
+            preexec_fn=self.limit and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (self.limit, self.limit))),
         )
         for _ in listen:
             words = self.process.stdout.readline().split()
@@ -579,6 +581,63 @@ async def requests_share_a_connection_and_broken_ones_do_not_hurt(relay):
 
 
 check_settings[requests_share_a_connection_and_broken_ones_do_not_hurt] = {"bodySeconds": 1}
+
+
+@check
+async def connections_of_one_address_are_counted(relay):
+    def is_served(connection):
+        connection.sendall(b"GET /GNP1.0?method=checkToken HTTP/1.1\r\nHost: x\r\n\r\n")
+        try:
+            return b"200 OK" in connection.recv(1000)
+        except OSError:
+            return False
+
+    connections = [socket.create_connection(("127.0.0.1", relay.http), 5) for _ in range(4)]
+    time.sleep(0.2)
+    equal(sorted(is_served(connection) for connection in connections), [False, False, True, True])
+    for connection in connections:
+        connection.close()
+    time.sleep(0.3)
+    with socket.create_connection(("127.0.0.1", relay.http), 5) as connection:
+        assert is_served(connection)
+
+
+check_settings[connections_of_one_address_are_counted] = {"connectionsOfAddress": 2}
+
+
+@check
+async def a_relay_with_few_open_files_stays_alive(relay):
+    relay.kill()
+    relay.limit = 400
+    relay.start()
+    # More connections than there are files, of devices that greet, that do not, and of servers.
+    held = []
+    async with Device(relay.url) as device:
+        await device.greet()
+        channel, token = await opened(device)
+        for port in (relay.ports["plain-devices"], relay.http, relay.ports["devices"]):
+            for _ in range(300):
+                with contextlib.suppress(OSError):
+                    held.append(socket.create_connection(("127.0.0.1", port), 1))
+        secrets = []
+        for _ in range(250):
+            try:
+                other = Device(relay.url)
+                await asyncio.wait_for(other.__aenter__(), 1)
+                await other.send(hello(other.secret))
+                secrets.append(other)
+            except Exception:
+                break
+        for connection in held:
+            connection.close()
+        await asyncio.sleep(1)
+        equal(push(relay.http, token, b"still here")[0], 201)
+        equal((await device.next())[3], b"still here")
+        for other in secrets:
+            other.socket.transport.abort()
+
+
+check_settings[a_relay_with_few_open_files_stays_alive] = {"greetingSeconds": 1}
 
 
 @check

@@ -21,6 +21,8 @@ final class DeviceServer: Sendable {
   private let connections: [ObjectIdentifier: Connections]
   /// Connections without `Hello`.
   private let newCount = Atomic<Int>(0)
+  /// All connections, those included that are being closed.
+  private let openCount = Atomic<Int>(0)
   private let isReachable = Atomic<Bool>(true)
   private let listener = Mutex<(any Channel)?>(nil)
 
@@ -78,11 +80,15 @@ final class DeviceServer: Sendable {
   }
 
   private func accept(_ channel: any Channel) -> EventLoopFuture<Void> {
+    let configuration = relay.configuration
     guard isReachable.load(ordering: .relaxed),
-      newCount.load(ordering: .relaxed) < relay.configuration.newConnections,
+      newCount.load(ordering: .relaxed) < configuration.newConnections,
+      openCount.load(ordering: .relaxed) < configuration.devices + configuration.newConnections,
       let connections = connections[ObjectIdentifier(channel.eventLoop)]
     else { return channel.close() }
     newCount.add(1, ordering: .relaxed)
+    openCount.add(1, ordering: .relaxed)
+    channel.closeFuture.whenComplete { _ in self.openCount.subtract(1, ordering: .relaxed) }
     return channel.eventLoop.makeCompletedFuture {
       let isNew = NIOLoopBoundBox(true, eventLoop: channel.eventLoop)
       let leaveNew: @Sendable () -> Void = {
