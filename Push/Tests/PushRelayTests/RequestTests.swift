@@ -11,6 +11,10 @@ struct CallbackURLTests {
     #expect(url.target == "/push?a=b%20c" && url.text == "https://Server.example/push?a=b%20c")
     let plain = try #require(CallbackURL("HTTP://[2001:db8::1]:8080"))
     #expect(!plain.isSecure && plain.host == "2001:db8::1" && plain.port == 8080 && plain.target == "/")
+    #expect(plain.requestText == "http://[2001:db8::1]:8080/" && plain.origin == "http://[2001:db8::1]:8080")
+    let dotted = try #require(CallbackURL("https://SERVER.example.?a"))
+    #expect(dotted.host == "server.example" && dotted.requestText == "https://server.example:443/?a")
+    #expect(try #require(CallbackURL("http://[2001:DB8:0::1]/")).host == "2001:db8::1")
     #expect(CallbackURL("http://h/" + String(repeating: "x", count: 2048 - 9)) != nil)
   }
 
@@ -20,7 +24,9 @@ struct CallbackURLTests {
     "http://server.example:0/", "http://server.example:65536/", "http://server.example:x/",
     "http://server.example/a b", "http://server.example/\r\nHost: other", "http://sérver.example/",
     "http://[::1/", "http://[server.example]/", "http://[fe80::1%25eth0]/", "http://a%2eb/",
-    "http://server.example\\@other/", "http://h/" + String(repeating: "x", count: 2048 - 8),
+    "http://server.example\\@other/", "http://a..b/", "http://a../", "http://./", "http://a,b/",
+    "http://a;b/", "http://[127.0.0.1]/", "http://[v1.x]/", "http://a+b/", "http://a%00b/",
+    "http://h/" + String(repeating: "x", count: 2048 - 8),
   ])
   func refused(text: String) {
     #expect(CallbackURL(text) == nil)

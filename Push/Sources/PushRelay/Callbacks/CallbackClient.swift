@@ -5,6 +5,7 @@ internal import NIOCore
 internal import NIOHTTP1
 internal import NIOPosix
 internal import NIOSSL
+internal import Synchronization
 
 /// Calls back ends over HTTP/1.1 at addresses that the policy permits. A name is resolved once for each
 /// call, and the connection goes to an address that was checked.
@@ -13,11 +14,15 @@ package struct CallbackClient: CallbackCalling {
   private let time: TimeAmount
   private let byteCountMax: Int
   private let tls: TLSConfiguration
-  private let resolver = NIOThreadPool(numberOfThreads: 8)
+  private let resolver: HostResolver
   private let logger: Logger
+  private let refusals = RefusalLog()
 
-  /// `authorities` is a PEM file of certificates that count besides the system's.
-  package init(configuration: RelayConfiguration, logger: Logger) throws {
+  /// `resolve` returns all addresses of a host and may block.
+  package init(
+    configuration: RelayConfiguration, logger: Logger,
+    resolve: @escaping @Sendable (String) -> [IPAddress] = { IPAddress.resolve($0) }
+  ) throws {
     policy = AddressPolicy(allowed: configuration.callbackNetworks)
     time = .milliseconds(configuration.callbackTime)
     byteCountMax = configuration.callbackBytes
@@ -27,18 +32,28 @@ package struct CallbackClient: CallbackCalling {
     }
     self.tls = tls
     self.logger = logger
-    resolver.start()
+    resolver = HostResolver(time: time, resolve: resolve)
   }
 
   package func close() {
-    resolver.shutdownGracefully { _ in }
+    resolver.close()
   }
 
   package func call(_ request: CallbackRequest) async throws(CallbackFailure) -> CallbackResponse {
-    let deadline = NIODeadline.now() + time
     let addresses = try await addresses(of: request.url.host)
+    // A look-up has a time of its own, so that the names of others cost this call nothing.
+    let deadline = NIODeadline.now() + time
+    let permitted = addresses.filter { policy.permits($0) }
+    if permitted.isEmpty, refusals.isNew(request.url.host) {
+      logger.notice(
+        "a callback is refused: no address of its host is public; --allow-callbacks-to allows a network",
+        metadata: [
+          "host": "\(request.url.host)",
+          "addresses": "\(addresses.map(\.description).joined(separator: " "))",
+        ])
+    }
     var failure = CallbackFailure.noConnection
-    for address in addresses where policy.permits(address) {
+    for address in permitted {
       do {
         return try await call(request, at: address, until: deadline)
       } catch {
@@ -58,9 +73,14 @@ package struct CallbackClient: CallbackCalling {
       timeout: HTTPClient.Configuration.Timeout(connect: .nanoseconds(time.nanoseconds / 2)))
     configuration.httpVersion = .http1Only
     configuration.connectionPool.retryConnectionEstablishment = false
-    if IPAddress(request.url.host) == nil {
-      configuration.dnsOverride = [request.url.host: address.description]
+    // The client resolves every host again for which it has no address, so this is the host as it reads it.
+    guard let url = URL(string: request.url.requestText), url.host?.strippingBrackets == request.url.host
+    else {
+      logger.error(
+        "a callback URL has two readings and is not called", metadata: ["url": "\(request.url.text)"])
+      throw .noConnection
     }
+    configuration.dnsOverride = [request.url.host: address.description]
     let client = HTTPClient(eventLoopGroupProvider: .singleton, configuration: configuration)
     let result = await Self.execute(request, client, until: deadline, byteCountMax)
     try? await client.shutdown()
@@ -77,7 +97,7 @@ package struct CallbackClient: CallbackCalling {
     _ request: CallbackRequest, _ client: HTTPClient, until deadline: NIODeadline, _ byteCountMax: Int
   ) async -> Result<CallbackResponse, any Error> {
     do {
-      var message = HTTPClientRequest(url: request.url.text)
+      var message = HTTPClientRequest(url: request.url.requestText)
       message.method = HTTPMethod(rawValue: request.method)
       for (name, value) in request.headers { message.headers.add(name: name, value: value) }
       message.headers.add(name: "Connection", value: "close")
@@ -113,8 +133,28 @@ package struct CallbackClient: CallbackCalling {
   /// All addresses of a host, in the order of the system.
   private func addresses(of host: String) async throws(CallbackFailure) -> [IPAddress] {
     if let address = IPAddress(host) { return [address] }
-    guard let addresses = try? await resolver.runIfActive({ IPAddress.resolve(host) }), !addresses.isEmpty
-    else { throw .unresolvedHost }
+    let addresses = await resolver.addresses(of: host)
+    guard !addresses.isEmpty else { throw .unresolvedHost }
     return addresses
+  }
+}
+
+extension String {
+  /// The text of an IPv6 address without its brackets.
+  fileprivate var strippingBrackets: String {
+    hasPrefix("[") && hasSuffix("]") ? String(dropFirst().dropLast()) : self
+  }
+}
+
+/// The hosts of which a refusal is in the log: one line for each is enough.
+private final class RefusalLog: Sendable {
+  private static let countMax = 1000
+  private let hosts = Mutex<Set<String>>([])
+
+  func isNew(_ host: String) -> Bool {
+    hosts.withLock { hosts in
+      guard hosts.count < Self.countMax else { return false }
+      return hosts.insert(host).inserted
+    }
   }
 }

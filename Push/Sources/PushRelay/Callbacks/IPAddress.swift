@@ -41,6 +41,15 @@ package struct IPAddress: Hashable, Sendable, CustomStringConvertible {
     return String(decoding: text.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
   }
 
+  /// What limits of an address count: an IPv4 address, or the /64 of an IPv6 address, since whoever has one
+  /// address of it has all. Another text stands for itself.
+  package static func group(_ text: String) -> String {
+    guard let address = IPAddress(String(text.prefix { $0 != "%" })) else { return text }
+    if address.isIPv4 { return address.description }
+    if Network.mapped.contains(address) { return address.embeddedIPv4!.description }
+    return IPAddress(bytes: address.bytes[..<8] + [UInt8](repeating: 0, count: 8))!.description + "/64"
+  }
+
   /// The IPv4 address to which packets to this IPv6 address may go in the end: of mapped addresses
   /// (RFC 4291), NAT64 (RFC 6052) and 6to4 (RFC 3056).
   package var embeddedIPv4: IPAddress? {
