@@ -47,6 +47,10 @@ package struct RelayConfiguration: Sendable {
   package var bodySeconds: Int64 = 30
   package var headBytes = 16 << 10
   package var bodyBytesAtOnce = 64 << 20
+  /// Of them, those of one address.
+  package var bodyBytesOfAddress = 16 << 20
+  /// How long a relay that stops waits for requests under way.
+  package var drainTime: Int64 = 5_000
 
   /// How often the loops are asked whether they are late; 0 for never.
   package var loopProbeMilliseconds: Int64 = 0

@@ -51,6 +51,36 @@ struct RateLimiterTests {
   }
 }
 
+extension RateLimiterTests {
+  /// Whoever makes up keys makes no more buckets than there may be, and shares one with others who do.
+  @Test func theTableHasABound() {
+    let limiter = RateLimiter<Int>(rate: 1, burst: 2, countMax: 100)
+    #expect(limiter.allows(-1, now: 0))
+    #expect((0..<10_000).count { limiter.allows($0, now: 0) } == 99 + 2)
+    #expect(limiter.count == 100)
+    // A key that has a bucket keeps it.
+    #expect(limiter.allows(-1, now: 0) && !limiter.allows(-1, now: 0))
+    // Buckets that are full again make room.
+    #expect(limiter.allows(50_000, now: 10_000) && limiter.count == 1)
+  }
+
+  @Test func askingMakesNoBucket() {
+    let limiter = RateLimiter<Int>(rate: 1, burst: 2)
+    #expect(limiter.wouldAllow(1, now: 0) && limiter.count == 0)
+    for _ in 0..<10 { limiter.charge(1, now: 0) }
+    #expect(!limiter.wouldAllow(1, now: 2999) && limiter.wouldAllow(1, now: 3000))
+  }
+}
+
+struct AddressGroupTests {
+  @Test func anIPv6NetworkCountsOnce() {
+    #expect(IPAddress.group("1.2.3.4") == "1.2.3.4" && IPAddress.group("::ffff:1.2.3.4") == "1.2.3.4")
+    #expect(IPAddress.group("2001:db8:1:2:3::4") == "2001:db8:1:2::/64")
+    #expect(IPAddress.group("2001:db8:1:2::9%eth0") == "2001:db8:1:2::/64")
+    #expect(IPAddress.group("local") == "local")
+  }
+}
+
 struct ListenAddressTests {
   @Test(arguments: [
     ("127.0.0.1:80", "127.0.0.1", 80, true), ("[::1]:0", "::1", 0, true),

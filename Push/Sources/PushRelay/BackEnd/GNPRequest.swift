@@ -107,11 +107,17 @@ package struct GNPRequest: Sendable {
     return callbacks
   }
 
+  /// Throws `unsupportedEncoding` for a `Content-Type` that is not plain text.
+  package func checkType() throws(GNPCode) {
+    guard contentTypes.count <= 1, contentTypes.allSatisfy(Self.isPlainText) else {
+      throw .unsupportedEncoding
+    }
+  }
+
   /// The message that `notify` brings. Throws `unsupportedEncoding`.
   package func text(of body: Data) throws(GNPCode) -> PushMessage {
-    guard contentTypes.count <= 1, contentTypes.allSatisfy(Self.isPlainText),
-      String(validating: body, as: UTF8.self) != nil
-    else { throw .unsupportedEncoding }
+    try checkType()
+    guard String(validating: body, as: UTF8.self) != nil else { throw .unsupportedEncoding }
     return PushMessage(body: body, accepted: 0)
   }
 

@@ -16,20 +16,35 @@ struct HTTPServing: Sendable {
 
   let configuration: RelayConfiguration
   let logger: Logger
+  let work = RequestsUnderWay()
 
   /// A server that runs until it is cancelled or shut down. `onRunning` is given the port.
   func makeServer(
     _ address: ListenAddress, tls: TLSConfiguration?, group: any EventLoopGroup,
     responder: @escaping Responder, onRunning: @escaping @Sendable (Int) -> Void
   ) throws -> any Service {
-    let bodies = BodyBudget(byteCount: configuration.bodyBytesAtOnce)
+    let bodies = BodyBudget(
+      byteCount: configuration.bodyBytesAtOnce, ofAddress: configuration.bodyBytesOfAddress)
     let base = HTTP1Channel(
-      responder: { request, writer, channel in
-        let response = await responder(
-          BackEndRequest(request), channel.remoteAddress?.ipAddress ?? "local"
-        ) { (byteCount) throws(BodyFailure) in
-          try await bodies.read(request.body, byteCount: byteCount)
+      responder: { [work] request, writer, channel in
+        work.begin()
+        defer { work.end() }
+        let address = channel.remoteAddress?.ipAddress ?? "local"
+        // The sender of such a request waits for this answer before it sends the body.
+        var awaitsContinue = request.headers[.expect]?.lowercased() == "100-continue"
+        var response = await responder(BackEndRequest(request), address) { (byteCount) throws(BodyFailure) in
+          if awaitsContinue {
+            awaitsContinue = false
+            do {
+              try await writer.writeInformationalHead(HTTPResponse(status: .continue))
+            } catch {
+              throw .incomplete
+            }
+          }
+          return try await bodies.read(request.body, byteCount: byteCount, from: IPAddress.group(address))
         }
+        // Whether the body follows an answer that came without it is up to the sender.
+        if awaitsContinue { response.closesConnection = true }
         var headers = HTTPFields()
         for (name, value) in response.headers { headers.append(HTTPField(name: .init(name)!, value: value)) }
         headers[.contentLength] = "\(response.text.utf8.count)"
@@ -53,6 +68,9 @@ struct HTTPServing: Sendable {
       address: .hostname(address.host, port: address.port), backlog: 1024,
       availableConnectionsDelegate: MaximumAvailableConnections(configuration.connections))
     let counted = CountedChannel(base: base, max: configuration.connectionsOfAddress)
+    // The server reports a cancellation, which is how it ends, as an error.
+    var logger = logger
+    logger.logLevel = .critical
     let running: @Sendable (any Channel) async -> Void = { onRunning($0.localAddress?.port ?? address.port) }
     guard let tls else {
       return counted.server(
@@ -104,32 +122,67 @@ extension BackEndRequest {
   }
 }
 
-/// Bounds the bytes of all bodies that are being read.
+/// Counts requests that are not answered.
+final class RequestsUnderWay: Sendable {
+  private let value = Atomic<Int>(0)
+
+  var count: Int { value.load(ordering: .sequentiallyConsistent) }
+  func begin() { value.add(1, ordering: .sequentiallyConsistent) }
+  func end() { value.subtract(1, ordering: .sequentiallyConsistent) }
+}
+
+/// Bounds the bytes that have arrived of bodies that are being read: of all, and of each address.
 private final class BodyBudget: Sendable {
+  private struct State: Sendable {
+    var used = 0
+    var usedOfAddress: [String: Int] = [:]
+  }
+
   private let bound: Int
-  private let used = Mutex(0)
+  private let boundOfAddress: Int
+  private let state = Mutex(State())
 
-  init(byteCount: Int) { bound = byteCount }
+  init(byteCount: Int, ofAddress: Int) {
+    bound = byteCount
+    boundOfAddress = ofAddress
+  }
 
-  func read(_ body: RequestBody, byteCount: Int) async throws(BodyFailure) -> Data {
-    let hasRoom = used.withLock { used in
-      guard used + byteCount <= bound else { return false }
-      used += byteCount
-      return true
-    }
-    guard hasRoom else { throw .overloaded }
-    defer { used.withLock { $0 -= byteCount } }
-    var data = Data(capacity: byteCount)
+  func read(_ body: RequestBody, byteCount: Int, from address: String) async throws(BodyFailure) -> Data {
+    var data = Data()
+    defer { free(data.count, of: address) }
     do {
       for try await part in body {
         guard data.count + part.readableBytes <= byteCount else { throw BodyFailure.incomplete }
+        guard take(part.readableBytes, of: address) else { throw BodyFailure.overloaded }
+        if data.isEmpty { data.reserveCapacity(min(byteCount, max(part.readableBytes, 64 << 10))) }
         data.append(contentsOf: part.readableBytesView)
       }
+    } catch let failure as BodyFailure {
+      throw failure
     } catch {
       throw .incomplete
     }
     guard data.count == byteCount else { throw .incomplete }
     return data
+  }
+
+  private func take(_ byteCount: Int, of address: String) -> Bool {
+    state.withLock { state in
+      let own = state.usedOfAddress[address] ?? 0
+      guard state.used + byteCount <= bound, own + byteCount <= boundOfAddress else { return false }
+      state.used += byteCount
+      state.usedOfAddress[address] = own + byteCount
+      return true
+    }
+  }
+
+  private func free(_ byteCount: Int, of address: String) {
+    guard byteCount > 0 else { return }
+    state.withLock { state in
+      state.used -= byteCount
+      let own = (state.usedOfAddress[address] ?? 0) - byteCount
+      state.usedOfAddress[address] = own > 0 ? own : nil
+    }
   }
 }
 
@@ -151,7 +204,7 @@ private struct CountedChannel<Base: ServerChildChannel>: ServerChildChannel {
   }
 
   func setup(channel: any Channel, logger: Logger) -> EventLoopFuture<Base.Value> {
-    let address = channel.remoteAddress?.ipAddress ?? "local"
+    let address = IPAddress.group(channel.remoteAddress?.ipAddress ?? "local")
     let isAllowed = counts.counts.withLock { counts in
       guard counts[address, default: 0] < max else { return false }
       counts[address, default: 0] += 1

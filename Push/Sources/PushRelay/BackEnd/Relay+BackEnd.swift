@@ -92,12 +92,21 @@ extension Relay {
       return BackEndResponse(error, closesConnection: error == .unsupported && request.method != "GET")
     }
     do {
+      // Nobody makes the relay read its database without a limit.
+      guard isAllowed(from: address) else { throw GNPCode.disconnected }
       guard let channel = try await store.channel(tokenHash: TokenVault.hash(gnp.token.text)),
         channel.state == .open
       else { throw GNPCode.invalidToken }
       switch gnp.operation {
-      case .checkToken: try await checkToken(gnp, channel)
-      case .notify: try await notify(gnp, channel, from: address, body: try await body(gnp.byteCount))
+      case .checkToken:
+        let callbacks = try gnp.callbacks()
+        try limit(gnp)
+        try await checkToken(callbacks, channel)
+      case .notify:
+        try gnp.checkType()
+        // A body is read for a channel that may have it, and for no other.
+        try limit(gnp)
+        try await notify(gnp, channel, body: try await body(gnp.byteCount))
       }
       return BackEndResponse(.ok)
     } catch let code as GNPCode {
@@ -105,8 +114,18 @@ extension Relay {
     }
   }
 
-  private func checkToken(_ request: GNPRequest, _ channel: StoredChannel) async throws {
-    let callbacks = try request.callbacks()
+  private func isAllowed(from address: String) -> Bool {
+    addressLimiter.allows(IPAddress.group(address), now: clock.now())
+  }
+
+  /// Of a token that exists: others have no bucket.
+  private func limit(_ request: GNPRequest) throws(GNPCode) {
+    guard tokenLimiter.allows(TokenVault.hash(request.token.secret), now: clock.now()) else {
+      throw .disconnected
+    }
+  }
+
+  private func checkToken(_ callbacks: GNPRequest.Callbacks, _ channel: StoredChannel) async throws {
     if callbacks != channel.callbacks {
       guard try await store.setCallbacks(callbacks, of: channel.number) else { throw GNPCode.invalidToken }
       var changed = channel
@@ -116,15 +135,10 @@ extension Relay {
     guard await wire.isConnected(channel.number) else { throw GNPCode.disconnected }
   }
 
-  private func notify(
-    _ request: GNPRequest, _ channel: StoredChannel, from address: String, body: Data
-  ) async throws {
+  private func notify(_ request: GNPRequest, _ channel: StoredChannel, body: Data) async throws {
     var message = try request.text(of: body)
     message.accepted = UInt64(clock.now())
-    let secretHash = TokenVault.hash(request.token.secret)
-    guard await wire.isConnected(channel.number), isAllowed(secretHash, from: address) else {
-      throw GNPCode.disconnected
-    }
+    guard await wire.isConnected(channel.number) else { throw GNPCode.disconnected }
     switch try await append(
       .message(message), to: .channel(channel.number), timeToLive: configuration.notifyTimeToLive,
       waitingMax: configuration.waitingEvents)
@@ -135,14 +149,12 @@ extension Relay {
     }
   }
 
-  private func isAllowed(_ secretHash: Data, from address: String) -> Bool {
-    let now = clock.now()
-    return addressLimiter.allows(address, now: now) && tokenLimiter.allows(secretHash, now: now)
-  }
-
   // MARK: After RFC 8030
 
   private static let unknownToken = PushRequest.Refusal(status: 404, text: "no such token")
+  private static let tooMany = PushRequest.Refusal(status: 429, text: "too many messages")
+  /// Longest body that is read before its channel is looked up.
+  private static let unknownBodyMax = 16 << 10
   private static let endedChannel = PushRequest.Refusal(status: 410, text: "the channel has ended")
 
   private func pushResponse(
@@ -150,31 +162,34 @@ extension Relay {
   ) async throws -> BackEndResponse {
     do {
       let push = try PushRequest(request)
+      guard isAllowed(from: address) else { throw Self.tooMany }
       let secretHash = TokenVault.hash(push.secret)
       let isTransient = push.timeToLiveSeconds == 0
-      // Most messages find their channel in the transaction that stores them.
+      // Most messages find their channel in the transaction that stores them. A long body is read for a
+      // channel that is known.
       var target = AppendRequest.Target.secret(hash: secretHash)
-      if isTransient || push.hasTopic {
+      if isTransient || push.hasTopic || push.byteCount > Self.unknownBodyMax {
         guard let channel = try await store.channel(secretHash: secretHash) else { throw Self.unknownToken }
         guard channel.state == .open else { throw Self.endedChannel }
         target = .channel(channel.number)
       }
+      guard tokenLimiter.wouldAllow(secretHash, now: clock.now()) else { throw Self.tooMany }
       var message = try push.message(body: try await body(push.byteCount))
       message.accepted = UInt64(clock.now())
-      guard isAllowed(secretHash, from: address) else {
-        throw PushRequest.Refusal(status: 429, text: "too many messages")
-      }
       let headers = [
         ("Location", "/push/message/\(ChannelID.random())"), ("TTL", "\(push.timeToLiveSeconds)"),
       ]
       // One that cannot be sent at once has expired when there is room.
       if isTransient, case .channel(let number) = target, !(await wire.isConnected(number)) {
+        tokenLimiter.charge(secretHash, now: clock.now())
         return BackEndResponse(status: 201, "", headers: headers)
       }
-      switch try await append(
+      let outcome = try await append(
         .message(message), to: target, timeToLive: Int64(push.timeToLiveSeconds) * 1000,
         waitingMax: configuration.waitingEvents)
-      {
+      // A secret that does not exist gets no bucket.
+      if outcome != .unknown { tokenLimiter.charge(secretHash, now: clock.now()) }
+      switch outcome {
       case .stored: metrics.messagesAccepted.increment()
       case .full where isTransient: break
       case .full: throw PushRequest.Refusal(status: 429, text: "the queue of the channel is full")
