@@ -82,16 +82,9 @@ package final class RelayServer: Service {
     return tls
   }
 
-  /// Serves until the task is cancelled or shut down gracefully.
+  /// Serves until the task is cancelled or shut down gracefully. Requests that are under way then are
+  /// answered, unless they take longer than *drain time*.
   package func run() async throws {
-    try await withGracefulShutdownHandler {
-      try await serve()
-    } onGracefulShutdown: {
-      self.relay.drain()
-    }
-  }
-
-  private func serve() async throws {
     var ports = Ports()
     if let address = addresses.devices { ports.devices = try await secure.start(address) }
     if let address = addresses.plainDevices { ports.plainDevices = try await plain.start(address) }
@@ -118,8 +111,9 @@ package final class RelayServer: Service {
             self.onRunning(found.withLock { $0 })
           }
         }
-        group.addTask { try await server.run() }
+        group.addTask { try await Self.runUntilCancelled(server) }
       }
+      group.addTask { try? await gracefulShutdown() }
       probeLoops()
       group.addTask { await self.relay.run() }
       group.addTask {
@@ -130,13 +124,36 @@ package final class RelayServer: Service {
         }
       }
       defer { group.cancelAll() }
-      // The first that ends, ends all: a port that cannot be opened, or the cancellation.
+      // The first that ends, ends all: a port that cannot be opened, the cancellation, or the shutdown.
       try await group.next()
+      // From here on requests get 503. The listeners stay for those until the others are done.
+      relay.drain()
+      await finish(http.work)
     }
-    relay.drain()
     await relay.storeTakes()
     await secure.stop()
     await plain.stop()
+    logger.info("the relay has stopped")
+  }
+
+  /// A server would stop at a graceful shutdown by itself, and break off what another one still does. So it
+  /// runs in a task that does not inherit the shutdown, and ends when it is cancelled.
+  private static func runUntilCancelled(_ server: any Service) async throws {
+    let task = Task.detached { try await server.run() }
+    try await withTaskCancellationHandler {
+      try await task.value
+    } onCancel: {
+      task.cancel()
+    }
+  }
+
+  /// Waits until no request is under way, at most for *drain time*.
+  private func finish(_ work: RequestsUnderWay) async {
+    let end = ContinuousClock.now + .milliseconds(relay.configuration.drainTime)
+    while work.count > 0, ContinuousClock.now < end, !Task.isCancelled {
+      try? await Task.sleep(for: .milliseconds(10))
+    }
+    if work.count > 0 { logger.notice("requests are broken off", metadata: ["count": "\(work.count)"]) }
   }
 
   /// Notes by how much the loops are late.

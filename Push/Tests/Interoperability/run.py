@@ -5,7 +5,9 @@ every fault, and the program's own app.
 """
 
 import asyncio
+import base64
 import contextlib
+import http.client
 import http.server
 import json
 import os
@@ -13,6 +15,7 @@ import pathlib
 import resource
 import shutil
 import socket
+import sqlite3
 import ssl
 import struct
 import subprocess
@@ -650,6 +653,145 @@ async def too_many_messages_of_one_sender_are_refused(relay):
 
 
 check_settings[too_many_messages_of_one_sender_are_refused] = {"tokenBurst": 5, "tokenRate": 0}
+
+
+@check
+async def bodies_that_do_not_come_stop_nobody(relay):
+    def begin(target, headers, start):
+        connection = socket.create_connection(("127.0.0.1", relay.http), 10)
+        connection.sendall(f"POST {target} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode() + start)
+        return connection
+
+    async with Device(relay.url) as device:
+        await device.greet()
+        _, token = await opened(device)
+        length = "Content-Length: 1048576\r\n"
+        unknown = [begin("/push/" + "A" * 42 + "E", "TTL: 60\r\n" + length, b"x") for _ in range(20)]
+        # They are answered at once, since nobody waits for the body of a token that does not exist.
+        for connection in unknown:
+            assert b" 404 " in connection.recv(1000)
+        secret = token.split()[-1]
+        held = [begin("/push/" + secret, "TTL: 60\r\n" + length, b"x" * 1000) for _ in range(20)]
+        held += [begin("/GNP1.0?method=notify", f"X-Good-GNP-Token: {token}\r\n" + length, b"x") for _ in range(20)]
+        time.sleep(0.3)
+        equal(push(relay.http, token, b"x")[0], 201)
+        equal(gnp(relay.http, token, body=b"x"), 100)
+        # What has arrived counts.
+        held += [begin("/push/" + secret, "TTL: 60\r\n" + length, b"x" * 900_000) for _ in range(3)]
+        equal([connection.recv(1000).split()[1] for connection in held[-1:]], [b"503"])
+        for connection in unknown + held:
+            connection.close()
+        wait_for(lambda: push(relay.http, token, b"x" * 100_000)[0] == 201)
+
+
+check_settings[bodies_that_do_not_come_stop_nobody] = {"bodyBytesAtOnce": 2 << 20}
+
+
+@check
+async def a_sender_that_waits_for_100_continue_gets_it(relay):
+    def begin(token, extra=""):
+        connection = socket.create_connection(("127.0.0.1", relay.http), 10)
+        connection.sendall(
+            f"POST /push/{token.split()[-1]} HTTP/1.1\r\nHost: x\r\nTTL: 60\r\nContent-Length: 20000\r\n"
+            f"Expect: 100-Continue\r\n{extra}\r\n".encode())
+        return connection, connection.recv(1000)
+
+    async with Device(relay.url) as device:
+        await device.greet()
+        _, token = await opened(device)
+        connection, answer = begin(token)
+        equal(answer, b"HTTP/1.1 100 Continue\r\n\r\n")
+        connection.sendall(b"x" * 20000)
+        assert b" 201 " in connection.recv(1000)
+        connection.sendall(f"GET /GNP1.0?method=checkToken HTTP/1.1\r\nHost: x\r\nX-Good-GNP-Token: {token}\r\n\r\n".encode())
+        assert b"100 OK" in connection.recv(1000)
+        # A request that is refused is refused before its body, and the connection ends.
+        connection, answer = begin("a b c " + "A" * 43)
+        assert b" 404 " in answer and b"close" in answer.lower(), answer
+        equal((await device.next())[3], b"x" * 20000)
+
+
+@check
+async def a_flood_of_unknown_tokens_costs_no_memory_and_no_look_ups(relay):
+    with socket.create_connection(("127.0.0.1", relay.http), 20) as connection:
+        replies = connection.makefile("rb")
+
+        def flood(lines, count, expected):
+            found = {}
+            for _ in range(count // 50):
+                connection.sendall(b"".join(lines() for _ in range(50)))
+                for _ in range(50):
+                    status = code = length = None
+                    while (line := replies.readline()) not in (b"\r\n", b""):
+                        if line.startswith(b"HTTP/"):
+                            status = int(line.split()[1])
+                        elif line.lower().startswith(b"content-length:"):
+                            length = int(line.split()[1])
+                        elif line.lower().startswith(b"x-good-gnp-code:"):
+                            code = int(line.split()[1])
+                    replies.read(length)
+                    found[code or status] = found.get(code or status, 0) + 1
+            equal(sorted(found), sorted(expected))
+
+        def push_line():
+            secret = base64.urlsafe_b64encode(os.urandom(32)).rstrip(b"=")
+            return b"POST /push/%s HTTP/1.1\r\nHost: x\r\nTTL: 0\r\nContent-Length: 0\r\n\r\n" % secret
+
+        flood(push_line, 1000, [404, 429])
+        flood(lambda: b"GET /GNP1.0?method=checkToken HTTP/1.1\r\nHost: x\r\nX-Good-GNP-Token: a b c d\r\n\r\n",
+              1000, [402, 403])
+
+
+check_settings[a_flood_of_unknown_tokens_costs_no_memory_and_no_look_ups] = {"addressRate": 100}
+
+
+@check
+async def a_relay_that_stops_answers_what_it_has_stored(relay):
+    async with Device(relay.url) as device:
+        await device.greet()
+        _, token = await opened(device)
+    secret, answers, lock = token.split()[-1], [], threading.Lock()
+
+    def send(accepted, stop):
+        while not stop.is_set():
+            try:
+                connection = http.client.HTTPConnection("127.0.0.1", relay.http, timeout=15)
+                while not stop.is_set():
+                    connection.request("POST", "/push/" + secret, b"x" * 3000, {"TTL": "600"})
+                    answer = connection.getresponse()
+                    answer.read()
+                    with lock:
+                        answers.append(answer.status)
+                        if answers.count(201) % 1000 == 0:
+                            accepted.set()
+                    if answer.status == 503:
+                        stop.set()
+            except (OSError, http.client.HTTPException):
+                if relay.process.poll() is not None:
+                    return
+
+    for _ in range(4):
+        accepted, stop = threading.Event(), threading.Event()
+        senders = [threading.Thread(target=send, args=(accepted, stop)) for _ in range(48)]
+        for sender in senders:
+            sender.start()
+        accepted.wait(20)
+        # Servers of other listeners have nothing to do, and end first.
+        relay.stop()
+        stop.set()
+        for sender in senders:
+            sender.join()
+        database = sqlite3.connect(relay.folder / "relay/push.sqlite")
+        stored, = database.execute("SELECT count(*) FROM event").fetchone()
+        database.close()
+        equal((answers.count(201), set(answers) - {201, 503}), (stored, set()))
+        relay.start()
+
+
+check_settings[a_relay_that_stops_answers_what_it_has_stored] = {
+    "tokenRate": 1000000, "tokenBurst": 1000000, "addressRate": 1000000, "waitingEvents": 1000000,
+    "waitingBytes": 1 << 30,
+}
 
 
 # Application servers
