@@ -13,6 +13,9 @@ package struct Hub: Sendable {
     package var windowByteCount = 2 << 20
     package var channelWindowCount = 16
     package var channelWindowByteCount = 1 << 20
+    /// Of the events of a channel, those that it may send whatever the device has of its other channels:
+    /// channels that are not taken hold up no other.
+    package var channelShareCount = 4
     /// Longest time in milliseconds for which a transport takes nothing more.
     package var writeTime: Int64 = 60_000
 
@@ -58,7 +61,10 @@ package struct Hub: Sendable {
     var sentBytes = 0
     /// Since when the transport takes nothing more. Nil while it does.
     var fullSince: Int64?
-    var isLoading = false
+    /// The channel for which events are read from the store.
+    var loading: ChannelNumber?
+    /// The last channels that have ended, so that an acknowledgement that comes twice is no fault.
+    var ended: [ChannelID] = []
 
     var isWritable: Bool { fullSince == nil }
   }
@@ -75,6 +81,8 @@ package struct Hub: Sendable {
     var sentBytes = 0
     var hasBacklog = false
     var isLoading = false
+    /// Number of the last event that the channel has, once it was sent.
+    var end: UInt64?
     /// An event was loaded for which the window had no room. Nothing is loaded until the device takes some:
     /// of this channel, if its own window was the narrow one.
     var blocked = Block.none
@@ -83,6 +91,8 @@ package struct Hub: Sendable {
   }
 
   private enum Block: Sendable { case none, byChannel, byDevice }
+
+  private static let endedMax = 64
 
   private let limits: Limits
   private var connections: [ConnectionID: Connection] = [:]
@@ -208,6 +218,11 @@ package struct Hub: Sendable {
 
   /// What the store has for a load, in order: all there is, or as much as the load asked for.
   package mutating func loaded(_ events: [StoredEvent], for load: Load) -> [Action] {
+    if channels[load.channel] == nil, connections[load.connection]?.loading == load.channel {
+      // The channel has ended meanwhile.
+      connections[load.connection]!.loading = nil
+      return fill(load.connection)
+    }
     guard var channel = channels[load.channel], channel.connection == load.connection, channel.isLoading
     else {
       return []
@@ -216,7 +231,7 @@ package struct Hub: Sendable {
     channel.isLoading = false
     channel.changedWhileLoading = false
     channels[load.channel] = channel
-    connections[load.connection]!.isLoading = false
+    connections[load.connection]!.loading = nil
     var actions: [Action] = []
     // A transport that has become full meanwhile gets them when it takes more.
     let isWritable = connections[load.connection]!.isWritable && !isPaused
@@ -240,6 +255,7 @@ package struct Hub: Sendable {
     _ id: ChannelID, through: UInt64, _ connection: ConnectionID
   ) throws(Violation) -> [Action] {
     guard let number = channel(id, connection), var channel = channels[number] else {
+      if connections[connection]?.ended.contains(id) ?? false { return [] }
       throw Violation(reason: "an event of a channel that is not open was taken")
     }
     guard through <= channel.sentThrough else {
@@ -255,10 +271,22 @@ package struct Hub: Sendable {
     channels[number] = channel
     connections[connection]!.sentCount -= count
     connections[connection]!.sentBytes -= byteCount
+    if channel.end == through { forget(number) }
     for waiting in connections[connection]!.backlog where channels[waiting]!.blocked == .byDevice {
       channels[waiting]!.blocked = .none
     }
     return [.take(number, through: through)] + fill(connection)
+  }
+
+  /// The device has taken the last event of a channel.
+  private mutating func forget(_ number: ChannelNumber) {
+    guard let channel = channels.removeValue(forKey: number) else { return }
+    connections[channel.connection]!.channels[channel.id] = nil
+    connections[channel.connection]!.backlog.removeAll { $0 == number }
+    connections[channel.connection]!.ended.append(channel.id)
+    if connections[channel.connection]!.ended.count > Self.endedMax {
+      connections[channel.connection]!.ended.removeFirst()
+    }
   }
 
   // MARK: The window
@@ -270,6 +298,7 @@ package struct Hub: Sendable {
         || (channel.sent.count < limits.channelWindowCount
           && channel.sentBytes + byteCount <= limits.channelWindowByteCount)
     else { return .byChannel }
+    if channel.sent.count < limits.channelShareCount { return .none }
     guard
       connection.sentCount == 0
         || (connection.sentCount < limits.windowCount
@@ -283,6 +312,7 @@ package struct Hub: Sendable {
     channels[number]!.sent.append((sequence, event.byteCount))
     channels[number]!.sentBytes += event.byteCount
     channels[number]!.sentThrough = sequence
+    if event.isLast { channels[number]!.end = sequence }
     channels[number]!.last = max(channels[number]!.last, sequence)
     connections[connection]!.sentCount += 1
     connections[connection]!.sentBytes += event.byteCount
@@ -298,28 +328,26 @@ package struct Hub: Sendable {
   /// Loads events for the channels that wait, one load at a time for a connection, in turns, while there
   /// is room.
   private mutating func fill(_ id: ConnectionID) -> [Action] {
-    guard let connection = connections[id], connection.isWritable, !isPaused, !connection.isLoading,
+    guard let connection = connections[id], connection.isWritable, !isPaused, connection.loading == nil,
       let index = connection.backlog.firstIndex(where: { number in
         channels[number]!.blocked == .none && room(for: 0, in: channels[number]!, connection) == .none
       })
     else { return [] }
     let number = connections[id]!.backlog.remove(at: index)
-    connections[id]!.isLoading = true
+    connections[id]!.loading = number
     channels[number]!.hasBacklog = false
     channels[number]!.isLoading = true
     let channel = channels[number]!
+    let share = limits.channelShareCount - channel.sent.count
+    let count = min(
+      limits.channelWindowCount - channel.sent.count, max(share, limits.windowCount - connection.sentCount))
+    let ownBytes = limits.channelWindowByteCount - channel.sentBytes
+    let byteCount = share > 0 ? ownBytes : min(ownBytes, limits.windowByteCount - connection.sentBytes)
     return [
       .load(
         Load(
-          connection: id, channel: number, after: channel.sentThrough,
-          count: max(
-            1,
-            min(limits.windowCount - connection.sentCount, limits.channelWindowCount - channel.sent.count)),
-          byteCount: max(
-            0,
-            min(
-              limits.windowByteCount - connection.sentBytes,
-              limits.channelWindowByteCount - channel.sentBytes))))
+          connection: id, channel: number, after: channel.sentThrough, count: max(1, count),
+          byteCount: max(0, byteCount)))
     ]
   }
 }

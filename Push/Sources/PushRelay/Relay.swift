@@ -10,7 +10,8 @@ package protocol DeviceLink: AnyObject, Sendable {
   func send(_ frame: RelayFrame)
   /// Says goodbye and closes the connection.
   func end(_ reason: GoodbyeReason, retryAfterSeconds: UInt32)
-  /// One request of the device is done: `Open` or `Close`.
+  /// One request of the device is done: `Open` or `Close`. The device may have another one when what answers
+  /// this one was written.
   func finishedRequest()
 }
 
@@ -46,7 +47,25 @@ package final class Relay: RelayNode {
     /// What devices have acknowledged and the store does not have yet.
     var takes: [ChannelNumber: UInt64] = [:]
     var isTaking = false
+    /// New channels that wait until their device and its address may make one, in the order of their `Open`.
+    var delayedOpens: [Hub.ConnectionID: [DelayedOpen]] = [:]
+    var delayedOpenCount = 0
+
+    mutating func removeLink(_ id: Hub.ConnectionID) -> (any DeviceLink)? {
+      delayedOpenCount -= delayedOpens.removeValue(forKey: id)?.count ?? 0
+      return links.removeValue(forKey: id)
+    }
   }
+
+  private struct DelayedOpen: Sendable {
+    let channel: ChannelID
+    let taken: UInt64
+    let device: DeviceKey
+    let address: String
+  }
+
+  /// Of all devices.
+  private static let delayedOpensMax = 100_000
 
   package init(
     configuration: RelayConfiguration, store: any PushStore, vault: TokenVault,
@@ -98,7 +117,7 @@ package final class Relay: RelayNode {
         case .goodbye(let id, let reason):
           metrics.goodbye(reason)
           logger.debug("a device is sent away", metadata: ["reason": "\(reason)"])
-          state.links.removeValue(forKey: id)?.end(reason, retryAfterSeconds: 0)
+          state.removeLink(id)?.end(reason, retryAfterSeconds: reason == .full ? 60 : 0)
         case .load, .take: later.append(action)
         }
       }
@@ -180,7 +199,9 @@ package final class Relay: RelayNode {
   }
 
   /// A device said hello. Returns the heartbeat in seconds that holds, or nil when it was sent away.
-  package func hello(_ hello: DeviceFrame.Hello, _ id: Hub.ConnectionID, _ link: any DeviceLink) -> UInt32? {
+  package func hello(
+    _ hello: DeviceFrame.Hello, at address: String, _ id: Hub.ConnectionID, _ link: any DeviceLink
+  ) -> UInt32? {
     let refusal: GoodbyeReason? = state.withLock { state in
       guard hello.version == 1 else { return .version }
       guard admits(hello.admissionKey) else { return .notAdmitted }
@@ -190,6 +211,7 @@ package final class Relay: RelayNode {
     }
     if let refusal {
       metrics.goodbye(refusal)
+      logger.debug("a device is not taken", metadata: ["address": "\(address)", "reason": "\(refusal)"])
       link.end(refusal, retryAfterSeconds: refusal == .full ? 60 : 0)
       return nil
     }
@@ -245,12 +267,75 @@ package final class Relay: RelayNode {
     _ channel: ChannelID, isKnown: Bool, taken: UInt64, _ device: DeviceKey, _ address: String,
     _ id: Hub.ConnectionID, _ link: any DeviceLink
   ) async {
-    let now = clock.now()
     if !isKnown {
-      guard newOfDevice.allows(device, now: now), newOfAddress.allows(address, now: now),
-        state.withLock({ $0.channels }) < configuration.channelsMax
-      else { return link.send(.failed(channel, code: ChannelError.tooManyChannels.rawValue)) }
+      guard state.withLock({ $0.channels }) < configuration.channelsMax else {
+        return link.send(.failed(channel, code: ChannelError.tooManyChannels.rawValue))
+      }
+      let request = DelayedOpen(channel: channel, taken: taken, device: device, address: address)
+      guard takeNewChannel(request, now: clock.now()) else { return delay(request, id, link) }
     }
+    await openStored(channel, isKnown: isKnown, taken: taken, device, id, link)
+  }
+
+  /// Whether the device and its address may make a channel now.
+  private func takeNewChannel(_ request: DelayedOpen, now: Int64) -> Bool {
+    let address = IPAddress.group(request.address)
+    // Neither is charged for what the other refuses.
+    guard newOfAddress.wouldAllow(address, now: now), newOfDevice.wouldAllow(request.device, now: now) else {
+      return false
+    }
+    newOfAddress.charge(address, now: now)
+    newOfDevice.charge(request.device, now: now)
+    return true
+  }
+
+  /// The answer waits, since a failure would end a channel for good that the device may have later.
+  private func delay(_ request: DelayedOpen, _ id: Hub.ConnectionID, _ link: any DeviceLink) {
+    enum Outcome { case waits, tooMany, full }
+    let outcome = state.withLock { state -> Outcome in
+      guard state.links[id] != nil else { return .waits }
+      guard state.delayedOpens[id, default: []].count < configuration.channelsOfDevice else {
+        return .tooMany
+      }
+      guard state.delayedOpenCount < Self.delayedOpensMax else { return .full }
+      state.delayedOpens[id, default: []].append(request)
+      state.delayedOpenCount += 1
+      return .waits
+    }
+    switch outcome {
+    case .waits:
+      logger.debug("a new channel waits for its device's quota", metadata: ["address": "\(request.address)"])
+    case .tooMany: link.send(.failed(request.channel, code: ChannelError.tooManyChannels.rawValue))
+    case .full: update { $0.fail(id, .full) }
+    }
+  }
+
+  /// Opens the channels whose time has come.
+  private func openDelayed(now: Int64) {
+    let ready = state.withLock { state in
+      var ready: [(Hub.ConnectionID, any DeviceLink, DelayedOpen)] = []
+      for (id, requests) in state.delayedOpens {
+        guard let link = state.links[id] else { continue }
+        let count = requests.prefix { takeNewChannel($0, now: now) }.count
+        guard count > 0 else { continue }
+        for request in requests.prefix(count) { ready.append((id, link, request)) }
+        state.delayedOpens[id] = count == requests.count ? nil : Array(requests.dropFirst(count))
+        state.delayedOpenCount -= count
+      }
+      return ready
+    }
+    for (id, link, request) in ready {
+      Task {
+        await openStored(request.channel, isKnown: false, taken: request.taken, request.device, id, link)
+      }
+    }
+  }
+
+  private func openStored(
+    _ channel: ChannelID, isKnown: Bool, taken: UInt64, _ device: DeviceKey, _ id: Hub.ConnectionID,
+    _ link: any DeviceLink
+  ) async {
+    let now = clock.now()
     do {
       // A prefix that another channel has is a chance of one in 2^48; twice it is none.
       for _ in 0..<2 {
@@ -304,7 +389,7 @@ package final class Relay: RelayNode {
   package func closed(_ id: Hub.ConnectionID) {
     try! updateState { (state: inout State) throws(Hub.Violation) in
       state.hub.disconnect(id)
-      state.links[id] = nil
+      _ = state.removeLink(id)
       return ([], ())
     }
   }
@@ -319,6 +404,7 @@ package final class Relay: RelayNode {
   /// Ends a channel, tells its device, and calls its back end. Nothing happens when it has ended before.
   package func end(_ channel: ChannelNumber, with end: ChannelEnd) async throws {
     guard let number = try await store.end(channel, with: end, now: clock.now()) else { return }
+    pinger.ended(channel)
     await wire.publish(channel, end.event, as: number)
     outbox.wake()
   }
@@ -333,6 +419,7 @@ package final class Relay: RelayNode {
     }
     guard let found, found.state == .open else { return false }
     try await end(found.number, with: .error(.revoked))
+    logger.info("a token is revoked", metadata: ["token": "\(found.prefix)"])
     return true
   }
 
@@ -353,7 +440,7 @@ package final class Relay: RelayNode {
         expires: now + timeToLive, waitingCountMax: waitingMax,
         waitingByteCountMax: configuration.waitingBytes, now: now))
     if case .stored(let channel, let number) = outcome {
-      state.withLock { $0.waitingBytes += byteCount + 256 }
+      if timeToLive > 0 { state.withLock { $0.waitingBytes += byteCount + 256 } }
       await wire.publish(channel, event.channelEvent, as: number)
     }
     return outcome
@@ -386,6 +473,7 @@ package final class Relay: RelayNode {
   package func tick() async {
     let now = clock.now()
     update { $0.tick(now: now) }
+    openDelayed(now: now)
     ping(now: now)
     await outbox.run()
   }
@@ -412,9 +500,10 @@ package final class Relay: RelayNode {
     }
   }
 
-  /// Refreshes the sums of the store. To be called every few seconds.
+  /// Deletes expired events and refreshes the sums of the store. To be called every few seconds.
   package func measure() async {
     do {
+      try await store.expire(now: clock.now())
       let totals = try await store.totals()
       state.withLock { state in
         state.waitingBytes = totals.waitingBytes + 256 * totals.waitingEvents
@@ -432,6 +521,7 @@ package final class Relay: RelayNode {
     let now = clock.now()
     for limiter in [newOfAddress, addressLimiter] { limiter.sweep(now: now) }
     newOfDevice.sweep(now: now)
+    pinger.sweep(now: now, isConnected: isConnected)
     tokenLimiter.sweep(now: now)
     do {
       let connected = state.withLock { Array($0.hub.connectedChannels) }
@@ -470,8 +560,10 @@ package final class Relay: RelayNode {
     let links = state.withLock { state in
       state.isDraining = true
       let links = state.links
-      for id in links.keys { state.hub.disconnect(id) }
-      state.links = [:]
+      for id in links.keys {
+        state.hub.disconnect(id)
+        _ = state.removeLink(id)
+      }
       return links
     }
     for link in links.values { link.end(.draining, retryAfterSeconds: 2) }

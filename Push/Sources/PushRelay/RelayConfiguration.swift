@@ -58,4 +58,33 @@ package struct RelayConfiguration: Sendable {
   package static let day: Int64 = 86_400_000
 
   package init() {}
+
+  /// The values that a setting may have. Sums and products of all of them are numbers that fit.
+  package static func range(ofSetting name: String) -> ClosedRange<Int> {
+    let least = mayBeZero.contains(name) ? 0 : 1
+    if name.hasSuffix("Milliseconds") { return least...3_600_000 }
+    if name.hasSuffix("Seconds") { return least...1_000_000_000 }
+    if name.contains("ytes") { return least...(1 << 50) }
+    return least...1_000_000_000
+  }
+
+  /// Throws for a value outside ``range(ofSetting:)``.
+  package static func check(_ value: Int, ofSetting name: String) throws {
+    let range = range(ofSetting: name)
+    guard range.contains(value) else {
+      throw SettingFailure(
+        description: "\(name) is \(value), and must be from \(range.lowerBound) to \(range.upperBound)")
+    }
+  }
+
+  private static let mayBeZero: Set = [
+    "tokenRate", "tokenBurst", "newChannelsOfDevice", "newChannelsOfAddress", "waitingEvents", "waitingBytes",
+    "waitingBytesOfRelay", "waitingCallbacksOfHost", "notifySeconds", "abandonedSeconds", "endedSeconds",
+    "callbackLifeSeconds", "loopProbeMilliseconds",
+  ]
+}
+
+/// A setting has a value that it cannot have.
+package struct SettingFailure: Error, CustomStringConvertible {
+  package let description: String
 }

@@ -187,7 +187,7 @@ package final class RelayServer: Service {
       case ("GET", "/health"):
         if relay.isDraining { return BackEndResponse(status: 503, "stopping") }
         do {
-          _ = try await relay.store.totals()
+          try await relay.store.check()
           return BackEndResponse(status: 200, "ok")
         } catch {
           return BackEndResponse(status: 503, "\(error)")

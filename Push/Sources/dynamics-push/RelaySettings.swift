@@ -82,7 +82,7 @@ struct RelaySettings {
   func apply(to configuration: inout RelayConfiguration) throws {
     for (name, set) in Self.integers {
       guard let value = try reader.fetchOptional(name) else { continue }
-      guard value >= 0 else { throw ValidationError("\(name) is less than 0") }
+      try RelayConfiguration.check(value, ofSetting: name)
       set(&configuration, value)
     }
     if let host = reader.string(forKey: "regionalHost") { configuration.regionalHost = host }

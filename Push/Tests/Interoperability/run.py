@@ -182,6 +182,30 @@ async def opened(device, channel=None):
     return channel, token
 
 
+def frame(opcode, data):
+    """A whole WebSocket frame, masked with 0."""
+    head = bytes([0x80 | opcode, 0x80 | len(data)]) if len(data) < 126 else (
+        bytes([0x80 | opcode, 0x80 | 126]) + struct.pack("!H", len(data)))
+    return head + b"\0\0\0\0" + data
+
+
+def raw_device(relay, receive_buffer=None):
+    """A connection that is a WebSocket, and reads when the check says so."""
+    connection = socket.socket()
+    if receive_buffer:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    connection.connect(("127.0.0.1", relay.ports["plain-devices"]))
+    connection.settimeout(10)
+    connection.sendall(
+        b"GET /device HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+        b"Sec-WebSocket-Protocol: dynamics-push.v1\r\n\r\n")
+    reply = b""
+    while b"\r\n\r\n" not in reply:
+        reply += connection.recv(4096)
+    return connection
+
+
 # Devices
 
 
@@ -430,6 +454,111 @@ check_settings[a_device_that_reads_nothing_for_too_long_is_cut] = {
     "writeSeconds": 1, "windowBytes": 32 << 20, "channelWindowBytes": 32 << 20, "channelWindowEvents": 64,
     "waitingBytes": 64 << 20,
 }
+
+
+@check
+async def a_device_that_reads_nothing_is_cut_at_default_windows(relay):
+    # Few bytes and many: the relay's system takes a window for a device that reads nothing.
+    for size in (1 << 20, 200_000):
+        connection = raw_device(relay, receive_buffer=4096)
+        secret, channel = os.urandom(32), os.urandom(16)
+        connection.sendall(frame(2, hello(secret)) + frame(2, open_(channel)))
+        token = b""
+        while (at := token.find(b"app.gdpush") - 14) < 0 or len(token) < at + 74:
+            token += connection.recv(4096)
+        token = token[at : at + 74].decode()
+        equal(push(relay.http, token, b"x" * size)[0], 201)
+        wait_for(lambda: gnp(relay.http, token, "checkToken") == 403, 30)
+        connection.close()
+    metrics = request(relay.ports["operator"], "GET", "/metrics")[2].decode()
+    assert 'push_goodbyes_total{reason="slow"} 2' in metrics, metrics
+    # One that reads and does not take is not cut.
+    async with Device(relay.url) as device:
+        await device.greet()
+        channel, token = await opened(device)
+        equal(push(relay.http, token, b"x" * (1 << 20))[0], 201)
+        kind, _, number, _ = await device.next()
+        await asyncio.sleep(4)
+        equal(gnp(relay.http, token, "checkToken"), 100)
+        await device.send(taken(channel, number))
+
+
+check_settings[a_device_that_reads_nothing_is_cut_at_default_windows] = {"writeSeconds": 1}
+
+
+@check
+async def pings_of_a_device_that_does_not_read_cost_little(relay):
+    def memory():
+        text = pathlib.Path(f"/proc/{relay.process.pid}/status").read_text()
+        return int(text.split("VmRSS:")[1].split()[0]) >> 10
+
+    connection = raw_device(relay, receive_buffer=4096)
+    connection.sendall(frame(2, hello(os.urandom(32))))
+    time.sleep(0.3)
+    before = memory()
+    own = f"{connection.getsockname()[1]:04X}"
+
+    def buffered(queue=0):
+        """Bytes that the relay's system has for the device (0) or of it (1)."""
+        for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]:
+            _, _, remote, _, queues, *_ = line.split()
+            if remote.endswith(":" + own):
+                return int(queues.split(":")[queue], 16)
+
+    # Long pongs fill the buffers of both systems. Those of the short pings wait in the relay, if it makes them.
+    last, same = 0, 0
+    while same < 3:
+        connection.sendall(frame(9, b"x" * 125) * 1000)
+        time.sleep(0.1)
+        same = same + 1 if buffered() == last else 0
+        last = buffered()
+    for _ in range(400):
+        connection.sendall(frame(9, b"") * 1000)
+    wait_for(lambda: buffered(1) == 0)
+    assert memory() - before < 30, f"{memory() - before} MiB"
+    connection.close()
+
+
+@check
+async def nothing_follows_the_end_of_a_connection(relay):
+    secret, channel = os.urandom(32), os.urandom(16)
+    connection = raw_device(relay)
+    connection.sendall(frame(2, hello(secret)) + frame(2, open_(channel)))
+    data = b""
+    while b"app.gdpush" not in data:
+        data += connection.recv(4096)
+    async with Device(relay.url, secret) as device:
+        await device.greet()
+        data = connection.recv(4096)
+        # Goodbye {replaced} and a Close frame; what the device says then is not answered.
+        goodbye = bytes([0x82, 4, 0x2A, 2, 0x08, 4])
+        end = bytes([0x88, 2]) + struct.pack("!H", 1000)
+        connection.sendall(frame(2, taken(channel, 1)) + frame(9, b"x") + frame(2, b"\xff"))
+        with contextlib.suppress(OSError):
+            while part := connection.recv(4096):
+                data += part
+        equal(data, goodbye + end)
+
+
+@check
+async def silent_connections_of_an_address_lock_nobody_out(relay):
+    def silent(address):
+        return socket.create_connection(("127.0.0.1", relay.ports["plain-devices"]), 5, source_address=(address, 0))
+
+    # Of the device's own address, and of many others.
+    for addresses in ([1] * 200, [2 + number % 50 for number in range(200)]):
+        held = []
+        for number in addresses:
+            with contextlib.suppress(OSError):
+                held.append(silent(f"127.0.0.{number}"))
+        time.sleep(0.3)
+        async with Device(relay.url) as device:
+            equal((await device.greet())[0], "welcome")
+        for connection in held:
+            connection.close()
+
+
+check_settings[silent_connections_of_an_address_lock_nobody_out] = {"newConnections": 40}
 
 
 @check
@@ -980,9 +1109,63 @@ async def operators_see_health_and_metrics(relay):
 
 
 @check
+async def a_relay_that_cannot_write_is_not_healthy(relay):
+    port = relay.ports["operator"]
+    async with Device(relay.url) as device:
+        await device.greet()
+        _, token = await opened(device)
+        equal(request(port, "GET", "/health")[0], 200)
+        # No file may grow: a disk that is full.
+        size = (relay.folder / "relay/push.sqlite-wal").stat().st_size
+        _, hard = resource.prlimit(relay.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(relay.process.pid, resource.RLIMIT_FSIZE, (size, hard))
+        equal(push(relay.http, token, b"x" * 100_000)[0], 503)
+        status, _, text = request(port, "GET", "/health")
+        assert status == 503 and text, (status, text)
+        # It is healthy again without another message.
+        resource.prlimit(relay.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
+        equal(request(port, "GET", "/health")[::2], (200, b"ok\n"))
+        equal(push(relay.http, token, b"x")[0], 201)
+
+
+@check
+async def a_relay_keeps_its_directory_to_itself(relay):
+    second = subprocess.run(
+        [program, "relay", "--directory", relay.folder / "relay", "--devices", "none", "--back-ends", "none",
+         "--plain-back-ends", "none", "--operator", "none"], capture_output=True, text=True, timeout=20)
+    assert second.returncode != 0 and "is used by another process" in second.stderr, second.stderr
+    async with Device(relay.url) as device:
+        await device.greet()
+        _, token = await opened(device)
+        equal(push(relay.http, token, b"x")[0], 201)
+    # After a clean stop one file is the database.
+    relay.stop()
+    log = (relay.folder / "log").read_text()
+    assert "the relay has stopped" in log and " error " not in log, log[-1000:]
+    copy = pathlib.Path(shutil.copy(relay.folder / "relay/push.sqlite", relay.folder / "copy.sqlite"))
+    database = sqlite3.connect(copy)
+    equal(database.execute("SELECT count(*) FROM event").fetchone(), (1,))
+    database.close()
+    equal(oct((relay.folder / "relay/push.sqlite").stat().st_mode & 0o777), "0o600")
+    # A damaged one is named.
+    data = bytearray((relay.folder / "relay/push.sqlite").read_bytes())
+    for at in range(8192, len(data), 4096):
+        data[at : at + 64] = b"\xff" * 64
+    (relay.folder / "relay/push.sqlite").write_bytes(data)
+    damaged = subprocess.run(
+        [program, "relay", "--directory", relay.folder / "relay", "--devices", "none", "--back-ends", "none",
+         "--plain-back-ends", "none", "--operator", "none"], capture_output=True, text=True, timeout=20)
+    assert damaged.returncode != 0 and "push.sqlite is damaged" in damaged.stderr, damaged.stderr
+    shutil.copy(copy, relay.folder / "relay/push.sqlite")
+    relay.start()
+
+
+@check
 async def settings_that_are_wrong_are_named(relay):
     for content, expected in (
         ('{"waitingEvnts": 1}', "waitingEvnts"), ("{", "JSON"), ('{"waitingEvents": "x"}', "waitingEvents"),
+        ('{"writeSeconds": 9223372036854775807}', "writeSeconds"), ('{"windowBytes": -1}', "windowBytes"),
+        ('{"pingSeconds": 0}', "pingSeconds"), ('{"devices": 9223372036854775807}', "devices"),
     ):
         (relay.folder / "bad.json").write_text(content)
         found = subprocess.run(

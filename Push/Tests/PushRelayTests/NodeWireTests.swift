@@ -58,7 +58,7 @@ struct NodeWireTests {
   static func connect(_ device: Device, to node: Node) async throws -> Hub.ConnectionID {
     let id = node.relay.makeConnectionID()
     let hello = DeviceFrame.Hello(deviceSecret: device.secret, heartbeatSeconds: 60)
-    #expect(node.relay.hello(hello, id, device) == 60)
+    #expect(node.relay.hello(hello, at: "local", id, device) == 60)
     return id
   }
 

@@ -148,9 +148,8 @@ struct StoreTests {
     #expect(try await fixture.append("two", to: channel) == .ended)
     #expect(try await fixture.events(channel) == [])
     #expect(
-      try await fixture.store.dueCalls(now: Self.now, count: 10, excluding: []).map(\.sealedToken) == [
-        token.sealed
-      ])
+      try await fixture.store.dueCalls(now: Self.now, count: 10, excludingHosts: [], origins: [])
+        .map(\.sealedToken) == [token.sealed])
   }
 
   /// And back ends went on before the device came back: what they sent has new numbers, and is shown.
@@ -349,10 +348,11 @@ struct StoreTests {
 
   @Test(arguments: stores.indices) func callsWaitUntilTheyAreDone(_ index: Int) async throws {
     let fixture = try Fixture(Self.stores[index])
-    let due = { (time: Int64, hosts: Set<String>) in
-      try await fixture.store.dueCalls(now: Self.now + time, count: 10, excluding: hosts)
+    let due = { (time: Int64, hosts: Set<String>, origins: Set<String>) in
+      try await fixture.store.dueCalls(
+        now: Self.now + time, count: 10, excludingHosts: hosts, origins: origins)
     }
-    #expect(try await due(0, []) == [])
+    #expect(try await due(0, [], []) == [])
     for url in ["https://a/", "https://b/", "http://a:8080/other"] {
       let channel = try await fixture.opened()
       var callbacks = GNPRequest.Callbacks()
@@ -362,22 +362,28 @@ struct StoreTests {
     }
     // Without a URL there is nobody to call.
     _ = try await fixture.store.end(try await fixture.opened().number, with: .closed, now: Self.now)
-    #expect(try await due(-1, []) == [])
-    let calls = try await due(0, [])
-    #expect(calls.map(\.url) == ["https://a/", "https://b/", "http://a:8080/other"])
-    #expect(calls.map(\.host) == ["a", "b", "a"] && calls.allSatisfy { $0.attempts == 0 })
-    #expect(try await due(0, ["a"]) == [calls[1]])
-    #expect(try await due(0, ["a", "b"]) == [])
-    #expect(try await fixture.store.dueCalls(now: Self.now, count: 1, excluding: []) == [calls[0]])
-    // A host that has failed once is left alone with all of its calls.
+    #expect(try await due(-1, [], []) == [])
+    // One for each host.
+    let calls = try await due(0, [], [])
+    #expect(calls.map(\.url) == ["https://a/", "https://b/"])
+    #expect(calls.map(\.host) == ["a", "b"] && calls.allSatisfy { $0.attempts == 0 })
+    #expect(calls.map(\.origin) == ["https://a:443", "https://b:443"])
+    #expect(try await due(0, ["a"], []) == [calls[1]])
+    #expect(try await due(0, ["a", "b"], []) == [])
+    #expect(try await due(0, ["b"], ["https://a:443"]).map(\.url) == ["http://a:8080/other"])
+    #expect(
+      try await fixture.store.dueCalls(now: Self.now, count: 1, excludingHosts: [], origins: []) == [calls[0]]
+    )
+    // A call that fails leaves its host to the others.
     try await fixture.store.postpone(calls[0], until: Self.now + 500)
-    #expect(try await due(499, []) == [calls[1]])
+    #expect(try await due(499, ["b"], []).map(\.url) == ["http://a:8080/other"])
+    #expect(try await due(500, ["b"], []).map(\.url) == ["http://a:8080/other"])
     try await fixture.store.finish(calls[1])
-    #expect(try await due(499, []) == [])
-    #expect(try await due(500, []).map(\.attempts) == [1, 0])
+    #expect(try await due(499, ["a"], []) == [])
+    #expect(try await due(500, [], ["http://a:8080"]).map(\.attempts) == [1])
     // Of too many calls the oldest go.
     try await fixture.store.sweep(now: Self.now, abandonedBefore: .min, endedBefore: .min, callsOfHost: 1)
-    #expect(try await due(500, []).map(\.url) == ["http://a:8080/other"])
+    #expect(try await due(500, [], []).map(\.url) == ["http://a:8080/other"])
     #expect(try await fixture.store.totals().waitingCalls == 1)
   }
 
@@ -413,13 +419,58 @@ struct StoreTests {
     #expect(try await fixture.store.channel(tokenHash: token.tokenHash) == nil)
   }
 
+  /// Neither what has expired nor what could not wait takes room in a queue.
+  @Test(arguments: stores.indices) func whatHasExpiredTakesNoRoom(_ index: Int) async throws {
+    let fixture = try Fixture(Self.stores[index])
+    let (channel, other) = (try await fixture.opened(), try await fixture.opened())
+    for _ in 0..<5 {
+      _ = try await fixture.append("short", to: channel, expires: Self.now + 10, countMax: 5)
+      _ = try await fixture.append("short", to: other, expires: Self.now + 10, countMax: 5)
+    }
+    #expect(try await fixture.append("x", to: channel, countMax: 5) == .full)
+    #expect(try await fixture.append("x", to: channel, countMax: 5, now: Self.now + 9) == .full)
+    #expect(
+      try await fixture.append("x", to: channel, expires: .max, countMax: 5, now: Self.now + 10)
+        == .stored(EventNumber(after: 5, now: 10)))
+    #expect(try await fixture.store.totals().waitingEvents == 6)
+    #expect(
+      try await fixture.append("12345", to: other, expires: .max, bytesMax: 26, now: Self.now + 10)
+        == .stored(EventNumber(after: 5, now: 10)))
+    #expect(try await fixture.store.totals().waitingBytes == 6)
+    try await fixture.store.expire(now: Self.now + 10)
+    #expect(try await fixture.store.totals().waitingEvents == 2)
+    // One without a time to live gets a number, also when the queue is full.
+    let last = EventNumber(after: 5, now: 10).sequence
+    for number in 0..<10 {
+      #expect(
+        try await fixture.append("now", to: channel, expires: Self.now, countMax: 1)
+          == .stored(EventNumber(after: last + UInt64(number), now: 0)))
+    }
+    #expect(try await fixture.events(channel) == ["\(last) x"])
+    #expect(try await fixture.store.totals().waitingEvents == 2)
+    try await fixture.store.take([(channel.number, last + 10)], now: Self.now)
+    #expect(try await fixture.store.totals().waitingEvents == 1)
+  }
+
+  @Test(arguments: stores.indices) func aStoreThatWorksPassesItsCheck(_ index: Int) async throws {
+    let fixture = try Fixture(Self.stores[index])
+    try await fixture.store.check()
+    _ = try await fixture.opened()
+    try await fixture.store.check()
+  }
+
   @Test(arguments: stores.indices) func everythingIsThereAfterARestart(_ index: Int) async throws {
     let fixture = try Fixture(Self.stores[index])
     let token = Fixture.token()
     let channel = try await fixture.opened(token: token)
     _ = try await fixture.append("one", to: channel)
-    // The first store is still open, as after a kill: nothing waits to be written.
-    let again = try Self.stores[index].store(in: fixture.folder.url)
+    // The first store is still open when its files are copied, as after a kill: nothing waits to be written.
+    let copy = try TemporaryFolder()
+    for name in try FileManager.default.contentsOfDirectory(atPath: fixture.folder.url.path) {
+      try FileManager.default.copyItem(
+        at: fixture.folder.url.appending(path: name), to: copy.url.appending(path: name))
+    }
+    let again = try Self.stores[index].store(in: copy.url)
     #expect(try await again.channel(tokenHash: token.tokenHash)?.last == 1)
     let events = try await again.events(of: channel.number, after: 0, count: 1, byteCount: 1, now: Self.now)
     #expect(events.map(\.sequence) == [1])
@@ -441,6 +492,71 @@ struct StoreTests {
     for channel in channels {
       #expect(try await fixture.events(channel, count: 1000).count == 200)
     }
+  }
+}
+
+struct SQLiteStoreTests {
+  private let folder: TemporaryFolder
+  private let path: String
+
+  init() throws {
+    folder = try TemporaryFolder()
+    path = folder.url.appending(path: "push.sqlite").path
+  }
+
+  private func filled() async throws -> SQLiteStore {
+    let store = try SQLiteStore(path: path)
+    for _ in 0..<300 {
+      _ = try await store.open(
+        OpenRequest(
+          device: HubTests.device, channel: .random(), isKnown: false, taken: 0,
+          token: StoreTests.Fixture.token(), channelsMax: 1000, now: 0))
+    }
+    return store
+  }
+
+  @Test func aDatabaseHasOneUser() async throws {
+    let store = try await filled()
+    let failure = #expect(throws: StoreFailure.self) { try SQLiteStore(path: path) }
+    #expect(failure?.description.contains("\(path) is used by another process") == true)
+    try store.close()
+    try SQLiteStore(path: path).close()
+  }
+
+  @Test func theFileIsForItsOwner() async throws {
+    try await filled().close()
+    let mode = { try FileManager.default.attributesOfItem(atPath: path)[.posixPermissions] as? Int }
+    #expect(try mode() == 0o600)
+    // Also that of an earlier version.
+    try FileManager.default.setAttributes([.posixPermissions: 0o644], ofItemAtPath: path)
+    try SQLiteStore(path: path).close()
+    #expect(try mode() == 0o600)
+  }
+
+  /// One file is the whole database after a clean stop.
+  @Test func aClosedDatabaseIsOneFile() async throws {
+    try await filled().close()
+    let copy = try TemporaryFolder()
+    let copied = copy.url.appending(path: "push.sqlite")
+    try FileManager.default.copyItem(at: URL(filePath: path), to: copied)
+    let again = try SQLiteStore(path: copied.path)
+    #expect(try await again.totals().channels == 300)
+    try again.close()
+  }
+
+  @Test func aDamagedDatabaseIsRefusedByName() async throws {
+    try await filled().close()
+    var bytes = try Data(contentsOf: URL(filePath: path))
+    for offset in stride(from: 8192, to: bytes.count, by: 4096) {
+      bytes.replaceSubrange(offset..<(offset + 100), with: Data(repeating: 0xff, count: 100))
+    }
+    try bytes.write(to: URL(filePath: path))
+    var failure = #expect(throws: StoreFailure.self) { try SQLiteStore(path: path) }
+    #expect(failure?.description.contains("\(path) is damaged") == true)
+    try Data("no database, but long enough to be taken for one by its length alone".utf8)
+      .write(to: URL(filePath: path))
+    failure = #expect(throws: StoreFailure.self) { try SQLiteStore(path: path) }
+    #expect(failure?.description.contains("\(path) is damaged") == true)
   }
 }
 

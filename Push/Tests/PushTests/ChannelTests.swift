@@ -217,6 +217,23 @@ import Testing
     await world.end()
   }
 
+  /// A quota ends no channel: it opens when the device may have another one.
+  @Test func aChannelOverTheQuotaOpensLater() async throws {
+    let world = try await World()
+    let app = try await world.app()
+    for number in 0..<60 { _ = try await opened(app.channel("channel \(number)")) }
+    let late = app.channel("late")
+    await late.connect()
+    let event = Task { try await next(late) }
+    try await Task.sleep(for: .milliseconds(300))
+    #expect(late.phase == .connecting)
+    try await world.relay.advance(by: .seconds(61))
+    guard case .opened(let token, _, _) = try await event.value else { throw Unexpected() }
+    #expect(try await world.relay.notify(token, "late") == 100)
+    #expect(try await texts(late, 1) == ["late"])
+    await world.end()
+  }
+
   @Test func aTopicReplacesWhatWasNotSent() async throws {
     let world = try await World()
     var app = try await world.app()

@@ -10,7 +10,18 @@ package final class DisconnectOutbox: Sendable {
     var isReading = false
     /// Something may be due that the reading under way has not seen.
     var isDue = false
+    /// Servers that could not be reached, and when they are called again.
+    var backOffs: [String: BackOff] = [:]
   }
+
+  private struct BackOff: Sendable {
+    var failures = 0
+    var until: Int64 = 0
+  }
+
+  private enum Outcome { case done, refused, unreachable }
+
+  private static let backOffsMax = 10_000
 
   private let configuration: RelayConfiguration
   private let store: any PushStore
@@ -39,7 +50,7 @@ package final class DisconnectOutbox: Sendable {
     Task { await run() }
   }
 
-  /// Begins the calls that are due: one for each host, the oldest first.
+  /// Begins the calls that are due: one for each host, the one that waits longest first.
   package func run() async {
     let isFirst = state.withLock { state in
       state.isDue = true
@@ -57,9 +68,11 @@ package final class DisconnectOutbox: Sendable {
         return state.busyHosts
       }
       guard let busy else { return }
+      let now = clock.now()
+      let origins = state.withLock { Set($0.backOffs.filter { $0.value.until > now }.keys) }
       do {
         let calls = try await store.dueCalls(
-          now: clock.now(), count: configuration.callbacksAtOnce, excluding: busy)
+          now: now, count: configuration.callbacksAtOnce, excludingHosts: busy, origins: origins)
         for call in calls {
           let isFree = state.withLock { state in
             state.busyHosts.count < configuration.callbacksAtOnce
@@ -76,9 +89,10 @@ package final class DisconnectOutbox: Sendable {
 
   private func make(_ call: DisconnectCall) async {
     do {
-      let isDone = await isDone(call)
+      let outcome = await outcome(of: call)
       let now = clock.now()
-      if isDone {
+      note(outcome, of: call.origin, now: now)
+      if outcome == .done {
         metrics.callbacksDone.increment()
         try await store.finish(call)
       } else if now - call.created >= configuration.callbackLife {
@@ -86,8 +100,7 @@ package final class DisconnectOutbox: Sendable {
         try await store.finish(call)
       } else {
         metrics.callbackFailures.increment()
-        let seconds = min(3600, pow(2, Double(min(call.attempts, 12))))
-        try await store.postpone(call, until: now + Int64(seconds * 1000 * Double.random(in: 0.5...1.5)))
+        try await store.postpone(call, until: now + Self.delay(afterFailures: call.attempts))
       }
     } catch {
       metrics.storeFailures.increment()
@@ -99,14 +112,44 @@ package final class DisconnectOutbox: Sendable {
     wake()
   }
 
-  private func isDone(_ call: DisconnectCall) async -> Bool {
+  /// 1, 2, 4 … seconds, at most an hour, each ± 50 %.
+  private static func delay(afterFailures count: Int) -> Int64 {
+    Int64(min(3600, pow(2, Double(min(count, 12)))) * 1000 * Double.random(in: 0.5...1.5))
+  }
+
+  /// A server that cannot be reached is left alone with all of its URLs. One that answers is not, whatever it
+  /// says to one of them.
+  private func note(_ outcome: Outcome, of origin: String, now: Int64) {
+    state.withLock { state in
+      guard outcome == .unreachable else {
+        state.backOffs[origin] = nil
+        return
+      }
+      if state.backOffs.count >= Self.backOffsMax {
+        state.backOffs = state.backOffs.filter { $0.value.until > now }
+        guard state.backOffs.count < Self.backOffsMax else { return }
+      }
+      var backOff = state.backOffs[origin] ?? BackOff()
+      backOff.until = now + Self.delay(afterFailures: backOff.failures)
+      backOff.failures += 1
+      state.backOffs[origin] = backOff
+    }
+  }
+
+  private func outcome(of call: DisconnectCall) async -> Outcome {
     guard let url = CallbackURL(call.url), let token = try? vault.open(call.sealedToken) else {
       logger.error("a waiting call cannot be read and is dropped; is the relay's key another one?")
-      return true
+      return .done
     }
     let request = CallbackRequest(
       url: url, method: "GET", headers: [("X-Good-GNP-Token", token)], body: nil)
-    guard let response = try? await caller.call(request) else { return false }
-    return (200..<300).contains(response.status)
+    do {
+      return (200..<300).contains(try await caller.call(request).status) ? .done : .refused
+    } catch {
+      switch error {
+      case .unresolvedHost, .noConnection, .invalidCertificate: return .unreachable
+      case .timeout, .invalidResponse, .unknownToken: return .refused
+      }
+    }
   }
 }

@@ -18,12 +18,31 @@ package final class Pinger: Sendable {
     let prefix: String
     let url: CallbackURL
     let interval: Int64
+    /// The next ping may be sent from here on.
     var due: Int64
+  }
+
+  private struct Target: Sendable {
+    var channels: Set<ChannelNumber> = []
+    /// When the first of the channels is pinged, and with it all others that are due by then.
+    var next: Int64 = .max
+    /// How much later than due, as a part of the interval: so that more channels are due by then, and servers
+    /// are not called all at once.
+    var delay = Double.random(in: 0...0.1)
+
+    func time(of entry: Entry) -> Int64 { entry.due + Int64(Double(entry.interval) * delay) }
   }
 
   private struct State: Sendable {
     var entries: [ChannelNumber: Entry] = [:]
+    var targets: [CallbackURL: Target] = [:]
     var busyHosts: Set<String> = []
+
+    mutating func remove(_ channel: ChannelNumber) {
+      guard let url = entries.removeValue(forKey: channel)?.url else { return }
+      targets[url]?.channels.remove(channel)
+      if targets[url]?.channels.isEmpty ?? false { targets[url] = nil }
+    }
   }
 
   private let configuration: RelayConfiguration
@@ -39,51 +58,73 @@ package final class Pinger: Sendable {
   package func opened(_ channel: StoredChannel, now: Int64) {
     state.withLock { state in
       guard channel.state == .open, let url = channel.callbacks.ping else {
-        state.entries[channel.number] = nil
+        state.remove(channel.number)
         return
       }
       let minutes = Int64(channel.callbacks.minimumPingMinutes ?? 0)
       let interval = max(configuration.pingInterval, minutes * 60_000)
-      var entry = Entry(
-        prefix: channel.prefix, url: url, interval: interval, due: Self.next(after: now, interval))
+      var entry = Entry(prefix: channel.prefix, url: url, interval: interval, due: now + interval)
       // A channel that comes back is not due later than it was.
       if let earlier = state.entries[channel.number], earlier.url == url, earlier.interval == interval {
         entry.due = earlier.due
       }
+      state.remove(channel.number)
       state.entries[channel.number] = entry
+      var target = state.targets[url] ?? Target()
+      target.channels.insert(channel.number)
+      target.next = min(target.next, target.time(of: entry))
+      state.targets[url] = target
     }
   }
 
-  private static func next(after now: Int64, _ interval: Int64) -> Int64 {
-    now + interval + Int64.random(in: 0...max(1, interval / 10))
+  /// A channel has ended.
+  package func ended(_ channel: ChannelNumber) {
+    state.withLock { $0.remove(channel) }
   }
+
+  package var count: Int { state.withLock { $0.entries.count } }
 
   /// The batches that are due, for hosts that are not being called. Each has to be given to ``send(_:)``.
   package func due(now: Int64, isConnected: (ChannelNumber) -> Bool) -> [Batch] {
     state.withLock { state in
-      var tokens: [CallbackURL: [(channel: ChannelNumber, prefix: String)]] = [:]
-      var first: [CallbackURL: Int64] = [:]
-      for (channel, entry) in state.entries
-      where entry.due <= now && !state.busyHosts.contains(entry.url.host) {
-        if isConnected(channel) {
-          tokens[entry.url, default: []].append((channel, entry.prefix))
-          first[entry.url] = min(first[entry.url] ?? .max, entry.due)
-        } else if entry.due < now - RelayConfiguration.day {
-          state.entries[channel] = nil
-        }
-      }
       var batches: [Batch] = []
       // The longest wait first.
-      for (url, _) in first.sorted(by: { $0.value < $1.value }) where !state.busyHosts.contains(url.host) {
-        let tokens = tokens[url]!
+      let due = state.targets.filter { $0.value.next <= now }.sorted { $0.value.next < $1.value.next }
+      for (url, target) in due {
         guard state.busyHosts.count < configuration.callbacksAtOnce else { break }
-        state.busyHosts.insert(url.host)
-        for (channel, _) in tokens {
-          state.entries[channel]!.due = Self.next(after: now, state.entries[channel]!.interval)
+        guard !state.busyHosts.contains(url.host) else { continue }
+        var tokens: [(channel: ChannelNumber, prefix: String)] = []
+        var first: Entry?
+        for channel in target.channels {
+          var entry = state.entries[channel]!
+          if entry.due <= now {
+            // One that is not connected is due when it comes back.
+            guard isConnected(channel) else { continue }
+            tokens.append((channel, entry.prefix))
+            entry.due = now + entry.interval
+            state.entries[channel] = entry
+          }
+          if entry.due < first?.due ?? .max { first = entry }
         }
+        var target = target
+        target.delay = Double.random(in: 0...0.1)
+        target.next = first.map { target.time(of: $0) } ?? .max
+        state.targets[url] = target
+        guard !tokens.isEmpty else { continue }
+        state.busyHosts.insert(url.host)
         batches.append(Batch(url: url, tokens: tokens))
       }
       return batches
+    }
+  }
+
+  /// Forgets channels that were not connected for a day.
+  package func sweep(now: Int64, isConnected: (ChannelNumber) -> Bool) {
+    state.withLock { state in
+      for (channel, entry) in state.entries
+      where entry.due < now - RelayConfiguration.day && !isConnected(channel) {
+        state.remove(channel)
+      }
     }
   }
 

@@ -27,10 +27,14 @@ final class DeviceConnection: ChannelInboundHandler {
   private var fragments: ByteBuffer?
   /// `Open` and `Close` that are not done.
   private var requests = 0
+  /// A pong is not written yet. Of the pings that come meanwhile the last one is answered (RFC 6455, 5.5.3).
+  private var isWritingPong = false
+  private var nextPong: ByteBuffer?
+  private var progress = WriteProgress()
 
   /// `onWelcome` is called when the device was admitted.
-  init(_ channel: any Channel, _ relay: Relay, onWelcome: @escaping () -> Void) {
-    id = relay.makeConnectionID()
+  init(_ channel: any Channel, _ id: Hub.ConnectionID, _ relay: Relay, onWelcome: @escaping () -> Void) {
+    self.id = id
     self.relay = relay
     self.onWelcome = onWelcome
     address = channel.remoteAddress?.ipAddress ?? "local"
@@ -48,7 +52,16 @@ final class DeviceConnection: ChannelInboundHandler {
   func check(now: Int64) {
     switch phase {
     case .greeting(let until): if now >= until { link.close() }
-    case .welcome(_, let time): if now - lastRead > time { end(.silent) }
+    case .welcome(_, let time):
+      if now - lastRead > time { return end(.silent) }
+      let verdict = progress.check(
+        sent: link.unacknowledgedSince, now: now, writeTime: relay.configuration.hub.writeTime
+      ) { TransportState(link.channel) }
+      switch verdict {
+      case .open: break
+      case .drained: link.acknowledged()
+      case .stalled: end(.slow)
+      }
     case .ended: break
     }
   }
@@ -60,6 +73,8 @@ final class DeviceConnection: ChannelInboundHandler {
   func channelRead(context: ChannelHandlerContext, data: NIOAny) {
     lastRead = relay.clock.now()
     let frame = unwrapInboundIn(data)
+    // Nothing follows a Close frame, in either direction.
+    if link.hasEnded { phase = .ended }
     guard case .ended = phase else { return read(frame, context) }
     if frame.opcode == .connectionClose { context.close(promise: nil) }
   }
@@ -79,19 +94,35 @@ final class DeviceConnection: ChannelInboundHandler {
       guard message.readableBytes <= FrameLimits.deviceMessage else { return malformed(.messageTooLarge) }
       fragments = frame.fin ? nil : message
       if frame.fin { read(message: message) }
-    case .ping:
-      // A device that does not read gets no pongs, which would pile up.
-      guard context.channel.isWritable else { return }
-      let pong = WebSocketFrame(fin: true, opcode: .pong, data: frame.unmaskedData)
-      context.writeAndFlush(wrapOutboundOut(pong), promise: nil)
+    case .ping: pong(frame.unmaskedData, context)
     case .pong: break
     case .connectionClose:
       phase = .ended
       relay.closed(id)
+      guard link.endOnce() else { return }
       let answer = WebSocketFrame(fin: true, opcode: .connectionClose, data: frame.unmaskedData)
       let channel = context.channel
       context.writeAndFlush(wrapOutboundOut(answer)).whenComplete { _ in channel.close(promise: nil) }
     default: malformed(.protocolError)
+    }
+  }
+
+  /// A device that does not read its pongs has one that waits, and not one for each ping.
+  private func pong(_ data: ByteBuffer, _ context: ChannelHandlerContext) {
+    guard !isWritingPong else {
+      nextPong = data
+      return
+    }
+    isWritingPong = true
+    let bound = NIOLoopBound((self, context), eventLoop: context.eventLoop)
+    context.writeAndFlush(wrapOutboundOut(WebSocketFrame(fin: true, opcode: .pong, data: data))).whenComplete
+    {
+      _ in
+      let (connection, context) = bound.value
+      connection.isWritingPong = false
+      guard let next = connection.nextPong, !connection.link.hasEnded else { return }
+      connection.nextPong = nil
+      connection.pong(next, context)
     }
   }
 
@@ -106,7 +137,7 @@ final class DeviceConnection: ChannelInboundHandler {
     }
     switch (phase, frame) {
     case (.greeting, .hello(let hello)):
-      guard let seconds = relay.hello(hello, id, link) else {
+      guard let seconds = relay.hello(hello, at: address, id, link) else {
         phase = .ended
         return
       }
@@ -114,7 +145,7 @@ final class DeviceConnection: ChannelInboundHandler {
         TokenVault.key(ofDevice: hello.deviceSecret), silentAfter: Int64(seconds) * 2000 + 10_000)
       onWelcome()
     case (.welcome(let device, _), _):
-      if !frame.isTaken { requests += 1 }
+      if frame.isTaken { link.acknowledged() } else { requests += 1 }
       if requests >= relay.configuration.requestsOfConnection { link.setReading(false) }
       do {
         try relay.receive(frame, from: device, at: address, id, link)
@@ -173,21 +204,50 @@ final class DeviceConnection: ChannelInboundHandler {
 
 /// What the relay sends to a device, from any thread.
 private final class SocketLink: DeviceLink {
-  private let channel: any Channel
+  fileprivate let channel: any Channel
   private let relay: Relay
   let onFinishedRequest = Mutex<(@Sendable () -> Void)?>(nil)
+  private let isEnded = Atomic<Bool>(false)
+  /// When an event was given to the transport of which nothing was acknowledged since; 0 for none.
+  private let sentSince = Atomic<Int64>(0)
+  /// Done when the last answer to an `Open` was written.
+  private let lastAnswer = Mutex<EventLoopFuture<Void>?>(nil)
 
   init(_ channel: any Channel, _ relay: Relay) {
     self.channel = channel
     self.relay = relay
   }
 
+  /// The end of the WebSocket was sent, or is about to be.
+  var hasEnded: Bool { isEnded.load(ordering: .acquiring) }
+
+  /// Returns whether this is the first end.
+  func endOnce() -> Bool { !isEnded.exchange(true, ordering: .acquiringAndReleasing) }
+
+  var unacknowledgedSince: Int64? {
+    let time = sentSince.load(ordering: .relaxed)
+    return time == 0 ? nil : time
+  }
+
+  /// The device has acknowledged an event, or its system has acknowledged everything.
+  func acknowledged() { sentSince.store(0, ordering: .relaxed) }
+
   func send(_ frame: RelayFrame) {
-    guard case .event(_, _, let event) = frame, event.byteCount > 0 else { return write(frame, promise: nil) }
-    let byteCount = event.byteCount
-    let written = channel.eventLoop.makePromise(of: Void.self)
-    written.futureResult.whenComplete { [relay] _ in relay.written(byteCount) }
-    write(frame, promise: written)
+    guard !hasEnded else { return }
+    switch frame {
+    case .event(_, _, let event):
+      _ = sentSince.compareExchange(expected: 0, desired: relay.clock.now(), ordering: .relaxed)
+      guard event.byteCount > 0 else { return write(frame, promise: nil) }
+      let byteCount = event.byteCount
+      let written = channel.eventLoop.makePromise(of: Void.self)
+      written.futureResult.whenComplete { [relay] _ in relay.written(byteCount) }
+      write(frame, promise: written)
+    case .opened, .failed:
+      let written = channel.eventLoop.makePromise(of: Void.self)
+      lastAnswer.withLock { $0 = written.futureResult }
+      write(frame, promise: written)
+    case .welcome, .goodbye: write(frame, promise: nil)
+    }
   }
 
   private func write(_ frame: RelayFrame, promise: EventLoopPromise<Void>?) {
@@ -202,12 +262,13 @@ private final class SocketLink: DeviceLink {
   }
 
   func end(_ reason: GoodbyeReason, retryAfterSeconds: UInt32, code: WebSocketErrorCode) {
+    guard endOnce() else { return }
     write(.goodbye(reason, retryAfterSeconds: retryAfterSeconds), promise: nil)
     close(code: code)
   }
 
   /// Sends the end of the WebSocket, and closes the connection when the device has answered, or soon.
-  func close(code: WebSocketErrorCode) {
+  private func close(code: WebSocketErrorCode) {
     channel.eventLoop.execute { [channel] in
       var data = ByteBuffer()
       data.write(webSocketErrorCode: code)
@@ -220,8 +281,10 @@ private final class SocketLink: DeviceLink {
     channel.close(promise: nil)
   }
 
+  /// Not before the answer was written: a device that does not read makes no answers that wait in memory.
   func finishedRequest() {
-    channel.eventLoop.execute { self.onFinishedRequest.withLock { $0 }?() }
+    let written = lastAnswer.withLock { $0 } ?? channel.eventLoop.makeSucceededVoidFuture()
+    written.whenComplete { _ in self.onFinishedRequest.withLock { $0 }?() }
   }
 
   func setReading(_ isReading: Bool) {

@@ -19,8 +19,7 @@ final class DeviceServer: Sendable {
   private let group: any EventLoopGroup
   /// Those of each loop.
   private let connections: [ObjectIdentifier: Connections]
-  /// Connections without `Hello`.
-  private let newCount = Atomic<Int>(0)
+  private let newcomers: NewConnections
   /// All connections, those included that are being closed.
   private let openCount = Atomic<Int>(0)
   private let isReachable = Atomic<Bool>(true)
@@ -30,6 +29,7 @@ final class DeviceServer: Sendable {
     self.relay = relay
     self.tls = tls
     self.group = group
+    newcomers = NewConnections(countMax: relay.configuration.newConnections)
     connections = Dictionary(
       uniqueKeysWithValues: group.makeIterator().map { loop in
         (ObjectIdentifier(loop), Connections.makeBoxSendingValue([:], eventLoop: loop))
@@ -81,31 +81,26 @@ final class DeviceServer: Sendable {
 
   private func accept(_ channel: any Channel) -> EventLoopFuture<Void> {
     let configuration = relay.configuration
+    let address = IPAddress.group(channel.remoteAddress?.ipAddress ?? "local")
+    let id = relay.makeConnectionID()
     guard isReachable.load(ordering: .relaxed),
-      newCount.load(ordering: .relaxed) < configuration.newConnections,
       openCount.load(ordering: .relaxed) < configuration.devices + configuration.newConnections,
-      let connections = connections[ObjectIdentifier(channel.eventLoop)]
+      let connections = connections[ObjectIdentifier(channel.eventLoop)],
+      newcomers.add(id, channel, from: address)
     else { return channel.close() }
-    newCount.add(1, ordering: .relaxed)
     openCount.add(1, ordering: .relaxed)
-    channel.closeFuture.whenComplete { _ in self.openCount.subtract(1, ordering: .relaxed) }
-    return channel.eventLoop.makeCompletedFuture {
-      let isNew = NIOLoopBoundBox(true, eventLoop: channel.eventLoop)
-      let leaveNew: @Sendable () -> Void = {
-        guard isNew.value else { return }
-        isNew.value = false
-        self.newCount.subtract(1, ordering: .relaxed)
-      }
-      let connection = DeviceConnection(channel, relay, onWelcome: leaveNew)
-      let id = connection.id
+    channel.closeFuture.whenComplete { [newcomers] _ in
+      self.openCount.subtract(1, ordering: .relaxed)
+      newcomers.remove(id, from: address)
+    }
+    return channel.eventLoop.makeCompletedFuture { [newcomers] in
+      let connection = DeviceConnection(channel, id, relay) { newcomers.remove(id, from: address) }
       connections.value[id] = connection
-      channel.closeFuture.whenComplete { _ in
-        connections.value[id] = nil
-        leaveNew()
-      }
+      channel.closeFuture.whenComplete { _ in connections.value[id] = nil }
       let pipeline = channel.pipeline.syncOperations
+      try pipeline.addHandler(FirstBytes { newcomers.hasSent(id, from: address) })
       if let tls { try pipeline.addHandler(NIOSSLServerHandler(context: tls)) }
-      let refusal = UpgradeRefusal()
+      let refusal = UpgradeRefusal(relay.logger, address: address)
       let boundRefusal = NIOLoopBound(refusal, eventLoop: channel.eventLoop)
       try pipeline.configureHTTPServerPipeline(
         withServerUpgrade: (
@@ -139,6 +134,14 @@ private final class UpgradeRefusal: ChannelInboundHandler, RemovableChannelHandl
   typealias InboundIn = HTTPServerRequestPart
   typealias OutboundOut = HTTPServerResponsePart
 
+  private let logger: Logger
+  private let address: String
+
+  init(_ logger: Logger, address: String) {
+    self.logger = logger
+    self.address = address
+  }
+
   static func hasSubprotocol(_ head: HTTPRequestHead) -> Bool {
     head.headers[canonicalForm: "Sec-WebSocket-Protocol"].contains { $0 == DeviceServer.subprotocol }
   }
@@ -169,6 +172,8 @@ private final class UpgradeRefusal: ChannelInboundHandler, RemovableChannelHandl
   func errorCaught(context: ChannelHandlerContext, error: any Error) {
     // The request of an upgrade that was refused follows.
     if error is NIOWebSocketUpgradeError { return }
+    logger.debug(
+      "a device cannot connect", metadata: ["address": "\(address)", "reason": "\(error)"])
     context.close(promise: nil)
   }
 }

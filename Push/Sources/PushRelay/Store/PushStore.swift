@@ -42,18 +42,24 @@ package protocol PushStore: Sendable {
   /// Notes that channels are connected.
   func touch(_ channels: [ChannelNumber], now: Int64) async throws
 
+  /// Deletes expired events.
+  func expire(now: Int64) async throws
+
   /// Deletes expired events and what is remembered of channels that ended long ago, and ends channels
   /// that were not connected since `abandonedBefore`. Of the calls that wait for one host, the oldest
   /// above `callsOfHost` are deleted.
   func sweep(now: Int64, abandonedBefore: Int64, endedBefore: Int64, callsOfHost: Int) async throws
 
-  /// `isDisconnected` calls that are due, the oldest first, without those to `hosts`.
-  func dueCalls(now: Int64, count: Int, excluding hosts: Set<String>) async throws -> [DisconnectCall]
+  /// `isDisconnected` calls that are due: the one of each host that waits longest, without those to `hosts`
+  /// and to `origins`.
+  func dueCalls(
+    now: Int64, count: Int, excludingHosts hosts: Set<String>, origins: Set<String>
+  ) async throws -> [DisconnectCall]
 
   /// Deletes a call: it was answered, or its time is over.
   func finish(_ call: DisconnectCall) async throws
 
-  /// A call has failed. It is repeated at `due`, and no other call to its host is made before.
+  /// A call has failed. It is repeated at `due`, after those that wait longer.
   func postpone(_ call: DisconnectCall, until due: Int64) async throws
 
   /// The sealed token of any channel. Nil if there is none.
@@ -61,6 +67,10 @@ package protocol PushStore: Sendable {
 
   /// Sums for metrics.
   func totals() async throws -> StoreTotals
+
+  /// Throws when the store cannot be read, or when the last change could not be stored and another one cannot
+  /// be stored either. Costs the same in a store of any size.
+  func check() async throws
 }
 
 /// The store cannot be read or written.
@@ -190,6 +200,7 @@ package struct AppendRequest: Sendable {
   package var event: Event
   /// Events up to this number may have reached the device. Later ones of the same topic are replaced.
   package var sentThrough: UInt64
+  /// An event that has expired at `now` gets a number and does not wait.
   package var expires: Int64
   package var waitingCountMax: Int
   package var waitingByteCountMax: Int
@@ -249,6 +260,7 @@ package struct DisconnectCall: Equatable, Sendable {
   package var id: Int64
   package var url: String
   package var host: String
+  package var origin: String
   package var sealedToken: Data
   /// Calls that have failed so far.
   package var attempts: Int

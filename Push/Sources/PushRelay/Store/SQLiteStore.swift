@@ -7,7 +7,10 @@ internal import Synchronization
 /// next one.
 package final class SQLiteStore: PushStore {
   private let pool: DatabasePool
+  private let lock: FileLock
   private let changes = Mutex(Changes())
+  /// Why the last change could not be stored. Nil when it was.
+  private let lastFailure = Mutex<StoreFailure?>(nil)
 
   private struct Changes: Sendable {
     var waiting: [Change] = []
@@ -21,26 +24,64 @@ package final class SQLiteStore: PushStore {
     let fail: @Sendable (StoreFailure) -> Void
   }
 
-  /// Opens the database, or makes it.
+  /// Opens the database, or makes it, readable for its owner alone. Throws when another process has it open,
+  /// and when it is damaged.
   package init(path: String) throws {
-    pool = try Self.describing {
+    guard let lock = try FileLock(path: path + ".lock") else {
+      throw StoreFailure(description: "the database \(path) is used by another process")
+    }
+    self.lock = lock
+    do {
+      try Self.makeFile(path)
       var configuration = Configuration()
       configuration.label = "push store"
-      // Another process that has it open is a mistake, which waiting does not mend.
+      // A copy in the making may hold it for a moment.
       configuration.busyMode = .timeout(1)
-      let pool = try DatabasePool(path: path, configuration: configuration)
+      pool = try DatabasePool(path: path, configuration: configuration)
+      if let fault = try pool.read({ try String.fetchOne($0, sql: "PRAGMA quick_check(1)") }), fault != "ok" {
+        throw StoreFailure(description: fault)
+      }
       try pool.writeWithoutTransaction { database in
         // GRDB sets NORMAL in this mode, which loses the last transactions when power fails.
         try database.execute(sql: "PRAGMA synchronous = FULL")
       }
       try Self.migrator.migrate(pool)
-      return pool
+    } catch let error as DatabaseError where ![.SQLITE_CORRUPT, .SQLITE_NOTADB].contains(error.resultCode) {
+      throw StoreFailure(description: "the database \(path) cannot be opened: \(error)")
+    } catch let error as DatabaseError {
+      throw Self.damaged(path, "\(error)")
+    } catch let fault as StoreFailure {
+      throw Self.damaged(path, fault.description)
     }
   }
 
-  /// Closes the database. No other call may be under way.
+  private static func damaged(_ path: String, _ fault: String) -> StoreFailure {
+    StoreFailure(
+      description:
+        "the database \(path) is damaged (\(fault)): put a copy of it back, or delete it, which ends all channels"
+    )
+  }
+
+  /// SQLite makes its other files with the mode of this one.
+  private static func makeFile(_ path: String) throws {
+    let files = FileManager.default
+    let isThere = files.fileExists(atPath: path)
+    guard
+      isThere || files.createFile(atPath: path, contents: nil, attributes: [.posixPermissions: 0o600])
+    else {
+      throw StoreFailure(description: "the database \(path) cannot be made")
+    }
+    if isThere { try files.setAttributes([.posixPermissions: 0o600], ofItemAtPath: path) }
+  }
+
+  /// Closes the database, whose one file is whole then. No other call may be under way.
   package func close() throws {
-    try Self.describing { try pool.close() }
+    try Self.describing {
+      // A copy in the making keeps the log; then SQLite reads it at the next start.
+      _ = try? pool.writeWithoutTransaction { try $0.checkpoint(.truncate) }
+      try pool.close()
+      lock.release()
+    }
   }
 
   private static var migrator: DatabaseMigrator {
@@ -98,6 +139,21 @@ package final class SQLiteStore: PushStore {
           CREATE INDEX disconnectCallHost ON disconnectCall(host, id);
           """)
     }
+    migrator.registerMigration("2") { database in
+      try database.execute(
+        sql: """
+          DROP INDEX eventExpires;
+          CREATE INDEX eventExpires ON event(expires, channel) WHERE expires IS NOT NULL;
+          ALTER TABLE disconnectCall ADD COLUMN origin TEXT NOT NULL DEFAULT '';
+          CREATE TABLE probe (id INTEGER PRIMARY KEY, time INTEGER NOT NULL) STRICT;
+          """)
+      for row in try Row.fetchAll(database, sql: "SELECT id, url FROM disconnectCall") {
+        let (id, url): (Int64, String) = (row[0], row[1])
+        try database.execute(
+          sql: "UPDATE disconnectCall SET origin = ? WHERE id = ?",
+          arguments: [CallbackURL(url)?.origin ?? "", id])
+      }
+    }
     return migrator
   }
 
@@ -144,12 +200,24 @@ package final class SQLiteStore: PushStore {
         for change in batch { completions.append(try change.run(database)) }
         return .commit
       }
+      lastFailure.withLock { $0 = nil }
       for completion in completions { completion() }
     } catch  where batch.count > 1 {
       for change in batch { commit([change], database) }
     } catch {
       let failure = StoreFailure(description: "\(error)")
+      // A row with values that cannot be is no fault of the disk.
+      if error is DatabaseError { lastFailure.withLock { $0 = failure } }
       for change in batch { change.fail(failure) }
+    }
+  }
+
+  package func check() async throws {
+    _ = try await read { try Int.fetchOne($0, sql: "SELECT 1 FROM channel LIMIT 1") }
+    guard lastFailure.withLock({ $0 }) != nil else { return }
+    // Nobody may write for a while, and the disk may have room again.
+    try await change {
+      try Self.execute($0, "INSERT OR REPLACE INTO probe (id, time) VALUES (1, random())", [])
     }
   }
 
@@ -253,8 +321,9 @@ package final class SQLiteStore: PushStore {
     guard channel.state == .open else { return nil }
     if let url = channel.callbacks.disconnect, let token {
       try execute(
-        database, "INSERT INTO disconnectCall (url, host, token, created, due) VALUES (?, ?, ?, ?, ?)",
-        [url.text, url.host, token, now, now])
+        database,
+        "INSERT INTO disconnectCall (url, host, origin, token, created, due) VALUES (?, ?, ?, ?, ?, ?)",
+        [url.text, url.host, url.origin, token, now, now])
     }
     guard let end else {
       try forget(channel.number, now: now, database)
@@ -328,8 +397,15 @@ package final class SQLiteStore: PushStore {
         case .message(let message): message.body.count
         case .pingFailed: 0
         }
+      let isTransient = request.expires <= request.now
       var waitingCount: Int = row[2]
       var waitingBytes: Int = row[3]
+      if waitingCount >= request.waitingCountMax || waitingBytes + byteCount > request.waitingByteCountMax {
+        // What has expired takes no room.
+        let freed = try Self.expire(channel, now: request.now, database)
+        waitingCount -= freed.count
+        waitingBytes -= freed.byteCount
+      }
       var replaced: [Int64] = []
       if let topic {
         let rows = try Row.fetchAll(
@@ -344,10 +420,11 @@ package final class SQLiteStore: PushStore {
           replaced.append(row["sequence"])
         }
       }
-      guard waitingCount < request.waitingCountMax, waitingBytes + byteCount <= request.waitingByteCountMax
-      else {
-        return .full
-      }
+      guard
+        isTransient
+          || (waitingCount < request.waitingCountMax
+            && waitingBytes + byteCount <= request.waitingByteCountMax)
+      else { return .full }
       for sequence in replaced {
         try Self.execute(
           database, "DELETE FROM event WHERE channel = ? AND sequence = ?", [channel, sequence])
@@ -355,10 +432,64 @@ package final class SQLiteStore: PushStore {
       let number = try Self.number(after: UInt64(last), now: request.now)
       try Self.execute(
         database, "UPDATE channel SET last = ?, waitingCount = ?, waitingBytes = ? WHERE number = ?",
-        [Int64(number.sequence), waitingCount + 1, waitingBytes + byteCount, channel])
-      try Self.insert(request, channel, sequence: Int64(number.sequence), topic: topic, database)
+        [
+          Int64(number.sequence), waitingCount + (isTransient ? 0 : 1),
+          waitingBytes + (isTransient ? 0 : byteCount), channel,
+        ])
+      if !isTransient {
+        try Self.insert(request, channel, sequence: Int64(number.sequence), topic: topic, database)
+      }
       return .stored(ChannelNumber(value: channel), number)
     }
+  }
+
+  /// Deletes the events of a channel that have expired. The index has those of all channels that were not
+  /// deleted yet, which are few.
+  private static func expire(
+    _ channel: Int64, now: Int64, _ database: Database
+  ) throws -> (count: Int, byteCount: Int) {
+    let row = try Row.fetchOne(
+      database.cachedStatement(
+        sql: """
+          SELECT count(*), total(length(body)) FROM event INDEXED BY eventExpires
+          WHERE expires <= ? AND channel = ?
+          """), arguments: [now, channel])
+    let count: Int = row?[0] ?? 0
+    let byteCount = Int(row?[1] ?? 0.0)
+    guard count > 0 else { return (0, 0) }
+    try execute(
+      database, "DELETE FROM event INDEXED BY eventExpires WHERE expires <= ? AND channel = ?",
+      [now, channel])
+    try execute(
+      database,
+      "UPDATE channel SET waitingCount = waitingCount - ?, waitingBytes = waitingBytes - ? WHERE number = ?",
+      [count, byteCount, channel])
+    return (count, byteCount)
+  }
+
+  package func expire(now: Int64) async throws {
+    let isDue = try await read { database in
+      try Int.fetchOne(
+        database.cachedStatement(sql: "SELECT 1 FROM event WHERE expires <= ? LIMIT 1"), arguments: [now])
+    }
+    guard isDue != nil else { return }
+    try await change { try Self.expireAll(now: now, $0) }
+  }
+
+  private static func expireAll(now: Int64, _ database: Database) throws {
+    let expired = try Row.fetchAll(
+      database.cachedStatement(
+        sql: """
+          SELECT channel, count(*), total(length(body)) FROM event WHERE expires <= ? GROUP BY channel
+          """), arguments: [now])
+    for row in expired {
+      let (channel, count, byteCount): (Int64, Int, Double) = (row[0], row[1], row[2])
+      try execute(
+        database,
+        "UPDATE channel SET waitingCount = waitingCount - ?, waitingBytes = waitingBytes - ? WHERE number = ?",
+        [count, Int(byteCount), channel])
+    }
+    try execute(database, "DELETE FROM event WHERE expires <= ?", [now])
   }
 
   /// Throws when the column cannot hold the number: the clock is wrong by hundreds of thousands of years.
@@ -466,22 +597,7 @@ package final class SQLiteStore: PushStore {
     now: Int64, abandonedBefore: Int64, endedBefore: Int64, callsOfHost: Int
   ) async throws {
     try await change { database in
-      let expired = try Row.fetchAll(
-        database.cachedStatement(
-          sql: """
-            SELECT channel, count(*) AS count, total(length(body)) AS byteCount FROM event
-            WHERE expires <= ? GROUP BY channel
-            """), arguments: [now])
-      for row in expired {
-        let (channel, count, byteCount): (Int64, Int, Double) = (
-          row["channel"], row["count"], row["byteCount"]
-        )
-        try Self.execute(
-          database,
-          "UPDATE channel SET waitingCount = waitingCount - ?, waitingBytes = waitingBytes - ? WHERE number = ?",
-          [count, Int(byteCount), channel])
-      }
-      try Self.execute(database, "DELETE FROM event WHERE expires <= ?", [now])
+      try Self.expireAll(now: now, database)
       let abandoned = try Row.fetchAll(
         database.cachedStatement(sql: "SELECT \(Self.columns) FROM channel WHERE opened < ? AND state < 2"),
         arguments: [abandonedBefore])
@@ -516,21 +632,26 @@ package final class SQLiteStore: PushStore {
   // MARK: Calls
 
   package func dueCalls(
-    now: Int64, count: Int, excluding hosts: Set<String>
+    now: Int64, count: Int, excludingHosts hosts: Set<String>, origins: Set<String>
   ) async throws -> [DisconnectCall] {
     try await read { database in
-      let marks = hosts.map { _ in "?" }.joined(separator: ", ")
-      let values: [any DatabaseValueConvertible] = [now] + Array(hosts) + [count]
-      return try Row.fetchAll(
+      let rows = try Row.fetchCursor(
         database.cachedStatement(
-          sql:
-            "SELECT * FROM disconnectCall WHERE due <= ? AND host NOT IN (\(marks)) ORDER BY due, id LIMIT ?"
-        ), arguments: StatementArguments(values)
-      ).map { row in
-        DisconnectCall(
-          id: row["id"], url: row["url"], host: row["host"], sealedToken: row["token"],
-          attempts: row["attempts"], created: row["created"])
+          sql: """
+            SELECT id, url, host, origin, token, attempts, created FROM disconnectCall
+            WHERE due <= ? ORDER BY due, id
+            """), arguments: [now])
+      var hosts = hosts
+      var calls: [DisconnectCall] = []
+      while calls.count < count, let row = try rows.next() {
+        let (host, origin): (String, String) = (row[2], row[3])
+        guard !origins.contains(origin), hosts.insert(host).inserted else { continue }
+        calls.append(
+          DisconnectCall(
+            id: row[0], url: row[1], host: host, origin: origin, sealedToken: row[4], attempts: row[5],
+            created: row[6]))
       }
+      return calls
     }
   }
 
@@ -539,11 +660,9 @@ package final class SQLiteStore: PushStore {
   }
 
   package func postpone(_ call: DisconnectCall, until due: Int64) async throws {
-    try await change { database in
+    try await change {
       try Self.execute(
-        database, "UPDATE disconnectCall SET attempts = ? WHERE id = ?", [call.attempts + 1, call.id])
-      try Self.execute(
-        database, "UPDATE disconnectCall SET due = ? WHERE host = ? AND due < ?", [due, call.host, due])
+        $0, "UPDATE disconnectCall SET attempts = ?, due = ? WHERE id = ?", [call.attempts + 1, due, call.id])
     }
   }
 
