@@ -102,17 +102,20 @@ package final class RelayServer: Service {
     if missing.load(ordering: .relaxed) == 0 { onRunning(ports) }
     await relay.measure()
 
+    var listeners: [Listener] = []
+    for (path, address, tls, responder) in servers {
+      guard let address else { continue }
+      listeners.append(
+        Listener(
+          try http.makeServer(address, tls: tls, group: self.group, responder: responder) { port in
+            found.withLock { $0[keyPath: path] = port }
+            if missing.subtract(1, ordering: .acquiringAndReleasing).newValue == 0 {
+              self.onRunning(found.withLock { $0 })
+            }
+          }))
+    }
     try await withThrowingTaskGroup(of: Void.self) { group in
-      for (path, address, tls, responder) in servers {
-        guard let address else { continue }
-        let server = try http.makeServer(address, tls: tls, group: self.group, responder: responder) { port in
-          found.withLock { $0[keyPath: path] = port }
-          if missing.subtract(1, ordering: .acquiringAndReleasing).newValue == 0 {
-            self.onRunning(found.withLock { $0 })
-          }
-        }
-        group.addTask { try await Self.runUntilCancelled(server) }
-      }
+      for listener in listeners { group.addTask { try await listener.run() } }
       group.addTask { try? await gracefulShutdown() }
       probeLoops()
       group.addTask { await self.relay.run() }
@@ -123,12 +126,14 @@ package final class RelayServer: Service {
           try? await self.relay.clock.sleep(milliseconds: 1000)
         }
       }
-      defer { group.cancelAll() }
       // The first that ends, ends all: a port that cannot be opened, the cancellation, or the shutdown.
-      try await group.next()
+      let first = await group.nextResult()
       // From here on requests get 503. The listeners stay for those until the others are done.
       relay.drain()
-      await finish(http.work)
+      // A task of its own, since this one may be cancelled.
+      await Task.detached { [listeners] in await self.finish(http.work, listeners) }.value
+      group.cancelAll()
+      try first?.get()
     }
     await relay.storeTakes()
     await secure.stop()
@@ -136,24 +141,12 @@ package final class RelayServer: Service {
     logger.info("the relay has stopped")
   }
 
-  /// A server would stop at a graceful shutdown by itself, and break off what another one still does. So it
-  /// runs in a task that does not inherit the shutdown, and ends when it is cancelled.
-  private static func runUntilCancelled(_ server: any Service) async throws {
-    let task = Task.detached { try await server.run() }
-    try await withTaskCancellationHandler {
-      try await task.value
-    } onCancel: {
-      task.cancel()
-    }
-  }
-
-  /// Waits until no request is under way, at most for *drain time*.
-  private func finish(_ work: RequestsUnderWay) async {
+  /// Waits until no request is under way, at most for *drain time*, and ends the listeners.
+  private func finish(_ work: RequestsUnderWay, _ listeners: [Listener]) async {
     let end = ContinuousClock.now + .milliseconds(relay.configuration.drainTime)
-    while work.count > 0, ContinuousClock.now < end, !Task.isCancelled {
-      try? await Task.sleep(for: .milliseconds(10))
-    }
+    while work.count > 0, ContinuousClock.now < end { try? await Task.sleep(for: .milliseconds(10)) }
     if work.count > 0 { logger.notice("requests are broken off", metadata: ["count": "\(work.count)"]) }
+    for listener in listeners { await listener.stop() }
   }
 
   /// Notes by how much the loops are late.
@@ -219,5 +212,40 @@ extension RelayServer.Ports {
       ("devices", devices), ("plain-devices", plainDevices), ("back-ends", backEnds),
       ("plain-back-ends", plainBackEnds), ("operator", self.operator),
     ].compactMap { name, port in port.map { (name, $0) } }
+  }
+}
+
+/// A listener that lives until it is stopped: it would end at the first sign of a shutdown by itself, and
+/// break off what another one still does.
+private final class Listener: Sendable {
+  private let group: ServiceGroup
+  private let task = Mutex<Task<Void, any Error>?>(nil)
+
+  init(_ server: any Service) {
+    let logger = Logger(label: "listener") { _ in SwiftLogNoOpLogHandler() }
+    group = ServiceGroup(configuration: ServiceGroupConfiguration(services: [server], logger: logger))
+  }
+
+  /// Returns when the listener has been stopped. Throws when it cannot listen.
+  func run() async throws {
+    let task = task.withLock { task in
+      let new = Task.detached { [group] in try await group.run() }
+      task = new
+      return new
+    }
+    try await task.value
+  }
+
+  /// Closes the port, and each connection whose request is answered. What takes longer than a second more is
+  /// broken off.
+  func stop() async {
+    guard let task = task.withLock({ $0 }) else { return }
+    await group.triggerGracefulShutdown()
+    let limit = Task {
+      try await Task.sleep(for: .seconds(1))
+      task.cancel()
+    }
+    _ = try? await task.value
+    limit.cancel()
   }
 }

@@ -337,6 +337,7 @@ async def the_device_port_speaks_tls_1_3_alone(relay):
                     equal((connection.version(), works), ("TLSv1.3", True))
         except ssl.SSLError:
             equal(works, False)
+    wait_for(lambda: "a device cannot connect" in (relay.folder / "log").read_text())
 
 
 @check
@@ -600,6 +601,7 @@ check_settings[limits_on_devices_and_channels_hold] = {"devices": 2, "channelsOf
 async def admission_needs_a_key(relay):
     async with Device(relay.url) as device, Device(relay.url) as other:
         equal(await device.greet(), ("goodbye", "not_admitted", 0))
+        assert "a device is not taken" in (relay.folder / "log").read_text()
         equal((await other.greet(admission=b"second"))[0], "welcome")
 
 
@@ -1004,6 +1006,11 @@ async def addresses_that_are_not_public_are_not_called(relay):
             kind, channel, number, code = await device.next(15)
             equal((kind, code), ("ping-failed", 601))
         equal(server.requests, [])
+        # The operator reads it once for each host, and what allows it.
+        await asyncio.sleep(1.5)
+        lines = [line for line in (relay.folder / "log").read_text().splitlines() if "a callback is refused" in line]
+        equal(len(lines), len(hosts))
+        assert all("notice" in line and "--allow-callbacks-to" in line for line in lines), lines
 
 
 check_settings[addresses_that_are_not_public_are_not_called] = (PINGS, ())
@@ -1075,6 +1082,8 @@ async def a_ping_failure_and_the_end_reach_the_app(relay):
         while (event := app.next())["event"] == "ping-failed":
             pass
         equal((event["event"], event["code"]), ("error", "504"))
+        log = (relay.folder / "log").read_text()
+        assert "a token is revoked" in log and " ".join(token.split()[:3]) in log and token.split()[-1] not in log
     server.close()
 
 

@@ -244,7 +244,11 @@ private final class SocketLink: DeviceLink {
       write(frame, promise: written)
     case .opened, .failed:
       let written = channel.eventLoop.makePromise(of: Void.self)
-      lastAnswer.withLock { $0 = written.futureResult }
+      let future = written.futureResult
+      lastAnswer.withLock { $0 = future }
+      future.whenComplete { [weak self] _ in
+        self?.lastAnswer.withLock { if $0 === future { $0 = nil } }
+      }
       write(frame, promise: written)
     case .welcome, .goodbye: write(frame, promise: nil)
     }

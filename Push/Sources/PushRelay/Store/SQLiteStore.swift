@@ -145,7 +145,7 @@ package final class SQLiteStore: PushStore {
           DROP INDEX eventExpires;
           CREATE INDEX eventExpires ON event(expires, channel) WHERE expires IS NOT NULL;
           ALTER TABLE disconnectCall ADD COLUMN origin TEXT NOT NULL DEFAULT '';
-          CREATE TABLE probe (id INTEGER PRIMARY KEY, time INTEGER NOT NULL) STRICT;
+          CREATE TABLE probe (id INTEGER PRIMARY KEY, filling BLOB NOT NULL) STRICT;
           """)
       for row in try Row.fetchAll(database, sql: "SELECT id, url FROM disconnectCall") {
         let (id, url): (Int64, String) = (row[0], row[1])
@@ -215,9 +215,9 @@ package final class SQLiteStore: PushStore {
   package func check() async throws {
     _ = try await read { try Int.fetchOne($0, sql: "SELECT 1 FROM channel LIMIT 1") }
     guard lastFailure.withLock({ $0 }) != nil else { return }
-    // Nobody may write for a while, and the disk may have room again.
+    // Nobody may write for a while, and the disk may have room again: for more than a few bytes.
     try await change {
-      try Self.execute($0, "INSERT OR REPLACE INTO probe (id, time) VALUES (1, random())", [])
+      try Self.execute($0, "INSERT OR REPLACE INTO probe (id, filling) VALUES (1, randomblob(65536))", [])
     }
   }
 
