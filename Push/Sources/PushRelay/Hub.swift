@@ -157,6 +157,11 @@ package struct Hub: Sendable {
     return fill(id)
   }
 
+  /// A transport that takes nothing more has sent some of what it has: its device is slow, and reads.
+  package mutating func progressed(_ id: ConnectionID, now: Int64) {
+    if connections[id]?.fullSince != nil { connections[id]?.fullSince = now }
+  }
+
   /// While the transports of all devices together have enough, nothing more is sent.
   package mutating func setPaused(_ isPaused: Bool) -> [Action] {
     guard isPaused != self.isPaused else { return [] }
@@ -164,7 +169,7 @@ package struct Hub: Sendable {
     return isPaused ? [] : Array(connections.keys).flatMap { fill($0) }
   }
 
-  /// Ends the connections of devices that have read nothing for too long.
+  /// Ends the connections of devices whose transport has sent nothing for too long.
   package mutating func tick(now: Int64) -> [Action] {
     let slow = connections.filter { connection in
       connection.value.fullSince.map { now - $0 > limits.writeTime } ?? false

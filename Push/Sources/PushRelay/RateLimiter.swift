@@ -40,7 +40,9 @@ package final class RateLimiter<Key: Hashable & Sendable>: Sendable {
 
   /// Whether there is one in the bucket. Makes no bucket for a key that may not exist.
   package func wouldAllow(_ key: Key, now: Int64) -> Bool {
-    state.withLock { level(of: $0.buckets[key], now: now) >= 1 }
+    state.withLock { state in
+      level(of: state.buckets[key] ?? (isFull(&state, now: now) ? state.shared : nil), now: now) >= 1
+    }
   }
 
   /// Takes one from the bucket, also the last one and more, for what was allowed before.

@@ -375,6 +375,14 @@ package final class Relay: RelayNode {
     update { $0.setWritable(isWritable, id, now: clock.now()) }
   }
 
+  /// A transport that takes nothing more has sent some of what it has.
+  package func progressed(_ id: Hub.ConnectionID) {
+    update { hub in
+      hub.progressed(id, now: clock.now())
+      return []
+    }
+  }
+
   /// Bytes of bodies have left a transport, or it has ended.
   package func written(_ byteCount: Int) {
     let mayResume = state.withLock { state in

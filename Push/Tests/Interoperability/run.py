@@ -488,6 +488,30 @@ check_settings[a_device_that_reads_nothing_is_cut_at_default_windows] = {"writeS
 
 
 @check
+async def a_device_on_a_slow_line_is_not_cut(relay):
+    connection = raw_device(relay, receive_buffer=65536)
+    connection.sendall(frame(2, hello(os.urandom(32))) + frame(2, open_(os.urandom(16))))
+    token = b""
+    while (at := token.find(b"app.gdpush") - 14) < 0 or len(token) < at + 74:
+        token += connection.recv(4096)
+    token = token[at : at + 74].decode()
+    # More than the buffers of both systems have room for waits in the relay.
+    for _ in range(16):
+        equal(push(relay.http, token, b"x" * (1 << 20))[0], 201)
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        connection.recv(65536)
+        time.sleep(0.2)
+    equal(gnp(relay.http, token, "checkToken"), 100)
+    connection.close()
+
+
+check_settings[a_device_on_a_slow_line_is_not_cut] = {
+    "writeSeconds": 3, "windowBytes": 32 << 20, "channelWindowBytes": 32 << 20, "channelWindowEvents": 64,
+}
+
+
+@check
 async def pings_of_a_device_that_does_not_read_cost_little(relay):
     def memory():
         text = pathlib.Path(f"/proc/{relay.process.pid}/status").read_text()

@@ -69,6 +69,14 @@ extension RateLimiterTests {
     #expect(limiter.wouldAllow(1, now: 0) && limiter.count == 0)
     for _ in 0..<10 { limiter.charge(1, now: 0) }
     #expect(!limiter.wouldAllow(1, now: 2999) && limiter.wouldAllow(1, now: 3000))
+    // In a full table too, a new key has what all new keys share.
+    let full = RateLimiter<Int>(rate: 1, burst: 2, countMax: 1)
+    full.charge(0, now: 0)
+    for key in 1...2 {
+      #expect(full.wouldAllow(key, now: 0))
+      full.charge(key, now: 0)
+    }
+    #expect(!full.wouldAllow(3, now: 0))
   }
 }
 

@@ -59,7 +59,8 @@ final class DeviceConnection: ChannelInboundHandler {
       ) { TransportState(link.channel) }
       switch verdict {
       case .open: break
-      case .drained: link.acknowledged()
+      case .moving: if !link.channel.isWritable { relay.progressed(id) }
+      case .drained: link.acknowledged(now: 0)
       case .stalled: end(.slow)
       }
     case .ended: break
@@ -145,7 +146,12 @@ final class DeviceConnection: ChannelInboundHandler {
         TokenVault.key(ofDevice: hello.deviceSecret), silentAfter: Int64(seconds) * 2000 + 10_000)
       onWelcome()
     case (.welcome(let device, _), _):
-      if frame.isTaken { link.acknowledged() } else { requests += 1 }
+      if frame.isTaken {
+        // More may wait, if the transport is full.
+        link.acknowledged(now: link.channel.isWritable ? 0 : lastRead)
+      } else {
+        requests += 1
+      }
       if requests >= relay.configuration.requestsOfConnection { link.setReading(false) }
       do {
         try relay.receive(frame, from: device, at: address, id, link)
@@ -229,8 +235,9 @@ private final class SocketLink: DeviceLink {
     return time == 0 ? nil : time
   }
 
-  /// The device has acknowledged an event, or its system has acknowledged everything.
-  func acknowledged() { sentSince.store(0, ordering: .relaxed) }
+  /// The device has acknowledged an event, or its system has acknowledged everything. `now` is 0 unless more
+  /// waits.
+  func acknowledged(now: Int64) { sentSince.store(now, ordering: .relaxed) }
 
   func send(_ frame: RelayFrame) {
     guard !hasEnded else { return }

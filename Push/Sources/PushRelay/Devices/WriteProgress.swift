@@ -7,6 +7,8 @@ internal import NIOCore
 struct WriteProgress {
   enum Verdict: Equatable {
     case open
+    /// Bytes wait, and some were acknowledged since the last look.
+    case moving
     /// The device's system has everything.
     case drained
     /// Bytes have waited for *write time*, and none of them was acknowledged.
@@ -36,7 +38,7 @@ struct WriteProgress {
     if acknowledged != state.acknowledged {
       acknowledged = state.acknowledged
       since = now
-      return .open
+      return .moving
     }
     return now - since >= writeTime ? .stalled : .open
   }
