@@ -25,6 +25,7 @@ let package = Package(
     // For Fuzzing/, a package of its own; they have no public interface.
     .library(name: "ServiceWire", targets: ["ServiceWire"]),
     .library(name: "OpenDynamicsTesting", targets: ["OpenDynamicsTesting"]),
+    .library(name: "TestSupport", targets: ["TestSupport"]),
   ],
   dependencies: [
     .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.0"),
@@ -93,7 +94,7 @@ let package = Package(
       ], swiftSettings: strict),
     // 8 libraries
     .target(
-      name: "OpenDynamicsTesting", dependencies: ["ContainerStore"], swiftSettings: strict),
+      name: "OpenDynamicsTesting", dependencies: ["ContainerStore", "TestSupport"], swiftSettings: strict),
     .target(
       name: "Commands",
       dependencies: [
@@ -140,19 +141,23 @@ let package = Package(
       name: "lane-benchmark", dependencies: ["LocalTransport", "ServiceWire"],
       path: "Benchmarks/Sources/lane", swiftSettings: strict),
 
+    // What tests of every layer use.
+    .target(name: "TestSupport", path: "Tests/TestSupport", swiftSettings: strict),
     .testTarget(name: "ArchitectureTests", swiftSettings: strict),
     .testTarget(
-      name: "SodiumPrimitivesTests", dependencies: ["SodiumPrimitives", "CSodium"],
+      name: "SodiumPrimitivesTests", dependencies: ["SodiumPrimitives", "CSodium", "TestSupport"],
       swiftSettings: strict),
-    .testTarget(name: "ServiceValuesTests", dependencies: ["ServiceValues"], swiftSettings: strict),
+    .testTarget(
+      name: "ServiceValuesTests", dependencies: ["ServiceValues", "TestSupport"], swiftSettings: strict),
     .testTarget(
       name: "ServiceWireTests",
       dependencies: [
-        "ServiceWire", "ServiceValues", "OpenDynamicsTesting",
+        "ServiceWire", "ServiceValues", "TestSupport",
         .product(name: "SwiftProtobuf", package: "swift-protobuf"),
       ], swiftSettings: strict),
     .testTarget(
-      name: "UnixSocketsTests", dependencies: ["UnixSockets", "SocketPeer", "CPosix"], swiftSettings: strict),
+      name: "UnixSocketsTests", dependencies: ["UnixSockets", "SocketPeer", "CPosix", "TestSupport"],
+      swiftSettings: strict),
     // The other side in tests of UnixSockets that need a second process.
     .executableTarget(
       name: "SocketPeer", dependencies: ["UnixSockets", "CPosix"], path: "Tests/SocketPeer",
@@ -161,6 +166,7 @@ let package = Package(
       name: "LocalTransportTests",
       dependencies: [
         "LocalTransport", "SodiumPrimitives", "UnixSockets", "ServiceWire", "OpenDynamicsTesting",
+        "TestSupport",
         .product(name: "NIOCore", package: "swift-nio"),
         .product(name: "NIOPosix", package: "swift-nio"),
         .product(name: "NIOTLS", package: "swift-nio"),
@@ -170,12 +176,14 @@ let package = Package(
         .product(name: "SwiftASN1", package: "swift-asn1"),
       ], swiftSettings: strict),
     .testTarget(
-      name: "EncryptedFileTests", dependencies: ["EncryptedFile", "SodiumPrimitives", "CSodium"],
+      name: "EncryptedFileTests",
+      dependencies: ["EncryptedFile", "SodiumPrimitives", "CSodium", "TestSupport"],
       swiftSettings: strict),
     .testTarget(
       name: "ContainerStoreTests",
       dependencies: [
-        "ContainerStore", "EncryptedFile", "SodiumPrimitives", "OpenDynamicsTesting", "CSodium",
+        "ContainerStore", "EncryptedFile", "SodiumPrimitives", "OpenDynamicsTesting", "TestSupport",
+        "CSodium",
       ],
       swiftSettings: strict),
     .testTarget(
@@ -196,18 +204,19 @@ let package = Package(
     .testTarget(
       name: "ServiceBrokerTests",
       dependencies: [
-        "ServiceBroker", "LocalTransport", "ServiceWire", "ServiceValues", "UnixSockets",
+        "ServiceBroker", "LocalTransport", "ServiceWire", "ServiceValues", "UnixSockets", "TestSupport",
         .product(name: "Logging", package: "swift-log"),
       ], swiftSettings: strict),
-    .testTarget(name: "DocumentationTests", dependencies: ["SecureFiles"], swiftSettings: strict),
+    .testTarget(
+      name: "DocumentationTests", dependencies: ["SecureFiles", "TestSupport"], swiftSettings: strict),
     .testTarget(
       name: "ConformanceTests",
-      dependencies: ["SecureFiles", "SodiumPrimitives", "OpenDynamicsTesting"], swiftSettings: strict),
+      dependencies: ["SecureFiles", "SodiumPrimitives", "TestSupport"], swiftSettings: strict),
     .testTarget(
       name: "CommandsTests",
       dependencies: [
         "Commands", "dynamics", "ContainerStore", "SodiumPrimitives", "ServiceBroker", "ServiceValues",
-        "ServiceWire", "LocalTransport", "UnixSockets",
+        "ServiceWire", "LocalTransport", "UnixSockets", "TestSupport",
       ],
       swiftSettings: strict),
   ]
@@ -217,7 +226,7 @@ let package = Package(
 if Context.environment["OPENDYNAMICS_STORE_ALONE"] != nil {
   let store: Set = [
     "CSodium", "CLibcrypto", "CPosix", "SodiumPrimitives", "EncryptedFile", "ContainerStore", "SecureFiles",
-    "OpenDynamicsTesting", "ContainerStoreTests", "SecureFilesTests",
+    "OpenDynamicsTesting", "TestSupport", "ContainerStoreTests", "SecureFilesTests",
   ]
   package.targets.removeAll { !store.contains($0.name) }
   package.products.removeAll { !store.contains($0.name) }

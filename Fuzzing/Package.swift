@@ -19,6 +19,7 @@ let package = Package(
         .product(name: "ServiceValues", package: "OpenDynamics"),
         .product(name: "ServiceWire", package: "OpenDynamics"),
         .product(name: "OpenDynamicsTesting", package: "OpenDynamics"),
+        .product(name: "TestSupport", package: "OpenDynamics"),
       ],
       swiftSettings: [
         .swiftLanguageMode(.v6),

@@ -42,7 +42,7 @@ private struct ContainerDescription: Encodable {
   var keySlots: [String]
   var findings: [FindingDescription]
 
-  init(_ info: Container.Info, findings: [Finding]) {
+  init(_ info: ContainerInfo, findings: [Finding]) {
     id = info.id.hex
     created = Quantity.timestamp(info.created)
     commit = info.commit

@@ -54,7 +54,7 @@ struct SendCommand: ParsableCommand, ReportingCommand {
   @Option(
     help: ArgumentHelp(
       "Opens one in n sealed segments again and compares it; 0: none, 1: all.", valueName: "n"))
-  var checkInterval = Container.SendOptions().checkInterval
+  var checkInterval = SendOptions().checkInterval
 
   @Flag(help: "Prints one JSON object.")
   var json = false
@@ -96,7 +96,7 @@ struct SendCommand: ParsableCommand, ReportingCommand {
     let options = try bulk.containerOptions()
     var receiverOptions = options
     if hasNoBarrier { receiverOptions.durability = .none }
-    var sendOptions = Container.SendOptions()
+    var sendOptions = SendOptions()
     sendOptions.checkInterval = checkInterval
     sendOptions.requestID = requestID
     let delivery = try withContainer(

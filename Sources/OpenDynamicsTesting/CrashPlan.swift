@@ -1,3 +1,5 @@
+import TestSupport
+
 /// What a disk may hold after a crash at some place of a log.
 ///
 /// The disk promises little: contents are certain once their file was synced, names (creations, renames, removals) once their
@@ -255,20 +257,5 @@ private struct LosingDisk {
       }
       begin = end
     }
-  }
-}
-
-/// A small generator of random numbers whose whole state is its seed (Steele, Lea, Flood 2014).
-package struct SplitMix64: RandomNumberGenerator, Sendable {
-  private var state: UInt64
-
-  package init(seed: UInt64) { state = seed }
-
-  package mutating func next() -> UInt64 {
-    state &+= 0x9e37_79b9_7f4a_7c15
-    var z = state
-    z = (z ^ (z >> 30)) &* 0xbf58_476d_1ce4_e5b9
-    z = (z ^ (z >> 27)) &* 0x94d0_49bb_1331_11eb
-    return z ^ (z >> 31)
   }
 }

@@ -70,7 +70,7 @@ public final class SecureContainer: Sendable {
   /// counts bytes; the files stand in its `userInfo` (`fileTotalCountKey`, `fileCompletedCountKey`).
   public func send(
     _ paths: [String], to receiver: SecureContainer, sender: String,
-    options: Container.SendOptions = Container.SendOptions(), progress: Progress? = nil
+    options: SendOptions = SendOptions(), progress: Progress? = nil
   ) async throws -> Receipt {
     try await BlockingCall.run(progress: progress) { control in
       try self.store.send(paths, to: receiver.store, sender: sender, options: options, control: control)

@@ -12,7 +12,7 @@ struct DamagedMessageTests {
     try await withWorld { world in
       let provider = try world.app("com.example.provider")
       let queued = CatalogKey.queued(2)
-      try provider.container.store.transaction { $0.put(queued, [1]) }
+      try provider.container.store.store.transaction { $0.put(queued, [1]) }
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
       let consumer = try world.app("com.example.consumer")
@@ -21,7 +21,7 @@ struct DamagedMessageTests {
         ServiceRequest(echo, "echo", params: "hello"), to: provider.id)
       #expect(try await sent.reply()?.params == "hello")
       // It stays for who repairs the container.
-      #expect(try provider.container.store.withStoredCatalog { try $0.value(queued) } == [1])
+      #expect(try provider.container.store.store.withSnapshot { try $0.value(queued) } == [1])
       #expect(try provider.container.store.verify().hasDamage)
     }
   }

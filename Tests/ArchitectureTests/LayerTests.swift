@@ -36,7 +36,7 @@ struct LayerTests {
         "ContainerStore",
         "SecureFiles", "Logging",
       ], system: highSystem),
-    Layer(8, "OpenDynamicsTesting", imports: ["ContainerStore"], system: highSystem),
+    Layer(8, "OpenDynamicsTesting", imports: ["ContainerStore", "TestSupport"], system: highSystem),
     Layer(
       8, "Commands",
       imports: [

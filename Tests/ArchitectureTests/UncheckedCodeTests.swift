@@ -15,7 +15,7 @@ struct UncheckedCodeTests {
       "EncryptedFile/WorkerThreads.swift", [.uncheckedSendable],
       "its threads sleep on a condition variable, which Synchronization's Mutex does not have"),
     Allowance(
-      "ContainerStore/Guarded.swift", [.uncheckedSendable],
+      "ContainerStore/Threads/Guarded.swift", [.uncheckedSendable],
       "a mutex whose closure may return values that are not `sending`, which Synchronization's Mutex refuses"),
     Allowance(
       "ContainerStore/Catalog/TableBlock.swift", [.uncheckedSendable],
@@ -27,7 +27,7 @@ struct UncheckedCodeTests {
       "ContainerStore/OpenFile/ReadAhead.swift", [.uncheckedSendable],
       "raw memory that one thread fills and another reads after it has waited for it"),
     Allowance(
-      "ContainerStore/Delivery/WritingUnit.swift", [.uncheckedSendable],
+      "ContainerStore/Messages/WritingUnit.swift", [.uncheckedSendable],
       "a unit's buffers, which one thread writes to the disk and another gets back after it has waited for that"
     ),
     Allowance(

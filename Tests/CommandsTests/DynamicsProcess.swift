@@ -1,3 +1,4 @@
+import TestSupport
 import Testing
 
 #if canImport(Glibc)
@@ -96,9 +97,4 @@ struct DynamicsProcess {
     }
     throw TestFailure("a minute passed without \(what)")
   }
-}
-
-struct TestFailure: Error, CustomStringConvertible {
-  let description: String
-  init(_ description: String) { self.description = description }
 }

@@ -1,4 +1,5 @@
 import SodiumPrimitives
+import TestSupport
 import Testing
 
 #if canImport(Glibc)
@@ -11,19 +12,14 @@ import Testing
 
 /// A folder of one test, removed with it; and the program run in it with the key file that every container there has.
 final class TemporaryFolder {
-  let root: String
+  private let directory = TemporaryDirectory()
   private var nextName = 0
 
-  init() throws {
-    var template = Array("/tmp/dynamics-test-XXXXXX".utf8CString)
-    guard mkdtemp(&template) != nil else { throw TestFailure("mkdtemp: \(errno)") }
-    root = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
-    try writeBytes(Random.bytes(32), path("key"))
-  }
+  init() throws { try writeBytes(Random.bytes(32), path("key")) }
 
-  deinit { removeTree(root) }
+  var root: String { directory.path }
 
-  func path(_ name: String) -> String { root + "/" + name }
+  func path(_ name: String) -> String { directory[name] }
 
   func uniqueName() -> String {
     nextName += 1
@@ -125,24 +121,4 @@ func fileNames(in directory: String) throws -> [String] {
     if name != ".", name != ".." { names.append(name) }
   }
   return names.sorted()
-}
-
-private func removeTree(_ path: String) {
-  guard let stream = opendir(path) else {
-    unlink(path)
-    return
-  }
-  while let entry = readdir(stream) {
-    var bytes = withUnsafeBytes(of: &entry.pointee.d_name) { Array($0.prefix { $0 != 0 }) }
-    if bytes == Array(".".utf8) || bytes == Array("..".utf8) { continue }
-    bytes = Array(path.utf8) + [UInt8(ascii: "/")] + bytes + [0]
-    var status = stat()
-    bytes.withUnsafeBytes { raw in
-      let name = raw.bindMemory(to: CChar.self).baseAddress!
-      guard lstat(name, &status) == 0 else { return }
-      if status.st_mode & S_IFMT == S_IFDIR { removeTree(String(cString: name)) } else { unlink(name) }
-    }
-  }
-  closedir(stream)
-  rmdir(path)
 }

@@ -1,5 +1,5 @@
 import Foundation
-import OpenDynamicsTesting
+import TestSupport
 import Testing
 
 /// One change or question, drawn without knowledge of what is there: many fail, and must fail alike.

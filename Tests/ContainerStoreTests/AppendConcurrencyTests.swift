@@ -1,6 +1,5 @@
 import ContainerStore
 import Dispatch
-import OpenDynamicsTesting
 import Synchronization
 import Testing
 

@@ -1,5 +1,6 @@
 import ContainerStore
 import OpenDynamicsTesting
+import TestSupport
 import Testing
 
 /// One arrival on a disk that crashes after every operation, in every certain way and some others.
@@ -55,7 +56,7 @@ struct ArrivalCrashTests {
     }
 
     var plans: [CrashPlan] {
-      var random = SplitMix64(seed: testSeed)
+      var random = SplitMix64(seed: SplitMix64.testSeed)
       var plans: [CrashPlan] = []
       for time in creation...log.count {
         var losses = CrashPlan.Loss.certain
@@ -131,7 +132,7 @@ struct ArrivalCrashTests {
 
     /// Crashes, opens the container, goes on with the arrival for a while, and crashes again at some operations of that.
     func crashTwice(_ durability: Container.Durability, limit: Int) -> (complaints: [String], count: Int) {
-      var random = SplitMix64(seed: testSeed &+ 2)
+      var random = SplitMix64(seed: SplitMix64.testSeed &+ 2)
       var complaints: [String] = []
       var count = 0
       for first in plans.shuffled(using: &random) {
@@ -242,7 +243,7 @@ struct ArrivalCrashTests {
     #expect(
       complaints.isEmpty,
       """
-      OPENDYNAMICS_TEST_SEED=\(testSeed), \(complaints.count) of \(count): \
+      OPENDYNAMICS_TEST_SEED=\(SplitMix64.testSeed), \(complaints.count) of \(count): \
       \(complaints.prefix(5).joined(separator: "\n"))
       """)
   }

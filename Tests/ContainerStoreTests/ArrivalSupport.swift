@@ -1,6 +1,5 @@
 import ContainerStore
 import Foundation
-import OpenDynamicsTesting
 import Testing
 
 /// A message with files, as another app offers it.

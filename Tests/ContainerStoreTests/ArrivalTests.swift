@@ -2,6 +2,7 @@ import Dispatch
 import Foundation
 import OpenDynamicsTesting
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import ContainerStore
@@ -165,7 +166,7 @@ struct ArrivalTests {
     }
     let longest = Parcel(sizes: [1], sender: String(repeating: "x", count: 255))
     #expect(try longest.complaint(about: longest.arrive(in: fixture.container), in: fixture.container) == nil)
-    #expect(try longest.wasDelivered(to: fixture.container.snapshot()))
+    #expect(try longest.wasDelivered(to: fixture.container))
   }
 
   // MARK: What does not fit
@@ -225,7 +226,8 @@ struct ArrivalTests {
     message.message = [UInt8](repeating: 0, count: ArrivingMessage.byteCountMax)
     message.byteCount = ArrivingMessage.filesByteCountMax - 1
     #expect(try fixture.container.beginArrival(message).received == 0)
-    let reader = try fixture.container.snapshot()
+    let reader = try Container.open(
+      io: fixture.io, credential: testCredential(), mode: .readOnly, options: testOptions())
     expectError(.readOnly) { try reader.beginArrival(message) }
   }
 
@@ -501,7 +503,7 @@ struct ArrivalTests {
     // The last unit is written by a thread of the container, and meanwhile its slab is no other writer's. Both threads are free
     // when each has begun one of two pieces of work that wait for each other.
     let begun = Guarded(0)
-    try fixture.container.workers.forEach(2) { _, _ in
+    try fixture.container.store.workers.threads.forEach(2) { _, _ in
       begun.withLock { $0 += 1 }
       for _ in 0..<10_000 where begun.withLock({ $0 }) < 2 { usleep(1000) }
     }

@@ -1,6 +1,7 @@
 import EncryptedFile
 import OpenDynamicsTesting
 import SodiumPrimitives
+import TestSupport
 import Testing
 
 @testable import ContainerStore
@@ -32,14 +33,16 @@ struct Anatomy {
     for offset in SuperblockSlot.offsets {
       live["superblock", default: []].append(Int(offset)..<(Int(offset) + SuperblockSlot.byteCount))
     }
-    try container.withSuperblock { _, body, _ in
+    try container.store.withSuperblock { _, body, _ in
       tables = body.generations.flatMap(\.tables).map { CopiedFile.names($0.id, in: .catalog)[0] }
-      journals = try container.loader(body).journals().map { CopiedFile.names($0, in: .journal)[0] }
+      journals = try container.store.catalogFiles.loader(body).journals().map {
+        CopiedFile.names($0, in: .journal)[0]
+      }
     }
     for table in tables { live[table] = [0..<image[table]!.count] }
     for journal in journals { live[journal] = Self.frames(of: image[journal]!) }
     for path in tables + journals { live[DiskImage.copy(of: path)] = live[path] }
-    try container.withSnapshot { records in
+    try container.reader.withSnapshot { records in
       for (names, file) in try records.subtree(rootFileID) where file.inode.kind == .file {
         let extents = try records.extents(file.id, file.inode)
         runs["/" + names.map(\.description).joined(separator: "/")] = extents
@@ -137,13 +140,13 @@ struct Victim {
 
   /// Writes something while the first slab has no room, so that it goes to another one.
   private static func fillSlab(of container: Container, _ body: (Container) throws -> Void) throws {
-    let end = try container.withSnapshot { try $0.slabCounters()[0]!.end }
+    let end = try container.reader.withSnapshot { try $0.slabCounters()[0]!.end }
     let count = Int(SlabStore.byteCountMax - SlabStore.alignedUp(end)) / segment
     let junk = [UInt8](repeating: 0, count: count * segment)
-    let place = try junk.withUnsafeBytes { try container.slabs.append($0) }
+    let place = try junk.withUnsafeBytes { try container.store.slabs.append($0) }
     try body(container)
     // A run that was never committed: its space is given back.
-    container.slabs.discard(
+    container.store.slabs.discard(
       [
         Extent(
           start: 0, count: UInt32(count), lastLength: UInt32(SegmentLayout.plaintextByteCountMax),
@@ -515,7 +518,8 @@ struct AttackTests {
         trees.append(try container.tree())
       }
       image = io.image
-      journals = try container.withSuperblock { _, body, _ in CopiedFile.names(body.journal!.id, in: .journal)
+      journals = try container.store.withSuperblock { _, body, _ in
+        CopiedFile.names(body.journal!.id, in: .journal)
       }
       frames = Anatomy.frames(of: image[journals[0]]!)
     }
@@ -631,7 +635,7 @@ struct AttackTests {
     try a.write(Array(content.utf8), to: "/\(folder)/\(name)")
     try a.write(repeated, to: "/\(folder)/\(folder)2/\(name)-repeated")
     search("written")
-    var options = Container.SendOptions()
+    var options = SendOptions()
     options.requestID = "request-7"
     let receipt = try a.send(["/\(folder)"], to: b, sender: sender, options: options)
     #expect(try b.contents(at: receipt.files[1].path).count > 0)

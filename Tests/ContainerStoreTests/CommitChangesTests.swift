@@ -1,5 +1,5 @@
 import EncryptedFile
-import OpenDynamicsTesting
+import TestSupport
 import Testing
 
 @testable import ContainerStore
@@ -87,13 +87,13 @@ struct CommitChangesTests {
             (observed == "/" ? "" : observed) + "/" + $0.path
           }))
     }
-    var tree = try container.withStoredCatalog {
+    var tree = try container.store.withSnapshot {
       try ObservedTree(StorePath(observed).resolved(in: $0).names, in: $0)
     }
     var mirror = TreeMirror(of: observed, paths: try listed())
     for _ in 0..<80 {
       let before = mirror.paths
-      let told = try container.transaction { transaction in
+      let told = try container.store.transaction { transaction in
         let steps = Steps(transaction: transaction)
         for _ in 0...Int.random(in: 0..<5, using: &random) {
           switch Int.random(in: 0..<9, using: &random) {
@@ -126,22 +126,22 @@ struct CommitChangesTests {
     for path in ["/old", "/new"] {
       try container.createDirectory(path + "/inner", withIntermediateDirectories: true)
     }
-    var tree = try container.withStoredCatalog { try ObservedTree([], in: $0) }
-    let replaced = try container.transaction { transaction in
+    var tree = try container.store.withSnapshot { try ObservedTree([], in: $0) }
+    let replaced = try container.store.transaction { transaction in
       let steps = Steps(transaction: transaction)
       try steps.move("/old", "/backup")
       try steps.move("/new", "/old")
       return try tree.apply(CommitChanges(transaction), transaction)
     }
     #expect(replaced == [.moved(from: "/old", to: "/backup"), .moved(from: "/new", to: "/old")])
-    let trashed = try container.transaction { transaction in
+    let trashed = try container.store.transaction { transaction in
       let steps = Steps(transaction: transaction)
       try steps.create("/.Trash", .directory)
       try steps.move("/backup", "/.Trash/backup")
       return try tree.apply(CommitChanges(transaction), transaction)
     }
     #expect(trashed == [.created(path: "/.Trash"), .moved(from: "/backup", to: "/.Trash/backup")])
-    let swapped = try container.transaction { transaction in
+    let swapped = try container.store.transaction { transaction in
       let steps = Steps(transaction: transaction)
       try steps.move("/old", "/other")
       try steps.move("/.Trash", "/old")
@@ -155,9 +155,9 @@ struct CommitChangesTests {
     let container = try Fixture().container
     try container.createDirectory("/in")
     try container.write([1], to: "/in/a")
-    var tree = try container.withStoredCatalog { try ObservedTree([FileName("in")!], in: $0) }
+    var tree = try container.store.withSnapshot { try ObservedTree([FileName("in")!], in: $0) }
     func told(_ body: (Steps) throws -> Void) throws -> [ContainerChange] {
-      try container.transaction { transaction in
+      try container.store.transaction { transaction in
         try body(Steps(transaction: transaction))
         return try tree.apply(CommitChanges(transaction), transaction)
       }

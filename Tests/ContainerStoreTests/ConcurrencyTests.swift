@@ -3,6 +3,7 @@ import Dispatch
 import EncryptedFile
 import OpenDynamicsTesting
 import SodiumPrimitives
+import TestSupport
 import Testing
 
 #if canImport(Glibc)

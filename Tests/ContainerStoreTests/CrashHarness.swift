@@ -1,14 +1,11 @@
 import ContainerStore
 import Foundation
 import OpenDynamicsTesting
+import TestSupport
 import Testing
 
 /// Whether the tests that draw samples shall draw far more of them.
 let runsLong = ProcessInfo.processInfo.environment["OPENDYNAMICS_LONG"] == "1"
-
-/// Where random tests begin; a failure names the seed.
-let testSeed =
-  ProcessInfo.processInfo.environment["OPENDYNAMICS_TEST_SEED"].flatMap { UInt64($0) } ?? 20_250_601
 
 /// The states of something on a disk in the order in which they came about. Times are counts of the disk's operations.
 struct History<State> {
@@ -176,7 +173,7 @@ struct CrashHarness {
 
   /// Every place at least once, and of all places with all ways to lose as many as fit.
   private func plans(limit: Int) -> [CrashPlan] {
-    var random = SplitMix64(seed: testSeed)
+    var random = SplitMix64(seed: SplitMix64.testSeed)
     var first: [CrashPlan] = []
     var others: [CrashPlan] = []
     for time in 0...life.log.count {
@@ -205,7 +202,7 @@ struct CrashHarness {
   /// Crashes, lets the container recover and crashes again at each operation of that. After the death of a process alone, what it
   /// wrote last is still not durable when the power fails next.
   func crashTwice(limit: Int) -> (complaints: [String], count: Int) {
-    var random = SplitMix64(seed: testSeed + 1)
+    var random = SplitMix64(seed: SplitMix64.testSeed + 1)
     var complaints: [String] = []
     var count = 0
     for plan in plans(limit: .max).shuffled(using: &random) where plan.operationCount >= life.creation {

@@ -1,6 +1,7 @@
 import ContainerStore
 import OpenDynamicsTesting
 import SodiumPrimitives
+import TestSupport
 import Testing
 
 #if canImport(Glibc)

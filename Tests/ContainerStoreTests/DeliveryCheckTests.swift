@@ -1,5 +1,4 @@
 import EncryptedFile
-import OpenDynamicsTesting
 import Testing
 
 @testable import ContainerStore
@@ -156,7 +155,7 @@ struct DeliveryCheckTests {
   func verifyTellsWhatCannotBe(mistake: Int) throws {
     let delivered = try DeliveredFixture()
     let container = delivered.container
-    try container.transaction { try deliveryMistakes[mistake].change($0, delivered.arrivals) }
+    try container.store.transaction { try deliveryMistakes[mistake].change($0, delivered.arrivals) }
     let findings = try container.verify().findings
     #expect(findings.contains { $0.severity == .damage }, "\(deliveryMistakes[mistake].name)")
     #expect(findings.allSatisfy { $0.kind == .catalogInconsistent }, "\(findings)")
@@ -166,7 +165,7 @@ struct DeliveryCheckTests {
     let delivered = try DeliveredFixture()
     let container = delivered.container
     let (small, large) = (delivered.arrivals[0], delivered.arrivals[1])
-    try container.transaction { transaction in
+    try container.store.transaction { transaction in
       transaction.delete(.queuedMessage(large, chunk: 1))
       transaction.put(bytes(.queued, [1]), [])
     }
@@ -186,7 +185,7 @@ struct DeliveryCheckTests {
         id: [UInt8](repeating: id, count: 16), receiver: "com.example", message: [id], attachments: [])
     }
     for id in 1...3 as ClosedRange<UInt8> { _ = try container.enqueue(message(id)) }
-    try container.transaction { try $0.edit(.outbox(2)) { $0[0] = 9 } }
+    try container.store.transaction { try $0.edit(.outbox(2)) { $0[0] = 9 } }
     expectError(.catalogDamaged) { try container.outboxEntries() }
     var skipped: [ContainerError] = []
     #expect(try container.outboxEntries(skipping: { skipped.append($0) }).map(\.number) == [1, 3])
@@ -214,7 +213,7 @@ struct DeliveryCheckTests {
           try container.remove("/file")
         }
         #expect(try container.verify().findings == [])
-        try container.transaction { transaction in
+        try container.store.transaction { transaction in
           if isPinned {
             let pin = Pin(number: 1, attachment: 0)
             var pinned = try transaction.pinnedFile(pin)

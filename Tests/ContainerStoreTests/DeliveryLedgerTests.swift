@@ -1,6 +1,5 @@
 import ContainerStore
 import Foundation
-import OpenDynamicsTesting
 import Testing
 
 struct DeliveryLedgerTests {

@@ -1,5 +1,4 @@
 import ContainerStore
-import OpenDynamicsTesting
 
 /// Messages on their way out and in, as plain dictionaries.
 struct DeliveryModel: Equatable {

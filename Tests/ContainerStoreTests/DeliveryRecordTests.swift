@@ -1,5 +1,4 @@
 import EncryptedFile
-import OpenDynamicsTesting
 import Testing
 
 @testable import ContainerStore

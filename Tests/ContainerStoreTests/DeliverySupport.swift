@@ -1,5 +1,4 @@
 import ContainerStore
-import OpenDynamicsTesting
 
 extension Container {
   /// Every path with its contents, without what is staged of messages on their way.

@@ -1,5 +1,5 @@
 import EncryptedFile
-import OpenDynamicsTesting
+import TestSupport
 import Testing
 
 @testable import ContainerStore

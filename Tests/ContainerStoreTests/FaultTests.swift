@@ -1,6 +1,7 @@
 import ContainerStore
 import Foundation
 import OpenDynamicsTesting
+import TestSupport
 import Testing
 
 #if canImport(Glibc)
@@ -79,7 +80,7 @@ struct FaultTests {
     try #require(whole.complaints == [])
     if life == .compaction { try #require(whole.movedByteCount > 0) }
     if life == .checkpoints { try #require(whole.log.count { $0.createsTable } > 1) }
-    var random = SplitMix64(seed: testSeed &+ UInt64(life.rawValue.utf8.count))
+    var random = SplitMix64(seed: SplitMix64.testSeed &+ UInt64(life.rawValue.utf8.count))
     let numbers = (0..<callCount).shuffled(using: &random).prefix(runsLong ? callCount : count)
     let complaints = numbers.flatMap { number in
       let session = FaultySession(image, tree, life, durability)
@@ -88,7 +89,7 @@ struct FaultTests {
     }
     #expect(
       complaints.isEmpty,
-      "OPENDYNAMICS_TEST_SEED=\(testSeed), \(complaints.count): \(complaints.prefix(5).joined(separator: "\n"))"
+      "OPENDYNAMICS_TEST_SEED=\(SplitMix64.testSeed), \(complaints.count): \(complaints.prefix(5).joined(separator: "\n"))"
     )
   }
 

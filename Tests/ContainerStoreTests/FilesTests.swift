@@ -2,6 +2,7 @@ import ContainerStore
 import Foundation
 import OpenDynamicsTesting
 import SodiumPrimitives
+import TestSupport
 import Testing
 
 struct FilesTests {

@@ -1,6 +1,7 @@
 import EncryptedFile
 import OpenDynamicsTesting
 import SodiumPrimitives
+import TestSupport
 import Testing
 
 @testable import ContainerStore
@@ -679,7 +680,7 @@ struct FormatTests {
     #expect(tables.map { io.image[$0]!.count } == [244])
     #expect(io.image.files(in: "journal") == [] && io.image.files(in: "slab") == [])
     let container = try Container.open(io, secret)
-    try container.withSuperblock { _, body, _ in
+    try container.store.withSuperblock { _, body, _ in
       #expect(body.generations.map(\.tables.count) == [1])
       #expect(body.generations[0].tables[0].byteCount == 244)
       #expect(body.generations[0].tables[0].footerLength == 39)

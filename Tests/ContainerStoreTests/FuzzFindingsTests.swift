@@ -1,5 +1,4 @@
 import EncryptedFile
-import OpenDynamicsTesting
 import SodiumPrimitives
 import Testing
 
@@ -51,7 +50,7 @@ struct FuzzFindingsTests {
   /// Commits whatever `change` puts, as a faulty writer could, and reads the container again.
   private func container(_ change: (Transaction) throws -> Void) throws -> Container {
     let fixture = try Fixture()
-    try fixture.container.transaction { try change($0) }
+    try fixture.container.store.transaction { try change($0) }
     return try fixture.reopened(mode: .readOnly)
   }
 
@@ -101,7 +100,7 @@ struct FuzzFindingsTests {
   @Test func beginsNoChangeWithoutAnIDForIt() throws {
     for (next, isTaken) in [(CatalogCounters.nextFileMax - 2, true), (CatalogCounters.nextFileMax, false)] {
       let fixture = try Fixture()
-      fixture.container.core.withLock { $0.counters.nextFile = next }
+      fixture.container.store.catalogState.withLock { $0.counters.nextFile = next }
       if isTaken {
         try fixture.container.write([1], to: "/f")
       } else {

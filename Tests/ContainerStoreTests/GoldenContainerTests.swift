@@ -1,5 +1,6 @@
 import Foundation
 import SodiumPrimitives
+import TestSupport
 import Testing
 
 @testable import ContainerStore
@@ -147,7 +148,7 @@ struct GoldenContainerTests {
     }
     let long = String(repeating: "folder ", count: 20)
     for i in 0..<150 { try container.createDirectory("/Documents/\(long)\(i)") }
-    container.backgroundWork.wait()
+    container.store.backgroundWork.wait()
     try reopen()
     for i in 0..<10 { try container.remove("/Documents/file \(2 * i)") }
     try container.write(testBytes(3000, seed: 10), to: "/replaced")
@@ -159,7 +160,7 @@ struct GoldenContainerTests {
     for i in 0..<50 {
       try container.write(testBytes(30, seed: UInt64(1000 + i)), to: "/Documents/later \(i)")
     }
-    container.backgroundWork.wait()
+    container.store.backgroundWork.wait()
     options = testOptions()
     for i in 0..<4 {
       try reopen()

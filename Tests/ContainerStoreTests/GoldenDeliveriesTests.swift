@@ -1,5 +1,6 @@
 import ContainerStore
 import SodiumPrimitives
+import TestSupport
 import Testing
 
 /// What is under way in the golden container `v3-deliveries` is there, and goes on: see Fixtures/Containers/README.md.

@@ -1,5 +1,5 @@
 import Foundation
-import OpenDynamicsTesting
+import TestSupport
 import Testing
 
 @testable import ContainerStore

@@ -1,6 +1,7 @@
 import CSodium
 import OpenDynamicsTesting
 import SodiumPrimitives
+import TestSupport
 import Testing
 
 @testable import ContainerStore
@@ -234,7 +235,7 @@ struct IndependentReaderTests {
     for (i, mistake) in mistakes.enumerated() {
       let io = RecordingIO(DiskImage(native: path))
       let copy = try Container.open(io, .rawKey(7), mode: .readWrite)
-      try copy.transaction(mistake)
+      try copy.store.transaction(mistake)
       try copy.synchronize()
       #expect(try copy.verify().hasDamage, "mistake \(i)")
       #expect(!reader.read(io.image).isWhole, "mistake \(i)")
@@ -254,7 +255,7 @@ struct IndependentReaderTests {
     for mistake in deliveryMistakes {
       let io = RecordingIO(delivered.fixture.io.image)
       let copy = try Container.open(io, .rawKey(7), mode: .readWrite)
-      try copy.transaction { try mistake.change($0, delivered.arrivals) }
+      try copy.store.transaction { try mistake.change($0, delivered.arrivals) }
       try copy.synchronize()
       #expect(!reader.read(io.image).isWhole, "\(mistake.name)")
     }

@@ -1,5 +1,4 @@
 import ContainerStore
-import OpenDynamicsTesting
 import Testing
 
 /// Symbolic links, other names of one file, what stands in the place of another, and extended attributes.

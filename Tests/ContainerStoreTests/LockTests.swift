@@ -1,7 +1,7 @@
 import ContainerStore
 import Foundation
-import OpenDynamicsTesting
 import SodiumPrimitives
+import TestSupport
 import Testing
 
 /// Locks belong to open file descriptions: a child has its parent's until it calls exec.

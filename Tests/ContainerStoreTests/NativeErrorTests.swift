@@ -1,5 +1,6 @@
 import ContainerStore
 import Foundation
+import TestSupport
 import Testing
 
 /// What errors of the native file system say: the native path, and nothing of the container.

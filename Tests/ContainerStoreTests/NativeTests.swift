@@ -2,6 +2,7 @@ import ContainerStore
 import Foundation
 import OpenDynamicsTesting
 import SodiumPrimitives
+import TestSupport
 import Testing
 
 /// Every native path below a directory, with contents; nil for directories.

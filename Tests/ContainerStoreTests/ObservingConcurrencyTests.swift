@@ -1,5 +1,5 @@
 import ContainerStore
-import OpenDynamicsTesting
+import TestSupport
 import Testing
 
 struct ObservingConcurrencyTests {

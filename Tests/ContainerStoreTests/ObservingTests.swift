@@ -1,6 +1,6 @@
 import ContainerStore
-import OpenDynamicsTesting
 import SodiumPrimitives
+import TestSupport
 import Testing
 
 #if canImport(Glibc)
@@ -244,10 +244,11 @@ struct ObservingTests {
 
   @Test func readersOfAnotherOpeningAreNotConcerned() async throws {
     let fixture = try Fixture()
-    let snapshot = try fixture.container.snapshot()
-    let changes = try snapshot.changes(at: "/")
+    let reader = try Container.open(
+      io: fixture.io, credential: testCredential(), mode: .readOnly, options: testOptions())
+    let changes = try reader.changes(at: "/")
     try fixture.container.write([1], to: "/file")
-    try snapshot.close()
+    try reader.close()
     for await change in changes { Issue.record("\(change)") }
   }
 

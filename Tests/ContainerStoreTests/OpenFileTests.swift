@@ -2,6 +2,7 @@ import ContainerStore
 import Dispatch
 import EncryptedFile
 import OpenDynamicsTesting
+import TestSupport
 import Testing
 
 #if canImport(Glibc)

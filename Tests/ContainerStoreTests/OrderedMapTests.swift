@@ -1,4 +1,4 @@
-import OpenDynamicsTesting
+import TestSupport
 import Testing
 
 @testable import ContainerStore

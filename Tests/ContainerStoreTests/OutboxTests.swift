@@ -1,5 +1,6 @@
 import EncryptedFile
 import OpenDynamicsTesting
+import TestSupport
 import Testing
 
 @testable import ContainerStore
@@ -207,20 +208,20 @@ struct OutboxTests {
 
   @Test func aMessageOfTheQueueEndsInTheSameCommit() throws {
     let sender = try Sender()
-    try sender.container.transaction { transaction in
+    try sender.container.store.transaction { transaction in
       for arrival in [UInt64(4), 5] {
-        transaction.put(.waitingRequest(arrival), [1])
+        transaction.put(.queued(arrival), [1])
         for chunk in [UInt8(0), 1] {
           transaction.put(
-            CatalogKey(bytes: CatalogKey.waitingRequestMessage(arrival).bytes + [0, 0, 0, chunk]), [2])
+            CatalogKey(bytes: CatalogKey.queuedMessages(arrival).bytes + [0, 0, 0, chunk]), [2])
         }
       }
     }
     _ = try sender.container.enqueue(message([]), endingQueued: 4)
-    let (queued, chunks) = try sender.container.withStoredCatalog { records in
+    let (queued, chunks) = try sender.container.store.withSnapshot { records in
       (try records.records(.all(.queued)).map(\.key), try records.records(.all(.queuedMessage)).count)
     }
-    #expect(queued == [.waitingRequest(5)])
+    #expect(queued == [.queued(5)])
     #expect(chunks == 2)
     // One that has ended already is fine.
     _ = try sender.container.enqueue(message([], id: 2), endingQueued: 4)
@@ -295,7 +296,7 @@ struct OutboxTests {
 
   /// Bytes that the files need, when nothing is pinned.
   private static func liveByteCount(of container: Container) throws -> UInt64 {
-    try container.withStoredCatalog { records in
+    try container.store.withSnapshot { records in
       var sum: UInt64 = 0
       try records.scan(.all(.inode)) { key, value in
         let extents = try records.extents(key.number(at: 1)!, Inode(value))
@@ -615,7 +616,7 @@ struct OutboxTests {
       _ = try container.enqueue(message(["/f"]))
       try container.remove("/f")
       try expectSound(container)
-      try container.transaction(mistake)
+      try container.store.transaction(mistake)
       #expect(try container.verify().hasDamage, "\(name)")
     }
   }

@@ -1,5 +1,4 @@
 import ContainerStore
-import OpenDynamicsTesting
 import Testing
 
 struct PiecesTests {

@@ -1,5 +1,5 @@
 import ContainerStore
-import OpenDynamicsTesting
+import TestSupport
 import Testing
 
 #if canImport(Glibc)
@@ -41,7 +41,7 @@ struct RandomLifeTests {
 
   @Test(arguments: [Container.Durability.full, .grouped, .none], lives)
   func behavesLikeADictionaryAlsoAfterCrashes(durability: Container.Durability, life: Int) throws {
-    let seed = testSeed &+ UInt64(life) &* 1000 &+ UInt64(durability.rawValue.utf8.count)
+    let seed = SplitMix64.testSeed &+ UInt64(life) &* 1000 &+ UInt64(durability.rawValue.utf8.count)
     var random = SplitMix64(seed: seed)
     let sides = [try Side(durability), try Side(durability)]
     let sample = NativeSample(seed: seed)
@@ -262,7 +262,7 @@ struct RandomLifeTests {
       }
     } catch {
       let last = trail.suffix(60).joined(separator: "; ")
-      Issue.record("OPENDYNAMICS_TEST_SEED=\(testSeed), life \(life): \(error): \(last)")
+      Issue.record("OPENDYNAMICS_TEST_SEED=\(SplitMix64.testSeed), life \(life): \(error): \(last)")
     }
   }
 }

@@ -1,5 +1,6 @@
 import EncryptedFile
 import OpenDynamicsTesting
+import TestSupport
 import Testing
 
 @testable import ContainerStore
@@ -99,7 +100,7 @@ struct ReadAheadTests {
     try container.write(bytes, to: "/file")
     let file = try container.openFile("/file", .read)
     _ = try read(file, at: 0, 1)
-    let node = try #require(container.openFiles.nodes.first)
+    let node = try #require(container.writeBack.files.nodes.first)
     let segment = try #require(
       node.state.withLock { $0.map?.segment(UInt64(4 * SegmentLayout.segmentsPerUnit + 3)) })
     let slab = try fixture.io.open(SlabStore.name(segment.slab), .readWrite)

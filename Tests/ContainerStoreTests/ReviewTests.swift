@@ -135,8 +135,8 @@ struct ReviewTests {
       io: RecordingIO(), credential: testCredential(), options: testOptions())
     try container.write(testBytes(100_000, seed: 1), to: "/file")
     let file = try container.openFile("/file", .read)
-    let node = try #require(container.openFiles.nodes.first)
-    try node.loadExtents(of: container)
+    let node = try #require(container.writeBack.files.nodes.first)
+    try node.loadExtents(of: container.store)
     let old = try #require(node.state.withLock { $0.map?.first })
     var place = old
     place.slab += 1
@@ -146,7 +146,7 @@ struct ReviewTests {
       state.loaderCount += 1
     }
     node.move(old, to: [place])
-    try node.loadExtents(of: container)
+    try node.loadExtents(of: container.store)
     #expect(node.state.withLock { $0.map?.extents } == [place])
     try file.close()
     try container.close()
@@ -218,7 +218,7 @@ struct ReviewTests {
     io = RecordingIO(image)
     // A recovery that ends with a checkpoint, and another crash.
     let recovered = try Container.open(io: io, credential: testCredential(), options: testOptions())
-    recovered.backgroundWork.wait()
+    recovered.store.backgroundWork.wait()
     io = RecordingIO(io.image)
     for _ in 0..<2 {
       let container = try Container.open(io: io, credential: testCredential(), options: testOptions())
@@ -266,7 +266,7 @@ struct ReviewTests {
     fixture.io.setCallFault(nil)
     #expect(begun.withLock { $0 } > 0)
     // Nothing counts as being written any more: what was moved before is committed, the rest was given back.
-    #expect(container.slabs.fills().count == fixture.io.slabSizes.count)
+    #expect(container.store.slabs.fills().count == fixture.io.slabSizes.count)
     #expect(try container.verify().findings == [])
     #expect(try container.compact().copiedByteCount > 0)
     #expect(try container.verify().findings == [])
@@ -287,15 +287,16 @@ struct ReviewTests {
     // Each change takes a page of the journal: 1000 changes are 4 MB.
     try fill(0)
     try fill(500)
-    container.backgroundWork.wait()
-    #expect(container.flushing.withLock { $0.frozenCommit } != nil)
+    container.store.backgroundWork.wait()
+    #expect(container.store.commitLog.withLock { $0.frozenCommit } != nil)
     fixture.io.setFault(nil)
     try fill(1000)
-    container.backgroundWork.wait()
+    container.store.backgroundWork.wait()
     try fill(1500)
-    container.backgroundWork.wait()
+    container.store.backgroundWork.wait()
     #expect(try container.info().generation > 1)
-    #expect(container.core.withLock { $0.snapshot.tables.reduce(0) { $0 + $1.entryCount } } > 1000)
+    #expect(
+      container.store.catalogState.withLock { $0.snapshot.tables.reduce(0) { $0 + $1.entryCount } } > 1000)
   }
 
   @Test func sizesThatAddUpToMoreThanCanBeCountedAreToldAsTheMost() throws {

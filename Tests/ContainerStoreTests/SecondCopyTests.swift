@@ -1,5 +1,6 @@
 import EncryptedFile
 import OpenDynamicsTesting
+import TestSupport
 import Testing
 
 @testable import ContainerStore
@@ -27,7 +28,7 @@ private let secret = TestSecret.rawKey(7)
     let io = RecordingIO()
     let container = try Container.create(io, secret, options())
     for i in 0..<fileCount { try container.write(testBytes(100 * (i % 9), seed: UInt64(i)), to: "/file\(i)") }
-    container.backgroundWork.wait()
+    container.store.backgroundWork.wait()
     try container.createDirectory("/late")
     try container.write(testBytes(5000, seed: 1), to: "/late/file")
     let tree = try container.tree()
@@ -153,11 +154,11 @@ private let secret = TestSecret.rawKey(7)
     let path = directory.path + "/container"
     let container = try Container.create(at: path, credential: testCredential(), options: testOptions())
     for i in 0..<3 { try container.createDirectory("/\(i)") }
-    let copy = try container.withSuperblock { _, body, _ in
+    let copy = try container.store.withSuperblock { _, body, _ in
       CopiedFile.names(body.journal!.id, in: .journal)[1]
     }
     let crashed = directory.path + "/crashed"
-    for folder in [""] + Container.directories { mkdir(crashed + "/" + folder, 0o700) }
+    for folder in [""] + CatalogFiles.directories { mkdir(crashed + "/" + folder, 0o700) }
     let image = DiskImage(native: path)
     for (name, inode) in image.names { writeNative(crashed + "/" + name, image.contents[inode]!) }
     try container.close()
@@ -217,7 +218,8 @@ private let secret = TestSecret.rawKey(7)
     let io = RecordingIO()
     let container = try Container.create(io, secret, testOptions(.full))
     for i in 0..<6 { try container.createDirectory("/\(i)") }
-    let names = try container.withSuperblock { _, body, _ in CopiedFile.names(body.journal!.id, in: .journal)
+    let names = try container.store.withSuperblock { _, body, _ in
+      CopiedFile.names(body.journal!.id, in: .journal)
     }
     let frames = Anatomy.frames(of: io.image[names[0]]!)
     for record in 1..<frames.count {
@@ -249,7 +251,7 @@ private let secret = TestSecret.rawKey(7)
     try written.close()
     let image = io.image
     let container = try Container.open(image, secret)
-    let journal = try container.withSuperblock { _, body, _ in body.journal }
+    let journal = try container.store.withSuperblock { _, body, _ in body.journal }
     let known = try #require(journal)
     try #require(known.knownEnd.record > 0)
     var cut = image
@@ -272,10 +274,11 @@ private let secret = TestSecret.rawKey(7)
     let path = directory.path + "/container"
     let container = try Container.create(at: path, credential: testCredential(), options: testOptions())
     try container.write([1], to: "/file")
-    let names = try container.withSuperblock { _, body, _ in CopiedFile.names(body.journal!.id, in: .journal)
+    let names = try container.store.withSuperblock { _, body, _ in
+      CopiedFile.names(body.journal!.id, in: .journal)
     }
     let copy = directory.path + "/copy"
-    for folder in [""] + Container.directories { mkdir(copy + "/" + folder, 0o700) }
+    for folder in [""] + CatalogFiles.directories { mkdir(copy + "/" + folder, 0o700) }
     let image = DiskImage(native: path)
     for (name, inode) in image.names { writeNative(copy + "/" + name, image.contents[inode]!) }
     for name in names { try #require(truncate(copy + "/" + name, 1 << 40) == 0) }

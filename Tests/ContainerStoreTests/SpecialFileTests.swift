@@ -1,5 +1,5 @@
 import EncryptedFile
-import OpenDynamicsTesting
+import TestSupport
 import Testing
 
 @testable import ContainerStore
@@ -27,7 +27,7 @@ struct SpecialFileTests {
   private static func copyTree(_ source: String, to target: String) throws {
     try #require(mkdir(target, 0o700) == 0)
     for name in ["superblock", "lock"] { writeNative(target + "/" + name, readNative(source + "/" + name)!) }
-    for directory in Container.directories {
+    for directory in CatalogFiles.directories {
       try #require(mkdir(target + "/" + directory, 0o700) == 0)
       for name in try PosixBlockIO(source).fileNames(in: directory) {
         let file = "/" + directory + "/" + name
@@ -39,7 +39,7 @@ struct SpecialFileTests {
   private static func paths(_ container: String) throws -> [String] {
     let io = PosixBlockIO(container)
     return try ["superblock", "lock"]
-      + Container.directories.flatMap { directory in
+      + CatalogFiles.directories.flatMap { directory in
         try io.fileNames(in: directory).map { directory + "/" + $0 }
       }
   }
@@ -91,7 +91,7 @@ struct SpecialFileTests {
     }
   }
 
-  @Test(arguments: modes, Container.directories)
+  @Test(arguments: modes, CatalogFiles.directories)
   func directoriesAreNotFollowed(mode: Container.Mode, name: String) throws {
     let directory = TemporaryDirectory()
     let (container, elsewhere) = (directory.path + "/c", directory.path + "/elsewhere")

@@ -1,6 +1,7 @@
 import EncryptedFile
 import OpenDynamicsTesting
 import SodiumPrimitives
+import TestSupport
 import Testing
 
 @testable import ContainerStore

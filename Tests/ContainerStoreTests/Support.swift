@@ -1,6 +1,6 @@
 import ContainerStore
-import OpenDynamicsTesting
 import SodiumPrimitives
+import TestSupport
 
 #if canImport(Glibc)
   import Glibc
@@ -21,35 +21,6 @@ func testOptions(_ durability: Container.Durability = .full) -> Container.Option
   options.threadCount = 2
   options.passwordHash = PasswordHash.Parameters(passes: 1, memoryKiB: 8)
   return options
-}
-
-/// A native directory that goes with its owner.
-final class TemporaryDirectory: Sendable {
-  let path: String
-
-  init() {
-    var template = Array("/tmp/opendynamics-test-XXXXXX".utf8CString)
-    path = String(cString: mkdtemp(&template))
-  }
-
-  deinit { removeTree(path) }
-}
-
-func removeTree(_ path: String) {
-  var status = stat()
-  guard lstat(path, &status) == 0 else { return }
-  if status.st_mode & S_IFMT == S_IFDIR, let stream = opendir(path) {
-    var names: [String] = []
-    while let entry = readdir(stream) {
-      names.append(
-        withUnsafeBytes(of: &entry.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) })
-    }
-    closedir(stream)
-    for name in names where name != "." && name != ".." { removeTree(path + "/" + name) }
-    rmdir(path)
-  } else {
-    unlink(path)
-  }
 }
 
 func readNative(_ path: String) -> [UInt8]? {
@@ -73,7 +44,9 @@ extension Container {
   func write(_ bytes: [UInt8], to path: String, permissions: UInt16 = 0o600) throws {
     try bytes.withUnsafeBytes { try write($0, to: path, permissions: permissions) }
   }
+}
 
+extension ContainerReading {
   /// Every path with its contents; nil for directories.
   func tree() throws -> [String: [UInt8]?] {
     var tree: [String: [UInt8]?] = [:]

@@ -1,5 +1,6 @@
 import ContainerStore
 import OpenDynamicsTesting
+import TestSupport
 import Testing
 
 #if canImport(Glibc)

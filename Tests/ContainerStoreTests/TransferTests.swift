@@ -2,6 +2,7 @@ import ContainerStore
 import Foundation
 import OpenDynamicsTesting
 import SodiumPrimitives
+import TestSupport
 import Testing
 
 /// Two containers: what is sent goes from one to the other.
@@ -23,7 +24,7 @@ private struct Post {
     _ attachments: [String], as name: String = Post.sender, requestID: String? = nil, checkInterval: Int = 64,
     control: BulkControl = BulkControl()
   ) throws -> Receipt {
-    var options = Container.SendOptions()
+    var options = SendOptions()
     options.requestID = requestID
     options.checkInterval = checkInterval
     return try sender.send(attachments, to: receiver, sender: name, options: options, control: control)
@@ -275,7 +276,7 @@ struct TransferTests {
     // It stays so when the receiver has dealt with the message, and after reopening.
     try post.receiver.remove(first.directory)
     let reopened = try post.to.reopened()
-    var options = Container.SendOptions()
+    var options = SendOptions()
     options.requestID = "request 1"
     let last = try post.sender.send(["/none"], to: reopened, sender: Post.sender, options: options)
     #expect(last.wasDeliveredBefore && last.directory == first.directory)

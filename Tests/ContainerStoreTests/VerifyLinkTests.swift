@@ -14,7 +14,7 @@ struct VerifyLinkTests {
     try container.createSymbolicLink("/l", to: "f")
     try container.setExtendedAttributes(["user.x": [1]], at: "/f")
     try container.setExtendedAttributes(["user.x": [1]], at: "/d")
-    try container.transaction { try change($0) }
+    try container.store.transaction { try change($0) }
     let report = try fixture.reopened(mode: .readOnly).verify()
     #expect(report.findings.allSatisfy { $0.severity == .damage && $0.kind == .catalogInconsistent })
     return report.findings.map(\.detail)

@@ -47,7 +47,7 @@ struct CodeTests {
 
   @Test(arguments: try Page.all().filter { !$0.path.hasSuffix("GettingStarted.md") })
   func compiles(page: Page) async throws {
-    let folder = try TemporaryFolder()
+    let folder = TemporaryFolder()
     let file = try folder.write(Self.source(of: page), to: "page.swift")
     let outcome = try await Toolchain.check([file])
     #expect(outcome.status == 0, Comment(rawValue: outcome.text))
@@ -70,7 +70,7 @@ struct CodeTests {
   }
 
   private func run(_ code: String) async throws -> String {
-    let folder = try TemporaryFolder()
+    let folder = TemporaryFolder()
     let program = folder.url.appending(path: "program")
     let built = try await Toolchain.build(folder.write(code, to: "main.swift"), to: program)
     try #require(built.status == 0, Comment(rawValue: built.text))
@@ -82,7 +82,7 @@ struct CodeTests {
   @Test func manifestOfGettingStartedIsOne() async throws {
     let page = try Page(path: "Sources/SecureFiles/SecureFiles.docc/GettingStarted.md")
     let block = try #require(page.blocks("swift").first { Self.isManifest($0) })
-    let folder = try TemporaryFolder()
+    let folder = TemporaryFolder()
     _ = try folder.write(block.text, to: "Package.swift")
     let outcome = try await Toolchain.run(
       ["swift", "package", "--package-path", folder.url.path, "dump-package"], in: folder.url,
@@ -118,7 +118,7 @@ struct CodeTests {
 
   @Test func reportsABlockThatDoesNotCompileAtItsLine() async throws {
     let page = Page(path: "Wrong.md", text: "# A\n\n```swift\nimport Foundation\nfiles.noSuchMember()\n```\n")
-    let folder = try TemporaryFolder()
+    let folder = TemporaryFolder()
     let outcome = try await Toolchain.check([folder.write(Self.source(of: page), to: "page.swift")])
     #expect(outcome.status != 0)
     #expect(outcome.text.contains("Wrong.md:5:"))

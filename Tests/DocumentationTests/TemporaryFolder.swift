@@ -1,15 +1,11 @@
 import Foundation
+import TestSupport
 
-/// A folder that goes with the value.
+/// A folder for sources that a test compiles.
 final class TemporaryFolder: Sendable {
-  let url: URL
+  private let directory = TemporaryDirectory()
 
-  init() throws {
-    url = FileManager.default.temporaryDirectory.appending(path: "documentation-\(UUID().uuidString)")
-    try FileManager.default.createDirectory(at: url, withIntermediateDirectories: true)
-  }
-
-  deinit { try? FileManager.default.removeItem(at: url) }
+  var url: URL { URL(filePath: directory.path) }
 
   func write(_ text: String, to name: String) throws -> URL {
     let file = url.appending(path: name)

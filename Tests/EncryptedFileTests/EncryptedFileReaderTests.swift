@@ -1,5 +1,6 @@
 import EncryptedFile
 import SodiumPrimitives
+import TestSupport
 import Testing
 
 struct EncryptedFileReaderTests {

@@ -1,6 +1,7 @@
 import EncryptedFile
 import Foundation
 import SodiumPrimitives
+import TestSupport
 import Testing
 
 /// Files sealed here, read by `Fixtures/read_file.py`, which was written from FILE-FORMAT.md and shares no code with us.

@@ -1,5 +1,6 @@
 import EncryptedFile
 import SodiumPrimitives
+import TestSupport
 
 /// Files as long use makes them: runs of several sessions in any order and any slab, short segments in the middle, holes.
 enum Patchwork {

@@ -1,5 +1,6 @@
 import EncryptedFile
 import SodiumPrimitives
+import TestSupport
 import Testing
 
 /// Whatever somebody who can write to the disk does to stored segments: it is noticed at the right grain, no byte of the

@@ -1,5 +1,6 @@
 import Foundation
 import ServiceWire
+import TestSupport
 import Testing
 import UnixSockets
 
@@ -8,21 +9,6 @@ import UnixSockets
 /// What comes before TLS on the way to a broker.
 @Suite(.timeLimit(.minutes(10)))
 struct BrokerDialTests {
-  /// A directory of mode 0700 for one test.
-  final class Folder {
-    let path: String
-
-    init() throws {
-      var template = Array("/tmp/lt-XXXXXX".utf8CString)
-      try #require(mkdtemp(&template) != nil)
-      path = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
-    }
-
-    deinit { try? FileManager.default.removeItem(atPath: path) }
-
-    var socket: String { path + "/broker" }
-  }
-
   /// Accepts one connection and sends bytes with descriptors over it.
   static func serve(
     _ listener: consuming UnixListener, bytes: [UInt8], descriptors numbers: [Int32]
@@ -38,12 +24,12 @@ struct BrokerDialTests {
   }
 
   @Test func receivesTheDescriptorLane() async throws {
-    let folder = try Folder()
-    let listener = try UnixListener(path: folder.socket)
+    let folder = TemporaryDirectory()
+    let listener = try UnixListener(path: folder["broker"])
     let lane = try SocketPair()
     let laneInode = inode(lane.near)
 
-    let path = folder.socket
+    let path = folder["broker"]
     let dialled = ThreadCall { try BrokerDial.dial(path: path) }
     let connection = try Self.serve(listener, bytes: [0], descriptors: [lane.near])
     let (socket, descriptorLane) = try await dialled.value()
@@ -63,10 +49,10 @@ struct BrokerDialTests {
       ([22, 3], 0, .unexpectedDescriptors), ([], 0, .connectionLost),
     ] as [([UInt8], Int, ProtocolFault)])
   func refusesABrokerThatBeginsOtherwise(bytes: [UInt8], count: Int, fault: ProtocolFault) async throws {
-    let folder = try Folder()
-    let listener = try UnixListener(path: folder.socket)
+    let folder = TemporaryDirectory()
+    let listener = try UnixListener(path: folder["broker"])
     let pair = try SocketPair()
-    let path = folder.socket
+    let path = folder["broker"]
     let dialled = ThreadCall { try BrokerDial.dial(path: path) }
     do { _ = try Self.serve(listener, bytes: bytes, descriptors: (0..<count).map { _ in dup(pair.near) }) }
     close(pair.near)
@@ -76,9 +62,9 @@ struct BrokerDialTests {
   }
 
   @Test func takesNoOtherDescriptorForALane() async throws {
-    let folder = try Folder()
-    let listener = try UnixListener(path: folder.socket)
-    let path = folder.socket
+    let folder = TemporaryDirectory()
+    let listener = try UnixListener(path: folder["broker"])
+    let path = folder["broker"]
     let dialled = ThreadCall { try BrokerDial.dial(path: path) }
     _ = try Self.serve(listener, bytes: [0], descriptors: [open("/dev/null", O_RDWR)])
     await #expect(throws: ProtocolFault.unexpectedDescriptors) { _ = try await dialled.value() }
@@ -86,29 +72,29 @@ struct BrokerDialTests {
 
   /// The listener's queue takes the connection, and nobody accepts it.
   @Test func waitsNoLongerThanItMay() throws {
-    let folder = try Folder()
-    let listener = try UnixListener(path: folder.socket)
+    let folder = TemporaryDirectory()
+    let listener = try UnixListener(path: folder["broker"])
     #expect(throws: ProtocolFault.timedOut) {
-      try BrokerDial.dial(path: folder.socket, timeMax: .milliseconds(50))
+      try BrokerDial.dial(path: folder["broker"], timeMax: .milliseconds(50))
     }
     listener.close()
     #expect(BrokerDial.timeMax == .seconds(10))
   }
 
   @Test func refusesADirectoryThatIsOpenToOthers() throws {
-    let folder = try Folder()
-    let listener = try UnixListener(path: folder.socket)
+    let folder = TemporaryDirectory()
+    let listener = try UnixListener(path: folder["broker"])
     try #require(chmod(folder.path, 0o750) == 0)
     #expect(throws: SocketError.unsafeDirectory(path: folder.path, fault: .openToOthers)) {
-      try BrokerDial.dial(path: folder.socket)
+      try BrokerDial.dial(path: folder["broker"])
     }
     listener.close()
   }
 
   @Test func tellsThatNobodyAnswers() throws {
-    let folder = try Folder()
-    #expect(throws: SocketError.nobodyAnswers(path: folder.socket)) {
-      try BrokerDial.dial(path: folder.socket)
+    let folder = TemporaryDirectory()
+    #expect(throws: SocketError.nobodyAnswers(path: folder["broker"])) {
+      try BrokerDial.dial(path: folder["broker"])
     }
   }
 }

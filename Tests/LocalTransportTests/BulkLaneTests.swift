@@ -1,8 +1,8 @@
 import Foundation
-import OpenDynamicsTesting
 import ServiceWire
 import SodiumPrimitives
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import LocalTransport

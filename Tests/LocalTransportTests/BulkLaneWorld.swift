@@ -1,6 +1,5 @@
 import Crypto
 import Foundation
-import OpenDynamicsTesting
 import ServiceWire
 import SodiumPrimitives
 import Synchronization

@@ -1,5 +1,4 @@
 import Foundation
-import OpenDynamicsTesting
 import ServiceWire
 import SodiumPrimitives
 import Testing

@@ -1,5 +1,4 @@
 import NIOCore
-import OpenDynamicsTesting
 import ServiceWire
 import Synchronization
 import Testing

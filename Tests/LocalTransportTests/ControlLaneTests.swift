@@ -1,7 +1,7 @@
 import Foundation
 import NIOSSL
-import OpenDynamicsTesting
 import ServiceWire
+import TestSupport
 import Testing
 
 @testable import LocalTransport

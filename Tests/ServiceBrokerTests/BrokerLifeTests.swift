@@ -12,7 +12,7 @@ struct BrokerLifeTests {
   private let a = "com.example.a"
 
   @Test func whatItKnowsOutlivesIt() async throws {
-    let world = try World()
+    let world = World()
     var broker = try await world.broker()
     let key = AppKey()
     for appID in [a, "com.example.Capital", "com.example.capital"] {
@@ -35,7 +35,7 @@ struct BrokerLifeTests {
   }
 
   @Test func runsUntilItsTaskIsCancelled() async throws {
-    let world = try World()
+    let world = World()
     let first = try await world.broker()
     let broker = ServiceBroker(world.configuration(), logger: world.log.logger)
     await #expect(throws: ServiceBrokerError.self) { try await broker.run() }
@@ -53,7 +53,7 @@ struct BrokerLifeTests {
   }
 
   @Test func itsFilesAreForItsUserOnly() async throws {
-    let world = try World()
+    let world = World()
     let broker = try await world.broker()
     _ = try await TestApp(world, a, key: AppKey())
     for name in ["", "/authority.key", "/administrator.key", "/apps", "/apps/\(a)"] {
@@ -80,7 +80,7 @@ struct BrokerLifeTests {
   }
 
   @Test func aDamagedPinRefusesItsID() async throws {
-    let world = try World()
+    let world = World()
     let key = AppKey()
     let names = ["com.example.a", "com.example.Capital"]
     var broker = try await world.broker()
@@ -122,7 +122,7 @@ struct BrokerLifeTests {
   }
 
   @Test func aDamagedPolicyDeniesEverything() async throws {
-    let world = try World()
+    let world = World()
     let keys = [AppKey(), AppKey()]
     var broker = try await world.broker()
     let rule = WireRule.with {
@@ -157,7 +157,7 @@ struct BrokerLifeTests {
   }
 
   @Test func aDamagedProgramIsNotStarted() async throws {
-    let world = try World()
+    let world = World()
     var broker = try await world.broker()
     try await world.install(a, ["/bin/sleep", "60"])
     await broker.stop()
@@ -173,7 +173,7 @@ struct BrokerLifeTests {
   }
 
   @Test func withADamagedKeyItDoesNotStart() async throws {
-    let world = try World()
+    let world = World()
     let broker = try await world.broker()
     _ = try await TestApp(world, a, key: AppKey())
     await broker.stop()
@@ -191,7 +191,7 @@ struct BrokerLifeTests {
 
   /// A rule that could not be written is not acknowledged.
   @Test func acknowledgesNothingThatIsNotKept() async throws {
-    let world = try World()
+    let world = World()
     let broker = try await world.broker()
     let tool = try await world.administrator()
     // In the place of the file that is written first.
@@ -212,7 +212,7 @@ struct BrokerLifeTests {
   }
 
   @Test func aSecondBrokerFindsThePlaceTaken() async throws {
-    let world = try World()
+    let world = World()
     let broker = try await world.broker()
     await #expect(throws: ServiceBrokerError.stateInUse(path: world.statePath)) { try await world.broker() }
     var configuration = world.configuration()
@@ -226,7 +226,7 @@ struct BrokerLifeTests {
   }
 
   @Test func aSocketThatNobodyAnswersIsTakenOver() async throws {
-    let world = try World()
+    let world = World()
     try FileManager.default.createDirectory(
       atPath: world.path + "/run", withIntermediateDirectories: false, attributes: [.posixPermissions: 0o700])
     // A socket whose owner died.
@@ -252,7 +252,7 @@ struct BrokerLifeTests {
   }
 
   @Test func peersThatKeepToNothingEndAlone() async throws {
-    let world = try World()
+    let world = World()
     let broker = try await world.broker()
     let app = try await TestApp(world, a, key: AppKey())
     for bytes in [Data(), Data([1]), Data(repeating: 0xff, count: 5000), Data("GET / HTTP/1.1\r\n\r\n".utf8)]
@@ -273,7 +273,7 @@ struct BrokerLifeTests {
   }
 
   @Test func thousandsOfConnectionsComeAndGo() async throws {
-    let world = try World()
+    let world = World()
     let broker = try await world.broker()
     let app = try await TestApp(world, a, key: AppKey())
     for _ in 0..<2000 {

@@ -2,6 +2,7 @@ import Foundation
 import LocalTransport
 import ServiceValues
 import ServiceWire
+import TestSupport
 import Testing
 import UnixSockets
 
@@ -16,7 +17,7 @@ struct BrokerTests {
   // MARK: Beginning
 
   @Test func anAppEnrolsAndKeepsItsId() async throws {
-    let world = try World()
+    let world = World()
     let broker = try await world.broker()
     let key = AppKey()
     let app = try await TestApp(world, a, key: key)
@@ -40,7 +41,7 @@ struct BrokerTests {
   }
 
   @Test func anAppThatPinnedAnotherBrokerGoes() async throws {
-    let world = try World()
+    let world = World()
     let broker = try await world.broker()
     await #expect(throws: ProtocolFault.brokerNotTrusted) {
       try await TestApp(world, a, key: AppKey(), peer: .certificate(CertificateAuthority().certificate))
@@ -51,7 +52,7 @@ struct BrokerTests {
   }
 
   @Test func onlyTheAdministratorsKeyAdministers() async throws {
-    let world = try World()
+    let world = World()
     let broker = try await world.broker()
     _ = try await TestApp(world, a, key: AppKey())
     let (apps, fingerprint) = try await world.administrator().apps()
@@ -67,7 +68,7 @@ struct BrokerTests {
   // MARK: Discovery
 
   @Test func findsAndWatches() async throws {
-    let world = try World()
+    let world = World()
     let broker = try await world.broker()
     let tool = try await world.tool()
     var changes = tool.watch(.with { $0.serviceID = greetings }).makeAsyncIterator()
@@ -89,7 +90,7 @@ struct BrokerTests {
   // MARK: Introduction
 
   @Test func introducesTwoAppsWithSocketsOfTheirOwn() async throws {
-    let world = try World()
+    let world = World()
     let broker = try await world.broker()
     let (one, two) = (try await TestApp(world, a, key: AppKey()), try await TestApp(world, b, key: AppKey()))
     try await two.register()
@@ -108,7 +109,7 @@ struct BrokerTests {
   }
 
   @Test func whoIsDialledTooOftenKeepsItsConnection() async throws {
-    let world = try World()
+    let world = World()
     let broker = try await world.broker()
     // Never reads its descriptor lane.
     let gate = DispatchSemaphore(value: 0)
@@ -143,7 +144,7 @@ struct BrokerTests {
   }
 
   @Test func aLockedAppIsWaitedFor() async throws {
-    let world = try World()
+    let world = World()
     let broker = try await world.broker()
     let one = try await TestApp(world, a, key: AppKey())
     let two = try await TestApp(world, b, key: AppKey(), state: .locked)
@@ -159,7 +160,7 @@ struct BrokerTests {
   }
 
   @Test func policyIsToldAndHolds() async throws {
-    let world = try World()
+    let world = World()
     var broker = try await world.broker()
     let (keyA, keyB) = (AppKey(), AppKey())
     let (one, two) = (try await TestApp(world, a, key: keyA), try await TestApp(world, b, key: keyB))
@@ -186,7 +187,7 @@ struct BrokerTests {
   }
 
   @Test func forgettingIsToldAndFreesTheId() async throws {
-    let world = try World()
+    let world = World()
     let broker = try await world.broker()
     let (one, two) = (try await TestApp(world, a, key: AppKey()), try await TestApp(world, b, key: AppKey()))
     _ = try await world.administrator().ask(.administer(.with { $0.forget = b }))
@@ -202,7 +203,7 @@ struct BrokerTests {
   // MARK: Programs
 
   @Test func startsAProgramInASessionOfItsOwn() async throws {
-    let world = try World()
+    let world = World()
     let broker = try await world.broker()
     let key = AppKey()
     // It says who it is by a pipe, which a test can wait for.
@@ -221,7 +222,7 @@ struct BrokerTests {
   }
 
   @Test func aProgramThatFailsIsNotWaitedFor() async throws {
-    let world = try World()
+    let world = World()
     let broker = try await world.broker()
     for (appID, start) in [(b, "/bin/false"), ("com.example.c", "/nothing/there")] {
       let two = try await TestApp(world, appID, key: AppKey())
@@ -238,7 +239,7 @@ struct BrokerTests {
   }
 
   @Test func theCompositorDecides() async throws {
-    let world = try World()
+    let world = World()
     let broker = try await world.broker(
       .program("/bin/sh", arguments: ["-c", #"test "$0" = com.example.a"#]))
     let one = try await TestApp(world, a, key: AppKey())

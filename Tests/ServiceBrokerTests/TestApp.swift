@@ -2,6 +2,7 @@ import Foundation
 import LocalTransport
 import ServiceWire
 import Synchronization
+import TestSupport
 import UnixSockets
 
 @testable import ServiceBroker

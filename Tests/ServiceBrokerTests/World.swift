@@ -3,28 +3,18 @@ import LocalTransport
 import Logging
 import ServiceWire
 import Synchronization
+import TestSupport
 import Testing
 import UnixSockets
 
 @testable import ServiceBroker
 
-struct TestFailure: Error, CustomStringConvertible {
-  let description: String
-  init(_ description: String) { self.description = description }
-}
-
 /// A folder of one test, mode 0700, removed with it, and brokers and apps in it.
 final class World: Sendable {
-  let path: String
+  private let directory = TemporaryDirectory()
   let log = LogLines()
 
-  init() throws {
-    var template = Array("/tmp/sb-XXXXXX".utf8CString)
-    guard mkdtemp(&template) != nil else { throw TestFailure("mkdtemp: \(errno)") }
-    path = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
-  }
-
-  deinit { try? FileManager.default.removeItem(atPath: path) }
+  var path: String { directory.path }
 
   var socketPath: String { path + "/run/broker" }
   var statePath: String { path + "/state" }

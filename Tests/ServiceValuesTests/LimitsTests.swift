@@ -1,5 +1,6 @@
 import Foundation
 import ServiceValues
+import TestSupport
 import Testing
 
 struct LimitsTests {

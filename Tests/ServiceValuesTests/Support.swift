@@ -1,5 +1,6 @@
 import Foundation
 import ServiceValues
+import TestSupport
 import Testing
 
 /// The error of `body`, which must be ours with this code.

@@ -1,5 +1,4 @@
 import Foundation
-import OpenDynamicsTesting
 
 @testable import ServiceWire
 

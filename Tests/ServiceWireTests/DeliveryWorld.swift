@@ -1,6 +1,6 @@
 import Foundation
-import OpenDynamicsTesting
 import SwiftProtobuf
+import TestSupport
 
 @testable import ServiceWire
 

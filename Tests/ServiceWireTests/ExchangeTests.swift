@@ -1,5 +1,4 @@
 import Foundation
-import OpenDynamicsTesting
 import Testing
 
 @testable import ServiceWire

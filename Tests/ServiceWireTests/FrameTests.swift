@@ -1,7 +1,7 @@
 import Foundation
-import OpenDynamicsTesting
 import ServiceValues
 import SwiftProtobuf
+import TestSupport
 import Testing
 
 @testable import ServiceWire

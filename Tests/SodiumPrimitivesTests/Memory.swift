@@ -1,5 +1,6 @@
 import CSodium
 import Foundation
+import TestSupport
 
 /// Memory with a fixed address, so that random cases need neither arrays nor nested closures. Somebody must hold it
 /// for as long as its slices are used.

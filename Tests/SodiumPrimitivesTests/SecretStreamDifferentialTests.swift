@@ -1,4 +1,5 @@
 import SodiumPrimitives
+import TestSupport
 import Testing
 
 /// Random streams against libsodium's own functions: sealed bytes, opened bytes, tags, and every byte of the state after

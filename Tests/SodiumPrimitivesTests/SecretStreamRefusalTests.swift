@@ -1,5 +1,6 @@
 import Foundation
 import SodiumPrimitives
+import TestSupport
 import Testing
 
 /// What must not open: it throws, nothing is written to the output, and the state stays where it was.

@@ -1,5 +1,6 @@
 import CPosix
 import Foundation
+import TestSupport
 import Testing
 import UnixSockets
 
@@ -88,7 +89,7 @@ struct ConnectionTests {
   }
 
   @Test func peerThatDiesWithinAMessage() throws {
-    let folder = try Folder()
+    let folder = TemporaryDirectory()
     let listener = try UnixListener(path: folder["s"])
     let peer = try PeerProcess("write", folder["s"], "5")
     let connection = try listener.accept(deadline: minutes)
@@ -100,7 +101,7 @@ struct ConnectionTests {
   }
 
   @Test func peerThatDiesWithoutReading() throws {
-    let folder = try Folder()
+    let folder = TemporaryDirectory()
     let listener = try UnixListener(path: folder["s"])
     let peer = try PeerProcess("write", folder["s"], "5")
     let connection = try listener.accept(deadline: minutes)
@@ -177,7 +178,7 @@ struct ConnectionTests {
   }
 
   @Test func credentialsAreThoseOfTheOtherProcess() throws {
-    let folder = try Folder()
+    let folder = TemporaryDirectory()
     let listener = try UnixListener(path: folder["s"])
     let dialler = try PeerProcess("write", folder["s"], "1")
     let connection = try listener.accept(deadline: minutes)

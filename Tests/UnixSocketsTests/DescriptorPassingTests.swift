@@ -1,4 +1,5 @@
 import Foundation
+import TestSupport
 import Testing
 import UnixSockets
 
@@ -74,7 +75,7 @@ struct DescriptorPassingTests {
   }
 
   @Test func refusesWhatThisProcessHasNoRoomForAndClosesTheRest() throws {
-    let folder = try Folder()
+    let folder = TemporaryDirectory()
     let listener = try UnixListener(path: folder["s"])
     let pipe = try Pipe()
     for (room, expected) in [(0, "truncated"), (2, "truncated"), (3, "received 3")] {
@@ -210,7 +211,7 @@ struct DescriptorPassingTests {
   }
 
   @Test func anotherProcessUsesADescriptorThatItWasHanded() throws {
-    let folder = try Folder()
+    let folder = TemporaryDirectory()
     let listener = try UnixListener(path: folder["s"])
     let peer = try PeerProcess("use descriptor", folder["s"], "16")
     let connection = try listener.accept(deadline: minutes)
@@ -229,7 +230,7 @@ struct DescriptorPassingTests {
   }
 
   @Test func descriptorsOutliveTheSender() throws {
-    let folder = try Folder()
+    let folder = TemporaryDirectory()
     let listener = try UnixListener(path: folder["s"])
     let peer = try PeerProcess("send descriptor", folder["s"], "3")
     let connection = try listener.accept(deadline: minutes)

@@ -1,11 +1,12 @@
 import CPosix
 import Foundation
+import TestSupport
 import Testing
 import UnixSockets
 
 struct DialTests {
   @Test func saysWhenNobodyIsThere() throws {
-    let folder = try Folder()
+    let folder = TemporaryDirectory()
     #expect(throws: SocketError.nobodyAnswers(path: folder["none"])) {
       _ = try UnixConnection.dial(path: folder["none"], deadline: nil)
     }
@@ -16,7 +17,7 @@ struct DialTests {
 
   #if os(Linux)
     @Test func waitsForRoomInTheQueueUntilTheDeadline() throws {
-      let folder = try Folder()
+      let folder = TemporaryDirectory()
       let path = folder["s"]
       let listener = try UnixListener(path: path, backlog: 0)
       // Linux lets one more wait than the backlog says.
@@ -38,7 +39,7 @@ struct DialTests {
     }
 
     @Test func deadlineOfDiallingDoesNotBoundLaterWrites() throws {
-      let folder = try Folder()
+      let folder = TemporaryDirectory()
       let listener = try UnixListener(path: folder["s"])
       let dialled = try UnixConnection.dial(path: folder["s"], deadline: minutes)
       var timeout = timeval(tv_sec: 1, tv_usec: 1)
@@ -51,7 +52,7 @@ struct DialTests {
 
   @Test func signalsDoNotEndAWaitForRoom() throws {
     try letInterrupt(SIGURG)
-    let folder = try Folder()
+    let folder = TemporaryDirectory()
     let path = folder["s"]
     let listener = try UnixListener(path: path, backlog: 0)
     let last = try SocketPair()

@@ -1,5 +1,6 @@
 import CPosix
 import Foundation
+import TestSupport
 import Testing
 import UnixSockets
 
@@ -31,7 +32,7 @@ struct ListenerTests {
   // MARK: Life
 
   @Test func acceptsWhoDialsAndIsRemovedAtItsEnd() throws {
-    let folder = try Folder()
+    let folder = TemporaryDirectory()
     do {
       let listener = try UnixListener(path: folder["s"])
       #expect(isClosedOnExec(listener.descriptorNumber))
@@ -52,7 +53,7 @@ struct ListenerTests {
   }
 
   @Test func socketAndLockBelongToTheUserAlone() throws {
-    let folder = try Folder()
+    let folder = TemporaryDirectory()
     try folder.setMode(0o755)
     let listener = try UnixListener(path: folder["s"])
     for name in ["s", "s" + UnixListener.lockSuffix] {
@@ -64,7 +65,7 @@ struct ListenerTests {
   }
 
   @Test func acceptEndsAtItsDeadlineAndByShutdown() throws {
-    let folder = try Folder()
+    let folder = TemporaryDirectory()
     let shared = SharedListener(try UnixListener(path: folder["s"]))
     for deadline in [ContinuousClock.now, .now + .milliseconds(5)] {
       #expect(throws: SocketError.timedOut(operation: "accept")) {
@@ -80,7 +81,7 @@ struct ListenerTests {
   }
 
   @Test func whatSomebodyPutInItsPlaceStays() throws {
-    let folder = try Folder()
+    let folder = TemporaryDirectory()
     do {
       let listener = try UnixListener(path: folder["s"])
       try FileManager.default.removeItem(atPath: folder["s"])
@@ -94,7 +95,7 @@ struct ListenerTests {
 
   @Test(arguments: ["s", "é"])
   func takesThePathThatJustFitsAndRefusesOneByteMore(letter: String) throws {
-    let folder = try Folder()
+    let folder = TemporaryDirectory()
     let prefix = folder[""].utf8.count
     let room = SocketPath.byteCountMax - prefix
     let name =
@@ -137,7 +138,7 @@ struct ListenerTests {
   // MARK: What is at the path already
 
   @Test func replacesTheSocketOfAKilledListener() throws {
-    let folder = try Folder()
+    let folder = TemporaryDirectory()
     let peer = try PeerProcess("listen", folder["s"])
     try peer.tell()
     _ = try peer.line()
@@ -155,7 +156,7 @@ struct ListenerTests {
   }
 
   @Test func leavesALiveListenerAlone() throws {
-    let folder = try Folder()
+    let folder = TemporaryDirectory()
     let peer = try PeerProcess("accept", folder["s"])
     #expect(try peer.line() == "listening")
     let inode = Self.inode(folder["s"])
@@ -170,7 +171,7 @@ struct ListenerTests {
 
   @Test(arguments: [16, 0])
   func leavesALiveListenerWithoutALockAlone(backlog: Int32) throws {
-    let folder = try Folder()
+    let folder = TemporaryDirectory()
     let other = try Self.foreignSocket(folder["s"], backlog: backlog)
     let inode = Self.inode(folder["s"])
     // A full queue, too, is somebody: with 0 the second attempt meets one.
@@ -183,7 +184,7 @@ struct ListenerTests {
 
   #if os(Linux)
     @Test func leavesASocketOfAnotherKindAlone() throws {
-      let folder = try Folder()
+      let folder = TemporaryDirectory()
       do {
         let datagram = try Descriptor(adopting: socket(AF_UNIX, Int32(datagramKind), 0))
         try #require(cposix_unix_bind(datagram.number, folder["s"]) == 0)
@@ -198,7 +199,7 @@ struct ListenerTests {
   #endif
 
   @Test func replacesASocketThatNobodyListensAt() throws {
-    let folder = try Folder()
+    let folder = TemporaryDirectory()
     do { _ = try Self.foreignSocket(folder["s"], backlog: nil) }
     #expect(folder.exists("s"))
     let listener = try UnixListener(path: folder["s"])
@@ -207,7 +208,7 @@ struct ListenerTests {
 
   @Test(arguments: ["file", "directory", "link", "dangling link", "link to a stale socket"])
   func neverRemovesWhatIsNoSocket(kind: String) throws {
-    let folder = try Folder()
+    let folder = TemporaryDirectory()
     let path = folder["s"]
     switch kind {
     case "file": try Data("content".utf8).write(to: URL(filePath: path))
@@ -236,7 +237,7 @@ struct ListenerTests {
   }
 
   @Test func refusesALockThatIsALink() throws {
-    let folder = try Folder()
+    let folder = TemporaryDirectory()
     let lock = folder["s" + UnixListener.lockSuffix]
     try FileManager.default.createSymbolicLink(atPath: lock, withDestinationPath: folder["target"])
     #expect(throws: SocketError.callFailed(operation: "open", path: lock, errno: ELOOP)) {
@@ -249,7 +250,7 @@ struct ListenerTests {
 
   @Test(arguments: [false, true])
   func oneOfSeveralProcessesWins(overAStaleSocket isStale: Bool) throws {
-    let folder = try Folder()
+    let folder = TemporaryDirectory()
     for round in 0..<8 {
       let path = folder["s\(round)"]
       if isStale { _ = try Self.foreignSocket(path, backlog: nil) }
@@ -267,7 +268,7 @@ struct ListenerTests {
   }
 
   @Test func oneOfSeveralThreadsWins() throws {
-    let folder = try Folder()
+    let folder = TemporaryDirectory()
     let path = folder["s"]
     for _ in 0..<20 {
       do { _ = try Self.foreignSocket(path, backlog: nil) }
@@ -286,7 +287,7 @@ struct ListenerTests {
 
   /// A process that was killed while it started a program listens on until its child calls exec.
   @Test func aStarterBearsASocketThatIsClosedSoon() throws {
-    let folder = try Folder()
+    let folder = TemporaryDirectory()
     let path = folder["s"]
     let dying = SharedDescriptor(try Self.foreignSocket(path, backlog: 16))
     let starter = Running { SharedListener(try UnixListener(path: path)) }
@@ -312,7 +313,7 @@ struct ListenerTests {
   func refusesADirectoryThatDoesNotKeepOthersOut(
     mode: mode_t, fault: SocketDirectory.Fault?, faultWhenClosed: SocketDirectory.Fault?
   ) throws {
-    let folder = try Folder()
+    let folder = TemporaryDirectory()
     defer { try? folder.setMode(0o700) }
     try folder.setMode(mode)
     for (requirement, fault) in [
@@ -331,7 +332,7 @@ struct ListenerTests {
   }
 
   @Test func refusesADirectoryOfAnotherUser() throws {
-    let folder = try Folder()
+    let folder = TemporaryDirectory()
     // Only root can give a directory away; others find the root directory in another's hands.
     let path = geteuid() == 0 ? folder.path : "/"
     if geteuid() == 0 { try #require(chown(path, 1, 1) == 0) }
@@ -340,7 +341,7 @@ struct ListenerTests {
   }
 
   @Test func refusesADirectoryThatIsNoneOrMissing() throws {
-    let folder = try Folder()
+    let folder = TemporaryDirectory()
     try Data().write(to: URL(filePath: folder["file"]))
     #expect(throws: SocketError.unsafeDirectory(path: folder["file"], fault: .notADirectory)) {
       try Self.start(folder["file/s"])

@@ -1,4 +1,5 @@
 import Foundation
+import TestSupport
 import UnixSockets
 
 /// A run of the program SocketPeer; killed and reaped with this value.

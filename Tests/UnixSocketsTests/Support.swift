@@ -1,28 +1,11 @@
 import CPosix
 import Foundation
 import Synchronization
+import TestSupport
 import Testing
 import UnixSockets
 
-struct TestFailure: Error, CustomStringConvertible {
-  let description: String
-  init(_ description: String) { self.description = description }
-}
-
-/// A folder of one test, mode 0700, removed with it. Its path is short, as a socket's must be.
-final class Folder {
-  let path: String
-
-  init() throws {
-    var template = Array("/tmp/us-XXXXXX".utf8CString)
-    guard mkdtemp(&template) != nil else { throw TestFailure("mkdtemp: \(errno)") }
-    path = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
-  }
-
-  deinit { try? FileManager.default.removeItem(atPath: path) }
-
-  subscript(_ name: String) -> String { path + "/" + name }
-
+extension TemporaryDirectory {
   func exists(_ name: String) -> Bool {
     var status = stat()
     return lstat(self[name], &status) == 0

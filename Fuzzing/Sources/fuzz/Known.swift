@@ -3,6 +3,7 @@ import SodiumPrimitives
 
 @testable import ContainerStore
 @testable import OpenDynamicsTesting
+@testable import TestSupport
 
 /// Keys and identities that every run has the same, so that an input means the same in each.
 enum Known {

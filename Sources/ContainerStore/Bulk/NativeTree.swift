@@ -9,21 +9,21 @@ import EncryptedFile
   import Darwin
 #endif
 
-/// A file, directory or symbolic link of the native file system that is to be imported. There may be millions: it has no path of its
-/// own, and no array that could be empty.
+/// A file, directory or symbolic link of the native file system to import. There may be millions of
+/// items, so an item stores neither its path nor an array that could be empty.
 struct NativeItem: Sendable {
-  /// Index of the directory that it is in; of the top, 0.
+  /// Index of the parent directory; 0 for the top.
   let parent: UInt32
-  /// Nil for the top.
+  /// The item's name; nil for the top.
   let name: FileName?
   let kind: FileKind
   let permissions: UInt16
   let size: UInt64
   let modified: Int64
-  /// Which file it is.
+  /// Device and inode number, which identify the file.
   private let device: UInt64
   private let number: UInt64
-  /// Where a symbolic link leads.
+  /// The target of a symbolic link.
   fileprivate(set) var target: [UInt8]?
 
   fileprivate init(parent: Int, name: FileName?, status: stat) {
@@ -42,7 +42,7 @@ struct NativeItem: Sendable {
     number = UInt64(status.st_ino)
   }
 
-  /// Whether this is the same file in the same state.
+  /// Whether `status` is that of the same file in the same state.
   fileprivate func isUnchanged(_ status: stat) -> Bool {
     size == UInt64(status.st_size) && modified == NativeTime.modified(status)
       && device == UInt64(status.st_dev) && number == UInt64(status.st_ino)
@@ -67,8 +67,9 @@ struct NativeTree: Sendable {
 
   var top: NativeItem { items[0] }
 
-  /// A link at the path itself is followed. Throws `noSuchFile`, and `cannotStore` for pipes and devices, and for names and targets
-  /// of links that are not UTF-8.
+  /// Lists the item at a path and everything below it. A link at the path itself is followed.
+  /// Throws `noSuchFile`, and `cannotStore` for pipes and devices, for names that are not UTF-8,
+  /// and for targets of links that do not have 1 to 4096 bytes of UTF-8.
   init(_ root: String) throws {
     self.root = root
     var status = stat()
@@ -91,7 +92,7 @@ struct NativeTree: Sendable {
     }
   }
 
-  /// Below the top; empty for the top itself.
+  /// The item's path relative to the top, as names; empty for the top itself.
   func names(of index: Int) -> [FileName] {
     var names: [FileName] = []
     var index = index
@@ -134,7 +135,7 @@ struct NativeTree: Sendable {
     defer { closedir(stream) }
     var names: [FileName] = []
     while true {
-      errno = 0  // only by this does readdir(3) tell a failure from the end
+      errno = 0  // readdir(3) reports a failure only in errno
       guard let entry = readdir(stream) else {
         let code = errno
         if code != 0 { throw failure("readdir", directory, code) }
@@ -150,10 +151,11 @@ struct NativeTree: Sendable {
     }
   }
 
-  /// Fills the buffer from byte `offset` of a file on. Throws `sourceChanged` when the file is not as it was when it was listed.
+  /// Fills the buffer from byte `offset` of a file on. Throws `sourceChanged` if the file has
+  /// changed since it was listed.
   func read(_ index: Int, into buffer: UnsafeMutableRawBufferPointer, at offset: UInt64) throws {
     let path = path(of: index)
-    // What became a pipe meanwhile is not waited for.
+    // O_NONBLOCK: if the file was replaced by a pipe, opening it must not wait.
     let descriptor = cposix_open(path, O_RDONLY | O_NONBLOCK | (index == 0 ? 0 : O_NOFOLLOW), 0)
     guard descriptor >= 0 else { throw Self.failure("open", path, -descriptor) }
     defer { close(descriptor) }
@@ -167,7 +169,8 @@ struct NativeTree: Sendable {
     }
   }
 
-  /// Stands for the path in descriptions: below an exported folder, it holds names from inside the container.
+  /// Replaces the path in descriptions: a path below an exported folder has names from inside the
+  /// container.
   static let anyFile = "the native file"
 
   static func failure(_ operation: String, _ path: String, _ code: Int32 = errno) -> ContainerError {
@@ -184,27 +187,29 @@ struct NativeTree: Sendable {
     }
   }
 
-  /// Gives a failed system call in `body` the path: it would be taken for one in the container.
+  /// Adds the native path to a failed system call in `body`, which would otherwise be taken for a
+  /// failure in the container.
   fileprivate static func naming<R>(_ path: String, _ body: () throws(IOFailure) -> R) throws -> R {
     do throws(IOFailure) { return try body() } catch { throw failure(error, path) }
   }
 }
 
-/// What a native file or directory gets of the permissions that are stored with it, before the umask: it is not writable for
-/// everybody, whoever sent it, and has no set-id and sticky bits.
+/// The stored permissions that a native file or directory receives, before the umask. A file from
+/// any sender is not writable for everybody and has no set-id and sticky bits.
 package enum NativePermissions {
   package static let mask: UInt16 = 0o775
 }
 
-/// Files and directories that an export makes; all of them go again when it fails.
+/// Files and directories that an export makes; if the export fails, all unfinished ones are
+/// removed.
 final class NativeOutput: Sendable {
-  /// A file that has not got its name yet. Errors name what it is to be.
+  /// A file that does not have its final name yet. Errors contain the final path.
   struct Unfinished: Sendable {
     let temporary: String
     let path: String
-    /// The file's permissions when it is finished. The umask is already taken away, unless the file is made whole.
+    /// Permissions of the finished file. The umask is already applied, unless `isWhole` is set.
     let permissions: mode_t
-    /// Whether ``writeWhole(_:to:modified:)`` makes it, with all its contents.
+    /// Whether ``writeWhole(_:to:modified:)`` creates the file with all its contents.
     let isWhole: Bool
   }
 
@@ -214,11 +219,12 @@ final class NativeOutput: Sendable {
     var nameCount = 0
   }
   private let state = Guarded(State())
-  /// This number tells its unfinished files from those of other exports.
+  /// Part of the names of unfinished files, which distinguishes them from those of other exports.
   private let identifier = Identifier.random().hex
 
-  /// Returns whether the directory is new; leaves one that is there. A link to one passes for it only if `followingLinks`: else
-  /// what is in the container would be written wherever the link leads.
+  /// Makes a directory, or keeps an existing one, and returns whether it is new. A link to a
+  /// directory counts as one only if `followingLinks` is set: otherwise files of the container
+  /// would be written to wherever the link leads.
   func makeDirectory(_ path: String, permissions: UInt16, followingLinks: Bool) throws -> Bool {
     if mkdir(path, mode_t(permissions & NativePermissions.mask) | 0o700) == 0 {
       state.withLock { $0.directories.append(path) }
@@ -233,7 +239,7 @@ final class NativeOutput: Sendable {
     throw NativeTree.failure("mkdir", path, code)
   }
 
-  /// That an exported file may take the place.
+  /// Checks that an exported file may be written to a path.
   static func check(_ path: String, replacing: Bool) throws {
     var status = stat()
     guard lstat(path, &status) == 0 else {
@@ -248,7 +254,7 @@ final class NativeOutput: Sendable {
         throw NativeTree.failure("stat", path)
       }
     }
-    // A link that leads nowhere is replaced like a file.
+    // A link whose target does not exist is replaced like a file.
     switch status.st_mode & S_IFMT {
     case S_IFDIR: throw ContainerError(.isADirectory, nativePath: path)
     case S_IFREG, S_IFLNK: break
@@ -258,8 +264,9 @@ final class NativeOutput: Sendable {
     if !replacing { throw ContainerError(.fileExists, nativePath: path) }
   }
 
-  /// An unfinished file beside its destination; the destination appears, or is replaced, when it is whole. One that is written
-  /// `inOnePiece` is made only then: with one opening in place of three.
+  /// Begins an unfinished file beside its destination; the destination is created or replaced when
+  /// the file is complete. A file written `inOnePiece` is created only by
+  /// ``writeWhole(_:to:modified:)``, which opens it once instead of three times.
   func begin(_ path: String, size: UInt64, permissions: UInt16, inOnePiece: Bool) throws -> Unfinished {
     let temporary = temporaryPath(for: path)
     let permissions = mode_t(permissions & NativePermissions.mask)
@@ -271,7 +278,8 @@ final class NativeOutput: Sendable {
       temporary: temporary, path: path, permissions: status.st_mode & permissions, isWhole: false)
   }
 
-  /// Makes the file with its contents, permissions and date of modification: everything but its name.
+  /// Creates the file with its contents, permissions and date of modification, under its temporary
+  /// name.
   func writeWhole(_ bytes: UnsafeRawBufferPointer, to file: Unfinished, modified: Int64) throws {
     let descriptor = cposix_open(file.temporary, O_WRONLY | O_CREAT | O_EXCL, file.permissions)
     guard descriptor >= 0 else { throw NativeTree.failure("open", file.path, -descriptor) }
@@ -283,13 +291,15 @@ final class NativeOutput: Sendable {
     try Self.setModified(modified, of: descriptor, file.path)
   }
 
-  /// Returns the state of the new file with the permissions that the umask leaves it; until it is finished it has fewer.
+  /// Creates the temporary file and returns its status, with the permissions that the umask leaves.
+  /// Until the file is finished it has fewer permissions.
   private func makeTemporary(
     _ temporary: String, for path: String, size: UInt64, permissions: mode_t
   ) throws -> stat {
     let descriptor = cposix_open(temporary, O_WRONLY | O_CREAT | O_EXCL, permissions)
     guard descriptor >= 0 else { throw NativeTree.failure("open", path, -descriptor) }
-    // The system takes away what the umask says, and nobody can ask for the umask without changing it for all threads.
+    // The new file shows the effect of the umask. A process cannot read its umask without changing
+    // it for all threads.
     var status = stat()
     guard fstat(descriptor, &status) == 0, fchmod(descriptor, 0o600) == 0 else {
       let code = errno
@@ -297,14 +307,14 @@ final class NativeOutput: Sendable {
       unlink(temporary)
       throw NativeTree.failure("fchmod", path, code)
     }
-    // Threads write it in pieces: with its blocks given ahead they wait less for one another.
+    // Threads write the file in pieces; with preallocated blocks they wait less for one another.
     if size >= 16 << 20 { _ = cposix_preallocate(descriptor, Int64(size)) }
     close(descriptor)
     state.withLock { _ = $0.temporaries.insert(temporary) }
     return status
   }
 
-  /// A name beside `path` that nothing has.
+  /// An unused name in the directory of `path`.
   private func temporaryPath(for path: String) -> String {
     let directory = path.utf8.lastIndex(of: UInt8(ascii: "/")).map { path[...$0] } ?? ""
     let number = state.withLock { state in
@@ -323,7 +333,7 @@ final class NativeOutput: Sendable {
     }
   }
 
-  /// Gives the file its length, permissions and date of modification, and its name.
+  /// Sets the file's length, permissions and date of modification, and gives it its final name.
   func finish(_ file: Unfinished, size: UInt64, modified: Int64) throws {
     if !file.isWhole { try complete(file, size: size, modified: modified) }
     guard rename(file.temporary, file.path) == 0 else { throw NativeTree.failure("rename", file.path) }
@@ -346,13 +356,13 @@ final class NativeOutput: Sendable {
     guard futimens(descriptor, [time, time]) == 0 else { throw NativeTree.failure("futimens", path) }
   }
 
-  /// Removes a file that does not become whole.
+  /// Removes a file that will not be completed.
   func remove(_ file: Unfinished) {
     unlink(file.temporary)
     state.withLock { _ = $0.temporaries.remove(file.temporary) }
   }
 
-  /// Makes a symbolic link, or puts it in the place of a file or link.
+  /// Makes a symbolic link; with `replacing`, it replaces an existing file or link.
   func makeLink(_ path: String, to target: [UInt8], replacing: Bool) throws {
     var status = stat()
     if lstat(path, &status) == 0 {
@@ -372,10 +382,10 @@ final class NativeOutput: Sendable {
     }
   }
 
-  /// Removes what was made and not finished.
+  /// Removes everything that was made and not finished.
   func undo() {
     let (directories, temporaries) = state.withLock { ($0.directories, $0.temporaries) }
     for temporary in temporaries { unlink(temporary) }
-    for directory in directories.reversed() { rmdir(directory) }  // fails, rightly, where a finished file is
+    for directory in directories.reversed() { rmdir(directory) }  // keeps a directory with a finished file
   }
 }

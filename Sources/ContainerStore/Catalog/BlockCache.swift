@@ -1,6 +1,7 @@
 import EncryptedFile
 
-/// Opened blocks of tables, up to a number of bytes: those that were not used for the longest time go first, roughly.
+/// A cache of opened table blocks, up to a number of bytes. It evicts approximately the least
+/// recently used block (clock algorithm).
 final class BlockCache: Sendable {
   struct Place: Hashable {
     var table: Identifier
@@ -10,7 +11,7 @@ final class BlockCache: Sendable {
   private struct Entry {
     var place: Place
     var block: TableBlock
-    /// Used since the hand passed it.
+    /// Whether the block was used since the clock hand passed it.
     var isRecent: Bool
   }
 
@@ -18,7 +19,7 @@ final class BlockCache: Sendable {
     var entries: [Entry] = []
     var index: [Place: Int] = [:]
     var byteCount = 0
-    /// Where the search for something to let go of continues.
+    /// The clock hand: the index at which the search for a block to evict continues.
     var hand = 0
   }
 
@@ -27,7 +28,8 @@ final class BlockCache: Sendable {
 
   init(byteCountMax: Int) { self.byteCountMax = byteCountMax }
 
-  /// The block at a place, from the cache or else from `load`. Two threads may load the same block; one of the two is kept.
+  /// The block at a location, from the cache or else from `load`. Two threads may load the same
+  /// block; one of the two is kept.
   func block(at place: Place, load: () throws -> TableBlock) throws -> TableBlock {
     let cached = state.withLock { state -> TableBlock? in
       guard let i = state.index[place] else { return nil }
@@ -40,7 +42,7 @@ final class BlockCache: Sendable {
     return block
   }
 
-  /// Blocks of a table that no state names any more.
+  /// Removes the blocks of a table that no state names any more.
   func forget(table: Identifier) {
     state.withLock { state in
       for i in state.entries.indices.reversed() where state.entries[i].place.table == table {
@@ -58,7 +60,7 @@ final class BlockCache: Sendable {
         state.hand += 1
       } else {
         remove(state.hand, &state)
-        // What was the last one stands there now, and is the newest: it gets a round.
+        // The last entry is at this index now. It is the newest, so the hand passes it once.
         state.hand += 1
       }
     }
@@ -67,7 +69,7 @@ final class BlockCache: Sendable {
     state.byteCount += block.memoryByteCount
   }
 
-  /// The last entry takes the place of the removed one.
+  /// Removes an entry, and moves the last entry to its index.
   private func remove(_ i: Int, _ state: inout State) {
     state.byteCount -= state.entries[i].block.memoryByteCount
     state.index[state.entries[i].place] = nil

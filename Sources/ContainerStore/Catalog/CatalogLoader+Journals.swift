@@ -1,7 +1,7 @@
 import EncryptedFile
 import SodiumPrimitives
 
-/// Replays journals over the tables, as CONTAINER-FORMAT.md says under "Replaying".
+/// Replay of the journals over the tables (CONTAINER-FORMAT.md, "Replaying").
 extension CatalogLoader {
   private struct Link {
     var reader: JournalReader
@@ -9,7 +9,7 @@ extension CatalogLoader {
     var header: JournalHeader
     var headerEnd: JournalEnd
     var knownEnd: JournalEnd
-    /// Nothing behind the known end counts.
+    /// Whether the journal ends at the known end: records after it do not count.
     var endsThere: Bool
   }
 
@@ -40,7 +40,7 @@ extension CatalogLoader {
       do {
         try advance(&replay, into: &catalog)
       } catch let error as ContainerError where canSalvage(error) {
-        // What comes after builds on what is lost.
+        // Later commits build on the lost ones.
         log.add(Finding(.damage, .journalDamaged, error.detail ?? ""))
         catalog.add(link.reader.id, link.generation, replay.accepted)
         catalog.journals.removeAll { $0.id != link.reader.id && !applied.contains($0.id) }
@@ -58,7 +58,7 @@ extension CatalogLoader {
           + "\(current.knownEnd.commit) are proven to be all there were then"))
   }
 
-  /// A checkpoint was under way: it goes on with what it had to write.
+  /// Freezes the changes so far when a checkpoint was under way, which then continues with them.
   private func freezeIfPending(_ catalog: inout LoadedCatalog) {
     guard catalog.frozenCommit == nil, body.generations.contains(where: { $0.state == .pending }) else {
       return
@@ -73,7 +73,7 @@ extension CatalogLoader {
     salvages && (error.code == .journalDamaged || error.code == .journalAltered)
   }
 
-  /// Newest first.
+  /// The journals, newest first.
   private func openJournals() throws -> [Link] {
     let oldest = body.completeGeneration.number
     guard var next = body.journal else { return [] }
@@ -133,12 +133,12 @@ extension CatalogLoader {
 
   // MARK: Records
 
-  /// How far one journal was read.
+  /// The progress of reading one journal.
   private struct Replay {
     let link: Link
     /// The last record that was read.
     var last: JournalEnd
-    /// The end of the last whole commit.
+    /// The end of the last complete commit.
     var accepted: JournalEnd
     var commit = PendingCommit()
 
@@ -151,13 +151,13 @@ extension CatalogLoader {
 
   private struct Tail {
     var record: JournalRecord
-    /// Where its frame begins.
+    /// The offset at which the record's frame begins.
     var offset: UInt64
     var end: JournalEnd
     var damagedCopies: [Int]
   }
 
-  /// Applies the commits up to the known end, and what may follow it.
+  /// Applies the commits up to the known end, and those that may follow it.
   private func advance(_ replay: inout Replay, into catalog: inout LoadedCatalog) throws {
     let known = replay.link.knownEnd
     while replay.last.record < known.record {
@@ -195,7 +195,7 @@ extension CatalogLoader {
       case .torn(let reason):
         proven = try reader.provenRecord(after: replay.last)
         if proven >= bad {
-          // A living writer may have written it, and what follows it, since it was looked for.
+          // A living writer may have written this record, and later ones, since the first attempt.
           if writerIsAlive, case .record(let found) = try next(after: replay.last, in: replay.link) {
             tail.append(found)
             replay.last = found.end
@@ -219,8 +219,9 @@ extension CatalogLoader {
     }
   }
 
-  /// Applies the whole commits among records behind the known end. `proven`: a record that is known to have been durable. Returns
-  /// why the last of them do not count, if so.
+  /// Applies the complete commits among the records after the known end. `proven` is a record that
+  /// is known to have been durable. Returns the reason when the last records do not count,
+  /// otherwise nil.
   @discardableResult
   private func apply(
     _ tail: [Tail], proven: UInt64, to replay: inout Replay, into catalog: inout LoadedCatalog
@@ -232,13 +233,13 @@ extension CatalogLoader {
         let names = replay.link.reader.file.names
         catalog.unevenRecords.append(
           UnevenRecord(whole: names[1 - copy], torn: names[copy], range: found.offset..<found.end.offset))
-        // Beside a living writer the first may have been read while it was written.
+        // Beside a living writer, the first copy may have been read in the middle of a write.
         if copy == 0, found.end.record <= proven, !writerIsAlive {
           report(damaged: copy, of: replay.link.reader, record: found.end.record)
         }
       }
       guard let finished = try replay.commit.add(found.record, after: catalog.commit) else { continue }
-      // A writer that was told not to sync: the commit counts only if its segments are all there.
+      // The writer did not sync: the commit counts only if its segments are all there.
       if !finished.segmentsWereDurable, found.end.record > proven, !writerIsAlive,
         try !segmentsOpen(of: finished, on: catalog)
       {

@@ -1,7 +1,7 @@
 import EncryptedFile
 import SodiumPrimitives
 
-/// Whether what a commit names that was not known to be durable is there.
+/// Verification of the segments that a commit names and that were not known to be durable.
 extension CatalogLoader {
   func segmentsOpen(of commit: FinishedCommit, on catalog: LoadedCatalog) throws -> Bool {
     let context = WorkerContext(ciphers.backend)
@@ -14,7 +14,8 @@ extension CatalogLoader {
       else {
         continue
       }
-      // What the file had before was durable once: that it is damaged now says nothing about this commit.
+      // The file's earlier extents were durable once: damage to them now is no evidence against
+      // this commit.
       let inodeBefore = try catalog.snapshot.value(key).flatMap { try? Inode($0) }
       let before = try inodeBefore.map { try Set(catalog.snapshot.extents(file, $0)) } ?? []
       for (_, extent) in extents where !before.contains(extent) {
@@ -27,7 +28,8 @@ extension CatalogLoader {
     return try pinnedSegmentsOpen(of: commit, on: catalog, slabs, context)
   }
 
-  /// The same for versions that the commit pins and has no file for: they were replaced in the same commit.
+  /// Does the same for versions that the commit pins and that no file has any more: they were
+  /// replaced in the same commit.
   private func pinnedSegmentsOpen(
     of commit: FinishedCommit, on catalog: LoadedCatalog, _ slabs: SlabStore, _ context: WorkerContext
   ) throws -> Bool {
@@ -53,7 +55,7 @@ extension CatalogLoader {
   }
 }
 
-/// Opens every segment of a run; what is wrong with the first that does not open, or nil.
+/// Opens every segment of a run. Returns the error of the first segment that does not open, or nil.
 func verifyRun(
   _ run: Extent, key: borrowing FileKey, slabs: SlabStore, context: WorkerContext
 ) throws -> SegmentError? {

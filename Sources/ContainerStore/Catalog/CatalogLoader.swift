@@ -1,19 +1,19 @@
 import EncryptedFile
 import SodiumPrimitives
 
-/// The catalog as it was read from tables and journals.
+/// The catalog as read from tables and journals.
 struct LoadedCatalog {
   var snapshot = CatalogSnapshot()
   var commit: UInt64 = 0
   /// The last commit in the snapshot's frozen changes.
   var frozenCommit: UInt64?
-  /// Newest first.
+  /// The journals that were read, newest first.
   var journals: [(id: Identifier, generation: UInt64)] = []
-  /// The journal that was read last, and what of it was accepted: the predecessor of the next one.
+  /// The journal that was read last and its accepted end: the predecessor of the next journal.
   var end: JournalHeader.Predecessor?
   /// Slabs with segments of commits that were not known to be durable.
   var slabsToSynchronize: Set<UInt32> = []
-  /// Records beyond the known end that one copy alone has whole, as a crash leaves them.
+  /// Records after the known end that are whole in one copy only, as a crash leaves them.
   var unevenRecords: [UnevenRecord] = []
   /// Total length of the journals whose changes are in the overlay.
   var overlayByteCount: UInt64 = 0
@@ -24,7 +24,7 @@ struct LoadedCatalog {
   }
 }
 
-/// A frame that is whole in one file of a journal and not in the other.
+/// A record whose frame is whole in one file of a journal and not in the other.
 struct UnevenRecord {
   var whole: String
   var torn: String
@@ -41,13 +41,14 @@ struct CatalogLoader {
   let cache: BlockCache
   let log: FindingLog
   let cipher: SecretStreamCipher
-  /// Another process is writing: what looks like a torn tail may be a record in the making.
+  /// Whether another process is writing. What looks like a torn tail may then be an unfinished
+  /// record.
   let writerIsAlive: Bool
-  /// Reads both copies of each record, to find damage that an opening does not meet.
+  /// Reads both copies of each record, to find damage that an ordinary opening misses.
   var readsBothCopies = false
-  /// Goes on with the commits before a damaged record, for a repair.
+  /// Continues with the commits before a damaged record, for a repair.
   var salvages = false
-  /// Goes on without tables that cannot be read, for a check.
+  /// Continues without tables that cannot be read, for a check.
   var skipsTables = false
 
   init(
@@ -86,16 +87,18 @@ struct CatalogLoader {
     }
   }
 
-  /// Reads what an ordinary opening does not: every block of the tables, and every record, in both copies. Findings go to the log.
+  /// Reads both copies of what an ordinary opening does not read: every block of the tables and
+  /// every record. Findings are added to the log.
   func checkCopies() throws {
     let tables = try load().snapshot.tables
     for (i, table) in tables.enumerated() { table.report(try table.check(isOldest: i == tables.count - 1)) }
   }
 
-  /// Whether a journal that the superblock does not lead to has a later commit than the catalog. The superblock names a journal
-  /// before its first record is written, so no crash leaves such a journal: somebody put an older superblock back.
+  /// Whether a journal that cannot be reached from the superblock has a later commit than the
+  /// catalog. The superblock names a journal before its first record is written, so no crash leaves
+  /// such a journal: an older superblock was put back.
   func hasLaterState(than catalog: LoadedCatalog) throws -> Bool {
-    // The second copies of tables stand beside those of journals.
+    // The second copies of tables are in one folder with those of journals.
     let known = Set(catalog.journals.map(\.id)).union(body.completeGeneration.tables.map(\.id))
     var names: Set<String> = []
     for folder in [CopiedFile.Folder.journal.rawValue, CopiedFile.copyFolder] {
@@ -104,7 +107,7 @@ struct CatalogLoader {
     for id in names.sorted().compactMap({ Identifier(hex: $0) }) where !known.contains(id) {
       for generation in body.generations {
         let reader = try reader(id, generation: generation.number)
-        // What the disk refuses is no evidence.
+        // A journal that cannot be read is no evidence.
         guard case .good(_, let header, _) = try? reader.read(after: nil),
           case .good(let payload, _, _) = try? reader.read(after: header),
           let record = try? JournalRecord(payload, number: 1), record.commit > catalog.commit

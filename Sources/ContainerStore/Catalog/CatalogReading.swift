@@ -1,19 +1,15 @@
 import EncryptedFile
 
-/// What can be asked of a catalog, be it a snapshot or a transaction. Throws `tableDamaged` where a block cannot be opened.
+/// Read access to a catalog, either a snapshot or a transaction. Throws `tableDamaged` when a block
+/// cannot be opened.
 protocol CatalogReading {
   func value(_ key: CatalogKey) throws -> [UInt8]?
-  /// Of keys in ascending order: what stands next to each other is found together.
+  /// The values of keys, which are in ascending order: keys in the same block are found together.
   func values(_ keys: [CatalogKey]) throws -> [[UInt8]?]
-  /// From the first record whose key is not before `key`.
+  /// A cursor at the first record whose key is not before `key`.
   func cursor(from key: CatalogKey) throws -> MergedCursor
-  /// Throws `diskFull` when the file's newest contents are not in the catalog for want of room.
+  /// Throws `diskFull` when the file's newest contents could not be stored for lack of space.
   func requireStored(_ file: UInt64) throws
-}
-
-extension Transaction {
-  /// A transaction goes by what is stored.
-  func requireStored(_ file: UInt64) {}
 }
 
 extension CatalogReading {
@@ -33,9 +29,7 @@ extension CatalogReading {
   }
 }
 
-let rootFileID: UInt64 = 1
-
-/// A file that a path led to.
+/// A file found by its path.
 struct FoundFile {
   var id: UInt64
   var inode: Inode
@@ -54,7 +48,7 @@ extension CatalogReading {
     return try Self.decode(bytes) { bytes throws(MalformedBytes) in try DirectoryEntry(bytes) }
   }
 
-  /// Names and what they name, in bytewise order.
+  /// Names and their targets, in bytewise order.
   func entries(_ directory: UInt64) throws -> [(name: FileName, entry: DirectoryEntry)] {
     try records(.entries(parent: directory)).map { key, value in
       guard let name = FileName(bytes: Array(key.bytes.dropFirst(9))) else {
@@ -64,11 +58,11 @@ extension CatalogReading {
     }
   }
 
-  /// In order of their starts.
+  /// A file's extents in the order of their starts.
   func extents(_ file: UInt64, _ inode: Inode) throws -> [Extent] {
     try requireStored(file)
     guard let first = inode.firstExtent else { return [] }
-    // An extent never reaches past the size: often the first is all there can be.
+    // An extent never reaches past the size, so the first one is often the only one.
     if first.end >= SegmentLayout.segmentCount(inode.size) { return [first] }
     var extents = [first]
     try scan(.extents(file: file)) { key, value in
@@ -78,7 +72,8 @@ extension CatalogReading {
     return extents
   }
 
-  /// Looked up in the order in which they stand in the tables, so that each block is opened once.
+  /// The inodes of files. They are looked up in the order of their keys, so that each block is
+  /// opened once.
   func inodes(_ files: [UInt64]) throws -> [Inode] {
     let order = files.indices.sorted { files[$0] < files[$1] }
     var found = [Inode?](repeating: nil, count: files.count)
@@ -93,7 +88,7 @@ extension CatalogReading {
 
   /// Extended attributes of those files that have any.
   func attributes(of files: [UInt64]) throws -> [UInt64: [(name: [UInt8], value: [UInt8])]] {
-    // Most containers have none: then no file is looked at.
+    // Most containers have no attributes: then no file is examined.
     let all = CatalogKey.all(.attribute)
     var cursor = try cursor(from: all)
     guard let first = try cursor.nextLive(), first.key.hasPrefix(all) else { return [:] }

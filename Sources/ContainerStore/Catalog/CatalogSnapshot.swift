@@ -1,16 +1,17 @@
 import EncryptedFile
 
-/// The catalog at one moment: changes over the tables of the last checkpoint.
+/// The catalog at one moment: memtables over the tables of the last checkpoint.
 struct CatalogSnapshot: CatalogReading {
-  /// Changes since the tables, or since what is frozen.
+  /// The memtable: changes since the tables, or since the frozen changes.
   var overlay = ChangeMap()
-  /// Changes that are being written to a table, older than the overlay.
+  /// The frozen memtable: changes that are being written to a table. They are older than the
+  /// overlay.
   var frozen: ChangeMap?
-  /// Newest first.
+  /// The tables, newest first.
   var tables: [TableFile] = []
-  /// Files whose newest contents could not be stored: what stands here is not what they hold.
+  /// Files whose newest contents could not be stored: the catalog has older ones.
   var unstored: Set<UInt64> = []
-  /// How cursors read tables.
+  /// The mode in which cursors read tables.
   var readMode = TableFile.ReadMode.cached
 
   func value(_ key: CatalogKey) throws -> [UInt8]? {
@@ -48,7 +49,7 @@ struct CatalogSnapshot: CatalogReading {
 
   func cursor(from key: CatalogKey) throws -> MergedCursor { try cursor(from: key, under: nil) }
 
-  /// With changes on top that are newer.
+  /// A cursor with `changes` on top, which are newer than the snapshot.
   func cursor(from key: CatalogKey, under changes: ChangeMap?) throws -> MergedCursor {
     var sources: [MergedCursor.Source] = []
     if let changes { sources.append(MergedCursor.Source(changes, from: key)) }
@@ -59,16 +60,17 @@ struct CatalogSnapshot: CatalogReading {
   }
 }
 
-/// Records of several sources in the order of their keys; of those with one key the newest source's.
+/// Records of several sources in the order of their keys. Of records with one key, only the newest
+/// source's is returned.
 struct MergedCursor {
-  /// A row of records, read from front to back.
+  /// A sequence of records, read from front to back.
   final class Source {
     private enum Row {
       case map(ChangeMap, ChangeMap.Position)
       case table(TableFile, TableFile.Position)
     }
     private var row: Row
-    /// What stands at the front; nil at the end.
+    /// The record at the front; nil at the end.
     fileprivate(set) var front: (key: CatalogKey, value: [UInt8]?)?
 
     init(_ map: ChangeMap, from key: CatalogKey) { row = .map(map, map.position(of: key)) }
@@ -89,7 +91,7 @@ struct MergedCursor {
     }
   }
 
-  /// Newest first; those that are at their end are gone.
+  /// The sources that are not at their end, newest first.
   private var sources: [Source]
 
   init(_ sources: [Source]) throws {
@@ -97,7 +99,7 @@ struct MergedCursor {
     self.sources = sources.filter { $0.front != nil }
   }
 
-  /// A nil value is a tombstone.
+  /// The next record; nil at the end. A nil value is a tombstone.
   mutating func next() throws -> (key: CatalogKey, value: [UInt8]?)? {
     guard var newest = sources.first else { return nil }
     if sources.count == 1 {

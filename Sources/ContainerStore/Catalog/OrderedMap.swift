@@ -1,7 +1,7 @@
-/// Changes of the catalog: new values, and nil for what is deleted.
+/// A memtable: changes of the catalog, which are new values, or nil for deletions.
 typealias ChangeMap = OrderedMap<[UInt8]?>
 
-/// Values by catalog key, in order: a row of pages, each a sorted row of keys and values.
+/// Values in the order of their catalog keys, in pages of sorted keys and values.
 ///
 /// A value type: a copy is a snapshot, and shares every page that neither side changes.
 struct OrderedMap<Value> {
@@ -41,19 +41,19 @@ struct OrderedMap<Value> {
     }
   }
 
-  /// A place among the records.
+  /// A position among the records.
   struct Position {
     fileprivate var page: Int
     fileprivate var record: Int
   }
 
-  /// Where the first record stands whose key is not before `key`.
+  /// The position of the first record whose key is not before `key`.
   func position(of key: CatalogKey) -> Position {
     guard let page = pageIndex(for: key) else { return Position(page: 0, record: 0) }
     return Position(page: page, record: Self.position(of: key, in: pages[page].keys).position)
   }
 
-  /// The record there, after which the position is that of the next; nil at the end.
+  /// The record at the position, which then advances to the next one; nil at the end.
   func next(_ position: inout Position) -> (key: CatalogKey, value: Value)? {
     while position.page < pages.count {
       let page = pages[position.page]
@@ -79,7 +79,8 @@ struct OrderedMap<Value> {
     }
     count += 1
     if position == Self.recordsPerPageMax {
-      // The key follows a full page. Keys often arrive in order, so a new page serves the next ones better than two halves.
+      // The key follows a full page. Keys often arrive in order, so a new page serves the next keys
+      // better than two halves.
       if page + 1 == pages.count || pages[page + 1].keys.count == Self.recordsPerPageMax {
         pages.insert(Page(keys: [key], values: [value]), at: page + 1)
       } else {
@@ -91,7 +92,8 @@ struct OrderedMap<Value> {
     if pages[page].keys.count > Self.recordsPerPageMax { split(page) }
   }
 
-  /// Adds all records of `newer`, which replace those with the same keys. The result shares the pages of the larger map.
+  /// Adds all records of `newer`, which replace those with the same keys. The result shares the
+  /// pages of the larger map.
   mutating func merge(_ newer: OrderedMap) {
     guard newer.count > count else { return newer.visit { put($0, $1) } }
     let older = self
@@ -132,7 +134,7 @@ struct OrderedMap<Value> {
     return max(low - 1, 0)
   }
 
-  /// Where `key` stands, or where it would.
+  /// The index of `key`, or the index at which it would be inserted.
   private static func position(of key: CatalogKey, in keys: [CatalogKey]) -> (position: Int, found: Bool) {
     var low = 0
     var high = keys.count

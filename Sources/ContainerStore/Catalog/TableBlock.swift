@@ -1,7 +1,7 @@
 import EncryptedFile
 import SodiumPrimitives
 
-/// An opened block of a table: its entries can be searched without being copied out.
+/// An opened block of a table. Its entries can be searched without being copied.
 final class TableBlock: @unchecked Sendable {
   // Invariant: memory and entries are written in the initialiser only.
   private let memory: UnsafeMutableRawBufferPointer
@@ -10,19 +10,21 @@ final class TableBlock: @unchecked Sendable {
 
   private struct Entry {
     var key: Range<UInt32>
-    /// Of a data block; nil for a tombstone.
+    /// The value in a data block; nil for a tombstone.
     var value: Range<UInt32>?
-    /// Of an index block: the block it leads to.
+    /// The block that an entry of an index block leads to.
     var pointer: (offset: UInt64, length: UInt32)
   }
 
-  /// Throws ``MalformedBytes`` unless the entries fill the block, with keys in ascending order, and the first is `firstKey`.
+  /// Throws ``MalformedBytes`` unless the entries fill the block, with keys in ascending order, and
+  /// the first is `firstKey`.
   init(_ plaintext: [UInt8], kind: Table.BlockKind, firstKey: CatalogKey) throws(MalformedBytes) {
     var reader = ByteReader(plaintext)
     let count = try reader.read(UInt32.self)
     guard count > 0 else { throw MalformedBytes(what: "a block without entries") }
     var entries: [Entry] = []
-    // An entry takes seven bytes at least: the block, not its count, says how much memory that may be.
+    // An entry takes at least seven bytes: the length of the block bounds the memory, its count
+    // does not.
     entries.reserveCapacity(min(Int(count), plaintext.count / 7))
     var last: ArraySlice<UInt8>?
     for _ in 0..<count {
@@ -68,11 +70,11 @@ final class TableBlock: @unchecked Sendable {
   }
 
   var count: Int { entries.count }
-  /// What it takes of a cache.
+  /// The bytes that the block takes in a cache.
   var memoryByteCount: Int { memory.count + entries.count * MemoryLayout<Entry>.stride + 64 }
 
   func key(_ i: Int) -> CatalogKey { CatalogKey(bytes: copy(entries[i].key)) }
-  /// Nil for a tombstone.
+  /// The value of an entry; nil for a tombstone.
   func value(_ i: Int) -> [UInt8]? { entries[i].value.map(copy) }
 
   func pointer(_ i: Int) -> Table.BlockPointer {
@@ -87,7 +89,7 @@ final class TableBlock: @unchecked Sendable {
     }
   }
 
-  /// The first entry whose key is not before `key`, and whether it is that key.
+  /// The position of the first entry whose key is not before `key`, and whether it has that key.
   func search(_ key: CatalogKey) -> (position: Int, found: Bool) {
     key.bytes.withUnsafeBytes { key in
       var low = 0

@@ -1,7 +1,7 @@
 import EncryptedFile
 import SodiumPrimitives
 
-/// Ciphers for whoever needs one for a moment, on any thread.
+/// A pool of ciphers that any thread can use for a moment.
 final class CipherPool: Sendable {
   let backend: CipherBackend
   private let idle: Guarded<[SecretStreamCipher]> = Guarded([])
@@ -17,7 +17,8 @@ final class CipherPool: Sendable {
 
 /// An immutable table of the catalog, read block by block (CONTAINER-FORMAT.md, "Tables").
 ///
-/// Only the footer is read when it is opened. A block that is whole in neither copy is `tableDamaged`.
+/// Opening reads only the footer. A block that is whole in neither copy is reported as
+/// `tableDamaged`.
 final class TableFile: Sendable {
   let table: Generation.Table
   let entryCount: UInt64
@@ -31,7 +32,7 @@ final class TableFile: Sendable {
   private let indexBlocks: [Table.BlockPointer]
   private let footer: Table.BlockPointer
 
-  /// Throws `tableDamaged` when the footer is whole in neither copy.
+  /// Opens a table. Throws `tableDamaged` when the footer is whole in neither copy.
   init(
     _ table: Generation.Table, io: any BlockIO, container: Identifier, key: SharedKey, ciphers: CipherPool,
     cache: BlockCache, log: FindingLog
@@ -112,7 +113,8 @@ final class TableFile: Sendable {
     return plaintext
   }
 
-  /// What `read` returns for the first copy, or for the second when it throws for the first, which is noted.
+  /// The result of `read` for the first copy. If that throws, the result for the second copy, and
+  /// the damage is logged.
   private static func whole<R>(
     _ pointer: Table.BlockPointer, in file: CopiedFile, _ log: FindingLog, _ read: (any BlockFile) throws -> R
   ) throws -> R {
@@ -145,7 +147,8 @@ final class TableFile: Sendable {
     return try TableBlock(plaintext, kind: kind, firstKey: pointer.firstKey)
   }
 
-  /// Through the cache. Throws `tableDamaged` when the block is whole in neither copy.
+  /// Reads a block, through the cache if `cached`. Throws `tableDamaged` when it is whole in
+  /// neither copy.
   fileprivate func block(
     _ pointer: Table.BlockPointer, _ kind: Table.BlockKind, cached: Bool = true
   ) throws -> TableBlock {
@@ -177,7 +180,7 @@ final class TableFile: Sendable {
     return Self.find(key, in: data)
   }
 
-  /// Finds keys that come in ascending order: looks first where the last one was.
+  /// Finds keys in ascending order: searches the block of the previous key first.
   struct Finder {
     private let table: TableFile
     private var data: TableBlock?
@@ -197,7 +200,7 @@ final class TableFile: Sendable {
     return data.value(entry).map(Found.value) ?? .deleted
   }
 
-  /// The block in which a key stands if it is there.
+  /// The data block that has the key, if the table has it.
   private func dataBlock(for key: CatalogKey) throws -> TableBlock? {
     guard let index = Self.last(notAfter: key, in: indexBlocks) else { return nil }
     let pointers = try block(indexBlocks[index], .index)
@@ -216,7 +219,7 @@ final class TableFile: Sendable {
     return low == 0 ? nil : low - 1
   }
 
-  /// An offset among the entries.
+  /// A position among the entries.
   struct Position {
     fileprivate let mode: ReadMode
     fileprivate var index: Int
@@ -228,9 +231,9 @@ final class TableFile: Sendable {
 
   enum ReadMode {
     case cached
-    /// Past the cache: for reading everything once.
+    /// Bypasses the cache, to read everything once.
     case uncached
-    /// Past the cache and past lost blocks, which are noted.
+    /// Bypasses the cache, and skips lost blocks, which are logged.
     case salvaging
   }
 
@@ -245,7 +248,7 @@ final class TableFile: Sendable {
     }
   }
 
-  /// Where the first entry stands whose key is not before `key`.
+  /// The position of the first entry whose key is not before `key`.
   func position(of key: CatalogKey, _ mode: ReadMode = .cached) throws -> Position {
     guard let index = Self.last(notAfter: key, in: indexBlocks) else {
       return Position(mode: mode, index: 0)
@@ -263,7 +266,8 @@ final class TableFile: Sendable {
       entry: data.search(key).position)
   }
 
-  /// The entry there, after which the position is that of the next; nil at the end. A nil value is a tombstone.
+  /// The entry at the position, which then advances to the next one; nil at the end. A nil value is
+  /// a tombstone.
   func next(_ position: inout Position) throws -> (key: CatalogKey, value: [UInt8]?)? {
     while true {
       if let data = position.data {
@@ -291,22 +295,22 @@ final class TableFile: Sendable {
 
   // MARK: The whole table
 
-  /// What is wrong with a table.
+  /// The damage of a table.
   struct Check {
-    /// Blocks that one copy alone has whole: the damaged copy and the offset.
+    /// Blocks that are whole in one copy only: the damaged copy and the offset.
     var damaged: [(copy: Int, offset: UInt64)] = []
-    /// Offsets of blocks that no copy has whole.
+    /// Offsets of blocks that are whole in no copy.
     var lost: [UInt64] = []
-    /// Rules that the blocks together break.
+    /// Rules that the blocks violate together.
     var contradictions: [String] = []
-    /// A file that is missing or has another length.
+    /// Copies that are missing or have another length.
     var misfits: [Int] = []
 
     var isWhole: Bool { damaged.isEmpty && lost.isEmpty && contradictions.isEmpty && misfits.isEmpty }
   }
 
-  /// Opens every block of both copies, past the cache. The oldest table of a generation has no tombstones. Throws where the disk
-  /// refuses a block and the other copy does not have it.
+  /// Opens every block of both copies, bypassing the cache. The oldest table of a generation has no
+  /// tombstones. Throws when the disk fails to read a block that the other copy does not have.
   func check(isOldest: Bool) throws(IOFailure) -> Check {
     var check = Check()
     for i in 0..<CopiedFile.count where try byteCount(of: i) != table.byteCount { check.misfits.append(i) }
@@ -335,7 +339,7 @@ final class TableFile: Sendable {
         }
       }
     }
-    // Counts say nothing when a part of what they count is lost.
+    // Counts are meaningless when some of the counted blocks are lost.
     if check.lost.isEmpty,
       dataEnd != indexOffset || entriesSeen != entryCount || blocksSeen != dataBlockCount
     {
@@ -344,7 +348,7 @@ final class TableFile: Sendable {
     return check
   }
 
-  /// Nil when there is no such file.
+  /// The length of a copy; nil when there is no such file.
   private func byteCount(of copy: Int) throws(IOFailure) -> UInt64? {
     do throws(IOFailure) { return try file.copy(copy).size() } catch {
       guard absentFile.contains(error.errno) else { throw error }
@@ -352,7 +356,8 @@ final class TableFile: Sendable {
     }
   }
 
-  /// The block from whichever copy has it whole; nil, and noted, when neither has. A footer has no entries: nil all the same.
+  /// The block from a copy that has it whole; nil, and recorded in `check`, when neither has. Also
+  /// nil for a footer, which has no entries.
   private func blockOfBoth(
     _ pointer: Table.BlockPointer, _ kind: Table.BlockKind, _ check: inout Check
   ) throws(IOFailure) -> TableBlock? {
@@ -381,7 +386,7 @@ final class TableFile: Sendable {
     return whole
   }
 
-  /// Notes what a check found.
+  /// Logs the results of a check.
   func report(_ check: Check) {
     for i in check.misfits {
       log.add(Finding(.damage, .copyDamaged, "\(file.names[i]) is missing or has another length"))

@@ -1,6 +1,6 @@
 import EncryptedFile
 
-/// Bytes that do not have the shape that the format page gives them.
+/// Bytes that do not have the layout of the format page.
 struct MalformedBytes: Error {
   var what: String
 }
@@ -16,7 +16,7 @@ struct ByteWriter {
   mutating func append(_ other: some Sequence<UInt8>) { bytes.append(contentsOf: other) }
   mutating func append(_ identifier: Identifier) { bytes.append(contentsOf: identifier.bytes) }
 
-  /// Seven bits a byte, the lowest first.
+  /// Appends a number with seven bits per byte, the lowest first.
   mutating func append(varint value: UInt64) {
     var rest = value
     while rest >= 0x80 {
@@ -26,7 +26,7 @@ struct ByteWriter {
     bytes.append(UInt8(rest))
   }
 
-  /// `value` as its distance from `base`, small distances of either sign being short.
+  /// Appends `value` as its distance from `base`; small distances of either sign are short.
   mutating func append(difference value: Int64, from base: Int64) {
     let distance = value &- base
     append(varint: UInt64(bitPattern: (distance << 1) ^ (distance >> 63)))
@@ -37,14 +37,14 @@ struct ByteWriter {
 
   mutating func appendZeros(_ count: Int) { bytes.append(contentsOf: repeatElement(0, count: count)) }
 
-  /// Zeros up to a size that a layout fixes.
+  /// Appends zeros up to a size that the layout fixes.
   mutating func pad(to count: Int) {
     precondition(bytes.count <= count, "the layout has \(count) bytes")
     appendZeros(count - bytes.count)
   }
 }
 
-/// Takes fields off the front, checking every length before it is used.
+/// Reads fields from the front, and checks every length before using it.
 struct ByteReader {
   private let bytes: ArraySlice<UInt8>
   private(set) var position: Int
@@ -65,7 +65,7 @@ struct ByteReader {
     return T(littleEndian: value)
   }
 
-  /// Only the shortest form is taken, so that what is read is written in the same way.
+  /// Reads a number in its shortest form only, so that encoding it again gives the same bytes.
   mutating func varint() throws(MalformedBytes) -> UInt64 {
     var value: UInt64 = 0
     for i in 0..<10 {

@@ -1,4 +1,5 @@
-/// A key of the catalog's one ordered space: a type byte, then fields whose bytes sort as they should.
+/// A key of the catalog's single ordered key space: a type byte, then fields whose byte order is
+/// their sort order.
 package struct CatalogKey: Hashable, Comparable, Sendable {
   package let bytes: [UInt8]
 
@@ -89,30 +90,9 @@ package struct CatalogKey: Hashable, Comparable, Sendable {
   import Darwin
 #endif
 
-/// Negative when `a` is before `b`, zero when they are the same.
+/// The order of two byte strings: negative when `a` is before `b`, zero when they are equal.
 func compareBytes(_ a: UnsafeRawBufferPointer, _ b: UnsafeRawBufferPointer) -> Int {
   let count = min(a.count, b.count)
   let order = count == 0 ? 0 : Int(memcmp(a.baseAddress!, b.baseAddress!, count))
   return order == 0 ? a.count - b.count : order
-}
-
-/// One name in a directory: 1 to 255 exact bytes, compared byte by byte, never normalised.
-public struct FileName: Hashable, Comparable, Sendable, CustomStringConvertible {
-  public let bytes: [UInt8]
-
-  public static let byteCountMax = 255
-
-  /// Nil when it is empty, too long, `.` or `..`, or holds a slash or NUL.
-  public init?(bytes: [UInt8]) {
-    guard !bytes.isEmpty, bytes.count <= Self.byteCountMax, bytes != [0x2e], bytes != [0x2e, 0x2e],
-      !bytes.contains(0x2f), !bytes.contains(0)
-    else { return nil }
-    self.bytes = bytes
-  }
-
-  public init?(_ string: String) { self.init(bytes: Array(string.utf8)) }
-
-  public var description: String { String(decoding: bytes, as: UTF8.self) }
-
-  public static func < (a: FileName, b: FileName) -> Bool { a.bytes.lexicographicallyPrecedes(b.bytes) }
 }

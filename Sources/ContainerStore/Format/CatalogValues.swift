@@ -6,7 +6,10 @@ public enum FileKind: UInt8, Sendable {
   case symbolicLink = 3
 }
 
-/// What a directory entry names.
+/// The id of the root directory.
+let rootFileID: UInt64 = 1
+
+/// The target of a directory entry.
 package struct DirectoryEntry: Equatable, Sendable {
   package var kind: FileKind
   package var file: UInt64
@@ -33,7 +36,8 @@ package struct DirectoryEntry: Equatable, Sendable {
   }
 }
 
-/// Everything about a file but its name and its further extents.
+/// The record of a file, including its first extent. Names and further extents have records of
+/// their own.
 package struct Inode: Equatable, Sendable {
   package var kind: FileKind
   package var permissions: UInt16
@@ -139,7 +143,7 @@ package struct Inode: Equatable, Sendable {
 
 extension Extent {
   static let valueByteCount = 48
-  /// Of a run tag, which this release skips.
+  /// Bytes of a run tag, which this release skips.
   fileprivate static let tagByteCount = 16
 
   var encodedValue: [UInt8] {
@@ -170,16 +174,17 @@ extension Extent {
     try check()
   }
 
-  /// A run lies in one slab, so that nobody plans work, or takes memory, for more than a slab can hold.
+  /// Checks that the run lies in one slab, so that no caller plans work, or allocates memory, for
+  /// more than a slab can hold.
   fileprivate func check() throws(MalformedBytes) {
-    guard isValid(inFileOfSize: 1 << 62 - 1), offset < SlabStore.byteCountMax, slab < 1 << 31,
-      UInt64(storedByteCount) <= SlabStore.byteCountMax - offset
+    guard isValid(inFileOfSize: 1 << 62 - 1), offset < SlabCounter.slabByteCountMax, slab < 1 << 31,
+      UInt64(storedByteCount) <= SlabCounter.slabByteCountMax - offset
     else { throw MalformedBytes(what: "an extent that cannot be") }
   }
 }
 
 extension Extent {
-  /// A record of type `30`.
+  /// Decodes a record of type `30`.
   init(key: CatalogKey, value: [UInt8]) throws(MalformedBytes) {
     guard key.bytes.count == 17, let start = key.number(at: 9) else {
       throw MalformedBytes(what: "no key of an extent")
@@ -190,10 +195,11 @@ extension Extent {
   }
 }
 
-/// Numbers that go on from opening to opening.
+/// Numbers that continue from one opening to the next.
 struct CatalogCounters: Equatable {
   static let fileCountMax: UInt64 = 1 << 62
-  /// Changes begin below this one, so that none comes to the end within what it does.
+  /// The bound for `nextFile` when a change begins. The 2^40 ids above it are more than one change
+  /// uses.
   static let nextFileMax = fileCountMax - 1 << 40
   var nextFile: UInt64
   var nextSlab: UInt32
@@ -217,17 +223,19 @@ struct CatalogCounters: Equatable {
     nextSlab = try reader.read()
     try reader.zeros(4)
     try reader.end()
-    // So that counting on never overflows.
+    // The bounds keep later increments from overflowing.
     guard nextFile > rootFileID, nextFile < Self.fileCountMax, nextSlab < 1 << 31 else {
       throw MalformedBytes(what: "counters that cannot be")
     }
   }
 }
 
-/// How full a slab is.
+/// The fill level of a slab.
 struct SlabCounter: Equatable, Sendable {
+  /// The maximum length of a slab, in bytes.
+  static let slabByteCountMax: UInt64 = 64 << 20
   var liveByteCount: UInt64 = 0
-  /// After the last committed byte.
+  /// The offset after the last committed byte.
   var end: UInt64 = 0
 
   var encoded: [UInt8] {
@@ -244,13 +252,13 @@ struct SlabCounter: Equatable, Sendable {
     liveByteCount = try reader.read()
     end = try reader.read()
     try reader.end()
-    guard liveByteCount > 0, liveByteCount <= end, end <= SlabStore.byteCountMax else {
+    guard liveByteCount > 0, liveByteCount <= end, end <= SlabCounter.slabByteCountMax else {
       throw MalformedBytes(what: "a slab counter that cannot be")
     }
   }
 }
 
-/// That a request has arrived: the receiver's ledger.
+/// A request that has arrived: an entry of the receiver's ledger.
 struct Delivery: Equatable {
   var time: Int64
   var fileCount: UInt64

@@ -43,20 +43,20 @@ enum JournalFrame {
     return (writer.bytes, Array(sealed.suffix(16)))
   }
 
-  /// What the header at an offset says of its payload; 0 where there is none.
+  /// The payload length that the header at an offset states; 0 when there is no header.
   static func payloadByteCount(_ file: any BlockFile, at offset: UInt64) throws(IOFailure) -> Int {
     let header = try file.read(headerByteCount, at: offset)
     guard header.count == headerByteCount, header.starts(with: magic) else { return 0 }
     return Int(header[32..<36].reversed().reduce(UInt32(0)) { $0 << 8 | UInt32($1) })
   }
 
-  /// What stands at an offset of one copy.
+  /// The result of reading one copy at an offset.
   enum Reading {
-    /// `end` is after the frame, before rounding up.
+    /// A valid frame. `end` is the offset after it, before rounding up.
     case good(number: UInt64, previous: [UInt8], payload: [UInt8], tag: [UInt8], end: UInt64)
-    /// Absent, cut short, foreign, or a checksum fails: what a crash leaves.
+    /// A frame that is absent, truncated or foreign, or whose checksum fails: the trace of a crash.
     case torn(String)
-    /// The checksums hold and the record does not open: no crash does that.
+    /// A frame whose checksums are correct but whose record does not open. No crash causes that.
     case altered
   }
 
@@ -115,7 +115,7 @@ enum JournalFrame {
   }
 }
 
-/// What stands for the tag of a record that is not there.
+/// The placeholder for the tag of a record that does not exist.
 let noTag = [UInt8](repeating: 0, count: 16)
 
 /// Record 0 of a journal.
@@ -203,7 +203,7 @@ struct JournalRecord: Equatable {
   var durableThrough: UInt64
   var time: Int64
   var isLastOfCommit: Bool
-  /// The segments that the commit names were durable before the record was written.
+  /// Whether the segments that the commit names were durable before the record was written.
   var segmentsWereDurable: Bool
   var changes: [CatalogChange]
 
@@ -238,7 +238,7 @@ struct JournalRecord: Equatable {
     self.changes = changes
   }
 
-  /// `number` is that of the record.
+  /// Decodes the record with the given number.
   init(_ bytes: [UInt8], number: UInt64) throws(MalformedBytes) {
     var reader = ByteReader(bytes)
     commit = try reader.read()

@@ -1,7 +1,7 @@
 import EncryptedFile
 public import SodiumPrimitives
 
-/// What opens a container.
+/// A secret that opens a container.
 public struct Credential: ~Copyable, Sendable {
   public enum Kind: Sendable {
     case passphrase
@@ -18,12 +18,13 @@ public struct Credential: ~Copyable, Sendable {
     self.secret = secret
   }
 
-  /// Stretched with Argon2id. Any bytes, at least one.
+  /// A passphrase of any bytes, at least one. It is stretched with Argon2id.
   public static func passphrase(_ secret: consuming SecretBytes) -> Credential {
     Credential(.passphrase, secret)
   }
 
-  /// 32 random bytes, from a key file or a system's keystore; not stretched. Throws `invalidArgument` for another length.
+  /// A key of 32 random bytes, from a key file or a system's keystore. It is not stretched. Throws
+  /// `invalidArgument` for another length.
   public static func rawKey(_ secret: consuming SecretBytes) throws(ContainerError) -> Credential {
     guard secret.count == rawKeyByteCount else {
       throw ContainerError(
@@ -33,7 +34,7 @@ public struct Credential: ~Copyable, Sendable {
   }
 }
 
-/// One way to the root key (CONTAINER-FORMAT.md, "Key slots").
+/// One way to obtain the root key (CONTAINER-FORMAT.md, "Key slots").
 struct KeySlot: Equatable {
   static let byteCount = 160
   private static let sealedKeyByteCount = 73
@@ -54,7 +55,7 @@ struct KeySlot: Equatable {
   let sealedKey: [UInt8]
   let commitment: [UInt8]
 
-  /// Bytes 0 … 31, which the commitment and the sealed key are bound to.
+  /// Bytes 0 … 31, to which the commitment and the sealed key are bound.
   private static func prefix(_ kind: Kind, _ parameters: PasswordHash.Parameters, _ salt: [UInt8]) -> [UInt8]
   {
     var writer = ByteWriter()
@@ -90,16 +91,17 @@ struct KeySlot: Equatable {
     (1...passesMax).contains(costs.passes) && (memoryKiBMin...memoryKiBMax).contains(costs.memoryKiB)
   }
 
-  /// What all slots together may cost: as much as one.
+  /// The maximum cost of all slots together, which equals the maximum of one slot.
   static let costMax = UInt64(passesMax) * UInt64(memoryKiBMax)
 
-  /// Passes times memory in KiB over all slots, which a reader tries one after the other.
+  /// The cost of trying all slots one after the other: the sum of passes times memory in KiB.
   static func cost(of slots: [KeySlot?]) -> UInt64 {
     slots.reduce(0) { $0 + ($1.map { UInt64($0.parameters.passes) * UInt64($0.parameters.memoryKiB) } ?? 0) }
   }
 
-  /// Checks what trying a passphrase on all slots costs, before anybody pays it: no slot asks for more memory than `memoryKiBMax`,
-  /// and passes times memory of all slots together are at most what one slot may cost. Throws `invalidArgument`.
+  /// Checks the cost of trying a passphrase on all slots before any hash is computed. No slot may
+  /// require more memory than `memoryKiBMax`, and passes times memory of all slots together may not
+  /// exceed the maximum of one slot. Throws `invalidArgument`.
   static func checkCosts(of slots: [KeySlot?], memoryKiBMax: UInt32) throws(ContainerError) {
     let costs = slots.compactMap { $0?.parameters }
     if let costly = costs.first(where: { $0.memoryKiB > memoryKiBMax }) {
@@ -118,7 +120,7 @@ struct KeySlot: Equatable {
     }
   }
 
-  /// Nil for an empty slot. The costs are checked here, before anybody pays them.
+  /// Decodes a slot; nil for an empty one. Costs are checked here, before any hash is computed.
   static func decode(_ bytes: [UInt8]) throws(MalformedBytes) -> KeySlot? {
     guard bytes.count == byteCount else { throw MalformedBytes(what: "a key slot of \(bytes.count) bytes") }
     var reader = ByteReader(bytes)
@@ -165,7 +167,7 @@ struct KeySlot: Equatable {
     }
   }
 
-  /// Throws as ``check(_:parameters:)`` does.
+  /// Makes a slot for the credential. Throws as ``check(_:parameters:)`` does.
   static func make(
     _ credential: borrowing Credential, parameters: PasswordHash.Parameters, rootKey: borrowing SecretBytes,
     containerID: Identifier, cipher: SecretStreamCipher
@@ -195,8 +197,8 @@ struct KeySlot: Equatable {
       commitment: commitment(key, containerID, bound))
   }
 
-  /// The root key; nil when the credential does not belong to this slot. Throws `superblockAltered` when it does and the
-  /// slot does not open all the same.
+  /// The root key; nil when the credential does not belong to this slot. Throws `superblockAltered`
+  /// when it does, but the sealed key does not open.
   func open(
     _ credential: borrowing Credential, containerID: Identifier, cipher: SecretStreamCipher
   ) throws -> SecretBytes? {
@@ -235,7 +237,7 @@ struct KeySlot: Equatable {
     }
   }
 
-  /// Room for an erase secret, without which no slot would open: zeros in this version.
+  /// Space for an erase secret, without which no slot would open: zeros in this version.
   private static let eraseSecret = [UInt8](repeating: 0, count: 32)
 
   private static func wrapKey(_ key: borrowing SecretKey) throws(CryptoError) -> SecretKey {

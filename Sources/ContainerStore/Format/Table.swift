@@ -1,11 +1,11 @@
 import EncryptedFile
 import SodiumPrimitives
 
-/// The layout of sorted tables, and how they are written (CONTAINER-FORMAT.md, "Tables").
+/// The layout of sorted tables, and their writer (CONTAINER-FORMAT.md, "Tables").
 enum Table {
   static let blockByteCountMax = 65536
   static let footerByteCountMax = 16_777_216
-  /// Chosen by us; the format only has the maximum.
+  /// Target sizes of this implementation; the format only sets the maximum.
   private static let dataBlockByteCountAim = 16384
   private static let indexBlockByteCountAim = 16384
 
@@ -20,10 +20,10 @@ enum Table {
     var table: Identifier
   }
 
-  /// Where a block is, and the first key that stands in it, or below it.
+  /// The location of a block, and the first key in it or, for an index block, below it.
   struct BlockPointer {
     var offset: UInt64
-    /// Of the plaintext.
+    /// Bytes of the plaintext.
     var length: UInt32
     var firstKey: CatalogKey
 
@@ -50,7 +50,8 @@ enum Table {
     }
   }
 
-  /// Writes the records that `next` delivers, in ascending order, as one table; does not sync. A nil value is a tombstone.
+  /// Writes the records that `next` returns in ascending order as one table; does not sync. A nil
+  /// value is a tombstone.
   static func write(
     to file: CopiedFile, place: Place, key: borrowing SecretKey, keying: Generation.Table.Keying,
     cipher: SecretStreamCipher, next: () throws -> (key: CatalogKey, value: [UInt8]?)?
@@ -117,13 +118,13 @@ enum Table {
       footerTag: output.tag, keying: keying)
   }
 
-  /// Seals blocks one behind the other, and writes them in pieces of 1 MiB.
+  /// Seals blocks back to back, and writes them in pieces of 1 MiB.
   private struct Output {
     let file: CopiedFile
     let place: Place
     let cipher: SecretStreamCipher
     var offset: UInt64 = 0
-    /// Of the last block.
+    /// The tag of the last block.
     var tag: [UInt8] = []
     private var buffer: [UInt8] = []
     private var bufferOffset: UInt64 = 0

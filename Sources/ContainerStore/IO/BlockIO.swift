@@ -1,4 +1,5 @@
-/// A call to the operating system that failed. Names only the container's own files, never what is stored in them.
+/// The error of a failed system call. It names only the container's own files, never the files that
+/// are stored in them.
 public struct IOFailure: Error, Sendable, Equatable, CustomStringConvertible {
   public let operation: String
   public let file: String
@@ -20,19 +21,21 @@ package enum BlockAccess: Sendable {
   case createNew
 }
 
-/// The narrow interface through which every byte of a container passes. Paths are relative to the container.
+/// The narrow interface through which every byte of a container passes. Paths are relative to the
+/// container's directory.
 package protocol BlockIO: AnyObject, Sendable {
-  /// Where the container is, for messages.
+  /// The location of the container, for messages.
   var place: String { get }
-  /// Whether a directory is there.
+  /// Whether the container's directory exists.
   var isThere: Bool { get }
-  /// Throws when `path` is something else than a directory, such as a symbolic link to one. A missing directory is no error.
+  /// Throws when `path` is anything other than a directory, such as a symbolic link to one. A
+  /// missing directory is no error.
   func requireDirectory(_ path: String) throws(IOFailure)
-  /// Fails for what is no regular file, and never waits for one.
+  /// Opens a regular file. Fails for any other kind of file, and never blocks on one.
   func open(_ path: String, _ access: BlockAccess) throws(IOFailure) -> any BlockFile
-  /// Names of the files in a directory; none when the directory is missing.
+  /// The names of the files in a directory; empty when the directory is missing.
   func fileNames(in directory: String) throws(IOFailure) -> [String]
-  /// Makes the directory ("" is the container itself); fails when it exists.
+  /// Creates the directory ("" is the container itself); fails when it exists.
   func createDirectory(_ path: String) throws(IOFailure)
   /// Removes an empty directory ("" is the container itself).
   func removeDirectory(_ path: String) throws(IOFailure)
@@ -55,35 +58,37 @@ extension BlockIO {
   }
 }
 
-/// An open file of a container; closed when the last reference goes.
+/// An open file of a container, closed when the last reference is released.
 package protocol BlockFile: AnyObject, Sendable {
-  /// Fills the buffer as far as the file reaches.
+  /// Fills the buffer up to the end of the file. Returns the number of bytes that were read.
   func read(into buffer: UnsafeMutableRawBufferPointer, at offset: UInt64) throws(IOFailure) -> Int
   /// Writes everything or throws.
   func write(_ bytes: UnsafeRawBufferPointer, at offset: UInt64) throws(IOFailure)
   func size() throws(IOFailure) -> UInt64
-  /// Where bytes stand at or after `offset` that are not known to be a hole; nil at the end.
+  /// The first offset at or after `offset` whose bytes are not known to be a hole; nil at the end
+  /// of the file.
   func nextData(from offset: UInt64) throws(IOFailure) -> UInt64?
   func truncate(to size: UInt64) throws(IOFailure)
   /// Makes contents and size durable (fdatasync).
   func synchronize() throws(IOFailure)
-  /// A hint: begin to write back, without waiting.
+  /// A hint to start write-back without waiting for it.
   func startWriteback(offset: UInt64, count: Int)
-  /// A hint: the file, which is empty, will soon be that long. Its length may become that at once. Nothing is taken unless `free`
-  /// bytes stay free.
+  /// A hint that the file, which is empty, will soon have `count` bytes. The file may get that
+  /// length at once. Nothing is allocated unless `free` bytes stay free.
   func preallocate(_ count: UInt64, leaving free: UInt64)
-  /// Bytes of blocks that the file takes on the disk.
+  /// Bytes of the blocks that the file takes on the disk.
   func allocatedByteCount() throws(IOFailure) -> UInt64
-  /// Makes the file that long, with blocks of its own, so that they are there when they are needed.
+  /// Gives the file `count` bytes in blocks of its own, so that the space is there when it is
+  /// needed.
   func allocate(_ count: UInt64) throws(IOFailure)
-  /// Gives whole pages of the range back; they read as zeros.
+  /// Deallocates the whole pages of the range; they then read as zeros.
   func punchHole(offset: UInt64, count: UInt64) throws(IOFailure)
-  /// Forgets cached pages, so that what is read next is what the disk has.
+  /// Drops cached pages, so that later reads return what is on the disk.
   func dropCache()
-  /// False when somebody else holds the range.
+  /// Tries to lock a range. Returns false when another holder has a conflicting lock.
   func tryLock(_ range: LockRange, exclusive: Bool) throws(IOFailure) -> Bool
   func unlock(_ range: LockRange)
-  /// Whether somebody else holds any lock in the range.
+  /// Whether another holder has any lock in the range.
   func isLocked(_ range: LockRange) throws(IOFailure) -> Bool
 }
 
@@ -93,7 +98,7 @@ package struct LockRange: Sendable, Hashable {
   package var count: UInt64
 
   package static let writer = LockRange(offset: 0, count: 1)
-  /// Held by a reader while it reads the state: pins everything.
+  /// Held by a reader while it reads the state; pins everything.
   static let entry = LockRange(offset: 1 << 40, count: 1)
   static func pin(_ commit: UInt64) -> LockRange { LockRange(offset: 1 << 40 + 1 + commit, count: 1) }
   /// The entry and the pins of commits below `commit`.

@@ -2,7 +2,7 @@ import EncryptedFile
 
 /// A journal or a table: two files with the same bytes at the same offsets (CONTAINER-FORMAT.md).
 ///
-/// Files are opened when they are first needed: an ordinary reader rarely touches the second one.
+/// Each file is opened on first use: an ordinary reader rarely needs the second one.
 final class CopiedFile: Sendable {
   enum Folder: String {
     case journal, catalog
@@ -28,13 +28,13 @@ final class CopiedFile: Sendable {
     files = Guarded([nil, nil])
   }
 
-  /// Makes both files; neither stays when one cannot be made.
+  /// Creates both files; removes both when one of them cannot be created.
   static func create(_ io: any BlockIO, _ id: Identifier, in folder: Folder) throws(IOFailure) -> CopiedFile {
     let file = CopiedFile(io, id, in: folder, .createNew)
     do throws(IOFailure) {
       for i in 0..<count {
         do throws(IOFailure) { _ = try file.copy(i) } catch {
-          // The directory was lost with all that was in it, which reading reports.
+          // The directory was lost with its contents; reading reports that.
           guard error.errno == missingFile else { throw error }
           try io.createDirectory(file.directory(i))
           try io.synchronizeDirectory("")
@@ -48,12 +48,12 @@ final class CopiedFile: Sendable {
     return file
   }
 
-  /// Removes what is there of both files.
+  /// Removes whichever of the two files exist.
   static func remove(_ io: any BlockIO, _ id: Identifier, in folder: Folder) {
     for name in names(id, in: folder) { try? io.remove(name) }
   }
 
-  /// One of the two files. Throws what opening it throws.
+  /// One of the two files, opened on first use. Throws the failure to open it.
   func copy(_ i: Int) throws(IOFailure) -> any BlockFile {
     try files.withLock { files throws(IOFailure) in
       if let file = files[i] { return file }
@@ -67,7 +67,7 @@ final class CopiedFile: Sendable {
     for i in 0..<Self.count { try copy(i).write(bytes, at: offset) }
   }
 
-  /// Makes both files durable, with their names.
+  /// Makes both files and their names durable.
   func synchronizeNew() throws(IOFailure) {
     for i in 0..<Self.count { try copy(i).synchronize() }
     for i in 0..<Self.count { try io.synchronizeDirectory(directory(i)) }

@@ -9,13 +9,15 @@ import Dispatch
   import Darwin
 #endif
 
-/// The timers of libdispatch, which ends the process when it has no descriptor left for the first of them.
+/// Preparation of libdispatch's timers: libdispatch ends the process when there is no file
+/// descriptor left for its first timer.
 enum DispatchTimers {
-  /// An epoll, an event and a timer descriptor, and some that other threads open meanwhile.
+  /// Descriptors for an epoll, an event and a timer, and some that other threads open meanwhile.
   private static let descriptorCount = 8
   private static let isReady = Guarded(false)
 
-  /// Has libdispatch open what it needs, once in a process. Throws with `EMFILE` or `ENFILE` when there is not enough.
+  /// Makes libdispatch open its descriptors, once in a process. Throws with `EMFILE` or `ENFILE`
+  /// when too few are left.
   static func prepare() throws(IOFailure) {
     try isReady.withLock { isReady throws(IOFailure) in
       if isReady { return }

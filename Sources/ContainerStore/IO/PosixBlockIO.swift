@@ -13,7 +13,7 @@ func errorText(_ code: Int32) -> String { String(cString: strerror(code)) }
 
 /// A container in a directory of the native file system.
 ///
-/// Symbolic links are followed on the way to that directory and nowhere in it.
+/// Symbolic links are followed in the path to that directory, but not inside it.
 package final class PosixBlockIO: BlockIO {
   package let place: String
 
@@ -65,7 +65,7 @@ package final class PosixBlockIO: BlockIO {
     defer { closedir(stream) }
     var names: [String] = []
     while true {
-      errno = 0  // only by this does readdir(3) tell a failure from the end
+      errno = 0  // errno alone distinguishes a failure of readdir(3) from the end
       guard let entry = readdir(stream) else {
         let code = errno
         if code != 0 { throw IOFailure("readdir", directory, errno: code) }
@@ -81,14 +81,14 @@ package final class PosixBlockIO: BlockIO {
   package func createDirectory(_ path: String) throws(IOFailure) {
     _ = try check(mkdir(native(path), 0o700) == 0 ? 0 : -errno, "mkdir", path)
     guard path.isEmpty else { return }
-    // The container's own name; not every file system makes it durable with what is in it.
+    // Makes the container's own name durable: not every file system does so with the contents.
     let descriptor = cposix_open(place + "/..", O_RDONLY | O_DIRECTORY, 0)
     guard descriptor >= 0 else { return }
     defer { close(descriptor) }
     do throws(IOFailure) {
       _ = try check(synchronizeFully(descriptor), "fsync", path)
     } catch {
-      rmdir(place)  // whoever is told that it failed finds the place free
+      rmdir(place)  // a failed call leaves the path free
       throw error
     }
   }
@@ -121,7 +121,7 @@ package final class PosixBlockIO: BlockIO {
   }
 }
 
-/// fsync, begun again when a signal came in between.
+/// Calls fsync(2), and repeats it when a signal interrupts it.
 private func synchronizeFully(_ descriptor: Int32) -> Int32 {
   while fsync(descriptor) != 0 {
     if errno != EINTR { return -errno }
@@ -129,7 +129,7 @@ private func synchronizeFully(_ descriptor: Int32) -> Int32 {
   return 0
 }
 
-/// A file's directory, opened, and its name there.
+/// The open directory of a file, and the file's name in it.
 private final class Location {
   let directory: Int32
   let name: String
@@ -163,7 +163,8 @@ private final class PosixBlockFile: BlockFile {
   }
 
   deinit {
-    // Not by closing alone: a child that was forked a moment ago and has not called exec(2) yet has the file open, too.
+    // Closing is not enough: a child that was forked a moment ago and has not called exec(2) yet
+    // has the file open, too.
     if hasLock.load(ordering: .relaxed) { unlock(LockRange(offset: 0, count: 0)) }
     close(descriptor)
   }
@@ -189,7 +190,7 @@ private final class PosixBlockFile: BlockFile {
       if data >= 0 { return UInt64(data) }
       if errno == ENXIO { return nil }
     #endif
-    // A file system that does not know holes.
+    // The file system does not support holes.
     return try offset < size() ? offset : nil
   }
 
@@ -210,7 +211,7 @@ private final class PosixBlockFile: BlockFile {
     guard fstatvfs(descriptor, &system) == 0,
       UInt64(system.f_bavail) * UInt64(system.f_frsize) / 2 > count / 2 + free / 2
     else { return }
-    // What a call that failed took all the same would be missing elsewhere.
+    // A failed call may have allocated blocks, which would be missing elsewhere.
     if cposix_preallocate(descriptor, Int64(count)) < 0 { ftruncate(descriptor, 0) }
   }
 
@@ -234,7 +235,7 @@ private final class PosixBlockFile: BlockFile {
 
   func punchHole(offset: UInt64, count: UInt64) throws(IOFailure) {
     let status = cposix_punch_hole(descriptor, Int64(offset), Int64(count))
-    // A file system that cannot punch keeps the dead bytes; nothing is wrong with that.
+    // A file system without hole punching keeps the dead bytes, which is harmless.
     if status == -EOPNOTSUPP || status == -ENOTSUP { return }
     try check(status, "fallocate", name)
   }
@@ -256,7 +257,7 @@ private final class PosixBlockFile: BlockFile {
   }
 }
 
-/// pread until the buffer is full or the file ends.
+/// Calls pread(2) until the buffer is full or the file ends.
 func readFully(
   _ descriptor: Int32, into buffer: UnsafeMutableRawBufferPointer, at offset: UInt64, name: String
 ) throws(IOFailure) -> Int {
@@ -274,7 +275,7 @@ func readFully(
   return done
 }
 
-/// pwrite until everything is written.
+/// Calls pwrite(2) until everything is written.
 func writeFully(
   _ descriptor: Int32, _ bytes: UnsafeRawBufferPointer, at offset: UInt64, name: String
 ) throws(IOFailure) {
@@ -285,7 +286,7 @@ func writeFully(
       if errno == EINTR { continue }
       throw IOFailure("write", name, errno: errno)
     }
-    // A device that takes nothing and reports no error would otherwise be asked for ever.
+    // Without this check, a device that takes nothing and reports no error would loop forever.
     if count == 0 { throw IOFailure("write", name, errno: ENOSPC) }
     done += count
   }

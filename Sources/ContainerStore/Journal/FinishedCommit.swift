@@ -1,6 +1,6 @@
 import EncryptedFile
 
-/// Changes of one commit, gathered from its records.
+/// The changes of one commit, gathered from its records.
 struct FinishedCommit {
   var number: UInt64
   var changes: [CatalogChange]
@@ -22,11 +22,11 @@ struct FinishedCommit {
     }
   }
 
-  /// Of versions that the commit pins.
+  /// The extents of versions that the commit pins.
   func pinnedExtents() -> [(pin: PinnedFile, extents: [Extent])] {
     var found: [(pin: PinnedFile, extents: [Extent])] = []
     var position: [Pin: Int] = [:]
-    // In the order of keys, and those of type `71` come first.
+    // Changes are in the order of their keys, so those of type `71` come before those of type `72`.
     for change in changes {
       guard let value = change.value, let pin = change.key.pin(at: 1) else { continue }
       switch change.key.kind {
@@ -53,7 +53,7 @@ struct PendingCommit {
   private var changes: [CatalogChange] = []
   private(set) var isEmpty = true
 
-  /// The whole commit when this was its last record.
+  /// Adds a record. Returns the whole commit when the record was its last one.
   mutating func add(_ record: JournalRecord, after last: UInt64) throws -> FinishedCommit? {
     guard record.commit == last + 1, isEmpty || record.commit == number else {
       throw ContainerError(.journalDamaged, detail: "commit \(record.commit) follows commit \(last)")

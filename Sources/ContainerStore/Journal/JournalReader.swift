@@ -1,7 +1,8 @@
 import EncryptedFile
 import SodiumPrimitives
 
-/// One journal, read record by record from either of its two files (CONTAINER-FORMAT.md, "Reading a frame").
+/// A journal, read record by record from either of its two files (CONTAINER-FORMAT.md, "Reading a
+/// frame").
 struct JournalReader {
   let id: Identifier
   let file: CopiedFile
@@ -9,12 +10,14 @@ struct JournalReader {
   private let key: SharedKey
   private let cipher: SecretStreamCipher
 
-  /// So much is read of what stands behind a torn record: several times as much as a journal has.
+  /// The maximum number of bytes that are hashed after a torn record: several times the length of a
+  /// journal.
   private static let hashedByteCountMax = 256 << 20
 
-  /// A record as it stands at the place of one.
+  /// The result of reading one record.
   enum Reading {
-    /// The commit of `end` is still to be set. `damagedCopies` are those that were read and are not whole.
+    /// The commit of `end` is not set yet. `damagedCopies` are the copies that were read and are
+    /// not whole.
     case good(payload: [UInt8], end: JournalEnd, damagedCopies: [Int])
     case torn(String)
     case altered
@@ -31,7 +34,8 @@ struct JournalReader {
     key = SharedKey(try keys.journalKey(id, generation: generation))
   }
 
-  /// The record after `last`, or record 0 when that is nil. `readsBoth` reads the second copy also where the first is whole.
+  /// Reads the record after `last`, or record 0 when `last` is nil. `readsBoth` reads the second
+  /// copy even when the first is whole.
   func read(after last: JournalEnd?, readsBoth: Bool = false) throws(IOFailure) -> Reading {
     let offset = last.map { JournalFrame.alignedUp($0.offset) } ?? 0
     let expected = (number: last.map { $0.record + 1 } ?? 0, previous: last?.tag ?? noTag)
@@ -64,15 +68,16 @@ struct JournalReader {
     return isAltered ? .altered : .torn(reason)
   }
 
-  /// The greatest *durable through* of the authentic records behind `last`, in either copy; 0 when there are none.
+  /// The greatest *durable through* of the authentic records after `last`, in either copy; 0 when
+  /// there are none.
   func provenRecord(after last: JournalEnd) throws(IOFailure) -> UInt64 {
     var proven: UInt64 = 0
     for copy in 0..<CopiedFile.count {
       guard let file = try? file.copy(copy) else { continue }
       var offset = JournalFrame.alignedUp(last.offset)
-      // Past holes at once: a file may have been made longer than its journal.
+      // The loop skips holes: a file may have been extended beyond its journal.
       var hashedByteCount = 0
-      // Whoever appends frames that only look like some pays for what they cost.
+      // The payload of every frame counts, which bounds the cost of forged frames.
       while hashedByteCount < Self.hashedByteCountMax, let data = try file.nextData(from: offset) {
         offset = max(offset, data / JournalFrame.alignment * JournalFrame.alignment)
         hashedByteCount += try JournalFrame.payloadByteCount(file, at: offset)
@@ -88,7 +93,7 @@ struct JournalReader {
     return proven
   }
 
-  /// Whether either file goes on behind the record.
+  /// Whether either file has bytes after the record.
   func hasBytes(after last: JournalEnd) throws(IOFailure) -> Bool {
     for copy in 0..<CopiedFile.count {
       if let file = try? file.copy(copy), try file.size() > JournalFrame.alignedUp(last.offset) {

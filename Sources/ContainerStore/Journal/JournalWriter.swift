@@ -12,7 +12,7 @@ final class JournalWriter {
   private(set) var end: JournalEnd
   /// The last record that is durable in the first copy.
   private(set) var durableThrough: UInt64 = 0
-  /// The last record that is durable in both copies, and all before it.
+  /// The last record up to which every record is durable in both copies.
   private(set) var knownEnd: JournalEnd
 
   /// Creates both files and writes the header; the caller names the journal in the superblock.
@@ -30,22 +30,24 @@ final class JournalWriter {
     end = JournalEnd(record: 0, offset: UInt64(bytes.count), tag: tag, commit: header.commit)
     knownEnd = end
     try file.write(bytes, at: 0)
-    // Synced whatever the policy: the superblock may name only a journal that is there.
+    // Synced regardless of the durability setting: the superblock may name only a journal that
+    // exists.
     try file.synchronizeNew()
   }
 
   var byteCount: UInt64 { end.offset }
 
-  /// A commit's records, ready to be written behind the end.
+  /// The sealed records of a commit, ready to be written after the end.
   struct Frames {
     fileprivate var bytes: [UInt8]
     fileprivate var end: JournalEnd
   }
 
-  /// Seals one commit as as many records as it takes.
+  /// Seals one commit in as many records as it needs.
   func seal(_ changes: [CatalogChange], commit: UInt64, segmentsWereDurable: Bool) -> Frames {
     var frames: [UInt8] = []
-    // A commit of many files is large, and an array that grows by doubling would take up to twice its size.
+    // A commit of many files is large, and an array that grows by doubling would take up to twice
+    // its size.
     let byteCount = changes.reduce(0) { $0 + $1.encodedByteCount }
     frames.reserveCapacity(byteCount + byteCount / 64 + 2 * Int(JournalFrame.alignment))
     let begin = JournalFrame.alignedUp(end.offset)
@@ -77,13 +79,13 @@ final class JournalWriter {
     return Frames(bytes: frames, end: next)
   }
 
-  /// In one write to each copy.
+  /// Appends the records with one write to each copy.
   func append(_ frames: Frames) throws(IOFailure) {
     try file.write(frames.bytes, at: JournalFrame.alignedUp(end.offset))
     end = frames.end
   }
 
-  /// Gives back what a failed write took behind the end.
+  /// Cuts off the bytes that a failed write left after the end.
   func cut() {
     for i in 0..<CopiedFile.count { try? file.copy(i).truncate(to: end.offset) }
   }
@@ -94,7 +96,7 @@ final class JournalWriter {
     durableThrough = end.record
   }
 
-  /// Makes both copies durable, for an end that the superblock or another journal is to name.
+  /// Makes both copies durable, so that the superblock or another journal can name the end.
   func synchronizeBoth() throws(IOFailure) {
     if durableThrough < end.record { try synchronize() }
     if knownEnd.record < end.record { try file.copy(1).synchronize() }

@@ -1,23 +1,25 @@
 import Dispatch
 import Synchronization
 
-/// Who observes a container. As long as nobody does, a commit costs one atomic load.
-final class ChangeObservers: Sendable {
+/// The observers of a container. A commit without observers costs one atomic load.
+final class ChangeObservers: CommitObserving {
   private struct Observer {
     let names: [FileName]
     let buffer: ChangeBuffer
-    /// Nil when it could not be kept up.
+    /// Nil after an error prevented the tree from following the commits.
     var tree: ObservedTree?
   }
 
   private let count = Atomic<Int>(0)
   private let observers = Guarded<[Observer]>([])
-  /// Readers are woken here: whoever commits may hold locks of the engine, and waking may run code of the caller's executor.
+  /// Queue that wakes readers. A committing thread may hold locks of the store, and waking a reader
+  /// may run code of the caller's executor.
   private let waking = DispatchQueue(label: "observers")
   private let isWaking = Atomic<Bool>(false)
 
-  /// Called with the catalog's lock held, in the state that the tree shows.
-  func add(_ tree: ObservedTree, _ buffer: ChangeBuffer) {
+  /// Adds an observer. Called with the catalog's lock held, while the catalog is in the state that
+  /// `tree` shows.
+  private func add(_ tree: ObservedTree, _ buffer: ChangeBuffer) {
     observers.withLock { observers in
       observers.append(Observer(names: tree.names, buffer: buffer, tree: tree))
       count.store(observers.count, ordering: .releasing)
@@ -31,7 +33,8 @@ final class ChangeObservers: Sendable {
     }
   }
 
-  /// Works out what a transaction is about to change, which nothing can prevent any more, with the catalog's lock held.
+  /// Computes the changes of a transaction that can no longer fail. Called with the catalog's lock
+  /// held.
   func note(_ transaction: Transaction) {
     guard count.load(ordering: .acquiring) > 0, !transaction.isMaintenance, transaction.staged.count > 0
     else {
@@ -42,9 +45,10 @@ final class ChangeObservers: Sendable {
       for i in observers.indices {
         do {
           let commit = try commit.get()
-          // Not in place of a copy: what is half done when it fails is of no use.
+          // Take the tree out of the observer, so that an error does not leave it half updated
+          // there.
           guard var tree = observers[i].tree else {
-            // The observer may have looked anew before this commit.
+            // The observer may have reread the container before this commit.
             observers[i].buffer.overflow()
             observers[i].tree = try ObservedTree(observers[i].names, in: transaction)
             continue
@@ -54,7 +58,8 @@ final class ChangeObservers: Sendable {
           observers[i].tree = tree
           observers[i].buffer.put(changes)
         } catch {
-          // A part of the catalog cannot be read: whoever looks anew is told which.
+          // A part of the catalog cannot be read. An observer that rereads the container receives
+          // the error.
           observers[i].tree = nil
           observers[i].buffer.overflow()
         }
@@ -62,7 +67,8 @@ final class ChangeObservers: Sendable {
     }
   }
 
-  /// The catalog is another one than the commits have made, with its lock held.
+  /// Reports an overflow to every observer: the catalog was read anew from the disk and no longer
+  /// follows from the commits. Called with the catalog's lock held.
   func lose() {
     observers.withLock { observers in
       for i in observers.indices {
@@ -72,60 +78,45 @@ final class ChangeObservers: Sendable {
     }
   }
 
-  /// Lets observers have what was noted, soon.
+  /// Delivers the noted changes to the observers soon, on the waking queue.
   func wake() {
     guard count.load(ordering: .acquiring) > 0, !isWaking.exchange(true, ordering: .acquiringAndReleasing)
     else {
       return
     }
     waking.async { [self] in
-      // Before looking, so that what comes meanwhile is looked for again.
+      // Cleared before the buffers are read, so that a later change schedules another pass.
       isWaking.store(false, ordering: .sequentiallyConsistent)
       for buffer in observers.withLock({ $0.map(\.buffer) }) { buffer.wake() }
     }
   }
 
-  /// The container is closed.
+  /// Ends all observations after the last change, when the container is closed.
   func finish() {
     for buffer in observers.withLock({ $0.map(\.buffer) }) { buffer.finish(dropping: false) }
     wake()
   }
 }
 
-extension Container {
-  /// Observes what is at a path, and all below it if it is a directory: what anybody in this process creates, changes, moves or
-  /// removes there from now on. There need be nothing at the path yet. Links in the path are followed now and not again.
-  ///
-  /// Changes are told in the order of the commits, when everybody can see them, which may be before they are durable. What is written
-  /// through handles is told when it is written back. Nobody waits for an observer: when more than `countMax` changes would wait, they
-  /// are dropped, and ``ContainerChange/overflowed`` is in their place; after it come those that are made once it has been read.
-  ///
-  /// Takes a look at everything below the path, and some 100 bytes of memory for each file as long as it is observed. Throws
-  /// `closed`, `invalidName`, `notADirectory` when a file is on the way, `tooManyLinks`, `tableDamaged`.
-  public func changes(at path: String, bufferingAtMost countMax: Int = 4096) throws -> ContainerChanges {
-    precondition(countMax > 0, "at least one change can wait")
-    let place = try StorePath(path)
+extension ChangeObservers {
+  /// See ``Container/changes(at:bufferingAtMost:)``.
+  func observe(_ path: StorePath, bufferingAtMost countMax: Int, in store: Store) throws -> ContainerChanges {
     let buffer = ChangeBuffer(countMax: countMax)
-    // Nobody is to wait for this, unless they change the container faster than it can be looked at.
+    // The tree is built without the catalog's lock, so that no commit waits for it. After three
+    // attempts in which a commit was faster, the tree is built under the lock.
     for _ in 0..<3 {
-      let (snapshot, number) = try core.withLock { core in
-        guard !core.isClosed else { throw ContainerError(.closed, path: path) }
-        return (core.snapshot, core.changeNumber)
-      }
-      let tree = try namingPath(path) { try ObservedTree(place.resolved(in: snapshot).names, in: snapshot) }
-      let isAdded = try core.withLock { core in
-        guard !core.isClosed else { throw ContainerError(.closed, path: path) }
-        guard core.changeNumber == number else { return false }
-        observers.add(tree, buffer)
+      let (snapshot, number) = try store.withCurrentState { ($0, $1) }
+      let tree = try ObservedTree(path.resolved(in: snapshot).names, in: snapshot)
+      let isAdded = try store.withCurrentState { _, changeNumber in
+        guard changeNumber == number else { return false }
+        add(tree, buffer)
         return true
       }
-      if isAdded { return ContainerChanges(ChangeSubscription(buffer, in: observers)) }
+      if isAdded { return ContainerChanges(ChangeSubscription(buffer, in: self)) }
     }
-    try core.withLock { core in
-      guard !core.isClosed else { throw ContainerError(.closed, path: path) }
-      let tree = try ObservedTree(place.resolved(in: core.snapshot).names, in: core.snapshot)
-      observers.add(tree, buffer)
+    try store.withCurrentState { snapshot, _ in
+      add(try ObservedTree(path.resolved(in: snapshot).names, in: snapshot), buffer)
     }
-    return ContainerChanges(ChangeSubscription(buffer, in: observers))
+    return ContainerChanges(ChangeSubscription(buffer, in: self))
   }
 }

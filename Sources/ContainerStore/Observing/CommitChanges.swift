@@ -1,13 +1,14 @@
-/// What the records of a commit do to the tree, whoever made it. Lives as long as the transaction knows the state before.
+/// The effect of a commit's records on the file tree, independent of the operation that made the
+/// commit. Valid as long as the transaction has its base state.
 struct CommitChanges {
-  /// A name that names something else than before.
+  /// A name that refers to another file than before.
   struct Entry {
     var place: CatalogPlace
     var old: DirectoryEntry?
     var new: DirectoryEntry?
   }
 
-  /// What of a file has another value.
+  /// The parts of a file that changed.
   struct Effect: OptionSet {
     let rawValue: UInt8
     static let contents = Effect(rawValue: 1)
@@ -22,9 +23,9 @@ struct CommitChanges {
   }
 
   private(set) var entries: [Entry] = []
-  /// Where directories are that were put into another one, or are new.
+  /// The new locations of directories that are new or were moved to another parent or name.
   private(set) var newPlaces: [UInt64: CatalogPlace] = [:]
-  /// Directories that are not any more where they were.
+  /// Directories that are no longer at their old location.
   private(set) var movedAway: Set<UInt64> = []
   private var parents: Set<UInt64> = []
   private var records: [UInt64: Records] = [:]
@@ -39,7 +40,7 @@ struct CommitChanges {
       case .inode: add(.inode, key)
       case .extent: add(.extents, key)
       case .attribute: add(.attributes, key)
-      // What concerns no file that a path leads to.
+      // The other kinds do not belong to a file that a path leads to.
       default: break
       }
     }
@@ -68,10 +69,10 @@ struct CommitChanges {
     }
   }
 
-  /// Files with records of their own in the commit, by their ids.
+  /// Ids of the files with records of their own in the commit, in ascending order.
   var files: [UInt64] { records.keys.sorted() }
 
-  /// What is different about a file that was there before and still is.
+  /// The changed parts of a file that exists both before and after the commit.
   func effect(on file: UInt64) throws -> Effect {
     guard let records = records[file], let before = try transaction.base.value(.inode(file)),
       let after = try transaction.value(.inode(file))
@@ -89,31 +90,12 @@ struct CommitChanges {
     {
       effect.insert(.attributes)
     }
-    // Otherwise the date follows from what is told anyhow.
+    // Otherwise the new date follows from another change that is reported.
     if old.modified != new.modified, effect.isEmpty, !parents.contains(file) { effect = .attributes }
     return effect
   }
 
   private static func inode(_ bytes: [UInt8]) throws -> Inode {
     try Transaction.decode(bytes) { bytes throws(MalformedBytes) in try Inode(bytes) }
-  }
-}
-
-/// A name in a directory.
-struct CatalogPlace: Hashable {
-  var parent: UInt64
-  var name: FileName
-
-  init(parent: UInt64, name: FileName) {
-    self.parent = parent
-    self.name = name
-  }
-
-  /// Of a record of type `10`.
-  init(_ key: CatalogKey) throws {
-    guard let parent = key.number(at: 1), let name = FileName(bytes: Array(key.bytes.dropFirst(9))) else {
-      throw ContainerError(.catalogDamaged, detail: "a directory entry with an impossible name")
-    }
-    self.init(parent: parent, name: name)
   }
 }

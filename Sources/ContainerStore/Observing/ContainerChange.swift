@@ -1,20 +1,26 @@
-/// What a commit did to a file, directory or link at or below an observed path. Paths are absolute, without links on the way.
+/// The effect of a commit on a file, directory or link at or below an observed path. Paths are
+/// absolute and contain no links.
 public enum ContainerChange: Hashable, Sendable {
-  /// It is there now and was not before: made, copied, imported, delivered, or moved here from elsewhere. Everything that appears with
-  /// a directory is told by itself, parents first.
+  /// The item exists now and did not before: it was made, copied, imported, delivered, or moved
+  /// here from elsewhere. Everything that appears with a directory is reported separately, parents
+  /// first.
   case created(path: String)
-  /// Its contents are others: written through a handle, or replaced by another file in one step.
+  /// The contents changed: written through a handle, or replaced by another file in one step.
   case changed(path: String)
-  /// Dates, permissions, extended attributes, or the number of its links. What a directory's dates owe to changes in it is not told.
+  /// Dates, permissions, extended attributes or the number of links changed. A new date of a
+  /// directory that results from changes inside it is not reported.
   case attributesChanged(path: String)
-  /// It has another path, with everything in it. Nothing is at the new path then that was there before.
+  /// The item has another path, with everything in it. An item that was at the new path before is
+  /// no longer there.
   case moved(from: String, to: String)
-  /// It is gone, or not at or below the observed path any more, with everything in it, which is not told.
+  /// The item is gone, or is no longer at or below the observed path, with everything in it. The
+  /// items in it are not reported separately.
   case removed(path: String)
-  /// More changes waited than may, or they could not be told: what was dropped is unknown, and the observer must look anew.
+  /// Changes were dropped because the buffer was full or because they could not be determined. The
+  /// observer must reread the container.
   case overflowed
 
-  /// Where it is now, or was when it was removed; nil for ``overflowed``.
+  /// The item's current path, or its last path if it was removed; nil for ``overflowed``.
   public var path: String? {
     switch self {
     case .created(let path), .changed(let path), .attributesChanged(let path), .removed(let path): path

@@ -1,8 +1,10 @@
-/// What happens at or below a path of a container, from the call of ``Container/changes(at:bufferingAtMost:)`` on, in the order of the
-/// commits. Ends when the container is closed, after the last change, and at once when the task that waits is cancelled.
+/// The changes at or below a path of a container, in the order of the commits, from the call of
+/// ``Container/changes(at:bufferingAtMost:)`` on. The sequence ends after the last change when the
+/// container is closed, and at once when the waiting task is cancelled.
 ///
-/// It is for one reader: several that take turns get each a part of the changes. Who wants them all observes once more. Letting go of
-/// the sequence and its iterators ends the observing.
+/// The sequence is for one reader: several readers each receive a part of the changes. For a second
+/// complete sequence, observe a second time. Releasing the sequence and its iterators ends the
+/// observation.
 public struct ContainerChanges: AsyncSequence, Sendable {
   public typealias Element = ContainerChange
   public typealias Failure = Never
@@ -29,7 +31,7 @@ public struct ContainerChanges: AsyncSequence, Sendable {
   }
 }
 
-/// Keeps an observer in its container's list for as long as somebody may ask for changes.
+/// Keeps an observer registered with its container as long as the sequence or an iterator exists.
 final class ChangeSubscription: Sendable {
   fileprivate let buffer: ChangeBuffer
   private let observers: ChangeObservers
@@ -48,17 +50,18 @@ final class ChangeSubscription: Sendable {
   }
 }
 
-/// Changes on their way from commits to an observer.
+/// A buffer of changes between commits and one observer.
 ///
-/// They are put in with locks of the engine held, and nobody is woken there: that runs code of the caller's executor.
+/// Changes are added with locks of the store held. Adding wakes no reader, because waking runs code
+/// of the caller's executor.
 final class ChangeBuffer: Sendable {
   private typealias Reader = CheckedContinuation<ContainerChange?, Never>
 
   private struct State {
     var changes: [ContainerChange] = []
-    /// Those before are taken.
+    /// Index of the first change that was not taken yet.
     var first = 0
-    /// Until this is known to the reader, nothing more is kept.
+    /// While set, new changes are dropped; cleared when the reader takes `overflowed`.
     var hasOverflowed = false
     var isFinished = false
     var readers: [Reader] = []
@@ -84,7 +87,7 @@ final class ChangeBuffer: Sendable {
 
   init(countMax: Int) { self.countMax = countMax }
 
-  /// The changes of a commit, all or none of them.
+  /// Adds all changes of a commit, or an overflow if they do not fit.
   func put(_ changes: [ContainerChange]) {
     guard !changes.isEmpty else { return }
     state.withLock { state in
@@ -109,7 +112,7 @@ final class ChangeBuffer: Sendable {
     state.hasOverflowed = true
   }
 
-  /// Gives waiting readers what there is.
+  /// Gives the buffered changes to the waiting readers.
   func wake() {
     while let (reader, change) = state.withLock({ state -> (Reader, ContainerChange?)? in
       guard !state.readers.isEmpty else { return nil }
@@ -121,7 +124,7 @@ final class ChangeBuffer: Sendable {
     }
   }
 
-  /// Nothing comes any more; `dropping` what is there.
+  /// Marks the end of the changes; with `dropping`, discards the buffered ones.
   func finish(dropping: Bool) {
     state.withLock { state in
       state.isFinished = true

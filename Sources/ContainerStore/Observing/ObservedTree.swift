@@ -1,32 +1,33 @@
-/// Where everything at and below an observed path is: the catalog leads from paths to files, and this leads back.
+/// The locations of everything at and below an observed path. The catalog maps paths to files; this
+/// tree maps files to paths.
 ///
-/// Takes some 100 bytes for each file while somebody observes.
+/// Takes some 100 bytes for each file while it is observed.
 struct ObservedTree {
   private struct Root: Equatable {
     var id: UInt64
     var kind: FileKind
   }
 
-  /// A name that came or went.
+  /// A name that was added or removed.
   private struct Item {
     var id: UInt64
     var kind: FileKind
     var place: CatalogPlace
-    /// From the observed directory on.
+    /// Path relative to the observed directory.
     var names: [FileName]
-    /// The directories between the observed one and it, the nearest first.
+    /// The directories between the observed one and the item, the nearest first.
     var above: [UInt64]
   }
 
-  /// Of the observed path.
+  /// The observed path.
   let names: [FileName]
-  /// The directories that lead to it, the root first, as far as they exist.
+  /// The directories that lead to the path, the root first, as far as they exist.
   private var chain: [UInt64] = []
-  /// What is at the path.
+  /// The item at the path.
   private var root: Root?
-  /// A name of each file below.
+  /// The location of each file below, by file id.
   private var places: [UInt64: CatalogPlace] = [:]
-  /// The other names of those that have several.
+  /// The further locations of files with several names.
   private var furtherPlaces: [UInt64: [CatalogPlace]] = [:]
 
   init(_ names: [FileName], in catalog: some CatalogReading) throws {
@@ -49,7 +50,7 @@ struct ObservedTree {
     }
   }
 
-  // MARK: Places
+  // MARK: Locations
 
   private mutating func add(_ file: UInt64, _ place: CatalogPlace) {
     guard let known = places[file] else {
@@ -70,8 +71,8 @@ struct ObservedTree {
     if furtherPlaces[file]?.isEmpty == true { furtherPlaces[file] = nil }
   }
 
-  /// Notes everything below a directory, except what stands at `known` places, and calls `body` for it, parents first, with its names
-  /// from that directory on.
+  /// Adds everything below a directory, except the items at `known` locations, and calls `body` for
+  /// each item, parents first, with its path relative to that directory.
   private mutating func takeIn(
     _ directory: UInt64, _ catalog: some CatalogReading, except known: Set<CatalogPlace> = [],
     _ body: ([FileName], CatalogPlace) -> Void
@@ -91,7 +92,7 @@ struct ObservedTree {
     }
   }
 
-  /// Forgets what is still below a directory that is not observed any more.
+  /// Removes everything that is still below a directory that is no longer observed.
   private mutating func forget(_ directory: UInt64, _ catalog: some CatalogReading) throws {
     var open = [directory]
     var seen: Set<UInt64> = [directory]
@@ -109,7 +110,8 @@ struct ObservedTree {
     ContainerError(.catalogDamaged, detail: "a directory is reached twice")
   }
 
-  /// How a directory is reached from the observed one, before the commit or after it; nil when it is elsewhere.
+  /// The path from the observed directory to another one, before the commit or after it; nil if the
+  /// directory is elsewhere.
   private func way(to directory: UInt64, after commit: CommitChanges?) throws -> (
     names: [FileName], ids: [UInt64]
   )? {
@@ -131,9 +133,10 @@ struct ObservedTree {
 
   // MARK: Commits
 
-  /// What a commit did here; `catalog` is the state after it.
+  /// Applies a commit and returns its changes; `catalog` is the state after the commit.
   ///
-  /// Whoever does to a tree of their own what the changes say, one after the other, has the tree that is here afterwards.
+  /// The changes are a complete description: applied one after the other to a copy of the old tree,
+  /// they produce the new tree.
   mutating func apply(_ commit: CommitChanges, _ catalog: Transaction) throws -> [ContainerChange] {
     if commit.entries.contains(where: { isOnTheWay($0.place) }) {
       let old = root
@@ -167,7 +170,7 @@ struct ObservedTree {
     zip(chain, names).contains { $0 == place.parent && $1 == place.name }
   }
 
-  /// Something else is at the observed path itself.
+  /// Handles a commit that puts another item at the observed path itself.
   private mutating func exchange(_ old: Root?, _ catalog: Transaction) throws -> [ContainerChange] {
     places = [:]
     furtherPlaces = [:]
@@ -187,8 +190,9 @@ struct ObservedTree {
     return changes
   }
 
-  /// Removals first, then moves, then what is new. A move that cannot be told in this order, for instance when two files change
-  /// places, is told as a removal and a creation; `told` gets the places of what is new or replaced.
+  /// Returns removals first, then moves, then creations. A move that does not fit into this order,
+  /// for instance when two files exchange their names, is reported as a removal and a creation.
+  /// `told` receives the locations of items that are new or replaced.
   private mutating func applyEntries(
     _ commit: CommitChanges, _ catalog: Transaction, _ told: inout Set<CatalogPlace>
   ) throws -> [ContainerChange] {
@@ -214,7 +218,7 @@ struct ObservedTree {
     let movedTo = Set((moves.early + moves.late).map(\.to))
     let movedPlaces = Set(movedTo.map { come[$0].place })
 
-    // Keep up the places.
+    // Update the locations.
     for item in gone { remove(item.id, item.place) }
     let stays = Set(come.map(\.id))
     for item in gone where item.kind == .directory && !stays.contains(item.id) {
@@ -227,7 +231,8 @@ struct ObservedTree {
     let fresh = Set(
       come.indices.filter { come[$0].kind == .directory && !movedTo.contains($0) }.map { come[$0].id })
     let lateDirectories = Set(moves.late.map { come[$0.to].id })
-    // Told with the new directory that it is in, unless it is in one that was moved there.
+    // Whether an item is reported with the new directory that contains it. An item inside a
+    // directory that was moved there is reported separately.
     let comesAlong = { (item: Item) in
       item.above.first { fresh.contains($0) || lateDirectories.contains($0) }.map { fresh.contains($0) }
         ?? false
@@ -273,14 +278,15 @@ struct ObservedTree {
     return removals + moves.early.map(tell) + creations + moves.late.map(tell) + lateCreations + changes
   }
 
-  /// Positions among what went and what came.
+  /// A pair of indices: `from` in the removed items, `to` in the added ones.
   private struct Move {
     var from: Int
     var to: Int
   }
 
-  /// What went in one place and came in another: early what can move before anything is created, in an order in which nothing is in
-  /// the way; late what goes into new directories.
+  /// Pairs the removed items with the added ones that have the same file. Early moves are possible
+  /// before anything is created, and are ordered so that every target is free; late moves go into
+  /// new directories.
   private static func moves(_ gone: [Item], _ come: [Item]) -> (early: [Move], late: [Move]) {
     var candidates: [Move] = []
     var goneByID: [UInt64: [Int]] = [:]
@@ -296,7 +302,7 @@ struct ObservedTree {
     var early: [Move] = []
     var late: [Move] = []
     for move in candidates {
-      // Its path would depend on when other directories move.
+      // Skip a move whose path would depend on the order in which other directories move.
       guard lost.isDisjoint(with: gone[move.from].above), moved.isDisjoint(with: come[move.to].above) else {
         continue
       }
@@ -314,7 +320,7 @@ struct ObservedTree {
       for move in early {
         if occupied.contains(come[move.to].place) { blocked.append(move) } else { ready.append(move) }
       }
-      // All stand in each other's way.
+      // The moves form a cycle: break it by freeing one source.
       if ready.isEmpty, let move = blocked.popLast() { occupied.remove(gone[move.from].place) }
       for move in ready { occupied.remove(gone[move.from].place) }
       ordered += ready

@@ -1,10 +1,11 @@
 import EncryptedFile
 import SodiumPrimitives
 
-/// The segment that a handle opened last, so that small reads in a row open each segment once.
+/// The segment that a handle opened last, so that consecutive small reads open each segment once.
 struct OpenedSegment: Sendable {
   var index: UInt64 = 0
-  /// Under which its bytes were sealed; no other bytes ever were.
+  /// The write number under which `bytes` were sealed. It identifies the bytes: no others were ever
+  /// sealed under it.
   var writeNumber: WriteNumber?
   var count = 0
   var bytes: [UInt8] = []
@@ -24,37 +25,38 @@ struct OpenedSegment: Sendable {
 }
 
 extension FileNode {
-  /// What a read of a piece needs, taken at one moment.
+  /// The input of a read of a piece, all of it from one moment.
   private struct Plan {
     var count: Int
     /// Runs to open, in order.
     var stored: [Extent] = []
-    /// What is stored from here on was cut off.
+    /// Offset from which the stored bytes were cut off.
     var cut = UInt64.max
-    /// Newer bytes, to be copied over what was opened: position in the piece, range of `newerBytes`.
+    /// Newer bytes to copy over the opened ones: position in the piece, and range of `newerBytes`.
     var newer: [(position: Int, bytes: Range<Int>)] = []
     var newerBytes: [UInt8] = []
-    /// The piece is in the caller's buffer already.
+    /// The piece is already in the caller's buffer.
     var isDone = false
     var mustLoad = false
     var isCounted = false
   }
 
-  /// Fills `buffer` from `offset` on and returns how many bytes there were. `buffer` must not go past a multiple of a unit (1 MiB).
-  /// When it throws, `buffer` is untouched, unless `isScratch`: then what was opened before the damage may stand there.
+  /// Fills `buffer` from `offset` on and returns the number of bytes read. `buffer` must not extend
+  /// past a multiple of the unit size (1 MiB). When the call throws, `buffer` is unchanged, unless
+  /// `isScratch` is set: then it may contain bytes that were opened before the damage.
   func read(
-    at offset: UInt64, into buffer: UnsafeMutableRawBufferPointer, of container: Container,
+    at offset: UInt64, into buffer: UnsafeMutableRawBufferPointer, of store: Store,
     keeping opened: inout OpenedSegment, isScratch: Bool = false
   ) throws -> Int {
-    // What the extents name now stays until the end, though it be replaced meanwhile.
-    try container.withStoredBytesKept {
+    // Keep the runs that the extents name now until the end, even if they are replaced meanwhile.
+    try store.withRunsKept {
       var plan = plan(at: offset, into: buffer)
       while plan.mustLoad {
-        try loadExtents(of: container)
+        try loadExtents(of: store)
         plan = self.plan(at: offset, into: buffer)
       }
       defer {
-        if plan.isCounted { endRead(of: container) }
+        if plan.isCounted { endRead(of: store) }
       }
       if plan.isDone { return plan.count }
       let target = UnsafeMutableRawBufferPointer(rebasing: buffer[0..<plan.count])
@@ -62,18 +64,18 @@ extension FileNode {
       if plan.newer.isEmpty, plan.cut == .max, plan.stored.count == 1, plan.stored[0].count == 1,
         grain == DirtyLayer.grain(offset + UInt64(plan.count) - 1)
       {
-        try readSegment(plan.stored[0], at: offset, into: target, of: container, keeping: &opened)
+        try readSegment(plan.stored[0], at: offset, into: target, of: store, keeping: &opened)
       } else {
-        try readRuns(plan, at: offset, into: target, of: container, isScratch: isScratch)
+        try readRuns(plan, at: offset, into: target, of: store, isScratch: isScratch)
       }
       return plan.count
     }
   }
 
-  /// Part of one segment.
+  /// Copies a part of one segment.
   private func readSegment(
     _ segment: Extent, at offset: UInt64, into target: UnsafeMutableRawBufferPointer,
-    of container: Container,
+    of store: Store,
     keeping opened: inout OpenedSegment
   ) throws {
     let position = Int(offset % UInt64(DirtyGrain.byteCount))
@@ -90,20 +92,21 @@ extension FileNode {
       opened.bytes.withUnsafeBytes { copy(UnsafeRawBufferPointer(rebasing: $0[0..<opened.count])) }
       return
     }
-    try container.withContext { context in
-      let plaintext = try open(segment, of: container, context: context)
+    try store.workers.withContext { context in
+      let plaintext = try open(segment, of: store, context: context)
       if target.count < plaintext.count { opened.put(plaintext, segment) }
       copy(plaintext)
     }
   }
 
-  /// The plaintext of one segment, in the cipher's scratch memory until its next call. Uses the context's input.
-  func open(_ segment: Extent, of container: Container, context: WorkerContext) throws
+  /// Opens one segment. The plaintext is in the cipher's scratch memory until the cipher's next
+  /// call. The call uses the context's input buffer.
+  func open(_ segment: Extent, of store: Store, context: WorkerContext) throws
     -> UnsafeRawBufferPointer
   {
     let count = segment.storedByteCount
     let stored = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<count])
-    guard try container.slabs.read(segment.slab, segment.offset, into: stored) == count else {
+    guard try store.slabs.read(segment.slab, segment.offset, into: stored) == count else {
       throw SegmentError.missingBytes(grain: segment.start)
     }
     return try context.cipher.open(
@@ -112,14 +115,15 @@ extension FileNode {
   }
 
   private func readRuns(
-    _ plan: Plan, at offset: UInt64, into target: UnsafeMutableRawBufferPointer, of container: Container,
+    _ plan: Plan, at offset: UInt64, into target: UnsafeMutableRawBufferPointer, of store: Store,
     isScratch: Bool
   ) throws {
     let grainByteCount = UInt64(DirtyGrain.byteCount)
     let first = DirtyLayer.grain(offset)
     let skip = Int(offset - first * grainByteCount)
-    try container.withContext { context in
-      // Everything is opened here first; the caller's buffer is filled at the very end, or where it takes whole segments.
+    try store.workers.withContext { context in
+      // Everything is opened in the context's buffer, and the caller's buffer is filled at the very
+      // end. If it is scratch memory and takes whole segments, they are opened directly into it.
       let isDirect =
         isScratch && skip == 0
         && plan.stored.allSatisfy {
@@ -138,9 +142,9 @@ extension FileNode {
         let begin = Int(run.start - first) * DirtyGrain.byteCount
         clear(position..<max(position, begin))
         let stored = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<run.storedByteCount])
-        let count = try container.slabs.read(run.slab, run.offset, into: stored)
+        let count = try store.slabs.read(run.slab, run.offset, into: stored)
         let end = begin + run.plaintextByteCount
-        // A unit of grains at most, so the context's buffers are long enough.
+        // A run has at most the grains of a unit, so the context's buffers are large enough.
         try context.cipher.open(
           run: run, stored: UnsafeRawBufferPointer(rebasing: stored[0..<count]),
           key: writerKey(run.writeNumber.session).key,
@@ -211,18 +215,18 @@ extension FileNode {
     }
   }
 
-  private func endRead(of container: Container) {
+  private func endRead(of store: Store) {
     let garbage = state.withLock { state -> [Extent] in
       state.readCount -= 1
       guard state.readCount == 0 else { return [] }
       defer { state.garbage = [] }
       return state.garbage
     }
-    if !garbage.isEmpty { container.slabs.discard(garbage) }
+    if !garbage.isEmpty { store.slabs.discard(garbage) }
   }
 
-  /// Asks the catalog for the extents, unless somebody did meanwhile.
-  func loadExtents(of container: Container) throws {
+  /// Loads the extents from the catalog, unless another thread has done so meanwhile.
+  func loadExtents(of store: Store) throws {
     let version = state.withLock { state -> Int? in
       guard state.map == nil else { return nil }
       state.loaderCount += 1
@@ -233,7 +237,8 @@ extension FileNode {
     defer {
       state.withLock { state in
         if state.map == nil, state.mapVersion == version, var map = loaded {
-          // A compaction moves runs faster than a file of many is read. What the reading has seen already is not found any more.
+          // A compaction moves runs while the extents of a file with many are read. Moves that the
+          // loaded extents already include find no match here.
           for (old, places) in state.movesWhileLoading { _ = map.move(old, to: places) }
           state.map = map
         }
@@ -242,13 +247,13 @@ extension FileNode {
       }
     }
     do {
-      loaded = try container.withStoredCatalog { records in
+      loaded = try store.withSnapshot { records in
         let inode = try records.inode(id)
         return ExtentMap(
           checked: try EncryptedFileReader.checked(records.extents(id, inode), size: inode.size))
       }
     } catch {
-      // Removed meanwhile: then its extents were handed over.
+      // If the file was removed meanwhile, its extents were handed to this node.
       if state.withLock({ $0.removed != nil }) { return }
       throw error
     }
@@ -263,7 +268,7 @@ extension FileNode.State {
     return begin..<Int(min(UInt64(DirtyGrain.byteCount), offset + UInt64(count) - start))
   }
 
-  /// Whether newer bytes make the stored ones unnecessary.
+  /// Whether newer bytes cover the requested part of a grain, so that no stored bytes are needed.
   fileprivate func isCovered(_ grain: UInt64, at offset: UInt64, count: Int) -> Bool {
     let part = part(of: grain, at: offset, count: count)
     if dirty.grains[grain]?.valid.covers(part) == true { return true }
@@ -271,7 +276,7 @@ extension FileNode.State {
     return dirty.cut == .max || dirty.cut >= grain * UInt64(DirtyGrain.byteCount) + UInt64(part.upperBound)
   }
 
-  /// Hands out newer bytes, older layer first, with their positions behind `offset`.
+  /// Passes newer bytes to `body`, the older layer first, with positions relative to `offset`.
   fileprivate func forEachNewer(
     in grain: UInt64, at offset: UInt64, count: Int, _ body: (Int, UnsafeRawBufferPointer) -> Void
   ) {

@@ -1,47 +1,51 @@
 import EncryptedFile
 import SodiumPrimitives
 
-/// What all handles of one open file share: its size, its extents, and what was written and is not stored yet.
+/// The state that all handles of one open file share: its size, its extents, and bytes that were
+/// written and not stored yet.
 ///
-/// Locks, outermost first: the lock of the writing back (`OpenFiles.writing`), the catalog's, the registry's, a node's. Nothing is
-/// read, sealed or stored with a node's lock held.
+/// Lock order, outermost first: the write-back lock (`OpenFiles.writing`), the catalog's lock, the
+/// lock of `OpenFiles`, a node's lock. Nothing is read, sealed or stored with a node's lock held.
 final class FileNode: Sendable {
   let id: UInt64
   let key: FileKey
   let state: Guarded<State>
-  /// Held by appends, so that none comes between the pieces of a long one.
+  /// Held by appends, so that no append writes between the pieces of a long one.
   let appending = Guarded(OneAtATime())
   private let tally: DirtyTally
   private let writerKeys = Guarded<[Identifier: SharedWriterKey]>([:])
   private static let writerKeyCountMax = 16
 
   struct State {
-    /// As the handles see it.
+    /// The size that the handles see.
     var size: UInt64
-    /// Changes whenever the contents do.
+    /// Incremented with every change of the contents.
     var contentNumber: UInt64 = 0
-    /// Of the catalog; for a file that was removed, the last.
+    /// The catalog's inode; for a removed file, its last one.
     var inode: Inode
-    /// What the catalog has; nil when it has to be asked.
+    /// The catalog's extents; nil if they have to be loaded.
     var map: ExtentMap?
-    /// Changes with every invalidation, so that what was loaded before one is not taken for new.
+    /// Incremented with every invalidation of `map`, so that extents loaded before one are not used
+    /// after it.
     var mapVersion = 0
-    /// How many threads are reading the extents from the catalog.
+    /// The number of threads that are loading the extents from the catalog.
     var loaderCount = 0
-    /// Runs that were moved since the first of them began.
+    /// Runs that were moved since the first of these loads began.
     var movesWhileLoading: [(old: Extent, places: [Extent])] = []
     var dirty = DirtyLayer()
-    /// Being sealed and stored; beneath `dirty`.
+    /// The layer that is being sealed and stored; beneath `dirty`.
     var frozen: DirtyLayer?
-    /// When it was removed: what of it the catalog gave up then, and the handles have to give back. It has no file any more.
+    /// Not nil once the file was removed and has no inode any more: the extents that the catalog
+    /// gave up then and that the handles have to give back.
     var removed: ExtentMap?
-    /// What pins kept of it when it was removed: not for the handles to give back, unless they are the last to need it.
+    /// Extents that pins kept when the file was removed. The handles give them back only if the
+    /// handles are the last to need them.
     var pinned = ExtentMap()
     /// The last handle was closed.
     var isReleased = false
-    /// Reads of a removed file that are under way.
+    /// The number of reads of a removed file in progress.
     var readCount = 0
-    /// Stored after the removal, not needed, and perhaps still being read.
+    /// Runs that were stored after the removal, are not needed, and may still be read.
     var garbage: [Extent] = []
   }
 
@@ -64,7 +68,8 @@ final class FileNode: Sendable {
     init(_ key: consuming WriterKey) { self.key = key }
   }
 
-  /// The key for what one session wrote; files rarely have many.
+  /// The key for segments that one session wrote. The cache is small because a file rarely has many
+  /// sessions.
   func writerKey(_ session: Identifier) throws -> SharedWriterKey {
     try writerKeys.withLock { keys in
       if let known = keys[session] { return known }
@@ -77,7 +82,7 @@ final class FileNode: Sendable {
 
   // MARK: Changing
 
-  /// Writes at an offset, or at the end when there is none, all at once for readers. Returns the offset.
+  /// Writes at an offset, or at the end if it is nil, in one step for readers. Returns the offset.
   @discardableResult
   func write(_ bytes: UnsafeRawBufferPointer, at place: UInt64?) throws -> UInt64 {
     try state.withLock { state in
@@ -127,14 +132,15 @@ final class FileNode: Sendable {
 
   // MARK: Writing back
 
-  /// What is to be stored: the changes so far, and the size with them.
+  /// A set of changes to store, with the file's size at that time.
   struct Batch: Sendable {
     let node: FileNode
     let layer: DirtyLayer
     let size: UInt64
   }
 
-  /// Takes the changes so far aside, nil when there are none. ``finish(_:)`` or ``restore()`` follows.
+  /// Moves the changes so far into a batch; nil if there are none. The caller must follow with
+  /// ``finish(_:)`` or ``restore()``.
   func freeze() -> Batch? {
     state.withLock { state in
       guard state.dirty.isChanged else { return nil }
@@ -146,7 +152,7 @@ final class FileNode: Sendable {
     }
   }
 
-  /// The batch is stored, and the file's extents are those of `map`.
+  /// Ends a batch that was stored; `map` has the file's new extents.
   func finish(_ map: ExtentMap, _ inode: Inode? = nil) {
     state.withLock { state in
       state.map = map
@@ -156,7 +162,7 @@ final class FileNode: Sendable {
     tally.fileCount.subtract(1, ordering: .acquiringAndReleasing)
   }
 
-  /// The batch was not stored, or perhaps not: its bytes are dirty again.
+  /// Takes back a batch that was not stored, or may not have been: its bytes are dirty again.
   func restore(_ batch: Batch) {
     state.withLock { state in
       let counted = (state.dirty.isChanged ? 1 : 0) + (state.frozen == nil ? 0 : 1)
@@ -170,7 +176,7 @@ final class FileNode: Sendable {
     }
   }
 
-  /// Forgets what was not stored.
+  /// Discards the changes that were not stored.
   func drop() {
     let dropped = state.withLock { state -> DirtyLayer in
       let dropped = state.dirty
@@ -179,12 +185,12 @@ final class FileNode: Sendable {
       state.dirty = DirtyLayer()
       return dropped
     }
-    _ = dropped  // its grains go here, without the lock
+    _ = dropped  // releases the grains without the lock
   }
 
   // MARK: The catalog's part
 
-  /// A run has other places; the catalog knows them. Called in the transaction that moved it.
+  /// Replaces a run that the catalog has moved. Called in the transaction that moved it.
   func move(_ old: Extent, to places: [Extent]) {
     state.withLock { state in
       guard state.removed == nil else { return }
@@ -196,7 +202,8 @@ final class FileNode: Sendable {
     }
   }
 
-  /// The catalog's last name of the file goes, with these extents; what was not removed of them is pinned. Called in that transaction.
+  /// Takes over the extents of a file that loses its last name; those of `extents` that are not in
+  /// `removed` are pinned. Called in the transaction that removes the name.
   func remove(_ extents: [Extent], removed: [Extent]) {
     state.withLock { state in
       state.map = ExtentMap(checked: extents)
@@ -208,7 +215,8 @@ final class FileNode: Sendable {
     }
   }
 
-  /// The last pins of these runs have gone. Returns what no handle needs. Called in that transaction.
+  /// Handles the end of the last pins of some runs, and returns the runs that no handle needs.
+  /// Called in the transaction that removes the pins.
   func unpin(_ extents: [Extent]) -> [Extent] {
     state.withLock { state in
       guard let removed = state.removed, let map = state.map else { return extents }

@@ -1,12 +1,13 @@
 import EncryptedFile
 import SodiumPrimitives
 
-/// A file of a container that stays open for reading and writing at any place.
+/// A file of a container that is open for reading and writing at any offset.
 ///
-/// Every handle of the container on the same file sees at once what the others wrote, and so does every call that takes a path.
-/// What was written stands in memory until the container's write cache is full, a second has passed, the file or the container is
-/// synchronized or closed, or somebody looks at the container by path: a crash takes what was written since, as a whole up to some
-/// such moment. A file that is removed, or replaced, goes on existing for the handles that it has.
+/// Bytes written through a handle are visible at once to all handles of the file and to every call
+/// that takes a path. They stay in memory until the container's write cache is full, a second has
+/// passed, the file or the container is synchronized or closed, or the container is read by path. A
+/// crash loses all bytes written since one such moment, and none written before it. A removed or
+/// replaced file continues to exist for its open handles.
 ///
 /// Any thread may call.
 public final class OpenFile: Sendable {
@@ -14,23 +15,24 @@ public final class OpenFile: Sendable {
     case read, write, readWrite
   }
 
-  /// As it was given when the file was opened.
+  /// The path as given when the file was opened.
   public let path: String
   public let access: Access
-  private let container: Container
+  private let writeBack: WriteBack
+  private var store: Store { writeBack.store }
   private let node: FileNode
   private let state = Guarded(State())
 
   private struct State {
     var isClosed = false
-    /// Nil while a read uses it.
+    /// Nil while a read uses the cursor.
     var cursor: ReadCursor? = ReadCursor()
   }
 
   private static let pieceByteCount = UInt64(UnitAhead.byteCount)
 
-  init(_ container: Container, _ node: FileNode, path: String, access: Access) {
-    self.container = container
+  init(_ writeBack: WriteBack, _ node: FileNode, path: String, access: Access) {
+    self.writeBack = writeBack
     self.node = node
     self.path = path
     self.access = access
@@ -42,7 +44,7 @@ public final class OpenFile: Sendable {
     if state.withLock({ $0.isClosed }) {
       throw ContainerError(ofHandle: .closed, path: path)
     }
-    if container.isClosed { throw ContainerError(.closed, path: path) }
+    if store.isClosed { throw ContainerError(.closed, path: path) }
   }
 
   private func requireWritable() throws {
@@ -57,12 +59,12 @@ public final class OpenFile: Sendable {
   /// Bytes of contents.
   public var size: UInt64 { node.size }
 
-  /// What is known of the file, as the handles see it. A removed file has no links. Throws `closed`.
+  /// The file's metadata as the handles see it. A removed file has no links. Throws `closed`.
   public func attributes() throws -> FileAttributes {
     try requireOpen()
-    return try container.namingPath(path) {
+    return try store.namingPath(path) {
       let stored = node.state.withLock { $0.removed == nil ? nil : $0.inode }
-      var inode = try stored ?? container.withStoredCatalog { try $0.inode(node.id) }
+      var inode = try stored ?? store.withSnapshot { try $0.inode(node.id) }
       node.state.withLock { state in
         inode.size = state.size
         for layer in [state.frozen, state.dirty] {
@@ -75,11 +77,13 @@ public final class OpenFile: Sendable {
     }
   }
 
-  /// Fills `buffer` from `offset` on; returns how many bytes there were, 0 at the end of the file.
+  /// Fills `buffer` from `offset` on and returns the number of bytes read; 0 at the end of the
+  /// file.
   ///
-  /// Who reads in order gets what was opened ahead on other threads, and a large buffer is filled by several. When a part cannot be
-  /// read, the call returns the bytes before it, or throws when there are none; what stands in `buffer` behind them means nothing.
-  /// Throws `fileDamaged`, `closed`, and `invalidArgument` when the file was opened for writing only.
+  /// Sequential reads use segments that other threads opened in advance, and several threads fill a
+  /// large buffer. When a part cannot be read, the call returns the bytes before it, or throws if
+  /// there are none; the rest of `buffer` is undefined. Throws `fileDamaged`, `closed`, and
+  /// `invalidArgument` if the file was opened for writing only.
   public func read(at offset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws -> Int {
     try requireOpen()
     guard access != .write else {
@@ -103,20 +107,20 @@ public final class OpenFile: Sendable {
         do {
           let count =
             try cursor.copy(from: position, into: piece)
-            ?? node.read(at: position, into: piece, of: container, keeping: &cursor.opened)
+            ?? node.read(at: position, into: piece, of: store, keeping: &cursor.opened)
           done += count
           if count < piece.count { break }
         } catch {
           if done > 0 { break }
-          throw container.translated(error, path: path)
+          throw store.translated(error, path: path)
         }
       }
     }
-    cursor.end(at: offset + UInt64(done), of: node, in: container)
+    cursor.end(at: offset + UInt64(done), of: node, in: store)
     return done
   }
 
-  /// Units of the file are opened on the worker threads, straight into the caller's memory.
+  /// Opens units of the file on the worker threads, directly into the caller's memory.
   private func readInParallel(at offset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws -> Int {
     let size = node.size
     guard offset < size else { return 0 }
@@ -127,15 +131,15 @@ public final class OpenFile: Sendable {
     }
     let counts = Guarded<[Result<Int, any Error>?]>(Array(repeating: nil, count: parts.count))
     let target = SharedTarget(bytes: buffer)
-    let (node, container, all) = (node, container, parts)
-    try container.workers.forEach(parts.count) { _, i in
+    let (node, store, all) = (node, store, parts)
+    try store.workers.threads.forEach(parts.count) { _, i in
       let part = all[i]
       let piece = UnsafeMutableRawBufferPointer(
         rebasing: target.bytes[Int(part.lowerBound - offset)..<Int(part.upperBound - offset)])
       var opened = OpenedSegment()
       defer { opened.wipeBytes() }
       let count = Result {
-        try node.read(at: part.lowerBound, into: piece, of: container, keeping: &opened, isScratch: true)
+        try node.read(at: part.lowerBound, into: piece, of: store, keeping: &opened, isScratch: true)
       }
       counts.withLock { $0[i] = count }
     }
@@ -147,7 +151,7 @@ public final class OpenFile: Sendable {
         if count < part.upperBound - part.lowerBound { break }
       } catch {
         if done > 0 { break }
-        throw container.translated(error, path: path)
+        throw store.translated(error, path: path)
       }
     }
     return done
@@ -167,30 +171,32 @@ public final class OpenFile: Sendable {
 
   // MARK: Writing
 
-  /// Writes at an offset; what lies between the end of the file and it reads as zeros. Up to 1 MiB at once for those who read.
-  /// Throws `diskFull` and other failures of the store when the write cache had to be emptied: what stood in it stays there, and
-  /// what was written before the failure, too. Throws `readOnly` and `closed`.
+  /// Writes at an offset; a gap between the end of the file and `offset` reads as zeros. Each piece
+  /// of up to 1 MiB becomes visible to readers in one step. Throws `diskFull` and other errors of
+  /// the store if the write cache had to be emptied and could not be: the bytes in the cache stay
+  /// there, and so do those that this call wrote before the failure. Throws `readOnly` and
+  /// `closed`.
   public func write(_ bytes: UnsafeRawBufferPointer, at offset: UInt64) throws {
     try requireWritable()
-    try container.namingPath(path) { try put(bytes, at: offset) }
+    try store.namingPath(path) { try put(bytes, at: offset) }
   }
 
-  /// Writes at what is the end of the file at that moment, and returns where that was. Appends through all handles go one after
-  /// another. Throws as ``write(_:at:)`` does.
+  /// Writes at the current end of the file and returns that offset. Appends through all handles are
+  /// serialized. Throws like ``write(_:at:)``.
   @discardableResult
   public func append(_ bytes: UnsafeRawBufferPointer) throws -> UInt64 {
     try requireWritable()
-    return try container.namingPath(path) {
-      // A short one, too: else it could come where the next piece of a long one is about to go.
+    return try store.namingPath(path) {
+      // Short appends take the lock, too: else one could use the offset of a long one's next piece.
       try node.appending.withLock { _ in
         guard bytes.count <= Int(Self.pieceByteCount) else {
           let offset = node.size
           try put(bytes, at: offset)
           return offset
         }
-        try container.makeRoom(for: bytes.count, of: node)
+        try writeBack.makeRoom(for: bytes.count, of: node)
         let offset = try node.write(bytes, at: nil)
-        container.openFiles.noteChange(in: container)
+        writeBack.files.noteChange(in: store)
         return offset
       }
     }
@@ -200,34 +206,36 @@ public final class OpenFile: Sendable {
     var done = 0
     repeat {
       let count = min(bytes.count - done, Int(Self.pieceByteCount))
-      try container.makeRoom(for: count, of: node)
+      try writeBack.makeRoom(for: count, of: node)
       try node.write(
         UnsafeRawBufferPointer(rebasing: bytes[done..<(done + count)]), at: offset + UInt64(done))
       done += count
     } while done < bytes.count
-    if done > 0 { container.openFiles.noteChange(in: container) }
+    if done > 0 { writeBack.files.noteChange(in: store) }
   }
 
-  /// Cuts the file, or makes it longer with zeros. Throws `readOnly`, `closed`, `invalidArgument`.
+  /// Truncates the file, or extends it with zeros. Throws `readOnly`, `closed`, `invalidArgument`.
   public func truncate(to size: UInt64) throws {
     try requireWritable()
-    try container.namingPath(path) { try node.truncate(to: size) }
-    container.openFiles.noteChange(in: container)
+    try store.namingPath(path) { try node.truncate(to: size) }
+    writeBack.files.noteChange(in: store)
   }
 
-  /// Makes everything durable that was written to the container so far, by whomever (except with ``Container/Durability/none``).
-  /// Throws what could not be written; that stays in the cache.
+  /// Makes durable all bytes written to the container so far, through any handle (except with
+  /// ``ContainerDurability/none``). Throws the error of a failed write; its bytes stay in the
+  /// cache.
   public func synchronize() throws {
     try requireOpen()
-    guard container.mode == .readWrite else { return }
-    try container.namingPath(path) {
-      if let failure = try container.writeBack()[node.id] { throw failure }
-      try container.synchronizeCatalog()
+    guard store.mode == .readWrite else { return }
+    try store.namingPath(path) {
+      if let failure = try writeBack.run()[node.id] { throw failure }
+      try store.flush(durably: true)
     }
   }
 
-  /// Commits what was written, as durably as the container does, and gives the handle up: every later call throws `closed`. When
-  /// it throws, what could not be written is lost, unless other handles of the file are open. Closing twice is fine.
+  /// Commits the written bytes with the container's durability and releases the handle: every later
+  /// call throws `closed`. If it throws, bytes that could not be written are lost, unless other
+  /// handles of the file are open. A second call does nothing.
   public func close() throws {
     var cursor: ReadCursor?
     let wasClosed = state.withLock { state in
@@ -240,81 +248,21 @@ public final class OpenFile: Sendable {
     cursor?.clear()
     var failure: (any Error)?
     while true {
-      // Nobody will read what is left of a removed file.
+      // A removed file is not stored: no handle is left to read it.
       if failure == nil, !node.isRemoved {
         do {
-          failure = try container.writeBack(durability: container.options.durability)[node.id]
+          failure = try writeBack.run(durability: store.options.durability)[node.id]
         } catch {
           failure = error
         }
       }
-      switch container.openFiles.release(node, dropping: failure != nil) {
+      switch writeBack.files.release(node, dropping: failure != nil) {
       case .changed: continue
       case .shared: break
-      case .last: container.dispose(node)
+      case .last: writeBack.dispose(node)
       }
       break
     }
-    if let failure { throw container.translated(failure, path: path) }
-  }
-}
-
-extension Container {
-  /// Opens a file for reading and writing at any place; with `create`, makes it when there is nothing at the path, with
-  /// `permissions`; with `truncate`, empties it. Throws `noSuchFile`, `isADirectory`, `readOnly`.
-  public func openFile(
-    _ path: String, _ access: OpenFile.Access, create: Bool = false, truncate: Bool = false,
-    permissions: UInt16 = 0o600
-  ) throws -> OpenFile {
-    let place = try StorePath(path)
-    if mode == .readOnly, access != .read || create || truncate {
-      throw ContainerError(.readOnly, path: path)
-    }
-    if truncate, access == .read {
-      throw ContainerError(.invalidArgument, path: path, detail: "a file opened for reading is not emptied")
-    }
-    let node = try namingPath(path) {
-      mode == .readOnly
-        ? try withStoredCatalog { try sharedNode(of: $0.existingFile(place)) }
-        : try openedNode(place, create: create, permissions: permissions)
-    }
-    let file = OpenFile(self, node, path: path, access: access)
-    if truncate { try file.truncate(to: 0) }
-    return file
-  }
-
-  private func openedNode(_ place: StorePath, create: Bool, permissions: UInt16) throws -> FileNode {
-    let exists = try withStoredCatalog { try $0.find(place.resolved(in: $0)) != nil }
-    // In a transaction, so that the file cannot be removed before its node is known. Nothing has to be durable when it is there.
-    let durability = exists && options.durability == .full ? Durability.grouped : options.durability
-    return try transaction(durability: durability) { transaction in
-      let place = try place.resolved(in: transaction)
-      if let found = try transaction.find(place) {
-        guard found.inode.kind == .file else {
-          throw ContainerError(
-            found.inode.kind == .directory ? .isADirectory : .cannotStore, path: place.text)
-        }
-        return try sharedNode(of: found)
-      }
-      guard create else { throw ContainerError(.noSuchFile, path: place.text) }
-      guard !place.names.isEmpty, !place.namesDirectory else {
-        throw ContainerError(.isADirectory, path: place.text)
-      }
-      let (directory, name) = try transaction.parent(of: place)
-      let file = transaction.takeFileID()
-      let inode = Inode(
-        kind: .file, permissions: permissions & 0o7777, now: transaction.now, epoch: epoch,
-        secret: Random.bytes(Inode.secretByteCount))
-      transaction.put(file, inode)
-      try transaction.link(directory, name, to: file, kind: .file)
-      return try sharedNode(of: FoundFile(id: file, inode: inode))
-    }
-  }
-
-  private func sharedNode(of found: FoundFile) throws -> FileNode {
-    try openFiles.open(found.id) {
-      FileNode(
-        id: found.id, inode: found.inode, key: try fileKey(found.id, found.inode), tally: openFiles.tally)
-    }
+    if let failure { throw store.translated(failure, path: path) }
   }
 }

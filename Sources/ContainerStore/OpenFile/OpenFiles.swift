@@ -1,12 +1,12 @@
 import Dispatch
 import EncryptedFile
 
-/// The files of a container that are open, and when what was written to them goes to the store.
-final class OpenFiles: Sendable {
+/// The open files of a container, and the schedule for storing their changes.
+final class OpenFiles: RunHolding {
   let tally: DirtyTally
-  /// Held while changes are written back: one batch of the container at a time.
+  /// Held during a write-back: one batch of the container at a time.
   let writing = Guarded(OneAtATime())
-  /// Not a global queue: those share their threads with Swift's tasks.
+  /// A queue of its own: global queues share their threads with Swift's tasks.
   private let background = DispatchQueue(label: "writing back")
   private let byteCountMax: Int
   private let state = Guarded(State())
@@ -18,7 +18,7 @@ final class OpenFiles: Sendable {
     var isWritingAhead = false
   }
 
-  /// How long a change waits at most when nothing else causes it to be written back.
+  /// The maximum time that a change waits if nothing else causes a write-back.
   static let delayMilliseconds = 1000
 
   init(byteCountMax: Int) {
@@ -26,19 +26,20 @@ final class OpenFiles: Sendable {
     tally = DirtyTally(spareByteCountMax: byteCountMax)
   }
 
-  /// Whether the catalog lacks something. Costs one atomic load.
+  /// Whether there are changes that the catalog lacks. Costs one atomic load.
   var hasChanges: Bool { tally.fileCount.load(ordering: .acquiring) > 0 }
 
   var nodes: [FileNode] { state.withLock { $0.files.values.map(\.node) } }
 
-  /// Those of which the catalog has not the newest contents.
+  /// Ids of the files whose newest contents are not in the catalog.
   var changedFiles: Set<UInt64> {
     Set(nodes.filter { $0.state.withLock { $0.dirty.isChanged || $0.frozen != nil } }.map(\.id))
   }
 
   // MARK: Opening and closing
 
-  /// The node of a file, made by `make` if this is its first handle. In a container that changes, called in a transaction.
+  /// The node of a file; `make` creates it for the first handle. In a container that is open for
+  /// writing, called in a transaction.
   func open(_ file: UInt64, make: () throws -> FileNode) throws -> FileNode {
     try state.withLock { state in
       guard !state.isClosed else { throw ContainerError(.closed) }
@@ -55,13 +56,13 @@ final class OpenFiles: Sendable {
   enum Release {
     /// Other handles are open.
     case shared
-    /// It was the last handle, and there were changes again: nothing was done.
+    /// It was the last handle, and there are new changes: nothing was done.
     case changed
     /// It was the last handle.
     case last
   }
 
-  /// A handle is closed. With `dropping`, changes that are not stored are no reason to wait.
+  /// Releases a handle. With `dropping`, the release does not wait for changes to be stored.
   func release(_ node: FileNode, dropping: Bool) -> Release {
     state.withLock { state in
       guard let known = state.files[node.id], known.node === node else { return .last }
@@ -80,7 +81,7 @@ final class OpenFiles: Sendable {
     }
   }
 
-  /// From now on nothing is opened, and no handle takes changes.
+  /// Ends all openings: later ones throw `closed`, and handles accept no more changes.
   func close() {
     let nodes = state.withLock { state in
       state.isClosed = true
@@ -90,42 +91,39 @@ final class OpenFiles: Sendable {
     tally.releaseSpares(forGood: true)
   }
 
-  // MARK: What the catalog tells
+  // MARK: RunHolding
 
-  /// The files' last names go, in the transaction that calls. Returns which of their extents open handles still need.
-  func remove(_ files: [(file: UInt64, extents: [Extent], removed: [Extent])]) -> Set<Extent> {
+  func remove(_ files: [Transaction.DroppedFile]) -> Set<Extent> {
     guard !files.isEmpty else { return [] }
     var needed: Set<Extent> = []
-    for (file, extents, removed) in files {
-      guard let node = state.withLock({ $0.files[file]?.node }) else { continue }
-      node.remove(extents, removed: removed)
-      needed.formUnion(removed)
+    for dropped in files {
+      guard let node = state.withLock({ $0.files[dropped.file]?.node }) else { continue }
+      node.remove(dropped.extents, removed: dropped.removed)
+      needed.formUnion(dropped.removed)
     }
     return needed
   }
 
-  /// Nothing in the catalog needs these runs of files any more, in the transaction that calls. Returns what open handles do not need
-  /// either; the rest is theirs to give back.
-  func unpin(_ files: [(file: UInt64, extents: [Extent])]) -> [Extent] {
-    files.flatMap { file, extents in
-      state.withLock { $0.files[file]?.node }?.unpin(extents) ?? extents
+  func unpin(_ files: [Transaction.UnpinnedRuns]) -> [Extent] {
+    files.flatMap { runs in
+      state.withLock { $0.files[runs.file]?.node }?.unpin(runs.extents) ?? runs.extents
     }
   }
 
-  /// A run of a file was given other places, in the transaction that calls.
-  func move(_ old: Extent, of file: UInt64, to places: [Extent]) {
-    state.withLock { $0.files[file]?.node }?.move(old, to: places)
+  func move(_ old: Extent, of file: UInt64, to runs: [Extent]) {
+    state.withLock { $0.files[file]?.node }?.move(old, to: runs)
   }
 
   // MARK: When to write back
 
-  /// Whether so many bytes more are too many.
+  /// Whether `byteCount` more bytes would exceed the size of the cache.
   func isFull(adding byteCount: Int) -> Bool {
     tally.byteCount.load(ordering: .relaxed) + byteCount > byteCountMax
   }
 
-  /// Something was written: sees to it that it is written back in the background when the cache is half full, and after a second.
-  func noteChange(in container: Container) {
+  /// Schedules a write-back after a change: at once in the background if the cache is half full,
+  /// else after a second.
+  func noteChange(in store: Store) {
     let isHalfFull = tally.byteCount.load(ordering: .relaxed) >= byteCountMax / 2
     let (setTimer, writeAhead) = state.withLock { state in
       let setTimer = !state.timerIsSet
@@ -134,25 +132,25 @@ final class OpenFiles: Sendable {
       if writeAhead { state.isWritingAhead = true }
       return (setTimer, writeAhead)
     }
-    if setTimer { self.setTimer(in: container) }
+    if setTimer { self.setTimer(in: store) }
     if writeAhead {
-      background.async { [weak container] in
-        // What fails stays in the cache, and the next call that needs room reports it.
-        _ = try? container?.writeBack()
+      background.async { [weak store] in
+        // Bytes that cannot be stored stay in the cache; the next call that needs room reports it.
+        if let store { _ = try? WriteBack(store: store, files: self).run() }
         self.state.withLock { $0.isWritingAhead = false }
       }
     }
   }
 
-  private func setTimer(in container: Container) {
+  private func setTimer(in store: Store) {
     background.asyncAfter(deadline: .now() + .milliseconds(Self.delayMilliseconds)) {
-      [weak container] in
+      [weak store] in
       self.state.withLock { $0.timerIsSet = false }
-      guard let container, self.hasChanges else { return self.tally.releaseSpares() }
-      _ = try? container.writeBack()
-      // What could not be written is tried again, as long as the container is open.
-      if self.hasChanges, !container.isClosed {
-        self.noteChange(in: container)
+      guard let store, self.hasChanges else { return self.tally.releaseSpares() }
+      _ = try? WriteBack(store: store, files: self).run()
+      // A failed write-back is repeated as long as the container is open.
+      if self.hasChanges, !store.isClosed {
+        self.noteChange(in: store)
       } else {
         self.tally.releaseSpares()
       }

@@ -1,65 +1,68 @@
 import EncryptedFile
 import SodiumPrimitives
 
-/// Memory of a caller that several threads fill, each a part of its own.
+/// Memory of a caller that several threads fill, each thread its own part.
 struct SharedTarget: @unchecked Sendable {
-  // Invariant: nobody uses a part of it but the one thread that fills it, until all of them are done.
+  // Invariant: only the one thread that fills a part accesses it, until all threads are done.
   let bytes: UnsafeMutableRawBufferPointer
 }
 
-/// A unit of a file that a worker thread opens before it is asked for. Waits for that before it goes.
+/// A unit of a file that a worker thread opens before it is requested. Its deinit waits for the
+/// worker.
 final class UnitAhead: @unchecked Sendable {
-  // Invariant: what varies is touched only by the one read that has the handle's cursor.
+  // Invariant: only the one read that has the handle's cursor accesses the mutable properties.
   private(set) var offset: UInt64
-  private let container: Container
+  private let store: Store
   private let work: OpeningAhead
   private var ticket: WorkerThreads.Ticket
 
   static let byteCount = SegmentLayout.segmentsPerUnit * SegmentLayout.plaintextByteCountMax
 
-  /// Begins to open the unit at `offset`, a multiple of its size.
-  init(_ node: FileNode, at offset: UInt64, of container: Container) {
-    let work = OpeningAhead(node, at: offset, of: container)
+  /// Starts to open the unit at `offset`, a multiple of the unit size.
+  init(_ node: FileNode, at offset: UInt64, of store: Store) {
+    let work = OpeningAhead(node, at: offset, of: store)
     self.offset = offset
-    self.container = container
+    self.store = store
     self.work = work
-    ticket = container.workers.begin { _ in work.run() }
+    ticket = store.workers.threads.begin { _ in work.run() }
   }
 
-  deinit { container.workers.wait(for: ticket) }
+  deinit { store.workers.threads.wait(for: ticket) }
 
-  /// Opens another unit, in the same memory.
+  /// Starts to open another unit in the same memory.
   func begin(at offset: UInt64) {
-    container.workers.wait(for: ticket)
+    store.workers.threads.wait(for: ticket)
     work.offset = offset
     self.offset = offset
     let work = work
-    ticket = container.workers.begin { _ in work.run() }
+    ticket = store.workers.threads.begin { _ in work.run() }
   }
 
-  /// Copies from `position`, which is in the unit, as far as the file goes. Nil when it could not be opened, or the file was written
-  /// to since.
+  /// Copies from `position`, an offset in the unit, up to the end of the file. Returns nil if the
+  /// unit could not be opened, or if the file was written to since.
   func copy(from position: UInt64, into target: UnsafeMutableRawBufferPointer) -> Int? {
-    container.workers.wait(for: ticket)
+    store.workers.threads.wait(for: ticket)
     return work.copy(from: Int(position - offset), into: target)
   }
 }
 
-/// What a worker does for a unit, and what it has opened.
+/// The task of a worker that opens a unit, and its result.
 ///
-/// It does not keep its container alive, so that no worker thread is the last to let that go: the unit does, and waits for the worker.
+/// The task does not keep its container alive, so that no worker thread releases the container
+/// last: `UnitAhead` keeps it alive and waits for the worker.
 private final class OpeningAhead: @unchecked Sendable {
-  // Invariant: everything belongs to the worker until its work has ended, and then to whoever has waited for that.
+  // Invariant: the mutable properties belong to the worker until its task has ended, and then to
+  // the thread that has waited for the task.
   private let memory: UnsafeMutableRawBufferPointer
   private var outcome: (count: Int, contentNumber: UInt64)?
-  private unowned let container: Container
+  private unowned let store: Store
   private let node: FileNode
   var offset: UInt64
 
-  init(_ node: FileNode, at offset: UInt64, of container: Container) {
+  init(_ node: FileNode, at offset: UInt64, of store: Store) {
     self.node = node
     self.offset = offset
-    self.container = container
+    self.store = store
     memory = .allocate(byteCount: UnitAhead.byteCount, alignment: 4096)
   }
 
@@ -72,8 +75,8 @@ private final class OpeningAhead: @unchecked Sendable {
     let number = node.contentNumber
     var opened = OpenedSegment()
     defer { opened.wipeBytes() }
-    // What fails is read again by whoever wants it, and reported to him.
-    let count = try? node.read(at: offset, into: memory, of: container, keeping: &opened, isScratch: true)
+    // The caller reads the unit again after an error, and reports it then.
+    let count = try? node.read(at: offset, into: memory, of: store, keeping: &opened, isScratch: true)
     outcome = count.map { ($0, number) }
   }
 
@@ -87,29 +90,30 @@ private final class OpeningAhead: @unchecked Sendable {
   }
 }
 
-/// What a handle keeps from one read for the next.
+/// The state that a handle keeps between reads.
 struct ReadCursor: Sendable {
   var opened = OpenedSegment()
-  /// Where the last read ended.
+  /// The offset at which the last read ended.
   private var end: UInt64?
-  /// So many bytes were read in order.
+  /// The number of bytes that were read sequentially.
   private var byteCountInOrder: UInt64 = 0
   private var units: [UnitAhead] = []
-  /// Whose memory is free.
+  /// Units with free memory.
   private var spares: [UnitAhead] = []
 
-  /// From here on it is likely that the file is read to its end.
+  /// The number of sequential bytes that starts the read-ahead: from here on, the file is likely to
+  /// be read to its end.
   private static let byteCountMin: UInt64 = 256 << 10
   private static let unitCountMax = 3
 
-  /// A read begins; what was opened ahead for another place goes.
+  /// Begins a read; if it is not sequential, the units opened ahead are discarded.
   mutating func begin(at offset: UInt64, count: Int) {
     if offset != end { byteCountInOrder = 0 }
     byteCountInOrder += UInt64(count)
     if byteCountInOrder == UInt64(count) { (units, spares) = ([], []) }
   }
 
-  /// Nil when the place was not opened ahead.
+  /// Copies bytes that were opened ahead; nil if there are none at `position`.
   mutating func copy(from position: UInt64, into target: UnsafeMutableRawBufferPointer) -> Int? {
     while let unit = units.first, unit.offset + UInt64(UnitAhead.byteCount) <= position { spare() }
     guard let unit = units.first, unit.offset <= position else { return nil }
@@ -120,34 +124,35 @@ struct ReadCursor: Sendable {
 
   private mutating func spare() { spares.append(units.removeFirst()) }
 
-  /// A read ended at `position`: opens what comes next.
-  mutating func end(at position: UInt64, of node: FileNode, in container: Container) {
+  /// Ends a read at `position`, and starts to open the next units.
+  mutating func end(at position: UInt64, of node: FileNode, in store: Store) {
     end = position
     guard byteCountInOrder >= Self.byteCountMin else { return }
     let size = node.size
-    // An offset may be any number.
+    // The caller's offset may be past the end of the file.
     guard position < size else {
       while !units.isEmpty { spare() }
       return
     }
     let unitByteCount = UInt64(UnitAhead.byteCount)
     while let unit = units.first, unit.offset + unitByteCount <= position { spare() }
-    // The unit that is being read from, unless it was opened ahead, is read by whoever reads.
+    // Start with the next whole unit: the caller itself reads the rest of a unit that was not
+    // opened ahead.
     var next =
       units.last.map { $0.offset + unitByteCount }
       ?? (position + unitByteCount - 1) / unitByteCount * unitByteCount
-    while units.count < Self.unitCountMax, next < size, !container.isClosed {
+    while units.count < Self.unitCountMax, next < size, !store.isClosed {
       if let unit = spares.popLast() {
         unit.begin(at: next)
         units.append(unit)
       } else {
-        units.append(UnitAhead(node, at: next, of: container))
+        units.append(UnitAhead(node, at: next, of: store))
       }
       next += unitByteCount
     }
   }
 
-  /// Wipes, and waits for what is under way.
+  /// Wipes the memory, and waits for units that are being opened.
   mutating func clear() {
     opened.wipeBytes()
     (units, spares) = ([], [])

@@ -2,14 +2,14 @@ import EncryptedFile
 import SodiumPrimitives
 import Synchronization
 
-/// How much a container's open files have that is not stored yet.
+/// The amount of data in a container's open files that is not stored yet.
 final class DirtyTally: Sendable {
-  /// Memory of dirty grains.
+  /// Bytes of memory in dirty grains.
   let byteCount = Atomic<Int>(0)
-  /// Files with changes that the catalog does not have.
+  /// The number of files with changes that the catalog lacks.
   let fileCount = Atomic<Int>(0)
-  /// Memory of grains that went: taking it anew from the system costs more than filling it. Wiped when it is released, some seconds
-  /// after the last write at most.
+  /// Memory of released grains, kept because new memory from the system costs more than filling it.
+  /// The memory is wiped when it is freed, at most some seconds after the last write.
   private let spares: Guarded<(kept: [UnsafeMutableRawBufferPointer], countMax: Int)>
 
   init(spareByteCountMax: Int = 0) { spares = Guarded(([], spareByteCountMax / DirtyGrain.byteCount)) }
@@ -21,7 +21,7 @@ final class DirtyTally: Sendable {
     return spares.withLock { $0.kept.popLast() } ?? .allocate(byteCount: DirtyGrain.byteCount, alignment: 64)
   }
 
-  /// `used` are the parts that were written.
+  /// Returns the memory of a grain; `used` are the ranges that were written.
   fileprivate func giveBack(_ memory: UnsafeMutableRawBufferPointer, used: ByteRanges) {
     byteCount.subtract(DirtyGrain.byteCount, ordering: .relaxed)
     let isKept = spares.withLock { spares in
@@ -34,7 +34,8 @@ final class DirtyTally: Sendable {
     memory.deallocate()
   }
 
-  /// Nobody has written for a while, or, with `forGood`, nobody will.
+  /// Wipes and frees the spare memory after a pause in writing; with `forGood`, none is kept later
+  /// either.
   func releaseSpares(forGood: Bool = false) {
     let released = spares.withLock { spares in
       defer { spares = ([], forGood ? 0 : spares.countMax) }
@@ -47,7 +48,7 @@ final class DirtyTally: Sendable {
   }
 }
 
-/// Ranges of bytes in a grain: sorted, apart from each other, none empty.
+/// Byte ranges in a grain: sorted, not adjacent to each other, none empty.
 struct ByteRanges: Sendable, Equatable {
   private(set) var ranges: [Range<Int>] = []
 
@@ -84,8 +85,8 @@ struct ByteRanges: Sendable, Equatable {
 
 /// The bytes of one grain that were written and are not stored yet.
 ///
-/// Invariant for Sendable: changed only by who holds its node's lock, and not at all while its layer is frozen; then workers
-/// read it without a lock.
+/// Invariant for Sendable: a grain changes only with its node's lock held, and not at all while its
+/// layer is frozen; workers read frozen grains without a lock.
 final class DirtyGrain: @unchecked Sendable {
   private let memory: UnsafeMutableRawBufferPointer
   private(set) var valid = ByteRanges()
@@ -102,7 +103,7 @@ final class DirtyGrain: @unchecked Sendable {
     tally.giveBack(memory, used: valid)
   }
 
-  /// Only the bytes in ``valid`` mean anything.
+  /// The memory of the grain; only the bytes in ``valid`` are defined.
   var bytes: UnsafeRawBufferPointer { UnsafeRawBufferPointer(memory) }
 
   func write(_ bytes: UnsafeRawBufferPointer, at position: Int) {
@@ -111,7 +112,7 @@ final class DirtyGrain: @unchecked Sendable {
     valid.insert(range)
   }
 
-  /// Takes over what `newer` has.
+  /// Copies the valid bytes of `newer` over this grain.
   func write(over newer: DirtyGrain) {
     for range in newer.valid.ranges {
       write(UnsafeRawBufferPointer(rebasing: newer.bytes[range]), at: range.lowerBound)
@@ -135,25 +136,26 @@ final class DirtyGrain: @unchecked Sendable {
   }
 }
 
-/// Changes of a file on top of what is beneath: first everything from `cut` on is gone, then the grains' bytes are written.
+/// Changes of a file on top of an older state: first everything from `cut` on is removed, then the
+/// grains' bytes are written.
 struct DirtyLayer: Sendable {
   var grains: [UInt64: DirtyGrain] = [:]
-  /// The smallest size since the layer began.
+  /// The smallest size since the layer was created.
   var cut: UInt64 = .max
-  /// Whether there is anything, be it only another size.
+  /// Whether the layer has any change, including one of the size alone.
   var isChanged = false
-  /// When it was changed last, in nanoseconds since 1970.
+  /// The time of the last change, in nanoseconds since 1970-01-01 UTC.
   var modified: Int64 = 0
 
   static func grain(_ offset: UInt64) -> UInt64 { offset / UInt64(DirtyGrain.byteCount) }
 
-  /// What lies from `size` on is gone.
+  /// Removes everything from `size` on.
   mutating func truncate(to size: UInt64) {
     cut = min(cut, size)
     Self.truncate(&grains, to: size)
   }
 
-  /// Takes an older layer in, whose bytes count where this one has none.
+  /// Merges an older layer into this one; its bytes apply where this layer has none.
   mutating func lay(over older: DirtyLayer) {
     var merged = older.grains
     if cut < .max { Self.truncate(&merged, to: cut) }

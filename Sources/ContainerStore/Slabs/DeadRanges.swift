@@ -1,12 +1,13 @@
-/// Dead bytes of a slab, as far as this opening saw them die: sorted ranges that do not touch.
+/// Dead bytes of a slab that died during this opening: sorted ranges that do not touch.
 struct DeadRanges {
   private(set) var ranges: [Range<UInt64>] = []
-  /// Those that were given out by ``takeUnpunched()``; one that grew since is another.
+  /// Ranges that ``takeUnpunched()`` has returned. A range that has grown since counts as another
+  /// one.
   private var punched: Set<Range<UInt64>> = []
-  /// More are not remembered: compaction finds what was forgotten.
+  /// The maximum number of ranges that are remembered. Compaction finds the forgotten ones.
   private static let countMax = 8192
 
-  /// Adds a range that was alive. Returns what it forms with its neighbours, and the neighbours themselves.
+  /// Adds a range that was alive. Returns its union with its neighbours, and the neighbours.
   mutating func insert(_ range: Range<UInt64>) -> (
     whole: Range<UInt64>, before: Range<UInt64>?, after: Range<UInt64>?
   ) {
@@ -27,13 +28,13 @@ struct DeadRanges {
     return (whole, before, after)
   }
 
-  /// The ranges that were not given out yet.
+  /// The ranges that were not returned before.
   mutating func takeUnpunched() -> [Range<UInt64>] {
     defer { punched = Set(ranges) }
     return ranges.filter { !punched.contains($0) }
   }
 
-  /// Forgets what lies from an offset on: the slab was cut there, and will be written anew.
+  /// Removes everything from an offset on: the slab was cut there, and will be written anew.
   mutating func remove(from offset: UInt64) {
     while let last = ranges.last, last.upperBound > offset {
       ranges.removeLast()

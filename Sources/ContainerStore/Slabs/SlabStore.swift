@@ -3,59 +3,65 @@ import EncryptedFile
 
 /// Appends sealed runs to slabs and reads them back.
 ///
-/// Each concurrent writer gets a slab of its own, since writes to one file wait for one another in the kernel.
+/// Each concurrent writer gets its own slab, since the kernel serialises writes to one file.
 final class SlabStore: Sendable {
-  static let byteCountMax: UInt64 = 64 << 20
+  static let byteCountMax = SlabCounter.slabByteCountMax
   static let alignment: UInt64 = 4096
   private static let openFileCountMax = 128
-  /// A hole costs a file system some 0.2 ms and leaves its file in pieces: smaller ones wait until their neighbours are dead too, or
-  /// for ``punchHoles()``.
+  /// The minimum size of a hole that is punched at once. A hole costs the file system about 0.2 ms
+  /// and fragments the file: smaller ones wait until their neighbours are dead too, or for
+  /// ``punchHoles()``.
   private static let holeByteCountMinAtOnce: UInt64 = 1 << 20
-  /// Smaller ones wait until their neighbours are dead too, or for compaction.
+  /// The minimum size of any hole. Smaller ones wait until their neighbours are dead too, or for
+  /// compaction.
   private static let holeByteCountMin: UInt64 = 64 << 10
-  /// Blocks given ahead make large writes a tenth cheaper on ext4; for small ones it would be more work.
+  /// The minimum number of expected bytes for preallocation. Blocks allocated in advance make large
+  /// writes a tenth cheaper on ext4; small writes would become more expensive.
   private static let preallocatedByteCountMin: UInt64 = 16 << 20
+
+  /// The slab and the offset at which appended bytes begin.
+  typealias Location = (slab: UInt32, offset: UInt64)
 
   private struct Slab {
     var counter = SlabCounter()
-    /// Where the next run goes.
+    /// The offset of the next run.
     var position: UInt64
-    /// Bytes written and neither committed nor discarded.
+    /// Bytes that are written, but neither committed nor discarded.
     var outstanding: UInt64 = 0
-    /// The file may be longer than what was written.
+    /// Whether the file may be longer than what was written.
     var isPreallocated = false
-    /// Nothing is appended: it is being emptied.
+    /// Whether the slab is being emptied: nothing is appended to it.
     var isRetired = false
     var dead = DeadRanges()
-    /// Somebody appends to it or cuts it, and makes it idle again afterwards.
+    /// Whether a thread appends to the slab or cuts it. That thread makes the slab idle again.
     var isTaken = false
-    /// Bytes of holes; nil when nobody has looked yet.
+    /// Bytes of holes; nil when they have to be measured.
     var punchedByteCount: UInt64?
-    /// Open for writing, from the first write until the slab is full and durable.
+    /// The file, open for writing from the first write until the slab is full and durable.
     var file: (any BlockFile)?
   }
 
   private struct State {
     var slabs: [UInt32: Slab] = [:]
-    /// Slabs with room that nobody writes to at the moment; the last one is used first.
+    /// Slabs with room that no thread writes to at the moment; the last one is used first.
     var idle: [UInt32] = []
     var nextSlab: UInt32
-    /// Open for reading.
+    /// Slab files that are open for reading.
     var files: [UInt32: any BlockFile] = [:]
     var unsynchronized: Set<UInt32> = []
     var directoryIsUnsynchronized = false
-    /// Of the bulk operations that are under way, in all.
+    /// The bytes that all bulk operations under way are going to append.
     var expectedByteCount: UInt64 = 0
     var isClosed = false
   }
 
   private let io: any BlockIO
   private let state: Guarded<State>
-  /// Held while a sync is under way; why one failed.
+  /// Held while a sync is under way. The value is the failure of an earlier sync, or nil.
   private let synchronizing = Guarded<IOFailure?>(nil)
-  /// Appending and giving back: closing waits for them.
+  /// Appends and frees under way: closing waits for them.
   private let changes = DispatchGroup()
-  /// Whether to begin writing back at once, so that the final barrier is short.
+  /// Whether to begin write-back at once, so that the final flush is short.
   let startsWriteback: Bool
 
   init(io: any BlockIO, counters: [UInt32: SlabCounter], nextSlab: UInt32, startsWriteback: Bool) {
@@ -65,7 +71,7 @@ final class SlabStore: Sendable {
     for (number, counter) in counters {
       state.slabs[number] = Slab(counter: counter, position: Self.alignedUp(counter.end))
     }
-    // The fullest last: it is used first.
+    // The fullest slab is the last one, since that is used first.
     state.idle = counters.filter { Self.alignedUp($0.value.end) < Self.byteCountMax }
       .sorted { ($0.value.end, $0.key) < ($1.value.end, $1.key) }.map(\.key)
     self.state = Guarded(state)
@@ -76,7 +82,7 @@ final class SlabStore: Sendable {
     return "slab/" + String(repeating: "0", count: 8 - digits.count) + digits
   }
 
-  /// The slab whose file has that name in `slab/`; nil when it is no slab's.
+  /// The slab whose file has that name in `slab/`; nil when the name is not a slab's.
   static func number(_ fileName: String) -> UInt32? {
     guard let slab = UInt32(fileName, radix: 16), name(slab) == "slab/" + fileName else { return nil }
     return slab
@@ -86,18 +92,19 @@ final class SlabStore: Sendable {
 
   var nextSlab: UInt32 { state.withLock { $0.nextSlab } }
 
-  /// Whether the slab has, or is about to get, bytes that count.
+  /// Whether the slab has, or is about to get, bytes that are needed.
   func knows(_ slab: UInt32) -> Bool { state.withLock { $0.slabs[slab] != nil } }
 
   // MARK: Closing
 
-  /// From now on nothing is appended and nothing given back, and what was begun is done when this returns.
+  /// Ends all changes: from now on nothing is appended or freed, and changes that were under way
+  /// are finished when this returns.
   func close() {
     state.withLock { $0.isClosed = true }
     changes.wait()
   }
 
-  /// False when the store is closed; else ``endChange()`` must follow.
+  /// Begins a change, which ``endChange()`` must end. Returns false when the store is closed.
   private func beginChange() -> Bool {
     state.withLock { state in
       if !state.isClosed { changes.enter() }
@@ -109,17 +116,18 @@ final class SlabStore: Sendable {
 
   // MARK: Reading
 
-  /// Fills the buffer as far as the slab reaches; a slab that is missing has no bytes.
+  /// Fills the buffer up to the end of the slab. Returns the number of bytes that were read; a
+  /// missing slab has none.
   func read(_ slab: UInt32, _ offset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws(IOFailure)
     -> Int
   {
     try fileIfThere(slab)?.read(into: buffer, at: offset) ?? 0
   }
 
-  /// Nil when the slab is missing.
+  /// The length of a slab; nil when it is missing.
   func size(_ slab: UInt32) throws(IOFailure) -> UInt64? { try fileIfThere(slab)?.size() }
 
-  /// Nil when the slab is missing, or something that is no regular file has its name.
+  /// The file of a slab; nil when it is missing or is no regular file.
   private func fileIfThere(_ slab: UInt32) throws(IOFailure) -> (any BlockFile)? {
     do { return try file(slab) } catch {
       guard absentFile.contains(error.errno) else { throw error }
@@ -141,8 +149,9 @@ final class SlabStore: Sendable {
 
   // MARK: Writing
 
-  /// Appends a run, or several back to back. Until ``settle(_:)`` or ``discard(_:)`` it counts as outstanding.
-  func append(_ bytes: UnsafeRawBufferPointer) throws(IOFailure) -> (slab: UInt32, offset: UInt64) {
+  /// Appends a run, or several back to back. They count as outstanding until ``settle(_:)`` or
+  /// ``discard(_:)``.
+  func append(_ bytes: UnsafeRawBufferPointer) throws(IOFailure) -> Location {
     guard beginChange() else { throw IOFailure("write", "a closed container", errno: closedFile) }
     defer { endChange() }
     let count = UInt64(bytes.count)
@@ -160,7 +169,8 @@ final class SlabStore: Sendable {
       state.nextSlab += 1
       state.slabs[number] = Slab(
         position: count, outstanding: count, isTaken: true, punchedByteCount: 0)
-      // The other writers have slabs of their own, so the last ones stay partly empty; they are cut at the end.
+      // Other writers have slabs of their own, so the last ones stay partly empty; they are cut at
+      // the end.
       state.slabs[number]!.isPreallocated = state.expectedByteCount >= Self.preallocatedByteCountMin
       return (number, 0, true)
     }
@@ -198,14 +208,16 @@ final class SlabStore: Sendable {
       state.slabs[opened]?.file = file
       return isNew && state.slabs[opened]?.isPreallocated == true
     }
-    // With room for twice what is still to come: what is given ahead to one slab must not be missing for another.
+    // Twice the bytes that are still expected must stay free: the preallocation of one slab must
+    // not take the space that another one needs.
     if preallocates {
       file.preallocate(Self.byteCountMax, leaving: 2 * state.withLock { $0.expectedByteCount })
     }
     return file
   }
 
-  /// A new slab's file. A number whose file is there already, garbage that a reader kept from being removed, is skipped.
+  /// Creates the file of a new slab. A number whose file exists already is skipped: the file is
+  /// garbage that a reader kept from being removed.
   private func create(_ slab: inout UInt32) throws(IOFailure) -> any BlockFile {
     while true {
       do throws(IOFailure) {
@@ -223,10 +235,12 @@ final class SlabStore: Sendable {
     }
   }
 
-  /// Makes everything durable that was appended before the call; the next run then begins on a sector of its own. After a failure
-  /// nobody knows what the disk has, and every later call fails in the same way.
+  /// Makes everything durable that was appended before the call. The next run then begins in a new
+  /// sector. After a failure the contents of the disk are unknown, and every later call fails in
+  /// the same way.
   func synchronize() throws(IOFailure) {
-    // One at a time: whoever comes meanwhile must not return before what another one makes durable is so.
+    // One sync at a time: a concurrent call must not return before the bytes that another one syncs
+    // are durable.
     try synchronizing.withLock { failure throws(IOFailure) in
       if let failure { throw failure }
       do throws(IOFailure) { try synchronizeAlone() } catch {
@@ -245,7 +259,8 @@ final class SlabStore: Sendable {
       let written = state.unsynchronized.sorted().compactMap { number in
         state.slabs[number]?.file.map { (number, $0) }
       }
-      // Before the sync: what is appended meanwhile may reach the disk after it.
+      // A new sector begins before the sync: bytes that are appended during the sync may reach the
+      // disk after it.
       for (number, _) in written { beginSector(of: number, &state) }
       return (written, state.directoryIsUnsynchronized)
     }
@@ -280,10 +295,11 @@ final class SlabStore: Sendable {
 
   // MARK: Space
 
-  /// A bulk operation is going to append so many bytes, until ``endExpecting(_:)``.
+  /// Announces a bulk operation that is going to append so many bytes, until ``endExpecting(_:)``.
   func expect(_ byteCount: UInt64) { state.withLock { $0.expectedByteCount += byteCount } }
 
-  /// The bulk operation that expected so many bytes has ended. After the last one, slabs are cut to what was written.
+  /// Ends a bulk operation that expected so many bytes. After the last one, slabs are cut to what
+  /// was written.
   func endExpecting(_ byteCount: UInt64) {
     let isLast = state.withLock { state in
       state.expectedByteCount -= byteCount
@@ -291,7 +307,7 @@ final class SlabStore: Sendable {
     }
     guard isLast, beginChange() else { return }
     defer { endChange() }
-    // Taken from the idle ones meanwhile, so that nobody appends to what is being cut.
+    // The slabs are not idle meanwhile, so that no thread appends to a slab that is being cut.
     let cuts = state.withLock { state -> [(number: UInt32, file: any BlockFile, position: UInt64)] in
       let cuts = state.idle.compactMap { number -> (number: UInt32, file: any BlockFile, position: UInt64)? in
         guard let slab = state.slabs[number], slab.isPreallocated, let file = slab.file else { return nil }
@@ -306,7 +322,8 @@ final class SlabStore: Sendable {
     for cut in cuts { makeIdle(cut.number) }
   }
 
-  /// The extents were committed, and are live until ``free(_:)``: what a later commit removes stays until that is durable.
+  /// Counts committed extents as live until ``free(_:)``. Extents that a later commit removes stay
+  /// live until that commit is durable.
   func settle(_ added: [Extent]) {
     state.withLock { state in
       for extent in added {
@@ -319,11 +336,12 @@ final class SlabStore: Sendable {
     }
   }
 
-  /// The extents will never be committed: gives their space back.
+  /// Gives back the space of extents that will never be committed.
   func discard(_ extents: [Extent]) {
     guard beginChange() else { return }
     defer { endChange() }
-    // While they are outstanding: after that their place may be another writer's. Not where the whole slab is about to go.
+    // Holes are punched while the extents are outstanding: after that their offsets may belong to
+    // another writer. No hole is needed where the whole slab is about to be removed.
     for (slab, part) in Dictionary(grouping: extents, by: \.slab) {
       let count = part.reduce(0) { $0 + UInt64($1.storedByteCount) }
       let goes = state.withLock { state in
@@ -337,7 +355,7 @@ final class SlabStore: Sendable {
     for number in Set(extents.map(\.slab)) { reclaim(number) }
   }
 
-  /// The extents were removed by a commit that is durable, and nobody reads them any more.
+  /// Frees extents that a durable commit has removed and that no reader needs any more.
   func free(_ extents: [Extent]) {
     guard beginChange() else { return }
     defer { endChange() }
@@ -347,14 +365,16 @@ final class SlabStore: Sendable {
         state.slabs[extent.slab]?.counter.liveByteCount -= min(live, UInt64(extent.storedByteCount))
       }
     }
-    // What is cut lies behind every committed byte, so nobody can have appended where these extents were.
+    // A cut begins after every committed byte, so no thread can have appended at the offsets of
+    // these extents.
     for (slab, part) in Dictionary(grouping: extents, by: \.slab) {
       reclaim(slab)
       punch(part, in: slab, wasCommitted: true)
     }
   }
 
-  /// Removes a slab without live bytes, or cuts off what was never committed. Failures leave dead bytes and no damage.
+  /// Removes a slab without live bytes, or cuts off bytes that were never committed. A failure
+  /// leaves dead bytes and does no damage.
   private func reclaim(_ number: UInt32) {
     enum Outcome {
       case nothing
@@ -372,12 +392,12 @@ final class SlabStore: Sendable {
         return removed(number, &state)
       }
       guard Self.alignedUp(slab.counter.end) < slab.position else { return .nothing }
-      // Not idle until it is cut: nobody may append meanwhile.
+      // The slab is not idle until it is cut, so that no thread appends meanwhile.
       state.idle.remove(at: position)
       state.slabs[number]!.isTaken = true
       state.slabs[number]!.position = Self.alignedUp(slab.counter.end)
       state.slabs[number]!.dead.remove(from: slab.counter.end)
-      // Holes behind the cut were counted too.
+      // The count includes holes beyond the cut.
       state.slabs[number]!.punchedByteCount = nil
       return .cut(slab.counter.end)
     }
@@ -408,16 +428,16 @@ final class SlabStore: Sendable {
 
   // MARK: Compaction
 
-  /// How full a slab is.
+  /// The fill level of a slab.
   struct Fill {
     var number: UInt32
     var liveByteCount: UInt64
-    /// What it takes on the disk.
+    /// Bytes that the slab takes on the disk.
     var storedByteCount: UInt64
     var wastedByteCount: UInt64 { storedByteCount - min(storedByteCount, liveByteCount) }
   }
 
-  /// Of all slabs to which nothing is being written.
+  /// The fill levels of all slabs to which nothing is being written.
   func fills() -> [Fill] {
     let slabs = state.withLock { $0.slabs.filter { $0.value.outstanding == 0 && $0.value.counter.end > 0 } }
     return slabs.map { number, slab in
@@ -435,7 +455,7 @@ final class SlabStore: Sendable {
     }
   }
 
-  /// Appends nothing more to these slabs.
+  /// Stops appending to these slabs.
   func retire(_ slabs: Set<UInt32>) {
     state.withLock { state in
       for number in slabs { state.slabs[number]?.isRetired = true }
@@ -447,7 +467,8 @@ final class SlabStore: Sendable {
     state.withLock { state in
       for number in slabs where state.slabs[number]?.isRetired == true {
         state.slabs[number]!.isRetired = false
-        // Whoever has taken it makes it idle: listed twice, it would have two writers, and one could cut what the other appends.
+        // The thread that has taken a slab makes it idle itself. Listed twice, the slab would have
+        // two writers, and one could cut what the other appends.
         if state.slabs[number]!.position < Self.byteCountMax, !state.slabs[number]!.isTaken {
           state.idle.insert(number, at: 0)
         }
@@ -455,10 +476,10 @@ final class SlabStore: Sendable {
     }
   }
 
-  /// Cuts off what a crash left behind the last committed byte of slabs that still have room.
+  /// Cuts off bytes that a crash left after the last committed one, in slabs that still have room.
   func trim() {
     for number in state.withLock({ $0.idle }) {
-      // As long as it is not idle, nobody appends to it.
+      // The slab is not idle meanwhile, so that no thread appends to it.
       let end = state.withLock { state -> UInt64? in
         guard let slab = state.slabs[number], slab.outstanding == 0, slab.file == nil,
           let position = state.idle.firstIndex(of: number)
@@ -475,7 +496,7 @@ final class SlabStore: Sendable {
     }
   }
 
-  /// Gives the whole pages of dead extents back, together with what died beside them before.
+  /// Punches holes at the whole pages of dead extents and of the adjacent bytes that died before.
   private func punch(_ extents: [Extent], in slab: UInt32, wasCommitted: Bool) {
     var dead: [Range<UInt64>] = []
     for extent in extents.sorted(by: { $0.offset < $1.offset }) {
@@ -497,11 +518,11 @@ final class SlabStore: Sendable {
     for hole in holes {
       try? file.punchHole(offset: hole.lowerBound, count: hole.upperBound - hole.lowerBound)
     }
-    // Some of it may have been a hole before.
+    // A part of these ranges may have been holes before.
     state.withLock { $0.slabs[slab]?.punchedByteCount = nil }
   }
 
-  /// Gives back the holes that were too small to be punched while the container is busy.
+  /// Punches the holes that were too small to be punched while the container was busy.
   func punchHoles() {
     guard beginChange() else { return }
     defer { endChange() }
@@ -517,25 +538,25 @@ final class SlabStore: Sendable {
     }
   }
 
-  /// The pages to give back now that a range is dead: those of the range that it forms with its neighbours, less those of neighbours
-  /// that were large enough by themselves.
+  /// The pages to give back now that a range is dead: those of its union with its neighbours,
+  /// without those of neighbours that were large enough by themselves.
   private func hole(_ range: Range<UInt64>, in slab: UInt32, wasCommitted: Bool, _ state: inout State)
     -> Range<UInt64>?
   {
     guard let (whole, before, after) = state.slabs[slab]?.dead.insert(range) else { return nil }
-    // Who empties a slab gives back at once what he has moved: it is there twice.
+    // A slab that is being emptied gives moved bytes back at once, since they are stored twice.
     let byteCountMin =
       state.slabs[slab]?.isRetired == true ? Self.holeByteCountMin : Self.holeByteCountMinAtOnce
     func pages(_ range: Range<UInt64>) -> Range<UInt64>? { Self.pages(range, byteCountMin: byteCountMin) }
     guard let all = pages(whole) else { return nil }
     let begin = before.flatMap(pages)?.upperBound ?? all.lowerBound
     var end = after.flatMap(pages)?.lowerBound ?? all.upperBound
-    // What lies behind every committed byte may be cut and written anew before the hole is made.
+    // Bytes after the last committed one may be cut and written anew before the hole is made.
     if wasCommitted { end = min(end, Self.alignedUp(state.slabs[slab]!.counter.end)) }
     return begin < end ? begin..<end : nil
   }
 
-  /// The whole pages of a range, if they are enough.
+  /// The whole pages of a range; nil when they have fewer than `byteCountMin` bytes.
   private static func pages(_ range: Range<UInt64>, byteCountMin: UInt64) -> Range<UInt64>? {
     let begin = alignedUp(range.lowerBound)
     let end = range.upperBound / alignment * alignment

@@ -1,0 +1,137 @@
+import EncryptedFile
+import SodiumPrimitives
+
+/// Opens everything that is live, and checks that the catalog is consistent. Changes nothing.
+struct Verification {
+  let store: Store
+
+  /// Reads both copies of the superblock and, in a container that is open for reading, both copies
+  /// of everything else; a writer of this process would change those during the check. Findings go
+  /// to the store's log.
+  func checkCopies() throws {
+    try checkSuperblock()
+    if store.mode == .readOnly { try store.withCheckingLoader { try $0.checkCopies() } }
+  }
+
+  /// The report on all records and segments of a snapshot with settled counters, including earlier
+  /// findings.
+  func report(_ records: CatalogSnapshot, _ control: BulkControl) throws -> VerifyReport {
+    var records = records
+    let isLost = store.log.findings.contains { $0.kind == .tableDamaged }
+    if isLost { records.readMode = .salvaging }
+    var report = try checkRecords(records, control)
+    // An inconsistency that results from a lost block is not a finding of its own.
+    if isLost { report.findings.removeAll { $0.kind == .catalogInconsistent && $0.path == nil } }
+    let found = store.log.findings
+    report.findings = found + report.findings.filter { !found.contains($0) }
+    return report
+  }
+
+  private func checkRecords(_ records: CatalogSnapshot, _ control: BulkControl) throws -> VerifyReport {
+    var report = VerifyReport(findings: [])
+    var check = CatalogCheck(records)
+    do {
+      report.findings += try RecordCheck(records).findings()
+      report.findings += try unknownFiles(records)
+      try check.checkNames()
+      try check.countFiles()
+    } catch let error as ContainerError where error.code.findingKind != nil {
+      report.add(error)
+    }
+    let opening = SegmentCheck(
+      store, fileCount: check.fileCount, byteCount: check.byteCount, control: control)
+    let quiet = BulkControl(cancellation: control.cancellation)
+    let pinnedOpening = SegmentCheck(
+      store, fileCount: check.fileCount, byteCount: check.byteCount, control: quiet)
+    // Paths of pinned versions with runs that the current files do not have.
+    var pinnedPaths: [UInt64: String] = [:]
+    do {
+      try check.checkFiles { try opening.add($0) }
+      var outbox = OutboxCheck(records)
+      defer { report.findings += outbox.findings }
+      var deliveries = DeliveryCheck(records)
+      defer { report.findings += deliveries.findings }
+      try outbox.check { pinned, extents in
+        check.add(extents)
+        guard !extents.isEmpty || !store.keys.hasEpoch(pinned.inode.epoch) else { return }
+        try pinnedOpening.add(StoredFile(id: pinned.file, inode: pinned.inode, extents: extents))
+        pinnedPaths[pinned.file] = pinned.pathText
+      }
+      try deliveries.check()
+      check.checkSlabs(try records.slabCounters(), size: store.slabs.size)
+      try check.checkCounters()
+    } catch let error as ContainerError where error.code.findingKind != nil {
+      report.add(error)
+    }
+    try opening.finish()
+    try pinnedOpening.finish()
+    for (file, detail) in pinnedOpening.damaged.sorted(by: { $0.key < $1.key }) {
+      report.findings.append(
+        Finding(
+          .damage, .segmentDamaged, "a version that a message in the outbox needs: \(detail)",
+          path: pinnedPaths[file]))
+    }
+    if let failure = check.slabFailure { throw failure }
+    report.findings += check.findings
+    let damaged = opening.damaged
+    let paths = try records.paths(of: Set(damaged.keys).union(check.damagedFiles.keys))
+    for (file, detail) in check.damagedFiles.merging(damaged, uniquingKeysWith: { first, _ in first })
+      .sorted(by: { $0.key < $1.key })
+    {
+      report.findings.append(
+        Finding(
+          .damage, check.damagedFiles[file] == nil ? .segmentDamaged : .catalogInconsistent, detail,
+          path: paths[file] ?? "file \(file)"))
+    }
+    report.fileCount = check.fileCount
+    report.byteCount = check.byteCount
+    return report
+  }
+
+  func checkSuperblock() throws {
+    let cipher = SecretStreamCipher(store.options.cipher)
+    let readings = try Superblock.read(try store.io.open(Superblock.name, .read))
+    try store.withSuperblock { slot, _, rootKey in
+      for case .good(let other) in readings where other != slot && other.sequence < slot.sequence {
+        // The slot is older than the one in use, but it must be authentic, too.
+        if (try? other.open(rootKey: rootKey, cipher: cipher)) == nil {
+          store.log.add(
+            Finding(
+              .damage, .superblockSlotAltered, "the copy of the superblock that is not in use was altered"))
+        }
+      }
+    }
+  }
+
+  private func unknownFiles(_ records: CatalogSnapshot) throws -> [Finding] {
+    guard store.mode == .readOnly else { return [] }
+    let slabNames = Set(try records.slabCounters().keys.map { String(SlabStore.name($0).dropFirst(5)) })
+    return try store.withSuperblock { _, body, _ in
+      let tables = Set(body.completeGeneration.tables.map(\.id.hex))
+      let journals = Set(try store.catalogFiles.journalsInUse(body).map(\.hex))
+      var findings: [Finding] = []
+      for (directory, known) in [
+        ("catalog", tables), ("journal", journals), (CopiedFile.copyFolder, tables.union(journals)),
+        ("slab", slabNames),
+      ] {
+        let unknown = try store.io.fileNames(in: directory).filter { !known.contains($0) }
+        let ours = unknown.count { CatalogFiles.mayRemove($0, in: directory) }
+        if ours > 0 {
+          findings.append(
+            Finding(
+              .note, .unknownFile,
+              "\(ours) file(s) in \(directory) that the catalog does not name; opening for writing removes them"
+            ))
+        }
+        if ours < unknown.count {
+          findings.append(
+            Finding(
+              .note, .unknownFile,
+              "\(unknown.count - ours) file(s) in \(directory) that are not the container's; they are ignored"
+            ))
+        }
+      }
+      return findings
+    }
+  }
+}

@@ -1,0 +1,139 @@
+// The outbox, the inbox and arrivals, for AppKinetics.
+
+extension Container {
+  // MARK: Outbox
+
+  /// Queues a message in the outbox with one durable commit, together with the current version of
+  /// every file that its attachments stand for, including bytes written through open files. Nothing
+  /// is copied: the message alone keeps the runs of files that are changed or removed later.
+  /// `endingQueued` is a queued request that this message answers; the same commit ends it. With
+  /// `mayBeOffered` the message may be offered as soon as this returns, otherwise only after
+  /// ``markOffered(_:)``.
+  ///
+  /// Throws `noSuchFile`; `cannotStore` for a symbolic link in a folder or a path of more than
+  /// 32,000 bytes; `fileDamaged`; `invalidArgument` for an id that is in the outbox or does not
+  /// have 16 bytes, a receiver without a name, and a message of more than 2 MiB; `diskFull`,
+  /// `readOnly`.
+  package func enqueue(
+    _ message: OutgoingMessage, mayBeOffered: Bool = false, endingQueued arrival: UInt64? = nil
+  ) throws -> OutboxEntry {
+    let unstored = try store.namingPath(store.io.place) { try writeBack.run() }
+    return try messages.enqueue(
+      message, mayBeOffered: mayBeOffered, endingQueued: arrival, unstored: unstored)
+  }
+
+  /// Records that the receiver may know of a message from now on. The record is durable when this
+  /// returns, so that after a crash no offered message counts as never offered. Throws `noSuchFile`
+  /// if the message is not in the outbox.
+  package func markOffered(_ number: UInt64) throws {
+    try messages.markOffered(number)
+  }
+
+  /// The messages in the outbox, in order of their numbers. A damaged message is passed to
+  /// `skipping` and left out; without `skipping`, throws `catalogDamaged`.
+  package func outboxEntries(skipping: ((ContainerError) -> Void)? = nil) throws -> [OutboxEntry] {
+    try messages.outboxEntries(skipping: skipping)
+  }
+
+  /// The low-water mark of a receiver: the least number of a message for it; nil if there is none.
+  /// A message whose receiver is unknown because of damage counts, too.
+  package func outboxFloor(receiver: String) throws -> UInt64? {
+    try messages.outboxFloor(receiver: receiver)
+  }
+
+  /// The encoded message. Throws `noSuchFile` if it is not in the outbox.
+  package func outboxMessage(_ number: UInt64) throws -> [UInt8] {
+    try messages.outboxMessage(number)
+  }
+
+  /// At most `limit` files of a message, from an index on, in order. Throws `noSuchFile` if the
+  /// message is not in the outbox.
+  package func outboxFiles(_ number: UInt64, from index: UInt64, limit: Int) throws -> [OutboxFile] {
+    try messages.outboxFiles(number, from: index, limit: limit)
+  }
+
+  /// A reader of a message's concatenated files, from a byte offset on. Throws `noSuchFile` if the
+  /// message is not in the outbox, and `invalidArgument` for an offset past the end.
+  package func outboxReader(_ number: UInt64, from offset: UInt64) throws -> OutboxReader {
+    try messages.outboxReader(number, from: offset)
+  }
+
+  /// Removes a message that has arrived or is no longer to be sent, with its pins, and frees the
+  /// runs that only these pins kept. Does nothing if the message is gone. The removal is as durable
+  /// as the container's other changes, and is not waited for.
+  package func settleOutbox(_ number: UInt64) throws {
+    try messages.settleOutbox(number)
+  }
+
+  /// The outbox's incarnation: 16 random bytes, drawn when they are first needed, within which
+  /// message numbers are unique. If the incarnation equals `taken`, a new one is drawn, because a
+  /// receiver knows other messages under its numbers. Numbers continue, so that none has two
+  /// meanings.
+  package func outboxIncarnation(otherThan taken: [UInt8]? = nil) throws -> [UInt8] {
+    try messages.outboxIncarnation(otherThan: taken)
+  }
+
+  // MARK: Arrivals
+
+  /// Begins to receive a message, or continues with the staged bytes of an earlier opening or of a
+  /// suspended arrival.
+  ///
+  /// Throws `invalidArgument` while another arrival of the message is in progress, and if the bytes
+  /// staged under its number belong to a message with another id or other counts; with `replacing`,
+  /// those are removed instead. Throws `invalidName` for a sender that is no name.
+  package func beginArrival(_ message: ArrivingMessage, replacing: Bool = false) throws -> Arrival {
+    try messages.beginArrival(message, replacing: replacing)
+  }
+
+  /// Removes the staged files of messages without an arrival in progress: all of them, or those
+  /// that have not changed since `olderThan` (nanoseconds since 1970-01-01 UTC).
+  package func discardArrivals(olderThan: Int64?) throws {
+    try messages.discardArrivals(olderThan: olderThan)
+  }
+
+  /// Bytes available in the file system, without the reserve for a full disk. Throws `ioFailed`.
+  package func availableByteCount() throws -> UInt64 {
+    try messages.availableByteCount()
+  }
+
+  /// Whether the message `id` has arrived before, or may arrive under this number.
+  package func ledgerState(
+    sender: String, incarnation: [UInt8], number: UInt64, id: [UInt8]
+  ) throws -> LedgerState {
+    try messages.ledgerState(sender: sender, incarnation: incarnation, number: number, id: id)
+  }
+
+  /// Raises a sender's low-water mark to `floor` and forgets the messages below it, which the
+  /// sender will not offer again, with their staged files. Never lowers the mark. The change is
+  /// written with the next grouped commit; without a change nothing is written.
+  package func raiseDeliveryFloor(sender: String, incarnation: [UInt8], to floor: UInt64) throws {
+    try messages.raiseDeliveryFloor(sender: sender, incarnation: incarnation, to: floor)
+  }
+
+  // MARK: Queue and inbox
+
+  /// The messages that have arrived and were not ended, oldest first. A damaged message is passed
+  /// to `skipping` and left out, and stays in the queue; without `skipping`, throws
+  /// `catalogDamaged` or `tableDamaged`.
+  package func queuedMessages(skipping: ((ContainerError) -> Void)? = nil) throws -> [QueuedMessage] {
+    try messages.queuedMessages(skipping: skipping)
+  }
+
+  /// Removes a message from the queue. Does nothing if it is not there.
+  package func endQueued(_ arrival: UInt64) throws {
+    try messages.endQueued(arrival)
+  }
+
+  /// The messages in the inbox, oldest first, one for each message directory. Other directories in
+  /// the inbox are ignored.
+  package func arrivedMessages() throws -> [ArrivedMessage] {
+    try reader.withSnapshot { try $0.arrivedMessages() }
+  }
+
+  /// Removes message directories with everything in them in one commit. Ignores directories that
+  /// are gone. Throws `invalidArgument` for a path that is not that of a message directory; then
+  /// nothing is removed.
+  package func removeArrivedMessages(_ directories: [String]) throws {
+    try messages.removeArrivedMessages(directories)
+  }
+}

@@ -1,0 +1,56 @@
+import EncryptedFile
+
+extension Transaction {
+  /// Gives a name to a new file. A file that had the name before is dropped.
+  func replace(_ parent: UInt64, _ name: FileName, with file: UInt64, kind: FileKind) throws {
+    if let existing = try entry(parent, name) { try dropFile(existing.file) }
+    try link(parent, name, to: file, kind: kind)
+  }
+
+  func dropSubtree(_ directory: UInt64, _ below: [(names: [FileName], file: FoundFile)]) throws {
+    // Drop the files in the order of their records in the tables.
+    for (_, file) in below.sorted(by: { $0.file.id < $1.file.id }) {
+      if file.inode.kind == .directory {
+        for (key, _) in try records(.entries(parent: file.id)) { delete(key) }
+        try dropDirectory(file.id)
+      } else {
+        try dropFile(file.id)
+      }
+    }
+    for (key, _) in try records(.entries(parent: directory)) { delete(key) }
+    try dropDirectory(directory)
+  }
+
+  /// The directory at the path `names`. Missing directories on the path are created: `attributes`
+  /// apply to each of them, `permissions` only to the last.
+  func directory(
+    _ names: some Collection<FileName>, path: String, permissions: UInt16 = 0o700,
+    attributes: AttributeChanges = AttributeChanges()
+  ) throws -> UInt64 {
+    var current = rootFileID
+    for (i, name) in names.enumerated() {
+      if let entry = try entry(current, name) {
+        guard entry.kind == .directory else { throw ContainerError(.notADirectory, path: path) }
+        current = entry.file
+      } else {
+        let id = takeFileID()
+        try makeDirectory(
+          current, name, id: id, permissions: i == names.count - 1 ? permissions : 0o700)
+        try apply(attributes, to: id)
+        current = id
+      }
+    }
+    return current
+  }
+
+  func apply(_ changes: AttributeChanges, to file: UInt64) throws {
+    guard !changes.isEmpty else { return }
+    var inode = try inode(file)
+    if let created = changes.created { inode.created = created }
+    if let modified = changes.modified { inode.modified = modified }
+    if let permissions = changes.permissions { inode.permissions = permissions & 0o7777 }
+    inode.changed = now
+    put(file, inode)
+    for (name, value) in changes.extended { putAttribute(of: file, Array(name.utf8), value) }
+  }
+}

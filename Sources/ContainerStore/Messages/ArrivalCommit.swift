@@ -1,0 +1,133 @@
+import EncryptedFile
+import SodiumPrimitives
+
+/// The change that makes an arrival visible.
+struct ArrivalCommit {
+  var key: ArrivalKey
+  var message: ArrivingMessage
+  var staging: Staging?
+  var manifest: Manifest
+  var staged: [Arrival.StagedFile]
+}
+
+extension Messages {
+  func commit(_ delivery: ArrivalCommit) throws -> QueuedMessage {
+    try store.namingPath(store.io.place) {
+      // Do the long part of the flush before the transaction, while other commits continue.
+      if store.options.durability != .none { try store.synchronizeSegments() }
+      return try store.transaction(durability: store.acknowledged) {
+        try $0.apply(delivery)
+      }
+    }
+  }
+
+  /// Removes the staged files and keeps the staging directory and its record.
+  func dropStagedFiles(of staging: Staging) throws {
+    try store.transaction(durability: store.soon) { transaction in
+      try transaction.requireStaging(staging)
+      for (name, entry) in try transaction.entries(staging.directory) where entry.kind == .file {
+        try transaction.dropFile(entry.file)
+        try transaction.unlink(staging.directory, name)
+      }
+    }
+  }
+}
+
+extension Transaction {
+  private static let removed = "what was staged of the message was removed or changed"
+
+  func requireStaging(_ staging: Staging) throws {
+    guard try isThere(staging) else { throw ContainerError(.noSuchFile, detail: Self.removed) }
+  }
+
+  /// Appends a sealed run to its staged file.
+  func stage(_ run: ArrivalUnit.Run, _ file: Manifest.File, in staging: Staging) throws {
+    guard !run.isFirst else {
+      let inode = stagedInode(file, size: run.byteCount, secret: run.file.secret)
+      putFile(run.file.id, inode, extents: [run.extent])
+      return try link(staging.directory, Staging.name(run.index), to: run.file.id, kind: .file)
+    }
+    let before = run.byteCount - UInt64(run.extent.plaintextByteCount)
+    guard try entry(staging.directory, Staging.name(run.index))?.file == run.file.id,
+      case var inode = try inode(run.file.id), inode.size == before
+    else { throw ContainerError(.noSuchFile, detail: Self.removed) }
+    inode.size = run.byteCount
+    inode.changed = now
+    extend(run.file.id, inode, by: run.extent)
+  }
+
+  private func stagedInode(_ file: Manifest.File, size: UInt64, secret: [UInt8]) -> Inode {
+    var inode = Inode(kind: .file, permissions: file.permissions, now: now, epoch: epoch, secret: secret)
+    inode.size = size
+    inode.modified = file.modified
+    return inode
+  }
+
+  /// Adds the ledger's entry and the queued message, and moves the files to their paths in the
+  /// inbox.
+  func apply(_ delivery: ArrivalCommit) throws -> QueuedMessage {
+    guard try ledgerState(delivery.key, id: delivery.message.id) == .unknown else {
+      throw ContainerError(
+        .invalidArgument, detail: "this message has arrived before, or its number is taken")
+    }
+    var directory = ""
+    if let staging = delivery.staging {
+      directory = try moveIntoInbox(delivery, staging)
+      try dropStaging(staging)
+    }
+    put(.delivery(delivery.key), NumberedDelivery(time: now, id: delivery.message.id).encoded)
+    let (places, files) = (delivery.manifest.places, delivery.manifest.files)
+    let arrival = queue(
+      delivery.message, directory: directory,
+      files: zip(places, files).lazy.map { (place: $0, size: $1.size) })
+    return QueuedMessage(
+      arrival: arrival, id: delivery.message.id, sender: delivery.message.sender,
+      message: delivery.message.message, directory: delivery.staging == nil ? nil : directory,
+      files: zip(places, files).map { (directory + "/" + String(decoding: $0, as: UTF8.self), $1.size) })
+  }
+
+  private func moveIntoInbox(_ delivery: ArrivalCommit, _ staging: Staging) throws -> String {
+    try requireStaging(staging)
+    let names = InboxName.directory(of: staging.sender) + [staging.time]
+    let path = StorePath.text(names)
+    let sender = try directory(names.dropLast(), path: path)
+    guard try entry(sender, staging.time) == nil else { throw ContainerError(.fileExists, path: path) }
+    // Directory ids by path relative to the message's directory.
+    var directories: [ArraySlice<UInt8>: UInt64] = [[]: try directory(names, path: path)]
+    var staged = delivery.staged[...]
+    for (index, file) in delivery.manifest.files.enumerated() {
+      let place = delivery.manifest.places[index]
+      let parentPlace = InboxPlaces.parent(place[...])
+      let parent: UInt64
+      if let known = directories[parentPlace] {
+        parent = known
+      } else {
+        parent = try directory(names + InboxPlaces.names(Array(parentPlace)), path: path)
+        directories[parentPlace] = parent
+      }
+      let id = try file.size == 0 ? makeEmptyFile(file) : take(staged.popFirst(), index, file, from: staging)
+      // The parent directory is new, so its date of modification needs no update.
+      let name = FileName(bytes: Array(place[(parentPlace.isEmpty ? 0 : parentPlace.count + 1)...]))!
+      put(.entry(parent: parent, name: name), DirectoryEntry(kind: .file, file: id).encoded)
+    }
+    return path
+  }
+
+  private func makeEmptyFile(_ file: Manifest.File) -> UInt64 {
+    let id = takeFileID()
+    putFile(id, stagedInode(file, size: 0, secret: Random.bytes(Inode.secretByteCount)), extents: [])
+    return id
+  }
+
+  /// Takes a complete file out of the staging directory.
+  private func take(
+    _ staged: Arrival.StagedFile?, _ index: Int, _ file: Manifest.File, from staging: Staging
+  ) throws -> UInt64 {
+    let name = Staging.name(index)
+    guard let staged, staged.index == index, let entry = try entry(staging.directory, name),
+      entry.kind == .file, entry.file == staged.identity.id, try inode(entry.file).size == file.size
+    else { throw ContainerError(.noSuchFile, detail: Self.removed) }
+    delete(.entry(parent: staging.directory, name: name))
+    return entry.file
+  }
+}

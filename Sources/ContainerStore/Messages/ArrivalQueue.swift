@@ -1,0 +1,247 @@
+/// A message that has arrived and was not completely handled yet.
+package struct QueuedMessage: Sendable {
+  /// The message's number in the queue: ascending, never reused.
+  package var arrival: UInt64
+  /// The message's id: 16 bytes.
+  package var id: [UInt8]
+  /// Application id.
+  package var sender: String
+  /// The encoded message as offered.
+  package var message: [UInt8]
+  /// The message's directory in the inbox; nil for a message without files.
+  package var directory: String?
+  /// Files in the order of the offer; sizes in bytes.
+  package var files: [(path: String, size: UInt64)]
+}
+
+extension CatalogKey {
+  static func queued(_ arrival: UInt64) -> CatalogKey {
+    CatalogKey(bytes: [Kind.queued.rawValue] + orderedBytes(arrival))
+  }
+  static func queuedMessages(_ arrival: UInt64) -> CatalogKey {
+    CatalogKey(bytes: [Kind.queuedMessage.rawValue] + orderedBytes(arrival))
+  }
+  static func queuedMessage(_ arrival: UInt64, chunk: UInt32) -> CatalogKey {
+    CatalogKey(bytes: queuedMessages(arrival).bytes + orderedBytes(chunk))
+  }
+}
+
+/// The value of a record `78`.
+struct QueuedRecord: Equatable {
+  var time: Int64
+  var id: [UInt8]
+  var messageByteCount: UInt32
+  var fileCount: UInt64
+  var sender: [UInt8]
+  /// Path of the message's directory in the inbox; empty for a message without files.
+  var directory: [UInt8]
+
+  var encoded: [UInt8] {
+    var writer = ByteWriter()
+    writer.append(time)
+    writer.append(id)
+    writer.append(messageByteCount)
+    writer.appendZeros(3)
+    writer.append(UInt8(sender.count))
+    writer.append(fileCount)
+    writer.append(sender)
+    writer.append(directory)
+    return writer.bytes
+  }
+
+  init(
+    time: Int64, id: [UInt8], messageByteCount: UInt32, fileCount: UInt64, sender: [UInt8],
+    directory: [UInt8]
+  ) {
+    self.time = time
+    self.id = id
+    self.messageByteCount = messageByteCount
+    self.fileCount = fileCount
+    self.sender = sender
+    self.directory = directory
+  }
+
+  init(_ bytes: [UInt8]) throws(MalformedBytes) {
+    var reader = ByteReader(bytes)
+    time = try reader.read()
+    id = try reader.bytes(ArrivingMessage.idByteCount)
+    messageByteCount = try reader.read()
+    try reader.zeros(3)
+    let senderByteCount = try reader.read(UInt8.self)
+    fileCount = try reader.read()
+    sender = try reader.bytes(Int(senderByteCount))
+    directory = try reader.bytes(reader.remaining)
+    guard let name = InboxName.sender(bytes: sender) else {
+      throw MalformedBytes(what: "a queued message of a sender that cannot be")
+    }
+    guard messageByteCount <= ArrivingMessage.byteCountMax, fileCount <= UInt32.max else {
+      throw MalformedBytes(what: "a queued message of \(messageByteCount) bytes with \(fileCount) files")
+    }
+    guard fileCount == 0 ? directory.isEmpty : InboxName.isDirectory(directory, of: name) else {
+      throw MalformedBytes(what: "a queued message whose files are in a directory that cannot be")
+    }
+  }
+}
+
+/// The concatenated values of a message's records `79`.
+struct QueuedContents: Equatable {
+  struct File: Equatable {
+    /// Path relative to the message's directory.
+    var place: [UInt8]
+    var size: UInt64
+
+    var encoded: [UInt8] {
+      var writer = ByteWriter()
+      writer.append(varint: size)
+      writer.append(varint: UInt64(place.count))
+      writer.append(place)
+      return writer.bytes
+    }
+  }
+
+  var message: [UInt8]
+  var files: [File]
+
+  var encoded: [UInt8] { message + files.flatMap(\.encoded) }
+
+  init(message: [UInt8], files: [File]) {
+    self.message = message
+    self.files = files
+  }
+
+  init(_ bytes: [UInt8], of record: QueuedRecord) throws(MalformedBytes) {
+    var reader = ByteReader(bytes)
+    message = try reader.bytes(Int(record.messageByteCount))
+    files = []
+    var places: Set<[UInt8]> = []
+    var rest = ArrivingMessage.filesByteCountMax
+    for _ in 0..<record.fileCount {
+      let size = try reader.varint()
+      let place = try reader.bytes(Int(try reader.varint32()))
+      guard size < rest else { throw MalformedBytes(what: "files that are too long together") }
+      rest -= size
+      guard InboxPlaces.isPossible(place), places.insert(place).inserted else {
+        throw MalformedBytes(what: "a file in a place that cannot be")
+      }
+      files.append(File(place: place, size: size))
+    }
+    try reader.end()
+  }
+}
+
+extension Transaction {
+  static let queuedChunkByteCountMax = 32_768
+
+  /// Appends a message to the queue and returns its number. `files` are paths relative to the
+  /// message's directory, and sizes.
+  func queue(
+    _ message: ArrivingMessage, directory: String, files: some Sequence<(place: [UInt8], size: UInt64)>
+  ) -> UInt64 {
+    // File ids ascend over all openings, and no file gets this one.
+    let arrival = takeFileID()
+    let record = QueuedRecord(
+      time: now, id: message.id, messageByteCount: UInt32(message.message.count),
+      fileCount: message.fileCount, sender: Array(message.sender.utf8), directory: Array(directory.utf8))
+    put(.queued(arrival), record.encoded)
+    var chunk: UInt32 = 0
+    var writer = ByteWriter()
+    func writeChunk() {
+      put(.queuedMessage(arrival, chunk: chunk), writer.bytes)
+      chunk += 1
+      writer = ByteWriter()
+    }
+    func append(_ bytes: [UInt8]) {
+      var rest = bytes[...]
+      while !rest.isEmpty {
+        let taken = rest.prefix(Self.queuedChunkByteCountMax - writer.bytes.count)
+        writer.append(taken)
+        rest = rest.dropFirst(taken.count)
+        if writer.bytes.count == Self.queuedChunkByteCountMax { writeChunk() }
+      }
+    }
+    append(message.message)
+    for file in files { append(QueuedContents.File(place: file.place, size: file.size).encoded) }
+    if !writer.bytes.isEmpty { writeChunk() }
+    return arrival
+  }
+
+  /// Removes a message from the queue. Does nothing if it is not there.
+  func endQueued(_ arrival: UInt64) throws {
+    guard try value(.queued(arrival)) != nil else { return }
+    for (key, _) in try records(.queuedMessages(arrival)) { delete(key) }
+    delete(.queued(arrival))
+  }
+}
+
+extension CatalogReading {
+  /// Decodes a queued message. Throws `catalogDamaged` if its records contradict the format or each
+  /// other.
+  func queuedMessage(_ arrival: UInt64, _ value: [UInt8]) throws -> QueuedMessage {
+    let record = try Self.decode(value) { bytes throws(MalformedBytes) in try QueuedRecord(bytes) }
+    var bytes: [UInt8] = []
+    var chunk: UInt32 = 0
+    try scan(.queuedMessages(arrival)) { key, value in
+      // All chunks but the last are full.
+      guard key == .queuedMessage(arrival, chunk: chunk), !value.isEmpty,
+        bytes.count == Int(chunk) * Transaction.queuedChunkByteCountMax
+      else { throw ContainerError(.catalogDamaged, detail: "parts of the message are missing or too many") }
+      bytes += value
+      chunk += 1
+    }
+    let contents = try Self.decode(bytes) { bytes throws(MalformedBytes) in
+      try QueuedContents(bytes, of: record)
+    }
+    let directory = String(decoding: record.directory, as: UTF8.self)
+    return QueuedMessage(
+      arrival: arrival, id: record.id, sender: String(decoding: record.sender, as: UTF8.self),
+      message: contents.message, directory: record.directory.isEmpty ? nil : directory,
+      files: contents.files.map { (directory + "/" + String(decoding: $0.place, as: UTF8.self), $0.size) })
+  }
+}
+
+extension CatalogKey {
+  /// The number of a queued message from the key of a record `78`; nil for a malformed key.
+  var arrival: UInt64? { kind == .queued && bytes.count == 9 ? number(at: 1) : nil }
+}
+
+extension Messages {
+  func queuedMessages(skipping: ((ContainerError) -> Void)? = nil) throws -> [QueuedMessage] {
+    try store.withSnapshot { records in
+      try records.records(.all(.queued)).compactMap { key, value in
+        let which = key.arrival.map { "message \($0)" } ?? "a message without a number"
+        return try skippingDamage("\(which) in the queue", skipping) {
+          guard let arrival = key.arrival else {
+            throw ContainerError(.catalogDamaged, detail: "the number is missing")
+          }
+          return try records.queuedMessage(arrival, value)
+        }
+      }
+    }
+  }
+
+  func endQueued(_ arrival: UInt64) throws {
+    try store.transaction(durability: store.soon) { try $0.endQueued(arrival) }
+  }
+}
+
+/// Returns the result of `body`. If the records of `name` are damaged, passes the error to
+/// `skipping` and returns nil, or throws the error if `skipping` is nil.
+package func skippingDamage<R>(
+  _ name: String, _ skipping: ((ContainerError) -> Void)?, _ body: () throws -> R
+) throws -> R? {
+  do {
+    return try body()
+  } catch let error as ContainerError where error.code == .catalogDamaged || error.code == .tableDamaged {
+    let named = ContainerError(
+      error.code, path: error.path, detail: [name, error.detail].compactMap { $0 }.joined(separator: ": "),
+      cause: error.cause)
+    guard let skipping else { throw named }
+    skipping(named)
+    return nil
+  }
+}
+
+/// A number in the encoding of keys: big-endian, so that bytewise order is numeric order.
+func orderedBytes(_ value: some FixedWidthInteger) -> [UInt8] {
+  withUnsafeBytes(of: value.bigEndian) { [UInt8]($0) }
+}

@@ -1,0 +1,164 @@
+import EncryptedFile
+
+/// A message offered by another app.
+package struct ArrivingMessage: Sendable {
+  package static let idByteCount = 16
+  package static let byteCountMax = 2 << 20
+  /// Exclusive limit of the bytes of all files together.
+  package static let filesByteCountMax: UInt64 = 1 << 62
+  /// Limit of the bytes of all files' paths. The data kept for the paths takes a few times as much
+  /// memory.
+  package static let pathsByteCountMax = 64 << 20
+  /// Limit of the number of different folders in the paths.
+  package static let folderCountMax = 200_000
+
+  /// The message's id: 16 bytes.
+  package var id: [UInt8]
+  /// Application id.
+  package var sender: String
+  /// Incarnation of the sender's container: 16 bytes.
+  package var incarnation: [UInt8]
+  /// The sender's number for the message; its container never reuses the number.
+  package var number: UInt64
+  /// The encoded message, at most 2 MiB.
+  package var message: [UInt8]
+  package var fileCount: UInt64
+  /// Bytes of all files together.
+  package var byteCount: UInt64
+
+  package init(
+    id: [UInt8], sender: String, incarnation: [UInt8], number: UInt64, message: [UInt8], fileCount: UInt64,
+    byteCount: UInt64
+  ) {
+    self.id = id
+    self.sender = sender
+    self.incarnation = incarnation
+    self.number = number
+    self.message = message
+    self.fileCount = fileCount
+    self.byteCount = byteCount
+  }
+
+  func check() throws {
+    guard id.count == Self.idByteCount else {
+      throw ContainerError(.invalidArgument, detail: "a message's id has \(Self.idByteCount) bytes")
+    }
+    guard message.count <= Self.byteCountMax else {
+      throw ContainerError(
+        .invalidArgument, detail: "a message of \(message.count) bytes; it may have \(Self.byteCountMax)")
+    }
+    guard byteCount < Self.filesByteCountMax, fileCount > 0 || byteCount == 0, fileCount <= UInt32.max else {
+      throw ContainerError(
+        .invalidArgument, detail: "\(fileCount) files of \(byteCount) bytes cannot be")
+    }
+  }
+}
+
+/// The error for a list of files that exceeds a limit of the container.
+package struct ArrivalLimit: Error, Equatable {
+  /// The limit's name in SERVICE-PROTOCOL.md.
+  package let name: String
+
+  package static let paths = ArrivalLimit(name: "bytes of the paths of a message")
+  package static let folders = ArrivalLimit(name: "folders of a message")
+}
+
+/// A file of an arriving message.
+package struct ArrivingFile: Sendable {
+  /// Absolute path in the sender's container.
+  package var path: [UInt8]
+  package var size: UInt64
+  /// Nanoseconds since 1970-01-01 UTC.
+  package var modified: Int64
+  /// POSIX permission bits.
+  package var permissions: UInt16
+
+  package init(path: [UInt8], size: UInt64, modified: Int64, permissions: UInt16) {
+    self.path = path
+    self.size = size
+    self.modified = modified
+    self.permissions = permissions
+  }
+}
+
+/// The files of an arriving message that are known so far.
+struct Manifest {
+  struct File {
+    var size: UInt64
+    var modified: Int64
+    var permissions: UInt16
+  }
+
+  let fileCount: Int
+  let byteCount: UInt64
+  private(set) var files: [File] = []
+  /// Paths relative to the message's directory once all files are known; before that, the sender's
+  /// paths without the first slash.
+  private(set) var places: [[UInt8]] = []
+  private var sum: UInt64 = 0
+  private var pathByteCount = 0
+
+  init(_ message: ArrivingMessage) {
+    fileCount = Int(message.fileCount)
+    byteCount = message.byteCount
+  }
+
+  var isComplete: Bool { files.count == fileCount }
+
+  /// Adds either all files or none. Throws `ContainerError` and `ArrivalLimit`.
+  mutating func add(_ new: [ArrivingFile]) throws {
+    guard new.count <= fileCount - files.count else {
+      throw ContainerError(.invalidArgument, detail: "more files than the \(fileCount) that were announced")
+    }
+    let pathByteCount = new.reduce(pathByteCount) { $0 + $1.path.count }
+    guard pathByteCount <= ArrivingMessage.pathsByteCountMax else { throw ArrivalLimit.paths }
+    var sum = sum
+    var paths: [[UInt8]] = []
+    paths.reserveCapacity(new.count)
+    for file in new {
+      paths.append(try Self.relative(file.path))
+      let (total, overflows) = sum.addingReportingOverflow(file.size)
+      guard !overflows, total <= byteCount else {
+        throw ContainerError(
+          .invalidArgument, detail: "the files have more than the \(byteCount) bytes that were announced")
+      }
+      sum = total
+    }
+    let isComplete = places.count + paths.count == fileCount
+    guard !isComplete || sum == byteCount else {
+      throw ContainerError(
+        .invalidArgument, detail: "the files have \(sum) bytes, and \(byteCount) were announced")
+    }
+    if isComplete {
+      places = try Self.places(of: places + paths)
+    } else {
+      places += paths
+    }
+    files += new.map { File(size: $0.size, modified: $0.modified, permissions: $0.permissions & 0o7777) }
+    self.sum = sum
+    self.pathByteCount = pathByteCount
+  }
+
+  private static func places(of paths: [[UInt8]]) throws -> [[UInt8]] {
+    let places = InboxPlaces(files: paths)
+    guard places.folderCount <= ArrivingMessage.folderCountMax else { throw ArrivalLimit.folders }
+    return try places.files.map { place in
+      guard let place else {
+        throw ContainerError(.invalidArgument, detail: "a file that was announced twice")
+      }
+      return place
+    }
+  }
+
+  /// An absolute path of a container without its first slash.
+  private static func relative(_ path: [UInt8]) throws -> [UInt8] {
+    guard path.first == UInt8(ascii: "/"), let text = String(validating: path, as: UTF8.self) else {
+      throw ContainerError(.invalidName, detail: "a path that is not absolute, or not UTF-8")
+    }
+    let names = path.dropFirst().split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
+    guard names.count <= FileName.depthMax, names.allSatisfy({ FileName(bytes: Array($0)) != nil }) else {
+      throw ContainerError(.invalidName, path: text)
+    }
+    return Array(path.dropFirst())
+  }
+}

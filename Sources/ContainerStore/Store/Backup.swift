@@ -1,0 +1,186 @@
+import EncryptedFile
+import SodiumPrimitives
+
+/// A copy of a container, still encrypted, made from a store that is open for reading.
+struct Backup {
+  private static let pieceByteCount = 1 << 20
+  private static let pageByteCount = 4096
+
+  let store: Store
+
+  /// See ``ContainerReading/backup(to:control:)``.
+  func run(to path: String, control: BulkControl) throws -> BackupReceipt {
+    try store.requireOpen()
+    let target = PosixBlockIO(path)
+    // Held until the backup is complete, so that no process mistakes the directory for one in which
+    // a creation ended too early.
+    let lock = try store.namingPath(path) { try Self.takePlace(target) }
+    defer { lock.unlock(.writer) }
+    do {
+      return try store.namingPath(path) {
+        let receipt = try copyEverything(to: target, control: control)
+        try lock.truncate(to: 0)
+        return receipt
+      }
+    } catch {
+      Self.abandon(target)
+      throw error
+    }
+  }
+
+  /// Removes an unfinished backup with its lock, which the caller holds.
+  private static func abandon(_ target: PosixBlockIO) {
+    Creation.removeParts(of: target)
+    try? target.remove("lock")
+    try? target.removeDirectory("")
+  }
+
+  /// The contents of a backup's lock file while the backup is unfinished.
+  private static let mark = Array("unfinished backup\n".utf8)
+
+  /// Creates and locks the directory, or takes over one in which a backup ended too early.
+  private static func takePlace(_ target: PosixBlockIO) throws -> any BlockFile {
+    let lock: any BlockFile
+    do throws(IOFailure) {
+      try target.createDirectory("")
+      do throws(IOFailure) {
+        lock = try target.open("lock", .createNew)
+      } catch {
+        // A directory that is not empty stays: another process was faster.
+        try? target.removeDirectory("")
+        throw error
+      }
+    } catch {
+      guard error.errno == existingFile else { throw ContainerError.from(error) }
+      return try takeOver(target)
+    }
+    guard try lock.tryLock(.writer, exclusive: true) else {
+      throw ContainerError(.alreadyExists, path: target.place)
+    }
+    do {
+      try lock.write(mark, at: 0)
+      try lock.synchronize()
+    } catch {
+      abandon(target)
+      throw error
+    }
+    return lock
+  }
+
+  /// Locks a directory that holds nothing but an unfinished backup, and removes that backup.
+  private static func takeOver(_ target: PosixBlockIO) throws -> any BlockFile {
+    func isUnfinished() throws -> Bool {
+      let known = CatalogFiles.directories + ["lock", Superblock.unfinishedName]
+      let names = Set(try target.fileNames(in: ""))
+      return try names.contains("lock") && names.isSubset(of: known)
+        && target.open("lock", .read).read(mark.count + 1, at: 0) == mark
+    }
+    let refusal = ContainerError(.alreadyExists, path: target.place)
+    guard (try? isUnfinished()) == true else { throw refusal }
+    let lock = try ContainerLock.take(target, mode: .readWrite)
+    // Another process may have finished the backup meanwhile.
+    guard try isUnfinished() else { throw refusal }
+    Creation.removeParts(of: target)
+    guard try target.fileNames(in: "") == ["lock"] else { throw refusal }
+    return lock
+  }
+
+  private func copyEverything(to target: PosixBlockIO, control: BulkControl) throws -> BackupReceipt {
+    let usage = store.usage()
+    let journalEnd = store.acceptedEnd
+    // The pin keeps the files of these names, whatever the container's writer changes during the
+    // copy.
+    var files: [(name: String, byteCount: UInt64?)] = try store.withSuperblock { _, body, _ in
+      let tables = body.completeGeneration.tables.map { CopiedFile.names($0.id, in: .catalog) }
+      let journals = try store.catalogFiles.journalsInUse(body).map { CopiedFile.names($0, in: .journal) }
+      return (tables + journals).joined().sorted().map { ($0, nil) }
+    }
+    for name in journalEnd.map({ CopiedFile.names($0.id, in: .journal) }) ?? [] {
+      // Later bytes of this journal belong to a later state than the one that is copied.
+      guard let i = files.firstIndex(where: { $0.name == name }) else { continue }
+      files[i].byteCount = journalEnd!.end.offset
+    }
+    // One of two copies may be missing from the container; the backup then lacks it too.
+    try files.removeAll { try store.io.openIfThere($0.name, .read) == nil }
+    files += usage.slabCounters.sorted { $0.key < $1.key }.map { (SlabStore.name($0.key), $0.value.end) }
+    let sizes = try files.map { file in try file.byteCount ?? store.io.open(file.name, .read).size() }
+    let total = sizes.reduce(0, +)
+    for directory in CatalogFiles.directories { try target.createDirectory(directory) }
+    let began = Clock.monotonicNanoseconds()
+    var done: UInt64 = 0
+    for (i, file) in files.enumerated() {
+      let isSlab = file.name.hasPrefix("slab/")
+      try copy(file.name, byteCount: sizes[i], to: target, keepingHoles: isSlab, control: control)
+      done += sizes[i]
+      control.progress?(
+        BulkProgress(
+          bytesDone: done, byteCount: total, filesDone: i + 1, fileCount: files.count,
+          seconds: Double(Clock.monotonicNanoseconds() - began) / 1e9))
+    }
+    let superblock = try closedSuperblock(at: journalEnd)
+    if superblock.isChanged, let end = journalEnd?.end.offset {
+      // A clean superblock promises both copies of the journal up to the known end.
+      let uneven = try store.withCheckingLoader { try $0.load().unevenRecords }
+      try Recovery.level(target, uneven.filter { $0.range.upperBound <= end })
+    }
+    for directory in CatalogFiles.directories { try target.synchronizeDirectory(directory) }
+    try Superblock.writeFirst(superblock.bytes, to: target)
+    return BackupReceipt(commit: usage.commit, fileCount: files.count, byteCount: total)
+  }
+
+  /// The superblock that a clean close would write, with `end` as the end of the journal. It is
+  /// unchanged when the container was closed cleanly.
+  private func closedSuperblock(
+    at end: JournalHeader.Predecessor?
+  ) throws -> (bytes: [UInt8], isChanged: Bool) {
+    try store.withSuperblock { slot, body, rootKey in
+      guard !body.isClean, let end else { return (slot.bytes, false) }
+      body.isClean = true
+      body.journal = SuperblockBody.Journal(id: end.id, generation: end.generation, knownEnd: end.end)
+      let closed = try SuperblockSlot.make(
+        containerID: store.id, sequence: slot.sequence + 1, keySlots: slot.keySlots, body: body,
+        rootKey: rootKey,
+        cipher: SecretStreamCipher(store.options.cipher))
+      return (closed.bytes, true)
+    }
+  }
+
+  private func copy(
+    _ name: String, byteCount: UInt64, to target: PosixBlockIO, keepingHoles: Bool, control: BulkControl
+  ) throws {
+    let source = try store.io.open(name, .read)
+    let copy = try target.open(name, .createNew)
+    var offset: UInt64 = 0
+    while offset < byteCount {
+      if control.cancellation?.isCancelled == true { throw ContainerError(.cancelled) }
+      let piece = try source.read(Int(min(byteCount - offset, UInt64(Self.pieceByteCount))), at: offset)
+      // Missing bytes are damage of the files they belong to, in the backup as in the container.
+      if piece.isEmpty { break }
+      if keepingHoles {
+        try writeWithoutZeros(piece, at: offset, to: copy)
+      } else {
+        try copy.write(piece, at: offset)
+      }
+      offset += UInt64(piece.count)
+    }
+    if keepingHoles, try copy.size() < offset { try copy.truncate(to: offset) }
+    try copy.synchronize()
+  }
+
+  /// Writes a piece without its pages of zeros: they are holes, since sealed bytes are not zeros.
+  private func writeWithoutZeros(_ piece: [UInt8], at offset: UInt64, to file: any BlockFile)
+    throws(IOFailure)
+  {
+    var begin = 0
+    var position = 0
+    while position < piece.count {
+      let end = min(position + Self.pageByteCount, piece.count)
+      if piece[position..<end].allSatisfy({ $0 == 0 }) {
+        if begin < position { try file.write(Array(piece[begin..<position]), at: offset + UInt64(begin)) }
+        begin = end
+      }
+      position = end
+    }
+    if begin < piece.count { try file.write(Array(piece[begin...]), at: offset + UInt64(begin)) }
+  }
+}

@@ -1,0 +1,8 @@
+/// The result of a backup.
+public struct BackupReceipt: Sendable {
+  /// The last commit in the backup.
+  public var commit: UInt64
+  public var fileCount: Int
+  /// Bytes that were copied, still encrypted.
+  public var byteCount: UInt64
+}

@@ -1,0 +1,102 @@
+import EncryptedFile
+import SodiumPrimitives
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// Locks of writers and pins of readers (CONTAINER-FORMAT.md, "Locks and readers' pins").
+enum ContainerLock {
+  /// Takes the writer's lock or, for a reader, the pin that keeps everything while it reads the
+  /// state. Throws `locked`: at once when this process holds the lock, otherwise after 255 ms.
+  ///
+  /// A lock belongs to an open file description, which a child shares with its parent until the
+  /// child calls exec(2): the lock of a process that was killed may live that much longer.
+  static func take(_ io: any BlockIO, mode: ContainerMode) throws -> any BlockFile {
+    let file = try open(io, mode: mode)
+    var milliseconds: UInt32 = 1
+    while true {
+      let isGranted =
+        switch mode {
+        case .readWrite: try file.tryLock(.writer, exclusive: true)
+        case .readOnly: try file.tryLock(.entry, exclusive: false)
+        }
+      if isGranted { return file }
+      let refusal = try locked(file, at: io.place)
+      guard refusal.circumstance != .ownLock, milliseconds <= 128 else { throw refusal }
+      usleep(milliseconds * 1000)
+      milliseconds *= 2
+    }
+  }
+
+  private static func open(_ io: any BlockIO, mode: ContainerMode) throws -> any BlockFile {
+    do throws(IOFailure) {
+      return try io.open("lock", mode == .readWrite ? .readWrite : .read)
+    } catch {
+      // The lock file of the container was lost, for instance by a copy that left it out.
+      guard error.errno == missingFile else { throw error }
+    }
+    do throws(IOFailure) {
+      return try io.open("lock", .createNew)
+    } catch {
+      guard mode == .readOnly, refusedAccess.contains(error.errno) else { throw error }
+      // No process can write where no lock file can be made. Locks on another file exclude nobody.
+      return try io.open(Superblock.name, .read)
+    }
+  }
+
+  /// Replaces the pin of everything by that of one commit.
+  static func pin(_ commit: UInt64, _ file: any BlockFile) throws {
+    _ = try file.tryLock(.pin(commit), exclusive: false)
+    file.unlock(.entry)
+  }
+
+  static func describeHolder(_ file: any BlockFile) throws {
+    try file.truncate(to: 0)
+    try file.write(Array(ownDescription().utf8), at: 0)
+  }
+
+  private static func ownDescription() -> String {
+    "pid \(getpid())\nhost \(hostName())\nboot \(bootID())\n"
+  }
+
+  private static func locked(_ file: any BlockFile, at place: String) throws -> ContainerError {
+    let text = String(decoding: try file.read(1024, at: 0), as: UTF8.self)
+    let isOwn = text == ownDescription()
+    return ContainerError(
+      .locked, path: place, detail: holder(text), circumstance: isOwn ? .ownLock : .usual)
+  }
+
+  /// The holder as "process 1234 on host", as far as the lock file names it.
+  private static func holder(_ text: String) -> String? {
+    var fields: [Substring: Substring] = [:]
+    for line in text.split(separator: "\n") {
+      let parts = line.split(separator: " ", maxSplits: 1)
+      if parts.count == 2 { fields[parts[0]] = parts[1] }
+    }
+    guard let pid = fields["pid"] else { return nil }
+    return "process \(pid)" + (fields["host"].map { " on \($0)" } ?? "")
+  }
+
+  static func hostName() -> String {
+    withUnsafeTemporaryAllocation(of: CChar.self, capacity: 256) { buffer in
+      buffer.initialize(repeating: 0)
+      guard gethostname(buffer.baseAddress!, 255) == 0 else { return "unknown" }
+      return String(cString: buffer.baseAddress!)
+    }
+  }
+
+  static func bootID() -> String {
+    guard let file = fopen("/proc/sys/kernel/random/boot_id", "r") else { return "unknown" }
+    defer { fclose(file) }
+    return withUnsafeTemporaryAllocation(of: CChar.self, capacity: 64) { buffer in
+      buffer.initialize(repeating: 0)
+      guard fgets(buffer.baseAddress!, 64, file) != nil else { return "unknown" }
+      return String(String(cString: buffer.baseAddress!).prefix { $0 != "\n" })
+    }
+  }
+}

@@ -1,0 +1,79 @@
+import EncryptedFile
+
+/// A sealed and stored run of a file.
+struct StoredRun: Sendable {
+  /// The file of the run, as an index that the caller of the sealing defines.
+  var owner: Int
+  var extent: Extent
+}
+
+/// Sealed runs that are appended to a slab with one write. The output buffer of a context collects
+/// them; it holds 64 whole segments.
+struct SealedUnit {
+  let context: WorkerContext
+  /// The runs, whose offsets count from the beginning of the unit and whose slab is 0.
+  private(set) var runs: [StoredRun] = []
+  /// The total of sealed bytes.
+  private(set) var byteCount = 0
+
+  init(_ context: WorkerContext) { self.context = context }
+
+  var sealed: UnsafeRawBufferPointer { UnsafeRawBufferPointer(rebasing: context.output[0..<byteCount]) }
+
+  /// The number of stored bytes for which there is room.
+  var room: Int { context.output.count - byteCount }
+
+  /// Memory for the next sealed bytes. They belong to the unit after ``add(_:of:)``.
+  func space(_ count: Int) -> UnsafeMutableRawBufferPointer {
+    UnsafeMutableRawBufferPointer(rebasing: context.output[byteCount..<(byteCount + count)])
+  }
+
+  /// Adds a run whose sealed bytes are in ``space(_:)``. A run that continues the previous one is
+  /// joined with it.
+  mutating func add(_ extent: Extent, of owner: Int) {
+    var extent = extent
+    extent.slab = 0
+    extent.offset = UInt64(byteCount)
+    byteCount += extent.storedByteCount
+    if let last = runs.last, last.owner == owner, let joined = last.extent.joined(with: extent) {
+      runs[runs.count - 1].extent = joined
+    } else {
+      runs.append(StoredRun(owner: owner, extent: extent))
+    }
+  }
+
+  /// The runs at the location to which the unit was appended.
+  func runs(at location: SlabStore.Location) -> [StoredRun] {
+    runs.map { run in
+      var run = run
+      run.extent.slab = location.slab
+      run.extent.offset += location.offset
+      return run
+    }
+  }
+
+  /// Appends the unit to a slab and returns its runs; the unit is empty afterwards.
+  mutating func append(to slabs: SlabStore) throws(IOFailure) -> [StoredRun] {
+    guard byteCount > 0 else { return [] }
+    let stored = runs(at: try slabs.append(sealed))
+    removeAll()
+    return stored
+  }
+
+  mutating func removeAll() {
+    runs.removeAll(keepingCapacity: true)
+    byteCount = 0
+  }
+}
+
+extension Extent {
+  /// A run to be sealed: so many plaintext bytes from a grain on.
+  init(start: UInt64, plaintextByteCount: Int, writeNumber: WriteNumber) {
+    let segments = Int(SegmentLayout.segmentCount(UInt64(plaintextByteCount)))
+    let lastLength = plaintextByteCount - (segments - 1) * SegmentLayout.plaintextByteCountMax
+    self.init(
+      start: start, count: UInt32(segments), lastLength: UInt32(lastLength), writeNumber: writeNumber,
+      slab: 0,
+      offset: 0)
+  }
+}

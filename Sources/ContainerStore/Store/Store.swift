@@ -1,0 +1,254 @@
+import Dispatch
+import EncryptedFile
+import SodiumPrimitives
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// The engine of an opened container: a catalog of records and slabs of sealed segments, which
+/// change together in atomic commits.
+///
+/// The store owns keys, the catalog's state, journal, slabs, checkpoints, compaction and snapshots.
+/// Its users (files, open files, messages, bulk work, verification, observing) get a store and
+/// nothing else. They read in ``withSnapshot(settled:_:)``, append sealed segments to ``slabs``,
+/// and name them in the catalog with ``transaction(storing:durability:_:)``. ``Container`` is their
+/// public interface.
+final class Store: Sendable {
+  let id: Identifier
+  let mode: ContainerMode
+  let options: ContainerOptions
+  /// Nanoseconds since 1970-01-01 UTC.
+  let created: Int64
+  let io: any BlockIO
+  /// The findings since the opening.
+  let log: FindingLog
+  let keys: Keyring
+  /// The epoch that new files belong to.
+  let epoch: UInt32
+  let slabs: SlabStore
+  let workers: SealingWorkers
+  let session: WriteSession
+  /// Journals and tables.
+  let catalogFiles: CatalogFiles
+  let lockFile: any BlockFile
+
+  // Only files in this folder use the following properties.
+  let catalogState: Guarded<CatalogState>
+  let commitLog: Guarded<CommitLog>
+  let openRuns: any RunHolding
+  let observers: any CommitObserving
+  let compactor: Compactor
+  var checkpoints: Checkpoints { Checkpoints(store: self) }
+  /// The queue of checkpoints, which run while commits continue.
+  let checkpointing = DispatchQueue(label: "checkpoints", qos: .utility)
+  /// The queue of grouped commits. A serial queue gets a thread when it needs one; the global
+  /// queues share theirs with Swift's tasks.
+  let grouping = DispatchQueue(label: "grouped commits")
+  /// The queue that gives space back to the file system.
+  let freeing = DispatchQueue(label: "freeing", qos: .utility)
+  /// The queue that makes segments durable while more are appended.
+  let synchronizing = DispatchQueue(label: "segments", qos: .utility)
+  /// Calls of `slabs.free` in progress, on any thread.
+  let freesUnderWay = DispatchGroup()
+  /// All work in the background that closing waits for, except for compaction.
+  let backgroundWork = DispatchGroup()
+  /// Held while the store is closed, so that a second caller waits for the first.
+  private let closing = Guarded(OneAtATime())
+
+  // MARK: Open
+
+  /// Opens a container: chooses the superblock, finds the root key, loads the catalog, and as a
+  /// writer recovers from an unclean end. Throws as ``Container/open(at:credential:mode:options:)``
+  /// does, and `IOFailure`.
+  init(
+    io: any BlockIO, mode: ContainerMode, options: ContainerOptions, openRuns: any RunHolding,
+    observers: any CommitObserving,
+    rootKey findRootKey: (SuperblockSlot, SecretStreamCipher) throws -> SecretBytes
+  ) throws {
+    self.io = io
+    self.mode = mode
+    self.options = options
+    self.openRuns = openRuns
+    self.observers = observers
+    let log = FindingLog()
+    self.log = log
+    let superblockFile = try Superblock.file(of: io)
+    if mode == .readWrite { try DispatchTimers.prepare() }
+    lockFile = try ContainerLock.take(io, mode: mode)
+    // A folder that leads elsewhere is refused, even where the second copies of its files would
+    // suffice.
+    for directory in CatalogFiles.directories { try io.requireDirectory(directory) }
+    let cipher = SecretStreamCipher(options.cipher)
+    let writerIsAlive = try mode == .readOnly && lockFile.isLocked(.writer)
+    var (slot, slotFindings) = try Superblock.choose(superblockFile, writerIsAlive: writerIsAlive)
+    if mode == .readOnly, !slotFindings.isEmpty, try lockFile.isLocked(.writer) {
+      // A writer that has just started is updating the superblock.
+      (slot, slotFindings) = try Superblock.choose(superblockFile, writerIsAlive: true)
+    }
+    let rootKey = try findRootKey(slot, cipher)
+    var body = try slot.open(rootKey: rootKey, cipher: cipher)
+    defer { body.wipeSecrets() }
+    for finding in slotFindings { log.add(finding) }
+    id = slot.containerID
+    created = body.created
+    epoch = body.currentEpoch
+    keys = try Keyring(container: slot.containerID, body: body)
+    if mode == .readWrite, !body.isClean { try Recovery.dropCaches(io) }
+    catalogFiles = CatalogFiles(
+      io: io, container: slot.containerID, keys: keys, ciphers: CipherPool(options.cipher),
+      cache: BlockCache(byteCountMax: options.catalogCacheByteCount))
+    var loader = catalogFiles.loader(body, log: log, writerIsAlive: writerIsAlive)
+    loader.readsBothCopies = mode == .readWrite && !body.isClean
+    loader.salvages = options.salvages
+    let loaded = try loader.load(
+      mode, lockFile: lockFile, acceptsOlderState: options.acceptsOlderState)
+    let (counters, slabCounters) = try loaded.snapshot.counters(mode, log)
+    slabs = SlabStore(
+      io: io, counters: slabCounters, nextSlab: counters.nextSlab,
+      startsWriteback: options.durability != .none)
+    workers = SealingWorkers(threadCount: options.threadCount, backend: options.cipher)
+    session = WriteSession(clocks: options.sessionClocks)
+    compactor = Compactor(options)
+    catalogState = Guarded(
+      CatalogState(snapshot: loaded.snapshot, counters: counters, slabCounters: slabCounters))
+    commitLog = Guarded(
+      CommitLog(
+        io: io, superblock: SuperblockFile(io: io, slot: slot, rootKey: rootKey, cipher: cipher), body, loaded
+      ))
+    guard mode == .readWrite else { return }
+    guard slot.minimumWriter <= SuperblockSlot.formatVersion else {
+      throw ContainerError(
+        .unsupportedFormat,
+        detail: "only programs for format \(slot.minimumWriter) or later write to it; it opens for reading")
+    }
+    try? ContainerLock.describeHolder(lockFile)  // optional, and there may be no room for it
+    try beginWriting(
+      recovering: body.isClean ? nil : loaded, superblockIsUneven: !slotFindings.isEmpty,
+      knownSlabs: Set(slabCounters.keys))
+  }
+
+  /// The first steps of a writer: recovery after an unclean end, and the removal of garbage.
+  private func beginWriting(
+    recovering loaded: LoadedCatalog?, superblockIsUneven: Bool, knownSlabs: Set<UInt32>
+  ) throws {
+    try commitLog.withLock { log in
+      log.reserve.find()
+      // After a failure here, nothing may be written that an ordinary close writes.
+      do {
+        if let loaded {
+          try usingReserve(&log) { _ in try Recovery.level(io, loaded.unevenRecords) }
+          // The accepted state becomes durable and is named before its garbage is removed.
+          try Recovery.synchronize(
+            io, journals: loaded.journals.map(\.id),
+            slabs: loaded.slabsToSynchronize.intersection(knownSlabs))
+          try startJournal(&log)
+        } else if superblockIsUneven {
+          try log.superblock.update { _ in }
+        }
+        removeUnreferenced(log)
+        takeReserve(&log)
+        try checkpoints.continueInterrupted(&log)
+      } catch {
+        catalogState.withLock {
+          $0.failure = (error as? IOFailure).map(ContainerError.from) ?? ContainerError(.ioFailed)
+        }
+        throw error
+      }
+    }
+  }
+
+  deinit {
+    try? close()
+    observers.finish()
+    workers.threads.stop()
+  }
+
+  // MARK: Close
+
+  /// Makes everything durable (except with durability `none`), records that the container was
+  /// closed cleanly, and releases the lock. Every later call throws `closed`, and so do changes
+  /// that are under way in other threads; closing waits for calls that only read.
+  func close() throws { try closing.withLock { _ in try closeAlone() } }
+
+  private func closeAlone() throws {
+    if mode == .readWrite, !isClosed { compactor.stop(compactingForClose: self) }
+    let wasClosed = catalogState.withLock { catalog in
+      defer { catalog.isClosed = true }
+      return catalog.isClosed
+    }
+    guard !wasClosed else { return }
+    defer {
+      // Nothing of this opening may reach the disk once another opening can have the lock.
+      slabs.close()
+      workers.threads.stop()
+      lockFile.unlock(LockRange(offset: 0, count: 0))
+    }
+    guard mode == .readWrite else { return }
+    // A commit under way may have begun a checkpoint; no checkpoint begins from here on.
+    commitLog.withLock { _ in }
+    backgroundWork.wait()
+    compactor.wait()
+    try commitLog.withLock { log in
+      defer { log.isClosed = true }
+      if let failure = catalogState.withLock({ $0.failure }) { throw failure }
+      try failing(&log) { try writeEnd(&$0) }
+    }
+    freeWhatNobodyReads()
+  }
+
+  /// Commits the pending changes, and names the journal's end, or tables in its place, in the
+  /// superblock.
+  private func writeEnd(_ log: inout CommitLog) throws {
+    let durably = options.durability != .none
+    try commitPending(&log, durably: durably)
+    if log.mustRewriteCatalog { return try checkpoints.rewriteCatalog(&log) }
+    guard durably, let journal = log.journal else { return }
+    if log.frozenCommit == nil, try checkpoints.writeFinal(&log) { return }
+    try journal.synchronizeBoth()
+    try log.superblock.update { body in
+      body.isClean = true
+      body.journal?.knownEnd = journal.knownEnd
+    }
+  }
+
+  /// Makes closing write every table anew.
+  func rewriteCatalogAtClosing() { commitLog.withLock { $0.mustRewriteCatalog = true } }
+
+  var isClosed: Bool { catalogState.withLock { $0.isClosed } }
+
+  func requireOpen() throws {
+    if isClosed { throw ContainerError(.closed) }
+  }
+
+  static func readOnly(after failure: ContainerError) -> ContainerError {
+    ContainerError(.readOnly, detail: "a write failed before (\(failure.code.what))", cause: failure)
+  }
+
+  func requireNoFailure() throws {
+    if let failure = catalogState.withLock({ $0.failure }) { throw Self.readOnly(after: failure) }
+  }
+
+  /// Runs `work` on one of the queues that closing waits for, unless the store is gone by then.
+  ///
+  /// The reference held meanwhile may become the last one. It is released on another queue: the
+  /// release then closes the store, and closing waits for the remaining work of this queue.
+  func inBackground(
+    _ queue: DispatchQueue, _ group: DispatchGroup, _ work: @escaping @Sendable (Store) -> Void
+  ) {
+    group.enter()
+    queue.async { [weak self, grouping] in
+      let held = self.map { Unmanaged.passRetained($0) }
+      if let held { work(held.takeUnretainedValue()) }
+      group.leave()
+      if let held { grouping.async { held.release() } }
+    }
+  }
+}
+
+/// The number of processors that this process may use.
+public func processorCount() -> Int { max(1, Int(sysconf(Int32(_SC_NPROCESSORS_ONLN)))) }

@@ -1,0 +1,128 @@
+import EncryptedFile
+import SodiumPrimitives
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// Finding and choosing the superblock's slots.
+enum Superblock {
+  static let name = "superblock"
+  static let unfinishedName = "superblock.new"
+
+  /// Writes the first superblock, as the last step of making a container. The file gets its name
+  /// when both slots are durable: a directory without a superblock is not a container.
+  static func writeFirst(_ bytes: [UInt8], to io: any BlockIO) throws(IOFailure) {
+    let file = try io.open(unfinishedName, .createNew)
+    for offset in SuperblockSlot.offsets { try file.write(bytes, at: offset) }
+    try file.synchronize()
+    // Names become durable in any order: those of the other files must be durable before the
+    // superblock's.
+    try io.synchronizeDirectory("")
+    try io.rename(unfinishedName, to: name)
+    try io.synchronizeDirectory("")
+  }
+
+  static func file(of io: any BlockIO) throws -> any BlockFile {
+    do throws(IOFailure) {
+      return try io.open(name, .read)
+    } catch {
+      if absentFile.contains(error.errno) {
+        throw ContainerError(.notAContainer, path: io.place, circumstance: io.isThere ? .usual : .missing)
+      }
+      throw error
+    }
+  }
+
+  static func read(_ file: any BlockFile) throws(IOFailure) -> [SuperblockSlot.Reading] {
+    var readings: [SuperblockSlot.Reading] = []
+    for offset in SuperblockSlot.offsets {
+      let bytes = try file.read(SuperblockSlot.byteCount, at: offset)
+      let isCut = bytes.count < SuperblockSlot.byteCount && bytes.starts(with: SuperblockSlot.magic)
+      readings.append(isCut ? .torn : SuperblockSlot.read(bytes))
+    }
+    return readings
+  }
+
+  /// The slot to use, chosen before any key is tried, and the findings about the other slot. While
+  /// a writer lives, a slot may be half updated; the slots are then read again.
+  static func choose(
+    _ file: any BlockFile, writerIsAlive: Bool
+  ) throws -> (SuperblockSlot, [Finding]) {
+    var attempts = writerIsAlive ? 100 : 1
+    while true {
+      attempts -= 1
+      do {
+        let (slot, findings) = try choose(try read(file))
+        if findings.isEmpty || attempts <= 0 { return (slot, findings) }
+      } catch  where attempts > 0 {
+        usleep(1000)
+        continue
+      }
+      usleep(1000)
+    }
+  }
+
+  private static func choose(_ readings: [SuperblockSlot.Reading]) throws -> (SuperblockSlot, [Finding]) {
+    for case .unsupported(let version, let minimum) in readings {
+      throw ContainerError(
+        .unsupportedFormat,
+        detail: "format \(version), for readers of format \(minimum) or later; this one reads 3")
+    }
+    for case .malformed(let what) in readings { throw ContainerError(.superblockAltered, detail: what) }
+    let good = readings.compactMap { reading -> SuperblockSlot? in
+      if case .good(let slot) = reading { slot } else { nil }
+    }
+    switch good.count {
+    case 2:
+      let newer = good[0].sequence >= good[1].sequence ? good[0] : good[1]
+      let older = good[0].sequence >= good[1].sequence ? good[1] : good[0]
+      guard good[0].sequence != good[1].sequence || good[0] == good[1] else {
+        throw ContainerError(.superblockAltered, detail: "two copies of one number differ")
+      }
+      guard newer.containerID == older.containerID else {
+        throw ContainerError(.superblockAltered, detail: "the copies belong to different containers")
+      }
+      if newer.sequence == older.sequence { return (newer, []) }
+      let isOneBehind = newer.sequence == older.sequence + 1
+      return (
+        newer,
+        [
+          Finding(
+            isOneBehind ? .note : .damage, .superblockSlotOutdated,
+            "one copy of the superblock is \(newer.sequence - older.sequence) updates behind the other; "
+              + "opening it for writing writes both")
+        ]
+      )
+    case 1:
+      return (
+        good[0],
+        [
+          Finding(
+            .damage, .superblockSlotTorn,
+            "one copy of the superblock is torn or overwritten; opening it for writing writes both")
+        ]
+      )
+    default:
+      let isForeign = readings.allSatisfy { if case .foreign = $0 { true } else { false } }
+      throw ContainerError(isForeign ? .notAContainer : .superblockTorn)
+    }
+  }
+
+  static func rootKey(
+    _ slot: SuperblockSlot, credential: borrowing Credential, options: ContainerOptions,
+    cipher: SecretStreamCipher
+  ) throws -> SecretBytes {
+    if credential.kind == .passphrase {
+      try KeySlot.checkCosts(of: slot.keySlots, memoryKiBMax: options.passwordHashMemoryKiBMax)
+    }
+    for keySlot in slot.keySlots {
+      if let key = try keySlot?.open(credential, containerID: slot.containerID, cipher: cipher) { return key }
+    }
+    throw ContainerError(.wrongKey)
+  }
+}

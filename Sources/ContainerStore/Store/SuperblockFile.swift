@@ -1,0 +1,94 @@
+import EncryptedFile
+import SodiumPrimitives
+
+/// The superblock of an opened container: the slot in use and the root key that opens its body.
+///
+/// Only the thread that holds the commit log's lock reads or writes it.
+struct SuperblockFile: ~Copyable {
+  private(set) var slot: SuperblockSlot
+  let rootKey: SecretBytes
+  let cipher: SecretStreamCipher
+  private let io: any BlockIO
+  /// The time of the last write by the monotonic clock, in nanoseconds.
+  private(set) var writeTime = Clock.monotonicNanoseconds()
+
+  init(io: any BlockIO, slot: SuperblockSlot, rootKey: consuming SecretBytes, cipher: SecretStreamCipher) {
+    self.io = io
+    self.slot = slot
+    self.rootKey = rootKey
+    self.cipher = cipher
+  }
+
+  /// Calls `body` with the opened body, whose secrets are wiped afterwards. Changes are not
+  /// written.
+  func withBody<R>(_ body: (inout SuperblockBody) throws -> R) throws -> R {
+    var opened = try slot.open(rootKey: rootKey, cipher: cipher)
+    defer { opened.wipeSecrets() }
+    return try body(&opened)
+  }
+
+  /// Changes the body and writes both slots.
+  mutating func update(_ change: (inout SuperblockBody) throws -> Void) throws {
+    var body = try slot.open(rootKey: rootKey, cipher: cipher)
+    defer { body.wipeSecrets() }
+    try change(&body)
+    try write(keySlots: slot.keySlots, body: body)
+  }
+
+  mutating func replaceKeySlots(_ slots: [KeySlot?]) throws {
+    var body = try slot.open(rootKey: rootKey, cipher: cipher)
+    defer { body.wipeSecrets() }
+    try write(keySlots: slots, body: body)
+  }
+
+  private mutating func write(keySlots: [KeySlot?], body: SuperblockBody) throws {
+    let new = try SuperblockSlot.make(
+      containerID: slot.containerID, sequence: slot.sequence + 1, keySlots: keySlots, body: body,
+      rootKey: rootKey, cipher: cipher)
+    let file = try io.open(Superblock.name, .readWrite)
+    // The copy in use stays whole until the other one is written.
+    let second = try file.read(SuperblockSlot.byteCount, at: SuperblockSlot.offsets[1])
+    let offsets = second == slot.bytes ? SuperblockSlot.offsets : SuperblockSlot.offsets.reversed()
+    for offset in offsets {
+      try file.write(new.bytes, at: offset)
+      try file.synchronize()
+    }
+    slot = new
+    writeTime = Clock.monotonicNanoseconds()
+  }
+
+  // MARK: Keys
+
+  /// The key slots with one more for the credential. Throws `noFreeKeySlot`, and `invalidArgument`
+  /// for an empty passphrase or impossible costs.
+  func keySlots(adding credential: borrowing Credential, _ options: ContainerOptions) throws -> [KeySlot?] {
+    guard let free = slot.keySlots.firstIndex(where: { $0 == nil }) else {
+      throw ContainerError(.noFreeKeySlot)
+    }
+    var slots = slot.keySlots
+    slots[free] = try KeySlot.make(
+      credential, parameters: options.passwordHash, rootKey: rootKey, containerID: slot.containerID,
+      cipher: cipher)
+    // With higher costs, these options could no longer open the container.
+    try KeySlot.checkCosts(of: slots, memoryKiBMax: options.passwordHashMemoryKiBMax)
+    return slots
+  }
+
+  /// The key slots without those that the credential opens, and the number of those. Throws
+  /// `invalidArgument` when none would be left.
+  func keySlots(removing credential: borrowing Credential) throws -> (slots: [KeySlot?], removedCount: Int) {
+    var slots = slot.keySlots
+    var removedCount = 0
+    for (i, keySlot) in slots.enumerated() {
+      guard try keySlot?.open(credential, containerID: slot.containerID, cipher: cipher) != nil else {
+        continue
+      }
+      slots[i] = nil
+      removedCount += 1
+    }
+    guard slots.contains(where: { $0 != nil }) else {
+      throw ContainerError(.invalidArgument, detail: "this is the last key; add another first")
+    }
+    return (slots, removedCount)
+  }
+}

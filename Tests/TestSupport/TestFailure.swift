@@ -1,0 +1,6 @@
+/// A reason why a test cannot go on.
+package struct TestFailure: Error, CustomStringConvertible {
+  package let description: String
+
+  package init(_ description: String) { self.description = description }
+}
