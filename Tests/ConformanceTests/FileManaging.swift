@@ -94,17 +94,6 @@ protocol FileHandling: AnyObject {
   func truncate(atOffset offset: UInt64) throws
   func synchronize() throws
   func close() throws
-
-  var availableData: Data { get }
-  func readData(ofLength length: Int) -> Data
-  func readDataToEndOfFile() -> Data
-  func write(_ data: Data)
-  var offsetInFile: UInt64 { get }
-  func seek(toFileOffset offset: UInt64)
-  func seekToEndOfFile() -> UInt64
-  func truncateFile(atOffset offset: UInt64)
-  func synchronizeFile()
-  func closeFile()
 }
 
 extension FileManager: FileManaging {}

@@ -33,15 +33,11 @@ extension Case {
       }
       w.step("three") { try handle.read(upToCount: 3) }
       w.step("offset") { try handle.offset() }
-      w.step("offset, old") { handle.offsetInFile }
       w.step("none") { try handle.read(upToCount: 0) }
       w.step("the rest") { try handle.readToEnd() }
       w.step("at the end") { try handle.readToEnd() }
       w.step("at the end, some") { try handle.read(upToCount: 5) }
       w.step("at the end, none") { try handle.read(upToCount: 0) }
-      w.step("at the end, available") { handle.availableData }
-      w.step("at the end, old") { handle.readDataToEndOfFile() }
-      w.step("at the end, length") { handle.readData(ofLength: 4) }
       w.step("seek") { try handle.seek(toOffset: 8) }
       w.step("more than there is") { try handle.read(upToCount: 100) }
       w.step("seek past the end") { try handle.seek(toOffset: 100) }
@@ -49,10 +45,8 @@ extension Case {
       w.step("read all past the end") { try handle.readToEnd() }
       w.step("offset past the end") { try handle.offset() }
       w.step("seekToEnd") { try handle.seekToEnd() }
-      w.step("old seek") { handle.seek(toFileOffset: 2) }
-      w.step("old length") { handle.readData(ofLength: 3) }
-      w.step("old available") { handle.availableData }
-      w.step("old end") { handle.seekToEndOfFile() }
+      w.step("seek back") { try handle.seek(toOffset: 2) }
+      w.step("three again") { try handle.read(upToCount: 3) }
       w.step("as much as there can be") {
         try handle.seek(toOffset: 5)
         return try handle.read(upToCount: Int.max)
@@ -85,7 +79,7 @@ extension Case {
       w.step("offset") { try handle.offset() }
       w.step("array") { try handle.write(contentsOf: [UInt8]("CD".utf8)) }
       w.step("slice") { try handle.write(contentsOf: Array("xEFx".utf8)[1..<3]) }
-      w.step("old write") { handle.write(Data("GH".utf8)) }
+      w.step("data") { try handle.write(contentsOf: Data("GH".utf8)) }
       w.step("nothing") { try handle.write(contentsOf: Data()) }
       w.step("contents then") { w.contents("a") }
       w.step("read through a writing handle") { try handle.read(upToCount: 1) }
@@ -105,8 +99,8 @@ extension Case {
         return w.contents("a")
       }
       w.step("offset after growing") { try handle.offset() }
-      w.step("old truncate") {
-        handle.truncateFile(atOffset: 6)
+      w.step("truncate by two") {
+        try handle.truncate(atOffset: 6)
         return w.contents("a")
       }
       w.step("write after truncate") {
@@ -132,8 +126,7 @@ extension Case {
         return w.contents("a")
       }
       w.step("synchronize") { try handle.synchronize() }
-      w.step("old synchronize") { handle.synchronizeFile() }
-      w.step("old close") { handle.closeFile() }
+      w.step("close") { try handle.close() }
       w.step("at the end") { w.contents("a") }
     },
     Case(name: "handle updates") { w in

@@ -484,15 +484,12 @@ struct FileManagerLocationTests {
       } == .fileReadNoSuchFile)
   }
 
-  @Test func refusesWhatCannotBeInAContainer() throws {
+  @Test func theContainerIsTheOnlyVolume() throws {
     let place = try Place()
     // The native directory has to be there to the end.
     defer { withExtendedLifetime(place) {} }
     let files = place.files
     let root = files.homeDirectoryForCurrentUser
-    #expect(code { try files.evictUbiquitousItem(at: root) } == .featureUnsupported)
-    #expect(code { try files.setUbiquitous(true, itemAt: root, destinationURL: root) } == .featureUnsupported)
-    #expect(files.ubiquityIdentityToken == nil && !files.isUbiquitousItem(at: root))
     #expect(files.mountedVolumeURLs(includingResourceValuesForKeys: nil) == [root])
     let statistics = try files.attributesOfFileSystem(forPath: "/")
     #expect(statistics[.systemSize] as? UInt64 ?? 0 > statistics[.systemFreeSize] as? UInt64 ?? .max)

@@ -93,9 +93,8 @@ struct HandleTests {
     #expect(try handle.offset() == UInt64(count))
     #expect(try handle.readToEnd() == nil)
     #expect(try handle.read(upToCount: 1) == nil)
-    #expect(handle.readDataToEndOfFile().isEmpty && handle.availableData.isEmpty)
     try handle.seek(toOffset: 0)
-    #expect(handle.readDataToEndOfFile() == contents)
+    #expect(try handle.readToEnd() == (count == 0 ? nil : contents))
   }
 
   @Test(arguments: [1, 1000, 16_384, 65_536, 100_001, 1 << 20, (1 << 20) + 1])
@@ -119,7 +118,7 @@ struct HandleTests {
     #expect(try handle.offset() == 0)
     #expect(try handle.read(upToCount: .max) == pattern(100))
     try handle.seek(toOffset: 40)
-    #expect(handle.readData(ofLength: 1000) == pattern(60, from: 40))
+    #expect(try handle.read(upToCount: 1000) == pattern(60, from: 40))
   }
 
   @Test func readsIntoTheCallersMemory() throws {
@@ -150,11 +149,11 @@ struct HandleTests {
     #expect(try handle.readToEnd() == nil)
     #expect(try handle.read(upToCount: 5) == nil)
     #expect(try handle.seekToEnd() == 5)
-    handle.seek(toFileOffset: 8)
-    handle.write(Data([1]))
+    try handle.seek(toOffset: 8)
+    try handle.write(contentsOf: [1])
     #expect(files.contents(atPath: "/f") == pattern(5) + [0, 0, 0, 1])
-    #expect(handle.offsetInFile == 9)
-    #expect(handle.seekToEndOfFile() == 9)
+    #expect(try handle.offset() == 9)
+    #expect(try handle.seekToEnd() == 9)
     let tooFar = thrown { try handle.seek(toOffset: .max) }
     #expect(tooFar?.posix == .EINVAL)
     #expect(try handle.offset() == 9)
@@ -165,7 +164,7 @@ struct HandleTests {
     try handle.truncate(atOffset: 10)
     #expect(try handle.offset() == 10)
     #expect(try handle.seekToEnd() == 10)
-    handle.truncateFile(atOffset: 100)
+    try handle.truncate(atOffset: 100)
     #expect(try handle.offset() == 100)
     try handle.write(contentsOf: [7, 8])
     try handle.seek(toOffset: 0)
@@ -272,7 +271,6 @@ struct HandleTests {
     let handle = try handle(updating: fixture.make("/f", pattern(5)))
     try handle.close()
     try handle.close()
-    handle.closeFile()
     let reading = [
       thrown { _ = try handle.read(upToCount: 1) }, thrown { _ = try handle.readToEnd() },
       thrown { _ = try handle.offset() }, thrown { try handle.seek(toOffset: 0) },
@@ -445,7 +443,7 @@ struct HandleTests {
     DispatchQueue.concurrentPerform(iterations: 3) { thread in
       if thread == 0 {
         _ = try? handle.read(upToCount: 1000)
-        handle.closeFile()
+        try? handle.close()
       } else {
         while true {
           let result = thrown { if try handle.read(upToCount: 100) == nil { try handle.seek(toOffset: 0) } }
@@ -454,52 +452,6 @@ struct HandleTests {
           break
         }
       }
-    }
-  }
-}
-
-/// The older members end the process where the throwing ones throw.
-struct OldHandleTests {
-  @Test func readingAClosedHandleEndsTheProcess() async {
-    await #expect(processExitsWith: .failure) {
-      let fixture = try FilesOfContainer()
-      let handle = SecureFileHandle(forReadingAtPath: try fixture.make("/f"), in: fixture.files)
-      handle?.closeFile()
-      _ = handle?.readDataToEndOfFile()
-      // Only the line before may end the process: what a test throws would be a failure, too.
-      exit(EXIT_SUCCESS)
-    }
-  }
-
-  @Test func tellsWhatFailedWithoutTheName() async throws {
-    let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-      let fixture = try FilesOfContainer()
-      let handle = SecureFileHandle(forReadingAtPath: try fixture.make("/zebra"), in: fixture.files)
-      handle?.write(Data([1]))
-      exit(EXIT_SUCCESS)
-    }
-    let text = String(decoding: try #require(result).standardErrorContent, as: UTF8.self)
-    #expect(text.contains("SecureFileHandle.write(_:) failed"))
-    #expect(text.contains("the file is open for reading only"))
-    #expect(!text.contains("zebra"))
-  }
-
-  @Test func aNegativeLengthEndsTheProcess() async {
-    await #expect(processExitsWith: .failure) {
-      let fixture = try FilesOfContainer()
-      let handle = SecureFileHandle(forReadingAtPath: try fixture.make("/f"), in: fixture.files)
-      _ = handle?.readData(ofLength: -1)
-      exit(EXIT_SUCCESS)
-    }
-  }
-
-  @Test func offsetOfAClosedHandleEndsTheProcess() async {
-    await #expect(processExitsWith: .failure) {
-      let fixture = try FilesOfContainer()
-      let handle = SecureFileHandle(forReadingAtPath: try fixture.make("/f"), in: fixture.files)
-      handle?.closeFile()
-      _ = handle?.offsetInFile
-      exit(EXIT_SUCCESS)
     }
   }
 }
