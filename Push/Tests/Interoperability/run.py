@@ -66,6 +66,8 @@ class Relay:
              "--log-level", "debug", *[word for name, at in listen.items() for word in ("--" + name, at)],
              *self.options],
             stdout=subprocess.PIPE, stderr=open(self.folder / "log", "a"), text=True,
+            # A file that may not grow is an error of a write, and no signal.
+            restore_signals=False,
             preexec_fn=self.limit and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (self.limit, self.limit))),
         )
         for _ in listen:
@@ -1155,6 +1157,9 @@ async def a_relay_that_cannot_write_is_not_healthy(relay):
         equal(push(relay.http, token, b"x" * 100_000)[0], 503)
         status, _, text = request(port, "GET", "/health")
         assert status == 503 and text, (status, text)
+        # That a few bytes may fit changes nothing.
+        push(relay.http, token, b"x")
+        equal(request(port, "GET", "/health")[0], 503)
         # It is healthy again without another message.
         resource.prlimit(relay.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
         equal(request(port, "GET", "/health")[::2], (200, b"ok\n"))

@@ -68,8 +68,8 @@ package protocol PushStore: Sendable {
   /// Sums for metrics.
   func totals() async throws -> StoreTotals
 
-  /// Throws when the store cannot be read, or when the last change could not be stored and another one cannot
-  /// be stored either. Costs the same in a store of any size.
+  /// Throws when the store cannot be read, or when a change could not be stored and another one of the size of
+  /// a message cannot be stored either. Costs the same in a store of any size.
   func check() async throws
 }
 

@@ -9,7 +9,7 @@ package final class SQLiteStore: PushStore {
   private let pool: DatabasePool
   private let lock: FileLock
   private let changes = Mutex(Changes())
-  /// Why the last change could not be stored. Nil when it was.
+  /// Why a change could not be stored since the last check that passed. Nil when all were.
   private let lastFailure = Mutex<StoreFailure?>(nil)
 
   private struct Changes: Sendable {
@@ -200,7 +200,6 @@ package final class SQLiteStore: PushStore {
         for change in batch { completions.append(try change.run(database)) }
         return .commit
       }
-      lastFailure.withLock { $0 = nil }
       for completion in completions { completion() }
     } catch  where batch.count > 1 {
       for change in batch { commit([change], database) }
@@ -215,10 +214,11 @@ package final class SQLiteStore: PushStore {
   package func check() async throws {
     _ = try await read { try Int.fetchOne($0, sql: "SELECT 1 FROM channel LIMIT 1") }
     guard lastFailure.withLock({ $0 }) != nil else { return }
-    // Nobody may write for a while, and the disk may have room again: for more than a few bytes.
+    // The disk may have room again. It has room for more than a few bytes when this is stored.
     try await change {
       try Self.execute($0, "INSERT OR REPLACE INTO probe (id, filling) VALUES (1, randomblob(65536))", [])
     }
+    lastFailure.withLock { $0 = nil }
   }
 
   private func read<R: Sendable>(_ body: @escaping @Sendable (Database) throws -> R) async throws -> R {
