@@ -102,20 +102,20 @@ package final class RelayServer: Service {
     if missing.load(ordering: .relaxed) == 0 { onRunning(ports) }
     await relay.measure()
 
-    var listeners: [Listener] = []
+    var made: [any Service] = []
     for (path, address, tls, responder) in servers {
       guard let address else { continue }
-      listeners.append(
-        Listener(
-          try http.makeServer(address, tls: tls, group: self.group, responder: responder) { port in
-            found.withLock { $0[keyPath: path] = port }
-            if missing.subtract(1, ordering: .acquiringAndReleasing).newValue == 0 {
-              self.onRunning(found.withLock { $0 })
-            }
-          }))
+      made.append(
+        try http.makeServer(address, tls: tls, group: self.group, responder: responder) { port in
+          found.withLock { $0[keyPath: path] = port }
+          if missing.subtract(1, ordering: .acquiringAndReleasing).newValue == 0 {
+            self.onRunning(found.withLock { $0 })
+          }
+        })
     }
+    let listeners = made.map { Listener($0) }
     try await withThrowingTaskGroup(of: Void.self) { group in
-      for listener in listeners { group.addTask { try await listener.run() } }
+      for listener in listeners { group.addTask { try await listener.task.value } }
       group.addTask { try? await gracefulShutdown() }
       probeLoops()
       group.addTask { await self.relay.run() }
@@ -131,7 +131,7 @@ package final class RelayServer: Service {
       // From here on requests get 503. The listeners stay for those until the others are done.
       relay.drain()
       // A task of its own, since this one may be cancelled.
-      await Task.detached { [listeners] in await self.finish(http.work, listeners) }.value
+      await Task.detached { await self.finish(http.work, listeners) }.value
       group.cancelAll()
       try first?.get()
     }
@@ -218,30 +218,23 @@ extension RelayServer.Ports {
 /// A listener that lives until it is stopped: it would end at the first sign of a shutdown by itself, and
 /// break off what another one still does.
 private final class Listener: Sendable {
+  /// Ends when the listener has been stopped. Throws when it cannot listen.
+  let task: Task<Void, any Error>
   private let group: ServiceGroup
-  private let task = Mutex<Task<Void, any Error>?>(nil)
 
   init(_ server: any Service) {
     let logger = Logger(label: "listener") { _ in SwiftLogNoOpLogHandler() }
-    group = ServiceGroup(configuration: ServiceGroupConfiguration(services: [server], logger: logger))
-  }
-
-  /// Returns when the listener has been stopped. Throws when it cannot listen.
-  func run() async throws {
-    let task = task.withLock { task in
-      let new = Task.detached { [group] in try await group.run() }
-      task = new
-      return new
-    }
-    try await task.value
+    let group = ServiceGroup(
+      configuration: ServiceGroupConfiguration(services: [server], logger: logger))
+    self.group = group
+    task = Task.detached { try await group.run() }
   }
 
   /// Closes the port, and each connection whose request is answered. What takes longer than a second more is
   /// broken off.
   func stop() async {
-    guard let task = task.withLock({ $0 }) else { return }
     await group.triggerGracefulShutdown()
-    let limit = Task {
+    let limit = Task { [task] in
       try await Task.sleep(for: .seconds(1))
       task.cancel()
     }
