@@ -61,8 +61,9 @@ package struct Hub: Sendable {
     var sentBytes = 0
     /// Since when the transport takes nothing more. Nil while it does.
     var fullSince: Int64?
-    /// The channel for which events are read from the store.
-    var loading: ChannelNumber?
+    /// The channel for which events are read from the store, 0 for none. An optional would make each
+    /// connection longer by a word.
+    var loading: Int64 = 0
     /// The last channels that have ended, so that an acknowledgement that comes twice is no fault.
     var ended: [ChannelID] = []
 
@@ -81,8 +82,8 @@ package struct Hub: Sendable {
     var sentBytes = 0
     var hasBacklog = false
     var isLoading = false
-    /// Number of the last event that the channel has, once it was sent.
-    var end: UInt64?
+    /// The last event that the channel has was sent.
+    var isEndSent = false
     /// An event was loaded for which the window had no room. Nothing is loaded until the device takes some:
     /// of this channel, if its own window was the narrow one.
     var blocked = Block.none
@@ -223,9 +224,9 @@ package struct Hub: Sendable {
 
   /// What the store has for a load, in order: all there is, or as much as the load asked for.
   package mutating func loaded(_ events: [StoredEvent], for load: Load) -> [Action] {
-    if channels[load.channel] == nil, connections[load.connection]?.loading == load.channel {
+    if channels[load.channel] == nil, connections[load.connection]?.loading == load.channel.value {
       // The channel has ended meanwhile.
-      connections[load.connection]!.loading = nil
+      connections[load.connection]!.loading = 0
       return fill(load.connection)
     }
     guard var channel = channels[load.channel], channel.connection == load.connection, channel.isLoading
@@ -236,7 +237,7 @@ package struct Hub: Sendable {
     channel.isLoading = false
     channel.changedWhileLoading = false
     channels[load.channel] = channel
-    connections[load.connection]!.loading = nil
+    connections[load.connection]!.loading = 0
     var actions: [Action] = []
     // A transport that has become full meanwhile gets them when it takes more.
     let isWritable = connections[load.connection]!.isWritable && !isPaused
@@ -276,7 +277,7 @@ package struct Hub: Sendable {
     channels[number] = channel
     connections[connection]!.sentCount -= count
     connections[connection]!.sentBytes -= byteCount
-    if channel.end == through { forget(number) }
+    if channel.isEndSent, through == channel.sentThrough { forget(number) }
     for waiting in connections[connection]!.backlog where channels[waiting]!.blocked == .byDevice {
       channels[waiting]!.blocked = .none
     }
@@ -317,7 +318,7 @@ package struct Hub: Sendable {
     channels[number]!.sent.append((sequence, event.byteCount))
     channels[number]!.sentBytes += event.byteCount
     channels[number]!.sentThrough = sequence
-    if event.isLast { channels[number]!.end = sequence }
+    if event.isLast { channels[number]!.isEndSent = true }
     channels[number]!.last = max(channels[number]!.last, sequence)
     connections[connection]!.sentCount += 1
     connections[connection]!.sentBytes += event.byteCount
@@ -333,13 +334,13 @@ package struct Hub: Sendable {
   /// Loads events for the channels that wait, one load at a time for a connection, in turns, while there
   /// is room.
   private mutating func fill(_ id: ConnectionID) -> [Action] {
-    guard let connection = connections[id], connection.isWritable, !isPaused, connection.loading == nil,
+    guard let connection = connections[id], connection.isWritable, !isPaused, connection.loading == 0,
       let index = connection.backlog.firstIndex(where: { number in
         channels[number]!.blocked == .none && room(for: 0, in: channels[number]!, connection) == .none
       })
     else { return [] }
     let number = connections[id]!.backlog.remove(at: index)
-    connections[id]!.loading = number
+    connections[id]!.loading = number.value
     channels[number]!.hasBacklog = false
     channels[number]!.isLoading = true
     let channel = channels[number]!

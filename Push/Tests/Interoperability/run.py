@@ -541,7 +541,7 @@ async def pings_of_a_device_that_does_not_read_cost_little(relay):
         last = buffered()
     for _ in range(400):
         connection.sendall(frame(9, b"") * 1000)
-    wait_for(lambda: buffered(1) == 0)
+    wait_for(lambda: buffered(1) == 0, 60)
     assert memory() - before < 30, f"{memory() - before} MiB"
     connection.close()
 

@@ -16,11 +16,17 @@ final class DeviceConnection: ChannelInboundHandler {
     case ended
   }
 
+  private final class Pong {
+    let data: ByteBuffer
+
+    init(_ data: ByteBuffer) { self.data = data }
+  }
+
   let id: Hub.ConnectionID
   private let relay: Relay
   private let address: String
   private let link: SocketLink
-  private let onWelcome: () -> Void
+  private var onWelcome: (() -> Void)?
   private var phase: Phase
   private var lastRead: Int64
   /// The fragments so far of a message that is not complete.
@@ -29,8 +35,9 @@ final class DeviceConnection: ChannelInboundHandler {
   private var requests = 0
   /// A pong is not written yet. Of the pings that come meanwhile the last one is answered (RFC 6455, 5.5.3).
   private var isWritingPong = false
-  private var nextPong: ByteBuffer?
-  private var progress = WriteProgress()
+  /// An object, and not a value, since few connections have one. So is the next.
+  private var nextPong: Pong?
+  private var progress: WriteProgress?
 
   /// `onWelcome` is called when the device was admitted.
   init(_ channel: any Channel, _ id: Hub.ConnectionID, _ relay: Relay, onWelcome: @escaping () -> Void) {
@@ -54,16 +61,27 @@ final class DeviceConnection: ChannelInboundHandler {
     case .greeting(let until): if now >= until { link.close() }
     case .welcome(_, let time):
       if now - lastRead > time { return end(.silent) }
-      let verdict = progress.check(
-        sent: link.unacknowledgedSince, now: now, writeTime: relay.configuration.hub.writeTime
-      ) { TransportState(link.channel) }
-      switch verdict {
-      case .open: break
-      case .moving: if !link.channel.isWritable { relay.progressed(id) }
-      case .drained: link.acknowledged(now: 0)
-      case .stalled: end(.slow)
-      }
+      checkProgress(now: now)
     case .ended: break
+    }
+  }
+
+  /// Ends the connection when the device's system takes nothing for too long.
+  private func checkProgress(now: Int64) {
+    guard let sent = link.unacknowledgedSince else {
+      progress = nil
+      return
+    }
+    let progress = progress ?? WriteProgress()
+    self.progress = progress
+    let verdict = progress.check(sent: sent, now: now, writeTime: relay.configuration.hub.writeTime) {
+      TransportState(link.channel)
+    }
+    switch verdict {
+    case .open: break
+    case .moving: if !link.channel.isWritable { relay.progressed(id) }
+    case .drained: link.acknowledged(now: 0)
+    case .stalled: end(.slow)
     }
   }
 
@@ -111,7 +129,7 @@ final class DeviceConnection: ChannelInboundHandler {
   /// A device that does not read its pongs has one that waits, and not one for each ping.
   private func pong(_ data: ByteBuffer, _ context: ChannelHandlerContext) {
     guard !isWritingPong else {
-      nextPong = data
+      nextPong = Pong(data)
       return
     }
     isWritingPong = true
@@ -123,7 +141,7 @@ final class DeviceConnection: ChannelInboundHandler {
       connection.isWritingPong = false
       guard let next = connection.nextPong, !connection.link.hasEnded else { return }
       connection.nextPong = nil
-      connection.pong(next, context)
+      connection.pong(next.data, context)
     }
   }
 
@@ -144,7 +162,8 @@ final class DeviceConnection: ChannelInboundHandler {
       }
       phase = .welcome(
         TokenVault.key(ofDevice: hello.deviceSecret), silentAfter: Int64(seconds) * 2000 + 10_000)
-      onWelcome()
+      onWelcome?()
+      onWelcome = nil
     case (.welcome(let device, _), _):
       if frame.isTaken {
         // More may wait, if the transport is full.

@@ -89,14 +89,15 @@ final class DeviceServer: Sendable {
       newcomers.add(id, channel, from: address)
     else { return channel.close() }
     openCount.add(1, ordering: .relaxed)
-    channel.closeFuture.whenComplete { [newcomers] _ in
+    // One callback, since each costs memory for as long as the connection lives.
+    channel.closeFuture.whenComplete { _ in
       self.openCount.subtract(1, ordering: .relaxed)
-      newcomers.remove(id, from: address)
+      self.newcomers.remove(id, from: address)
+      connections.value[id] = nil
     }
     return channel.eventLoop.makeCompletedFuture { [newcomers] in
       let connection = DeviceConnection(channel, id, relay) { newcomers.remove(id, from: address) }
       connections.value[id] = connection
-      channel.closeFuture.whenComplete { _ in connections.value[id] = nil }
       let pipeline = channel.pipeline.syncOperations
       try pipeline.addHandler(FirstBytes { newcomers.hasSent(id, from: address) })
       if let tls { try pipeline.addHandler(NIOSSLServerHandler(context: tls)) }

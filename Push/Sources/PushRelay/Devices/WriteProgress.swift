@@ -4,7 +4,7 @@ internal import NIOCore
 /// more for a device that reads nothing, so the transport's state alone does not show it.
 ///
 /// A device that reads and does not take is another case: its system has acknowledged every byte.
-struct WriteProgress {
+final class WriteProgress {
   enum Verdict: Equatable {
     case open
     /// Bytes wait, and some were acknowledged since the last look.
@@ -19,22 +19,15 @@ struct WriteProgress {
   private var acknowledged: UInt64?
   private var since: Int64 = 0
 
-  /// To be called about once a second. `sent` is when an event was sent, if the device has acknowledged none
-  /// since.
-  mutating func check(
-    sent: Int64?, now: Int64, writeTime: Int64, state: () -> TransportState?
+  /// To be called about once a second. `sent` is when an event was sent of which the device has acknowledged
+  /// none since.
+  func check(
+    sent: Int64, now: Int64, writeTime: Int64, state: () -> TransportState?
   ) -> Verdict {
-    guard let sent else {
-      acknowledged = nil
-      return .open
-    }
     // The system is asked when there was no sign for a while: most devices have taken the event by then.
     let lastSign = acknowledged == nil ? sent : since
     guard now - lastSign >= writeTime / 4, let state = state() else { return .open }
-    if state.isDrained {
-      acknowledged = nil
-      return .drained
-    }
+    if state.isDrained { return .drained }
     if acknowledged != state.acknowledged {
       acknowledged = state.acknowledged
       since = now
