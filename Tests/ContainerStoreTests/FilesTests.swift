@@ -524,6 +524,23 @@ struct FilesTests {
     #expect(!text.contains("Zebra") && !text.contains("key"))
   }
 
+  @Test func aDumpOfWhatHasAContainerShowsNeitherKeysNorNames() throws {
+    let container = try Fixture().container
+    try container.write(Array("Contents".utf8), to: "/Zebra")
+    let snapshot = try container.snapshot()
+    let file = try container.openFile("/Zebra", .read)
+    var text = ""
+    dump(snapshot, to: &text)
+    dump(container.reader, to: &text)
+    dump(try container.listing(of: "/"), to: &text, maxDepth: 3)
+    #expect(!text.contains("Zebra") && !text.contains("overlay") && !text.contains("rootKey"))
+    text = ""
+    dump(file, to: &text)
+    #expect(!text.contains("overlay") && !text.contains("rootKey"))
+    try file.close()
+    try snapshot.close()
+  }
+
   // MARK: Durability
 
   @Test func whatWasGroupedIsThereAfterClosing() throws {

@@ -453,6 +453,23 @@ struct OutboxTests {
     expectError(.noSuchFile) { try buffer.withUnsafeMutableBytes { try reader.read(into: $0) } }
   }
 
+  @Test func aFileWhoseLastBytesCannotBeStoredIsNotSent() throws {
+    let sender = try Sender()
+    try sender.container.write(testBytes(60_000, seed: 1), to: "/f")
+    try sender.container.write([1], to: "/whole")
+    try sender.container.close()
+    let slab = try sender.io.open("slab/00000000", .readWrite)
+    try [UInt8](repeating: 0xff, count: 3).withUnsafeBytes { try slab.write($0, at: 20_000) }
+    let container = try Container.open(io: sender.io, credential: testCredential(), options: testOptions())
+    let file = try container.openFile("/f", .readWrite)
+    // Part of the damaged grain: what is left of it cannot be kept.
+    try [UInt8](repeating: 9, count: 10).withUnsafeBytes { try file.write($0, at: 17_000) }
+    expectError(.fileDamaged, path: "/f") { try container.enqueue(message(["/f"])) }
+    #expect(try container.enqueue(message(["/whole"])).fileCount == 1)
+    try? file.close()
+    try container.close()
+  }
+
   @Test func damageNamesTheOriginal() throws {
     let sender = try Sender()
     try sender.container.write(testBytes(10, seed: 1), to: "/whole")

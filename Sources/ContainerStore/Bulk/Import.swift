@@ -7,11 +7,8 @@ struct Import {
   let control: BulkControl
 
   /// See ``Container/importItem(at:to:control:)``.
-  func run(_ native: String, to place: StorePath) throws -> BulkReceipt {
+  func run(_ tree: NativeTree, to place: StorePath) throws -> BulkReceipt {
     let destination = place.text
-    guard store.mode == .readWrite else { throw ContainerError(.readOnly, path: destination) }
-    try store.requireOpen()
-    let tree = try NativeTree(native)
     let path = try store.withSnapshot { try place.resolved(in: $0) }
     if path.namesDirectory || path.names.isEmpty, tree.top.kind != .directory {
       throw ContainerError(.isADirectory, path: destination)

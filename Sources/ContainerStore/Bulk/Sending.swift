@@ -7,14 +7,20 @@ struct Sending {
   let target: Store
   let options: SendOptions
   let control: BulkControl
+  private let attachments: [String]
+  private let sender: FileName
+  private let requestID: String
+  private let began = Clock.wallNanoseconds()
 
-  /// See ``ContainerReading/send(_:to:sender:options:control:)``.
-  func run(
-    _ attachments: [String], sender: String, in records: CatalogSnapshot
-  ) throws -> Receipt {
-    let began = Clock.wallNanoseconds()
-    let requestID = options.requestID ?? Identifier.random().hex
-    let senderName = try InboxName.sender(sender)
+  /// Throws what is wrong with the arguments and the receiver, before anything is read.
+  init(
+    _ attachments: [String], from store: Store, to target: Store, sender: String, options: SendOptions,
+    control: BulkControl
+  ) throws {
+    (self.store, self.target, self.options, self.control) = (store, target, options, control)
+    self.attachments = attachments
+    self.sender = try InboxName.sender(sender)
+    requestID = options.requestID ?? Identifier.random().hex
     guard (1...255).contains(requestID.utf8.count) else {
       throw ContainerError(.invalidArgument, detail: "a request id has 1 to 255 bytes")
     }
@@ -23,11 +29,19 @@ struct Sending {
       throw ContainerError(.invalidArgument, detail: "sender and receiver are one container")
     }
     guard !attachments.isEmpty else { throw ContainerError(.invalidArgument, detail: "nothing to send") }
-    if let earlier = try delivery(sender: senderName, requestID: requestID) {
-      return Receipt(
+  }
+
+  /// The receipt of an earlier delivery of the same request, if the receiver's ledger has one.
+  func earlierReceipt() throws -> Receipt? {
+    try delivery(sender: sender, requestID: requestID).map { earlier in
+      Receipt(
         requestID: requestID, directory: earlier.path, files: [], byteCount: earlier.byteCount,
         wasDeliveredBefore: true)
     }
+  }
+
+  /// See ``ContainerReading/send(_:to:sender:options:control:)``.
+  func run(in records: CatalogSnapshot) throws -> Receipt {
     let message = try Message(attachments, in: records)
     var plan = UnitPlan()
     for file in message.files {
@@ -46,7 +60,7 @@ struct Sending {
       }
     }
     return try target.namingPath(target.io.place) {
-      try arrive(message, new, runs, from: senderName, requestID: requestID, began: began)
+      try arrive(message, new, runs, from: sender, requestID: requestID, began: began)
     }
   }
 

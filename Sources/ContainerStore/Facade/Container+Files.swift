@@ -47,8 +47,8 @@ extension Container {
   private func writablePath(_ text: String) throws -> StorePath {
     let path = try StorePath(text)
     guard mode == .readWrite else { throw ContainerError(.readOnly, path: text) }
-    // Store the bytes written to open files, so that a replaced file keeps them for its handles.
-    try reader.withSnapshot { _ in }
+    // Bytes written to open files are committed before the file that may replace them.
+    try writeBack.runIfPossible()
     return path
   }
 
@@ -107,9 +107,9 @@ extension Container {
   public func replaceItem(
     at path: String, with newItem: String, backup: String? = nil, keepsMetadata: Bool = true
   ) throws {
+    let source = try StorePath(newItem)
     try storingChanges(path) {
-      try files.replaceItem(
-        at: $0, with: StorePath(newItem), backup: backup, keepsMetadata: keepsMetadata)
+      try files.replaceItem(at: $0, with: source, backup: backup, keepsMetadata: keepsMetadata)
     }
   }
 
@@ -141,7 +141,8 @@ extension Container {
 
   // MARK: Attributes
 
-  /// Sets dates or permissions; nil leaves a value unchanged. Follows a symbolic link.
+  /// Sets dates or permissions; nil leaves a value unchanged, and without any nothing happens.
+  /// Follows a symbolic link.
   public func setAttributes(
     at path: String, created: Int64? = nil, modified: Int64? = nil, permissions: UInt16? = nil
   ) throws {
@@ -152,6 +153,7 @@ extension Container {
   /// Sets attributes of every kind in one commit. Follows symbolic links. Throws `noSuchFile`,
   /// `invalidName`, `invalidArgument`.
   public func setAttributes(_ changes: AttributeChanges, at path: String) throws {
+    try changes.check(path)
     try storingChanges(path) { try files.setAttributes(changes, at: $0) }
   }
 
@@ -189,7 +191,12 @@ extension Container {
   public func importItem(
     at native: String, to destination: String, control: BulkControl = BulkControl()
   ) throws -> BulkReceipt {
-    try Import(store: store, control: control).run(native, to: writablePath(destination))
+    let path = try StorePath(destination)
+    guard mode == .readWrite else { throw ContainerError(.readOnly, path: destination) }
+    try store.requireOpen()
+    let tree = try NativeTree(native)
+    try writeBack.runIfPossible()
+    return try Import(store: store, control: control).run(tree, to: path)
   }
 
   /// Copies a file, or a directory with everything in it, inside the container in one commit. The

@@ -17,6 +17,7 @@ extension Container {
   package func enqueue(
     _ message: OutgoingMessage, mayBeOffered: Bool = false, endingQueued arrival: UInt64? = nil
   ) throws -> OutboxEntry {
+    try messages.checkOutgoing(message)
     let unstored = try store.namingPath(store.io.place) { try writeBack.run() }
     return try messages.enqueue(
       message, mayBeOffered: mayBeOffered, endingQueued: arrival, unstored: unstored)

@@ -179,10 +179,10 @@ extension ContainerReading {
     _ attachments: [String], to target: Container, sender: String, options: SendOptions = SendOptions(),
     control: BulkControl = BulkControl()
   ) throws -> Receipt {
-    try reader.withSnapshot {
-      try Sending(store: store, target: target.store, options: options, control: control)
-        .run(attachments, sender: sender, in: $0)
-    }
+    let sending = try Sending(
+      attachments, from: store, to: target.store, sender: sender, options: options, control: control)
+    if let earlier = try sending.earlierReceipt() { return earlier }
+    return try reader.withSnapshot { try sending.run(in: $0) }
   }
 
   /// Copies the container in its encrypted form to a new directory; the same keys open the copy.
@@ -216,7 +216,7 @@ extension ContainerReading {
   }
 
   public func info() throws -> ContainerInfo {
-    try reader.withSnapshot { try ContainerInfo(store, $0) }
+    try store.namingPath(store.io.place) { try reader.withSnapshot { try ContainerInfo(store, $0) } }
   }
 
   /// Free space of the file system, and the number of files in the container. Throws `ioFailed`.

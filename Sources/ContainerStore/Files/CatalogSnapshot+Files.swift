@@ -22,7 +22,9 @@ extension CatalogSnapshot {
     let entries = try entries(directory.id)
     let inodes = try inodes(entries.map(\.entry.file))
     return zip(entries, inodes).map { entry, inode in
-      ListedFile(names: [entry.name], file: FoundFile(id: entry.entry.file, inode: inode))
+      ListedFile(
+        path: entry.name.description,
+        attributes: FileAttributes(FoundFile(id: entry.entry.file, inode: inode)))
     }
   }
 
@@ -61,10 +63,8 @@ extension CatalogReading {
   func checkedExtents(of file: FoundFile, at path: String) throws -> [Extent] {
     do {
       return try EncryptedFileReader.checked(extents(file.id, file.inode), size: file.inode.size)
-    } catch let damage as SegmentError {
-      throw ContainerError(.fileDamaged, path: path, detail: damage.description, cause: damage)
-    } catch let error as ContainerError {
-      throw error.with(path: path)
+    } catch {
+      throw ContainerError.ofFile(at: path, error)
     }
   }
 }

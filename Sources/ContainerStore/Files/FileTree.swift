@@ -156,7 +156,6 @@ struct FileTree {
 
   /// See ``Container/setAttributes(_:at:)``.
   func setAttributes(_ changes: AttributeChanges, at path: StorePath) throws {
-    try changes.check(path.text)
     try store.namingPath(path.text) {
       try store.transaction { transaction in
         let file = try transaction.existing(path).id

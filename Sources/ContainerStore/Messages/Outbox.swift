@@ -66,10 +66,8 @@ package struct OutboxFile: Sendable {
 extension Messages {
   static let outboxChunkByteCount = CatalogChange.valueByteCountMax
 
-  func enqueue(
-    _ message: OutgoingMessage, mayBeOffered: Bool, endingQueued arrival: UInt64?,
-    unstored failures: [UInt64: any Error]
-  ) throws -> OutboxEntry {
+  /// Throws `readOnly`, and `invalidArgument` for a message that no outbox takes.
+  func checkOutgoing(_ message: OutgoingMessage) throws {
     guard store.mode == .readWrite else { throw ContainerError(.readOnly) }
     guard message.id.count == Identifier.byteCount,
       (1...OutgoingMessage.receiverByteCountMax).contains(message.receiver.utf8.count),
@@ -79,6 +77,13 @@ extension Messages {
         .invalidArgument,
         detail: "a message has an id of 16 bytes, a receiver of 1 to 255 and at most 2 MiB of its own")
     }
+  }
+
+  /// `failures`: for each file whose last bytes could not be stored, the reason.
+  func enqueue(
+    _ message: OutgoingMessage, mayBeOffered: Bool, endingQueued arrival: UInt64?,
+    unstored failures: [UInt64: any Error]
+  ) throws -> OutboxEntry {
     if store.diskIsFull { throw ContainerError(.diskFull) }
     let entry = try store.transaction(durability: store.acknowledged) { transaction in
       // A damaged message in the outbox does not prevent sending.
@@ -94,7 +99,7 @@ extension Messages {
       for (path, found) in try transaction.attachedFiles(message.attachments) {
         let text = String(decoding: path, as: UTF8.self)
         // The last bytes written to the file could not be stored.
-        if let failure = failures[found.id] { throw store.translated(failure, path: text) }
+        if let failure = failures[found.id] { throw ContainerError.ofFile(at: text, failure) }
         let extents = try transaction.checkedExtents(of: found, at: text)
         guard let attachment = UInt32(exactly: entry.fileCount) else {
           throw ContainerError(.invalidArgument, detail: "more files than a message can have")

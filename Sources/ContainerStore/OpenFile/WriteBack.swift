@@ -29,6 +29,11 @@ struct WriteBack: Sendable {
     return try files.writing.withLock { _ in try runAlone(durability: durability, &done) }
   }
 
+  /// Stores changes as far as there is room, unless a failed write made the container read-only.
+  func runIfPossible() throws {
+    do { try run() } catch ContainerError.readOnly {} catch ContainerError.diskFull {}
+  }
+
   /// Stores changes, and then calls `body` with the resulting catalog. Changes of files that could
   /// not be stored because of damage are missing in it. On a full disk, reads of files with
   /// unstored changes throw `diskFull`; everything else can be read.

@@ -122,15 +122,9 @@ extension Store {
   }
 
   func translated(_ error: any Error, path: String) -> any Error {
-    switch error {
-    case let error as ContainerError: error.with(path: path)
-    // The store was closed meanwhile: later reads and writes do not count.
-    case _ where isClosed: ContainerError(.closed, path: path)
-    case let failure as IOFailure: ContainerError.from(failure).with(path: path)
-    case let damage as SegmentError:
-      ContainerError(.fileDamaged, path: path, detail: damage.description, cause: damage)
-    default: error
-    }
+    // After closing, results of reads and writes are void, whatever failed.
+    if !(error is ContainerError), isClosed { return ContainerError(.closed, path: path) }
+    return ContainerError.ofFile(at: path, error)
   }
 
   /// Turns a failed system call into an error of the container. The caller adds the path, if it

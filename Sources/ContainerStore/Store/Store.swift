@@ -164,6 +164,7 @@ final class Store: Sendable {
 
   deinit {
     try? close()
+    openRuns.close()
     observers.finish()
     workers.threads.stop()
   }
@@ -248,6 +249,11 @@ final class Store: Sendable {
       if let held { grouping.async { held.release() } }
     }
   }
+}
+
+/// A dump of anything that has a store shows which container it is, and none of its keys and names.
+extension Store: CustomReflectable {
+  var customMirror: Mirror { Mirror(self, children: ["id": id, "mode": mode]) }
 }
 
 /// The number of processors that this process may use.
