@@ -24,6 +24,8 @@ package struct ChannelBook: Sendable {
     package var host: String?
     /// The app wants it to end.
     package var isClosing = false
+    /// The app was shown the end. What is left are messages that it has not completed.
+    package var isEnded = false
     /// Number of the last event that was stored.
     package var stored: UInt64 = 0
     /// What the app needs to read bodies that are encrypted for this channel.
@@ -69,8 +71,10 @@ package struct ChannelBook: Sendable {
 
   private struct Entry: Sendable {
     var record: Record
-    /// Events that are stored and were not shown.
+    /// Events that are stored, and were not shown or not completed.
     var events: [(sequence: UInt64, event: ChannelEvent)]
+    /// `Open` was sent on this connection. The relay takes it once.
+    var isRequested = false
     /// The relay has answered `Open` on this connection.
     var isOpened = false
     /// Events up to this number are stored, and the relay was told.
@@ -79,9 +83,14 @@ package struct ChannelBook: Sendable {
     var isShown = false
     /// The relay has said `Failed`.
     var hasFailed = false
+    /// Its messages are those of an earlier object, for the next channel of the identifier to show.
+    var isLeftOver = false
 
     /// The relay has nothing more to say about the channel.
-    var hasEnded: Bool { hasFailed || events.last?.event.isLast == true }
+    var hasEnded: Bool { record.isEnded || hasFailed || events.last?.event.isLast == true }
+
+    /// Connecting the identifier again resumes the channel.
+    var canResume: Bool { !record.isClosing && !record.isEnded }
   }
 
   /// A channel object of the app.
@@ -114,6 +123,7 @@ package struct ChannelBook: Sendable {
       var entry = Entry(record: record, events: events[record.id] ?? [])
       // An event is stored before its channel's number is.
       entry.record.stored = max(record.stored, entry.events.last?.sequence ?? 0)
+      entry.isLeftOver = !entry.canResume
       entries[record.id] = entry
     }
   }
@@ -123,7 +133,14 @@ package struct ChannelBook: Sendable {
   /// Some channel has something to do at the relay.
   package var needsConnection: Bool {
     let claimed = Set(handles.values.compactMap(\.channel))
-    return entries.values.contains { $0.record.isClosing || claimed.contains($0.record.id) }
+    return entries.values.contains {
+      !$0.record.isEnded && ($0.record.isClosing || claimed.contains($0.record.id))
+    }
+  }
+
+  /// A channel of the identifier is stored, and connecting the identifier resumes it.
+  package func canResume(_ identifier: String) -> Bool {
+    entries.values.contains { $0.record.identifier == identifier && $0.canResume }
   }
 
   // MARK: Calls of the app
@@ -136,10 +153,12 @@ package struct ChannelBook: Sendable {
     handles[identifier]!.phase = phase
     // A channel of an earlier process is resumed and keeps its token.
     if let resumed = entries.values.first(where: {
-      $0.record.identifier == identifier && !$0.record.isClosing
+      $0.record.identifier == identifier && $0.canResume
     }) {
       handles[identifier]!.channel = resumed.record.id
-      return resumed.hasEnded ? showOpened(resumed.record.id) : open(resumed.record.id)
+      // An object that was dropped may have opened it on this connection.
+      return resumed.hasEnded || resumed.isOpened
+        ? showOpened(resumed.record.id) : open(resumed.record.id)
     }
     let record = Record(id: .random(), identifier: identifier, keys: keys)
     handles[identifier]!.channel = record.id
@@ -173,6 +192,21 @@ package struct ChannelBook: Sendable {
   package mutating func complete(_ id: ChannelID, _ sequence: UInt64) -> [Effect] {
     guard entries[id]?.events.contains(where: { $0.sequence == sequence }) == true else { return [] }
     return shown(id, sequence)
+  }
+
+  /// The app has dropped the object of a channel and uses a new one, which finds what it would find after a
+  /// restart of the app.
+  package mutating func restart(_ identifier: String) -> [Effect] {
+    guard handles.removeValue(forKey: identifier) != nil else { return [] }
+    var effects: [Effect] = []
+    for id in entries.keys.sorted(by: { $0.description < $1.description })
+    where entries[id]!.record.identifier == identifier {
+      if entries[id]!.hasFailed { effects += end(id) }
+      guard let entry = entries[id] else { continue }
+      entries[id]!.isShown = false
+      entries[id]!.isLeftOver = !entry.canResume
+    }
+    return effects
   }
 
   /// A call of an object that may not use a channel.
@@ -232,12 +266,17 @@ package struct ChannelBook: Sendable {
   private mutating func shown(_ id: ChannelID, _ sequence: UInt64) -> [Effect] {
     guard entries[id] != nil else { return [] }
     entries[id]!.events.removeAll { $0.sequence == sequence }
-    return [.shown(entries[id]!.record, sequence: sequence)] + take(id)
+    let record = entries[id]!.record
+    let effects = [Effect.shown(record, sequence: sequence)]
+    guard record.isEnded, entries[id]!.events.isEmpty else { return effects + take(id) }
+    entries[id] = nil
+    return effects + [.remove(id)]
   }
 
-  /// The app has seen the end of the channel, or is about to. Nothing else of it is shown.
+  /// The app has seen the end of the channel, or is about to. Messages that it has not completed stay until
+  /// it has; nothing else of the channel is shown.
   private mutating func end(_ id: ChannelID) -> [Effect] {
-    guard let entry = entries.removeValue(forKey: id) else { return [] }
+    guard let entry = entries[id], !entry.record.isEnded else { return [] }
     let identifier = entry.record.identifier
     if handles[identifier]?.channel == id {
       handles[identifier]!.channel = nil
@@ -248,7 +287,17 @@ package struct ChannelBook: Sendable {
         }
       }
     }
-    return [.remove(id)]
+    let messages = entry.events.filter { if case .message = $0.event { true } else { false } }
+    guard !messages.isEmpty else {
+      entries[id] = nil
+      return [.remove(id)]
+    }
+    entries[id]!.record.isEnded = true
+    entries[id]!.events = messages
+    let record = entries[id]!.record
+    let kept = Set(messages.map(\.sequence))
+    let others = entry.events.map(\.sequence).filter { !kept.contains($0) }
+    return (others.isEmpty ? [.save(record)] : others.map { .shown(record, sequence: $0) }) + take(id)
   }
 
   // MARK: The connection
@@ -259,7 +308,7 @@ package struct ChannelBook: Sendable {
     let claimed = Set(handles.values.compactMap(\.channel))
     // The end of these channels is stored, and no channel object of the app is left to show it.
     let deserted = entries.values.filter {
-      $0.record.isClosing && $0.hasEnded && !claimed.contains($0.record.id)
+      $0.record.isClosing && !$0.record.isEnded && $0.hasEnded && !claimed.contains($0.record.id)
     }
     let removals = deserted.flatMap { end($0.record.id) }
     return removals
@@ -271,11 +320,12 @@ package struct ChannelBook: Sendable {
 
   package mutating func connectionEnded() {
     isWelcome = false
-    for id in entries.keys { entries[id]!.isOpened = false }
+    for id in entries.keys { (entries[id]!.isRequested, entries[id]!.isOpened) = (false, false) }
   }
 
   private mutating func open(_ id: ChannelID) -> [Effect] {
-    guard isWelcome, let entry = entries[id], !entry.hasEnded else { return [] }
+    guard isWelcome, let entry = entries[id], !entry.hasEnded, !entry.isRequested else { return [] }
+    entries[id]!.isRequested = true
     entries[id]!.taken = entry.record.stored
     return [.send(.open(id, isKnown: entry.record.token != nil, taken: entry.record.stored))]
   }
@@ -294,7 +344,7 @@ package struct ChannelBook: Sendable {
   private mutating func opened(_ id: ChannelID, _ token: String, _ host: String?) throws(Violation)
     -> [Effect]
   {
-    guard let entry = entries[id] else { return [] }
+    guard let entry = entries[id], !entry.record.isEnded else { return [] }
     guard entry.record.token == nil || entry.record.token == token else {
       throw Violation(reason: "a channel has got another token")
     }
@@ -306,21 +356,29 @@ package struct ChannelBook: Sendable {
     return effects + showOpened(id)
   }
 
-  /// Once in a process, and before everything that was stored in an earlier one.
+  /// Once for an object of the app, and before everything that was stored for an earlier one.
   private mutating func showOpened(_ id: ChannelID) -> [Effect] {
     guard let entry = entries[id], !entry.isShown, let token = entry.record.token,
       handles[entry.record.identifier]?.channel == id
     else { return [] }
     entries[id]!.isShown = true
-    handles[entry.record.identifier]!.notices.append(.opened(id, token: token, host: entry.record.host))
-    for stored in entry.events {
-      handles[entry.record.identifier]!.notices.append(.event(id, sequence: stored.sequence, stored.event))
+    let identifier = entry.record.identifier
+    handles[identifier]!.notices.append(.opened(id, token: token, host: entry.record.host))
+    let leftOver = entries.values.filter { $0.record.identifier == identifier && $0.isLeftOver }
+    for other in leftOver.sorted(by: { $0.record.stored < $1.record.stored }) {
+      entries[other.record.id]!.isLeftOver = false
+      for case (let sequence, .message(let message)) in other.events {
+        handles[identifier]!.notices.append(.event(other.record.id, sequence: sequence, .message(message)))
+      }
     }
-    return [.wake(identifier: entry.record.identifier)]
+    for stored in entry.events {
+      handles[identifier]!.notices.append(.event(id, sequence: stored.sequence, stored.event))
+    }
+    return [.wake(identifier: identifier)]
   }
 
   private mutating func failed(_ id: ChannelID, _ code: UInt32) -> [Effect] {
-    guard let entry = entries[id] else { return [] }
+    guard let entry = entries[id], !entry.record.isEnded else { return [] }
     guard handles[entry.record.identifier]?.channel == id else { return end(id) }
     entries[id]!.hasFailed = true
     // Messages that were accepted are shown although the relay has forgotten the channel.
@@ -332,30 +390,36 @@ package struct ChannelBook: Sendable {
   private mutating func received(
     _ id: ChannelID, _ sequence: UInt64, _ event: ChannelEvent
   ) throws(Violation) -> [Effect] {
-    guard let entry = entries[id] else {
+    guard let entry = entries[id], !entry.record.isEnded else {
       // Its end was shown, and the relay has not heard of that yet.
       return [.send(.taken(id, through: sequence))]
     }
     guard entry.isOpened else { throw Violation(reason: "an event of a channel that is not open") }
     guard sequence > entry.record.stored else { return [] }
-    guard handles[entry.record.identifier]?.channel == id else {
-      // A channel that is closing after a restart: nobody is there to see it.
+    guard !isDeserted(entry) else {
       entries[id]!.record.stored = sequence
       guard event.isLast else { return take(id) }
       return end(id) + [.send(.taken(id, through: sequence))]
     }
     entries[id]!.record.stored = sequence
     entries[id]!.events.append((sequence, event))
+    let effects = [Effect.saveEvent(id, sequence: sequence, event)] + take(id)
+    // When the app has not connected the channel again yet, or was not shown that it is open, the event
+    // comes after that.
+    guard handles[entry.record.identifier]?.channel == id, entry.isShown else { return effects }
     handles[entry.record.identifier]!.notices.append(.event(id, sequence: sequence, event))
-    return [.saveEvent(id, sequence: sequence, event)] + take(id) + [
-      .wake(identifier: entry.record.identifier)
-    ]
+    return effects + [.wake(identifier: entry.record.identifier)]
+  }
+
+  /// A channel that is closing after a restart: no object of the app is left to show it.
+  private func isDeserted(_ entry: Entry) -> Bool {
+    entry.record.isClosing && handles[entry.record.identifier]?.channel != entry.record.id
   }
 
   /// Acknowledges what is stored, unless the app is too far behind.
   private mutating func take(_ id: ChannelID) -> [Effect] {
     guard let entry = entries[id], entry.isOpened, entry.record.stored > entry.taken else { return [] }
-    if handles[entry.record.identifier]?.channel == id {
+    if !entry.record.isEnded, !isDeserted(entry) {
       guard entry.events.count <= limits.unshownCount,
         entry.events.reduce(0, { $0 + $1.event.byteCount }) <= limits.unshownByteCount
       else { return [] }

@@ -163,17 +163,20 @@ private struct StoredRecord: Codable {
   var token: String?
   var host: String?
   var isClosing: Bool
+  var isEnded: Bool
   var stored: UInt64
   var keys: Data?
 
   init(_ record: ChannelBook.Record) {
     (identifier, token, host) = (record.identifier, record.token, record.host)
-    (isClosing, stored, keys) = (record.isClosing, record.stored, record.keys)
+    (isClosing, isEnded) = (record.isClosing, record.isEnded)
+    (stored, keys) = (record.stored, record.keys)
   }
 
   func record(_ id: ChannelID) -> ChannelBook.Record {
     var record = ChannelBook.Record(id: id, identifier: identifier, keys: keys)
-    (record.token, record.host, record.isClosing, record.stored) = (token, host, isClosing, stored)
+    (record.token, record.host, record.stored) = (token, host, stored)
+    (record.isClosing, record.isEnded) = (isClosing, isEnded)
     return record
   }
 }

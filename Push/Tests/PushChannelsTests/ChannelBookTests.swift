@@ -81,6 +81,103 @@ struct ChannelBookTests {
     #expect(rest == nil)
   }
 
+  /// The end counts as shown when it is returned, and a message when it was completed.
+  @Test(arguments: [
+    RelayFrame?.none, .event(.random(), sequence: 2, .closed), .event(.random(), sequence: 2, .error(504)),
+  ])
+  func aMessageThatWasNotCompletedOutlivesTheEndOfItsChannel(_ end: RelayFrame?) throws {
+    var book = ChannelBook()
+    guard case .save(var record) = book.connect("a").first else {
+      Issue.record()
+      return
+    }
+    _ = book.welcomed()
+    _ = try book.received(.opened(record.id, token: Self.token, host: nil))
+    _ = try book.received(.event(record.id, sequence: 1, .message(Self.message("hi"))))
+    _ = book.next("a", completesLater: true)
+    _ = book.next("a", completesLater: true)
+    (record.token, record.isEnded) = (Self.token, true)
+    let effects: [ChannelBook.Effect]
+    if case .event(_, _, let event) = end {
+      _ = try book.received(.event(record.id, sequence: 2, event))
+      record.stored = 2
+      effects = [.shown(record, sequence: 2)]
+    } else {
+      _ = try book.received(.failed(record.id, code: 502))
+      record.stored = 1
+      effects = [.save(record)]
+    }
+    var step = book.next("a", completesLater: true)
+    #expect(step?.effects == effects && step?.notice != nil)
+    step = book.next("a", completesLater: true)
+    #expect(step == nil && !book.needsConnection && !book.canResume("a"))
+
+    // The app goes on: its next channel does not repeat the message, which it still has.
+    var same = book
+    guard case .save(let second) = same.connect("a").first else {
+      Issue.record()
+      return
+    }
+    _ = try same.received(.opened(second.id, token: "1 3 app.gdpush.local y", host: nil))
+    _ = same.next("a")
+    step = same.next("a")
+    #expect(step == nil && second.id != record.id)
+    #expect(same.complete(record.id, 1) == [.shown(record, sequence: 1), .remove(record.id)])
+
+    // The app was killed: its next channel begins with the message.
+    var next = ChannelBook(records: [record], events: [record.id: [(1, .message(Self.message("hi")))]])
+    guard case .save(let third) = next.connect("a").first else {
+      Issue.record()
+      return
+    }
+    #expect(next.welcomed() == [.send(.open(third.id, isKnown: false, taken: 0))])
+    _ = try next.received(.opened(third.id, token: "1 4 app.gdpush.local z", host: nil))
+    step = next.next("a")
+    #expect(step?.notice == .opened(token: "1 4 app.gdpush.local z", host: nil, keys: nil))
+    step = next.next("a")
+    #expect(step?.notice == .message(Self.message("hi"), record.id, sequence: 1, keys: nil))
+    #expect(step?.effects == [.shown(record, sequence: 1), .remove(record.id)])
+    step = next.next("a")
+    #expect(step == nil)
+  }
+
+  /// The relay takes `Open` once on a connection, so the channel is not opened there again.
+  @Test func aNewObjectFindsWhatADroppedOneLeft() throws {
+    var book = ChannelBook()
+    _ = book.welcomed()
+    guard case .save(let record) = book.connect("a").first else {
+      Issue.record()
+      return
+    }
+    // Before the relay has answered, and again after that.
+    #expect(book.restart("a") == [] && book.phase("a") == .prepared)
+    #expect(book.connect("a") == [])
+    _ = try book.received(.opened(record.id, token: Self.token, host: nil))
+    _ = book.next("a")
+    _ = try book.received(.event(record.id, sequence: 1, .message(Self.message("unshown"))))
+    _ = book.restart("a")
+    // What arrives meanwhile waits too.
+    _ = try book.received(.event(record.id, sequence: 2, .message(Self.message("later"))))
+    #expect(book.connect("a") == [.wake(identifier: "a")])
+    var step = book.next("a")
+    #expect(step?.notice == .opened(token: Self.token, host: nil, keys: nil) && book.phase("a") == .open)
+    for (sequence, text) in [(1, "unshown"), (2, "later")] as [(UInt64, String)] {
+      step = book.next("a")
+      #expect(step?.notice == .message(Self.message(text), record.id, sequence: sequence, keys: nil))
+    }
+    // A channel that is closing is not resumed.
+    _ = book.disconnect("a")
+    _ = book.restart("a")
+    guard case .save(let second) = book.connect("a").first else {
+      Issue.record()
+      return
+    }
+    #expect(second.id != record.id)
+    #expect(
+      try book.received(.event(record.id, sequence: 3, .closed))
+        == [.remove(record.id), .send(.taken(record.id, through: 3))])
+  }
+
   @Test func callsThatDoNotFitGiveErrorZero() {
     var book = ChannelBook()
     #expect(book.disconnect("a") == [.wake(identifier: "a")])
@@ -135,7 +232,8 @@ struct ChannelBookTests {
     #expect(taken == [1, 2, 4])
   }
 
-  /// Devices that are killed, connections that break and relays that forget, in random order.
+  /// Devices that are killed, objects that are dropped, connections that break and relays that forget, in
+  /// random order. Every third app completes its messages later.
   @Test(arguments: 0..<60) func everyMessageIsShownOnce(seed: UInt64) throws {
     var life = DeviceLife(seed: seed)
     for _ in 0..<4000 { try life.step() }
@@ -180,6 +278,9 @@ struct DeviceLife {
   var lives: Set<String> = []
   var messageCount = 0
   var mayDie = true
+  /// The app completes messages later, and these it has and has not completed.
+  let completesLater: Bool
+  var uncompleted: [(id: ChannelID, sequence: UInt64)] = []
 
   let limits: ChannelBook.Limits
 
@@ -189,6 +290,7 @@ struct DeviceLife {
     var limits = ChannelBook.Limits()
     if seed % 2 == 1 { limits.unshownCount = 2 }
     self.limits = limits
+    completesLater = seed % 3 == 0
     book = ChannelBook(limits: limits)
   }
 
@@ -207,6 +309,8 @@ struct DeviceLife {
     case 12, 13, 14: try deviceReads()
     case 15, 16, 17: showNext(identifier)
     case 18 where random(30) == 0: forgetAtRelay()
+    case 18 where random(10) == 0: dropObject(identifier)
+    case 19 where !uncompleted.isEmpty: complete(random(uncompleted.count))
     default: break
     }
     send()
@@ -217,10 +321,24 @@ struct DeviceLife {
     breakConnection()
     deserted.formUnion(disk.records.values.filter(\.isClosing).compactMap(\.token))
     lives = []
+    uncompleted = []
     book = ChannelBook(
       records: Array(disk.records.values),
       events: disk.events.mapValues { $0.sorted { $0.key < $1.key }.map { ($0.key, $0.value) } },
       limits: limits)
+  }
+
+  /// The app drops the object of a channel, and makes another one when it connects.
+  mutating func dropObject(_ identifier: String) {
+    deserted.formUnion(
+      disk.records.values.filter { $0.isClosing && $0.identifier == identifier }.compactMap(\.token))
+    lives.remove(identifier)
+    perform(book.restart(identifier))
+  }
+
+  mutating func complete(_ index: Int) {
+    let message = uncompleted.remove(at: index)
+    perform(book.complete(message.id, message.sequence))
   }
 
   mutating func breakConnection() {
@@ -267,6 +385,7 @@ struct DeviceLife {
     switch toRelay.removeFirst() {
     case .hello: break
     case .open(let id, let isKnown, let taken):
+      #expect(relay[id]?.isOpen != true, "opened twice on a connection")
       if relay[id] == nil, !isKnown {
         relay[id] = RelayChannel(token: "token \(relay.count) \(random(1 << 40)) x")
       }
@@ -324,9 +443,12 @@ struct DeviceLife {
       case .save(let record): disk.records[record.id] = record
       case .saveEvent(let id, let sequence, let event): disk.events[id, default: [:]][sequence] = event
       case .shown(let record, let sequence):
-        #expect(disk.events[record.id]?.keys.min() == sequence, "an event was skipped or shown twice")
+        let earliest = disk.events[record.id]?.keys.min()
+        let event = disk.events[record.id]?.removeValue(forKey: sequence)
+        #expect(event != nil, "an event was shown twice")
         disk.records[record.id] = record
-        if case .message(let message) = disk.events[record.id]?.removeValue(forKey: sequence) {
+        if case .message(let message) = event {
+          #expect(completesLater || earliest == sequence, "an event was skipped")
           shown[record.token!, default: []].append(String(decoding: message.body, as: UTF8.self))
         }
       case .remove(let id):
@@ -340,7 +462,7 @@ struct DeviceLife {
   }
 
   mutating func showNext(_ identifier: String) {
-    guard let step = book.next(identifier) else { return }
+    guard let step = book.next(identifier, completesLater: completesLater) else { return }
     // One that dies here has counted the event as shown.
     guard perform(step.effects) else { return }
     let isRemoved = step.effects.contains { if case .shown = $0 { true } else { false } }
@@ -348,6 +470,9 @@ struct DeviceLife {
     case nil: #expect(!isRemoved, "an event was removed, and the app did not see it")
     case .opened:
       #expect(lives.insert(identifier).inserted, "opened twice")
+    case .message(_, let id, let sequence, _) where completesLater:
+      #expect(!isRemoved && lives.contains(identifier), "a message of a channel that is not open")
+      uncompleted.append((id, sequence))
     case .message, .pingFailed:
       #expect(isRemoved && lives.contains(identifier), "a message of a channel that is not open")
     case .error(ChannelBook.misuse): break
@@ -367,12 +492,19 @@ struct DeviceLife {
         }
         showNext(identifier)
       }
+      while !uncompleted.isEmpty { complete(0) }
       relayReads()
       send()
       try deviceReads()
     }
     for (token, texts) in accepted {
       let seen = shown[token] ?? []
+      guard !completesLater else {
+        let all = Set(texts)
+        #expect(Set(seen).count == seen.count && all.isSuperset(of: seen), "\(token)")
+        #expect(deserted.contains(token) || Set(seen) == all, "\(token)")
+        continue
+      }
       #expect(seen == (deserted.contains(token) ? Array(texts.prefix(seen.count)) : texts), "\(token)")
     }
   }
