@@ -90,7 +90,10 @@ let package = Package(
       swiftSettings: strict),
     .testTarget(
       name: "PushTests",
-      dependencies: ["PushClient", "PushTesting", "PushTestSupport", database], swiftSettings: strict),
+      dependencies: [
+        "PushClient", "PushTesting", "PushTestSupport", database,
+        .product(name: "NIOEmbedded", package: "swift-nio"),
+      ] + nio, swiftSettings: strict),
     .testTarget(
       name: "PushRelayTests", dependencies: ["PushRelay", "PushWire", "PushTestSupport"],
       swiftSettings: strict),

@@ -34,9 +34,7 @@ public final class PushChannel: Sendable {
   }
 
   deinit {
-    if let key = key.withLock({ $0 }) {
-      Task { [runtime] in await runtime.release(key) }
-    }
+    if let key = key.withLock({ $0 }) { runtime.release(key) }
   }
 
   /// Where the channel is in its documented cycle, as far as the app was shown.
@@ -48,9 +46,15 @@ public final class PushChannel: Sendable {
   /// Opens the channel. Its token comes with ``PushEvent/opened(token:host:keys:)``, a new one for each
   /// connect; a channel of an earlier process that has not ended resumes with its token.
   ///
-  /// Allowed when the channel was never connected or has ended; else, and for a second object of an
-  /// identifier, error 0 follows and nothing changes. Returns when the intent is stored.
+  /// Allowed when the channel was never connected or has ended; else, and while another object has the
+  /// identifier, error 0 follows and nothing changes. When the other object was dropped, this one resumes
+  /// its channel as after a restart of the app. Returns when the intent is stored.
   public func connect() async {
+    if let key = key.withLock({ $0 }), PushRuntime.isDuplicate(key) {
+      // The other object may be gone by now.
+      runtime.release(key)
+      self.key.withLock { $0 = nil }
+    }
     await runtime.connect(await claimed())
   }
 
@@ -74,7 +78,8 @@ public final class PushChannel: Sendable {
   public var events: PushEvents { PushEvents(channel: self, completesLater: false) }
 
   /// The events of the channel. A message counts as shown when ``complete(_:)`` was called for it; one that
-  /// was not completed comes again when the app is started and connects the channel the next time.
+  /// was not completed comes again when the app is started and connects the identifier the next time, also
+  /// when its channel has ended.
   public var uncompletedEvents: PushEvents { PushEvents(channel: self, completesLater: true) }
 
   /// The app is done with a message of ``uncompletedEvents``.

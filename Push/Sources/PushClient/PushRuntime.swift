@@ -55,7 +55,9 @@ public actor PushRuntime {
   /// Those who wait for the next event of an identifier.
   private var waiters: [String: [UInt64: CheckedContinuation<Void, Never>]] = [:]
   private var nextWaiter: UInt64 = 0
-  private var claimed: [String: ObjectIdentifier] = [:]
+  /// The attempt to connect that is under way.
+  private var attempt: Attempt?
+  private var nextAttempt: UInt64 = 0
   /// Ends the pause before the next attempt to connect.
   private var pause: (id: UInt64, continuation: CheckedContinuation<Void, Never>)?
   private var nextPause: UInt64 = 0
@@ -63,12 +65,26 @@ public actor PushRuntime {
   private var tasks: [Task<Void, Never>] = []
   private var monitor: NetworkMonitor?
   private nonisolated let phases = Mutex<[String: ChannelPhase]>([:])
+  /// The names under which the book knows channel objects, and the objects that have them. An object that
+  /// is dropped gives its name back at once.
+  private nonisolated let owners = Mutex<[String: ObjectIdentifier]>([:])
   private nonisolated let available = Mutex(Availability())
 
   private struct Availability {
-    var isAvailable = false
+    var state = PushConnectionState.idle
     var streams: [UUID: AsyncStream<Bool>.Continuation] = [:]
+    var stateStreams: [UUID: AsyncStream<PushConnectionState>.Continuation] = [:]
   }
+
+  private struct Attempt {
+    let id: UInt64
+    let began: NIODeadline
+    let continuation: CheckedContinuation<NIOLoopBound<RelayConnection>, any Error>
+    /// Its end is scheduled, since the network has changed.
+    var isStale = false
+  }
+
+  private struct Aborted: Error {}
 
   public nonisolated var unownedExecutor: UnownedSerialExecutor {
     loop.executor.asUnownedSerialExecutor()
@@ -127,7 +143,8 @@ public actor PushRuntime {
     endConnection()
     endPause()
     for identifier in Array(waiters.keys) { wake(identifier) }
-    for stream in available.withLock({ $0.streams.values }) { stream.finish() }
+    for stream in available.withLock({ Array($0.streams.values) }) { stream.finish() }
+    for stream in available.withLock({ Array($0.stateStreams.values) }) { stream.finish() }
     // What the connection sends last needs the loop for a moment.
     try? await loop.scheduleTask(in: .milliseconds(50)) {}.futureResult.get()
     storage.close()
@@ -136,7 +153,7 @@ public actor PushRuntime {
   // MARK: Channels
 
   /// The channel of an identifier, such as `com.example.mail.inbox`: unique within the app. A second object
-  /// for the same identifier gets error 0 when it connects.
+  /// for the same identifier gets error 0 when it connects while the first one is there.
   public nonisolated func channel(_ identifier: String) -> PushChannel {
     PushChannel(identifier: identifier, runtime: self)
   }
@@ -147,19 +164,34 @@ public actor PushRuntime {
 
   /// Gives an object of a channel the identifier, or a name of its own when another object has it.
   func claim(_ identifier: String, for object: ObjectIdentifier) -> String {
-    // No app has an identifier with this character.
-    let isFree = (claimed[identifier] ?? object) == object
-    let name = isFree ? identifier : "\0\(identifier) \(object.hashValue)"
-    claimed[name] = object
+    let (name, isNew) = owners.withLock { owners in
+      // No app has an identifier with this character.
+      let isFree = (owners[identifier] ?? object) == object
+      let name = isFree ? identifier : "\0\(identifier) \(object.hashValue)"
+      defer { owners[name] = object }
+      return (name, owners[name] == nil)
+    }
+    if isNew {
+      perform(book.restart(name))
+      note(name)
+    }
     return name
   }
 
-  func release(_ name: String) { claimed[name] = nil }
+  nonisolated func release(_ name: String) {
+    owners.withLock { $0[name] = nil }
+  }
+
+  /// The name is that of an object whose identifier another object has.
+  static func isDuplicate(_ name: String) -> Bool { name.hasPrefix("\0") }
+
+  /// A channel of an earlier process is stored for the identifier, and connecting it resumes that channel.
+  package func canResume(_ identifier: String) -> Bool { book.canResume(identifier) }
 
   func connect(_ identifier: String) {
-    let isDuplicate = identifier.hasPrefix("\0")
     perform(
-      isDuplicate ? book.misuse(identifier) : book.connect(identifier, keys: WebPushKeys().bytes))
+      Self.isDuplicate(identifier)
+        ? book.misuse(identifier) : book.connect(identifier, keys: WebPushKeys().bytes))
     note(identifier)
     endPause()
   }
@@ -286,8 +318,10 @@ public actor PushRuntime {
   // MARK: The connection
 
   private enum Ending: Sendable {
-    case lost
+    case lost(PushConnectionFailure)
     case goodbye(GoodbyeReason, UInt32)
+    /// The attempt was given up for another one at once.
+    case aborted
   }
 
   private func run() async {
@@ -298,16 +332,23 @@ public actor PushRuntime {
         await pause(seconds: nil)
         continue
       }
-      let ending = save() ? await session() : .lost
+      let ending = save() ? await session() : .lost(.stateNotStored)
       if isWelcome { delay.succeeded() }
       disconnected()
-      guard !isStopped, permission.mayConnect else { continue }
-      let seconds =
-        switch ending {
-        case .lost: delay.afterLoss(using: &generator)
-        case .goodbye(let reason, let retryAfter):
-          delay.after(reason, retryAfterSeconds: retryAfter, using: &generator)
-        }
+      guard !isStopped, permission.mayConnect else {
+        set(.idle)
+        continue
+      }
+      let seconds: Double
+      switch ending {
+      case .aborted: continue
+      case .lost(let failure):
+        set(.failed(failure))
+        seconds = delay.afterLoss(using: &generator)
+      case .goodbye(let reason, let retryAfter):
+        set(.failed(PushConnectionFailure(reason)))
+        seconds = delay.after(reason, retryAfterSeconds: retryAfter, using: &generator)
+      }
       logger.debug("connecting again in \(seconds) s")
       await pause(seconds: seconds)
     }
@@ -318,16 +359,16 @@ public actor PushRuntime {
     let (events, continuation) = AsyncStream.makeStream(of: RelayConnection.Event.self)
     let opened: NIOLoopBound<RelayConnection>
     do {
-      opened = try await RelayConnection.open(address, tls: tls, loop: loop, seconds: 10) {
-        continuation.yield($0)
-      }
+      opened = try await connect { continuation.yield($0) }
+    } catch is Aborted {
+      return .aborted
     } catch {
       logger.debug("no connection to the relay: \(error)")
-      return .lost
+      return .lost(PushConnectionFailure(error))
     }
     guard permission.mayConnect, !isStopped else {
       opened.value.close()
-      return .lost
+      return .aborted
     }
     connection = opened
     opened.value.send(
@@ -340,35 +381,80 @@ public actor PushRuntime {
     endSession = continuation
     defer { endSession = nil }
     for await event in events {
-      guard case .frame(let frame) = event else { return .lost }
+      guard case .frame(let frame) = event else { return .lost(.lost) }
       switch frame {
       case .goodbye(let reason, let retryAfter):
         logger.info("the relay says goodbye: \(reason)")
         return .goodbye(reason, retryAfter)
       case .welcome(let seconds, _):
-        guard !isWelcome else { return .lost }
+        guard !isWelcome else { return .lost(.lost) }
         greeting.cancel()
         isWelcome = true
         opened.value.startHeartbeat(seconds: seconds)
-        set(isAvailable: true)
+        set(.connected)
         perform(book.welcomed())
       case .opened, .failed, .event:
-        guard isWelcome else { return .lost }
+        guard isWelcome else { return .lost(.lost) }
         do {
           perform(try book.received(frame))
         } catch {
           logger.warning("the relay breaks the protocol: \(error)")
-          return .lost
+          return .lost(.lost)
         }
       }
     }
-    return .lost
+    return .lost(.lost)
+  }
+
+  /// Connects, until ``abortAttempt()``. An attempt that was aborted goes on without anybody, since a name
+  /// that is being resolved cannot be given up, and its connection is closed.
+  private func connect(
+    _ onEvent: @escaping @Sendable (RelayConnection.Event) -> Void
+  ) async throws -> NIOLoopBound<RelayConnection> {
+    let seconds: Int64 = 10
+    let began = loop.now
+    do {
+      return try await withCheckedThrowingContinuation { continuation in
+        nextAttempt += 1
+        let id = nextAttempt
+        attempt = Attempt(id: id, began: began, continuation: continuation)
+        Task {
+          let result: Result<NIOLoopBound<RelayConnection>, any Error>
+          do {
+            result = .success(
+              try await RelayConnection.open(
+                address, tls: tls, loop: loop, seconds: seconds, onEvent: onEvent))
+          } catch {
+            result = .failure(error)
+          }
+          attemptEnded(id, result)
+        }
+      }
+    } catch let error where !(error is Aborted) && loop.now - began >= .seconds(seconds) {
+      // What the socket says then is that it was closed.
+      throw ChannelError.connectTimeout(.seconds(seconds))
+    }
+  }
+
+  private func attemptEnded(_ id: UInt64, _ result: Result<NIOLoopBound<RelayConnection>, any Error>) {
+    guard let attempt, attempt.id == id else {
+      if case .success(let late) = result { late.value.close() }
+      return
+    }
+    self.attempt = nil
+    attempt.continuation.resume(with: result)
+  }
+
+  private func abortAttempt() {
+    attempt?.continuation.resume(throwing: Aborted())
+    attempt = nil
   }
 
   private var endSession: AsyncStream<RelayConnection.Event>.Continuation?
 
   private func endConnection() {
     endSession?.yield(.ended)
+    abortAttempt()
   }
 
   private func disconnected() {
@@ -376,7 +462,6 @@ public actor PushRuntime {
     connection = nil
     isWelcome = false
     book.connectionEnded()
-    set(isAvailable: false)
   }
 
   /// Waits for that time, without end for nil, or until ``endPause()``.
@@ -411,14 +496,46 @@ public actor PushRuntime {
 
   // MARK: Reachability
 
-  /// The network may be another one now: connects at once if there is no connection. The runtime hears of
-  /// most changes itself.
+  /// How long the relay has to answer after a change of the network, before the device connects again.
+  private static let answerTime = TimeAmount.seconds(3)
+  /// An attempt to connect that is younger is not aborted: one change of the network is often reported
+  /// several times.
+  private static let youngAttempt = TimeAmount.milliseconds(500)
+
+  /// Reports that the network may be another one. The runtime connects at once if there is no connection,
+  /// begins an attempt to connect anew, and otherwise asks the relay whether the connection still works. It
+  /// notices most changes itself.
   public func networkChanged() {
     endPause()
+    connection?.value.ping(within: Self.answerTime)
+    guard let attempt, !attempt.isStale else { return }
+    self.attempt!.isStale = true
+    loop.scheduleTask(deadline: max(loop.now, attempt.began + Self.youngAttempt)) {
+      self.assumeIsolated { runtime in
+        if runtime.attempt?.id == attempt.id { runtime.abortAttempt() }
+      }
+    }
   }
 
   /// Whether there is a connection to the relay. Check it before connecting a channel again after an error.
-  public nonisolated var isAvailable: Bool { available.withLock { $0.isAvailable } }
+  public nonisolated var isAvailable: Bool { available.withLock { $0.state } == .connected }
+
+  /// Why there is no connection, if there should be one.
+  public nonisolated var connectionState: PushConnectionState { available.withLock { $0.state } }
+
+  /// ``connectionState`` now, and whenever it changes.
+  public nonisolated var connectionStates: AsyncStream<PushConnectionState> {
+    AsyncStream(bufferingPolicy: .bufferingNewest(1)) { continuation in
+      let id = UUID()
+      available.withLock { available in
+        available.stateStreams[id] = continuation
+        continuation.yield(available.state)
+      }
+      continuation.onTermination = { _ in
+        self.available.withLock { _ = $0.stateStreams.removeValue(forKey: id) }
+      }
+    }
+  }
 
   /// ``isAvailable`` now, and whenever it changes.
   public nonisolated var availability: AsyncStream<Bool> {
@@ -426,20 +543,21 @@ public actor PushRuntime {
       let id = UUID()
       available.withLock { available in
         available.streams[id] = continuation
-        continuation.yield(available.isAvailable)
+        continuation.yield(available.state == .connected)
       }
       continuation.onTermination = { _ in self.available.withLock { _ = $0.streams.removeValue(forKey: id) } }
     }
   }
 
-  private func set(isAvailable: Bool) {
-    let streams: [AsyncStream<Bool>.Continuation]? = available.withLock { available in
-      guard available.isAvailable != isAvailable else { return nil }
-      available.isAvailable = isAvailable
-      return Array(available.streams.values)
+  private func set(_ state: PushConnectionState) {
+    let (old, streams, stateStreams) = available.withLock { available in
+      defer { available.state = state }
+      return (available.state, Array(available.streams.values), Array(available.stateStreams.values))
     }
-    guard let streams else { return }
-    for stream in streams { stream.yield(isAvailable) }
+    guard old != state else { return }
+    for stream in stateStreams { stream.yield(state) }
+    guard (old == .connected) != (state == .connected) else { return }
+    for stream in streams { stream.yield(state == .connected) }
     NotificationCenter.default.post(name: .pushReachabilityChanged, object: self)
   }
 }

@@ -37,14 +37,15 @@ final class RelayConnection: ChannelInboundHandler {
   private let channel: any Channel
   private let onEvent: @Sendable (Event) -> Void
   private var hasEnded = false
-  private var lastWrite = NIODeadline.now()
-  private var pongDeadline: Scheduled<Void>?
-  private var heartbeat: RepeatedTask?
-  private static let pongTime = TimeAmount.seconds(10)
+  private var lastWrite: NIODeadline
+  private var awaitedPong: (task: Scheduled<Void>, until: NIODeadline)?
+  private var heartbeat: Scheduled<Void>?
+  static let pongTime = TimeAmount.seconds(10)
 
-  private init(_ channel: any Channel, onEvent: @escaping @Sendable (Event) -> Void) {
+  init(_ channel: any Channel, onEvent: @escaping @Sendable (Event) -> Void) {
     self.channel = channel
     self.onEvent = onEvent
+    lastWrite = channel.eventLoop.now
   }
 
   /// Connects, and calls `onEvent` on the loop. Throws when there is no connection after `seconds`.
@@ -75,7 +76,8 @@ final class RelayConnection: ChannelInboundHandler {
     let result: EventLoopFuture<NIOLoopBound<RelayConnection>>
   }
 
-  private struct Refused: Error {}
+  /// The answer is not that of a relay.
+  struct Refused: Error {}
 
   private static func configure(
     _ channel: any Channel, _ address: RelayAddress, _ onEvent: @escaping @Sendable (Event) -> Void
@@ -116,26 +118,39 @@ final class RelayConnection: ChannelInboundHandler {
   }
 
   private func write(_ opcode: WebSocketOpcode, _ data: ByteBuffer) {
-    lastWrite = .now()
+    lastWrite = channel.eventLoop.now
     let frame = WebSocketFrame(fin: true, opcode: opcode, maskKey: .random(), data: data)
     channel.writeAndFlush(frame, promise: nil)
   }
 
   /// Sends a ping when nothing was sent for that time, and ends the connection when there is no answer.
   func startHeartbeat(seconds: UInt32) {
-    let time = TimeAmount.seconds(Int64(seconds))
-    let bound = NIOLoopBound(self, eventLoop: channel.eventLoop)
-    // What was sent just after a look is found at the next but one: the relay waits for two heartbeats.
-    heartbeat = channel.eventLoop.scheduleRepeatedTask(initialDelay: time, delay: time) { _ in
-      if NIODeadline.now() - bound.value.lastWrite >= time { bound.value.ping() }
+    beat(every: .seconds(Int64(seconds)))
+  }
+
+  private func beat(every time: TimeAmount) {
+    guard !hasEnded else { return }
+    let loop = channel.eventLoop
+    if loop.now - lastWrite >= time { ping(within: Self.pongTime) }
+    let bound = NIOLoopBound(self, eventLoop: loop)
+    // While an answer is awaited no second ping is sent, and the time of the last one does not change.
+    heartbeat = loop.scheduleTask(deadline: max(lastWrite + time, loop.now + .seconds(1))) {
+      bound.value.beat(every: time)
     }
   }
 
-  private func ping() {
-    guard !hasEnded, pongDeadline == nil else { return }
+  /// Sends a ping, and ends the connection when nothing arrives within that time. Does nothing when an
+  /// answer is due earlier.
+  func ping(within time: TimeAmount) {
+    guard !hasEnded else { return }
+    let until = channel.eventLoop.now + time
+    if let awaitedPong {
+      guard until < awaitedPong.until else { return }
+      awaitedPong.task.cancel()
+    }
     write(.ping, ByteBuffer())
     let bound = NIOLoopBound(self, eventLoop: channel.eventLoop)
-    pongDeadline = channel.eventLoop.scheduleTask(in: Self.pongTime) { bound.value.end() }
+    awaitedPong = (channel.eventLoop.scheduleTask(deadline: until) { bound.value.end() }, until)
   }
 
   /// Ends the connection orderly; nothing more is heard of it.
@@ -151,7 +166,7 @@ final class RelayConnection: ChannelInboundHandler {
 
   private func stop() {
     heartbeat?.cancel()
-    pongDeadline?.cancel()
+    awaitedPong?.task.cancel()
   }
 
   private func end() {
@@ -165,8 +180,8 @@ final class RelayConnection: ChannelInboundHandler {
   // MARK: From the relay
 
   func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-    pongDeadline?.cancel()
-    pongDeadline = nil
+    awaitedPong?.task.cancel()
+    awaitedPong = nil
     let frame = unwrapInboundIn(data)
     switch frame.opcode {
     case .binary where !hasEnded:

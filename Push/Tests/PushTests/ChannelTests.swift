@@ -159,6 +159,115 @@ import Testing
     await world.end()
   }
 
+  @Test func whatWasNotCompletedComesAgainAlsoAfterTheEnd() async throws {
+    let world = try await World()
+    var app = try await world.app()
+    var channel = app.channel("inbox")
+    let token = try await opened(channel)
+    #expect(try await world.relay.notify(token, "precious") == 100)
+    var events = channel.uncompletedEvents.makeAsyncIterator()
+    guard case .message(let message) = await events.next() else { throw Unexpected() }
+    await channel.disconnect()
+    #expect(await events.next() == .closed(token: token))
+    // The app is killed before it has completed the message.
+    await app.stop()
+    app = try await world.app()
+    channel = app.channel("inbox")
+    #expect(try await opened(channel) != token)
+    events = channel.uncompletedEvents.makeAsyncIterator()
+    guard case .message(let again) = await events.next() else { throw Unexpected() }
+    #expect(again.text == "precious" && again.id == message.id)
+    await channel.complete(again)
+    await app.stop()
+    app = try await world.app()
+    channel = app.channel("inbox")
+    let second = try await opened(channel)
+    #expect(try await world.relay.notify(second, "next") == 100)
+    #expect(try await texts(channel, 1) == ["next"])
+    await world.end()
+  }
+
+  @Test func aNewObjectResumesTheChannelOfADroppedOne() async throws {
+    let world = try await World()
+    let app = try await world.app()
+    let token = try await opened(app.channel("inbox"))
+    for number in 0..<20 {
+      #expect(try await world.relay.notify(token, "\(number)") == 100)
+      let channel = app.channel("inbox")
+      #expect(channel.phase == .prepared)
+      #expect(try await opened(channel) == token)
+      #expect(try await texts(channel, 1) == ["\(number)"])
+    }
+    // While there is one, a second one gets nothing; afterwards it gets the channel.
+    let second = app.channel("inbox")
+    do {
+      let first = app.channel("inbox")
+      #expect(try await opened(first) == token)
+      await second.connect()
+      #expect(try await next(second) == .error(code: 0))
+      #expect(first.phase == .open)
+    }
+    #expect(try await opened(second) == token)
+    await world.end()
+  }
+
+  /// Nothing tells the device that its connection is dead, except that the network has changed.
+  @Test func aConnectionOfTheOldNetworkIsNoticed() async throws {
+    let world = try await World()
+    let tunnel = try await Tunnel(to: world.relay.deviceURL)
+    let app = try await world.app(relay: tunnel.url)
+    let channel = app.channel("inbox")
+    let token = try await opened(channel)
+    tunnel.swallowAll()
+    #expect(try await world.relay.push(token, "heard") == 201)
+    await app.networkChanged()
+    #expect(try await within(seconds: 10) { try await texts(channel, 1) } == ["heard"])
+    await world.end()
+    try await tunnel.close()
+  }
+
+  @Test func anAttemptThatHangsInTheOldNetworkBeginsAgain() async throws {
+    let world = try await World()
+    let tunnel = try await Tunnel(to: world.relay.deviceURL)
+    tunnel.swallowNew(true)
+    let app = try await world.app(relay: tunnel.url)
+    let channel = app.channel("inbox")
+    await channel.connect()
+    try await until { tunnel.count == 1 }
+    tunnel.swallowNew(false)
+    await app.networkChanged()
+    // An attempt has 10 seconds.
+    guard case .opened = try await within(seconds: 8, { try await next(channel) }) else { throw Unexpected() }
+    #expect(tunnel.count == 2)
+    await world.end()
+    try await tunnel.close()
+  }
+
+  @Test func theCauseOfAMissingConnectionIsTold() async throws {
+    let world = try await World()
+    let app = try await world.app()
+    #expect(app.connectionState == .idle)
+    let channel = app.channel("inbox")
+    _ = try await opened(channel)
+    #expect(app.connectionState == .connected)
+    await world.relay.stop()
+    var states = app.connectionStates.makeAsyncIterator()
+    while let state = await states.next(), state != .failed(.refused) {
+      #expect([.connected, .failed(.stopping), .failed(.lost)].contains(state))
+      await app.networkChanged()
+    }
+    #expect(app.connectionState == .failed(.refused))
+    await app.stop()
+    // A port of a relay that is not for devices.
+    var http = try #require(URLComponents(url: world.relay.serverURL, resolvingAgainstBaseURL: false))
+    http.scheme = "ws"
+    let other = try await world.app(relay: http.url)
+    try await world.relay.start()
+    await other.channel("inbox").connect()
+    try await until { other.connectionState == .failed(.noRelay) }
+    await world.end()
+  }
+
   @Test func aRelayThatHasLostItsStateEndsTheChannel() async throws {
     let world = try await World()
     let app = try await world.app()

@@ -1,7 +1,11 @@
 import Foundation
 import GRDB
+import NIOCore
+import NIOEmbedded
+import NIOWebSocket
 import PushTestSupport
 import PushWire
+import Synchronization
 import Testing
 
 @testable import PushChannels
@@ -79,6 +83,62 @@ struct RelayAddressTests {
   }
 }
 
+struct RelayConnectionTests {
+  private static func pings(_ channel: EmbeddedChannel) throws -> Int {
+    var count = 0
+    while let frame = try channel.readOutbound(as: WebSocketFrame.self) {
+      if frame.opcode == .ping { count += 1 }
+    }
+    return count
+  }
+
+  private static func answer(_ channel: EmbeddedChannel) throws {
+    try channel.writeInbound(WebSocketFrame(fin: true, opcode: .pong, data: ByteBuffer()))
+  }
+
+  /// The relay hears of the device at least once in each heartbeat.
+  @Test func aPingFollowsAHeartbeatAfterTheLastWrite() throws {
+    let channel = EmbeddedChannel()
+    let connection = RelayConnection(channel) { _ in }
+    try channel.pipeline.syncOperations.addHandler(connection)
+    connection.startHeartbeat(seconds: 60)
+    channel.embeddedEventLoop.advanceTime(by: .seconds(1))
+    connection.send(.close(.random()))
+    channel.embeddedEventLoop.advanceTime(by: .seconds(59))
+    #expect(try Self.pings(channel) == 0)
+    channel.embeddedEventLoop.advanceTime(by: .seconds(1))
+    #expect(try Self.pings(channel) == 1)
+    try Self.answer(channel)
+    channel.embeddedEventLoop.advanceTime(by: .seconds(60))
+    #expect(try Self.pings(channel) == 1)
+    connection.close()
+    channel.embeddedEventLoop.advanceTime(by: .seconds(600))
+    _ = try? channel.finish()
+  }
+
+  @Test func aPingWithoutAnAnswerEndsTheConnection() throws {
+    let channel = EmbeddedChannel()
+    let ends = Mutex(0)
+    let connection = RelayConnection(channel) { event in
+      if case .ended = event { ends.withLock { $0 += 1 } }
+    }
+    try channel.pipeline.syncOperations.addHandler(connection)
+    connection.ping(within: .seconds(3))
+    channel.embeddedEventLoop.advanceTime(by: .seconds(2))
+    // Another one does not give the relay more time.
+    connection.ping(within: .seconds(3))
+    try Self.answer(channel)
+    channel.embeddedEventLoop.advanceTime(by: .seconds(2))
+    #expect(ends.withLock { $0 } == 0)
+    connection.ping(within: .seconds(10))
+    connection.ping(within: .seconds(3))
+    channel.embeddedEventLoop.advanceTime(by: .seconds(3))
+    #expect(ends.withLock { $0 } == 1)
+    #expect(try Self.pings(channel) == 3)
+    _ = try? channel.finish()
+  }
+}
+
 struct DeviceStorageTests {
   static let key = Data((0..<32).map { UInt8($0) })
 
@@ -86,7 +146,7 @@ struct DeviceStorageTests {
     let folder = FileManager.default.temporaryDirectory.appending(path: "push-\(UUID().uuidString)")
     defer { try? FileManager.default.removeItem(at: folder) }
     var record = ChannelBook.Record(id: .random(), identifier: "inbox", keys: Data(count: 48))
-    (record.token, record.stored) = ("a b c d", 7)
+    (record.token, record.stored, record.isEnded) = ("a b c d", 7, true)
     let event = ChannelEvent.message(PushMessage(body: Data("secret text".utf8), accepted: 5))
     var storage = try DeviceStorage(directory: folder, key: Self.key)
     let secret = try storage.load().secret

@@ -17,8 +17,8 @@ final class World {
   }
 
   /// The app is started.
-  func app(gate: any PushGate = OpenPushGate()) async throws -> PushRuntime {
-    var options = PushRuntime.Options(relay: relay.deviceURL, directory: folder, stateKey: key)
+  func app(gate: any PushGate = OpenPushGate(), relay url: URL? = nil) async throws -> PushRuntime {
+    var options = PushRuntime.Options(relay: url ?? relay.deviceURL, directory: folder, stateKey: key)
     options.gate = gate
     let app = try PushRuntime(options)
     apps.append(app)
@@ -68,6 +68,20 @@ func until(_ condition: () async throws -> Bool) async throws {
 
 func untilEqual<T: Equatable>(_ expected: T, _ value: () async throws -> T) async throws {
   try await until { try await value() == expected }
+}
+
+/// The result of something that may hang. Throws when it takes longer.
+func within<T: Sendable>(seconds: Int, _ body: @escaping @Sendable () async throws -> T) async throws -> T {
+  try await withThrowingTaskGroup(of: T.self) { group in
+    group.addTask(operation: body)
+    group.addTask {
+      try await Task.sleep(for: .seconds(seconds))
+      throw Unexpected()
+    }
+    defer { group.cancelAll() }
+    guard let result = try await group.next() else { throw Unexpected() }
+    return result
+  }
 }
 
 final class ScriptedGate: PushGate {
