@@ -79,18 +79,19 @@ package struct ChannelBook: Sendable {
     var isOpened = false
     /// Events up to this number are stored, and the relay was told.
     var taken: UInt64 = 0
-    /// `opened` is or was among the app's notices in this process.
+    /// What is stored is or was among the notices of the app's object.
     var isShown = false
     /// The relay has said `Failed`.
     var hasFailed = false
-    /// Its messages are those of an earlier object, for the next channel of the identifier to show.
-    var isLeftOver = false
 
     /// The relay has nothing more to say about the channel.
     var hasEnded: Bool { record.isEnded || hasFailed || events.last?.event.isLast == true }
 
     /// Connecting the identifier again resumes the channel.
     var canResume: Bool { !record.isClosing && !record.isEnded }
+
+    /// Its messages are those of an earlier object, for the next channel of the identifier to show.
+    var isLeftOver: Bool { !canResume && !isShown }
   }
 
   /// A channel object of the app.
@@ -123,7 +124,6 @@ package struct ChannelBook: Sendable {
       var entry = Entry(record: record, events: events[record.id] ?? [])
       // An event is stored before its channel's number is.
       entry.record.stored = max(record.stored, entry.events.last?.sequence ?? 0)
-      entry.isLeftOver = !entry.canResume
       entries[record.id] = entry
     }
   }
@@ -202,9 +202,7 @@ package struct ChannelBook: Sendable {
     for id in entries.keys.sorted(by: { $0.description < $1.description })
     where entries[id]!.record.identifier == identifier {
       if entries[id]!.hasFailed { effects += end(id) }
-      guard let entry = entries[id] else { continue }
-      entries[id]!.isShown = false
-      entries[id]!.isLeftOver = !entry.canResume
+      entries[id]?.isShown = false
     }
     return effects
   }
@@ -366,7 +364,7 @@ package struct ChannelBook: Sendable {
     handles[identifier]!.notices.append(.opened(id, token: token, host: entry.record.host))
     let leftOver = entries.values.filter { $0.record.identifier == identifier && $0.isLeftOver }
     for other in leftOver.sorted(by: { $0.record.stored < $1.record.stored }) {
-      entries[other.record.id]!.isLeftOver = false
+      entries[other.record.id]!.isShown = true
       for case (let sequence, .message(let message)) in other.events {
         handles[identifier]!.notices.append(.event(other.record.id, sequence: sequence, .message(message)))
       }

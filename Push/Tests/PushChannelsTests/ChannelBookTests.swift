@@ -178,6 +178,32 @@ struct ChannelBookTests {
         == [.remove(record.id), .send(.taken(record.id, through: 3))])
   }
 
+  /// The relay forgets the channel after its object was dropped and before there is a new one.
+  @Test func messagesOfADroppedObjectOutliveTheirChannel() throws {
+    var book = ChannelBook()
+    _ = book.welcomed()
+    guard case .save(var record) = book.connect("a").first else {
+      Issue.record()
+      return
+    }
+    _ = try book.received(.opened(record.id, token: Self.token, host: nil))
+    _ = book.next("a")
+    _ = try book.received(.event(record.id, sequence: 1, .message(Self.message("unshown"))))
+    _ = book.restart("a")
+    (record.token, record.stored, record.isEnded) = (Self.token, 1, true)
+    #expect(try book.received(.failed(record.id, code: 502)) == [.save(record)])
+    guard case .save(let second) = book.connect("a").first else {
+      Issue.record()
+      return
+    }
+    _ = try book.received(.opened(second.id, token: "1 3 app.gdpush.local y", host: nil))
+    _ = book.next("a")
+    var step = book.next("a")
+    #expect(step?.notice == .message(Self.message("unshown"), record.id, sequence: 1, keys: nil))
+    step = book.next("a")
+    #expect(step == nil)
+  }
+
   @Test func callsThatDoNotFitGiveErrorZero() {
     var book = ChannelBook()
     #expect(book.disconnect("a") == [.wake(identifier: "a")])
