@@ -362,14 +362,16 @@ struct RelayCommand: AsyncParsableCommand {
     do {
       return try SQLiteStore(path: path)
     } catch {
-      let text = "\(error)".split(separator: " - while").first.map(String.init) ?? ""
-      if text.contains("locked") {
-        throw Failure("\(name) is in use by another process: a directory is for one relay")
+      let text = "\(error)".lowercased()
+      if text.contains("another process") || text.contains("locked") {
+        throw Failure("\(name) is used by another process: a directory is for one relay")
       }
-      guard !text.contains("readonly"), !text.contains("unable to open") else {
-        throw Failure("\(name) cannot be written: \(advice)")
+      guard text.contains("damaged") || text.contains("malformed") else {
+        throw Failure("\(name) cannot be opened or written: \(advice), and the room on its disk")
       }
-      throw Failure("\(name) cannot be opened (\(text)): put a backup back")
+      throw Failure(
+        "\(name) is damaged: put a backup back, or delete push.sqlite, push.sqlite-wal and push.sqlite-shm, which ends all channels"
+      )
     }
   }
 

@@ -105,6 +105,7 @@ def options_of_a_relay():
     with relay(*relay_options("one", operator="127.0.0.1:0")) as first:
         port = first.ports["operator"]
         says(f"--operator 127.0.0.1:{port}: port {port} is in use", *relay_options("two", operator=f"127.0.0.1:{port}"))
+        says("one/push.sqlite is used by another process", *relay_options("one"))
     check(not (folder / "two/relay.key").exists(), "a start that failed has left a key")
     shutil.copytree(folder / "one", folder / "other")
     for name in ("loopback.pem", "loopback-key.pem"):

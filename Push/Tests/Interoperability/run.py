@@ -1172,7 +1172,7 @@ async def a_relay_that_cannot_write_is_not_healthy(relay):
 async def a_relay_keeps_its_directory_to_itself(relay):
     second = subprocess.run(
         [program, "relay", "--directory", relay.folder / "relay", "--devices", "none", "--back-ends", "none",
-         "--plain-back-ends", "none", "--operator", "none"], capture_output=True, text=True, timeout=20)
+         "--plain-back-ends", "none", "--operator", "127.0.0.1:0"], capture_output=True, text=True, timeout=20)
     assert second.returncode != 0 and "is used by another process" in second.stderr, second.stderr
     async with Device(relay.url) as device:
         await device.greet()
@@ -1194,7 +1194,7 @@ async def a_relay_keeps_its_directory_to_itself(relay):
     (relay.folder / "relay/push.sqlite").write_bytes(data)
     damaged = subprocess.run(
         [program, "relay", "--directory", relay.folder / "relay", "--devices", "none", "--back-ends", "none",
-         "--plain-back-ends", "none", "--operator", "none"], capture_output=True, text=True, timeout=20)
+         "--plain-back-ends", "none", "--operator", "127.0.0.1:0"], capture_output=True, text=True, timeout=20)
     assert damaged.returncode != 0 and "push.sqlite is damaged" in damaged.stderr, damaged.stderr
     shutil.copy(copy, relay.folder / "relay/push.sqlite")
     relay.start()
