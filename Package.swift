@@ -141,7 +141,7 @@ let package = Package(
       name: "lane-benchmark", dependencies: ["LocalTransport", "ServiceWire"],
       path: "Benchmarks/Sources/lane", swiftSettings: strict),
 
-    // What tests of every layer use.
+    // Random numbers, directories and failures for the tests of every layer.
     .target(name: "TestSupport", path: "Tests/TestSupport", swiftSettings: strict),
     .testTarget(name: "ArchitectureTests", swiftSettings: strict),
     .testTarget(

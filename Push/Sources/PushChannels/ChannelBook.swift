@@ -79,7 +79,7 @@ package struct ChannelBook: Sendable {
     var isOpened = false
     /// Events up to this number are stored, and the relay was told.
     var taken: UInt64 = 0
-    /// What is stored is or was among the notices of the app's object.
+    /// The stored events are, or were, among the notices of the app's object.
     var isShown = false
     /// The relay has said `Failed`.
     var hasFailed = false

@@ -24,7 +24,7 @@ public enum PushConnectionState: Sendable, Hashable {
 /// The cause of a connection to the relay that could not be made or was lost.
 public enum PushConnectionFailure: Sendable, Hashable, CaseIterable {
   case unresolvedHost
-  /// Nothing listens at the address.
+  /// The host is reached, and no process listens at the port.
   case refused
   case unreachable
   case timeout

@@ -431,7 +431,7 @@ public actor PushRuntime {
         }
       }
     } catch let error where !(error is Aborted) && loop.now - began >= .seconds(seconds) {
-      // What the socket says then is that it was closed.
+      // The socket itself reports only that it was closed.
       throw ChannelError.connectTimeout(.seconds(seconds))
     }
   }

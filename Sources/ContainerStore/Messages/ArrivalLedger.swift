@@ -15,7 +15,7 @@ extension CatalogKey {
   }
   static func deliveries(_ key: ArrivalKey) -> CatalogKey { CatalogKey(bytes: sender(.delivery, key)) }
   static func delivery(_ key: ArrivalKey) -> CatalogKey {
-    CatalogKey(bytes: deliveries(key).bytes + orderedBytes(key.number))
+    CatalogKey(bytes: deliveries(key).bytes + bigEndian(key.number))
   }
 }
 

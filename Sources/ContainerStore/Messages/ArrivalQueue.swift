@@ -16,13 +16,13 @@ package struct QueuedMessage: Sendable {
 
 extension CatalogKey {
   static func queued(_ arrival: UInt64) -> CatalogKey {
-    CatalogKey(bytes: [Kind.queued.rawValue] + orderedBytes(arrival))
+    CatalogKey(bytes: [Kind.queued.rawValue] + bigEndian(arrival))
   }
   static func queuedMessages(_ arrival: UInt64) -> CatalogKey {
-    CatalogKey(bytes: [Kind.queuedMessage.rawValue] + orderedBytes(arrival))
+    CatalogKey(bytes: [Kind.queuedMessage.rawValue] + bigEndian(arrival))
   }
   static func queuedMessage(_ arrival: UInt64, chunk: UInt32) -> CatalogKey {
-    CatalogKey(bytes: queuedMessages(arrival).bytes + orderedBytes(chunk))
+    CatalogKey(bytes: queuedMessages(arrival).bytes + bigEndian(chunk))
   }
 }
 
@@ -239,9 +239,4 @@ package func skippingDamage<R>(
     skipping(named)
     return nil
   }
-}
-
-/// A number in the encoding of keys: big-endian, so that bytewise order is numeric order.
-func orderedBytes(_ value: some FixedWidthInteger) -> [UInt8] {
-  withUnsafeBytes(of: value.bigEndian) { [UInt8]($0) }
 }

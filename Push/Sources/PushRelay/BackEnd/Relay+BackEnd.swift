@@ -92,7 +92,7 @@ extension Relay {
       return BackEndResponse(error, closesConnection: error == .unsupported && request.method != "GET")
     }
     do {
-      // Nobody makes the relay read its database without a limit.
+      // The address limit comes first, so that no sender makes the relay read its database freely.
       guard isAllowed(from: address) else { throw GNPCode.disconnected }
       guard let channel = try await store.channel(tokenHash: TokenVault.hash(gnp.token.text)),
         channel.state == .open
@@ -118,7 +118,7 @@ extension Relay {
     addressLimiter.allows(IPAddress.group(address), now: clock.now())
   }
 
-  /// Of a token that exists: others have no bucket.
+  /// Applies the rate of a token. Called only for tokens that exist: others get no bucket.
   private func limit(_ request: GNPRequest) throws(GNPCode) {
     guard tokenLimiter.allows(TokenVault.hash(request.token.secret), now: clock.now()) else {
       throw .disconnected
