@@ -41,6 +41,13 @@ final class DeviceServer: Sendable {
     let channel = try await ServerBootstrap(group: group)
       .serverChannelOption(.backlog, value: 4096)
       .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
+      // One at a time, so that the gate is asked for each.
+      .serverChannelOption(.maxMessagesPerRead, value: 1)
+      .serverChannelInitializer { [newcomers] channel in
+        channel.eventLoop.makeCompletedFuture {
+          try channel.pipeline.syncOperations.addHandler(AcceptGate(newcomers))
+        }
+      }
       .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
       .childChannelOption(
         .writeBufferWaterMark, value: ChannelOptions.Types.WriteBufferWaterMark(low: 64 << 10, high: 1 << 20)

@@ -10,9 +10,10 @@ final class NewConnections: Sendable {
     let time: NIODeadline
     var hasSent = false
 
-    /// Whether it may be closed for the benefit of another one. A device sends its first bytes at once.
+    /// Whether it may be closed for the benefit of another one. A device sends its first bytes at once, and they take
+    /// the time of the network.
     func mayGo(_ now: NIODeadline) -> Bool {
-      now - time >= (hasSent ? .seconds(2) : .milliseconds(100))
+      now - time >= (hasSent ? .seconds(2) : .milliseconds(300))
     }
   }
 
@@ -27,6 +28,14 @@ final class NewConnections: Sendable {
       let channel = newcomers[address]!.remove(at: index).channel
       if newcomers[address]!.isEmpty { newcomers[address] = nil }
       return channel
+    }
+
+    /// One that may go, of the address that has the most of those that have one.
+    func candidate(_ now: NIODeadline) -> (id: Hub.ConnectionID, address: String)? {
+      for address in newcomers.sorted(by: { $0.value.count > $1.value.count }).map(\.key) {
+        if let id = candidate(address, now) { return (id, address) }
+      }
+      return nil
     }
 
     /// Those that have sent nothing go first.
@@ -54,14 +63,7 @@ final class NewConnections: Sendable {
         guard let id = state.candidate(address, now) else { return (false, nil) }
         victim = state.remove(id, address)
       } else if state.count >= countMax {
-        // The address that has the most gives one away.
-        var found: (id: Hub.ConnectionID, address: String)?
-        for address in state.newcomers.sorted(by: { $0.value.count > $1.value.count }).map(\.key) {
-          guard let id = state.candidate(address, now) else { continue }
-          found = (id, address)
-          break
-        }
-        guard let found else { return (false, nil) }
+        guard let found = state.candidate(now) else { return (false, nil) }
         victim = state.remove(found.id, found.address)
       }
       state.newcomers[address, default: []].append(Newcomer(id: id, channel: channel, time: now))
@@ -70,6 +72,11 @@ final class NewConnections: Sendable {
     }
     victim?.close(promise: nil)
     return isTaken
+  }
+
+  /// Whether ``add(_:_:from:)`` takes a connection of an address that has few.
+  var hasPlace: Bool {
+    state.withLock { $0.count < countMax || $0.candidate(.now()) != nil }
   }
 
   /// The connection has sent its first bytes.
@@ -83,6 +90,31 @@ final class NewConnections: Sendable {
   /// The connection has said hello, or has ended.
   func remove(_ id: Hub.ConnectionID, from address: String) {
     _ = state.withLock { $0.remove(id, address) }
+  }
+}
+
+/// Accepts no connection while there is no place for a new one. Those that come meanwhile wait in the system's queue, and
+/// cost the relay nothing: after a restart all devices come at once.
+final class AcceptGate: ChannelOutboundHandler {
+  typealias OutboundIn = Any
+
+  private let newcomers: NewConnections
+  private var isWaiting = false
+
+  init(_ newcomers: NewConnections) {
+    self.newcomers = newcomers
+  }
+
+  func read(context: ChannelHandlerContext) {
+    guard !isWaiting else { return }
+    guard !newcomers.hasPlace else { return context.read() }
+    isWaiting = true
+    let bound = NIOLoopBound((self, context), eventLoop: context.eventLoop)
+    context.eventLoop.scheduleTask(in: .milliseconds(5)) {
+      let (gate, context) = bound.value
+      gate.isWaiting = false
+      gate.read(context: context)
+    }
   }
 }
 
