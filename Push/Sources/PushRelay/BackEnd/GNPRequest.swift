@@ -38,8 +38,12 @@ package struct BackEndRequest: Sendable {
     self.headers = headers
   }
 
+  /// The values of a field whose name has letters and hyphens.
   package func values(of name: String) -> [String] {
-    headers.filter { $0.name.lowercased() == name.lowercased() }.map(\.value)
+    headers.filter { header in
+      header.name.utf8.count == name.utf8.count
+        && zip(header.name.utf8, name.utf8).allSatisfy { $0 | 0x20 == $1 | 0x20 }
+    }.map(\.value)
   }
 }
 

@@ -223,7 +223,24 @@ private struct CountedChannel<Base: ServerChildChannel>: ServerChildChannel {
   }
 
   func handle(value: Base.Value, logger: Logger) async {
-    await base.handle(value: value, logger: logger)
+    await withTaskExecutorPreference(LoopExecutor(value.channel.eventLoop)) {
+      await base.handle(value: value, logger: logger)
+    }
+  }
+}
+
+/// Runs the tasks of a connection on the loop of its channel, so that a request does not change threads between its
+/// socket and its answer.
+private final class LoopExecutor: TaskExecutor {
+  private let loop: any EventLoop
+
+  init(_ loop: any EventLoop) {
+    self.loop = loop
+  }
+
+  func enqueue(_ job: consuming ExecutorJob) {
+    let job = UnownedJob(job)
+    loop.execute { job.runSynchronously(on: self.asUnownedTaskExecutor()) }
   }
 }
 
@@ -237,7 +254,11 @@ private final class RequestDeadlines: ChannelDuplexHandler, RemovableChannelHand
 
   private let idle: TimeAmount
   private let body: TimeAmount
-  private var deadline: Scheduled<Void>?
+  /// When the connection is closed, if it is waited for.
+  private var deadline: NIODeadline?
+  /// Comes at the deadline of some time ago: setting it anew for each request would cost more.
+  private var timer: Scheduled<Void>?
+  private var timerTime = NIODeadline.distantFuture
 
   init(idle: Int64, body: Int64) {
     self.idle = .seconds(idle)
@@ -246,13 +267,13 @@ private final class RequestDeadlines: ChannelDuplexHandler, RemovableChannelHand
 
   func handlerAdded(context: ChannelHandlerContext) { set(idle, context) }
 
-  func handlerRemoved(context: ChannelHandlerContext) { deadline?.cancel() }
+  func handlerRemoved(context: ChannelHandlerContext) { timer?.cancel() }
 
   func channelRead(context: ChannelHandlerContext, data: NIOAny) {
     switch unwrapInboundIn(data) {
     case .head: set(body, context)
     case .body: break
-    case .end: deadline?.cancel()
+    case .end: deadline = nil
     }
     context.fireChannelRead(data)
   }
@@ -263,8 +284,21 @@ private final class RequestDeadlines: ChannelDuplexHandler, RemovableChannelHand
   }
 
   private func set(_ time: TimeAmount, _ context: ChannelHandlerContext) {
-    deadline?.cancel()
-    let channel = context.channel
-    deadline = context.eventLoop.scheduleTask(in: time) { channel.close(promise: nil) }
+    let deadline = NIODeadline.now() + time
+    self.deadline = deadline
+    if timer != nil, timerTime <= deadline { return }
+    timer?.cancel()
+    start(at: deadline, context.channel)
+  }
+
+  private func start(at time: NIODeadline, _ channel: any Channel) {
+    timerTime = time
+    let bound = NIOLoopBound(self, eventLoop: channel.eventLoop)
+    timer = channel.eventLoop.scheduleTask(deadline: time) {
+      let handler = bound.value
+      handler.timer = nil
+      guard let deadline = handler.deadline else { return }
+      if deadline <= .now() { channel.close(promise: nil) } else { handler.start(at: deadline, channel) }
+    }
   }
 }
