@@ -47,6 +47,8 @@ struct RelaySettings {
     "bodySeconds": { $0.bodySeconds = Int64($1) },
     "loopProbeMilliseconds": { $0.loopProbeMilliseconds = Int64($1) },
     "bodyBytesAtOnce": { $0.bodyBytesAtOnce = $1 },
+    "bodyBytesOfAddress": { $0.bodyBytesOfAddress = $1 },
+    "drainSeconds": { $0.drainTime = Int64($1) * 1000 },
   ]
 
   private static let texts = [
