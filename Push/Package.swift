@@ -81,7 +81,7 @@ let package = Package(
     .executableTarget(
       name: "push-bench",
       dependencies: [
-        "PushWire", .product(name: "ArgumentParser", package: "swift-argument-parser"),
+        "PushClient", "PushWire", .product(name: "ArgumentParser", package: "swift-argument-parser"),
       ] + nio, path: "Benchmarks/push-bench", swiftSettings: strict),
     .target(name: "PushTestSupport", path: "Tests/PushTestSupport", swiftSettings: strict),
     .testTarget(name: "PushWireTests", dependencies: ["PushWire"], swiftSettings: strict),

@@ -4,6 +4,7 @@ import NIOHTTP1
 import NIOPosix
 import NIOSSL
 import NIOWebSocket
+import PushClient
 import PushWire
 import Synchronization
 
@@ -72,6 +73,39 @@ final class Devices: Sendable {
     }
   }
 
+  /// Connects all devices, each by itself, after the random times of the protocol.
+  func connectAgain() async throws {
+    try await withThrowingTaskGroup(of: Void.self) { group in
+      for index in devices.withLock({ $0.indices }) {
+        group.addTask { try await self.connectAgain(index) }
+      }
+      try await group.waitForAll()
+    }
+  }
+
+  private func connectAgain(_ index: Int) async throws {
+    var generator = SystemRandomNumberGenerator()
+    var delay = ReconnectDelay()
+    var seconds = delay.afterLoss(using: &generator)
+    while true {
+      try await Task.sleep(for: .seconds(seconds))
+      do {
+        return try await connectOnce(index)
+      } catch let refusal as Refusal {
+        seconds = delay.after(
+          refusal.reason, retryAfterSeconds: refusal.retryAfterSeconds, using: &generator)
+      } catch {
+        seconds = delay.afterLoss(using: &generator)
+      }
+    }
+  }
+
+  /// The relay has ended the connection.
+  private struct Refusal: Error {
+    let reason: GoodbyeReason
+    let retryAfterSeconds: UInt32
+  }
+
   private func connect(_ index: Int) async throws {
     for attempt in 0... {
       do {
@@ -84,6 +118,8 @@ final class Devices: Sendable {
 
   private func connectOnce(_ index: Int) async throws {
     let upgrade = try await ClientBootstrap(group: group)
+      // The relay bounds what comes from one address.
+      .bind(to: SocketAddress(ipAddress: "127.0.0.\(1 + index % 250)", port: 0))
       .connect(to: address) { channel in
         channel.eventLoop.makeCompletedFuture { try self.configure(channel, index) }
       }
@@ -177,7 +213,10 @@ final class Devices: Sendable {
         }
         devices.messageCount.add(1, ordering: .relaxed)
         send(.taken(channel, through: sequence), context.channel)
-      case .failed, .goodbye: context.close(promise: nil)
+      case .goodbye(let reason, let retryAfterSeconds):
+        opened.fail(Refusal(reason: reason, retryAfterSeconds: retryAfterSeconds))
+        context.close(promise: nil)
+      case .failed: context.close(promise: nil)
       }
     }
   }

@@ -8,12 +8,13 @@ import NIOSSL
   import FoundationNetworking
 #endif
 
-/// Measures a relay from outside: this process has the devices and the back ends, the relay is another one.
+/// Measures a relay from outside: this process has the devices, others have the
+/// back ends, and the relay is another one.
 @main
 struct PushBench: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "push-bench", abstract: "Measures a push relay beside a bare WebSocket server.",
-    subcommands: [Run.self, Echo.self], defaultSubcommand: Run.self)
+    subcommands: [Run.self, Echo.self, Send.self], defaultSubcommand: Run.self)
 
   struct Echo: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -34,21 +35,59 @@ struct PushBench: AsyncParsableCommand {
     }
   }
 
+  struct Send: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+      abstract: "Sends as soon as its input ends, and prints what came of it.", shouldDisplay: false)
+
+    @Option var port: Int
+    @Option var tokens: String
+    @Option var count: Int
+    @Option var connections: Int
+    @Option var bytes: Int
+
+    func run() async throws {
+      let senders = Senders(port: port, group: MultiThreadedEventLoopGroup.singleton)
+      let list = try String(contentsOfFile: tokens, encoding: .utf8).split(separator: "\n").map(String.init)
+      let outcome = try await senders.send(
+        count, to: list, connections: connections, byteCount: bytes, notesTimes: false
+      ) {
+        print("\n", terminator: "")
+        fflush(nil)
+        while readLine() != nil {}
+      }
+      print(String(decoding: try JSONEncoder().encode(outcome), as: UTF8.self))
+    }
+  }
+
   struct Run: AsyncParsableCommand {
     @Option(help: "The program dynamics-push.") var program: String
     @Option(help: "How many channels at most.") var channels = 15_000
     @Option(help: "How many durable messages to send at full speed.") var messages = 40_000
+    @Option(help: "How many processes send.") var senders = 2
+    @Option(help: "Which parts to measure; all, if none is named: \(Part.allNames).") var only: [Part] = []
     @Flag(help: "A twentieth of everything: whether it works.") var short = false
+
+    enum Part: String, CaseIterable, ExpressibleByArgument {
+      case memory, latency, throughput, channels
+      case tls = "channels-tls"
+
+      static var allNames: String { allCases.map(\.rawValue).joined(separator: ", ") }
+    }
 
     func run() async throws {
       let bench = try Bench(
         program: program, channels: short ? channels / 20 : channels,
-        messages: short ? messages / 20 : messages)
+        messages: short ? messages / 20 : messages, senderCount: senders)
       defer { bench.removeFolder() }
-      try await bench.memory()
-      try await bench.latency()
-      try await bench.throughput()
-      try await bench.fanOutAndRestart()
+      for part in only.isEmpty ? Part.allCases : only {
+        switch part {
+        case .memory: try await bench.memory()
+        case .latency: try await bench.latency()
+        case .throughput: try await bench.throughput()
+        case .channels: try await bench.fanOutAndRestart(isSecure: false)
+        case .tls: try await bench.fanOutAndRestart(isSecure: true)
+        }
+      }
     }
   }
 }
@@ -57,17 +96,20 @@ struct Bench: Sendable {
   let program: String
   let channels: Int
   let messages: Int
+  /// Processes that send.
+  let senderCount: Int
   private let folder: URL
   private let group = MultiThreadedEventLoopGroup.singleton
 
-  init(program: String, channels: Int, messages: Int) throws {
+  init(program: String, channels: Int, messages: Int, senderCount: Int) throws {
+    self.senderCount = senderCount
     self.program = program
     self.channels = channels
     self.messages = messages
     folder = FileManager.default.temporaryDirectory.appending(path: "push-bench-\(UUID().uuidString)")
     try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
     let settings = """
-      {"devices": 100000, "newConnections": 100000, "channelsOfDevice": 100000, "newChannelsOfDevice": 100000000, \
+      {"devices": 100000, "channelsOfDevice": 100000, "newChannelsOfDevice": 100000000, \
       "newChannelsOfAddress": 100000000, "tokenRate": 100000000, "tokenBurst": 100000000, "addressRate": 100000000, \
       "connectionsOfAddress": 10000, "waitingEvents": 1000000, "loopProbeMilliseconds": 1}
       """
@@ -118,6 +160,17 @@ struct Bench: Sendable {
         (try? String(contentsOfFile: "/proc/\(process.processIdentifier)/status", encoding: .utf8)) ?? ""
       let line = status.split(separator: "\n").first { $0.hasPrefix("VmRSS:") } ?? ""
       return (line.split(separator: " ").compactMap { Int($0) }.first ?? 0) * 1024
+    }
+
+    /// Seconds of processor time so far.
+    var processorSeconds: Double {
+      let stat =
+        (try? String(contentsOfFile: "/proc/\(process.processIdentifier)/stat", encoding: .utf8)) ?? ""
+      // Fields 14 and 15; the second one may have spaces.
+      let fields = stat.split(separator: ")").last?.split(separator: " ").map(String.init) ?? []
+      guard fields.count > 12 else { return .nan }
+      return ((Double(fields[11]) ?? .nan) + (Double(fields[12]) ?? .nan))
+        / Double(sysconf(Int32(_SC_CLK_TCK)))
     }
 
     func kill() {
@@ -183,32 +236,71 @@ struct Bench: Sendable {
 
   // MARK: From a back end to an app
 
+  /// To devices that do nothing but acknowledge, and to apps with the client, which store a message before they show
+  /// it. All have TLS.
   func latency() async throws {
     let relay = try relay("latency")
     defer { relay.kill() }
+    let port = relay.ports["devices"]!
     let devices = try Devices(
-      count: 100, port: relay.ports["devices"]!, tls: try clientTLS("latency"), isBare: false, group: group)
+      count: 100, port: port, tls: try clientTLS("latency"), isBare: false, group: group)
     try await devices.connect(0..<100, atOnce: 20)
-    let senders = Senders(port: relay.ports["plain-back-ends"]!, group: group)
-    let tokens = devices.tokens
-    for connections in [1, 8] {
-      let count = 2000
-      _ = devices.takeMessages()
-      let before = devices.messages
-      let outcome = try await senders.push(
-        count, to: tokens, connections: connections, byteCount: 200, notesTimes: true)
-      try await wait { devices.messages - before >= count }
-      var times: [Double] = []
-      for message in devices.takeMessages().joined() {
+    let apps = try await Apps(
+      count: 20, port: port, authorities: folder.appending(path: "latency/loopback.pem").path, folder: folder)
+    for interface in [Senders.Interface.push, .notify] {
+      let senders = Senders(port: relay.ports["plain-back-ends"]!, interface: interface, group: group)
+      for (load, connections, rate) in [
+        ("one at once", 1, nil), ("250 a second at random times", 16, 250), ("eight at once", 8, nil),
+      ] as [(String, Int, Double?)] {
+        try await latency(
+          "\(interface) to a bare device, \(load)", senders, devices.tokens, connections, rate
+        ) {
+          devices.takeMessages().flatMap { $0 }
+        }
+        // Eight at once are more than the one thread of all apps can store.
+        guard connections != 8 else { continue }
+        try await latency(
+          "\(interface) to an app, \(load)", senders, apps.tokens, connections, rate, apps.takeMessages)
+      }
+    }
+    try await rateOfApp(relay, apps)
+    await apps.stop()
+  }
+
+  private func latency(
+    _ label: String, _ senders: Senders, _ tokens: [String], _ connections: Int, _ rate: Double?,
+    _ take: () -> [(text: String, time: UInt64)]
+  ) async throws {
+    let count = min(messages, 2000)
+    let outcome = try await senders.send(
+      count, to: tokens, connections: connections, byteCount: 200, notesTimes: true, rate: rate)
+    guard outcome.refused == 0 else { throw ValidationError("\(outcome.refused) messages were refused") }
+    var times: [Double] = []
+    try await wait {
+      for message in take() {
         let name = message.text.trimmingCharacters(in: .whitespaces)
         if let sent = outcome.sent[name] { times.append(Double(message.time - sent) / 1e6) }
       }
-      times.sort()
-      let at = { (share: Double) in times[Int(Double(times.count - 1) * share)].rounded(to: 2) }
-      print(
-        "notify to app, \(connections) at once, \(Int(Double(count) / outcome.seconds)) a second: median \(at(0.5)) ms, p99 \(at(0.99)) ms, longest \(at(1)) ms"
-      )
+      return times.count >= count
     }
+    times.sort()
+    let at = { (share: Double) in times[Int(Double(times.count - 1) * share)].rounded(to: 2) }
+    print(
+      "\(label), \(Int(Double(count) / outcome.seconds)) a second: median \(at(0.5)) ms, p99 \(at(0.99)) ms, longest \(at(1)) ms"
+    )
+  }
+
+  /// How many messages a second one app shows at most.
+  private func rateOfApp(_ relay: Server, _ apps: Apps) async throws {
+    let senders = Senders(port: relay.ports["plain-back-ends"]!, group: group)
+    let count = min(messages, 10_000)
+    let begin = ContinuousClock.now
+    let outcome = try await senders.send(
+      count, to: [apps.tokens[0]], connections: 32, byteCount: 200, notesTimes: false)
+    try await wait { apps.messages >= outcome.accepted }
+    print(
+      "one app: \(Int(Double(outcome.accepted) / ((ContinuousClock.now - begin) / .seconds(1)))) shown a second, \(Int(Double(outcome.accepted) / outcome.seconds)) accepted a second, \(outcome.refused) refused"
+    )
   }
 
   // MARK: Durable messages a second
@@ -220,12 +312,13 @@ struct Bench: Sendable {
     let devices = try Devices(
       count: 1000, port: relay.ports["plain-devices"]!, tls: nil, isBare: false, group: group)
     try await devices.connect(0..<1000, atOnce: 50)
-    let senders = Senders(port: relay.ports["plain-back-ends"]!, group: group)
     for connections in [64, 256] {
       let before = devices.messages
+      let senders = try SenderProcesses(
+        senderCount, port: relay.ports["plain-back-ends"]!, messages, to: devices.tokens,
+        connections: connections, byteCount: 200, folder: folder)
       let begin = ContinuousClock.now
-      let outcome = try await senders.push(
-        messages, to: devices.tokens, connections: connections, byteCount: 200, notesTimes: false)
+      let outcome = try await senders.run()
       try await wait { devices.messages - before >= outcome.accepted }
       let seconds = (ContinuousClock.now - begin) / .seconds(1)
       print(
@@ -252,37 +345,43 @@ struct Bench: Sendable {
 
   // MARK: One body to all, and a restart
 
-  func fanOutAndRestart() async throws {
-    var relay = try relay("all")
+  func fanOutAndRestart(isSecure: Bool) async throws {
+    let name = isSecure ? "all-tls" : "all"
+    var relay = try relay(name)
     defer { relay.kill() }
     let devices = try Devices(
-      count: channels, port: relay.ports["plain-devices"]!, tls: nil, isBare: false, group: group)
+      count: channels, port: relay.ports[isSecure ? "devices" : "plain-devices"]!,
+      tls: isSecure ? try clientTLS(name) : nil, isBare: false, group: group)
+    let kind = isSecure ? "TLS" : "plain"
     var begin = ContinuousClock.now
     try await devices.connect(0..<channels, atOnce: 200)
     print(
-      "\(devices.open) channels opened in \(seconds(since: begin)) s; the relay has \(relay.memory >> 20) MiB"
+      "\(kind): \(devices.open) channels opened in \(seconds(since: begin)) s; the relay has \(relay.memory >> 20) MiB"
     )
     let tokens = devices.tokens
-    let senders = Senders(port: relay.ports["plain-back-ends"]!, group: group)
-    _ = try await senders.push(200, to: tokens, connections: 8, byteCount: 200, notesTimes: false)
-    try await wait { devices.messages >= 200 }
-    _ = try await stall(relay)
-    begin = ContinuousClock.now
-    let outcome = try await senders.push(
-      channels, to: tokens, connections: 128, byteCount: 1024, notesTimes: false)
-    try await wait { devices.messages >= 200 + outcome.accepted }
-    print(
-      "one body of 1 KiB to \(outcome.accepted) channels: last byte after \(seconds(since: begin)) s, longest stall of a loop \(try await stall(relay)) ms"
-    )
+    for connections in [64, 128, 256] {
+      let before = devices.messages
+      let senders = try SenderProcesses(
+        senderCount, port: relay.ports["plain-back-ends"]!, channels, to: tokens, connections: connections,
+        byteCount: 1024, folder: folder)
+      _ = try await stall(relay)
+      let used = relay.processorSeconds
+      begin = ContinuousClock.now
+      let outcome = try await senders.run()
+      try await wait { devices.messages - before >= outcome.accepted }
+      print(
+        "\(kind): one body of 1 KiB to \(outcome.accepted) channels, \(connections) connections, \(outcome.refused) refused: last byte after \(seconds(since: begin)) s (processor time of the relay \((relay.processorSeconds - used).rounded(to: 2)) s), longest stall of a loop \(try await stall(relay)) ms"
+      )
+    }
 
     let known = devices.tokens
     relay.kill()
     try await wait { devices.open == 0 }
     begin = ContinuousClock.now
-    relay = try self.relay("all", ports: relay.ports)
-    try await devices.connect(0..<channels, atOnce: 200)
+    relay = try self.relay(name, ports: relay.ports)
+    try await devices.connectAgain()
     print(
-      "restart: \(devices.open) devices back after \(seconds(since: begin)) s, \(devices.tokens == known ? "with the same tokens" : "WITH OTHER TOKENS")"
+      "\(kind): restart: \(devices.open) devices back after \(seconds(since: begin)) s, \(devices.tokens == known ? "with the same tokens" : "WITH OTHER TOKENS")"
     )
   }
 
