@@ -590,6 +590,28 @@ check_settings[silent_connections_of_an_address_lock_nobody_out] = {"newConnecti
 
 
 @check
+async def a_device_waits_while_a_relay_greets_others(relay):
+    head = b"GET /device HTTP/1.1\r\nHost: x\r\n"
+    held = []
+    for number in range(8):
+        address = (f"127.0.0.{10 + number}", 0)
+        connection = socket.create_connection(("127.0.0.1", relay.ports["plain-devices"]), 5, source_address=address)
+        connection.sendall(head)
+        held.append(connection)
+    time.sleep(0.2)
+    begin = time.monotonic()
+    # It is neither closed nor greeted in their place while they are young.
+    async with Device(relay.url) as device:
+        equal((await device.greet())[0], "welcome")
+    assert 0.5 < time.monotonic() - begin < 5
+    for connection in held:
+        connection.close()
+
+
+check_settings[a_device_waits_while_a_relay_greets_others] = {"newConnections": 8}
+
+
+@check
 async def silent_and_slow_starters_are_cut(relay):
     # Nothing at all, half a request, and no Hello: all end after the greeting time.
     head = b"GET /device HTTP/1.1\r\nHost: x\r\n"

@@ -92,9 +92,12 @@ final class DeviceServer: Sendable {
     let id = relay.makeConnectionID()
     guard isReachable.load(ordering: .relaxed),
       openCount.load(ordering: .relaxed) < configuration.devices + configuration.newConnections,
-      let connections = connections[ObjectIdentifier(channel.eventLoop)],
-      newcomers.add(id, channel, from: address)
-    else { return channel.close() }
+      let connections = connections[ObjectIdentifier(channel.eventLoop)]
+    else {
+      newcomers.withdraw()
+      return channel.close()
+    }
+    guard newcomers.add(id, channel, from: address) else { return channel.close() }
     openCount.add(1, ordering: .relaxed)
     // One callback, since each costs memory for as long as the connection lives.
     channel.closeFuture.whenComplete { _ in

@@ -21,6 +21,8 @@ final class NewConnections: Sendable {
     /// By address, the oldest first.
     var newcomers: [String: [Newcomer]] = [:]
     var count = 0
+    /// Connections that were accepted and not added yet.
+    var acceptedCount = 0
 
     mutating func remove(_ id: Hub.ConnectionID, _ address: String) -> (any Channel)? {
       guard let index = newcomers[address]?.firstIndex(where: { $0.id == id }) else { return nil }
@@ -54,10 +56,17 @@ final class NewConnections: Sendable {
     ofAddressMax = max(1, countMax / 4)
   }
 
+  /// A connection was accepted. ``add(_:_:from:)`` or ``withdraw()`` follows.
+  func accepted() { state.withLock { $0.acceptedCount += 1 } }
+
+  /// A connection that was accepted does not stay.
+  func withdraw() { state.withLock { $0.acceptedCount -= 1 } }
+
   /// Takes a connection, and closes another one for it if there is no place. Returns whether there is one.
   func add(_ id: Hub.ConnectionID, _ channel: any Channel, from address: String) -> Bool {
     let now = NIODeadline.now()
     let (isTaken, victim) = state.withLock { state -> (Bool, (any Channel)?) in
+      state.acceptedCount -= 1
       var victim: (any Channel)?
       if state.newcomers[address, default: []].count >= ofAddressMax {
         guard let id = state.candidate(address, now) else { return (false, nil) }
@@ -76,7 +85,7 @@ final class NewConnections: Sendable {
 
   /// Whether ``add(_:_:from:)`` takes a connection of an address that has few.
   var hasPlace: Bool {
-    state.withLock { $0.count < countMax || $0.candidate(.now()) != nil }
+    state.withLock { $0.count + $0.acceptedCount < countMax || $0.candidate(.now()) != nil }
   }
 
   /// The connection has sent its first bytes.
@@ -95,7 +104,8 @@ final class NewConnections: Sendable {
 
 /// Accepts no connection while there is no place for a new one. Those that come meanwhile wait in the system's queue, and
 /// cost the relay nothing: after a restart all devices come at once.
-final class AcceptGate: ChannelOutboundHandler {
+final class AcceptGate: ChannelDuplexHandler {
+  typealias InboundIn = any Channel
   typealias OutboundIn = Any
 
   private let newcomers: NewConnections
@@ -103,6 +113,12 @@ final class AcceptGate: ChannelOutboundHandler {
 
   init(_ newcomers: NewConnections) {
     self.newcomers = newcomers
+  }
+
+  func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+    // The connection is added on a loop of its own, and the next one may come before.
+    newcomers.accepted()
+    context.fireChannelRead(data)
   }
 
   func read(context: ChannelHandlerContext) {
