@@ -43,17 +43,13 @@ final class BenchMemory {
       let keyAndHeader = Random.bytes(SecretKey.byteCount + SecretStreamCipher.headerByteCount)
       let message = [UInt8](repeating: 3, count: Self.messageByteCount)
       var sealed = [UInt8](repeating: 0, count: message.count + SecretStreamCipher.messageOverheadByteCount)
-      keyAndHeader.withUnsafeBytes { keyAndHeader in
-        var state = SecretStreamState(
-          key: UnsafeRawBufferPointer(rebasing: keyAndHeader[..<SecretKey.byteCount]),
-          header: UnsafeRawBufferPointer(rebasing: keyAndHeader[SecretKey.byteCount...]))
-        let nothing = UnsafeRawBufferPointer(start: nil, count: 0)
-        message.withUnsafeBytes { message in
-          sealed.withUnsafeMutableBytes { sealed in
-            for _ in stride(from: thread, to: messageCount, by: threadCount) {
-              cipher.push(&state, message, ad: nothing, tag: .message, into: sealed)
-            }
-          }
+      var state = SecretStreamState(
+        key: keyAndHeader.span.bytes.extracting(first: SecretKey.byteCount),
+        header: keyAndHeader.span.bytes.extracting(droppingFirst: SecretKey.byteCount))
+      sealed.withUnsafeMutableBytes { sealed in
+        for _ in stride(from: thread, to: messageCount, by: threadCount) {
+          var output = OutputRawSpan(buffer: sealed, initializedCount: 0)
+          cipher.push(&state, message.span.bytes, ad: RawSpan(), tag: .message, into: &output)
         }
       }
     }

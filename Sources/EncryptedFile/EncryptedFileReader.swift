@@ -1,9 +1,9 @@
 import SodiumPrimitives
 
-/// Reads a file's contents at any place, from its extents and a way to get stored bytes.
+/// Reads a file's contents at any offset, from its extents and a function that reads stored bytes.
 ///
-/// One thread at a time. A read verifies a unit (1 MiB) before it hands out a byte of it; when a later unit of one call
-/// fails, the call returns the bytes before, and the next call throws.
+/// For one thread at a time. A read verifies a unit (1 MiB) before it releases a byte of it. When a later unit of one
+/// call fails, the call returns the bytes before it, and the next call throws.
 public struct EncryptedFileReader: ~Copyable {
   /// Fills a buffer from a slab; returns fewer bytes where the slab ends.
   public typealias StoredBytes = (_ slab: UInt32, _ offset: UInt64, UnsafeMutableRawBufferPointer) throws ->
@@ -14,10 +14,8 @@ public struct EncryptedFileReader: ~Copyable {
   private let extents: [Extent]
   private let storedBytes: StoredBytes
   private let cipher: SegmentCipher
-  /// The key of the session that was read last; files rarely have more than one.
-  private var writerKey: WriterKey?
   private var stored: [UInt8] = []
-  /// Zeros, except while a read is under way.
+  /// Zeros, except during a read.
   private var opened: [UInt8] = []
 
   /// Throws ``SegmentError/damagedExtent(grain:)`` when the extents overlap or do not fit the size, or the size the format.
@@ -32,8 +30,7 @@ public struct EncryptedFileReader: ~Copyable {
     self.storedBytes = storedBytes
   }
 
-  /// The extents in order of their starts, after checking that they are possible together (FILE-FORMAT.md, "Runs and
-  /// extents").
+  /// The extents in order of their starts, checked to be possible together (FILE-FORMAT.md, "Runs and extents").
   public static func checked(_ extents: [Extent], size: UInt64) throws(SegmentError) -> [Extent] {
     guard size < 1 << 62 else { throw .damagedExtent(grain: 0) }
     let sorted = extents.sorted { $0.start < $1.start }
@@ -47,8 +44,11 @@ public struct EncryptedFileReader: ~Copyable {
     return sorted
   }
 
-  /// Fills `buffer` from byte `offset` on; returns how many bytes there were (0 at the end of the file). When it throws,
-  /// `buffer` is untouched.
+  /// Fills `buffer` from byte `offset` on, and returns the number of bytes, 0 at the end of the file. When it throws,
+  /// `buffer` is unchanged.
+  ///
+  /// The buffer is a pointer because it is filled in pieces, and a part of a `MutableRawSpan` cannot be taken without
+  /// an underscored function.
   public mutating func read(at offset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws -> Int {
     guard offset < size else { return 0 }
     let wanted = Int(min(UInt64(buffer.count), size - offset))
@@ -93,21 +93,18 @@ public struct EncryptedFileReader: ~Copyable {
     }
   }
 
-  private mutating func openRun(_ run: Extent, firstGrain: UInt64) throws {
-    let count = run.storedByteCount
+  private mutating func openRun(_ extent: Extent, firstGrain: UInt64) throws {
+    let count = extent.storedByteCount
     if stored.count < count { stored = [UInt8](repeating: 0, count: count) }
     let fetched = try stored.withUnsafeMutableBytes {
-      try storedBytes(run.slab, run.offset, UnsafeMutableRawBufferPointer(rebasing: $0[0..<count]))
+      try storedBytes(extent.slab, extent.offset, UnsafeMutableRawBufferPointer(rebasing: $0[0..<count]))
     }
-    if writerKey?.session != run.writeNumber.session {
-      writerKey = try key.writerKey(session: run.writeNumber.session)
-    }
-    let begin = Int(run.start - firstGrain) * SegmentLayout.plaintextByteCountMax
+    let begin = Int(extent.start - firstGrain) * SegmentLayout.plaintextByteCountMax
     try stored.withUnsafeBytes { stored in
       try opened.withUnsafeMutableBytes { opened in
-        try cipher.open(
-          run: run, stored: UnsafeRawBufferPointer(rebasing: stored[0..<fetched]), key: writerKey!,
-          into: UnsafeMutableRawBufferPointer(rebasing: opened[begin..<(begin + run.plaintextByteCount)]))
+        var output = OutputRawSpan(
+          buffer: opened[begin..<(begin + extent.plaintextByteCount)], initializedCount: 0)
+        try cipher.open(stored.bytes.extracting(first: fetched), of: extent.run, key: key, into: &output)
       }
     }
   }

@@ -1,19 +1,17 @@
 import SodiumPrimitives
 
-/// Writes a file's contents from front to back: gathers a unit (1 MiB), seals it, and hands it on to be stored.
+/// Writes a file's contents from front to back: gathers a unit (1 MiB), seals it, and passes it on to be stored.
 ///
-/// When a unit could not be sealed or stored, it is lost, and every later call throws the same error.
+/// A unit that could not be sealed or stored is lost, and every later call throws the same error.
 public struct EncryptedFileWriter: ~Copyable {
-  /// Stores a sealed run and says where.
+  /// Stores a sealed run and returns its location.
   public typealias Store = (UnsafeRawBufferPointer) throws -> (slab: UInt32, offset: UInt64)
 
   public private(set) var size: UInt64 = 0
-  /// Of the runs stored so far, in order.
+  /// The runs stored so far, in order.
   public private(set) var extents: [Extent] = []
 
   private let key: FileKey
-  /// The key of the session under which the last run was sealed.
-  private var writerKey: WriterKey?
   private let cipher: SegmentCipher
   private let takeNumbers: (Int) -> WriteNumber
   private let store: Store
@@ -34,23 +32,23 @@ public struct EncryptedFileWriter: ~Copyable {
     self.store = store
   }
 
-  public mutating func append(_ bytes: UnsafeRawBufferPointer) throws {
+  public mutating func append(_ bytes: RawSpan) throws {
     if let failure { throw failure }
     var rest = bytes
     if !pending.isEmpty {
-      let count = min(rest.count, Self.unit - pending.count)
-      pending.append(contentsOf: rest[0..<count])
-      rest = UnsafeRawBufferPointer(rebasing: rest[count...])
+      let count = min(rest.byteCount, Self.unit - pending.count)
+      rest.extracting(first: count).withUnsafeBytes { pending.append(contentsOf: $0) }
+      rest = rest.extracting(droppingFirst: count)
       if pending.count == Self.unit { try sealPending() }
     }
-    while rest.count >= Self.unit {
-      try sealRun(UnsafeRawBufferPointer(rebasing: rest[0..<Self.unit]))
-      rest = UnsafeRawBufferPointer(rebasing: rest[Self.unit...])
+    while rest.byteCount >= Self.unit {
+      try sealRun(rest.extracting(first: Self.unit))
+      rest = rest.extracting(droppingFirst: Self.unit)
     }
-    pending.append(contentsOf: rest)
+    rest.withUnsafeBytes { pending.append(contentsOf: $0) }
   }
 
-  /// Seals what is left. Nothing may be appended after it.
+  /// Seals the remaining bytes. Nothing may be appended after it.
   public mutating func finish() throws {
     if let failure { throw failure }
     if !pending.isEmpty { try sealPending() }
@@ -60,37 +58,35 @@ public struct EncryptedFileWriter: ~Copyable {
     var unit: [UInt8] = []
     swap(&unit, &pending)
     defer { unit.withUnsafeMutableBytes { wipe($0) } }
-    try unit.withUnsafeBytes { try sealRun($0) }
+    try sealRun(unit.span.bytes)
   }
 
-  private mutating func sealRun(_ plaintext: UnsafeRawBufferPointer) throws {
+  private mutating func sealRun(_ plaintext: RawSpan) throws {
     precondition(
       size.isMultiple(of: UInt64(SegmentLayout.plaintextByteCountMax)), "nothing is appended after finish()")
-    let count = Int(SegmentLayout.segmentCount(UInt64(plaintext.count)))
-    let number = takeNumbers(count)
-    let index = size / UInt64(SegmentLayout.plaintextByteCountMax)
-    let storedCount = SegmentLayout.storedByteCount(plaintext.count)
-    if sealed.count < storedCount { sealed = [UInt8](repeating: 0, count: storedCount) }
-    let place: (slab: UInt32, offset: UInt64)
+    let segmentCount = Int(SegmentLayout.segmentCount(UInt64(plaintext.byteCount)))
+    let run = SegmentRun(
+      start: size / UInt64(SegmentLayout.plaintextByteCountMax), plaintextByteCount: plaintext.byteCount,
+      writeNumber: takeNumbers(segmentCount))
     do {
-      if writerKey?.session != number.session { writerKey = try key.writerKey(session: number.session) }
-      sealed.withUnsafeMutableBytes {
-        cipher.seal(
-          plaintext, key: key, writerKey: writerKey!, index: index, counter: number.counter,
-          into: UnsafeMutableRawBufferPointer(rebasing: $0[0..<storedCount]))
+      try seal(plaintext, as: run)
+      let (slab, offset) = try sealed.withUnsafeBytes {
+        try store(UnsafeRawBufferPointer(rebasing: $0[0..<run.storedByteCount]))
       }
-      place = try sealed.withUnsafeBytes {
-        try store(UnsafeRawBufferPointer(rebasing: $0[0..<storedCount]))
-      }
+      extents.append(Extent(run, slab: slab, offset: offset))
+      size += UInt64(plaintext.byteCount)
     } catch {
       failure = error
       throw error
     }
-    extents.append(
-      Extent(
-        start: index, count: UInt32(count),
-        lastLength: UInt32(plaintext.count - (count - 1) * SegmentLayout.plaintextByteCountMax),
-        writeNumber: number, slab: place.slab, offset: place.offset))
-    size += UInt64(plaintext.count)
+  }
+
+  private mutating func seal(_ plaintext: RawSpan, as run: SegmentRun) throws {
+    let count = run.storedByteCount
+    if sealed.count < count { sealed = [UInt8](repeating: 0, count: count) }
+    try sealed.withUnsafeMutableBytes { buffer in
+      var output = OutputRawSpan(buffer: buffer, initializedCount: 0)
+      try cipher.seal(plaintext, as: run, key: key, into: &output)
+    }
   }
 }

@@ -1,47 +1,35 @@
 public import SodiumPrimitives
+import Synchronization
 
-/// The key of one file's contents.
+/// The key of one file's contents, from which the keys of its segments are derived (FILE-FORMAT.md, "Keys").
 public struct FileKey: ~Copyable, Sendable {
   private let secret: SecretKey
+  /// The keys of the sessions whose segments were sealed or opened last; files rarely have more than one.
+  private let writerKeys = Mutex<[WriterKey]>([])
+  private static let writerKeyCountMax = 16
 
   public init(_ secret: consuming SecretKey) { self.secret = secret }
 
-  /// The key for what one session wrote to the file: `KB(32, F, L("OD1-writer-key") ‖ session)`.
-  public borrowing func writerKey(session: Identifier) throws(CryptoError) -> WriterKey {
-    let data = label("OD1-writer-key") + session.bytes
-    let derived = try secret.withUnsafeBytes { key throws(CryptoError) in
-      try SecretKey { output in
-        data.withUnsafeBytes { KeyedHash.compute(key: key, data: $0, into: output) }
-      }
+  /// The key for what one session wrote to the file.
+  borrowing func writerKey(_ session: Identifier) throws(CryptoError) -> WriterKey {
+    try writerKeys.withLock { known throws(CryptoError) in
+      if let key = known.first(where: { $0.session == session }) { return key }
+      if known.count == Self.writerKeyCountMax { known.removeAll() }
+      let key = try secret.withUnsafeBytes { key throws(CryptoError) in try WriterKey(session, of: key) }
+      known.append(key)
+      return key
     }
-    return WriterKey(secret: derived, session: session)
   }
 
-  borrowing func withUnsafeBytes<R>(_ body: (UnsafeRawBufferPointer) -> R) -> R {
-    secret.withUnsafeBytes(body)
-  }
-}
-
-/// From which the keys of single segments come; see ``FileKey/writerKey(session:)``.
-public struct WriterKey: ~Copyable, Sendable {
-  fileprivate let secret: SecretKey
-  public let session: Identifier
-
-  /// `HChaCha20(W, counter ‖ index)`, valid inside the closure and wiped after it.
-  @inline(__always)
-  borrowing func withSegmentKey<R, E: Error>(
-    counter: UInt64, index: UInt64, _ body: (UnsafeRawBufferPointer) throws(E) -> R
-  ) throws(E) -> R {
-    try withUnsafeTemporaryAllocation(byteCount: 48, alignment: 16) { memory throws(E) in
-      let input = UnsafeMutableRawBufferPointer(rebasing: memory[32..<48])
-      input.storeBytes(of: counter.littleEndian, as: UInt64.self)
-      input.storeBytes(of: index.littleEndian, toByteOffset: 8, as: UInt64.self)
-      let key = UnsafeMutableRawBufferPointer(rebasing: memory[0..<32])
-      defer { wipe(key) }
-      secret.withUnsafeBytes {
-        KeyedHash.hchacha20(key: $0, input: UnsafeRawBufferPointer(input), into: key)
+  /// Headers for a batch of segments, of which `first` is the first.
+  borrowing func headers(_ count: Int, from first: SegmentRun) -> MessageHeaders {
+    withUnsafeTemporaryAllocation(byteCount: 32, alignment: 8) { place in
+      first.writeNumber.session.store(to: place, at: 0)
+      place.storeBytes(of: first.writeNumber.counter.littleEndian, toByteOffset: 16, as: UInt64.self)
+      place.storeBytes(of: first.start.littleEndian, toByteOffset: 24, as: UInt64.self)
+      return secret.withUnsafeBytes { key in
+        MessageHeaders(count, key: key.bytes, place: UnsafeRawBufferPointer(place).bytes)
       }
-      return try body(UnsafeRawBufferPointer(key))
     }
   }
 }

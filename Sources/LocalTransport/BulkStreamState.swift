@@ -42,7 +42,7 @@ private final class SecretBulkStream: BulkStreamState {
   private init(_ state: consuming SecretStreamState) { self.state = state }
 
   static func beginning(key: Data, header: UnsafeRawBufferPointer) -> SecretBulkStream {
-    key.withUnsafeBytes { SecretBulkStream(SecretStreamState(key: $0, header: header)) }
+    key.withUnsafeBytes { SecretBulkStream(SecretStreamState(key: $0.bytes, header: header.bytes)) }
   }
 
   deinit { state.wipe() }
@@ -51,18 +51,17 @@ private final class SecretBulkStream: BulkStreamState {
     _ message: UnsafeRawBufferPointer, isLast: Bool, into output: UnsafeMutableRawBufferPointer,
     through scratch: UnsafeMutableRawBufferPointer?, _ cipher: SecretStreamCipher
   ) {
-    let sealed = scratch ?? output
-    cipher.push(
-      &state, message, ad: UnsafeRawBufferPointer(start: nil, count: 0), tag: isLast ? .final : .message,
-      into: sealed)
-    if scratch != nil { output.copyMemory(from: UnsafeRawBufferPointer(sealed)) }
+    let memory = scratch ?? output
+    var sealed = OutputRawSpan(buffer: memory, initializedCount: 0)
+    cipher.push(&state, message.bytes, ad: RawSpan(), tag: isLast ? .final : .message, into: &sealed)
+    if scratch != nil { output.copyMemory(from: UnsafeRawBufferPointer(memory)) }
   }
 
   func open(
     _ sealed: UnsafeRawBufferPointer, _ cipher: SecretStreamCipher,
     _ body: (UnsafeRawBufferPointer, Bool) throws -> Void
   ) throws {
-    let (plaintext, tag) = try cipher.pull(&state, sealed, ad: UnsafeRawBufferPointer(start: nil, count: 0))
+    let (plaintext, tag) = try cipher.pull(&state, sealed.bytes, ad: RawSpan())
     guard tag == .message || tag == .final else { throw BulkSealError.otherTag }
     try body(plaintext, tag == .final)
   }

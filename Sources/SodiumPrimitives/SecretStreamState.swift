@@ -17,10 +17,15 @@ public struct SecretStreamState: ~Copyable {
   /// The state at the start of a stream, for sealing as well as opening (`init_push` differs from `init_pull` only in
   /// drawing the header). A header is used once under a key.
   @inline(__always)
-  public init(key: UnsafeRawBufferPointer, header: UnsafeRawBufferPointer) {
+  public init(key: RawSpan, header: RawSpan) {
     precondition(
-      key.count == 32 && header.count == 24, "a secretstream takes a key of 32 and a header of 24 bytes")
-    crypto_secretstream_xchacha20poly1305_init_pull(&raw, header.bytePointer, key.bytePointer)
+      key.byteCount == 32 && header.byteCount == 24,
+      "a secretstream takes a key of 32 and a header of 24 bytes")
+    key.withUnsafeBytes { key in
+      header.withUnsafeBytes { header in
+        _ = crypto_secretstream_xchacha20poly1305_init_pull(&raw, header.bytePointer, key.bytePointer)
+      }
+    }
   }
 
   /// Ratchets the key (`crypto_secretstream_xchacha20poly1305_rekey`).
@@ -50,8 +55,8 @@ public struct SecretStreamState: ~Copyable {
     advance(authenticator: authenticator, rawTag: tag.rawValue)
   }
 
-  /// What libsodium does after each message: the authenticator's first 8 bytes go into the nonce, the counter moves on,
-  /// and the key is ratcheted after a REKEY tag or when the counter wraps to zero.
+  /// Updates the state as libsodium does after each message: the Poly1305 tag's first 8 bytes go into the nonce, the
+  /// counter is incremented, and the key is ratcheted after a REKEY tag or when the counter wraps to zero.
   @inline(__always)
   mutating func advance(authenticator: UnsafePointer<UInt8>, rawTag: UInt8) {
     let wrapped = withUnsafeMutableBytes(of: &raw.nonce) { nonce in
@@ -65,7 +70,7 @@ public struct SecretStreamState: ~Copyable {
     }
   }
 
-  /// Overwrites key and nonce; call it when the stream is not needed any more.
+  /// Overwrites key and nonce. To be called when the stream is not needed any more.
   @inline(__always)
   public mutating func wipe() {
     withUnsafeMutableBytes(of: &raw) { sodium_memzero($0.baseAddress, $0.count) }

@@ -1,6 +1,7 @@
-import EncryptedFile
 import SodiumPrimitives
 import Testing
+
+@testable import EncryptedFile
 
 /// Importing, exporting and sending: every segment is opened and sealed for another file.
 struct ResealTests {
@@ -24,19 +25,17 @@ struct ResealTests {
     (target.size, target.contents) = (source.size, source.contents)
     let cipher = SegmentCipher(backend)
     let targetKey = try FileKey(bytes: target.key)
-    let targetWriterKey = try targetKey.writerKey(session: Self.targetNumber.session)
     let sourceKey = try FileKey(bytes: source.key)
     for run in source.extents {
       let stored = source.storedBytes(run)
       var output = [UInt8](repeating: 0xC3, count: run.storedByteCount)
-      let writerKey = try sourceKey.writerKey(session: run.writeNumber.session)
-      try stored.withUnsafeBytes { stored in
-        try output.withUnsafeMutableBytes { output in
-          try cipher.reseal(
-            run: run, stored: stored, key: writerKey,
-            to: .init(counter: Self.targetNumber.counter, checkInterval: checkInterval),
-            targetKey: targetKey, targetWriterKey: targetWriterKey, into: output)
-        }
+      var targetRun = run.run
+      targetRun.writeNumber = Self.targetNumber
+      var batch = try SegmentBatch(Int(run.count), from: targetRun, key: targetKey, by: cipher)
+      try output.withUnsafeMutableBytes { memory in
+        var output = OutputRawSpan(buffer: memory, initializedCount: 0)
+        try batch.reseal(
+          stored.span.bytes, of: run.run, key: sourceKey, checkInterval: checkInterval, into: &output)
       }
       var extent = run
       (extent.writeNumber, extent.slab, extent.offset) = (Self.targetNumber, 0, 0)
@@ -95,12 +94,10 @@ struct ResealTests {
     let good = try sealed(plaintext, key: key, number: Self.targetNumber, index: 3, by: cipher)
 
     func check(_ sealed: [UInt8], _ plaintext: [UInt8], index: UInt64 = 3, counter: UInt64 = 1_000) throws {
-      let writerKey = try FileKey(bytes: key).writerKey(session: Self.targetNumber.session)
-      try sealed.withUnsafeBytes { sealed in
-        try plaintext.withUnsafeBytes {
-          try cipher.check(
-            sealed, opensTo: $0, key: writerKey, index: index, counter: counter)
-        }
+      let segment = segment(index, byteCount, counter)
+      let writerKey = try FileKey(bytes: key).writerKey(Self.targetNumber.session)
+      try plaintext.withUnsafeBytes {
+        try cipher.checkSegment(sealed.span.bytes, as: segment, opensTo: $0, key: writerKey)
       }
     }
     try check(good, plaintext)
@@ -128,14 +125,17 @@ struct ResealTests {
       deterministicBytes(1000, seed: 1), key: key, number: Self.targetNumber, index: 0)
     let other = try sealed(
       deterministicBytes(1000, seed: 2), key: key, number: Self.targetNumber, index: 0)
-    let writerKey = try FileKey(bytes: key).writerKey(session: Self.targetNumber.session)
-    try one.withUnsafeBytes { one in
-      try other.withUnsafeBytes { other in
-        let plaintext = try cipher.open(one, key: writerKey, index: 0, counter: 1_000)
-        #expect(throws: SegmentError.sealedWrongly(grain: 0)) {
-          try cipher.check(other, opensTo: plaintext, key: writerKey, index: 0, counter: 1_000)
-        }
-      }
+    let writerKey = try FileKey(bytes: key).writerKey(Self.targetNumber.session)
+    let segment = segment(0, 1000, 1_000)
+    let plaintext = try cipher.openSegment(0, of: segment, in: one.span.bytes, key: writerKey)
+    #expect(throws: SegmentError.sealedWrongly(grain: 0)) {
+      try cipher.checkSegment(other.span.bytes, as: segment, opensTo: plaintext, key: writerKey)
     }
+  }
+
+  private func segment(_ index: UInt64, _ byteCount: Int, _ counter: UInt64) -> SegmentRun {
+    SegmentRun(
+      start: index, plaintextByteCount: byteCount,
+      writeNumber: WriteNumber(session: Self.targetNumber.session, counter: counter))
   }
 }

@@ -48,21 +48,14 @@ struct SegmentVectorTests {
     guard vector.expect != .damagedExtent else { return }  // the cipher takes extents that were checked
     let file = try vector.file()
     let cipher = SegmentCipher(backend)
-    let key = try FileKey(bytes: file.key)
     var released: [UInt8] = []
     for extent in file.extents.sorted(by: { $0.start < $1.start }) {
-      let writerKey = try key.writerKey(session: extent.writeNumber.session)
       for number in 0..<Int(extent.count) {
         let run = extent.slice(skipping: number, count: 1)
         let begin = Int(run.start) * Self.grain
         var output = [UInt8](repeating: 0xC3, count: run.plaintextByteCount)
         do {
-          let stored = file.storedBytes(run)
-          try stored.withUnsafeBytes { stored in
-            try output.withUnsafeMutableBytes {
-              try cipher.open(run: run, stored: stored, key: writerKey, into: $0)
-            }
-          }
+          try cipher.open(file.storedBytes(run), of: run.run, key: file.key, into: &output)
         } catch {
           #expect(error as? SegmentError == vector.failure)
           #expect(output.allSatisfy { $0 == 0xC3 }, "the failing segment wrote to the output")

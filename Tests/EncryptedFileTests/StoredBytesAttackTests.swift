@@ -55,16 +55,9 @@ struct StoredBytesAttackTests {
     let file = try file()
     let run = try file.segment(4)
     let cipher = SegmentCipher(backend)
-    let key = try FileKey(bytes: file.key).writerKey(session: Self.session)
     var stored = file.storedBytes(run)
     var output = [UInt8](repeating: 0xC3, count: 70)
-    func open() throws {
-      try stored.withUnsafeBytes { stored in
-        try output.withUnsafeMutableBytes {
-          try cipher.open(run: run, stored: stored, key: key, into: $0)
-        }
-      }
-    }
+    func open() throws { try cipher.open(stored, of: run.run, key: file.key, into: &output) }
     for bit in 0..<stored.count * 8 {
       stored[bit / 8] ^= 1 << UInt8(bit % 8)
       #expect(throws: SegmentError.notAuthentic(grain: 4), "bit \(bit)") { try open() }
@@ -223,16 +216,22 @@ struct StoredBytesAttackTests {
 
   @Test func noticesSegmentsOfImpossibleLength() throws {
     let file = try file()
-    let key = try FileKey(bytes: file.key)
-    let writerKey = try key.writerKey(session: Self.session)
     let cipher = SegmentCipher()
-    for count in [0, 1, 24, 40, 41, 16384 + 42, 20_000] {
-      let stored = [UInt8](repeating: 0, count: count)
+    var output = [UInt8](repeating: 0xC3, count: 20_000)
+    for length: UInt32 in [0, 16384 + 1, 20_000] {
+      let run = SegmentRun(
+        start: 4, count: 1, lastLength: length,
+        writeNumber: WriteNumber(session: Self.session, counter: 14))
       #expect(throws: SegmentError.notAuthentic(grain: 4)) {
-        try stored.withUnsafeBytes {
-          _ = try cipher.open($0, key: writerKey, index: 4, counter: 14)
+        let stored = [UInt8](repeating: 0, count: run.storedByteCount)
+        try cipher.open(stored, of: run, key: file.key, into: &output)
+      }
+      for count in [0, 1, 24, 40] {
+        #expect(throws: SegmentError.missingBytes(grain: 4)) {
+          try cipher.open([UInt8](repeating: 0, count: count), of: run, key: file.key, into: &output)
         }
       }
     }
+    #expect(output == [UInt8](repeating: 0xC3, count: 20_000))
   }
 }

@@ -39,14 +39,11 @@ final class StoredFile {
     by cipher: SegmentCipher = SegmentCipher()
   ) throws {
     let grain = SegmentLayout.plaintextByteCountMax
+    let run = SegmentRun(start: index, plaintextByteCount: plaintext.count, writeNumber: number)
     let offset = UInt64(slabs[slab, default: []].count)
     slabs[slab, default: []] += try sealed(
       plaintext, key: key, number: number, index: index, by: cipher)
-    let count = (plaintext.count + grain - 1) / grain
-    extents.append(
-      Extent(
-        start: index, count: UInt32(count), lastLength: UInt32(plaintext.count - (count - 1) * grain),
-        writeNumber: number, slab: slab, offset: offset))
+    extents.append(Extent(run, slab: slab, offset: offset))
     let end = Int(index) * grain + plaintext.count
     if contents.count < end { contents += [UInt8](repeating: 0, count: end - contents.count) }
     contents.replaceSubrange(Int(index) * grain..<end, with: plaintext)
@@ -93,17 +90,23 @@ func sealed(
   _ plaintext: [UInt8], key: [UInt8], number: WriteNumber, index: UInt64,
   by cipher: SegmentCipher = SegmentCipher()
 ) throws -> [UInt8] {
-  let fileKey = try FileKey(bytes: key)
-  let writerKey = try fileKey.writerKey(session: number.session)
-  var output = [UInt8](repeating: 0, count: SegmentLayout.storedByteCount(plaintext.count))
-  plaintext.withUnsafeBytes { plaintext in
-    output.withUnsafeMutableBytes { output in
-      cipher.seal(
-        plaintext, key: fileKey, writerKey: writerKey, index: index, counter: number.counter,
-        into: output)
-    }
+  let run = SegmentRun(start: index, plaintextByteCount: plaintext.count, writeNumber: number)
+  var output = [UInt8](repeating: 0, count: run.storedByteCount)
+  try output.withUnsafeMutableBytes { memory in
+    var output = OutputRawSpan(buffer: memory, initializedCount: 0)
+    try cipher.seal(plaintext.span.bytes, as: run, key: FileKey(bytes: key), into: &output)
   }
   return output
+}
+
+extension SegmentCipher {
+  /// Opens a run to the beginning of `output`.
+  func open(_ stored: [UInt8], of run: SegmentRun, key: [UInt8], into output: inout [UInt8]) throws {
+    try output.withUnsafeMutableBytes { memory in
+      var output = OutputRawSpan(buffer: memory, initializedCount: 0)
+      try open(stored.span.bytes, of: run, key: FileKey(bytes: key), into: &output)
+    }
+  }
 }
 
 /// A writer, and the slab to which it stores run after run.
@@ -153,7 +156,7 @@ final class Writing {
   /// Numbers that are taken from here on belong to another session.
   func begin(session: Identifier) { stored.next = WriteNumber(session: session, counter: 1) }
 
-  func append(_ bytes: [UInt8]) throws { try bytes.withUnsafeBytes { try writer.append($0) } }
+  func append(_ bytes: [UInt8]) throws { try writer.append(bytes.span.bytes) }
   func finish() throws { try writer.finish() }
 }
 

@@ -257,13 +257,9 @@ final class StreamByHand {
   private var secretstream: SecretStreamState
 
   init(key: [UInt8], header: some Collection<UInt8>) {
-    (self.key, self.header) = (key, Array(header))
-    let bytes = UnsafeMutableRawBufferPointer.allocate(byteCount: 32 + 24, alignment: 8)
-    defer { bytes.deallocate() }
-    bytes.copyBytes(from: key + self.header)
-    secretstream = SecretStreamState(
-      key: UnsafeRawBufferPointer(rebasing: bytes[..<32]),
-      header: UnsafeRawBufferPointer(rebasing: bytes[32...]))
+    let header = Array(header)
+    (self.key, self.header) = (key, header)
+    secretstream = SecretStreamState(key: key.span.bytes, header: header.span.bytes)
   }
 
   private func nonce() throws -> AES.GCM.Nonce {
@@ -279,11 +275,9 @@ final class StreamByHand {
       return [tag.rawValue] + box.ciphertext + box.tag
     }
     var body = [UInt8](repeating: 0, count: plaintext.count + 17)
-    plaintext.withUnsafeBytes { plaintext in
-      body.withUnsafeMutableBytes { body in
-        cipher.push(
-          &secretstream, plaintext, ad: UnsafeRawBufferPointer(start: nil, count: 0), tag: tag, into: body)
-      }
+    body.withUnsafeMutableBytes { memory in
+      var output = OutputRawSpan(buffer: memory, initializedCount: 0)
+      cipher.push(&secretstream, plaintext.span.bytes, ad: RawSpan(), tag: tag, into: &output)
     }
     return body
   }
@@ -296,10 +290,8 @@ final class StreamByHand {
         box, using: SymmetricKey(data: key), authenticating: header + [body[0]])
       return (Array(plaintext), SecretStreamTag(rawValue: body[0]))
     }
-    return try body.withUnsafeBytes {
-      let opened = try cipher.pull(&secretstream, $0, ad: UnsafeRawBufferPointer(start: nil, count: 0))
-      return (Array(opened.plaintext), opened.tag)
-    }
+    let opened = try cipher.pull(&secretstream, body.span.bytes, ad: RawSpan())
+    return (Array(opened.plaintext), opened.tag)
   }
 }
 

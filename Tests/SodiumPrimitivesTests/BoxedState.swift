@@ -10,10 +10,9 @@ final class BoxedState {
     -> [UInt8]
   {
     var output = [UInt8](repeating: 0, count: message.count + SecretStreamCipher.messageOverheadByteCount)
-    message.withUnsafeBytes { message in
-      ad.withUnsafeBytes { ad in
-        output.withUnsafeMutableBytes { cipher.push(&state, message, ad: ad, tag: tag, into: $0) }
-      }
+    output.withUnsafeMutableBytes { memory in
+      var output = OutputRawSpan(buffer: memory, initializedCount: 0)
+      cipher.push(&state, message.span.bytes, ad: ad.span.bytes, tag: tag, into: &output)
     }
     return output
   }
@@ -21,23 +20,13 @@ final class BoxedState {
   func pull(
     _ sealed: [UInt8], ad: [UInt8] = [], with cipher: SecretStreamCipher
   ) throws -> (tag: SecretStreamTag?, message: [UInt8]) {
-    var output = [UInt8](
-      repeating: 0, count: max(0, sealed.count - SecretStreamCipher.messageOverheadByteCount))
-    let tag = try sealed.withUnsafeBytes { sealed in
-      try ad.withUnsafeBytes { ad in
-        try output.withUnsafeMutableBytes { try cipher.pull(&state, sealed, ad: ad, into: $0) }
-      }
-    }
-    return (tag, output)
+    let (plaintext, tag) = try cipher.pull(&state, sealed.span.bytes, ad: ad.span.bytes)
+    return (tag, Array(plaintext))
   }
 }
 
 extension SecretStreamState {
   init(key: [UInt8], header: [UInt8]) {
-    self = key.span.withUnsafeBytes { key in
-      header.span.withUnsafeBytes {
-        SecretStreamState(key: key, header: $0)
-      }
-    }
+    self.init(key: key.span.bytes, header: header.span.bytes)
   }
 }

@@ -111,16 +111,14 @@ struct SecretStreamCipherTests {
     #expect(version.hasPrefix("OpenSSL 3."))
   }
 
-  @Test func endsTheProcessOnOutputOfAnotherSize() async {
+  @Test func endsTheProcessOnOutputWithoutRoom() async {
     await #expect(processExitsWith: .failure) {
       let bytes = [UInt8](repeating: 0, count: 32)
-      let output = UnsafeMutableRawBufferPointer.allocate(byteCount: 40, alignment: 1)
-      bytes.withUnsafeBytes { bytes in
-        SecretStreamCipher().seal(
-          UnsafeRawBufferPointer(rebasing: bytes[0..<0]), key: bytes,
-          header: UnsafeRawBufferPointer(rebasing: bytes[0..<24]),
-          ad: UnsafeRawBufferPointer(rebasing: bytes[0..<0]), into: output)
-      }
+      let memory = UnsafeMutableRawBufferPointer.allocate(byteCount: 40, alignment: 1)
+      var output = OutputRawSpan(buffer: memory, initializedCount: 0)
+      SecretStreamCipher().seal(
+        RawSpan(), key: bytes.span.bytes, header: bytes.span.bytes.extracting(first: 24), ad: RawSpan(),
+        into: &output)
     }
   }
 }

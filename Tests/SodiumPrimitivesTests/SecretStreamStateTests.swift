@@ -54,12 +54,10 @@ struct SecretStreamStateTests {
       var pair = Pair()
       let message = [UInt8](repeating: 3, count: 264)
       var output = [UInt8](repeating: 0, count: 281)
-      message.withUnsafeBytes { message in
-        output.withUnsafeMutableBytes { output in
-          SecretStreamCipher().push(
-            &pair.state, message, ad: UnsafeRawBufferPointer(start: nil, count: 0), tag: .message,
-            into: output)
-        }
+      output.withUnsafeMutableBytes { memory in
+        var output = OutputRawSpan(buffer: memory, initializedCount: 0)
+        SecretStreamCipher().push(
+          &pair.state, message.span.bytes, ad: RawSpan(), tag: .message, into: &output)
       }
       var oracle = LibsodiumStream(
         key: [UInt8](repeating: 1, count: 32), header: [UInt8](repeating: 2, count: 24))

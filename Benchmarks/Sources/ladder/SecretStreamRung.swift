@@ -65,7 +65,8 @@ private final class Chunks {
       return try seconds {
         for _ in 0..<rounds {
           var state = newState()
-          let tag = try cipher.pull(&state, UnsafeRawBufferPointer(sealed.bytes), ad: noBytes, into: output)
+          let (opened, tag) = try cipher.pull(&state, sealed.bytes.bytes, ad: RawSpan())
+          output.copyMemory(from: opened)
           precondition(tag == .message, "what was pushed is pulled")
         }
       }
@@ -74,14 +75,12 @@ private final class Chunks {
 
   private func newState() -> SecretStreamState {
     SecretStreamState(
-      key: UnsafeRawBufferPointer(rebasing: keyAndHeader.bytes[..<SecretKey.byteCount]),
-      header: UnsafeRawBufferPointer(rebasing: keyAndHeader.bytes[SecretKey.byteCount...]))
+      key: keyAndHeader.bytes.bytes.extracting(first: SecretKey.byteCount),
+      header: keyAndHeader.bytes.bytes.extracting(droppingFirst: SecretKey.byteCount))
   }
 
   private func push(_ state: inout SecretStreamState) {
-    cipher.push(
-      &state, UnsafeRawBufferPointer(plaintext.bytes), ad: noBytes, tag: .message, into: sealed.bytes)
+    var output = OutputRawSpan(buffer: sealed.bytes, initializedCount: 0)
+    cipher.push(&state, plaintext.bytes.bytes, ad: RawSpan(), tag: .message, into: &output)
   }
-
-  private var noBytes: UnsafeRawBufferPointer { UnsafeRawBufferPointer(start: nil, count: 0) }
 }

@@ -49,20 +49,18 @@ final class SegmentWork {
   private func seal() throws -> Double {
     let (file, session) = (ours, session)
     return try units.seconds(on: workers, from: plaintext, to: sealed) { context, unit, input, output in
-      let key = try FileKey(benchKey(of: file))
-      context.cipher.seal(
-        input, key: key, writerKey: try key.writerKey(session: session),
-        index: Self.firstGrain(unit), counter: Self.firstGrain(unit) + 1, into: output)
+      var output = OutputRawSpan(buffer: output, initializedCount: 0)
+      try context.cipher.seal(
+        input.bytes, as: Self.run(unit, session), key: try FileKey(benchKey(of: file)), into: &output)
     }
   }
 
   private func open() throws -> Double {
     let (file, session) = (ours, session)
     return try units.seconds(on: workers, from: sealed, to: plaintext) { context, unit, input, output in
-      let key = try FileKey(benchKey(of: file))
+      var output = OutputRawSpan(buffer: output, initializedCount: 0)
       try context.cipher.open(
-        run: Self.run(unit, session), stored: input, key: try key.writerKey(session: session),
-        into: output)
+        input.bytes, of: Self.run(unit, session), key: try FileKey(benchKey(of: file)), into: &output)
     }
   }
 
@@ -77,12 +75,12 @@ final class SegmentWork {
     _ cipher: SegmentCipher, _ unit: Int, from file: Identifier, to target: Identifier, _ session: Identifier,
     stored: UnsafeRawBufferPointer, into output: UnsafeMutableRawBufferPointer
   ) throws {
-    let key = try FileKey(benchKey(of: file))
-    let targetKey = try FileKey(benchKey(of: target))
-    try cipher.reseal(
-      run: run(unit, session), stored: stored, key: try key.writerKey(session: session),
-      to: SegmentCipher.Target(counter: firstGrain(unit) + 1, checkInterval: 64),
-      targetKey: targetKey, targetWriterKey: try targetKey.writerKey(session: session), into: output)
+    let run = run(unit, session)
+    var batch = try SegmentBatch(
+      Int(run.count), from: run, key: try FileKey(benchKey(of: target)), by: cipher)
+    var output = OutputRawSpan(buffer: output, initializedCount: 0)
+    try batch.reseal(
+      stored.bytes, of: run, key: try FileKey(benchKey(of: file)), checkInterval: 64, into: &output)
   }
 
   /// The stored units as the contents of a new file.
@@ -115,11 +113,10 @@ final class SegmentWork {
 
   private static func firstGrain(_ unit: Int) -> UInt64 { UInt64(unit * SegmentLayout.segmentsPerUnit) }
 
-  private static func run(_ unit: Int, _ session: Identifier) -> Extent {
-    Extent(
-      start: firstGrain(unit), count: UInt32(SegmentLayout.segmentsPerUnit),
-      lastLength: UInt32(SegmentLayout.plaintextByteCountMax),
-      writeNumber: WriteNumber(session: session, counter: firstGrain(unit) + 1), slab: 0, offset: 0)
+  private static func run(_ unit: Int, _ session: Identifier) -> SegmentRun {
+    SegmentRun(
+      start: firstGrain(unit), plaintextByteCount: UnitRounds.unitByteCount,
+      writeNumber: WriteNumber(session: session, counter: firstGrain(unit) + 1))
   }
 }
 

@@ -110,9 +110,9 @@ private final class MessageWork {
     plaintext.fillIncompressibly()
     for offset in stride(from: 0, to: sealed.bytes.count, by: Self.sealedByteCount) {
       var state = Self.state(UnsafeRawBufferPointer(keyAndHeader.bytes))
-      cipher.push(
-        &state, UnsafeRawBufferPointer(plaintext.bytes), ad: Self.noBytes, tag: .message,
-        into: UnsafeMutableRawBufferPointer(rebasing: sealed.bytes[offset..<(offset + Self.sealedByteCount)]))
+      var output = OutputRawSpan(
+        buffer: sealed.bytes[offset..<(offset + Self.sealedByteCount)], initializedCount: 0)
+      cipher.push(&state, plaintext.bytes.bytes, ad: RawSpan(), tag: .message, into: &output)
     }
   }
 
@@ -133,23 +133,22 @@ private final class MessageWork {
         for offset in stride(from: 0, to: input.count, by: Self.sealedByteCount) {
           let message = offset..<(offset + Self.sealedByteCount)
           var state = Self.state(keyAndHeader)
-          let tag = try context.cipher.stream.pull(
-            &state, UnsafeRawBufferPointer(rebasing: input[message]), ad: Self.noBytes, into: opened)
+          let (plaintext, tag) = try context.cipher.stream.pull(
+            &state, input.bytes.extracting(message), ad: RawSpan())
           precondition(tag == .message, "what was pushed is pulled")
+          opened.copyMemory(from: plaintext)
           state = Self.state(keyAndHeader)
+          var output = OutputRawSpan(buffer: output[message], initializedCount: 0)
           context.cipher.stream.push(
-            &state, UnsafeRawBufferPointer(opened), ad: Self.noBytes, tag: .message,
-            into: UnsafeMutableRawBufferPointer(rebasing: output[message]))
+            &state, opened.bytes, ad: RawSpan(), tag: .message, into: &output)
         }
       }
     }
   }
 
-  private static var noBytes: UnsafeRawBufferPointer { UnsafeRawBufferPointer(start: nil, count: 0) }
-
   private static func state(_ keyAndHeader: UnsafeRawBufferPointer) -> SecretStreamState {
     SecretStreamState(
-      key: UnsafeRawBufferPointer(rebasing: keyAndHeader[..<SecretKey.byteCount]),
-      header: UnsafeRawBufferPointer(rebasing: keyAndHeader[SecretKey.byteCount...]))
+      key: keyAndHeader.bytes.extracting(first: SecretKey.byteCount),
+      header: keyAndHeader.bytes.extracting(droppingFirst: SecretKey.byteCount))
   }
 }

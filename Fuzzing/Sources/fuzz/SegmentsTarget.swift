@@ -52,12 +52,10 @@ extension Target {
     let begin = Int(clamping: run.offset)
     let bytes = stored.dropFirst(begin).prefix(run.storedByteCount)
     var output = [UInt8](repeating: 0, count: run.plaintextByteCount)
-    let key = try StoredSample.key().writerKey(session: run.writeNumber.session)
     do {
-      try Array(bytes).withUnsafeBytes { bytes in
-        try output.withUnsafeMutableBytes { output in
-          try SegmentCipher().open(run: run, stored: bytes, key: key, into: output)
-        }
+      try output.withUnsafeMutableBytes { memory in
+        var output = OutputRawSpan(buffer: memory, initializedCount: 0)
+        try SegmentCipher().open(bytes.span.bytes, of: run.run, key: StoredSample.key(), into: &output)
       }
     } catch is SegmentError {
       return
@@ -139,22 +137,18 @@ private struct StoredSample: Sendable {
     let cipher = SegmentCipher()
     do {
       let key = try key()
-      let writerKey = try key.writerKey(session: Known.session)
       var counter: UInt64 = 1
       for (start, lengths) in runs {
         let plaintext = lengths.indices.flatMap { Self.plaintext(ofGrain: start + UInt64($0))! }
-        var output = [UInt8](repeating: 0, count: SegmentLayout.storedByteCount(plaintext.count))
-        plaintext.withUnsafeBytes { plaintext in
-          output.withUnsafeMutableBytes {
-            cipher.seal(
-              plaintext, key: key, writerKey: writerKey, index: start, counter: counter, into: $0)
-          }
+        let run = SegmentRun(
+          start: start, plaintextByteCount: plaintext.count,
+          writeNumber: WriteNumber(session: Known.session, counter: counter))
+        var output = [UInt8](repeating: 0, count: run.storedByteCount)
+        try output.withUnsafeMutableBytes { memory in
+          var output = OutputRawSpan(buffer: memory, initializedCount: 0)
+          try cipher.seal(plaintext.span.bytes, as: run, key: key, into: &output)
         }
-        sample.extents.append(
-          Extent(
-            start: start, count: UInt32(lengths.count), lastLength: UInt32(lengths.last!),
-            writeNumber: WriteNumber(session: Known.session, counter: counter), slab: 0,
-            offset: UInt64(sample.stored.count)))
+        sample.extents.append(Extent(run, slab: 0, offset: UInt64(sample.stored.count)))
         sample.stored += output
         counter += UInt64(lengths.count)
       }

@@ -107,16 +107,15 @@ struct Export {
   private static func openPiece(
     _ piece: Piece, of file: FoundFile, path: String, in store: Store, context: WorkerContext
   ) throws -> UnsafeRawBufferPointer {
-    let run = piece.source!  // planned from extents
-    let stored = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<run.storedByteCount])
-    let plaintext = UnsafeMutableRawBufferPointer(rebasing: context.output[0..<run.plaintextByteCount])
+    let extent = piece.source!  // planned from extents
+    let stored = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<extent.storedByteCount])
+    let plaintext = UnsafeMutableRawBufferPointer(rebasing: context.output[0..<extent.plaintextByteCount])
     try store.namingPath(path) {
-      let count = try store.slabs.read(run.slab, run.offset, into: stored)
-      let key = try store.fileKey(file.id, file.inode)
+      let count = try store.slabs.read(extent.slab, extent.offset, into: stored)
+      var output = OutputRawSpan(buffer: plaintext, initializedCount: 0)
       try context.cipher.open(
-        run: run, stored: UnsafeRawBufferPointer(rebasing: stored[0..<count]),
-        key: try key.writerKey(session: run.writeNumber.session),
-        into: plaintext)
+        stored.bytes.extracting(first: count), of: extent.run, key: try store.fileKey(file.id, file.inode),
+        into: &output)
     }
     return UnsafeRawBufferPointer(plaintext)
   }

@@ -14,19 +14,17 @@ struct UnitSealing {
     for piece in pieces {
       let plaintext = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<piece.byteCount])
       try fill(piece, plaintext)
-      let key = try store.fileKey(files[piece.file])
-      let number = store.session.take(Int(SegmentLayout.segmentCount(UInt64(piece.byteCount))))
-      context.cipher.seal(
-        UnsafeRawBufferPointer(plaintext), key: key, writerKey: try key.writerKey(session: number.session),
-        index: piece.start, counter: number.counter,
-        into: unit.space(SegmentLayout.storedByteCount(piece.byteCount)))
-      unit.add(piece.extent(number), of: piece.file)
+      let run = piece.run(store.session.take(piece.segmentCount))
+      var output = OutputRawSpan(buffer: unit.space(run.storedByteCount), initializedCount: 0)
+      try context.cipher.seal(
+        plaintext.bytes, as: run, key: try store.fileKey(files[piece.file]), into: &output)
+      unit.add(run, of: piece.file)
     }
     return try unit.append(to: store.slabs)
   }
 
   /// Opens the pieces of a unit from `source`, seals them for this store in the same step (see
-  /// `SegmentCipher.reseal`), and stores them with one write. `checkInterval`: one segment of so
+  /// `SegmentBatch.reseal`), and stores them with one write. `checkInterval`: one segment of so
   /// many is opened again after sealing; 0 checks none.
   func reseal(
     _ pieces: [Piece], from source: Store, sources: [FoundFile], paths: [String], of files: NewFiles,
@@ -34,22 +32,20 @@ struct UnitSealing {
   ) throws -> [StoredRun] {
     var unit = SealedUnit(context)
     for piece in pieces {
-      let run = piece.source!  // planned from extents
+      let extent = piece.source!  // planned from extents
       let from = sources[piece.file]
-      let stored = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<run.storedByteCount])
-      let number = store.session.take(Int(run.count))
-      let output = unit.space(SegmentLayout.storedByteCount(piece.byteCount))
+      let stored = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<extent.storedByteCount])
+      let run = piece.run(store.session.take(piece.segmentCount))
       try source.namingPath(paths[piece.file]) {
-        let count = try source.slabs.read(run.slab, run.offset, into: stored)
-        let fromKey = try source.fileKey(from.id, from.inode)
-        let toKey = try store.fileKey(files[piece.file])
-        try context.cipher.reseal(
-          run: run, stored: UnsafeRawBufferPointer(rebasing: stored[0..<count]),
-          key: try fromKey.writerKey(session: run.writeNumber.session),
-          to: SegmentCipher.Target(counter: number.counter, checkInterval: checkInterval),
-          targetKey: toKey, targetWriterKey: try toKey.writerKey(session: number.session), into: output)
+        let count = try source.slabs.read(extent.slab, extent.offset, into: stored)
+        var batch = try SegmentBatch(
+          Int(run.count), from: run, key: try store.fileKey(files[piece.file]), by: context.cipher)
+        var output = OutputRawSpan(buffer: unit.space(run.storedByteCount), initializedCount: 0)
+        try batch.reseal(
+          stored.bytes.extracting(first: count), of: extent.run,
+          key: try source.fileKey(from.id, from.inode), checkInterval: checkInterval, into: &output)
       }
-      unit.add(piece.extent(number), of: piece.file)
+      unit.add(run, of: piece.file)
     }
     return try unit.append(to: store.slabs)
   }
@@ -66,7 +62,9 @@ struct UnitSealing {
 }
 
 extension Piece {
-  fileprivate func extent(_ number: WriteNumber) -> Extent {
-    Extent(start: start, plaintextByteCount: byteCount, writeNumber: number)
+  fileprivate var segmentCount: Int { Int(SegmentLayout.segmentCount(UInt64(byteCount))) }
+
+  fileprivate func run(_ number: WriteNumber) -> SegmentRun {
+    SegmentRun(start: start, plaintextByteCount: byteCount, writeNumber: number)
   }
 }

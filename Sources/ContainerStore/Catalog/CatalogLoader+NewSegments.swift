@@ -55,20 +55,21 @@ extension CatalogLoader {
   }
 }
 
-/// Opens every segment of a run. Returns the error of the first segment that does not open, or nil.
+/// Opens every segment of a run. Returns the error of the first segment that does not open, or nil;
+/// throws a fault of the environment.
 func verifyRun(
-  _ run: Extent, key: borrowing FileKey, slabs: SlabStore, context: WorkerContext
+  _ extent: Extent, key: borrowing FileKey, slabs: SlabStore, context: WorkerContext
 ) throws -> SegmentError? {
-  let writerKey = try key.writerKey(session: run.writeNumber.session)
   var skipped = 0
-  while skipped < run.count {
-    let part = run.slice(
-      skipping: skipped, count: min(Int(run.count) - skipped, SegmentLayout.segmentsPerUnit))
+  while skipped < extent.count {
+    let part = extent.slice(
+      skipping: skipped, count: min(Int(extent.count) - skipped, SegmentLayout.segmentsPerUnit))
     let stored = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<part.storedByteCount])
     let count = try slabs.read(part.slab, part.offset, into: stored)
     do throws(SegmentError) {
-      try context.cipher.check(
-        run: part, stored: UnsafeRawBufferPointer(rebasing: stored[0..<count]), key: writerKey)
+      try context.cipher.check(stored.bytes.extracting(first: count), of: part.run, key: key)
+    } catch .crypto(let fault) {
+      throw fault
     } catch {
       return error
     }

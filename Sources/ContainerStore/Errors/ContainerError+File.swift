@@ -6,6 +6,7 @@ extension ContainerError {
     switch error {
     case let error as ContainerError: error.with(path: path)
     case let failure as IOFailure: from(failure).with(path: path)
+    case SegmentError.crypto(let fault): fault
     case let damage as SegmentError:
       ContainerError(.fileDamaged, path: path, detail: damage.description, cause: damage)
     default: error

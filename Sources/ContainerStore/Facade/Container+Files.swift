@@ -13,7 +13,7 @@ extension Container {
     let path = try writablePath(path)
     try files.write(
       to: path, permissions: permissions, attributes: attributes, followingLinks: followingLinks
-    ) { try $0.append(contents) }
+    ) { try $0.append(contents.bytes) }
   }
 
   /// Creates or replaces a file from the pieces that `next` returns, in order, until it returns
@@ -22,7 +22,7 @@ extension Container {
   public func write(to path: String, permissions: UInt16 = 0o600, next: () throws -> [UInt8]?) throws {
     let path = try writablePath(path)
     try files.write(to: path, permissions: permissions) { writer in
-      while let piece = try next() { try piece.withUnsafeBytes { try writer.append($0) } }
+      while let piece = try next() { try writer.append(piece.span.bytes) }
     }
   }
 

@@ -8,9 +8,7 @@ final class GrowingFile {
   let size: UInt64
   /// Bytes of the file that are sealed: whole grains, or all of its bytes.
   var sealedByteCount: UInt64
-  private let key: FileKey
-  /// The key of the session under which the last bytes were sealed.
-  private var writerKey: WriterKey?
+  let key: FileKey
 
   init(index: Int, identity: NewFile, size: UInt64, sealedByteCount: UInt64, key: consuming FileKey) {
     self.index = index
@@ -21,18 +19,6 @@ final class GrowingFile {
   }
 
   var rest: UInt64 { size - sealedByteCount }
-
-  /// Seals the file's next bytes as one run (see `SegmentCipher.seal`).
-  func seal(
-    _ plaintext: UnsafeRawBufferPointer, _ number: WriteNumber, by cipher: SegmentCipher,
-    into output: UnsafeMutableRawBufferPointer
-  ) throws {
-    if writerKey?.session != number.session { writerKey = try key.writerKey(session: number.session) }
-    cipher.seal(
-      plaintext, key: key, writerKey: writerKey!,
-      index: sealedByteCount / UInt64(SegmentLayout.plaintextByteCountMax), counter: number.counter,
-      into: output)
-  }
 }
 
 /// A unit of an arrival: sealed runs of one or more files, stored with one write and one commit.
@@ -84,13 +70,12 @@ struct ArrivalUnit {
     precondition(
       count % grain == 0 || (isEnd && count == plaintext.count), "only a file's last grain is short")
     let number = takeNumbers(Int(SegmentLayout.segmentCount(UInt64(count))), for: file, in: store)
-    let extent = Extent(
+    let run = SegmentRun(
       start: file.sealedByteCount / UInt64(grain), plaintextByteCount: count, writeNumber: number)
-    try file.seal(
-      UnsafeRawBufferPointer(rebasing: plaintext[0..<count]), number, by: context.cipher,
-      into: unit.space(extent.storedByteCount))
+    var output = OutputRawSpan(buffer: unit.space(run.storedByteCount), initializedCount: 0)
+    try context.cipher.seal(plaintext.bytes.extracting(first: count), as: run, key: file.key, into: &output)
     file.sealedByteCount += UInt64(count)
-    unit.add(extent, of: file.index)
+    unit.add(run, of: file.index)
     if files.count == unit.runs.count {
       files[files.count - 1].byteCount = file.sealedByteCount
     } else {

@@ -18,7 +18,7 @@ package final class OutboxReader: Sendable {
     var files: [PinnedFile] = []
     /// Offset in the first of `files`.
     var position: UInt64 = 0
-    /// The keys of the file that was read last.
+    /// The key of the file that was read last.
     var opened: OpenedPin?
   }
 
@@ -123,7 +123,7 @@ package final class OutboxReader: Sendable {
     let first = state.position / Self.grain
     let last = (state.position + UInt64(target.count) - 1) / Self.grain
     let pin = Pin(number: number, attachment: UInt32(state.index))
-    let runs = ExtentMap(
+    let extents = ExtentMap(
       checked: try EncryptedFileReader.checked(
         records.extents(of: file, pin, near: first..<(last + 1)), size: file.inode.size)
     ).slices(first..<(last + 1))
@@ -132,7 +132,7 @@ package final class OutboxReader: Sendable {
       // A piece that is not made of whole segments is opened in the context's buffer.
       let isDirect =
         skip == 0
-        && runs.allSatisfy { Int(($0.start - first) * Self.grain) + $0.plaintextByteCount <= target.count }
+        && extents.allSatisfy { Int(($0.start - first) * Self.grain) + $0.plaintextByteCount <= target.count }
       let memory = UnsafeMutableRawBufferPointer(
         rebasing: (isDirect ? target : context.output)[
           0..<(isDirect ? target.count : Int((last + 1 - first) * Self.grain))])
@@ -142,16 +142,15 @@ package final class OutboxReader: Sendable {
         _ = UnsafeMutableRawBufferPointer(rebasing: memory[filled..<end])
           .initializeMemory(as: UInt8.self, repeating: 0)
       }
-      for run in runs {
-        let begin = Int((run.start - first) * Self.grain)
+      for extent in extents {
+        let begin = Int((extent.start - first) * Self.grain)
         fill(to: begin)
-        filled = begin + run.plaintextByteCount
-        let stored = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<run.storedByteCount])
-        let count = try store.slabs.read(run.slab, run.offset, into: stored)
+        filled = begin + extent.plaintextByteCount
+        let stored = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<extent.storedByteCount])
+        let count = try store.slabs.read(extent.slab, extent.offset, into: stored)
+        var output = OutputRawSpan(buffer: memory[begin..<filled], initializedCount: 0)
         try context.cipher.open(
-          run: run, stored: UnsafeRawBufferPointer(rebasing: stored[0..<count]),
-          key: opened.writerKey(run.writeNumber.session).key,
-          into: UnsafeMutableRawBufferPointer(rebasing: memory[begin..<filled]))
+          stored.bytes.extracting(first: count), of: extent.run, key: opened.key, into: &output)
       }
       fill(to: memory.count)
       guard !isDirect else { return }
@@ -161,24 +160,14 @@ package final class OutboxReader: Sendable {
   }
 }
 
-/// The keys of one file.
+/// The key of one file.
 private final class OpenedPin {
   let index: UInt64
-  private let key: FileKey
-  private var known: FileNode.SharedWriterKey?
+  let key: FileKey
 
   init(index: UInt64, key: consuming FileKey) {
     self.index = index
     self.key = key
-  }
-
-  /// The key for segments that one session wrote. One key is kept, since files rarely have more
-  /// sessions.
-  func writerKey(_ session: Identifier) throws -> FileNode.SharedWriterKey {
-    if let known, known.key.session == session { return known }
-    let derived = FileNode.SharedWriterKey(try key.writerKey(session: session))
-    known = derived
-    return derived
   }
 }
 

@@ -7,13 +7,17 @@ struct OpenedSegment: Sendable {
   /// The write number under which `bytes` were sealed. It identifies the bytes: no others were ever
   /// sealed under it.
   var writeNumber: WriteNumber?
-  var count = 0
   var bytes: [UInt8] = []
 
-  mutating func put(_ plaintext: UnsafeRawBufferPointer, _ segment: Extent) {
+  /// Opens a segment with `open`, which fills the memory that it is passed, and keeps it.
+  mutating func fill(
+    with segment: SegmentRun, _ open: (inout OutputRawSpan) throws -> Void
+  ) throws {
     if bytes.isEmpty { bytes = [UInt8](repeating: 0, count: DirtyGrain.byteCount) }
-    bytes.withUnsafeMutableBytes { $0.copyMemory(from: plaintext) }
-    count = plaintext.count
+    try bytes.withUnsafeMutableBytes {
+      var output = OutputRawSpan(buffer: $0, initializedCount: 0)
+      try open(&output)
+    }
     index = segment.start
     writeNumber = segment.writeNumber
   }
@@ -75,43 +79,43 @@ extension FileNode {
   /// Copies a part of one segment.
   private func readSegment(
     _ segment: Extent, at offset: UInt64, into target: UnsafeMutableRawBufferPointer,
-    of store: Store,
-    keeping opened: inout OpenedSegment
+    of store: Store, keeping opened: inout OpenedSegment
   ) throws {
     let position = Int(offset % UInt64(DirtyGrain.byteCount))
-    func copy(_ plaintext: UnsafeRawBufferPointer) {
-      let end = min(position + target.count, plaintext.count)
-      let count = max(0, end - position)
-      if count > 0 { target.copyMemory(from: UnsafeRawBufferPointer(rebasing: plaintext[position..<end])) }
-      if count < target.count {
-        _ = UnsafeMutableRawBufferPointer(rebasing: target[count...])
-          .initializeMemory(as: UInt8.self, repeating: 0)
+    let length = Int(segment.lastLength)
+    let end = max(position, min(position + target.count, length))
+    let isKept = opened.index == segment.start && opened.writeNumber == segment.writeNumber
+    if !isKept, position == 0, target.count >= length {
+      // Nothing of the segment is left for the next read.
+      try store.workers.withContext { context in
+        var output = OutputRawSpan(buffer: target, initializedCount: 0)
+        try open(segment, of: store, context: context, into: &output)
+      }
+    } else {
+      if !isKept {
+        try store.workers.withContext { context in
+          try opened.fill(with: segment.run) {
+            try open(segment, of: store, context: context, into: &$0)
+          }
+        }
+      }
+      opened.bytes.withUnsafeBytes {
+        target.copyMemory(from: UnsafeRawBufferPointer(rebasing: $0[position..<end]))
       }
     }
-    if opened.index == segment.start, opened.writeNumber == segment.writeNumber {
-      opened.bytes.withUnsafeBytes { copy(UnsafeRawBufferPointer(rebasing: $0[0..<opened.count])) }
-      return
-    }
-    try store.workers.withContext { context in
-      let plaintext = try open(segment, of: store, context: context)
-      if target.count < plaintext.count { opened.put(plaintext, segment) }
-      copy(plaintext)
-    }
+    _ = UnsafeMutableRawBufferPointer(rebasing: target[(end - position)...])
+      .initializeMemory(as: UInt8.self, repeating: 0)
   }
 
-  /// Opens one segment. The plaintext is in the cipher's scratch memory until the cipher's next
-  /// call. The call uses the context's input buffer.
-  func open(_ segment: Extent, of store: Store, context: WorkerContext) throws
-    -> UnsafeRawBufferPointer
-  {
-    let count = segment.storedByteCount
-    let stored = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<count])
-    guard try store.slabs.read(segment.slab, segment.offset, into: stored) == count else {
-      throw SegmentError.missingBytes(grain: segment.start)
-    }
-    return try context.cipher.open(
-      UnsafeRawBufferPointer(stored), key: writerKey(segment.writeNumber.session).key,
-      index: segment.start, counter: segment.writeNumber.counter)
+  /// Opens a run, and appends its plaintext to `output`. The call uses the context's input
+  /// buffer.
+  func open(
+    _ extent: Extent, of store: Store, context: WorkerContext, into output: inout OutputRawSpan
+  ) throws {
+    let stored = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<extent.storedByteCount])
+    let count = try store.slabs.read(extent.slab, extent.offset, into: stored)
+    try context.cipher.open(
+      stored.bytes.extracting(first: count), of: extent.run, key: key, into: &output)
   }
 
   private func readRuns(
@@ -141,15 +145,10 @@ extension FileNode {
       for run in plan.stored {
         let begin = Int(run.start - first) * DirtyGrain.byteCount
         clear(position..<max(position, begin))
-        let stored = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<run.storedByteCount])
-        let count = try store.slabs.read(run.slab, run.offset, into: stored)
-        let end = begin + run.plaintextByteCount
+        position = begin + run.plaintextByteCount
         // A run has at most the grains of a unit, so the context's buffers are large enough.
-        try context.cipher.open(
-          run: run, stored: UnsafeRawBufferPointer(rebasing: stored[0..<count]),
-          key: writerKey(run.writeNumber.session).key,
-          into: UnsafeMutableRawBufferPointer(rebasing: memory[begin..<end]))
-        position = end
+        var output = OutputRawSpan(buffer: memory[begin..<position], initializedCount: 0)
+        try open(run, of: store, context: context, into: &output)
       }
       clear(min(position, plaintext.count)..<plaintext.count)
       if plan.cut < offset + UInt64(target.count) {

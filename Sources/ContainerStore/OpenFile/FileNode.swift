@@ -13,8 +13,6 @@ final class FileNode: Sendable {
   /// Held by appends, so that no append writes between the pieces of a long one.
   let appending = Guarded(OneAtATime())
   private let tally: DirtyTally
-  private let writerKeys = Guarded<[Identifier: SharedWriterKey]>([:])
-  private static let writerKeyCountMax = 16
 
   struct State {
     /// The size that the handles see.
@@ -59,26 +57,6 @@ final class FileNode: Sendable {
   var size: UInt64 { state.withLock { $0.size } }
   var contentNumber: UInt64 { state.withLock { $0.contentNumber } }
   var isRemoved: Bool { state.withLock { $0.removed != nil } }
-
-  // MARK: Keys
-
-  final class SharedWriterKey: Sendable {
-    let key: WriterKey
-
-    init(_ key: consuming WriterKey) { self.key = key }
-  }
-
-  /// The key for segments that one session wrote. The cache is small because a file rarely has many
-  /// sessions.
-  func writerKey(_ session: Identifier) throws -> SharedWriterKey {
-    try writerKeys.withLock { keys in
-      if let known = keys[session] { return known }
-      if keys.count >= Self.writerKeyCountMax { keys = [:] }
-      let derived = SharedWriterKey(try key.writerKey(session: session))
-      keys[session] = derived
-      return derived
-    }
-  }
 
   // MARK: Changing
 

@@ -4,7 +4,9 @@ import SodiumPrimitives
 /// A segment to be sealed.
 private struct SealJob: Sendable {
   var batch: Int
-  var place: SegmentCipher.Place
+  /// The grain, and the bytes of it that are sealed, 1 … 16384.
+  var index: UInt64
+  var length: Int
   /// New bytes; nil for the remainder of a grain that was cut.
   var grain: DirtyGrain?
   /// The stored segment that supplies bytes where there are no new ones, up to `baseCount`.
@@ -135,8 +137,7 @@ struct WriteBack: Sendable {
       let start = index * grainByteCount
       let length = Int(min(grainByteCount, batch.size - start))
       var job = SealJob(
-        batch: number, place: SegmentCipher.Place(index: index, length: length),
-        grain: batch.layer.grains[index])
+        batch: number, index: index, length: length, grain: batch.layer.grains[index])
       if job.grain?.valid.covers(0..<length) != true, start < batch.layer.cut,
         let segment = map.segment(index)
       {
@@ -185,58 +186,63 @@ struct WriteBack: Sendable {
       let part = rest.prefix { $0.batch == number }
       rest = rest.dropFirst(part.count)
       guard failures.withLock({ $0[number] == nil }) else { continue }
-      let byteCount = part.reduce(0) { $0 + $1.place.length + SegmentLayout.overheadByteCount }
-      let first = store.session.take(part.count)
       do {
-        try sealPart(
-          part, of: batches[number].node, first, context: context, into: unit.space(byteCount))
+        let byteCount = part.reduce(0) { $0 + $1.length + SegmentLayout.overheadByteCount }
+        let runs = try seal(
+          part, of: batches[number].node, into: unit.space(byteCount), context: context)
+        for run in runs { unit.add(run, of: number) }
+      } catch SegmentError.crypto(let fault) {
+        throw fault
       } catch let error as SegmentError {
         failures.withLock { $0[number] = error }
-        continue
-      }
-      for (i, job) in part.enumerated() {
-        unit.add(
-          Extent(
-            start: job.place.index, plaintextByteCount: job.place.length, writeNumber: first.advanced(by: i)),
-          of: number)
       }
     }
     return try unit.append(to: store.slabs)
   }
 
-  private func sealPart(
-    _ jobs: ArraySlice<SealJob>, of node: FileNode, _ first: WriteNumber, context: WorkerContext,
-    into output: UnsafeMutableRawBufferPointer
-  ) throws {
-    let writerKey = try node.writerKey(first.session)
+  /// Seals segments of one file back to back as one batch.
+  private func seal(
+    _ jobs: ArraySlice<SealJob>, of node: FileNode, into space: UnsafeMutableRawBufferPointer,
+    context: WorkerContext
+  ) throws -> [SegmentRun] {
+    let first = store.session.take(jobs.count)
+    let runs = jobs.enumerated().map { i, job in
+      SegmentRun(
+        start: job.index, plaintextByteCount: job.length, writeNumber: first.advanced(by: i))
+    }
+    var batch = try SegmentBatch(runs.count, from: runs[0], key: node.key, by: context.cipher)
+    var output = OutputRawSpan(buffer: space, initializedCount: 0)
+    for (job, run) in zip(jobs, runs) {
+      let plaintext = try plaintext(of: job, in: node, context: context)
+      batch.seal(plaintext.bytes, as: run, into: &output)
+    }
+    return runs
+  }
+
+  /// The bytes of a segment to be sealed, in the grain or in the context's input buffer.
+  private func plaintext(
+    of job: SealJob, in node: FileNode, context: WorkerContext
+  ) throws -> UnsafeRawBufferPointer {
+    if let grain = job.grain, grain.valid.covers(0..<job.length) {
+      return UnsafeRawBufferPointer(rebasing: grain.bytes[0..<job.length])
+    }
     // Use the memory behind the area into which stored segments are read.
     let begin = (SegmentLayout.storedByteCountMax + 63) / 64 * 64
     let merged = UnsafeMutableRawBufferPointer(
       rebasing: context.input[begin..<(begin + DirtyGrain.byteCount)])
-    try context.cipher.seal(
-      jobs.lazy.map(\.place), key: node.key, writerKey: writerKey.key, counter: first.counter, into: output
-    ) { i in
-      let job = jobs[jobs.startIndex + i]
-      let length = job.place.length
-      if let grain = job.grain, grain.valid.covers(0..<length) {
-        return UnsafeRawBufferPointer(rebasing: grain.bytes[0..<length])
-      }
-      var kept = 0
-      if let base = job.base {
-        kept = job.baseCount
-        let plaintext = try node.open(base, of: store, context: context)
-        merged.copyMemory(from: UnsafeRawBufferPointer(rebasing: plaintext[0..<kept]))
-      }
-      if kept < length {
-        _ = UnsafeMutableRawBufferPointer(rebasing: merged[kept..<length])
-          .initializeMemory(as: UInt8.self, repeating: 0)
-      }
-      job.grain?.forEach(in: 0..<length) { position, bytes in
-        UnsafeMutableRawBufferPointer(rebasing: merged[position..<(position + bytes.count)])
-          .copyMemory(from: bytes)
-      }
-      return UnsafeRawBufferPointer(rebasing: merged[0..<length])
+    if let base = job.base {
+      var output = OutputRawSpan(buffer: merged, initializedCount: 0)
+      try node.open(base, of: store, context: context, into: &output)
     }
+    if job.baseCount < job.length {
+      _ = UnsafeMutableRawBufferPointer(rebasing: merged[job.baseCount..<job.length])
+        .initializeMemory(as: UInt8.self, repeating: 0)
+    }
+    job.grain?.forEach(in: 0..<job.length) { position, bytes in
+      UnsafeMutableRawBufferPointer(rebasing: merged[position..<(position + bytes.count)])
+        .copyMemory(from: bytes)
+    }
+    return UnsafeRawBufferPointer(rebasing: merged[0..<job.length])
   }
 
   // MARK: Commit

@@ -203,7 +203,7 @@ struct Compaction {
               count: min(Int(resident.extent.count) - skipped, SegmentLayout.segmentsPerUnit))
             if part.storedByteCount > unit.room { try write() }
             _ = try store.slabs.read(part.slab, part.offset, into: unit.space(part.storedByteCount))
-            unit.add(part, of: copies.count - 1)
+            unit.add(part.run, of: copies.count - 1)
             skipped += Int(part.count)
           }
         }

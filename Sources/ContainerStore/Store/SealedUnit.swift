@@ -30,11 +30,9 @@ struct SealedUnit {
 
   /// Adds a run whose sealed bytes are in ``space(_:)``. A run that continues the previous one is
   /// joined with it.
-  mutating func add(_ extent: Extent, of owner: Int) {
-    var extent = extent
-    extent.slab = 0
-    extent.offset = UInt64(byteCount)
-    byteCount += extent.storedByteCount
+  mutating func add(_ run: SegmentRun, of owner: Int) {
+    let extent = Extent(run, slab: 0, offset: UInt64(byteCount))
+    byteCount += run.storedByteCount
     if let last = runs.last, last.owner == owner, let joined = last.extent.joined(with: extent) {
       runs[runs.count - 1].extent = joined
     } else {
@@ -63,17 +61,5 @@ struct SealedUnit {
   mutating func removeAll() {
     runs.removeAll(keepingCapacity: true)
     byteCount = 0
-  }
-}
-
-extension Extent {
-  /// A run to be sealed: so many plaintext bytes from a grain on.
-  init(start: UInt64, plaintextByteCount: Int, writeNumber: WriteNumber) {
-    let segments = Int(SegmentLayout.segmentCount(UInt64(plaintextByteCount)))
-    let lastLength = plaintextByteCount - (segments - 1) * SegmentLayout.plaintextByteCountMax
-    self.init(
-      start: start, count: UInt32(segments), lastLength: UInt32(lastLength), writeNumber: writeNumber,
-      slab: 0,
-      offset: 0)
   }
 }

@@ -3,58 +3,6 @@ import Testing
 
 @testable import EncryptedFile
 
-#if canImport(Glibc)
-  import Glibc
-#elseif canImport(Darwin)
-  import Darwin
-#endif
-
-struct MessageHeaderTests {
-  private func headers(_ count: Int, key: [UInt8], place: [UInt8]) -> [[UInt8]] {
-    var output = [UInt8](repeating: 0, count: count * 32)
-    key.withUnsafeBytes { key in
-      place.withUnsafeBytes { place in
-        output.withUnsafeMutableBytes { MessageHeader.fill($0, key: key, place: place) }
-      }
-    }
-    return (0..<count).map { Array(output[$0 * 32..<$0 * 32 + 24]) }
-  }
-
-  @Test func headersDifferBetweenCallsWithTheSameInputs() {
-    let key = Random.bytes(32)
-    let place = Random.bytes(32)
-    let seen = (0..<500).flatMap { _ in headers(1, key: key, place: place) }
-    #expect(Set(seen).count == 500)
-  }
-
-  @Test func headersOfABatchDiffer() {
-    let key = Random.bytes(32)
-    let seen = (0..<5).flatMap { _ in headers(200, key: key, place: []) }
-    #expect(Set(seen).count == 1_000)
-    // secretstream takes 16 bytes for the key and 8 for the nonce: both parts differ.
-    #expect(Set(seen.map { $0[0..<16] }).count == 1_000)
-    #expect(Set(seen.map { $0[16..<24] }).count == 1_000)
-  }
-
-  @Test(arguments: [0, 1, 79, 80, 81, 500])
-  func takesPlaceOfAnyLength(count: Int) {
-    #expect(Set(headers(2, key: Random.bytes(32), place: Random.bytes(count))).count == 2)
-  }
-}
-
-struct ClockTests {
-  @Test func aTimeBeyond64BitsIsTheLatest() {
-    let latest = Clock.latest
-    let (seconds, rest) = (Int(latest / 1_000_000_000), Int(latest % 1_000_000_000))
-    #expect(Clock.nanoseconds(timespec(tv_sec: seconds, tv_nsec: rest)) == latest)
-    #expect(Clock.nanoseconds(timespec(tv_sec: seconds, tv_nsec: rest - 1)) == latest - 1)
-    #expect(Clock.nanoseconds(timespec(tv_sec: seconds, tv_nsec: rest + 1)) == latest)
-    #expect(Clock.nanoseconds(timespec(tv_sec: .max, tv_nsec: 999_999_999)) == latest)
-    #expect(Clock.nanoseconds(timespec(tv_sec: .min, tv_nsec: 0)) == .min)
-    #expect(Clock.nanoseconds(timespec(tv_sec: 1, tv_nsec: 2)) == 1_000_000_002)
-  }
-}
-
 struct SealedMessageTests {
   static let byteCounts = [0, 1, 16, 70, 255, 256, 4096, 4097, 40_000]
 
