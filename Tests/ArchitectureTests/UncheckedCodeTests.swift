@@ -21,10 +21,10 @@ struct UncheckedCodeTests {
       "ContainerStore/Catalog/TableBlock.swift", [.uncheckedSendable],
       "memory that is written in the initialiser and wiped in the deinitialiser"),
     Allowance(
-      "ContainerStore/OpenFile/WriteCache.swift", [.uncheckedSendable],
+      "ContainerStore/OpenFile/DirtyGrain.swift", [.uncheckedSendable],
       "holds raw memory that is written under its node's lock and, once frozen, only read"),
     Allowance(
-      "ContainerStore/OpenFile/ReadAhead.swift", [.uncheckedSendable],
+      "ContainerStore/OpenFile/UnitAhead.swift", [.uncheckedSendable],
       "raw memory that one thread fills and another reads after it has waited for it"),
     Allowance(
       "ContainerStore/Messages/WritingUnit.swift", [.uncheckedSendable],

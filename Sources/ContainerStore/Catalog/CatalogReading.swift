@@ -29,12 +29,6 @@ extension CatalogReading {
   }
 }
 
-/// A file found by its path.
-struct FoundFile {
-  var id: UInt64
-  var inode: Inode
-}
-
 extension CatalogReading {
   func inode(_ file: UInt64) throws -> Inode {
     guard let bytes = try value(.inode(file)) else {
