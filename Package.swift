@@ -54,8 +54,9 @@ let package = Package(
     .target(name: "EncryptedFile", dependencies: ["SodiumPrimitives"], swiftSettings: strict),
     .target(
       name: "ServiceWire",
-      dependencies: ["ServiceValues", .product(name: "SwiftProtobuf", package: "swift-protobuf")],
-      exclude: ["Messages/service.proto"], swiftSettings: strict),
+      dependencies: [
+        "SodiumPrimitives", "ServiceValues", .product(name: "SwiftProtobuf", package: "swift-protobuf"),
+      ], exclude: ["Messages/service.proto"], swiftSettings: strict),
     // 3 stores
     .target(
       name: "ContainerStore", dependencies: ["CPosix", "SodiumPrimitives", "EncryptedFile"],
@@ -89,8 +90,8 @@ let package = Package(
     .target(
       name: "AppKinetics",
       dependencies: [
-        "CPosix", "UnixSockets", "ServiceValues", "ServiceWire", "LocalTransport", "ServiceBroker",
-        "ContainerStore", "SecureFiles", .product(name: "Logging", package: "swift-log"),
+        "CPosix", "UnixSockets", "SodiumPrimitives", "ServiceValues", "ServiceWire", "LocalTransport",
+        "ServiceBroker", "ContainerStore", "SecureFiles", .product(name: "Logging", package: "swift-log"),
       ], swiftSettings: strict),
     // 8 libraries
     .target(
@@ -152,7 +153,7 @@ let package = Package(
     .testTarget(
       name: "ServiceWireTests",
       dependencies: [
-        "ServiceWire", "ServiceValues", "TestSupport",
+        "ServiceWire", "SodiumPrimitives", "ServiceValues", "TestSupport",
         .product(name: "SwiftProtobuf", package: "swift-protobuf"),
       ], swiftSettings: strict),
     .testTarget(

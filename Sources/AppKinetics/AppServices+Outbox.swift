@@ -3,6 +3,7 @@ public import Foundation
 public import SecureFiles
 import ServiceValues
 import ServiceWire
+import SodiumPrimitives
 
 /// A message with files, or the reply to one, that the receiver does not have yet. It stays in the container until then, whatever ends.
 public struct OutboxMessage: Sendable, Hashable {
@@ -53,7 +54,7 @@ extension OutboxMessage {
     guard let request = offer.requestID, let receiver = try? ApplicationID(entry.receiver) else {
       throw ContainerError(.catalogDamaged, detail: "it is no request or reply to an app")
     }
-    self.request = RequestID(request)
+    self.request = request
     isReply = offer.isReply
     self.receiver = receiver
     date = Date(timeIntervalSince1970: Double(entry.time) / 1e9)
@@ -129,15 +130,14 @@ extension Runtime {
           try entry.skippingDamage(leavingOut) {
             guard let bytes = try container.store.outboxMessageIfThere(entry.number) else { return false }
             let offer = try WireOffer(stored: bytes)
-            return offer.requestID == request.id && offer.isReply == isReply
+            return offer.requestID == request && offer.isReply == isReply
           } ?? false
         }
       }
     } catch {
       throw Self.servicesError(error)
     }
-    guard let entry = found.first, let id = WireID(Data(entry.id)),
-      let receiver = try? ApplicationID(entry.receiver)
+    guard let entry = found.first, let receiver = try? ApplicationID(entry.receiver)
     else { return Task { false } }
     let (ends, ended) = AsyncStream<Bool>.makeStream()
     return await withCheckedContinuation { continuation in
@@ -150,8 +150,8 @@ extension Runtime {
         // So that it is not delivered before it is taken back.
         case .new where !entry.mayBeOffered:
           ended(self.takeBackBeforeStart(entry.number) ? .cancelled : nil)
-        case .new: core.takenBack[id, default: []].append(ended)
-        case .running: self.takeBack(id, receiver, [ended], &core)
+        case .new: core.takenBack[entry.id, default: []].append(ended)
+        case .running: self.takeBack(entry.id, receiver, [ended], &core)
         case .stopped: ended(nil)
         }
         continuation.resume(
@@ -184,7 +184,7 @@ extension Runtime {
 
   /// Calls back with its end; with nil for what is not on its way.
   func takeBack(
-    _ id: WireID, _ receiver: ApplicationID, _ ended: [@Sendable (SentDeliveryEnd?) -> Void],
+    _ id: Identifier, _ receiver: ApplicationID, _ ended: [@Sendable (SentDeliveryEnd?) -> Void],
     _ core: inout Core
   ) {
     guard core.peers[receiver]?.outgoing[id] != nil else {

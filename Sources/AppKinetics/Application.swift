@@ -1,6 +1,7 @@
 public import Foundation
 @_exported public import ServiceValues
-package import ServiceWire
+import ServiceWire
+public import SodiumPrimitives
 
 /// Who an app is among the others.
 public struct Application: Sendable, Hashable {
@@ -54,18 +55,4 @@ public enum ForegroundPreference: Sendable, Hashable {
 }
 
 /// Names a request at both sides: 16 bytes, drawn by the system.
-public struct RequestID: Hashable, Sendable, Comparable, CustomStringConvertible, LosslessStringConvertible {
-  package let id: WireID
-
-  package init(_ id: WireID) { self.id = id }
-
-  /// From 32 hexadecimal digits in lower case.
-  public init?(_ description: String) {
-    guard let id = WireID(text: description) else { return nil }
-    self.id = id
-  }
-
-  public var description: String { id.description }
-
-  public static func < (left: RequestID, right: RequestID) -> Bool { left.id < right.id }
-}
+public typealias RequestID = Identifier

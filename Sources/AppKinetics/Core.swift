@@ -2,6 +2,7 @@ import Foundation
 import LocalTransport
 import ServiceValues
 import ServiceWire
+import SodiumPrimitives
 
 /// What changes in an app's runtime: one piece of work at a time.
 struct Core: Sendable {
@@ -32,7 +33,7 @@ struct Core: Sendable {
   var unclaimedHandler: UnclaimedReplyHandler?
   var outboxEndHandler: OutboxEndHandler?
   /// Deliveries of earlier processes that are not to go on, and who waits for their ends.
-  var takenBack: [WireID: [@Sendable (SentDeliveryEnd?) -> Void]] = [:]
+  var takenBack: [Identifier: [@Sendable (SentDeliveryEnd?) -> Void]] = [:]
   var lastChannel: UInt64 = 0
   var frontWatchers: [UInt64: AsyncStream<Bool>.Continuation] = [:]
   var lastWatcher: UInt64 = 0
@@ -76,14 +77,14 @@ struct DisabledPart: Hashable, Sendable {
 struct LockedOffer: Sendable {
   let peer: ApplicationID
   let delivery: IncomingDelivery
-  let id: WireID
+  let id: Identifier
   let until: UInt64
 }
 
 struct LockedRequest: Sendable {
   let peer: ApplicationID
   let request: WireRequest
-  let id: WireID
+  let id: Identifier
   let until: UInt64
 }
 
@@ -119,10 +120,10 @@ final class Peer: @unchecked Sendable {
   /// When a channel is asked for again, for deliveries; the pause after that. Milliseconds.
   var retryAt: UInt64?
   var retryPause: UInt64 = 0
-  var sent: [WireID: SentRequest] = [:]
-  var incoming: [WireID: Incoming] = [:]
+  var sent: [Identifier: SentRequest] = [:]
+  var incoming: [Identifier: Incoming] = [:]
   /// In the outbox, by delivery.
-  var outgoing: [WireID: OutgoingDelivery] = [:]
+  var outgoing: [Identifier: OutgoingDelivery] = [:]
   /// The numbers of the outbox that were for this app are all below.
   var outboxEnd: UInt64 = 0
   /// Numbers below it that were for this app are settled, on the disk: no crash brings one back to be offered again.
@@ -131,10 +132,10 @@ final class Peer: @unchecked Sendable {
   var isAcknowledging = false
   var isAcknowledgementDue = false
   /// Also some whose channel broke, so that the app is not told of them twice.
-  var arriving: [WireID: IncomingDelivery] = [:]
+  var arriving: [Identifier: IncomingDelivery] = [:]
   static let interruptedCountMax = 32
   /// What the other app said of its floors, by incarnation, and is not in the ledger yet.
-  var acknowledged: [Data: UInt64] = [:]
+  var acknowledged: [Identifier: UInt64] = [:]
   static let acknowledgedCountMax = 16
 
   struct Incoming: Sendable {

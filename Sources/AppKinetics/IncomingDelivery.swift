@@ -3,6 +3,7 @@ import ContainerStore
 import Foundation
 import LocalTransport
 import ServiceWire
+import SodiumPrimitives
 import Synchronization
 
 /// A message with files on its way into this app's container. Outlives the channels that it comes over.
@@ -65,7 +66,7 @@ final class IncomingDelivery: Sendable {
   }
 
   /// The request that it brings, or that it answers.
-  var request: WireID? { offer.requestID }
+  var request: Identifier? { offer.requestID }
 
   /// True for the first who asks.
   func tellCount() -> Bool { guarded.withLock { !exchange(&$0.isCountTold, with: true) } }
@@ -143,10 +144,10 @@ final class ArrivalSink: BulkSink {
 }
 
 extension WireOffer {
-  var requestID: WireID? {
+  var requestID: Identifier? {
     switch message {
-    case .request(let request): WireID(request.id)
-    case .reply(let reply): WireID(reply.id)
+    case .request(let request): Identifier(exactly: request.id)
+    case .reply(let reply): Identifier(exactly: reply.id)
     case nil: nil
     }
   }

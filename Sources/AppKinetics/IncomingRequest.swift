@@ -1,5 +1,6 @@
 import Foundation
 import ServiceWire
+public import SodiumPrimitives
 import Synchronization
 
 /// A request that came, to be replied to once at most.
@@ -32,11 +33,11 @@ public final class IncomingRequest: Sendable {
   private let guarded = Mutex(Guarded())
 
   init(
-    _ wire: WireRequest, _ id: WireID, from sender: ApplicationID, _ service: ServiceIdentifier,
+    _ wire: WireRequest, _ id: Identifier, from sender: ApplicationID, _ service: ServiceIdentifier,
     _ version: ServiceVersion, params: ServiceValue?, attachments: [String], definition: ServiceDefinition?,
     arrival: UInt64? = nil, isRedelivered: Bool = false, _ runtime: Runtime
   ) {
-    self.id = RequestID(id)
+    self.id = id
     self.sender = sender
     self.service = service
     self.version = version

@@ -3,6 +3,7 @@ import Foundation
 import LocalTransport
 import ServiceValues
 import ServiceWire
+import SodiumPrimitives
 import Synchronization
 
 /// A message of the outbox, on its way to one app.
@@ -16,13 +17,13 @@ struct OutgoingDelivery: Sendable {
 
   var entry: OutboxEntry
   /// That it is, or that it answers; nil until the message of an earlier process was read.
-  var request: WireID?
+  var request: Identifier?
   var isReply: Bool
   let files: OutgoingFiles
   var stream: Stream?
   /// The incarnation of its last offer, and the one under which the receiver knows another message by its number.
-  var incarnation: [UInt8]?
-  var takenIncarnation: [UInt8]?
+  var incarnation: Identifier?
+  var takenIncarnation: Identifier?
   /// Why it is taken back.
   var failure: ServicesError?
   /// The receiver has taken it.

@@ -4,6 +4,7 @@ import LocalTransport
 import SecureFiles
 import ServiceValues
 import ServiceWire
+import SodiumPrimitives
 
 /// Messages with files, and replies to them, that come into this app's container.
 extension Runtime {
@@ -11,16 +12,16 @@ extension Runtime {
 
   /// What was delivered before is answered so, whatever the app thinks of it now.
   func offered(_ offer: WireOffer, _ application: ApplicationID, _ core: inout Core) {
-    guard let id = WireID(offer.id) else { return }
+    guard let id = Identifier(exactly: offer.id) else { return }
     let delivery = core.peers[application]?.arriving[id] ?? IncomingDelivery(offer)
     let attempt = delivery.beginAttempt(offer)
     core.peers[application]?.arriving[id] = delivery
     FailPoint.offered.pass()
     delivery.queue.async { [container] in
       do {
-        let (sender, incarnation) = (application.text, [UInt8](offer.incarnation))
+        let (sender, incarnation) = (application.text, Identifier(offer.incarnation))
         let ledger = try container.store.ledgerState(
-          sender: sender, incarnation: incarnation, number: offer.number, id: [UInt8](offer.id))
+          sender: sender, incarnation: incarnation, number: offer.number, id: id)
         // A container that takes no changes says this of what it has all the same.
         try? container.store.raiseDeliveryFloor(sender: sender, incarnation: incarnation, to: offer.floor)
         self.core.perform { core in
@@ -44,7 +45,7 @@ extension Runtime {
 
   /// Whether the message is there is not known: nothing is answered, and the next offer is, by the ledger.
   private func abandon(
-    _ delivery: IncomingDelivery, _ attempt: UInt64, _ id: WireID, _ error: any Error,
+    _ delivery: IncomingDelivery, _ attempt: UInt64, _ id: Identifier, _ error: any Error,
     _ application: ApplicationID
   ) {
     core.perform { core in
@@ -61,13 +62,14 @@ extension Runtime {
   }
 
   private func isCurrent(
-    _ delivery: IncomingDelivery, _ attempt: UInt64, _ id: WireID, _ application: ApplicationID, _ core: Core
+    _ delivery: IncomingDelivery, _ attempt: UInt64, _ id: Identifier, _ application: ApplicationID,
+    _ core: Core
   ) -> Bool {
     core.peers[application]?.arriving[id] === delivery && delivery.attempt == attempt
   }
 
   private func check(
-    _ delivery: IncomingDelivery, _ id: WireID, _ application: ApplicationID, _ core: inout Core
+    _ delivery: IncomingDelivery, _ id: Identifier, _ application: ApplicationID, _ core: inout Core
   ) {
     let offer = delivery.offer
     do throws(ServicesError) {
@@ -113,7 +115,7 @@ extension Runtime {
   }
 
   private func refuseDelivery(
-    _ id: WireID, _ error: ServicesError, _ application: ApplicationID, _ core: inout Core
+    _ id: Identifier, _ error: ServicesError, _ application: ApplicationID, _ core: inout Core
   ) {
     if let delivery = core.peers[application]?.arriving.removeValue(forKey: id) {
       delivery.stream = nil
@@ -166,7 +168,7 @@ extension Runtime {
 
   // MARK: Receiving
 
-  private func receive(_ delivery: IncomingDelivery, _ id: WireID, _ application: ApplicationID) {
+  private func receive(_ delivery: IncomingDelivery, _ id: Identifier, _ application: ApplicationID) {
     let attempt = delivery.attempt
     delivery.queue.async { [container] in
       do {
@@ -191,9 +193,10 @@ extension Runtime {
   /// What the record of a file takes, about.
   private static let fileByteCount: UInt64 = 512
 
+  /// `offer` was checked when it came: its id and its incarnation have 16 bytes.
   private static func arriving(_ offer: WireOffer, _ application: ApplicationID) -> ArrivingMessage {
     ArrivingMessage(
-      id: [UInt8](offer.id), sender: application.text, incarnation: [UInt8](offer.incarnation),
+      id: Identifier(offer.id), sender: application.text, incarnation: Identifier(offer.incarnation),
       number: offer.number, message: stored(offer), fileCount: offer.fileCount, byteCount: offer.byteCount)
   }
 
@@ -204,7 +207,7 @@ extension Runtime {
   }
 
   private func failed(
-    _ delivery: IncomingDelivery, _ attempt: UInt64, _ id: WireID, _ error: any Error,
+    _ delivery: IncomingDelivery, _ attempt: UInt64, _ id: Identifier, _ error: any Error,
     _ application: ApplicationID
   ) {
     core.perform { core in
@@ -228,7 +231,7 @@ extension Runtime {
   }
 
   private func began(
-    _ delivery: IncomingDelivery, _ attempt: UInt64, _ id: WireID, _ known: UInt64,
+    _ delivery: IncomingDelivery, _ attempt: UInt64, _ id: Identifier, _ known: UInt64,
     _ application: ApplicationID, _ core: inout Core
   ) {
     guard isCurrent(delivery, attempt, id, application, core) else { return }
@@ -239,7 +242,7 @@ extension Runtime {
     if known < offer.fileCount { step(application, &core) { $0.wantPages(id, from: known) } }
   }
 
-  func take(_ files: [WireOfferedFile], of id: WireID, _ application: ApplicationID, _ core: Core) {
+  func take(_ files: [WireOfferedFile], of id: Identifier, _ application: ApplicationID, _ core: Core) {
     guard let delivery = core.peers[application]?.arriving[id] else { return }
     let attempt = delivery.attempt
     delivery.queue.async {
@@ -262,7 +265,7 @@ extension Runtime {
 
   /// Every file has its place: the contents may come.
   private func allKnown(
-    _ delivery: IncomingDelivery, _ attempt: UInt64, _ id: WireID, _ application: ApplicationID
+    _ delivery: IncomingDelivery, _ attempt: UInt64, _ id: Identifier, _ application: ApplicationID
   ) {
     let known = delivery.withArrival { arrival in
       (arrival.files.map { ArrivedFile(path: $0.path, byteCount: $0.size) }, arrival.received)
@@ -281,7 +284,7 @@ extension Runtime {
   private static let streamKeyByteCount = 32
 
   func expect(
-    _ id: WireID, _ stream: IncomingDelivery.Stream, _ key: BulkKey, _ from: UInt64, _ byteCount: UInt64,
+    _ id: Identifier, _ stream: IncomingDelivery.Stream, _ key: BulkKey, _ from: UInt64, _ byteCount: UInt64,
     _ application: ApplicationID, _ core: inout Core
   ) {
     guard let delivery = core.peers[application]?.arriving[id] else { return }
@@ -317,7 +320,7 @@ extension Runtime {
   }
 
   private func commit(
-    _ delivery: IncomingDelivery, _ id: WireID, _ application: ApplicationID, _ core: inout Core
+    _ delivery: IncomingDelivery, _ id: Identifier, _ application: ApplicationID, _ core: inout Core
   ) {
     guard core.peers[application]?.deliveries.beginCommit(id) == true else { return }
     delivery.isCommitting = true
@@ -343,7 +346,7 @@ extension Runtime {
 
   // MARK: The sender, or this app, does not want it any more
 
-  func withdrawn(_ id: WireID, _ application: ApplicationID, _ core: inout Core) {
+  func withdrawn(_ id: Identifier, _ application: ApplicationID, _ core: inout Core) {
     core.lockedOffers.removeAll { $0.peer == application && $0.id == id }
     guard let delivery = core.peers[application]?.arriving.removeValue(forKey: id) else {
       return step(application, &core) { $0.discarded(id) }
@@ -366,7 +369,7 @@ extension Runtime {
   func cancelReception(of request: RequestID) async -> Bool {
     await core.result { core in
       for (application, peer) in core.peers {
-        guard let (id, delivery) = peer.arriving.first(where: { $0.value.request == request.id }),
+        guard let (id, delivery) = peer.arriving.first(where: { $0.value.request == request }),
           delivery.isUnderWay, !delivery.isCommitting
         else { continue }
         self.refuseDelivery(
@@ -377,7 +380,7 @@ extension Runtime {
     }
   }
 
-  func resultUnwanted(_ id: WireID, _ application: ApplicationID, _ core: Core) {
+  func resultUnwanted(_ id: Identifier, _ application: ApplicationID, _ core: Core) {
     guard let incoming = core.peers[application]?.incoming[id] else { return }
     cancelRequested(incoming)
   }
@@ -393,7 +396,7 @@ extension Runtime {
     case .request(let request):
       guard let provider = provider(of: request, core) else { return }
       callbacks.add {
-        provider.willReceive(attachmentCount: count, for: RequestID(id), from: application)
+        provider.willReceive(attachmentCount: count, for: id, from: application)
       }
     case nil: break
     }
@@ -412,7 +415,7 @@ extension Runtime {
       callbacks.add {
         for file in files {
           provider.willReceive(
-            attachment: file.path, byteCount: file.byteCount, for: RequestID(id), from: application)
+            attachment: file.path, byteCount: file.byteCount, for: id, from: application)
         }
       }
     case nil: break

@@ -2,6 +2,7 @@ import Foundation
 import LocalTransport
 import ServiceValues
 import ServiceWire
+import SodiumPrimitives
 import UnixSockets
 
 /// The channels to other apps (SERVICE-PROTOCOL.md, "The channel").
@@ -254,7 +255,7 @@ extension Runtime {
         if number != batchChannel { flush(core) }
         batchChannel = number
         batch.append(message)
-        if case .request(let request) = message.kind, let id = WireID(request.id) {
+        if case .request(let request) = message.kind, let id = Identifier(exactly: request.id) {
           core.peers[application]?.sent[id]?.didSend()
         }
         continue
@@ -309,7 +310,7 @@ extension Runtime {
     let ready = core.ready.filter { $0.request.sender == application }
     core.ready.removeAll { $0.request.sender == application }
     for next in ready {
-      let id = next.request.id.id
+      let id = next.request.id
       core.peers[application]?.incoming[id] = nil
       if let arrival = next.request.arrival {
         removeFiles(next.request.attachments)

@@ -2,6 +2,7 @@ import ContainerStore
 import Foundation
 import ServiceValues
 import ServiceWire
+import SodiumPrimitives
 
 /// Requests that this app sends.
 extension Runtime {
@@ -12,7 +13,7 @@ extension Runtime {
       throw ServicesError(.notAllowed, detail: "an app sends no requests to itself")
     }
     try check(request)
-    let sent = SentRequest(WireID.random(), request, to: application, self)
+    let sent = SentRequest(Identifier.random(), request, to: application, self)
     if sent.isDelivery { try await store(sent) } else { core.perform { self.submit(sent, &$0) } }
     try await sent.accepted()
     return sent
@@ -51,7 +52,7 @@ extension Runtime {
   func wireRequest(_ sent: SentRequest) -> WireRequest {
     let request = sent.request
     return .with {
-      $0.id = sent.id.id.bytes
+      $0.id = sent.id.data
       $0.serviceID = request.service.text
       $0.version = request.version.text
       $0.method = request.method
@@ -69,14 +70,14 @@ extension Runtime {
       return sent.end(.refused, .failure(error), .didFail(error))
     }
     _ = peer(application, &core)
-    core.peers[application]?.sent[sent.id.id] = sent
+    core.peers[application]?.sent[sent.id] = sent
     do throws(ProtocolFault) {
       guard let outputs = try submit(wire, application, &core) else { return }
       act(outputs, application, &core)
       // It may wait for room; nothing keeps it from being sent.
       if isOnItsWay(to: application, core) { sent.accept() }
     } catch {
-      core.peers[application]?.sent[sent.id.id] = nil
+      core.peers[application]?.sent[sent.id] = nil
       let error = ServicesError(.limitExceeded, detail: "requests queued for want of credit or channel")
       sent.end(.refused, .failure(error), .didFail(error))
     }
@@ -98,12 +99,12 @@ extension Runtime {
 
   func cancel(_ sent: SentRequest) {
     core.perform { core in
-      guard core.peers[sent.application]?.sent[sent.id.id] != nil else { return }
-      if core.peers[sent.application]?.outgoing[sent.id.id] != nil {
-        return self.step(sent.application, &core) { $0.cancel(sent.id.id) }
+      guard core.peers[sent.application]?.sent[sent.id] != nil else { return }
+      if core.peers[sent.application]?.outgoing[sent.id] != nil {
+        return self.step(sent.application, &core) { $0.cancel(sent.id) }
       }
       if sent.isDelivery || sent.awaitsDelivery { return sent.didNotCancel() }
-      guard let outputs = core.peers[sent.application]?.exchange.cancel(sent.id.id) else { return }
+      guard let outputs = core.peers[sent.application]?.exchange.cancel(sent.id) else { return }
       self.act(outputs, sent.application, &core)
     }
   }
@@ -119,7 +120,7 @@ extension Runtime {
   // MARK: What becomes of them
 
   func consumer(
-    _ id: WireID, _ event: ConsumerEvent, _ application: ApplicationID, _ core: inout Core
+    _ id: Identifier, _ event: ConsumerEvent, _ application: ApplicationID, _ core: inout Core
   ) {
     guard let sent = core.peers[application]?.sent[id] else { return }
     switch event {
@@ -155,7 +156,7 @@ extension Runtime {
     _ sent: SentRequest, _ reply: WireReply, _ files: [ArrivedFile], _ application: ApplicationID,
     _ core: inout Core
   ) {
-    core.peers[application]?.sent[sent.id.id] = nil
+    core.peers[application]?.sent[sent.id] = nil
     do {
       switch reply.result {
       case .error(let wire):

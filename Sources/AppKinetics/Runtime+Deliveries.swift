@@ -3,6 +3,7 @@ import Foundation
 import LocalTransport
 import ServiceValues
 import ServiceWire
+import SodiumPrimitives
 
 /// Messages with files, and replies to them (SERVICE-PROTOCOL.md, "Attachments"): what their state machine wants done.
 extension Runtime {
@@ -109,7 +110,7 @@ extension Runtime {
     _ message: WireChannelMessage, _ application: ApplicationID, _ number: ChannelNumber, _ core: inout Core
   ) {
     guard let channel = core.peers[application]?.channels[number] else { return }
-    if case .deliveryProgress(let progress) = message.kind, let id = WireID(progress.id),
+    if case .deliveryProgress(let progress) = message.kind, let id = Identifier(exactly: progress.id),
       let stream = core.peers[application]?.arriving[id]?.stream, stream.channel == number
     {
       // Before the sender hears of it.
@@ -120,7 +121,7 @@ extension Runtime {
 
   /// One write for all that is said meanwhile.
   private func acknowledged(
-    _ floor: UInt64, _ incarnation: Data, _ application: ApplicationID, _ core: inout Core
+    _ floor: UInt64, _ incarnation: Identifier, _ application: ApplicationID, _ core: inout Core
   ) {
     guard let known = core.peers[application]?.acknowledged, known.count < Peer.acknowledgedCountMax else {
       return
@@ -134,7 +135,7 @@ extension Runtime {
       }
       for (incarnation, floor) in floors {
         try? self.container.store.raiseDeliveryFloor(
-          sender: application.text, incarnation: [UInt8](incarnation), to: floor)
+          sender: application.text, incarnation: incarnation, to: floor)
       }
     }
   }

@@ -4,6 +4,7 @@ import LocalTransport
 import SecureFiles
 import ServiceValues
 import ServiceWire
+import SodiumPrimitives
 
 /// Messages with files that this app sends: in the outbox of its container first, so that they outlive the process.
 extension Runtime {
@@ -13,7 +14,7 @@ extension Runtime {
   func store(_ sent: SentRequest) async throws {
     try await requireRunning()
     let wire = WireOffer.with { $0.request = wireRequest(sent) }
-    let entry = try await store(wire, id: sent.id.id, to: sent.application, sent.request.attachments)
+    let entry = try await store(wire, id: sent.id, to: sent.application, sent.request.attachments)
     FailPoint.stored.pass()
     core.perform { core in
       guard core.life == .running else {
@@ -24,8 +25,8 @@ extension Runtime {
         $0.fileCount = entry.fileCount
       }
       _ = self.peer(sent.application, &core)
-      core.peers[sent.application]?.sent[sent.id.id] = sent
-      self.enqueue(entry, sent.application, request: sent.id.id, isReply: false, &core)
+      core.peers[sent.application]?.sent[sent.id] = sent
+      self.enqueue(entry, sent.application, request: sent.id, isReply: false, &core)
       if self.isOnItsWay(to: sent.application, core) { sent.accept() }
     }
   }
@@ -44,7 +45,7 @@ extension Runtime {
   }
 
   private func store(
-    _ wire: WireOffer, id: WireID, to application: ApplicationID, _ attachments: [String],
+    _ wire: WireOffer, id: Identifier, to application: ApplicationID, _ attachments: [String],
     endingQueued arrival: UInt64? = nil
   ) async throws -> OutboxEntry {
     let message: [UInt8] = try wire.serializedBytes()
@@ -56,7 +57,7 @@ extension Runtime {
       return try await blocking { [container] in
         try container.store.enqueue(
           OutgoingMessage(
-            id: [UInt8](id.bytes), receiver: application.text, message: message, attachments: attachments),
+            id: id, receiver: application.text, message: message, attachments: attachments),
           mayBeOffered: isConnected, endingQueued: arrival)
       }
     } catch {
@@ -65,10 +66,10 @@ extension Runtime {
   }
 
   private func enqueue(
-    _ entry: OutboxEntry, _ application: ApplicationID, request: WireID?, isReply: Bool,
+    _ entry: OutboxEntry, _ application: ApplicationID, request: Identifier?, isReply: Bool,
     wasOffered: Bool = false, _ core: inout Core
   ) {
-    guard let id = WireID(Data(entry.id)) else { return }
+    let id = entry.id
     let files = OutgoingFiles(container.store, entry) { path in
       self.core.perform { self.tellStarted(path, id, application, &$0) }
     }
@@ -86,10 +87,11 @@ extension Runtime {
   /// What earlier processes of this app left.
   func resumeOutbox(_ entries: [OutboxEntry], _ core: inout Core) {
     for entry in entries {
-      guard let application = try? ApplicationID(entry.receiver), let id = WireID(Data(entry.id)) else {
+      guard let application = try? ApplicationID(entry.receiver) else {
         logger.error("a message in the outbox is for nobody", metadata: ["number": "\(entry.number)"])
         continue
       }
+      let id = entry.id
       _ = peer(application, &core)
       guard core.peers[application]?.outgoing[id] == nil else { continue }
       enqueue(
@@ -107,7 +109,7 @@ extension Runtime {
     _ reply: WireReply, _ attachments: [String], to request: IncomingRequest,
     _ foreground: ForegroundPreference
   ) async throws {
-    let id = request.id.id
+    let id = request.id
     let taken: Bool = await core.result { core in
       guard core.life == .running, let incoming = core.peers[request.sender]?.incoming[id],
         !incoming.hasReplied,
@@ -119,12 +121,12 @@ extension Runtime {
     guard taken else { throw Self.cannotReply }
     do {
       var wire = reply
-      wire.id = id.bytes
+      wire.id = id.data
       wire.foreground = foreground.wire
       wire.attachments = UInt64(attachments.count)
       let offer = WireOffer.with { $0.reply = wire }
       let entry = try await store(
-        offer, id: WireID.random(), to: request.sender, attachments, endingQueued: request.arrival)
+        offer, id: Identifier.random(), to: request.sender, attachments, endingQueued: request.arrival)
       core.perform { core in
         guard core.life == .running else { return }
         _ = self.peer(request.sender, &core)
@@ -146,7 +148,7 @@ extension Runtime {
 
   // MARK: What the state machine asks for
 
-  func provideOffer(_ id: WireID, _ application: ApplicationID, _ core: Core) {
+  func provideOffer(_ id: Identifier, _ application: ApplicationID, _ core: Core) {
     guard let peer = core.peers[application], let delivery = peer.outgoing[id] else { return }
     let (entry, taken, durableFloor) = (delivery.entry, delivery.takenIncarnation, peer.durableFloor)
     fileQueue.async { [container] in
@@ -163,8 +165,8 @@ extension Runtime {
           }
         }
         offer.floor = min(offer.floor, entry.number)
-        offer.id = Data(entry.id)
-        offer.incarnation = Data(try container.store.outboxIncarnation(otherThan: taken))
+        offer.id = entry.id.data
+        offer.incarnation = try container.store.outboxIncarnation(otherThan: taken).data
         return offer
       }
       self.core.perform { core in
@@ -174,7 +176,7 @@ extension Runtime {
           if case .reply? = offer.message { core.peers[application]?.outgoing[id]?.isReply = true }
           core.peers[application]?.outgoing[id]?.request = offer.requestID
           core.peers[application]?.outgoing[id]?.entry.mayBeOffered = true
-          core.peers[application]?.outgoing[id]?.incarnation = [UInt8](offer.incarnation)
+          core.peers[application]?.outgoing[id]?.incarnation = Identifier(offer.incarnation)
           core.peers[application]?.durableFloor = max(offer.floor, core.peers[application]?.durableFloor ?? 0)
           self.step(application, &core) { $0.offer(offer) }
         case .failure(let error): self.fail(id, Self.servicesError(error), application, &core)
@@ -191,7 +193,7 @@ extension Runtime {
 
   private static let pageFileCountMax = DeliveryLimits().pageFileCountMax
 
-  func providePage(_ id: WireID, _ from: UInt64, _ application: ApplicationID, _ core: Core) {
+  func providePage(_ id: Identifier, _ from: UInt64, _ application: ApplicationID, _ core: Core) {
     guard let entry = core.peers[application]?.outgoing[id]?.entry else { return }
     fileQueue.async { [container] in
       let page = Result { () throws -> [WireOfferedFile] in
@@ -214,7 +216,7 @@ extension Runtime {
   }
 
   func beginStream(
-    _ id: WireID, _ stream: OutgoingDelivery.Stream, _ key: BulkKey, _ from: UInt64,
+    _ id: Identifier, _ stream: OutgoingDelivery.Stream, _ key: BulkKey, _ from: UInt64,
     _ application: ApplicationID, _ core: inout Core
   ) {
     guard let delivery = core.peers[application]?.outgoing[id] else { return }
@@ -260,7 +262,7 @@ extension Runtime {
   }
 
   private func fail(
-    _ id: WireID, _ error: ServicesError, _ application: ApplicationID, _ core: inout Core
+    _ id: Identifier, _ error: ServicesError, _ application: ApplicationID, _ core: inout Core
   ) {
     // One that was taken back is gone from the outbox before the app hears of it: what cannot be read of it any more is no failure.
     guard core.life == .running, core.peers[application]?.deliveries.canFail(id) == true else { return }
@@ -272,7 +274,7 @@ extension Runtime {
   // MARK: What becomes of it
 
   /// The request that is delivered, when this process sent it.
-  func sent(of id: WireID, _ application: ApplicationID, _ core: Core) -> SentRequest? {
+  func sent(of id: Identifier, _ application: ApplicationID, _ core: Core) -> SentRequest? {
     guard let delivery = core.peers[application]?.outgoing[id], !delivery.isReply else { return nil }
     return delivery.request.flatMap { core.peers[application]?.sent[$0] }
   }
@@ -289,7 +291,7 @@ extension Runtime {
   }
 
   private func tellStarted(
-    _ path: String, _ id: WireID, _ application: ApplicationID, _ core: inout Core
+    _ path: String, _ id: Identifier, _ application: ApplicationID, _ core: inout Core
   ) {
     guard let delivery = core.peers[application]?.outgoing[id] else { return }
     sent(of: id, application, core)?.tell(.didStartSending(attachment: path))
@@ -297,7 +299,7 @@ extension Runtime {
     callbacks.add { provider.didStartSending(attachment: path, for: request) }
   }
 
-  func wasAccepted(_ id: WireID, _ application: ApplicationID, _ core: inout Core) {
+  func wasAccepted(_ id: Identifier, _ application: ApplicationID, _ core: inout Core) {
     guard let delivery = core.peers[application]?.outgoing[id] else { return }
     core.peers[application]?.outgoing[id]?.wasAccepted = true
     sent(of: id, application, core)?.didSend()
@@ -307,12 +309,12 @@ extension Runtime {
     }
   }
 
-  func progressed(_ id: WireID, _ received: UInt64, _ application: ApplicationID, _ core: inout Core) {
+  func progressed(_ id: Identifier, _ received: UInt64, _ application: ApplicationID, _ core: inout Core) {
     core.peers[application]?.outgoing[id]?.bytesDone = received
     sent(of: id, application, core)?.advance { $0.bytesDone = max($0.bytesDone, received) }
   }
 
-  func settled(_ id: WireID, _ end: SentDeliveryEnd, _ application: ApplicationID, _ core: inout Core) {
+  func settled(_ id: Identifier, _ end: SentDeliveryEnd, _ application: ApplicationID, _ core: inout Core) {
     guard let delivery = core.peers[application]?.outgoing[id] else { return }
     FailPoint.settling.pass()
     let hasHandler = core.outboxEndHandler != nil
@@ -357,7 +359,7 @@ extension Runtime {
   }
 
   private func tellEnd(
-    _ id: WireID, _ end: SentDeliveryEnd, _ application: ApplicationID, _ core: inout Core
+    _ id: Identifier, _ end: SentDeliveryEnd, _ application: ApplicationID, _ core: inout Core
   ) {
     guard let delivery = core.peers[application]?.outgoing[id] else { return }
     let sent = sent(of: id, application, core)
@@ -368,7 +370,7 @@ extension Runtime {
     }
     if let error, let sent {
       sent.end(error.code == .cancelled ? .cancelled : .refused, .failure(error), .didFail(error))
-      core.peers[application]?.sent[sent.id.id] = nil
+      core.peers[application]?.sent[sent.id] = nil
     }
     guard delivery.isReply, let request = delivery.request else { return }
     let answered = answered(delivery, application, core)
@@ -388,7 +390,7 @@ extension Runtime {
     peer.isAcknowledging = true
     let end = peer.outboxEnd
     fileQueue.async { [container] in
-      let settled = Result { () throws -> (UInt64, [UInt8]) in
+      let settled = Result { () throws -> (UInt64, Identifier) in
         let floor = try Self.floor(application, in: container) ?? end
         try container.store.synchronize()
         return (floor, try container.store.outboxIncarnation())
@@ -397,7 +399,7 @@ extension Runtime {
         peer.isAcknowledging = false
         if case .success(let (floor, incarnation)) = settled {
           peer.durableFloor = max(peer.durableFloor, floor)
-          self.step(application, &core) { $0.acknowledge(floor: floor, incarnation: Data(incarnation)) }
+          self.step(application, &core) { $0.acknowledge(floor: floor, incarnation: incarnation) }
         }
         if peer.isAcknowledgementDue { self.acknowledge(application, &core) }
       }
@@ -407,7 +409,7 @@ extension Runtime {
   // MARK: Replies that are awaited
 
   /// A channel to another process of the provider says what became of a request that an earlier one had.
-  func standing(_ request: WireID, _ isAwaited: Bool, _ application: ApplicationID, _ core: inout Core) {
+  func standing(_ request: Identifier, _ isAwaited: Bool, _ application: ApplicationID, _ core: inout Core) {
     guard !isAwaited, let sent = core.peers[application]?.sent[request], sent.isDelivery else { return }
     if sent.expectsReply == false { return endedWithoutReply(request, application, &core) }
     let error = ServicesError(.connectionLost, detail: "the other app does not know the request any more")
@@ -415,7 +417,7 @@ extension Runtime {
     sent.end(.lost, .failure(error), .didFail(error))
   }
 
-  func endedWithoutReply(_ request: WireID, _ application: ApplicationID, _ core: inout Core) {
+  func endedWithoutReply(_ request: Identifier, _ application: ApplicationID, _ core: inout Core) {
     guard let sent = core.peers[application]?.sent[request], sent.isDelivery else { return }
     guard sent.status == .delivered else {
       // It may have come right behind what settles the delivery.

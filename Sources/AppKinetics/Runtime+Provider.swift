@@ -1,6 +1,7 @@
 import Foundation
 import ServiceValues
 import ServiceWire
+import SodiumPrimitives
 
 /// Requests that come to this app.
 extension Runtime {
@@ -57,13 +58,13 @@ extension Runtime {
   // MARK: What comes
 
   func provider(
-    _ id: WireID, _ event: ProviderEvent, _ application: ApplicationID, _ core: inout Core
+    _ id: Identifier, _ event: ProviderEvent, _ application: ApplicationID, _ core: inout Core
   ) {
     switch event {
     case .arrived(let request): arrived(request, id, application, &core)
     case .withdrawn:
       if core.locked.contains(where: { $0.id == id }) { core.locked.removeAll { $0.id == id } }
-      core.ready.removeAll { $0.request.id.id == id && $0.request.sender == application }
+      core.ready.removeAll { $0.request.id == id && $0.request.sender == application }
       core.peers[application]?.incoming[id] = nil
     case .cancelRequested:
       guard let incoming = core.peers[application]?.incoming[id] else { return }
@@ -85,7 +86,7 @@ extension Runtime {
   }
 
   private func replyEnded(
-    _ id: WireID, _ error: ServicesError?, _ application: ApplicationID, _ core: inout Core
+    _ id: Identifier, _ error: ServicesError?, _ application: ApplicationID, _ core: inout Core
   ) {
     guard let incoming = core.peers[application]?.incoming.removeValue(forKey: id) else { return }
     guard case .object(let provider) = incoming.offer.handler, incoming.hasReplied else { return }
@@ -99,7 +100,7 @@ extension Runtime {
   }
 
   func refuse(
-    _ id: WireID, _ code: ServicesError.Code, detail: String = "", _ application: ApplicationID,
+    _ id: Identifier, _ code: ServicesError.Code, detail: String = "", _ application: ApplicationID,
     _ core: inout Core
   ) {
     let failure = WireFailure.with {
@@ -111,7 +112,7 @@ extension Runtime {
   }
 
   private func arrived(
-    _ request: WireRequest, _ id: WireID, _ application: ApplicationID, _ core: inout Core
+    _ request: WireRequest, _ id: Identifier, _ application: ApplicationID, _ core: inout Core
   ) {
     do throws(ServicesError) {
       let offer = try offered(request, from: application, core)
@@ -161,7 +162,7 @@ extension Runtime {
   }
 
   private func admit(
-    _ request: WireRequest, _ id: WireID, _ application: ApplicationID, _ offer: Offer, _ core: inout Core
+    _ request: WireRequest, _ id: Identifier, _ application: ApplicationID, _ offer: Offer, _ core: inout Core
   ) throws(ServicesError) {
     let params: ServiceValue? = request.hasParams ? try ServiceValue(request.params) : nil
     if offer.validates {
@@ -185,7 +186,7 @@ extension Runtime {
   /// False when it was withdrawn. A delivered one is not.
   private func begins(_ ready: ReadyRequest, _ core: inout Core) -> Bool {
     ready.request.arrival != nil
-      || core.peers[ready.request.sender]?.exchange.begin(ready.request.id.id) == true
+      || core.peers[ready.request.sender]?.exchange.begin(ready.request.id) == true
   }
 
   private func handleSoon(_ core: inout Core) {
@@ -333,7 +334,7 @@ extension Runtime {
       return
     }
     var reply = reply
-    reply.id = request.id.id.bytes
+    reply.id = request.id.data
     reply.foreground = foreground.wire
     let whole = reply
     try answer(request, waits: waits) { exchange throws(ProtocolFault) in
@@ -343,7 +344,7 @@ extension Runtime {
   }
 
   func endWithoutReply(_ request: IncomingRequest) throws(ServicesError) {
-    let id = request.id.id
+    let id = request.id
     guard request.arrival == nil else { return try endDelivered(request) }
     try answer(request, isReply: false) { exchange throws(ProtocolFault) in
       try exchange.endWithoutReply(id, now: Self.now)
@@ -352,11 +353,11 @@ extension Runtime {
 
   private func endDelivered(_ request: IncomingRequest) throws(ServicesError) {
     let hasEnded: Bool = core.performAndWait { core in
-      guard let incoming = core.peers[request.sender]?.incoming[request.id.id], !incoming.hasReplied,
+      guard let incoming = core.peers[request.sender]?.incoming[request.id], !incoming.hasReplied,
         !incoming.isReplyStored
       else { return false }
-      core.peers[request.sender]?.incoming[request.id.id] = nil
-      self.step(request.sender, &core) { $0.endRequest(request.id.id) }
+      core.peers[request.sender]?.incoming[request.id] = nil
+      self.step(request.sender, &core) { $0.endRequest(request.id) }
       return true
     }
     guard hasEnded else { throw Self.cannotReply }
@@ -367,16 +368,16 @@ extension Runtime {
     _ step: @escaping @Sendable (inout Exchange) throws(ProtocolFault) -> [ExchangeOutput]
   ) throws(ServicesError) {
     let work: @Sendable (inout Core) -> ServicesError? = { core in
-      guard let incoming = core.peers[request.sender]?.incoming[request.id.id], !incoming.isReplyStored else {
+      guard let incoming = core.peers[request.sender]?.incoming[request.id], !incoming.isReplyStored else {
         return Self.cannotReply
       }
       do throws(ProtocolFault) {
         guard let outputs = try core.peers[request.sender]?.step(step) else { return nil }
-        core.peers[request.sender]?.incoming[request.id.id]?.hasReplied = isReply
+        core.peers[request.sender]?.incoming[request.id]?.hasReplied = isReply
         var refused: ServicesError?
-        for case .provider(request.id.id, .replyRefused(let failure)) in outputs {
+        for case .provider(request.id, .replyRefused(let failure)) in outputs {
           refused = ServicesError(failure)
-          core.peers[request.sender]?.incoming[request.id.id]?.hasReplied = false
+          core.peers[request.sender]?.incoming[request.id]?.hasReplied = false
         }
         self.act(outputs, request.sender, &core)
         return refused

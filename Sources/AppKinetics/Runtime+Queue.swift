@@ -3,6 +3,7 @@ import Foundation
 import SecureFiles
 import ServiceValues
 import ServiceWire
+import SodiumPrimitives
 
 /// Messages that have arrived with their files: they stay in the queue of the container until a handler has returned.
 extension Runtime {
@@ -53,7 +54,7 @@ extension Runtime {
   }
 
   private func handleUnclaimed(
-    _ reply: WireReply, _ id: WireID, _ message: UnhandledMessage, _ application: ApplicationID,
+    _ reply: WireReply, _ id: Identifier, _ message: UnhandledMessage, _ application: ApplicationID,
     _ files: [ArrivedFile], _ handler: @escaping UnclaimedReplyHandler
   ) {
     let result: Result<ServiceReply, ServiceReplyError>
@@ -65,7 +66,7 @@ extension Runtime {
       result = .success(ServiceReply(sender: application, params: params, attachments: files.map(\.path)))
     }
     let unclaimed = UnclaimedReply(
-      request: RequestID(id), sender: application, result: result, isRedelivered: message.isRedelivered)
+      request: id, sender: application, result: result, isRedelivered: message.isRedelivered)
     callbacks.add {
       _ = self.begin {
         await handler(unclaimed)
@@ -99,13 +100,13 @@ extension Runtime {
   }
 
   /// Whether a reply to a delivered request may still come.
-  func answerInquiry(_ request: WireID, _ application: ApplicationID, _ core: inout Core) {
+  func answerInquiry(_ request: Identifier, _ application: ApplicationID, _ core: inout Core) {
     guard let peer = core.peers[application] else { return }
     let isAwaited =
       peer.incoming[request] != nil
       || peer.outgoing.values.contains { $0.isReply && $0.request == request || $0.request == nil }
       || core.unhandled.contains {
-        Data($0.queued.id) == request.bytes && $0.queued.sender == application.text
+        $0.queued.id == request && $0.queued.sender == application.text
       }
     step(application, &core) { $0.standing(request, isAwaited: isAwaited) }
   }

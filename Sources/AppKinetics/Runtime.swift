@@ -6,6 +6,7 @@ import Logging
 import SecureFiles
 import ServiceValues
 import ServiceWire
+import SodiumPrimitives
 
 /// What stands behind an `AppServices`: the connection to the broker, the channels to other apps, and the requests on them.
 ///
@@ -16,7 +17,7 @@ final class Runtime: Sendable {
   let options: AppServices.Options
   let core: SerialState<Core>
   /// Names this runtime to others: who has another one knows nothing of earlier requests.
-  let process = WireID.random()
+  let process = Identifier.random()
   /// Handlers are called here, one after another.
   let callbacks: Callbacks
   /// What must not be called within the runtime's own work, and writes of a few bytes.

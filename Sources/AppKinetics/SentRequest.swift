@@ -1,5 +1,6 @@
 public import Foundation
 import ServiceWire
+public import SodiumPrimitives
 import Synchronization
 
 /// A request on its way, and what became of it.
@@ -45,8 +46,8 @@ public final class SentRequest: Sendable {
   private let guarded = Mutex(Guarded())
   private let runtime: Runtime
 
-  init(_ id: WireID, _ request: ServiceRequest, to application: ApplicationID, _ runtime: Runtime) {
-    self.id = RequestID(id)
+  init(_ id: Identifier, _ request: ServiceRequest, to application: ApplicationID, _ runtime: Runtime) {
+    self.id = id
     self.application = application
     self.request = request
     self.runtime = runtime

@@ -1,6 +1,7 @@
 import Crypto
 package import Foundation
 import ServiceWire
+import SodiumPrimitives
 import SwiftASN1
 import X509
 
@@ -25,7 +26,7 @@ package struct CertificateAuthority: BrokerAuthority {
   /// A new authority.
   package init() throws {
     key = AppKey()
-    let digits = WireID.random().description.prefix(8)
+    let digits = Identifier.random().description.prefix(8)
     subject = try DistinguishedName { CommonName("OpenDynamics \(digits)") }
     let now = Date()
     end = now + Self.authorityLife

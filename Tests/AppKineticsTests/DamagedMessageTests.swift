@@ -2,6 +2,7 @@ import AppKinetics
 import Foundation
 import SecureFiles
 import ServiceValues
+import SodiumPrimitives
 import Testing
 
 @testable import ContainerStore
@@ -39,7 +40,7 @@ struct DamagedMessageTests {
       // Bytes that are no message.
       let damaged = try store.enqueue(
         OutgoingMessage(
-          id: [UInt8](repeating: 1, count: 16), receiver: receiver.text, message: [0xff], attachments: []))
+          id: .random(), receiver: receiver.text, message: [0xff], attachments: []))
       #expect {
         try OutboxMessage.all(in: consumer.container)
       } throws: { error in

@@ -13,7 +13,8 @@ struct LayerTests {
     Layer(1, "UnixSockets", imports: ["CPosix"], system: lowSystem),
     Layer(1, "ServiceValues", system: highSystem),
     Layer(2, "EncryptedFile", imports: ["SodiumPrimitives"], system: lowSystem),
-    Layer(2, "ServiceWire", imports: ["ServiceValues", "SwiftProtobuf"], system: highSystem),
+    Layer(
+      2, "ServiceWire", imports: ["SodiumPrimitives", "ServiceValues", "SwiftProtobuf"], system: highSystem),
     Layer(3, "ContainerStore", imports: ["CPosix", "SodiumPrimitives", "EncryptedFile"], system: lowSystem),
     Layer(
       3, "LocalTransport",
@@ -32,9 +33,8 @@ struct LayerTests {
     Layer(
       6, "AppKinetics",
       imports: [
-        "CPosix", "UnixSockets", "ServiceValues", "ServiceWire", "LocalTransport", "ServiceBroker",
-        "ContainerStore",
-        "SecureFiles", "Logging",
+        "CPosix", "UnixSockets", "SodiumPrimitives", "ServiceValues", "ServiceWire", "LocalTransport",
+        "ServiceBroker", "ContainerStore", "SecureFiles", "Logging",
       ], system: highSystem),
     Layer(8, "OpenDynamicsTesting", imports: ["ContainerStore", "TestSupport"], system: highSystem),
     Layer(

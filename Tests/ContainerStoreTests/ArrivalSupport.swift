@@ -1,11 +1,12 @@
 import ContainerStore
 import Foundation
+import SodiumPrimitives
 import Testing
 
 /// A message with files, as another app offers it.
 struct Parcel: Sendable {
   static let sender = "com.example.sender"
-  static let incarnation = [UInt8](repeating: 3, count: 16)
+  static let incarnation = Identifier(repeating: 3)
 
   var message: ArrivingMessage
   var files: [(path: String, contents: [UInt8])]
@@ -16,7 +17,7 @@ struct Parcel: Sendable {
   ) {
     self.files = files
     message = ArrivingMessage(
-      id: Array(repeating: UInt8(truncatingIfNeeded: number), count: 16), sender: sender,
+      id: Identifier(repeating: UInt8(truncatingIfNeeded: number)), sender: sender,
       incarnation: Parcel.incarnation, number: number, message: text, fileCount: UInt64(files.count),
       byteCount: UInt64(files.reduce(0) { $0 + $1.contents.count }))
   }
@@ -94,8 +95,8 @@ struct Parcel: Sendable {
 
 extension Container {
   /// Whether nothing else may arrive under the number: a message has, or it is below the floor.
-  func wasDelivered(sender: String, incarnation: [UInt8], number: UInt64) throws -> Bool {
-    let id = [UInt8](repeating: 0xff, count: 16)
+  func wasDelivered(sender: String, incarnation: Identifier, number: UInt64) throws -> Bool {
+    let id = Identifier(repeating: 0xff)
     return try ledgerState(sender: sender, incarnation: incarnation, number: number, id: id) != .unknown
   }
 

@@ -1,6 +1,7 @@
 import Dispatch
 import Foundation
 import OpenDynamicsTesting
+import SodiumPrimitives
 import Synchronization
 import TestSupport
 import Testing
@@ -217,8 +218,6 @@ struct ArrivalTests {
       change(&message)
       expectError(.invalidArgument) { try fixture.container.beginArrival(message) }
     }
-    refused { $0.id.removeLast() }
-    refused { $0.incarnation.append(0) }
     refused { $0.message = [UInt8](repeating: 0, count: ArrivingMessage.byteCountMax + 1) }
     refused { $0.byteCount = ArrivingMessage.filesByteCountMax }
     refused { $0.fileCount = 0 }
@@ -345,7 +344,7 @@ struct ArrivalTests {
     first.suspend()
     var other = Parcel(sizes: [5])
     expectError(.invalidArgument) { try fixture.container.beginArrival(other.message) }
-    other.message.id = [UInt8](repeating: 0xee, count: 16)
+    other.message.id = Identifier(repeating: 0xee)
     let second = try fixture.container.beginArrival(other.message, replacing: true)
     #expect(second.received == 0)
     try other.addFiles(to: second)

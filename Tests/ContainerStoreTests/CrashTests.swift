@@ -112,7 +112,7 @@ enum Workload: String, CaseIterable {
       try life.change {
         _ = try $0.enqueue(
           OutgoingMessage(
-            id: [UInt8](repeating: id, count: 16), receiver: "com.example.receiver", message: [id],
+            id: Identifier(repeating: id), receiver: "com.example.receiver", message: [id],
             attachments: attachments))
       }
       // As a whole on the disk, and everything before it.

@@ -1,4 +1,5 @@
 import EncryptedFile
+import SodiumPrimitives
 import Testing
 
 @testable import ContainerStore
@@ -70,7 +71,7 @@ let deliveryMistakes: [Mistake] = [
     "a floor of a sender that cannot be",
     { t, _ in
       t.put(
-        bytes(.deliveryFloor, [0x2f, 0] + key.incarnation), DeliveryFloor(number: 1, time: 1).encoded)
+        bytes(.deliveryFloor, [0x2f, 0] + key.incarnation.bytes), DeliveryFloor(number: 1, time: 1).encoded)
     }
   ),
   (
@@ -182,7 +183,7 @@ struct DeliveryCheckTests {
     let container = try Fixture().container
     func message(_ id: UInt8) -> OutgoingMessage {
       OutgoingMessage(
-        id: [UInt8](repeating: id, count: 16), receiver: "com.example", message: [id], attachments: [])
+        id: Identifier(repeating: id), receiver: "com.example", message: [id], attachments: [])
     }
     for id in 1...3 as ClosedRange<UInt8> { _ = try container.enqueue(message(id)) }
     try container.store.transaction { try $0.edit(.outbox(2)) { $0[0] = 9 } }
@@ -208,7 +209,7 @@ struct DeliveryCheckTests {
         if isPinned {
           _ = try container.enqueue(
             OutgoingMessage(
-              id: [UInt8](repeating: 1, count: 16), receiver: "com.example", message: [],
+              id: Identifier(repeating: 1), receiver: "com.example", message: [],
               attachments: ["/file"]))
           try container.remove("/file")
         }

@@ -1,5 +1,6 @@
 import ContainerStore
 import Foundation
+import SodiumPrimitives
 import Testing
 
 struct DeliveryLedgerTests {
@@ -45,14 +46,14 @@ struct DeliveryLedgerTests {
     for sender in ["com.example.sender", "com.example.sender2"] {
       for byte in [0, 3] as [UInt8] {
         var parcel = Parcel([], number: UInt64(sender.utf8.count) + UInt64(byte), sender: sender)
-        parcel.message.incarnation = [UInt8](repeating: byte, count: 16)
+        parcel.message.incarnation = Identifier(repeating: byte)
         try parcel.arrive(in: container)
       }
     }
     func numbers(_ sender: String, _ byte: UInt8) throws -> [UInt64] {
       try (0..<30).filter {
         try container.wasDelivered(
-          sender: sender, incarnation: [UInt8](repeating: byte, count: 16), number: $0)
+          sender: sender, incarnation: Identifier(repeating: byte), number: $0)
       }
     }
     #expect(try numbers("com.example.sender", 0) == [18])
@@ -60,7 +61,7 @@ struct DeliveryLedgerTests {
     #expect(try numbers("com.example.sender2", 0) == [19])
     #expect(try numbers("com.example.sender2", 3) == [22])
     try container.raiseDeliveryFloor(
-      sender: "com.example.sender", incarnation: [UInt8](repeating: 3, count: 16), to: 22)
+      sender: "com.example.sender", incarnation: Identifier(repeating: 3), to: 22)
     #expect(try numbers("com.example.sender", 3) == Array(0..<22))
     #expect(try numbers("com.example.sender", 0) == [18])
     #expect(try numbers("com.example.sender2", 3) == [22])
@@ -71,18 +72,20 @@ struct DeliveryLedgerTests {
   @Test func knowsMessagesByTheirIDs() throws {
     let container = try Fixture().container
     try arrive([1, 2], in: container)
-    func state(_ number: UInt64, id: UInt8, incarnation: [UInt8] = Parcel.incarnation) throws -> LedgerState {
+    func state(_ number: UInt64, id: UInt8, incarnation: Identifier = Parcel.incarnation) throws
+      -> LedgerState
+    {
       try container.ledgerState(
         sender: Parcel.sender, incarnation: incarnation, number: number,
-        id: [UInt8](repeating: id, count: 16))
+        id: Identifier(repeating: id))
     }
     #expect(try state(1, id: 1) == .delivered)
     #expect(try state(2, id: 2) == .delivered)
     #expect(try state(2, id: 1) == .numberTaken)
     #expect(try state(3, id: 3) == .unknown)
     // A sender that drew another incarnation before it read that a message was committed.
-    let other = [UInt8](repeating: 0, count: 16)
-    let last = [UInt8](repeating: 255, count: 16)
+    let other = Identifier(repeating: 0)
+    let last = Identifier(repeating: 255)
     for incarnation in [other, last] {
       #expect(try state(2, id: 2, incarnation: incarnation) == .delivered)
       #expect(try state(7, id: 2, incarnation: incarnation) == .delivered)
@@ -93,7 +96,7 @@ struct DeliveryLedgerTests {
     #expect(try state(2, id: 9) == .numberTaken)
     #expect(try state(3, id: 9) == .unknown)
     var taken = Parcel([], number: 2)
-    taken.message.id = [UInt8](repeating: 9, count: 16)
+    taken.message.id = Identifier(repeating: 9)
     #expect(throws: ContainerError.self) { try taken.arrive(in: container) }
     taken.message.incarnation = last
     try taken.arrive(in: container)
@@ -108,7 +111,7 @@ struct DeliveryLedgerTests {
     #expect(try container.outboxIncarnation() == first)
     let entry = try container.enqueue(
       OutgoingMessage(
-        id: [UInt8](repeating: 1, count: 16), receiver: "com.example.b", message: [], attachments: []))
+        id: Identifier(repeating: 1), receiver: "com.example.b", message: [], attachments: []))
     let second = try container.outboxIncarnation(otherThan: first)
     #expect(second != first)
     #expect(try container.outboxIncarnation(otherThan: first) == second)
@@ -117,7 +120,7 @@ struct DeliveryLedgerTests {
     #expect(try reopened.outboxEntries() == [entry])
     let next = try reopened.enqueue(
       OutgoingMessage(
-        id: [UInt8](repeating: 2, count: 16), receiver: "com.example.b", message: [], attachments: []))
+        id: Identifier(repeating: 2), receiver: "com.example.b", message: [], attachments: []))
     #expect(next.number == entry.number + 1)
   }
 
@@ -138,7 +141,9 @@ struct DeliveryLedgerTests {
     let fixture = try Fixture(durability: .grouped)
     let container = fixture.container
     try arrive([7, 3, 5], in: container)
-    func ids(_ container: Container) throws -> [UInt8] { try container.queuedMessages().map { $0.id[0] } }
+    func ids(_ container: Container) throws -> [UInt8] {
+      try container.queuedMessages().map { $0.id.bytes[0] }
+    }
     #expect(try ids(container) == [7, 3, 5])
     let arrivals = try container.queuedMessages().map(\.arrival)
     #expect(arrivals == arrivals.sorted())

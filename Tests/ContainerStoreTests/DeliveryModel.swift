@@ -1,9 +1,10 @@
 import ContainerStore
+import SodiumPrimitives
 
 /// Messages on their way out and in, as plain dictionaries.
 struct DeliveryModel: Equatable {
   struct Outgoing: Equatable {
-    var id: [UInt8]
+    var id: Identifier
     var mayBeOffered: Bool
     var message: [UInt8]
     /// As they were when the message was put in.
@@ -11,7 +12,7 @@ struct DeliveryModel: Equatable {
   }
 
   struct Queued: Equatable {
-    var id: [UInt8]
+    var id: Identifier
     var message: [UInt8]
     /// Their sizes, by their paths in the inbox.
     var files: [String: UInt64]

@@ -1,4 +1,5 @@
 import EncryptedFile
+import SodiumPrimitives
 import Testing
 
 @testable import ContainerStore
@@ -7,9 +8,9 @@ private func utf8(_ text: String) -> [UInt8] { Array(text.utf8) }
 private func zeros(_ count: Int) -> [UInt8] { [UInt8](repeating: 0, count: count) }
 
 private let sender = FileName("com.example.sender")!
-private let key = ArrivalKey(sender: sender, incarnation: [UInt8](repeating: 0xab, count: 16), number: 7)
+private let key = ArrivalKey(sender: sender, incarnation: Identifier(repeating: 0xab), number: 7)
 private let record = QueuedRecord(
-  time: 5, id: [UInt8](repeating: 4, count: 16), messageByteCount: 3, fileCount: 2,
+  time: 5, id: Identifier(repeating: 4), messageByteCount: 3, fileCount: 2,
   sender: sender.bytes, directory: utf8("/Inbox/com.example.sender/20260101T000000.000Z"))
 private let contents = QueuedContents(
   message: [1, 2, 3], files: [.init(place: utf8("a"), size: 300), .init(place: utf8("d/ü"), size: 0)])
@@ -54,7 +55,7 @@ struct DeliveryRecordTests {
     ([97, 0, 98], false), ([97, 10], false), ([0xff], false),
   ])
   func sendersAreNames(name: [UInt8], isPossible: Bool) throws {
-    let from = name + [0] + key.incarnation
+    let from = name + [0] + key.incarnation.bytes
     func accepts(_ read: () throws -> Void) -> Bool { (try? read()) != nil }
     #expect(accepts { _ = try ArrivalKey(deliveryFloor: CatalogKey(bytes: [0x60] + from)) } == isPossible)
     #expect(
@@ -173,7 +174,7 @@ struct DeliveryRecordTests {
   // MARK: The outbox
 
   private let entry = OutboxEntry(
-    number: 1, id: [UInt8](repeating: 4, count: 16), receiver: "com.example", time: 3, fileCount: 0,
+    number: 1, id: Identifier(repeating: 4), receiver: "com.example", time: 3, fileCount: 0,
     byteCount: 0,
     mayBeOffered: true)
 

@@ -1,4 +1,5 @@
 import ContainerStore
+import SodiumPrimitives
 
 extension Container {
   /// Every path with its contents, without what is staged of messages on their way.
@@ -32,10 +33,10 @@ extension Container {
   }
 }
 
-func messageName(_ id: [UInt8], mayBeOffered: Bool) -> String {
-  "message \(id[0]), \(mayBeOffered ? "offered" : "waiting")"
+func messageName(_ id: Identifier, mayBeOffered: Bool) -> String {
+  "message \(id.bytes[0]), \(mayBeOffered ? "offered" : "waiting")"
 }
 
-func queueName(_ id: [UInt8], in directory: String?) -> String {
-  "queued \(id[0]) in \(directory ?? "no directory")"
+func queueName(_ id: Identifier, in directory: String?) -> String {
+  "queued \(id.bytes[0]) in \(directory ?? "no directory")"
 }

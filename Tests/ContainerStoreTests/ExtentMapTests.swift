@@ -1,4 +1,5 @@
 import EncryptedFile
+import SodiumPrimitives
 import TestSupport
 import Testing
 

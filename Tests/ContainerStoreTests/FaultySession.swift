@@ -1,5 +1,6 @@
 import ContainerStore
 import OpenDynamicsTesting
+import SodiumPrimitives
 
 /// What a session does while calls fail.
 enum FaultyLife: String, CaseIterable, Sendable {
@@ -175,8 +176,8 @@ final class FaultySession {
     step("mark as offered", .atOnce) {
       try $0.markOffered(try self.number(of: 1, in: $0))
     } model: {
-      if let bytes = $0.removeValue(forKey: messageName([1], mayBeOffered: false)) {
-        $0[messageName([1], mayBeOffered: true)] = bytes
+      if let bytes = $0.removeValue(forKey: messageName(Identifier(repeating: 1), mayBeOffered: false)) {
+        $0[messageName(Identifier(repeating: 1), mayBeOffered: true)] = bytes
       }
     }
     remove("/folder")
@@ -188,8 +189,8 @@ final class FaultySession {
     step("settle") {
       try $0.settleOutbox(try self.number(of: 1, in: $0))
     } model: {
-      $0[messageName([1], mayBeOffered: false)] = nil
-      $0[messageName([1], mayBeOffered: true)] = nil
+      $0[messageName(Identifier(repeating: 1), mayBeOffered: false)] = nil
+      $0[messageName(Identifier(repeating: 1), mayBeOffered: true)] = nil
     }
     call("compact") { try $0.compact() }
     synchronize()
@@ -197,7 +198,7 @@ final class FaultySession {
   }
 
   private func number(of id: UInt8, in container: Container) throws -> UInt64 {
-    guard let entry = try container.outboxEntries().first(where: { $0.id[0] == id }) else {
+    guard let entry = try container.outboxEntries().first(where: { $0.id.bytes[0] == id }) else {
       throw ContainerError(.noSuchFile, detail: "an earlier call has failed")
     }
     return entry.number
@@ -205,14 +206,14 @@ final class FaultySession {
 
   private func enqueue(_ paths: [String], id: UInt8) {
     let message = OutgoingMessage(
-      id: [UInt8](repeating: id, count: 16), receiver: "com.example.receiver", message: [id, 1],
+      id: Identifier(repeating: id), receiver: "com.example.receiver", message: [id, 1],
       attachments: paths)
     step("enqueue \(id)", .atOnce) {
       self.numbers.insert(try $0.enqueue(message).number)
     } model: { tree in
       let contents = paths.compactMap { tree[$0] ?? nil }
       if contents.count == paths.count {
-        tree[messageName([id], mayBeOffered: false)] = [id, 1] + contents.joined()
+        tree[messageName(Identifier(repeating: id), mayBeOffered: false)] = [id, 1] + contents.joined()
       }
     }
   }
@@ -390,7 +391,7 @@ final class FaultySession {
     try container.write([1], to: "/afterwards")
     if life == .outbox {
       let message = OutgoingMessage(
-        id: [UInt8](repeating: 99, count: 16), receiver: "com.example.receiver", message: [], attachments: [])
+        id: Identifier(repeating: 99), receiver: "com.example.receiver", message: [], attachments: [])
       let number = try container.enqueue(message).number
       if numbers.contains(number) { complaints.append("\(name): gives the number \(number) again") }
     }

@@ -17,7 +17,7 @@ struct GoldenDeliveriesTests {
 
   private static func outgoing(_ number: UInt8, _ attachments: [String]) -> OutgoingMessage {
     OutgoingMessage(
-      id: [UInt8](repeating: number, count: 16), receiver: number == 3 ? otherSender : receiver,
+      id: Identifier(repeating: number), receiver: number == 3 ? otherSender : receiver,
       message: testBytes(number == 1 ? 40_000 : 100, seed: UInt64(number)), attachments: attachments)
   }
 

@@ -181,7 +181,7 @@ struct IndependentReaderTests {
     func enqueue(_ attachments: [String], id: UInt8) throws {
       _ = try container.enqueue(
         OutgoingMessage(
-          id: [UInt8](repeating: id, count: 16), receiver: "com.example.receiver",
+          id: Identifier(repeating: id), receiver: "com.example.receiver",
           message: testBytes(70_000, seed: UInt64(id)), attachments: attachments))
     }
     func overwrite(_ path: String, at offset: UInt64) throws {

@@ -1,5 +1,6 @@
 import EncryptedFile
 import OpenDynamicsTesting
+import SodiumPrimitives
 import TestSupport
 import Testing
 
@@ -26,7 +27,7 @@ private struct Sender {
 
 private func message(_ attachments: [String], id: UInt8 = 1, count: Int = 40) -> OutgoingMessage {
   OutgoingMessage(
-    id: [UInt8](repeating: id, count: 16), receiver: "com.example.receiver",
+    id: Identifier(repeating: id), receiver: "com.example.receiver",
     message: testBytes(count, seed: UInt64(id)), attachments: attachments)
 }
 
@@ -124,7 +125,6 @@ struct OutboxTests {
   @Test func numbersAndTheIncarnationGoOn() throws {
     let sender = try Sender()
     let incarnation = try sender.container.outboxIncarnation()
-    #expect(incarnation.count == 16)
     #expect(try sender.container.enqueue(message([])).number == 1)
     try sender.container.settleOutbox(1)
     let reopened = try sender.reopened()
@@ -158,14 +158,11 @@ struct OutboxTests {
     try container.write([1], to: "/d/file")
     try container.createSymbolicLink("/link", to: "d/file")
     expectError(.noSuchFile, path: "/missing") { try container.enqueue(message(["/d", "/missing"])) }
-    var other = message([])
-    other.id.removeLast()
-    expectError(.invalidArgument) { try container.enqueue(other) }
     for (receiver, isGood) in [
       ("", false), (String(repeating: "r", count: 256), false),
       (String(repeating: "r", count: 255), true),
     ] {
-      other = message([], id: 9)
+      var other = message([], id: 9)
       other.receiver = receiver
       if isGood {
         _ = try container.enqueue(other)
@@ -562,7 +559,7 @@ struct OutboxTests {
       (
         "a number that is used again",
         { transaction in
-          transaction.put(.outboxState, OutboxState(incarnation: [UInt8](repeating: 1, count: 16)).encoded)
+          transaction.put(.outboxState, OutboxState(incarnation: Identifier(repeating: 1)).encoded)
         }
       ),
       (

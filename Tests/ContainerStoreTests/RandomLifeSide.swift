@@ -1,5 +1,6 @@
 import ContainerStore
 import OpenDynamicsTesting
+import SodiumPrimitives
 import TestSupport
 import Testing
 
@@ -186,7 +187,7 @@ final class Side {
 
   // MARK: Messages
 
-  func enqueue(_ path: String, id: [UInt8]) throws {
+  func enqueue(_ path: String, id: Identifier) throws {
     let begun = io.log.count
     if model.isRoot(path) { return }
     let message = OutgoingMessage(

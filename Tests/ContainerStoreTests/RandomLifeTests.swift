@@ -1,4 +1,5 @@
 import ContainerStore
+import SodiumPrimitives
 import TestSupport
 import Testing
 
@@ -189,7 +190,7 @@ struct RandomLifeTests {
         case 67..<70 where side.model.delivery.outbox.count < 4:
           trail.append("enqueue \(from)")
           let id = random.next()
-          try side.enqueue(from, id: testBytes(16, seed: id))
+          try side.enqueue(from, id: Identifier(testBytes(16, seed: id)))
         case 67..<72:
           guard let number = side.model.delivery.outbox.keys.sorted().randomElement(using: &random) else {
             continue

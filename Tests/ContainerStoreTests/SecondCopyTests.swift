@@ -1,5 +1,6 @@
 import EncryptedFile
 import OpenDynamicsTesting
+import SodiumPrimitives
 import TestSupport
 import Testing
 

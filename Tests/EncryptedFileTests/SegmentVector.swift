@@ -1,5 +1,6 @@
 import EncryptedFile
 import Foundation
+import SodiumPrimitives
 
 /// One file of `Fixtures/Vectors/segment`; `Fixtures/README.md` describes the fields.
 struct SegmentVector: Codable {

@@ -1,4 +1,5 @@
 import Foundation
+import SodiumPrimitives
 
 @testable import ServiceWire
 
@@ -8,7 +9,7 @@ struct NamedKeyAuthority: BrokerAuthority {
 
   let fingerprint = Data("fingerprint".utf8)
 
-  func nonce() -> Data { WireID.random().bytes + WireID.random().bytes }
+  func nonce() -> Data { Identifier.random().data + Identifier.random().data }
   func fingerprint(of publicKey: Data) -> Data { publicKey }
   func issue(appID: String, activationUser: String, publicKey: Data, notAfter: UInt64) throws -> Data {
     guard !publicKey.isEmpty else { throw NoKey() }

@@ -92,7 +92,7 @@ struct DeliveryCrossingTests {
     }
     let failed = WireChannelMessage.with {
       $0.deliveryFailed = .with {
-        $0.id = one.bytes
+        $0.id = one.data
         $0.failure = failure
       }
     }
@@ -222,7 +222,7 @@ struct DeliveryCrossingTests {
   @Test func asksAboutReplies() {
     var consumer = Deliveries()
     #expect(consumer.inquire(one) == [.connect])
-    let inquiry = WireChannelMessage.with { $0.replyInquiry.id = one.bytes }
+    let inquiry = WireChannelMessage.with { $0.replyInquiry.id = one.data }
     #expect(consumer.channelOpened(number) == [.send(inquiry, on: number)])
     #expect(consumer.inquire(one) == [])
     var provider = Fixture.opened()
@@ -231,7 +231,7 @@ struct DeliveryCrossingTests {
     #expect(Fixture.fault(other.receive(inquiry, on: number)) == .unexpectedMessage)
     let standing = WireChannelMessage.with {
       $0.replyStanding = .with {
-        $0.id = one.bytes
+        $0.id = one.data
         $0.isAwaited = true
       }
     }
@@ -243,7 +243,7 @@ struct DeliveryCrossingTests {
     // Asked again when the answer is lost.
     _ = consumer.channelClosed(number)
     #expect(consumer.channelOpened(ChannelNumber(2)) == [.send(inquiry, on: ChannelNumber(2))])
-    let ended = WireChannelMessage.with { $0.requestEnded.id = one.bytes }
+    let ended = WireChannelMessage.with { $0.requestEnded.id = one.data }
     #expect(provider.endRequest(one) == [.send(ended, on: number)])
     #expect(consumer.receive(ended, on: ChannelNumber(2)) == [.requestEnded(one)])
   }

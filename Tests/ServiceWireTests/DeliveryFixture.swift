@@ -1,4 +1,5 @@
 import Foundation
+import SodiumPrimitives
 
 @testable import ServiceWire
 
@@ -6,9 +7,9 @@ import Foundation
 enum DeliveryFixture {
   static let number = ChannelNumber(1)
   static let key = Data(repeating: 7, count: 32)
-  static let incarnation = Data(repeating: 3, count: 16)
+  static let incarnation = Identifier(high: 3, low: 3)
 
-  static func id(_ n: UInt64) -> WireID { WireID(high: 4, low: n) }
+  static func id(_ n: UInt64) -> Identifier { Identifier(high: 4, low: n) }
 
   static func opened(limits: DeliveryLimits = DeliveryLimits()) -> Deliveries {
     var deliveries = Deliveries(limits: limits)
@@ -18,13 +19,13 @@ enum DeliveryFixture {
 
   static func offer(_ n: UInt64, files: UInt64 = 1, bytes: UInt64 = 100) -> WireOffer {
     .with {
-      $0.id = id(n).bytes
+      $0.id = id(n).data
       $0.number = n
-      $0.incarnation = incarnation
+      $0.incarnation = incarnation.data
       $0.floor = 1
       $0.fileCount = files
       $0.byteCount = bytes
-      $0.request.id = id(n).bytes
+      $0.request.id = id(n).data
       $0.request.attachments = files
     }
   }
@@ -42,7 +43,7 @@ enum DeliveryFixture {
   static func page(_ n: UInt64, from: UInt64 = 0, _ files: [WireOfferedFile]) -> WireChannelMessage {
     .with {
       $0.manifestPage = .with {
-        $0.id = id(n).bytes
+        $0.id = id(n).data
         $0.from = from
         $0.files = files
       }
@@ -52,7 +53,7 @@ enum DeliveryFixture {
   static func wanted(_ n: UInt64, from: UInt64) -> WireChannelMessage {
     .with {
       $0.manifestWanted = .with {
-        $0.id = id(n).bytes
+        $0.id = id(n).data
         $0.from = from
       }
     }
@@ -64,7 +65,7 @@ enum DeliveryFixture {
   ) -> WireChannelMessage {
     .with {
       $0.deliveryAccepted = .with {
-        $0.id = id(n).bytes
+        $0.id = id(n).data
         $0.resumeFrom = from
         $0.stream = stream
         $0.credit = credit
@@ -77,20 +78,20 @@ enum DeliveryFixture {
   static func progress(_ n: UInt64, _ received: UInt64, credit: UInt64) -> WireChannelMessage {
     .with {
       $0.deliveryProgress = .with {
-        $0.id = id(n).bytes
+        $0.id = id(n).data
         $0.received = received
         $0.credit = credit
       }
     }
   }
 
-  static func cancelled(_ n: UInt64) -> WireChannelMessage { .with { $0.deliveryCancelled.id = id(n).bytes } }
-  static func failed(_ n: UInt64) -> WireChannelMessage { .with { $0.deliveryFailed.id = id(n).bytes } }
-  static func committed(_ n: UInt64) -> WireChannelMessage { .with { $0.committed.id = id(n).bytes } }
+  static func cancelled(_ n: UInt64) -> WireChannelMessage { .with { $0.deliveryCancelled.id = id(n).data } }
+  static func failed(_ n: UInt64) -> WireChannelMessage { .with { $0.deliveryFailed.id = id(n).data } }
+  static func committed(_ n: UInt64) -> WireChannelMessage { .with { $0.committed.id = id(n).data } }
   static func refused(_ n: UInt64, _ error: UInt32) -> WireChannelMessage {
     .with {
       $0.deliveryRefused = .with {
-        $0.id = id(n).bytes
+        $0.id = id(n).data
         $0.failure.error = error
       }
     }

@@ -178,20 +178,20 @@ struct DeliveryLimitTests {
     var consumer = Fixture.opened(limits: limits)
     for n: UInt64 in 1...2 { #expect(consumer.inquire(Fixture.id(n)).count == 1) }
     #expect(consumer.inquire(Fixture.id(3)) == [])
-    let answer = WireChannelMessage.with { $0.replyStanding.id = one.bytes }
+    let answer = WireChannelMessage.with { $0.replyStanding.id = one.data }
     #expect(
       consumer.receive(answer, on: number) == [
         .standing(request: one, isAwaited: false),
-        .send(.with { $0.replyInquiry.id = Fixture.id(3).bytes }, on: number),
+        .send(.with { $0.replyInquiry.id = Fixture.id(3).data }, on: number),
       ])
     var provider = Fixture.opened(limits: limits)
     for n: UInt64 in 1...2 {
       #expect(
-        Fixture.fault(provider.receive(.with { $0.replyInquiry.id = Fixture.id(n).bytes }, on: number)) == nil
+        Fixture.fault(provider.receive(.with { $0.replyInquiry.id = Fixture.id(n).data }, on: number)) == nil
       )
     }
     #expect(
-      Fixture.fault(provider.receive(.with { $0.replyInquiry.id = Fixture.id(3).bytes }, on: number))
+      Fixture.fault(provider.receive(.with { $0.replyInquiry.id = Fixture.id(3).data }, on: number))
         == .limitExceeded)
   }
 
@@ -199,7 +199,7 @@ struct DeliveryLimitTests {
     func failed(_ count: Int) -> WireChannelMessage {
       .with {
         $0.deliveryFailed = .with {
-          $0.id = Fixture.id(1).bytes
+          $0.id = Fixture.id(1).data
           $0.failure.detail = String(repeating: "d", count: count)
         }
       }
@@ -207,7 +207,7 @@ struct DeliveryLimitTests {
     func refused(_ count: Int) -> WireChannelMessage {
       .with {
         $0.deliveryRefused = .with { refusal in
-          refusal.id = Fixture.id(1).bytes
+          refusal.id = Fixture.id(1).data
           refusal.failure.detail = String(repeating: "d", count: count)
         }
       }

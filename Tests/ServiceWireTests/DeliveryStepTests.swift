@@ -17,8 +17,8 @@ struct DeliveryStepTests {
     #expect(sender.channelOpened(number) == [.wantsOffer(one)])
     // What it says of the files is what was enqueued.
     var offer = Fixture.offer(5, files: 2)
-    offer.id = one.bytes
-    offer.request.id = one.bytes
+    offer.id = one.data
+    offer.request.id = one.data
     var careless = offer
     careless.number = 0
     careless.fileCount = 0
@@ -67,7 +67,7 @@ struct DeliveryStepTests {
     let floor = WireChannelMessage.with {
       $0.acknowledged = .with {
         $0.floor = 6
-        $0.incarnation = Fixture.incarnation
+        $0.incarnation = Fixture.incarnation.data
       }
     }
     #expect(sender.acknowledge(floor: 6, incarnation: Fixture.incarnation) == [.send(floor, on: number)])
@@ -160,11 +160,11 @@ struct DeliveryStepTests {
   }
 
   @Test func anOfferMustBeRight() {
-    let request = WireRequest.with { $0.id = one.bytes }
+    let request = WireRequest.with { $0.id = one.data }
     let wrong: [(inout WireOffer) -> Void] = [
       { $0.id = Data(count: 15) }, { $0.incarnation = Data(count: 15) }, { $0.number = 0 }, { $0.floor = 2 },
       { $0.byteCount = 1 << 63 }, { $0.fileCount = 0 }, { $0.request.attachments = 0 }, { $0.message = nil },
-      { $0.request = request }, { $0.request.id = DeliveryFixture.id(2).bytes },
+      { $0.request = request }, { $0.request.id = DeliveryFixture.id(2).data },
       { $0.request.foreground = .UNRECOGNIZED(9) },
       { $0.request.method = String(repeating: "m", count: 256) },
       {
@@ -173,10 +173,10 @@ struct DeliveryStepTests {
           $0.attachments = 1
         }
       },
-      { $0.reply = .with { $0.id = DeliveryFixture.id(2).bytes } },
+      { $0.reply = .with { $0.id = DeliveryFixture.id(2).data } },
       {
         $0.reply = .with {
-          $0.id = DeliveryFixture.id(2).bytes
+          $0.id = DeliveryFixture.id(2).data
           $0.attachments = 1
           $0.error.text = String(repeating: "t", count: 4097)
         }
@@ -194,7 +194,7 @@ struct DeliveryStepTests {
       { $0.request.method = String(repeating: "m", count: 255) },
       {
         $0.reply = .with {
-          $0.id = DeliveryFixture.id(2).bytes
+          $0.id = DeliveryFixture.id(2).data
           $0.attachments = 1
           $0.error.text = String(repeating: "t", count: 4096)
         }
@@ -236,7 +236,7 @@ struct DeliveryStepTests {
       Fixture.wanted(1, from: 0), Fixture.accepted(1), Fixture.progress(1, 1, credit: 50),
       Fixture.refused(1, 4),
       Fixture.committed(1), Fixture.cancelled(1), Fixture.failed(1), Fixture.page(1, [Fixture.file()]),
-      .with { $0.replyStanding.id = one.bytes }, .with { $0.ping.number = 1 },
+      .with { $0.replyStanding.id = one.data }, .with { $0.ping.number = 1 },
     ] {
       var deliveries = Fixture.opened()
       #expect(Fixture.fault(deliveries.receive(message, on: number)) == .unexpectedMessage)

@@ -1,4 +1,5 @@
 import Foundation
+import SodiumPrimitives
 
 @testable import ServiceWire
 
@@ -6,7 +7,7 @@ extension DeliveryWorld {
   // MARK: What the owners do
 
   func enqueue(_ side: Side) {
-    let id = WireID(high: UInt64(side.rawValue) + 1, low: nextNumber)
+    let id = Identifier(high: UInt64(side.rawValue) + 1, low: nextNumber)
     let fileCount = UInt64.random(in: 0...7, using: &random)
     let byteCount: UInt64 = fileCount == 0 ? 0 : [0, 1, 9, 40].randomElement(using: &random)!
     let number = nextNumber
@@ -22,10 +23,10 @@ extension DeliveryWorld {
     with(side) {
       $0.offer(
         .with {
-          $0.id = id.bytes
+          $0.id = id.data
           $0.incarnation = Data(count: 16)
           $0.floor = 1
-          $0.request.id = id.bytes
+          $0.request.id = id.data
         })
     }
   }
@@ -102,7 +103,7 @@ extension DeliveryWorld {
     with(side) { $0.committed(id) }
   }
 
-  func writeCommit(_ id: WireID, _ side: Side) {
+  func writeCommit(_ id: Identifier, _ side: Side) {
     trace.append("\(side) has \(name(id))")
     let byteCount = outbox[side.other]?[id]?.byteCount
     if let byteCount, staged[side]?[id]?.byteCount != byteCount { note("committed a part") }

@@ -1,4 +1,5 @@
 import Foundation
+import SodiumPrimitives
 import SwiftProtobuf
 import TestSupport
 
@@ -43,7 +44,7 @@ final class DeliveryWorld {
   }
 
   struct Sending {
-    let id: WireID
+    let id: Identifier
     var position: UInt64
     let end: UInt64
     var sent: UInt64 = 0
@@ -51,7 +52,7 @@ final class DeliveryWorld {
   }
 
   struct Expecting {
-    let id: WireID
+    let id: Identifier
     let byteCount: UInt64
     var received: UInt64 = 0
     var credit: UInt64
@@ -65,20 +66,20 @@ final class DeliveryWorld {
   /// What a process has and loses when it ends.
   struct Process {
     var deliveries: Deliveries
-    var offersToLoad: [WireID] = []
-    var pagesToLoad: [(id: WireID, from: UInt64)] = []
+    var offersToLoad: [Identifier] = []
+    var pagesToLoad: [(id: Identifier, from: UInt64)] = []
     var sending: [StreamKey: Sending] = [:]
-    var accepted: Set<WireID> = []
-    var tooLate: Set<WireID> = []
-    var offers: [WireID: WireOffer] = [:]
-    var offersToAnswer: [WireID] = []
+    var accepted: Set<Identifier> = []
+    var tooLate: Set<Identifier> = []
+    var offers: [Identifier: WireOffer] = [:]
+    var offersToAnswer: [Identifier] = []
     var expecting: [StreamKey: Expecting] = [:]
     var skipping: Set<StreamKey> = []
-    var complete: [WireID] = []
-    var committing: [WireID] = []
-    var discarding: [WireID] = []
-    var asked: [WireID] = []
-    var awaiting: [WireID: Int] = [:]
+    var complete: [Identifier] = []
+    var committing: [Identifier] = []
+    var discarding: [Identifier] = []
+    var asked: [Identifier] = []
+    var awaiting: [Identifier: Int] = [:]
   }
 
   static let damage = WireFailure.with { $0.error = 23 }
@@ -87,10 +88,10 @@ final class DeliveryWorld {
   let limits: DeliveryLimits
   var processes: [Side: Process] = [:]
   // What outlives processes.
-  var outbox: [Side: [WireID: Record]] = [.a: [:], .b: [:]]
-  var ends: [Side: [WireID: SentDeliveryEnd]] = [.a: [:], .b: [:]]
-  var ledger: [Side: Set<WireID>] = [.a: [], .b: []]
-  var staged: [Side: [WireID: Staged]] = [.a: [:], .b: [:]]
+  var outbox: [Side: [Identifier: Record]] = [.a: [:], .b: [:]]
+  var ends: [Side: [Identifier: SentDeliveryEnd]] = [.a: [:], .b: [:]]
+  var ledger: [Side: Set<Identifier>] = [.a: [], .b: []]
+  var staged: [Side: [Identifier: Staged]] = [.a: [:], .b: [:]]
   var pipes: [ChannelNumber: Pipe] = [:]
   var wantsChannel: Set<Side> = []
   var problems: [String] = []
@@ -107,7 +108,7 @@ final class DeliveryWorld {
 
   func note(_ problem: String) { problems.append("at \(trace.count): \(problem)") }
 
-  func name(_ id: WireID) -> String { String(id.description.suffix(3)) }
+  func name(_ id: Identifier) -> String { String(id.description.suffix(3)) }
 
   // MARK: What the machines put out
 
@@ -155,7 +156,7 @@ final class DeliveryWorld {
     }
   }
 
-  private func settle(_ id: WireID, _ end: SentDeliveryEnd, _ side: Side) {
+  private func settle(_ id: Identifier, _ end: SentDeliveryEnd, _ side: Side) {
     guard let record = outbox[side]?.removeValue(forKey: id) else {
       return note("\(name(id)) was settled twice")
     }
@@ -170,7 +171,7 @@ final class DeliveryWorld {
   private func performForReceiver(_ output: DeliveryOutput, _ side: Side) {
     switch output {
     case .offered(let offer):
-      let id = WireID(offer.id)!
+      let id = Identifier(exactly: offer.id)!
       processes[side]?.offers[id] = offer
       processes[side]?.offersToAnswer.append(id)
     case .page(let id, let files):
@@ -202,7 +203,7 @@ final class DeliveryWorld {
     }
   }
 
-  private func letGo(_ id: WireID, _ side: Side) {
+  private func letGo(_ id: Identifier, _ side: Side) {
     processes[side]?.offers[id] = nil
     processes[side]?.offersToAnswer.removeAll { $0 == id }
     processes[side]?.complete.removeAll { $0 == id }
@@ -325,13 +326,13 @@ final class DeliveryWorld {
     case 15..<16: if wantsChannel.remove(side) != nil { with(side) { $0.channelRefused() } }
     case 16..<17: with(side) { $0.retry() }
     case 17..<18:
-      let id = WireID(high: 9, low: UInt64.random(in: 0..<4, using: &random))
+      let id = Identifier(high: 9, low: UInt64.random(in: 0..<4, using: &random))
       if processes[side]?.awaiting[id] ?? 0 == 0 {
         processes[side]?.awaiting[id] = 1
         with(side) { $0.inquire(id) }
       }
-    case 18..<19: with(side) { $0.endRequest(WireID(high: 9, low: 1)) }
-    case 19..<20: with(side) { $0.acknowledge(floor: 1, incarnation: Data(count: 16)) }
+    case 18..<19: with(side) { $0.endRequest(Identifier(high: 9, low: 1)) }
+    case 19..<20: with(side) { $0.acknowledge(floor: 1, incarnation: .zero) }
     case 20..<60: work(side)
     default: deliver()
     }

@@ -1,17 +1,18 @@
 import Foundation
+import SodiumPrimitives
 
 @testable import ServiceWire
 
 /// One exchange of `com.example.a`, and what its peer `com.example.b` sends.
 enum ExchangeFixture {
   static let number = ChannelNumber(1)
-  static let process = WireID(high: 1, low: 2)
+  static let process = Identifier(high: 1, low: 2)
 
-  static func id(_ n: UInt64) -> WireID { WireID(high: 0, low: n) }
+  static func id(_ n: UInt64) -> Identifier { Identifier(high: 0, low: n) }
 
   static func ticket(_ n: UInt64) -> Data { Data(repeating: UInt8(n), count: Exchange.ticketByteCount) }
 
-  static func request(_ n: UInt64) -> WireRequest { .with { $0.id = id(n).bytes } }
+  static func request(_ n: UInt64) -> WireRequest { .with { $0.id = id(n).data } }
 
   static func closed(limits: ExchangeLimits = ExchangeLimits()) -> Exchange {
     Exchange(ownAppID: "com.example.a", peerAppID: "com.example.b", process: id(1), limits: limits)
@@ -28,14 +29,14 @@ enum ExchangeFixture {
   }
 
   static func hello(
-    ticket n: UInt64, credit: UInt32 = 8, frame: UInt32 = 1 << 21, process: WireID = process
+    ticket n: UInt64, credit: UInt32 = 8, frame: UInt32 = 1 << 21, process: Identifier = process
   ) -> WireChannelMessage {
     .with {
       $0.hello = .with {
         $0.version = 1
         $0.ticket = ticket(n)
         $0.appID = "com.example.b"
-        $0.process = process.bytes
+        $0.process = process.data
         $0.requests = credit
         $0.frameByteCount = frame
       }

@@ -1,4 +1,5 @@
 import Foundation
+import SodiumPrimitives
 import Testing
 
 @testable import ServiceWire
@@ -26,14 +27,14 @@ struct ExchangeLimitTests {
 
   private func reply(_ n: UInt64, byteCount: Int) -> WireReply {
     .with {
-      $0.id = Fixture.id(n).bytes
+      $0.id = Fixture.id(n).data
       $0.params = .with { $0.bytes = Data(count: byteCount) }
     }
   }
 
   private func failure(_ n: UInt64, _ limit: String) -> WireReply {
     .with {
-      $0.id = Fixture.id(n).bytes
+      $0.id = Fixture.id(n).data
       $0.failure = .with {
         $0.error = 16
         $0.detail = limit
@@ -42,7 +43,7 @@ struct ExchangeLimitTests {
   }
 
   private func reopen(
-    _ exchange: inout Exchange, _ n: UInt64, now: UInt64 = 0, process: WireID = Fixture.process
+    _ exchange: inout Exchange, _ n: UInt64, now: UInt64 = 0, process: Identifier = Fixture.process
   )
     -> [ExchangeOutput]
   {
@@ -79,7 +80,7 @@ struct ExchangeLimitTests {
       let b = ChannelNumber(n)
       _ = exchange.channelOpened(b, ticket: Fixture.ticket(n), now: 0)
       _ = exchange.receive(Fixture.hello(ticket: n, frame: 8192), on: b, now: 0)
-      let outputs = exchange.receive(.with { $0.inquiry.id = Fixture.id(1).bytes }, on: b, now: 0)
+      let outputs = exchange.receive(.with { $0.inquiry.id = Fixture.id(1).data }, on: b, now: 0)
       #expect(outputs.last == .send(.with { $0.reply = instead }, on: b))
       #expect(outputs.count == (n == 2 ? 3 : 2), "the app hears of it once")
       #expect(exchange.brokenRules == [])
@@ -90,11 +91,11 @@ struct ExchangeLimitTests {
     var exchange = Fixture.opened()
     let id = Fixture.id(1)
     _ = try exchange.submit(Fixture.request(1))
-    _ = exchange.receive(.with { $0.accepted.id = id.bytes }, on: number, now: 0)
+    _ = exchange.receive(.with { $0.accepted.id = id.data }, on: number, now: 0)
     let reply = failure(1, "channel frame bytes")
     #expect(
       exchange.receive(.with { $0.reply = reply }, on: number, now: 0) == [
-        .consumer(id, .refused(reply.failure)), .send(.with { $0.replyAccepted.id = id.bytes }, on: number),
+        .consumer(id, .refused(reply.failure)), .send(.with { $0.replyAccepted.id = id.data }, on: number),
       ])
   }
 
@@ -116,7 +117,7 @@ struct ExchangeLimitTests {
     #expect(try other.reply(reply(3, byteCount: 1000), now: 0).count == 2)
     // An acknowledgement makes room; and so do replies that nobody has asked for, the oldest first.
     other = exchange
-    _ = other.receive(.with { $0.replyAccepted.id = Fixture.id(1).bytes }, on: number, now: 0)
+    _ = other.receive(.with { $0.replyAccepted.id = Fixture.id(1).data }, on: number, now: 0)
     #expect(try other.reply(reply(3, byteCount: 1000), now: 0).count == 1)
     _ = exchange.channelClosed(number, now: 0)
     let outputs = try exchange.reply(reply(3, byteCount: 1000), now: 0)
@@ -149,8 +150,8 @@ struct ExchangeLimitTests {
       Fixture.fault(other.receive(.with { $0.request = Fixture.request(14) }, on: b, now: 0))
         == .limitExceeded)
     _ = try? exchange.endWithoutReply(Fixture.id(1), now: 0)
-    _ = exchange.receive(.with { $0.inquiry.id = Fixture.id(1).bytes }, on: b, now: 0)
-    outputs = exchange.receive(.with { $0.replyAccepted.id = Fixture.id(1).bytes }, on: b, now: 0)
+    _ = exchange.receive(.with { $0.inquiry.id = Fixture.id(1).data }, on: b, now: 0)
+    outputs = exchange.receive(.with { $0.replyAccepted.id = Fixture.id(1).data }, on: b, now: 0)
     #expect(outputs.contains(.send(.with { $0.credit.more = 1 }, on: b)))
     #expect(
       Fixture.fault(exchange.receive(.with { $0.request = Fixture.request(14) }, on: b, now: 0)) == nil)
@@ -163,7 +164,7 @@ struct ExchangeLimitTests {
     _ = exchange.channelClosed(number, now: 0)
     #expect(reopen(&exchange, 2).count == 1)
     _ = exchange.channelClosed(ChannelNumber(2), now: 0)
-    let outputs = reopen(&exchange, 3, process: WireID(high: 8, low: 8))
+    let outputs = reopen(&exchange, 3, process: Identifier(high: 8, low: 8))
     #expect(outputs.contains(.provider(Fixture.id(1), .replyExpired)))
     #expect(exchange.incomingCount == 1)
   }
@@ -188,7 +189,7 @@ struct ExchangeLimitTests {
   @Test func textsAreAsLongAsTheirLimitAndNotOneByteMore() throws {
     for (count, isRight) in [(4096, true), (4097, false)] {
       let error = WireReply.with {
-        $0.id = Fixture.id(1).bytes
+        $0.id = Fixture.id(1).data
         $0.error.text = String(repeating: "x", count: count)
       }
       var provider = handling()
@@ -199,20 +200,20 @@ struct ExchangeLimitTests {
         #expect(try provider.reply(reply(1, byteCount: 0), now: 0).count == 1, "nothing was changed")
       }
       let failed = WireReply.with {
-        $0.id = Fixture.id(1).bytes
+        $0.id = Fixture.id(1).data
         $0.failure.detail = String(repeating: "x", count: count)
       }
       for message in [error, failed] {
         var consumer = Fixture.opened()
         _ = try consumer.submit(Fixture.request(1))
-        _ = consumer.receive(.with { $0.accepted.id = Fixture.id(1).bytes }, on: number, now: 0)
+        _ = consumer.receive(.with { $0.accepted.id = Fixture.id(1).data }, on: number, now: 0)
         let fault = Fixture.fault(consumer.receive(.with { $0.reply = message }, on: number, now: 0))
         #expect(fault == (isRight ? nil : .malformed))
       }
       var consumer = Fixture.opened()
       _ = try consumer.submit(Fixture.request(1))
       let refused = WireChannelMessage.with {
-        $0.refused.id = Fixture.id(1).bytes
+        $0.refused.id = Fixture.id(1).data
         $0.refused.failure = failed.failure
       }
       #expect(Fixture.fault(consumer.receive(refused, on: number, now: 0)) == (isRight ? nil : .malformed))
@@ -240,9 +241,9 @@ struct ExchangeLimitTests {
     ] as [(WireValue?, Bool)] {
       var exchange = Fixture.opened()
       _ = try exchange.submit(Fixture.request(1))
-      _ = exchange.receive(.with { $0.accepted.id = Fixture.id(1).bytes }, on: number, now: 0)
+      _ = exchange.receive(.with { $0.accepted.id = Fixture.id(1).data }, on: number, now: 0)
       let reply = WireReply.with {
-        $0.id = Fixture.id(1).bytes
+        $0.id = Fixture.id(1).data
         $0.error.code = 5
         if let details { $0.error.details = details }
       }
@@ -297,12 +298,12 @@ struct ExchangeLimitTests {
     let message = WireChannelMessage.self
     for n: UInt64 in 1...3 {
       #expect(try exchange.submit(Fixture.request(n)).count == 1)
-      _ = exchange.receive(message.with { $0.accepted.id = Fixture.id(n).bytes }, on: number, now: 0)
+      _ = exchange.receive(message.with { $0.accepted.id = Fixture.id(n).data }, on: number, now: 0)
       #expect(exchange.cancel(Fixture.id(n)).count == 2)
-      _ = exchange.receive(message.with { $0.noReply.id = Fixture.id(n).bytes }, on: number, now: 0)
+      _ = exchange.receive(message.with { $0.noReply.id = Fixture.id(n).data }, on: number, now: 0)
     }
     #expect(try exchange.submit(Fixture.request(4)) == [])
-    let answered = WireChannelMessage.with { $0.cancelled.id = Fixture.id(1).bytes }
+    let answered = WireChannelMessage.with { $0.cancelled.id = Fixture.id(1).data }
     #expect(
       exchange.receive(answered, on: number, now: 0) == [
         .send(.with { $0.request = Fixture.request(4) }, on: number)
@@ -329,7 +330,7 @@ struct ExchangeLimitTests {
     ] as [(ArraySlice<Data>, ProtocolFault?)] {
       var exchange = Fixture.opened()
       let inquiry = WireChannelMessage.with {
-        $0.inquiry.id = Fixture.id(1).bytes
+        $0.inquiry.id = Fixture.id(1).data
         $0.inquiry.tickets = Array(tickets)
       }
       #expect(Fixture.fault(exchange.receive(inquiry, on: number, now: 0)) == fault)

@@ -85,7 +85,7 @@ struct ExchangeLivenessTests {
       exchange.receive(ExchangeFixture.hello(ticket: 2), on: b, now: time) == [
         .send(
           .with {
-            $0.inquiry.id = ExchangeFixture.id(1).bytes
+            $0.inquiry.id = ExchangeFixture.id(1).data
             $0.inquiry.tickets = [ExchangeFixture.ticket(1)]
           }, on: b)
       ])
@@ -121,10 +121,10 @@ struct ExchangeLivenessTests {
       var exchange = ExchangeFixture.opened()
       let id = ExchangeFixture.id(1)
       _ = try exchange.submit(ExchangeFixture.request(1))
-      _ = exchange.receive(.with { $0.accepted.id = id.bytes }, on: ExchangeFixture.number, now: 0)
+      _ = exchange.receive(.with { $0.accepted.id = id.data }, on: ExchangeFixture.number, now: 0)
       let cancel = WireChannelMessage.with {
         $0.cancel = .with {
-          $0.id = id.bytes
+          $0.id = id.data
           $0.afterAccepted = true
         }
       }
@@ -138,7 +138,7 @@ struct ExchangeLivenessTests {
       _ = exchange.receive(ExchangeFixture.hello(ticket: 2), on: b, now: 0)
       let standing = WireChannelMessage.with {
         $0.standing = .with {
-          $0.id = id.bytes
+          $0.id = id.data
           $0.state = state
         }
       }
@@ -156,7 +156,7 @@ struct ExchangeLivenessTests {
     _ = exchange.admit(id)
     let hasBegun = exchange.begin(id)
     #expect(hasBegun)
-    let cancel = WireChannelMessage.with { $0.cancel.id = id.bytes }
+    let cancel = WireChannelMessage.with { $0.cancel.id = id.data }
     #expect(
       exchange.receive(cancel, on: ExchangeFixture.number, now: 0).first == .provider(id, .cancelRequested))
     #expect(exchange.receive(cancel, on: ExchangeFixture.number, now: 0).count == 1)

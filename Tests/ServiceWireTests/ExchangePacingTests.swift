@@ -10,14 +10,14 @@ struct ExchangePacingTests {
 
   private func large(_ n: UInt64, byteCount: Int = 1 << 20) -> WireRequest {
     .with {
-      $0.id = Fixture.id(n).bytes
+      $0.id = Fixture.id(n).data
       $0.params = .with { $0.bytes = Data(count: byteCount) }
     }
   }
 
   private func reply(_ n: UInt64, byteCount: Int = 1 << 20) -> WireReply {
     .with {
-      $0.id = Fixture.id(n).bytes
+      $0.id = Fixture.id(n).data
       $0.params = .with { $0.bytes = Data(count: byteCount) }
     }
   }
@@ -56,7 +56,7 @@ struct ExchangePacingTests {
       guard waits(outputs, on: number) else { break }
       outputs = exchange.channelIsFull(number, false)
     }
-    #expect(ids == (1...17).map { Fixture.id($0).bytes })
+    #expect(ids == (1...17).map { Fixture.id($0).data })
     #expect(rounds == 5)
   }
 
@@ -84,25 +84,25 @@ struct ExchangePacingTests {
     _ = exchange.receive(Fixture.hello(ticket: 2), on: b, now: 0)
     var outputs: [ExchangeOutput] = []
     for n: UInt64 in 1...17 {
-      outputs += exchange.receive(.with { $0.inquiry.id = Fixture.id(n).bytes }, on: b, now: 0)
+      outputs += exchange.receive(.with { $0.inquiry.id = Fixture.id(n).data }, on: b, now: 0)
     }
     #expect(sent(outputs).count { $0.standing.state == .replied } == 17, "what is small does not wait")
     var ids = sent(outputs).compactMap { if case .reply(let reply)? = $0.kind { reply.id } else { nil } }
     #expect(ids.count == 4)
     var early = exchange
     #expect(
-      Fixture.fault(early.receive(.with { $0.replyAccepted.id = Fixture.id(17).bytes }, on: b, now: 0))
+      Fixture.fault(early.receive(.with { $0.replyAccepted.id = Fixture.id(17).data }, on: b, now: 0))
         == .unexpectedMessage)
     // They wait for room and not for the consumer: that is no fault of its own.
     for n: UInt64 in 1...4 {
-      _ = exchange.receive(.with { $0.replyAccepted.id = Fixture.id(n).bytes }, on: b, now: 0)
+      _ = exchange.receive(.with { $0.replyAccepted.id = Fixture.id(n).data }, on: b, now: 0)
     }
     #expect(Fixture.fault(exchange.tick(now: 600_000)) == nil)
     for _ in 0..<4 {
       #expect(exchange.brokenRules == [])
       ids += sent(exchange.channelIsFull(b, false)).map(\.reply.id)
     }
-    #expect(ids == (1...17).map { Fixture.id($0).bytes })
+    #expect(ids == (1...17).map { Fixture.id($0).data })
   }
 
   @Test func anAnswerThatWaitedWhenItsChannelBrokeIsAskedForOverTheNext() throws {
@@ -118,7 +118,7 @@ struct ExchangePacingTests {
     _ = exchange.channelOpened(b, ticket: Fixture.ticket(2), now: 0)
     _ = exchange.receive(Fixture.hello(ticket: 2), on: b, now: 0)
     for n: UInt64 in 1...2 {
-      let outputs = exchange.receive(.with { $0.inquiry.id = Fixture.id(n).bytes }, on: b, now: 0)
+      let outputs = exchange.receive(.with { $0.inquiry.id = Fixture.id(n).data }, on: b, now: 0)
       #expect(sent(outputs).count == 2)
     }
   }

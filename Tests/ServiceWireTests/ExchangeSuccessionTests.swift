@@ -19,7 +19,7 @@ struct ExchangeSuccessionTests {
   private func standing(_ n: UInt64, _ state: WireRequestState) -> WireChannelMessage {
     .with {
       $0.standing = .with {
-        $0.id = Fixture.id(n).bytes
+        $0.id = Fixture.id(n).data
         $0.state = state
       }
     }
@@ -37,10 +37,10 @@ struct ExchangeSuccessionTests {
     #expect(open(b, &exchange) == [])
     #expect(try exchange.submit(Fixture.request(2)) == [request(2, on: a)])
     _ = exchange.cancel(Fixture.id(2))
-    _ = exchange.receive(.with { $0.accepted.id = Fixture.id(1).bytes }, on: a, now: 0)
+    _ = exchange.receive(.with { $0.accepted.id = Fixture.id(1).data }, on: a, now: 0)
     #expect(try exchange.submit(Fixture.request(3)) == [request(3, on: a)])
-    _ = exchange.receive(.with { $0.accepted.id = Fixture.id(2).bytes }, on: a, now: 0)
-    _ = exchange.receive(.with { $0.refused.id = Fixture.id(3).bytes }, on: a, now: 0)
+    _ = exchange.receive(.with { $0.accepted.id = Fixture.id(2).data }, on: a, now: 0)
+    _ = exchange.receive(.with { $0.refused.id = Fixture.id(3).data }, on: a, now: 0)
     #expect(try exchange.submit(Fixture.request(4)) == [request(4, on: b)])
     // And stay there.
     #expect(try exchange.submit(Fixture.request(5)) == [request(5, on: b)])
@@ -69,7 +69,7 @@ struct ExchangeSuccessionTests {
     #expect(exchange.brokenRules == [])
     var accepted = exchange
     #expect(
-      accepted.receive(.with { $0.accepted.id = Fixture.id(1).bytes }, on: b, now: 0) == [
+      accepted.receive(.with { $0.accepted.id = Fixture.id(1).data }, on: b, now: 0) == [
         .consumer(Fixture.id(1), .accepted)
       ])
     _ = exchange.channelClosed(b, now: 0)
@@ -106,7 +106,7 @@ struct ExchangeSuccessionTests {
       var exchange = Fixture.opened()
       _ = exchange.tick(now: sent)
       _ = try exchange.submit(Fixture.request(1))
-      if accepts { _ = exchange.receive(.with { $0.accepted.id = Fixture.id(1).bytes }, on: a, now: sent) }
+      if accepts { _ = exchange.receive(.with { $0.accepted.id = Fixture.id(1).data }, on: a, now: sent) }
       _ = exchange.channelClosed(a, now: now)
       if cancels { _ = exchange.cancel(Fixture.id(1)) }
       _ = open(b, &exchange, now: now)
@@ -129,14 +129,14 @@ struct ExchangeSuccessionTests {
     _ = exchange.channelClosed(a, now: 0)
     for n: UInt64 in 1...2 {
       let reply = WireReply.with {
-        $0.id = Fixture.id(n).bytes
+        $0.id = Fixture.id(n).data
         $0.params = .with { $0.bytes = Data(count: 2000) }
       }
       #expect(
         try exchange.reply(reply, now: 0) == (n == 1 ? [] : [.provider(Fixture.id(1), .replyExpired)]))
     }
     _ = open(b, &exchange)
-    let outputs = exchange.receive(.with { $0.inquiry.id = Fixture.id(1).bytes }, on: b, now: 0)
+    let outputs = exchange.receive(.with { $0.inquiry.id = Fixture.id(1).data }, on: b, now: 0)
     #expect(outputs.first == .send(standing(1, .replied), on: b))
     guard outputs.count == 2, case .send(let message, _) = outputs[1] else {
       Issue.record("answered: \(outputs)")
@@ -144,7 +144,7 @@ struct ExchangeSuccessionTests {
     }
     #expect(message.reply.failure.detail == "kept reply bytes")
     // The app has heard of it.
-    #expect(exchange.receive(.with { $0.replyAccepted.id = Fixture.id(1).bytes }, on: b, now: 0) == [])
+    #expect(exchange.receive(.with { $0.replyAccepted.id = Fixture.id(1).data }, on: b, now: 0) == [])
     #expect(exchange.brokenRules == [])
   }
 }

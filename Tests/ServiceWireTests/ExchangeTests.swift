@@ -1,4 +1,5 @@
 import Foundation
+import SodiumPrimitives
 import Testing
 
 @testable import ServiceWire
@@ -65,13 +66,14 @@ struct ExchangeTests {
 
   private let a = ChannelNumber(1)
   private let ticket = Data(repeating: 9, count: 32)
-  private let process = WireID(high: 1, low: 2)
+  private let process = Identifier(high: 1, low: 2)
 
   private func opened(limits: ExchangeLimits = ExchangeLimits(), credit: UInt32 = 8, frame: UInt32 = 1 << 21)
     -> Exchange
   {
     var exchange = Exchange(
-      ownAppID: "com.example.a", peerAppID: "com.example.b", process: WireID(high: 0, low: 1), limits: limits)
+      ownAppID: "com.example.a", peerAppID: "com.example.b", process: Identifier(high: 0, low: 1),
+      limits: limits)
     _ = exchange.channelOpened(a, ticket: ticket, now: 0)
     let outputs = exchange.receive(hello(credit: credit, frame: frame), on: a, now: 0)
     #expect(outputs == [])
@@ -87,7 +89,7 @@ struct ExchangeTests {
         $0.version = version
         $0.ticket = ticket ?? self.ticket
         $0.appID = appID
-        $0.process = process ?? self.process.bytes
+        $0.process = process ?? self.process.data
         $0.requests = credit
         $0.frameByteCount = frame
         $0.slots = slots
@@ -96,7 +98,7 @@ struct ExchangeTests {
     }
   }
 
-  private func request(_ n: UInt64) -> WireRequest { .with { $0.id = WireID(high: 0, low: n).bytes } }
+  private func request(_ n: UInt64) -> WireRequest { .with { $0.id = Identifier(high: 0, low: n).data } }
 
   private func fault(_ outputs: [ExchangeOutput]) -> ProtocolFault? {
     for case .close(_, let fault, _) in outputs { return fault }
@@ -118,7 +120,7 @@ struct ExchangeTests {
         $0.requests = 1024
         $0.frameByteCount = UInt32(limits.frameByteCountMax)
         $0.attachments = 5
-        $0.process = process.bytes
+        $0.process = process.data
         $0.slots = 6
         $0.ciphers = [1]
       }
@@ -137,7 +139,7 @@ struct ExchangeTests {
     ]
     for (message, expected) in cases {
       var exchange = Exchange(
-        ownAppID: "com.example.a", peerAppID: "com.example.b", process: WireID(high: 0, low: 1))
+        ownAppID: "com.example.a", peerAppID: "com.example.b", process: Identifier(high: 0, low: 1))
       _ = exchange.channelOpened(a, ticket: ticket, now: 0)
       #expect(fault(exchange.receive(message, on: a, now: 0)) == expected)
       #expect(exchange.channelCount == 0)
@@ -150,7 +152,7 @@ struct ExchangeTests {
   }
 
   @Test func closesOnMessagesThatMayNotComeNow() {
-    let id = WireID(high: 0, low: 1).bytes
+    let id = Identifier(high: 0, low: 1).data
     let messages: [WireChannelMessage] = [
       .with { $0.accepted.id = id }, .with { $0.refused.id = id }, .with { $0.reply.id = id },
       .with { $0.noReply.id = id },
@@ -180,7 +182,7 @@ struct ExchangeTests {
     #expect(fault(other.receive(.with { $0.reply.id = id }, on: a, now: 0)) == .unexpectedMessage)
     #expect(
       exchange.receive(.with { $0.accepted.id = id }, on: a, now: 0) == [
-        .consumer(WireID(high: 0, low: 1), .accepted)
+        .consumer(Identifier(high: 0, low: 1), .accepted)
       ])
     for message: WireChannelMessage in [
       .with { $0.accepted.id = id }, .with { $0.refused.id = id },
@@ -197,7 +199,7 @@ struct ExchangeTests {
   }
 
   @Test func filesAreOfDeliveries() throws {
-    let id = WireID(high: 0, low: 1)
+    let id = Identifier(high: 0, low: 1)
     var withFiles = request(1)
     withFiles.attachments = 1
     var exchange = opened()
@@ -205,23 +207,23 @@ struct ExchangeTests {
     #expect(fault(exchange.receive(.with { $0.request = withFiles }, on: a, now: 0)) == .unexpectedMessage)
     exchange = opened()
     _ = try exchange.submit(request(1))
-    _ = exchange.receive(.with { $0.accepted.id = id.bytes }, on: a, now: 0)
+    _ = exchange.receive(.with { $0.accepted.id = id.data }, on: a, now: 0)
     var other = exchange
     let reply = WireReply.with {
-      $0.id = id.bytes
+      $0.id = id.data
       $0.attachments = 1
     }
     #expect(fault(other.receive(.with { $0.reply = reply }, on: a, now: 0)) == .unexpectedMessage)
     // The consumer hears that a delivery brings the reply, in place of no reply.
     let noReply = WireChannelMessage.with {
       $0.noReply = .with {
-        $0.id = id.bytes
+        $0.id = id.data
         $0.isDelivered = true
       }
     }
     #expect(
       exchange.receive(noReply, on: a, now: 0)
-        == [.consumer(id, .replyIsDelivered), .send(.with { $0.replyAccepted.id = id.bytes }, on: a)])
+        == [.consumer(id, .replyIsDelivered), .send(.with { $0.replyAccepted.id = id.data }, on: a)])
 
     exchange = opened()
     _ = exchange.receive(.with { $0.request = request(1) }, on: a, now: 0)
@@ -235,7 +237,7 @@ struct ExchangeTests {
     let b = ChannelNumber(2)
     _ = exchange.channelOpened(b, ticket: ticket, now: 0)
     _ = exchange.receive(hello(), on: b, now: 0)
-    #expect(exchange.receive(.with { $0.inquiry.id = id.bytes }, on: b, now: 0).last == .send(noReply, on: b))
+    #expect(exchange.receive(.with { $0.inquiry.id = id.data }, on: b, now: 0).last == .send(noReply, on: b))
   }
 
   @Test func aPeerThatOnlyDeliversIsPinged() {
@@ -275,12 +277,13 @@ struct ExchangeTests {
     for n: UInt64 in 2...3 { #expect(try exchange.submit(request(n)) == []) }
     #expect(throws: ProtocolFault.limitExceeded) { try exchange.submit(request(4)) }
     #expect(throws: ProtocolFault.malformed) { try exchange.submit(request(3)) }
-    #expect(exchange.cancel(WireID(high: 0, low: 2)) == [.consumer(WireID(high: 0, low: 2), .cancelled)])
+    #expect(
+      exchange.cancel(Identifier(high: 0, low: 2)) == [.consumer(Identifier(high: 0, low: 2), .cancelled)])
     #expect(try exchange.submit(request(4)) == [])
     let refusal = WireFailure.with { $0.error = 3 }
     #expect(
       exchange.channelRefused(refusal, now: 0)
-        == [1, 3, 4].map { .consumer(WireID(high: 0, low: $0), .refused(refusal)) })
+        == [1, 3, 4].map { .consumer(Identifier(high: 0, low: $0), .refused(refusal)) })
     #expect(exchange.isIdle)
     #expect(try exchange.submit(request(1)) == [.connect])
   }
@@ -316,8 +319,10 @@ struct ExchangeTests {
     #expect(exchange.tick(now: 59_999) == [])
     #expect(fault(exchange.tick(now: 60_000)) == .timedOut)
     _ = exchange.channelRefused(.with { $0.error = 3 }, now: 60_000)
-    #expect(!exchange.tick(now: 659_999).contains(.consumer(WireID(high: 0, low: 1), .lost(arrived: true))))
-    #expect(exchange.tick(now: 660_000).contains(.consumer(WireID(high: 0, low: 1), .lost(arrived: true))))
+    #expect(
+      !exchange.tick(now: 659_999).contains(.consumer(Identifier(high: 0, low: 1), .lost(arrived: true))))
+    #expect(
+      exchange.tick(now: 660_000).contains(.consumer(Identifier(high: 0, low: 1), .lost(arrived: true))))
   }
 
   @Test func anotherProcessOfThePeerKnowsNothing() throws {
@@ -326,7 +331,7 @@ struct ExchangeTests {
     #expect(exchange.channelClosed(a, now: 1) == [.connect])
     let b = ChannelNumber(2)
     _ = exchange.channelOpened(b, ticket: ticket, now: 2)
-    let outputs = exchange.receive(hello(process: WireID(high: 5, low: 5).bytes), on: b, now: 2)
-    #expect(outputs == [.consumer(WireID(high: 0, low: 1), .lost(arrived: true))])
+    let outputs = exchange.receive(hello(process: Identifier(high: 5, low: 5).data), on: b, now: 2)
+    #expect(outputs == [.consumer(Identifier(high: 0, low: 1), .lost(arrived: true))])
   }
 }

@@ -1,4 +1,5 @@
 import Foundation
+import SodiumPrimitives
 import SwiftProtobuf
 import TestSupport
 
@@ -31,10 +32,10 @@ final class ExchangeWorld {
   var pipes: [ChannelNumber: Pipe] = [:]
   var wantsChannel: Set<Side> = []
   var awaitsRoom: [Side: Set<ChannelNumber>] = [.a: [], .b: []]
-  var lives: [Side: [WireID: Life]] = [.a: [:], .b: [:]]
-  var arrived: [Side: [WireID]] = [.a: [], .b: []]
-  var queued: [Side: [WireID]] = [.a: [], .b: []]
-  var handling: [Side: [WireID]] = [.a: [], .b: []]
+  var lives: [Side: [Identifier: Life]] = [.a: [:], .b: [:]]
+  var arrived: [Side: [Identifier]] = [.a: [], .b: []]
+  var queued: [Side: [Identifier]] = [.a: [], .b: []]
+  var handling: [Side: [Identifier]] = [.a: [], .b: []]
   var problems: [String] = []
   var trace: [String] = []
   private var nextChannel: UInt64 = 1
@@ -46,7 +47,7 @@ final class ExchangeWorld {
     for side in Side.allCases {
       exchanges[side] = Exchange(
         ownAppID: "com.example.\(side)", peerAppID: "com.example.\(side.other)",
-        process: WireID(high: 7, low: UInt64(side.rawValue)), limits: limits)
+        process: Identifier(high: 7, low: UInt64(side.rawValue)), limits: limits)
     }
   }
 
@@ -77,7 +78,7 @@ final class ExchangeWorld {
     }
   }
 
-  func see(_ id: WireID, _ new: ConsumerEvent, _ side: Side) {
+  func see(_ id: Identifier, _ new: ConsumerEvent, _ side: Side) {
     trace.append("\(side) \(id.description.suffix(3)) \(new)".prefix(60).description)
     guard var life = lives[side]?[id] else { return note("an event for a request that nobody sent") }
     if life.consumer.contains(where: event) { note("\(new) after the end") }
@@ -93,7 +94,7 @@ final class ExchangeWorld {
     lives[side]?[id] = life
   }
 
-  func see(_ id: WireID, _ event: ProviderEvent, _ side: Side) {
+  func see(_ id: Identifier, _ event: ProviderEvent, _ side: Side) {
     trace.append("\(side) provides \(id.description.suffix(3)) \(event)".prefix(60).description)
     switch event {
     case .arrived: arrived[side]?.append(id)
@@ -169,13 +170,13 @@ final class ExchangeWorld {
   }
 
   func submit(_ side: Side) {
-    let id = WireID(high: UInt64(side.rawValue), low: nextRequest)
+    let id = Identifier(high: UInt64(side.rawValue), low: nextRequest)
     nextRequest += 1
     lives[side]?[id] = Life(isSubmitted: true)
     with(side) {
       try $0.submit(
         .with {
-          $0.id = id.bytes
+          $0.id = id.data
           $0.serviceID = "com.example.service"
           $0.version = "1.0"
           $0.method = "m"
@@ -214,7 +215,7 @@ final class ExchangeWorld {
       if Bool.random(using: &random) {
         with(side) { try $0.endWithoutReply(id, now: now) }
       } else {
-        with(side) { try $0.reply(.with { $0.id = id.bytes }, now: now) }
+        with(side) { try $0.reply(.with { $0.id = id.data }, now: now) }
       }
     case 54..<56: if breaks { breakChannel() }
     case 56..<60: if !wantsChannel.isEmpty { open() } else if breaks, pipes.count < 2 { open() }
@@ -261,7 +262,7 @@ final class ExchangeWorld {
         }
       } else if let id = handling[side]?.first {
         handling[side]?.removeFirst()
-        with(side) { try $0.reply(.with { $0.id = id.bytes }, now: now) }
+        with(side) { try $0.reply(.with { $0.id = id.data }, now: now) }
       }
       deliver()
       if exchanges.values.allSatisfy({ $0.outgoingCount == 0 }),

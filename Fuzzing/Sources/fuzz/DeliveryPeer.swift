@@ -1,4 +1,5 @@
 import Foundation
+import SodiumPrimitives
 
 @testable import ServiceWire
 
@@ -10,9 +11,9 @@ struct DeliveryPeer {
     return Deliveries(limits: limits)
   }()
   private let number: ChannelNumber
-  private var byteCounts: [WireID: UInt64] = [:]
+  private var byteCounts: [Identifier: UInt64] = [:]
 
-  private static func sent(_ n: UInt64) -> WireID { WireID(high: 8, low: n) }
+  private static func sent(_ n: UInt64) -> Identifier { Identifier(high: 8, low: n) }
 
   init(_ number: ChannelNumber) {
     self.number = number
@@ -25,7 +26,7 @@ struct DeliveryPeer {
 
   /// The peer's side of two deliveries, one in each direction.
   static func seed() throws -> [UInt8] {
-    let id = WireID(high: 0, low: 7).bytes
+    let id = Identifier(high: 0, low: 7).data
     let own = sent(1).bytes
     let messages: [WireChannelMessage] = [
       .with { $0.replyInquiry.id = id },
@@ -102,9 +103,9 @@ struct DeliveryPeer {
         perform(
           deliveries.offer(
             .with {
-              $0.id = id.bytes
-              $0.incarnation = id.bytes
-              $0.request.id = id.bytes
+              $0.id = id.data
+              $0.incarnation = id.data
+              $0.request.id = id.data
             }), choice: choice)
       case .wantsPage(let id, let from):
         require(from < 3, "a page behind the last file")
@@ -115,7 +116,7 @@ struct DeliveryPeer {
         require(key.bytes.count == 32 && from < 30 && credit > 0, "a stream of nothing")
       case .progressed(_, let received): require(received <= 30, "more than there is")
       case .offered(let offer):
-        guard let id = WireID(offer.id) else { fatalError("an offer without an id") }
+        guard let id = Identifier(exactly: offer.id) else { fatalError("an offer without an id") }
         byteCounts[id] = offer.byteCount
         switch choice % 4 {
         case 0: perform(deliveries.committed(id), choice: choice)
@@ -132,7 +133,7 @@ struct DeliveryPeer {
   }
 
   /// Nothing before the last page came.
-  private mutating func accept(_ id: WireID, _ choice: UInt64) {
+  private mutating func accept(_ id: Identifier, _ choice: UInt64) {
     let byteCount = byteCounts[id] ?? 0
     let outputs = deliveries.accept(id, from: 0, key: byteCount > 0 ? Data(count: 32) : Data())
     guard !outputs.isEmpty else { return }

@@ -1,4 +1,5 @@
 import EncryptedFile
+import SodiumPrimitives
 
 @testable import ContainerStore
 

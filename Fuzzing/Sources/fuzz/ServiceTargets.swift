@@ -1,4 +1,5 @@
 import Foundation
+import SodiumPrimitives
 
 @testable import ServiceValues
 @testable import ServiceWire
@@ -8,7 +9,9 @@ extension Target {
   static let frames = Target(
     name: "frames", inputByteCountMax: 4096,
     seeds: {
-      let request = WireChannelMessage.with { $0.request = .with { $0.id = WireID(high: 1, low: 2).bytes } }
+      let request = WireChannelMessage.with {
+        $0.request = .with { $0.id = Identifier(high: 1, low: 2).data }
+      }
       let question = WireBrokerMessage.with {
         $0.question = .with {
           $0.number = 1
@@ -57,7 +60,7 @@ extension Target {
   static let channel = Target(
     name: "channel", inputByteCountMax: 4096,
     seeds: {
-      let id = WireID(high: 0, low: 1).bytes
+      let id = Identifier(high: 0, low: 1).data
       let messages: [WireChannelMessage] = [
         .with { $0.ping.number = 2 },
         .with {
@@ -66,9 +69,9 @@ extension Target {
             $0.serviceID = "com.example.s"
           }
         },
-        .with { $0.accepted.id = WireID(high: 9, low: 0).bytes },
-        .with { $0.reply.id = WireID(high: 9, low: 0).bytes },
-        .with { $0.inquiry.id = WireID(high: 5, low: 5).bytes }, .with { $0.cancel.id = id },
+        .with { $0.accepted.id = Identifier(high: 9, low: 0).data },
+        .with { $0.reply.id = Identifier(high: 9, low: 0).data },
+        .with { $0.inquiry.id = Identifier(high: 5, low: 5).data }, .with { $0.cancel.id = id },
         .with { $0.replyAccepted.id = id },
         .with { $0.credit.more = 5 }, .with { $0.ping.number = 1 },
       ]
@@ -79,7 +82,7 @@ extension Target {
     accepts: { bytes in
       var input = Input(bytes)
       var exchange = Exchange(
-        ownAppID: "com.example.a", peerAppID: "com.example.b", process: WireID(high: 0, low: 1))
+        ownAppID: "com.example.a", peerAppID: "com.example.b", process: Identifier(high: 0, low: 1))
       let number = ChannelNumber(1)
       let ticket = Data(repeating: 1, count: 32)
       _ = exchange.channelOpened(number, ticket: ticket, now: 0)
@@ -89,13 +92,13 @@ extension Target {
             $0.version = 1
             $0.ticket = ticket
             $0.appID = "com.example.b"
-            $0.process = WireID(high: 0, low: 2).bytes
+            $0.process = Identifier(high: 0, low: 2).data
             $0.requests = 3
             $0.frameByteCount = 1 << 16
           }
         }, on: number, now: 0)
       require(exchange.openChannelCount == 1, "an honest beginning is refused")
-      for n: UInt64 in 0..<4 { _ = try exchange.submit(.with { $0.id = WireID(high: 9, low: n).bytes }) }
+      for n: UInt64 in 0..<4 { _ = try exchange.submit(.with { $0.id = Identifier(high: 9, low: n).data }) }
       var peer = DeliveryPeer(number)
       var now: UInt64 = 0
       while !input.isEmpty, exchange.channelCount == 1 {
@@ -109,7 +112,7 @@ extension Target {
         for output in exchange.receive(message, on: number, now: now) {
           guard case .provider(let id, .arrived) = output else { continue }
           _ = exchange.admit(id)
-          if exchange.begin(id), now % 2 == 0 { _ = try exchange.reply(.with { $0.id = id.bytes }, now: now) }
+          if exchange.begin(id), now % 2 == 0 { _ = try exchange.reply(.with { $0.id = id.data }, now: now) }
         }
         require(exchange.incomingCount <= exchange.limits.requestCountMax, "more requests than were granted")
       }

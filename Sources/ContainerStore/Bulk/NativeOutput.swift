@@ -1,5 +1,6 @@
 import CPosix
 import EncryptedFile
+import SodiumPrimitives
 
 #if canImport(Glibc)
   import Glibc

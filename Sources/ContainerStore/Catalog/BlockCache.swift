@@ -1,4 +1,5 @@
 import EncryptedFile
+import SodiumPrimitives
 
 /// A cache of opened table blocks, up to a number of bytes. It evicts approximately the least
 /// recently used block (clock algorithm).

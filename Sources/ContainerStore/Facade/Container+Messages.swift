@@ -1,3 +1,5 @@
+package import SodiumPrimitives
+
 // The outbox, the inbox and arrivals, for AppKinetics.
 
 extension Container {
@@ -11,8 +13,7 @@ extension Container {
   /// ``markOffered(_:)``.
   ///
   /// Throws `noSuchFile`; `cannotStore` for a symbolic link in a folder or a path of more than
-  /// 32,000 bytes; `fileDamaged`; `invalidArgument` for an id that is in the outbox or does not
-  /// have 16 bytes, a receiver without a name, and a message of more than 2 MiB; `diskFull`,
+  /// 32,000 bytes; `fileDamaged`; `invalidArgument` for an id that is in the outbox, a receiver without a name, and a message of more than 2 MiB; `diskFull`,
   /// `readOnly`.
   package func enqueue(
     _ message: OutgoingMessage, mayBeOffered: Bool = false, endingQueued arrival: UInt64? = nil
@@ -66,11 +67,11 @@ extension Container {
     try messages.settleOutbox(number)
   }
 
-  /// The outbox's incarnation: 16 random bytes, drawn when they are first needed, within which
+  /// The outbox's incarnation, drawn when it is first needed, within which
   /// message numbers are unique. If the incarnation equals `taken`, a new one is drawn, because a
   /// receiver knows other messages under its numbers. Numbers continue, so that none has two
   /// meanings.
-  package func outboxIncarnation(otherThan taken: [UInt8]? = nil) throws -> [UInt8] {
+  package func outboxIncarnation(otherThan taken: Identifier? = nil) throws -> Identifier {
     try messages.outboxIncarnation(otherThan: taken)
   }
 
@@ -99,7 +100,7 @@ extension Container {
 
   /// Whether the message `id` has arrived before, or may arrive under this number.
   package func ledgerState(
-    sender: String, incarnation: [UInt8], number: UInt64, id: [UInt8]
+    sender: String, incarnation: Identifier, number: UInt64, id: Identifier
   ) throws -> LedgerState {
     try messages.ledgerState(sender: sender, incarnation: incarnation, number: number, id: id)
   }
@@ -107,7 +108,7 @@ extension Container {
   /// Raises a sender's low-water mark to `floor` and forgets the messages below it, which the
   /// sender will not offer again, with their staged files. Never lowers the mark. The change is
   /// written with the next grouped commit; without a change nothing is written.
-  package func raiseDeliveryFloor(sender: String, incarnation: [UInt8], to floor: UInt64) throws {
+  package func raiseDeliveryFloor(sender: String, incarnation: Identifier, to floor: UInt64) throws {
     try messages.raiseDeliveryFloor(sender: sender, incarnation: incarnation, to: floor)
   }
 

@@ -1,4 +1,5 @@
-public import EncryptedFile
+import EncryptedFile
+public import SodiumPrimitives
 
 /// A summary of a container.
 public struct ContainerInfo: Sendable {

@@ -1,4 +1,5 @@
-public import EncryptedFile
+import EncryptedFile
+public import SodiumPrimitives
 
 /// A source of files: a ``Container`` or a ``ContainerSnapshot``.
 ///

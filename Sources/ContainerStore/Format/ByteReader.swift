@@ -1,4 +1,5 @@
 import EncryptedFile
+import SodiumPrimitives
 
 /// Bytes that do not have the layout of the format page.
 struct MalformedBytes: Error {

@@ -1,4 +1,5 @@
 import EncryptedFile
+import SodiumPrimitives
 
 /// Appends the little-endian fields of the format page.
 struct ByteWriter {

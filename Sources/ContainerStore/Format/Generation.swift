@@ -1,4 +1,5 @@
 import EncryptedFile
+import SodiumPrimitives
 
 /// A set of tables that hold the catalog as of some commit.
 struct Generation: Equatable {

@@ -1,4 +1,5 @@
 import EncryptedFile
+import SodiumPrimitives
 
 /// Record 0 of a journal.
 struct JournalHeader: Equatable {

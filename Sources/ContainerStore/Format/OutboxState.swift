@@ -1,11 +1,11 @@
-import EncryptedFile
+import SodiumPrimitives
 
 /// The record of type `74`: the incarnation, which distinguishes this outbox from that of a copy of
 /// the container, and the next number.
 struct OutboxState {
   static let numbers: Range<UInt64> = 1..<1 << 62
 
-  var incarnation: [UInt8]
+  var incarnation: Identifier
   var nextNumber: UInt64 = 1
 
   var encoded: [UInt8] {
@@ -15,11 +15,11 @@ struct OutboxState {
     return writer.bytes
   }
 
-  init(incarnation: [UInt8]) { self.incarnation = incarnation }
+  init(incarnation: Identifier) { self.incarnation = incarnation }
 
   init(_ bytes: [UInt8]) throws(MalformedBytes) {
     var reader = ByteReader(bytes)
-    incarnation = try reader.bytes(Identifier.byteCount)
+    incarnation = try reader.identifier()
     nextNumber = try reader.read()
     try reader.end()
     guard Self.numbers.contains(nextNumber) else {

@@ -1,10 +1,11 @@
 import EncryptedFile
+import SodiumPrimitives
 
 extension CatalogKey {
   /// The key prefix for a sender of numbered messages: application id, a zero byte, and the 16-byte
   /// incarnation of the sender's container.
   private static func sender(_ kind: Kind, _ key: ArrivalKey) -> [UInt8] {
-    [kind.rawValue] + key.sender.bytes + [0] + key.incarnation
+    [kind.rawValue] + key.sender.bytes + [0] + key.incarnation.bytes
   }
 
   static func deliveryFloor(_ key: ArrivalKey) -> CatalogKey {
@@ -24,8 +25,6 @@ extension ArrivalKey {
     ArrivalKey(sender: sender, incarnation: incarnation, number: number)
   }
 
-  private static let incarnationByteCount = Identifier.byteCount
-
   /// Reads the key of a record `60`; the number is 0.
   init(deliveryFloor key: CatalogKey) throws(MalformedBytes) {
     guard key.kind == .deliveryFloor else { throw MalformedBytes(what: "no key of a delivery floor") }
@@ -41,11 +40,13 @@ extension ArrivalKey {
   }
 
   private init(sender bytes: ArraySlice<UInt8>, number: UInt64) throws(MalformedBytes) {
-    let name = bytes.dropLast(Self.incarnationByteCount)
-    guard name.last == 0, let sender = InboxName.sender(bytes: name.dropLast()) else {
+    let name = bytes.dropLast(Identifier.byteCount)
+    guard name.last == 0, let sender = InboxName.sender(bytes: name.dropLast()),
+      let incarnation = Identifier(exactly: bytes.suffix(Identifier.byteCount))
+    else {
       throw MalformedBytes(what: "a delivery of a sender that cannot be")
     }
-    self.init(sender: sender, incarnation: Array(bytes.suffix(Self.incarnationByteCount)), number: number)
+    self.init(sender: sender, incarnation: incarnation, number: number)
   }
 }
 
@@ -62,7 +63,7 @@ package enum LedgerState: Sendable, Equatable {
 }
 
 extension CatalogReading {
-  func ledgerState(_ key: ArrivalKey, id: [UInt8]) throws -> LedgerState {
+  func ledgerState(_ key: ArrivalKey, id: Identifier) throws -> LedgerState {
     if let bytes = try value(.delivery(key)) {
       return try Self.decode(bytes) { bytes throws(MalformedBytes) in try NumberedDelivery(bytes) }.id == id
         ? .delivered : .numberTaken
@@ -74,7 +75,7 @@ extension CatalogReading {
   /// Whether the message arrived under an earlier incarnation of its sender, which drew a new one
   /// before it learned of the delivery. Reads the deliveries above the low-water marks of the other
   /// incarnations: none, unless the sender's container was restored.
-  private func wasDeliveredEarlier(_ key: ArrivalKey, id: [UInt8]) throws -> Bool {
+  private func wasDeliveredEarlier(_ key: ArrivalKey, id: Identifier) throws -> Bool {
     let prefix = CatalogKey.deliveries(ofSender: key)
     let (own, last) = (CatalogKey.deliveries(key), CatalogKey.delivery(key.with(number: .max)))
     var cursor = try cursor(from: prefix)
@@ -86,7 +87,7 @@ extension CatalogReading {
         continue
       }
       left -= 1
-      if value.suffix(ArrivingMessage.idByteCount) == id[...] { return true }
+      if value.suffix(Identifier.byteCount) == id.bytes[...] { return true }
     }
     return false
   }
@@ -103,13 +104,13 @@ extension CatalogReading {
 
 extension Messages {
   func ledgerState(
-    sender: String, incarnation: [UInt8], number: UInt64, id: [UInt8]
+    sender: String, incarnation: Identifier, number: UInt64, id: Identifier
   ) throws -> LedgerState {
     let key = try arrivalKey(sender, incarnation, number)
     return try store.withSnapshot { try $0.ledgerState(key, id: id) }
   }
 
-  func raiseDeliveryFloor(sender: String, incarnation: [UInt8], to floor: UInt64) throws {
+  func raiseDeliveryFloor(sender: String, incarnation: Identifier, to floor: UInt64) throws {
     let key = try arrivalKey(sender, incarnation, floor)
     guard try store.withSnapshot({ try $0.deliveryFloor(key) }) < floor else { return }
     try store.transaction(durability: store.soon) { transaction in
@@ -133,12 +134,8 @@ extension Messages {
     }
   }
 
-  /// The ledger key of a message. Throws `invalidName` or `invalidArgument`.
-  func arrivalKey(_ sender: String, _ incarnation: [UInt8], _ number: UInt64) throws -> ArrivalKey {
-    guard incarnation.count == ArrivingMessage.idByteCount else {
-      throw ContainerError(
-        .invalidArgument, detail: "an incarnation has \(ArrivingMessage.idByteCount) bytes")
-    }
-    return ArrivalKey(sender: try InboxName.sender(sender), incarnation: incarnation, number: number)
+  /// The ledger key of a message. Throws `invalidName`.
+  func arrivalKey(_ sender: String, _ incarnation: Identifier, _ number: UInt64) throws -> ArrivalKey {
+    ArrivalKey(sender: try InboxName.sender(sender), incarnation: incarnation, number: number)
   }
 }

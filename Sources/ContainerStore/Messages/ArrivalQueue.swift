@@ -1,9 +1,10 @@
+package import SodiumPrimitives
+
 /// A message that has arrived and was not completely handled yet.
 package struct QueuedMessage: Sendable {
   /// The message's number in the queue: ascending, never reused.
   package var arrival: UInt64
-  /// The message's id: 16 bytes.
-  package var id: [UInt8]
+  package var id: Identifier
   /// Application id.
   package var sender: String
   /// The encoded message as offered.

@@ -1,6 +1,7 @@
+package import SodiumPrimitives
+
 /// A message offered by another app.
 package struct ArrivingMessage: Sendable {
-  package static let idByteCount = 16
   package static let byteCountMax = 2 << 20
   /// Exclusive limit of the bytes of all files together.
   package static let filesByteCountMax: UInt64 = 1 << 62
@@ -10,12 +11,11 @@ package struct ArrivingMessage: Sendable {
   /// Limit of the number of different folders in the paths.
   package static let folderCountMax = 200_000
 
-  /// The message's id: 16 bytes.
-  package var id: [UInt8]
+  package var id: Identifier
   /// Application id.
   package var sender: String
-  /// Incarnation of the sender's container: 16 bytes.
-  package var incarnation: [UInt8]
+  /// Incarnation of the sender's container.
+  package var incarnation: Identifier
   /// The sender's number for the message; its container never reuses the number.
   package var number: UInt64
   /// The encoded message, at most 2 MiB.
@@ -25,7 +25,8 @@ package struct ArrivingMessage: Sendable {
   package var byteCount: UInt64
 
   package init(
-    id: [UInt8], sender: String, incarnation: [UInt8], number: UInt64, message: [UInt8], fileCount: UInt64,
+    id: Identifier, sender: String, incarnation: Identifier, number: UInt64, message: [UInt8],
+    fileCount: UInt64,
     byteCount: UInt64
   ) {
     self.id = id
@@ -38,9 +39,6 @@ package struct ArrivingMessage: Sendable {
   }
 
   func check() throws {
-    guard id.count == Self.idByteCount else {
-      throw ContainerError(.invalidArgument, detail: "a message's id has \(Self.idByteCount) bytes")
-    }
     guard message.count <= Self.byteCountMax else {
       throw ContainerError(
         .invalidArgument, detail: "a message of \(message.count) bytes; it may have \(Self.byteCountMax)")

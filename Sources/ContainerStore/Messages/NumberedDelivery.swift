@@ -1,11 +1,11 @@
 import EncryptedFile
+import SodiumPrimitives
 
 /// The value of a record `61`: a message at or above the low-water mark has arrived.
 struct NumberedDelivery: Equatable {
   private static let delivered: UInt8 = 1
   var time: Int64
-  /// The message's id: 16 bytes.
-  var id: [UInt8]
+  var id: Identifier
 
   var encoded: [UInt8] {
     var writer = ByteWriter()
@@ -16,7 +16,7 @@ struct NumberedDelivery: Equatable {
     return writer.bytes
   }
 
-  init(time: Int64, id: [UInt8]) {
+  init(time: Int64, id: Identifier) {
     self.time = time
     self.id = id
   }
@@ -28,7 +28,7 @@ struct NumberedDelivery: Equatable {
     }
     try reader.zeros(7)
     time = try reader.read()
-    id = try reader.bytes(ArrivingMessage.idByteCount)
+    id = try reader.identifier()
     try reader.end()
   }
 }

@@ -1,10 +1,9 @@
 import EncryptedFile
-import SodiumPrimitives
+package import SodiumPrimitives
 
 /// A message to keep until its receiver has it.
 package struct OutgoingMessage: Sendable {
-  /// The message's id: 16 bytes.
-  package var id: [UInt8]
+  package var id: Identifier
   /// The receiver's application id, 1 to 255 bytes.
   package var receiver: String
   /// The encoded message as sent, at most 2 MiB.
@@ -15,7 +14,7 @@ package struct OutgoingMessage: Sendable {
   package static let byteCountMax = 2 << 20
   package static let receiverByteCountMax = 255
 
-  package init(id: [UInt8], receiver: String, message: [UInt8], attachments: [String]) {
+  package init(id: Identifier, receiver: String, message: [UInt8], attachments: [String]) {
     self.id = id
     self.receiver = receiver
     self.message = message
@@ -40,13 +39,12 @@ extension Messages {
   /// Throws `readOnly`, and `invalidArgument` for a message that no outbox takes.
   func checkOutgoing(_ message: OutgoingMessage) throws {
     guard store.mode == .readWrite else { throw ContainerError(.readOnly) }
-    guard message.id.count == Identifier.byteCount,
-      (1...OutgoingMessage.receiverByteCountMax).contains(message.receiver.utf8.count),
+    guard (1...OutgoingMessage.receiverByteCountMax).contains(message.receiver.utf8.count),
       message.message.count <= OutgoingMessage.byteCountMax
     else {
       throw ContainerError(
         .invalidArgument,
-        detail: "a message has an id of 16 bytes, a receiver of 1 to 255 and at most 2 MiB of its own")
+        detail: "a message has a receiver of 1 to 255 bytes and at most 2 MiB of its own")
     }
   }
 
@@ -61,7 +59,7 @@ extension Messages {
       for entry in try transaction.outboxEntries(skipping: { _ in }) where entry.id == message.id {
         throw ContainerError(.invalidArgument, detail: "a message with this id is in the outbox")
       }
-      var state = try transaction.outboxState() ?? OutboxState(incarnation: Random.bytes(16))
+      var state = try transaction.outboxState() ?? OutboxState(incarnation: .random())
       var entry = OutboxEntry(
         number: state.nextNumber, id: message.id, receiver: message.receiver, time: transaction.now,
         fileCount: 0, byteCount: 0, mayBeOffered: mayBeOffered)
@@ -163,14 +161,14 @@ extension Messages {
     }
   }
 
-  func outboxIncarnation(otherThan taken: [UInt8]? = nil) throws -> [UInt8] {
+  func outboxIncarnation(otherThan taken: Identifier? = nil) throws -> Identifier {
     if let state = try store.withSnapshot({ try $0.outboxState() }), state.incarnation != taken {
       return state.incarnation
     }
     let incarnation = try store.transaction(durability: taken == nil ? nil : store.acknowledged) {
       transaction in
-      var state = try transaction.outboxState() ?? OutboxState(incarnation: Random.bytes(16))
-      if state.incarnation == taken { state.incarnation = Random.bytes(16) }
+      var state = try transaction.outboxState() ?? OutboxState(incarnation: .random())
+      if state.incarnation == taken { state.incarnation = .random() }
       transaction.put(.outboxState, state.encoded)
       return state.incarnation
     }

@@ -1,5 +1,3 @@
-import EncryptedFile
-
 extension OutboxEntry {
   private static let stateWaiting: UInt8 = 0
   private static let stateOffered: UInt8 = 1
@@ -32,7 +30,7 @@ extension OutboxEntry {
     try reader.zeros(7)
     self.number = number
     time = try reader.read()
-    id = try reader.bytes(Identifier.byteCount)
+    id = try reader.identifier()
     fileCount = try reader.read()
     byteCount = try reader.read()
     guard let receiver = String(validating: try reader.take(reader.remaining), as: UTF8.self) else {

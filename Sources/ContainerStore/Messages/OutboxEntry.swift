@@ -1,8 +1,10 @@
+package import SodiumPrimitives
+
 /// A message in the outbox.
 package struct OutboxEntry: Sendable, Equatable {
   /// The message's number; numbers start at 1 and are never reused.
   package var number: UInt64
-  package var id: [UInt8]
+  package var id: Identifier
   package var receiver: String
   /// Time of queueing in nanoseconds since 1970-01-01 UTC.
   package var time: Int64
@@ -14,7 +16,7 @@ package struct OutboxEntry: Sendable, Equatable {
   package var mayBeOffered: Bool
 
   package init(
-    number: UInt64, id: [UInt8], receiver: String, time: Int64, fileCount: UInt64, byteCount: UInt64,
+    number: UInt64, id: Identifier, receiver: String, time: Int64, fileCount: UInt64, byteCount: UInt64,
     mayBeOffered: Bool
   ) {
     self.number = number

@@ -1,7 +1,9 @@
+import SodiumPrimitives
+
 /// The value of a record `78`.
 struct QueuedRecord: Equatable {
   var time: Int64
-  var id: [UInt8]
+  var id: Identifier
   var messageByteCount: UInt32
   var fileCount: UInt64
   var sender: [UInt8]
@@ -22,7 +24,7 @@ struct QueuedRecord: Equatable {
   }
 
   init(
-    time: Int64, id: [UInt8], messageByteCount: UInt32, fileCount: UInt64, sender: [UInt8],
+    time: Int64, id: Identifier, messageByteCount: UInt32, fileCount: UInt64, sender: [UInt8],
     directory: [UInt8]
   ) {
     self.time = time
@@ -36,7 +38,7 @@ struct QueuedRecord: Equatable {
   init(_ bytes: [UInt8]) throws(MalformedBytes) {
     var reader = ByteReader(bytes)
     time = try reader.read()
-    id = try reader.bytes(ArrivingMessage.idByteCount)
+    id = try reader.identifier()
     messageByteCount = try reader.read()
     try reader.zeros(3)
     let senderByteCount = try reader.read(UInt8.self)

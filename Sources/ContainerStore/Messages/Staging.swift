@@ -1,10 +1,10 @@
-import EncryptedFile
+import SodiumPrimitives
 
 /// The identity of an arrival: sender, incarnation and message number.
 struct ArrivalKey: Hashable, Sendable {
   var sender: FileName
-  /// Incarnation of the sender's container: 16 bytes.
-  var incarnation: [UInt8]
+  /// Incarnation of the sender's container.
+  var incarnation: Identifier
   var number: UInt64
 }
 
@@ -30,7 +30,7 @@ struct Staging {
   /// The value of a record `77`.
   struct Record: Equatable {
     var key: ArrivalKey
-    var id: [UInt8]
+    var id: Identifier
     var fileCount: UInt64
     var byteCount: UInt64
 
@@ -47,8 +47,8 @@ struct Staging {
     /// `sender` is the name of the directory that contains the staging.
     init(_ bytes: [UInt8], sender: FileName) throws(MalformedBytes) {
       var reader = ByteReader(bytes)
-      let incarnation = try reader.bytes(Identifier.byteCount)
-      let id = try reader.bytes(ArrivingMessage.idByteCount)
+      let incarnation = try reader.identifier()
+      let id = try reader.identifier()
       let number = try reader.read(UInt64.self)
       let fileCount = try reader.read(UInt64.self)
       let byteCount = try reader.read(UInt64.self)
@@ -61,7 +61,7 @@ struct Staging {
         fileCount: fileCount, byteCount: byteCount)
     }
 
-    init(key: ArrivalKey, id: [UInt8], fileCount: UInt64, byteCount: UInt64) {
+    init(key: ArrivalKey, id: Identifier, fileCount: UInt64, byteCount: UInt64) {
       self.key = key
       self.id = id
       self.fileCount = fileCount

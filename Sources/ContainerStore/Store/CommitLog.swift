@@ -1,4 +1,5 @@
 import EncryptedFile
+import SodiumPrimitives
 
 /// The journal and the superblock of one opening, the progress of commits, and the files that each
 /// state names.

@@ -1,4 +1,5 @@
 import EncryptedFile
+import SodiumPrimitives
 
 /// Recovery by a writer after an unclean end, except for replaying the journals. A missing file
 /// does not prevent opening: reading reports it as damage.

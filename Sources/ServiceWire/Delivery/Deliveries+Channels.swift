@@ -1,3 +1,5 @@
+package import SodiumPrimitives
+
 extension Deliveries {
   /// Both sides have said hello; `frameByteCountMax`, `attachmentCountMax` and `ciphers` are what the peer's said.
   package mutating func channelOpened(
@@ -70,12 +72,12 @@ extension Deliveries {
   /// Lets the owner load what may be offered, and sends what waits.
   mutating func flush(_ outputs: inout [DeliveryOutput]) {
     guard let number = newest, let channel = channels[number] else { return }
-    for id in waitingEnds { outputs.append(.send(.with { $0.requestEnded.id = id.bytes }, on: number)) }
+    for id in waitingEnds { outputs.append(.send(.with { $0.requestEnded.id = id.data }, on: number)) }
     waitingEnds = []
     let inquiryCount = min(waitingInquiries.count, limits.inquiryCountMax - channel.inquiryCount)
     for id in waitingInquiries.prefix(inquiryCount) {
       inquiries[id] = .asked(number)
-      outputs.append(.send(.with { $0.replyInquiry.id = id.bytes }, on: number))
+      outputs.append(.send(.with { $0.replyInquiry.id = id.data }, on: number))
     }
     waitingInquiries.removeFirst(inquiryCount)
     channels[number]?.inquiryCount += inquiryCount
@@ -93,7 +95,7 @@ extension Deliveries {
   }
 
   /// By number: those that are offered again come before those that were not offered yet.
-  mutating func insertInQueue(_ id: WireID, _ number: UInt64) {
+  mutating func insertInQueue(_ id: Identifier, _ number: UInt64) {
     var low = 0
     var high = queue.count
     while low < high {
@@ -106,7 +108,7 @@ extension Deliveries {
   // MARK: About replies
 
   /// Asks whether a reply to a request that was delivered may still come, over the channel there is or the next one.
-  package mutating func inquire(_ request: WireID) -> [DeliveryOutput] {
+  package mutating func inquire(_ request: Identifier) -> [DeliveryOutput] {
     guard inquiries[request] == nil else { return [] }
     inquiries[request] = .waiting
     waitingInquiries.append(request)
@@ -116,14 +118,14 @@ extension Deliveries {
   }
 
   /// The answer to `inquired`.
-  package mutating func standing(_ request: WireID, isAwaited: Bool) -> [DeliveryOutput] {
+  package mutating func standing(_ request: Identifier, isAwaited: Bool) -> [DeliveryOutput] {
     var outputs: [DeliveryOutput] = []
     for number in order where channels[number]?.asked.remove(request) != nil {
       outputs.append(
         .send(
           .with {
             $0.replyStanding = .with {
-              $0.id = request.bytes
+              $0.id = request.data
               $0.isAwaited = isAwaited
             }
           }, on: number))
@@ -132,7 +134,7 @@ extension Deliveries {
   }
 
   /// There will be no reply to a request that was delivered: said over the channel there is or the next one.
-  package mutating func endRequest(_ request: WireID) -> [DeliveryOutput] {
+  package mutating func endRequest(_ request: Identifier) -> [DeliveryOutput] {
     waitingEnds.append(request)
     var outputs = retry()
     flush(&outputs)

@@ -27,8 +27,8 @@ extension Deliveries {
       try Exchange.check(message.failure)
       try takeWithdrawal(Exchange.id(message.id), isCancel: false, number, &outputs)
     case .acknowledged(let message):
-      guard message.incarnation.count == WireID.byteCount else { throw Exchange.Fault(fault: .malformed) }
-      outputs.append(.acknowledged(floor: message.floor, incarnation: message.incarnation))
+      outputs.append(
+        .acknowledged(floor: message.floor, incarnation: try Exchange.id(message.incarnation)))
     // From its receiver.
     case .manifestWanted(let message): try takeManifestWanted(message, number, &outputs)
     case .deliveryAccepted(let message): try takeAccepted(message, number, &outputs)

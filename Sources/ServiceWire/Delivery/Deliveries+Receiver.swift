@@ -1,5 +1,6 @@
 package import Foundation
 import ServiceValues
+package import SodiumPrimitives
 
 extension Deliveries {
   // MARK: What the receiver's owner says
@@ -16,7 +17,7 @@ extension Deliveries {
   }
 
   /// The receiver knows the first `from` files: the others come as `page`, all of them. Nothing when the offer is gone.
-  package mutating func wantPages(_ id: WireID, from: UInt64) -> [DeliveryOutput] {
+  package mutating func wantPages(_ id: Identifier, from: UInt64) -> [DeliveryOutput] {
     guard let delivery = incoming[id], delivery.state == .offered, let number = delivery.channel else {
       return []
     }
@@ -27,28 +28,28 @@ extension Deliveries {
   }
 
   private mutating func wantPage(
-    _ id: WireID, _ from: UInt64, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
+    _ id: Identifier, _ from: UInt64, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
   ) {
     incoming[id]?.state = .paging(from: from)
     outputs.append(
       .send(
         .with {
           $0.manifestWanted = .with {
-            $0.id = id.bytes
+            $0.id = id.data
             $0.from = from
           }
         }, on: number))
   }
 
   /// All files are known, and the first `from` bytes of their contents are kept. Without a rest there is no stream and no key.
-  package mutating func accept(_ id: WireID, from: UInt64, key: Data) -> [DeliveryOutput] {
+  package mutating func accept(_ id: Identifier, from: UInt64, key: Data) -> [DeliveryOutput] {
     guard let delivery = incoming[id], delivery.state == .offered || delivery.state == .listed,
       let number = delivery.channel, let channel = channels[number]
     else { return [] }
     precondition(from <= delivery.byteCount, "more than there is")
     var outputs: [DeliveryOutput] = []
     var message = WireDeliveryAccepted.with {
-      $0.id = id.bytes
+      $0.id = id.data
       $0.resumeFrom = from
     }
     incoming[id]?.state = .receiving
@@ -79,13 +80,13 @@ extension Deliveries {
   }
 
   /// It will not be taken, whatever was answered before; also when the commit failed. Nothing when it is gone, or is being discarded.
-  package mutating func refuse(_ id: WireID, _ failure: WireFailure) -> [DeliveryOutput] {
+  package mutating func refuse(_ id: Identifier, _ failure: WireFailure) -> [DeliveryOutput] {
     guard let delivery = incoming[id], delivery.state != .withdrawn else { return [] }
     var outputs: [DeliveryOutput] = []
     endExpecting(id, &outputs)
     let message = WireChannelMessage.with {
       $0.deliveryRefused = .with {
-        $0.id = id.bytes
+        $0.id = id.data
         $0.failure = Self.sendable(failure)
       }
     }
@@ -97,7 +98,7 @@ extension Deliveries {
 
   /// `total` bytes of all are kept. The lane's credit is raised before: to what came since the stream began and
   /// ``DeliveryLimits/creditByteCount`` more.
-  package mutating func received(_ id: WireID, _ total: UInt64) -> [DeliveryOutput] {
+  package mutating func received(_ id: Identifier, _ total: UInt64) -> [DeliveryOutput] {
     guard let delivery = incoming[id], delivery.state == .receiving, delivery.stream != nil,
       let number = delivery.channel, total > delivery.received
     else { return [] }
@@ -112,7 +113,7 @@ extension Deliveries {
       .send(
         .with {
           $0.deliveryProgress = .with {
-            $0.id = id.bytes
+            $0.id = id.data
             $0.received = total
             $0.credit = total - delivery.from + limits.creditByteCount
           }
@@ -121,7 +122,7 @@ extension Deliveries {
   }
 
   /// Everything is here. False when it was withdrawn or interrupted meanwhile; after true it is too late for both.
-  package mutating func beginCommit(_ id: WireID) -> Bool {
+  package mutating func beginCommit(_ id: Identifier) -> Bool {
     guard incoming[id]?.state == .receiving else { return false }
     incoming[id]?.state = .committing
     incoming[id]?.stream = nil
@@ -130,7 +131,7 @@ extension Deliveries {
 
   /// It is the receiver's, durably: just now, or since it was offered for the first time. Nothing when it is gone: the next offer is answered
   /// from the ledger.
-  package mutating func committed(_ id: WireID) -> [DeliveryOutput] {
+  package mutating func committed(_ id: Identifier) -> [DeliveryOutput] {
     guard let delivery = incoming[id] else { return [] }
     var outputs: [DeliveryOutput] = []
     endExpecting(id, &outputs)
@@ -138,20 +139,20 @@ extension Deliveries {
     incoming[id] = nil
     for number in delivery.channels {
       channels[number]?.hasServed = true
-      end(id, .with { $0.committed.id = id.bytes }, on: number, wasCommitted: !isCancelled, &outputs)
+      end(id, .with { $0.committed.id = id.data }, on: number, wasCommitted: !isCancelled, &outputs)
     }
     if isCancelled { outputs.append(.resultUnwanted(id)) }
     return outputs
   }
 
   /// Nothing is left of one that was withdrawn.
-  package mutating func discarded(_ id: WireID) -> [DeliveryOutput] {
+  package mutating func discarded(_ id: Identifier) -> [DeliveryOutput] {
     guard let delivery = incoming[id], delivery.state == .withdrawn else { return [] }
     var outputs: [DeliveryOutput] = []
     incoming[id] = nil
     for number in [delivery.channel] + delivery.waiting.map({ $0.isWithdrawn ? $0.channel : nil }) {
       guard let number else { continue }
-      end(id, .with { $0.deliveryCancelled.id = id.bytes }, on: number, &outputs)
+      end(id, .with { $0.deliveryCancelled.id = id.data }, on: number, &outputs)
     }
     begin(id, delivery.waiting.filter { !$0.isWithdrawn }, &outputs)
     return outputs
@@ -159,7 +160,7 @@ extension Deliveries {
 
   // MARK: The end
 
-  private mutating func endExpecting(_ id: WireID, _ outputs: inout [DeliveryOutput]) {
+  private mutating func endExpecting(_ id: Identifier, _ outputs: inout [DeliveryOutput]) {
     guard let delivery = incoming[id], let stream = delivery.stream, let number = delivery.channel else {
       return
     }
@@ -169,7 +170,7 @@ extension Deliveries {
 
   /// Answers an offer for good. No more than the peer had under way can be under way when it hears of this one.
   private mutating func end(
-    _ id: WireID, _ answer: WireChannelMessage, on number: ChannelNumber, wasCommitted: Bool = false,
+    _ id: Identifier, _ answer: WireChannelMessage, on number: ChannelNumber, wasCommitted: Bool = false,
     mayComeAgain: Bool = false, _ outputs: inout [DeliveryOutput]
   ) {
     channels[number]?.ended.append(Ended(id: id, wasCommitted: wasCommitted, mayComeAgain: mayComeAgain))
@@ -178,7 +179,7 @@ extension Deliveries {
   }
 
   /// Goes on with the last of the offers of one delivery; the others wait for what becomes of it.
-  private mutating func begin(_ id: WireID, _ offers: [WaitingOffer], _ outputs: inout [DeliveryOutput]) {
+  private mutating func begin(_ id: Identifier, _ offers: [WaitingOffer], _ outputs: inout [DeliveryOutput]) {
     guard let next = offers.last else { return }
     incoming[id] = Incoming(
       fileCount: next.offer.fileCount, byteCount: next.offer.byteCount, channel: next.channel,
@@ -191,7 +192,7 @@ extension Deliveries {
   }
 
   /// Its channel is gone.
-  mutating func interrupt(_ id: WireID, _ outputs: inout [DeliveryOutput]) {
+  mutating func interrupt(_ id: Identifier, _ outputs: inout [DeliveryOutput]) {
     guard let delivery = incoming[id] else { return }
     switch delivery.state {
     case .offered, .paging, .listed, .receiving:
@@ -220,9 +221,10 @@ extension Deliveries {
     if incoming[id] == nil { begin(id, [offer], &outputs) } else { incoming[id]?.waiting.append(offer) }
   }
 
-  private static func check(_ offer: WireOffer) throws(Exchange.Fault) -> WireID {
+  private static func check(_ offer: WireOffer) throws(Exchange.Fault) -> Identifier {
     let id = try Exchange.id(offer.id)
-    guard offer.incarnation.count == WireID.byteCount, offer.number > 0, offer.floor <= offer.number,
+    _ = try Exchange.id(offer.incarnation)
+    guard offer.number > 0, offer.floor <= offer.number,
       offer.byteCount <= DeliveryLimits.byteCountMax, offer.byteCount == 0 || offer.fileCount > 0
     else { throw Exchange.Fault(fault: .malformed) }
     switch offer.message {
@@ -241,7 +243,7 @@ extension Deliveries {
   }
 
   /// What the sender says of one that it offered here. Nil when it was answered for good meanwhile.
-  private func delivery(_ id: WireID, _ number: ChannelNumber) throws(Exchange.Fault) -> Incoming? {
+  private func delivery(_ id: Identifier, _ number: ChannelNumber) throws(Exchange.Fault) -> Incoming? {
     if let delivery = incoming[id], delivery.channel == number { return delivery }
     guard channels[number]?.ended.contains(where: { $0.id == id }) == true else {
       throw Exchange.Fault(fault: .unexpectedMessage)
@@ -281,7 +283,7 @@ extension Deliveries {
   }
 
   mutating func takeWithdrawal(
-    _ id: WireID, isCancel: Bool, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
+    _ id: Identifier, isCancel: Bool, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
   ) throws(Exchange.Fault) {
     if let i = incoming[id]?.waiting.firstIndex(where: { $0.channel == number }) {
       guard incoming[id]?.waiting[i].isWithdrawn == false else {

@@ -1,5 +1,6 @@
-package import Foundation
+import Foundation
 import ServiceValues
+package import SodiumPrimitives
 
 extension Deliveries {
   // MARK: What the sender's owner says
@@ -7,7 +8,7 @@ extension Deliveries {
   /// A message is in the outbox. `number` is its number there; `wasOffered` when an earlier process may have offered it, so that only the
   /// receiver knows whether it has it. Nothing for an id that is known already.
   package mutating func enqueue(
-    _ id: WireID, number: UInt64, fileCount: UInt64, byteCount: UInt64, wasOffered: Bool = false
+    _ id: Identifier, number: UInt64, fileCount: UInt64, byteCount: UInt64, wasOffered: Bool = false
   ) -> [DeliveryOutput] {
     guard outgoing[id] == nil else { return [] }
     outgoing[id] = Outgoing(
@@ -21,7 +22,8 @@ extension Deliveries {
   /// Answers `wantsOffer`; nothing when it was cancelled or its channel went meanwhile. What it says of itself is taken from
   /// ``enqueue(_:number:fileCount:byteCount:wasOffered:)``.
   package mutating func offer(_ offer: WireOffer) -> [DeliveryOutput] {
-    guard let id = WireID(offer.id), let delivery = outgoing[id], case .loading(let number) = delivery.state,
+    guard let id = Identifier(exactly: offer.id), let delivery = outgoing[id],
+      case .loading(let number) = delivery.state,
       let channel = channels[number]
     else { return [] }
     var offer = offer
@@ -49,13 +51,13 @@ extension Deliveries {
   }
 
   /// Answers `wantsPage` with the next files: as many of them as fit in a page are sent. Nothing when it is not wanted any more.
-  package mutating func page(_ id: WireID, from: UInt64, _ files: [WireOfferedFile]) -> [DeliveryOutput] {
+  package mutating func page(_ id: Identifier, from: UInt64, _ files: [WireOfferedFile]) -> [DeliveryOutput] {
     guard let delivery = outgoing[id], case .paging(let number, from) = delivery.state,
       let channel = channels[number]
     else { return [] }
     let room = min(limits.pageByteCountMax, channel.frameByteCountMax - Self.pageFrameByteCount)
     var page = WireManifestPage.with {
-      $0.id = id.bytes
+      $0.id = id.data
       $0.from = from
     }
     var byteCount = Self.pageByteCount
@@ -77,12 +79,12 @@ extension Deliveries {
   }
 
   /// Bytes at most of a page without its files, of what stands before one file, and before a page in its frame.
-  private static let pageByteCount = 2 + WireID.byteCount + 11
+  private static let pageByteCount = 2 + Identifier.byteCount + 11
   private static let fileByteCount = 6
   private static let pageFrameByteCount = 16
 
   /// Whether a failure would end it: nothing ends one that has ended, and of one that is being cancelled the receiver's answer decides.
-  package func canFail(_ id: WireID) -> Bool {
+  package func canFail(_ id: Identifier) -> Bool {
     switch outgoing[id]?.state {
     case nil, .failed, .cancelling: false
     case .queued, .loading, .offered, .paging, .accepted: true
@@ -90,7 +92,7 @@ extension Deliveries {
   }
 
   /// What the receiver wants cannot be read: the delivery has ended with that failure. Does nothing unless it can fail.
-  package mutating func fail(_ id: WireID, _ failure: WireFailure) -> [DeliveryOutput] {
+  package mutating func fail(_ id: Identifier, _ failure: WireFailure) -> [DeliveryOutput] {
     guard canFail(id), let delivery = outgoing[id] else { return [] }
     var outputs: [DeliveryOutput] = []
     switch delivery.state {
@@ -108,7 +110,7 @@ extension Deliveries {
         .send(
           .with {
             $0.deliveryFailed = .with {
-              $0.id = id.bytes
+              $0.id = id.data
               $0.failure = Self.sendable(failure)
             }
           }, on: number))
@@ -120,7 +122,7 @@ extension Deliveries {
 
   /// The app does not want it delivered any more. One that was never offered has ended; of any other the receiver's answer decides, over the
   /// next channel when there is none.
-  package mutating func cancel(_ id: WireID) -> [DeliveryOutput] {
+  package mutating func cancel(_ id: Identifier) -> [DeliveryOutput] {
     guard let delivery = outgoing[id], !delivery.isCancelled else { return [] }
     var outputs: [DeliveryOutput] = []
     switch delivery.state {
@@ -142,22 +144,23 @@ extension Deliveries {
     return outputs
   }
 
-  private mutating func sendCancel(_ id: WireID, on number: ChannelNumber, _ outputs: inout [DeliveryOutput])
-  {
+  private mutating func sendCancel(
+    _ id: Identifier, on number: ChannelNumber, _ outputs: inout [DeliveryOutput]
+  ) {
     endStream(id, &outputs)
     outgoing[id]?.state = .cancelling(number)
-    outputs.append(.send(.with { $0.deliveryCancelled.id = id.bytes }, on: number))
+    outputs.append(.send(.with { $0.deliveryCancelled.id = id.data }, on: number))
   }
 
   /// Tells the receiver what it may forget, when there is a channel.
-  package mutating func acknowledge(floor: UInt64, incarnation: Data) -> [DeliveryOutput] {
+  package mutating func acknowledge(floor: UInt64, incarnation: Identifier) -> [DeliveryOutput] {
     guard let number = newest else { return [] }
     return [
       .send(
         .with {
           $0.acknowledged = .with {
             $0.floor = floor
-            $0.incarnation = incarnation
+            $0.incarnation = incarnation.data
           }
         }, on: number)
     ]
@@ -165,14 +168,14 @@ extension Deliveries {
 
   // MARK: The end
 
-  mutating func endStream(_ id: WireID, _ outputs: inout [DeliveryOutput]) {
+  mutating func endStream(_ id: Identifier, _ outputs: inout [DeliveryOutput]) {
     guard let delivery = outgoing[id], let stream = delivery.stream, let number = delivery.state.channel
     else { return }
     outgoing[id]?.stream = nil
     outputs.append(.endStream(id, on: number, stream: stream.number))
   }
 
-  mutating func settle(_ id: WireID, _ end: SentDeliveryEnd, _ outputs: inout [DeliveryOutput]) {
+  mutating func settle(_ id: Identifier, _ end: SentDeliveryEnd, _ outputs: inout [DeliveryOutput]) {
     outgoing[id] = nil
     outputs.append(.settled(id, end))
   }
@@ -180,7 +183,7 @@ extension Deliveries {
   // MARK: Receiving, as the sender
 
   /// What the receiver answers on the channel where it was offered.
-  private func delivery(_ id: WireID, _ number: ChannelNumber) throws(Exchange.Fault) -> Outgoing {
+  private func delivery(_ id: Identifier, _ number: ChannelNumber) throws(Exchange.Fault) -> Outgoing {
     guard let delivery = outgoing[id], delivery.state.channel == number, delivery.state != .loading(number)
     else { throw Exchange.Fault(fault: .unexpectedMessage) }
     return delivery
@@ -268,7 +271,7 @@ extension Deliveries {
   }
 
   mutating func takeEnd(
-    _ id: WireID, _ end: SentDeliveryEnd, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
+    _ id: Identifier, _ end: SentDeliveryEnd, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
   ) throws(Exchange.Fault) {
     let delivery = try delivery(id, number)
     if case .refused(let failure) = end { try Exchange.check(failure) }

@@ -1,4 +1,5 @@
 import Foundation
+import SodiumPrimitives
 
 /// All messages with files between this app and one other, in both directions, over the channels that they have one after another: the state
 /// machine of SERVICE-PROTOCOL.md, "Attachments". No socket, no clock, no disk: whoever owns it brings what happens, and does what comes out.
@@ -11,16 +12,16 @@ package struct Deliveries: Sendable {
   /// The open ones, oldest first: offers go over the last.
   var order: [ChannelNumber] = []
   var isConnecting = false
-  var outgoing: [WireID: Outgoing] = [:]
+  var outgoing: [Identifier: Outgoing] = [:]
   /// Of those in `outgoing` that wait for a channel or for their turn, by number.
-  var queue: [WireID] = []
+  var queue: [Identifier] = []
   /// Those that have a channel.
   var offeredCount = 0
-  var incoming: [WireID: Incoming] = [:]
-  var inquiries: [WireID: Inquiry] = [:]
+  var incoming: [Identifier: Incoming] = [:]
+  var inquiries: [Identifier: Inquiry] = [:]
   /// Questions of ours and ends of requests that no channel has taken yet, oldest first.
-  var waitingInquiries: [WireID] = []
-  var waitingEnds: [WireID] = []
+  var waitingInquiries: [Identifier] = []
+  var waitingEnds: [Identifier] = []
 
   struct Channel {
     /// Of a message that the peer takes.
@@ -38,11 +39,11 @@ package struct Deliveries: Sendable {
     /// Questions of ours without an answer.
     var inquiryCount = 0
     /// Questions of the peer's without an answer.
-    var asked: Set<WireID> = []
+    var asked: Set<Identifier> = []
   }
 
   struct Ended {
-    let id: WireID
+    let id: Identifier
     let wasCommitted: Bool
     /// Its number was taken: it may be offered again under another incarnation.
     var mayComeAgain = false

@@ -1,4 +1,5 @@
-package import Foundation
+import Foundation
+package import SodiumPrimitives
 
 /// How a delivery ended for its sender.
 package enum SentDeliveryEnd: Sendable, Equatable {
@@ -21,54 +22,54 @@ package enum DeliveryOutput: Sendable, Equatable {
   // MARK: For the sender
 
   /// ``Deliveries/offer(_:)`` follows, with the message from the outbox; or ``Deliveries/fail(_:_:)``.
-  case wantsOffer(WireID)
+  case wantsOffer(Identifier)
   /// ``Deliveries/page(_:from:_:)`` follows, or ``Deliveries/fail(_:_:)``.
-  case wantsPage(WireID, from: UInt64)
+  case wantsPage(Identifier, from: UInt64)
   /// The contents from byte `from` on, sealed with the key, go over the bulk lane of that channel.
   case beginStream(
-    WireID, on: ChannelNumber, stream: UInt32, key: BulkKey, from: UInt64, credit: UInt64)
+    Identifier, on: ChannelNumber, stream: UInt32, key: BulkKey, from: UInt64, credit: UInt64)
   /// Bytes of plaintext that may be sent, in all since the stream began.
-  case raiseCredit(WireID, on: ChannelNumber, stream: UInt32, to: UInt64)
+  case raiseCredit(Identifier, on: ChannelNumber, stream: UInt32, to: UInt64)
   /// Nothing more of it is read or sent. One follows each `beginStream`, also when all was sent.
-  case endStream(WireID, on: ChannelNumber, stream: UInt32)
+  case endStream(Identifier, on: ChannelNumber, stream: UInt32)
   /// The receiver takes it; told once.
-  case accepted(WireID)
+  case accepted(Identifier)
   /// Bytes of plaintext that the receiver has, of all.
-  case progressed(WireID, received: UInt64)
+  case progressed(Identifier, received: UInt64)
   /// Forgotten here: the owner ends its outbox record.
-  case settled(WireID, SentDeliveryEnd)
+  case settled(Identifier, SentDeliveryEnd)
   /// The receiver knows another message under the number: the owner draws another incarnation before it answers the `wantsOffer` that
   /// follows.
-  case numberTaken(WireID)
+  case numberTaken(Identifier)
   /// A cancel came too late; that it was committed follows.
-  case tooLate(WireID)
+  case tooLate(Identifier)
 
   // MARK: For the receiver
 
   /// The owner answers with `wantPages`, `accept`, `refuse` or, when it has it already, `committed`.
   case offered(WireOffer)
   /// The next files of its manifest. After the last ones the owner answers with `accept` or `refuse`.
-  case page(WireID, [WireOfferedFile])
+  case page(Identifier, [WireOfferedFile])
   /// Before the sender hears of it: `byteCount` bytes of plaintext come on the bulk lane of that channel, the first of them byte `from` of all.
-  case expect(WireID, on: ChannelNumber, stream: UInt32, key: BulkKey, from: UInt64, byteCount: UInt64)
+  case expect(Identifier, on: ChannelNumber, stream: UInt32, key: BulkKey, from: UInt64, byteCount: UInt64)
   /// What still comes of the stream is to be skipped. Not put out for a stream that was received as a whole and committed.
-  case endExpecting(WireID, on: ChannelNumber, stream: UInt32)
+  case endExpecting(Identifier, on: ChannelNumber, stream: UInt32)
   /// Forgotten here, because its channel went: what is staged is kept, for the next offer. Nothing that was to be
   /// answered for it may be answered any more.
-  case interrupted(WireID)
+  case interrupted(Identifier)
   /// It was cancelled, or its sender cannot read it: the owner discards what it has, then calls ``Deliveries/discarded(_:)``.
-  case withdrawn(WireID)
+  case withdrawn(Identifier)
   /// It was cancelled when it had been committed.
-  case resultUnwanted(WireID)
+  case resultUnwanted(Identifier)
   /// Every number below it that the peer had for this app is settled.
-  case acknowledged(floor: UInt64, incarnation: Data)
+  case acknowledged(floor: UInt64, incarnation: Identifier)
 
   // MARK: About replies
 
   /// The peer asks whether a reply may still come: ``Deliveries/standing(_:isAwaited:)`` follows.
-  case inquired(request: WireID)
+  case inquired(request: Identifier)
   /// What the peer answered: false says that there will be no reply.
-  case standing(request: WireID, isAwaited: Bool)
+  case standing(request: Identifier, isAwaited: Bool)
   /// The peer says that there will be no reply.
-  case requestEnded(WireID)
+  case requestEnded(Identifier)
 }

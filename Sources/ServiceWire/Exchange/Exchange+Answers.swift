@@ -1,4 +1,5 @@
 import Foundation
+package import SodiumPrimitives
 
 extension Exchange {
   // MARK: What the app answers
@@ -7,7 +8,7 @@ extension Exchange {
   /// its error is too long. Of a reply that cannot be sent comes `replyRefused`, and the request has ended with that failure.
   package mutating func reply(_ reply: WireReply, now: UInt64) throws(ProtocolFault) -> [ExchangeOutput] {
     note(now)
-    guard let id = WireID(reply.id), var request = incoming[id], request.state == .handling,
+    guard let id = Identifier(exactly: reply.id), var request = incoming[id], request.state == .handling,
       reply.attachments == 0
     else { throw .unexpectedMessage }
     guard reply.error.text.utf8.count <= ExchangeLimits.textByteCountMax else { throw .malformed }
@@ -46,7 +47,7 @@ extension Exchange {
 
   /// What goes to the consumer in place of a reply that is too long.
   func refuse(
-    _ id: WireID, _ reply: WireReply, _ limit: String, _ outputs: inout [ExchangeOutput]
+    _ id: Identifier, _ reply: WireReply, _ limit: String, _ outputs: inout [ExchangeOutput]
   ) -> WireReply {
     let failure = WireFailure.with {
       $0.error = ProtocolFault.limitExceeded.rawValue
@@ -54,7 +55,7 @@ extension Exchange {
     }
     outputs.append(.provider(id, .replyRefused(failure)))
     return .with {
-      $0.id = id.bytes
+      $0.id = id.data
       $0.failure = failure
       $0.foreground = reply.foreground
     }
@@ -73,14 +74,15 @@ extension Exchange {
     return false
   }
 
-  private mutating func giveUpReply(_ id: WireID, _ request: Incoming, _ outputs: inout [ExchangeOutput]) {
+  private mutating func giveUpReply(_ id: Identifier, _ request: Incoming, _ outputs: inout [ExchangeOutput])
+  {
     guard case .replied(let reply) = request.state else { return }
     keptReplyByteCount -= request.replyByteCount
     incoming[id]?.replyByteCount = 0
     incoming[id]?.isReplyGivenUp = true
     incoming[id]?.state = .replied(
       .with {
-        $0.id = id.bytes
+        $0.id = id.data
         $0.failure.error = ProtocolFault.limitExceeded.rawValue
         $0.failure.detail = Self.keptReplyLimit
         $0.foreground = reply.foreground
@@ -90,7 +92,7 @@ extension Exchange {
 
   /// The app will not reply, or a delivery brings its reply. Throws as ``reply(_:now:)`` does.
   package mutating func endWithoutReply(
-    _ id: WireID, isDelivered: Bool = false, now: UInt64
+    _ id: Identifier, isDelivered: Bool = false, now: UInt64
   ) throws(ProtocolFault) -> [ExchangeOutput] {
     note(now)
     guard var request = incoming[id], request.state == .handling else { throw .unexpectedMessage }
@@ -108,7 +110,7 @@ extension Exchange {
   // MARK: Answers, as far as there is room
 
   /// Sends the reply, or that there is none, after those that wait already.
-  mutating func answer(_ id: WireID, _ outputs: inout [ExchangeOutput]) {
+  mutating func answer(_ id: Identifier, _ outputs: inout [ExchangeOutput]) {
     guard let number = incoming[id]?.channel else { return }
     incoming[id]?.isAnswerWaiting = true
     channels[number]?.waitingAnswers.append(id)
@@ -124,7 +126,7 @@ extension Exchange {
         outputs.append(.send(.with { $0.reply = reply }, on: number))
       } else {
         let noReply = WireNoReply.with {
-          $0.id = id.bytes
+          $0.id = id.data
           $0.isDelivered = request.isReplyDelivered
         }
         outputs.append(.send(.with { $0.noReply = noReply }, on: number))

@@ -22,7 +22,7 @@ extension Exchange {
             $0.version = Self.versionMax
             $0.ticket = ticket
             $0.appID = ownAppID
-            $0.process = process.bytes
+            $0.process = process.data
             $0.requests = UInt32(credit)
             $0.frameByteCount = UInt32(limits.frameByteCountMax)
             $0.attachments = limits.attachmentCountMax

@@ -1,10 +1,12 @@
+package import SodiumPrimitives
+
 extension Exchange {
   // MARK: Consumer
 
   /// Takes a request that is to be sent. Throws `limitExceeded` when too many wait; `malformed` when the id is no id, or in
   /// use, or a name in it is too long; `unexpectedMessage` when it has files, which go as a delivery.
   package mutating func submit(_ request: WireRequest) throws(ProtocolFault) -> [ExchangeOutput] {
-    guard let id = WireID(request.id), outgoing[id] == nil else { throw .malformed }
+    guard let id = Identifier(exactly: request.id), outgoing[id] == nil else { throw .malformed }
     guard request.attachments == 0 else { throw .unexpectedMessage }
     guard queuedCount < limits.queuedRequestCountMax else { throw .limitExceeded }
     guard Self.hasNamesOfRightLength(request) else { throw .malformed }
@@ -18,7 +20,7 @@ extension Exchange {
   }
 
   /// The app does not want the request any more. What comes of it is an event; nothing for a request that has ended.
-  package mutating func cancel(_ id: WireID) -> [ExchangeOutput] {
+  package mutating func cancel(_ id: Identifier) -> [ExchangeOutput] {
     guard var request = outgoing[id] else { return [] }
     var outputs: [ExchangeOutput] = []
     switch request.state {
@@ -43,14 +45,14 @@ extension Exchange {
   }
 
   func sendCancel(
-    _ id: WireID, _ request: Outgoing, afterAccepted: Bool, _ outputs: inout [ExchangeOutput]
+    _ id: Identifier, _ request: Outgoing, afterAccepted: Bool, _ outputs: inout [ExchangeOutput]
   ) {
     guard let channel = request.answerChannel else { return }
     outputs.append(
       .send(
         .with {
           $0.cancel = .with {
-            $0.id = id.bytes
+            $0.id = id.data
             $0.afterAccepted = afterAccepted
           }
         }, on: channel))
@@ -58,7 +60,7 @@ extension Exchange {
 
   /// Advice only: so it is left out while too many have no answer.
   mutating func sendCancelAfterAccepted(
-    _ id: WireID, _ request: Outgoing, _ outputs: inout [ExchangeOutput]
+    _ id: Identifier, _ request: Outgoing, _ outputs: inout [ExchangeOutput]
   ) {
     guard let number = request.answerChannel, let channel = channels[number],
       channel.settledCancels.count < limits.unansweredCancelCountMax, !channel.settledCancels.contains(id)
@@ -134,7 +136,7 @@ extension Exchange {
 
   // MARK: Receiving, as the consumer
 
-  func request(_ id: WireID, _ number: ChannelNumber) throws(Fault) -> Outgoing {
+  func request(_ id: Identifier, _ number: ChannelNumber) throws(Fault) -> Outgoing {
     guard let request = outgoing[id], request.answerChannel == number else {
       throw Fault(fault: .unexpectedMessage)
     }
@@ -142,7 +144,7 @@ extension Exchange {
   }
 
   mutating func takeAccepted(
-    _ id: WireID, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
+    _ id: Identifier, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
   ) throws(Fault) {
     let request = try request(id, number)
     switch request.state {
@@ -157,7 +159,7 @@ extension Exchange {
   }
 
   mutating func takeRefused(
-    _ id: WireID, _ failure: WireFailure, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
+    _ id: Identifier, _ failure: WireFailure, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
   ) throws(Fault) {
     let request = try request(id, number)
     try Self.check(failure)
@@ -183,7 +185,7 @@ extension Exchange {
   }
 
   mutating func takeEnd(
-    _ id: WireID, _ event: ConsumerEvent, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
+    _ id: Identifier, _ event: ConsumerEvent, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
   ) throws(Fault) {
     let request = try request(id, number)
     switch request.state {
@@ -195,11 +197,11 @@ extension Exchange {
     default: throw Fault(fault: .unexpectedMessage)
     }
     end(id, request, event, &outputs)
-    outputs.append(.send(.with { $0.replyAccepted.id = id.bytes }, on: number))
+    outputs.append(.send(.with { $0.replyAccepted.id = id.data }, on: number))
   }
 
   mutating func takeCancelled(
-    _ id: WireID, _ done: Bool, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
+    _ id: Identifier, _ done: Bool, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
   ) throws(Fault) {
     if channels[number]?.settledCancels.remove(id) != nil {
       guard !done else { throw Fault(fault: .unexpectedMessage) }
@@ -217,7 +219,7 @@ extension Exchange {
   }
 
   mutating func takeStanding(
-    _ id: WireID, _ state: WireRequestState, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
+    _ id: Identifier, _ state: WireRequestState, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
   ) throws(Fault) {
     let request = try request(id, number)
     guard case .unknown(_, let wasAccepted, let cancels) = request.state else {
@@ -248,7 +250,7 @@ extension Exchange {
   }
 
   mutating func end(
-    _ id: WireID, _ request: Outgoing, _ event: ConsumerEvent, _ outputs: inout [ExchangeOutput]
+    _ id: Identifier, _ request: Outgoing, _ event: ConsumerEvent, _ outputs: inout [ExchangeOutput]
   ) {
     outgoing[id] = nil
     if let channel = request.answerChannel { channels[channel]?.unaccepted.remove(id) }
@@ -264,7 +266,7 @@ extension Exchange {
   }
 
   /// Before all that wait.
-  private mutating func queueAgain(_ id: WireID, _ request: Outgoing) {
+  private mutating func queueAgain(_ id: Identifier, _ request: Outgoing) {
     var request = request
     request.state = .queued
     request.wasSentAgain = true

@@ -1,19 +1,20 @@
 import Foundation
+package import SodiumPrimitives
 
 extension Exchange {
   // MARK: Provider
 
   /// The request that arrived is right, and everything of it is here: it waits for its turn.
-  package mutating func admit(_ id: WireID) -> [ExchangeOutput] {
+  package mutating func admit(_ id: Identifier) -> [ExchangeOutput] {
     guard var request = incoming[id], request.state == .arrived else { return [] }
     request.state = .queued
     incoming[id] = request
     guard let channel = request.channel else { return [] }
-    return [.send(.with { $0.accepted.id = id.bytes }, on: channel)]
+    return [.send(.with { $0.accepted.id = id.data }, on: channel)]
   }
 
   /// The request that arrived is wrong.
-  package mutating func refuse(_ id: WireID, _ failure: WireFailure) -> [ExchangeOutput] {
+  package mutating func refuse(_ id: Identifier, _ failure: WireFailure) -> [ExchangeOutput] {
     guard let request = incoming[id], request.state == .arrived else { return [] }
     var outputs: [ExchangeOutput] = []
     if let channel = request.channel {
@@ -21,7 +22,7 @@ extension Exchange {
         .send(
           .with {
             $0.refused = .with {
-              $0.id = id.bytes
+              $0.id = id.data
               $0.failure = failure
               $0.failure.detail = Self.prefix(failure.detail)
             }
@@ -32,7 +33,7 @@ extension Exchange {
   }
 
   /// Its turn has come. False when it was withdrawn.
-  package mutating func begin(_ id: WireID) -> Bool {
+  package mutating func begin(_ id: Identifier) -> Bool {
     guard incoming[id]?.state == .queued else { return false }
     incoming[id]?.state = .handling
     return true
@@ -41,12 +42,12 @@ extension Exchange {
   // MARK: The end
 
   /// What the request takes is the app's own from now on.
-  mutating func releaseRequest(_ id: WireID) {
+  mutating func releaseRequest(_ id: Identifier) {
     keptRequestByteCount -= incoming[id]?.requestByteCount ?? 0
     incoming[id]?.requestByteCount = 0
   }
 
-  mutating func forget(_ id: WireID, _ request: Incoming, _ outputs: inout [ExchangeOutput]) {
+  mutating func forget(_ id: Identifier, _ request: Incoming, _ outputs: inout [ExchangeOutput]) {
     releaseRequest(id)
     incoming[id] = nil
     keptReplyByteCount -= request.replyByteCount
@@ -57,14 +58,14 @@ extension Exchange {
     }
   }
 
-  mutating func expire(_ id: WireID, _ outputs: inout [ExchangeOutput]) {
+  mutating func expire(_ id: Identifier, _ outputs: inout [ExchangeOutput]) {
     guard let request = incoming[id] else { return }
     forget(id, request, &outputs)
     if !request.isReplyGivenUp { outputs.append(.provider(id, .replyExpired)) }
   }
 
   /// Nobody but the peer's process that sent a request can ask for its reply.
-  mutating func expireReplies(toOthersThan process: WireID, _ outputs: inout [ExchangeOutput]) {
+  mutating func expireReplies(toOthersThan process: Identifier, _ outputs: inout [ExchangeOutput]) {
     for (id, request) in incoming
     where request.channel == nil && request.state.isAnswered && request.peerProcess != process {
       expire(id, &outputs)
@@ -109,7 +110,7 @@ extension Exchange {
     guard byteCount <= limits.requestByteCountMax - keptRequestByteCount else {
       // It gives its credit back by itself.
       let refused = WireChannelMessage.with {
-        $0.refused.id = id.bytes
+        $0.refused.id = id.data
         $0.refused.failure.error = ProtocolFault.limitExceeded.rawValue
         $0.refused.failure.detail = "request bytes of one peer"
       }
@@ -123,7 +124,7 @@ extension Exchange {
     outputs.append(.provider(id, .arrived(request)))
   }
 
-  mutating func takeReplyAccepted(_ id: WireID, _ outputs: inout [ExchangeOutput]) throws(Fault) {
+  mutating func takeReplyAccepted(_ id: Identifier, _ outputs: inout [ExchangeOutput]) throws(Fault) {
     guard let request = incoming[id] else { throw Fault(fault: .unexpectedMessage) }
     guard request.state.isAnswered, !request.isAnswerWaiting else { throw Fault(fault: .unexpectedMessage) }
     if !request.isReplyGivenUp { outputs.append(.provider(id, .replyAccepted)) }
@@ -131,7 +132,7 @@ extension Exchange {
   }
 
   mutating func takeCancel(
-    _ id: WireID, _ afterAccepted: Bool, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
+    _ id: Identifier, _ afterAccepted: Bool, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
   ) throws(Fault) {
     var done = false
     if let request = incoming[id] {
@@ -152,14 +153,14 @@ extension Exchange {
       .send(
         .with {
           $0.cancelled = .with {
-            $0.id = id.bytes
+            $0.id = id.data
             $0.done = done
           }
         }, on: number))
     if done, let request = incoming[id] { forget(id, request, &outputs) }
   }
 
-  private mutating func requestCancel(_ id: WireID, _ outputs: inout [ExchangeOutput]) {
+  private mutating func requestCancel(_ id: Identifier, _ outputs: inout [ExchangeOutput]) {
     guard incoming[id]?.isCancelRequested == false else { return }
     incoming[id]?.isCancelRequested = true
     outputs.append(.provider(id, .cancelRequested))
@@ -205,7 +206,7 @@ extension Exchange {
       .send(
         .with {
           $0.standing = .with {
-            $0.id = id.bytes
+            $0.id = id.data
             $0.state = state
           }
         }, on: number))

@@ -1,4 +1,5 @@
 import Foundation
+import SodiumPrimitives
 
 extension Exchange {
   /// A message came over a channel.
@@ -78,8 +79,8 @@ extension Exchange {
     }
   }
 
-  static func id(_ bytes: Data) throws(Fault) -> WireID {
-    guard let id = WireID(bytes) else { throw Fault(fault: .malformed) }
+  static func id(_ bytes: Data) throws(Fault) -> Identifier {
+    guard let id = Identifier(exactly: bytes) else { throw Fault(fault: .malformed) }
     return id
   }
 
@@ -128,7 +129,7 @@ extension Exchange {
     guard hello.version >= 1 else { throw Fault(fault: .versionNotSupported) }
     guard hello.ticket == channel.ticket else { throw Fault(fault: .ticketRefused) }
     guard hello.appID.utf8.elementsEqual(peerAppID.utf8) else { throw Fault(fault: .certificateNotFound) }
-    guard let process = WireID(hello.process), Int(hello.requests) <= ExchangeLimits.creditMax,
+    guard let process = Identifier(exactly: hello.process), Int(hello.requests) <= ExchangeLimits.creditMax,
       hello.frameByteCount >= ExchangeLimits.frameByteCountMin, hello.slots <= BulkSlots.countMax,
       hello.ciphers.count <= BulkCipher.statedCountMax
     else { throw Fault(fault: .malformed) }
@@ -161,7 +162,7 @@ extension Exchange {
         .send(
           .with {
             $0.inquiry = .with {
-              $0.id = id.bytes
+              $0.id = id.data
               $0.tickets = request.tickets
             }
           }, on: number))

@@ -1,4 +1,5 @@
 import Foundation
+package import SodiumPrimitives
 
 /// All requests between this app and one other, over the channels that they have one after another: the state machine of
 /// SERVICE-PROTOCOL.md, "The channel". No socket, no clock, no thread: whoever owns it brings messages and the time, and does what comes out.
@@ -7,7 +8,7 @@ import Foundation
 package struct Exchange: Sendable {
   package let ownAppID: String
   package let peerAppID: String
-  package let process: WireID
+  package let process: Identifier
   package let limits: ExchangeLimits
 
   var channels: [ChannelNumber: Channel] = [:]
@@ -18,11 +19,11 @@ package struct Exchange: Sendable {
   var isConnecting = false
   var retry = Retry()
   /// Waiting for a channel or for credit, oldest first; those that are no more in `outgoing` count for nothing.
-  var queue: [WireID] = []
+  var queue: [Identifier] = []
   var queueBegin = 0
   var queuedCount = 0
-  var outgoing: [WireID: Outgoing] = [:]
-  var incoming: [WireID: Incoming] = [:]
+  var outgoing: [Identifier: Outgoing] = [:]
+  var incoming: [Identifier: Incoming] = [:]
   var keptReplyByteCount = 0
   /// Of the peer's requests that have no answer yet.
   var keptRequestByteCount = 0
@@ -45,7 +46,7 @@ package struct Exchange: Sendable {
     let opened: UInt64
     var lastHeard: UInt64
     var ping: UInt64?
-    var peerProcess: WireID?
+    var peerProcess: Identifier?
     /// Requests that we may send.
     var credit = 0
     /// Requests that the peer may send.
@@ -55,11 +56,11 @@ package struct Exchange: Sendable {
     var peerFrameByteCountMax = 0
     var peerAttachmentCountMax: UInt64 = 0
     /// Requests whose `Cancel` has no answer yet, which will make no difference: they had been accepted, or have ended.
-    var settledCancels: Set<WireID> = []
+    var settledCancels: Set<Identifier> = []
     /// Requests of ours that were sent here, and of which it is not known that they arrived.
-    var unaccepted: Set<WireID> = []
+    var unaccepted: Set<Identifier> = []
     /// Answers to the peer's requests that wait for room, oldest first.
-    var waitingAnswers: [WireID] = []
+    var waitingAnswers: [Identifier] = []
     /// Put out since there was room.
     var sentByteCount = 0
     /// More waits to be written than the limit.
@@ -96,7 +97,7 @@ package struct Exchange: Sendable {
     var channel: ChannelNumber?
     /// Where its answers come.
     var answerChannel: ChannelNumber?
-    var peerProcess: WireID?
+    var peerProcess: Identifier?
     /// Of the channels that it was sent over, or asked about.
     var tickets: [Data] = []
     /// The app cancelled it too late and was told so; the handler hears of it, over the next channel when this one breaks.
@@ -122,7 +123,7 @@ package struct Exchange: Sendable {
     var channel: ChannelNumber?
     /// Where it took a credit.
     var creditChannel: ChannelNumber?
-    let peerProcess: WireID?
+    let peerProcess: Identifier?
     /// When the channel broke.
     var brokenSince: UInt64 = 0
     var replySent: UInt64 = 0
@@ -142,7 +143,7 @@ package struct Exchange: Sendable {
   package static let ticketByteCount = 32
 
   package init(
-    ownAppID: String, peerAppID: String, process: WireID, limits: ExchangeLimits = ExchangeLimits()
+    ownAppID: String, peerAppID: String, process: Identifier, limits: ExchangeLimits = ExchangeLimits()
   ) {
     self.ownAppID = ownAppID
     self.peerAppID = peerAppID

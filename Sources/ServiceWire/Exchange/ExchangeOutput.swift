@@ -1,3 +1,5 @@
+package import SodiumPrimitives
+
 /// What an ``Exchange`` wants done, in this order.
 package enum ExchangeOutput: Sendable, Equatable {
   case send(WireChannelMessage, on: ChannelNumber)
@@ -7,8 +9,8 @@ package enum ExchangeOutput: Sendable, Equatable {
   case connect
   /// So much was put out for the channel that more waits: ``Exchange/channelIsFull(_:_:)`` with false follows as soon as there is room.
   case awaitRoom(on: ChannelNumber)
-  case consumer(WireID, ConsumerEvent)
-  case provider(WireID, ProviderEvent)
+  case consumer(Identifier, ConsumerEvent)
+  case provider(Identifier, ProviderEvent)
 }
 
 /// The number that a process gave to one of its channels.

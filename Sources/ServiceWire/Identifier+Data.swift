@@ -1,0 +1,7 @@
+package import Foundation
+package import SodiumPrimitives
+
+extension Identifier {
+  /// The bytes as a field of a message has them.
+  package var data: Data { Data(bytes) }
+}

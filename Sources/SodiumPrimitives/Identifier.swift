@@ -1,0 +1,78 @@
+/// 16 random bytes that name something: a container, a session, a message, a request, a process. Identifiers are ordered as
+/// their bytes.
+public struct Identifier: Hashable, Sendable {
+  public static let byteCount = 16
+  public static let zero = Identifier(high: 0, low: 0)
+
+  /// The bytes as two numbers, the first byte being the highest.
+  private let high: UInt64
+  private let low: UInt64
+
+  package init(high: UInt64, low: UInt64) {
+    self.high = high
+    self.low = low
+  }
+
+  public init(_ bytes: UnsafeRawBufferPointer) {
+    precondition(bytes.count == Self.byteCount, "an identifier has 16 bytes")
+    high = UInt64(bigEndian: bytes.loadUnaligned(fromByteOffset: 0, as: UInt64.self))
+    low = UInt64(bigEndian: bytes.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
+  }
+
+  /// Requires 16 bytes.
+  public init(_ bytes: some Sequence<UInt8>) {
+    self = [UInt8](bytes).withUnsafeBytes { Identifier($0) }
+  }
+
+  /// Nil for anything but 16 bytes.
+  public init?(exactly bytes: some Collection<UInt8>) {
+    guard bytes.count == Self.byteCount else { return nil }
+    self.init(bytes)
+  }
+
+  public static func random() -> Identifier { Identifier(Random.bytes(byteCount)) }
+
+  public var bytes: [UInt8] { withUnsafeBytes(of: (high.bigEndian, low.bigEndian)) { [UInt8]($0) } }
+
+  package func store(to buffer: UnsafeMutableRawBufferPointer, at offset: Int) {
+    buffer.storeBytes(of: high.bigEndian, toByteOffset: offset, as: UInt64.self)
+    buffer.storeBytes(of: low.bigEndian, toByteOffset: offset + 8, as: UInt64.self)
+  }
+
+  /// 32 hexadecimal digits in lower case.
+  public var hex: String {
+    let digits = Array("0123456789abcdef".utf8)
+    return String(decoding: bytes.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }, as: UTF8.self)
+  }
+
+  /// From 32 hexadecimal digits in lower case; nil for anything else.
+  public init?(hex: some StringProtocol) {
+    let digits = Array(hex.utf8)
+    guard digits.count == 2 * Self.byteCount else { return nil }
+    var bytes: [UInt8] = []
+    for pair in stride(from: 0, to: digits.count, by: 2) {
+      var byte: UInt8 = 0
+      for digit in digits[pair...(pair + 1)] {
+        switch digit {
+        case 48...57: byte = byte << 4 | (digit - 48)
+        case 97...102: byte = byte << 4 | (digit - 87)
+        default: return nil
+        }
+      }
+      bytes.append(byte)
+    }
+    self.init(bytes)
+  }
+}
+
+extension Identifier: Comparable {
+  public static func < (left: Identifier, right: Identifier) -> Bool {
+    (left.high, left.low) < (right.high, right.low)
+  }
+}
+
+extension Identifier: LosslessStringConvertible {
+  public var description: String { hex }
+
+  public init?(_ description: String) { self.init(hex: description) }
+}
