@@ -1,7 +1,7 @@
 import Foundation
-import SodiumPrimitives
 
 @testable import ServiceWire
+@testable import SodiumPrimitives
 
 /// Deliveries with one channel, and an owner that does what they ask for at once.
 struct DeliveryPeer {
@@ -27,7 +27,7 @@ struct DeliveryPeer {
   /// The peer's side of two deliveries, one in each direction.
   static func seed() throws -> [UInt8] {
     let id = Identifier(high: 0, low: 7).data
-    let own = sent(1).bytes
+    let own = sent(1).data
     let messages: [WireChannelMessage] = [
       .with { $0.replyInquiry.id = id },
       .with {
@@ -53,7 +53,7 @@ struct DeliveryPeer {
         }
       },
       .with { $0.deliveryCancelled.id = id },
-      .with { $0.manifestWanted.id = sent(3).bytes },
+      .with { $0.manifestWanted.id = sent(3).data },
       .with {
         $0.deliveryAccepted = .with {
           $0.id = own
@@ -72,7 +72,7 @@ struct DeliveryPeer {
       .with { $0.committed.id = own },
       .with {
         $0.deliveryRefused = .with {
-          $0.id = sent(2).bytes
+          $0.id = sent(2).data
           $0.failure.error = 7
         }
       },
@@ -82,7 +82,7 @@ struct DeliveryPeer {
           $0.incarnation = id
         }
       },
-      .with { $0.replyStanding.id = sent(9).bytes }, .with { $0.requestEnded.id = id },
+      .with { $0.replyStanding.id = sent(9).data }, .with { $0.requestEnded.id = id },
     ]
     var script = Script()
     for message in messages { script.addPiece(try Array(message.serializedData())) }

@@ -1,4 +1,5 @@
 import EncryptedFile
+import SodiumPrimitives
 
 @testable import ContainerStore
 
@@ -8,7 +9,7 @@ extension Target {
     name: "deliveries", inputByteCountMax: 8192,
     seeds: {
       let entry = OutboxEntry(
-        number: 1, id: Known.bytes(16, seed: 1), receiver: "com.example.ü", time: 1, fileCount: 2,
+        number: 1, id: Identifier(Known.bytes(16, seed: 1)), receiver: "com.example.ü", time: 1, fileCount: 2,
         byteCount: 3,
         mayBeOffered: true)
       let pinned = PinnedFile(file: 7, path: Array("/a/ü".utf8), inode: sampleFile())
@@ -16,13 +17,13 @@ extension Target {
       let contents = QueuedContents(
         message: Known.bytes(40, seed: 2), files: [.init(place: Array("a/b".utf8), size: 300)])
       let staged = Staging.Record(
-        key: ArrivalKey(sender: sampleSender, incarnation: Known.bytes(16, seed: 3), number: 9),
-        id: Known.bytes(16, seed: 4), fileCount: 2, byteCount: 300)
+        key: ArrivalKey(sender: sampleSender, incarnation: Identifier(Known.bytes(16, seed: 3)), number: 9),
+        id: Identifier(Known.bytes(16, seed: 4)), fileCount: 2, byteCount: 300)
       return [
         Seed("outbox", [0] + entry.encoded), Seed("pinned", [1] + pinned.encoded),
-        Seed("outbox-state", [2] + OutboxState(incarnation: Known.bytes(16, seed: 5)).encoded),
+        Seed("outbox-state", [2] + OutboxState(incarnation: Identifier(Known.bytes(16, seed: 5))).encoded),
         Seed("floor", [3] + DeliveryFloor(number: 3, time: 1).encoded),
-        Seed("numbered", [4] + NumberedDelivery(time: 1, id: Known.bytes(16, seed: 6)).encoded),
+        Seed("numbered", [4] + NumberedDelivery(time: 1, id: Identifier(Known.bytes(16, seed: 6))).encoded),
         Seed("queued", [5] + queued.encoded), Seed("contents", [6] + contents.encoded),
         Seed("staged", [7] + staged.encoded),
       ]
@@ -63,6 +64,7 @@ extension Target {
   private static let sampleSender = FileName("com.example")!
 
   private static let sampleQueued = QueuedRecord(
-    time: 1, id: Known.bytes(16, seed: 7), messageByteCount: 40, fileCount: 1, sender: sampleSender.bytes,
+    time: 1, id: Identifier(Known.bytes(16, seed: 7)), messageByteCount: 40, fileCount: 1,
+    sender: sampleSender.bytes,
     directory: Array("/Inbox/com.example/20261122T083412.603Z".utf8))
 }

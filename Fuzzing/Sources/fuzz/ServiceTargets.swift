@@ -1,8 +1,8 @@
 import Foundation
-import SodiumPrimitives
 
 @testable import ServiceValues
 @testable import ServiceWire
+@testable import SodiumPrimitives
 
 extension Target {
   /// A stream cut into frames, and each as a message of both connections: what is accepted is written as it was read.
