@@ -74,9 +74,10 @@ private final class Chunks {
   }
 
   private func newState() -> SecretStreamState {
-    SecretStreamState(
-      key: keyAndHeader.bytes.bytes.extracting(first: SecretKey.byteCount),
-      header: keyAndHeader.bytes.bytes.extracting(droppingFirst: SecretKey.byteCount))
+    let bytes = UnsafeRawBufferPointer(keyAndHeader.bytes)
+    return SecretStreamState(
+      key: bytes.bytes.extracting(first: SecretKey.byteCount),
+      header: bytes.bytes.extracting(droppingFirst: SecretKey.byteCount))
   }
 
   private func push(_ state: inout SecretStreamState) {
