@@ -42,7 +42,7 @@ struct Anatomy {
     for table in tables { live[table] = [0..<image[table]!.count] }
     for journal in journals { live[journal] = Self.frames(of: image[journal]!) }
     for path in tables + journals { live[DiskImage.copy(of: path)] = live[path] }
-    try container.reader.withSnapshot { records in
+    try container.reader.withWrittenBackSnapshot { records in
       for (names, file) in try records.subtree(rootFileID) where file.inode.kind == .file {
         let extents = try records.extents(file.id, file.inode)
         runs["/" + names.map(\.description).joined(separator: "/")] = extents
@@ -140,7 +140,7 @@ struct Victim {
 
   /// Writes something while the first slab has no room, so that it goes to another one.
   private static func fillSlab(of container: Container, _ body: (Container) throws -> Void) throws {
-    let end = try container.reader.withSnapshot { try $0.slabCounters()[0]!.end }
+    let end = try container.reader.withWrittenBackSnapshot { try $0.slabCounters()[0]!.end }
     let count = Int(SlabStore.byteCountMax - SlabStore.alignedUp(end)) / segment
     let junk = [UInt8](repeating: 0, count: count * segment)
     let place = try junk.withUnsafeBytes { try container.store.slabs.append($0) }

@@ -143,7 +143,7 @@ struct WriteSessionTests {
     let queued = try parcel.arrive(in: container, pieceSize: 100_000)
     #expect(try parcel.complaint(about: queued, in: container) == nil)
 
-    let numbers = try container.reader.withSnapshot { records in
+    let numbers = try container.reader.withWrittenBackSnapshot { records in
       try ["/written", "/copied", "/imported", "/opened", queued.files[0].path].map { path in
         let found = try records.existingFile(StorePath(path))
         return try records.extents(found.id, found.inode).flatMap { extent in

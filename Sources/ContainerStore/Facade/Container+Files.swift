@@ -210,7 +210,7 @@ extension Container {
   ) throws {
     let (from, to) = (try StorePath(source), try StorePath(destination))
     guard mode == .readWrite else { throw ContainerError(.readOnly, path: source) }
-    try reader.withSnapshot {
+    try reader.withWrittenBackSnapshot {
       try Copying(store: store, control: control)
         .run(from, to: to, replacing: replacing, makingParents: makingParents, in: $0)
     }

@@ -129,7 +129,7 @@ extension Container {
   /// The messages in the inbox, oldest first, one for each message directory. Other directories in
   /// the inbox are ignored.
   package func arrivedMessages() throws -> [ArrivedMessage] {
-    try reader.withSnapshot { try $0.arrivedMessages() }
+    try reader.withWrittenBackSnapshot { try $0.arrivedMessages() }
   }
 
   /// Removes message directories with everything in them in one commit. Ignores directories that

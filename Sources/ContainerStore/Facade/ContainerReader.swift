@@ -7,13 +7,13 @@ public struct ContainerReader: Sendable {
 
   /// Calls `body` with the current catalog. For a container that is open for writing, bytes written
   /// through open files are stored first.
-  func withSnapshot<R>(settled: Bool = false, _ body: (CatalogSnapshot) throws -> R) throws -> R {
+  func withWrittenBackSnapshot<R>(settled: Bool = false, _ body: (CatalogSnapshot) throws -> R) throws -> R {
     guard let writeBack else { return try store.withSnapshot(settled: settled, body) }
     return try writeBack.withWrittenBackSnapshot(settled: settled, body)
   }
 
   /// Calls `body` with the current catalog, and adds `path` to errors.
-  func withSnapshot<R>(naming path: StorePath, _ body: (CatalogSnapshot) throws -> R) throws -> R {
-    try store.namingPath(path.text) { try withSnapshot(body) }
+  func withWrittenBackSnapshot<R>(naming path: StorePath, _ body: (CatalogSnapshot) throws -> R) throws -> R {
+    try store.namingPath(path.text) { try withWrittenBackSnapshot(body) }
   }
 }

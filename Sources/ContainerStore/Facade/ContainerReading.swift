@@ -30,20 +30,20 @@ extension ContainerReading {
   /// path is followed only if `followingLinks` is set.
   public func attributes(at path: String, followingLinks: Bool = false) throws -> FileAttributes? {
     let path = try StorePath(path)
-    return try reader.withSnapshot { try $0.attributes(at: path, followingLinks: followingLinks) }
+    return try reader.withWrittenBackSnapshot { try $0.attributes(at: path, followingLinks: followingLinks) }
   }
 
   /// The contents of a directory in bytewise order of names; with `recursively`, everything below
   /// it, parents first.
   public func list(_ path: String, recursively: Bool = false) throws -> [ListedFile] {
     let path = try StorePath(path)
-    return try reader.withSnapshot { try $0.list(path, recursively: recursively) }
+    return try reader.withWrittenBackSnapshot { try $0.list(path, recursively: recursively) }
   }
 
   /// The names in a directory, in bytewise order. Reads no attributes.
   public func names(in path: String) throws -> [String] {
     let path = try StorePath(path)
-    return try reader.withSnapshot { try $0.names(in: path) }
+    return try reader.withWrittenBackSnapshot { try $0.names(in: path) }
   }
 
   /// A listing of a directory, or with `recursively` of everything below it, in the state of this
@@ -53,7 +53,7 @@ extension ContainerReading {
     of path: String, recursively: Bool = false, skipsHidden: Bool = false
   ) throws -> Listing {
     let path = try StorePath(path)
-    return try reader.withSnapshot(naming: path) { records in
+    return try reader.withWrittenBackSnapshot(naming: path) { records in
       Listing(
         store, path.text, try records.existingDirectory(path).id, in: records, recursively: recursively,
         skipsHidden: skipsHidden)
@@ -65,19 +65,19 @@ extension ContainerReading {
   /// of which some names are left out.
   public func readableTree(at path: String, skipping: (ContainerError) -> Void) throws -> [ListedFile] {
     let path = try StorePath(path)
-    return try reader.withSnapshot { try $0.readableTree(at: path, skipping: skipping) }
+    return try reader.withWrittenBackSnapshot { try $0.readableTree(at: path, skipping: skipping) }
   }
 
   /// The target of a symbolic link, as stored. Throws `notASymbolicLink`.
   public func destinationOfSymbolicLink(_ path: String) throws -> String {
     let path = try StorePath(path)
-    return try reader.withSnapshot(naming: path) { try $0.destinationOfSymbolicLink(path) }
+    return try reader.withWrittenBackSnapshot(naming: path) { try $0.destinationOfSymbolicLink(path) }
   }
 
   /// The path without links, `.` and `..`; names at its end that do not exist are kept.
   public func resolvedPath(_ path: String, followingLinks: Bool = true) throws -> String {
     let path = try StorePath(path)
-    return try reader.withSnapshot(naming: path) {
+    return try reader.withWrittenBackSnapshot(naming: path) {
       StorePath.text(try path.resolved(in: $0, followingLast: followingLinks).names)
     }
   }
@@ -85,7 +85,7 @@ extension ContainerReading {
   /// Names and values of a file's extended attributes.
   public func extendedAttributes(at path: String, followingLinks: Bool = false) throws -> [String: [UInt8]] {
     let path = try StorePath(path)
-    return try reader.withSnapshot(naming: path) {
+    return try reader.withWrittenBackSnapshot(naming: path) {
       try $0.extendedAttributes(at: path, followingLinks: followingLinks)
     }
   }
@@ -96,7 +96,7 @@ extension ContainerReading {
   /// Throws `noSuchFile`, `fileDamaged`.
   public func contentsEqual(_ path: String, _ other: String) throws -> Bool {
     let (first, second) = (try StorePath(path), try StorePath(other))
-    return try reader.withSnapshot(naming: first) {
+    return try reader.withWrittenBackSnapshot(naming: first) {
       try FileReading(store: store).contentsEqual(first, second, in: $0)
     }
   }
@@ -106,14 +106,16 @@ extension ContainerReading {
   /// The contents of a whole file. Throws `noSuchFile`, `isADirectory`, `fileDamaged`.
   public func contents(at path: String) throws -> [UInt8] {
     let path = try StorePath(path)
-    return try reader.withSnapshot { try FileReading(store: store).contents(at: path, in: $0) }
+    return try reader.withWrittenBackSnapshot { try FileReading(store: store).contents(at: path, in: $0) }
   }
 
   /// Reads a whole file into memory that `allocate` returns for a number of bytes. Throws the
   /// errors of ``contents(at:)``.
   public func read(_ path: String, allocate: (Int) throws -> UnsafeMutableRawBufferPointer) throws {
     let path = try StorePath(path)
-    try reader.withSnapshot { try FileReading(store: store).read(path, in: $0, allocate: allocate) }
+    try reader.withWrittenBackSnapshot {
+      try FileReading(store: store).read(path, in: $0, allocate: allocate)
+    }
   }
 
   /// Reads a file in order, in pieces of at most 1 MiB. An error thrown by `body` ends the reading.
@@ -130,7 +132,7 @@ extension ContainerReading {
     _ body: (UnsafeRawBufferPointer) throws -> Void
   ) throws {
     let path = try StorePath(path)
-    try reader.withSnapshot {
+    try reader.withWrittenBackSnapshot {
       try FileReading(store: store).read(path, in: $0, control: control, begin: begin, body)
     }
   }
@@ -141,7 +143,7 @@ extension ContainerReading {
   ) throws -> Int {
     let path = try StorePath(path)
     var count = 0
-    try reader.withSnapshot { records in
+    try reader.withWrittenBackSnapshot { records in
       try FileReading(store: store).withReader(path, in: records) {
         count = try $0.read(at: offset, into: buffer)
       }
@@ -164,7 +166,7 @@ extension ContainerReading {
     _ source: String, to native: String, replacing: Bool = true, control: BulkControl = BulkControl()
   ) throws -> BulkReceipt {
     let path = try StorePath(source)
-    return try reader.withSnapshot {
+    return try reader.withWrittenBackSnapshot {
       try Export(store: store, control: control).run(path, to: native, replacing: replacing, in: $0)
     }
   }
@@ -183,7 +185,7 @@ extension ContainerReading {
     let sending = try Sending(
       attachments, from: store, to: target.store, sender: sender, options: options, control: control)
     if let earlier = try sending.earlierReceipt() { return earlier }
-    return try reader.withSnapshot { try sending.run(in: $0) }
+    return try reader.withWrittenBackSnapshot { try sending.run(in: $0) }
   }
 
   /// Copies the container in its encrypted form to a new directory; the same keys open the copy.
@@ -212,12 +214,14 @@ extension ContainerReading {
     let verification = Verification(store: store)
     return try store.namingPath(store.io.place) {
       try verification.checkCopies()
-      return try reader.withSnapshot(settled: true) { try verification.report($0, control) }
+      return try reader.withWrittenBackSnapshot(settled: true) { try verification.report($0, control) }
     }
   }
 
   public func info() throws -> ContainerInfo {
-    try store.namingPath(store.io.place) { try reader.withSnapshot { try ContainerInfo(store, $0) } }
+    try store.namingPath(store.io.place) {
+      try reader.withWrittenBackSnapshot { try ContainerInfo(store, $0) }
+    }
   }
 
   /// Free space of the file system, and the number of files in the container. Throws `ioFailed`.

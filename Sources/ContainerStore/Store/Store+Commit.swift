@@ -9,13 +9,17 @@ import SodiumPrimitives
 // 2. fdatasync every slab that was appended to: segments reach the disk before their records.
 // 3. Seal the records, and append them to both copies of the journal.
 // 4. fdatasync the journal's first copy: the commit is durable.
-// 5. From time to time, state the journal's end in the superblock.
-// 6. Free what the commit removed, when no reader needs it.
-// 7. Begin a checkpoint when the journals are long.
+// 5. From time to time, fdatasync the second copy, and state the journal's end in the superblock.
+// 6. Begin a checkpoint when the journals are long.
+// 7. Free what the commit removed, when no reader needs it.
 //
-// A crash before step 4 is complete loses the commit as a whole, and leaves segments that no record
-// names: dead bytes that the next opening cuts off. A crash after step 4 loses nothing. A commit
-// that is not durable skips steps 2 and 4; recovery opens its segments before it accepts it.
+// A crash before step 3 loses the commit and leaves segments that no record names: dead bytes that
+// the next opening cuts off. A crash during step 3 or 4 leaves nothing, the whole commit, or a torn
+// tail that the next opening drops. After step 4 the commit is kept. A commit that need not be
+// durable skips steps 2, 4 and 5; recovery opens its segments before it accepts it.
+//
+// The first commit of an opening makes the journal's files before step 3, and names the journal in
+// the superblock. These are steps 2 to 8 of the table in DESIGN.md, "The store and its users".
 
 extension Store {
   /// Nanoseconds between updates of the journal's known end in the superblock. The last update
