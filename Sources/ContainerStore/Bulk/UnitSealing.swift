@@ -15,10 +15,10 @@ struct UnitSealing {
       let plaintext = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<piece.byteCount])
       try fill(piece, plaintext)
       let run = piece.run(store.session.take(piece.segmentCount))
-      var output = OutputRawSpan(buffer: unit.space(run.storedByteCount), initializedCount: 0)
-      try context.cipher.seal(
-        plaintext.bytes, as: run, key: try store.fileKey(files[piece.file]), into: &output)
-      unit.add(run, of: piece.file)
+      let key = try store.fileKey(files[piece.file])
+      try unit.add(CollectionOfOne(run), of: piece.file) {
+        try context.cipher.seal(plaintext.bytes, as: run, key: key, into: &$0)
+      }
     }
     return try unit.append(to: store.slabs)
   }
@@ -40,12 +40,13 @@ struct UnitSealing {
         let count = try source.slabs.read(extent.slab, extent.offset, into: stored)
         var batch = try SegmentBatch(
           Int(run.count), from: run, key: try store.fileKey(files[piece.file]), by: context.cipher)
-        var output = OutputRawSpan(buffer: unit.space(run.storedByteCount), initializedCount: 0)
-        try batch.reseal(
-          stored.bytes.extracting(first: count), of: extent.run,
-          key: try source.fileKey(from.id, from.inode), checkInterval: checkInterval, into: &output)
+        let key = try source.fileKey(from.id, from.inode)
+        try unit.add(CollectionOfOne(run), of: piece.file) {
+          try batch.reseal(
+            stored.bytes.extracting(first: count), of: extent.run, key: key, checkInterval: checkInterval,
+            into: &$0)
+        }
       }
-      unit.add(run, of: piece.file)
     }
     return try unit.append(to: store.slabs)
   }

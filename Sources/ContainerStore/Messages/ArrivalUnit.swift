@@ -72,10 +72,11 @@ struct ArrivalUnit {
     let number = takeNumbers(Int(SegmentLayout.segmentCount(UInt64(count))), for: file, in: store)
     let run = SegmentRun(
       start: file.sealedByteCount / UInt64(grain), plaintextByteCount: count, writeNumber: number)
-    var output = OutputRawSpan(buffer: unit.space(run.storedByteCount), initializedCount: 0)
-    try context.cipher.seal(plaintext.bytes.extracting(first: count), as: run, key: file.key, into: &output)
+    let cipher = context.cipher
+    try unit.add(CollectionOfOne(run), of: file.index) {
+      try cipher.seal(plaintext.bytes.extracting(first: count), as: run, key: file.key, into: &$0)
+    }
     file.sealedByteCount += UInt64(count)
-    unit.add(run, of: file.index)
     if files.count == unit.runs.count {
       files[files.count - 1].byteCount = file.sealedByteCount
     } else {

@@ -187,10 +187,10 @@ struct WriteBack: Sendable {
       rest = rest.dropFirst(part.count)
       guard failures.withLock({ $0[number] == nil }) else { continue }
       do {
-        let byteCount = part.reduce(0) { $0 + $1.length + SegmentLayout.overheadByteCount }
-        let runs = try seal(
-          part, of: batches[number].node, into: unit.space(byteCount), context: context)
-        for run in runs { unit.add(run, of: number) }
+        let runs = runs(of: part)
+        try unit.add(runs, of: number) {
+          try seal(part, as: runs, of: batches[number].node, into: &$0, context: context)
+        }
       } catch SegmentError.crypto(let fault) {
         throw fault
       } catch let error as SegmentError {
@@ -200,23 +200,24 @@ struct WriteBack: Sendable {
     return try unit.append(to: store.slabs)
   }
 
+  /// A run for each job, with consecutive write numbers.
+  private func runs(of jobs: ArraySlice<SealJob>) -> [SegmentRun] {
+    let first = store.session.take(jobs.count)
+    return jobs.enumerated().map { i, job in
+      SegmentRun(start: job.index, plaintextByteCount: job.length, writeNumber: first.advanced(by: i))
+    }
+  }
+
   /// Seals segments of one file back to back as one batch.
   private func seal(
-    _ jobs: ArraySlice<SealJob>, of node: FileNode, into space: UnsafeMutableRawBufferPointer,
+    _ jobs: ArraySlice<SealJob>, as runs: [SegmentRun], of node: FileNode, into output: inout OutputRawSpan,
     context: WorkerContext
-  ) throws -> [SegmentRun] {
-    let first = store.session.take(jobs.count)
-    let runs = jobs.enumerated().map { i, job in
-      SegmentRun(
-        start: job.index, plaintextByteCount: job.length, writeNumber: first.advanced(by: i))
-    }
+  ) throws {
     var batch = try SegmentBatch(runs.count, from: runs[0], key: node.key, by: context.cipher)
-    var output = OutputRawSpan(buffer: space, initializedCount: 0)
     for (job, run) in zip(jobs, runs) {
       let plaintext = try plaintext(of: job, in: node, context: context)
       batch.seal(plaintext.bytes, as: run, into: &output)
     }
-    return runs
   }
 
   /// The bytes of a segment to be sealed, in the grain or in the context's input buffer.

@@ -40,6 +40,18 @@ struct SealedUnit {
     }
   }
 
+  /// Adds runs whose sealed bytes `seal` appends to its output, one after the other. Adds nothing
+  /// when `seal` throws.
+  mutating func add(
+    _ added: some Collection<SegmentRun>, of owner: Int, sealedBy seal: (inout OutputRawSpan) throws -> Void
+  ) rethrows {
+    var output = OutputRawSpan(
+      buffer: space(added.reduce(0) { $0 + $1.storedByteCount }), initializedCount: 0)
+    try seal(&output)
+    precondition(output.freeCapacity == 0, "the sealed bytes are those of the runs")
+    for run in added { add(run, of: owner) }
+  }
+
   /// The runs at the location to which the unit was appended.
   func runs(at location: SlabStore.Location) -> [StoredRun] {
     runs.map { run in
