@@ -8,7 +8,7 @@
 
 /// The clocks of this machine: dates of files, hedges of random bytes, and signs of a clone.
 public enum Clock {
-  /// What 64 bits hold at most, less 11 days: a later moment can be had by adding to a time.
+  /// The latest time that is returned: 11 days before the end of 64 bits, so that a short interval can be added to it.
   static let latest = Int64.max - 1_000_000_000_000_000
 
   /// Nanoseconds since 1970-01-01 UTC, until 2262-03-30; from then on that moment.

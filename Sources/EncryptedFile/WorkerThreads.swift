@@ -9,7 +9,7 @@ import Synchronization
   import Darwin
 #endif
 
-/// What one worker thread owns: a cipher and two buffers of a unit each, wiped when it goes.
+/// The cipher and the two unit buffers of one thread. The buffers are wiped on release.
 public final class WorkerContext {
   public let cipher: SegmentCipher
   public let input: UnsafeMutableRawBufferPointer
@@ -46,7 +46,7 @@ public final class WorkerThreads: @unchecked Sendable {
     var next = 0
     var running = 0
     var failure: (any Error)?
-    /// Nobody waits in ``forEach(_:poll:_:)``: the job leaves the row by itself.
+    /// Whether no call of ``forEach(_:poll:_:)`` waits for the job; a worker then removes it from the queue.
     let isDetached: Bool
     var isFinished: Bool { running == 0 && (next == count || failure != nil) }
 
@@ -117,7 +117,7 @@ public final class WorkerThreads: @unchecked Sendable {
     if let failure { throw failure }
   }
 
-  /// Work that goes on by itself.
+  /// A handle to a detached job.
   public struct Ticket: @unchecked Sendable {
     // Invariant: the job's fields are touched only with the mutex of its threads held.
     fileprivate let job: Job
@@ -142,8 +142,7 @@ public final class WorkerThreads: @unchecked Sendable {
     pthread_mutex_unlock(mutex)
   }
 
-  /// Lets the jobs that have begun end, then ends the threads and waits for them; wipes their buffers. A later job starts
-  /// them anew.
+  /// Finishes all queued jobs, then joins the threads and wipes their buffers. A later job starts them anew.
   public func stop() {
     pthread_mutex_lock(mutex)
     waitWhileStopping()
@@ -196,7 +195,7 @@ public final class WorkerThreads: @unchecked Sendable {
     }
   }
 
-  /// Single pieces of work come first: whoever waits for one would else wait for all of a large job.
+  /// Detached jobs run first, so that they do not wait behind a large job.
   private var nextJob: Job? {
     let open = jobs.lazy.filter { $0.next < $0.count && $0.failure == nil }
     return open.first(where: \.isDetached) ?? open.first

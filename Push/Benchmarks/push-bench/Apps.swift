@@ -45,7 +45,7 @@ final class Apps: Sendable {
   var tokens: [String] { state.withLock { $0.tokens } }
   var messages: Int { state.withLock { $0.messages.count } }
 
-  /// What was shown since the last call.
+  /// The messages that were shown since the last call.
   func takeMessages() -> [(text: String, time: UInt64)] {
     state.withLock { state in
       defer { state.messages = [] }

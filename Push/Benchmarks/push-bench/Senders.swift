@@ -80,7 +80,7 @@ struct Senders: Sendable {
   }
 }
 
-/// What the connections of a back end have to send together.
+/// The messages that the connections of a back end send together.
 private final class Work: Sendable {
   let interface: Senders.Interface
   let byteCount: Int

@@ -59,7 +59,7 @@ extension FileNode {
     let end = max(position, min(position + target.count, length))
     let isKept = opened.index == segment.start && opened.writeNumber == segment.writeNumber
     if !isKept, position == 0, target.count >= length {
-      // Nothing of the segment is left for the next read.
+      // The read takes the whole segment, so it need not be kept for the next one.
       try store.workers.withContext { context in
         var output = OutputRawSpan(buffer: target, initializedCount: 0)
         try open(segment, of: store, context: context, into: &output)
