@@ -10,7 +10,10 @@ struct UncheckedCodeTests {
       "owns raw memory, which the compiler takes to be shared; the type cannot be copied"),
     Allowance(
       "SodiumPrimitives/SecretKey.swift", [.uncheckedSendable],
-      "owns a slot of raw memory, and the pool's free list holds such slots under a mutex"),
+      "owns a slot of raw memory, which is written in the initialisers only; the type cannot be copied"),
+    Allowance(
+      "SodiumPrimitives/SecretKeyPool.swift", [.uncheckedSendable],
+      "its free list holds slots of raw memory under a mutex"),
     Allowance(
       "EncryptedFile/WorkerThreads.swift", [.uncheckedSendable],
       "its threads sleep on a condition variable, which Synchronization's Mutex does not have"),
