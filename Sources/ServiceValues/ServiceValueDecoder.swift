@@ -25,7 +25,8 @@ extension ServiceValue {
   }
 }
 
-private struct ServiceValueDecoder: Decoder, SingleValueDecodingContainer {
+/// One value, from which a type decodes itself.
+struct ServiceValueDecoder: Decoder, SingleValueDecodingContainer {
   let value: ServiceValue
   let codingPath: [any CodingKey]
   var userInfo: [CodingUserInfoKey: Any] { [:] }
@@ -74,80 +75,4 @@ private struct ServiceValueDecoder: Decoder, SingleValueDecodingContainer {
   private func corrupted(_ detail: String) -> DecodingError {
     DecodingError.dataCorrupted(.init(codingPath: codingPath, debugDescription: detail))
   }
-}
-
-private struct MembersDecoder<Key: CodingKey>: KeyedDecodingContainerProtocol {
-  let members: [String: ServiceValue]
-  let codingPath: [any CodingKey]
-
-  var allKeys: [Key] { members.keys.sorted(by: utf8Order).compactMap { Key(stringValue: $0) } }
-  func contains(_ key: Key) -> Bool { members[key.stringValue] != nil }
-
-  private func decoder(for key: any CodingKey) throws -> ServiceValueDecoder {
-    guard let value = members[key.stringValue] else {
-      let context = DecodingError.Context(codingPath: codingPath, debugDescription: "missing, and required")
-      throw DecodingError.keyNotFound(key, context)
-    }
-    return ServiceValueDecoder(value: value, codingPath: codingPath + [key])
-  }
-
-  func decodeNil(forKey key: Key) throws -> Bool { try decoder(for: key).decodeNil() }
-
-  func decode<T: Decodable>(_ type: T.Type, forKey key: Key) throws -> T {
-    try decoder(for: key).decode(type)
-  }
-
-  func nestedContainer<Nested: CodingKey>(
-    keyedBy type: Nested.Type, forKey key: Key
-  ) throws -> KeyedDecodingContainer<Nested> { try decoder(for: key).container(keyedBy: type) }
-
-  func nestedUnkeyedContainer(forKey key: Key) throws -> any UnkeyedDecodingContainer {
-    try decoder(for: key).unkeyedContainer()
-  }
-
-  func superDecoder() throws -> any Decoder { try decoder(for: NameKey("super")) }
-  func superDecoder(forKey key: Key) throws -> any Decoder { try decoder(for: key) }
-}
-
-private struct ElementsDecoder: UnkeyedDecodingContainer {
-  let elements: [ServiceValue]
-  let codingPath: [any CodingKey]
-  private(set) var currentIndex = 0
-  var count: Int? { elements.count }
-  var isAtEnd: Bool { currentIndex >= elements.count }
-
-  init(elements: [ServiceValue], codingPath: [any CodingKey]) {
-    self.elements = elements
-    self.codingPath = codingPath
-  }
-
-  /// The element is passed only when it could be read, as the protocol wants it.
-  private mutating func next<T>(_ read: (ServiceValueDecoder) throws -> T) throws -> T {
-    let path = codingPath + [IndexKey(currentIndex)]
-    guard !isAtEnd else {
-      throw DecodingError.valueNotFound(
-        T.self, .init(codingPath: path, debugDescription: "the array has only \(elements.count) elements"))
-    }
-    let result = try read(ServiceValueDecoder(value: elements[currentIndex], codingPath: path))
-    currentIndex += 1
-    return result
-  }
-
-  mutating func decodeNil() throws -> Bool {
-    guard !isAtEnd, elements[currentIndex].isNull else { return false }
-    currentIndex += 1
-    return true
-  }
-
-  mutating func decode<T: Decodable>(_ type: T.Type) throws -> T { try next { try $0.decode(type) } }
-
-  mutating func nestedContainer<Nested: CodingKey>(
-    keyedBy type: Nested.Type
-  ) throws -> KeyedDecodingContainer<Nested> { try next { try $0.container(keyedBy: type) } }
-
-  mutating func nestedUnkeyedContainer() throws -> any UnkeyedDecodingContainer {
-    try next { try $0.unkeyedContainer() }
-  }
-
-  mutating func superDecoder() throws -> any Decoder { try next { $0 } }
 }
