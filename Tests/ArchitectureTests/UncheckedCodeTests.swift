@@ -30,6 +30,9 @@ struct UncheckedCodeTests {
       "ContainerStore/OpenFile/UnitAhead.swift", [.uncheckedSendable],
       "raw memory that one thread fills and another reads after it has waited for it"),
     Allowance(
+      "ContainerStore/OpenFile/OpeningAhead.swift", [.uncheckedSendable],
+      "raw memory that a worker fills, and that is read once somebody has waited for the worker"),
+    Allowance(
       "ContainerStore/Messages/WritingUnit.swift", [.uncheckedSendable],
       "a unit's buffers, which one thread writes to the disk and another gets back after it has waited for that"
     ),
