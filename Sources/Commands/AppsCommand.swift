@@ -74,42 +74,6 @@ private struct AppList: Encodable {
   }
 }
 
-struct InstallAppCommand: AsyncParsableCommand {
-  static let configuration = CommandConfiguration(
-    commandName: "install",
-    abstract: "Names the program that the broker starts when somebody calls an app that does not run.",
-    usage: "dynamics apps install <app-id> [<options>] -- <program> [<argument> ...]",
-    discussion: """
-      The program runs as this user, in a session of its own. An app cannot name one itself. A program that was named before is replaced.
-      """)
-
-  @Argument(help: "The app's id.")
-  var appID: String
-
-  @Argument(
-    parsing: .postTerminator,
-    help: ArgumentHelp("The program's absolute path, and its arguments.", valueName: "program"))
-  var program: [String] = []
-
-  @OptionGroup var broker: BrokerOptions
-
-  func validate() throws {
-    try checkApplicationID(appID, "APP_ID")
-    guard program.first?.utf8.first == UInt8(ascii: "/") else {
-      throw ValidationError("Behind -- there is an absolute path of a program, then its arguments.")
-    }
-  }
-
-  func run() async throws {
-    let install = WireInstall.with {
-      $0.appID = appID
-      $0.program.path = program[0]
-      $0.program.arguments = Array(program.dropFirst())
-    }
-    try await broker.administer(.with { $0.install = install })
-  }
-}
-
 struct UninstallAppCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "uninstall", abstract: "The broker does not start this app any more.")
@@ -142,36 +106,5 @@ struct ForgetAppCommand: AsyncParsableCommand {
   func run() async throws {
     let appID = appID
     try await broker.administer(.with { $0.forget = appID })
-  }
-}
-
-struct FrontCommand: AsyncParsableCommand {
-  static let configuration = CommandConfiguration(
-    commandName: "front", abstract: "Says which app is in front, or brings one there.")
-
-  @Argument(help: "The app that comes to front.")
-  var appID: String?
-
-  @Flag(help: "Nobody is in front.")
-  var none = false
-
-  @OptionGroup var broker: BrokerOptions
-
-  func validate() throws {
-    if none, appID != nil { throw ValidationError("An app id and --none contradict each other.") }
-    try appID.map { try checkApplicationID($0, "APP_ID") }
-  }
-
-  func run() async throws {
-    if none || appID != nil {
-      let target = appID ?? ""
-      try await broker.administer(.with { $0.front = target })
-      return
-    }
-    let client = try await broker.administer()
-    defer { client.close() }
-    for app in try await client.apps().apps where app.provider.isInFront {
-      try StandardOutput.write(app.provider.appID + "\n")
-    }
   }
 }

@@ -1,32 +1,5 @@
 import ContainerStore
 
-/// A file or folder, on the native side or in a container.
-enum CopyEnd {
-  case native(String)
-  case container(Container, String)
-
-  var path: String {
-    switch self {
-    case .native(let path), .container(_, let path): path
-    }
-  }
-
-  func error(_ code: ContainerError.Code) -> ContainerError {
-    switch self {
-    case .native(let path): ContainerError(code, nativePath: path)
-    case .container(_, let path): ContainerError(code, path: path)
-    }
-  }
-
-  func below(_ relative: String) -> CopyEnd {
-    let path = PathText.below(path, relative)
-    return switch self {
-    case .native: .native(path)
-    case .container(let container, _): .container(container, path)
-    }
-  }
-}
-
 /// Copies a file or a folder with everything in it from one end to the other, of which one at least is in a container.
 ///
 /// In one step where one call of the store does it; file by file where files may have to be left out or folders merged, and between
@@ -267,31 +240,6 @@ struct TreeCopier {
       default: break
       }
     }
-  }
-}
-
-/// What is copied.
-struct CopyItem {
-  /// Below what was named; empty for itself.
-  var relative: String
-  var kind: FileKind
-  var size: UInt64
-  var permissions: UInt16
-  /// Nanoseconds since 1970, like the other date; nil when it is not known.
-  var created: Int64?
-  var modified: Int64
-}
-
-extension CopyItem {
-  /// A link, of which only the path matters.
-  init(link relative: String) {
-    self.init(relative: relative, kind: .symbolicLink, size: 0, permissions: 0o777, created: nil, modified: 0)
-  }
-
-  init(_ relative: String, _ attributes: FileAttributes) {
-    self.init(
-      relative: relative, kind: attributes.kind, size: attributes.kind == .file ? attributes.size : 0,
-      permissions: attributes.permissions, created: attributes.created, modified: attributes.modified)
   }
 }
 

@@ -1,0 +1,40 @@
+/// Something that happened, for people or programs.
+struct AppEvent: Encodable, Sendable {
+  var event: String
+  var app: String?
+  var service: String?
+  var method: String?
+  var id: String?
+  var path: String?
+  /// An earlier process may have had it.
+  var isRedelivered: Bool?
+
+  init(
+    _ event: String, app: String? = nil, service: String? = nil, method: String? = nil, id: String? = nil,
+    path: String? = nil, isRedelivered: Bool? = nil
+  ) {
+    self.event = event
+    self.app = app
+    self.service = service
+    self.method = method
+    self.id = id
+    self.path = path
+    self.isRedelivered = isRedelivered
+  }
+
+  var text: String {
+    let parts = [event, app, service, method, path].compactMap { $0.map(PrintableText.of) }
+    return parts.joined(separator: " ") + "\n"
+  }
+}
+
+/// Prints events, one at a time.
+struct EventReport: Sendable {
+  let asJSON: Bool
+
+  /// Nobody reading is no reason to stop an app.
+  func write(_ event: AppEvent) {
+    guard asJSON else { return (try? StandardOutput.write(event.text)) ?? () }
+    if let line = try? JSONText.of(event) { try? StandardOutput.write(line) }
+  }
+}

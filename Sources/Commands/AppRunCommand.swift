@@ -1,0 +1,123 @@
+import AppKinetics
+import ArgumentParser
+import SecureFiles
+
+struct AppRunCommand: ParsableCommand, ReportingCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "run", abstract: "Runs an app that takes files from other apps, until it is interrupted.",
+    discussion: """
+      It registers with the broker and offers transfer-file, save-files and greetings. Files that come are moved from the inbox to a folder of the \
+      container, under a name that is free there. Each event is a line.
+      """)
+
+  @OptionGroup var app: AppOptions
+
+  @Option(help: ArgumentHelp("Where files that came are kept.", valueName: "folder"))
+  var saveTo = "/Documents"
+
+  @Flag(help: "Prints each event as a JSON object on a line of its own.")
+  var json = false
+
+  @Flag(help: "Begins locked: requests wait, and are refused after 30 s.")
+  var locked = false
+
+  var reportsJSON: Bool { json }
+
+  func validate() throws {
+    let names = saveTo.split(separator: "/")
+    guard let first = names.first, first != "Inbox", first != ".opendynamics",
+      names.allSatisfy({ $0 != ".." && $0 != "." && $0.utf8.count <= 255 })
+    else {
+      throw ValidationError("--save-to names a folder of the app's own, such as /Documents.")
+    }
+  }
+
+  func run() throws {
+    let folder = saveTo
+    let isLocked = locked
+    let report = EventReport(asJSON: json)
+    try app.withServices { services, container in
+      for service in [WellKnownService.transferFile, .saveFiles, .greetings] {
+        try services.offer(service.definition, validates: true) { request in
+          try await Self.answer(request, folder, container, report)
+        }
+      }
+      try AsyncWork.run {
+        if isLocked { try await services.setState(.locked) }
+        try await services.start()
+        report.write(AppEvent("ready", app: services.application.id.text))
+        for await isInFront in services.frontChanges {
+          report.write(AppEvent(isInFront ? "in front" : "not in front"))
+        }
+        // Not on a signal: there is no broker any more.
+        if !Task.isCancelled, let error = services.connectionError { throw error }
+      }
+    }
+  }
+
+  private static func answer(
+    _ request: IncomingRequest, _ folder: String, _ container: SecureContainer, _ report: EventReport
+  ) async throws -> ServiceResponse {
+    report.write(
+      AppEvent(
+        "request", app: request.sender.text, service: request.service.text, method: request.method,
+        id: request.id.description, isRedelivered: request.isRedelivered ? true : nil))
+    guard !request.attachments.isEmpty else {
+      return request.service == WellKnownService.greetings.serviceID
+        ? .reply("Hello, \(request.sender).") : .reply()
+    }
+    let files = container.files
+    try files.createDirectory(atPath: folder, withIntermediateDirectories: true)
+    var failure: (any Error)?
+    for path in request.attachments {
+      // An earlier process may have moved it, and not come to its answer.
+      if request.isRedelivered, !files.fileExists(atPath: path) { continue }
+      let (event, place): (String, String)
+      do {
+        (event, place) = ("saved", try move(path, to: folder, files))
+      } catch {
+        // It stays in the inbox; the others are saved.
+        (event, place) = ("not saved", path)
+        failure = failure ?? error
+      }
+      report.write(AppEvent(event, app: request.sender.text, id: request.id.description, path: place))
+    }
+    if let failure { throw failure }
+    // What is left of the message's own directory.
+    if let path = request.attachments.first {
+      let directory = "/" + path.split(separator: "/").prefix(3).joined(separator: "/")
+      if !request.isRedelivered || files.fileExists(atPath: directory) {
+        try files.removeItem(atPath: directory)
+      }
+    }
+    return request.method == "sendFiles" ? .noReply : .reply()
+  }
+
+  /// Returns the new place: the file's name, or `name-2` and so on. Another request may take a
+  /// place that was free just now.
+  private static func move(_ path: String, to folder: String, _ files: SecureFileManager) throws -> String {
+    let name = PathText.baseName(path) ?? "file"
+    var place = PathText.joined(folder, name)
+    var number = 1
+    while true {
+      do {
+        try files.moveItem(atPath: path, toPath: place)
+        return place
+      } catch SecureFilesError.fileExists {
+        number += 1
+        place = PathText.joined(folder, numbered(name, number))
+      }
+    }
+  }
+}
+
+/// `a-2.txt` of `a.txt`; of a name that would be too long for that, as much as fits. What begins
+/// with its only dot has no suffix.
+func numbered(_ name: String, _ number: Int) -> String {
+  let dot = name.dropFirst().lastIndex(of: ".").flatMap { $0 == name.index(before: name.endIndex) ? nil : $0 }
+  var (stem, suffix) = dot.map { (name[..<$0], name[$0...]) } ?? (name[...], "")
+  let mark = "-\(number)"
+  if suffix.utf8.count > 64 { (stem, suffix) = (name[...], "") }
+  while stem.utf8.count + mark.utf8.count + suffix.utf8.count > 255 { stem.removeLast() }
+  return stem + mark + suffix
+}

@@ -1,0 +1,26 @@
+import ContainerStore
+
+/// What is copied.
+struct CopyItem {
+  /// Below what was named; empty for itself.
+  var relative: String
+  var kind: FileKind
+  var size: UInt64
+  var permissions: UInt16
+  /// Nanoseconds since 1970, like the other date; nil when it is not known.
+  var created: Int64?
+  var modified: Int64
+}
+
+extension CopyItem {
+  /// A link, of which only the path matters.
+  init(link relative: String) {
+    self.init(relative: relative, kind: .symbolicLink, size: 0, permissions: 0o777, created: nil, modified: 0)
+  }
+
+  init(_ relative: String, _ attributes: FileAttributes) {
+    self.init(
+      relative: relative, kind: attributes.kind, size: attributes.kind == .file ? attributes.size : 0,
+      permissions: attributes.permissions, created: attributes.created, modified: attributes.modified)
+  }
+}

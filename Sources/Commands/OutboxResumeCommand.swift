@@ -1,0 +1,80 @@
+import AppKinetics
+import ArgumentParser
+import Synchronization
+
+struct OutboxResumeCommand: ParsableCommand, ReportingCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "resume", abstract: "Goes on with what waits in the outbox, until every receiver has it.",
+    discussion: """
+      Says of each message whether it was delivered or refused; what is refused, or cannot be read any more, is gone from the outbox, and the exit \
+      code is that of the first such error. On a signal it ends; what is not delivered goes on waiting.
+      """)
+
+  @OptionGroup var app: AppOptions
+  @OptionGroup var bulk: BulkOptions
+
+  @Flag(help: "Prints one JSON object for each message, on a line of its own.")
+  var json = false
+
+  var reportsJSON: Bool { json }
+
+  func run() throws {
+    let isSilent = bulk.quiet
+    let json = json
+    let bar = bulk.sharedBar("outbox")
+    defer { bar.clear() }
+    let ended = EndedMessages()
+    try app.withServices(registers: false, containerOptions: bulk.containerOptions()) { services, _ in
+      try AsyncWork.run {
+        let begin = ContinuousClock.now
+        let waiting = try await services.outbox()
+        let byteCount = waiting.reduce(0) { $0 + $1.byteCount }
+        services.onOutboxEnd { message, error in ended.put(message, error) }
+        try await services.start()
+        var endedCount = 0
+        var failure: ServicesError?
+        while endedCount < waiting.count {
+          let left = try await services.outbox()
+          for (message, error) in ended.take() {
+            endedCount += 1
+            failure = failure ?? error
+            bar.clear()
+            if let error { StandardError.write(OutboxDescription.refusal(of: message.request, error)) }
+            guard !isSilent else { continue }
+            let description = OutboxDescription(message, state: error == nil ? "delivered" : "refused")
+            try StandardOutput.write(json ? JSONText.of(description) : description.text)
+          }
+          let bytesLeft = left.reduce(0) { $0 + $1.byteCount - min($1.byteCount, $1.bytesDone) }
+          bar.show(
+            ProgressState(
+              bytesDone: byteCount - min(byteCount, bytesLeft), byteCount: byteCount,
+              seconds: begin.secondsSince))
+          if endedCount < waiting.count { try await Task.sleep(for: .milliseconds(200)) }
+        }
+        if let failure { throw failure }
+      }
+    }
+  }
+}
+
+/// What has left the outbox and was not told yet.
+private final class EndedMessages: Sendable {
+  private let ended = Mutex<[(OutboxMessage, ServicesError?)]>([])
+
+  func put(_ message: OutboxMessage, _ error: ServicesError?) {
+    ended.withLock { $0.append((message, error)) }
+  }
+
+  func take() -> [(OutboxMessage, ServicesError?)] {
+    ended.withLock { ended in
+      defer { ended = [] }
+      return ended
+    }
+  }
+}
+
+extension OutboxMessage {
+  fileprivate var bytesDone: UInt64 {
+    if case .underWay(let bytes) = state { bytes } else { 0 }
+  }
+}
