@@ -2,8 +2,8 @@ import SodiumPrimitives
 
 /// Reads a file's contents at any offset, from its extents and a function that reads stored bytes.
 ///
-/// For one thread at a time. A read verifies a unit (1 MiB) before it releases a byte of it. When a later unit of one
-/// call fails, the call returns the bytes before it, and the next call throws.
+/// For one thread at a time. A read verifies a unit (1 MiB) before it releases a byte of it. When a
+/// later unit of one call fails, the call returns the bytes before it, and the next call throws.
 public struct EncryptedFileReader: ~Copyable {
   /// Fills a buffer from a slab; returns fewer bytes where the slab ends.
   public typealias StoredBytes = (_ slab: UInt32, _ offset: UInt64, UnsafeMutableRawBufferPointer) throws ->
@@ -18,7 +18,8 @@ public struct EncryptedFileReader: ~Copyable {
   /// Zeros, except during a read.
   private var opened: [UInt8] = []
 
-  /// Throws ``SegmentError/damagedExtent(grain:)`` when the extents overlap or do not fit the size, or the size the format.
+  /// Throws ``SegmentError/damagedExtent(grain:)`` when the extents overlap or do not fit the size,
+  /// or the size the format.
   public init(
     key: consuming FileKey, size: UInt64, extents: [Extent], cipher: SegmentCipher,
     storedBytes: @escaping StoredBytes
@@ -30,7 +31,8 @@ public struct EncryptedFileReader: ~Copyable {
     self.storedBytes = storedBytes
   }
 
-  /// The extents in order of their starts, checked to be possible together (FILE-FORMAT.md, "Runs and extents").
+  /// The extents in order of their starts, checked to be possible together (FILE-FORMAT.md, "Runs
+  /// and extents").
   public static func checked(_ extents: [Extent], size: UInt64) throws(SegmentError) -> [Extent] {
     guard size < 1 << 62 else { throw .damagedExtent(grain: 0) }
     let sorted = extents.sorted { $0.start < $1.start }
@@ -44,11 +46,11 @@ public struct EncryptedFileReader: ~Copyable {
     return sorted
   }
 
-  /// Fills `buffer` from byte `offset` on, and returns the number of bytes, 0 at the end of the file. When it throws,
-  /// `buffer` is unchanged.
+  /// Fills `buffer` from byte `offset` on, and returns the number of bytes, 0 at the end of the
+  /// file. When it throws, `buffer` is unchanged.
   ///
-  /// The buffer is a pointer because it is filled in pieces, and a part of a `MutableRawSpan` cannot be taken without
-  /// an underscored function.
+  /// The buffer is a pointer because it is filled in pieces, and a part of a `MutableRawSpan`
+  /// cannot be taken without an underscored function.
   public mutating func read(at offset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws -> Int {
     guard offset < size else { return 0 }
     let wanted = Int(min(UInt64(buffer.count), size - offset))
@@ -73,7 +75,8 @@ public struct EncryptedFileReader: ~Copyable {
     let grain = UInt64(SegmentLayout.plaintextByteCountMax)
     let first = offset / grain
     let last = (offset + UInt64(buffer.count) - 1) / grain
-    // Opened grains gather here, with zeros where there is no segment; the caller's buffer is filled at the very end.
+    // Opened grains gather here, with zeros where there is no segment; the caller's buffer is
+    // filled at the very end.
     let openedCount = Int((last - first + 1) * grain)
     if opened.count < openedCount { opened = [UInt8](repeating: 0, count: openedCount) }
     defer {

@@ -1,6 +1,7 @@
 import SodiumPrimitives
 
-/// Writes a file's contents from front to back: gathers a unit (1 MiB), seals it, and passes it on to be stored.
+/// Writes a file's contents from front to back: gathers a unit (1 MiB), seals it, and passes it on
+/// to be stored.
 ///
 /// A unit that could not be sealed or stored is lost, and every later call throws the same error.
 public struct EncryptedFileWriter: ~Copyable {
@@ -86,7 +87,8 @@ public struct EncryptedFileWriter: ~Copyable {
     if sealed.count < count { sealed = [UInt8](repeating: 0, count: count) }
     try sealed.withUnsafeMutableBytes { buffer in
       var output = OutputRawSpan(buffer: buffer, initializedCount: 0)
-      try cipher.seal(plaintext, as: run, key: key, into: &output)
+      var batch = try SegmentBatch(run, key: key, by: cipher)
+      batch.seal(plaintext, as: run, into: &output)
     }
   }
 }

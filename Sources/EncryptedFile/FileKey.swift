@@ -1,10 +1,12 @@
 public import SodiumPrimitives
 import Synchronization
 
-/// The key of one file's contents, from which the keys of its segments are derived (FILE-FORMAT.md, "Keys").
+/// The key of one file's contents, from which the keys of its segments are derived (FILE-FORMAT.md,
+/// "Keys").
 public struct FileKey: ~Copyable, Sendable {
   private let secret: SecretKey
-  /// The keys of the sessions whose segments were sealed or opened last; files rarely have more than one.
+  /// The keys of the sessions whose segments were sealed or opened last; files rarely have more
+  /// than one.
   private let writerKeys = Mutex<[WriterKey]>([])
   private static let writerKeyCountMax = 16
 

@@ -1,7 +1,7 @@
 import SodiumPrimitives
 
-/// Headers for the messages of one batch. They repeat only if random bytes *and* two clocks repeat (FILE-FORMAT.md, "The
-/// header").
+/// Headers for the messages of one batch. They repeat only if random bytes *and* two clocks repeat
+/// (FILE-FORMAT.md, "The header").
 struct MessageHeaders: ~Copyable {
   /// Bytes of the key stream for each header, of which the first 24 are used.
   private static let stride = 32
@@ -9,7 +9,8 @@ struct MessageHeaders: ~Copyable {
 
   private let memory: UnsafeMutableRawBufferPointer
 
-  /// `place` names the first message of the batch and no other message under this key; its first 80 bytes are used.
+  /// `place` names the first message of the batch and no other message under this key; its first 80
+  /// bytes are used.
   init(_ count: Int, key: RawSpan, place: RawSpan) {
     memory = .allocate(byteCount: count * Self.stride, alignment: 64)
     Self.fill(memory, key: key, place: place)

@@ -1,6 +1,7 @@
 public import SodiumPrimitives
 
-/// A one-message secretstream under a key of its own: superblock bodies, journal records, table blocks.
+/// A one-message secretstream under a key of its own: superblock bodies, journal records, table
+/// blocks.
 public enum SealedMessage {
   public static func seal(
     _ plaintext: [UInt8], key: borrowing SecretKey, ad: [UInt8], cipher: SecretStreamCipher

@@ -1,9 +1,10 @@
 public import SodiumPrimitives
 
-/// Segments of one file that are sealed together: their write numbers are consecutive, and their headers come from one
-/// seed (FILE-FORMAT.md, "The header").
+/// Segments of one file that are sealed together: their write numbers are consecutive, and their
+/// headers come from one seed (FILE-FORMAT.md, "The header").
 ///
-/// The segments of a batch need not be neighbours in the file. Between two of them the cipher may open others.
+/// The segments of a batch need not be neighbours in the file. Between two of them the cipher may
+/// open others.
 public struct SegmentBatch: ~Copyable {
   private let cipher: SegmentCipher
   private let key: WriterKey
@@ -24,7 +25,15 @@ public struct SegmentBatch: ~Copyable {
     next = first.writeNumber
   }
 
-  /// Seals plaintext as the next segments of the batch, which are a run, and appends them to `output`.
+  /// A batch that is one run.
+  public init(
+    _ run: SegmentRun, key: borrowing FileKey, by cipher: SegmentCipher
+  ) throws(CryptoError) {
+    try self.init(Int(run.count), from: run, key: key, by: cipher)
+  }
+
+  /// Seals plaintext as the next segments of the batch, which are a run, and appends them to
+  /// `output`.
   public mutating func seal(
     _ plaintext: RawSpan, as run: SegmentRun, into output: inout OutputRawSpan
   ) {
@@ -37,9 +46,10 @@ public struct SegmentBatch: ~Copyable {
     }
   }
 
-  /// Opens the segments of a stored run and seals them, with the same indexes, as the next segments of the batch. The
-  /// plaintext stays in the core's cache, and in no buffer that outlives the segment. One segment of every
-  /// `checkInterval` is opened again and compared with its plaintext; none if it is 0.
+  /// Opens the segments of a stored run and seals them, with the same indexes, as the next segments
+  /// of the batch. The plaintext stays in the core's cache, and in no buffer that outlives the
+  /// segment. One segment of every `checkInterval` is opened again and compared with its plaintext;
+  /// none if it is 0.
   public mutating func reseal(
     _ stored: RawSpan, of source: SegmentRun, key sourceKey: borrowing FileKey, checkInterval: Int,
     into output: inout OutputRawSpan
@@ -52,7 +62,8 @@ public struct SegmentBatch: ~Copyable {
       seal(plaintext.bytes, asSegment: segment, into: &output)
       if checkInterval > 0, segment.writeNumber.counter % UInt64(checkInterval) == 0 {
         try cipher.checkSegment(
-          output.bytes.extracting(last: segment.storedByteCount), as: segment, opensTo: plaintext, key: key)
+          output.bytes.extracting(last: segment.storedByteCount), as: segment, opensTo: plaintext.bytes,
+          key: key)
       }
     }
   }

@@ -1,10 +1,10 @@
 public import SodiumPrimitives
 
-/// Opens and seals segments, for one thread at a time (FILE-FORMAT.md, "The segment").
+/// Opens segments, and seals those of a ``SegmentBatch``; for one thread at a time (FILE-FORMAT.md,
+/// "The segment").
 ///
-/// A segment's key follows from the file, the session, the counter and the index, so the segment opens at no other
-/// place; the associated data binds its length. ``SegmentBatch`` seals segments that are not one run, and those of
-/// another file.
+/// A segment's key follows from the file, the session, the counter and the index, so the segment
+/// opens at no other place; the associated data binds its length.
 public final class SegmentCipher {
   public let stream: SecretStreamCipher
   private let ad: UnsafeMutableRawBufferPointer
@@ -22,7 +22,8 @@ public final class SegmentCipher {
 
   // MARK: Runs
 
-  /// Opens a run, and appends the plaintext of its segments to `output` up to the first that does not open.
+  /// Opens a run, and appends the plaintext of its segments to `output` up to the first that does
+  /// not open.
   public func open(
     _ stored: RawSpan, of run: SegmentRun, key: borrowing FileKey, into output: inout OutputRawSpan
   ) throws(SegmentError) {
@@ -42,14 +43,6 @@ public final class SegmentCipher {
     }
   }
 
-  /// Seals a run as one batch, and appends it to `output`.
-  public func seal(
-    _ plaintext: RawSpan, as run: SegmentRun, key: borrowing FileKey, into output: inout OutputRawSpan
-  ) throws(CryptoError) {
-    var batch = try SegmentBatch(Int(run.count), from: run, key: key, by: self)
-    batch.seal(plaintext, as: run, into: &output)
-  }
-
   // MARK: Segments
 
   /// The key for the segments of a stored run. Throws when the stored bytes end too soon.
@@ -62,7 +55,8 @@ public final class SegmentCipher {
     do { return try key.writerKey(run.writeNumber.session) } catch { throw .crypto(error) }
   }
 
-  /// Opens one segment of a run. The plaintext is in the cipher's scratch memory until its next call.
+  /// Opens one segment of a run. The plaintext is in the cipher's scratch memory until its next
+  /// call.
   @inline(__always)
   func openSegment(
     _ number: Int, of run: SegmentRun, in stored: RawSpan, key: WriterKey
@@ -83,7 +77,7 @@ public final class SegmentCipher {
     bind(length: segment.lastLength)
     do throws(CryptoError) {
       return try key.withSegmentKey(of: segment) { segmentKey throws(CryptoError) in
-        try stream.open(stored, key: segmentKey.bytes, ad: UnsafeRawBufferPointer(ad).bytes)
+        try stream.open(stored, key: segmentKey, ad: UnsafeRawBufferPointer(ad).bytes)
       }
     } catch {
       throw error == .notAuthentic ? .notAuthentic(grain: segment.start) : .crypto(error)
@@ -98,20 +92,20 @@ public final class SegmentCipher {
     bind(length: segment.lastLength)
     key.withSegmentKey(of: segment) { segmentKey in
       stream.seal(
-        plaintext, key: segmentKey.bytes, header: header, ad: UnsafeRawBufferPointer(ad).bytes, into: &output)
+        plaintext, key: segmentKey, header: header, ad: UnsafeRawBufferPointer(ad).bytes, into: &output)
     }
   }
 
-  /// Opens a segment that was just sealed and compares it with a copy of the plaintext. A tag proves which bytes were
-  /// sealed, not that they were the right ones.
+  /// Opens a segment that was just sealed and compares it with a copy of the plaintext. A tag
+  /// proves which bytes were sealed, not that they were the right ones.
   func checkSegment(
-    _ sealed: RawSpan, as segment: SegmentRun, opensTo plaintext: UnsafeRawBufferPointer, key: WriterKey
+    _ sealed: RawSpan, as segment: SegmentRun, opensTo plaintext: RawSpan, key: WriterKey
   ) throws(SegmentError) {
-    try withUnsafeTemporaryAllocation(byteCount: plaintext.count, alignment: 64) {
+    try withUnsafeTemporaryAllocation(byteCount: plaintext.byteCount, alignment: 64) {
       copy throws(SegmentError) in
       defer { wipe(copy) }
       // The plaintext may be in the scratch memory that opening overwrites.
-      copy.copyMemory(from: plaintext)
+      plaintext.withUnsafeBytes { copy.copyMemory(from: $0) }
       guard let opened = try? openSegment(sealed, as: segment, key: key),
         KeyedHash.sameContents(opened, UnsafeRawBufferPointer(copy))
       else { throw .sealedWrongly(grain: segment.start) }

@@ -6,11 +6,13 @@ public enum SegmentError: Error, Equatable, Sendable {
   case notAuthentic(grain: UInt64)
   /// The stored bytes end inside the segment of this grain.
   case missingBytes(grain: UInt64)
-  /// The catalog describes an impossible run: empty, too long, overlapping, or past the file's size.
+  /// The catalog describes an impossible run: empty, too long, overlapping, or past the file's
+  /// size.
   case damagedExtent(grain: UInt64)
   /// A segment that had just been sealed did not open to its plaintext: memory or cipher is faulty.
   case sealedWrongly(grain: UInt64)
-  /// A fault of the environment, which says nothing about the segment: no guarded memory, a failing libcrypto.
+  /// A fault of the environment, which says nothing about the segment: no guarded memory, a failing
+  /// libcrypto.
   case crypto(CryptoError)
 }
 

@@ -33,20 +33,22 @@ public final class WorkerContext {
   }
 }
 
-/// A fixed set of threads for sealing, opening and blocking I/O, none of which may run on the cooperative pool.
+/// A fixed set of threads for sealing, opening and blocking I/O, none of which may run on the
+/// cooperative pool.
 ///
-/// The calling thread blocks until its job is done, so at most as many jobs wait as there are callers. Threads start with
-/// the first job and end with ``stop()``.
+/// The calling thread blocks until its job is done, so at most as many jobs wait as there are
+/// callers. Threads start with the first job and end with ``stop()``.
 public final class WorkerThreads: @unchecked Sendable {
-  // Invariant: `jobs`, `threads`, `isStopping` and every field of a Job are touched only with `mutex` held, except for
-  // `body`, which is constant.
+  // Invariant: `jobs`, `threads`, `isStopping` and every field of a Job are touched only with
+  // `mutex` held, except for `body`, which is constant.
   fileprivate final class Job {
     let body: @Sendable (WorkerContext, Int) throws -> Void
     let count: Int
     var next = 0
     var running = 0
     var failure: (any Error)?
-    /// Whether no call of ``forEach(_:poll:_:)`` waits for the job; a worker then removes it from the queue.
+    /// Whether no call of ``forEach(_:poll:_:)`` waits for the job; a worker then removes it from
+    /// the queue.
     let isDetached: Bool
     var isFinished: Bool { running == 0 && (next == count || failure != nil) }
 
@@ -85,10 +87,11 @@ public final class WorkerThreads: @unchecked Sendable {
     mutex.deallocate()
   }
 
-  /// Runs `body` for every index below `count`, in parallel, begun in order, and returns when all have ended.
+  /// Runs `body` for every index below `count`, in parallel, begun in order, and returns when all
+  /// have ended.
   ///
-  /// The first error stops the rest and is thrown. `poll` runs on the calling thread some twenty times a second; what it
-  /// throws stops the job in the same way.
+  /// The first error stops the rest and is thrown. `poll` runs on the calling thread some twenty
+  /// times a second; what it throws stops the job in the same way.
   public func forEach(
     _ count: Int, poll: (() throws -> Void)? = nil,
     _ body: @escaping @Sendable (WorkerContext, Int) throws -> Void
@@ -123,7 +126,8 @@ public final class WorkerThreads: @unchecked Sendable {
     fileprivate let job: Job
   }
 
-  /// Has `body` run once, as soon as a thread is free, and returns at once. ``stop()`` waits for it.
+  /// Has `body` run once, as soon as a thread is free, and returns at once. ``stop()`` waits for
+  /// it.
   public func begin(_ body: @escaping @Sendable (WorkerContext) -> Void) -> Ticket {
     let job = Job(count: 1, isDetached: true) { context, _ in body(context) }
     pthread_mutex_lock(mutex)
@@ -142,7 +146,8 @@ public final class WorkerThreads: @unchecked Sendable {
     pthread_mutex_unlock(mutex)
   }
 
-  /// Finishes all queued jobs, then joins the threads and wipes their buffers. A later job starts them anew.
+  /// Finishes all queued jobs, then joins the threads and wipes their buffers. A later job starts
+  /// them anew.
   public func stop() {
     pthread_mutex_lock(mutex)
     waitWhileStopping()

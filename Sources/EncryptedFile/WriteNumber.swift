@@ -1,6 +1,7 @@
 public import SodiumPrimitives
 
-/// The number under which one segment is sealed and no other: the session of the writer, and a counter in it.
+/// The number under which one segment is sealed and no other: the session of the writer, and a
+/// counter in it.
 public struct WriteNumber: Hashable, Sendable {
   public var session: Identifier
   public var counter: UInt64

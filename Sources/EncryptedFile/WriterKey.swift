@@ -1,7 +1,7 @@
 import SodiumPrimitives
 
-/// The key from which those of the segments of one file and one session are derived. Shared by the threads that seal
-/// and open them.
+/// The key from which those of the segments of one file and one session are derived. Shared by the
+/// threads that seal and open them.
 final class WriterKey: Sendable {
   let session: Identifier
   private let secret: SecretKey
@@ -22,7 +22,7 @@ final class WriterKey: Sendable {
   /// Lends `body` the key of one segment, `HChaCha20(W, counter ‖ index)`, and wipes it afterwards.
   @inline(__always)
   func withSegmentKey<R, E: Error>(
-    of segment: SegmentRun, _ body: (UnsafeRawBufferPointer) throws(E) -> R
+    of segment: SegmentRun, _ body: (RawSpan) throws(E) -> R
   ) throws(E) -> R {
     try withUnsafeTemporaryAllocation(byteCount: 48, alignment: 16) { memory throws(E) in
       let input = UnsafeMutableRawBufferPointer(rebasing: memory[32..<48])
@@ -33,7 +33,7 @@ final class WriterKey: Sendable {
       secret.withUnsafeBytes {
         KeyedHash.hchacha20(key: $0, input: UnsafeRawBufferPointer(input), into: key)
       }
-      return try body(UnsafeRawBufferPointer(key))
+      return try body(UnsafeRawBufferPointer(key).bytes)
     }
   }
 }

@@ -96,9 +96,7 @@ struct ResealTests {
     func check(_ sealed: [UInt8], _ plaintext: [UInt8], index: UInt64 = 3, counter: UInt64 = 1_000) throws {
       let segment = segment(index, byteCount, counter)
       let writerKey = try FileKey(bytes: key).writerKey(Self.targetNumber.session)
-      try plaintext.withUnsafeBytes {
-        try cipher.checkSegment(sealed.span.bytes, as: segment, opensTo: $0, key: writerKey)
-      }
+      try cipher.checkSegment(sealed.span.bytes, as: segment, opensTo: plaintext.span.bytes, key: writerKey)
     }
     try check(good, plaintext)
     for byte in [0, byteCount / 2, byteCount - 1] {
@@ -129,7 +127,7 @@ struct ResealTests {
     let segment = segment(0, 1000, 1_000)
     let plaintext = try cipher.openSegment(0, of: segment, in: one.span.bytes, key: writerKey)
     #expect(throws: SegmentError.sealedWrongly(grain: 0)) {
-      try cipher.checkSegment(other.span.bytes, as: segment, opensTo: plaintext, key: writerKey)
+      try cipher.checkSegment(other.span.bytes, as: segment, opensTo: plaintext.bytes, key: writerKey)
     }
   }
 

@@ -94,7 +94,8 @@ func sealed(
   var output = [UInt8](repeating: 0, count: run.storedByteCount)
   try output.withUnsafeMutableBytes { memory in
     var output = OutputRawSpan(buffer: memory, initializedCount: 0)
-    try cipher.seal(plaintext.span.bytes, as: run, key: FileKey(bytes: key), into: &output)
+    var batch = try SegmentBatch(run, key: FileKey(bytes: key), by: cipher)
+    batch.seal(plaintext.span.bytes, as: run, into: &output)
   }
   return output
 }

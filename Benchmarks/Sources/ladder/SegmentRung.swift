@@ -50,8 +50,9 @@ final class SegmentWork {
     let (file, session) = (ours, session)
     return try units.seconds(on: workers, from: plaintext, to: sealed) { context, unit, input, output in
       var output = OutputRawSpan(buffer: output, initializedCount: 0)
-      try context.cipher.seal(
-        input.bytes, as: Self.run(unit, session), key: try FileKey(benchKey(of: file)), into: &output)
+      let run = Self.run(unit, session)
+      var batch = try SegmentBatch(run, key: try FileKey(benchKey(of: file)), by: context.cipher)
+      batch.seal(input.bytes, as: run, into: &output)
     }
   }
 

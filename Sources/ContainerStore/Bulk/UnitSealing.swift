@@ -15,9 +15,9 @@ struct UnitSealing {
       let plaintext = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<piece.byteCount])
       try fill(piece, plaintext)
       let run = piece.run(store.session.take(piece.segmentCount))
-      let key = try store.fileKey(files[piece.file])
-      try unit.add(CollectionOfOne(run), of: piece.file) {
-        try context.cipher.seal(plaintext.bytes, as: run, key: key, into: &$0)
+      var batch = try SegmentBatch(run, key: try store.fileKey(files[piece.file]), by: context.cipher)
+      unit.add(CollectionOfOne(run), of: piece.file) {
+        batch.seal(plaintext.bytes, as: run, into: &$0)
       }
     }
     return try unit.append(to: store.slabs)
@@ -38,8 +38,7 @@ struct UnitSealing {
       let run = piece.run(store.session.take(piece.segmentCount))
       try source.namingPath(paths[piece.file]) {
         let count = try source.slabs.read(extent.slab, extent.offset, into: stored)
-        var batch = try SegmentBatch(
-          Int(run.count), from: run, key: try store.fileKey(files[piece.file]), by: context.cipher)
+        var batch = try SegmentBatch(run, key: try store.fileKey(files[piece.file]), by: context.cipher)
         let key = try source.fileKey(from.id, from.inode)
         try unit.add(CollectionOfOne(run), of: piece.file) {
           try batch.reseal(

@@ -33,7 +33,7 @@ final class SegmentCheck {
   }
 
   func add(_ file: StoredFile) throws {
-    guard store.keys.hasEpoch(file.inode.epoch) else {
+    guard store.hasKey(ofEpoch: file.inode.epoch) else {
       damaged[file.id] = "there is no key for epoch \(file.inode.epoch)"
       return
     }

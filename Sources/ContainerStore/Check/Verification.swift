@@ -53,7 +53,7 @@ struct Verification {
       defer { report.findings += deliveries.findings }
       try outbox.check { pinned, extents in
         check.add(extents)
-        guard !extents.isEmpty || !store.keys.hasEpoch(pinned.inode.epoch) else { return }
+        guard !extents.isEmpty || !store.hasKey(ofEpoch: pinned.inode.epoch) else { return }
         try pinnedOpening.add(StoredFile(id: pinned.file, inode: pinned.inode, extents: extents))
         pinnedPaths[pinned.file] = pinned.pathText
       }
@@ -89,49 +89,33 @@ struct Verification {
   }
 
   func checkSuperblock() throws {
-    let cipher = SecretStreamCipher(store.options.cipher)
-    let readings = try Superblock.read(try store.io.open(Superblock.name, .read))
-    try store.withSuperblock { slot, _, rootKey in
-      for case .good(let other) in readings where other != slot && other.sequence < slot.sequence {
-        // The slot is older than the one in use, but it must be authentic, too.
-        if (try? other.open(rootKey: rootKey, cipher: cipher)) == nil {
-          store.log.add(
-            Finding(
-              .damage, .superblockSlotAltered, "the copy of the superblock that is not in use was altered"))
-        }
-      }
-    }
+    guard try !Superblock.unusedSlotIsAuthentic(of: store) else { return }
+    store.log.add(
+      Finding(.damage, .superblockSlotAltered, "the copy of the superblock that is not in use was altered"))
   }
 
   private func unknownFiles(_ records: CatalogSnapshot) throws -> [Finding] {
     guard store.mode == .readOnly else { return [] }
-    let slabNames = Set(try records.slabCounters().keys.map { String(SlabStore.name($0).dropFirst(5)) })
-    return try store.withSuperblock { _, body, _ in
-      let tables = Set(body.completeGeneration.tables.map(\.id.hex))
-      let journals = Set(try store.catalogFiles.journalsInUse(body).map(\.hex))
-      var findings: [Finding] = []
-      for (directory, known) in [
-        ("catalog", tables), ("journal", journals), (CopiedFile.copyFolder, tables.union(journals)),
-        ("slab", slabNames),
-      ] {
-        let unknown = try store.io.fileNames(in: directory).filter { !known.contains($0) }
-        let ours = unknown.count { CatalogFiles.mayRemove($0, in: directory) }
-        if ours > 0 {
-          findings.append(
-            Finding(
-              .note, .unknownFile,
-              "\(ours) file(s) in \(directory) that the catalog does not name; opening for writing removes them"
-            ))
-        }
-        if ours < unknown.count {
-          findings.append(
-            Finding(
-              .note, .unknownFile,
-              "\(unknown.count - ours) file(s) in \(directory) that are not the container's; they are ignored"
-            ))
-        }
+    var findings: [Finding] = []
+    for files in try UnnamedFiles.find(in: store, slabs: try records.slabCounters().keys) {
+      if files.removableCount > 0 {
+        findings.append(
+          Finding(
+            .note, .unknownFile,
+            """
+            \(files.removableCount) file(s) in \(files.directory) that the catalog does not name; opening \
+            for writing removes them
+            """))
       }
-      return findings
+      if files.foreignCount > 0 {
+        findings.append(
+          Finding(
+            .note, .unknownFile,
+            """
+            \(files.foreignCount) file(s) in \(files.directory) that are not the container's; they are ignored
+            """))
+      }
     }
+    return findings
   }
 }

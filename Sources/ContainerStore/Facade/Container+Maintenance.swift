@@ -67,7 +67,7 @@ extension Container {
   public func compact(control: BulkControl = BulkControl()) throws -> CompactionReceipt {
     try store.requireOpen()
     guard mode == .readWrite else { throw ContainerError(.readOnly) }
-    return try store.namingPath(store.io.place) { try store.compact(control: control) }
+    return try store.namingPath(store.place) { try store.compact(control: control) }
   }
 
   // MARK: Keys

@@ -13,13 +13,13 @@ extension Container {
   /// ``markOffered(_:)``.
   ///
   /// Throws `noSuchFile`; `cannotStore` for a symbolic link in a folder or a path of more than
-  /// 32,000 bytes; `fileDamaged`; `invalidArgument` for an id that is in the outbox, a receiver without a name, and a message of more than 2 MiB; `diskFull`,
-  /// `readOnly`.
+  /// 32,000 bytes; `fileDamaged`; `invalidArgument` for an id that is in the outbox, a receiver
+  /// without a name, and a message of more than 2 MiB; `diskFull`, `readOnly`.
   package func enqueue(
     _ message: OutgoingMessage, mayBeOffered: Bool = false, endingQueued arrival: UInt64? = nil
   ) throws -> OutboxEntry {
     try messages.checkOutgoing(message)
-    let unstored = try store.namingPath(store.io.place) { try writeBack.run() }
+    let unstored = try store.namingPath(store.place) { try writeBack.run() }
     return try messages.enqueue(
       message, mayBeOffered: mayBeOffered, endingQueued: arrival, unstored: unstored)
   }

@@ -80,10 +80,10 @@ public final class Container: ContainerReading {
 
   // MARK: Close
 
-  /// Makes everything durable (except with ``ContainerDurability/none``), records that the container was
-  /// closed cleanly, and releases the lock. Every later call throws `closed`, and so do changes in
-  /// progress in other threads; reads in progress are waited for. Throws if changes since the last
-  /// durable moment could not be written. A second call does nothing.
+  /// Makes everything durable (except with ``ContainerDurability/none``), records that the
+  /// container was closed cleanly, and releases the lock. Every later call throws `closed`, and so
+  /// do changes in progress in other threads; reads in progress are waited for. Throws if changes
+  /// since the last durable moment could not be written. A second call does nothing.
   public func close() throws {
     defer { observers.finish() }
     writeBack.files.close()
@@ -100,7 +100,7 @@ public final class Container: ContainerReading {
     try store.requireOpen()
     guard mode == .readWrite else { return }
     if let failure = try writeBack.run().values.first {
-      throw store.translated(failure, path: store.io.place)
+      throw store.translated(failure, path: store.place)
     }
     try store.flush(durably: true)
   }
@@ -152,7 +152,8 @@ func openedStore(
   do {
     for _ in 0..<5 where mode == .readOnly {
       do { return try open() } catch ContainerError.rolledBack {
-        usleep(10_000)  // a writer may have come and gone since the superblock was read
+        // A writer, which is another process, may have come and gone since the superblock was read.
+        usleep(10_000)
       }
     }
     return try open()

@@ -212,14 +212,14 @@ extension ContainerReading {
   /// copies, journals and unknown files are not checked, because they change during the check.
   public func verify(control: BulkControl = BulkControl()) throws -> VerifyReport {
     let verification = Verification(store: store)
-    return try store.namingPath(store.io.place) {
+    return try store.namingPath(store.place) {
       try verification.checkCopies()
       return try reader.withWrittenBackSnapshot(settled: true) { try verification.report($0, control) }
     }
   }
 
   public func info() throws -> ContainerInfo {
-    try store.namingPath(store.io.place) {
+    try store.namingPath(store.place) {
       try reader.withWrittenBackSnapshot { try ContainerInfo(store, $0) }
     }
   }

@@ -15,7 +15,7 @@ extension ContainerReader {
     try store.requireOpen()
     if store.mode == .readWrite {
       if let failure = try writeBack?.run().values.first {
-        throw store.translated(failure, path: store.io.place)
+        throw store.translated(failure, path: store.place)
       }
       // The snapshot reads the journal, so pending records must be in it.
       try store.flush(durably: store.options.durability != .none)
@@ -23,7 +23,7 @@ extension ContainerReader {
     return ContainerSnapshot(
       try openedStore(store.io, mode: .readOnly, options: store.options) { slot, _ in
         guard slot.containerID == store.id else {
-          throw ContainerError(.notAContainer, path: store.io.place)
+          throw ContainerError(.notAContainer, path: store.place)
         }
         return try store.copyRootKey()
       }.store)

@@ -148,7 +148,7 @@ package final class Arrival: Sendable {
       }
       guard !plaintext.isEmpty else { return }
       do {
-        try store.namingPath(store.io.place) { try take(plaintext, &state) }
+        try store.namingPath(store.place) { try take(plaintext, &state) }
       } catch {
         state.failure = error
         throw error
@@ -262,7 +262,7 @@ package final class Arrival: Sendable {
     guard let staging else { return }
     let runs = unit.runs(at: location)
     let files = state.manifest.files
-    try store.transaction(storing: runs.map(\.extent), durability: ContainerDurability.none) {
+    try store.transaction(storing: runs.map(\.stored.extent), durability: ContainerDurability.none) {
       transaction in
       try transaction.requireStaging(staging)
       for run in runs { try transaction.stage(run, files[run.index], in: staging) }
@@ -323,7 +323,7 @@ package final class Arrival: Sendable {
       guard !state.hasEnded else { return }
       defer { end(&state) }
       guard let staging else { return }
-      try store.namingPath(store.io.place) {
+      try store.namingPath(store.place) {
         try store.transaction(durability: store.options.durability == .none ? nil : .full) {
           try $0.dropStaging(staging)
         }
@@ -349,7 +349,7 @@ package final class Arrival: Sendable {
     state.unit = nil
     if let writing = state.writing {
       if let location = try? writing.location() {
-        store.slabs.discard(writing.unit.runs(at: location).map(\.extent))
+        store.slabs.discard(writing.unit.runs(at: location).map(\.stored.extent))
       }
       store.workers.giveBack(writing.unit.context)
     }

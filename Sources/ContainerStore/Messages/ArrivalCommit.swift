@@ -12,7 +12,7 @@ struct ArrivalCommit {
 
 extension Messages {
   func commit(_ delivery: ArrivalCommit) throws -> QueuedMessage {
-    try store.namingPath(store.io.place) {
+    try store.namingPath(store.place) {
       // Do the long part of the flush before the transaction, while other commits continue.
       if store.options.durability != .none { try store.synchronizeSegments() }
       return try store.transaction(durability: store.acknowledged) {
@@ -44,16 +44,16 @@ extension Transaction {
   func stage(_ run: ArrivalUnit.Run, _ file: Manifest.File, in staging: Staging) throws {
     guard !run.isFirst else {
       let inode = stagedInode(file, size: run.byteCount, secret: run.file.secret)
-      putFile(run.file.id, inode, extents: [run.extent])
+      putFile(run.file.id, inode, extents: [run.stored.extent])
       return try link(staging.directory, Staging.name(run.index), to: run.file.id, kind: .file)
     }
-    let before = run.byteCount - UInt64(run.extent.plaintextByteCount)
+    let before = run.byteCount - UInt64(run.stored.extent.plaintextByteCount)
     guard try entry(staging.directory, Staging.name(run.index))?.file == run.file.id,
       case var inode = try inode(run.file.id), inode.size == before
     else { throw ContainerError(.noSuchFile, detail: Self.removed) }
     inode.size = run.byteCount
     inode.changed = now
-    extend(run.file.id, inode, by: run.extent)
+    extend(run.file.id, inode, by: run.stored.extent)
   }
 
   private func stagedInode(_ file: Manifest.File, size: UInt64, secret: [UInt8]) -> Inode {

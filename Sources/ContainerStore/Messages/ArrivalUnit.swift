@@ -23,13 +23,14 @@ final class GrowingFile {
 
 /// A unit of an arrival: sealed runs of one or more files, stored with one write and one commit.
 struct ArrivalUnit {
+  /// A stored run, whose owner is the number of the file in the message.
   struct Run {
-    var index: Int
+    var stored: StoredRun
     var file: NewFile
-    var extent: Extent
     /// Bytes of the file up to the end of this run.
     var byteCount: UInt64
-    var isFirst: Bool { extent.start == 0 }
+    var index: Int { stored.owner }
+    var isFirst: Bool { stored.extent.start == 0 }
   }
 
   /// Limits the size of the unit's commit, so that a unit of tiny files does not delay other
@@ -72,9 +73,9 @@ struct ArrivalUnit {
     let number = takeNumbers(Int(SegmentLayout.segmentCount(UInt64(count))), for: file, in: store)
     let run = SegmentRun(
       start: file.sealedByteCount / UInt64(grain), plaintextByteCount: count, writeNumber: number)
-    let cipher = context.cipher
-    try unit.add(CollectionOfOne(run), of: file.index) {
-      try cipher.seal(plaintext.bytes.extracting(first: count), as: run, key: file.key, into: &$0)
+    var batch = try SegmentBatch(run, key: file.key, by: context.cipher)
+    unit.add(CollectionOfOne(run), of: file.index) {
+      batch.seal(plaintext.bytes.extracting(first: count), as: run, into: &$0)
     }
     file.sealedByteCount += UInt64(count)
     if files.count == unit.runs.count {
@@ -101,9 +102,7 @@ struct ArrivalUnit {
 
   /// The runs, with their locations in the slab that the unit was appended to.
   func runs(at location: SlabStore.Location) -> [Run] {
-    zip(unit.runs(at: location), files).map { run, file in
-      Run(index: run.owner, file: file.file, extent: run.extent, byteCount: file.byteCount)
-    }
+    zip(unit.runs(at: location), files).map { Run(stored: $0, file: $1.file, byteCount: $1.byteCount) }
   }
 
   mutating func removeAll() {

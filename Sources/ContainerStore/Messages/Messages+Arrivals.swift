@@ -12,7 +12,7 @@ extension Messages {
       guard message.fileCount > 0 else { return Arrival(self, key, message, nil, staged: []) }
       let record = Staging.Record(
         key: key, id: message.id, fileCount: message.fileCount, byteCount: message.byteCount)
-      return try store.namingPath(store.io.place) {
+      return try store.namingPath(store.place) {
         let staging = try store.transaction(durability: ContainerDurability.none) { transaction in
           try transaction.staging(for: record, replacing: replacing)
         }

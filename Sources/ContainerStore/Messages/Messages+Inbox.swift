@@ -34,7 +34,7 @@ extension Messages {
       }
       return names
     }
-    try store.namingPath(store.io.place) {
+    try store.namingPath(store.place) {
       try store.transaction { transaction in
         for names in places {
           guard let parent = try transaction.directoryIfThere(names.dropLast()),

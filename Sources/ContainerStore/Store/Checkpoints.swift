@@ -39,7 +39,7 @@ struct Checkpoints {
       number: log.newestGeneration + 1, epoch: store.epoch, state: .pending, secret: Random.bytes(32),
       commit: 0,
       tables: [])
-    try store.keys.add(generation)
+    try store.keyring.add(generation)
     if let journal = log.journal {
       try journal.synchronizeBoth()
       log.predecessor = JournalHeader.Predecessor(

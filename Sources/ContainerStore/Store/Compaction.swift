@@ -187,7 +187,7 @@ struct Compaction {
         for resident in batch {
           let problem = try verifyRun(
             resident.extent,
-            key: store.keys.fileKey(resident.file, epoch: resident.epoch, secret: resident.secret),
+            key: store.keyring.fileKey(resident.file, epoch: resident.epoch, secret: resident.secret),
             slabs: store.slabs, context: context)
           if let problem {
             if try records.file(resident.file, has: resident.extent) {

@@ -28,6 +28,7 @@ enum ContainerLock {
       if isGranted { return file }
       let refusal = try locked(file, at: io.place)
       guard refusal.circumstance != .ownLock, milliseconds <= 128 else { throw refusal }
+      // The holder is another process, and locks of files tell nobody that they have become free.
       usleep(milliseconds * 1000)
       milliseconds *= 2
     }

@@ -105,7 +105,7 @@ extension Store {
     var writer: JournalWriter?
     try usingReserve(&log) {
       writer = try JournalWriter(
-        io: io, container: id, header: header, keys: keys, cipher: $0.superblock.cipher)
+        io: io, container: id, header: header, keys: keyring, cipher: $0.superblock.cipher)
     }
     let journal = writer!
     try log.superblock.update { body in

@@ -72,6 +72,8 @@ extension Store {
   /// The end of the journal that a reader's state was read from; nil when all of it is in tables.
   var acceptedEnd: JournalHeader.Predecessor? { commitLog.withLock { $0.predecessor } }
 
+  var place: String { io.place }
+
   // MARK: Superblock
 
   func copyRootKey() throws -> SecretBytes {
@@ -106,12 +108,15 @@ extension Store {
 
   // MARK: Keys
 
+  /// Whether the container has the key of an epoch.
+  func hasKey(ofEpoch epoch: UInt32) -> Bool { keyring.hasEpoch(epoch) }
+
   func fileKey(_ id: UInt64, _ inode: Inode) throws -> FileKey {
-    try keys.fileKey(id, epoch: inode.epoch, secret: inode.secret)
+    try keyring.fileKey(id, epoch: inode.epoch, secret: inode.secret)
   }
 
   func fileKey(_ file: NewFile) throws -> FileKey {
-    try keys.fileKey(file.id, epoch: epoch, secret: file.secret)
+    try keyring.fileKey(file.id, epoch: epoch, secret: file.secret)
   }
 
   // MARK: Errors

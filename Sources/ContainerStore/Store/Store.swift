@@ -27,17 +27,17 @@ final class Store: Sendable {
   let io: any BlockIO
   /// The findings since the opening.
   let log: FindingLog
-  let keys: Keyring
   /// The epoch that new files belong to.
   let epoch: UInt32
   let slabs: SlabStore
   let workers: SealingWorkers
   let session: WriteSession
-  /// Journals and tables.
-  let catalogFiles: CatalogFiles
   let lockFile: any BlockFile
 
   // Only files in this folder use the following properties.
+  let keyring: Keyring
+  /// Journals and tables.
+  let catalogFiles: CatalogFiles
   let catalogState: Guarded<CatalogState>
   let commitLog: Guarded<CommitLog>
   let openRuns: any RunHolding
@@ -97,10 +97,10 @@ final class Store: Sendable {
     id = slot.containerID
     created = body.created
     epoch = body.currentEpoch
-    keys = try Keyring(container: slot.containerID, body: body)
+    keyring = try Keyring(container: slot.containerID, body: body)
     if mode == .readWrite, !body.isClean { try Recovery.dropCaches(io) }
     catalogFiles = CatalogFiles(
-      io: io, container: slot.containerID, keys: keys, ciphers: CipherPool(options.cipher),
+      io: io, container: slot.containerID, keys: keyring, ciphers: CipherPool(options.cipher),
       cache: BlockCache(byteCountMax: options.catalogCacheByteCount))
     var loader = catalogFiles.loader(body, log: log, writerIsAlive: writerIsAlive)
     loader.readsBothCopies = mode == .readWrite && !body.isClean

@@ -53,6 +53,7 @@ enum Superblock {
   static func choose(
     _ file: any BlockFile, writerIsAlive: Bool
   ) throws -> (SuperblockSlot, [Finding]) {
+    // The writer is another process, which does not tell when its update of a slot is complete.
     var attempts = writerIsAlive ? 100 : 1
     while true {
       attempts -= 1
@@ -64,6 +65,19 @@ enum Superblock {
         continue
       }
       usleep(1000)
+    }
+  }
+
+  /// Whether the slot of an open store that is not in use is authentic, as it is on the disk now. A
+  /// slot that is torn or newer is not judged.
+  static func unusedSlotIsAuthentic(of store: Store) throws -> Bool {
+    let cipher = SecretStreamCipher(store.options.cipher)
+    let readings = try read(try store.io.open(name, .read))
+    return try store.withSuperblock { slot, _, rootKey in
+      for case .good(let other) in readings where other != slot && other.sequence < slot.sequence {
+        if (try? other.open(rootKey: rootKey, cipher: cipher)) == nil { return false }
+      }
+      return true
     }
   }
 
