@@ -7,7 +7,8 @@ public enum CipherBackend: String, Sendable, CaseIterable {
   /// libcrypto's vectorised code for the bulk, libsodium for the rest.
   case libcrypto
 
-  /// `libcrypto` when it is installed and agrees with libsodium in a known-answer check, made once; else `libsodium`.
+  /// `libcrypto` when it is installed and agrees with libsodium in a known-answer check, made once;
+  /// else `libsodium`.
   public static let preferred: CipherBackend = knownAnswersAgree() ? .libcrypto : .libsodium
 
   /// The version of the libcrypto that was found, for diagnosis.

@@ -1,5 +1,5 @@
-/// 16 random bytes that name something: a container, a session, a message, a request, a process. Identifiers are ordered as
-/// their bytes.
+/// 16 random bytes that name something: a container, a session, a message, a request, a process.
+/// Identifiers are ordered as their bytes.
 public struct Identifier: Hashable, Sendable {
   public static let byteCount = 16
   public static let zero = Identifier(high: 0, low: 0)

@@ -8,7 +8,8 @@ import CSodium
   import Darwin
 #endif
 
-/// BLAKE2b, keyed and not (`crypto_generichash`), and HChaCha20: what the format pages call KB, checksum and HChaCha20.
+/// BLAKE2b, keyed and not (`crypto_generichash`), and HChaCha20: what the format pages call KB,
+/// checksum and HChaCha20.
 public enum KeyedHash {
   /// Keyed BLAKE2b of `data`; as many bytes as `output` has (16 … 64).
   public static func compute(
@@ -59,7 +60,8 @@ public enum KeyedHash {
     }
   }
 
-  /// Compares bytes whose difference nobody can learn from the time it takes; several times as fast as ``equal(_:_:)``.
+  /// Compares bytes whose difference nobody can learn from the time it takes; several times as fast
+  /// as ``equal(_:_:)``.
   public static func sameContents(_ a: UnsafeRawBufferPointer, _ b: UnsafeRawBufferPointer) -> Bool {
     a.count == b.count && (a.isEmpty || memcmp(a.baseAddress!, b.baseAddress!, a.count) == 0)
   }

@@ -1,12 +1,13 @@
 import CSodium
 
-/// Secret bytes of any length in guarded memory (`sodium_malloc`): locked into RAM, between guard pages, wiped when freed.
+/// Secret bytes of any length in guarded memory (`sodium_malloc`): locked into RAM, between guard
+/// pages, wiped when freed.
 ///
-/// Not copyable, and reachable only inside a closure. A process can hold some 16,000 of these; keys that come in numbers
-/// are ``SecretKey``s.
+/// Not copyable, and reachable only inside a closure. A process can hold some 16,000 of these; keys
+/// that come in numbers are ``SecretKey``s.
 public struct SecretBytes: ~Copyable, @unchecked Sendable {
-  // Invariant for Sendable: the memory is written only in initialisers and through `mutating` methods, which have
-  // exclusive access to the one owner.
+  // Invariant for Sendable: the memory is written only in initialisers and through `mutating`
+  // methods, which have exclusive access to the one owner.
   private let memory: UnsafeMutableRawBufferPointer
 
   /// Zeros. Throws ``CryptoError/secretMemoryExhausted(byteCount:)``.
@@ -25,7 +26,8 @@ public struct SecretBytes: ~Copyable, @unchecked Sendable {
     memory.copyMemory(from: bytes)
   }
 
-  /// The UTF-8 bytes of a string, for a passphrase that exists as a string already. The string itself is not wiped.
+  /// The UTF-8 bytes of a string, for a passphrase that exists as a string already. The string
+  /// itself is not wiped.
   public init(utf8 string: String) throws(CryptoError) {
     var bytes = Array(string.utf8)
     try self.init(count: bytes.count)

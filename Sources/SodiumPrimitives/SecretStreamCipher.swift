@@ -1,11 +1,13 @@
 import CLibcrypto
 import CSodium
 
-/// Seals and opens secretstream messages (XChaCha20-Poly1305, libsodium's bytes), for one thread at a time.
+/// Seals and opens secretstream messages (XChaCha20-Poly1305, libsodium's bytes), for one thread at
+/// a time.
 ///
-/// A secretstream message is the IETF ChaCha20-Poly1305 AEAD of (a 64-byte block that starts with the tag) ‖ message, of
-/// whose encrypted block only the first byte is kept. That is exact when the length is a multiple of 8, because libsodium
-/// pads the input of Poly1305 in its own way; other lengths, and short messages, go through libsodium.
+/// A secretstream message is the IETF ChaCha20-Poly1305 AEAD of (a 64-byte block that starts with
+/// the tag) ‖ message, of whose encrypted block only the first byte is kept. That is exact when the
+/// length is a multiple of 8, because libsodium pads the input of Poly1305 in its own way; other
+/// lengths, and short messages, go through libsodium.
 public final class SecretStreamCipher {
   public static let headerByteCount = 24
   /// The tag byte and the Poly1305 tag of a message in a stream.
@@ -36,8 +38,8 @@ public final class SecretStreamCipher {
 
   // MARK: One message
 
-  /// Seals a message as a stream of its own, and appends header ‖ message with tag FINAL to `output`: 41 bytes more than
-  /// the message.
+  /// Seals a message as a stream of its own, and appends header ‖ message with tag FINAL to
+  /// `output`: 41 bytes more than the message.
   @inline(__always)
   public func seal(
     _ message: RawSpan, key: RawSpan, header: RawSpan, ad: RawSpan, into output: inout OutputRawSpan
@@ -48,10 +50,12 @@ public final class SecretStreamCipher {
     state.wipe()
   }
 
-  /// Opens a stream of one message. The plaintext is authentic, and is in the cipher's scratch memory until the cipher's
-  /// next call. Throws when the Poly1305 tag or the tag FINAL does not hold.
+  /// Opens a stream of one message. The plaintext is authentic, and is in the cipher's scratch
+  /// memory until the cipher's next call. Throws when the Poly1305 tag or the tag FINAL does not
+  /// hold.
   ///
-  /// The result is a pointer because a function cannot return a span without an experimental feature.
+  /// The result is a pointer because a function cannot return a span without an experimental
+  /// feature.
   @inline(__always)
   public func open(
     _ sealed: RawSpan, key: RawSpan, ad: RawSpan
@@ -84,8 +88,8 @@ public final class SecretStreamCipher {
 
   // MARK: Streams
 
-  /// Seals the next message of a stream, and appends it to `output`: 17 bytes more than the message. Ratchets as
-  /// libsodium does after tag REKEY and when the message counter wraps.
+  /// Seals the next message of a stream, and appends it to `output`: 17 bytes more than the
+  /// message. Ratchets as libsodium does after tag REKEY and when the message counter wraps.
   @inline(__always)
   public func push(
     _ state: inout SecretStreamState, _ message: RawSpan, ad: RawSpan, tag: SecretStreamTag,
@@ -136,9 +140,10 @@ public final class SecretStreamCipher {
     return true
   }
 
-  /// Opens the next message of a stream. The plaintext is authentic, and is in the cipher's scratch memory until the
-  /// cipher's next call. When the message is not authentic, the state is as it was. A tag that is none of the four is
-  /// authentic, so the stream goes on as in libsodium; it is returned as nil.
+  /// Opens the next message of a stream. The plaintext is authentic, and is in the cipher's scratch
+  /// memory until the cipher's next call. When the message is not authentic, the state is as it
+  /// was. A tag that is none of the four is authentic, so the stream goes on as in libsodium; it is
+  /// returned as nil.
   @inline(__always)
   public func pull(
     _ state: inout SecretStreamState, _ sealed: RawSpan, ad: RawSpan
@@ -182,7 +187,8 @@ public final class SecretStreamCipher {
     var tag: UInt8 = 0
     let opened = withBlock { block in
       state.withKeyAndNonce { key, nonce in
-        // The stored byte decrypts to the tag; the other 63 bytes of the block are the bare key stream.
+        // The stored byte decrypts to the tag; the other 63 bytes of the block are the bare key
+        // stream.
         block[0] = sealed[0]
         crypto_stream_chacha20_ietf_xor_ic(block.bytePointer, block.bytePointer, 64, nonce, 1, key)
         tag = block[0]

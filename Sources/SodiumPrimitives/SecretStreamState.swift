@@ -14,8 +14,8 @@ public enum SecretStreamTag: UInt8, Sendable, CaseIterable {
 public struct SecretStreamState: ~Copyable {
   var raw = crypto_secretstream_xchacha20poly1305_state()
 
-  /// The state at the start of a stream, for sealing as well as opening (`init_push` differs from `init_pull` only in
-  /// drawing the header). A header is used once under a key.
+  /// The state at the start of a stream, for sealing as well as opening (`init_push` differs from
+  /// `init_pull` only in drawing the header). A header is used once under a key.
   @inline(__always)
   public init(key: RawSpan, header: RawSpan) {
     precondition(
@@ -55,8 +55,9 @@ public struct SecretStreamState: ~Copyable {
     advance(authenticator: authenticator, rawTag: tag.rawValue)
   }
 
-  /// Updates the state as libsodium does after each message: the Poly1305 tag's first 8 bytes go into the nonce, the
-  /// counter is incremented, and the key is ratcheted after a REKEY tag or when the counter wraps to zero.
+  /// Updates the state as libsodium does after each message: the Poly1305 tag's first 8 bytes go
+  /// into the nonce, the counter is incremented, and the key is ratcheted after a REKEY tag or when
+  /// the counter wraps to zero.
   @inline(__always)
   mutating func advance(authenticator: UnsafePointer<UInt8>, rawTag: UInt8) {
     let wrapped = withUnsafeMutableBytes(of: &raw.nonce) { nonce in

@@ -1,0 +1,62 @@
+import CSodium
+
+/// A key pair of X25519 (RFC 7748, `crypto_scalarmult`): 32 bytes each. The private key is in
+/// guarded memory.
+public final class KeyPair: Sendable {
+  public static let byteCount = 32
+
+  public let publicKey: [UInt8]
+  private let privateKey: SecretKey
+
+  /// A pair from random bytes. Throws ``CryptoError/secretMemoryExhausted(byteCount:)``.
+  public convenience init() throws(CryptoError) { try self.init(SecretKey.random()) }
+
+  /// The pair of a private key, which may be any 32 bytes. Throws
+  /// ``CryptoError/secretMemoryExhausted(byteCount:)``.
+  public convenience init(privateKey: UnsafeRawBufferPointer) throws(CryptoError) {
+    try self.init(SecretKey(copying: privateKey))
+  }
+
+  /// As ``init(privateKey:)``, from an array, which is the caller's to wipe.
+  public convenience init(copying privateKey: [UInt8]) throws(CryptoError) {
+    precondition(privateKey.count == Self.byteCount, "a private key has 32 bytes")
+    self.init(try SecretKey { key in privateKey.withUnsafeBytes { key.copyMemory(from: $0) } })
+  }
+
+  private init(_ privateKey: consuming SecretKey) {
+    requireSodium()
+    self.publicKey = privateKey.withUnsafeBytes { privateKey in
+      [UInt8](unsafeUninitializedCapacity: Self.byteCount) { buffer, initialized in
+        crypto_scalarmult_base(buffer.baseAddress!, privateKey.bytePointer)
+        initialized = Self.byteCount
+      }
+    }
+    self.privateKey = privateKey
+  }
+
+  public func withPrivateKey<R, E: Error>(
+    _ body: (UnsafeRawBufferPointer) throws(E) -> R
+  ) throws(E) -> R {
+    try privateKey.withUnsafeBytes(body)
+  }
+
+  /// Lends `body` the secret that this pair and that of `publicKey` (32 bytes) have in common.
+  /// Throws ``CryptoError/notAuthentic`` for a public key that gives the same secret with every
+  /// private key.
+  public func withSharedSecret<R>(
+    with publicKey: RawSpan, _ body: (UnsafeRawBufferPointer) throws(CryptoError) -> R
+  ) throws(CryptoError) -> R {
+    precondition(publicKey.byteCount == Self.byteCount, "a public key has 32 bytes")
+    return try withUnsafeTemporaryAllocation(byteCount: Self.byteCount, alignment: 16) {
+      secret throws(CryptoError) in
+      defer { wipe(secret) }
+      let status = privateKey.withUnsafeBytes { privateKey in
+        publicKey.withUnsafeBytes {
+          crypto_scalarmult(secret.bytePointer, privateKey.bytePointer, $0.bytePointer)
+        }
+      }
+      guard status == 0 else { throw .notAuthentic }
+      return try body(UnsafeRawBufferPointer(secret))
+    }
+  }
+}
