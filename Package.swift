@@ -31,10 +31,6 @@ let package = Package(
     .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.0"),
     .package(url: "https://github.com/apple/swift-protobuf", from: "1.39.0", traits: []),
     .package(url: "https://github.com/apple/swift-nio", from: "2.101.0"),
-    .package(url: "https://github.com/apple/swift-nio-ssl", from: "2.37.0"),
-    .package(url: "https://github.com/apple/swift-certificates", from: "1.21.0"),
-    .package(url: "https://github.com/apple/swift-crypto", from: "4.5.0"),
-    .package(url: "https://github.com/apple/swift-asn1", from: "1.7.0"),
     .package(url: "https://github.com/apple/swift-log", from: "1.16.0"),
     .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
   ],
@@ -67,17 +63,12 @@ let package = Package(
         "SodiumPrimitives", "UnixSockets", "ServiceWire",
         .product(name: "NIOCore", package: "swift-nio"),
         .product(name: "NIOPosix", package: "swift-nio"),
-        .product(name: "NIOTLS", package: "swift-nio"),
-        .product(name: "NIOSSL", package: "swift-nio-ssl"),
-        .product(name: "X509", package: "swift-certificates"),
-        .product(name: "Crypto", package: "swift-crypto"),
-        .product(name: "SwiftASN1", package: "swift-asn1"),
       ], swiftSettings: strict),
     // 4 products
     .target(
       name: "ServiceBroker",
       dependencies: [
-        "CPosix", "UnixSockets", "ServiceValues", "ServiceWire", "LocalTransport",
+        "CPosix", "UnixSockets", "SodiumPrimitives", "ServiceValues", "ServiceWire", "LocalTransport",
         .product(name: "Logging", package: "swift-log"),
         .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
         .product(name: "NIOCore", package: "swift-nio"),
@@ -139,7 +130,7 @@ let package = Package(
         "AppKinetics", "ServiceBroker", "SecureFiles", .product(name: "Logging", package: "swift-log"),
       ], path: "Benchmarks/Sources/services", swiftSettings: strict),
     .executableTarget(
-      name: "lane-benchmark", dependencies: ["LocalTransport", "ServiceWire"],
+      name: "lane-benchmark", dependencies: ["LocalTransport", "ServiceWire", "SodiumPrimitives"],
       path: "Benchmarks/Sources/lane", swiftSettings: strict),
 
     // Random numbers, directories and failures for the tests of every layer.
@@ -170,11 +161,6 @@ let package = Package(
         "TestSupport",
         .product(name: "NIOCore", package: "swift-nio"),
         .product(name: "NIOPosix", package: "swift-nio"),
-        .product(name: "NIOTLS", package: "swift-nio"),
-        .product(name: "NIOSSL", package: "swift-nio-ssl"),
-        .product(name: "X509", package: "swift-certificates"),
-        .product(name: "Crypto", package: "swift-crypto"),
-        .product(name: "SwiftASN1", package: "swift-asn1"),
       ], swiftSettings: strict),
     .testTarget(
       name: "EncryptedFileTests",
@@ -205,8 +191,8 @@ let package = Package(
     .testTarget(
       name: "ServiceBrokerTests",
       dependencies: [
-        "ServiceBroker", "LocalTransport", "ServiceWire", "ServiceValues", "UnixSockets", "TestSupport",
-        .product(name: "Logging", package: "swift-log"),
+        "ServiceBroker", "LocalTransport", "ServiceWire", "ServiceValues", "SodiumPrimitives", "UnixSockets",
+        "TestSupport", .product(name: "Logging", package: "swift-log"),
       ], swiftSettings: strict),
     .testTarget(
       name: "DocumentationTests", dependencies: ["SecureFiles", "TestSupport"], swiftSettings: strict),

@@ -34,14 +34,10 @@ public final class AppServices: Sendable {
     /// to one another need not be woken each time. A processor is busy for that time, a millisecond at most; zero: it sleeps at once. Not done with a single processor.
     public var pollTime: Duration = LanePlace.pollTime
 
-    /// What contents of files are sealed with on their way, besides secretstream.
-    var ciphers = BulkLane.ciphers
-
     var exchangeLimits: ExchangeLimits {
       var limits = ExchangeLimits()
       limits.attachmentCountMax = attachmentCountMax ?? 0
       limits.slotCountMax = takesSharedMemory ? BulkLane.slotCountMax : 0
-      limits.ciphers = ciphers
       return limits
     }
 
@@ -49,7 +45,6 @@ public final class AppServices: Sendable {
       var limits = DeliveryLimits()
       limits.attachmentCountMax = attachmentCountMax ?? 0
       limits.attachmentByteCountMax = attachmentByteCountMax ?? 0
-      limits.ciphers = ciphers
       return limits
     }
     public var logger = Logger(label: "opendynamics.services")

@@ -185,12 +185,9 @@ struct BrokerPart: Sendable {
   var watches: [UInt64: Watch] = [:]
   /// Questions that began watches which have ended; the rest of their first list is passed over.
   var endedWatches: Set<UInt64> = []
-  var renewAfter: UInt64 = 0
   var started: [Starter] = []
   /// What the broker took last.
   var registered: WireRegister?
-  var leaf: (certificate: Data, begin: UInt64, end: UInt64)?
-  var isRenewing = false
   var failures = 0
   var retryAt: UInt64?
   var lastFailure: ServicesError?

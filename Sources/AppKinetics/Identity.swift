@@ -2,18 +2,17 @@ import Foundation
 import LocalTransport
 import SecureFiles
 import ServiceValues
+import SodiumPrimitives
 
-/// What an app's container keeps of its place among the apps: its private key, and the broker's authority that it trusts.
+/// What an app's container keeps of its place among the apps: its private key, and the key of the broker that it trusts.
 struct Identity: Sendable {
-  let key: AppKey
-  /// DER.
-  let ownCertificate: Data
-  /// The pinned certificate, DER; nil before the first enrolment.
-  var authority: Data?
+  let key: KeyPair
+  /// The broker's public key; nil before the first enrolment.
+  var brokerKey: Data?
 
   static let directory = "/.opendynamics"
   private static let keyPath = "\(directory)/key"
-  private static let authorityPath = "\(directory)/authority"
+  private static let brokerKeyPath = "\(directory)/broker"
 
   /// Whether a path without links leads into the directory of the key, or to a folder around it.
   static func holdsPrivateKey(_ path: String) -> Bool {
@@ -25,24 +24,22 @@ struct Identity: Sendable {
   init(in container: SecureContainer) throws {
     let files = container.files
     if let bytes = try Self.contents(Self.keyPath, in: files) {
-      do {
-        key = try AppKey(rawBytes: bytes)
-      } catch {
+      guard let kept = try KeyPair(kept: bytes) else {
         throw ServicesError(.certificateNotFound, detail: "\(Self.keyPath) in the container is no key")
       }
+      key = kept
     } else {
-      key = AppKey()
-      try Self.write(key.rawBytes, to: Self.keyPath, in: container)
+      key = try KeyPair()
+      try Self.write(key.kept, to: Self.keyPath, in: container)
     }
-    ownCertificate = try key.selfSignedCertificate()
-    authority = try Self.contents(Self.authorityPath, in: files)
+    brokerKey = try Self.contents(Self.brokerKeyPath, in: files)
   }
 
-  /// Trusts this authority from now on, unless another one is trusted already; returns which.
-  static func pin(_ authority: Data, in container: SecureContainer) throws -> Data {
-    if let pinned = try contents(authorityPath, in: container.files) { return pinned }
-    try write(authority, to: authorityPath, in: container)
-    return authority
+  /// Trusts the broker of this key from now on, unless another one is trusted already; returns whose key is.
+  static func pin(_ brokerKey: Data, in container: SecureContainer) throws -> Data {
+    if let pinned = try contents(brokerKeyPath, in: container.files) { return pinned }
+    try write(brokerKey, to: brokerKeyPath, in: container)
+    return brokerKey
   }
 
   private static func contents(_ path: String, in files: SecureFileManager) throws -> Data? {

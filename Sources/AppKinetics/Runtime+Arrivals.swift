@@ -284,7 +284,7 @@ extension Runtime {
   private static let streamKeyByteCount = 32
 
   func expect(
-    _ id: Identifier, _ stream: IncomingDelivery.Stream, _ key: BulkKey, _ from: UInt64, _ byteCount: UInt64,
+    _ id: Identifier, _ stream: IncomingDelivery.Stream, _ key: Data, _ from: UInt64, _ byteCount: UInt64,
     _ application: ApplicationID, _ core: inout Core
   ) {
     guard let delivery = core.peers[application]?.arriving[id] else { return }

@@ -26,17 +26,20 @@ extension Runtime {
     core.broker.retryAt = nil
     core.broker.connection += 1
     let connection = core.broker.connection
-    let path = options.broker
+    let (path, pinned) = (options.broker, core.identity.brokerKey)
     // Dialling blocks.
     Thread.detachNewThread {
-      let result = Result { try BrokerDial.dial(path: path) }
+      let result = Result { try BrokerDial.dial(path: path, pinned: pinned) }
       self.core.perform { core in
         guard core.broker.connection == connection, core.broker.phase == .dialling else {
           if case .success(let dialled) = result { Self.closeAll([dialled.socket, dialled.descriptorLane]) }
           return
         }
         switch result {
-        case .success(let dialled): self.enrol(dialled.socket, dialled.descriptorLane, connection, &core)
+        case .success(let dialled): self.enrol(dialled, connection, &core)
+        case .failure(ProtocolFault.brokerNotTrusted):
+          self.brokerEnded(
+            Self.error(of: LaneEnd(.here, .brokerNotTrusted)), &core, fault: .brokerNotTrusted)
         case .failure(let error):
           self.brokerEnded(
             ServicesError(.brokerUnavailable, detail: "\(path): \(error)"), &core)
@@ -49,10 +52,10 @@ extension Runtime {
     for descriptor in descriptors { _ = try? Descriptor(adopting: descriptor) }
   }
 
-  private func enrol(_ socket: Int32, _ handed: Int32, _ connection: UInt64, _ core: inout Core) {
+  private func enrol(_ dialled: BrokerDial.Dialled, _ connection: UInt64, _ core: inout Core) {
     core.broker.phase = .enrolling
     core.broker.descriptors = DescriptorReceiver(
-      descriptor: handed,
+      descriptor: dialled.descriptorLane,
       received: { ticket, control, bulk in
         self.core.perform { self.take(ticket, control, bulk, connection, &$0) }
       },
@@ -62,13 +65,11 @@ extension Runtime {
       })
     do {
       core.broker.lane = try BrokerLane.open(
-        descriptor: socket, role: .dialler, key: core.identity.key,
-        certificate: core.identity.ownCertificate,
-        peer: core.identity.authority.map { .certificate($0) } ?? .firstUse, limits: LaneLimits(),
+        descriptor: dialled.socket,
+        sealing: .toBroker(own: core.identity.key, broker: dialled.brokerKey), limits: LaneLimits(),
         events: LaneEvents(
-          opened: { lane in
-            let authority = lane.peerCertificate
-            self.ofBroker(connection) { self.brokerOpened(authority, connection, &$0) }
+          opened: { _ in
+            self.ofBroker(connection) { self.brokerOpened(dialled.brokerKey, connection, &$0) }
           },
           received: { _, messages in
             self.ofBroker(connection) { for message in messages { self.take(message, &$0) } }
@@ -89,24 +90,22 @@ extension Runtime {
     }
   }
 
-  private func brokerOpened(_ authority: Data?, _ connection: UInt64, _ core: inout Core) {
-    guard core.identity.authority == nil else { return sendEnrol(&core) }
-    guard let authority else { return }
+  private func brokerOpened(_ brokerKey: Data, _ connection: UInt64, _ core: inout Core) {
+    guard core.identity.brokerKey == nil else { return sendEnrol(&core) }
     // Trusted on first use: written down before anything is told.
     workQueue.async {
-      let result = Result { try Identity.pin(authority, in: self.container) }
+      let result = Result { try Identity.pin(brokerKey, in: self.container) }
       // It holds for every connection from now on.
-      if case .success(let pinned) = result { self.core.perform { $0.identity.authority = pinned } }
+      if case .success(let pinned) = result { self.core.perform { $0.identity.brokerKey = pinned } }
       self.ofBroker(connection) { core in
         switch result {
         case .success(let pinned):
-          if pinned == authority { self.sendEnrol(&core) } else { core.broker.lane?.close(.brokerNotTrusted) }
+          if pinned == brokerKey { self.sendEnrol(&core) } else { core.broker.lane?.close(.brokerNotTrusted) }
         case .failure(let error):
           core.broker.lane?.close(.noError)
           self.brokerEnded(
             ServicesError(
-              .certificateNotFound, detail: "the container does not keep the broker's authority: \(error)"),
-            &core)
+              .certificateNotFound, detail: "the container does not keep the broker's key: \(error)"), &core)
         }
       }
     }
@@ -183,7 +182,6 @@ extension Runtime {
   }
 
   private func take(_ enrolled: WireEnrolled, _ core: inout Core) {
-    core.broker.leaf = (enrolled.certificate, Self.wallTime, UInt64(max(0, enrolled.notAfter)))
     if enrolled.hasPolicy { take(enrolled.policy, &core) }
   }
 
@@ -365,26 +363,6 @@ extension Runtime {
     for (ticket, (control, bulk, until)) in core.broker.handed where now >= until {
       core.broker.handed[ticket] = nil
       Self.closeAll([control, bulk])
-    }
-    renewLeaf(&core)
-  }
-
-  /// Between attempts, in milliseconds.
-  private static let renewalPause: UInt64 = 60_000
-
-  /// Half of its life before the leaf ends.
-  private func renewLeaf(_ core: inout Core) {
-    guard core.broker.phase == .up, !core.broker.isRenewing, Self.now >= core.broker.renewAfter,
-      let leaf = core.broker.leaf,
-      Self.wallTime >= leaf.begin + (leaf.end - min(leaf.begin, leaf.end)) / 2
-    else { return }
-    core.broker.isRenewing = true
-    core.broker.renewAfter = Self.now + Self.renewalPause
-    ask(.renew(WireRenew()), &core) { core, result in
-      core.broker.isRenewing = false
-      if case .success(let answer) = result, case .renewed(let enrolled) = answer.kind {
-        self.take(enrolled, &core)
-      }
     }
   }
 

@@ -69,9 +69,16 @@ extension Runtime {
   }
 
   func open(_ introduction: WireIntroduction, _ control: Int32, _ bulk: Int32, _ core: inout Core) {
-    guard let application = try? ApplicationID(introduction.appID), let leaf = core.broker.leaf,
-      let authority = core.identity.authority, core.life == .running
-    else { return Self.closeAll([control, bulk]) }
+    guard let application = try? ApplicationID(introduction.appID), core.life == .running else {
+      return Self.closeAll([control, bulk])
+    }
+    let isDialled = introduction.role == .dialler
+    let user = self.application.activationUser
+    guard introduction.activationUser.utf8.elementsEqual(user.utf8) else {
+      Self.closeAll([control, bulk])
+      if isDialled { cannotReach(application, ServicesError(.enterpriseUserNotMatch), &core) }
+      return
+    }
     let count = peer(application, &core).channels.count
     guard
       introduction.role == .dialler
@@ -81,14 +88,15 @@ extension Runtime {
     core.lastChannel += 1
     let number = ChannelNumber(core.lastChannel)
     let ticket = introduction.ticket
-    let isDialled = introduction.role == .dialler
+    let (own, other) = ((appID, user), (application.text, introduction.activationUser))
+    let prologue = Prologue.channel(
+      ticket: ticket, dialler: isDialled ? own : other, acceptor: isDialled ? other : own)
     let turn = ReaderTurn()
     do {
       let lane = try ControlLane.open(
-        descriptor: control, role: isDialled ? .dialler : .acceptor, key: core.identity.key,
-        certificate: leaf.certificate,
-        peer: .leaf(
-          authority: authority, appID: application.text, activationUser: self.application.activationUser),
+        descriptor: control,
+        sealing: .channel(
+          isDialler: isDialled, own: core.identity.key, peer: introduction.publicKey, prologue: prologue),
         limits: LaneLimits(),
         events: LaneEvents(
           opened: { _ in
@@ -120,7 +128,7 @@ extension Runtime {
       Self.closeAll([bulk])
       logger.error("no channel", metadata: ["app": "\(application)", "error": "\(error)"])
       if isDialled {
-        // Its own certificate, or too many open files.
+        // A key that is none, or too many open files.
         let code: ServicesError.Code = error is SocketError ? .connectionLost : .certificateNotFound
         cannotReach(application, ServicesError(code, detail: "\(error)"), &core)
       }

@@ -186,8 +186,7 @@ extension Runtime {
     for sent in core.peers[application]?.sent.values ?? [:].values where sent.isDelivery { sent.accept() }
     step(application, &core) {
       $0.channelOpened(
-        number, frameByteCountMax: Int(hello.frameByteCount), attachmentCountMax: hello.attachments,
-        ciphers: hello.ciphers)
+        number, frameByteCountMax: Int(hello.frameByteCount), attachmentCountMax: hello.attachments)
     }
     // What the other process knows of requests that were delivered.
     for (id, sent) in core.peers[application]?.sent ?? [:] where sent.isDelivery && sent.status == .delivered

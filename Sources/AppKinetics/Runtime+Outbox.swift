@@ -216,7 +216,7 @@ extension Runtime {
   }
 
   func beginStream(
-    _ id: Identifier, _ stream: OutgoingDelivery.Stream, _ key: BulkKey, _ from: UInt64,
+    _ id: Identifier, _ stream: OutgoingDelivery.Stream, _ key: Data, _ from: UInt64,
     _ application: ApplicationID, _ core: inout Core
   ) {
     guard let delivery = core.peers[application]?.outgoing[id] else { return }

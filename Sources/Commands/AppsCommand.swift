@@ -41,11 +41,11 @@ private struct AppList: Encodable {
     let program: [String]?
   }
 
-  let authority: String
+  let brokerKeyFingerprint: String
   let apps: [App]
 
   init(_ list: BrokerClient.AppList) {
-    authority = Fingerprint.text(list.authorityFingerprint)
+    brokerKeyFingerprint = Fingerprint.text(list.brokerFingerprint)
     apps = list.apps.map { app in
       App(
         appID: app.provider.appID, name: app.provider.name, state: app.provider.state.text,
@@ -70,7 +70,7 @@ private struct AppList: Encodable {
         text += "  run  \(program.map(PrintableText.of).joined(separator: " "))\n"
       }
       return text
-    }.joined() + "authority \(authority)\n"
+    }.joined() + "broker key \(brokerKeyFingerprint)\n"
   }
 }
 

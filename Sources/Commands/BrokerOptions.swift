@@ -3,6 +3,7 @@ import Foundation
 import LocalTransport
 import ServiceBroker
 import ServiceWire
+import SodiumPrimitives
 
 #if canImport(Glibc)
   import Glibc
@@ -34,7 +35,7 @@ struct BrokerOptions: ParsableArguments {
 
   /// A connection that asks. The broker has to be the one of the state directory, where there is one.
   func attend() async throws -> BrokerClient {
-    try await BrokerClient.attend(path: socketPath, name: "dynamics", authority: try authority())
+    try await BrokerClient.attend(path: socketPath, name: "dynamics", broker: try brokerKey())
   }
 
   /// A connection that administers, with the key from the state directory.
@@ -45,7 +46,7 @@ struct BrokerOptions: ParsableArguments {
       throw CommandError.native("open", administratorKeyPath, ENOENT)
     }
     return try await BrokerClient.attend(
-      path: socketPath, name: "dynamics", authority: try authority(), administrator: key)
+      path: socketPath, name: "dynamics", broker: try brokerKey(), administrator: key)
   }
 
   /// Sends one administrative request over a connection of its own, and returns the answer.
@@ -59,15 +60,16 @@ struct BrokerOptions: ParsableArguments {
   var administratorKeyPath: String { stateDirectory + "/administrator.key" }
 
   /// Nil where no broker has made one.
-  func administratorKey() throws -> AppKey? {
-    guard let bytes = try read(administratorKeyPath) else { return nil }
-    guard let key = try? AppKey(rawBytes: bytes) else {
-      throw ServiceBrokerError.stateDamaged(path: administratorKeyPath)
-    }
+  func administratorKey() throws -> KeyPair? { try key(administratorKeyPath) }
+
+  /// The public key of the broker whose state it is; nil where there is none.
+  func brokerKey() throws -> Data? { try key(stateDirectory + "/broker.key").map { Data($0.publicKey) } }
+
+  private func key(_ path: String) throws -> KeyPair? {
+    guard let bytes = try read(path) else { return nil }
+    guard let key = try KeyPair(kept: bytes) else { throw ServiceBrokerError.stateDamaged(path: path) }
     return key
   }
-
-  func authority() throws -> Data? { try read(stateDirectory + "/authority.crt") }
 
   /// Nil when there is no such file.
   private func read(_ path: String) throws -> Data? {
@@ -92,9 +94,11 @@ extension WireAppState {
   }
 }
 
-/// Bytes as they are compared by people.
+/// Bytes as they are compared by people: hexadecimal, in groups of four.
 enum Fingerprint {
   static func text(_ bytes: Data) -> String {
-    bytes.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+    let digits = bytes.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }
+    return stride(from: 0, to: digits.count, by: 2).map { digits[$0..<min($0 + 2, digits.count)].joined() }
+      .joined(separator: " ")
   }
 }

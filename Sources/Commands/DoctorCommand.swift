@@ -2,6 +2,7 @@ import ArgumentParser
 import Foundation
 import LocalTransport
 import ServiceBroker
+import ServiceWire
 import SodiumPrimitives
 import UnixSockets
 
@@ -94,9 +95,10 @@ struct DoctorCommand: AsyncParsableCommand, ReportingCommand {
     do {
       let client = try await broker.attend()
       defer { client.close() }
-      guard let authority = client.authority else { throw CommandError(.outputClosed) }
-      let key = try CertificateAuthority.fingerprint(ofCertificate: authority)
-      return [Check("broker", broker.socketPath), Check("authority", Fingerprint.text(key))]
+      guard let key = client.brokerKey else { throw CommandError(.outputClosed) }
+      return [
+        Check("broker", broker.socketPath), Check("broker key", Fingerprint.text(KeyFingerprint.of(key))),
+      ]
     } catch {
       let report = ErrorReport(error)
       return [

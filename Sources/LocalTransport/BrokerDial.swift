@@ -1,3 +1,4 @@
+package import Foundation
 import ServiceWire
 import UnixSockets
 
@@ -15,20 +16,35 @@ package enum BrokerDial {
   package static let timeMax: Duration = .seconds(10)
 
   /// Checks the socket's directory, dials, checks whose process answers, and receives the broker's first byte with the end of the
-  /// descriptor lane. TLS begins after that. The caller owns both descriptors. Blocks, at most `timeMax`: for a thread of its own.
+  /// descriptor lane. The handshake begins after that, with `brokerKey`. The caller owns both descriptors. Blocks, at most `timeMax`: for a thread of its own.
+  ///
+  /// `pinned` is the broker's public key, when one is known; else the key beside the socket is taken.
   ///
   /// Throws `SocketError` of the directory and of the dial (`unsafeDirectory`, `nobodyAnswers`, `pathTooLong`, `notASocket`, `timedOut`,
-  /// `callFailed`), and `ProtocolFault`: `brokerNotTrusted` when another user's process answers, `timedOut` when it sends nothing in
+  /// `callFailed`), and `ProtocolFault`: `brokerNotTrusted` when another user's process answers, or the key beside the socket is another one than `pinned`, or there is none, `timedOut` when it sends nothing in
   /// time, `connectionLost` when it closes instead, `unexpectedDescriptors` and `malformed` when it sends something else.
   package static func dial(
-    path: String, timeMax: Duration = BrokerDial.timeMax
-  ) throws -> (socket: Int32, descriptorLane: Int32) {
+    path: String, pinned: Data?, timeMax: Duration = BrokerDial.timeMax
+  ) throws -> Dialled {
     let deadline = ContinuousClock.now + timeMax
     try SocketDirectory.check(SocketDirectory.directory(of: path), .closedToOthers)
     let connection = try UnixConnection.dial(path: path, deadline: deadline)
     guard try connection.peerCredentials().user == geteuid() else { throw ProtocolFault.brokerNotTrusted }
     let lane = try receiveLane(over: connection, deadline)
-    return (connection.takeDescriptor().take(), lane.takeDescriptor().take())
+    // The broker has written it by now.
+    let shown = BrokerKeyFile.read(besideSocket: path)
+    guard let key = pinned ?? shown, shown == nil || shown == key else {
+      throw ProtocolFault.brokerNotTrusted
+    }
+    return Dialled(
+      socket: connection.takeDescriptor().take(), descriptorLane: lane.takeDescriptor().take(), brokerKey: key
+    )
+  }
+
+  package struct Dialled: Sendable {
+    package let socket: Int32
+    package let descriptorLane: Int32
+    package let brokerKey: Data
   }
 
   private static func receiveLane(

@@ -218,7 +218,7 @@ private final class BulkReader {
   /// That came, and belong to a frame that was not read yet.
   private var descriptors = DescriptorList()
   /// Those that have begun.
-  private var openings: [UInt32: any BulkStreamState] = [:]
+  private var openings: [UInt32: BulkStreamState] = [:]
   var frame: Frame?
 
   deinit {
@@ -292,8 +292,8 @@ private final class BulkReader {
     return UnsafeRawBufferPointer(target)
   }
 
-  func begin(_ stream: UInt32, key: BulkKey, header: UnsafeRawBufferPointer) {
-    openings[stream] = key.beginning(header: header)
+  func begin(_ stream: UInt32, key: Data, header: UnsafeRawBufferPointer) {
+    openings[stream] = BulkStreamState(key: key, header: header)
   }
 
   /// Calls `body` with the plaintext of the stream's next message.

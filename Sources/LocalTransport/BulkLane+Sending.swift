@@ -267,13 +267,13 @@ private final class BulkWriter {
     let length = message.count + BulkFrame.overheadByteCount
     appendHeader(turn.stream, length: length, isInSlot: slot != nil)
     if let slot {
-      try stream.state.seal(
+      stream.state.seal(
         message, isLast: turn.isLast, into: slot.bytes(length),
         through: UnsafeMutableRawBufferPointer(rebasing: output[(output.count - length)...]), cipher)
       slotMessageCount += 1
     } else {
-      try append(length) {
-        try stream.state.seal(message, isLast: turn.isLast, into: $0, through: nil, cipher)
+      append(length) {
+        stream.state.seal(message, isLast: turn.isLast, into: $0, through: nil, cipher)
       }
     }
   }
@@ -311,7 +311,7 @@ private final class BulkWriter {
 private final class OutgoingStream {
   let outgoing: BulkLane.Outgoing
   let header: [UInt8]
-  let state: any BulkStreamState
+  let state: BulkStreamState
   let buffer: PlaintextBuffer
   private var readByteCount: UInt64 = 0
 
@@ -319,7 +319,7 @@ private final class OutgoingStream {
     self.outgoing = outgoing
     self.buffer = buffer
     header = Random.bytes(BulkFrame.streamHeaderByteCount)
-    state = header.withUnsafeBytes { outgoing.key.beginning(header: $0) }
+    state = header.withUnsafeBytes { BulkStreamState(key: outgoing.key, header: $0) }
   }
 
   /// The next bytes, read ahead as the source gives them.

@@ -1,5 +1,5 @@
 import Dispatch
-import Foundation
+package import Foundation
 package import ServiceWire
 import SodiumPrimitives
 import Synchronization
@@ -56,8 +56,6 @@ package enum BulkSourceError: Error, Equatable, Sendable {
 package final class BulkLane: Sendable {
   /// The room that a source is given at least.
   package static let readByteCount = 1 << 20
-  /// What a lane seals streams with besides secretstream, where that is faster.
-  package static let ciphers: Set<BulkCipher> = hasHardwareAES ? [.aes256GCM] : []
   /// The slots of shared memory that a lane takes from its peer unless told otherwise; 0 where the system has no such memory.
   package static let slotCountMax = SharedMemory.isAvailable ? 32 : 0
   /// Plaintext bytes of a stream that is worth memory.
@@ -112,11 +110,11 @@ package final class BulkLane: Sendable {
   }
 
   final class Outgoing: Sendable {
-    let key: BulkKey
+    let key: Data
     let byteCount: UInt64
     let source: any BulkSource
 
-    init(key: BulkKey, byteCount: UInt64, source: any BulkSource) {
+    init(key: Data, byteCount: UInt64, source: any BulkSource) {
       self.key = key
       self.byteCount = byteCount
       self.source = source
@@ -124,10 +122,10 @@ package final class BulkLane: Sendable {
   }
 
   final class Incoming: Sendable {
-    let key: BulkKey
+    let key: Data
     let sink: any BulkSink
 
-    init(key: BulkKey, sink: any BulkSink) {
+    init(key: Data, sink: any BulkSink) {
       self.key = key
       self.sink = sink
     }
@@ -177,12 +175,12 @@ package final class BulkLane: Sendable {
   /// stream began. The number, the key of 32 bytes and the credit are the receiver's; when the number is in use or the key is no key, the lane fails
   /// with `malformed`. Does nothing on a closed lane.
   package func send(
-    stream: UInt32, key: BulkKey, byteCount: UInt64, credit: UInt64, from source: any BulkSource
+    stream: UInt32, key: Data, byteCount: UInt64, credit: UInt64, from source: any BulkSource
   ) {
     precondition(byteCount > 0, "a stream of no bytes does not exist")
     change { state in
-      if key.bytes.count != BulkFrame.keyByteCount {
-        state.fault = BulkFault(.malformed, "the key of stream \(stream) has \(key.bytes.count) bytes")
+      if key.count != BulkFrame.keyByteCount {
+        state.fault = BulkFault(.malformed, "the key of stream \(stream) has \(key.count) bytes")
       } else if state.outgoing[stream] != nil {
         state.fault = BulkFault(.malformed, "stream \(stream) was asked for twice")
       } else {
@@ -235,8 +233,8 @@ package final class BulkLane: Sendable {
   /// Takes a stream of `byteCount` bytes under a number that is not in use on this lane and never was, and gives it to the sink. To be called
   /// before the peer hears of it. Counts are of plaintext; a frame beyond the credit fails the lane with `limitExceeded`. Does nothing on a
   /// closed lane.
-  package func expect(stream: UInt32, key: BulkKey, byteCount: UInt64, credit: UInt64, sink: any BulkSink) {
-    precondition(key.bytes.count == BulkFrame.keyByteCount, "a key has \(BulkFrame.keyByteCount) bytes")
+  package func expect(stream: UInt32, key: Data, byteCount: UInt64, credit: UInt64, sink: any BulkSink) {
+    precondition(key.count == BulkFrame.keyByteCount, "a key has \(BulkFrame.keyByteCount) bytes")
     change { state in
       state.reception.expect(stream, byteCount: byteCount, credit: credit)
       state.incoming[stream] = Incoming(key: key, sink: sink)

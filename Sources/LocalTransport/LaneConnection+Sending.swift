@@ -102,7 +102,7 @@ extension LaneConnection {
     }
   }
 
-  /// Of TLS's bytes that wait in the channel for the socket.
+  /// Sealed bytes that wait in the channel for the socket.
   var bufferedByteCount: Int {
     (try? context?.channel.syncOptions?.getOption(.bufferedWritableBytes)) ?? 0
   }

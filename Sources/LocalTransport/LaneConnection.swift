@@ -1,19 +1,17 @@
 import Foundation
 import NIOCore
-import NIOSSL
-import NIOTLS
 import ServiceWire
 
 /// The end of a lane's pipeline: what happens to it on its event loop, or in its turns.
 ///
-///     socket – LaneSocket – TLS – LaneConnection – events
+///     socket – LaneSocket – SealedSocket – LaneConnection – events
 final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
   typealias InboundIn = ByteBuffer
   typealias OutboundOut = ByteBuffer
 
   private enum State {
     case handshaking
-    /// TLS is there, and no frame came yet.
+    /// The handshake is complete, and no frame came yet.
     case awaitingFirstFrame
     case open
     /// Nothing is read any more; told when the socket is closed.
@@ -22,7 +20,6 @@ final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
 
   let lane: MessageLane<Message>
   private var state = State.handshaking
-  private var checkFault: ProtocolFault?
   var context: ChannelHandlerContext?
   private let socket: LaneSocket
 
@@ -35,7 +32,7 @@ final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
   private var frameTimer: Scheduled<Void>?
   private var beginningTimer: Scheduled<Void>?
 
-  /// Handed to TLS and the socket, which did not take it yet. More follows when it is taken.
+  /// Sealed and handed to the socket, which did not take it yet. More follows when it is taken.
   var unwrittenByteCount = 0
   var isWriting = false
   var isFull = false
@@ -54,17 +51,9 @@ final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
   }
 
   func build(
-    _ pipeline: ChannelPipeline.SynchronousOperations, _ role: LaneRole, _ context: NIOSSLContext,
-    _ check: @escaping @Sendable (PeerIdentity) -> ProtocolFault?
+    _ pipeline: ChannelPipeline.SynchronousOperations, _ handshake: consuming NoiseHandshake
   ) throws {
-    let tls = try LaneTLS.handler(role, context: context) { [weak self] certificate in
-      guard let self, let bytes = try? certificate.toDERBytes() else { return false }
-      let peer = PeerIdentity(certificate: Data(bytes))
-      checkFault = check(peer)
-      if checkFault == nil { lane.peer.withLock { $0 = peer } }
-      return checkFault == nil
-    }
-    try pipeline.addHandlers(socket, tls, self)
+    try pipeline.addHandlers(socket, SealedSocket(handshake), self)
   }
 
   func handlerAdded(context: ChannelHandlerContext) {
@@ -82,7 +71,8 @@ final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
   // MARK: Events of the pipeline
 
   func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
-    if case TLSUserEvent.handshakeCompleted = event, case .handshaking = state {
+    if let opened = event as? SealedSocket.DidOpen, case .handshaking = state {
+      lane.peer.withLock { $0 = opened.peerKey }
       state = .awaitingFirstFrame
       tell { $0.events.opened($0) }
     }
@@ -108,10 +98,10 @@ final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
 
   func errorCaught(context: ChannelHandlerContext, error: any Error) {
     deliver()
-    if let checkFault {
-      end(LaneEnd(.here, checkFault, "the peer's certificate"), alertIsSaid: true)
+    if let failure = error as? SealedSocket.Failure {
+      end(LaneEnd(.here, failure.fault, failure.detail), silently: true)
     } else {
-      end(LaneTLS.end(error), alertIsSaid: true)
+      end(LaneEnd(.neither, .connectionLost, "\(error)"), silently: true)
     }
   }
 
@@ -196,7 +186,7 @@ final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
 
   /// Says goodbye where that is due and possible, and closes the socket: at once, when nothing was said. Only the first end counts. Its
   /// own detail is for this side's log: nothing but what the owner gave crosses to the peer.
-  func end(_ end: LaneEnd, goodbyeDetail: String = "", alertIsSaid: Bool = false) {
+  func end(_ end: LaneEnd, goodbyeDetail: String = "", silently: Bool = false) {
     guard !hasEnded else { return }
     guard !isTelling else {
       if endAfterTelling == nil { endAfterTelling = (end, goodbyeDetail) }
@@ -208,13 +198,13 @@ final class LaneConnection<Message: LaneMessage>: ChannelInboundHandler {
       write(upTo: .max)
     }
     guard !hasEnded, let context else { return }
-    let hasTLS = if case .handshaking = state { false } else { true }
-    let goodbyeIsDue = end.side == .here && hasTLS && !alertIsSaid
+    let isSealed = if case .handshaking = state { false } else { true }
+    let goodbyeIsDue = end.side == .here && isSealed && !silently
     let saysGoodbye = goodbyeIsDue && (end.fault != .tooSlow || unwrittenByteCount == 0)
     if saysGoodbye { sayGoodbye(end.fault, goodbyeDetail, context) }
     state = .ended(end)
     cancelTimers()
-    if saysGoodbye || alertIsSaid { socket.linger() } else { socket.closeAtOnce() }
+    if saysGoodbye { socket.linger() } else { socket.closeAtOnce() }
   }
 
   private func sayGoodbye(_ fault: ProtocolFault, _ detail: String, _ context: ChannelHandlerContext) {

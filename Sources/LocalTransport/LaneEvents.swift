@@ -4,7 +4,7 @@ package import ServiceWire
 /// On a lane with a thread of its own that is this thread, but for `isFull`, which whoever sends may be told within `send`. The first may come
 /// before `open` has returned.
 package struct LaneEvents<Message: LaneMessage>: Sendable {
-  /// The peer's certificate is right; what it sends comes from now on. That it finds one's own right is not known before it sends something.
+  /// The handshake is complete; what the peer sends comes from now on. The acceptor has no proof of the peer's key before something is received.
   package var opened: @Sendable (MessageLane<Message>) -> Void
   /// All messages of one read, in order, without `Goodbye`. Never empty.
   package var received: @Sendable (MessageLane<Message>, [Message]) -> Void

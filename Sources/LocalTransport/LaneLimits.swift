@@ -1,6 +1,6 @@
 /// What a lane takes of a peer (SERVICE-PROTOCOL.md, "Limits").
 package struct LaneLimits: Sendable {
-  /// From the beginning to the end of the peer's first frame: TLS and what it says of itself.
+  /// From the beginning to the end of the peer's first frame: the handshake and what it says of itself.
   package var beginningTime: Duration = .seconds(10)
   /// From a frame's first byte to its last.
   package var frameTime: Duration = .seconds(10)

@@ -1,7 +1,7 @@
 import NIOCore
 
 /// What waits to be written to a lane, for all threads. Batches that come before the event loop gets to them, or before the socket has
-/// taken what was written before, wait here as plain bytes and are written at once: in TLS and in the socket's queue each would take many
+/// taken what was written before, wait here as plain bytes and are written at once: in the socket's queue each would take many
 /// times its bytes.
 struct LaneOutbox {
   private var frames = ByteBuffer()

@@ -1,15 +1,13 @@
 import NIOCore
 
-/// The socket's side of a lane's pipeline: sees to it that last words arrive, which are a `Goodbye` or an alert of TLS.
+/// The socket's side of a lane's pipeline: sees to it that a `Goodbye` arrives.
 ///
 /// A Unix socket that is closed with bytes unread resets the connection, and its peer may then lose what it did not read yet. So whoever
 /// spoke last lingers: it ends its own direction, reads on, and closes when the peer has closed, or after a time. And what came together
 /// with a reset is delivered first.
-final class LaneSocket: ChannelDuplexHandler {
+final class LaneSocket: ChannelInboundHandler {
   typealias InboundIn = ByteBuffer
   typealias InboundOut = ByteBuffer
-  typealias OutboundIn = ByteBuffer
-  typealias OutboundOut = ByteBuffer
 
   private let lingerTime: TimeAmount
   private var context: ChannelHandlerContext?
@@ -45,12 +43,6 @@ final class LaneSocket: ChannelDuplexHandler {
     timer = nil
   }
 
-  /// That of TLS, which has sent an alert.
-  func close(context: ChannelHandlerContext, mode: CloseMode, promise: EventLoopPromise<Void>?) {
-    if let promise { context.channel.closeFuture.cascade(to: promise) }
-    linger()
-  }
-
   // MARK: What is received
 
   func channelRead(context: ChannelHandlerContext, data: NIOAny) {
@@ -59,12 +51,6 @@ final class LaneSocket: ChannelDuplexHandler {
 
   func channelReadComplete(context: ChannelHandlerContext) {
     if isLingering { context.read() } else { context.fireChannelReadComplete() }
-  }
-
-  /// TLS keeps what it has decrypted until a read is complete, and after an error no read is.
-  func errorCaught(context: ChannelHandlerContext, error: any Error) {
-    if !isLingering { context.fireChannelReadComplete() }
-    context.fireErrorCaught(error)
   }
 
   func channelInactive(context: ChannelHandlerContext) {

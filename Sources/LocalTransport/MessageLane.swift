@@ -1,7 +1,6 @@
 package import Foundation
 import NIOCore
 import NIOPosix
-import NIOSSL
 package import ServiceWire
 import Synchronization
 import UnixSockets
@@ -19,16 +18,8 @@ package typealias ControlLane = MessageLane<WireChannelMessage>
 /// A lane between an app, or a tool, and the broker.
 package typealias BrokerLane = MessageLane<WireBrokerMessage>
 
-/// Which side of TLS a lane is.
-package enum LaneRole: Sendable, CaseIterable {
-  /// The TLS client.
-  case dialler
-  /// The TLS server.
-  case acceptor
-}
-
-/// One TLS 1.3 connection over a Unix stream socket: frames go both ways once each side has shown a certificate that the other takes. It does
-/// not know what messages mean, but for `Goodbye`.
+/// A sealed socket that carries frames: they go both ways once each side has proved its key. It does not know what messages mean, but for
+/// `Goodbye`.
 ///
 /// All of its work but encoding is done on one event loop, or in turns by its own thread and those that send (`LanePlace`). It lives until it is closed, whether
 /// somebody holds it or not.
@@ -36,7 +27,7 @@ package final class MessageLane<Message: LaneMessage>: Sendable {
   let limits: LaneLimits
   let events: LaneEvents<Message>
   let outbox: Mutex<LaneOutbox>
-  let peer = Mutex<PeerIdentity?>(nil)
+  let peer = Mutex<Data?>(nil)
   let eventLoop: any EventLoop
   let connection: NIOLoopBoundBox<LaneConnection<Message>?>
   /// Nil once the lane is closed.
@@ -50,28 +41,21 @@ package final class MessageLane<Message: LaneMessage>: Sendable {
     connection = .makeEmptyBox(valueType: LaneConnection<Message>.self, eventLoop: eventLoop)
   }
 
-  /// Begins TLS on a connected stream socket, which belongs to the lane from now on, also when this throws. `certificate` (DER) is one of
-  /// `key`, and `peer` says which certificates are taken of the other side.
+  /// Begins the handshake on a connected stream socket, which belongs to the lane from now on, also when this throws.
   ///
-  /// Throws `IdentityError`, and the TLS library's errors, for a key or a certificate that cannot be used. Everything else is told by
-  /// `closed`.
+  /// Throws `malformed` for a peer's key that is none, and `SocketError`. Everything else is told by `closed`.
   @discardableResult
   package static func open(
-    descriptor: Int32, role: LaneRole, key: AppKey, certificate: Data, peer rule: PeerRule,
-    limits: LaneLimits = LaneLimits(), events: LaneEvents<Message>, on place: LanePlace = .sharedEventLoop
+    descriptor: Int32, sealing: LaneSealing, limits: LaneLimits = LaneLimits(), events: LaneEvents<Message>,
+    on place: LanePlace = .sharedEventLoop
   ) throws -> MessageLane {
-    let check: @Sendable (PeerIdentity) -> ProtocolFault?
-    let context: NIOSSLContext
-    do {
-      check = try rule.check()
-      context = try LaneTLS.context(role, key: key, certificate: certificate)
-    } catch {
+    do { _ = try sealing.handshake() } catch {
       close(descriptor: descriptor)
       throw error
     }
     let build: @Sendable (any Channel, MessageLane) throws -> Void = { channel, lane in
       let connection = LaneConnection(lane)
-      try connection.build(channel.pipeline.syncOperations, role, context, check)
+      try connection.build(channel.pipeline.syncOperations, sealing.handshake())
       lane.connection.value = connection
     }
     switch place {
@@ -153,12 +137,8 @@ package final class MessageLane<Message: LaneMessage>: Sendable {
 
   // MARK: The peer
 
-  /// What the peer showed, DER. There since before `opened`.
-  package var peerCertificate: Data? { peer.withLock { $0?.certificate } }
-
-  /// The key of the peer's certificate, DER SubjectPublicKeyInfo: equal bytes are equal keys. There since before `opened`; nil when the
-  /// key is not on P-256.
-  package var peerPublicKey: Data? { peer.withLock { $0?.publicKey } }
+  /// The peer's static key. There since before `opened`; that the peer has its private key, the acceptor knows when something was received.
+  package var peerPublicKey: Data? { peer.withLock { $0 } }
 
   // MARK: Sending
 

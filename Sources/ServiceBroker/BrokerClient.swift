@@ -1,8 +1,9 @@
 package import Foundation
-package import LocalTransport
+import LocalTransport
 import NIOPosix
 import ServiceValues
 package import ServiceWire
+package import SodiumPrimitives
 import Synchronization
 import UnixSockets
 
@@ -29,12 +30,11 @@ package final class BrokerClient: Sendable {
 
   private init(_ other: @escaping @Sendable (WireBrokerMessage) -> Void) { self.other = other }
 
-  /// Attends at the broker of that socket. `authority` is its certificate, DER, when it is known; `administrator` the key that may
-  /// administer.
+  /// Attends at the broker of that socket. `broker` is its public key, when it is known; `administrator` the key that may administer.
   ///
   /// Throws `SocketError`, `ProtocolFault`, and `ServicesError` `brokerUnavailable`.
   package static func attend(
-    path: String, name: String, authority: Data?, administrator: AppKey? = nil
+    path: String, name: String, broker: Data?, administrator: KeyPair? = nil
   ) async throws -> BrokerClient {
     let beginning = WireBrokerMessage.with {
       $0.attend.version = BrokerState.versionMax
@@ -42,25 +42,24 @@ package final class BrokerClient: Sendable {
       $0.attend.administers = administrator != nil
     }
     return try await begin(
-      path: path, key: administrator ?? AppKey(), peer: authority.map { .certificate($0) } ?? .firstUse,
-      beginning
+      path: path, key: try administrator ?? KeyPair(), broker: broker, beginning
     ).client
   }
 
   /// Begins as `beginning` says. `descriptors` owns what comes on the descriptor lane; `other` gets what is no answer and of no watch, on
   /// the lane's event loop.
   package static func begin(
-    path: String, key: AppKey, peer: PeerRule, _ beginning: WireBrokerMessage,
+    path: String, key: KeyPair, broker: Data?, _ beginning: WireBrokerMessage,
     descriptors: (@Sendable (Data, Int32, Int32) -> Void)? = nil,
     other: @escaping @Sendable (WireBrokerMessage) -> Void = { _ in }
   ) async throws -> (client: BrokerClient, enrolled: WireEnrolled) {
     let client = BrokerClient(other)
     let enrolled = try await withCheckedThrowingContinuation { continuation in
       client.state.withLock { $0.beginning = continuation }
-      // Dialling blocks, and TLS has to follow at once: the broker does not wait until a task gets its turn.
+      // Dialling blocks, and the handshake has to follow at once: the broker does not wait until a task gets its turn.
       NIOThreadPool.singleton.submit { _ in
         do {
-          try client.open(path, key, peer, beginning, descriptors ?? { closeBoth($1, $2) })
+          try client.open(path, key, broker, beginning, descriptors ?? { closeBoth($1, $2) })
         } catch {
           client.takeBeginning()?.resume(throwing: error)
         }
@@ -71,12 +70,12 @@ package final class BrokerClient: Sendable {
 
   /// Blocks until the broker has accepted.
   private func open(
-    _ path: String, _ key: AppKey, _ peer: PeerRule, _ beginning: WireBrokerMessage,
+    _ path: String, _ key: KeyPair, _ broker: Data?, _ beginning: WireBrokerMessage,
     _ descriptors: @escaping @Sendable (Data, Int32, Int32) -> Void
   ) throws {
-    let certificate = try key.selfSignedCertificate()
-    let (socket, descriptorLane) = try BrokerDial.dial(path: path)
-    let receiver = DescriptorReceiver(descriptor: descriptorLane, received: descriptors, closed: { _ in })
+    let dialled = try BrokerDial.dial(path: path, pinned: broker)
+    let receiver = DescriptorReceiver(
+      descriptor: dialled.descriptorLane, received: descriptors, closed: { _ in })
     let events = LaneEvents<WireBrokerMessage>(
       opened: { lane in try? lane.send([beginning]) },
       received: { _, messages in for message in messages { self.receive(message) } },
@@ -86,7 +85,7 @@ package final class BrokerClient: Sendable {
       })
     do {
       let lane = try BrokerLane.open(
-        descriptor: socket, role: .dialler, key: key, certificate: certificate, peer: peer, events: events)
+        descriptor: dialled.socket, sealing: .toBroker(own: key, broker: dialled.brokerKey), events: events)
       state.withLock { $0.lane = lane }
     } catch {
       receiver.close()
@@ -101,8 +100,8 @@ package final class BrokerClient: Sendable {
     }
   }
 
-  /// The broker's certificate, DER.
-  package var authority: Data? { state.withLock { $0.lane }?.peerCertificate }
+  /// The broker's public key.
+  package var brokerKey: Data? { state.withLock { $0.lane }?.peerPublicKey }
 
   package func close() { state.withLock { $0.lane }?.close(.noError) }
 
@@ -174,16 +173,16 @@ package final class BrokerClient: Sendable {
     return stream
   }
 
-  package typealias AppList = (apps: [WireApp], authorityFingerprint: Data)
+  package typealias AppList = (apps: [WireApp], brokerFingerprint: Data)
 
-  /// All apps that the broker knows, and the fingerprint of its authority. For administrators.
+  /// All apps that the broker knows, and its fingerprint. For administrators.
   package func apps() async throws -> AppList {
     var (list, found) = (WireAdminister.ListApps(), [WireApp]())
     while true {
       let message = list
       let page = try await ask(.administer(.with { $0.listApps = message })).apps
       found += page.apps
-      guard page.more, let last = page.apps.last else { return (found, page.authorityFingerprint) }
+      guard page.more, let last = page.apps.last else { return (found, page.brokerFingerprint) }
       list.after = last.provider.appID
     }
   }

@@ -33,7 +33,7 @@ final class BrokerDriver {
   private var allClosed: EventLoopPromise<Void>?
 
   private struct Connection {
-    /// Nil until TLS begins.
+    /// Nil until the handshake begins.
     var lane: BrokerLane?
     var socket: Int32?
     let descriptors: DescriptorSender
@@ -55,7 +55,8 @@ final class BrokerDriver {
     self.loop = loop
     self.compositor = CompositorAsking(compositor)
     state = BrokerState(
-      authority: store.authority, administratorKey: store.administratorKey.publicKey, records: store.records)
+      publicKey: Data(store.key.publicKey), administratorKey: Data(store.administratorKey.publicKey),
+      records: store.records)
     let bound = NIOLoopBound(self, eventLoop: loop)
     ticks = loop.scheduleRepeatedTask(initialDelay: Self.tickInterval, delay: Self.tickInterval) { _ in
       bound.value.tick()
@@ -89,12 +90,11 @@ final class BrokerDriver {
       closed: { driver.value.closed(number, $1) })
     do {
       let lane = try BrokerLane.open(
-        descriptor: accepted.socket, role: .acceptor, key: store.authorityKey,
-        certificate: store.authority.certificate, peer: .anyKey, limits: limits, events: events,
+        descriptor: accepted.socket, sealing: .asBroker(own: store.key), limits: limits, events: events,
         on: .eventLoop(loop))
       connections[number]?.lane = lane
     } catch {
-      logger.error("TLS does not begin", metadata: ["error": "\(error)"])
+      logger.error("a connection does not begin", metadata: ["error": "\(error)"])
       forget(number)
       perform(state.disconnected(number, now: now))
     }

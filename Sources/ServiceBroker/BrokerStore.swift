@@ -4,6 +4,7 @@ import LocalTransport
 import Logging
 import ServiceValues
 import ServiceWire
+import SodiumPrimitives
 import UnixSockets
 
 #if canImport(Glibc)
@@ -14,12 +15,11 @@ import UnixSockets
   import Darwin
 #endif
 
-/// A broker's state directory: the authority, the administrator's key, and a file for each app, for each program and for the policy.
+/// A broker's state directory: its key, the administrator's key, and a file for each app, for each program and for the policy.
 final class BrokerStore: Sendable {
   let directory: String
-  let authority: CertificateAuthority
-  let authorityKey: AppKey
-  let administratorKey: AppKey
+  let key: KeyPair
+  let administratorKey: KeyPair
   let records: BrokerRecords
   private let lock: Descriptor
 
@@ -35,27 +35,25 @@ final class BrokerStore: Sendable {
     lock = try Self.lock(directory)
     try StateFiles.makeDirectory(directory + "/apps")
     try StateFiles.makeDirectory(directory + "/programs")
-    authority = try Self.authority(directory)
-    authorityKey = try AppKey(rawBytes: authority.rawKey)
+    key = try Self.brokerKey(directory)
     administratorKey = try Self.key(directory + "/" + BrokerStore.administratorKeyName, directory)
-    records = try Self.records(directory, authority, logger)
+    records = try Self.records(directory, logger)
   }
 
   /// A directory of something else, a container for instance, is left as it is. Throws `noState` with the name of what is not a broker's.
   private static func checkThatItIsOurs(_ directory: String) throws {
     let known: Set = [
-      "lock", "new", "apps", "programs", "policy", "authority.key", authorityCertificateName,
-      administratorKeyName,
+      "lock", "new", "apps", "programs", "policy", keyName, administratorKeyName,
     ]
     let names = try FileManager.default.contentsOfDirectory(atPath: directory)
-    guard !names.contains("authority.key") else { return }
+    guard !names.contains(keyName) else { return }
     for name in names.sorted()
     where !known.contains(name) && !known.contains(where: { name.hasPrefix($0 + ".") }) {
       throw ServiceBrokerError.noState(path: directory + "/" + name)
     }
   }
 
-  static let authorityCertificateName = "authority.crt"
+  static let keyName = "broker.key"
   static let administratorKeyName = "administrator.key"
 
   private static func lock(_ directory: String) throws -> Descriptor {
@@ -75,39 +73,24 @@ final class BrokerStore: Sendable {
 
   // MARK: Keys
 
-  /// Made at the first start, and never again: without one of its files nobody could say whose leaves are right.
-  private static func authority(_ directory: String) throws -> CertificateAuthority {
-    let (keyPath, certificatePath) = (
-      directory + "/authority.key", directory + "/" + authorityCertificateName
-    )
-    let key = try StateFiles.read(keyPath, byteCountMax: keyByteCountMax)
-    let certificate = try StateFiles.read(certificatePath, byteCountMax: keyByteCountMax)
-    switch (key, certificate) {
-    case (let key?, let certificate?):
-      guard let authority = try? CertificateAuthority(rawKey: key, certificate: certificate) else {
-        throw ServiceBrokerError.stateDamaged(path: keyPath)
-      }
-      return authority
-    case (nil, _?): throw ServiceBrokerError.stateDamaged(path: keyPath)
-    // A key without its certificate: the first start was interrupted, and nobody has enrolled.
-    case (_, nil):
+  /// Made at the first start, and never again: with another one no app that has enrolled would trust the broker.
+  private static func brokerKey(_ directory: String) throws -> KeyPair {
+    let path = directory + "/" + keyName
+    if access(path, F_OK) != 0, errno == ENOENT {
       guard try FileManager.default.contentsOfDirectory(atPath: directory + "/apps").isEmpty else {
-        throw ServiceBrokerError.stateDamaged(path: certificatePath)
+        throw ServiceBrokerError.stateDamaged(path: path)
       }
-      let authority = try CertificateAuthority()
-      try write(authority.rawKey, keyPath, directory)
-      try write(authority.certificate, certificatePath, directory)
-      return authority
     }
+    return try key(path, directory)
   }
 
-  private static func key(_ path: String, _ directory: String) throws -> AppKey {
+  private static func key(_ path: String, _ directory: String) throws -> KeyPair {
     guard let bytes = try StateFiles.read(path, byteCountMax: keyByteCountMax) else {
-      let key = AppKey()
-      try write(key.rawBytes, path, directory)
+      let key = try KeyPair()
+      try write(key.kept, path, directory)
       return key
     }
-    guard let key = try? AppKey(rawBytes: bytes) else { throw ServiceBrokerError.stateDamaged(path: path) }
+    guard let key = try KeyPair(kept: bytes) else { throw ServiceBrokerError.stateDamaged(path: path) }
     return key
   }
 
@@ -119,12 +102,12 @@ final class BrokerStore: Sendable {
 
   /// A file that is cut, empty or changed denies what it was about, and stays where it is for whoever wants to restore it.
   private static func records(
-    _ directory: String, _ authority: CertificateAuthority, _ logger: Logger
+    _ directory: String, _ logger: Logger
   ) throws -> BrokerRecords {
     var records = BrokerRecords()
     let policyPath = directory + "/policy"
     do {
-      if let bytes = try message(policyPath, authority) { try records.decodePolicy(bytes) }
+      if let bytes = try message(policyPath) { try records.decodePolicy(bytes) }
     } catch {
       records.policy = .damaged
       logger.critical(
@@ -132,14 +115,14 @@ final class BrokerStore: Sendable {
         metadata: ["file": "\(policyPath)", "error": "\(error)"])
     }
     let apps = directory + "/apps"
-    for (name, error) in try damaged(in: apps, authority, into: &records, { try $0.decodeApp($1) }) {
+    for (name, error) in try damaged(in: apps, into: &records, { try $0.decodeApp($1) }) {
       records.damagedApps.insert(name)
       logger.error(
         "an app's record is damaged, and its id refused; restore the file, or forget the app",
         metadata: ["file": "\(apps)/\(name)", "error": "\(error)"])
     }
     let programs = directory + "/programs"
-    for (name, error) in try damaged(in: programs, authority, into: &records, { try $0.decodeProgram($1) }) {
+    for (name, error) in try damaged(in: programs, into: &records, { try $0.decodeProgram($1) }) {
       logger.error(
         "an app's program is damaged, and not started; install it again",
         metadata: ["file": "\(programs)/\(name)", "error": "\(error)"])
@@ -150,15 +133,15 @@ final class BrokerStore: Sendable {
   /// Decodes every file of a folder into the records. Returns the name and error of each that is damaged, or that is not named for the
   /// app that it is about.
   private static func damaged(
-    in folder: String, _ authority: CertificateAuthority, into records: inout BrokerRecords,
+    in folder: String, into records: inout BrokerRecords,
     _ decode: (inout BrokerRecords, Data) throws -> String
   ) throws -> [(name: String, error: any Error)] {
     var damaged: [(name: String, error: any Error)] = []
     for name in try FileManager.default.contentsOfDirectory(atPath: folder).sorted() {
       do {
-        let bytes = try message(folder + "/" + name, authority) ?? Data()
+        let bytes = try message(folder + "/" + name) ?? Data()
         var one = BrokerRecords()
-        guard try fileName(decode(&one, bytes), authority) == name else { throw ProtocolFault.malformed }
+        guard try BrokerRecords.fileName(decode(&one, bytes)) == name else { throw ProtocolFault.malformed }
         _ = try decode(&records, bytes)
       } catch {
         damaged.append((name, error))
@@ -169,30 +152,30 @@ final class BrokerStore: Sendable {
 
   private static let hashByteCount = 32
 
-  /// The message of a file, without the SHA-256 before it; nil when there is no such file. Throws `malformed` when they do not agree.
-  private static func message(_ path: String, _ authority: CertificateAuthority) throws -> Data? {
+  /// The message of a file, without the hash before it; nil when there is no such file. Throws `malformed` when they do not agree.
+  private static func message(_ path: String) throws -> Data? {
     guard let bytes = try StateFiles.read(path, byteCountMax: recordByteCountMax) else { return nil }
     let message = Data(bytes.dropFirst(hashByteCount))
-    guard bytes.count >= hashByteCount, authority.fingerprint(of: message) == bytes.prefix(hashByteCount)
+    guard bytes.count >= hashByteCount, hash(message) == bytes.prefix(hashByteCount)
     else {
       throw ProtocolFault.malformed
     }
     return message
   }
 
-  private static func fileName(_ appID: String, _ authority: CertificateAuthority) -> String {
-    BrokerRecords.fileName(appID) { authority.fingerprint(of: $0) }
+  private static func hash(_ bytes: Data) -> Data {
+    Data(bytes.withUnsafeBytes { KeyedHash.checksum($0, count: hashByteCount) })
   }
 
   /// What the records have of it is on the disk when this returns.
   func save(_ part: BrokerRecords.Part, of records: BrokerRecords) throws {
     let path =
       switch part {
-      case .app(let appID): directory + "/apps/" + Self.fileName(appID, authority)
-      case .program(let appID): directory + "/programs/" + Self.fileName(appID, authority)
+      case .app(let appID): directory + "/apps/" + BrokerRecords.fileName(appID)
+      case .program(let appID): directory + "/programs/" + BrokerRecords.fileName(appID)
       case .policy: directory + "/policy"
       }
     guard let bytes = try records.encoded(part) else { return try StateFiles.remove(path) }
-    try StateFiles.write(authority.fingerprint(of: bytes) + bytes, path, temporary: directory + "/new")
+    try StateFiles.write(Self.hash(bytes) + bytes, path, temporary: directory + "/new")
   }
 }

@@ -8,7 +8,7 @@
 
 /// Why a broker does not start. Errors of its socket and of directories come as they are.
 public enum ServiceBrokerError: Error, Equatable, Sendable, CustomStringConvertible {
-  /// A key or the certificate in the state directory is missing or cannot be read.
+  /// A key in the state directory is missing or cannot be read.
   case stateDamaged(path: String)
   /// The directory has something in it that is not a broker's.
   case noState(path: String)
@@ -32,7 +32,7 @@ public enum ServiceBrokerError: Error, Equatable, Sendable, CustomStringConverti
     switch self {
     case .noState: "name a directory of the broker's own, with --state or OPENDYNAMICS_BROKER_STATE"
     case .stateDamaged:
-      "restore it from a backup; with a new authority every app would have to decide anew whom it trusts"
+      "restore it from a backup; with a new key every app would have to decide anew whom it trusts"
     case .stateInUse: "use the broker that is there, or name another directory"
     case .callFailed: "check the path and its permissions"
     }

@@ -130,7 +130,7 @@ extension ServicesError.Code: CustomStringConvertible {
     case .methodNotFound: "the service has no such method"
     case .notAllowed: "the other app may not be called, or was not unlocked in time"
     case .invalidParams: "a value does not follow the rules for parameters, or the service's definition"
-    case .certificateNotFound: "there was no valid certificate when connecting"
+    case .certificateNotFound: "the other side did not prove the key that was enrolled for it"
     case .methodDisabled: "the method is switched off at the moment"
     case .versionDisabled: "this version of the service is switched off at the moment"
     case .serviceDisabled: "the service is switched off at the moment"
@@ -163,7 +163,7 @@ extension ServicesError.Code: CustomStringConvertible {
     case .notAllowed: "unlock the other app, or have an administrator look at the policy"
     case .invalidParams: "change the value at that path"
     case .certificateNotFound:
-      "check that both apps are enrolled with this broker, and that the clock is right"
+      "check that both apps are enrolled with this broker, and compare the fingerprints of their keys"
     case .methodDisabled, .versionDisabled, .serviceDisabled:
       "try again later, or have an administrator look at the policy"
     case .enterpriseUserNotMatch: "activate both apps for one user"

@@ -28,7 +28,7 @@ package enum ProtocolFault: UInt32, Error, Sendable, CaseIterable {
     case .noError: "the connection ended in good order"
     case .applicationNotFound: "no app with that id is registered"
     case .notAllowed: "the policy does not allow it"
-    case .certificateNotFound: "the peer has no valid certificate"
+    case .certificateNotFound: "the peer did not prove the key that it should have"
     case .enterpriseUserNotMatch: "the peer was activated for another user"
     case .limitExceeded: "a limit was exceeded"
     case .connectionLost: "the connection ended without a word"

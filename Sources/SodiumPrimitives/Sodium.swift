@@ -3,18 +3,17 @@ import CSodium
 /// Whether libsodium set itself up; true on every machine that has a source of random bytes.
 private let sodiumIsReady = sodium_init() >= 0
 
-/// Sets libsodium up once; every entry point of this module that allocates or draws random bytes calls it.
+/// Sets libsodium up once; every entry point of this module that allocates or draws random bytes
+/// calls it.
 @inline(__always)
 func requireSodium() {
   precondition(sodiumIsReady, "libsodium could not be initialised: the machine has no source of random bytes")
 }
 
-/// Whether the processor computes AES and the product of GCM itself: without that they are slow.
-package let hasHardwareAES = sodiumIsReady && crypto_aead_aes256gcm_is_available() == 1
-
 /// What a primitive refuses.
 public enum CryptoError: Error, Equatable, Sendable {
-  /// The authenticator does not match: the bytes, the key or the associated data are not those that were sealed.
+  /// The authenticator does not match: the bytes, the key or the associated data are not those that
+  /// were sealed.
   case notAuthentic
   /// Shorter than the smallest sealed message.
   case tooShort(byteCount: Int, minimum: Int)

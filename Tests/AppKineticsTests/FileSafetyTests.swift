@@ -39,7 +39,7 @@ struct FileSafetyTests {
         try files.createSymbolicLink(atPath: "/folder/top", withDestinationPath: "/")
       }
       for path in [
-        "/.opendynamics/key", "/.opendynamics/authority", "/.opendynamics", "/.opendynamics/", "/", "//", ".",
+        "/.opendynamics/key", "/.opendynamics/broker", "/.opendynamics", "/.opendynamics/", "/", "//", ".",
         "/..", ".opendynamics/key", "/folder/../.opendynamics/key", "/folder/link/key", "/folder/link/",
         "/folder/link/..", "/folder/top/", "/folder/top/.opendynamics/./key",
       ] {

@@ -19,15 +19,13 @@ struct LayerTests {
     Layer(
       3, "LocalTransport",
       imports: [
-        "SodiumPrimitives", "UnixSockets", "ServiceWire", "NIOCore", "NIOPosix", "NIOTLS", "NIOSSL", "X509",
-        "Crypto", "SwiftASN1",
+        "SodiumPrimitives", "UnixSockets", "ServiceWire", "NIOCore", "NIOPosix",
       ], system: highSystem),
     Layer(
       4, "ServiceBroker",
       imports: [
-        "CPosix", "UnixSockets", "ServiceValues", "ServiceWire", "LocalTransport", "NIOCore", "NIOPosix",
-        "Logging",
-        "ServiceLifecycle",
+        "CPosix", "UnixSockets", "SodiumPrimitives", "ServiceValues", "ServiceWire", "LocalTransport",
+        "NIOCore", "NIOPosix", "Logging", "ServiceLifecycle",
       ], system: highSystem),
     Layer(4, "SecureFiles", imports: ["ContainerStore", "SodiumPrimitives"], system: highSystem),
     Layer(

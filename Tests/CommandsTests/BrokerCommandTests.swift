@@ -3,6 +3,7 @@ import LocalTransport
 import ServiceBroker
 import ServiceValues
 import ServiceWire
+import SodiumPrimitives
 import Testing
 import UnixSockets
 
@@ -21,7 +22,7 @@ struct BrokerCommandTests {
     let list = try broker.run("apps", "list").text
     #expect(
       list.hasPrefix("com.example.a, running, process \(getpid())\n  user u\n  key  ")
-        && list.contains("\nauthority "))
+        && list.contains("\nbroker key "))
     #expect(try broker.run("apps", "list", "--json").text.contains(#""apps":[{"appID":"com.example.a""#))
     #expect(try broker.run("front").text == "")
     _ = try broker.run("front", a)
@@ -47,7 +48,7 @@ struct BrokerCommandTests {
     _ = try broker.run("apps", "install", "x y", "--", "/bin/echo", expecting: 64)
     _ = try broker.run("apps", "uninstall", a)
     _ = try broker.run("apps", "uninstall", a, expecting: 5)
-    #expect(try broker.run("apps", "list").text.hasPrefix("authority "))
+    #expect(try broker.run("apps", "list").text.hasPrefix("broker key "))
   }
 
   @Test func setsPolicy() throws {
@@ -78,7 +79,7 @@ struct BrokerCommandTests {
     defer { _ = try? watch.finish() }
     defer { watch.signal(SIGKILL) }
     func lines() throws -> String { String(decoding: try readBytes(watch.outputPath), as: UTF8.self) }
-    let key = AppKey()
+    let key = try KeyPair()
     let app = try await broker.app(a, key: key)
     try watch.wait("the app") {
       try lines().contains("+ com.example.greetings 1.0 com.example.a (running)\n")
@@ -94,7 +95,7 @@ struct BrokerCommandTests {
 
   @Test func endsInGoodOrderAndTakesOverAfterAKill() async throws {
     let broker = try BrokerProcess()
-    let key = AppKey()
+    let key = try KeyPair()
     let app = try await broker.app(a, key: key)
     // Killed: the socket stays, and the next one takes it over.
     broker.process?.signal(SIGKILL)
@@ -154,7 +155,7 @@ struct BrokerCommandTests {
     let outcome = try one.run("apps", "list", "--state", two.folder.path("state"), expecting: 1)
     #expect(outcome.errors.contains("not the one that this app enrolled with"))
     _ = try one.run("apps", "list", "--state", one.folder.path("none"), expecting: 5)
-    // Without the authority's certificate the key decides.
+    // Without the broker's key the administrator's decides.
     let copy = try one.folder.makeFolder("copy")
     try FileManager.default.copyItem(
       atPath: two.folder.path("state") + "/administrator.key", toPath: copy + "/administrator.key")
@@ -164,9 +165,9 @@ struct BrokerCommandTests {
   @Test func theDoctorFindsWhatIsWrong() throws {
     let broker = try BrokerProcess()
     let healthy = try broker.run("doctor").text
-    #expect(!healthy.contains("!") && healthy.contains("authority") && healthy.contains("libcrypto"))
-    let authority = try broker.run("apps", "list").text.split(separator: " ").last.map(String.init) ?? "none"
-    #expect(healthy.contains(authority))
+    #expect(!healthy.contains("!") && healthy.contains("broker key") && healthy.contains("libcrypto"))
+    let key = try #require(try broker.run("apps", "list").text.split(separator: "broker key ").last)
+    #expect(key.count == 40 && healthy.contains(key))
     #expect(chmod(broker.folder.path("run"), 0o755) == 0)
     let open = try broker.run("doctor", expecting: 1).text
     #expect(open.contains("! socket directory") && open.contains("chmod go-rwx"))

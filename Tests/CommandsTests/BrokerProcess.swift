@@ -1,6 +1,7 @@
 import LocalTransport
 import ServiceBroker
 import ServiceWire
+import SodiumPrimitives
 import Testing
 
 #if canImport(Glibc)
@@ -55,9 +56,9 @@ final class BrokerProcess {
     return outcome
   }
 
-  func app(_ appID: String, key: AppKey = AppKey()) async throws -> BrokerClient {
+  func app(_ appID: String, key: KeyPair? = nil) async throws -> BrokerClient {
     let (client, _) = try await BrokerClient.begin(
-      path: socket, key: key, peer: .firstUse,
+      path: socket, key: try key ?? KeyPair(), broker: nil,
       .with {
         $0.enrol.version = 1
         $0.enrol.appID = appID

@@ -1,4 +1,4 @@
-"""What a hostile app of the same user tries with the shared memory of a bulk lane: as who gives it, and as who takes it."""
+"""What a hostile app of the same user tries with the shared memory of a bulk lane: giving it, and taking it."""
 
 import ctypes
 import errno
@@ -13,9 +13,9 @@ import time
 from contextlib import contextmanager
 
 from attacks_on_an_app import VICTIM, Process
-from deliveries import F_ADD_SEALS, IN_SLOT, MESSAGE_MAX, SEALS, SLOT_BYTES, Memory
+from deliveries import (
+    F_ADD_SEALS, HEADER_BYTES, IN_SLOT, MESSAGE_MAX, SEALS, SLOT_BYTES, TAG_FINAL, TAG_MESSAGE, Memory)
 from honest_deliveries import FILES, expect_echo, pair, request
-from streams import HEADER_BYTES, TAG_FINAL, TAG_MESSAGE
 from world import SERVICE, SERVICE_VERSION, ending, expect
 
 MESSAGE_BYTES = MESSAGE_MAX + 17
@@ -29,7 +29,7 @@ LIBC = ctypes.CDLL(None)
 
 
 def still_serves(world):
-    """An honest app has its requests answered, and gets its files back, in memory both ways, over a channel of its own."""
+    """An honest app has its requests answered, and gets its files back, in memory both ways, over its own channel."""
     honest = world.app("honest")
     honest.slots = 3
     channel = honest.connect(VICTIM)
@@ -556,7 +556,10 @@ def memory_that_the_taker_changes(world):
 
 
 def memory_that_changes_while_it_is_sealed(world):
-    """Whoever has the memory changes what is sealed there: it must not open, or be right. It is a race, and tried some times."""
+    """Whoever has the memory changes what is sealed there: it must not open, or be right.
+
+    It is a race, and tried some times.
+    """
     _, app, channel = pair(world, slots=1)
     channel.close()
     for _ in range(10):
@@ -618,6 +621,6 @@ CHECKS = [
     frames_that_are_none, a_header_in_a_slot, contents_that_change_while_they_are_read, frames_in_any_mixture,
     memory_in_the_middle_of_a_stream, deliveries_that_share_slots, taken_back_with_slots_in_use,
     channels_that_end_with_slots_in_use, goes_on_in_memory_where_a_process_was_killed, slots_that_are_never_free,
-    totals_that_cannot_be, memory_that_the_taker_changes,
-    memory_that_changes_while_it_is_sealed, memory_that_cannot_be_read, a_header_in_a_slot_of_a_stream_that_was_taken_back,
+    totals_that_cannot_be, memory_that_the_taker_changes, memory_that_changes_while_it_is_sealed,
+    memory_that_cannot_be_read, a_header_in_a_slot_of_a_stream_that_was_taken_back,
 ]

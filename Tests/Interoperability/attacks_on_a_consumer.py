@@ -4,11 +4,13 @@ import os
 import socket
 import time
 
-import certificates
-from attacks_on_an_app import USER, Attacker, Process, honest_use
+from attacks_on_an_app import IGNORED, SECOND_MESSAGE_BYTES, USER, Attacker, Process, honest_use
 from connection import Connection
+from keys import Key
 from messages import to_value
-from opendynamics_client import CHANNEL_FRAME_MAX, App
+from noise import DoesNotOpen, HandshakeState, SealedSocket
+from opendynamics_client import CHANNEL_FRAME_MAX, App, sealed_channel
+from tampering import LOW_ORDER, WithoutSecret, no_handshakes, no_messages, no_records, unit
 from world import SERVICE, SERVICE_VERSION, TimedOut, ending, expect
 
 PROVIDER = "com.example.hostile"
@@ -18,19 +20,24 @@ class Provider(App):
     """Takes each introduction as the acceptor, and leaves the rest to the check."""
 
     def __init__(self, world, **hello):
-        self.hello, self.channels, self.current, self.certificate, self.own = hello, [], None, None, None
+        self.hello, self.channels, self.current = hello, [], None
+        # What makes a channel's end of an introduction.
+        self.sealed = self.honest
         super().__init__(world.loop, world.path, world.key("hostile"), PROVIDER, USER)
         world.close_later(self).register((SERVICE, SERVICE_VERSION))
 
     def introduced(self, introduction, sockets):
-        context = certificates.context(True, self.certificate or self.leaf, self.own or self.key, self.authority)
         own = {"version": 1, "ticket": introduction["ticket"], "app_id": PROVIDER, "process": b"p" * 16,
                "requests": 64, "frame_byte_count": CHANNEL_FRAME_MAX, **self.hello}
         channel = Connection(
-            self.loop, sockets[0], context, True, "ChannelMessage", on_ready=lambda it: it.send({"hello": own}),
-            frame_max=CHANNEL_FRAME_MAX)
+            self.loop, sockets[0], self.sealed(introduction), "ChannelMessage",
+            on_ready=lambda it: it.send({"hello": own}), frame_max=CHANNEL_FRAME_MAX)
         channel.ticket, channel.bulk = introduction["ticket"], sockets[1]
         self.channels.append(channel)
+
+    def honest(self, introduction, state=HandshakeState, key=None, **more):
+        """What belongs there, but for what is given."""
+        return sealed_channel({**introduction, **more}, self.app_id, self.user, key or self.key, state)
 
     def next(self):
         """The next channel, after the app's Hello."""
@@ -53,19 +60,82 @@ def ask(app, method="echo", params="null"):
     app.process.stdin.write(f"call {PROVIDER} {method} {params}\n")
 
 
-def a_certificate_of_another_app(world):
+class Answering(SealedSocket):
+    """Takes whatever comes for message 1, and makes an answer of what an honest one would say, if it can."""
+
+    def __init__(self, make, honest):
+        super().__init__("KK", honest.handshake)
+        self.make, self.has_answered = make, False
+
+    def shake_hands(self):
+        if self.has_answered or (first := self.next(0, 65_535)) is None:
+            return
+        self.has_answered = True
+        try:
+            self.handshake.read_message(first)
+            good = self.handshake.write_message()
+        except DoesNotOpen:
+            good = os.urandom(SECOND_MESSAGE_BYTES)
+        # It is never ready, so that everything else is up to the app.
+        self.handshake.ciphers = None
+        self.outgoing += self.make(good)
+
+
+def fails(app, provider, name, sealed, said):
+    """What the app is told when the channel that it asked for has this end."""
+    provider.sealed = sealed
+    ask(app)
+    expect((name, app.line()), (name, said))
+    (channel,) = provider.channels
+    expect((name, ending(channel, 5), channel.received), (name, "end", []))
+    provider.channels.clear()
+
+
+def a_provider_without_the_introduced_key(world):
+    """Whatever it answers, the app takes it for an app that is not the introduced one."""
     app, provider = begin(world)
     other = Attacker(world, "other")
-    authority = certificates.Authority(world.directory)
-    for certificate, key in [(other.leaf, other.key), (provider.key.own, provider.key),
-                             (authority.issue(provider.key, PROVIDER, USER), provider.key)]:
-        provider.certificate, provider.own = certificate, key
-        ask(app)
-        expect(app.line(), "failed 9")
-        expect([channel.received for channel in provider.channels], [[]] * len(provider.channels))
-    provider.certificate = provider.own = None
-    provider.channels.clear()
+    for key in (Key(), other.key):
+        fails(app, provider, "another key", lambda it, k=key: Answering(unit, provider.honest(it, key=k)), "failed 9")
+    for n, make in enumerate(no_messages(SECOND_MESSAGE_BYTES)):
+        fails(app, provider, f"changed: {n}", lambda it, m=make: Answering(m, provider.honest(it)), "failed 9")
+    for more in [{"ticket": os.urandom(32)}, {"app_id": other.app_id}, {"activation_user": "bob@example.com"}]:
+        fails(app, provider, more, lambda it, m=more: Answering(unit, provider.honest(it, **m)), "failed 9")
+    for point in LOW_ORDER:
+        state = WithoutSecret.of(point)
+        fails(app, provider, point, lambda it, s=state: Answering(unit, provider.honest(it, s)), "failed 9")
+    provider.sealed = provider.honest
     answers(app, provider)
+
+
+def answers_that_are_no_handshake(world):
+    """Of another length: that says nothing of keys."""
+    app, provider = begin(world)
+    for n, data in enumerate(no_handshakes(SECOND_MESSAGE_BYTES)):
+        fails(app, provider, n, lambda it, d=data: Answering(lambda _: d, provider.honest(it)), "failed 18")
+    provider.sealed = provider.honest
+    answers(app, provider)
+
+
+def records_that_are_none(world):
+    """They break the channel, and the app asks over the next one what became of its request."""
+    provider = Provider(world)
+    for n, (name, make) in enumerate(no_records()):
+        # A few of the lengths are enough.
+        if 2 <= n < 16:
+            continue
+        app = Process(world, f"com.example.consumer{n}")
+        ask(app)
+        channel = provider.next()
+        sent = channel.take("request")
+        channel.send_raw(make(channel.sealed, IGNORED))
+        expect((name, ending(channel)), (name, "end"))
+        again = provider.next()
+        expect(again.take("inquiry"), {"id": sent["id"], "tickets": [channel.ticket]})
+        again.send({"standing": {"id": sent["id"], "state": "UNHEARD"}})
+        expect(again.take("request")["id"], sent["id"])
+        again.send({"refused": {"id": sent["id"], "failure": {"error": 4}}})
+        expect(app.line(), "failed 4")
 
 
 def answers(app, provider):
@@ -215,7 +285,7 @@ def descriptors_that_nobody_asked_for(world):
     read, write = os.pipe()
     for sock in sockets:
         sock.setblocking(True)
-        socket.send_fds(sock, [b"\x16"], [write] * 8)
+        socket.send_fds(sock, [b"\x30"], [write] * 8)
     os.close(write)
     for sock in sockets:
         sock.close()
@@ -234,7 +304,8 @@ def descriptors_that_nobody_asked_for(world):
 
 
 CHECKS = [
-    a_certificate_of_another_app, a_beginning_that_always_fails, messages_that_may_not_come, replies_that_are_none,
+    a_provider_without_the_introduced_key, answers_that_are_no_handshake, records_that_are_none,
+    a_beginning_that_always_fails, messages_that_may_not_come, replies_that_are_none,
     a_channel_that_breaks_while_it_waits, credit_that_comes_later, a_provider_that_takes_small_frames,
     descriptors_that_nobody_asked_for,
 ]

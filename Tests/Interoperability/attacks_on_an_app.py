@@ -1,19 +1,25 @@
-"""What a hostile app of the same user tries with an app of this project, to which the broker introduced it; and what the honest ones do with
-that app."""
+"""What a hostile app of the same user tries with an app of this project, to which the broker introduced it.
+
+And what the honest ones do with that app.
+"""
 
 import os
 import select
+import socket
 
-import certificates
 from connection import Connection, Fault
 from honest import VALUE
+from keys import Key
 from messages import SCHEMA, to_value
-from opendynamics_client import CHANNEL_FRAME_MAX, App
+from noise import MESSAGE_BYTES, DoesNotOpen, HandshakeState, SealedSocket
+from opendynamics_client import BROKER_PROLOGUE, CHANNEL_FRAME_MAX, App, channel_prologue, sealed_channel
+from tampering import LOW_ORDER, OfAnotherName, WithoutSecret, no_handshakes, no_messages, no_records, said, unit
 from world import SERVICE, SERVICE_VERSION, echo, ending, expect, refusal
 
 VICTIM = "com.example.victim"
 USER = "ann@example.com"
 PROGRAM = os.environ.get("OPENDYNAMICS_SERVICE_APP", "")
+FIRST_MESSAGE_BYTES, SECOND_MESSAGE_BYTES = MESSAGE_BYTES["KK"]
 
 
 class Process:
@@ -58,24 +64,43 @@ class Attacker(App):
         self.raw[introduction["ticket"]] = (introduction, sockets)
 
     def dialled(self):
+        """An introduction to the victim, and the sockets that came with it."""
         ticket = self.ask("connect", {"app_id": VICTIM})["introduced"]["ticket"]
         self.loop.until(lambda: ticket in self.raw)
-        return ticket, self.raw.pop(ticket)[1]
+        return self.raw.pop(ticket)
 
-    def tls(self, certificate=None, key=None):
-        """TLS with the victim; what comes after it is up to the caller."""
-        ticket, (control, self.bulk) = self.dialled()
-        context = certificates.context(False, certificate or self.leaf, key or self.key, self.authority)
-        connection = Connection(self.loop, control, context, False, "ChannelMessage", frame_max=CHANNEL_FRAME_MAX)
-        self.loop.until(lambda: connection.is_ready or connection.ending is not None, what="TLS with the app")
-        return ticket, connection
+    def sealed(self, introduction, key=None, app_id=None, user=None, state=HandshakeState, **more):
+        """Its end of a control lane; what is given takes the place of what belongs there."""
+        own = (app_id or self.app_id, user or self.user, key or self.key)
+        return sealed_channel({**introduction, **more}, *own, state)
+
+    def shaken(self, **more):
+        """A connection after the handshake, if the victim goes so far; what comes after it is up to the caller."""
+        introduction, (control, self.bulk) = self.dialled()
+        connection = Connection(
+            self.loop, control, self.sealed(introduction, **more), "ChannelMessage", frame_max=CHANNEL_FRAME_MAX)
+        self.loop.until(lambda: connection.is_ready or connection.ending is not None, what="the handshake with the app")
+        return introduction["ticket"], connection
+
+    def answer_to(self, make, seconds=5):
+        """All that the victim says to bytes that are made of a message 1 that opens."""
+        introduction, (control, bulk) = self.dialled()
+        control.setblocking(True)
+        try:
+            control.sendall(make(bytes(self.sealed(introduction).outgoing[2:])))
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        answer = said(control, seconds)
+        control.close()
+        bulk.close()
+        return answer
 
     def hello(self, ticket, /, **more):
         own = {"version": 1, "ticket": ticket, "app_id": self.app_id, "process": b"p" * 16, "requests": 64}
         return {"hello": {**own, "frame_byte_count": CHANNEL_FRAME_MAX, **more}}
 
     def begun(self, **more):
-        ticket, connection = self.tls()
+        ticket, connection = self.shaken()
         connection.send(self.hello(ticket, **more))
         self.their_hello = connection.take("hello")
         return connection
@@ -154,53 +179,181 @@ def asks_it_about_requests_after_a_channel_broke(world):
 # MARK: The beginning of a channel
 
 
-def certificates_of_another_app(world):
+def handshakes_of_somebody_else(world):
+    """Another key than the introduced one, or another introduction: the app closes without a word."""
+    Process(world)
+    check = honest_use(world)
+    attacker, other = Attacker(world), Attacker(world, "other")
+    earlier, sockets = attacker.dialled()
+    for more in [
+        {"key": Key()}, {"key": other.key}, {"key": world.key("honest")}, {"public_key": Key().public},
+        {"public_key": attacker.key.public}, {"ticket": earlier["ticket"]}, {"ticket": os.urandom(32)},
+        {"ticket": bytes(32)}, {"app_id": other.app_id}, {"app_id": attacker.app_id + "x"},
+        {"user": "bob@example.com"}, {"activation_user": "bob@example.com"}, {"state": OfAnotherName},
+    ]:
+        refused(more, attacker.shaken(**more)[1])
+    introduction, (control, _) = attacker.dialled()
+    refused("swapped ids", Connection(world.loop, control, swapped(attacker, introduction), "ChannelMessage"))
+    introduction, (control, _) = attacker.dialled()
+    sealed = SealedSocket("KK", HandshakeState("KK", True, BROKER_PROLOGUE, attacker.key, introduction["public_key"]))
+    refused("the broker's prologue", Connection(world.loop, control, sealed, "ChannelMessage"))
+    # With the sockets of another introduction to the same app.
+    introduction, _ = attacker.dialled()
+    refused("other sockets", Connection(world.loop, sockets[0], attacker.sealed(introduction), "ChannelMessage"))
+    check()
+
+
+def swapped(attacker, introduction):
+    """The right keys, and a prologue with the two apps in each other's places."""
+    own, theirs = (attacker.app_id, attacker.user), (introduction["app_id"], introduction["activation_user"])
+    prologue = channel_prologue(introduction["ticket"], theirs, own)
+    return SealedSocket("KK", HandshakeState("KK", True, prologue, attacker.key, introduction["public_key"]))
+
+
+def refused(name, connection):
+    """The victim ended it at message 1."""
+    expect((name, ending(connection, 5)), (name, "end"))
+    expect((name, connection.is_ready, connection.received), (name, False, []))
+
+
+def apps_of_another_user(world):
+    """The app closes what it was handed for somebody of another user, and calls nobody of them."""
+    app = Process(world)
+    check = honest_use(world)
+    bob = Attacker(world, "bob", user="bob@example.com")
+    bob.register((SERVICE, SERVICE_VERSION))
+    for _ in range(3):
+        expect(bob.answer_to(unit), b"")
+    expect(app.call(bob.app_id, "echo"), "failed 13")
+    check()
+
+
+def bytes_that_are_no_handshake(world):
+    """They are not waited for: each is closed at once, without a word."""
     Process(world)
     check = honest_use(world)
     attacker = Attacker(world)
-    other = Attacker(world, "other")
-    key = world.key("attacker")
-    authority = certificates.Authority(world.directory)
-    bob = Attacker(world, "bob", user="bob@example.com")
-    for name, certificate, its_key in [
-        ("self-signed", key.own, key), ("another authority", authority.issue(key, attacker.app_id, USER), key),
-        ("another app", other.leaf, other.key), ("the authority's name", authority.path + ".pem", None),
-    ]:
-        if its_key is None:
-            its_key = type("Key", (), {"path": authority.path + ".key"})
-        _, connection = attacker.tls(certificate, its_key)
-        found = ending(connection)
-        assert found in ("end", 9), f"{name}: {found}"
-        expect((name, connection.received), (name, []))
-    _, connection = bob.tls()
-    assert ending(connection) in ("end", 13), connection.ending
-    expect(connection.received, [])
+    for data in no_handshakes(FIRST_MESSAGE_BYTES):
+        expect((data[:12], attacker.answer_to(lambda _, it=data: it)), (data[:12], b""))
+    for n, make in enumerate(no_messages(FIRST_MESSAGE_BYTES)):
+        expect((n, attacker.answer_to(make)), (n, b""))
+    # The same way, one that opens is answered.
+    expect(len(attacker.answer_to(lambda it: unit(it) + unit(b""))) >= 2 + SECOND_MESSAGE_BYTES, True)
     check()
+
+
+def keys_of_low_order(world):
+    """With one, whoever shows it knows part of the secrets, whatever key the app has."""
+    Process(world)
+    check = honest_use(world)
+    attacker = Attacker(world)
+    for point in LOW_ORDER:
+        refused(point, attacker.shaken(state=WithoutSecret.of(point))[1])
+    check()
+
+
+# What changes nothing: of a kind that may be ignored.
+IGNORED = b"\x03\0\0\0\xc2\x3e\0"
+
+
+def records_that_are_none(world):
+    """They end the channel without a word, first thing or later."""
+    Process(world)
+    check = honest_use(world)
+    attacker = Attacker(world)
+    for name, make in no_records():
+        connection = attacker.begun()
+        connection.send_bytes(IGNORED)
+        connection.send({"ping": {"number": 1}})
+        expect(connection.take("pong"), {"number": 1})
+        connection.send_raw(make(connection.sealed, IGNORED))
+        expect((name, ending(connection)), (name, "end"))
+        expect((name, connection.received), (name, []))
+        ticket, connection = attacker.shaken()
+        hello = SCHEMA.encode("ChannelMessage", attacker.hello(ticket))
+        connection.send_raw(make(connection.sealed, len(hello).to_bytes(4, "little") + hello))
+        expect((name, ending(connection)), (name, "end"))
+        # Its Hello is all that it said before it knew who this is.
+        assert [kind for message in connection.received for kind in message] in ([], ["hello"]), connection.received
+    check()
+
+
+def records_that_are_cut(world):
+    Process(world)
+    check = honest_use(world)
+    attacker = Attacker(world)
+    for byte_count in (1, 2, 3, 20, 22):
+        connection = attacker.begun()
+        connection.send_raw(connection.sealed.seal(IGNORED)[:byte_count])
+        connection.sock.shutdown(socket.SHUT_WR)
+        expect((byte_count, ending(connection)), (byte_count, "end"))
+    check()
+
+
+def takes_records_of_all_lengths(world):
+    """Messages go on in the next record, share one, and begin within one."""
+    Process(world)
+    attacker = Attacker(world)
+    data = b"".join(
+        len(it).to_bytes(4, "little") + it
+        for it in (SCHEMA.encode("ChannelMessage", {"ping": {"number": n}}) for n in range(1, 9)))
+    connection = attacker.begun()
+    for byte_count in (1, 3, 7, len(data)):
+        for begin in range(0, len(data), byte_count):
+            connection.send_bytes(data[begin : begin + byte_count])
+        expect([connection.take("pong")["number"] for _ in range(8)], list(range(1, 9)))
+    # What is longer than a record, both ways, with what follows in the same one.
+    params = to_value(bytes(range(256)) * 1024)
+    sent = SCHEMA.encode("ChannelMessage", request(1, params=params))
+    connection.send_bytes(len(sent).to_bytes(4, "little") + sent + data)
+    world.loop.until(lambda: len(connection.received) == 10 or connection.ending is not None)
+    answers = {kind: body for message in connection.received for kind, body in message.items()}
+    expect(answers["reply"]["params"] == params, True)
 
 
 def hellos_of_another_introduction(world):
     Process(world)
     check = honest_use(world)
     attacker = Attacker(world)
-    first, _ = attacker.dialled()
+    first = attacker.dialled()[0]["ticket"]
     for more, number in [
         ({"ticket": first}, 107), ({"ticket": b""}, 107), ({"ticket": os.urandom(32)}, 107),
         ({"app_id": "com.example.honest"}, 9), ({"version": 0}, 104), ({"process": b"x"}, 100),
         ({"frame_byte_count": 8191}, 100), ({"requests": (1 << 20) + 1}, 100),
     ]:
-        ticket, connection = attacker.tls()
+        ticket, connection = attacker.shaken()
         connection.send(attacker.hello(ticket, **more))
         expect((more, ending(connection)), (more, number))
     for message in [request(1), {"ping": {"number": 1}}, {"credit": {"more": 1}}]:
-        _, connection = attacker.tls()
+        _, connection = attacker.shaken()
         connection.send(message)
         expect((message, ending(connection)), (message, 102))
-    # TLS and nothing else, or not even that.
-    _, silent = attacker.tls()
-    _, (control, _bulk) = attacker.dialled()
-    expect(ending(silent, 15), 19)
-    control.settimeout(15)
-    expect(control.recv(1), b"")
+    check()
+
+
+def peers_that_fall_silent(world):
+    """All at once, since each takes the ten seconds that the page gives it."""
+    Process(world)
+    check = honest_use(world)
+    attacker = Attacker(world)
+    ticket, silent = attacker.shaken()
+    _, cut = attacker.shaken()
+    cut.send_raw(cut.sealed.seal(b"\x10\0\0\0\x0a")[:-1])
+    # As many channels as one app may have.
+    mute = []
+    for byte_count in (0, 2 + FIRST_MESSAGE_BYTES - 1):
+        introduction, (control, _bulk) = attacker.dialled()
+        control.sendall(bytes(attacker.sealed(introduction).outgoing[:byte_count]))
+        mute.append(control)
+    # Who has proved no key is told nothing but Hello.
+    for connection in (silent, cut):
+        assert ending(connection, 15) in ("end", 19), connection.ending
+    for control in mute:
+        expect(said(control, 15), b"")
+    # Who has proved its key, and says nothing else.
+    half = attacker.begun()
+    half.send_bytes(b"\x10\0\0\0\x0a")
+    expect(ending(half, 15), 19)
     check()
 
 
@@ -263,9 +416,6 @@ def frames_that_are_none(world):
     connection.send_bytes(b"\x03\0\0\0\xc2\x3e\0")
     connection.send({"ping": {"number": 5}})
     expect(connection.take("pong"), {"number": 5})
-    half = attacker.begun()
-    half.send_bytes(b"\x10\0\0\0\x0a")
-    expect(ending(half, 15), 19)
     check()
 
 
@@ -375,35 +525,111 @@ def channels_and_introductions_without_end(world):
 
 
 def a_recorded_channel_played_again(world):
+    """Over another introduction not even its first message opens, and over its own there is no second time."""
     Process(world)
     check = honest_use(world)
     attacker = Attacker(world)
-    ticket, (control, _) = attacker.dialled()
-    context = certificates.context(False, attacker.leaf, attacker.key, attacker.authority)
+    introduction, (control, _) = attacker.dialled()
     recorded = bytearray()
-    connection = Connection(world.loop, control, context, False, "ChannelMessage", sees=recorded)
+    connection = Connection(
+        world.loop, control, attacker.sealed(introduction), "ChannelMessage", sees=recorded)
     world.loop.until(lambda: connection.is_ready)
-    connection.send(attacker.hello(ticket))
+    connection.send(attacker.hello(introduction["ticket"]))
     connection.send(request(1))
     connection.take("hello")
     connection.take("accepted")
     connection.abandon()
-    _, (control, _) = attacker.dialled()
-    control.setblocking(True)
-    control.settimeout(15)
-    control.sendall(bytes(recorded))
-    try:
-        while control.recv(1 << 16):
-            pass
-    except ConnectionResetError:
-        pass
+    expect(attacker.answer_to(lambda _: bytes(recorded)), b"")
+    # Behind a message 1 that opens the records do not.
+    records = bytes(recorded[2 + FIRST_MESSAGE_BYTES :])
+    answer = attacker.answer_to(lambda good: unit(good) + records)
+    expect(int.from_bytes(answer[:2], "little"), SECOND_MESSAGE_BYTES)
     check()
+
+
+# MARK: In the broker's place
+
+
+class FalseBroker:
+    """A process that took the socket's place, with a key of its own. `heard` is what came over each connection."""
+
+    def __init__(self, world, answer):
+        self.loop, self.answer, self.heard, self.sockets = world.loop, answer, [], []
+        if os.path.exists(world.path):
+            os.unlink(world.path)
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.listener.bind(world.path)
+        self.listener.listen()
+        self.loop.watch(self.listener, self.accept)
+
+    def accept(self):
+        sock, _ = self.listener.accept()
+        lane, theirs = socket.socketpair()
+        socket.send_fds(sock, [b"\0"], [theirs.fileno()])
+        theirs.close()
+        self.sockets += [sock, lane]
+        self.heard.append(bytearray())
+        self.loop.watch(sock, lambda heard=self.heard[-1]: self.hear(sock, heard))
+
+    def hear(self, sock, heard):
+        try:
+            data = sock.recv(1 << 16)
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            self.loop.forget(sock)
+        elif not heard:
+            sock.sendall(self.answer)
+        heard += data
+
+    def close(self):
+        for sock in [self.listener, *self.sockets]:
+            self.loop.forget(sock)
+            sock.close()
+
+
+def a_false_broker(world):
+    """An app that has enrolled sends it nothing when it shows its own key, and else nothing that it can open."""
+    app = Process(world)
+    app.process.stdin.close()
+    app.process.wait(20)
+    right, false = world.tool().broker_key, Key()
+    world.stop_broker()
+    for shown in (false.public, right):
+        with open(world.path + ".key.pub", "w", encoding="ascii") as file:
+            file.write(shown.hex() + "\n")
+        broker = FalseBroker(world, unit(os.urandom(48)))
+        process = world.spawn(PROGRAM, world.path, f"{world.directory}/{VICTIM}", VICTIM, USER)
+        world.loop.pause(3)
+        assert not is_ready(process), "the app takes it for its broker"
+        for heard in broker.heard:
+            if shown == false.public:
+                expect(bytes(heard), b"")
+            else:
+                expect((len(heard), opens(heard[2:], false)), (2 + MESSAGE_BYTES["IK"][0], False))
+        assert shown == false.public or broker.heard, "it did not dial"
+        process.kill()
+        broker.close()
+
+
+def is_ready(process):
+    return bool(select.select([process.stdout], [], [], 0)[0]) and process.stdout.readline().strip() == "ready"
+
+
+def opens(message, key):
+    try:
+        HandshakeState("IK", False, BROKER_PROLOGUE, key).read_message(bytes(message))
+    except DoesNotOpen:
+        return False
+    return True
 
 
 CHECKS = [
     exchanges_requests_with_an_app_of_this_project, sends_it_more_requests_than_its_credit,
-    asks_it_about_requests_after_a_channel_broke, certificates_of_another_app, hellos_of_another_introduction,
-    messages_that_may_not_come, frames_that_are_none, requests_beyond_the_credit, params_that_are_none,
-    a_reply_that_does_not_fit, peers_that_never_read, channels_and_introductions_without_end,
-    a_recorded_channel_played_again,
+    asks_it_about_requests_after_a_channel_broke, takes_records_of_all_lengths, handshakes_of_somebody_else,
+    apps_of_another_user, bytes_that_are_no_handshake, keys_of_low_order, records_that_are_none,
+    records_that_are_cut, hellos_of_another_introduction, peers_that_fall_silent, messages_that_may_not_come,
+    frames_that_are_none, requests_beyond_the_credit, params_that_are_none, a_reply_that_does_not_fit,
+    peers_that_never_read, channels_and_introductions_without_end, a_recorded_channel_played_again,
+    a_false_broker,
 ]

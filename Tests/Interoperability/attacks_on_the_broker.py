@@ -1,16 +1,22 @@
-"""What hostile programs of the same user try with the broker: each gets the documented end, and an honest pair goes on working."""
+"""What hostile programs of the same user try with the broker.
+
+Each gets the documented end, and an honest pair goes on working.
+"""
 
 import os
 import socket
-import ssl
 import subprocess
 import time
 
-import certificates
 from connection import Connection
+from keys import Key, read_broker_key
 from messages import SCHEMA
-from opendynamics_client import App, dial
+from noise import MESSAGE_BYTES
+from opendynamics_client import CHANNEL_PROLOGUE, App, dial, sealed_to_broker
+from tampering import LOW_ORDER, OfAnotherName, WithoutSecret, no_handshakes, no_messages, no_records, said, unit
 from world import SERVICE, SERVICE_VERSION, TimedOut, echo, ending, expect, refusal
+
+FIRST_MESSAGE_BYTES, SECOND_MESSAGE_BYTES = MESSAGE_BYTES["IK"]
 
 
 def honest_pair(world):
@@ -30,10 +36,15 @@ def honest_pair(world):
 
 
 def begun(world, name="attacker"):
-    """A connection whose TLS is complete and that said nothing yet."""
-    client = world.tool(name)
-    world.loop.until(lambda: client.broker.is_ready or client.broker.ending is not None, what="TLS")
-    return client
+    """A connection whose handshake is complete and that said nothing yet."""
+    return world.tool(name).shake_hands()
+
+
+def dialled(world):
+    """The socket alone, on which nothing was sent."""
+    sock, lane = dial(world.path)
+    lane.close()
+    return sock
 
 
 def frame(data):
@@ -73,53 +84,114 @@ def peers_that_fall_silent(world):
     half = world.app("half")
     half.broker.send_bytes(b"\x10\0\0\0\x0a")
     undecided = begun(world)
-    mute, _ = dial(world.path)
+    # What a handshake message may end after.
+    first = first_message(world)
+    mute = [dialled(world) for _ in range(4)]
+    for sock, byte_count in zip(mute, (0, 1, 2, len(first) - 1)):
+        sock.sendall(first[:byte_count])
+    # The first record too may stay half.
+    cut = begun(world)
+    cut.broker.send_raw(cut.broker.sealed.seal(ATTEND)[:-1])
     begin = time.monotonic()
     expect(ending(half.broker, 15), 19)
-    expect(ending(undecided.broker, 15), 19)
-    mute.settimeout(15)
-    assert mute.recv(1) == b"", "a peer that never begins TLS is waited for"
+    # Who has proved no key is told nothing.
+    for client in (undecided, cut):
+        assert ending(client.broker, 15) in ("end", 19), client.broker.ending
+    for sock in mute:
+        expect(said(sock, 15), b"")
     assert 8 < time.monotonic() - begin < 15
     check()
 
 
-def bytes_that_are_no_tls(world):
+def first_message(world, key=None, broker_key=None, **more):
+    """As it goes over the socket: of the attacker and for the broker, unless something else is said."""
+    sealed = sealed_to_broker(key or world.key("attacker"), broker_key or read_broker_key(world.path), **more)
+    return bytes(sealed.outgoing)
+
+
+def bytes_that_are_no_handshake(world):
+    """They are not waited for: each is closed at once, without a word."""
     check = honest_pair(world)
-    for data in [b"GET / HTTP/1.0\r\n\r\n", b"\0" * 5, os.urandom(1000), b"\x16\x03\x01\xff\xff" + os.urandom(100)]:
-        sock, _ = dial(world.path)
-        sock.sendall(data)
-        sock.settimeout(15)
-        try:
-            while sock.recv(1000):
-                pass
-        except ConnectionResetError:
-            pass
+    for data in no_handshakes(FIRST_MESSAGE_BYTES):
+        expect((data[:12], answer_to(world, data)), (data[:12], b""))
     check()
 
 
-def plain(world, context):
-    sock, lane = dial(world.path)
-    lane.close()
-    return Connection(world.loop, sock, context, False, "BrokerMessage")
+def answer_to(world, data):
+    sock = dialled(world)
+    try:
+        sock.sendall(data)
+    except (BrokenPipeError, ConnectionResetError):
+        pass
+    answer = said(sock)
+    sock.close()
+    return answer
 
 
-def tls_that_is_not_ours(world):
+def handshakes_that_are_not_ours(world):
+    """Right in length, and made for somebody else, with another prologue or protocol, or changed on the way."""
     check = honest_pair(world)
-    key = world.key("attacker")
-    older = certificates.context(False, key.own, key)
-    older.minimum_version = older.maximum_version = ssl.TLSVersion.TLSv1_2
-    nobody = certificates.context(False, None, key)
-    other = certificates.Key(world.directory, "rsa")
-    certificates.openssl("genpkey", "-algorithm", "RSA", "-out", other.path)
-    certificates.openssl("req", "-x509", "-new", "-key", other.path, "-subj", "/CN=x", "-days", "1", "-out", other.own)
-    for name, context in [("TLS 1.2", older), ("no certificate", nobody),
-                          ("RSA", certificates.context(False, other.own, other))]:
-        connection = plain(world, context)
-        world.loop.until(lambda: connection.is_ready or connection.ending is not None)
-        if connection.ending is None:
-            connection.send({"attend": {"version": 1}})
-        assert ending(connection) in ("end", 9), f"{name}: {connection.ending}"
-        expect((name, connection.received), (name, []))
+    for name, data in [
+        ("another broker's key", first_message(world, broker_key=Key().public)),
+        ("the sender's own key", first_message(world, broker_key=world.key("attacker").public)),
+        ("an app's key", first_message(world, broker_key=world.key("provider").public)),
+        ("another version", first_message(world, prologue=b"OpenDynamics broker 2")),
+        ("a channel", first_message(world, prologue=CHANNEL_PROLOGUE)),
+        ("no prologue", first_message(world, prologue=b"")),
+        ("another protocol", first_message(world, state=OfAnotherName)),
+        *[(f"changed: {n}", make(first_message(world)[2:])) for n, make in enumerate(no_messages(FIRST_MESSAGE_BYTES))],
+    ]:
+        expect((name, len(data), answer_to(world, data)), (name, 2 + FIRST_MESSAGE_BYTES, b""))
+    check()
+
+
+def keys_of_low_order(world):
+    """Everything that follows from such a key is known to whoever shows it, and would open."""
+    check = honest_pair(world)
+    for letter in ("e", "s"):
+        for point in LOW_ORDER:
+            data = first_message(world, state=WithoutSecret.of(point, letter))
+            expect((letter, point, answer_to(world, data)), (letter, point, b""))
+    check()
+
+
+# A message that changes nothing, and one that a connection may begin with.
+IGNORED = b"\x03\0\0\0\xc2\x3e\0"
+ATTEND = frame(SCHEMA.encode("BrokerMessage", {"attend": {"version": 1}}))
+
+
+def records_that_are_none(world):
+    """They end the connection without a word, and it with what it was, first thing or later."""
+    check = honest_pair(world)
+    tool = world.tool().attend()
+    for name, make in no_records():
+        app = world.app("attacker").register(("com.example.attacked", "1"))
+        # Those that are right change nothing.
+        app.broker.send_bytes(IGNORED)
+        expect(len(app.find(service_id="com.example.attacked", includes_own=True)), 1)
+        app.broker.send_raw(make(app.broker.sealed, IGNORED))
+        expect((name, ending(app.broker)), (name, "end"))
+        world.loop.until(lambda: not_running(tool, app.app_id), what="the end of the app")
+        first = begun(world)
+        first.broker.send_raw(make(first.broker.sealed, ATTEND))
+        # Of some the first one is right, and answered.
+        expect((name, ending(first.broker)), (name, "end"))
+    check()
+
+
+def not_running(tool, app_id):
+    (found,) = tool.find(app_id=app_id)
+    return found.get("state", "NOT_RUNNING") == "NOT_RUNNING"
+
+
+def records_that_are_cut(world):
+    check = honest_pair(world)
+    for byte_count in (1, 2, 3, 20, len(ATTEND) + 17):
+        attacker = begun(world)
+        attacker.broker.send_raw(attacker.broker.sealed.seal(ATTEND)[:byte_count])
+        attacker.broker.sock.shutdown(socket.SHUT_WR)
+        expect((byte_count, ending(attacker.broker)), (byte_count, "end"))
+        expect(attacker.broker.received, [])
     check()
 
 
@@ -170,28 +242,41 @@ def administering_without_the_key(world):
 
 
 def a_recorded_session_played_again(world):
+    """Nothing is acted on before a record of this handshake has opened: the key in message 1 alone does nothing."""
     check = honest_pair(world)
-    recorded, key = bytearray(), world.key("victim")
-    sock, _lane = dial(world.path)
-    victim = Connection(
-        world.loop, sock, certificates.context(False, key.own, key), False, "BrokerMessage", sees=recorded)
+    recorded, tool = bytearray(), world.tool().attend()
+    victim = recorded_session(world, recorded)
+    message, first_record = recorded[: 2 + FIRST_MESSAGE_BYTES], recorded[2 + FIRST_MESSAGE_BYTES :]
+    expect(int.from_bytes(first_record[:2], "little"), len(first_record) - 2)
+    waiting = dialled(world)
+    waiting.sendall(message)
+    for data in (recorded, message + unit(first_record[2:] + bytes(16)), recorded + first_record):
+        # The broker's message, and then nothing: the record does not open.
+        expect(len(answer_to(world, data)), 2 + SECOND_MESSAGE_BYTES)
+    # The victim's connection was not taken over, which is what a second proof of its key would have done.
+    expect(victim.ending, None)
+    services = [{"id": "com.example.victim", "version": "1"}]
+    body = {"name": "victim", "entitlement_id": "com.example.victim", "entitlement_version": "1", "services": services}
+    victim.send({"question": {"number": 1, "register": body}})
+    expect(victim.take("answer").get("number"), 1)
+    victim.abandon()
+    world.loop.until(lambda: not_running(tool, "com.example.victim"), what="the end of the victim")
+    expect(len(answer_to(world, recorded)), 2 + SECOND_MESSAGE_BYTES)
+    expect(not_running(tool, "com.example.victim"), True)
+    waiting.close()
+    check()
+
+
+def recorded_session(world, recorded):
+    """An app's connection that has enrolled, and what it sent for that."""
+    sealed = sealed_to_broker(world.key("victim"), read_broker_key(world.path))
+    victim = Connection(world.loop, dialled(world), sealed, "BrokerMessage", sees=recorded)
     world.loop.until(lambda: victim.is_ready)
     enrol = {"version": 1, "app_id": "com.example.victim", "activation_user": "ann@example.com", "state": "RUNNING"}
     victim.send({"enrol": enrol})
     victim.take("enrolled")
-    replay, _ = dial(world.path)
-    replay.sendall(bytes(recorded))
-    replay.settimeout(15)
-    try:
-        while replay.recv(1 << 16):
-            pass
-    except ConnectionResetError:
-        pass
-    # The victim's connection was not taken over, which is what a second proof of its key would have done.
-    expect(victim.ending, None)
-    victim.send({"question": {"number": 1, "find": {}}})
-    expect(victim.take("answer")["number"], 1)
-    check()
+    victim.sees = None
+    return victim
 
 
 def more_questions_than_may_wait(world):
@@ -340,7 +425,9 @@ def another_user(world):
     if os.geteuid() != 0:
         return
     check = honest_pair(world)
-    script = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.settimeout(5); s.connect(sys.argv[1]); print(len(s.recv(1)))"
+    script = (
+        "import socket,sys; s=socket.socket(socket.AF_UNIX); s.settimeout(5); s.connect(sys.argv[1]);"
+        "print(len(s.recv(1)))")
 
     def as_nobody():
         return subprocess.run(
@@ -359,16 +446,16 @@ def another_user(world):
 
 
 def a_false_broker(world):
-    """A process that took the socket's place is not talked to by an app that has pinned the authority."""
+    """A broker with another key than the pinned one is sent nothing."""
     provider = world.app("provider")
-    other = certificates.Authority(world.directory)
-    expect(refusal(App, world.loop, world.path, provider.key, provider.app_id, pinned=other.der), 105)
+    expect(refusal(App, world.loop, world.path, provider.key, provider.app_id, pinned=Key().public), 105)
 
 
 CHECKS = [
-    frames_that_are_none, frames_that_end_in_the_middle, peers_that_fall_silent, bytes_that_are_no_tls,
-    tls_that_is_not_ours, messages_that_may_not_come, another_key_for_an_app_that_enrolled,
-    administering_without_the_key, a_recorded_session_played_again, more_questions_than_may_wait,
-    a_watcher_that_never_reads, watchers_of_small_changes_that_never_read, questions_without_reading_the_answers,
-    thousands_of_connections, descriptors_for_the_broker, another_user, a_false_broker,
+    frames_that_are_none, frames_that_end_in_the_middle, peers_that_fall_silent, bytes_that_are_no_handshake,
+    handshakes_that_are_not_ours, keys_of_low_order, records_that_are_none, records_that_are_cut,
+    messages_that_may_not_come, another_key_for_an_app_that_enrolled, administering_without_the_key,
+    a_recorded_session_played_again, more_questions_than_may_wait, a_watcher_that_never_reads,
+    watchers_of_small_changes_that_never_read, questions_without_reading_the_answers, thousands_of_connections,
+    descriptors_for_the_broker, another_user, a_false_broker,
 ]

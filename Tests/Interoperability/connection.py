@@ -1,13 +1,12 @@
-"""Frames within TLS 1.3 over a Unix socket, for any number of connections in one thread."""
+"""Frames within a sealed socket, for any number of connections in one thread."""
 
 import selectors
 import socket
-import ssl
 import time
 
 from messages import SCHEMA, Malformed
+from noise import Broken, DoesNotOpen
 
-BEGINNING_SECONDS = 10
 GOODBYE_SECONDS = 1
 
 
@@ -73,18 +72,17 @@ class Loop:
 
 
 class Connection:
-    """One socket with TLS, and the messages of one kind on it.
+    """One sealed socket, and the messages of one kind on it.
 
-    `received` has all messages that came and that `on_message` did not take. `ending` is None, or how the connection ended: the number of the
-    Goodbye that came, "end" for an end of stream without one, "here" when this side closed.
+    `received` has all messages that came and that `on_message` did not take. `ending` is None, or how the connection
+    ended: the number of the Goodbye that came, "end" for an end of stream without one, "broken" for bytes that do not
+    open, "here" when this side closed. `unproven` is the error for a peer without the key that it should have.
     """
 
-    def __init__(self, loop, sock, context, server_side, kind, on_message=None, on_ready=None, frame_max=1 << 20,
-                 sees=None):
-        self.loop, self.sock, self.kind, self.frame_max = loop, sock, kind, frame_max
-        self.on_message, self.on_ready = on_message, on_ready
-        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_side=server_side)
+    def __init__(self, loop, sock, sealed, kind, on_message=None, on_ready=None, frame_max=1 << 20, sees=None,
+                 unproven=18):
+        self.loop, self.sock, self.sealed, self.kind, self.frame_max = loop, sock, sealed, kind, frame_max
+        self.on_message, self.on_ready, self.unproven = on_message, on_ready, unproven
         self.received, self.buffer, self.pending = [], bytearray(), bytearray()
         self.is_ready, self.ending, self.detail, self.reads = False, None, "", True
         self.fault, self.error = None, None
@@ -92,7 +90,7 @@ class Connection:
         self.sees = sees
         sock.setblocking(False)
         loop.watch(sock, self.pump)
-        self.pump()
+        self.flush()
 
     # Out
 
@@ -101,18 +99,18 @@ class Connection:
         self.send_bytes(len(data).to_bytes(4, "little") + data)
 
     def send_bytes(self, data):
-        """Bytes within TLS, whatever they are."""
+        """Bytes within records, whatever they are."""
         if self.ending is None:
-            self.tls.write(data)
-            self.flush()
+            self.send_raw(self.sealed.seal(data))
 
     def send_raw(self, data):
-        """Bytes on the socket, beside TLS."""
+        """Bytes on the socket, beside the records."""
         self.pending += data
         self.flush()
 
     def flush(self):
-        self.pending += self.outgoing.read()
+        self.pending += self.sealed.outgoing
+        self.sealed.outgoing.clear()
         while self.pending:
             try:
                 count = self.sock.send(self.pending[: 1 << 18], socket.MSG_NOSIGNAL)
@@ -142,41 +140,35 @@ class Connection:
             except OSError:
                 data = b""
             if not data:
-                self.incoming.write_eof()
-                self.advance()
                 self.end("end")
                 return
-            self.incoming.write(data)
+            self.sealed.incoming += data
             self.advance()
         if self.ending is None:
-            if not self.is_ready:
-                self.advance()
             self.flush()
 
     def advance(self):
         try:
             if not self.is_ready:
-                self.tls.do_handshake()
-                self.is_ready = True
-                self.flush()
-                if self.on_ready:
-                    self.on_ready(self)
-            while self.ending is None and (data := self.tls.read(1 << 18)):
+                self.begin()
+            while self.is_ready and self.ending is None and (data := self.sealed.open()) is not None:
                 self.buffer += data
                 self.take_frames()
-        except ssl.SSLWantReadError:
-            pass
-        except (ssl.SSLZeroReturnError, ssl.SSLEOFError) as error:
+        except Broken as error:
             self.error = error
-            self.flush()
-            self.end("end")
-        except ssl.SSLError as error:
-            # The alert that says why goes out first.
-            self.error = error
-            self.flush()
-            self.end("end")
+            if not self.is_ready and isinstance(error, DoesNotOpen):
+                self.fault = self.unproven
+            self.end("broken")
         except Fault as fault:
             self.close(fault.number, fault.detail)
+
+    def begin(self):
+        self.sealed.shake_hands()
+        self.flush()
+        if self.sealed.is_ready:
+            self.is_ready = True
+            if self.on_ready:
+                self.on_ready(self)
 
     def take_frames(self):
         while self.ending is None and len(self.buffer) >= 4:
@@ -222,17 +214,17 @@ class Connection:
         return self.fault if self.fault is not None else self.ending if isinstance(self.ending, int) else 18
 
     def close(self, error=0, detail=""):
-        """Says goodbye, and goes on reading until the peer has closed, for a second at most."""
+        """Says goodbye if the socket takes it, and goes on reading until the peer has closed, for a second at most."""
         if self.ending is not None:
             return
-        if self.is_ready:
+        if self.sealed.has_proof:
             self.send({"goodbye": {"error": error, "detail": detail}})
-            try:
-                self.tls.unwrap()
-            except ssl.SSLError:
-                pass
-            self.flush()
         self.ending, self.fault, self.detail = "here", error, detail
+        self.pending.clear()
+        try:
+            self.sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
         self.loop.watch(self.sock, self.discard)
         self.loop.after(GOODBYE_SECONDS, self.abandon)
 
@@ -257,7 +249,3 @@ class Connection:
             self.ending = "here"
         self.loop.forget(self.sock)
         self.sock.close()
-
-    @property
-    def certificate(self):
-        return self.tls.getpeercert(binary_form=True)

@@ -11,8 +11,11 @@ import struct
 
 from connection import Fault
 from messages import from_value, to_value
-from streams import HEADER_BYTES, SECRETSTREAM, STREAMS, TAG_FINAL, TAG_MESSAGE
+from nacl import bindings
 
+HEADER_BYTES = 24
+TAG_MESSAGE = bindings.crypto_secretstream_xchacha20poly1305_TAG_MESSAGE
+TAG_FINAL = bindings.crypto_secretstream_xchacha20poly1305_TAG_FINAL
 MESSAGE_MAX = 1 << 16
 STREAM_CREDIT = 8 << 20
 PAGE_FILES_MAX = 256
@@ -22,6 +25,23 @@ NUMBER_TAKEN = 25
 IN_SLOT = 1 << 31
 # linux/fcntl.h
 F_ADD_SEALS, F_GET_SEALS, SEALS = 1033, 1034, 1 | 2 | 4
+
+
+class SecretStream:
+    """What the streams of a bulk lane are sealed with: libsodium's, through PyNaCl."""
+
+    def __init__(self, key, header=None):
+        self.state, self.header = bindings.crypto_secretstream_xchacha20poly1305_state(), header
+        if header is None:
+            self.header = bindings.crypto_secretstream_xchacha20poly1305_init_push(self.state, key)
+        else:
+            bindings.crypto_secretstream_xchacha20poly1305_init_pull(self.state, header, key)
+
+    def seal(self, part, tag):
+        return bindings.crypto_secretstream_xchacha20poly1305_push(self.state, part, None, tag)
+
+    def open(self, body):
+        return bindings.crypto_secretstream_xchacha20poly1305_pull(self.state, body)
 
 
 class Delivery:
@@ -42,7 +62,8 @@ class Delivery:
         channel.deliveries[self.id] = self
         message = {**self.request, "attachments": len(self.files)}
         body = {"id": self.id, "number": self.number, "incarnation": self.app.incarnation, "floor": self.app.floor()}
-        channel.send("offer", {**body, "file_count": len(self.files), "byte_count": self.byte_count, "request": message})
+        counts = {"file_count": len(self.files), "byte_count": self.byte_count}
+        channel.send("offer", {**body, **counts, "request": message})
         return self
 
     def cancel(self):
@@ -71,8 +92,7 @@ class Delivery:
         self.events.append("accepted")
         if self.resumed_from == self.byte_count:
             return
-        self.cipher = body.get("cipher", SECRETSTREAM)
-        self.sealing = STREAMS[self.cipher](body["key"])
+        self.sealing = SecretStream(body["key"])
         self.stream, self.position = body["stream"], self.resumed_from
         self.credit = body["credit"]
         self.channel.send_bulk(self.stream, self.sealing.header)
@@ -226,7 +246,7 @@ class Delivering:
 
     def take_frame(self, arrival, body):
         if arrival.opening is None:
-            arrival.opening = STREAMS[arrival.cipher](arrival.key, body)
+            arrival.opening = SecretStream(arrival.key, body)
             return None
         part, tag = arrival.opening.open(body)
         arrival.contents += part
@@ -316,14 +336,11 @@ class Delivering:
             return self.commit(arrival)
         self.last_stream += 1
         arrival.key = os.urandom(32)
-        arrival.cipher = self.app.prefers if self.app.prefers in self.hello.get("ciphers", []) else SECRETSTREAM
         self.streams[self.last_stream] = arrival
         # Before it is said: the first frame may follow at once.
         self.bulk.setblocking(False)
         self.loop.watch(self.bulk, self.read_bulk)
         body = {"id": delivery, "credit": STREAM_CREDIT, "stream": self.last_stream, "key": arrival.key}
-        if arrival.cipher != SECRETSTREAM:
-            body["cipher"] = arrival.cipher
         return self.send("delivery_accepted", body)
 
     def take_delivery_failed(self, body):
@@ -352,8 +369,6 @@ class Outbox:
     def begin_outbox(self):
         # Of shared memory, that this app takes.
         self.slots = 0
-        # What this app can seal with, besides secretstream, and what it wants streams sealed with where the peer can.
-        self.ciphers, self.prefers = [], SECRETSTREAM
         self.incarnation, self.last_number, self.unsettled = os.urandom(16), 0, set()
         self.delivered, self.ledger, self.floors, self.arrived = {}, {}, {}, []
         self.acknowledges = True

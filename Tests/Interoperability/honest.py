@@ -3,7 +3,10 @@
 import os
 import signal
 
-import certificates
+import keys
+from connection import Connection
+from messages import SCHEMA
+from opendynamics_client import dial, sealed_to_broker
 from world import SERVICE, SERVICE_VERSION, echo, ending, expect, refusal
 
 VALUE = {
@@ -17,32 +20,73 @@ def pair(world, **more):
     return provider, world.app("consumer", **more)
 
 
-def text(path):
-    return certificates.openssl("x509", "-in", path, "-noout", "-text").decode()
-
-
-def enrols_and_gets_a_leaf_of_the_authority(world):
+def enrols_with_its_key(world):
     app = world.app("one")
-    with open(world.directory + "/authority.pem", "w", encoding="ascii") as file:
-        file.write(certificates.ssl.DER_cert_to_PEM_cert(app.authority))
-    certificates.openssl("verify", "-CAfile", file.name, app.leaf)
-    described = text(app.leaf)
-    for part in ["urn:opendynamics:app:com.example.one", "urn:opendynamics:user:ann%40example.com", "CA:FALSE",
-                 "TLS Web Client Authentication", "TLS Web Server Authentication", "prime256v1"]:
-        assert part in described, f"{part} is not in the leaf"
-    public = certificates.openssl("pkey", "-in", app.key.path, "-pubout")
-    expect(certificates.openssl("x509", "-in", app.leaf, "-noout", "-pubkey"), public)
-    expect(app.enrolled["version"], 1)
-    life = app.enrolled["not_after"] / 1000 - certificates.ssl.cert_time_to_seconds(
-        described.split("Not Before: ")[1].split("\n")[0].strip())
-    assert 23 * 3600 < life <= 24.1 * 3600, f"the leaf lives {life} s"
+    expect((app.enrolled["version"], "policy" in app.enrolled), (1, True))
+    tool = world.tool().attend()
+    expect((tool.enrolled["version"], "policy" in tool.enrolled), (1, False))
+    (listed,) = world.administrator().ask("administer", {"list_apps": {}})["apps"]["apps"]
+    expect((listed["provider"]["app_id"], listed["activation_user"]), (app.app_id, app.user))
+    expect(listed["key_fingerprint"], keys.fingerprint(app.key.public))
+    # The same key, and no other, is the app's from then on.
+    app.close()
+    again = world.app("one")
+    expect(again.enrolled["version"], 1)
 
 
-def renews_a_leaf(world):
+def has_its_keys_in_files(world):
+    """The broker's own, its public half beside the socket, and the administrator's."""
+    broker = keys.read_private(world.state + "/broker.key")
+    expect(keys.read_broker_key(world.path), broker.public)
+    for name in ("broker.key", "administrator.key"):
+        expect((name, os.stat(f"{world.state}/{name}").st_mode & 0o777), (name, 0o600))
+    expect([name for name in os.listdir(world.state) if name.startswith("authority")], [])
+    apps = world.administrator().ask("administer", {"list_apps": {}})["apps"]
+    expect(apps["broker_fingerprint"], keys.fingerprint(broker.public))
+    # They outlive the broker.
+    world.stop_broker()
+    world.start_broker()
+    expect(keys.read_broker_key(world.path), broker.public)
+    world.administrator()
+
+
+def takes_records_of_all_lengths(world):
+    """Messages go on in the next record, share one, and begin within one."""
     app = world.app("one")
-    renewed = app.ask("renew", {})["renewed"]
-    assert renewed["certificate"] != app.enrolled["certificate"]
-    expect("urn:opendynamics:app:com.example.one" in text(app.key.store("renewed", renewed["certificate"])), True)
+    questions = bytearray()
+    for n in range(1, 9):
+        data = SCHEMA.encode("BrokerMessage", {"question": {"number": n, "find": {"includes_own": n == 8}}})
+        questions += len(data).to_bytes(4, "little") + data
+    app.number = 8
+    for byte_count in (1, 3, 7, len(questions)):
+        for begin in range(0, len(questions), byte_count):
+            app.broker.send_bytes(questions[begin : begin + byte_count])
+        for n in range(1, 9):
+            app.answer(n)
+    # What is longer than a record, both ways.
+    icon = b"\x89PNG" + os.urandom((1 << 16) - 4)
+    body = {"name": "one", "entitlement_id": app.app_id, "entitlement_version": "1.0.0.0", "icon": icon}
+    app.ask("register", {**body, "services": [{"id": SERVICE, "version": SERVICE_VERSION}]})
+    (found,) = app.find(includes_own=True, includes_contents=True)
+    expect(found["icon"] == icon, True)
+
+
+def takes_a_first_record_with_the_handshake(world):
+    """A client may send its first message as soon as it can seal, in pieces or at once with more."""
+    sock, lane = dial(world.path)
+    lane.close()
+    sealed = sealed_to_broker(world.key("one"), keys.read_broker_key(world.path))
+    message = bytes(sealed.outgoing)
+    sealed.outgoing.clear()
+    for n in range(len(message)):
+        sock.sendall(message[n : n + 1])
+    connection = Connection(world.loop, sock, sealed, "BrokerMessage")
+    world.loop.until(lambda: connection.is_ready)
+    attend = SCHEMA.encode("BrokerMessage", {"attend": {"version": 1}})
+    find = SCHEMA.encode("BrokerMessage", {"question": {"number": 1, "find": {}}})
+    connection.send_bytes(b"".join(len(data).to_bytes(4, "little") + data for data in (attend, find)))
+    expect(connection.take("enrolled"), {"version": 1})
+    expect(connection.take("answer")["number"], 1)
 
 
 def finds_who_offers_what(world):
@@ -161,7 +205,7 @@ def goes_on_without_the_broker(world):
     expect(channel.request(SERVICE, SERVICE_VERSION, "echo", 1).wait(), 1)
     # The next one takes over the socket that was left behind, and knows everybody.
     world.start_broker()
-    again = world.app("consumer", pinned=consumer.authority)
+    again = world.app("consumer", pinned=consumer.broker_key)
     expect([p["app_id"] for p in again.find()], [provider.app_id])
     expect(refusal(again.connect, provider.app_id), 3)
 
@@ -236,7 +280,8 @@ def does_what_the_administrator_says(world):
     administrator.ask("administer", {"remove_rule": rule})
     consumer.connect(provider.app_id)
     apps = administrator.ask("administer", {"list_apps": {}})["apps"]
-    expect([app["provider"]["app_id"] for app in apps["apps"]], [consumer.app_id, provider.app_id])
+    expect([(app["provider"]["app_id"], app["key_fingerprint"]) for app in apps["apps"]],
+           [(app.app_id, keys.fingerprint(app.key.public)) for app in (consumer, provider)])
     administrator.ask("administer", {"forget": provider.app_id})
     expect(ending(provider.broker), 110)
     world.loop.until(lambda: any("forgotten" in message for message in consumer.others))
@@ -258,8 +303,11 @@ def passes_the_front_on(world):
 
 
 def apps_of_different_users_do_not_talk(world):
+    """Each closes what it was handed when the introduction names another user."""
     provider, consumer = pair(world, user="bob@example.com")
     expect(refusal(consumer.connect, provider.app_id), 13)
+    world.loop.until(lambda: provider.refused)
+    expect((list(provider.refused.values()), provider.peers, consumer.peers), ([13], {}, {}))
 
 
 def ignores_messages_that_may_be_ignored(world):
@@ -269,10 +317,11 @@ def ignores_messages_that_may_be_ignored(world):
 
 
 CHECKS = [
-    enrols_and_gets_a_leaf_of_the_authority, renews_a_leaf, finds_who_offers_what, finds_many_page_after_page,
-    watches_who_comes_and_goes, exchanges_requests_and_replies, sends_more_requests_than_its_credit, cancels,
-    asks_about_requests_after_a_channel_broke, goes_on_without_the_broker, says_goodbye_when_it_is_stopped,
-    a_second_connection_takes_the_place_of_the_first, refuses_what_cannot_be_reached, waits_for_an_app_that_is_locked,
-    starts_an_app_that_does_not_run, does_what_the_administrator_says, passes_the_front_on,
-    apps_of_different_users_do_not_talk, ignores_messages_that_may_be_ignored,
+    enrols_with_its_key, has_its_keys_in_files, takes_records_of_all_lengths, takes_a_first_record_with_the_handshake,
+    finds_who_offers_what, finds_many_page_after_page, watches_who_comes_and_goes, exchanges_requests_and_replies,
+    sends_more_requests_than_its_credit, cancels, asks_about_requests_after_a_channel_broke,
+    goes_on_without_the_broker, says_goodbye_when_it_is_stopped, a_second_connection_takes_the_place_of_the_first,
+    refuses_what_cannot_be_reached, waits_for_an_app_that_is_locked, starts_an_app_that_does_not_run,
+    does_what_the_administrator_says, passes_the_front_on, apps_of_different_users_do_not_talk,
+    ignores_messages_that_may_be_ignored,
 ]

@@ -4,7 +4,6 @@ import os
 
 from attacks_on_an_app import USER, VICTIM, Process
 from deliveries import result
-from streams import AES_256_GCM
 from world import SERVICE, SERVICE_VERSION, ending, expect
 
 FILES = [("/folder/empty", b""), ("/folder/one", b"1"), ("/large", os.urandom((3 << 20) + 5)), ("/é", b"last")]
@@ -53,40 +52,6 @@ def sends_files_in_shared_memory(world):
     # Every message of both: that is as many slots, all free again.
     count = sum(-(-len(contents) // 65_536) for contents in (b"".join(c for _, c in FILES), b"y" * 100_000))
     expect((channel.given.used, channel.given.freed), (count, count))
-
-
-def seals_with_aes_where_both_can(world):
-    _, app, channel = pair(world, slots=2)
-    with open("/proc/cpuinfo", encoding="ascii") as file:
-        flags = file.read().split()
-    # Where the processor has what it takes, the app says so.
-    if AES_256_GCM not in channel.hello.get("ciphers", []):
-        return expect("aes" in flags and "pclmulqdq" in flags and "avx" in flags, False)
-    app.ciphers, app.prefers = [7, AES_256_GCM], AES_256_GCM
-    for gives_memory in (False, True):
-        channel = app.connect(VICTIM)
-        if gives_memory:
-            channel.give_memory(2)
-        for files in (FILES, [("/x", b"y" * 100_000)]):
-            delivery = request(app, files).offer(channel)
-            delivery.wait("committed")
-            expect(delivery.cipher, AES_256_GCM)
-            expect_echo(delivery, files)
-        delivery = request(app)
-        delivery.damages = True
-        delivery.offer(channel)
-        expect(ending(channel.connection), 111)
-    return None
-
-
-def refuses_a_cipher_that_it_does_not_have(world):
-    _, app, channel = pair(world)
-    app.prefers = 7
-    channel.hello["ciphers"] = [7]
-    delivery = request(app, [("/x", b"y")]).offer(channel)
-    delivery.wait("committed")
-    # The reply comes with the file, and this side asks for what nobody named.
-    expect(ending(channel.connection), 100)
 
 
 def takes_files_in_shared_memory(world):
@@ -227,8 +192,8 @@ def closes_both_lanes_for_what_does_not_open(world):
 
 
 CHECKS = [
-    sends_files_and_gets_them_back, sends_files_in_shared_memory, takes_files_in_shared_memory, seals_with_aes_where_both_can,
-    refuses_a_cipher_that_it_does_not_have, sends_many_files_page_after_page, goes_on_where_a_channel_broke, arrives_once,
-    starts_anew_when_its_numbers_are_taken, takes_a_message_back, refuses_what_it_does_not_take, says_that_no_reply_comes,
-    shows_nothing_in_the_clear, closes_both_lanes_for_what_does_not_open,
+    sends_files_and_gets_them_back, sends_files_in_shared_memory, takes_files_in_shared_memory,
+    sends_many_files_page_after_page, goes_on_where_a_channel_broke, arrives_once,
+    starts_anew_when_its_numbers_are_taken, takes_a_message_back, refuses_what_it_does_not_take,
+    says_that_no_reply_comes, shows_nothing_in_the_clear, closes_both_lanes_for_what_does_not_open,
 ]

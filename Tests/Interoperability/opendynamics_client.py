@@ -1,4 +1,4 @@
-"""An app of the service protocol in Python, written from Documentation/SERVICE-PROTOCOL.md and service.proto alone.
+"""An app of the service protocol in Python, written from the pages in Documentation and service.proto alone.
 
 One thread and one Loop serve any number of apps. Messages with files are in deliveries.py.
 """
@@ -8,12 +8,15 @@ import socket
 import stat
 import struct
 
-import certificates
+import keys
 from connection import Connection, Fault, Loop, TimedOut  # noqa: F401  for who uses this module
 from deliveries import Delivering, Outbox
 from messages import from_value, to_value
+from noise import HandshakeState, SealedSocket
 
 VERSION = 1
+BROKER_PROLOGUE = b"OpenDynamics broker 1"
+CHANNEL_PROLOGUE = b"OpenDynamics channel 1"
 BROKER_FRAME_MAX = 1 << 20
 CHANNEL_FRAME_MAX = (1 << 20) + (64 << 10)
 CREDIT = 1024
@@ -47,25 +50,42 @@ def dial(path):
     return sock, socket.socket(fileno=descriptors[0])
 
 
+def sealed_to_broker(key, broker_key, prologue=BROKER_PROLOGUE, state=HandshakeState):
+    """The client's end of a broker connection."""
+    return SealedSocket("IK", state("IK", True, prologue, key, broker_key))
+
+
+def channel_prologue(ticket, dialler, acceptor):
+    """What both sides of an introduction know. An app is its id and its activation user."""
+    (dialler_id, dialler_user), (acceptor_id, acceptor_user) = dialler, acceptor
+    texts = [text.encode() for text in (dialler_id, acceptor_id, dialler_user, acceptor_user)]
+    return CHANNEL_PROLOGUE + ticket + b"".join(len(text).to_bytes(4, "little") + text for text in texts)
+
+
+def sealed_channel(introduction, app_id, user, key, state=HandshakeState):
+    """This app's end of a control lane."""
+    is_dialler = introduction.get("role", "DIALLER") == "DIALLER"
+    own, other = (app_id, user), (introduction["app_id"], introduction["activation_user"])
+    prologue = channel_prologue(introduction["ticket"], *((own, other) if is_dialler else (other, own)))
+    return SealedSocket("KK", state("KK", is_dialler, prologue, key, introduction["public_key"]))
+
+
 class Client:
     """A connection to the broker: of an app, or of a tool that attends."""
 
     def __init__(self, loop, path, key, pinned=None):
-        self.loop, self.key, self.authority = loop, key, pinned
+        self.loop, self.key = loop, key
         self.answers, self.changes, self.waiting, self.others = {}, [], [], []
         self.number = 0
+        self.broker_key = keys.read_broker_key(path)
+        if pinned not in (None, self.broker_key):
+            raise Fault(105)
         sock, self.lane = dial(path)
         self.broker = Connection(
-            loop, sock, certificates.context(False, key.own, key), False, "BrokerMessage", self.take_broker_message,
-            self.check_broker, BROKER_FRAME_MAX)
+            loop, sock, sealed_to_broker(key, self.broker_key), "BrokerMessage", self.take_broker_message,
+            frame_max=BROKER_FRAME_MAX, unproven=105)
         self.lane.setblocking(False)
         loop.watch(self.lane, self.take_descriptors)
-
-    def check_broker(self, broker):
-        if self.authority is None:
-            self.authority = broker.certificate
-        elif self.authority != broker.certificate:
-            raise Fault(105)
 
     def take_broker_message(self, _, message):
         if "answer" in message:
@@ -103,9 +123,14 @@ class Client:
                 sock.close()
             self.broker.close(103)
 
+    def shake_hands(self):
+        broker = self.broker
+        self.loop.until(lambda: broker.is_ready or broker.ending is not None, what="the handshake with the broker")
+        return self
+
     def begin(self, message):
-        """Waits for TLS, sends the first message and waits for `enrolled`."""
-        self.loop.until(lambda: self.broker.is_ready or self.broker.ending is not None, what="TLS with the broker")
+        """Waits for the handshake, sends the first message and waits for `enrolled`."""
+        self.shake_hands()
         self.broker.send(message)
         self.enrolled = self.broker.take("enrolled")
         return self
@@ -157,6 +182,8 @@ class App(Outbox, Client):
         self.process = os.urandom(16)
         self.begin_outbox()
         self.peers, self.sockets, self.introductions, self.dials = {}, {}, {}, {}
+        # Tickets of those that were not taken, and why.
+        self.refused = {}
         self.begin({"enrol": {"version": VERSION, "app_id": app_id, "activation_user": user, "state": state}})
 
     def register(self, *services, name=None):
@@ -169,13 +196,11 @@ class App(Outbox, Client):
     # Introductions
 
     def take_broker_message(self, connection, message):
-        if "enrolled" in message:
-            # An introduction may follow at once.
-            self.leaf = self.key.store("leaf", message["enrolled"]["certificate"])
-            return False
         if "introduction" not in message:
             return super().take_broker_message(connection, message)
         introduction = message["introduction"]
+        if len(introduction.get("public_key", b"")) != keys.KEY_BYTES:
+            raise Fault(100)
         self.introductions[introduction["ticket"]] = introduction
         self.match(introduction["ticket"])
         return True
@@ -191,7 +216,13 @@ class App(Outbox, Client):
             self.introduced(self.introductions.pop(ticket), self.sockets.pop(ticket))
 
     def introduced(self, introduction, sockets):
-        self.dials[introduction["ticket"]] = self.peer(introduction["app_id"]).open(introduction, *sockets)
+        ticket = introduction["ticket"]
+        if introduction.get("activation_user", "") != self.user:
+            for sock in sockets:
+                sock.close()
+            self.refused[ticket] = 13
+        else:
+            self.dials[ticket] = self.peer(introduction["app_id"]).open(introduction, *sockets)
 
     def peer(self, app_id):
         return self.peers.setdefault(app_id, Peer(self, app_id))
@@ -199,7 +230,9 @@ class App(Outbox, Client):
     def connect(self, app_id, seconds=30):
         """A channel that is open."""
         ticket = self.ask("connect", {"app_id": app_id}, seconds)["introduced"]["ticket"]
-        self.loop.until(lambda: ticket in self.dials, what="the introduction")
+        self.loop.until(lambda: ticket in self.dials or ticket in self.refused, what="the introduction")
+        if ticket in self.refused:
+            raise Fault(self.refused.pop(ticket))
         channel = self.dials.pop(ticket)
         self.loop.until(lambda: channel.hello or channel.connection.ending is not None, what="the other side's Hello")
         if not channel.hello:
@@ -223,7 +256,8 @@ class Sent:
 
     @property
     def is_ended(self):
-        return bool(self.events) and self.events[-1] in ("refused", "replied", "failed", "no reply", "cancelled", "lost")
+        ends = ("refused", "replied", "failed", "no reply", "cancelled", "lost")
+        return bool(self.events) and self.events[-1] in ends
 
     def wait(self, seconds=20):
         self.channel.loop.until(lambda: self.is_ended, seconds, "the end of a request")
@@ -298,10 +332,11 @@ class Channel(Delivering):
         self.introduction, self.ticket = introduction, introduction["ticket"]
         self.hello, self.credit, self.waiting, self.pongs = None, 0, [], []
         self.begin_delivering()
-        is_acceptor = introduction.get("role", "DIALLER") == "ACCEPTOR"
-        context = certificates.context(is_acceptor, app.leaf, app.key, app.authority)
+        sealed = sealed_channel(introduction, app.app_id, app.user, app.key)
+        # Only who dialled tells somebody that the other side does not have the key of the introduction.
+        unproven = 9 if sealed.handshake.is_initiator else 18
         self.connection = Connection(
-            app.loop, control, context, is_acceptor, "ChannelMessage", self.take, self.begin, CHANNEL_FRAME_MAX)
+            app.loop, control, sealed, "ChannelMessage", self.take, self.begin, CHANNEL_FRAME_MAX, unproven=unproven)
 
     @property
     def is_open(self):
@@ -316,14 +351,8 @@ class Channel(Delivering):
         self.bulk.close()
 
     def begin(self, connection):
-        names = [name for kind, name in connection.tls.getpeercert().get("subjectAltName", ()) if kind == "URI"]
-        if certificates.app_urn(self.peer.app_id) not in names:
-            raise Fault(9)
-        if certificates.user_urn(self.app.user) not in names:
-            raise Fault(13)
         own = {"version": VERSION, "ticket": self.ticket, "app_id": self.app.app_id, "process": self.app.process}
         limits = {"requests": CREDIT, "frame_byte_count": CHANNEL_FRAME_MAX, "slots": self.app.slots}
-        limits["ciphers"] = self.app.ciphers
         connection.send({"hello": {**own, **limits}})
 
     # As the consumer

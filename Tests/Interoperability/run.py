@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Runs all checks against a broker and an app of this project: `run.py DYNAMICS SERVICE_APP [--only NAME]`. One line for each check."""
+"""Runs all checks against a broker and an app of this project: `run.py DYNAMICS SERVICE_APP [--only NAME]`.
+
+One line for each check.
+"""
 
 import argparse
 import os
@@ -18,11 +21,13 @@ import attacks_in_memory  # noqa: E402
 import attacks_on_a_consumer  # noqa: E402
 import attacks_on_an_app  # noqa: E402
 import attacks_on_the_broker  # noqa: E402
+import check_noise  # noqa: E402
 import honest  # noqa: E402
 import honest_deliveries  # noqa: E402
 from world import Checks  # noqa: E402
 
 checks = Checks(arguments.dynamics, arguments.only, open(arguments.log, "ab") if arguments.log else None)
+checks.run(check_noise.CHECKS, has_world=False)
 checks.run(honest.CHECKS)
 checks.run(attacks_on_the_broker.CHECKS)
 if arguments.service_app:

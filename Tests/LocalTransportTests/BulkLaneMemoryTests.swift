@@ -7,7 +7,7 @@ import UnixSockets
 @testable import LocalTransport
 
 /// Messages in shared memory, between a lane and a bare socket.
-@Suite(.timeLimit(.minutes(10)), .everyCipher, .enabled(if: SharedMemory.isAvailable))
+@Suite(.timeLimit(.minutes(10)), .enabled(if: SharedMemory.isAvailable))
 struct BulkLaneMemoryTests {
   static let message = BulkFrame.messageByteCountMax
 
@@ -32,10 +32,10 @@ struct BulkLaneMemoryTests {
 
   @Test func writesWhatTheProtocolSays() async throws {
     let world = try BulkWorld(peerSlots: 3)
-    let key = Random.bytes(32)
+    let key = Data(Random.bytes(32))
     let bytes = Random.bytes(4 * Self.message + 5)
     world.lane?.send(
-      stream: 7, key: .tested(key), byteCount: UInt64(bytes.count), credit: .max,
+      stream: 7, key: key, byteCount: UInt64(bytes.count), credit: .max,
       from: ByteSource(bytes, pieces: 100_000))
     let memory = try takeMemory(world, slots: 3)
     let header = await world.read(8 + 24)
@@ -69,7 +69,7 @@ struct BulkLaneMemoryTests {
     for (slots, minimum) in [(0, UInt64(1)), (3, 1001)] {
       let world = try BulkWorld(peerSlots: slots, sharedByteCountMin: minimum)
       world.lane?.send(
-        stream: 1, key: .tested(Data(count: 32)), byteCount: 1000, credit: .max,
+        stream: 1, key: Data(count: 32), byteCount: 1000, credit: .max,
         from: ByteSource(Random.bytes(1000)))
       try await world.expectFrame(1, 24)
       try await world.expectFrame(1, 1017)
@@ -100,7 +100,7 @@ struct BulkLaneMemoryTests {
     }
     let world = try BulkWorld(peerSlots: 1)
     let source = Blocked()
-    world.lane?.send(stream: 1, key: .tested(Data(count: 32)), byteCount: 10, credit: 10, from: source)
+    world.lane?.send(stream: 1, key: Data(count: 32), byteCount: 10, credit: 10, from: source)
     _ = try takeMemory(world, slots: 1)
     world.write(BulkFrame.freed(1))
     #expect(await world.log.next() == .failed(.streamDamaged))
@@ -113,7 +113,7 @@ struct BulkLaneMemoryTests {
     let world = try BulkWorld(peerSlots: 1, idleTime: .milliseconds(1))
     func send(_ stream: UInt32) {
       world.lane?.send(
-        stream: stream, key: .tested(Data(count: 32)), byteCount: 10, credit: 10,
+        stream: stream, key: Data(count: 32), byteCount: 10, credit: 10,
         from: ByteSource(Random.bytes(10)))
     }
     send(1)
@@ -136,9 +136,9 @@ struct BulkLaneMemoryTests {
   func failsForATotalThatCannotBe(_ name: String, totals: [UInt64]) async throws {
     let world = try BulkWorld(peerSlots: 1)
     // Something is awaited, however long the rest takes, so that the lane is read.
-    world.lane?.expect(stream: 1, key: .tested(Data(count: 32)), byteCount: 1, credit: 1, sink: ByteSink())
+    world.lane?.expect(stream: 1, key: Data(count: 32), byteCount: 1, credit: 1, sink: ByteSink())
     world.lane?.send(
-      stream: 1, key: .tested(Data(count: 32)), byteCount: 10, credit: 10, from: ByteSource(Random.bytes(10)))
+      stream: 1, key: Data(count: 32), byteCount: 10, credit: 10, from: ByteSource(Random.bytes(10)))
     _ = try takeMemory(world, slots: 1)
     try await world.expectFrame(1, 24)
     _ = try await world.readHeader()
@@ -186,7 +186,7 @@ struct BulkLaneMemoryTests {
     let sink = ByteSink()
     let bytes = Random.bytes(6 * Self.message + 100)
     world.lane?.expect(
-      stream: 1, key: .tested(frames.key), byteCount: UInt64(bytes.count), credit: .max, sink: sink)
+      stream: 1, key: frames.key, byteCount: UInt64(bytes.count), credit: .max, sink: sink)
     world.write(frames.headerFrame())
     try giver.give(world)
     for index in 0..<6 {
@@ -211,11 +211,11 @@ struct BulkLaneMemoryTests {
     let sink = ByteSink()
     let large = 4 << 20
     world.lane?.send(
-      stream: 5, key: .tested(Data(count: 32)), byteCount: UInt64(large), credit: .max,
+      stream: 5, key: Data(count: 32), byteCount: UInt64(large), credit: .max,
       from: ByteSource(Random.bytes(large)))
     // It writes sixteen messages with one call, and waits within it from here on.
     try await world.expectFrame(5, 24)
-    world.lane?.expect(stream: 1, key: .tested(frames.key), byteCount: 10, credit: 10, sink: sink)
+    world.lane?.expect(stream: 1, key: frames.key, byteCount: 10, credit: 10, sink: sink)
     try giver.give(world)
     world.write(frames.headerFrame() + giver.put(frames.message(Random.bytes(10), .final)))
     #expect(await world.log.next() == .received(1))
@@ -349,7 +349,7 @@ struct BulkLaneMemoryTests {
     let world = try BulkWorld(slots: 2)
     let frames = FrameMaker(1)
     let sink = ByteSink()
-    world.lane?.expect(stream: 1, key: .tested(frames.key), byteCount: 1, credit: 1, sink: sink)
+    world.lane?.expect(stream: 1, key: frames.key, byteCount: 1, credit: 1, sink: sink)
     try damage.write(world, frames)
     #expect(await world.log.next() == .failed(damage.fault))
     #expect(sink.bytes.isEmpty)
@@ -358,7 +358,7 @@ struct BulkLaneMemoryTests {
 
   @Test func refusesMemoryWhenItTakesNone() async throws {
     let world = try BulkWorld()
-    world.lane?.expect(stream: 1, key: .tested(Data(count: 32)), byteCount: 1, credit: 1, sink: ByteSink())
+    world.lane?.expect(stream: 1, key: Data(count: 32), byteCount: 1, credit: 1, sink: ByteSink())
     try Self.give(world, slots: 1, Self.memory(1))
     #expect(await world.log.next() == .failed(.unexpectedDescriptors))
   }

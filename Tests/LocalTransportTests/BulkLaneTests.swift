@@ -8,7 +8,7 @@ import Testing
 @testable import LocalTransport
 
 /// Streams between two lanes, and between a lane and a bare socket.
-@Suite(.timeLimit(.minutes(10)), .everyCipher)
+@Suite(.timeLimit(.minutes(10)))
 struct BulkLaneTests {
   static let message = BulkFrame.messageByteCountMax
 
@@ -27,7 +27,7 @@ struct BulkLaneTests {
       let pieces = Int.random(in: 1...2 << 20, using: &random)
       for (sender, receiver) in [(pair.near, pair.far), (pair.far, pair.near)] {
         let stream = UInt32(index * 1000 + 7)
-        let key = BulkKey.tested()
+        let key = Data(Random.bytes(32))
         let bytes = Array(pool[start..<start + size])
         // Credit for some messages, raised as they come.
         let credit = UInt64(3 * m)
@@ -55,10 +55,10 @@ struct BulkLaneTests {
 
   @Test func writesWhatTheProtocolSays() async throws {
     let world = try BulkWorld()
-    let key = Random.bytes(32)
+    let key = Data(Random.bytes(32))
     let bytes = Random.bytes(2 * Self.message + 5)
     world.lane?.send(
-      stream: 0x0102_0304, key: .tested(key), byteCount: UInt64(bytes.count), credit: .max,
+      stream: 0x0102_0304, key: key, byteCount: UInt64(bytes.count), credit: .max,
       from: ByteSource(bytes, pieces: 1000))
     let header = await world.read(8 + 24)
     #expect(Array(header.prefix(8)) == [4, 3, 2, 1, 24, 0, 0, 0])
@@ -103,11 +103,11 @@ struct BulkLaneTests {
     let world = try BulkWorld()
     let two = UInt64(2 * Self.message)
     world.lane?.send(
-      stream: 1, key: .tested(Data(count: 32)), byteCount: 2 * two, credit: two - 1,
+      stream: 1, key: Data(count: 32), byteCount: 2 * two, credit: two - 1,
       from: ByteSource(Random.bytes(Int(2 * two))))
     for length in [24, Self.message + 17] { try await world.expectFrame(1, length) }
     // Were there credit for it, stream 1's next message would come first.
-    world.lane?.send(stream: 2, key: .tested(Data(count: 32)), byteCount: 1, credit: 1, from: ByteSource([1]))
+    world.lane?.send(stream: 2, key: Data(count: 32), byteCount: 1, credit: 1, from: ByteSource([1]))
     for length in [24, 18] { try await world.expectFrame(2, length) }
     world.lane?.raiseCredit(1, to: two)
     try await world.expectFrame(1, Self.message + 17)
@@ -124,7 +124,7 @@ struct BulkLaneTests {
       let frames = FrameMaker(3)
       let sink = ByteSink()
       world.lane?.expect(
-        stream: 3, key: .tested(frames.key), byteCount: UInt64(3 * Self.message), credit: UInt64(credit),
+        stream: 3, key: frames.key, byteCount: UInt64(3 * Self.message), credit: UInt64(credit),
         sink: sink)
       let bytes = Random.bytes(Self.message)
       world.write(frames.headerFrame())
@@ -140,7 +140,7 @@ struct BulkLaneTests {
   {
     let pair = try BulkPair(slots: slots)
     defer { pair.close() }
-    let key = BulkKey.tested()
+    let key = Data(Random.bytes(32))
     let came = Signal()
     let count = UInt64(8 << 20)
     let sink = ByteSink { if $0 == 1 << 20 { came.fire() } }
@@ -177,7 +177,7 @@ struct BulkLaneTests {
   {
     let pair = try BulkPair(slots: slots)
     defer { pair.close() }
-    let key = BulkKey.tested()
+    let key = Data(Random.bytes(32))
     pair.far.expect(stream: 1, key: key, byteCount: 100_000, credit: 100_000, sink: ByteSink())
     pair.far.stopReceiving(1)
     pair.near.send(
@@ -237,7 +237,7 @@ struct BulkLaneTests {
   @Test func closesWhileItWaitsToWrite() async throws {
     var world = try BulkWorld()
     world.lane?.send(
-      stream: 1, key: .tested(Data(count: 32)), byteCount: 64 << 20, credit: .max,
+      stream: 1, key: Data(count: 32), byteCount: 64 << 20, credit: .max,
       from: ByteSource(Random.bytes(64 << 20)))
     // It writes sixteen messages with one call, which cannot end before much of them is read.
     #expect(await world.read(1).count == 1)
@@ -254,7 +254,7 @@ struct BulkLaneTests {
       let (began, goOn) = (Signal(), DispatchSemaphore(value: 0))
       let frames = FrameMaker(1)
       world.lane?.expect(
-        stream: 1, key: .tested(frames.key), byteCount: 10, credit: 10,
+        stream: 1, key: frames.key, byteCount: 10, credit: 10,
         sink: ByteSink { _ in
           began.fire()
           goOn.wait()
@@ -275,9 +275,9 @@ struct BulkLaneTests {
     let frames = FrameMaker(9)
     #expect(world.runs == [false, false])
     let sink = ByteSink()
-    world.lane?.expect(stream: 9, key: .tested(frames.key), byteCount: 10, credit: 10, sink: sink)
+    world.lane?.expect(stream: 9, key: frames.key, byteCount: 10, credit: 10, sink: sink)
     #expect(world.runs == [false, true])
-    world.lane?.send(stream: 1, key: .tested(Data(count: 32)), byteCount: 1, credit: 1, from: ByteSource([1]))
+    world.lane?.send(stream: 1, key: Data(count: 32), byteCount: 1, credit: 1, from: ByteSource([1]))
     world.write(frames.headerFrame() + frames.message(Array(0..<10), .final))
     let events = await world.log.next(2)
     #expect(events.contains(.received(9)) && events.contains(.sent(1)))
@@ -293,11 +293,11 @@ struct BulkLaneTests {
     let world = try BulkWorld(idleTime: .milliseconds(1))
     for stream: UInt32 in 1...5 {
       let frames = FrameMaker(stream)
-      world.lane?.expect(stream: stream, key: .tested(frames.key), byteCount: 3, credit: 3, sink: ByteSink())
+      world.lane?.expect(stream: stream, key: frames.key, byteCount: 3, credit: 3, sink: ByteSink())
       world.write(frames.headerFrame() + frames.message([1, 2, 3], .final))
       #expect(await world.log.next() == .received(stream))
       world.lane?.send(
-        stream: stream, key: .tested(Data(count: 32)), byteCount: 1, credit: 1, from: ByteSource([1]))
+        stream: stream, key: Data(count: 32), byteCount: 1, credit: 1, from: ByteSource([1]))
       #expect(await world.log.next() == .sent(stream))
       while world.runs != [false, false] { await Task.yield() }
     }
@@ -309,7 +309,7 @@ struct BulkLaneTests {
     var ends: [Int32] = [0, 0]
     #expect(pipe(&ends) == 0)
     let lane = BulkLane(descriptor: ends[0], events: log.events)
-    lane.expect(stream: 1, key: .tested(Data(count: 32)), byteCount: 1, credit: 1, sink: ByteSink())
+    lane.expect(stream: 1, key: Data(count: 32), byteCount: 1, credit: 1, sink: ByteSink())
     #expect(await log.next() == .failed(.connectionLost))
     close(ends[1])
   }
@@ -319,9 +319,9 @@ struct BulkLaneTests {
     for (stream, keyByteCount) in [(UInt32(1), 32), (2, 31)] {
       let world = try BulkWorld()
       world.lane?.send(
-        stream: 1, key: .tested(Data(count: 32)), byteCount: 10, credit: 0, from: ByteSource([]))
+        stream: 1, key: Data(count: 32), byteCount: 10, credit: 0, from: ByteSource([]))
       world.lane?.send(
-        stream: stream, key: .tested(Data(count: keyByteCount)), byteCount: 10, credit: 0,
+        stream: stream, key: Data(count: keyByteCount), byteCount: 10, credit: 0,
         from: ByteSource([]))
       #expect(await world.log.next() == .failed(.malformed))
       await world.readToEnd()

@@ -1,4 +1,3 @@
-import Crypto
 import Foundation
 import ServiceWire
 import SodiumPrimitives
@@ -121,24 +120,10 @@ struct BulkWorld {
   var runs: [Bool] { lane.map { [$0.isRunning.sending, $0.isRunning.receiving] } ?? [] }
 
   /// As much as the lane takes: one that has failed takes no more.
-  func write(_ bytes: [UInt8]) { _ = send(sockets.far, bytes, bytes.count, Int32(MSG_NOSIGNAL)) }
+  func write(_ bytes: [UInt8]) { sockets.offer(bytes) }
 
-  /// Bytes that the lane sends; fewer at the end of what it sends. Waits on a thread of its own.
-  func read(_ count: Int) async -> [UInt8] {
-    let far = sockets.far
-    return await withCheckedContinuation { continuation in
-      Thread.detachNewThread {
-        var bytes = [UInt8](repeating: 0, count: count)
-        var done = 0
-        while done < count {
-          let part = bytes.withUnsafeMutableBytes { recv(far, $0.baseAddress! + done, count - done, 0) }
-          if part <= 0 { break }
-          done += part
-        }
-        continuation.resume(returning: Array(bytes.prefix(done)))
-      }
-    }
-  }
+  /// Bytes that the lane sends; fewer at the end of what it sends.
+  func read(_ count: Int) async -> [UInt8] { await sockets.read(count) }
 
   /// Stream and length of the next frame, whose body is read, too.
   func readFrame() async throws -> (stream: UInt32, body: [UInt8]) {
@@ -224,7 +209,7 @@ struct BulkPair {
     _ stream: UInt32, _ bytes: [UInt8], from source: ByteSource? = nil, to sink: ByteSink,
     announced: Int? = nil
   ) {
-    let key = BulkKey.tested()
+    let key = Data(Random.bytes(32))
     let count = UInt64(announced ?? bytes.count)
     far.expect(stream: stream, key: key, byteCount: count, credit: count, sink: sink)
     near.send(stream: stream, key: key, byteCount: count, credit: count, from: source ?? ByteSource(bytes))
@@ -241,56 +226,26 @@ struct BulkPair {
   }
 }
 
-extension BulkKey {
-  /// For the cipher that is tested.
-  static func tested(_ bytes: some Collection<UInt8> = Random.bytes(32)) -> BulkKey {
-    BulkKey(Data(bytes), .tested)
-  }
-}
-
 /// A stream as the protocol's page says it, sealed and opened by hand.
 final class StreamByHand {
-  private let key: [UInt8]
-  private let header: [UInt8]
-  private var number: UInt64 = 0
   private let cipher = SecretStreamCipher(.libsodium)
-  private var secretstream: SecretStreamState
+  private var state: SecretStreamState
 
-  init(key: [UInt8], header: some Collection<UInt8>) {
-    let header = Array(header)
-    (self.key, self.header) = (key, header)
-    secretstream = SecretStreamState(key: key.span.bytes, header: header.span.bytes)
+  init(key: Data, header: some Collection<UInt8>) {
+    state = SecretStreamState(key: Array(key).span.bytes, header: Array(header).span.bytes)
   }
 
-  private func nonce() throws -> AES.GCM.Nonce {
-    let number = (0..<12).map { $0 < 4 ? 0 : UInt8(truncatingIfNeeded: self.number >> (8 * (11 - $0))) }
-    self.number += 1
-    return try AES.GCM.Nonce(data: zip(header, number).map { $0 ^ $1 })
-  }
-
-  func seal(_ plaintext: [UInt8], _ tag: SecretStreamTag) throws -> [UInt8] {
-    if BulkCipher.tested == .aes256GCM {
-      let box = try AES.GCM.seal(
-        plaintext, using: SymmetricKey(data: key), nonce: nonce(), authenticating: header + [tag.rawValue])
-      return [tag.rawValue] + box.ciphertext + box.tag
-    }
+  func seal(_ plaintext: [UInt8], _ tag: SecretStreamTag) -> [UInt8] {
     var body = [UInt8](repeating: 0, count: plaintext.count + 17)
     body.withUnsafeMutableBytes { memory in
       var output = OutputRawSpan(buffer: memory, initializedCount: 0)
-      cipher.push(&secretstream, plaintext.span.bytes, ad: RawSpan(), tag: tag, into: &output)
+      cipher.push(&state, plaintext.span.bytes, ad: RawSpan(), tag: tag, into: &output)
     }
     return body
   }
 
   func open(_ body: [UInt8]) throws -> (plaintext: [UInt8], tag: SecretStreamTag?) {
-    if BulkCipher.tested == .aes256GCM {
-      let box = try AES.GCM.SealedBox(
-        nonce: nonce(), ciphertext: body[1..<body.count - 16], tag: body.suffix(16))
-      let plaintext = try AES.GCM.open(
-        box, using: SymmetricKey(data: key), authenticating: header + [body[0]])
-      return (Array(plaintext), SecretStreamTag(rawValue: body[0]))
-    }
-    let opened = try cipher.pull(&secretstream, body.span.bytes, ad: RawSpan())
+    let opened = try cipher.pull(&state, body.span.bytes, ad: RawSpan())
     return (Array(opened.plaintext), opened.tag)
   }
 }
@@ -298,7 +253,7 @@ final class StreamByHand {
 /// Frames that are made by hand.
 final class FrameMaker {
   let stream: UInt32
-  let key = Random.bytes(32)
+  let key = Data(Random.bytes(32))
   let header = Random.bytes(24)
   private let sealing: StreamByHand
 
@@ -316,11 +271,6 @@ final class FrameMaker {
   func headerFrame() -> [UInt8] { Self.frame(stream, header) }
 
   func message(_ plaintext: [UInt8], _ tag: SecretStreamTag = .message) -> [UInt8] {
-    do {
-      return Self.frame(stream, try sealing.seal(plaintext, tag))
-    } catch {
-      Issue.record("\(error)")
-      return []
-    }
+    Self.frame(stream, sealing.seal(plaintext, tag))
   }
 }

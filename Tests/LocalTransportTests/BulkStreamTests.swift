@@ -7,48 +7,50 @@ import Testing
 
 /// What streams are sealed with, by itself.
 struct BulkStreamTests {
-  /// The example of the protocol's page, which was made by another implementation.
-  @Test func sealsAndOpensTheExample() throws {
-    let key = BulkKey(Data(0..<32), .aes256GCM)
-    let header = [UInt8](100..<124)
-    let sealed = [
-      "002979bdde471563f09fa2f43ec65c04ff24d84f", "03118cb306d9a9cf253dec21f26ecf838606235296f2",
-    ]
-    let messages = [Array("abc".utf8), [0, 1, 2, 3, 4]]
-    let cipher = SecretStreamCipher()
-    let sealing = header.withUnsafeBytes { key.beginning(header: $0) }
-    let opening = header.withUnsafeBytes { key.beginning(header: $0) }
-    for (i, (message, expected)) in zip(messages, sealed).enumerated() {
-      var output = [UInt8](repeating: 0, count: message.count + 17)
-      try message.withUnsafeBytes { message in
-        try output.withUnsafeMutableBytes {
-          try sealing.seal(message, isLast: i == 1, into: $0, through: nil, cipher)
+  let key = Data(Random.bytes(32))
+  let header = Random.bytes(24)
+  let cipher = SecretStreamCipher()
+
+  private func beginning() -> BulkStreamState {
+    header.withUnsafeBytes { BulkStreamState(key: key, header: $0) }
+  }
+
+  /// With and without memory of its own to seal in.
+  private func seal(
+    _ message: [UInt8], isLast: Bool, with state: BulkStreamState, throughScratch: Bool = false
+  ) -> [UInt8] {
+    var (output, scratch) = ([UInt8](repeating: 0, count: message.count + 17), [UInt8]())
+    if throughScratch { scratch = output }
+    message.withUnsafeBytes { message in
+      output.withUnsafeMutableBytes { output in
+        scratch.withUnsafeMutableBytes {
+          state.seal(message, isLast: isLast, into: output, through: throughScratch ? $0 : nil, cipher)
         }
       }
-      #expect(output.map { String(format: "%02x", $0) }.joined() == expected)
-      try output.withUnsafeBytes {
-        try opening.open($0, cipher) { plaintext, isLast in
+    }
+    return output
+  }
+
+  @Test(arguments: [false, true]) func sealsAndOpensASecretstream(throughScratch: Bool) throws {
+    let (sealing, opening) = (beginning(), beginning())
+    let byHand = StreamByHand(key: key, header: header)
+    for (count, isLast) in [(1, false), (65_536, false), (100, false), (5, true)] {
+      let message = Random.bytes(count)
+      let sealed = seal(message, isLast: isLast, with: sealing, throughScratch: throughScratch)
+      #expect(sealed == byHand.seal(message, isLast ? .final : .message))
+      try sealed.withUnsafeBytes {
+        try opening.open($0, cipher) { plaintext, opensAsLast in
           #expect(Array(plaintext) == message)
-          #expect(isLast == (i == 1))
+          #expect(opensAsLast == isLast)
         }
       }
     }
   }
 
   /// Nothing that is damaged opens, a cut message and another tag included; and what is whole opens afterwards.
-  @Test(arguments: BulkCipher.allCases) func opensNothingElse(_ kind: BulkCipher) throws {
-    let key = BulkKey(Data(Random.bytes(32)), kind)
-    let header = Random.bytes(24)
-    let cipher = SecretStreamCipher()
-    let sealing = header.withUnsafeBytes { key.beginning(header: $0) }
-    let opening = header.withUnsafeBytes { key.beginning(header: $0) }
-    let message = Random.bytes(100)
-    var sealed = [UInt8](repeating: 0, count: message.count + 17)
-    try message.withUnsafeBytes { message in
-      try sealed.withUnsafeMutableBytes {
-        try sealing.seal(message, isLast: false, into: $0, through: nil, cipher)
-      }
-    }
+  @Test func opensNothingElse() {
+    let sealed = seal(Random.bytes(100), isLast: false, with: beginning())
+    let opening = beginning()
     func opens(_ bytes: [UInt8]) -> Bool {
       var wasCalled = false
       do {

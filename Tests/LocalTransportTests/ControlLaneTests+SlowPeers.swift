@@ -62,7 +62,7 @@ extension ControlLaneTests {
     peer.breakOff()
   }
 
-  /// In TLS and in the socket's queue each message would take thousands of bytes.
+  /// In the socket's queue each message would take thousands of bytes.
   @Test func handsNoMoreToTheSocketThanOneWriteUntilItIsTaken() async throws {
     var limits = LaneLimits.patient
     limits.lingerTime = .seconds(600)
@@ -113,13 +113,13 @@ extension ControlLaneTests {
     peer.breakOff()
   }
 
-  /// The peer does not even begin with TLS, so all of it waits.
+  /// The peer does not even begin the handshake, so all of it waits.
   @Test func endsALaneForWhichTooMuchWaits() async throws {
     var limits = LaneLimits.patient
     #expect(limits.queuedFactorMax == 4)
     limits.queuedByteCountMax = 1000
     let sockets = try SocketPair()
-    let (lane, near) = try world.lane(.acceptor, sockets.near, limits: limits)
+    let (lane, near) = try world.lane(isDialler: false, sockets.near, limits: limits)
     for _ in 0..<40 { try lane.send([.filler(byteCount: 96)]) }
     #expect(lane.queuedByteCount == 4000)
     #expect(await near.next() == .isFull(true))

@@ -1,5 +1,4 @@
 import Foundation
-import NIOSSL
 import ServiceWire
 import TestSupport
 import Testing
@@ -13,14 +12,13 @@ struct ControlLaneTests {
 
   init() throws { world = try LaneWorld() }
 
-  /// A lane, and a peer with the right certificate that then sends whatever it likes.
+  /// A lane, and a peer with the right key that then sends whatever it likes.
   func openLoosely(
-    _ role: LaneRole = .acceptor, limits: LaneLimits = .patient
+    isDialler: Bool = false, limits: LaneLimits = .patient
   ) async throws -> (SocketPair, ControlLane, EventLog, LoosePeer) {
     let sockets = try SocketPair()
-    let other: LaneRole = role == .dialler ? .acceptor : .dialler
-    let (lane, near) = try world.lane(role, sockets.near, limits: limits)
-    let peer = try await LoosePeer(other, sockets.far, world.configuration(other, as: world.identity("far")))
+    let (lane, near) = try world.lane(isDialler: isDialler, sockets.near, limits: limits)
+    let peer = try await LoosePeer(sockets.far, world.farSealing(isDialler: !isDialler))
     try await peer.handshake()
     #expect(await near.next() == .opened)
     return (sockets, lane, near, peer)
@@ -41,10 +39,10 @@ struct ControlLaneTests {
 
   @Test func keepsWhatIsSentBeforeTheHandshakeForAfterIt() async throws {
     let sockets = try SocketPair()
-    let (lane, _) = try world.lane(.dialler, sockets.near)
+    let (lane, _) = try world.lane(isDialler: true, sockets.near)
     try lane.send([.ping(1)])
     try lane.send([.ping(2)])
-    let (other, far) = try world.lane(.acceptor, sockets.far, as: world.identity("far"), expecting: "near")
+    let (other, far) = try world.lane(world.farSealing(isDialler: false), sockets.far)
     #expect(await far.next() == .opened)
     #expect(await far.messages(2) == [.ping(1), .ping(2)])
     other.close(.noError)
@@ -140,8 +138,8 @@ struct ControlLaneTests {
       if event == .opened { lane.close(.shuttingDown) }
     }
     let sockets = try SocketPair()
-    let (_, near) = try world.lane(.acceptor, sockets.near, answer: close)
-    let (_, far) = try world.lane(.dialler, sockets.far, as: world.identity("far"), expecting: "near")
+    let (_, near) = try world.lane(isDialler: false, sockets.near, answer: close)
+    let (_, far) = try world.lane(world.farSealing(isDialler: true), sockets.far)
     #expect(await near.next() == .opened)
     #expect(await near.next() == .closed(LaneEnd(.here, .shuttingDown)))
     #expect(await far.end() == LaneEnd(.peer, .shuttingDown))
@@ -149,11 +147,11 @@ struct ControlLaneTests {
   }
 
   @Test(arguments: [false, true])
-  func takesAnEndWithoutAGoodbyeForALostConnection(hasTLSEnd: Bool) async throws {
+  func takesAnEndWithoutAGoodbyeForALostConnection(isHalf: Bool) async throws {
     let (sockets, _, near, peer) = try await openLoosely()
     peer.write(try WireChannelMessage.ping(1).frame(byteCountMax: 100))
     #expect(await near.messages(1) == [.ping(1)])
-    if hasTLSEnd { peer.closeTLS() } else { peer.breakOff() }
+    if isHalf { peer.endWriting() } else { peer.breakOff() }
     let end = await near.end()
     #expect(end?.fault == .connectionLost)
     #expect(end?.side == .neither)
@@ -216,20 +214,5 @@ struct ControlLaneTests {
     peer.write(
       length + Array(repeating: UInt8(0xff), count: byteCountMax) + Array(repeating: 0xff, count: 1 << 24))
     #expect(await near.end()?.fault == .malformed)
-  }
-
-  @Test func endsOnBytesThatAreNotTLSAnyMore() async throws {
-    let sockets = try SocketPair()
-    let (_, near) = try world.lane(.acceptor, sockets.near)
-    let copy = dup(sockets.far)
-    let peer = try await LoosePeer(
-      .dialler, sockets.far, world.configuration(.dialler, as: world.identity("far")))
-    try await peer.handshake()
-    #expect(await near.next() == .opened)
-    let bytes: [UInt8] = [23, 3, 3, 0, 32] + Array(repeating: 7, count: 32)
-    #expect(send(copy, bytes, bytes.count, Int32(MSG_NOSIGNAL)) == bytes.count)
-    #expect(await near.end()?.fault == .malformed)
-    #expect(!sockets.isNearOpen)
-    #expect(close(copy) == 0)
   }
 }

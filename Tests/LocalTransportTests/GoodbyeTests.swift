@@ -60,21 +60,6 @@ struct GoodbyeTests {
     #expect(await near.1.end() == LaneEnd(.here, .noError))
   }
 
-  /// The app says something as soon as it finds the other's certificate right, and its own is refused after that.
-  @Test func isHeardAsAnAlertOfTLS() async throws {
-    let other = try world.identity("far", by: CertificateAuthority())
-    for _ in 0..<50 {
-      let sockets = try SocketPair()
-      let (_, near) = try world.lane(.acceptor, sockets.near, limits: patient)
-      let (dialler, far) = try world.lane(.dialler, sockets.far, as: other, expecting: "near")
-      for number in 0..<50 { try dialler.send([.ping(number), .filler(byteCount: 10_000)]) }
-      let farEnd = await far.end()
-      #expect(farEnd?.fault == .certificateNotFound)
-      #expect(farEnd?.side == .peer)
-      #expect(await near.end()?.fault == .certificateNotFound)
-    }
-  }
-
   // MARK: How long a side waits
 
   /// A peer that got the goodbye, and of whose socket somebody still has a copy.
@@ -83,9 +68,8 @@ struct GoodbyeTests {
   ) async throws -> (SocketPair, EventLog, copy: Int32) {
     let sockets = try SocketPair()
     let copy = dup(sockets.far)
-    let (lane, near) = try world.lane(.acceptor, sockets.near, limits: limits)
-    let peer = try await LoosePeer(
-      .dialler, sockets.far, world.configuration(.dialler, as: world.identity("far")))
+    let (lane, near) = try world.lane(isDialler: false, sockets.near, limits: limits)
+    let peer = try await LoosePeer(sockets.far, world.farSealing(isDialler: true))
     #expect(await near.next() == .opened)
     lane.close(.noError)
     #expect(try await peer.frames() == [.goodbye(0)])

@@ -1,6 +1,6 @@
 import Foundation
-import NIOSSL
 import ServiceWire
+import SodiumPrimitives
 import TestSupport
 import Testing
 
@@ -13,118 +13,148 @@ struct HandshakeTests {
 
   init() throws { world = try LaneWorld() }
 
-  // MARK: Certificates
+  // MARK: Keys
 
   enum Wrong: CaseIterable {
-    case otherAuthority, otherApp, otherUser
+    /// The peer has another key than the introduced one.
+    case ownKey
+    /// The peer was told another key of this side.
+    case peersKey
+    /// The peer is of another introduction.
+    case prologue
 
-    var fault: ProtocolFault { self == .otherUser ? .enterpriseUserNotMatch : .certificateNotFound }
-
-    func identity(_ world: LaneWorld) throws -> LaneWorld.Identity {
+    func sealing(_ world: LaneWorld, isDialler: Bool) throws -> LaneSealing {
       switch self {
-      case .otherAuthority: try world.identity("far", by: CertificateAuthority())
-      case .otherApp: try world.identity("third")
-      case .otherUser: try world.identity("far", user: "other")
+      case .ownKey: world.farSealing(isDialler: isDialler, as: try KeyPair())
+      case .peersKey: world.farSealing(isDialler: isDialler, expecting: try KeyPair())
+      case .prologue: world.farSealing(isDialler: isDialler, prologue: [])
       }
     }
   }
 
-  @Test(arguments: LaneRole.allCases, Wrong.allCases)
-  func refusesAPeerWithTheWrongCertificate(role: LaneRole, wrong: Wrong) async throws {
+  /// The acceptor finds it in the first message, and says nothing.
+  @Test(arguments: [false, true], Wrong.allCases)
+  func refusesAPeerOfAnotherIntroduction(isDialler: Bool, wrong: Wrong) async throws {
     let sockets = try SocketPair()
-    let other: LaneRole = role == .dialler ? .acceptor : .dialler
-    let (_, near) = try world.lane(role, sockets.near)
-    let (_, far) = try world.lane(other, sockets.far, as: wrong.identity(world), expecting: "near")
-    let end = await near.next()
-    guard case .closed(let nearEnd)? = end else {
-      Issue.record("\(String(describing: end)) before the end")
+    let (_, near) = try world.lane(isDialler: isDialler, sockets.near)
+    let (_, far) = try world.lane(wrong.sealing(world, isDialler: !isDialler), sockets.far)
+    let (acceptor, dialler) = isDialler ? (far, near) : (near, far)
+    guard case .closed(let end)? = await acceptor.next() else {
+      Issue.record("the acceptor has opened")
       return
     }
-    #expect(nearEnd.fault == wrong.fault)
-    #expect(nearEnd.side == .here)
-    let farEnd = await far.end()
-    #expect(farEnd?.fault == .certificateNotFound)
-    #expect(farEnd?.side == .peer)
-  }
-
-  @Test func refusesADiallerWithoutACertificate() async throws {
-    let sockets = try SocketPair()
-    let (_, near) = try world.lane(.acceptor, sockets.near)
-    let peer = try await LoosePeer(.dialler, sockets.far, world.configuration(.dialler, as: nil))
-    let end = await near.end()
-    #expect(end?.fault == .certificateNotFound)
-    #expect(try await peer.frames().isEmpty)
+    #expect(end.fault == .certificateNotFound && end.side == .here)
+    guard case .closed(let otherEnd)? = await dialler.next() else {
+      Issue.record("the dialler has opened")
+      return
+    }
+    #expect(otherEnd.fault == .connectionLost && otherEnd.side == .neither)
     #expect(!sockets.isNearOpen)
   }
 
-  // MARK: Versions
-
-  @Test(arguments: LaneRole.allCases)
-  func refusesAPeerThatSpeaksNoTLS13(role: LaneRole) async throws {
+  /// An acceptor that answers without the key: its message has the right length.
+  @Test func refusesAnAcceptorWithoutTheKey() async throws {
     let sockets = try SocketPair()
-    let other: LaneRole = role == .dialler ? .acceptor : .dialler
-    let (_, near) = try world.lane(role, sockets.near)
-    let peer = try await LoosePeer(
-      other, sockets.far, world.configuration(other, as: world.identity("far"), versions: (.tlsv12, .tlsv12)))
-    await #expect(throws: (any Error).self) { try await peer.handshake() }
-    #expect(await near.end()?.fault == .versionNotSupported)
-    #expect(!sockets.isNearOpen)
-  }
-
-  // MARK: What is no TLS
-
-  @Test(arguments: LaneRole.allCases, [0, 1])
-  func closesOnPlainTextAndGarbage(role: LaneRole, kind: Int) async throws {
-    let sockets = try SocketPair()
-    let (_, near) = try world.lane(role, sockets.near)
-    let seed = UInt64.random(in: 0 ... .max)
-    var random = SplitMix64(seed: seed)
-    // The first byte of a record of TLS is 20 to 24; the others are no type at all. The second is 3, and the type is
-    // not looked at before as many bytes are there as the record says.
-    let garbage =
-      [UInt8.random(in: 64...255, using: &random), .random(in: 4...255, using: &random)]
-      + (0..<2000).map { _ in .random(in: 0...255, using: &random) }
-    sockets.write(kind == 0 ? Array("GET / HTTP/1.1\r\n\r\n".utf8) : garbage)
-    #expect(await near.end()?.fault == .malformed, "seed \(seed)")
+    let (_, near) = try world.lane(isDialler: true, sockets.near)
+    #expect(await sockets.read(50).count == 50)
+    sockets.write(SealingByHand.withLength(Random.bytes(48)))
+    #expect(await near.next() == .closed(Self.notProved))
     #expect(!sockets.isNearOpen)
     sockets.closeFar()
   }
 
-  @Test(arguments: LaneRole.allCases, [0, 1, 5, 30])
-  func endsAHandshakeThatIsNotComplete(role: LaneRole, byteCount: Int) async throws {
+  private static let notProved = LaneEnd(
+    .here, .certificateNotFound, "the peer did not prove the key that it should have")
+
+  /// Keys of low order give the same secret with every private key.
+  @Test(arguments: [false, true], [0, 1] as [UInt8])
+  func refusesAnEphemeralKeyOfLowOrder(isDialler: Bool, first: UInt8) async throws {
+    let sockets = try SocketPair()
+    let (_, near) = try world.lane(isDialler: isDialler, sockets.near)
+    if isDialler { #expect(await sockets.read(50).count == 50) }
+    sockets.write(
+      SealingByHand.withLength([first] + [UInt8](repeating: 0, count: 31) + Random.bytes(16)))
+    #expect(await near.next() == .closed(Self.notProved))
+    sockets.closeFar()
+  }
+
+  /// Whoever plays a recorded beginning again gets an answer that is of no use, and is not heard.
+  @Test func actsOnNothingOfARecordedConnection() async throws {
+    let first = try SocketPair()
+    let (lane, log) = try world.lane(isDialler: false, first.near)
+    let peer = try await PeerByHand(first, world.farSealing(isDialler: true))
+    #expect(await log.next() == .opened)
+    let record = try peer.record([.ping(1)])
+    first.write(record)
+    #expect(await log.messages(1) == [.ping(1)])
+    lane.close(.noError)
+    first.closeFar()
+    let second = try SocketPair()
+    let (_, near) = try world.lane(isDialler: false, second.near)
+    second.write(peer.handshakeMessage + record)
+    #expect(await near.next() == .opened)
+    #expect(await near.next() == .closed(LaneEnd(.here, .malformed, "a record that does not open")))
+    #expect(await second.read(100).count == 50)
+    second.closeFar()
+  }
+
+  // MARK: What is no handshake
+
+  @Test(arguments: [false, true], [0, 1, 47, 49, 96, 0xffff])
+  func closesOnAMessageOfAnotherLength(isDialler: Bool, byteCount: Int) async throws {
+    let sockets = try SocketPair()
+    let (_, near) = try world.lane(isDialler: isDialler, sockets.near)
+    // The length alone is enough.
+    sockets.write([UInt8(byteCount & 0xff), UInt8(byteCount >> 8)])
+    #expect(await near.next() == .closed(LaneEnd(.here, .malformed, "no handshake")))
+    #expect(!sockets.isNearOpen)
+    sockets.closeFar()
+  }
+
+  @Test(arguments: [false, true])
+  func closesOnPlainTextAndGarbage(isDialler: Bool) async throws {
+    let seed = UInt64.random(in: 0 ... .max)
+    var random = SplitMix64(seed: seed)
+    for bytes in [
+      Array("GET / HTTP/1.1\r\n\r\n".utf8),
+      [49] + (0..<2000).map { _ in .random(in: 0...255, using: &random) },
+    ] {
+      let sockets = try SocketPair()
+      let (_, near) = try world.lane(isDialler: isDialler, sockets.near)
+      sockets.write(bytes)
+      #expect(await near.end()?.fault == .malformed, "seed \(seed)")
+      #expect(!sockets.isNearOpen)
+      sockets.closeFar()
+    }
+  }
+
+  @Test(arguments: [false, true], [0, 1, 2, 30])
+  func endsAHandshakeThatIsNotComplete(isDialler: Bool, byteCount: Int) async throws {
     let sockets = try SocketPair()
     var limits = LaneLimits.patient
     limits.beginningTime = .milliseconds(100)
-    let (_, near) = try world.lane(role, sockets.near, limits: limits)
-    // The beginning of a record of a handshake, and of a hello of 256 bytes.
-    let hello: [UInt8] =
-      [22, 3, 1, 1, 4, role == .acceptor ? 1 : 2, 0, 1, 0, 3, 3] + Array(repeating: 7, count: 19)
-    if byteCount > 0 { sockets.write(hello.prefix(byteCount)) }
-    let end = await near.next()
-    guard case .closed(let nearEnd)? = end else {
-      Issue.record("\(String(describing: end)) before the end")
+    let (_, near) = try world.lane(isDialler: isDialler, sockets.near, limits: limits)
+    if byteCount > 0 { sockets.write(SealingByHand.withLength(Random.bytes(48)).prefix(byteCount)) }
+    guard case .closed(let end)? = await near.next() else {
+      Issue.record("opened")
       return
     }
-    #expect(nearEnd.fault == .timedOut)
+    #expect(end.fault == .timedOut)
     #expect(!sockets.isNearOpen)
     sockets.closeFar()
   }
 
-  @Test(arguments: LaneRole.allCases, [0, 1, 5, 30])
-  func tellsOfAConnectionThatEndsInTheHandshake(role: LaneRole, byteCount: Int) async throws {
+  @Test(arguments: [false, true], [0, 1, 2, 30])
+  func tellsOfAConnectionThatEndsInTheHandshake(isDialler: Bool, byteCount: Int) async throws {
     let sockets = try SocketPair()
-    let (_, near) = try world.lane(role, sockets.near)
-    let hello: [UInt8] =
-      [22, 3, 1, 1, 4, role == .acceptor ? 1 : 2, 0, 1, 0, 3, 3] + Array(repeating: 7, count: 19)
-    if byteCount > 0 { sockets.write(hello.prefix(byteCount)) }
+    let (_, near) = try world.lane(isDialler: isDialler, sockets.near)
+    if byteCount > 0 { sockets.write(SealingByHand.withLength(Random.bytes(48)).prefix(byteCount)) }
     sockets.closeFar()
-    let end = await near.next()
-    guard case .closed(let nearEnd)? = end else {
-      Issue.record("\(String(describing: end)) before the end")
+    guard case .closed(let end)? = await near.next() else {
+      Issue.record("opened")
       return
     }
-    #expect(nearEnd.fault == .connectionLost)
-    #expect(nearEnd.side == .neither)
+    #expect(end.fault == .connectionLost && end.side == .neither)
     #expect(!sockets.isNearOpen)
   }
 
@@ -134,9 +164,8 @@ struct HandshakeTests {
       let sockets = try SocketPair()
       var limits = LaneLimits.patient
       limits.beginningTime = .seconds(time)
-      let (_, near) = try world.lane(.acceptor, sockets.near, limits: limits)
-      let peer = try await LoosePeer(
-        .dialler, sockets.far, world.configuration(.dialler, as: world.identity("far")))
+      let (_, near) = try world.lane(isDialler: false, sockets.near, limits: limits)
+      let peer = try await LoosePeer(sockets.far, world.farSealing(isDialler: true))
       let frames = try await peer.frames()
       guard await near.next() == .opened else { continue }
       #expect(frames == [.goodbye(ProtocolFault.timedOut.rawValue)])
@@ -148,15 +177,12 @@ struct HandshakeTests {
 
   // MARK: This side's own
 
-  @Test func closesTheDescriptorWhenItsOwnIdentityCannotBeUsed() throws {
+  @Test(arguments: [0, 31, 33])
+  func closesTheDescriptorWhenThePeersKeyIsNone(byteCount: Int) throws {
     let sockets = try SocketPair()
-    let identity = try world.identity("near")
-    let events = EventLog { _, _ in }
-    #expect(throws: (any Error).self) {
-      try ControlLane.open(
-        descriptor: sockets.near, role: .dialler, key: identity.key, certificate: Data([1, 2, 3]),
-        peer: .leaf(authority: world.authority.certificate, appID: "far", activationUser: "user"),
-        events: events.events, on: LanePlace.tested)
+    #expect(throws: ProtocolFault.malformed) {
+      try world.lane(
+        .channel(isDialler: true, own: world.near, peer: Data(count: byteCount), prologue: []), sockets.near)
     }
     #expect(!sockets.isNearOpen)
     sockets.closeFar()
@@ -165,14 +191,14 @@ struct HandshakeTests {
   @Test func tellsOfADescriptorThatIsNoSocket() async throws {
     let descriptor = open("/dev/null", O_RDWR)
     try #require(descriptor >= 0)
-    let (_, near) = try world.lane(.dialler, descriptor)
+    let (_, near) = try world.lane(isDialler: true, descriptor)
     #expect(await near.end()?.fault == .connectionLost)
   }
 
-  @Test(arguments: LaneRole.allCases)
-  func closesBeforeTheHandshakeIsDone(role: LaneRole) async throws {
+  @Test(arguments: [false, true])
+  func closesBeforeTheHandshakeIsDone(isDialler: Bool) async throws {
     let sockets = try SocketPair()
-    let (lane, near) = try world.lane(role, sockets.near)
+    let (lane, near) = try world.lane(isDialler: isDialler, sockets.near)
     lane.close(.shuttingDown)
     lane.close(.malformed)
     #expect(await near.next() == .closed(LaneEnd(.here, .shuttingDown)))

@@ -1,45 +1,51 @@
 import Foundation
 import NIOCore
 import NIOPosix
-import NIOSSL
-import NIOTLS
 import ServiceWire
+import SodiumPrimitives
 import Synchronization
 import Testing
 
 @testable import LocalTransport
 
-/// An authority, and apps that it certified.
+/// The keys of two apps, and what their introduction says.
 struct LaneWorld {
-  let authority: CertificateAuthority
+  let near: KeyPair
+  let far: KeyPair
+  let prologue = Prologue.channel(
+    ticket: Data(Random.bytes(32)), dialler: ("near", "user"), acceptor: ("far", "user"))
 
-  init() throws { authority = try CertificateAuthority() }
-
-  struct Identity {
-    let key: AppKey
-    let certificate: Data
+  init() throws {
+    near = try KeyPair()
+    far = try KeyPair()
   }
 
-  func identity(
-    _ appID: String, user: String = "user", by issuer: CertificateAuthority? = nil
-  ) throws -> Identity {
-    let key = AppKey()
-    let certificate = try (issuer ?? authority).issue(
-      appID: appID, activationUser: user, publicKey: key.publicKey, notAfter: UInt64.max)
-    return Identity(key: key, certificate: certificate)
+  /// How the far side is sealed.
+  func farSealing(
+    isDialler: Bool, as own: KeyPair? = nil, expecting peer: KeyPair? = nil, prologue: [UInt8]? = nil
+  ) -> LaneSealing {
+    .channel(
+      isDialler: isDialler, own: own ?? far, peer: Data((peer ?? near).publicKey),
+      prologue: prologue ?? self.prologue)
   }
 
-  /// A lane of the app "near", which expects the app "far".
+  /// A lane of the near app, which expects the far one.
   func lane(
-    _ role: LaneRole, _ descriptor: Int32, as identity: Identity? = nil, expecting: String = "far",
-    limits: LaneLimits = .patient, answer: @escaping EventLog.Answer = { _, _ in }
+    isDialler: Bool, _ descriptor: Int32, expecting peer: KeyPair? = nil, limits: LaneLimits = .patient,
+    answer: @escaping EventLog.Answer = { _, _ in }
   ) throws -> (ControlLane, EventLog) {
-    let identity = try identity ?? self.identity("near")
+    let sealing = LaneSealing.channel(
+      isDialler: isDialler, own: near, peer: Data((peer ?? far).publicKey), prologue: prologue)
+    return try lane(sealing, descriptor, limits: limits, answer: answer)
+  }
+
+  func lane(
+    _ sealing: LaneSealing, _ descriptor: Int32, limits: LaneLimits = .patient,
+    answer: @escaping EventLog.Answer = { _, _ in }
+  ) throws -> (ControlLane, EventLog) {
     let events = EventLog(answer)
     let lane = try ControlLane.open(
-      descriptor: descriptor, role: role, key: identity.key, certificate: identity.certificate,
-      peer: .leaf(authority: authority.certificate, appID: expecting, activationUser: "user"),
-      limits: limits, events: events.events, on: LanePlace.tested)
+      descriptor: descriptor, sealing: sealing, limits: limits, events: events.events, on: LanePlace.tested)
     return (lane, events)
   }
 
@@ -49,35 +55,12 @@ struct LaneWorld {
     answers: (near: EventLog.Answer, far: EventLog.Answer) = ({ _, _ in }, { _, _ in })
   ) async throws -> (near: (ControlLane, EventLog), far: (ControlLane, EventLog)) {
     let sockets = try SocketPair()
-    let near = try lane(.dialler, sockets.near, limits: limits, answer: answers.near)
+    let near = try lane(isDialler: true, sockets.near, limits: limits, answer: answers.near)
     let far = try lane(
-      .acceptor, sockets.far, as: identity("far"), expecting: "near", limits: limits, answer: answers.far)
+      farSealing(isDialler: false), sockets.far, limits: limits, answer: answers.far)
     #expect(await near.1.next() == .opened)
     #expect(await far.1.next() == .opened)
     return (near, far)
-  }
-
-  /// What a peer that keeps to no rule of ours does TLS with.
-  func configuration(
-    _ role: LaneRole, as identity: Identity?, versions: (TLSVersion, TLSVersion) = (.tlsv13, .tlsv13)
-  ) throws -> TLSConfiguration {
-    var configuration = TLSConfiguration.makeClientConfiguration()
-    if let identity {
-      let chain = [
-        NIOSSLCertificateSource.certificate(
-          try NIOSSLCertificate(bytes: Array(identity.certificate), format: .der))
-      ]
-      let key = NIOSSLPrivateKeySource.privateKey(
-        try NIOSSLPrivateKey(bytes: Array(identity.key.key.derRepresentation), format: .der))
-      if role == .acceptor {
-        configuration = .makeServerConfiguration(certificateChain: chain, privateKey: key)
-      }
-      configuration.certificateChain = chain
-      configuration.privateKey = key
-    }
-    (configuration.minimumTLSVersion, configuration.maximumTLSVersion) = versions
-    configuration.certificateVerification = .none
-    return configuration
   }
 }
 
@@ -112,6 +95,29 @@ struct SocketPair {
   func write(_ bytes: some Collection<UInt8>) {
     let bytes = Array(bytes)
     #expect(send(far, bytes, bytes.count, Int32(MSG_NOSIGNAL)) == bytes.count)
+  }
+
+  /// As much as the near side takes: one that has ended takes no more.
+  func offer(_ bytes: some Collection<UInt8>) {
+    let bytes = Array(bytes)
+    _ = send(far, bytes, bytes.count, Int32(MSG_NOSIGNAL))
+  }
+
+  /// Bytes that the near side sends; fewer at the end of what it sends. Waits on a thread of its own.
+  func read(_ count: Int) async -> [UInt8] {
+    let far = far
+    return await withCheckedContinuation { continuation in
+      Thread.detachNewThread {
+        var bytes = [UInt8](repeating: 0, count: count)
+        var done = 0
+        while done < count {
+          let part = bytes.withUnsafeMutableBytes { recv(far, $0.baseAddress! + done, count - done, 0) }
+          if part <= 0 { break }
+          done += part
+        }
+        continuation.resume(returning: Array(bytes.prefix(done)))
+      }
+    }
   }
 
   func closeFar() { #expect(close(far) == 0) }
@@ -168,92 +174,23 @@ final class EventLog: Sendable {
     return nil
   }
 
+  /// The next event is this end.
+  func expectEnd(
+    _ side: LaneEnd.Side, _ fault: ProtocolFault, _ comment: Comment? = nil,
+    sourceLocation: SourceLocation = #_sourceLocation
+  ) async {
+    let event = await next()
+    guard case .closed(let end)? = event else {
+      Issue.record("\(String(describing: event)) before the end", sourceLocation: sourceLocation)
+      return
+    }
+    #expect(end.side == side && end.fault == fault, comment, sourceLocation: sourceLocation)
+  }
+
   /// The next messages, as many as are wanted, whatever reads they came by.
   func messages(_ count: Int) async -> [WireChannelMessage] {
     var messages: [WireChannelMessage] = []
     while messages.count < count, case .received(let more)? = await next() { messages += more }
-    return messages
-  }
-}
-
-/// A peer that speaks TLS, and after that whatever a test wants.
-final class LoosePeer: Sendable {
-  private let channel: any Channel
-  private let inbound: Inbound
-
-  private final class Inbound: ChannelInboundHandler, Sendable {
-    typealias InboundIn = ByteBuffer
-    let stream: AsyncStream<Data>
-    let continuation: AsyncStream<Data>.Continuation
-    let handshake: EventLoopPromise<Void>
-
-    init(_ eventLoop: any EventLoop) {
-      (stream, continuation) = AsyncStream.makeStream()
-      handshake = eventLoop.makePromise()
-    }
-
-    func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
-      if case TLSUserEvent.handshakeCompleted = event { handshake.succeed() }
-    }
-    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-      continuation.yield(Data(unwrapInboundIn(data).readableBytesView))
-    }
-    func errorCaught(context: ChannelHandlerContext, error: any Error) { handshake.fail(error) }
-    func channelInactive(context: ChannelHandlerContext) {
-      handshake.fail(ChannelError.eof)
-      continuation.finish()
-    }
-  }
-
-  init(_ role: LaneRole, _ descriptor: Int32, _ configuration: TLSConfiguration) async throws {
-    let context = try NIOSSLContext(configuration: configuration)
-    let eventLoop = MultiThreadedEventLoopGroup.singleton.next()
-    let inbound = Inbound(eventLoop)
-    self.inbound = inbound
-    channel = try await ClientBootstrap(group: eventLoop).channelInitializer { channel in
-      channel.eventLoop.makeCompletedFuture {
-        let tls: NIOSSLHandler =
-          role == .dialler
-          ? try NIOSSLClientHandler(context: context, serverHostname: nil)
-          : NIOSSLServerHandler(context: context)
-        try channel.pipeline.syncOperations.addHandlers(tls, inbound)
-      }
-    }.withConnectedSocket(descriptor).get()
-  }
-
-  /// Throws when it failed.
-  func handshake() async throws { try await inbound.handshake.futureResult.get() }
-
-  func write(_ bytes: some Collection<UInt8>) {
-    channel.writeAndFlush(ByteBuffer(bytes: Array(bytes)), promise: nil)
-  }
-
-  func setReads(_ reads: Bool) async throws { try await channel.setOption(.autoRead, value: reads).get() }
-
-  /// Without a word of TLS.
-  func breakOff() {
-    channel.eventLoop.execute {
-      guard let tls = try? self.channel.pipeline.syncOperations.context(handlerType: NIOSSLHandler.self)
-      else {
-        return
-      }
-      tls.close(mode: .all, promise: nil)
-    }
-  }
-
-  /// With TLS's own end, and no goodbye.
-  func closeTLS() { channel.close(promise: nil) }
-
-  /// The frames until the connection ends.
-  func frames() async throws -> [WireChannelMessage] {
-    var decoder = FrameDecoder(byteCountMax: 1 << 24)
-    var messages: [WireChannelMessage] = []
-    for await bytes in inbound.stream {
-      decoder.append(bytes)
-      while let frame = try decoder.next() {
-        messages += [try WireChannelMessage.read(frame)].compactMap { $0 }
-      }
-    }
     return messages
   }
 }

@@ -2,6 +2,7 @@ import Foundation
 import LocalTransport
 import ServiceValues
 import ServiceWire
+import SodiumPrimitives
 import Testing
 import UnixSockets
 
@@ -14,7 +15,7 @@ struct BrokerLifeTests {
   @Test func whatItKnowsOutlivesIt() async throws {
     let world = World()
     var broker = try await world.broker()
-    let key = AppKey()
+    let key = try KeyPair()
     for appID in [a, "com.example.Capital", "com.example.capital"] {
       let app = try await TestApp(world, appID, key: key)
       try await app.register([("com.example.s", "1")])
@@ -24,11 +25,11 @@ struct BrokerLifeTests {
     #expect(!FileManager.default.fileExists(atPath: world.socketPath))
     broker = try await world.broker()
     let after = try await world.administrator().apps()
-    #expect(before.apps.count == 3 && after.authorityFingerprint == before.authorityFingerprint)
+    #expect(before.apps.count == 3 && after.brokerFingerprint == before.brokerFingerprint)
     #expect(after.apps.map(\.provider.services) == before.apps.map(\.provider.services))
     #expect(after.apps.map(\.keyFingerprint) == before.apps.map(\.keyFingerprint))
     #expect(after.apps.allSatisfy { $0.provider.state == .notRunning })
-    await #expect(throws: ProtocolFault.keyNotPinned) { try await TestApp(world, a, key: AppKey()) }
+    await #expect(throws: ProtocolFault.keyNotPinned) { try await TestApp(world, a, key: KeyPair()) }
     _ = try await world.administrator().ask(.administer(.with { $0.forget = a }))
     #expect(!FileManager.default.fileExists(atPath: world.statePath + "/apps/" + a))
     await broker.stop()
@@ -44,7 +45,7 @@ struct BrokerLifeTests {
     var app: TestApp?
     while app == nil {
       await Task.yield()
-      app = try? await TestApp(world, a, key: AppKey())
+      app = try? await TestApp(world, a, key: KeyPair())
     }
     run.cancel()
     try await run.value
@@ -55,8 +56,8 @@ struct BrokerLifeTests {
   @Test func itsFilesAreForItsUserOnly() async throws {
     let world = World()
     let broker = try await world.broker()
-    _ = try await TestApp(world, a, key: AppKey())
-    for name in ["", "/authority.key", "/administrator.key", "/apps", "/apps/\(a)"] {
+    _ = try await TestApp(world, a, key: KeyPair())
+    for name in ["", "/broker.key", "/administrator.key", "/apps", "/apps/\(a)"] {
       let attributes = try FileManager.default.attributesOfItem(atPath: world.statePath + name)
       #expect((attributes[.posixPermissions] as? Int ?? 0) & 0o077 == 0, "\(name)")
     }
@@ -81,7 +82,7 @@ struct BrokerLifeTests {
 
   @Test func aDamagedPinRefusesItsID() async throws {
     let world = World()
-    let key = AppKey()
+    let key = try KeyPair()
     let names = ["com.example.a", "com.example.Capital"]
     var broker = try await world.broker()
     for appID in names + ["com.example.b"] { _ = try await TestApp(world, appID, key: key) }
@@ -92,7 +93,7 @@ struct BrokerLifeTests {
       let contents = try files.map { try damage($0, change) }
       broker = try await world.broker()
       for appID in names {
-        for key in [key, AppKey()] {
+        for key in [key, try KeyPair()] {
           await #expect(throws: ProtocolFault.keyNotPinned, "\(what)") {
             try await TestApp(world, appID, key: key)
           }
@@ -104,7 +105,7 @@ struct BrokerLifeTests {
       await broker.stop()
       // It stays refused, and the file there.
       broker = try await world.broker()
-      await #expect(throws: ProtocolFault.keyNotPinned) { try await TestApp(world, a, key: AppKey()) }
+      await #expect(throws: ProtocolFault.keyNotPinned) { try await TestApp(world, a, key: KeyPair()) }
       await broker.stop()
       for (file, contents) in zip(files, contents) { try contents.write(to: URL(filePath: file)) }
     }
@@ -117,13 +118,13 @@ struct BrokerLifeTests {
     #expect(world.log.all.contains { $0.contains("its id refused") && $0.contains("apps/com.example.c") })
     // Until an administrator decides.
     _ = try await world.administrator().ask(.administer(.with { $0.forget = a }))
-    _ = try await TestApp(world, a, key: AppKey())
+    _ = try await TestApp(world, a, key: KeyPair())
     await broker.stop()
   }
 
   @Test func aDamagedPolicyDeniesEverything() async throws {
     let world = World()
-    let keys = [AppKey(), AppKey()]
+    let keys = [try KeyPair(), try KeyPair()]
     var broker = try await world.broker()
     let rule = WireRule.with {
       $0.consumer = "com.example.other"
@@ -163,7 +164,7 @@ struct BrokerLifeTests {
     await broker.stop()
     _ = try damage(world.statePath + "/programs/" + a) { $0.dropLast() }
     broker = try await world.broker()
-    let one = try await TestApp(world, "com.example.b", key: AppKey())
+    let one = try await TestApp(world, "com.example.b", key: KeyPair())
     await #expect(throws: ServicesError(.applicationNotFound)) { try await one.connect(to: a) }
     try await world.install(a, ["/bin/false"])
     await broker.stop()
@@ -175,16 +176,16 @@ struct BrokerLifeTests {
   @Test func withADamagedKeyItDoesNotStart() async throws {
     let world = World()
     let broker = try await world.broker()
-    _ = try await TestApp(world, a, key: AppKey())
+    _ = try await TestApp(world, a, key: KeyPair())
     await broker.stop()
-    for name in ["authority.key", "authority.crt", "administrator.key"] {
+    for name in ["broker.key", "administrator.key"] {
       let path = world.statePath + "/" + name
       let bytes = try damage(path) { _ in Data([1, 2, 3]) }
       await #expect(throws: ServiceBrokerError.self, "\(name)") { try await world.broker() }
       try bytes.write(to: URL(filePath: path))
     }
-    unlink(world.statePath + "/authority.key")
-    await #expect(throws: ServiceBrokerError.stateDamaged(path: world.statePath + "/authority.key")) {
+    unlink(world.statePath + "/broker.key")
+    await #expect(throws: ServiceBrokerError.stateDamaged(path: world.statePath + "/broker.key")) {
       try await world.broker()
     }
   }
@@ -206,7 +207,7 @@ struct BrokerLifeTests {
     await #expect(throws: ServicesError(.general, detail: "the broker cannot write its state")) {
       try await tool.ask(.administer(add))
     }
-    await #expect(throws: ProtocolFault.limitExceeded) { try await TestApp(world, a, key: AppKey()) }
+    await #expect(throws: ProtocolFault.limitExceeded) { try await TestApp(world, a, key: KeyPair()) }
     try FileManager.default.removeItem(atPath: world.statePath + "/new")
     await broker.stop()
   }
@@ -221,7 +222,7 @@ struct BrokerLifeTests {
       try await ServiceBroker.start(configuration, logger: world.log.logger)
     }
     // The first one has lost nothing by it.
-    _ = try await TestApp(world, a, key: AppKey())
+    _ = try await TestApp(world, a, key: KeyPair())
     await broker.stop()
   }
 
@@ -243,7 +244,7 @@ struct BrokerLifeTests {
     close(number)
     #expect(FileManager.default.fileExists(atPath: world.socketPath))
     let broker = try await world.broker()
-    _ = try await TestApp(world, a, key: AppKey())
+    _ = try await TestApp(world, a, key: KeyPair())
     await broker.stop()
     // What is no socket stays.
     try Data([1]).write(to: URL(filePath: world.socketPath))
@@ -254,12 +255,12 @@ struct BrokerLifeTests {
   @Test func peersThatKeepToNothingEndAlone() async throws {
     let world = World()
     let broker = try await world.broker()
-    let app = try await TestApp(world, a, key: AppKey())
+    let app = try await TestApp(world, a, key: KeyPair())
     for bytes in [Data(), Data([1]), Data(repeating: 0xff, count: 5000), Data("GET / HTTP/1.1\r\n\r\n".utf8)]
     {
-      let (number, lane) = try BrokerDial.dial(path: world.socketPath)
-      _ = try Descriptor(adopting: lane)
-      let connection = try UnixConnection(adopting: Descriptor(adopting: number))
+      let dialled = try BrokerDial.dial(path: world.socketPath, pinned: nil)
+      _ = try Descriptor(adopting: dialled.descriptorLane)
+      let connection = try UnixConnection(adopting: Descriptor(adopting: dialled.socket))
       try? bytes.withUnsafeBytes { try connection.write($0, deadline: .now + .seconds(10)) }
       connection.shutdown(.writing)
       // It is closed, whatever is said before.
@@ -275,21 +276,21 @@ struct BrokerLifeTests {
   @Test func thousandsOfConnectionsComeAndGo() async throws {
     let world = World()
     let broker = try await world.broker()
-    let app = try await TestApp(world, a, key: AppKey())
+    let app = try await TestApp(world, a, key: KeyPair())
     for _ in 0..<2000 {
-      let (number, lane) = try BrokerDial.dial(path: world.socketPath)
-      _ = try Descriptor(adopting: lane)
-      _ = try Descriptor(adopting: number)
+      let dialled = try BrokerDial.dial(path: world.socketPath, pinned: nil)
+      _ = try Descriptor(adopting: dialled.descriptorLane)
+      _ = try Descriptor(adopting: dialled.socket)
     }
     // Many at once: those that do not enrol go, the oldest first, and whoever has enrolled stays.
-    var held: [(Int32, Int32)] = []
-    for _ in 0..<200 { held.append(try BrokerDial.dial(path: world.socketPath)) }
+    var held: [BrokerDial.Dialled] = []
+    for _ in 0..<200 { held.append(try BrokerDial.dial(path: world.socketPath, pinned: nil)) }
     try await app.register()
-    let other = try await TestApp(world, "com.example.b", key: AppKey())
+    let other = try await TestApp(world, "com.example.b", key: KeyPair())
     try await other.register()
-    for (one, two) in held {
-      close(one)
-      close(two)
+    for dialled in held {
+      close(dialled.socket)
+      close(dialled.descriptorLane)
     }
     await broker.stop()
     #expect(await app.end() == .shuttingDown)

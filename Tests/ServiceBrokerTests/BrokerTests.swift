@@ -2,6 +2,7 @@ import Foundation
 import LocalTransport
 import ServiceValues
 import ServiceWire
+import SodiumPrimitives
 import TestSupport
 import Testing
 import UnixSockets
@@ -19,17 +20,14 @@ struct BrokerTests {
   @Test func anAppEnrolsAndKeepsItsId() async throws {
     let world = World()
     let broker = try await world.broker()
-    let key = AppKey()
+    let key = try KeyPair()
     let app = try await TestApp(world, a, key: key)
     #expect(app.enrolled.version == 1)
-    let check = try PeerCheck(authority: world.file("authority.crt"), appID: a, activationUser: "u")
-    #expect(check.fault(of: app.enrolled.certificate, at: Date()) == nil)
-    // TLS has proved the authority of the state directory.
-    #expect(try app.client.authority == world.file("authority.crt"))
-    let renewed = try await app.client.ask(.renew(WireRenew())).renewed
-    #expect(check.fault(of: renewed.certificate, at: Date()) == nil)
+    // The handshake has proved the key of the state directory, which is beside the socket, too.
+    #expect(try app.client.brokerKey == world.brokerKey())
+    #expect(try BrokerKeyFile.read(besideSocket: world.socketPath) == world.brokerKey())
     // Another key is refused, and the first stays.
-    await #expect(throws: ProtocolFault.keyNotPinned) { try await TestApp(world, a, key: AppKey()) }
+    await #expect(throws: ProtocolFault.keyNotPinned) { try await TestApp(world, a, key: KeyPair()) }
     try await app.register()
     // The same key takes its place.
     let again = try await TestApp(world, a, key: key)
@@ -44,22 +42,34 @@ struct BrokerTests {
     let world = World()
     let broker = try await world.broker()
     await #expect(throws: ProtocolFault.brokerNotTrusted) {
-      try await TestApp(world, a, key: AppKey(), peer: .certificate(CertificateAuthority().certificate))
+      try await TestApp(world, a, key: KeyPair(), broker: Data(KeyPair().publicKey))
     }
-    let pinned = try world.file("authority.crt")
-    _ = try await TestApp(world, a, key: AppKey(), peer: .certificate(pinned))
+    _ = try await TestApp(world, a, key: KeyPair(), broker: world.brokerKey())
+    // The key beside the socket is that of another broker: nobody is taken in, with a pin or without one.
+    let path = BrokerKeyFile.path(besideSocket: world.socketPath)
+    try BrokerKeyFile.contents(KeyPair().publicKey).write(to: URL(filePath: path))
+    await #expect(throws: ProtocolFault.brokerNotTrusted) {
+      try await TestApp(world, a, key: KeyPair(), broker: world.brokerKey())
+    }
+    await #expect(throws: ProtocolFault.connectionLost) { try await TestApp(world, a, key: KeyPair()) }
+    // Without the file a pin suffices.
+    unlink(path)
+    _ = try await TestApp(world, b, key: KeyPair(), broker: world.brokerKey())
+    await #expect(throws: ProtocolFault.brokerNotTrusted) { try await TestApp(world, a, key: KeyPair()) }
     await broker.stop()
   }
 
   @Test func onlyTheAdministratorsKeyAdministers() async throws {
     let world = World()
     let broker = try await world.broker()
-    _ = try await TestApp(world, a, key: AppKey())
+    _ = try await TestApp(world, a, key: KeyPair())
     let (apps, fingerprint) = try await world.administrator().apps()
-    #expect(apps.map(\.provider.appID) == [a] && apps[0].process == getpid() && fingerprint.count == 32)
+    #expect(
+      apps.map(\.provider.appID) == [a] && apps[0].process == getpid()
+        && fingerprint.count == KeyFingerprint.byteCount)
     await #expect(throws: ProtocolFault.keyNotPinned) {
       try await BrokerClient.attend(
-        path: world.socketPath, name: "thief", authority: nil, administrator: AppKey())
+        path: world.socketPath, name: "thief", broker: nil, administrator: KeyPair())
     }
     await #expect(throws: ProtocolFault.unexpectedMessage) { try await world.tool().apps() }
     await broker.stop()
@@ -76,7 +86,7 @@ struct BrokerTests {
       throw TestFailure("no list")
     }
     #expect(none.isEmpty)
-    let app = try await TestApp(world, a, key: AppKey())
+    let app = try await TestApp(world, a, key: KeyPair())
     try await app.register([(greetings, "1.0")])
     guard case .changed(let present, _)? = try await changes.next() else { throw TestFailure("no change") }
     #expect(present.map(\.appID) == [a] && present[0].state == .running)
@@ -92,7 +102,9 @@ struct BrokerTests {
   @Test func introducesTwoAppsWithSocketsOfTheirOwn() async throws {
     let world = World()
     let broker = try await world.broker()
-    let (one, two) = (try await TestApp(world, a, key: AppKey()), try await TestApp(world, b, key: AppKey()))
+    let (one, two) = (
+      try await TestApp(world, a, key: KeyPair()), try await TestApp(world, b, key: KeyPair())
+    )
     try await two.register()
     let ticket = try await one.connect(to: b)
     let (dialled, accepted) = (try await one.introduction(), try await two.introduction())
@@ -114,7 +126,7 @@ struct BrokerTests {
     // Never reads its descriptor lane.
     let gate = DispatchSemaphore(value: 0)
     let (acceptor, _) = try await BrokerClient.begin(
-      path: world.socketPath, key: AppKey(), peer: .firstUse,
+      path: world.socketPath, key: KeyPair(), broker: nil,
       .with {
         $0.enrol.version = 1
         $0.enrol.appID = b
@@ -127,7 +139,7 @@ struct BrokerTests {
         close(control)
         close(bulk)
       })
-    let one = try await TestApp(world, a, key: AppKey())
+    let one = try await TestApp(world, a, key: KeyPair())
     var dialled = 0
     do {
       while dialled < 100_000 {
@@ -146,8 +158,8 @@ struct BrokerTests {
   @Test func aLockedAppIsWaitedFor() async throws {
     let world = World()
     let broker = try await world.broker()
-    let one = try await TestApp(world, a, key: AppKey())
-    let two = try await TestApp(world, b, key: AppKey(), state: .locked)
+    let one = try await TestApp(world, a, key: KeyPair())
+    let two = try await TestApp(world, b, key: KeyPair(), state: .locked)
     async let ticket = one.connect(to: b)
     let reason: WireWaiting.Reason = try await one.next {
       if case .waiting(let waiting)? = $0.kind { waiting.reason } else { nil }
@@ -162,7 +174,7 @@ struct BrokerTests {
   @Test func policyIsToldAndHolds() async throws {
     let world = World()
     var broker = try await world.broker()
-    let (keyA, keyB) = (AppKey(), AppKey())
+    let (keyA, keyB) = (try KeyPair(), try KeyPair())
     let (one, two) = (try await TestApp(world, a, key: keyA), try await TestApp(world, b, key: keyB))
     try await two.register()
     let rule = WireRule.with {
@@ -189,14 +201,16 @@ struct BrokerTests {
   @Test func forgettingIsToldAndFreesTheId() async throws {
     let world = World()
     let broker = try await world.broker()
-    let (one, two) = (try await TestApp(world, a, key: AppKey()), try await TestApp(world, b, key: AppKey()))
+    let (one, two) = (
+      try await TestApp(world, a, key: KeyPair()), try await TestApp(world, b, key: KeyPair())
+    )
     _ = try await world.administrator().ask(.administer(.with { $0.forget = b }))
     let forgotten: String = try await one.next {
       if case .forgotten(let forgotten)? = $0.kind { forgotten.appID } else { nil }
     }
     #expect(forgotten == b)
     #expect(await two.end() == .forgotten)
-    _ = try await TestApp(world, b, key: AppKey())
+    _ = try await TestApp(world, b, key: KeyPair())
     await broker.stop()
   }
 
@@ -205,13 +219,13 @@ struct BrokerTests {
   @Test func startsAProgramInASessionOfItsOwn() async throws {
     let world = World()
     let broker = try await world.broker()
-    let key = AppKey()
+    let key = try KeyPair()
     // It says who it is by a pipe, which a test can wait for.
     let pipe = world.path + "/pipe"
     #expect(mkfifo(pipe, 0o600) == 0)
     try await world.install(
       b, ["/bin/sh", "-c", "echo $$ $(ps -o sid= -p $$) $(ls /proc/self/fd | wc -l) > \(pipe)"])
-    let one = try await TestApp(world, a, key: AppKey())
+    let one = try await TestApp(world, a, key: KeyPair())
     async let ticket = one.connect(to: b)
     let words = try await contents(ofPipe: pipe).split(separator: " ").map(String.init)
     #expect(words.count == 3 && words[0] == words[1])
@@ -225,13 +239,13 @@ struct BrokerTests {
     let world = World()
     let broker = try await world.broker()
     for (appID, start) in [(b, "/bin/false"), ("com.example.c", "/nothing/there")] {
-      let two = try await TestApp(world, appID, key: AppKey())
+      let two = try await TestApp(world, appID, key: KeyPair())
       try await two.register()
       try await world.install(appID, [start])
       two.client.close()
       _ = await two.end()
     }
-    let one = try await TestApp(world, a, key: AppKey())
+    let one = try await TestApp(world, a, key: KeyPair())
     for appID in [b, "com.example.c"] {
       await #expect(throws: ServicesError(.applicationNotFound)) { try await one.connect(to: appID) }
     }
@@ -242,8 +256,8 @@ struct BrokerTests {
     let world = World()
     let broker = try await world.broker(
       .program("/bin/sh", arguments: ["-c", #"test "$0" = com.example.a"#]))
-    let one = try await TestApp(world, a, key: AppKey())
-    _ = try await TestApp(world, b, key: AppKey())
+    let one = try await TestApp(world, a, key: KeyPair())
+    _ = try await TestApp(world, b, key: KeyPair())
     let administrator = try await world.administrator()
     func front(_ appID: String) async throws {
       _ = try await administrator.ask(.administer(.with { $0.front = appID }))

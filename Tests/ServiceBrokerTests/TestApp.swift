@@ -1,6 +1,7 @@
 import Foundation
 import LocalTransport
 import ServiceWire
+import SodiumPrimitives
 import Synchronization
 import TestSupport
 import UnixSockets
@@ -29,8 +30,8 @@ final class TestApp: Sendable {
   }
 
   init(
-    _ world: World, _ appID: String, key: AppKey, state: WireAppState = .running, user: String = "u",
-    peer: PeerRule = .firstUse
+    _ world: World, _ appID: String, key: KeyPair, state: WireAppState = .running, user: String = "u",
+    broker: Data? = nil
   ) async throws {
     let (messages, messageInput) = AsyncStream<WireBrokerMessage>.makeStream()
     let (descriptors, descriptorInput) = AsyncStream<Handed>.makeStream()
@@ -43,7 +44,7 @@ final class TestApp: Sendable {
       $0.enrol.state = state
     }
     (client, enrolled) = try await BrokerClient.begin(
-      path: world.socketPath, key: key, peer: peer, beginning,
+      path: world.socketPath, key: key, broker: broker, beginning,
       descriptors: { ticket, control, bulk in
         if let handed = try? Handed(ticket, control, bulk) { descriptorInput.yield(handed) }
       }, other: { messageInput.yield($0) })

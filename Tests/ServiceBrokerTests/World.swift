@@ -2,6 +2,7 @@ import Foundation
 import LocalTransport
 import Logging
 import ServiceWire
+import SodiumPrimitives
 import Synchronization
 import TestSupport
 import Testing
@@ -29,10 +30,18 @@ final class World: Sendable {
 
   func file(_ name: String) throws -> Data { try Data(contentsOf: URL(filePath: statePath + "/" + name)) }
 
+  /// The broker's public key.
+  func brokerKey() throws -> Data { Data(try key("broker.key").publicKey) }
+
+  private func key(_ name: String) throws -> KeyPair {
+    let key = try KeyPair(kept: file(name))
+    return try #require(key)
+  }
+
   func administrator() async throws -> BrokerClient {
     try await BrokerClient.attend(
-      path: socketPath, name: "test", authority: file("authority.crt"),
-      administrator: AppKey(rawBytes: file("administrator.key")))
+      path: socketPath, name: "test", broker: brokerKey(),
+      administrator: key("administrator.key"))
   }
 
   /// Names the program that starts an app.
@@ -47,7 +56,7 @@ final class World: Sendable {
   }
 
   func tool() async throws -> BrokerClient {
-    try await BrokerClient.attend(path: socketPath, name: "test", authority: nil)
+    try await BrokerClient.attend(path: socketPath, name: "test", broker: nil)
   }
 }
 

@@ -3,20 +3,6 @@ import SodiumPrimitives
 
 @testable import ServiceWire
 
-/// What an authority issues, without cryptography. The real one is tested with it where it is.
-struct NamedKeyAuthority: BrokerAuthority {
-  struct NoKey: Error {}
-
-  let fingerprint = Data("fingerprint".utf8)
-
-  func nonce() -> Data { Identifier.random().data + Identifier.random().data }
-  func fingerprint(of publicKey: Data) -> Data { publicKey }
-  func issue(appID: String, activationUser: String, publicKey: Data, notAfter: UInt64) throws -> Data {
-    guard !publicKey.isEmpty else { throw NoKey() }
-    return Data("\(appID) \(activationUser) \(notAfter)".utf8)
-  }
-}
-
 /// A broker's state and clients that talk to it by hand.
 final class BrokerWorld {
   var state: BrokerState
@@ -35,7 +21,11 @@ final class BrokerWorld {
   var hasRoomForIntroductions = true
   var starts: [String] = []
   var saved: [BrokerRecords.Part] = []
-  static let administratorKey = Data("administrator".utf8)
+  static let administratorKey = key("administrator")
+  static let brokerKey = key("broker")
+
+  /// Something as long as a public key.
+  static func key(_ text: String) -> Data { Data((text + String(repeating: " ", count: 32)).utf8.prefix(32)) }
   /// What the compositor answers; nil: not at once.
   var compositor: Bool? = true
   var asked: [FrontChange] = []
@@ -44,7 +34,7 @@ final class BrokerWorld {
 
   init(records: BrokerRecords = BrokerRecords(), limits: BrokerLimits = BrokerLimits()) {
     state = BrokerState(
-      authority: NamedKeyAuthority(), administratorKey: Self.administratorKey, records: records,
+      publicKey: Self.brokerKey, administratorKey: Self.administratorKey, records: records,
       limits: limits)
   }
 
@@ -87,7 +77,7 @@ final class BrokerWorld {
     let number = ConnectionNumber(nextConnection)
     nextConnection += 1
     perform(state.connected(number, process: Int32(number.number), now: now))
-    if let key { state.authenticated(number, publicKey: Data(key.utf8)) }
+    if let key { state.authenticated(number, publicKey: Self.key(key)) }
     return number
   }
 

@@ -60,8 +60,7 @@ enum DeliveryFixture {
   }
 
   static func accepted(
-    _ n: UInt64, from: UInt64 = 0, stream: UInt32 = 1, credit: UInt64 = 50, key: Data = key,
-    cipher: UInt32 = 0
+    _ n: UInt64, from: UInt64 = 0, stream: UInt32 = 1, credit: UInt64 = 50, key: Data = key
   ) -> WireChannelMessage {
     .with {
       $0.deliveryAccepted = .with {
@@ -70,7 +69,6 @@ enum DeliveryFixture {
         $0.stream = stream
         $0.credit = credit
         $0.key = key
-        $0.cipher = cipher
       }
     }
   }

@@ -47,13 +47,13 @@ struct DeliveryStepTests {
     let accepted = Fixture.accepted(1, from: 10, credit: credit)
     #expect(
       receiver.accept(one, from: 10, key: key) == [
-        .expect(one, on: number, stream: 1, key: BulkKey(key), from: 10, byteCount: 90),
+        .expect(one, on: number, stream: 1, key: key, from: 10, byteCount: 90),
         .send(accepted, on: number),
       ])
     #expect(
       sender.receive(accepted, on: number) == [
         .accepted(one), .progressed(one, received: 10),
-        .beginStream(one, on: number, stream: 1, key: BulkKey(key), from: 10, credit: credit),
+        .beginStream(one, on: number, stream: 1, key: key, from: 10, credit: credit),
       ])
     let canBegin = receiver.beginCommit(one)
     #expect(canBegin)
@@ -98,50 +98,6 @@ struct DeliveryStepTests {
     sender = Fixture.offered()
     _ = sender.cancel(one)
     #expect(sender.receive(refused, on: number) == [.settled(one, .cancelled)])
-  }
-
-  /// AES where both sides have it; else secretstream.
-  @Test func choosesACipherThatBothHave() {
-    var withAES = DeliveryLimits()
-    withAES.ciphers = [.aes256GCM]
-    for (own, stated, expected) in [
-      (withAES, [1] as [UInt32], BulkCipher.aes256GCM), (withAES, [7, 1, 0], .aes256GCM),
-      (withAES, [], .secretstream),
-      (withAES, [2], .secretstream), (DeliveryLimits(), [1], .secretstream),
-    ] {
-      var receiver = Deliveries(limits: own)
-      _ = receiver.channelOpened(number, ciphers: stated)
-      _ = receiver.receive(Fixture.message(Fixture.offer(1)), on: number)
-      let credit = own.creditByteCount
-      let accepted = Fixture.accepted(1, credit: credit, cipher: expected.rawValue)
-      let outputs = receiver.accept(one, from: 0, key: key)
-      #expect(
-        outputs == [
-          .expect(one, on: number, stream: 1, key: BulkKey(key, expected), from: 0, byteCount: 100),
-          .send(accepted, on: number),
-        ])
-      var sender = Fixture.offered(limits: withAES)
-      #expect(
-        sender.receive(accepted, on: number) == [
-          .accepted(one),
-          .beginStream(one, on: number, stream: 1, key: BulkKey(key, expected), from: 0, credit: credit),
-        ])
-    }
-    // More than it is for.
-    let long = BulkCipher.aes256GCM.byteCountMax + 1
-    var receiver = Deliveries(limits: withAES)
-    _ = receiver.channelOpened(number, ciphers: [1])
-    _ = receiver.receive(Fixture.message(Fixture.offer(1, bytes: long)), on: number)
-    for case .expect(_, _, _, let key, _, _) in receiver.accept(one, from: 0, key: key) {
-      #expect(key.cipher == .secretstream)
-    }
-    var longSender = Fixture.offered(bytes: long, limits: withAES)
-    #expect(Fixture.fault(longSender.receive(Fixture.accepted(1, cipher: 1), on: number)) == .malformed)
-    longSender = Fixture.offered(bytes: long, limits: withAES)
-    #expect(Fixture.fault(longSender.receive(Fixture.accepted(1, from: 1, cipher: 1), on: number)) == nil)
-    // One that nobody knows.
-    var sender = Fixture.offered(limits: withAES)
-    #expect(Fixture.fault(sender.receive(Fixture.accepted(1, cipher: 2), on: number)) == .malformed)
   }
 
   @Test func whatTheReceiverHasNeedsNoStream() {
@@ -249,8 +205,7 @@ struct DeliveryStepTests {
       (Fixture.progress(1, 1, credit: 50), .unexpectedMessage), (Fixture.wanted(1, from: 1), .malformed),
       (Fixture.accepted(1, from: 101), .malformed), (Fixture.accepted(1, stream: 0), .malformed),
       (Fixture.accepted(1, credit: 0), .malformed), (Fixture.accepted(1, key: Data(count: 31)), .malformed),
-      (Fixture.accepted(1, from: 100), .malformed), (Fixture.accepted(1, cipher: 1), .malformed),
-      (Fixture.accepted(1, from: 100, stream: 0, credit: 0, key: Data(), cipher: 1), .malformed),
+      (Fixture.accepted(1, from: 100), .malformed),
     ]
     for (message, fault) in asSender {
       var deliveries = Fixture.offered()

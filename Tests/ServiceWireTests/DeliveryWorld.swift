@@ -180,7 +180,7 @@ final class DeliveryWorld {
         processes[side]?.offersToAnswer.append(id)
       }
     case .expect(let id, let channel, let stream, let key, let from, let byteCount):
-      if key.bytes.count != 32 || staged[side]?[id]?.byteCount != from { note("expects what is not to come") }
+      if key.count != 32 || staged[side]?[id]?.byteCount != from { note("expects what is not to come") }
       processes[side]?.expecting[StreamKey(channel: channel, stream: stream)] = Expecting(
         id: id, byteCount: byteCount, credit: limits.creditByteCount)
     case .endExpecting(_, let channel, let stream):

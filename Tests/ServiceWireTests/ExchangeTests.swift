@@ -82,7 +82,7 @@ struct ExchangeTests {
 
   private func hello(
     credit: UInt32 = 8, frame: UInt32 = 1 << 21, version: UInt32 = 1, appID: String = "com.example.b",
-    ticket: Data? = nil, process: Data? = nil, slots: UInt32 = 0, ciphers: [UInt32] = []
+    ticket: Data? = nil, process: Data? = nil, slots: UInt32 = 0
   ) -> WireChannelMessage {
     .with {
       $0.hello = .with {
@@ -93,7 +93,6 @@ struct ExchangeTests {
         $0.requests = credit
         $0.frameByteCount = frame
         $0.slots = slots
-        $0.ciphers = ciphers
       }
     }
   }
@@ -109,7 +108,6 @@ struct ExchangeTests {
     var limits = ExchangeLimits()
     limits.attachmentCountMax = 5
     limits.slotCountMax = 6
-    limits.ciphers = [.aes256GCM]
     var exchange = Exchange(
       ownAppID: "com.example.a", peerAppID: "com.example.b", process: process, limits: limits)
     let expected = WireChannelMessage.with {
@@ -122,7 +120,6 @@ struct ExchangeTests {
         $0.attachments = 5
         $0.process = process.data
         $0.slots = 6
-        $0.ciphers = [1]
       }
     }
     #expect(exchange.channelOpened(a, ticket: ticket, now: 0) == [.send(expected, on: a)])
@@ -133,7 +130,7 @@ struct ExchangeTests {
       (hello(version: 0), .versionNotSupported), (hello(appID: "com.example.c"), .certificateNotFound),
       (hello(ticket: Data(repeating: 8, count: 32)), .ticketRefused), (hello(ticket: Data()), .ticketRefused),
       (hello(process: Data(repeating: 1, count: 15)), .malformed), (hello(frame: 8191), .malformed),
-      (hello(slots: 1025), .malformed), (hello(ciphers: Array(1...17)), .malformed),
+      (hello(slots: 1025), .malformed),
       (hello(credit: 1 << 20 + 1), .malformed), (.with { $0.ping.number = 1 }, .unexpectedMessage),
       (WireChannelMessage(), .malformed),
     ]

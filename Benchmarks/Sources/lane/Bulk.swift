@@ -33,7 +33,7 @@ private func socketPair() -> (Int32, Int32) {
   return (ends[0], ends[1])
 }
 
-private func bulkLane(_ byteCount: Int, slots: Int, _ cipher: BulkCipher) -> Double {
+private func bulkLane(_ byteCount: Int, slots: Int) -> Double {
   let (near, far) = socketPair()
   let received = DispatchSemaphore(value: 0)
   let events = BulkEvents(
@@ -50,7 +50,7 @@ private func bulkLane(_ byteCount: Int, slots: Int, _ cipher: BulkCipher) -> Dou
     BulkLane(descriptor: near, events: events), BulkLane(descriptor: far, events: events)
   )
   sender.allowSlots(slots)
-  let key = BulkKey(Data(repeating: 7, count: 32), cipher)
+  let key = Data(repeating: 7, count: 32)
   let count = UInt64(byteCount)
   let begin = microseconds()
   receiver.expect(stream: 1, key: key, byteCount: count, credit: count, sink: NothingToKeep())
@@ -92,10 +92,8 @@ private func bareSocket(_ byteCount: Int) -> Double {
 
 func measureBulk(byteCount: Int, repetitions: Int) {
   let cases: [(String, (Int) -> Double)] = [
-    ("bulk-lane", { bulkLane($0, slots: BulkLane.slotCountMax, .aes256GCM) }),
-    ("bulk-lane-socket", { bulkLane($0, slots: 0, .aes256GCM) }),
-    ("secretstream", { bulkLane($0, slots: BulkLane.slotCountMax, .secretstream) }),
-    ("secretstream-socket", { bulkLane($0, slots: 0, .secretstream) }), ("bare-socket", bareSocket),
+    ("bulk-lane", { bulkLane($0, slots: BulkLane.slotCountMax) }),
+    ("bulk-lane-socket", { bulkLane($0, slots: 0) }), ("bare-socket", bareSocket),
   ]
   var times: [[Double]] = cases.map { _ in [] }
   for repetition in 0...max(1, repetitions) {

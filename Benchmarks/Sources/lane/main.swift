@@ -9,6 +9,7 @@ import Dispatch
 import Foundation
 import LocalTransport
 import ServiceWire
+import SodiumPrimitives
 import Synchronization
 
 #if canImport(Glibc)
@@ -40,9 +41,14 @@ func send(_ messages: [WireChannelMessage], over lane: ControlLane) {
 }
 
 func open(
-  _ descriptor: Int32, _ role: LaneRole, received: @escaping @Sendable (ControlLane, Int) -> Void
+  _ descriptor: Int32, isDialler: Bool, received: @escaping @Sendable (ControlLane, Int) -> Void
 ) throws -> (lane: ControlLane, opened: DispatchSemaphore, closed: DispatchSemaphore) {
-  let key = AppKey()
+  // Each side has to know the other's.
+  let (dialler, acceptor) = (
+    try KeyPair(copying: [UInt8](repeating: 1, count: 32)),
+    try KeyPair(copying: [UInt8](repeating: 2, count: 32))
+  )
+  let (own, other) = isDialler ? (dialler, acceptor) : (acceptor, dialler)
   let (opened, closed) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
   let events = LaneEvents<WireChannelMessage>(
     opened: { _ in opened.signal() },
@@ -57,7 +63,8 @@ func open(
       closed.signal()
     })
   let lane = try ControlLane.open(
-    descriptor: descriptor, role: role, key: key, certificate: try key.selfSignedCertificate(), peer: .anyKey,
+    descriptor: descriptor,
+    sealing: .channel(isDialler: isDialler, own: own, peer: Data(other.publicKey), prologue: []),
     events: events)
   return (lane, opened, closed)
 }
@@ -65,7 +72,7 @@ func open(
 // MARK: The other process
 
 func serve(_ descriptor: Int32) throws {
-  let (_, _, closed) = try open(descriptor, .acceptor) { lane, count in
+  let (_, _, closed) = try open(descriptor, isDialler: false) { lane, count in
     send(Array(repeating: message, count: count), over: lane)
   }
   closed.wait()
@@ -192,7 +199,7 @@ func measure(count: Int, only name: String?) async throws {
   guard socketpair(AF_UNIX, type, 0, &ends) == 0 else { fail("no socket pair") }
   let server = try startServer(ends[1], closing: ends[0])
   let replies = Replies()
-  let (lane, opened, closed) = try open(ends[0], .dialler) { replies.came($0, $1) }
+  let (lane, opened, closed) = try open(ends[0], isDialler: true) { replies.came($0, $1) }
   await wait(for: opened)
   if [nil, "blocking"].contains(name) { measureBlocking(lane, replies, count: count) }
   if [nil, "task"].contains(name) { await measureSuspending(lane, replies, count: count) }

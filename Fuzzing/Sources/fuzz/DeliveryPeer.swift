@@ -5,11 +5,7 @@ import Foundation
 
 /// Deliveries with one channel, and an owner that does what they ask for at once.
 struct DeliveryPeer {
-  private(set) var deliveries: Deliveries = {
-    var limits = DeliveryLimits()
-    limits.ciphers = [.aes256GCM]
-    return Deliveries(limits: limits)
-  }()
+  private(set) var deliveries = Deliveries(limits: DeliveryLimits())
   private let number: ChannelNumber
   private var byteCounts: [Identifier: UInt64] = [:]
 
@@ -17,7 +13,7 @@ struct DeliveryPeer {
 
   init(_ number: ChannelNumber) {
     self.number = number
-    perform(deliveries.channelOpened(number, ciphers: [1]), choice: 0)
+    perform(deliveries.channelOpened(number), choice: 0)
     for n: UInt64 in 1...3 {
       perform(deliveries.enqueue(Self.sent(n), number: n, fileCount: 3, byteCount: 30), choice: 0)
     }

@@ -29,7 +29,6 @@ package struct BrokerLimits: Sendable, Equatable {
   package var startCountMax = 8
   /// How long the compositor may take for one change.
   package var compositorTime: UInt64 = 10_000
-  package var certificateLife: UInt64 = 24 * 3600 * 1000
   /// Bytes of a page of providers or apps, about: a page has at least one of them.
   package var pageByteCount = 256 << 10
   /// Bytes that wait to be written to a connection.

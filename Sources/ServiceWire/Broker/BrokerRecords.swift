@@ -1,5 +1,6 @@
 package import Foundation
 import ServiceValues
+import SodiumPrimitives
 import SwiftProtobuf
 
 /// What a broker knows beyond its own life.
@@ -13,7 +14,7 @@ package struct BrokerRecords: Sendable, Equatable {
   }
 
   package struct App: Sendable, Equatable {
-    /// DER; the first that was enrolled.
+    /// The first that was enrolled: 32 bytes.
     package var publicKey: Data
     package var activationUser: String
     /// Milliseconds since 1970.
@@ -36,7 +37,7 @@ package struct BrokerRecords: Sendable, Equatable {
   /// What starts apps, by app id.
   package var programs: [String: WireProgram] = [:]
   package var policy = BrokerPolicy()
-  /// Names of files of apps that cannot be read (``fileName(_:hash:)``): nobody enrols with these ids.
+  /// Names of files of apps that cannot be read (``fileName(_:)``): nobody enrols with these ids.
   package var damagedApps: Set<String> = []
 
   package init() {}
@@ -69,7 +70,7 @@ package struct BrokerRecords: Sendable, Equatable {
   package mutating func decodeApp(_ bytes: Data) throws(ProtocolFault) -> String {
     let record = try WireRecord.known(bytes)
     guard (try? ApplicationID(record.appID)) != nil, apps[record.appID] == nil, record.enrolled >= 0,
-      !record.publicKey.isEmpty
+      record.publicKey.count == KeyPair.byteCount
     else { throw .malformed }
     var app = App(
       publicKey: record.publicKey, activationUser: record.activationUser, enrolled: UInt64(record.enrolled),
@@ -89,10 +90,11 @@ package struct BrokerRecords: Sendable, Equatable {
   }
 
   /// Name of the file of an app's record: the app id where a file system that does not distinguish capitals cannot mistake it for
-  /// another id, else with its SHA-256.
-  package static func fileName(_ appID: String, hash: (Data) -> Data) -> String {
+  /// another id, else with its BLAKE2b hash.
+  package static func fileName(_ appID: String) -> String {
     guard appID.utf8.contains(where: { (65...90).contains($0) }) else { return appID }
-    let digits = hash(Data(appID.utf8)).map { byte in (byte < 16 ? "0" : "") + String(byte, radix: 16) }
+    let hash = Array(appID.utf8).withUnsafeBytes { KeyedHash.checksum($0, count: 32) }
+    let digits = hash.map { byte in (byte < 16 ? "0" : "") + String(byte, radix: 16) }
     return String(appID.lowercased().prefix(180)) + "_" + digits.joined()
   }
 

@@ -11,11 +11,11 @@ extension BrokerState {
     case .listApps(let list):
       if !list.after.isEmpty { try checkAppID(list.after) }
       let page = page(after: list.after, in: knownAppIDs, app)
-      let fingerprint = authority.fingerprint
+      let fingerprint = KeyFingerprint.of(publicKey)
       done(ask, on: number, &outputs) {
         $0.apps.apps = page.elements
         $0.apps.more = page.hasMore
-        $0.apps.authorityFingerprint = fingerprint
+        $0.apps.brokerFingerprint = fingerprint
       }
     case .forget(let appID): try forget(appID, ask, number, now, &outputs)
     case .install(let install): try self.install(install, ask, number, &outputs)
@@ -163,7 +163,7 @@ extension BrokerState {
           $0.isInFront = front == appID
         }
       if let record {
-        $0.keyFingerprint = authority.fingerprint(of: record.publicKey)
+        $0.keyFingerprint = KeyFingerprint.of(record.publicKey)
         $0.activationUser = record.activationUser
         $0.enrolled = Int64(record.enrolled)
         $0.isRegistered = record.registration != nil

@@ -1,5 +1,6 @@
 import Foundation
 import ServiceValues
+import SodiumPrimitives
 
 extension BrokerState {
   struct WaitingDial: Sendable {
@@ -46,7 +47,7 @@ extension BrokerState {
     _ dialler: ConnectionNumber, _ ask: UInt64, _ diallerID: String, to acceptor: ConnectionNumber,
     _ acceptorID: String, _ outputs: inout [BrokerOutput]
   ) {
-    let ticket = authority.nonce()
+    let ticket = Data(Random.bytes(Self.ticketByteCount))
     func message(_ role: WireRole, _ peer: String) -> WireBrokerMessage {
       .with {
         $0.introduction = .with {
@@ -54,6 +55,7 @@ extension BrokerState {
           $0.role = role
           $0.appID = peer
           $0.activationUser = records.apps[peer]?.activationUser ?? ""
+          $0.publicKey = records.apps[peer]?.publicKey ?? Data()
           $0.number = role == .dialler ? ask : 0
         }
       }

@@ -36,7 +36,7 @@ extension BrokerState {
     case .administer(let message):
       guard connection.phase == .attending(administers: true) else { throw Fault(fault: .unexpectedMessage) }
       try administer(message, ask, number, now, &outputs)
-    case .register, .unregister, .connect, .bringToFront, .state, .renew:
+    case .register, .unregister, .connect, .bringToFront, .state:
       guard let appID = connection.appID else { throw Fault(fault: .unexpectedMessage) }
       try take(kind, ask, number, appID, now, date, &outputs)
     }
@@ -65,10 +65,6 @@ extension BrokerState {
       done(ask, on: number, &outputs)
       tellWatchers(about: appID, &outputs)
       continueDials(to: appID, now: now, &outputs)
-    case .renew:
-      guard let app = records.apps[appID] else { throw Fault(fault: .unexpectedMessage) }
-      let leaf = try enrolled(appID, app.activationUser, app.publicKey, version: Self.versionMax, date)
-      done(ask, on: number, &outputs) { $0.renewed = leaf }
     default: throw Fault(fault: .unexpectedMessage)
     }
   }

@@ -1,5 +1,6 @@
 package import Foundation
 import ServiceValues
+import SodiumPrimitives
 
 /// The broker as a value: who is connected, registered and in front, who watches whom, and who may call whom (SERVICE-PROTOCOL.md, "The
 /// broker connection"). No socket, no clock, no file: whoever owns it brings messages and the time, and does what comes out.
@@ -9,8 +10,9 @@ import ServiceValues
 /// It brokers and nothing else: no request, reply or file ever reaches it.
 package struct BrokerState: Sendable {
   package let limits: BrokerLimits
-  let authority: any BrokerAuthority
-  /// DER SubjectPublicKeyInfo.
+  /// The broker's own public key.
+  let publicKey: Data
+  /// The public key of administrators.
   let administratorKey: Data
   package internal(set) var records: BrokerRecords
   var connections: [ConnectionNumber: Connection] = [:]
@@ -58,14 +60,14 @@ package struct BrokerState: Sendable {
   }
 
   package static let versionMax: UInt32 = 1
-  package static let nonceByteCount = 32
+  package static let ticketByteCount = 32
 
-  /// `administratorKey` is DER SubjectPublicKeyInfo: who shows it to TLS may administer.
+  /// `publicKey` is the broker's own. Whoever proves `administratorKey` in the handshake may administer.
   package init(
-    authority: any BrokerAuthority, administratorKey: Data, records: BrokerRecords = BrokerRecords(),
+    publicKey: Data, administratorKey: Data, records: BrokerRecords = BrokerRecords(),
     limits: BrokerLimits = BrokerLimits()
   ) {
-    self.authority = authority
+    self.publicKey = publicKey
     self.administratorKey = administratorKey
     self.records = records
     self.limits = limits
@@ -78,7 +80,7 @@ package struct BrokerState: Sendable {
 
   // MARK: Connections
 
-  /// Somebody of the right user has connected, and TLS begins.
+  /// Somebody of the right user has connected, and the handshake begins.
   package mutating func connected(_ number: ConnectionNumber, process: Int32, now: UInt64) -> [BrokerOutput] {
     precondition(connections[number] == nil, "the number of a connection is used once")
     guard connections.count < limits.connectionCountMax else {
@@ -93,7 +95,7 @@ package struct BrokerState: Sendable {
     return outputs
   }
 
-  /// TLS has proved that the peer has the key (DER SubjectPublicKeyInfo).
+  /// The peer has shown this static key in the handshake; that it has the private key, the first message proves.
   package mutating func authenticated(_ number: ConnectionNumber, publicKey: Data) {
     guard connections[number]?.phase == .handshaking else { return }
     connections[number]?.phase = .awaitingEnrolment(publicKey: publicKey)
@@ -216,8 +218,10 @@ package struct BrokerState: Sendable {
       evicted = oldestWithoutRegistration()
       guard evicted != nil else { throw Fault(fault: .limitExceeded, detail: "apps registered") }
     }
-    let answer = try enrolled(
-      appID, enrol.activationUser, publicKey, version: min(enrol.version, Self.versionMax), date)
+    let answer = WireEnrolled.with {
+      $0.version = min(enrol.version, Self.versionMax)
+      $0.policy = records.policy.concerning(appID)
+    }
     if let evicted {
       records.apps[evicted] = nil
       outputs.append(.save(.app(evicted)))
@@ -242,34 +246,12 @@ package struct BrokerState: Sendable {
     guard (try? ApplicationID(text)) != nil else { throw Fault(fault: .malformed) }
   }
 
-  func fileName(_ appID: String) -> String {
-    BrokerRecords.fileName(appID) { authority.fingerprint(of: $0) }
-  }
+  func fileName(_ appID: String) -> String { BrokerRecords.fileName(appID) }
 
   /// Whose pin may be given up for another app.
   private func oldestWithoutRegistration() -> String? {
     records.apps.filter { !$0.value.hasRegistered && running[$0.key] == nil }
       .min { ($0.value.enrolled, $0.key) < ($1.value.enrolled, $1.key) }?.key
-  }
-
-  func enrolled(
-    _ appID: String, _ activationUser: String, _ publicKey: Data, version: UInt32, _ date: UInt64
-  ) throws(Fault) -> WireEnrolled {
-    let notAfter = date + limits.certificateLife
-    let certificate: Data
-    do {
-      certificate = try authority.issue(
-        appID: appID, activationUser: activationUser, publicKey: publicKey, notAfter: notAfter)
-    } catch {
-      throw Fault(fault: .keyNotPinned)
-    }
-    let policy = records.policy.concerning(appID)
-    return .with {
-      $0.version = version
-      $0.certificate = certificate
-      $0.notAfter = Int64(notAfter)
-      $0.policy = policy
-    }
   }
 
   // MARK: Answers

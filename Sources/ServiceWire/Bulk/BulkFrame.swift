@@ -1,6 +1,6 @@
 /// The frames of a bulk lane (SERVICE-PROTOCOL.md, "The bulk lane"): stream number ‖ length ‖ body.
 ///
-/// A stream's first body is its header, every other one a message, sealed (``BulkCipher``).
+/// A stream's first body is its header, every other one a message, sealed in one secretstream.
 package enum BulkFrame {
   /// Stream number and length.
   package static let headerByteCount = 8

@@ -1,16 +1,14 @@
 package import SodiumPrimitives
 
 extension Deliveries {
-  /// Both sides have said hello; `frameByteCountMax`, `attachmentCountMax` and `ciphers` are what the peer's said.
+  /// Both sides have said hello; `frameByteCountMax` and `attachmentCountMax` are what the peer's said.
   package mutating func channelOpened(
-    _ number: ChannelNumber, frameByteCountMax: Int = .max, attachmentCountMax: UInt64 = 0,
-    ciphers: [UInt32] = []
+    _ number: ChannelNumber, frameByteCountMax: Int = .max, attachmentCountMax: UInt64 = 0
   ) -> [DeliveryOutput] {
     precondition(channels[number] == nil, "the number of a channel is used once")
     isConnecting = false
     channels[number] = Channel(
-      frameByteCountMax: frameByteCountMax, attachmentCountMax: attachmentCountMax,
-      ciphers: Set(ciphers.compactMap(BulkCipher.init(rawValue:))))
+      frameByteCountMax: frameByteCountMax, attachmentCountMax: attachmentCountMax)
     order.append(number)
     var outputs: [DeliveryOutput] = []
     flush(&outputs)

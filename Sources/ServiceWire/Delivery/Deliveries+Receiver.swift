@@ -63,11 +63,6 @@ extension Deliveries {
       }
       message.stream = channel.lastReceivedStream + 1
       message.key = key
-      let usesGCM =
-        limits.ciphers.contains(.aes256GCM) && channel.ciphers.contains(.aes256GCM)
-        && delivery.byteCount - from <= BulkCipher.aes256GCM.byteCountMax
-      let key = BulkKey(key, usesGCM ? .aes256GCM : .secretstream)
-      message.cipher = key.cipher.rawValue
       message.credit = limits.creditByteCount
       channels[number]?.lastReceivedStream = message.stream
       incoming[id]?.stream = message.stream

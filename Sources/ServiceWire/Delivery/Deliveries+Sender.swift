@@ -212,10 +212,7 @@ extension Deliveries {
     let hasStream = message.resumeFrom < delivery.byteCount
     guard message.resumeFrom <= delivery.byteCount,
       hasStream ? message.key.count == DeliveryLimits.keyByteCount : message.key.isEmpty,
-      hasStream == (message.stream > 0), hasStream == (message.credit > 0), hasStream || message.cipher == 0,
-      let cipher = BulkCipher(rawValue: message.cipher),
-      cipher == .secretstream || limits.ciphers.contains(cipher),
-      delivery.byteCount - message.resumeFrom <= cipher.byteCountMax
+      hasStream == (message.stream > 0), hasStream == (message.credit > 0)
     else { throw Exchange.Fault(fault: .malformed) }
     switch delivery.state {
     // The manifest is asked for as a whole, or the receiver knows it from before.
@@ -240,7 +237,7 @@ extension Deliveries {
       number: message.stream, from: message.resumeFrom, credit: message.credit)
     outputs.append(
       .beginStream(
-        id, on: number, stream: message.stream, key: BulkKey(message.key, cipher), from: message.resumeFrom,
+        id, on: number, stream: message.stream, key: message.key, from: message.resumeFrom,
         credit: message.credit))
   }
 

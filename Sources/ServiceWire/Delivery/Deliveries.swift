@@ -27,8 +27,6 @@ package struct Deliveries: Sendable {
     /// Of a message that the peer takes.
     let frameByteCountMax: Int
     let attachmentCountMax: UInt64
-    /// What the peer can seal streams with, as this side knows it.
-    let ciphers: Set<BulkCipher>
     /// The last number that was given to a stream that is received here, and the last that the peer gave.
     var lastReceivedStream: UInt32 = 0
     var lastSentStream: UInt32 = 0

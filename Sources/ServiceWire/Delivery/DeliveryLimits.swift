@@ -16,8 +16,6 @@ package struct DeliveryLimits: Sendable, Equatable {
   package var attachmentCountMax: UInt64 = 0
   /// Bytes of all files of one message of the peer's; 0: as many as there are.
   package var attachmentByteCountMax: UInt64 = 0
-  /// What this side can seal streams with besides secretstream, and has them sealed with when the peer can. The same as ``ExchangeLimits/ciphers``.
-  package var ciphers: Set<BulkCipher> = []
   /// Questions about replies on one channel that have no answer yet, in either direction.
   package var inquiryCountMax = 256
 

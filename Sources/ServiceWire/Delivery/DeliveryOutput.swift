@@ -1,4 +1,4 @@
-import Foundation
+package import Foundation
 package import SodiumPrimitives
 
 /// How a delivery ended for its sender.
@@ -27,7 +27,7 @@ package enum DeliveryOutput: Sendable, Equatable {
   case wantsPage(Identifier, from: UInt64)
   /// The contents from byte `from` on, sealed with the key, go over the bulk lane of that channel.
   case beginStream(
-    Identifier, on: ChannelNumber, stream: UInt32, key: BulkKey, from: UInt64, credit: UInt64)
+    Identifier, on: ChannelNumber, stream: UInt32, key: Data, from: UInt64, credit: UInt64)
   /// Bytes of plaintext that may be sent, in all since the stream began.
   case raiseCredit(Identifier, on: ChannelNumber, stream: UInt32, to: UInt64)
   /// Nothing more of it is read or sent. One follows each `beginStream`, also when all was sent.
@@ -51,7 +51,7 @@ package enum DeliveryOutput: Sendable, Equatable {
   /// The next files of its manifest. After the last ones the owner answers with `accept` or `refuse`.
   case page(Identifier, [WireOfferedFile])
   /// Before the sender hears of it: `byteCount` bytes of plaintext come on the bulk lane of that channel, the first of them byte `from` of all.
-  case expect(Identifier, on: ChannelNumber, stream: UInt32, key: BulkKey, from: UInt64, byteCount: UInt64)
+  case expect(Identifier, on: ChannelNumber, stream: UInt32, key: Data, from: UInt64, byteCount: UInt64)
   /// What still comes of the stream is to be skipped. Not put out for a stream that was received as a whole and committed.
   case endExpecting(Identifier, on: ChannelNumber, stream: UInt32)
   /// Forgotten here, because its channel went: what is staged is kept, for the next offer. Nothing that was to be

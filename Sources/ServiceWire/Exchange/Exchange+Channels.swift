@@ -27,7 +27,6 @@ extension Exchange {
             $0.frameByteCount = UInt32(limits.frameByteCountMax)
             $0.attachments = limits.attachmentCountMax
             $0.slots = UInt32(limits.slotCountMax)
-            $0.ciphers = limits.ciphers.map(\.rawValue).sorted()
           }
         }, on: number)
     ]

@@ -130,8 +130,7 @@ extension Exchange {
     guard hello.ticket == channel.ticket else { throw Fault(fault: .ticketRefused) }
     guard hello.appID.utf8.elementsEqual(peerAppID.utf8) else { throw Fault(fault: .certificateNotFound) }
     guard let process = Identifier(exactly: hello.process), Int(hello.requests) <= ExchangeLimits.creditMax,
-      hello.frameByteCount >= ExchangeLimits.frameByteCountMin, hello.slots <= BulkSlots.countMax,
-      hello.ciphers.count <= BulkCipher.statedCountMax
+      hello.frameByteCount >= ExchangeLimits.frameByteCountMin, hello.slots <= BulkSlots.countMax
     else { throw Fault(fault: .malformed) }
     channel.peerProcess = process
     channel.credit = Int(hello.requests)

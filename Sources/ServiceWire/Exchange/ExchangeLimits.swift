@@ -22,8 +22,6 @@ package struct ExchangeLimits: Sendable, Equatable {
   package var attachmentCountMax: UInt64 = 0
   /// Slots of shared memory that a bulk lane takes messages in, as `Hello` states it; 0: none.
   package var slotCountMax = 0
-  /// What this side can seal streams with besides secretstream, as `Hello` states it.
-  package var ciphers: Set<BulkCipher> = []
   /// Channels with one peer.
   package var channelCountMax = 4
   package var beginningTime: UInt64 = 10_000

@@ -558,7 +558,7 @@ package nonisolated struct WireBrokerMessage: Sendable {
   package init() {}
 }
 
-/// The app's first message. Its key is that of the certificate that it showed to TLS.
+/// The app's first message. Its key is the static key that it proved in the handshake.
 package nonisolated struct WireEnrol: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
@@ -589,7 +589,7 @@ package nonisolated struct WireAttend: Sendable {
   /// What it is, for people.
   package var name: String = String()
 
-  /// The key that it showed to TLS is the administrator's.
+  /// The static key that it proved in the handshake is the administrator's.
   package var administers: Bool = false
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
@@ -604,11 +604,7 @@ package nonisolated struct WireEnrolled: Sendable {
 
   package var version: UInt32 = 0
 
-  /// The leaf, DER; like what follows, only for an app.
-  package var certificate: Data = Data()
-
-  package var notAfter: Int64 = 0
-
+  /// For an app only.
   package var policy: WirePolicy {
     get {_policy ?? WirePolicy()}
     set {_policy = newValue}
@@ -699,14 +695,6 @@ package nonisolated struct WireQuestion: Sendable {
     set {kind = .state(newValue)}
   }
 
-  package var renew: WireRenew {
-    get {
-      if case .renew(let v)? = kind {return v}
-      return WireRenew()
-    }
-    set {kind = .renew(newValue)}
-  }
-
   package var administer: WireAdminister {
     get {
       if case .administer(let v)? = kind {return v}
@@ -726,7 +714,6 @@ package nonisolated struct WireQuestion: Sendable {
     case connect(WireConnect)
     case bringToFront(WireBringToFront)
     case state(WireState)
-    case renew(WireRenew)
     case administer(WireAdminister)
 
   }
@@ -760,14 +747,6 @@ package nonisolated struct WireAnswer: Sendable {
     set {kind = .providers(newValue)}
   }
 
-  package var renewed: WireEnrolled {
-    get {
-      if case .renewed(let v)? = kind {return v}
-      return WireEnrolled()
-    }
-    set {kind = .renewed(newValue)}
-  }
-
   package var apps: WireApps {
     get {
       if case .apps(let v)? = kind {return v}
@@ -799,7 +778,6 @@ package nonisolated struct WireAnswer: Sendable {
   package nonisolated enum OneOf_Kind: Equatable, Sendable {
     case failure(WireFailure)
     case providers(WireProviders)
-    case renewed(WireEnrolled)
     case apps(WireApps)
     case rules(WireRules)
     /// Which introduction it was.
@@ -1115,6 +1093,9 @@ package nonisolated struct WireIntroduction: Sendable {
   /// The question that asked, for the dialler.
   package var number: UInt64 = 0
 
+  /// The other app's public key: 32 bytes.
+  package var publicKey: Data = Data()
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
@@ -1150,16 +1131,6 @@ package nonisolated struct WireState: Sendable {
   // methods supported on all messages.
 
   package var state: WireAppState = .notRunning
-
-  package var unknownFields = SwiftProtobuf.UnknownStorage()
-
-  package init() {}
-}
-
-package nonisolated struct WireRenew: Sendable {
-  // SwiftProtobuf.Message conformance is added in an extension below. See the
-  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
-  // methods supported on all messages.
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -1416,7 +1387,7 @@ package nonisolated struct WireApp: Sendable {
   /// Clears the value of `provider`. Subsequent reads from it will return its default value.
   package mutating func clearProvider() {self._provider = nil}
 
-  /// SHA-256 of the pinned public key.
+  /// Of the pinned public key.
   package var keyFingerprint: Data = Data()
 
   package var activationUser: String = String()
@@ -1457,8 +1428,8 @@ package nonisolated struct WireApps: Sendable {
 
   package var more: Bool = false
 
-  /// SHA-256 of the authority's public key.
-  package var authorityFingerprint: Data = Data()
+  /// Of the broker's public key.
+  package var brokerFingerprint: Data = Data()
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -1473,7 +1444,7 @@ package nonisolated struct WireRecord: Sendable {
 
   package var appID: String = String()
 
-  /// DER SubjectPublicKeyInfo: the key that enrolled first.
+  /// The key that enrolled first: 32 bytes.
   package var publicKey: Data = Data()
 
   package var activationUser: String = String()
@@ -1792,9 +1763,6 @@ package nonisolated struct WireChannelHello: Sendable {
 
   /// Slots of shared memory that the sender takes messages in on the bulk lane; 0: none.
   package var slots: UInt32 = 0
-
-  /// What the sender can seal streams of the bulk lane with, besides 0. 16 at most.
-  package var ciphers: [UInt32] = []
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -2201,9 +2169,6 @@ package nonisolated struct WireDeliveryAccepted: Sendable {
 
   /// 32 bytes, drawn by the receiver for this stream.
   package var key: Data = Data()
-
-  /// What the stream is sealed with: 0, or one that the sender's hello names.
-  package var cipher: UInt32 = 0
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -3019,7 +2984,7 @@ nonisolated extension WireAttend: SwiftProtobuf.Message, SwiftProtobuf._MessageI
 
 nonisolated extension WireEnrolled: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Enrolled"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}certificate\0\u{3}not_after\0\u{1}policy\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}policy\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3028,9 +2993,7 @@ nonisolated extension WireEnrolled: SwiftProtobuf.Message, SwiftProtobuf._Messag
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularUInt32Field(value: &self.version) }()
-      case 2: try { try decoder.decodeSingularBytesField(value: &self.certificate) }()
-      case 3: try { try decoder.decodeSingularInt64Field(value: &self.notAfter) }()
-      case 4: try { try decoder.decodeSingularMessageField(value: &self._policy) }()
+      case 2: try { try decoder.decodeSingularMessageField(value: &self._policy) }()
       default: break
       }
     }
@@ -3044,22 +3007,14 @@ nonisolated extension WireEnrolled: SwiftProtobuf.Message, SwiftProtobuf._Messag
     if self.version != 0 {
       try visitor.visitSingularUInt32Field(value: self.version, fieldNumber: 1)
     }
-    if !self.certificate.isEmpty {
-      try visitor.visitSingularBytesField(value: self.certificate, fieldNumber: 2)
-    }
-    if self.notAfter != 0 {
-      try visitor.visitSingularInt64Field(value: self.notAfter, fieldNumber: 3)
-    }
     try { if let v = self._policy {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 4)
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
     } }()
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: WireEnrolled, rhs: WireEnrolled) -> Bool {
     if lhs.version != rhs.version {return false}
-    if lhs.certificate != rhs.certificate {return false}
-    if lhs.notAfter != rhs.notAfter {return false}
     if lhs._policy != rhs._policy {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
@@ -3068,7 +3023,7 @@ nonisolated extension WireEnrolled: SwiftProtobuf.Message, SwiftProtobuf._Messag
 
 nonisolated extension WireQuestion: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Question"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}number\0\u{2}\u{9}register\0\u{1}unregister\0\u{1}find\0\u{1}watch\0\u{1}unwatch\0\u{1}connect\0\u{3}bring_to_front\0\u{1}state\0\u{1}renew\0\u{1}administer\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}number\0\u{2}\u{9}register\0\u{1}unregister\0\u{1}find\0\u{1}watch\0\u{1}unwatch\0\u{1}connect\0\u{3}bring_to_front\0\u{1}state\0\u{1}administer\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3182,19 +3137,6 @@ nonisolated extension WireQuestion: SwiftProtobuf.Message, SwiftProtobuf._Messag
         }
       }()
       case 18: try {
-        var v: WireRenew?
-        var hadOneofValue = false
-        if let current = self.kind {
-          hadOneofValue = true
-          if case .renew(let m) = current {v = m}
-        }
-        try decoder.decodeSingularMessageField(value: &v)
-        if let v = v {
-          if hadOneofValue {try decoder.handleConflictingOneOf()}
-          self.kind = .renew(v)
-        }
-      }()
-      case 19: try {
         var v: WireAdminister?
         var hadOneofValue = false
         if let current = self.kind {
@@ -3253,13 +3195,9 @@ nonisolated extension WireQuestion: SwiftProtobuf.Message, SwiftProtobuf._Messag
       guard case .state(let v)? = self.kind else { preconditionFailure() }
       try visitor.visitSingularMessageField(value: v, fieldNumber: 17)
     }()
-    case .renew?: try {
-      guard case .renew(let v)? = self.kind else { preconditionFailure() }
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 18)
-    }()
     case .administer?: try {
       guard case .administer(let v)? = self.kind else { preconditionFailure() }
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 19)
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 18)
     }()
     case nil: break
     }
@@ -3276,7 +3214,7 @@ nonisolated extension WireQuestion: SwiftProtobuf.Message, SwiftProtobuf._Messag
 
 nonisolated extension WireAnswer: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Answer"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}number\0\u{2}\u{9}failure\0\u{1}providers\0\u{1}renewed\0\u{1}apps\0\u{1}rules\0\u{1}introduced\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}number\0\u{2}\u{9}failure\0\u{1}providers\0\u{1}apps\0\u{1}rules\0\u{1}introduced\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3312,19 +3250,6 @@ nonisolated extension WireAnswer: SwiftProtobuf.Message, SwiftProtobuf._MessageI
         }
       }()
       case 12: try {
-        var v: WireEnrolled?
-        var hadOneofValue = false
-        if let current = self.kind {
-          hadOneofValue = true
-          if case .renewed(let m) = current {v = m}
-        }
-        try decoder.decodeSingularMessageField(value: &v)
-        if let v = v {
-          if hadOneofValue {try decoder.handleConflictingOneOf()}
-          self.kind = .renewed(v)
-        }
-      }()
-      case 13: try {
         var v: WireApps?
         var hadOneofValue = false
         if let current = self.kind {
@@ -3337,7 +3262,7 @@ nonisolated extension WireAnswer: SwiftProtobuf.Message, SwiftProtobuf._MessageI
           self.kind = .apps(v)
         }
       }()
-      case 14: try {
+      case 13: try {
         var v: WireRules?
         var hadOneofValue = false
         if let current = self.kind {
@@ -3350,7 +3275,7 @@ nonisolated extension WireAnswer: SwiftProtobuf.Message, SwiftProtobuf._MessageI
           self.kind = .rules(v)
         }
       }()
-      case 15: try {
+      case 14: try {
         var v: WireIntroduced?
         var hadOneofValue = false
         if let current = self.kind {
@@ -3385,21 +3310,17 @@ nonisolated extension WireAnswer: SwiftProtobuf.Message, SwiftProtobuf._MessageI
       guard case .providers(let v)? = self.kind else { preconditionFailure() }
       try visitor.visitSingularMessageField(value: v, fieldNumber: 11)
     }()
-    case .renewed?: try {
-      guard case .renewed(let v)? = self.kind else { preconditionFailure() }
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 12)
-    }()
     case .apps?: try {
       guard case .apps(let v)? = self.kind else { preconditionFailure() }
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 13)
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 12)
     }()
     case .rules?: try {
       guard case .rules(let v)? = self.kind else { preconditionFailure() }
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 14)
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 13)
     }()
     case .introduced?: try {
       guard case .introduced(let v)? = self.kind else { preconditionFailure() }
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 15)
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 14)
     }()
     case nil: break
     }
@@ -3928,7 +3849,7 @@ nonisolated extension WireForgotten: SwiftProtobuf.Message, SwiftProtobuf._Messa
 
 nonisolated extension WireIntroduction: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Introduction"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}ticket\0\u{1}role\0\u{3}app_id\0\u{3}activation_user\0\u{1}number\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}ticket\0\u{1}role\0\u{3}app_id\0\u{3}activation_user\0\u{1}number\0\u{3}public_key\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3941,6 +3862,7 @@ nonisolated extension WireIntroduction: SwiftProtobuf.Message, SwiftProtobuf._Me
       case 3: try { try decoder.decodeSingularStringField(value: &self.appID) }()
       case 4: try { try decoder.decodeSingularStringField(value: &self.activationUser) }()
       case 5: try { try decoder.decodeSingularUInt64Field(value: &self.number) }()
+      case 6: try { try decoder.decodeSingularBytesField(value: &self.publicKey) }()
       default: break
       }
     }
@@ -3962,6 +3884,9 @@ nonisolated extension WireIntroduction: SwiftProtobuf.Message, SwiftProtobuf._Me
     if self.number != 0 {
       try visitor.visitSingularUInt64Field(value: self.number, fieldNumber: 5)
     }
+    if !self.publicKey.isEmpty {
+      try visitor.visitSingularBytesField(value: self.publicKey, fieldNumber: 6)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -3971,6 +3896,7 @@ nonisolated extension WireIntroduction: SwiftProtobuf.Message, SwiftProtobuf._Me
     if lhs.appID != rhs.appID {return false}
     if lhs.activationUser != rhs.activationUser {return false}
     if lhs.number != rhs.number {return false}
+    if lhs.publicKey != rhs.publicKey {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -4061,25 +3987,6 @@ nonisolated extension WireState: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
 
   package static func ==(lhs: WireState, rhs: WireState) -> Bool {
     if lhs.state != rhs.state {return false}
-    if lhs.unknownFields != rhs.unknownFields {return false}
-    return true
-  }
-}
-
-nonisolated extension WireRenew: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
-  package static let protoMessageName: String = _protobuf_package + ".Renew"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap()
-
-  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    // Load everything into unknown fields
-    while try decoder.nextFieldNumber() != nil {}
-  }
-
-  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    try unknownFields.traverse(visitor: &visitor)
-  }
-
-  package static func ==(lhs: WireRenew, rhs: WireRenew) -> Bool {
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -4522,7 +4429,7 @@ nonisolated extension WireApp: SwiftProtobuf.Message, SwiftProtobuf._MessageImpl
 
 nonisolated extension WireApps: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Apps"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}apps\0\u{1}more\0\u{3}authority_fingerprint\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}apps\0\u{1}more\0\u{3}broker_fingerprint\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -4532,7 +4439,7 @@ nonisolated extension WireApps: SwiftProtobuf.Message, SwiftProtobuf._MessageImp
       switch fieldNumber {
       case 1: try { try decoder.decodeRepeatedMessageField(value: &self.apps) }()
       case 2: try { try decoder.decodeSingularBoolField(value: &self.more) }()
-      case 3: try { try decoder.decodeSingularBytesField(value: &self.authorityFingerprint) }()
+      case 3: try { try decoder.decodeSingularBytesField(value: &self.brokerFingerprint) }()
       default: break
       }
     }
@@ -4545,8 +4452,8 @@ nonisolated extension WireApps: SwiftProtobuf.Message, SwiftProtobuf._MessageImp
     if self.more != false {
       try visitor.visitSingularBoolField(value: self.more, fieldNumber: 2)
     }
-    if !self.authorityFingerprint.isEmpty {
-      try visitor.visitSingularBytesField(value: self.authorityFingerprint, fieldNumber: 3)
+    if !self.brokerFingerprint.isEmpty {
+      try visitor.visitSingularBytesField(value: self.brokerFingerprint, fieldNumber: 3)
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -4554,7 +4461,7 @@ nonisolated extension WireApps: SwiftProtobuf.Message, SwiftProtobuf._MessageImp
   package static func ==(lhs: WireApps, rhs: WireApps) -> Bool {
     if lhs.apps != rhs.apps {return false}
     if lhs.more != rhs.more {return false}
-    if lhs.authorityFingerprint != rhs.authorityFingerprint {return false}
+    if lhs.brokerFingerprint != rhs.brokerFingerprint {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -5130,7 +5037,7 @@ nonisolated extension WireChannelMessage: SwiftProtobuf.Message, SwiftProtobuf._
 
 nonisolated extension WireChannelHello: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".ChannelHello"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}ticket\0\u{3}app_id\0\u{1}requests\0\u{3}frame_byte_count\0\u{1}attachments\0\u{1}process\0\u{1}slots\0\u{1}ciphers\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}ticket\0\u{3}app_id\0\u{1}requests\0\u{3}frame_byte_count\0\u{1}attachments\0\u{1}process\0\u{1}slots\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -5146,7 +5053,6 @@ nonisolated extension WireChannelHello: SwiftProtobuf.Message, SwiftProtobuf._Me
       case 6: try { try decoder.decodeSingularUInt64Field(value: &self.attachments) }()
       case 7: try { try decoder.decodeSingularBytesField(value: &self.process) }()
       case 8: try { try decoder.decodeSingularUInt32Field(value: &self.slots) }()
-      case 9: try { try decoder.decodeRepeatedUInt32Field(value: &self.ciphers) }()
       default: break
       }
     }
@@ -5177,9 +5083,6 @@ nonisolated extension WireChannelHello: SwiftProtobuf.Message, SwiftProtobuf._Me
     if self.slots != 0 {
       try visitor.visitSingularUInt32Field(value: self.slots, fieldNumber: 8)
     }
-    if !self.ciphers.isEmpty {
-      try visitor.visitPackedUInt32Field(value: self.ciphers, fieldNumber: 9)
-    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -5192,7 +5095,6 @@ nonisolated extension WireChannelHello: SwiftProtobuf.Message, SwiftProtobuf._Me
     if lhs.attachments != rhs.attachments {return false}
     if lhs.process != rhs.process {return false}
     if lhs.slots != rhs.slots {return false}
-    if lhs.ciphers != rhs.ciphers {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -5992,7 +5894,7 @@ nonisolated extension WireManifestPage: SwiftProtobuf.Message, SwiftProtobuf._Me
 
 nonisolated extension WireDeliveryAccepted: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".DeliveryAccepted"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}credit\0\u{3}resume_from\0\u{1}stream\0\u{1}key\0\u{1}cipher\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}credit\0\u{3}resume_from\0\u{1}stream\0\u{1}key\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -6005,7 +5907,6 @@ nonisolated extension WireDeliveryAccepted: SwiftProtobuf.Message, SwiftProtobuf
       case 3: try { try decoder.decodeSingularUInt64Field(value: &self.resumeFrom) }()
       case 4: try { try decoder.decodeSingularUInt32Field(value: &self.stream) }()
       case 5: try { try decoder.decodeSingularBytesField(value: &self.key) }()
-      case 6: try { try decoder.decodeSingularUInt32Field(value: &self.cipher) }()
       default: break
       }
     }
@@ -6027,9 +5928,6 @@ nonisolated extension WireDeliveryAccepted: SwiftProtobuf.Message, SwiftProtobuf
     if !self.key.isEmpty {
       try visitor.visitSingularBytesField(value: self.key, fieldNumber: 5)
     }
-    if self.cipher != 0 {
-      try visitor.visitSingularUInt32Field(value: self.cipher, fieldNumber: 6)
-    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -6039,7 +5937,6 @@ nonisolated extension WireDeliveryAccepted: SwiftProtobuf.Message, SwiftProtobuf
     if lhs.resumeFrom != rhs.resumeFrom {return false}
     if lhs.stream != rhs.stream {return false}
     if lhs.key != rhs.key {return false}
-    if lhs.cipher != rhs.cipher {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
