@@ -35,7 +35,7 @@ struct Identity: Sendable {
     brokerKey = try Self.contents(Self.brokerKeyPath, in: files)
   }
 
-  /// Trusts the broker of this key from now on, unless another one is trusted already; returns whose key is.
+  /// Trusts the broker of this key from now on, unless another one is trusted already; returns the key that is trusted.
   static func pin(_ brokerKey: Data, in container: SecureContainer) throws -> Data {
     if let pinned = try contents(brokerKeyPath, in: container.files) { return pinned }
     try write(brokerKey, to: brokerKeyPath, in: container)

@@ -37,7 +37,7 @@ extension Runtime {
         }
         switch result {
         case .success(let dialled): self.enrol(dialled, connection, &core)
-        case .failure(ProtocolFault.brokerNotTrusted):
+        case .failure(ProtocolFault.brokerNotTrusted) where pinned != nil:
           self.brokerEnded(
             Self.error(of: LaneEnd(.here, .brokerNotTrusted)), &core, fault: .brokerNotTrusted)
         case .failure(let error):
@@ -91,7 +91,11 @@ extension Runtime {
   }
 
   private func brokerOpened(_ brokerKey: Data, _ connection: UInt64, _ core: inout Core) {
-    guard core.identity.brokerKey == nil else { return sendEnrol(&core) }
+    if let pinned = core.identity.brokerKey {
+      // An earlier connection may have pinned another one since this one was dialled.
+      if pinned == brokerKey { sendEnrol(&core) } else { core.broker.lane?.close(.brokerNotTrusted) }
+      return
+    }
     // Trusted on first use: written down before anything is told.
     workQueue.async {
       let result = Result { try Identity.pin(brokerKey, in: self.container) }

@@ -20,9 +20,10 @@ package enum BrokerDial {
   ///
   /// `pinned` is the broker's public key, when one is known; else the key beside the socket is taken.
   ///
-  /// Throws `SocketError` of the directory and of the dial (`unsafeDirectory`, `nobodyAnswers`, `pathTooLong`, `notASocket`, `timedOut`,
-  /// `callFailed`), and `ProtocolFault`: `brokerNotTrusted` when another user's process answers, or the key beside the socket is another one than `pinned`, or there is none, `timedOut` when it sends nothing in
-  /// time, `connectionLost` when it closes instead, `unexpectedDescriptors` and `malformed` when it sends something else.
+  /// Throws `SocketError` of the directory and of the dial (`unsafeDirectory`, `nobodyAnswers`, also without any key, `pathTooLong`,
+  /// `notASocket`, `timedOut`, `callFailed`), and `ProtocolFault`: `brokerNotTrusted` when another user's process answers, or the key
+  /// beside the socket differs from `pinned`, `timedOut` when it sends nothing in time, `connectionLost` when it closes instead,
+  /// `unexpectedDescriptors` and `malformed` when it sends something else.
   package static func dial(
     path: String, pinned: Data?, timeMax: Duration = BrokerDial.timeMax
   ) throws -> Dialled {
@@ -33,8 +34,9 @@ package enum BrokerDial {
     let lane = try receiveLane(over: connection, deadline)
     // The broker has written it by now.
     let shown = BrokerKeyFile.read(besideSocket: path)
-    guard let key = pinned ?? shown, shown == nil || shown == key else {
-      throw ProtocolFault.brokerNotTrusted
+    if let pinned, let shown, pinned != shown { throw ProtocolFault.brokerNotTrusted }
+    guard let key = pinned ?? shown else {
+      throw SocketError.nobodyAnswers(path: BrokerKeyFile.path(besideSocket: path))
     }
     return Dialled(
       socket: connection.takeDescriptor().take(), descriptorLane: lane.takeDescriptor().take(), brokerKey: key

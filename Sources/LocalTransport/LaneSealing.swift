@@ -11,7 +11,16 @@ package enum LaneSealing: Sendable {
   /// The broker's side: any client is taken, and its key is known when the lane opens.
   case asBroker(own: KeyPair)
 
-  /// Throws `malformed` for a public key that has not 32 bytes.
+  /// Throws `malformed` for a public key that does not have 32 bytes.
+  func check() throws(ProtocolFault) {
+    switch self {
+    case .channel(_, _, let peer, _): _ = try Self.key(peer)
+    case .toBroker(_, let broker): _ = try Self.key(broker)
+    case .asBroker: break
+    }
+  }
+
+  /// Throws as ``check()``.
   func handshake() throws(ProtocolFault) -> NoiseHandshake {
     switch self {
     case .channel(let isDialler, let own, let peer, let prologue):

@@ -3,8 +3,7 @@ import NIOCore
 /// The socket's side of a lane's pipeline: sees to it that a `Goodbye` arrives.
 ///
 /// A Unix socket that is closed with bytes unread resets the connection, and its peer may then lose what it did not read yet. So whoever
-/// spoke last lingers: it ends its own direction, reads on, and closes when the peer has closed, or after a time. And what came together
-/// with a reset is delivered first.
+/// spoke last lingers: it ends its own direction, reads on, and closes when the peer has closed, or after a time.
 final class LaneSocket: ChannelInboundHandler {
   typealias InboundIn = ByteBuffer
   typealias InboundOut = ByteBuffer

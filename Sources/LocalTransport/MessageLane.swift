@@ -49,7 +49,7 @@ package final class MessageLane<Message: LaneMessage>: Sendable {
     descriptor: Int32, sealing: LaneSealing, limits: LaneLimits = LaneLimits(), events: LaneEvents<Message>,
     on place: LanePlace = .sharedEventLoop
   ) throws -> MessageLane {
-    do { _ = try sealing.handshake() } catch {
+    do { try sealing.check() } catch {
       close(descriptor: descriptor)
       throw error
     }
@@ -137,7 +137,7 @@ package final class MessageLane<Message: LaneMessage>: Sendable {
 
   // MARK: The peer
 
-  /// The peer's static key. There since before `opened`; that the peer has its private key, the acceptor knows when something was received.
+  /// The peer's static key. Set before `opened`; the acceptor has proof of it with the first message.
   package var peerPublicKey: Data? { peer.withLock { $0 } }
 
   // MARK: Sending

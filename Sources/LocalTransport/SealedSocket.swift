@@ -73,15 +73,19 @@ final class SealedSocket: ChannelDuplexHandler {
       }
       let peerKey = Data(handshake.peerKey ?? [])
       state = .open(try handshake.split())
+      // Before anything that is sent because the socket is open.
+      let rest = waiting
+      waiting = []
+      for (bytes, promise) in rest { seal(bytes, promise, context) }
       context.fireUserInboundEventTriggered(DidOpen(peerKey: peerKey))
+      context.flush()
     } catch {
-      return fail(context, Self.failure(of: error))
+      fail(context, Self.failure(of: error))
     }
-    let rest = waiting
-    waiting = []
-    for (bytes, promise) in rest { seal(bytes, promise, context) }
-    context.flush()
   }
+
+  /// Bytes that are kept of what was received, for tests.
+  var receivedCapacity: Int { received.capacity }
 
   private static func failure(of error: CryptoError) -> Failure {
     error == .notAuthentic
@@ -99,7 +103,13 @@ final class SealedSocket: ChannelDuplexHandler {
 
   func channelRead(context: ChannelHandlerContext, data: NIOAny) {
     var bytes = unwrapInboundIn(data)
-    if received.readableBytes == 0 { received = bytes } else { received.writeBuffer(&bytes) }
+    if received.readableBytes == 0 {
+      received = bytes
+    } else {
+      // The space of what was taken is used again: else all that was ever received would stay.
+      if received.readerIndex >= received.readableBytes { received.discardReadBytes() }
+      received.writeBuffer(&bytes)
+    }
     var plaintext = ByteBuffer()
     let failure = takeAll(into: &plaintext, context)
     if plaintext.readableBytes > 0 { context.fireChannelRead(wrapInboundOut(plaintext)) }

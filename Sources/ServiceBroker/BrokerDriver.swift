@@ -101,8 +101,7 @@ final class BrokerDriver {
   }
 
   private func opened(_ number: ConnectionNumber, _ publicKey: Data?) {
-    guard let publicKey else { return perform(state.end(number, .certificateNotFound, now: now)) }
-    state.authenticated(number, publicKey: publicKey)
+    if let publicKey { state.authenticated(number, publicKey: publicKey) }
   }
 
   private func received(_ messages: [WireBrokerMessage], _ number: ConnectionNumber) {
@@ -212,7 +211,7 @@ final class BrokerDriver {
   private func close(_ number: ConnectionNumber, _ fault: ProtocolFault, _ detail: String) {
     guard let connection = connections[number] else { return }
     if let lane = connection.lane { return lane.close(fault, detail: detail) }
-    // Before TLS nothing can be said.
+    // Before the handshake nothing can be said.
     log(number, LaneEnd(.here, fault, detail))
     if let socket = connection.socket { _ = try? Descriptor(adopting: socket) }
     forget(number)

@@ -25,9 +25,7 @@ final class BrokerRun: Sendable {
       let limit = try DescriptorLimit.raiseSoftToHard()
       store = try BrokerStore(configuration.stateDirectory, logger)
       let acceptor = try BrokerAcceptor(path: configuration.socketPath, logger)
-      let keyPath = BrokerKeyFile.path(besideSocket: configuration.socketPath)
-      try StateFiles.write(
-        BrokerKeyFile.contents(store.key.publicKey), keyPath, temporary: keyPath + ".new")
+      try BrokerKeyFile.write(store.key.publicKey, besideSocket: configuration.socketPath)
       let store = store
       driver = try loop.submit {
         NIOLoopBound(BrokerDriver(store, configuration.compositor, logger, loop), eventLoop: loop)

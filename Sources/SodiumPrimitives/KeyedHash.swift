@@ -33,11 +33,17 @@ public enum KeyedHash {
   /// Unkeyed BLAKE2b: tells torn from altered, proves nothing against an attacker.
   public static func checksum(_ data: UnsafeRawBufferPointer, count: Int = 16) -> [UInt8] {
     [UInt8](unsafeUninitializedCapacity: count) { buffer, initialized in
-      let status = crypto_generichash(
-        buffer.baseAddress!, count, data.bytePointerOrNil, UInt64(data.count), nil, 0)
-      precondition(status == 0, "BLAKE2b gives 16 to 64 bytes")
+      compute(
+        data, into: UnsafeMutableRawBufferPointer(rebasing: UnsafeMutableRawBufferPointer(buffer)[..<count]))
       initialized = count
     }
+  }
+
+  /// Unkeyed BLAKE2b; as many bytes as `output` has (16 … 64).
+  public static func compute(_ data: UnsafeRawBufferPointer, into output: UnsafeMutableRawBufferPointer) {
+    let status = crypto_generichash(
+      output.bytePointer, output.count, data.bytePointerOrNil, UInt64(data.count), nil, 0)
+    precondition(status == 0, "BLAKE2b gives 16 to 64 bytes")
   }
 
   /// HChaCha20 with libsodium's constant: 32 bytes from 32 bytes of key and 16 of input.

@@ -74,9 +74,14 @@ struct BrokerDialTests {
     let dialled = ThreadCall { [pinned] in try BrokerDial.dial(path: path, pinned: pinned) }
     _ = try Self.serve(listener, bytes: [0], descriptors: [lane.near])
     // What is pinned is enough, when nothing else is shown, and at a first meeting what is shown.
-    if isPinned == (shown == .anotherKey) {
+    switch (isPinned, shown) {
+    case (true, .anotherKey):
       await #expect(throws: ProtocolFault.brokerNotTrusted) { _ = try await dialled.value() }
-    } else {
+    case (false, .nothing), (false, .noKey):
+      await #expect(throws: SocketError.nobodyAnswers(path: path + ".key.pub")) {
+        _ = try await dialled.value()
+      }
+    default:
       let result = try await dialled.value()
       #expect(result.brokerKey == pinned ?? BrokerKeyFile.read(besideSocket: path))
       for descriptor in [result.socket, result.descriptorLane] { #expect(close(descriptor) == 0) }

@@ -34,8 +34,21 @@ struct BrokerKeyFileTests {
     }
   }
 
-  @Test func isNilWithoutAFile() {
+  @Test func isNilWithoutAFile() throws {
     #expect(BrokerKeyFile.read(besideSocket: socket) == nil)
+    // Nobody writes into it: reading must not wait for that.
+    #expect(mkfifo(BrokerKeyFile.path(besideSocket: socket), 0o600) == 0)
+    #expect(BrokerKeyFile.read(besideSocket: socket) == nil)
+  }
+
+  @Test func isReplacedAsAWhole() throws {
+    for _ in 0..<2 {
+      let key = try KeyPair().publicKey
+      try BrokerKeyFile.write(key, besideSocket: socket)
+      #expect(BrokerKeyFile.read(besideSocket: socket) == Data(key))
+    }
+    let names = try FileManager.default.contentsOfDirectory(atPath: folder.path)
+    #expect(names == ["broker.key.pub"])
   }
 
   private static let zeros = String(repeating: "0", count: 64)

@@ -60,6 +60,26 @@ struct GoodbyeTests {
     #expect(await near.1.end() == LaneEnd(.here, .noError))
   }
 
+  /// Also when the lane is closed as soon as it opens.
+  @Test(arguments: [false, true])
+  func comesAfterWhatWaitedForTheHandshake(isDialler: Bool) async throws {
+    let sockets = try SocketPair()
+    let (lane, _) = try world.lane(isDialler: isDialler, sockets.near, limits: patient) { lane, event in
+      if event == .opened { lane.close(.shuttingDown) }
+    }
+    let sent: [WireChannelMessage] = [.ping(1), .filler(byteCount: 300_000), .ping(2)]
+    try lane.send(sent)
+    let (_, far) = try world.lane(world.farSealing(isDialler: !isDialler), sockets.far)
+    var received: [WireChannelMessage] = []
+    while let event = await far.next() {
+      if case .received(let messages) = event { received += messages }
+      guard case .closed(let end) = event else { continue }
+      #expect(end == LaneEnd(.peer, .shuttingDown))
+      break
+    }
+    #expect(received == sent)
+  }
+
   // MARK: How long a side waits
 
   /// A peer that got the goodbye, and of whose socket somebody still has a copy.

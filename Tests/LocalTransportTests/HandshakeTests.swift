@@ -52,13 +52,33 @@ struct HandshakeTests {
     #expect(!sockets.isNearOpen)
   }
 
-  /// An acceptor that answers without the key: its message has the right length.
-  @Test func refusesAnAcceptorWithoutTheKey() async throws {
+  enum Answer: CaseIterable {
+    case random
+    /// Of somebody with a key of its own.
+    case anothers
+    /// Of the right acceptor, to another first message.
+    case recorded
+
+    func message(_ world: LaneWorld) throws -> [UInt8] {
+      guard self != .random else { return Random.bytes(48) }
+      let own = self == .recorded ? world.far : try KeyPair()
+      var dialler = try LaneSealing.channel(
+        isDialler: true, own: world.near, peer: Data(own.publicKey), prologue: world.prologue
+      ).handshake()
+      var acceptor = try world.farSealing(isDialler: false, as: own).handshake()
+      _ = try acceptor.read(dialler.write())
+      return try acceptor.write()
+    }
+  }
+
+  /// Whoever cannot read the first message, and answers all the same.
+  @Test(arguments: Answer.allCases) func refusesAnAcceptorWithoutTheKey(answer: Answer) async throws {
     let sockets = try SocketPair()
     let (_, near) = try world.lane(isDialler: true, sockets.near)
     #expect(await sockets.read(50).count == 50)
-    sockets.write(SealingByHand.withLength(Random.bytes(48)))
+    sockets.write(SealingByHand.withLength(try answer.message(world)))
     #expect(await near.next() == .closed(Self.notProved))
+    #expect(await sockets.read(1).isEmpty)
     #expect(!sockets.isNearOpen)
     sockets.closeFar()
   }
@@ -66,15 +86,28 @@ struct HandshakeTests {
   private static let notProved = LaneEnd(
     .here, .certificateNotFound, "the peer did not prove the key that it should have")
 
-  /// Keys of low order give the same secret with every private key.
-  @Test(arguments: [false, true], [0, 1] as [UInt8])
-  func refusesAnEphemeralKeyOfLowOrder(isDialler: Bool, first: UInt8) async throws {
+  /// 0, 1, -1 and the points of order 8: they give the same secret with every private key.
+  static let lowOrder: [[UInt8]] = [
+    [UInt8](repeating: 0, count: 32), [1] + [UInt8](repeating: 0, count: 31),
+    [0xec] + [UInt8](repeating: 0xff, count: 30) + [0x7f],
+    [
+      0xe0, 0xeb, 0x7a, 0x7c, 0x3b, 0x41, 0xb8, 0xae, 0x16, 0x56, 0xe3, 0xfa, 0xf1, 0x9f, 0xc4, 0x6a,
+      0xda, 0x09, 0x8d, 0xeb, 0x9c, 0x32, 0xb1, 0xfd, 0x86, 0x62, 0x05, 0x16, 0x5f, 0x49, 0xb8, 0x00,
+    ],
+    [
+      0x5f, 0x9c, 0x95, 0xbc, 0xa3, 0x50, 0x8c, 0x24, 0xb1, 0xd0, 0xb1, 0x55, 0x9c, 0x83, 0xef, 0x5b,
+      0x04, 0x44, 0x5c, 0xc4, 0x58, 0x1c, 0x8e, 0x86, 0xd8, 0x22, 0x4e, 0xdd, 0xd0, 0x9f, 0x11, 0x57,
+    ],
+  ]
+
+  @Test(arguments: [false, true], lowOrder)
+  func refusesAnEphemeralKeyOfLowOrder(isDialler: Bool, key: [UInt8]) async throws {
     let sockets = try SocketPair()
     let (_, near) = try world.lane(isDialler: isDialler, sockets.near)
     if isDialler { #expect(await sockets.read(50).count == 50) }
-    sockets.write(
-      SealingByHand.withLength([first] + [UInt8](repeating: 0, count: 31) + Random.bytes(16)))
+    sockets.write(SealingByHand.withLength(key + Random.bytes(16)))
     #expect(await near.next() == .closed(Self.notProved))
+    #expect(!sockets.isNearOpen)
     sockets.closeFar()
   }
 
@@ -128,7 +161,7 @@ struct HandshakeTests {
     }
   }
 
-  @Test(arguments: [false, true], [0, 1, 2, 30])
+  @Test(arguments: [false, true], [0, 1, 2, 5, 30])
   func endsAHandshakeThatIsNotComplete(isDialler: Bool, byteCount: Int) async throws {
     let sockets = try SocketPair()
     var limits = LaneLimits.patient
@@ -144,7 +177,7 @@ struct HandshakeTests {
     sockets.closeFar()
   }
 
-  @Test(arguments: [false, true], [0, 1, 2, 30])
+  @Test(arguments: [false, true], [0, 1, 2, 5, 30])
   func tellsOfAConnectionThatEndsInTheHandshake(isDialler: Bool, byteCount: Int) async throws {
     let sockets = try SocketPair()
     let (_, near) = try world.lane(isDialler: isDialler, sockets.near)

@@ -34,21 +34,26 @@ struct RecordTests {
     try await expectEnd([UInt8(length), 0], "a record of \(length) bytes")
   }
 
+  /// Also in its length. There is always as much as it may say.
   @Test func endsOnARecordThatWasChanged() async throws {
     let byteCount = try await open().1.record([.ping(1)]).count
-    for i in 2..<byteCount {
+    for i in 0..<byteCount {
       let (near, peer) = try await open()
-      peer.sockets.write(try peer.record([.ping(1)]))
-      #expect(await near.messages(1) == [.ping(1)])
+      let first = try peer.record([.ping(1)])
       var record = try peer.record([.ping(2)])
       record[i] ^= 1 << UInt8(i % 8)
-      peer.sockets.write(record)
-      #expect(await near.next() == .closed(LaneEnd(.here, .malformed, "a record that does not open")))
+      peer.sockets.offer(first + record + [UInt8](repeating: 0, count: 1 << 16))
+      #expect(await near.messages(1) == [.ping(1)])
+      guard case .closed(let end)? = await near.next() else {
+        Issue.record("byte \(i)")
+        continue
+      }
+      #expect(end.side == .here && end.fault == .malformed, "byte \(i)")
       await peer.expectSilentEnd()
     }
   }
 
-  enum Order: CaseIterable { case repeated, swapped, leftOut }
+  enum Order: CaseIterable { case repeated, swapped, leftOut, cut }
 
   @Test(arguments: Order.allCases) func endsOnARecordThatIsNotTheNext(order: Order) async throws {
     let (near, peer) = try await open()
@@ -58,9 +63,23 @@ struct RecordTests {
       case .repeated: records[0] + records[0]
       case .swapped: records[0] + records[2] + records[1]
       case .leftOut: records[0] + records[2]
+      case .cut: records[0] + records[1].dropLast() + records[2]
       }
     peer.sockets.write(bytes)
     #expect(await near.messages(1) == [.ping(1)])
+    #expect(await near.next() == .closed(LaneEnd(.here, .malformed, "a record that does not open")))
+    await peer.expectSilentEnd()
+  }
+
+  /// It has another key than what comes from the other side.
+  @Test func endsOnItsOwnRecord() async throws {
+    let sockets = try SocketPair()
+    let (lane, near) = try world.lane(isDialler: false, sockets.near)
+    let peer = try await PeerByHand(sockets, world.farSealing(isDialler: true))
+    #expect(await near.next() == .opened)
+    try lane.send([.ping(1)])
+    let byteCount = try WireChannelMessage.ping(1).frame(byteCountMax: 100).count
+    sockets.write(await sockets.read(byteCount + RecordCipher.overheadByteCount))
     #expect(await near.next() == .closed(LaneEnd(.here, .malformed, "a record that does not open")))
     await peer.expectSilentEnd()
   }
@@ -84,6 +103,63 @@ struct RecordTests {
     #expect(await near.messages(messages.count) == messages)
     peer.sockets.closeFar()
     #expect(await near.end()?.fault == .connectionLost)
+  }
+
+  @Test func manyMessagesMayBeInOneRecord() async throws {
+    let sockets = try SocketPair()
+    let (lane, near) = try world.lane(isDialler: false, sockets.near)
+    let peer = try await PeerByHand(sockets, world.farSealing(isDialler: true))
+    #expect(await near.next() == .opened)
+    let messages = (0..<100).map { WireChannelMessage.ping($0) }
+    sockets.write(try peer.record(messages))
+    #expect(await near.messages(100) == messages)
+    // What is sent together goes in one, too.
+    try lane.send(messages)
+    var frames: [UInt8] = []
+    for message in messages { try message.appendFrame(to: &frames, byteCountMax: 100) }
+    #expect(try await peer.read() == frames)
+    sockets.closeFar()
+    #expect(await near.end()?.fault == .connectionLost)
+  }
+
+  /// No record is shorter than it must be.
+  @Test func aFrameIsInAsFewRecordsAsItCan() async throws {
+    let sockets = try SocketPair()
+    let (lane, near) = try world.lane(isDialler: false, sockets.near)
+    let peer = try await PeerByHand(sockets, world.farSealing(isDialler: true))
+    #expect(await near.next() == .opened)
+    let message = WireChannelMessage.filler(byteCount: 100_000)
+    try lane.send([message])
+    let (first, second) = (try await peer.read() ?? [], try await peer.read() ?? [])
+    #expect(first.count == 65_519)
+    #expect(Data(first + second) == (try message.frame(byteCountMax: 100_000)))
+    sockets.closeFar()
+    #expect(await near.end()?.fault == .connectionLost)
+  }
+
+  /// A peer whose every write ends within a record: what was opened does not stay.
+  @Test func keepsNoMoreThanWhatIsNotOpenedYet() async throws {
+    let sockets = try SocketPair()
+    let (lane, near) = try world.lane(isDialler: false, sockets.near)
+    let peer = try await PeerByHand(sockets, world.farSealing(isDialler: true))
+    #expect(await near.next() == .opened)
+    let ignored: [UInt8] = [3, 0, 0, 0, 0xc2, 0x3e, 0]
+    let frames = Array(repeatElement(ignored, count: 8000).joined())
+    var rest: [UInt8] = []
+    for _ in 0..<300 {
+      rest += try peer.sealing.record(frames)
+      sockets.write(rest.dropLast())
+      rest = [rest[rest.count - 1]]
+    }
+    sockets.write(rest + (try peer.record([.ping(1)])))
+    #expect(await near.messages(1) == [.ping(1)])
+    let capacity = try await lane.eventLoop.submit {
+      try lane.connection.value?.context?.pipeline.syncOperations.handler(type: SealedSocket.self)
+        .receivedCapacity
+    }.get()
+    #expect(try #require(capacity) < 1 << 20)
+    lane.close(.noError)
+    sockets.closeFar()
   }
 
   /// The least and the most that one record holds, and one byte more.

@@ -55,7 +55,9 @@ struct BrokerTests {
     // Without the file a pin suffices.
     unlink(path)
     _ = try await TestApp(world, b, key: KeyPair(), broker: world.brokerKey())
-    await #expect(throws: ProtocolFault.brokerNotTrusted) { try await TestApp(world, a, key: KeyPair()) }
+    await #expect(throws: SocketError.nobodyAnswers(path: path)) {
+      try await TestApp(world, a, key: KeyPair())
+    }
     await broker.stop()
   }
 

@@ -149,6 +149,29 @@ struct NoiseTests {
     }
   }
 
+  /// Of a responder without the key, of one of another prologue, and of another handshake.
+  @Test(arguments: [NoisePattern.kk, .ik])
+  func refusesAnAnswerThatIsNotTheExpectedOnes(pattern: NoisePattern) throws {
+    let (pair, other) = (try Pair(), try KeyPair())
+    for (own, prologue) in [(other, [1, 2]), (pair.responder, [1, 3]), (pair.responder, [1, 2])]
+      as [(
+        KeyPair, [UInt8]
+      )]
+    {
+      // Each answers a first message that it can read.
+      var another = pair.handshake(pattern, isInitiator: true, peer: own, prologue: prologue)
+      var responder = pair.handshake(pattern, isInitiator: false, own: own, prologue: prologue)
+      _ = try responder.read(another.write())
+      let answer = try responder.write()
+      var initiator = pair.handshake(pattern, isInitiator: true)
+      _ = try initiator.write()
+      let isTaken = Self.takes(&initiator, answer)
+      #expect(!isTaken && !initiator.isComplete)
+      #expect(try another.read(answer) == [])
+      #expect(another.hash == responder.hash && another.hash != initiator.hash)
+    }
+  }
+
   @Test func sealsEachRecordUnderItsNumber() throws {
     let pair = try Pair()
     var initiator = pair.handshake(.kk, isInitiator: true)
@@ -165,6 +188,41 @@ struct NoiseTests {
     #expect(throws: CryptoError.notAuthentic) { try far.open(records[1]) }
     // The other direction has another key.
     #expect(throws: CryptoError.notAuthentic) { try near.open(records[0]) }
+  }
+
+  /// Over the end of a byte of the number.
+  @Test func takesTheNumberOfARecordForItsNonce() throws {
+    let bytes = Random.bytes(32)
+    func key() throws -> SecretKey {
+      try SecretKey { key in bytes.withUnsafeBytes { key.copyMemory(from: $0) } }
+    }
+    var sending = RecordCipher(try key())
+    var receiving = RecordCipher(try key())
+    for number in 0..<300 {
+      let plaintext = [UInt8](repeating: UInt8(number & 0xff), count: 1 + number)
+      var record = [UInt8](repeating: 0, count: plaintext.count + RecordCipher.overheadByteCount)
+      try plaintext.withUnsafeBytes { plaintext in
+        try record.withUnsafeMutableBytes { try sending.seal(plaintext, into: $0) }
+      }
+      var sealed = [UInt8](repeating: 0, count: plaintext.count + ChaChaPoly.tagByteCount)
+      sealed.withUnsafeMutableBytes {
+        ChaChaPoly.seal(
+          plaintext.span.bytes, key: bytes.span.bytes, number: UInt64(number), ad: RawSpan(), into: $0)
+      }
+      #expect(Array(record.dropFirst(2)) == sealed, "record \(number)")
+      var opened = [UInt8](repeating: 0, count: plaintext.count)
+      try sealed.withUnsafeBytes { sealed in
+        try opened.withUnsafeMutableBytes { try receiving.open(sealed, into: $0) }
+      }
+      #expect(opened == plaintext)
+    }
+  }
+
+  @Test(arguments: [
+    (0, 0), (1, 19), (65_519, 65_537), (65_520, 65_556), (131_038, 131_074), (131_039, 131_093),
+  ])
+  func saysHowLongRecordsAre(byteCount: Int, sealedByteCount: Int) {
+    #expect(RecordCipher.sealedByteCount(byteCount) == sealedByteCount)
   }
 
   @Test func aPrologueBindsAllOfAnIntroduction() {

@@ -28,19 +28,54 @@ struct KeyPairTests {
     #expect(alice.withPrivateKey { Array($0) } == Self.alice)
   }
 
-  /// Zero, one and the order-8 points of the curve: the secret would be the same for everybody.
-  @Test(arguments: [0, 1, 2, 3]) func refusesPublicKeysThatProveNothing(number: Int) throws {
-    var key = [UInt8](repeating: 0, count: 32)
-    switch number {
-    case 0: break
-    case 1: key[0] = 1
-    // p and p - 1, not reduced.
-    case 2: key = [0xed] + [UInt8](repeating: 0xff, count: 30) + [0x7f]
-    default: key = [0xec] + [UInt8](repeating: 0xff, count: 30) + [0x7f]
+  @Test func agreesFromTheOtherSide() throws {
+    let bob = try KeyPair(
+      copying: hex("5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb"))
+    #expect(bob.publicKey == Self.bobsPublicKey)
+    let secret = try bob.withSharedSecret(with: Self.alicesPublicKey.span.bytes) { Array($0) }
+    #expect(secret == Self.secret)
+  }
+
+  /// RFC 7748, section 5.2: each secret is the next private key, each private key the next public one.
+  @Test func agreesWithTheStandardAThousandTimes() throws {
+    var key = [9] + [UInt8](repeating: 0, count: 31)
+    var publicKey = key
+    for round in 1...1000 {
+      let secret = try KeyPair(copying: key).withSharedSecret(with: publicKey.span.bytes) { Array($0) }
+      (key, publicKey) = (secret, key)
+      if round == 1 {
+        #expect(key == hex("422c8e7a6227d7bca1350b3e2bb7279f7897b87bb6854b783c60e80311ae3079"))
+      }
     }
+    #expect(key == hex("684cf59ba83309552800ef566f2f4d3c1c3887c49360e3875f2eb94d99532c51"))
+  }
+
+  @Test func hasTheSamePublicKeyWhenItsPrivateKeyComesBack() throws {
     let pair = try KeyPair()
-    #expect(throws: CryptoError.notAuthentic) {
-      try pair.withSharedSecret(with: key.span.bytes) { _ in }
+    let kept = pair.withPrivateKey { Array($0) }
+    #expect(try KeyPair(copying: kept).publicKey == pair.publicKey)
+    #expect(try pair.withPrivateKey { try KeyPair(privateKey: $0).publicKey } == pair.publicKey)
+  }
+
+  /// The points of order 1, 2, 4 and 8, p and p + 1 not reduced: the secret would be the same for everybody.
+  @Test(arguments: [
+    "0000000000000000000000000000000000000000000000000000000000000000",
+    "0100000000000000000000000000000000000000000000000000000000000000",
+    "e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800",
+    "5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157",
+    "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+  ])
+  func refusesPublicKeysThatProveNothing(text: String) throws {
+    let pair = try KeyPair()
+    // The highest bit of a public key does not count.
+    for highest: UInt8 in [0, 0x80] {
+      var key = hex(text)
+      key[31] |= highest
+      #expect(throws: CryptoError.notAuthentic) {
+        try pair.withSharedSecret(with: key.span.bytes) { _ in Issue.record("a secret") }
+      }
     }
   }
 
@@ -82,13 +117,37 @@ struct ChaChaPolyTests {
     }
   }
 
-  @Test func agreesWithAnotherImplementation() {
+  @Test func agreesWithAnotherImplementation() throws {
     // PyNaCl 1.5, crypto_aead_chacha20poly1305_ietf_encrypt.
-    #expect(sealed([UInt8]("message".utf8), number: 5) == Self.ofAnother)
+    let sealed = sealed([UInt8]("message".utf8), number: 5)
+    #expect(sealed == hex("4e6de5792442224c53a7b72122195ca70e02d40ecd3c40"))
+    #expect(try opened(sealed, number: 5, ad: ad) == [UInt8]("message".utf8))
   }
 
-  private static let ofAnother: [UInt8] = [
-    0x4e, 0x6d, 0xe5, 0x79, 0x24, 0x42, 0x22, 0x4c, 0x53, 0xa7, 0xb7, 0x21, 0x22, 0x19, 0x5c, 0xa7, 0x0e,
-    0x02, 0xd4, 0x0e, 0xcd, 0x3c, 0x40,
-  ]
+  /// Each byte of the number has its place in the nonce. OpenSSL, through Python's cryptography 48.
+  @Test(
+    arguments: [
+      (0, "6a55cc3933de45d4bcbdca588e54ae4f"), (1, "c9dadf37bdfb53ca39bcbf8867d14e53"),
+      (0x0807_0605_0403_0201, "fed479ce2e53fb53aa2411b27421aed5"), (.max, "10e1721c33e55d247577e4625c6ba560"),
+    ] as [(UInt64, String)])
+  func putsTheNumberIntoTheNonce(number: UInt64, tag: String) {
+    #expect(sealed([], number: number) == hex(tag))
+  }
+
+  /// Also where the tag alone is wrong, and so the plaintext would be the right one.
+  @Test func leavesNoPlaintextWhenItRefuses() {
+    let message = [UInt8](repeating: 0x55, count: 200)
+    let whole = sealed(message, number: 3)
+    for place in [0, 100, 199, 200, 215] {
+      var changed = whole
+      changed[place] ^= 1
+      var output = [UInt8](repeating: 0xaa, count: message.count)
+      #expect(throws: CryptoError.notAuthentic) {
+        try output.withUnsafeMutableBytes {
+          try ChaChaPoly.open(changed.span.bytes, key: key.span.bytes, number: 3, ad: ad.span.bytes, into: $0)
+        }
+      }
+      #expect(output.allSatisfy { $0 == 0 || $0 == 0xaa }, "byte \(place)")
+    }
+  }
 }

@@ -109,7 +109,7 @@ struct DeliveryPeer {
         perform(deliveries.page(id, from: from, [file]), choice: choice)
         if choice % 3 == 0 { perform(deliveries.cancel(id), choice: choice) }
       case .beginStream(_, _, _, let key, let from, let credit):
-        require(key.bytes.count == 32 && from < 30 && credit > 0, "a stream of nothing")
+        require(key.count == 32 && from < 30 && credit > 0, "a stream of nothing")
       case .progressed(_, let received): require(received <= 30, "more than there is")
       case .offered(let offer):
         guard let id = Identifier(exactly: offer.id) else { fatalError("an offer without an id") }

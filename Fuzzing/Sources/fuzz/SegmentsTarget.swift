@@ -146,7 +146,8 @@ private struct StoredSample: Sendable {
         var output = [UInt8](repeating: 0, count: run.storedByteCount)
         try output.withUnsafeMutableBytes { memory in
           var output = OutputRawSpan(buffer: memory, initializedCount: 0)
-          try cipher.seal(plaintext.span.bytes, as: run, key: key, into: &output)
+          var batch = try SegmentBatch(run, key: key, by: cipher)
+          batch.seal(plaintext.span.bytes, as: run, into: &output)
         }
         sample.extents.append(Extent(run, slab: 0, offset: UInt64(sample.stored.count)))
         sample.stored += output

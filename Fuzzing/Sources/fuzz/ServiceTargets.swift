@@ -160,7 +160,8 @@ extension Target {
       var records = BrokerRecords()
       let appID = "com.example.a"
       records.apps[appID] = .init(
-        publicKey: Data([1, 2]), activationUser: "u", enrolled: 5, registration: .with { $0.name = "A" })
+        publicKey: Data(repeating: 1, count: 32), activationUser: "u", enrolled: 5,
+        registration: .with { $0.name = "A" })
       let rule = WireRule.with {
         $0.provider = appID
         $0.effect = .deny

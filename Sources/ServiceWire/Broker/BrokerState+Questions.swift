@@ -3,7 +3,7 @@ import ServiceValues
 
 extension BrokerState {
   mutating func take(
-    _ question: WireQuestion, _ number: ConnectionNumber, _ now: UInt64, _ date: UInt64,
+    _ question: WireQuestion, _ number: ConnectionNumber, _ now: UInt64,
     _ outputs: inout [BrokerOutput]
   ) throws(Fault) {
     guard let connection = connections[number] else { return }
@@ -38,14 +38,14 @@ extension BrokerState {
       try administer(message, ask, number, now, &outputs)
     case .register, .unregister, .connect, .bringToFront, .state:
       guard let appID = connection.appID else { throw Fault(fault: .unexpectedMessage) }
-      try take(kind, ask, number, appID, now, date, &outputs)
+      try take(kind, ask, number, appID, now, &outputs)
     }
   }
 
   /// What only apps ask.
   private mutating func take(
     _ kind: WireQuestion.OneOf_Kind, _ ask: UInt64, _ number: ConnectionNumber, _ appID: String,
-    _ now: UInt64, _ date: UInt64,
+    _ now: UInt64,
     _ outputs: inout [BrokerOutput]
   ) throws(Fault) {
     switch kind {

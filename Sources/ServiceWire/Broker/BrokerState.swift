@@ -172,7 +172,7 @@ package struct BrokerState: Sendable {
       case (.attend(let attend), .awaitingEnrolment(let publicKey)):
         try take(attend, number, publicKey, &outputs)
       case (.question(let question), .enrolled), (.question(let question), .attending):
-        try take(question, number, now, date, &outputs)
+        try take(question, number, now, &outputs)
       case (nil, _): throw Fault(fault: .malformed)
       default: throw Fault(fault: .unexpectedMessage)
       }

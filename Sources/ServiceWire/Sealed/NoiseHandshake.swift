@@ -102,10 +102,9 @@ package struct NoiseHandshake: ~Copyable {
     try pair.withSharedSecret(with: key.span.bytes) { secret in state.mixKey(secret) }
   }
 
-  /// The ciphers of what this side sends and receives. The keys of the handshake are wiped.
+  /// The ciphers of what this side sends and receives. The keys of the handshake are wiped with it.
   package consuming func split() throws(CryptoError) -> RecordCiphers {
     precondition(isComplete, "both messages have crossed")
-    defer { state.wipe() }
     return RecordCiphers(
       sending: RecordCipher(try state.transportKey(ofInitiator: isInitiator)),
       receiving: RecordCipher(try state.transportKey(ofInitiator: !isInitiator)))
