@@ -36,7 +36,8 @@ struct KeyPairTests {
     #expect(secret == Self.secret)
   }
 
-  /// RFC 7748, section 5.2: each secret is the next private key, each private key the next public one.
+  /// RFC 7748, section 5.2: each secret is the next private key, and the last private key is the next
+  /// public one.
   @Test func agreesWithTheStandardAThousandTimes() throws {
     var key = [9] + [UInt8](repeating: 0, count: 31)
     var publicKey = key
@@ -57,7 +58,8 @@ struct KeyPairTests {
     #expect(try pair.withPrivateKey { try KeyPair(privateKey: $0).publicKey } == pair.publicKey)
   }
 
-  /// The points of order 1, 2, 4 and 8, p and p + 1 not reduced: the secret would be the same for everybody.
+  /// The points of low order, and those of them that have a second form: the secret would be the same
+  /// for everybody.
   @Test(arguments: [
     "0000000000000000000000000000000000000000000000000000000000000000",
     "0100000000000000000000000000000000000000000000000000000000000000",
