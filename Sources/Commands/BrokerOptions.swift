@@ -97,8 +97,9 @@ extension WireAppState {
 /// Bytes as they are compared by people: hexadecimal, in groups of four.
 enum Fingerprint {
   static func text(_ bytes: Data) -> String {
-    let digits = bytes.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }
-    return stride(from: 0, to: digits.count, by: 2).map { digits[$0..<min($0 + 2, digits.count)].joined() }
-      .joined(separator: " ")
+    let digits = Array(Hexadecimal.text(bytes))
+    return stride(from: 0, to: digits.count, by: 4).map {
+      String(digits[$0..<min($0 + 4, digits.count)])
+    }.joined(separator: " ")
   }
 }

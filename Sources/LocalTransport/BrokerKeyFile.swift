@@ -1,5 +1,5 @@
 package import Foundation
-package import SodiumPrimitives
+import SodiumPrimitives
 
 #if canImport(Glibc)
   import Glibc
@@ -14,7 +14,7 @@ package enum BrokerKeyFile {
   package static func path(besideSocket path: String) -> String { path + ".key.pub" }
 
   package static func contents(_ publicKey: some Sequence<UInt8>) -> Data {
-    Data((publicKey.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined() + "\n").utf8)
+    Data((Hexadecimal.text(publicKey) + "\n").utf8)
   }
 
   /// Replaces the file as a whole. It is written anew at each start of the broker, so it need not be durable.
@@ -28,12 +28,7 @@ package enum BrokerKeyFile {
     guard let bytes = firstBytes(of: Self.path(besideSocket: path), byteCount + 1), bytes.count == byteCount,
       bytes.last == UInt8(ascii: "\n")
     else { return nil }
-    var key = Data()
-    for i in stride(from: 0, to: 2 * KeyPair.byteCount, by: 2) {
-      guard let high = digit(bytes[i]), let low = digit(bytes[i + 1]) else { return nil }
-      key.append(high << 4 | low)
-    }
-    return key
+    return Hexadecimal.bytes(bytes.dropLast()).map { Data($0) }
   }
 
   /// Of a regular file; whatever else the path may be.
@@ -47,26 +42,4 @@ package enum BrokerKeyFile {
     let count = pread(file, &bytes, byteCountMax, 0)
     return count < 0 ? nil : Array(bytes.prefix(count))
   }
-
-  private static func digit(_ byte: UInt8) -> UInt8? {
-    switch byte {
-    case UInt8(ascii: "0")...UInt8(ascii: "9"): byte - UInt8(ascii: "0")
-    case UInt8(ascii: "a")...UInt8(ascii: "f"): byte - UInt8(ascii: "a") + 10
-    default: nil
-    }
-  }
-}
-
-extension KeyPair {
-  /// The pair of a private key that was kept. Nil when it does not have 32 bytes; throws
-  /// `secretMemoryExhausted`.
-  package convenience init?(kept bytes: Data) throws(CryptoError) {
-    guard bytes.count == Self.byteCount else { return nil }
-    var copy = [UInt8](bytes)
-    defer { copy.withUnsafeMutableBytes { wipe($0) } }
-    try self.init(copying: copy)
-  }
-
-  /// The private key, for the container or the state directory of its owner, and for nobody else.
-  package var kept: Data { withPrivateKey { Data($0) } }
 }

@@ -40,27 +40,11 @@ public struct Identifier: Hashable, Sendable {
   }
 
   /// 32 hexadecimal digits in lower case.
-  public var hex: String {
-    let digits = Array("0123456789abcdef".utf8)
-    return String(decoding: bytes.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }, as: UTF8.self)
-  }
+  public var hex: String { Hexadecimal.text(bytes) }
 
   /// From 32 hexadecimal digits in lower case; nil for anything else.
   public init?(hex: some StringProtocol) {
-    let digits = Array(hex.utf8)
-    guard digits.count == 2 * Self.byteCount else { return nil }
-    var bytes: [UInt8] = []
-    for pair in stride(from: 0, to: digits.count, by: 2) {
-      var byte: UInt8 = 0
-      for digit in digits[pair...(pair + 1)] {
-        switch digit {
-        case 48...57: byte = byte << 4 | (digit - 48)
-        case 97...102: byte = byte << 4 | (digit - 87)
-        default: return nil
-        }
-      }
-      bytes.append(byte)
-    }
+    guard let bytes = Hexadecimal.bytes(hex.utf8), bytes.count == Self.byteCount else { return nil }
     self.init(bytes)
   }
 }

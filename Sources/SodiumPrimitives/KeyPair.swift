@@ -11,16 +11,11 @@ public final class KeyPair: Sendable {
   /// A pair from random bytes. Throws ``CryptoError/secretMemoryExhausted(byteCount:)``.
   public convenience init() throws(CryptoError) { try self.init(SecretKey.random()) }
 
-  /// The pair of a private key, which may be any 32 bytes. Throws
+  /// The pair of a private key, which may be any 32 bytes, and which is the caller's to wipe. Throws
   /// ``CryptoError/secretMemoryExhausted(byteCount:)``.
-  public convenience init(privateKey: UnsafeRawBufferPointer) throws(CryptoError) {
-    try self.init(SecretKey(copying: privateKey))
-  }
-
-  /// As ``init(privateKey:)``, from an array, which is the caller's to wipe.
-  public convenience init(copying privateKey: [UInt8]) throws(CryptoError) {
+  public convenience init(copying privateKey: some Collection<UInt8>) throws(CryptoError) {
     precondition(privateKey.count == Self.byteCount, "a private key has 32 bytes")
-    self.init(try SecretKey { key in privateKey.withUnsafeBytes { key.copyMemory(from: $0) } })
+    self.init(try SecretKey { $0.copyBytes(from: privateKey) })
   }
 
   private init(_ privateKey: consuming SecretKey) {

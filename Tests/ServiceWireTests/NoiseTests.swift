@@ -257,11 +257,4 @@ private struct Ciphers: ~Copyable {
   }
 }
 
-private func bytes(_ hex: String) -> [UInt8] {
-  var (bytes, rest) = ([UInt8](), hex[...])
-  while !rest.isEmpty {
-    bytes.append(UInt8(rest.prefix(2), radix: 16)!)
-    rest = rest.dropFirst(2)
-  }
-  return bytes
-}
+private func bytes(_ hex: String) -> [UInt8] { Hexadecimal.bytes(hex.utf8)! }

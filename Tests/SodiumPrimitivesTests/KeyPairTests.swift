@@ -55,7 +55,7 @@ struct KeyPairTests {
     let pair = try KeyPair()
     let kept = pair.withPrivateKey { Array($0) }
     #expect(try KeyPair(copying: kept).publicKey == pair.publicKey)
-    #expect(try pair.withPrivateKey { try KeyPair(privateKey: $0).publicKey } == pair.publicKey)
+    #expect(try pair.withPrivateKey { try KeyPair(copying: $0).publicKey } == pair.publicKey)
   }
 
   /// The points of low order, and those of them that have a second form: the secret would be the same

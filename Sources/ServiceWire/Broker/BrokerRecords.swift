@@ -94,8 +94,7 @@ package struct BrokerRecords: Sendable, Equatable {
   package static func fileName(_ appID: String) -> String {
     guard appID.utf8.contains(where: { (65...90).contains($0) }) else { return appID }
     let hash = Array(appID.utf8).withUnsafeBytes { KeyedHash.checksum($0, count: 32) }
-    let digits = hash.map { byte in (byte < 16 ? "0" : "") + String(byte, radix: 16) }
-    return String(appID.lowercased().prefix(180)) + "_" + digits.joined()
+    return String(appID.lowercased().prefix(180)) + "_" + Hexadecimal.text(hash)
   }
 
   /// Takes the rules from the bytes of their file. Throws `malformed` when one of them is no rule, or is there twice.
