@@ -91,11 +91,11 @@ extension Runtime {
   }
 
   private func brokerOpened(_ brokerKey: Data, _ connection: UInt64, _ core: inout Core) {
-    if let pinned = core.identity.brokerKey {
-      // An earlier connection may have pinned another one since this one was dialled.
+    // An earlier connection may have pinned another key since this one was dialled.
+    @Sendable func enrol(trusting pinned: Data, _ core: inout Core) {
       if pinned == brokerKey { sendEnrol(&core) } else { core.broker.lane?.close(.brokerNotTrusted) }
-      return
     }
+    if let pinned = core.identity.brokerKey { return enrol(trusting: pinned, &core) }
     // Trusted on first use: written down before anything is told.
     workQueue.async {
       let result = Result { try Identity.pin(brokerKey, in: self.container) }
@@ -103,8 +103,7 @@ extension Runtime {
       if case .success(let pinned) = result { self.core.perform { $0.identity.brokerKey = pinned } }
       self.ofBroker(connection) { core in
         switch result {
-        case .success(let pinned):
-          if pinned == brokerKey { self.sendEnrol(&core) } else { core.broker.lane?.close(.brokerNotTrusted) }
+        case .success(let pinned): enrol(trusting: pinned, &core)
         case .failure(let error):
           core.broker.lane?.close(.noError)
           self.brokerEnded(

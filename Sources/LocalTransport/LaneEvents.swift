@@ -31,7 +31,7 @@ package struct LaneEnd: Hashable, Sendable {
   package enum Side: Sendable {
     /// This side closed the lane, because its owner wanted that or the peer did what it must not.
     case here
-    /// The peer said goodbye, or refused the handshake.
+    /// The peer said goodbye.
     case peer
     /// Nobody said why.
     case neither

@@ -11,31 +11,31 @@ package enum LaneSealing: Sendable {
   /// The broker's side: any client is taken, and its key is known when the lane opens.
   case asBroker(own: KeyPair)
 
+  /// The peer's public key, where it is known before the handshake.
+  private var peer: Data? {
+    switch self {
+    case .channel(_, _, let peer, _): peer
+    case .toBroker(_, let broker): broker
+    case .asBroker: nil
+    }
+  }
+
   /// Throws `malformed` for a public key that does not have 32 bytes.
   func check() throws(ProtocolFault) {
-    switch self {
-    case .channel(_, _, let peer, _): _ = try Self.key(peer)
-    case .toBroker(_, let broker): _ = try Self.key(broker)
-    case .asBroker: break
-    }
+    if let peer, peer.count != KeyPair.byteCount { throw .malformed }
   }
 
   /// Throws as ``check()``.
   func handshake() throws(ProtocolFault) -> NoiseHandshake {
-    switch self {
-    case .channel(let isDialler, let own, let peer, let prologue):
-      NoiseHandshake(
-        .kk, isInitiator: isDialler, own: own, peerKey: try Self.key(peer), prologue: prologue)
-    case .toBroker(let own, let broker):
-      NoiseHandshake(
-        .ik, isInitiator: true, own: own, peerKey: try Self.key(broker), prologue: Prologue.broker)
+    try check()
+    let peerKey = peer.map { Array($0) }
+    return switch self {
+    case .channel(let isDialler, let own, _, let prologue):
+      NoiseHandshake(.kk, isInitiator: isDialler, own: own, peerKey: peerKey, prologue: prologue)
+    case .toBroker(let own, _):
+      NoiseHandshake(.ik, isInitiator: true, own: own, peerKey: peerKey, prologue: Prologue.broker)
     case .asBroker(let own):
-      NoiseHandshake(.ik, isInitiator: false, own: own, peerKey: nil, prologue: Prologue.broker)
+      NoiseHandshake(.ik, isInitiator: false, own: own, peerKey: peerKey, prologue: Prologue.broker)
     }
-  }
-
-  private static func key(_ bytes: Data) throws(ProtocolFault) -> [UInt8] {
-    guard bytes.count == KeyPair.byteCount else { throw .malformed }
-    return Array(bytes)
   }
 }

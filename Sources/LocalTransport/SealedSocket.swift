@@ -58,7 +58,9 @@ final class SealedSocket: ChannelDuplexHandler {
   /// Writes the next message of the handshake if it is this side's turn, and opens the socket after
   /// the last one.
   private func goOn(_ context: ChannelHandlerContext) {
-    guard case .handshaking(var handshake) = take() else { preconditionFailure("a handshake is under way") }
+    guard case .handshaking(var handshake) = takeState() else {
+      preconditionFailure("a handshake is under way")
+    }
     do throws(CryptoError) {
       if handshake.isWriting {
         let message = try handshake.write()
@@ -93,7 +95,7 @@ final class SealedSocket: ChannelDuplexHandler {
       : Failure(fault: .limitExceeded, detail: "\(error)")
   }
 
-  private func take() -> State {
+  private func takeState() -> State {
     var taken = State.failed
     swap(&taken, &state)
     return taken
@@ -153,7 +155,7 @@ final class SealedSocket: ChannelDuplexHandler {
   private func take(
     _ message: ByteBuffer, into plaintext: inout ByteBuffer, _ context: ChannelHandlerContext
   ) throws(CryptoError) {
-    switch take() {
+    switch takeState() {
     case .failed: break
     case .handshaking(var handshake):
       do throws(CryptoError) { _ = try handshake.read(Array(message.readableBytesView)) } catch {
@@ -196,7 +198,7 @@ final class SealedSocket: ChannelDuplexHandler {
   private func seal(
     _ bytes: ByteBuffer, _ promise: EventLoopPromise<Void>?, _ context: ChannelHandlerContext
   ) {
-    guard case .open(var ciphers) = take() else {
+    guard case .open(var ciphers) = takeState() else {
       promise?.fail(ChannelError.ioOnClosedChannel)
       return
     }

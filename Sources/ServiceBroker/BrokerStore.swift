@@ -75,17 +75,17 @@ final class BrokerStore: Sendable {
 
   /// Made at the first start, and never again: with another one no app that has enrolled would trust the broker.
   private static func brokerKey(_ directory: String) throws -> KeyPair {
-    let path = directory + "/" + keyName
-    if access(path, F_OK) != 0, errno == ENOENT {
-      guard try FileManager.default.contentsOfDirectory(atPath: directory + "/apps").isEmpty else {
-        throw ServiceBrokerError.stateDamaged(path: path)
-      }
-    }
-    return try key(path, directory)
+    try key(
+      directory + "/" + keyName, directory,
+      mayBeMade: FileManager.default.contentsOfDirectory(atPath: directory + "/apps").isEmpty)
   }
 
-  private static func key(_ path: String, _ directory: String) throws -> KeyPair {
+  /// The key of a file, or a new one when there is no file and one may be made.
+  private static func key(
+    _ path: String, _ directory: String, mayBeMade: @autoclosure () throws -> Bool = true
+  ) throws -> KeyPair {
     guard let bytes = try StateFiles.read(path, byteCountMax: keyByteCountMax) else {
+      guard try mayBeMade() else { throw ServiceBrokerError.stateDamaged(path: path) }
       let key = try KeyPair()
       try write(key.kept, path, directory)
       return key
