@@ -4,7 +4,7 @@ import SecureFiles
 import ServiceValues
 import SodiumPrimitives
 
-/// What an app's container keeps of its place among the apps: its private key, and the key of the broker that it trusts.
+/// The identity of an app, which its container keeps: its private key, and the public key of the broker that it trusts.
 struct Identity: Sendable {
   let key: KeyPair
   /// The broker's public key; nil before the first enrolment.

@@ -32,7 +32,7 @@ struct AppEvent: Encodable, Sendable {
 struct EventReport: Sendable {
   let asJSON: Bool
 
-  /// Nobody reading is no reason to stop an app.
+  /// Writes one event. The app goes on when nobody reads the output.
   func write(_ event: AppEvent) {
     guard asJSON else { return (try? StandardOutput.write(event.text)) ?? () }
     if let line = try? JSONText.of(event) { try? StandardOutput.write(line) }

@@ -83,7 +83,7 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
       report.write(AppEvent(event, app: request.sender.text, id: request.id.description, path: place))
     }
     if let failure { throw failure }
-    // What is left of the message's own directory.
+    // The message's own directory goes with everything that is still in it.
     if let path = request.attachments.first {
       let directory = "/" + path.split(separator: "/").prefix(3).joined(separator: "/")
       if !request.isRedelivered || files.fileExists(atPath: directory) {

@@ -1,6 +1,6 @@
 import ArgumentParser
 
-/// What a command works on: one container and paths in it, given as `DIR PATH…` or each as
+/// The operands of a command: one container and paths in it, given as `DIR PATH…` or each as
 /// `CONTAINER:/path`.
 struct ContainerOperands {
   var directory: String

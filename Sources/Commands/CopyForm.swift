@@ -1,6 +1,6 @@
 import ArgumentParser
 
-/// What the words of `cp` say together.
+/// The meaning of the operands of `cp`.
 enum CopyForm: Equatable {
   case inside(directory: String, from: String, to: String)
   case into([CopyOperand], ContainerAddress)

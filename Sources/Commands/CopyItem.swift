@@ -1,6 +1,6 @@
 import ContainerStore
 
-/// What is copied.
+/// An item that `cp` copies.
 struct CopyItem {
   /// Below what was named; empty for itself.
   var relative: String

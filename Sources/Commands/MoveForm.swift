@@ -1,6 +1,6 @@
 import ArgumentParser
 
-/// What the words of `mv` say together: paths in one container.
+/// The meaning of the operands of `mv`: paths in one container.
 struct MoveForm: Equatable {
   var directory: String
   var sources: [String]

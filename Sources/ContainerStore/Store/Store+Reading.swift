@@ -2,6 +2,9 @@ import EncryptedFile
 import SodiumPrimitives
 
 extension Store {
+  /// The container's path.
+  var place: String { io.place }
+
   /// Calls `body` with the catalog as it is now. The snapshot, and the segments that it names, do
   /// not change while `body` runs. Data that open files have not stored yet is not in the snapshot.
   /// With `settled`, the counters of slabs are those of the same moment.
@@ -71,8 +74,6 @@ extension Store {
 
   /// The end of the journal that a reader's state was read from; nil when all of it is in tables.
   var acceptedEnd: JournalHeader.Predecessor? { commitLog.withLock { $0.predecessor } }
-
-  var place: String { io.place }
 
   // MARK: Superblock
 
