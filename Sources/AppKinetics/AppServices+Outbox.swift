@@ -12,6 +12,9 @@ public struct OutboxMessage: Sendable, Hashable {
     case waiting
     /// The receiver has taken it, and has so many bytes of its files.
     case underWay(bytesDone: UInt64)
+    /// The receiver's key is not the one that is trusted (``PeerKey``): the message waits until the user
+    /// has decided.
+    case held
   }
 
   /// The request, or the one that it answers.
@@ -41,14 +44,18 @@ extension OutboxMessage {
     in container: SecureContainer, skipping: ((ContainerError) -> Void)?,
     bytesDone: [UInt64: UInt64] = [:]
   ) throws -> [OutboxMessage] {
-    try container.store.outboxEntries(skipping: skipping).compactMap { entry in
+    let pins = try PeerPins(in: container)
+    return try container.store.outboxEntries(skipping: skipping).compactMap { entry in
       try entry.skippingDamage(skipping) {
-        try OutboxMessage(entry, in: container, bytesDone: bytesDone[entry.number])
+        try OutboxMessage(
+          entry, in: container, isHeld: pins.isChanged(entry.receiver), bytesDone: bytesDone[entry.number])
       } ?? nil
     }
   }
 
-  init?(_ entry: OutboxEntry, in container: SecureContainer, bytesDone: UInt64? = nil) throws {
+  init?(
+    _ entry: OutboxEntry, in container: SecureContainer, isHeld: Bool = false, bytesDone: UInt64? = nil
+  ) throws {
     guard let bytes = try container.store.outboxMessageIfThere(entry.number) else { return nil }
     let offer = try WireOffer(stored: bytes)
     guard let request = offer.requestID, let receiver = try? ApplicationID(entry.receiver) else {
@@ -60,7 +67,7 @@ extension OutboxMessage {
     date = Date(timeIntervalSince1970: Double(entry.time) / 1e9)
     fileCount = entry.fileCount
     byteCount = entry.byteCount
-    state = bytesDone.map { .underWay(bytesDone: $0) } ?? .waiting
+    state = bytesDone.map { .underWay(bytesDone: $0) } ?? (isHeld ? .held : .waiting)
   }
 }
 

@@ -16,6 +16,8 @@ struct Core: Sendable {
   var isInFront = false
   var broker = BrokerPart()
   var peers: [ApplicationID: Peer] = [:]
+  var pins: PeerPins
+  var keyWatchers: [UInt64: AsyncStream<PeerKey>.Continuation] = [:]
   var offers: [ServiceKey: Offer] = [:]
   var disabled: Set<DisabledPart> = []
   /// The broker's rules.
@@ -38,7 +40,10 @@ struct Core: Sendable {
   var frontWatchers: [UInt64: AsyncStream<Bool>.Continuation] = [:]
   var lastWatcher: UInt64 = 0
 
-  init(_ identity: Identity) { self.identity = identity }
+  init(_ identity: Identity, _ pins: PeerPins) {
+    self.identity = identity
+    self.pins = pins
+  }
 }
 
 struct ServiceKey: Hashable, Sendable {
@@ -98,6 +103,8 @@ final class Peer: @unchecked Sendable {
     let lane: ControlLane
     let bulk: BulkLane
     let ticket: Data
+    /// The other app's key, as it was introduced.
+    let peerKey: Data
     /// Began because this app wanted it.
     let isDialled: Bool
     var isOpen = false

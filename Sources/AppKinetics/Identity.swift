@@ -22,17 +22,22 @@ struct Identity: Sendable {
 
   /// Makes the key when there is none. Throws the container's errors, and `certificateNotFound` for a key that cannot be read.
   init(in container: SecureContainer) throws {
-    let files = container.files
-    if let bytes = try Self.contents(Self.keyPath, in: files) {
-      guard let kept = try KeyPair(kept: bytes) else {
-        throw ServicesError(.certificateNotFound, detail: "\(Self.keyPath) in the container is no key")
-      }
+    if let kept = try Self.key(in: container) {
       key = kept
     } else {
       key = try KeyPair()
       try Self.write(key.kept, to: Self.keyPath, in: container)
     }
-    brokerKey = try Self.contents(Self.brokerKeyPath, in: files)
+    brokerKey = try Self.contents(Self.brokerKeyPath, in: container.files)
+  }
+
+  /// The app's key; nil when none was made yet. Throws as ``init(in:)`` does.
+  static func key(in container: SecureContainer) throws -> KeyPair? {
+    guard let bytes = try contents(keyPath, in: container.files) else { return nil }
+    guard let key = try KeyPair(kept: bytes) else {
+      throw ServicesError(.certificateNotFound, detail: "\(keyPath) in the container is no key")
+    }
+    return key
   }
 
   /// Trusts the broker of this key from now on, unless another one is trusted already; returns the key that is trusted.

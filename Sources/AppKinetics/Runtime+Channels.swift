@@ -122,8 +122,8 @@ extension Runtime {
             self.core.perform { self.channelClosed(application, number, end, &$0) }
           }), on: .thread(executor, pollTime: options.pollTime))
       core.peers[application]?.channels[number] = Peer.Channel(
-        lane: lane, bulk: bulkLane(bulk, lane, application, number), ticket: ticket, isDialled: isDialled,
-        lastUsed: Self.now)
+        lane: lane, bulk: bulkLane(bulk, lane, application, number), ticket: ticket,
+        peerKey: introduction.publicKey, isDialled: isDialled, lastUsed: Self.now)
     } catch {
       Self.closeAll([bulk])
       logger.error("no channel", metadata: ["app": "\(application)", "error": "\(error)"])
@@ -165,7 +165,10 @@ extension Runtime {
   private func channelOpened(
     _ application: ApplicationID, _ number: ChannelNumber, _ ticket: Data, _ core: inout Core
   ) {
-    guard core.peers[application]?.channels[number] != nil else { return }
+    // Before anything is said: the peer hears why not, and nothing else.
+    guard let channel = core.peers[application]?.channels[number], mayUse(channel, application, &core) else {
+      return
+    }
     core.peers[application]?.channels[number]?.isOpen = true
     core.peers[application]?.isDialWaiting = false
     core.peers[application]?.isDialling = false
@@ -191,6 +194,11 @@ extension Runtime {
         outputs = []
         step(application, &core) { $0.receive(message, on: number) }
         continue
+      }
+      // The first record proves the peer's key. Another channel may have been first meanwhile.
+      if !wasOpen, let channel = core.peers[application]?.channels[number] {
+        guard mayUse(channel, application, &core) else { return }
+        pin(channel, application, &core)
       }
       guard let more = core.peers[application]?.exchange.receive(message, on: number, now: now) else {
         return
@@ -223,16 +231,21 @@ extension Runtime {
           "detail": "\(end.side == .peer ? "" : end.detail)",
         ])
     }
+    let isKeyChanged = end.fault == .keyChanged
     if channel.isOpen {
-      guard let outputs = core.peers[application]?.exchange.channelClosed(number, now: Self.now) else {
+      guard var outputs = core.peers[application]?.exchange.channelClosed(number, now: Self.now) else {
         return
       }
+      // Another channel would end in the same way.
+      if isKeyChanged { outputs.removeAll { $0 == .connect } }
       act(outputs, application, &core)
     }
     core.peers[application]?.isDialling = false
     guard core.life == .running else { return }
     if channel.hasBegun {
       step(application, &core) { $0.channelClosed(number) }
+    } else if channel.isDialled, isKeyChanged {
+      cannotReach(application, keyError(of: end, application, core), &core)
     } else if channel.isDialled, !channel.isOpen {
       cannotReach(application, Self.channelError(of: end), &core)
     } else if channel.isDialled {

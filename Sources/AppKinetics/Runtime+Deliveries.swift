@@ -144,6 +144,8 @@ extension Runtime {
 
   private static let retryPauseMin: UInt64 = 100
   private static let retryPauseMax: UInt64 = 10_000
+  /// While the receiver's key is not trusted.
+  private static let heldPause: UInt64 = 300_000
 
   private func connectForDeliveries(to application: ApplicationID, _ core: inout Core) {
     guard let peer = core.peers[application], peer.channels.isEmpty, !peer.isDialling else { return }
@@ -157,22 +159,32 @@ extension Runtime {
     guard let peer = core.peers[application] else { return }
     step(application, &core) { $0.channelRefused() }
     let pause = min(max(peer.retryPause, Self.retryPauseMin), Self.retryPauseMax)
-    core.peers[application]?.retryAt = Self.now + pause
+    core.peers[application]?.retryAt = Self.now + (error.code == .peerKeyChanged ? Self.heldPause : pause)
     core.peers[application]?.retryPause = min(2 * pause, Self.retryPauseMax)
-    let isFinal: Bool
+    let (isFinal, endsNew): (Bool, Bool)
     switch error.code {
-    case .notAllowed, .enterpriseUserNotMatch: isFinal = true
-    default: isFinal = false
+    case .notAllowed, .enterpriseUserNotMatch: (isFinal, endsNew) = (true, true)
+    case .applicationNotFound, .peerKeyChanged: (isFinal, endsNew) = (false, true)
+    default: (isFinal, endsNew) = (false, false)
     }
     for (id, delivery) in peer.outgoing {
       let isNew = delivery.request.flatMap { peer.sent[$0] }?.isAccepted == false && !delivery.isReply
-      guard isFinal || isNew && error.code == .applicationNotFound else {
+      guard isFinal || isNew && endsNew else {
         sent(of: id, application, core)?.accept()
         continue
       }
       core.peers[application]?.outgoing[id]?.failure = error
       step(application, &core) { $0.cancel(id) }
     }
+  }
+
+  /// A new message is for an app one of whose keys is not trusted: its sender hears at once whether that
+  /// is still so.
+  func endHold(of application: ApplicationID, _ core: inout Core) {
+    guard let retryAt = core.peers[application]?.retryAt, retryAt > Self.now + Self.retryPauseMax else {
+      return
+    }
+    core.peers[application]?.retryAt = nil
   }
 
   func channelBegan(

@@ -26,6 +26,7 @@ extension Runtime {
       }
       _ = self.peer(sent.application, &core)
       core.peers[sent.application]?.sent[sent.id] = sent
+      self.endHold(of: sent.application, &core)
       self.enqueue(entry, sent.application, request: sent.id, isReply: false, &core)
       if self.isOnItsWay(to: sent.application, core) { sent.accept() }
     }

@@ -35,7 +35,7 @@ final class Runtime: Sendable {
     self.application = application
     self.container = container
     self.options = options
-    core = SerialState(Core(try Identity(in: container)))
+    core = SerialState(Core(try Identity(in: container), try PeerPins(in: container)))
     callbacks = Callbacks(options.callbackQueue, executor)
     workQueue = DispatchQueue(label: "opendynamics.services.work")
     fileQueue = DispatchQueue(label: "opendynamics.services.files", attributes: .concurrent)
@@ -146,6 +146,8 @@ final class Runtime: Sendable {
       self.brokerEnded(ServicesError(.brokerUnavailable, detail: "these services were stopped"), &core)
       for watcher in core.frontWatchers.values { watcher.finish() }
       core.frontWatchers = [:]
+      for watcher in core.keyWatchers.values { watcher.finish() }
+      core.keyWatchers = [:]
     }
   }
 

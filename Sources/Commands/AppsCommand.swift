@@ -45,11 +45,11 @@ private struct AppList: Encodable {
   let apps: [App]
 
   init(_ list: BrokerClient.AppList) {
-    brokerKeyFingerprint = Fingerprint.text(list.brokerFingerprint)
+    brokerKeyFingerprint = KeyFingerprint.text(list.brokerFingerprint)
     apps = list.apps.map { app in
       App(
         appID: app.provider.appID, name: app.provider.name, state: app.provider.state.text,
-        user: app.activationUser, keyFingerprint: Fingerprint.text(app.keyFingerprint),
+        user: app.activationUser, keyFingerprint: KeyFingerprint.text(app.keyFingerprint),
         isRegistered: app.isRegistered, isInFront: app.provider.isInFront,
         isDamaged: app.isDamaged, process: app.process == 0 ? nil : app.process,
         program: app.hasProgram ? [app.program.path] + app.program.arguments : nil)

@@ -93,13 +93,3 @@ extension WireAppState {
     }
   }
 }
-
-/// Bytes as they are compared by people: hexadecimal, in groups of four.
-enum Fingerprint {
-  static func text(_ bytes: Data) -> String {
-    let digits = Array(Hexadecimal.text(bytes))
-    return stride(from: 0, to: digits.count, by: 4).map {
-      String(digits[$0..<min($0 + 4, digits.count)])
-    }.joined(separator: " ")
-  }
-}

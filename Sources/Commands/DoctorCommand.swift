@@ -97,7 +97,7 @@ struct DoctorCommand: AsyncParsableCommand, ReportingCommand {
       defer { client.close() }
       guard let key = client.brokerKey else { throw CommandError(.outputClosed) }
       return [
-        Check("broker", broker.socketPath), Check("broker key", Fingerprint.text(KeyFingerprint.of(key))),
+        Check("broker", broker.socketPath), Check("broker key", KeyFingerprint.text(of: key)),
       ]
     } catch {
       let report = ErrorReport(error)

@@ -15,8 +15,7 @@ struct DynamicsCommand: ParsableCommand {
       DiskUsageCommand.self, FindCommand.self, TreeCommand.self, CatCommand.self, AppendCommand.self,
       MakeDirectoryCommand.self, CopyCommand.self, LinkCommand.self, MoveCommand.self, RemoveCommand.self,
       SendCommand.self, InboxCommand.self, OutboxCommand.self, BrokerCommand.self, AppCommand.self,
-      AppsCommand.self, FrontCommand.self,
-      ServicesCommand.self, PushCommand.self,
+      PeersCommand.self, AppsCommand.self, FrontCommand.self, ServicesCommand.self, PushCommand.self,
       DoctorCommand.self, BenchCommand.self,
     ],
     // -h is the matter of CommandArguments.

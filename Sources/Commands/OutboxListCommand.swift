@@ -23,7 +23,7 @@ struct OutboxListCommand: ParsableCommand, ReportingCommand {
     let messages = try withContainer(at: dir, secret, mode: .readOnly) {
       try OutboxMessage.all(in: SecureContainer($0), skipping: { damage = damage ?? $0 })
     }
-    for message in messages.map(OutboxDescription.init) {
+    for message in messages.map({ OutboxDescription($0, state: $0.state == .held ? "held" : nil) }) {
       try StandardOutput.write(json ? JSONText.of(message) : message.text)
     }
     if let damage { throw damage }

@@ -18,6 +18,9 @@ struct OutboxResumeCommand: ParsableCommand, ReportingCommand {
 
   var reportsJSON: Bool { json }
 
+  /// Long enough for a receiver to prove the trusted key.
+  private static let heldTime = Duration.seconds(5)
+
   func run() throws {
     let isSilent = bulk.quiet
     let json = json
@@ -33,6 +36,7 @@ struct OutboxResumeCommand: ParsableCommand, ReportingCommand {
         try await services.start()
         var endedCount = 0
         var failure: ServicesError?
+        var heldSince: ContinuousClock.Instant?
         while endedCount < waiting.count {
           let left = try await services.outbox()
           for (message, error) in ended.take() {
@@ -49,6 +53,13 @@ struct OutboxResumeCommand: ParsableCommand, ReportingCommand {
             ProgressState(
               bytesDone: byteCount - min(byteCount, bytesLeft), byteCount: byteCount,
               seconds: begin.secondsSince))
+          // Their receivers are not dialled again for minutes: the user has to decide.
+          let isHeld = !left.isEmpty && left.allSatisfy { $0.state == .held }
+          heldSince = isHeld ? heldSince ?? .now : nil
+          if let heldSince, heldSince.duration(to: .now) > Self.heldTime {
+            throw ServicesError(
+              .peerKeyChanged, detail: "\(left.count) messages are held: dynamics peers list says for whom")
+          }
           if endedCount < waiting.count { try await Task.sleep(for: .milliseconds(200)) }
         }
         if let failure { throw failure }

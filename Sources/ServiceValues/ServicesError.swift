@@ -39,7 +39,7 @@ public struct ServicesError: Error, Sendable, Hashable {
       case invalidParams, certificateNotFound, methodDisabled, versionDisabled, serviceDisabled
       case enterpriseUserNotMatch, cancelled, attachmentNotFound, limitExceeded, brokerUnavailable
       case connectionLost, timedOut, notInFront, frontRefused, noSpace, sourceDamaged, invalidRegistration
-      case numberTaken
+      case numberTaken, peerKeyChanged
     }
   }
 }
@@ -70,6 +70,7 @@ extension ServicesError {
   public static let sourceDamaged = Code(.sourceDamaged)
   public static let invalidRegistration = Code(.invalidRegistration)
   public static let numberTaken = Code(.numberTaken)
+  public static let peerKeyChanged = Code(.peerKeyChanged)
 }
 
 extension ServicesError.Code {
@@ -98,6 +99,7 @@ extension ServicesError.Code {
   public static let sourceDamaged = ServicesError.sourceDamaged
   public static let invalidRegistration = ServicesError.invalidRegistration
   public static let numberTaken = ServicesError.numberTaken
+  public static let peerKeyChanged = ServicesError.peerKeyChanged
 }
 
 extension ServicesError: CustomStringConvertible {
@@ -148,6 +150,7 @@ extension ServicesError.Code: CustomStringConvertible {
     case .invalidRegistration: "a registration or a service's definition is not right"
     case .numberTaken:
       "the receiver knows another message under its number, also after the sender drew a new one"
+    case .peerKeyChanged: "one of the two apps has another key than the one that the other one trusts"
     }
   }
 
@@ -179,6 +182,8 @@ extension ServicesError.Code: CustomStringConvertible {
     case .sourceDamaged: "verify the sender's container, and restore the file from a backup"
     case .invalidRegistration: "change what stands at that path, and register again"
     case .numberTaken: "send it again; if that does not help, have the receiver's app looked at"
+    case .peerKeyChanged:
+      "if the app has a new container, compare fingerprints and trust its new key (dynamics peers trust); else somebody has taken its place"
     }
   }
 }

@@ -21,6 +21,7 @@ package enum ProtocolFault: UInt32, Error, Sendable, CaseIterable {
   case forgotten
   case streamDamaged
   case shuttingDown
+  case keyChanged
 
   /// What happened, for a log: it never has anything that the other side sent.
   package var text: String {
@@ -47,6 +48,7 @@ package enum ProtocolFault: UInt32, Error, Sendable, CaseIterable {
     case .forgotten: "the app was forgotten by an administrator"
     case .streamDamaged: "what came on the bulk lane is not what was announced, or does not open"
     case .shuttingDown: "the broker is shutting down"
+    case .keyChanged: "the app has another key than the one that is trusted for it"
     }
   }
 }

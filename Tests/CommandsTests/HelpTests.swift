@@ -21,7 +21,7 @@ struct HelpTests {
     #expect(root.status == 0)
     for command in [
       "container", "put", "get", "ls", "stat", "du", "find", "tree", "cat", "append", "mkdir", "cp", "ln",
-      "mv", "rm", "send", "inbox", "broker", "app", "apps", "front", "services", "doctor",
+      "mv", "rm", "send", "inbox", "broker", "app", "peers", "apps", "front", "services", "doctor",
     ] {
       #expect(root.text.contains("  \(command) "))
       #expect(try folder.runBare(command, "--help").status == 0)
@@ -41,7 +41,7 @@ struct HelpTests {
 
   @Test(arguments: [
     (["backup", "a", "b"], "'dynamics container backup'"),
-    (["list"], "'dynamics outbox list', 'dynamics apps list'"),
+    (["list"], "'dynamics outbox list', 'dynamics peers list'"),
     (["lss", "a"], "'dynamics help' lists them"), (["help", "lss"], "'dynamics help' lists them"),
     (["container", "ls", "a"], "'dynamics help container' lists them"),
   ])

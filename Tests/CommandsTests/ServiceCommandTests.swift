@@ -35,6 +35,15 @@ struct ServiceCommandTests {
       return app
     }
 
+    /// Ends the app, and gives it another container in the place of the one that it had.
+    func replaceNotes() throws {
+      running?.signal(SIGTERM)
+      _ = try running?.finish()
+      running = nil
+      try FileManager.default.removeItem(atPath: notes)
+      _ = try broker.folder.run("container", "create", notes)
+    }
+
     func call(_ arguments: String..., expecting status: Int32 = 0) throws -> DynamicsProcess.Outcome {
       let all = ["services", "call", mail] + arguments + ["--id", "com.example.mail"] + broker.folder.key
       let outcome = try DynamicsProcess(
@@ -169,6 +178,41 @@ struct ServiceCommandTests {
     #expect(changed.errors.contains("apps forget"))
     _ = try world.broker.run("apps", "forget", mail)
     _ = try world.call("greetMe|0", "--service", "greetings")
+  }
+
+  /// An app that has lost its container: nothing goes to it before its new key is trusted.
+  @Test func anotherKeyIsTrustedByHand() throws {
+    let world = try World()
+    try world.runNotes()
+    _ = try world.call("greetMe|0", "--service", "greetings")
+    let folder = world.broker.folder
+    let own = try folder.run("peers", "list", world.mail)
+    #expect(own.text.hasPrefix("\(notes)\n  key  ") && own.text.contains("own key "))
+
+    try world.replaceNotes()
+    _ = try world.broker.run("apps", "forget", notes)
+    try world.runNotes()
+    let refused = try world.call("greetMe|0", "--service", "greetings", expecting: 1)
+    #expect(refused.errors.contains("dynamics peers trust"))
+    let list = try folder.run("peers", "list", world.mail)
+    let match = try #require(list.text.firstMatch(of: /\n  new  ([0-9a-f ]{39}), not trusted/))
+    let fingerprint = String(match.1)
+    #expect(try world.broker.run("apps", "list").text.contains("  key  \(fingerprint)\n"))
+    #expect(try folder.run("peers", "list", "--json", world.mail).text.contains("\"\(fingerprint)\""))
+
+    let wrong = fingerprint.replacing("0", with: "1").replacing("a", with: "b")
+    _ = try folder.run("peers", "trust", world.mail, notes, wrong, expecting: 1)
+    _ = try folder.run("peers", "trust", world.mail, "com.example.nobody", fingerprint, expecting: 5)
+    _ = try folder.run("peers", "trust", world.mail, "x y", fingerprint, expecting: 64)
+    _ = try world.call("greetMe|0", "--service", "greetings", expecting: 1)
+    // In groups, as it is printed.
+    let words = fingerprint.split(separator: " ").map(String.init)
+    _ = try folder.run(["peers", "trust", world.mail, notes] + words)
+    _ = try world.call("greetMe|0", "--service", "greetings")
+    #expect(try !folder.run("peers", "list", world.mail).text.contains("not trusted"))
+    _ = try folder.run("peers", "forget", world.mail, notes)
+    _ = try folder.run("peers", "forget", world.mail, notes, expecting: 5)
+    #expect(try folder.run("peers", "list", world.mail).text.hasPrefix("own key "))
   }
 
   @Test(arguments: [SIGTERM, SIGINT, SIGHUP])

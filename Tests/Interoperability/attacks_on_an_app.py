@@ -547,6 +547,33 @@ def a_recorded_channel_played_again(world):
     check()
 
 
+def another_key_for_an_app_that_it_has_met(world):
+    """The broker names it, as one that lies does, or that forgot the app: nothing is exchanged until the user trusts it."""
+    app = Process(world)
+    check = honest_use(world)
+    known = world.app("known", serve=echo).register((SERVICE, SERVICE_VERSION))
+    expect(known.send(VICTIM, SERVICE, SERVICE_VERSION, "echo", 1).wait(), 1)
+    administrator = world.administrator()
+    administrator.ask("administer", {"forget": known.app_id})
+    attacker = Attacker(world, "known", key="another")
+    for _ in range(3):
+        ticket, connection = attacker.shaken()
+        if connection.ending is None:
+            connection.send(attacker.hello(ticket))
+            connection.send(request(1))
+        expect((ending(connection), connection.received), (113, []))
+        attacker.bulk.close()
+    attacker.close()
+    impostor = world.app("known", key="another", serve=echo).register((SERVICE, SERVICE_VERSION))
+    expect(app.call(impostor.app_id, "echo"), "failed 26")
+    expect(refusal(impostor.connect, VICTIM), 113)
+    administrator.ask("administer", {"forget": impostor.app_id})
+    known = world.app("known", serve=echo).register((SERVICE, SERVICE_VERSION))
+    expect(known.send(VICTIM, SERVICE, SERVICE_VERSION, "echo", 2).wait(), 2)
+    expect(app.call(known.app_id, "echo", "3"), "reply 3")
+    check()
+
+
 # MARK: In the broker's place
 
 
@@ -631,5 +658,5 @@ CHECKS = [
     records_that_are_cut, hellos_of_another_introduction, peers_that_fall_silent, messages_that_may_not_come,
     frames_that_are_none, requests_beyond_the_credit, params_that_are_none, a_reply_that_does_not_fit,
     peers_that_never_read, channels_and_introductions_without_end, a_recorded_channel_played_again,
-    a_false_broker,
+    another_key_for_an_app_that_it_has_met, a_false_broker,
 ]
