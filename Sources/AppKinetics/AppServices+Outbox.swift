@@ -36,16 +36,21 @@ extension OutboxMessage {
   /// What waits in a container's outbox, oldest first; all of it is `waiting`. Throws the container's errors: `catalogDamaged` with the
   /// number of a message that cannot be read.
   public static func all(in container: SecureContainer) throws -> [OutboxMessage] {
-    try all(in: container, skipping: nil)
+    try all(in: container, PeerPins(in: container), skipping: nil)
   }
 
   /// The same without messages that are damaged, when somebody wants to hear of them.
   package static func all(
-    in container: SecureContainer, skipping: ((ContainerError) -> Void)?,
+    in container: SecureContainer, skipping: @escaping (ContainerError) -> Void
+  ) throws -> [OutboxMessage] {
+    try all(in: container, PeerPins(in: container), skipping: skipping)
+  }
+
+  fileprivate static func all(
+    in container: SecureContainer, _ pins: PeerPins, skipping: ((ContainerError) -> Void)?,
     bytesDone: [UInt64: UInt64] = [:]
   ) throws -> [OutboxMessage] {
-    let pins = try PeerPins(in: container)
-    return try container.store.outboxEntries(skipping: skipping).compactMap { entry in
+    try container.store.outboxEntries(skipping: skipping).compactMap { entry in
       try entry.skippingDamage(skipping) {
         try OutboxMessage(
           entry, in: container, isHeld: pins.isChanged(entry.receiver), bytesDone: bytesDone[entry.number])
@@ -113,16 +118,16 @@ extension AppServices {
 
 extension Runtime {
   func outbox() async throws -> [OutboxMessage] {
-    let underWay = await core.result { core in
+    let (underWay, pins) = await core.result { core in
       var found: [UInt64: UInt64] = [:]
       for delivery in core.peers.values.flatMap(\.outgoing.values) where delivery.wasAccepted {
         found[delivery.entry.number] = delivery.bytesDone
       }
-      return found
+      return (found, core.pins)
     }
     do {
       return try await blocking { [self] in
-        try OutboxMessage.all(in: container, skipping: leavingOut, bytesDone: underWay)
+        try OutboxMessage.all(in: container, pins, skipping: leavingOut, bytesDone: underWay)
       }
     } catch {
       throw Self.servicesError(error)

@@ -1,3 +1,4 @@
+@preconcurrency import Dispatch
 import Foundation
 import LocalTransport
 import ServiceValues
@@ -9,6 +10,8 @@ struct Core: Sendable {
   enum Life: Sendable { case new, running, stopped }
 
   var life = Life.new
+  var wakeUp = WakeUp()
+  let timer: any DispatchSourceTimer
   var identity: Identity
   var state = ApplicationState.running
   /// The app took its registration back.
@@ -40,7 +43,8 @@ struct Core: Sendable {
   var frontWatchers: [UInt64: AsyncStream<Bool>.Continuation] = [:]
   var lastWatcher: UInt64 = 0
 
-  init(_ identity: Identity, _ pins: PeerPins) {
+  init(_ identity: Identity, _ pins: PeerPins, _ timer: any DispatchSourceTimer) {
+    self.timer = timer
     self.identity = identity
     self.pins = pins
   }
@@ -122,6 +126,8 @@ final class Peer: @unchecked Sendable {
   var channels: [ChannelNumber: Channel] = [:]
   /// The broker was asked for a channel, and it has not begun yet.
   var isDialling = false
+  /// The ticket of the last introduction that this app asked for.
+  var introduced: Data?
   /// The other app has to be started or unlocked first.
   var isDialWaiting = false
   /// When a channel is asked for again, for deliveries; the pause after that. Milliseconds.

@@ -81,8 +81,10 @@ extension Runtime {
         case .running: break
         case .suspended: throw ServicesError(.processSuspended)
         case .locked:
-          return core.lockedOffers.append(
-            LockedOffer(peer: application, delivery: delivery, id: id, until: Self.now + options.unlockTime))
+          let until = Self.now + options.unlockTime
+          core.lockedOffers.append(
+            LockedOffer(peer: application, delivery: delivery, id: id, until: until))
+          return core.wake(at: until)
         }
       case .reply: try checkReply(offer, application, core)
       case nil: throw ServicesError(.invalidParams, detail: "an offer of nothing")

@@ -340,7 +340,9 @@ extension Runtime {
     }
     core.broker.failures += 1
     let pause = Self.retryTimeMin << UInt64(min(core.broker.failures - 1, 10))
-    core.broker.retryAt = Self.now + min(pause, Self.retryTimeMax)
+    let retryAt = Self.now + min(pause, Self.retryTimeMax)
+    core.broker.retryAt = retryAt
+    core.wake(at: retryAt)
     if core.life == .running {
       logger.notice("no broker", metadata: ["error": "\(error)", "again": "\(!core.broker.hasGivenUp)"])
     }
@@ -397,6 +399,9 @@ extension Runtime {
   // MARK: Introductions
 
   private func take(_ introduction: WireIntroduction, _ core: inout Core) {
+    if introduction.role == .dialler, let application = try? ApplicationID(introduction.appID) {
+      core.peers[application]?.introduced = introduction.ticket
+    }
     if let (control, bulk, _) = core.broker.handed.removeValue(forKey: introduction.ticket) {
       return open(introduction, control, bulk, &core)
     }

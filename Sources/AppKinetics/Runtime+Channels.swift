@@ -7,8 +7,6 @@ import UnixSockets
 
 /// The channels to other apps (SERVICE-PROTOCOL.md, "The channel").
 extension Runtime {
-  /// A channel on which nothing happened for so long is closed. Milliseconds.
-  private static let idleChannelTime: UInt64 = 60_000
   /// Channels with one app, and with all, of which no more are accepted.
   private static let channelCountMax = ExchangeLimits().channelCountMax
   private static let allChannelCountMax = 1024
@@ -32,15 +30,10 @@ extension Runtime {
       switch result {
       case .failure(let error): self.cannotReach(application, error, &core)
       case .success(let answer):
-        // The introduction came before.
-        let ticket = answer.introduced.ticket
-        let isKnown =
-          core.broker.introductions[ticket] != nil
-          || core.peers[application]?.channels.values.contains { $0.ticket == ticket } == true
-        if !isKnown, core.peers[application]?.channels.isEmpty != false {
-          self.cannotReach(
-            application, ServicesError(.connectionLost, detail: "no introduction came of the broker"), &core)
-        }
+        // The introduction came before; its channel may have ended already.
+        guard let peer = core.peers[application], peer.introduced != answer.introduced.ticket else { return }
+        self.cannotReach(
+          application, ServicesError(.connectionLost, detail: "no introduction came of the broker"), &core)
       }
     }
   }
@@ -293,6 +286,7 @@ extension Runtime {
       }
     }
     flush(core)
+    if let time = core.peers[application]?.exchange.retryTime { core.wake(at: time) }
   }
 
   func send(

@@ -159,7 +159,9 @@ extension Runtime {
     guard let peer = core.peers[application] else { return }
     step(application, &core) { $0.channelRefused() }
     let pause = min(max(peer.retryPause, Self.retryPauseMin), Self.retryPauseMax)
-    core.peers[application]?.retryAt = Self.now + (error.code == .peerKeyChanged ? Self.heldPause : pause)
+    let retryAt = Self.now + (error.code == .peerKeyChanged ? Self.heldPause : pause)
+    core.peers[application]?.retryAt = retryAt
+    core.wake(at: retryAt)
     core.peers[application]?.retryPause = min(2 * pause, Self.retryPauseMax)
     let (isFinal, endsNew): (Bool, Bool)
     switch error.code {

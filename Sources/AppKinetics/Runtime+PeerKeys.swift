@@ -95,6 +95,7 @@ extension Runtime {
       }
       core.peers[application]?.retryAt = nil
       core.peers[application]?.retryPause = 0
+      core.wake(at: Self.now)
     }
     return result
   }

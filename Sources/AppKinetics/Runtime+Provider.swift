@@ -120,8 +120,9 @@ extension Runtime {
       case .running: try admit(request, id, application, offer, &core)
       case .suspended: throw ServicesError(.processSuspended)
       case .locked:
-        core.locked.append(
-          LockedRequest(peer: application, request: request, id: id, until: Self.now + options.unlockTime))
+        let until = Self.now + options.unlockTime
+        core.locked.append(LockedRequest(peer: application, request: request, id: id, until: until))
+        core.wake(at: until)
       }
     } catch {
       refuse(id, error.code, detail: error.path ?? error.detail ?? "", application, &core)

@@ -29,18 +29,19 @@ final class Runtime: Sendable {
   let executor = LaneExecutor()
   private let timer: any DispatchSourceTimer
 
-  static let tickTime = DispatchTimeInterval.milliseconds(100)
-
   init(_ application: Application, _ container: SecureContainer, _ options: AppServices.Options) throws {
     self.application = application
     self.container = container
     self.options = options
-    core = SerialState(Core(try Identity(in: container), try PeerPins(in: container)))
+    let (identity, pins) = (try Identity(in: container), try PeerPins(in: container))
+    // Behind everything that throws: a timer that was never activated must not be released.
+    timer = DispatchSource.makeTimerSource(queue: DispatchQueue(label: "opendynamics.services.timer"))
+    let core = Core(identity, pins, timer)
+    self.core = SerialState(core) { $0.setTimer(workCount: $1) }
     callbacks = Callbacks(options.callbackQueue, executor)
     workQueue = DispatchQueue(label: "opendynamics.services.work")
     fileQueue = DispatchQueue(label: "opendynamics.services.files", attributes: .concurrent)
     logger = options.logger
-    timer = DispatchSource.makeTimerSource(queue: DispatchQueue(label: "opendynamics.services.timer"))
   }
 
   deinit { timer.cancel() }
@@ -101,9 +102,8 @@ final class Runtime: Sendable {
     resumeOutbox(left?.outbox ?? [], &core)
     timer.setEventHandler { [weak self] in
       guard let self else { return }
-      self.core.perform { self.tick(&$0) }
+      self.core.perform { self.lookAtDeadlines(&$0) }
     }
-    timer.schedule(deadline: .now() + Self.tickTime, repeating: Self.tickTime, leeway: Self.tickTime)
     timer.activate()
     connectBroker(&core)
   }
@@ -149,24 +149,5 @@ final class Runtime: Sendable {
       for watcher in core.keyWatchers.values { watcher.finish() }
       core.keyWatchers = [:]
     }
-  }
-
-  private func tick(_ core: inout Core) {
-    guard core.life == .running else { return }
-    let now = Self.now
-    tickBroker(now, &core)
-    for application in core.peers.keys {
-      let isDelivering = core.peers[application]?.deliveries.isIdle == false
-      guard let outputs = core.peers[application]?.exchange.tick(now: now, isDelivering: isDelivering) else {
-        continue
-      }
-      act(outputs, application, &core)
-      tickDeliveries(application, now, &core)
-      closeIdleChannels(application, now, &core)
-    }
-    let late = core.locked.filter { now >= $0.until }
-    core.locked.removeAll { now >= $0.until }
-    for request in late { refuse(request.id, .notAllowed, request.peer, &core) }
-    continueOffers(&core, now: now)
   }
 }

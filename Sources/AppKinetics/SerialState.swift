@@ -18,12 +18,18 @@ final class SerialState<State: Sendable>: Sendable {
   }
 
   private let guarded: Mutex<Guarded>
+  private let afterWork: (@Sendable (inout State, Int) -> Void)?
   private let successors = DispatchQueue(label: "opendynamics.services.state")
 
   /// How often one thread drains the queue.
   private static var roundCountMax: Int { 16 }
 
-  init(_ state: State) { guarded = Mutex(Guarded(state: state)) }
+  /// `afterWork` is called each time that an owner has done what was pending, with how many pieces of
+  /// work that were.
+  init(_ state: State, afterWork: (@Sendable (inout State, Int) -> Void)? = nil) {
+    guarded = Mutex(Guarded(state: state))
+    self.afterWork = afterWork
+  }
 
   /// Pieces of work that wait.
   var pendingCount: Int { guarded.withLock { $0.pending.count } }
@@ -66,7 +72,9 @@ final class SerialState<State: Sendable>: Sendable {
 
   /// Ends the ownership when nothing is pending; else does that first, or leaves it to a successor.
   private func giveBack(_ state: inout State) {
+    var count = 1
     for _ in 0..<Self.roundCountMax {
+      if count > 0 { afterWork?(&state, count) }
       let next: [Work] = guarded.withLock { guarded in
         defer { guarded.pending = [] }
         if guarded.pending.isEmpty { guarded.state = state }
@@ -74,6 +82,7 @@ final class SerialState<State: Sendable>: Sendable {
       }
       if next.isEmpty { return }
       for work in next { work(&state) }
+      count = next.count
     }
     guarded.withLock { $0.left = state }
     successors.async { [self] in
