@@ -35,19 +35,20 @@ let package = Package(
     .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
   ],
   targets: [
-    // 0 C
+    // 0 system
     .systemLibrary(
       name: "CSodium", pkgConfig: "libsodium",
       providers: [.apt(["libsodium-dev"]), .brew(["libsodium"])]),
     .target(name: "CLibcrypto", cSettings: strictC),
     .target(name: "CPosix", cSettings: strictC),
+    .target(name: "Locks", swiftSettings: strict),
     // 1 primitives
     .target(
-      name: "SodiumPrimitives", dependencies: ["CSodium", "CLibcrypto"], swiftSettings: strict),
+      name: "SodiumPrimitives", dependencies: ["Locks", "CSodium", "CLibcrypto"], swiftSettings: strict),
     .target(name: "UnixSockets", dependencies: ["CPosix"], swiftSettings: strict),
     .target(name: "ServiceValues", swiftSettings: strict),
     // 2 formats
-    .target(name: "EncryptedFile", dependencies: ["SodiumPrimitives"], swiftSettings: strict),
+    .target(name: "EncryptedFile", dependencies: ["Locks", "SodiumPrimitives"], swiftSettings: strict),
     .target(
       name: "ServiceWire",
       dependencies: [
@@ -55,12 +56,12 @@ let package = Package(
       ], exclude: ["Messages/service.proto"], swiftSettings: strict),
     // 3 stores
     .target(
-      name: "ContainerStore", dependencies: ["CPosix", "SodiumPrimitives", "EncryptedFile"],
+      name: "ContainerStore", dependencies: ["Locks", "CPosix", "SodiumPrimitives", "EncryptedFile"],
       swiftSettings: strict),
     .target(
       name: "LocalTransport",
       dependencies: [
-        "SodiumPrimitives", "UnixSockets", "ServiceWire",
+        "Locks", "SodiumPrimitives", "UnixSockets", "ServiceWire",
         .product(name: "NIOCore", package: "swift-nio"),
         .product(name: "NIOPosix", package: "swift-nio"),
       ], swiftSettings: strict),
@@ -68,25 +69,28 @@ let package = Package(
     .target(
       name: "ServiceBroker",
       dependencies: [
-        "CPosix", "UnixSockets", "SodiumPrimitives", "ServiceValues", "ServiceWire", "LocalTransport",
+        "Locks", "CPosix", "UnixSockets", "SodiumPrimitives", "ServiceValues", "ServiceWire",
+        "LocalTransport",
         .product(name: "Logging", package: "swift-log"),
         .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
         .product(name: "NIOCore", package: "swift-nio"),
         .product(name: "NIOPosix", package: "swift-nio"),
       ], swiftSettings: strict),
     .target(
-      name: "SecureFiles", dependencies: ["ContainerStore", "SodiumPrimitives"],
+      name: "SecureFiles", dependencies: ["Locks", "ContainerStore", "SodiumPrimitives"],
       swiftSettings: strict),
     // 5 services
     .target(
       name: "AppKinetics",
       dependencies: [
-        "CPosix", "UnixSockets", "SodiumPrimitives", "ServiceValues", "ServiceWire", "LocalTransport",
+        "Locks", "CPosix", "UnixSockets", "SodiumPrimitives", "ServiceValues", "ServiceWire",
+        "LocalTransport",
         "ServiceBroker", "ContainerStore", "SecureFiles", .product(name: "Logging", package: "swift-log"),
       ], swiftSettings: strict),
     // 8 libraries
     .target(
-      name: "OpenDynamicsTesting", dependencies: ["ContainerStore", "TestSupport"], swiftSettings: strict),
+      name: "OpenDynamicsTesting", dependencies: ["Locks", "ContainerStore", "TestSupport"],
+      swiftSettings: strict),
     .target(
       name: "Commands",
       dependencies: [
@@ -169,12 +173,12 @@ let package = Package(
     .testTarget(
       name: "ContainerStoreTests",
       dependencies: [
-        "ContainerStore", "EncryptedFile", "SodiumPrimitives", "OpenDynamicsTesting", "TestSupport",
+        "Locks", "ContainerStore", "EncryptedFile", "SodiumPrimitives", "OpenDynamicsTesting", "TestSupport",
         "CSodium",
       ],
       swiftSettings: strict),
     .testTarget(
-      name: "SecureFilesTests", dependencies: ["SecureFiles", "SodiumPrimitives"],
+      name: "SecureFilesTests", dependencies: ["Locks", "SecureFiles", "SodiumPrimitives"],
       swiftSettings: strict),
     .testTarget(
       name: "AppKineticsTests",
@@ -212,8 +216,8 @@ let package = Package(
 // The store with its tests, and nothing else: Scripts/sanitize --short builds these instrumented.
 if Context.environment["OPENDYNAMICS_STORE_ALONE"] != nil {
   let store: Set = [
-    "CSodium", "CLibcrypto", "CPosix", "SodiumPrimitives", "EncryptedFile", "ContainerStore", "SecureFiles",
-    "OpenDynamicsTesting", "TestSupport", "ContainerStoreTests", "SecureFilesTests",
+    "CSodium", "CLibcrypto", "CPosix", "Locks", "SodiumPrimitives", "EncryptedFile", "ContainerStore",
+    "SecureFiles", "OpenDynamicsTesting", "TestSupport", "ContainerStoreTests", "SecureFilesTests",
   ]
   package.targets.removeAll { !store.contains($0.name) }
   package.products.removeAll { !store.contains($0.name) }

@@ -1,13 +1,13 @@
 import Dispatch
 import LocalTransport
-import Synchronization
+import Locks
 
 /// Calls of the app's own functions: one after another, in the order in which they were added, and never within the runtime's own work.
 ///
 /// Where the app named a queue, there. Else on the thread that received what they are about, which spares waking another one, as long as calls are quick; on a
 /// queue when they are not, or come of something else.
 final class Callbacks: Sendable {
-  private struct Guarded {
+  private struct Fields {
     var waiting: [@Sendable () -> Void] = []
     /// Somebody makes the calls, or is about to.
     var isTaken = false
@@ -15,7 +15,7 @@ final class Callbacks: Sendable {
     var quickCallsWanted = 0
   }
 
-  private let guarded = Mutex(Guarded())
+  private let guarded = Guarded(Fields())
   private let queue: DispatchQueue
   /// Nil where the app named a queue.
   private let executor: LaneExecutor?

@@ -2,9 +2,9 @@ import ContainerStore
 @preconcurrency import Dispatch
 import Foundation
 import LocalTransport
+import Locks
 import ServiceWire
 import SodiumPrimitives
-import Synchronization
 
 /// A message with files on its way into this app's container. Outlives the channels that it comes over.
 final class IncomingDelivery: Sendable {
@@ -13,7 +13,7 @@ final class IncomingDelivery: Sendable {
     let number: UInt32
   }
 
-  private struct Guarded {
+  private struct Fields {
     var offer: WireOffer
     /// The app was told of the message, and of its files.
     var isCountTold = false
@@ -28,13 +28,13 @@ final class IncomingDelivery: Sendable {
 
   /// Everything that is done to it, but what comes over the bulk lane, in order.
   let queue: DispatchQueue
-  private let guarded: Mutex<Guarded>
+  private let guarded: Guarded<Fields>
   /// Held while the disk is waited for, so not by who works on the runtime's state.
-  private let arrival = Mutex<Arrival?>(nil)
+  private let arrival = Guarded<Arrival?>(nil)
 
   init(_ offer: WireOffer) {
     queue = DispatchQueue(label: "opendynamics.services.arrival", attributes: [], target: .global())
-    guarded = Mutex(Guarded(offer: offer))
+    guarded = Guarded(Fields(offer: offer))
   }
 
   var offer: WireOffer { guarded.withLock { $0.offer } }

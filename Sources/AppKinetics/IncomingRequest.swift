@@ -1,7 +1,7 @@
 import Foundation
+import Locks
 import ServiceWire
 public import SodiumPrimitives
-import Synchronization
 
 /// A request that came, to be replied to once at most.
 public final class IncomingRequest: Sendable {
@@ -24,13 +24,13 @@ public final class IncomingRequest: Sendable {
   let definition: ServiceDefinition?
   private let runtime: Runtime
 
-  private struct Guarded {
+  private struct Fields {
     var isCancelled = false
     var task: Task<Void, Never>?
     var cancellation: (@Sendable () -> Void)?
   }
 
-  private let guarded = Mutex(Guarded())
+  private let guarded = Guarded(Fields())
 
   init(
     _ wire: WireRequest, _ id: Identifier, from sender: ApplicationID, _ service: ServiceIdentifier,

@@ -1,10 +1,10 @@
 import ContainerStore
 import Foundation
 import LocalTransport
+import Locks
 import ServiceValues
 import ServiceWire
 import SodiumPrimitives
-import Synchronization
 
 /// A message of the outbox, on its way to one app.
 struct OutgoingDelivery: Sendable {
@@ -38,7 +38,7 @@ struct OutgoingDelivery: Sendable {
 
 /// The files of a message of the outbox, as its sender's app is told of them.
 final class OutgoingFiles: Sendable {
-  private struct Guarded {
+  private struct Fields {
     /// Files that the app was told of.
     var toldCount: UInt64 = 0
     /// Some of them, from the file `first` on.
@@ -46,7 +46,7 @@ final class OutgoingFiles: Sendable {
     var first: UInt64 = 0
   }
 
-  private let guarded = Mutex(Guarded())
+  private let guarded = Guarded(Fields())
   private let store: Container
   private let entry: OutboxEntry
   /// Called for each file before its first byte goes, and for what goes of it.
@@ -73,7 +73,7 @@ final class OutgoingFiles: Sendable {
 
   func file(_ index: UInt64) throws -> OutboxFile? { try guarded.withLock { try file(index, &$0) } }
 
-  private func file(_ index: UInt64, _ guarded: inout Guarded) throws -> OutboxFile? {
+  private func file(_ index: UInt64, _ guarded: inout Fields) throws -> OutboxFile? {
     guard index < entry.fileCount else { return nil }
     if index < guarded.first || index >= guarded.first + UInt64(guarded.page.count) {
       guarded.page = try store.outboxFiles(entry.number, from: index, limit: Self.pageFileCount)

@@ -1,7 +1,7 @@
 public import Foundation
+import Locks
 import ServiceWire
 public import SodiumPrimitives
-import Synchronization
 
 /// A request on its way, and what became of it.
 public final class SentRequest: Sendable {
@@ -23,7 +23,7 @@ public final class SentRequest: Sendable {
     case lost
   }
 
-  private struct Guarded {
+  private struct Fields {
     var status = Status.waiting
     var outcome: Outcome?
     /// Nil until it is known whether the request was taken.
@@ -43,7 +43,7 @@ public final class SentRequest: Sendable {
 
   private typealias Outcome = Result<ServiceReply?, any Error>
 
-  private let guarded = Mutex(Guarded())
+  private let guarded = Guarded(Fields())
   private let runtime: Runtime
 
   init(_ id: Identifier, _ request: ServiceRequest, to application: ApplicationID, _ runtime: Runtime) {
@@ -228,7 +228,7 @@ public final class SentRequest: Sendable {
 
   /// Only the first end counts.
   func end(_ status: Status, _ outcome: Result<ServiceReply?, any Error>, _ event: RequestEvent) {
-    let ended: Guarded? = guarded.withLock {
+    let ended: Fields? = guarded.withLock {
       guard $0.outcome == nil else { return nil }
       let before = $0
       $0.status = status

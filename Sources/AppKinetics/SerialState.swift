@@ -1,5 +1,5 @@
 import Dispatch
-import Synchronization
+import Locks
 
 /// State that is changed by one piece of work at a time, in the order in which they came, without a thread of its own. The first thread to
 /// submit work while the state is free owns it and drains the queue; threads that submit while it is owned only enqueue. A thread that
@@ -9,7 +9,7 @@ import Synchronization
 final class SerialState<State: Sendable>: Sendable {
   typealias Work = @Sendable (inout State) -> Void
 
-  private struct Guarded {
+  private struct Fields {
     /// Nil while a thread owns it.
     var state: State?
     var pending: [Work] = []
@@ -17,7 +17,7 @@ final class SerialState<State: Sendable>: Sendable {
     var left: State?
   }
 
-  private let guarded: Mutex<Guarded>
+  private let guarded: Guarded<Fields>
   private let afterWork: (@Sendable (inout State, Int) -> Void)?
   private let successors = DispatchQueue(label: "opendynamics.services.state")
 
@@ -27,7 +27,7 @@ final class SerialState<State: Sendable>: Sendable {
   /// `afterWork` is called each time that an owner has done what was pending, with how many pieces of
   /// work that were.
   init(_ state: State, afterWork: (@Sendable (inout State, Int) -> Void)? = nil) {
-    guarded = Mutex(Guarded(state: state))
+    guarded = Guarded(Fields(state: state))
     self.afterWork = afterWork
   }
 
@@ -52,7 +52,7 @@ final class SerialState<State: Sendable>: Sendable {
       giveBack(&state)
       return result
     }
-    let slot = Mutex<Result?>(nil)
+    let slot = Guarded<Result?>(nil)
     let done = DispatchSemaphore(value: 0)
     perform { state in
       let result = work(&state)

@@ -1,5 +1,5 @@
+import Locks
 public import SodiumPrimitives
-import Synchronization
 
 /// The key of one file's contents, from which the keys of its segments are derived (FILE-FORMAT.md,
 /// "Keys").
@@ -7,7 +7,7 @@ public struct FileKey: ~Copyable, Sendable {
   private let secret: SecretKey
   /// The keys of the sessions whose segments were sealed or opened last; files rarely have more
   /// than one.
-  private let writerKeys = Mutex<[WriterKey]>([])
+  private let writerKeys = Guarded<[WriterKey]>([])
   private static let writerKeyCountMax = 16
 
   public init(_ secret: consuming SecretKey) { self.secret = secret }

@@ -178,7 +178,7 @@ extension BulkLane {
   /// Tells the peer which slots were read: at once, unless the socket is in use or full; then the sending thread does it. So the
   /// receiving thread never waits for a peer to read, whose own receiving thread might wait for this one.
   func tellFreed() {
-    let wasTold = writing.withLockIfAvailable { _ in
+    let wasTold = writing.withLockIfFree { _ in
       guard let end = state.withLock({ $0.end }), let total = freedSlots() else { return true }
       return BulkFrame.freed(total).withUnsafeBytes { bytes in
         guard let count = try? end.connection.sendIfReady(bytes) else { return false }

@@ -1,8 +1,8 @@
 import Dispatch
 package import Foundation
+import Locks
 package import ServiceWire
 import SodiumPrimitives
-import Synchronization
 import UnixSockets
 
 /// What a stream of a bulk lane is read from.
@@ -136,11 +136,11 @@ package final class BulkLane: Sendable {
   /// The slots of shared memory that this lane takes at most, as the peer knows.
   let slotCountMax: Int
   private let sharedByteCountMin: UInt64
-  let state: Mutex<State>
+  let state: Guarded<State>
   /// Signalled for the sending thread when it waits.
   let changed = DispatchSemaphore(value: 0)
   /// Held by the thread that writes to the socket. (What has no bytes would have the address of something else.)
-  let writing = Mutex<UInt8>(0)
+  let writing = Guarded<UInt8>(0)
 
   /// Takes over a connected Unix stream socket. With anything else, the lane is closed from the beginning, and `failed` says so when the
   /// first stream is begun. A thread without work ends after `idleTime`. Memory of more than `slotCountMax` slots that the peer shares fails the lane.
@@ -166,7 +166,7 @@ package final class BulkLane: Sendable {
     } catch {
       state.fault = BulkFault(.connectionLost, error.what)
     }
-    self.state = Mutex(state)
+    self.state = Guarded(state)
   }
 
   // MARK: Sending

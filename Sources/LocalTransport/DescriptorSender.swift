@@ -1,13 +1,13 @@
 package import Foundation
-import Synchronization
+import Locks
 import UnixSockets
 
 /// The broker's end of a descriptor lane: each ticket goes out with the two sockets of its introduction, as one message.
 package final class DescriptorSender: Sendable {
-  private let connection: Mutex<UnixConnection?>
+  private let connection: Guarded<UnixConnection?>
 
   /// Takes over one end of a socket pair. A descriptor that is no Unix stream socket is closed, and nothing can be sent.
-  package init(descriptor: Int32) { connection = Mutex(try? UnixConnection.adopting(descriptor)) }
+  package init(descriptor: Int32) { connection = Guarded(try? UnixConnection.adopting(descriptor)) }
 
   /// Sends a ticket with two sockets, which are closed here whatever comes of it. False when the lane has no room for them now or has
   /// ended: then nothing was sent. Does not block.

@@ -1,11 +1,12 @@
 import Dispatch
 import Foundation
+import Locks
 import NIOCore
 import Synchronization
 
 /// What a lane's thread does outside of its turns: tasks, and calls of the app. Added by the thread itself, and what is left of a thread that it relieves before it begins.
 final class LaneWork: Sendable {
-  private struct Guarded {
+  private struct Fields {
     var left = CircularBuffer<@Sendable () -> Void>(initialCapacity: 4)
     var isUnderWay = false
     /// Counts what was begun.
@@ -15,7 +16,7 @@ final class LaneWork: Sendable {
     var isRelieved = false
   }
 
-  private let guarded = Mutex(Guarded())
+  private let guarded = Guarded(Fields())
   private let timeMax: Duration
 
   /// After `timeMax` the lane is read before more is done.
@@ -98,7 +99,7 @@ final class LaneWatch: Sendable {
   /// Threads that were relieved and are not done: when there are so many, the lanes of further ones wait for them.
   static let relievedCountMax = 64
 
-  private let threads = Mutex<[ObjectIdentifier: LaneThread]>([:])
+  private let threads = Guarded<[ObjectIdentifier: LaneThread]>([:])
   private let relievedCount = Atomic(0)
   private let hasWork = Atomic(false)
   private let isAsleep = Atomic(true)

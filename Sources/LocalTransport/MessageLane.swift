@@ -1,8 +1,8 @@
 package import Foundation
+import Locks
 import NIOCore
 import NIOPosix
 package import ServiceWire
-import Synchronization
 import UnixSockets
 
 #if canImport(Glibc)
@@ -26,18 +26,18 @@ package typealias BrokerLane = MessageLane<WireBrokerMessage>
 package final class MessageLane<Message: LaneMessage>: Sendable {
   let limits: LaneLimits
   let events: LaneEvents<Message>
-  let outbox: Mutex<LaneOutbox>
-  let peer = Mutex<Data?>(nil)
+  let outbox: Guarded<LaneOutbox>
+  let peer = Guarded<Data?>(nil)
   let eventLoop: any EventLoop
   let connection: NIOLoopBoundBox<LaneConnection<Message>?>
   /// Nil once the lane is closed.
-  private let closers = Mutex<[@Sendable () -> Void]?>([])
+  private let closers = Guarded<[@Sendable () -> Void]?>([])
 
   private init(_ eventLoop: any EventLoop, _ limits: LaneLimits, _ events: LaneEvents<Message>) {
     self.eventLoop = eventLoop
     self.limits = limits
     self.events = events
-    outbox = Mutex(LaneOutbox(limits))
+    outbox = Guarded(LaneOutbox(limits))
     connection = .makeEmptyBox(valueType: LaneConnection<Message>.self, eventLoop: eventLoop)
   }
 

@@ -1,4 +1,5 @@
 import Dispatch
+import Locks
 import NIOCore
 import Synchronization
 import UnixSockets
@@ -24,7 +25,7 @@ final class TurnLoop: EventLoop, @unchecked Sendable {
   var isEnding = false
   private var hasEnded = false
 
-  private struct Guarded {
+  private struct Fields {
     var isTaken = false
     var isReaderWaiting = false
     /// Work for whoever has the turn.
@@ -49,7 +50,7 @@ final class TurnLoop: EventLoop, @unchecked Sendable {
     let fail: (any Error) -> Void
   }
 
-  private let guarded = Mutex(Guarded())
+  private let guarded = Guarded(Fields())
   private let readersTurn = DispatchSemaphore(value: 0)
   private let lastTimer = Atomic<UInt64>(0)
   /// The thread that has the turn; 0 for none.

@@ -1,4 +1,5 @@
 package import ContainerStore
+import Locks
 
 /// A container's disk in memory that keeps a log of every operation, so that a crash after any of them can be replayed in every way
 /// that a real disk may have suffered it.

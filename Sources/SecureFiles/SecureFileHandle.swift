@@ -1,5 +1,6 @@
 import ContainerStore
 public import Foundation
+import Locks
 
 /// A file of a container, open for reading or writing at any place, with an offset that moves along: Foundation's `FileHandle`.
 ///

@@ -1,5 +1,6 @@
 public import ContainerStore
 public import Foundation
+import Locks
 
 /// The files of a container, under the names and with the behaviour of Foundation's `FileManager`.
 ///

@@ -1,5 +1,6 @@
 import ContainerStore
 public import Foundation
+import Locks
 
 /// A file of a container, read in order: it can be used wherever an `InputStream` is taken.
 ///

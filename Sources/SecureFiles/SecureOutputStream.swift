@@ -1,5 +1,6 @@
 import ContainerStore
 public import Foundation
+import Locks
 
 /// A file of a container, written in order: it can be used wherever an `OutputStream` is taken.
 ///

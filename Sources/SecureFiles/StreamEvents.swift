@@ -1,5 +1,6 @@
 import ContainerStore
 import Foundation
+import Locks
 
 /// Tells a stream's delegate what happens, on the run loops in which the stream is scheduled.
 ///

@@ -1,15 +1,15 @@
 package import Foundation
 import LocalTransport
+import Locks
 import NIOPosix
 import ServiceValues
 package import ServiceWire
 package import SodiumPrimitives
-import Synchronization
 import UnixSockets
 
 /// A broker's client that asks, and is no app: tools find, watch and administer with it.
 package final class BrokerClient: Sendable {
-  private let state = Mutex(State())
+  private let state = Guarded(State())
   private let other: @Sendable (WireBrokerMessage) -> Void
 
   private struct State {

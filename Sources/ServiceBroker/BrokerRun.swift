@@ -1,17 +1,17 @@
 import Foundation
 import LocalTransport
+import Locks
 import Logging
 import NIOCore
 import NIOPosix
 import ServiceWire
-import Synchronization
 import UnixSockets
 
 /// What a broker consists of while it runs: its state directory, a thread that accepts and an event loop for everything else.
 final class BrokerRun: Sendable {
   private let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
   private let store: BrokerStore
-  private let acceptor: Mutex<BrokerAcceptor?>
+  private let acceptor: Guarded<BrokerAcceptor?>
   private let driver: NIOLoopBound<BrokerDriver>
   private let acceptorStopped: EventLoopFuture<Void>
 
@@ -33,7 +33,7 @@ final class BrokerRun: Sendable {
       let driver = driver
       let stopped = loop.makePromise(of: Void.self)
       acceptorStopped = stopped.futureResult
-      self.acceptor = Mutex(acceptor)
+      self.acceptor = Guarded(acceptor)
       if limit.soft < UInt64(BrokerLimits().connectionCountMax) * Self.descriptorCountPerConnection {
         logger.warning("few files may be open", metadata: ["limit": "\(limit.soft)"])
       }

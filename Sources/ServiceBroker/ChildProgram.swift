@@ -1,6 +1,6 @@
 import CPosix
 import Foundation
-import Synchronization
+import Locks
 
 #if canImport(Glibc)
   import Glibc
@@ -13,7 +13,7 @@ import Synchronization
 /// A program that the broker runs: in a session of its own, without a descriptor of the broker, and waited for.
 final class ChildProgram: Sendable {
   private let process: pid_t
-  private let isReaped = Mutex(false)
+  private let isReaped = Guarded(false)
 
   /// Nil when it cannot be run. `ended` is called once, on a thread of its own, with whether the program exited with 0.
   init?(_ program: String, arguments: [String], ended: @escaping @Sendable (Bool) -> Void) {

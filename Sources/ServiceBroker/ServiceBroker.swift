@@ -1,8 +1,8 @@
 import Foundation
+import Locks
 public import Logging
 import NIOPosix
 public import ServiceLifecycle
-import Synchronization
 
 /// The broker of one user: it keeps who is installed and offers what, introduces apps to each other and is out of the way from then on
 /// (SERVICE-PROTOCOL.md, "The broker connection").
@@ -29,7 +29,7 @@ public final class ServiceBroker: Service {
 
   public let configuration: Configuration
   private let logger: Logger
-  private let running = Mutex<BrokerRun?>(nil)
+  private let running = Guarded<BrokerRun?>(nil)
 
   public init(_ configuration: Configuration, logger: Logger) {
     self.configuration = configuration

@@ -1,5 +1,5 @@
 import CSodium
-import Synchronization
+import Locks
 
 /// Guarded allocations of 512 keys each, at most 1024 of them (16 MiB of keys).
 final class SecretKeyPool: Sendable {
@@ -11,7 +11,7 @@ final class SecretKeyPool: Sendable {
     var free: [UnsafeMutableRawPointer] = []
     var allocationCount = 0
   }
-  private let state = Mutex(State())
+  private let state = Guarded(State())
 
   func take() throws(CryptoError) -> UnsafeMutableRawBufferPointer {
     requireSodium()

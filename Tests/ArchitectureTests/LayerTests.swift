@@ -9,32 +9,37 @@ struct LayerTests {
     Layer(0, "CSodium"),
     Layer(0, "CLibcrypto"),
     Layer(0, "CPosix"),
-    Layer(1, "SodiumPrimitives", imports: ["CSodium", "CLibcrypto"], system: lowSystem),
+    Layer(0, "Locks", system: lowSystem),
+    Layer(1, "SodiumPrimitives", imports: ["Locks", "CSodium", "CLibcrypto"], system: lowSystem),
     Layer(1, "UnixSockets", imports: ["CPosix"], system: lowSystem),
     Layer(1, "ServiceValues", system: highSystem),
-    Layer(2, "EncryptedFile", imports: ["SodiumPrimitives"], system: lowSystem),
+    Layer(2, "EncryptedFile", imports: ["Locks", "SodiumPrimitives"], system: lowSystem),
     Layer(
       2, "ServiceWire", imports: ["SodiumPrimitives", "ServiceValues", "SwiftProtobuf"], system: highSystem),
-    Layer(3, "ContainerStore", imports: ["CPosix", "SodiumPrimitives", "EncryptedFile"], system: lowSystem),
+    Layer(
+      3, "ContainerStore", imports: ["Locks", "CPosix", "SodiumPrimitives", "EncryptedFile"],
+      system: lowSystem),
     Layer(
       3, "LocalTransport",
       imports: [
-        "SodiumPrimitives", "UnixSockets", "ServiceWire", "NIOCore", "NIOPosix",
+        "Locks", "SodiumPrimitives", "UnixSockets", "ServiceWire", "NIOCore", "NIOPosix",
       ], system: highSystem),
     Layer(
       4, "ServiceBroker",
       imports: [
-        "CPosix", "UnixSockets", "SodiumPrimitives", "ServiceValues", "ServiceWire", "LocalTransport",
+        "Locks", "CPosix", "UnixSockets", "SodiumPrimitives", "ServiceValues", "ServiceWire",
+        "LocalTransport",
         "NIOCore", "NIOPosix", "Logging", "ServiceLifecycle",
       ], system: highSystem),
-    Layer(4, "SecureFiles", imports: ["ContainerStore", "SodiumPrimitives"], system: highSystem),
+    Layer(4, "SecureFiles", imports: ["Locks", "ContainerStore", "SodiumPrimitives"], system: highSystem),
     Layer(
       6, "AppKinetics",
       imports: [
-        "CPosix", "UnixSockets", "SodiumPrimitives", "ServiceValues", "ServiceWire", "LocalTransport",
+        "Locks", "CPosix", "UnixSockets", "SodiumPrimitives", "ServiceValues", "ServiceWire",
+        "LocalTransport",
         "ServiceBroker", "ContainerStore", "SecureFiles", "Logging",
       ], system: highSystem),
-    Layer(8, "OpenDynamicsTesting", imports: ["ContainerStore", "TestSupport"], system: highSystem),
+    Layer(8, "OpenDynamicsTesting", imports: ["Locks", "ContainerStore", "TestSupport"], system: highSystem),
     Layer(
       8, "Commands",
       imports: [

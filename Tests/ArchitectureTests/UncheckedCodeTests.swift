@@ -18,7 +18,7 @@ struct UncheckedCodeTests {
       "EncryptedFile/WorkerThreads.swift", [.uncheckedSendable],
       "its threads sleep on a condition variable, which Synchronization's Mutex does not have"),
     Allowance(
-      "ContainerStore/Threads/Guarded.swift", [.uncheckedSendable],
+      "Locks/Guarded.swift", [.uncheckedSendable],
       "a mutex whose closure may return values that are not `sending`, which Synchronization's Mutex refuses"),
     Allowance(
       "ContainerStore/Catalog/TableBlock.swift", [.uncheckedSendable],

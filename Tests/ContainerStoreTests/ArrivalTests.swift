@@ -1,5 +1,6 @@
 import Dispatch
 import Foundation
+import Locks
 import OpenDynamicsTesting
 import SodiumPrimitives
 import Synchronization

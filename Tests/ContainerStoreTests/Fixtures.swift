@@ -1,6 +1,7 @@
 import ContainerStore
 import Dispatch
 import Foundation
+import Locks
 import OpenDynamicsTesting
 import SodiumPrimitives
 import Testing

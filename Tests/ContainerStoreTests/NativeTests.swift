@@ -1,5 +1,6 @@
 import ContainerStore
 import Foundation
+import Locks
 import OpenDynamicsTesting
 import SodiumPrimitives
 import TestSupport

@@ -1,6 +1,7 @@
 import ContainerStore
 import Dispatch
 import EncryptedFile
+import Locks
 import OpenDynamicsTesting
 import TestSupport
 import Testing

@@ -1,4 +1,5 @@
 import EncryptedFile
+import Locks
 import OpenDynamicsTesting
 import SodiumPrimitives
 import TestSupport

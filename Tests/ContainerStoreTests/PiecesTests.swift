@@ -1,4 +1,5 @@
 import ContainerStore
+import Locks
 import Testing
 
 struct PiecesTests {

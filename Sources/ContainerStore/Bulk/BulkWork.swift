@@ -1,4 +1,5 @@
 import EncryptedFile
+import Locks
 import SodiumPrimitives
 
 /// Runs a plan's units on a store's threads, with progress and cancellation.

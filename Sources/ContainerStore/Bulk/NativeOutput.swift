@@ -1,5 +1,6 @@
 import CPosix
 import EncryptedFile
+import Locks
 import SodiumPrimitives
 
 #if canImport(Glibc)

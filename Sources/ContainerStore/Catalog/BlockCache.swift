@@ -1,4 +1,5 @@
 import EncryptedFile
+import Locks
 import SodiumPrimitives
 
 /// A cache of opened table blocks, up to a number of bytes. It evicts approximately the least

@@ -1,3 +1,4 @@
+import Locks
 import SodiumPrimitives
 
 /// A pool of ciphers that any thread can use for a moment.

@@ -1,4 +1,5 @@
 import EncryptedFile
+import Locks
 import SodiumPrimitives
 
 /// A file as recorded in the catalog.

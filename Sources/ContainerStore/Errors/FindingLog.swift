@@ -1,3 +1,5 @@
+import Locks
+
 /// The findings of one opening, without duplicates. Findings beyond the first 1000 are dropped.
 final class FindingLog: Sendable {
   private static let countMax = 1000

@@ -1,3 +1,5 @@
+import Locks
+
 /// The contents of a directory, or of everything below it, at the moment when the listing began.
 /// The caller requests them in batches, and memory holds one batch at a time.
 ///

@@ -1,4 +1,5 @@
 import EncryptedFile
+import Locks
 import SodiumPrimitives
 
 /// A journal or a table: two files with the same bytes at the same offsets (CONTAINER-FORMAT.md).

@@ -1,5 +1,6 @@
 import CPosix
 import Dispatch
+import Locks
 
 #if canImport(Glibc)
   import Glibc

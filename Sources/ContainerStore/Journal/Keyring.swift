@@ -1,4 +1,5 @@
 import EncryptedFile
+import Locks
 import SodiumPrimitives
 
 /// A key in guarded memory that several owners share.

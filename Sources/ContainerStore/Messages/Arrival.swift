@@ -1,4 +1,5 @@
 import EncryptedFile
+import Locks
 import SodiumPrimitives
 
 /// A message that is being received into the inbox. The arrival takes the list of the message's

@@ -1,3 +1,5 @@
+import Locks
+
 /// The arrivals of one opening that have not ended.
 final class ArrivalsUnderWay: Sendable {
   private let keys = Guarded<Set<ArrivalKey>>([])

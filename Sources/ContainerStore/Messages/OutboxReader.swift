@@ -1,4 +1,5 @@
 import EncryptedFile
+import Locks
 import SodiumPrimitives
 
 /// Reads the concatenated contents of a message's files, in the versions of the time when the

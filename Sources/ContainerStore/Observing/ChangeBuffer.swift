@@ -1,3 +1,5 @@
+import Locks
+
 /// A buffer of changes between commits and one observer.
 ///
 /// Changes are added with locks of the store held. Adding wakes no reader, because waking runs code

@@ -1,4 +1,5 @@
 import Dispatch
+import Locks
 import Synchronization
 
 /// The observers of a container. A commit without observers costs one atomic load.

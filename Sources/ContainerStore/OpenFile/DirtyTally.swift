@@ -1,4 +1,5 @@
 import EncryptedFile
+import Locks
 import SodiumPrimitives
 import Synchronization
 

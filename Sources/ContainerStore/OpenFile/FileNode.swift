@@ -1,4 +1,5 @@
 import EncryptedFile
+import Locks
 import SodiumPrimitives
 
 /// The state that all handles of one open file share: its size, its extents, and bytes that were

@@ -1,5 +1,6 @@
 import Dispatch
 import EncryptedFile
+import Locks
 
 /// The open files of a container, and the schedule for storing their changes.
 final class OpenFiles: RunHolding {

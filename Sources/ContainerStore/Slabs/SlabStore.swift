@@ -1,5 +1,6 @@
 import Dispatch
 import EncryptedFile
+import Locks
 
 /// Appends sealed runs to slabs and reads them back.
 ///

@@ -1,5 +1,6 @@
 import Dispatch
 import EncryptedFile
+import Locks
 import SodiumPrimitives
 
 /// The compactions of one store: decides when one runs, and runs one at a time.

@@ -1,4 +1,5 @@
 import EncryptedFile
+import Locks
 import SodiumPrimitives
 
 /// The threads that seal and open large files, and ciphers with buffers to lend to other threads.

@@ -1,5 +1,6 @@
 import Dispatch
 import EncryptedFile
+import Locks
 import SodiumPrimitives
 
 #if canImport(Glibc)
