@@ -212,14 +212,3 @@ let package = Package(
       swiftSettings: strict),
   ]
 )
-
-// The store with its tests, and nothing else: Scripts/sanitize --short builds these instrumented.
-if Context.environment["OPENDYNAMICS_STORE_ALONE"] != nil {
-  let store: Set = [
-    "CSodium", "CLibcrypto", "CPosix", "Locks", "SodiumPrimitives", "EncryptedFile", "ContainerStore",
-    "SecureFiles", "OpenDynamicsTesting", "TestSupport", "ContainerStoreTests", "SecureFilesTests",
-  ]
-  package.targets.removeAll { !store.contains($0.name) }
-  package.products.removeAll { !store.contains($0.name) }
-  package.dependencies = []
-}

@@ -73,8 +73,8 @@ public final class AppServices: Sendable {
 
   // MARK: Life
 
-  /// Dials the broker, enrols and registers. Throws `brokerUnavailable`, `certificateNotFound`, `invalidRegistration`. After a failure it tries
-  /// again by itself, or when it is called again.
+  /// Dials the broker, enrols and registers. Throws `brokerUnavailable`, `certificateNotFound`, `invalidRegistration`, and `approvalPending` when an
+  /// administrator has to approve the app first: called again, it waits for that. After a failure it tries again by itself, or when it is called again.
   public func start() async throws { try await runtime.start() }
 
   /// Ends all channels and the connection to the broker, for good. Requests under way end with `connectionLost`. Returns when the others know, after

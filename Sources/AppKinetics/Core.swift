@@ -182,7 +182,12 @@ struct ArrivedFile: Sendable, Hashable {
 
 /// The connection to the broker.
 struct BrokerPart: Sendable {
-  enum Phase: Sendable, Equatable { case down, dialling, enrolling, registering, up }
+  enum Phase: Sendable, Equatable {
+    case down, dialling, enrolling
+    /// The broker waits for an administrator's approval.
+    case pending
+    case registering, up
+  }
 
   var phase = Phase.down
   /// Counts connections: what comes from an earlier one is passed over.

@@ -139,7 +139,16 @@ extension Runtime {
 
   private func take(_ message: WireBrokerMessage, _ core: inout Core) {
     switch message.kind {
-    case .enrolled(let enrolled) where core.broker.phase == .enrolling:
+    case .pending where core.broker.phase == .enrolling:
+      core.broker.phase = .pending
+      let error = approvalPending(core)
+      logger.notice("the broker waits for approval of this app", metadata: ["error": "\(error)"])
+      core.broker.lastFailure = error
+      tellStarters(.failure(error), &core)
+      let early = core.broker.early
+      core.broker.early = []
+      for (_, continuation) in early { continuation(&core, .failure(error)) }
+    case .enrolled(let enrolled) where core.broker.phase == .enrolling || core.broker.phase == .pending:
       core.broker.phase = .registering
       take(enrolled, &core)
       if core.isUnregistered { isConnected(&core) } else { register(&core) }
@@ -190,6 +199,11 @@ extension Runtime {
 
   // MARK: Asking
 
+  private func approvalPending(_ core: Core) -> ServicesError {
+    let fingerprint = KeyFingerprint.text(of: Data(core.identity.key.publicKey))
+    return ServicesError(.approvalPending, detail: "dynamics apps approve \(appID) \(fingerprint)")
+  }
+
   /// Asks the broker; waits for a connection that is on its way, and fails without one.
   func ask(
     _ question: WireQuestion.OneOf_Kind, _ core: inout Core, _ continuation: @escaping BrokerPart.Continuation
@@ -198,6 +212,7 @@ extension Runtime {
     case .up where core.broker.early.isEmpty && core.broker.questions.count < Self.questionCountMax:
       put(question, &core, continuation)
     case .up: core.broker.early.append((question, continuation))
+    case .pending: continuation(&core, .failure(approvalPending(core)))
     case .dialling, .enrolling, .registering: core.broker.early.append((question, continuation))
     case .down:
       guard core.life == .running, !core.broker.hasGivenUp else {

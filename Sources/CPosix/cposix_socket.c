@@ -186,6 +186,21 @@ int cposix_peer_credentials(int fd, uid_t *user, gid_t *group, pid_t *process) {
 #endif
 }
 
+int cposix_peer_process(int fd) {
+#if defined(__linux__)
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+  int process = -1;
+  socklen_t size = sizeof process;
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &process, &size) < 0) return -errno;
+  return process;
+#else
+  (void)fd;
+  return -ENOPROTOOPT;
+#endif
+}
+
 int cposix_shutdown(int fd, int reading, int writing) {
   return result(shutdown(fd, reading ? (writing ? SHUT_RDWR : SHUT_RD) : SHUT_WR));
 }

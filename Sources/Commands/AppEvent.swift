@@ -6,12 +6,14 @@ struct AppEvent: Encodable, Sendable {
   var method: String?
   var id: String?
   var path: String?
+  /// What an administrator types.
+  var command: String?
   /// An earlier process may have had it.
   var isRedelivered: Bool?
 
   init(
     _ event: String, app: String? = nil, service: String? = nil, method: String? = nil, id: String? = nil,
-    path: String? = nil, isRedelivered: Bool? = nil
+    path: String? = nil, command: String? = nil, isRedelivered: Bool? = nil
   ) {
     self.event = event
     self.app = app
@@ -19,11 +21,12 @@ struct AppEvent: Encodable, Sendable {
     self.method = method
     self.id = id
     self.path = path
+    self.command = command
     self.isRedelivered = isRedelivered
   }
 
   var text: String {
-    let parts = [event, app, service, method, path].compactMap { $0.map(PrintableText.of) }
+    let parts = [event, app, service, method, path, command].compactMap { $0.map(PrintableText.of) }
     return parts.joined(separator: " ") + "\n"
   }
 }

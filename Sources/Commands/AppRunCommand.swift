@@ -44,7 +44,13 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
       }
       try AsyncWork.run {
         if isLocked { try await services.setState(.locked) }
-        try await services.start()
+        do {
+          try await services.start()
+        } catch let error as ServicesError where error.code == .approvalPending {
+          report.write(
+            AppEvent("waiting for approval", app: services.application.id.text, command: error.detail))
+          try await services.start()
+        }
         report.write(AppEvent("ready", app: services.application.id.text))
         for await isInFront in services.frontChanges {
           report.write(AppEvent(isInFront ? "in front" : "not in front"))

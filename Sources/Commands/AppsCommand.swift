@@ -1,4 +1,5 @@
 import ArgumentParser
+import Foundation
 import ServiceBroker
 import ServiceWire
 
@@ -7,7 +8,8 @@ struct AppsCommand: ParsableCommand {
     commandName: "apps",
     abstract: "Says which apps the broker knows and starts, forgets them, and sets who may call whom.",
     subcommands: [
-      ListAppsCommand.self, InstallAppCommand.self, UninstallAppCommand.self, ForgetAppCommand.self,
+      ListAppsCommand.self, ApproveAppCommand.self, InstallAppCommand.self, UninstallAppCommand.self,
+      ForgetAppCommand.self,
       PolicyCommand.self,
     ])
 }
@@ -35,7 +37,9 @@ struct ListAppsCommand: AsyncParsableCommand, ReportingCommand {
 private struct AppList: Encodable {
   struct App: Encodable {
     let appID, name, state, user, keyFingerprint: String
-    let isRegistered, isInFront, isDamaged: Bool
+    let isRegistered, isInFront, isDamaged, isApproved: Bool
+    /// The sandbox that it enrolled from.
+    let origin: String?
     let process: Int32?
     /// The program that starts it, and its arguments.
     let program: [String]?
@@ -43,17 +47,27 @@ private struct AppList: Encodable {
 
   let brokerKeyFingerprint: String
   let apps: [App]
+  /// They wait for approval.
+  let pending: [App]
 
   init(_ list: BrokerClient.AppList) {
     brokerKeyFingerprint = KeyFingerprint.text(list.brokerFingerprint)
-    apps = list.apps.map { app in
-      App(
-        appID: app.provider.appID, name: app.provider.name, state: app.provider.state.text,
-        user: app.activationUser, keyFingerprint: KeyFingerprint.text(app.keyFingerprint),
-        isRegistered: app.isRegistered, isInFront: app.provider.isInFront,
-        isDamaged: app.isDamaged, process: app.process == 0 ? nil : app.process,
-        program: app.hasProgram ? [app.program.path] + app.program.arguments : nil)
-    }
+    apps = list.apps.map(Self.app)
+    pending = list.pending.map(Self.app)
+  }
+
+  private static func app(_ app: WireApp) -> App {
+    let (identity, program) = (app.identity, app.program)
+    // Approved before it enrolled, maybe.
+    let fingerprint = app.hasIdentity ? identity.keyFingerprint : program.keyFingerprint
+    return App(
+      appID: app.provider.appID, name: app.provider.name, state: app.provider.state.text,
+      user: identity.activationUser, keyFingerprint: KeyFingerprint.text(fingerprint),
+      isRegistered: app.isRegistered, isInFront: app.provider.isInFront, isDamaged: app.isDamaged,
+      isApproved: !fingerprint.isEmpty && program.keyFingerprint == fingerprint,
+      origin: identity.origin.isEmpty ? nil : identity.origin,
+      process: app.process == 0 ? nil : app.process,
+      program: program.path.isEmpty ? nil : [program.path] + program.arguments)
   }
 
   var text: String {
@@ -61,6 +75,8 @@ private struct AppList: Encodable {
       var words = [app.appID, app.isInFront ? "in front" : app.state]
       if let process = app.process { words.append("process \(process)") }
       if !app.isRegistered { words.append("not registered") }
+      if !app.isApproved, !app.keyFingerprint.isEmpty { words.append("not approved") }
+      if let origin = app.origin { words.append("of \(PrintableText.of(origin))") }
       if app.isDamaged { words.append("its record is damaged: forget it, or restore the broker's file") }
       var text = words.joined(separator: ", ") + "\n"
       if !app.keyFingerprint.isEmpty {
@@ -70,8 +86,56 @@ private struct AppList: Encodable {
         text += "  run  \(program.map(PrintableText.of).joined(separator: " "))\n"
       }
       return text
-    }.joined() + "broker key \(brokerKeyFingerprint)\n"
+    }.joined() + pendingText + "broker key \(brokerKeyFingerprint)\n"
   }
+
+  private var pendingText: String {
+    pending.map { app in
+      var words = ["\(app.appID) waits for approval"]
+      if let process = app.process { words.append("process \(process)") }
+      if let origin = app.origin { words.append("of \(PrintableText.of(origin))") }
+      return words.joined(separator: ", ")
+        + "\n  dynamics apps approve \(app.appID) \(app.keyFingerprint)\n"
+    }.joined()
+  }
+}
+
+struct ApproveAppCommand: AsyncParsableCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "approve",
+    abstract: "Lets the app with this key be known by its id, now or when it comes.",
+    discussion: """
+      Compare the fingerprint with what the app's user sees as its own key (dynamics peers list).
+      """)
+
+  @Argument(help: "The app's id.")
+  var appID: String
+
+  @Argument(help: "The fingerprint of its key, as one word or in groups.")
+  var fingerprint: [String]
+
+  @OptionGroup var broker: BrokerOptions
+
+  func validate() throws {
+    try checkApplicationID(appID, "APP_ID")
+    _ = try keyFingerprint(fingerprint)
+  }
+
+  func run() async throws {
+    let approval = try WireApprove.with {
+      $0.appID = appID
+      $0.keyFingerprint = try keyFingerprint(fingerprint)
+    }
+    try await broker.administer(.with { $0.approve = approval })
+  }
+}
+
+/// Throws `ValidationError` for words that are no fingerprint.
+func keyFingerprint(_ words: [String]) throws -> Data {
+  guard let bytes = KeyFingerprint.bytes(words.joined()) else {
+    throw ValidationError("A fingerprint has \(2 * KeyFingerprint.byteCount) hexadecimal digits.")
+  }
+  return bytes
 }
 
 struct UninstallAppCommand: AsyncParsableCommand {

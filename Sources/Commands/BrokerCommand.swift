@@ -23,16 +23,54 @@ struct BrokerCommand: AsyncParsableCommand {
     completion: .file())
   var compositor: String?
 
+  @Option(help: ArgumentHelp(newAppsHelp("a process without a sandbox"), valueName: "mode"))
+  var plainApps = NewAppsOption(.open(8))
+
+  @Option(help: ArgumentHelp(newAppsHelp("a sandbox"), valueName: "mode"))
+  var sandboxedApps = NewAppsOption(.ask)
+
   func run() async throws {
     let logger = Logger(label: "dynamics.broker") { PrintableLog(label: $0) }
-    let configuration = ServiceBroker.Configuration(
+    var configuration = ServiceBroker.Configuration(
       socketPath: broker.socketPath, stateDirectory: broker.stateDirectory,
       compositor: compositor.map { .program($0) } ?? .none)
+    configuration.plainApps = plainApps.value
+    configuration.sandboxedApps = sandboxedApps.value
     let running = try await ServiceBroker.start(configuration, logger: logger)
     // Whoever started it may wait for this line; nobody has to read it.
     try? StandardOutput.write("listening at \(PrintableText.of(running.socketPath))\n")
     await Interruption.shared.wait()
     await running.stop()
+  }
+}
+
+private func newAppsHelp(_ whose: String) -> String {
+  "New app ids of \(whose): open:N takes N that nobody approved, ask waits for `dynamics apps approve`, installed refuses them."
+}
+
+struct NewAppsOption: ExpressibleByArgument {
+  let value: NewApps
+
+  init(_ value: NewApps) { self.value = value }
+
+  init?(argument: String) {
+    switch argument {
+    case "ask": value = .ask
+    case "installed": value = .installed
+    default:
+      guard argument.hasPrefix("open:"), let count = Int(argument.dropFirst("open:".count)), count >= 0 else {
+        return nil
+      }
+      value = .open(count)
+    }
+  }
+
+  var defaultValueDescription: String {
+    switch value {
+    case .open(let count): "open:\(count)"
+    case .ask: "ask"
+    case .installed: "installed"
+    }
   }
 }
 

@@ -18,6 +18,10 @@ struct InstallAppCommand: AsyncParsableCommand {
     help: ArgumentHelp("The program's absolute path, and its arguments.", valueName: "program"))
   var program: [String] = []
 
+  @Option(
+    help: ArgumentHelp("Approves the key with this fingerprint for the app, too.", valueName: "fingerprint"))
+  var key: String?
+
   @OptionGroup var broker: BrokerOptions
 
   func validate() throws {
@@ -25,13 +29,15 @@ struct InstallAppCommand: AsyncParsableCommand {
     guard program.first?.utf8.first == UInt8(ascii: "/") else {
       throw ValidationError("Behind -- there is an absolute path of a program, then its arguments.")
     }
+    if let key { _ = try keyFingerprint([key]) }
   }
 
   func run() async throws {
-    let install = WireInstall.with {
+    let install = try WireInstall.with {
       $0.appID = appID
       $0.program.path = program[0]
       $0.program.arguments = Array(program.dropFirst())
+      if let key { $0.program.keyFingerprint = try keyFingerprint([key]) }
     }
     try await broker.administer(.with { $0.install = install })
   }

@@ -1,5 +1,6 @@
 import Foundation
 import Logging
+import ServiceWire
 import Synchronization
 import UnixSockets
 
@@ -24,6 +25,7 @@ final class BrokerAcceptor: Sendable {
     /// The broker's end.
     let descriptorLane: Int32
     let process: Int32
+    let origin: BrokerOrigin
   }
 
   /// How long nothing is accepted after this process ran out of descriptors: the connection goes on waiting meanwhile.
@@ -83,6 +85,11 @@ final class BrokerAcceptor: Sendable {
       logger.warning("a process of another user connected", metadata: ["pid": "\(peer.process)"])
       return nil
     }
+    // Before the first byte: after it the process may keep others from looking at it.
+    guard let origin = ConnectionOrigin.read(connection, process: peer.process) else {
+      logger.warning("a process that cannot be looked at connected", metadata: ["pid": "\(peer.process)"])
+      return nil
+    }
     let own = pair.first
     let other = pair.second
     var lane = DescriptorList()
@@ -94,6 +101,6 @@ final class BrokerAcceptor: Sendable {
     guard byteCount == 1 else { return nil }
     return Accepted(
       socket: connection.takeDescriptor().take(), descriptorLane: own.takeDescriptor().take(),
-      process: peer.process)
+      process: peer.process, origin: origin)
   }
 }

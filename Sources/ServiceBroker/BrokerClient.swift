@@ -173,16 +173,17 @@ package final class BrokerClient: Sendable {
     return stream
   }
 
-  package typealias AppList = (apps: [WireApp], brokerFingerprint: Data)
+  package typealias AppList = (apps: [WireApp], pending: [WireApp], brokerFingerprint: Data)
 
-  /// All apps that the broker knows, and its fingerprint. For administrators.
+  /// All apps that the broker knows, those that wait for approval, and its fingerprint. For administrators.
   package func apps() async throws -> AppList {
-    var (list, found) = (WireAdminister.ListApps(), [WireApp]())
+    var (list, found, pending) = (WireAdminister.ListApps(), [WireApp](), [WireApp]())
     while true {
       let message = list
       let page = try await ask(.administer(.with { $0.listApps = message })).apps
       found += page.apps
-      guard page.more, let last = page.apps.last else { return (found, page.brokerFingerprint) }
+      pending += page.pending
+      guard page.more, let last = page.apps.last else { return (found, pending, page.brokerFingerprint) }
       list.after = last.provider.appID
     }
   }

@@ -49,14 +49,20 @@ final class BrokerDriver {
   private static let tickInterval: TimeAmount = .seconds(1)
 
   /// On the event loop.
-  init(_ store: BrokerStore, _ compositor: Compositor, _ logger: Logger, _ loop: any EventLoop) {
+  init(
+    _ store: BrokerStore, _ configuration: ServiceBroker.Configuration, _ logger: Logger,
+    _ loop: any EventLoop
+  ) {
     self.store = store
     self.logger = logger
     self.loop = loop
-    self.compositor = CompositorAsking(compositor)
+    compositor = CompositorAsking(configuration.compositor)
+    var limits = BrokerLimits()
+    limits.plainApps = configuration.plainApps.admission
+    limits.sandboxedApps = configuration.sandboxedApps.admission
     state = BrokerState(
       publicKey: Data(store.key.publicKey), administratorKey: Data(store.administratorKey.publicKey),
-      records: store.records)
+      records: store.records, limits: limits)
     let bound = NIOLoopBound(self, eventLoop: loop)
     ticks = loop.scheduleRepeatedTask(initialDelay: Self.tickInterval, delay: Self.tickInterval) { _ in
       bound.value.tick()
@@ -75,7 +81,7 @@ final class BrokerDriver {
     connections[number] = Connection(
       socket: accepted.socket, descriptors: DescriptorSender(descriptor: accepted.descriptorLane),
       process: accepted.process)
-    perform(state.connected(number, process: accepted.process, now: now))
+    perform(state.connected(number, process: accepted.process, origin: accepted.origin, now: now))
     guard connections[number] != nil else { return }
     connections[number]?.socket = nil
     var limits = LaneLimits()

@@ -28,7 +28,7 @@ final class BrokerRun: Sendable {
       try BrokerKeyFile.write(store.key.publicKey, besideSocket: configuration.socketPath)
       let store = store
       driver = try loop.submit {
-        NIOLoopBound(BrokerDriver(store, configuration.compositor, logger, loop), eventLoop: loop)
+        NIOLoopBound(BrokerDriver(store, configuration, logger, loop), eventLoop: loop)
       }.wait()
       let driver = driver
       let stopped = loop.makePromise(of: Void.self)

@@ -16,6 +16,9 @@ public final class ServiceBroker: Service {
     /// Made if it is missing, mode 0700.
     public var stateDirectory: String
     public var compositor: Compositor
+    /// What is done with new app ids of processes without confinement, and of sandboxes.
+    public var plainApps = NewApps.open(8)
+    public var sandboxedApps = NewApps.ask
 
     public init(
       socketPath: String = BrokerPlaces.socketPath(), stateDirectory: String = BrokerPlaces.stateDirectory(),

@@ -3,8 +3,8 @@ public struct ApplicationID: Hashable, Sendable, CustomStringConvertible {
   public let text: String
 
   /// Throws `invalidParams` that says which rule the text breaks; the rules are those of ``ServiceIdentifier``, but
-  /// capital letters are allowed, since bundle identifiers have them. Ids are compared byte by byte: two that differ in capitals only are
-  /// two apps.
+  /// capital letters are allowed, since bundle identifiers have them. Ids are compared byte by byte; of two that differ in capitals alone a broker
+  /// takes one.
   public init(_ text: String) throws(ServicesError) {
     if let fault = ReverseDNSName.fault(in: text, takesCapitals: true) {
       throw ServicesError(.invalidParams, path: "application id", detail: fault)

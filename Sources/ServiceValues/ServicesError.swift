@@ -39,7 +39,7 @@ public struct ServicesError: Error, Sendable, Hashable {
       case invalidParams, certificateNotFound, methodDisabled, versionDisabled, serviceDisabled
       case enterpriseUserNotMatch, cancelled, attachmentNotFound, limitExceeded, brokerUnavailable
       case connectionLost, timedOut, notInFront, frontRefused, noSpace, sourceDamaged, invalidRegistration
-      case numberTaken, peerKeyChanged
+      case numberTaken, peerKeyChanged, approvalPending
     }
   }
 }
@@ -71,6 +71,7 @@ extension ServicesError {
   public static let invalidRegistration = Code(.invalidRegistration)
   public static let numberTaken = Code(.numberTaken)
   public static let peerKeyChanged = Code(.peerKeyChanged)
+  public static let approvalPending = Code(.approvalPending)
 }
 
 extension ServicesError.Code {
@@ -100,6 +101,7 @@ extension ServicesError.Code {
   public static let invalidRegistration = ServicesError.invalidRegistration
   public static let numberTaken = ServicesError.numberTaken
   public static let peerKeyChanged = ServicesError.peerKeyChanged
+  public static let approvalPending = ServicesError.approvalPending
 }
 
 extension ServicesError: CustomStringConvertible {
@@ -151,6 +153,7 @@ extension ServicesError.Code: CustomStringConvertible {
     case .numberTaken:
       "the receiver knows another message under its number, also after the sender drew a new one"
     case .peerKeyChanged: "one of the two apps has another key than the one that the other one trusts"
+    case .approvalPending: "the broker has not taken this app yet"
     }
   }
 
@@ -182,6 +185,7 @@ extension ServicesError.Code: CustomStringConvertible {
     case .sourceDamaged: "verify the sender's container, and restore the file from a backup"
     case .invalidRegistration: "change what stands at that path, and register again"
     case .numberTaken: "send it again; if that does not help, have the receiver's app looked at"
+    case .approvalPending: "have its key approved: dynamics apps list, dynamics apps approve"
     case .peerKeyChanged:
       "if the app has a new container, compare fingerprints and trust its new key (dynamics peers trust); else somebody has taken its place"
     }

@@ -41,6 +41,7 @@ final class AppWorld: Sendable {
     var configuration = ServiceBroker.Configuration()
     configuration.socketPath = directory.path + "/run/broker"
     configuration.stateDirectory = directory.path + "/state"
+    configuration.plainApps = .open(64)
     self.configuration = configuration
     broker = Mutex(nil)
     try await startBroker()

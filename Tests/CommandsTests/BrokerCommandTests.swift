@@ -21,7 +21,7 @@ struct BrokerCommandTests {
     #expect(json.contains(#""appID":"com.example.a""#) && json.contains(#""version":"1.0""#))
     let list = try broker.run("apps", "list").text
     #expect(
-      list.hasPrefix("com.example.a, running, process \(getpid())\n  user u\n  key  ")
+      list.hasPrefix("com.example.a, running, process \(getpid()), not approved\n  user u\n  key  ")
         && list.contains("\nbroker key "))
     #expect(try broker.run("apps", "list", "--json").text.contains(#""apps":[{"appID":"com.example.a""#))
     #expect(try broker.run("front").text == "")

@@ -17,9 +17,12 @@ final class BrokerProcess {
   let folder: TemporaryFolder
   var process: DynamicsProcess?
 
+  private let options: String
+
   /// With so many open files at most, where a number is given.
-  init(descriptorCountMax: Int? = nil) throws {
+  init(_ options: String = "", descriptorCountMax: Int? = nil) throws {
     folder = try TemporaryFolder()
+    self.options = options
     try start(descriptorCountMax)
   }
 
@@ -39,7 +42,7 @@ final class BrokerProcess {
       descriptorCountMax.map {
         "for f in /dev/fd/*; do n=${f##*/}; if [ $n -gt 2 ]; then eval \"exec $n>&-\"; fi; done; ulimit -n \($0); "
       } ?? ""
-    let words = ["-c", limit + "exec \(DynamicsProcess.executable) broker"]
+    let words = ["-c", limit + "exec \(DynamicsProcess.executable) broker \(options)"]
     let process = try DynamicsProcess(
       words.map { Array($0.utf8) }, in: folder, environment: environment, executable: "/bin/bash")
     self.process = process
@@ -49,6 +52,10 @@ final class BrokerProcess {
   }
 
   func run(_ arguments: String..., expecting status: Int32 = 0) throws -> DynamicsProcess.Outcome {
+    try run(arguments, expecting: status)
+  }
+
+  func run(_ arguments: [String], expecting status: Int32 = 0) throws -> DynamicsProcess.Outcome {
     let outcome = try DynamicsProcess(
       arguments.map { Array($0.utf8) }, in: folder, environment: environment
     ).finish()

@@ -13,8 +13,8 @@ struct ServiceCommandTests {
     let mail: String
     var running: DynamicsProcess?
 
-    init() throws {
-      broker = try BrokerProcess()
+    init(_ options: String = "") throws {
+      broker = try BrokerProcess(options)
       notes = try broker.folder.makeContainer("notes")
       mail = try broker.folder.makeContainer("mail")
     }
@@ -26,12 +26,12 @@ struct ServiceCommandTests {
 
     /// Returns when the app runs.
     @discardableResult
-    func runNotes(_ options: String...) throws -> DynamicsProcess {
+    func runNotes(_ options: String..., until line: String = "ready") throws -> DynamicsProcess {
       let arguments = ["app", "run", notes, "--id", "com.example.notes"] + options + broker.folder.key
       let app = try DynamicsProcess(
         arguments.map { Array($0.utf8) }, in: broker.folder, environment: broker.environment)
       running = app
-      try app.wait("ready") { try text(app).contains("ready") }
+      try app.wait(line) { try text(app).contains(line) }
       return app
     }
 
@@ -178,6 +178,46 @@ struct ServiceCommandTests {
     #expect(changed.errors.contains("apps forget"))
     _ = try world.broker.run("apps", "forget", mail)
     _ = try world.call("greetMe|0", "--service", "greetings")
+  }
+
+  /// Where new apps are asked for, they wait until an administrator has compared fingerprints.
+  @Test func newAppsWaitForApproval() throws {
+    let world = try World("--plain-apps ask")
+    let app = try world.runNotes(until: "waiting for approval")
+    let words = try #require(try world.text(app).firstMatch(of: /dynamics (apps approve .*)\n/))
+    let command = words.1.split(separator: " ").map(String.init)
+    // Itself, and nobody else's: the app that calls waits, too.
+    let refused = try world.call("greetMe|0", "--service", "greetings", expecting: 1)
+    #expect(refused.errors.contains("dynamics apps approve \(mail) "))
+    let list = try world.broker.run("apps", "list")
+    #expect(list.text.contains("\(notes) waits for approval, process "))
+    #expect(list.text.contains("  dynamics \(words.1)\n"))
+    #expect(try world.broker.run("apps", "list", "--json").text.contains("\"pending\":[{"))
+    #expect(try world.broker.run("services", "list").text == "")
+
+    _ = try world.broker.run("apps", "approve", notes, "0000", expecting: 64)
+    _ = try world.broker.run("apps", "approve", "x y", String(repeating: "0", count: 32), expecting: 64)
+    _ = try world.broker.run(command)
+    try app.wait("ready") { try world.text(app).contains("ready \(notes)\n") }
+    #expect(try !world.broker.run("apps", "list").text.contains("not approved"))
+    // Approved before it comes.
+    let own = try world.broker.folder.run("peers", "list", world.mail).text
+    let fingerprint = own.replacing("own key ", with: "").replacing("\n", with: "")
+    _ = try world.broker.run("apps", "approve", mail, fingerprint)
+    _ = try world.call("greetMe|0", "--service", "greetings")
+    _ = try world.broker.run("apps", "forget", mail)
+    _ = try world.call("greetMe|0", "--service", "greetings", expecting: 1)
+  }
+
+  @Test func newAppsAreRefusedWhereOnlyApprovedOnesMayCome() throws {
+    let world = try World("--plain-apps installed")
+    let refused = try world.call("greetMe|0", "--service", "greetings", expecting: 1)
+    #expect(refused.errors.contains("approved before"))
+    let wrong = try DynamicsProcess(
+      ["broker", "--plain-apps", "open"].map { Array($0.utf8) }, in: world.broker.folder,
+      environment: world.broker.environment
+    ).finish()
+    #expect(wrong.status == 64)
   }
 
   /// An app that has lost its container: nothing goes to it before its new key is trusted.

@@ -548,7 +548,7 @@ def a_recorded_channel_played_again(world):
 
 
 def another_key_for_an_app_that_it_has_met(world):
-    """The broker names it, as one that lies does, or that forgot the app: nothing is exchanged until the user trusts it."""
+    """The broker names it, as one that lies does, or that forgot the app: nothing is exchanged before it is trusted."""
     app = Process(world)
     check = honest_use(world)
     known = world.app("known", serve=echo).register((SERVICE, SERVICE_VERSION))

@@ -9,7 +9,7 @@ import subprocess
 import time
 
 from connection import Connection
-from keys import Key, read_broker_key
+from keys import Key, fingerprint, read_broker_key
 from messages import SCHEMA
 from noise import MESSAGE_BYTES
 from opendynamics_client import CHANNEL_PROLOGUE, App, dial, sealed_to_broker
@@ -226,6 +226,37 @@ def another_key_for_an_app_that_enrolled(world):
     check = honest_pair(world)
     expect(refusal(world.app, "provider", key="attacker"), 106)
     expect(refusal(world.app, "provider", key="attacker", user="bob"), 106)
+    check()
+
+
+def ids_without_end(world):
+    """Some that nobody has approved; further ones wait, and few. None takes an id or a place of another."""
+    world.stop_broker()
+    world.broker_options = []
+    world.start_broker()
+    check = honest_pair(world)
+    many = [world.app(f"many{n}") for n in range(6)]
+    expect(refusal(world.app, "second", key="many0"), 106)
+    expect(refusal(world.app, "MANY1", key="capitals"), 106)
+    waiting = [world.app(f"more{n}", pends=True) for n in range(8)]
+    expect(refusal(world.app, "more8", pends=True), 16)
+    check()
+    administrator = world.administrator()
+    apps = administrator.ask("administer", {"list_apps": {}})["apps"]
+    expect(len(apps["apps"]), 8)
+    expect([app["provider"]["app_id"] for app in apps["pending"]], [app.app_id for app in waiting])
+    # Those that wait are not there, and may ask nothing.
+    expect(refusal(world.tool().attend().ask, "administer", {"list_apps": {}}), 102)
+    for n, question in enumerate([("find", {}), ("connect", {"app_id": "com.example.provider"})]):
+        expect(refusal(waiting[n].ask, *question), 102)
+    approval = {"app_id": waiting[2].app_id, "key_fingerprint": fingerprint(waiting[2].key.public)}
+    administrator.ask("administer", {"approve": approval})
+    expect(waiting[2].approved().find(app_id=waiting[2].app_id), [])
+    expect(refusal(administrator.ask, "administer", {"approve": {**approval, "key_fingerprint": bytes(16)}}), 9)
+    administrator.ask("administer", {"forget": waiting[3].app_id})
+    expect(ending(waiting[3].broker), 110)
+    many[0].close()
+    world.app("many0")
     check()
 
 
@@ -454,7 +485,7 @@ def a_false_broker(world):
 CHECKS = [
     frames_that_are_none, frames_that_end_in_the_middle, peers_that_fall_silent, bytes_that_are_no_handshake,
     handshakes_that_are_not_ours, keys_of_low_order, records_that_are_none, records_that_are_cut,
-    messages_that_may_not_come, another_key_for_an_app_that_enrolled, administering_without_the_key,
+    messages_that_may_not_come, another_key_for_an_app_that_enrolled, ids_without_end, administering_without_the_key,
     a_recorded_session_played_again, more_questions_than_may_wait, a_watcher_that_never_reads,
     watchers_of_small_changes_that_never_read, questions_without_reading_the_answers, thousands_of_connections,
     descriptors_for_the_broker, another_user, a_false_broker,

@@ -26,8 +26,8 @@ def enrols_with_its_key(world):
     tool = world.tool().attend()
     expect((tool.enrolled["version"], "policy" in tool.enrolled), (1, False))
     (listed,) = world.administrator().ask("administer", {"list_apps": {}})["apps"]["apps"]
-    expect((listed["provider"]["app_id"], listed["activation_user"]), (app.app_id, app.user))
-    expect(listed["key_fingerprint"], keys.fingerprint(app.key.public))
+    expect((listed["provider"]["app_id"], listed["identity"]["activation_user"]), (app.app_id, app.user))
+    expect(listed["identity"]["key_fingerprint"], keys.fingerprint(app.key.public))
     # The same key, and no other, is the app's from then on.
     app.close()
     again = world.app("one")
@@ -280,7 +280,7 @@ def does_what_the_administrator_says(world):
     administrator.ask("administer", {"remove_rule": rule})
     consumer.connect(provider.app_id)
     apps = administrator.ask("administer", {"list_apps": {}})["apps"]
-    expect([(app["provider"]["app_id"], app["key_fingerprint"]) for app in apps["apps"]],
+    expect([(app["provider"]["app_id"], app["identity"]["key_fingerprint"]) for app in apps["apps"]],
            [(app.app_id, keys.fingerprint(app.key.public)) for app in (consumer, provider)])
     administrator.ask("administer", {"forget": provider.app_id})
     expect(ending(provider.broker), 110)

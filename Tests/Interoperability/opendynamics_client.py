@@ -128,11 +128,18 @@ class Client:
         self.loop.until(lambda: broker.is_ready or broker.ending is not None, what="the handshake with the broker")
         return self
 
-    def begin(self, message):
-        """Waits for the handshake, sends the first message and waits for `enrolled`."""
+    def begin(self, message, pends=False):
+        """Waits for the handshake, sends the first message and waits for `enrolled`, or for `pending` when that is
+        expected: then `approved` waits for the rest."""
         self.shake_hands()
         self.broker.send(message)
-        self.enrolled = self.broker.take("enrolled")
+        if pends:
+            self.broker.take("pending")
+            return self
+        return self.approved()
+
+    def approved(self, seconds=20):
+        self.enrolled = self.broker.take("enrolled", seconds)
         return self
 
     def attend(self, name="check", administers=False):
@@ -176,7 +183,8 @@ class Client:
 class App(Outbox, Client):
     """An app that enrolled. `serve(request)` answers what comes: see `Served`."""
 
-    def __init__(self, loop, path, key, app_id, user="ann@example.com", serve=None, pinned=None, state="RUNNING"):
+    def __init__(self, loop, path, key, app_id, user="ann@example.com", serve=None, pinned=None, state="RUNNING",
+                 pends=False):
         super().__init__(loop, path, key, pinned)
         self.app_id, self.user, self.serve = app_id, user, serve
         self.process = os.urandom(16)
@@ -184,7 +192,8 @@ class App(Outbox, Client):
         self.peers, self.sockets, self.introductions, self.dials = {}, {}, {}, {}
         # Tickets of those that were not taken, and why.
         self.refused = {}
-        self.begin({"enrol": {"version": VERSION, "app_id": app_id, "activation_user": user, "state": state}})
+        enrol = {"version": VERSION, "app_id": app_id, "activation_user": user, "state": state}
+        self.begin({"enrol": enrol}, pends)
 
     def register(self, *services, name=None):
         """Services are (id, version)."""

@@ -24,11 +24,14 @@ class World:
         self.loop, self.keys, self.apps, self.processes = Loop(), {}, [], []
         self.log = log or subprocess.DEVNULL
         self.broker = None
+        # Many apps of one process, which nobody approves.
+        self.broker_options = ["--plain-apps", "open:500"]
         self.start_broker()
 
     def start_broker(self):
         self.broker = subprocess.Popen(
-            [self.program, "broker", "--socket", self.path, "--state", self.state], stdin=subprocess.DEVNULL,
+            [self.program, "broker", "--socket", self.path, "--state", self.state, *self.broker_options],
+            stdin=subprocess.DEVNULL,
             stdout=self.log, stderr=self.log)
         end = time.monotonic() + 20
         while time.monotonic() < end and self.broker.poll() is None:

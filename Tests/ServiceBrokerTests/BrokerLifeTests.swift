@@ -15,9 +15,8 @@ struct BrokerLifeTests {
   @Test func whatItKnowsOutlivesIt() async throws {
     let world = World()
     var broker = try await world.broker()
-    let key = try KeyPair()
-    for appID in [a, "com.example.Capital", "com.example.capital"] {
-      let app = try await TestApp(world, appID, key: key)
+    for appID in [a, "com.example.Capital", "com.example.small"] {
+      let app = try await TestApp(world, appID, key: KeyPair())
       try await app.register([("com.example.s", "1")])
     }
     let before = try await world.administrator().apps()
@@ -27,7 +26,7 @@ struct BrokerLifeTests {
     let after = try await world.administrator().apps()
     #expect(before.apps.count == 3 && after.brokerFingerprint == before.brokerFingerprint)
     #expect(after.apps.map(\.provider.services) == before.apps.map(\.provider.services))
-    #expect(after.apps.map(\.keyFingerprint) == before.apps.map(\.keyFingerprint))
+    #expect(after.apps.map(\.identity.keyFingerprint) == before.apps.map(\.identity.keyFingerprint))
     #expect(after.apps.allSatisfy { $0.provider.state == .notRunning })
     await #expect(throws: ProtocolFault.keyNotPinned) { try await TestApp(world, a, key: KeyPair()) }
     _ = try await world.administrator().ask(.administer(.with { $0.forget = a }))
@@ -82,18 +81,20 @@ struct BrokerLifeTests {
 
   @Test func aDamagedPinRefusesItsID() async throws {
     let world = World()
-    let key = try KeyPair()
-    let names = ["com.example.a", "com.example.Capital"]
+    let names = ["com.example.a", "com.example.Capital", "com.example.b"]
+    var keys: [String: KeyPair] = [:]
+    for appID in names { keys[appID] = try KeyPair() }
     var broker = try await world.broker()
-    for appID in names + ["com.example.b"] { _ = try await TestApp(world, appID, key: key) }
+    for appID in names { _ = try await TestApp(world, appID, key: #require(keys[appID])) }
+    let key = try #require(keys["com.example.b"])
     await broker.stop()
     let files = try FileManager.default.contentsOfDirectory(atPath: world.statePath + "/apps")
       .filter { $0 != "com.example.b" }.map { world.statePath + "/apps/" + $0 }
     for (what, change) in Self.damages {
       let contents = try files.map { try damage($0, change) }
       broker = try await world.broker()
-      for appID in names {
-        for key in [key, try KeyPair()] {
+      for appID in names.dropLast() {
+        for key in [try #require(keys[appID]), try KeyPair()] {
           await #expect(throws: ProtocolFault.keyNotPinned, "\(what)") {
             try await TestApp(world, appID, key: key)
           }

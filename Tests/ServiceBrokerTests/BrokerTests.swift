@@ -65,7 +65,7 @@ struct BrokerTests {
     let world = World()
     let broker = try await world.broker()
     _ = try await TestApp(world, a, key: KeyPair())
-    let (apps, fingerprint) = try await world.administrator().apps()
+    let (apps, _, fingerprint) = try await world.administrator().apps()
     #expect(
       apps.map(\.provider.appID) == [a] && apps[0].process == getpid()
         && fingerprint.count == KeyFingerprint.byteCount)

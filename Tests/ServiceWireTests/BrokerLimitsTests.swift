@@ -134,41 +134,16 @@ struct BrokerLimitsTests {
     #expect(world.last(app)?.policy.denials.map(\.unknownFields.data.isEmpty) == [true])
   }
 
-  @Test func pinsWithoutARegistrationGiveWayWhenThereIsNoRoom() {
-    var limits = BrokerLimits()
-    limits.appCountMax = 3
-    let world = BrokerWorld(limits: limits)
-    let registered = world.enrol("com.example.registered")
-    world.register(registered)
-    world.ask(registered, .unregister(WireUnregister()))
-    world.disconnect(registered)
-    let running = world.enrol("com.example.running")
-    world.now += 1
-    let gone = world.enrol("com.example.gone")
-    world.disconnect(gone)
-    let next = world.enrol("com.example.next")
-    #expect(world.closed[next] == nil)
-    #expect(
-      Set(world.state.records.apps.keys) == [
-        "com.example.registered", "com.example.running", "com.example.next",
-      ])
-    #expect(world.saved.contains(.app("com.example.gone")))
-    // All that are left run, or had registered.
-    let last = world.enrol("com.example.last")
-    #expect(world.closed[last] == .limitExceeded && world.details[last] == "apps registered")
-    #expect(world.closed[running] == nil)
-  }
-
   @Test func attendingConnectionsAreBounded() {
     var limits = BrokerLimits()
     limits.attendingCountMax = 2
     let world = BrokerWorld(limits: limits)
-    let first = world.attend()
+    let first = world.attend(administers: false)
     _ = world.attend(administers: false)
-    let third = world.attend()
+    let third = world.attend(administers: false)
     #expect(world.closed[third] == .limitExceeded && world.details[third] == "attending connections")
     world.disconnect(first)
-    let fourth = world.attend()
+    let fourth = world.attend(administers: false)
     #expect(world.closed[fourth] == nil)
   }
 

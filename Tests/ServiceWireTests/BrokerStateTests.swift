@@ -23,9 +23,9 @@ struct BrokerStateTests {
     let thief = world.enrol(a, key: "another")
     #expect(world.closed[thief] == .keyNotPinned)
     #expect(world.closed[second] == nil)
-    // Capitals tell two apps apart.
+    // Capitals do not make another app.
     let other = world.enrol("com.example.A", key: "another")
-    #expect(world.closed[other] == nil)
+    #expect(world.closed[other] == .keyNotPinned)
   }
 
   @Test func theUserIsPinnedWithTheKey() {
@@ -157,16 +157,17 @@ struct BrokerStateTests {
     limits.ruleCountMax = 2
     limits.serviceCountMax = 2
     let world = BrokerWorld(limits: limits)
-    let oldest = world.connect()
-    _ = world.connect()
+    let oldest = world.connect(process: 1)
+    let newest = world.connect(process: 1)
     #expect(world.closed.isEmpty)
-    _ = world.connect()
+    let other = world.connect(process: 2)
     #expect(world.closed == [oldest: .limitExceeded])
+    for number in [newest, other] { world.disconnect(number) }
     let one = world.enrol(a)
     let two = world.enrol(b)
     #expect(world.closed[one] == nil && world.closed[two] == nil)
-    let last = world.connect()
-    #expect(world.closed[last] == nil)
+    let last = [world.connect(), world.connect()]
+    #expect(last.allSatisfy { world.closed[$0] == nil })
     let many = world.connect()
     #expect(world.closed[many] == .limitExceeded)
 
@@ -595,7 +596,6 @@ struct BrokerStateTests {
       }
     }
     #expect(read == world.state.records)
-    #expect(read.apps[b]?.hasRegistered == true)
     #expect(try read.encoded(.app("com.example.none")) == nil)
   }
 

@@ -32,7 +32,13 @@ final class BrokerWorld {
   private var nextConnection: UInt64 = 1
   private var nextQuestion: UInt64 = 1
 
-  init(records: BrokerRecords = BrokerRecords(), limits: BrokerLimits = BrokerLimits()) {
+  /// Takes any number of new apps, unless the test says otherwise.
+  init(
+    records: BrokerRecords = BrokerRecords(), limits: BrokerLimits = BrokerLimits(),
+    plainApps: BrokerAdmission = .open(.max)
+  ) {
+    var limits = limits
+    limits.plainApps = plainApps
     state = BrokerState(
       publicKey: Self.brokerKey, administratorKey: Self.administratorKey, records: records,
       limits: limits)
@@ -73,10 +79,14 @@ final class BrokerWorld {
     if owed.remove(number) != nil { perform(state.continue(number)) }
   }
 
-  func connect(key: String? = "key") -> ConnectionNumber {
+  /// Each connection is of a process of its own, unless the test says otherwise.
+  func connect(
+    key: String? = "key", process: Int32? = nil, origin: BrokerOrigin = .plain
+  ) -> ConnectionNumber {
     let number = ConnectionNumber(nextConnection)
     nextConnection += 1
-    perform(state.connected(number, process: Int32(number.number), now: now))
+    perform(
+      state.connected(number, process: process ?? Int32(number.number), origin: origin, now: now))
     if let key { state.authenticated(number, publicKey: Self.key(key)) }
     return number
   }
@@ -94,9 +104,9 @@ final class BrokerWorld {
 
   func enrol(
     _ appID: String, key: String? = nil, user: String = "u", state: WireAppState = .running,
-    changing change: (inout WireEnrol) -> Void = { _ in }
+    origin: BrokerOrigin = .plain, changing change: (inout WireEnrol) -> Void = { _ in }
   ) -> ConnectionNumber {
-    let number = connect(key: key ?? "key of \(appID)")
+    let number = connect(key: key ?? "key of \(appID)", origin: origin)
     var enrol = WireEnrol.with {
       $0.version = 1
       $0.appID = appID

@@ -27,6 +27,7 @@ func text(of service: String) -> String {
 
 func configuration(_ directory: String) -> ServiceBroker.Configuration {
   var configuration = ServiceBroker.Configuration()
+  configuration.plainApps = .open(200)
   configuration.socketPath = directory + "/run/broker"
   configuration.stateDirectory = directory + "/state"
   return configuration

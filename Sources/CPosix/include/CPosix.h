@@ -81,6 +81,9 @@ int cposix_buffer_size(int fd, int receiving);
 int cposix_set_buffer_size(int fd, int receiving, int count);
 /// SO_PEERCRED; getpeereid(3) and LOCAL_PEERPID on Darwin.
 int cposix_peer_credentials(int fd, uid_t *user, gid_t *group, pid_t *process);
+/// SO_PEERPIDFD: a descriptor of the peer's process, which can be read when the process has ended; -ENOPROTOOPT
+/// where the kernel has none.
+int cposix_peer_process(int fd);
 /// Two descriptors, closed by exec and never waited for: what is written to the second makes the first readable. Both may be the same.
 int cposix_open_wakeup(int *reading, int *writing);
 /// Makes it readable; it stays so until cposix_clear_wakeup.

@@ -3,11 +3,19 @@ package struct BrokerLimits: Sendable, Equatable {
   package var frameByteCountMax = 1 << 20
   package var beginningTime: UInt64 = 10_000
   package var connectionCountMax = 1024
-  /// Connections that did not enrol yet; the oldest goes when there is one more.
+  /// Connections that did not enrol yet; with one more, who has the most of them loses one.
   package var beginningCountMax = 64
   /// Connections of clients that are no apps.
   package var attendingCountMax = 256
   package var appCountMax = 1000
+  /// Of them, those that nobody has approved.
+  package var unapprovedCountMax = 200
+  /// What is done with new ids.
+  package var plainApps = BrokerAdmission.open(8)
+  package var sandboxedApps = BrokerAdmission.ask
+  /// Connections that wait for approval, of an origin and in all.
+  package var pendingOfOriginMax = 8
+  package var pendingCountMax = 64
   package var serviceCountMax = 100
   package var definitionByteCountMax = 65_536
   package var iconByteCountMax = 65_536

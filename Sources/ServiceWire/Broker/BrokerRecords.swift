@@ -20,21 +20,23 @@ package struct BrokerRecords: Sendable, Equatable {
     /// Milliseconds since 1970.
     package var enrolled: UInt64
     package var registration: WireRegister?
-    /// There was a registration once.
-    package var hasRegistered: Bool
+    /// Where it enrolled from.
+    package var origin: BrokerOrigin
 
-    package init(publicKey: Data, activationUser: String, enrolled: UInt64, registration: WireRegister? = nil)
-    {
+    package init(
+      publicKey: Data, activationUser: String, enrolled: UInt64, origin: BrokerOrigin = .plain,
+      registration: WireRegister? = nil
+    ) {
       self.publicKey = publicKey
       self.activationUser = activationUser
       self.enrolled = enrolled
+      self.origin = origin
       self.registration = registration
-      hasRegistered = registration != nil
     }
   }
 
   package var apps: [String: App] = [:]
-  /// What starts apps, by app id.
+  /// What starts apps, and which keys an administrator approved, by app id.
   package var programs: [String: WireProgram] = [:]
   package var policy = BrokerPolicy()
   /// Names of files of apps that cannot be read (``fileName(_:)``): nobody enrols with these ids.
@@ -60,7 +62,7 @@ package struct BrokerRecords: Sendable, Equatable {
         $0.activationUser = app.activationUser
         $0.enrolled = Int64(app.enrolled)
         if let registration = app.registration { $0.registration = registration }
-        $0.hasRegistered_p = app.hasRegistered
+        $0.origin = app.origin.label
       }.serializedData()
     }
   }
@@ -72,11 +74,10 @@ package struct BrokerRecords: Sendable, Equatable {
     guard (try? ApplicationID(record.appID)) != nil, apps[record.appID] == nil, record.enrolled >= 0,
       record.publicKey.count == KeyPair.byteCount
     else { throw .malformed }
-    var app = App(
+    apps[record.appID] = App(
       publicKey: record.publicKey, activationUser: record.activationUser, enrolled: UInt64(record.enrolled),
+      origin: BrokerOrigin(label: record.origin),
       registration: record.hasRegistration ? record.registration : nil)
-    app.hasRegistered = app.hasRegistered || record.hasRegistered_p
-    apps[record.appID] = app
     return record.appID
   }
 
@@ -87,6 +88,29 @@ package struct BrokerRecords: Sendable, Equatable {
     guard install.fault(BrokerLimits()) == nil else { throw .malformed }
     programs[install.appID] = install.program
     return install.appID
+  }
+
+  // MARK: Approval
+
+  /// Whether an administrator approved this key for the app.
+  package func isApproved(_ appID: String, _ publicKey: Data) -> Bool {
+    programs[appID]?.keyFingerprint == KeyFingerprint.of(publicKey)
+  }
+
+  /// Apps that nobody has approved: of an origin, and in all.
+  func unapprovedCounts(_ origin: BrokerOrigin) -> (ofOrigin: Int, all: Int) {
+    var (ofOrigin, all) = (0, 0)
+    for (appID, app) in apps where !isApproved(appID, app.publicKey) {
+      all += 1
+      if app.origin == origin { ofOrigin += 1 }
+    }
+    return (ofOrigin, all)
+  }
+
+  /// Whether another app has this key, or an id that differs in capitals alone.
+  func isLikeAnother(_ appID: String, _ publicKey: Data) -> Bool {
+    let lowercased = appID.lowercased()
+    return apps.contains { $0.value.publicKey == publicKey || $0.key.lowercased() == lowercased }
   }
 
   /// Name of the file of an app's record: the app id where a file system that does not distinguish capitals cannot mistake it for

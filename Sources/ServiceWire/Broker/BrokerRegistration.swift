@@ -36,6 +36,10 @@ extension WireInstall {
       text.utf8.count > limits.argumentByteCountMax || text.utf8.contains(0)
     }
     if (try? ApplicationID(appID)) == nil { return "app id: no application id" }
+    if !program.keyFingerprint.isEmpty, program.keyFingerprint.count != KeyFingerprint.byteCount {
+      return "fingerprint: not \(KeyFingerprint.byteCount) bytes"
+    }
+    if program.path.isEmpty, program.arguments.isEmpty, !program.keyFingerprint.isEmpty { return nil }
     if isTooLong(program.path) || program.path.utf8.first != UInt8(ascii: "/") {
       return "program: no absolute path, or more than \(limits.argumentByteCountMax) bytes"
     }

@@ -3,7 +3,7 @@ import ServiceValues
 
 extension BrokerState {
   mutating func administer(
-    _ message: WireAdminister, _ ask: UInt64, _ number: ConnectionNumber, _ now: UInt64,
+    _ message: WireAdminister, _ ask: UInt64, _ number: ConnectionNumber, _ now: UInt64, _ date: UInt64,
     _ outputs: inout [BrokerOutput]
   ) throws(Fault) {
     guard let kind = message.kind else { throw Fault(fault: .malformed) }
@@ -12,19 +12,25 @@ extension BrokerState {
       if !list.after.isEmpty { try checkAppID(list.after) }
       let page = page(after: list.after, in: knownAppIDs, app)
       let fingerprint = KeyFingerprint.of(publicKey)
+      let pending = list.after.isEmpty ? pendingConnections().compactMap { pendingApp($0.1) } : []
       done(ask, on: number, &outputs) {
         $0.apps.apps = page.elements
         $0.apps.more = page.hasMore
         $0.apps.brokerFingerprint = fingerprint
+        $0.apps.pending = pending
       }
     case .forget(let appID): try forget(appID, ask, number, now, &outputs)
     case .install(let install): try self.install(install, ask, number, &outputs)
+    case .approve(let approval): try approve(approval, ask, number, now, date, &outputs)
     case .uninstall(let appID):
       try checkAppID(appID)
-      guard records.programs.removeValue(forKey: appID) != nil else {
+      guard records.programs[appID]?.isStarted == true else {
         return fail(ask, .applicationNotFound, on: number, &outputs)
       }
-      outputs.append(.save(.program(appID)))
+      change(appID, &outputs) {
+        $0.path = ""
+        $0.arguments = []
+      }
       done(ask, on: number, &outputs)
     case .listRules, .addRule, .removeRule:
       guard !records.policy.isDamaged else {
@@ -68,10 +74,15 @@ extension BrokerState {
   ) throws(Fault) {
     try checkAppID(appID)
     let wasDamaged = records.damagedApps.remove(fileName(appID)) != nil
-    guard records.apps.removeValue(forKey: appID) != nil || wasDamaged else {
+    let pending = pendingConnections(of: appID)
+    let wasApproved = records.programs[appID]?.keyFingerprint.isEmpty == false
+    let wasKnown = records.apps.removeValue(forKey: appID) != nil
+    guard wasKnown || wasDamaged || wasApproved || !pending.isEmpty else {
       return fail(ask, .applicationNotFound, on: number, &outputs)
     }
-    outputs.append(.save(.app(appID)))
+    if wasKnown || wasDamaged { outputs.append(.save(.app(appID))) }
+    if wasApproved { change(appID, &outputs) { $0.keyFingerprint = Data() } }
+    for (connection, _) in pending { close(connection, .forgotten, now: now, &outputs) }
     if let connection = running[appID] { close(connection, .forgotten, now: now, &outputs) }
     for (_, other) in running.sorted(by: { $0.key < $1.key }) {
       outputs.append(.send(.with { $0.forgotten.appID = appID }, to: other))
@@ -79,6 +90,16 @@ extension BrokerState {
     refuseWaiting(for: appID, with: .applicationNotFound, &outputs) { _ in true }
     tellWatchers(about: appID, &outputs)
     done(ask, on: number, &outputs)
+  }
+
+  /// Changes what administrators said of an app; nothing is kept of one of which nothing is said.
+  private mutating func change(
+    _ appID: String, _ outputs: inout [BrokerOutput], _ body: (inout WireProgram) -> Void
+  ) {
+    var program = records.programs[appID] ?? WireProgram()
+    body(&program)
+    records.programs[appID] = program == WireProgram() ? nil : program
+    outputs.append(.save(.program(appID)))
   }
 
   // MARK: Policy
@@ -140,8 +161,11 @@ extension BrokerState {
     guard records.programs[install.appID] != nil || records.programs.count < limits.appCountMax else {
       return fail(ask, .limitExceeded, detail: "apps installed", on: number, &outputs)
     }
-    records.programs[install.appID] = install.program
-    outputs.append(.save(.program(install.appID)))
+    change(install.appID, &outputs) { program in
+      let approved = program.keyFingerprint
+      program = install.program
+      if program.keyFingerprint.isEmpty { program.keyFingerprint = approved }
+    }
     done(ask, on: number, &outputs)
   }
 
@@ -163,14 +187,26 @@ extension BrokerState {
           $0.isInFront = front == appID
         }
       if let record {
-        $0.keyFingerprint = KeyFingerprint.of(record.publicKey)
-        $0.activationUser = record.activationUser
-        $0.enrolled = Int64(record.enrolled)
+        $0.identity.keyFingerprint = KeyFingerprint.of(record.publicKey)
+        $0.identity.activationUser = record.activationUser
+        $0.identity.enrolled = Int64(record.enrolled)
+        $0.identity.origin = record.origin.label
         $0.isRegistered = record.registration != nil
       }
       if let program = records.programs[appID] { $0.program = program }
       $0.isDamaged = records.damagedApps.contains(fileName(appID))
       $0.process = running[appID].flatMap { connections[$0]?.process } ?? 0
+    }
+  }
+
+  private func pendingApp(_ connection: Connection) -> WireApp? {
+    guard let (enrol, publicKey) = connection.pending else { return nil }
+    return .with {
+      $0.provider.appID = enrol.appID
+      $0.identity.keyFingerprint = KeyFingerprint.of(publicKey)
+      $0.identity.activationUser = enrol.activationUser
+      $0.identity.origin = connection.origin.label
+      $0.process = connection.process
     }
   }
 }

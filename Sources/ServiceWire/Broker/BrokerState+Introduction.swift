@@ -27,7 +27,8 @@ extension BrokerState {
       return fail(ask, .notAllowed, on: number, &outputs)
     }
     guard let other = running[target], let connection = connections[other] else {
-      guard records.programs[target] != nil, !records.damagedApps.contains(fileName(target)) else {
+      guard records.programs[target]?.isStarted == true, !records.damagedApps.contains(fileName(target))
+      else {
         return fail(ask, .applicationNotFound, on: number, &outputs)
       }
       wait(for: target, number, ask, isRunning: false, until: now + limits.startTime, &outputs)
@@ -152,7 +153,9 @@ extension BrokerState {
     var active = starts.count { !$0.value.isOver }
     var rest: [String] = []
     for appID in startQueue {
-      guard running[appID] == nil, let program = records.programs[appID], var dials = waiting[appID] else {
+      guard running[appID] == nil, let program = records.programs[appID], program.isStarted,
+        var dials = waiting[appID]
+      else {
         continue
       }
       // Started less than *start time* ago: not again before that.

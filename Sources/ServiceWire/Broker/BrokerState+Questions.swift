@@ -3,7 +3,7 @@ import ServiceValues
 
 extension BrokerState {
   mutating func take(
-    _ question: WireQuestion, _ number: ConnectionNumber, _ now: UInt64,
+    _ question: WireQuestion, _ number: ConnectionNumber, _ now: UInt64, _ date: UInt64,
     _ outputs: inout [BrokerOutput]
   ) throws(Fault) {
     guard let connection = connections[number] else { return }
@@ -35,7 +35,7 @@ extension BrokerState {
       done(ask, on: number, &outputs)
     case .administer(let message):
       guard connection.phase == .attending(administers: true) else { throw Fault(fault: .unexpectedMessage) }
-      try administer(message, ask, number, now, &outputs)
+      try administer(message, ask, number, now, date, &outputs)
     case .register, .unregister, .connect, .bringToFront, .state:
       guard let appID = connection.appID else { throw Fault(fault: .unexpectedMessage) }
       try take(kind, ask, number, appID, now, &outputs)
@@ -86,7 +86,6 @@ extension BrokerState {
     }
     if records.apps[appID]?.registration != registration {
       records.apps[appID]?.registration = registration
-      records.apps[appID]?.hasRegistered = true
       outputs.append(.save(.app(appID)))
       tellWatchers(about: appID, &outputs)
     }

@@ -32,10 +32,18 @@ package struct BrokerState: Sendable {
   /// Apps that wait to be started.
   var startQueue: [String] = []
 
+  /// Who is charged for a connection: a sandbox as a whole, else a process.
+  enum Owner: Hashable, Sendable {
+    case sandbox(String)
+    case process(Int32)
+  }
+
   struct Connection: Sendable {
     enum Phase: Sendable, Equatable {
       case handshaking
       case awaitingEnrolment(publicKey: Data)
+      /// Waits for an administrator's approval.
+      case pending(WireEnrol, publicKey: Data)
       case enrolled(appID: String)
       case attending(administers: Bool)
     }
@@ -44,6 +52,7 @@ package struct BrokerState: Sendable {
     let opened: UInt64
     /// Of the peer, as the kernel says.
     let process: Int32
+    let origin: BrokerOrigin
     var appState = WireAppState.running
     /// Numbers of questions that wait for an answer.
     var questions: Set<UInt64> = []
@@ -54,9 +63,13 @@ package struct BrokerState: Sendable {
     /// Whether `more` was put out and `continue` did not follow yet.
     var isMoreAsked = false
 
+    var owner: Owner { origin == .plain ? .process(process) : .sandbox(origin.label) }
     var appID: String? { if case .enrolled(let appID) = phase { appID } else { nil } }
     var isAttending: Bool { if case .attending = phase { true } else { false } }
-    var hasBegun: Bool { appID != nil || isAttending }
+    var pending: (enrol: WireEnrol, publicKey: Data)? {
+      if case .pending(let enrol, let publicKey) = phase { (enrol, publicKey) } else { nil }
+    }
+    var hasBegun: Bool { appID != nil || isAttending || pending != nil }
   }
 
   package static let versionMax: UInt32 = 1
@@ -81,19 +94,42 @@ package struct BrokerState: Sendable {
   // MARK: Connections
 
   /// Somebody of the right user has connected, and the handshake begins.
-  package mutating func connected(_ number: ConnectionNumber, process: Int32, now: UInt64) -> [BrokerOutput] {
+  package mutating func connected(
+    _ number: ConnectionNumber, process: Int32, origin: BrokerOrigin = .plain, now: UInt64
+  ) -> [BrokerOutput] {
     precondition(connections[number] == nil, "the number of a connection is used once")
-    guard connections.count < limits.connectionCountMax else {
+    let connection = Connection(opened: now, process: process, origin: origin)
+    guard mayHaveAnother(connection.owner, of: limits.connectionCountMax, where: { _ in true }) else {
       return [.close(number, .limitExceeded, detail: "broker connections")]
     }
+    connections[number] = connection
     var outputs: [BrokerOutput] = []
     let beginning = connections.filter { !$0.value.hasBegun }
-    if beginning.count >= limits.beginningCountMax, let oldest = beginning.keys.min() {
-      close(oldest, .limitExceeded, detail: "connections that did not enrol", now: now, &outputs)
+    if beginning.count > limits.beginningCountMax {
+      // Who has the most of them loses its oldest, and one of several at random: whoever connects fast
+      // keeps nobody else out.
+      let counts = Dictionary(grouping: beginning.keys) { connections[$0]?.owner }
+      let most = counts.values.map(\.count).max()
+      let oldest = counts.values.filter { $0.count == most }.randomElement()?.min()
+      if let oldest {
+        close(oldest, .limitExceeded, detail: "connections that did not enrol", now: now, &outputs)
+      }
     }
-    connections[number] = Connection(opened: now, process: process)
     return outputs
   }
+
+  /// Whether an owner may have one connection more of a kind of which there are `countMax`: at most half
+  /// of what others leave, and always a few.
+  func mayHaveAnother(
+    _ owner: Owner, of countMax: Int, where isOfKind: (Connection) -> Bool
+  ) -> Bool {
+    let all = connections.values.filter(isOfKind)
+    let own = all.count { $0.owner == owner }
+    return all.count < countMax
+      && own < max(Self.connectionCountMin, (countMax - (all.count - own)) / 2)
+  }
+
+  private static let connectionCountMin = 8
 
   /// The peer has shown this static key in the handshake; that it has the private key, the first message proves.
   package mutating func authenticated(_ number: ConnectionNumber, publicKey: Data) {
@@ -172,7 +208,7 @@ package struct BrokerState: Sendable {
       case (.attend(let attend), .awaitingEnrolment(let publicKey)):
         try take(attend, number, publicKey, &outputs)
       case (.question(let question), .enrolled), (.question(let question), .attending):
-        try take(question, number, now, &outputs)
+        try take(question, number, now, date, &outputs)
       case (nil, _): throw Fault(fault: .malformed)
       default: throw Fault(fault: .unexpectedMessage)
       }
@@ -188,57 +224,15 @@ package struct BrokerState: Sendable {
     guard attend.version >= 1 else { throw Fault(fault: .versionNotSupported) }
     guard attend.name.utf8.count <= limits.nameByteCountMax else { throw Fault(fault: .malformed) }
     guard !attend.administers || publicKey == administratorKey else { throw Fault(fault: .keyNotPinned) }
-    guard connections.count(where: { $0.value.isAttending }) < limits.attendingCountMax else {
-      throw Fault(fault: .limitExceeded, detail: "attending connections")
-    }
+    // Administrators are needed most when others take all there is.
+    guard
+      attend.administers
+        || connections[number].map({
+          mayHaveAnother($0.owner, of: limits.attendingCountMax, where: \.isAttending)
+        }) == true
+    else { throw Fault(fault: .limitExceeded, detail: "attending connections") }
     connections[number]?.phase = .attending(administers: attend.administers)
     outputs.append(.send(.with { $0.enrolled.version = min(attend.version, Self.versionMax) }, to: number))
-  }
-
-  private mutating func take(
-    _ enrol: WireEnrol, _ number: ConnectionNumber, _ publicKey: Data, _ now: UInt64, _ date: UInt64,
-    _ outputs: inout [BrokerOutput]
-  ) throws(Fault) {
-    let appID = enrol.appID
-    guard enrol.version >= 1 else { throw Fault(fault: .versionNotSupported) }
-    try checkAppID(appID)
-    guard enrol.activationUser.utf8.count <= limits.nameByteCountMax,
-      !enrol.activationUser.isEmpty, enrol.state.isOfOneThatRuns
-    else { throw Fault(fault: .malformed) }
-    let known = records.apps[appID]
-    // Its key is in a file that cannot be read: any key would be as good as the right one.
-    guard !records.damagedApps.contains(fileName(appID)) else { throw Fault(fault: .keyNotPinned) }
-    guard known.map({ $0.publicKey == publicKey }) ?? true else { throw Fault(fault: .keyNotPinned) }
-    // The user is pinned with the key: else an app would be whose it likes, from one connection to the next.
-    guard known.map({ $0.activationUser.utf8.elementsEqual(enrol.activationUser.utf8) }) ?? true else {
-      throw Fault(fault: .enterpriseUserNotMatch)
-    }
-    var evicted: String?
-    if known == nil, records.apps.count >= limits.appCountMax {
-      evicted = oldestWithoutRegistration()
-      guard evicted != nil else { throw Fault(fault: .limitExceeded, detail: "apps registered") }
-    }
-    let answer = WireEnrolled.with {
-      $0.version = min(enrol.version, Self.versionMax)
-      $0.policy = records.policy.concerning(appID)
-    }
-    if let evicted {
-      records.apps[evicted] = nil
-      outputs.append(.save(.app(evicted)))
-    }
-    if known == nil {
-      records.apps[appID] = BrokerRecords.App(
-        publicKey: publicKey, activationUser: enrol.activationUser, enrolled: date)
-      outputs.append(.save(.app(appID)))
-    }
-    if let earlier = running[appID] { close(earlier, .replaced, now: now, &outputs) }
-    connections[number]?.phase = .enrolled(appID: appID)
-    connections[number]?.appState = enrol.state
-    running[appID] = number
-    outputs.append(.send(.with { $0.enrolled = answer }, to: number))
-    tellWatchers(about: appID, &outputs)
-    startIsOver(of: appID, now: now, &outputs)
-    continueDials(to: appID, now: now, &outputs)
   }
 
   /// Throws `malformed` for a text of a peer that is no app id: only what passed may be compared or looked up.
@@ -247,12 +241,6 @@ package struct BrokerState: Sendable {
   }
 
   func fileName(_ appID: String) -> String { BrokerRecords.fileName(appID) }
-
-  /// Whose pin may be given up for another app.
-  private func oldestWithoutRegistration() -> String? {
-    records.apps.filter { !$0.value.hasRegistered && running[$0.key] == nil }
-      .min { ($0.value.enrolled, $0.key) < ($1.value.enrolled, $1.key) }?.key
-  }
 
   // MARK: Answers
 

@@ -535,6 +535,14 @@ package nonisolated struct WireBrokerMessage: Sendable {
     set {kind = .forgotten(newValue)}
   }
 
+  package var pending: WirePending {
+    get {
+      if case .pending(let v)? = kind {return v}
+      return WirePending()
+    }
+    set {kind = .pending(newValue)}
+  }
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package nonisolated enum OneOf_Kind: Equatable, Sendable {
@@ -552,6 +560,7 @@ package nonisolated struct WireBrokerMessage: Sendable {
     case frontChanged(WireFrontChanged)
     case policy(WirePolicy)
     case forgotten(WireForgotten)
+    case pending(WirePending)
 
   }
 
@@ -591,6 +600,17 @@ package nonisolated struct WireAttend: Sendable {
 
   /// The static key that it proved in the handshake is the administrator's.
   package var administers: Bool = false
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+/// In place of Enrolled, which follows when an administrator approves the app; until then it is present to nobody and asks nothing.
+package nonisolated struct WirePending: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -829,16 +849,19 @@ package nonisolated struct WireRegister: Sendable {
   package init() {}
 }
 
-/// How an app is started that does not run. Only an administrator names one.
+/// What an administrator says of an app: how it is started when it does not run, and which key it has.
 package nonisolated struct WireProgram: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  /// Absolute.
+  /// Absolute; empty: it is not started.
   package var path: String = String()
 
   package var arguments: [String] = []
+
+  /// Fingerprint of the approved key: 16 bytes, or none.
+  package var keyFingerprint: Data = Data()
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -1305,6 +1328,14 @@ package nonisolated struct WireAdminister: Sendable {
     set {kind = .uninstall(newValue)}
   }
 
+  package var approve: WireApprove {
+    get {
+      if case .approve(let v)? = kind {return v}
+      return WireApprove()
+    }
+    set {kind = .approve(newValue)}
+  }
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package nonisolated enum OneOf_Kind: Equatable, Sendable {
@@ -1320,6 +1351,7 @@ package nonisolated struct WireAdminister: Sendable {
     case install(WireInstall)
     /// The id of the app that is not started any more.
     case uninstall(String)
+    case approve(WireApprove)
 
   }
 
@@ -1349,7 +1381,23 @@ package nonisolated struct WireAdminister: Sendable {
   package init() {}
 }
 
-/// Replaces the app's program, if it has one.
+/// The app with this key is known, or may enrol at any time.
+package nonisolated struct WireApprove: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var appID: String = String()
+
+  /// 16 bytes.
+  package var keyFingerprint: Data = Data()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+/// Replaces the app's program, if it has one; an approved key stays unless another one is named.
 package nonisolated struct WireInstall: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
@@ -1373,50 +1421,82 @@ package nonisolated struct WireInstall: Sendable {
   fileprivate var _program: WireProgram? = nil
 }
 
-package nonisolated struct WireApp: Sendable {
+package nonisolated struct WireApp: @unchecked Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
   package var provider: WireProvider {
-    get {_provider ?? WireProvider()}
-    set {_provider = newValue}
+    get {_storage._provider ?? WireProvider()}
+    set {_uniqueStorage()._provider = newValue}
   }
   /// Returns true if `provider` has been explicitly set.
-  package var hasProvider: Bool {self._provider != nil}
+  package var hasProvider: Bool {_storage._provider != nil}
   /// Clears the value of `provider`. Subsequent reads from it will return its default value.
-  package mutating func clearProvider() {self._provider = nil}
+  package mutating func clearProvider() {_uniqueStorage()._provider = nil}
+
+  /// Not set: it never enrolled, and waits for nothing.
+  package var identity: WireIdentity {
+    get {_storage._identity ?? WireIdentity()}
+    set {_uniqueStorage()._identity = newValue}
+  }
+  /// Returns true if `identity` has been explicitly set.
+  package var hasIdentity: Bool {_storage._identity != nil}
+  /// Clears the value of `identity`. Subsequent reads from it will return its default value.
+  package mutating func clearIdentity() {_uniqueStorage()._identity = nil}
+
+  package var isRegistered: Bool {
+    get {_storage._isRegistered}
+    set {_uniqueStorage()._isRegistered = newValue}
+  }
+
+  package var process: Int32 {
+    get {_storage._process}
+    set {_uniqueStorage()._process = newValue}
+  }
+
+  /// Not set: an administrator has said nothing of it.
+  package var program: WireProgram {
+    get {_storage._program ?? WireProgram()}
+    set {_uniqueStorage()._program = newValue}
+  }
+  /// Returns true if `program` has been explicitly set.
+  package var hasProgram: Bool {_storage._program != nil}
+  /// Clears the value of `program`. Subsequent reads from it will return its default value.
+  package mutating func clearProgram() {_uniqueStorage()._program = nil}
+
+  /// The broker cannot read what it knows of the app: nobody enrols with its id.
+  package var isDamaged: Bool {
+    get {_storage._isDamaged}
+    set {_uniqueStorage()._isDamaged = newValue}
+  }
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+
+  fileprivate var _storage = _StorageClass.defaultInstance
+}
+
+package nonisolated struct WireIdentity: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
 
   /// Of the pinned public key.
   package var keyFingerprint: Data = Data()
 
   package var activationUser: String = String()
 
+  /// Milliseconds since 1970.
   package var enrolled: Int64 = 0
 
-  package var isRegistered: Bool = false
-
-  package var process: Int32 = 0
-
-  /// Not set: the app is not started.
-  package var program: WireProgram {
-    get {_program ?? WireProgram()}
-    set {_program = newValue}
-  }
-  /// Returns true if `program` has been explicitly set.
-  package var hasProgram: Bool {self._program != nil}
-  /// Clears the value of `program`. Subsequent reads from it will return its default value.
-  package mutating func clearProgram() {self._program = nil}
-
-  /// The broker cannot read what it knows of the app: nobody enrols with its id.
-  package var isDamaged: Bool = false
+  /// Where it enrolled from; empty: a plain process.
+  package var origin: String = String()
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
-
-  fileprivate var _provider: WireProvider? = nil
-  fileprivate var _program: WireProgram? = nil
 }
 
 package nonisolated struct WireApps: Sendable {
@@ -1431,12 +1511,15 @@ package nonisolated struct WireApps: Sendable {
   /// Of the broker's public key.
   package var brokerFingerprint: Data = Data()
 
+  /// With the first page: connections that wait for approval.
+  package var pending: [WireApp] = []
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
 }
 
-/// One for each app. Rules is the file of the policy, Install that of an app's program.
+/// One for each app. Rules is the file of the policy, Install that of an app's program and approved key.
 package nonisolated struct WireRecord: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
@@ -1460,8 +1543,9 @@ package nonisolated struct WireRecord: Sendable {
   /// Clears the value of `registration`. Subsequent reads from it will return its default value.
   package mutating func clearRegistration() {self._registration = nil}
 
-  /// There was a registration once: the record is not given up for another app's.
-  package var hasRegistered_p: Bool = false
+  /// 6 was whether there was a registration once.
+  /// Where it enrolled from; empty: a plain process.
+  package var origin: String = String()
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -2662,7 +2746,7 @@ nonisolated extension WireFailure: SwiftProtobuf.Message, SwiftProtobuf._Message
 
 nonisolated extension WireBrokerMessage: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".BrokerMessage"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}goodbye\0\u{2}\u{9}enrol\0\u{1}attend\0\u{1}question\0\u{2}\u{8}enrolled\0\u{1}answer\0\u{1}introduction\0\u{1}waiting\0\u{3}providers_changed\0\u{3}front_changed\0\u{1}policy\0\u{1}forgotten\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}goodbye\0\u{2}\u{9}enrol\0\u{1}attend\0\u{1}question\0\u{2}\u{8}enrolled\0\u{1}answer\0\u{1}introduction\0\u{1}waiting\0\u{3}providers_changed\0\u{3}front_changed\0\u{1}policy\0\u{1}forgotten\0\u{1}pending\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2826,6 +2910,19 @@ nonisolated extension WireBrokerMessage: SwiftProtobuf.Message, SwiftProtobuf._M
           self.kind = .forgotten(v)
         }
       }()
+      case 28: try {
+        var v: WirePending?
+        var hadOneofValue = false
+        if let current = self.kind {
+          hadOneofValue = true
+          if case .pending(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.kind = .pending(v)
+        }
+      }()
       default: break
       }
     }
@@ -2884,6 +2981,10 @@ nonisolated extension WireBrokerMessage: SwiftProtobuf.Message, SwiftProtobuf._M
     case .forgotten?: try {
       guard case .forgotten(let v)? = self.kind else { preconditionFailure() }
       try visitor.visitSingularMessageField(value: v, fieldNumber: 27)
+    }()
+    case .pending?: try {
+      guard case .pending(let v)? = self.kind else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 28)
     }()
     case nil: break
     }
@@ -2977,6 +3078,25 @@ nonisolated extension WireAttend: SwiftProtobuf.Message, SwiftProtobuf._MessageI
     if lhs.version != rhs.version {return false}
     if lhs.name != rhs.name {return false}
     if lhs.administers != rhs.administers {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WirePending: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".Pending"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap()
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    // Load everything into unknown fields
+    while try decoder.nextFieldNumber() != nil {}
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: WirePending, rhs: WirePending) -> Bool {
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -3432,7 +3552,7 @@ nonisolated extension WireRegister: SwiftProtobuf.Message, SwiftProtobuf._Messag
 
 nonisolated extension WireProgram: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Program"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}path\0\u{1}arguments\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}path\0\u{1}arguments\0\u{3}key_fingerprint\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3442,6 +3562,7 @@ nonisolated extension WireProgram: SwiftProtobuf.Message, SwiftProtobuf._Message
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularStringField(value: &self.path) }()
       case 2: try { try decoder.decodeRepeatedStringField(value: &self.arguments) }()
+      case 3: try { try decoder.decodeSingularBytesField(value: &self.keyFingerprint) }()
       default: break
       }
     }
@@ -3454,12 +3575,16 @@ nonisolated extension WireProgram: SwiftProtobuf.Message, SwiftProtobuf._Message
     if !self.arguments.isEmpty {
       try visitor.visitRepeatedStringField(value: self.arguments, fieldNumber: 2)
     }
+    if !self.keyFingerprint.isEmpty {
+      try visitor.visitSingularBytesField(value: self.keyFingerprint, fieldNumber: 3)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: WireProgram, rhs: WireProgram) -> Bool {
     if lhs.path != rhs.path {return false}
     if lhs.arguments != rhs.arguments {return false}
+    if lhs.keyFingerprint != rhs.keyFingerprint {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -4118,7 +4243,7 @@ nonisolated extension WirePolicy: SwiftProtobuf.Message, SwiftProtobuf._MessageI
 
 nonisolated extension WireAdminister: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Administer"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}list_apps\0\u{1}forget\0\u{3}list_rules\0\u{3}add_rule\0\u{3}remove_rule\0\u{1}front\0\u{1}install\0\u{1}uninstall\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}list_apps\0\u{1}forget\0\u{3}list_rules\0\u{3}add_rule\0\u{3}remove_rule\0\u{1}front\0\u{1}install\0\u{1}uninstall\0\u{1}approve\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -4215,6 +4340,19 @@ nonisolated extension WireAdminister: SwiftProtobuf.Message, SwiftProtobuf._Mess
           self.kind = .uninstall(v)
         }
       }()
+      case 9: try {
+        var v: WireApprove?
+        var hadOneofValue = false
+        if let current = self.kind {
+          hadOneofValue = true
+          if case .approve(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.kind = .approve(v)
+        }
+      }()
       default: break
       }
     }
@@ -4257,6 +4395,10 @@ nonisolated extension WireAdminister: SwiftProtobuf.Message, SwiftProtobuf._Mess
     case .uninstall?: try {
       guard case .uninstall(let v)? = self.kind else { preconditionFailure() }
       try visitor.visitSingularStringField(value: v, fieldNumber: 8)
+    }()
+    case .approve?: try {
+      guard case .approve(let v)? = self.kind else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 9)
     }()
     case nil: break
     }
@@ -4319,6 +4461,41 @@ nonisolated extension WireAdminister.ListRules: SwiftProtobuf.Message, SwiftProt
   }
 }
 
+nonisolated extension WireApprove: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".Approve"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}app_id\0\u{3}key_fingerprint\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.appID) }()
+      case 2: try { try decoder.decodeSingularBytesField(value: &self.keyFingerprint) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.appID.isEmpty {
+      try visitor.visitSingularStringField(value: self.appID, fieldNumber: 1)
+    }
+    if !self.keyFingerprint.isEmpty {
+      try visitor.visitSingularBytesField(value: self.keyFingerprint, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: WireApprove, rhs: WireApprove) -> Bool {
+    if lhs.appID != rhs.appID {return false}
+    if lhs.keyFingerprint != rhs.keyFingerprint {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
 nonisolated extension WireInstall: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Install"
   package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}app_id\0\u{1}program\0")
@@ -4360,7 +4537,112 @@ nonisolated extension WireInstall: SwiftProtobuf.Message, SwiftProtobuf._Message
 
 nonisolated extension WireApp: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".App"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}provider\0\u{3}key_fingerprint\0\u{3}activation_user\0\u{1}enrolled\0\u{3}is_registered\0\u{1}process\0\u{1}program\0\u{3}is_damaged\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}provider\0\u{1}identity\0\u{3}is_registered\0\u{1}process\0\u{1}program\0\u{3}is_damaged\0")
+
+  fileprivate class _StorageClass {
+    var _provider: WireProvider? = nil
+    var _identity: WireIdentity? = nil
+    var _isRegistered: Bool = false
+    var _process: Int32 = 0
+    var _program: WireProgram? = nil
+    var _isDamaged: Bool = false
+
+      // This property is used as the initial default value for new instances of the type.
+      // The type itself is protecting the reference to its storage via CoW semantics.
+      // This will force a copy to be made of this reference when the first mutation occurs;
+      // hence, it is safe to mark this as `nonisolated(unsafe)`.
+      static nonisolated(unsafe) let defaultInstance = _StorageClass()
+
+    private init() {}
+
+    init(copying source: _StorageClass) {
+      _provider = source._provider
+      _identity = source._identity
+      _isRegistered = source._isRegistered
+      _process = source._process
+      _program = source._program
+      _isDamaged = source._isDamaged
+    }
+  }
+
+  fileprivate mutating func _uniqueStorage() -> _StorageClass {
+    if !isKnownUniquelyReferenced(&_storage) {
+      _storage = _StorageClass(copying: _storage)
+    }
+    return _storage
+  }
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    _ = _uniqueStorage()
+    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
+      while let fieldNumber = try decoder.nextFieldNumber() {
+        // The use of inline closures is to circumvent an issue where the compiler
+        // allocates stack space for every case branch when no optimizations are
+        // enabled. https://github.com/apple/swift-protobuf/issues/1034
+        switch fieldNumber {
+        case 1: try { try decoder.decodeSingularMessageField(value: &_storage._provider) }()
+        case 2: try { try decoder.decodeSingularMessageField(value: &_storage._identity) }()
+        case 3: try { try decoder.decodeSingularBoolField(value: &_storage._isRegistered) }()
+        case 4: try { try decoder.decodeSingularInt32Field(value: &_storage._process) }()
+        case 5: try { try decoder.decodeSingularMessageField(value: &_storage._program) }()
+        case 6: try { try decoder.decodeSingularBoolField(value: &_storage._isDamaged) }()
+        default: break
+        }
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every if/case branch local when no optimizations
+      // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+      // https://github.com/apple/swift-protobuf/issues/1182
+      try { if let v = _storage._provider {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 1)
+      } }()
+      try { if let v = _storage._identity {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
+      } }()
+      if _storage._isRegistered != false {
+        try visitor.visitSingularBoolField(value: _storage._isRegistered, fieldNumber: 3)
+      }
+      if _storage._process != 0 {
+        try visitor.visitSingularInt32Field(value: _storage._process, fieldNumber: 4)
+      }
+      try { if let v = _storage._program {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 5)
+      } }()
+      if _storage._isDamaged != false {
+        try visitor.visitSingularBoolField(value: _storage._isDamaged, fieldNumber: 6)
+      }
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: WireApp, rhs: WireApp) -> Bool {
+    if lhs._storage !== rhs._storage {
+      let storagesAreEqual: Bool = withExtendedLifetime((lhs._storage, rhs._storage)) { (_args: (_StorageClass, _StorageClass)) in
+        let _storage = _args.0
+        let rhs_storage = _args.1
+        if _storage._provider != rhs_storage._provider {return false}
+        if _storage._identity != rhs_storage._identity {return false}
+        if _storage._isRegistered != rhs_storage._isRegistered {return false}
+        if _storage._process != rhs_storage._process {return false}
+        if _storage._program != rhs_storage._program {return false}
+        if _storage._isDamaged != rhs_storage._isDamaged {return false}
+        return true
+      }
+      if !storagesAreEqual {return false}
+    }
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireIdentity: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".Identity"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}key_fingerprint\0\u{3}activation_user\0\u{1}enrolled\0\u{1}origin\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -4368,60 +4650,36 @@ nonisolated extension WireApp: SwiftProtobuf.Message, SwiftProtobuf._MessageImpl
       // allocates stack space for every case branch when no optimizations are
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
-      case 1: try { try decoder.decodeSingularMessageField(value: &self._provider) }()
-      case 2: try { try decoder.decodeSingularBytesField(value: &self.keyFingerprint) }()
-      case 3: try { try decoder.decodeSingularStringField(value: &self.activationUser) }()
-      case 4: try { try decoder.decodeSingularInt64Field(value: &self.enrolled) }()
-      case 5: try { try decoder.decodeSingularBoolField(value: &self.isRegistered) }()
-      case 6: try { try decoder.decodeSingularInt32Field(value: &self.process) }()
-      case 7: try { try decoder.decodeSingularMessageField(value: &self._program) }()
-      case 8: try { try decoder.decodeSingularBoolField(value: &self.isDamaged) }()
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.keyFingerprint) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.activationUser) }()
+      case 3: try { try decoder.decodeSingularInt64Field(value: &self.enrolled) }()
+      case 4: try { try decoder.decodeSingularStringField(value: &self.origin) }()
       default: break
       }
     }
   }
 
   package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    // The use of inline closures is to circumvent an issue where the compiler
-    // allocates stack space for every if/case branch local when no optimizations
-    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
-    // https://github.com/apple/swift-protobuf/issues/1182
-    try { if let v = self._provider {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 1)
-    } }()
     if !self.keyFingerprint.isEmpty {
-      try visitor.visitSingularBytesField(value: self.keyFingerprint, fieldNumber: 2)
+      try visitor.visitSingularBytesField(value: self.keyFingerprint, fieldNumber: 1)
     }
     if !self.activationUser.isEmpty {
-      try visitor.visitSingularStringField(value: self.activationUser, fieldNumber: 3)
+      try visitor.visitSingularStringField(value: self.activationUser, fieldNumber: 2)
     }
     if self.enrolled != 0 {
-      try visitor.visitSingularInt64Field(value: self.enrolled, fieldNumber: 4)
+      try visitor.visitSingularInt64Field(value: self.enrolled, fieldNumber: 3)
     }
-    if self.isRegistered != false {
-      try visitor.visitSingularBoolField(value: self.isRegistered, fieldNumber: 5)
-    }
-    if self.process != 0 {
-      try visitor.visitSingularInt32Field(value: self.process, fieldNumber: 6)
-    }
-    try { if let v = self._program {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 7)
-    } }()
-    if self.isDamaged != false {
-      try visitor.visitSingularBoolField(value: self.isDamaged, fieldNumber: 8)
+    if !self.origin.isEmpty {
+      try visitor.visitSingularStringField(value: self.origin, fieldNumber: 4)
     }
     try unknownFields.traverse(visitor: &visitor)
   }
 
-  package static func ==(lhs: WireApp, rhs: WireApp) -> Bool {
-    if lhs._provider != rhs._provider {return false}
+  package static func ==(lhs: WireIdentity, rhs: WireIdentity) -> Bool {
     if lhs.keyFingerprint != rhs.keyFingerprint {return false}
     if lhs.activationUser != rhs.activationUser {return false}
     if lhs.enrolled != rhs.enrolled {return false}
-    if lhs.isRegistered != rhs.isRegistered {return false}
-    if lhs.process != rhs.process {return false}
-    if lhs._program != rhs._program {return false}
-    if lhs.isDamaged != rhs.isDamaged {return false}
+    if lhs.origin != rhs.origin {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -4429,7 +4687,7 @@ nonisolated extension WireApp: SwiftProtobuf.Message, SwiftProtobuf._MessageImpl
 
 nonisolated extension WireApps: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Apps"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}apps\0\u{1}more\0\u{3}broker_fingerprint\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}apps\0\u{1}more\0\u{3}broker_fingerprint\0\u{1}pending\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -4440,6 +4698,7 @@ nonisolated extension WireApps: SwiftProtobuf.Message, SwiftProtobuf._MessageImp
       case 1: try { try decoder.decodeRepeatedMessageField(value: &self.apps) }()
       case 2: try { try decoder.decodeSingularBoolField(value: &self.more) }()
       case 3: try { try decoder.decodeSingularBytesField(value: &self.brokerFingerprint) }()
+      case 4: try { try decoder.decodeRepeatedMessageField(value: &self.pending) }()
       default: break
       }
     }
@@ -4455,6 +4714,9 @@ nonisolated extension WireApps: SwiftProtobuf.Message, SwiftProtobuf._MessageImp
     if !self.brokerFingerprint.isEmpty {
       try visitor.visitSingularBytesField(value: self.brokerFingerprint, fieldNumber: 3)
     }
+    if !self.pending.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.pending, fieldNumber: 4)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -4462,6 +4724,7 @@ nonisolated extension WireApps: SwiftProtobuf.Message, SwiftProtobuf._MessageImp
     if lhs.apps != rhs.apps {return false}
     if lhs.more != rhs.more {return false}
     if lhs.brokerFingerprint != rhs.brokerFingerprint {return false}
+    if lhs.pending != rhs.pending {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -4469,7 +4732,7 @@ nonisolated extension WireApps: SwiftProtobuf.Message, SwiftProtobuf._MessageImp
 
 nonisolated extension WireRecord: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Record"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}app_id\0\u{3}public_key\0\u{3}activation_user\0\u{1}enrolled\0\u{1}registration\0\u{3}has_registered\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}app_id\0\u{3}public_key\0\u{3}activation_user\0\u{1}enrolled\0\u{1}registration\0\u{2}\u{2}origin\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -4482,7 +4745,7 @@ nonisolated extension WireRecord: SwiftProtobuf.Message, SwiftProtobuf._MessageI
       case 3: try { try decoder.decodeSingularStringField(value: &self.activationUser) }()
       case 4: try { try decoder.decodeSingularInt64Field(value: &self.enrolled) }()
       case 5: try { try decoder.decodeSingularMessageField(value: &self._registration) }()
-      case 6: try { try decoder.decodeSingularBoolField(value: &self.hasRegistered_p) }()
+      case 7: try { try decoder.decodeSingularStringField(value: &self.origin) }()
       default: break
       }
     }
@@ -4508,8 +4771,8 @@ nonisolated extension WireRecord: SwiftProtobuf.Message, SwiftProtobuf._MessageI
     try { if let v = self._registration {
       try visitor.visitSingularMessageField(value: v, fieldNumber: 5)
     } }()
-    if self.hasRegistered_p != false {
-      try visitor.visitSingularBoolField(value: self.hasRegistered_p, fieldNumber: 6)
+    if !self.origin.isEmpty {
+      try visitor.visitSingularStringField(value: self.origin, fieldNumber: 7)
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -4520,7 +4783,7 @@ nonisolated extension WireRecord: SwiftProtobuf.Message, SwiftProtobuf._MessageI
     if lhs.activationUser != rhs.activationUser {return false}
     if lhs.enrolled != rhs.enrolled {return false}
     if lhs._registration != rhs._registration {return false}
-    if lhs.hasRegistered_p != rhs.hasRegistered_p {return false}
+    if lhs.origin != rhs.origin {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

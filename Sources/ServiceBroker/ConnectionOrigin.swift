@@ -1,0 +1,95 @@
+import Foundation
+import ServiceWire
+import UnixSockets
+
+/// Reads where a connection comes from (BROKER-PROTOCOL.md, "Origins"), of /proc on Linux. On other
+/// systems every process is plain.
+enum ConnectionOrigin {
+  /// Nil when it cannot be read, or the process has ended: such a connection is closed.
+  static func read(_ connection: borrowing UnixConnection, process: Int32) -> BrokerOrigin? {
+    #if os(Linux)
+      guard process > 0, let peer = try? PeerProcess.of(connection) else {
+        // The kernel has no such descriptors, or the process is gone.
+        return isWithoutPeerProcesses ? readTwice(process) : nil
+      }
+      let origin = read(process)
+      return peer.hasEnded ? nil : origin
+    #else
+      return .plain
+    #endif
+  }
+
+  // MARK: /proc
+
+  private static let isWithoutPeerProcesses: Bool = {
+    guard let pair = try? SocketPair() else { return false }
+    let first = pair.first
+    do { return try PeerProcess.of(first) == nil } catch { return false }
+  }()
+
+  /// The number may be another process's by now: then the time of its start differs.
+  private static func readTwice(_ process: Int32) -> BrokerOrigin? {
+    guard let start = startTime(process), let origin = read(process), startTime(process) == start else {
+      return nil
+    }
+    return origin
+  }
+
+  static func read(_ process: Int32) -> BrokerOrigin? {
+    let place = "/proc/\(process)"
+    // Without a security module there is nothing to read.
+    if let label = try? String(contentsOfFile: place + "/attr/current", encoding: .utf8),
+      let confined = confinement(label)
+    {
+      return .sandbox(confined)
+    }
+    for name in ["user", "mnt", "pid"] {
+      guard let own = namespace("/proc/self/ns/" + name), let theirs = namespace("\(place)/ns/" + name) else {
+        return nil
+      }
+      if own == theirs { continue }
+      guard let groups = try? String(contentsOfFile: place + "/cgroup", encoding: .utf8) else { return nil }
+      return .sandbox(controlGroup(groups))
+    }
+    return .plain
+  }
+
+  private static func namespace(_ path: String) -> String? {
+    try? FileManager.default.destinationOfSymbolicLink(atPath: path)
+  }
+
+  private static func startTime(_ process: Int32) -> Substring? {
+    // Behind the program's name, which may hold anything, in parentheses: field 22 of proc(5).
+    guard let text = try? String(contentsOfFile: "/proc/\(process)/stat", encoding: .utf8),
+      let end = text.lastIndex(of: ")")
+    else { return nil }
+    let fields = text[text.index(after: end)...].split(separator: " ")
+    return fields.count > 19 ? fields[19] : nil
+  }
+
+  // MARK: Texts
+
+  private static let labelByteCountMax = 128
+
+  /// The label of a confined process: `name (enforce)` of AppArmor, or a context of SELinux whose type is
+  /// not `unconfined_t`. Nil for one that is not confined.
+  static func confinement(_ text: String) -> String? {
+    let label = text.trimmingCharacters(in: .whitespacesAndNewlines.union(["\0"]))
+    if label.hasSuffix(" (enforce)") { return short(String(label.dropLast(" (enforce)".count))) }
+    let parts = label.split(separator: ":", omittingEmptySubsequences: false)
+    guard parts.count >= 3, parts[2] != "unconfined_t" else { return nil }
+    return short(label)
+  }
+
+  /// The last part of the control group that is no number: instances of one sandbox share it.
+  static func controlGroup(_ text: String) -> String {
+    let line = text.split(separator: "\n").first { $0.hasPrefix("0::") }
+    let parts = (line ?? "").dropFirst("0::".count).split(separator: "/")
+    let leaf = parts.last { part in !part.utf8.allSatisfy { (48...57).contains($0) } }
+    return short(leaf.map(String.init) ?? "sandbox")
+  }
+
+  private static func short(_ label: String) -> String {
+    String(decoding: label.utf8.prefix(labelByteCountMax), as: UTF8.self)
+  }
+}
