@@ -405,7 +405,9 @@ extension Runtime {
     case .replaced:
       ServicesError(.brokerUnavailable, detail: "the same app connected again, and took this one's place")
     case .forgotten: ServicesError(.brokerUnavailable, detail: "an administrator forgot this app")
-    case .limitExceeded, .certificateNotFound, .notAllowed, .applicationNotFound:
+    // Not the other app's word, which would end what waits for it in the outbox.
+    case .notAllowed: ServicesError(.approvalPending, detail: end.detail)
+    case .limitExceeded, .certificateNotFound, .applicationNotFound:
       ServicesError(.init(rawValue: Int32(end.fault.rawValue)), detail: end.detail)
     default: ServicesError(.brokerUnavailable, detail: "\(end.fault.text) \(end.detail)")
     }

@@ -47,7 +47,9 @@ final class AppWorld: Sendable {
     try await startBroker()
   }
 
-  func startBroker() async throws {
+  func startBroker(plainApps: NewApps? = nil) async throws {
+    var configuration = configuration
+    if let plainApps { configuration.plainApps = plainApps }
     let started = try await ServiceBroker.start(configuration, logger: Self.logger)
     broker.withLock { $0 = started }
   }

@@ -1,6 +1,8 @@
 import AppKinetics
 import Foundation
 import SecureFiles
+import ServiceBroker
+import ServiceValues
 import Testing
 
 struct LifeTests {
@@ -61,6 +63,39 @@ struct LifeTests {
         Issue.record("an error expected")
       } catch ServicesError.certificateNotFound {
       }
+    }
+  }
+
+  /// What is in the outbox waits as long as the broker does not take the app, and so do those who call.
+  @Test(arguments: [NewApps.ask, .installed])
+  func keepsItsMailUntilItIsApproved(plainApps: NewApps) async throws {
+    try await withWorld { world in
+      let app = try world.app("com.example.app")
+      try app.container.files.write(Data("one".utf8), toPath: "/one")
+      try await app.services.start()
+      await world.stopBroker()
+      _ = try await app.services.send(
+        ServiceRequest(echo, "tell", attachments: ["/one"]), to: ApplicationID("com.example.other"))
+      let record = world.configuration.stateDirectory + "/apps/com.example.app"
+      let bytes = try Data(contentsOf: URL(filePath: record))
+      try FileManager.default.removeItem(atPath: record)
+      try await world.startBroker(plainApps: plainApps)
+      // It connects again by itself.
+      while app.services.connectionError?.code != .approvalPending {
+        try await Task.sleep(for: .milliseconds(10))
+      }
+      await #expect {
+        _ = try await app.services.call(
+          ServiceRequest(echo, "echo"), to: ApplicationID("com.example.other"))
+      } throws: { ($0 as? ServicesError)?.code == .approvalPending }
+      #expect(try await app.services.outbox().count == 1)
+      // It is known again.
+      await world.stopBroker()
+      try bytes.write(to: URL(filePath: record))
+      try await world.startBroker(plainApps: plainApps)
+      try await app.services.start()
+      #expect(app.services.connectionError == nil)
+      #expect(try await app.services.outbox().count == 1)
     }
   }
 
