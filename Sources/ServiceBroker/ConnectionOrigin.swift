@@ -2,6 +2,14 @@ import Foundation
 import ServiceWire
 import UnixSockets
 
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
 /// Reads where a connection comes from (BROKER-PROTOCOL.md, "Origins"), of /proc on Linux. On other
 /// systems every process is plain.
 enum ConnectionOrigin {
@@ -37,21 +45,33 @@ enum ConnectionOrigin {
 
   static func read(_ process: Int32) -> BrokerOrigin? {
     let place = "/proc/\(process)"
-    // Without a security module there is nothing to read.
-    if let label = try? String(contentsOfFile: place + "/attr/current", encoding: .utf8),
-      let confined = confinement(label)
-    {
-      return .sandbox(confined)
-    }
+    guard let label = label(place + "/attr/current") else { return nil }
+    if let confined = confinement(label) { return .sandbox(confined) }
     for name in ["user", "mnt", "pid"] {
       guard let own = namespace("/proc/self/ns/" + name), let theirs = namespace("\(place)/ns/" + name) else {
         return nil
       }
       if own == theirs { continue }
-      guard let groups = try? String(contentsOfFile: place + "/cgroup", encoding: .utf8) else { return nil }
+      guard let groups = try? text(place + "/cgroup") else { return nil }
       return .sandbox(controlGroup(groups))
     }
     return .plain
+  }
+
+  private static let fileByteCountMax = 16 << 10
+
+  private static func text(_ path: String) throws(ServiceBrokerError) -> String? {
+    try StateFiles.read(path, byteCountMax: fileByteCountMax).map { String(decoding: $0, as: UTF8.self) }
+  }
+
+  /// Empty where no security module labels processes; nil when the label cannot be read.
+  private static func label(_ path: String) -> String? {
+    do throws(ServiceBrokerError) {
+      return try text(path) ?? ""
+    } catch {
+      if case .callFailed(_, _, EINVAL) = error { return "" }
+      return nil
+    }
   }
 
   private static func namespace(_ path: String) -> String? {
@@ -60,8 +80,7 @@ enum ConnectionOrigin {
 
   private static func startTime(_ process: Int32) -> Substring? {
     // Behind the program's name, which may hold anything, in parentheses: field 22 of proc(5).
-    guard let text = try? String(contentsOfFile: "/proc/\(process)/stat", encoding: .utf8),
-      let end = text.lastIndex(of: ")")
+    guard let text = try? text("/proc/\(process)/stat"), let end = text.lastIndex(of: ")")
     else { return nil }
     let fields = text[text.index(after: end)...].split(separator: " ")
     return fields.count > 19 ? fields[19] : nil
