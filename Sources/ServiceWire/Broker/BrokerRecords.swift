@@ -94,7 +94,8 @@ package struct BrokerRecords: Sendable, Equatable {
 
   /// Whether an administrator approved this key for the app.
   package func isApproved(_ appID: String, _ publicKey: Data) -> Bool {
-    programs[appID]?.keyFingerprint == KeyFingerprint.of(publicKey)
+    guard let approved = programs[appID]?.keyFingerprint, !approved.isEmpty else { return false }
+    return approved == KeyFingerprint.of(publicKey)
   }
 
   /// Apps that nobody has approved: of an origin, and in all.
