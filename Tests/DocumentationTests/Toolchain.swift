@@ -55,7 +55,7 @@ enum Toolchain {
   /// Compiles and links a program with the objects that SwiftPM made.
   static func build(_ source: URL, to program: URL) async throws -> Outcome {
     var objects: [String] = []
-    for module in ["SecureFiles", "ContainerStore", "EncryptedFile", "SodiumPrimitives"] {
+    for module in ["SecureFiles", "ContainerStore", "EncryptedFile", "SodiumPrimitives", "Locks"] {
       // The map, and not the folder, in which objects of removed sources stay.
       let map = try Data(contentsOf: products.appending(path: "\(module).build/output-file-map.json"))
       let files = try #require(try JSONSerialization.jsonObject(with: map) as? [String: [String: String]])
