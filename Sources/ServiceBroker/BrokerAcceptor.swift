@@ -60,7 +60,10 @@ final class BrokerAcceptor: Sendable {
       do throws(SocketError) {
         // Made before, so that a connection is taken only when it can be greeted.
         let pair = try SocketPair()
+        // As many as it takes to read where it comes from.
+        let spare = try SocketPair()
         let connection = try listener.accept(deadline: .now + Self.lookInterval)
+        Self.close(spare)
         hasTold = false
         if let connection = try? greet(connection, pair) { accepted(connection) }
       } catch .timedOut {
@@ -75,6 +78,8 @@ final class BrokerAcceptor: Sendable {
       }
     }
   }
+
+  private static func close(_: consuming SocketPair) {}
 
   /// Nil for another user's process.
   private func greet(
