@@ -30,7 +30,6 @@ let package = Package(
   dependencies: [
     .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.0"),
     .package(url: "https://github.com/apple/swift-protobuf", from: "1.39.0", traits: []),
-    .package(url: "https://github.com/apple/swift-nio", from: "2.101.0"),
     .package(url: "https://github.com/apple/swift-log", from: "1.16.0"),
     .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
   ],
@@ -61,9 +60,7 @@ let package = Package(
     .target(
       name: "LocalTransport",
       dependencies: [
-        "Locks", "SodiumPrimitives", "UnixSockets", "ServiceWire",
-        .product(name: "NIOCore", package: "swift-nio"),
-        .product(name: "NIOPosix", package: "swift-nio"),
+        "Locks", "SodiumPrimitives", "UnixSockets", "ServiceValues", "ServiceWire",
       ], swiftSettings: strict),
     // 4 products
     .target(
@@ -73,8 +70,6 @@ let package = Package(
         "LocalTransport",
         .product(name: "Logging", package: "swift-log"),
         .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
-        .product(name: "NIOCore", package: "swift-nio"),
-        .product(name: "NIOPosix", package: "swift-nio"),
       ], swiftSettings: strict),
     .target(
       name: "SecureFiles", dependencies: ["Locks", "ContainerStore", "SodiumPrimitives"],
@@ -84,8 +79,7 @@ let package = Package(
       name: "AppKinetics",
       dependencies: [
         "Locks", "CPosix", "UnixSockets", "SodiumPrimitives", "ServiceValues", "ServiceWire",
-        "LocalTransport",
-        "ServiceBroker", "ContainerStore", "SecureFiles", .product(name: "Logging", package: "swift-log"),
+        "LocalTransport", "ContainerStore", "SecureFiles", .product(name: "Logging", package: "swift-log"),
       ], swiftSettings: strict),
     // 8 libraries
     .target(
@@ -161,10 +155,8 @@ let package = Package(
     .testTarget(
       name: "LocalTransportTests",
       dependencies: [
-        "LocalTransport", "SodiumPrimitives", "UnixSockets", "ServiceWire", "OpenDynamicsTesting",
+        "Locks", "LocalTransport", "SodiumPrimitives", "UnixSockets", "ServiceWire", "OpenDynamicsTesting",
         "TestSupport",
-        .product(name: "NIOCore", package: "swift-nio"),
-        .product(name: "NIOPosix", package: "swift-nio"),
       ], swiftSettings: strict),
     .testTarget(
       name: "EncryptedFileTests",

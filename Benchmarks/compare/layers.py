@@ -17,10 +17,9 @@ CALL_COUNT = 20000
 CALLS = {
     "services": "AppServices.call; calls a second: 1,000 under way",
     "services-queue": "the same; the provider has a callback queue",
-    "services-own-thread": "the same as the first, from AppServices.taskExecutor",
     "lane-round-trip-blocking": "a lane between apps, a thread that waits; one at a time",
     "lane-round-trip-task": "the same, a task",
-    "lane-round-trip-event-loop": "the same, within the event loop",
+    "lane-round-trip-reader": "the same, asked for again where the echo is received",
     "lane-pipelined": "a lane between apps, 64 under way",
     "bus-round-trip": "D-Bus method call; one at a time",
     "bus-pipelined": "D-Bus method calls, 64 under way",

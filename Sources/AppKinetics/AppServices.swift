@@ -3,7 +3,6 @@ public import Foundation
 import LocalTransport
 public import Logging
 public import SecureFiles
-import ServiceBroker
 import ServiceWire
 
 /// An app among those of the user: it offers services and uses those of others. See Documentation/SERVICES.md.
@@ -15,8 +14,8 @@ public final class AppServices: Sendable {
     public var broker: String = BrokerPlaces.socketPath()
     /// Whether the app registers, so that others find it; else what an earlier process of it registered stays as it is.
     public var registers = true
-    /// Where providers are called and handlers begin, a serial queue. Nil: one after another on threads of the services, on the one that received the request
-    /// while they are quick, which spares waking another one.
+    /// Where providers are called and handlers begin, a serial queue. Nil: a queue for each other app, so that its requests begin one after
+    /// another, and nobody else waits for them.
     public var callbackQueue: DispatchQueue?
     /// How long requests wait for a locked app, in milliseconds.
     public var unlockTime: UInt64 = 30_000
@@ -30,9 +29,6 @@ public final class AppServices: Sendable {
     /// Whether contents of large files may come in memory that the sender shares, which spares copies through the socket: sealed there as
     /// they are on the socket, 2 MiB for each channel over which large files come. Where the system has no such memory (Linux has), nothing comes so.
     public var takesSharedMemory = true
-    /// How long a channel's thread looks for the next message before it sleeps, when messages have come in quick succession: two programs that talk
-    /// to one another need not be woken each time. A processor is busy for that time, a millisecond at most; zero: it sleeps at once. Not done with a single processor.
-    public var pollTime: Duration = LanePlace.pollTime
 
     var exchangeLimits: ExchangeLimits {
       var limits = ExchangeLimits()
@@ -65,11 +61,6 @@ public final class AppServices: Sendable {
   deinit { runtime.stop() }
 
   public var application: Application { runtime.application }
-
-  /// Where this app's replies come, for tasks that make many short calls one after another:
-  /// `withTaskExecutorPreference(services.taskExecutor) { … }`. What awaits a reply goes on on the thread that received it, which spares waking another one.
-  /// What takes long there holds up nobody: another thread reads on after a millisecond or two.
-  public var taskExecutor: any TaskExecutor { runtime.executor }
 
   // MARK: Life
 

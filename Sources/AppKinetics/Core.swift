@@ -25,10 +25,6 @@ struct Core: Sendable {
   var disabled: Set<DisabledPart> = []
   /// The broker's rules.
   var policy = WirePolicy()
-  /// Requests that wait for a callback, in order.
-  var ready: [ReadyRequest] = []
-  /// There is one.
-  var isHandling = false
   /// Requests that came while the app was locked.
   var locked: [LockedRequest] = []
   /// Deliveries that did.
@@ -151,6 +147,13 @@ final class Peer: @unchecked Sendable {
   var acknowledged: [Identifier: UInt64] = [:]
   static let acknowledgedCountMax = 16
 
+  /// Where the app is called for this one: one call after another, and nobody else's wait for them.
+  let callbacks: DispatchQueue
+  /// Requests that wait for a callback, in order.
+  var ready: [ReadyRequest] = []
+  /// There is one.
+  var isHandling = false
+
   struct Incoming: Sendable {
     let request: IncomingRequest
     let offer: Offer
@@ -159,7 +162,8 @@ final class Peer: @unchecked Sendable {
     var isReplyStored = false
   }
 
-  init(exchange: Exchange, deliveries: Deliveries) {
+  init(exchange: Exchange, deliveries: Deliveries, callbacks: DispatchQueue) {
+    self.callbacks = callbacks
     self.exchange = exchange
     self.deliveries = deliveries
   }
@@ -169,7 +173,8 @@ final class Peer: @unchecked Sendable {
 
   /// Nothing is under way.
   var isIdle: Bool {
-    exchange.isIdle && deliveries.isIdle && sent.isEmpty && incoming.isEmpty && outgoing.isEmpty
+    !isHandling && exchange.isIdle && deliveries.isIdle && sent.isEmpty && incoming.isEmpty
+      && outgoing.isEmpty
       && !arriving.values.contains { $0.isUnderWay }
   }
 }

@@ -384,7 +384,7 @@ extension Runtime {
 
   func resultUnwanted(_ id: Identifier, _ application: ApplicationID, _ core: Core) {
     guard let incoming = core.peers[application]?.incoming[id] else { return }
-    cancelRequested(incoming)
+    cancelRequested(incoming, core)
   }
 
   // MARK: What the app hears on the way
@@ -397,7 +397,7 @@ extension Runtime {
     case .reply: core.peers[application]?.sent[id]?.tell(.willReceive(attachmentCount: count))
     case .request(let request):
       guard let provider = provider(of: request, core) else { return }
-      callbacks.add {
+      callbacks(for: application, core).async {
         provider.willReceive(attachmentCount: count, for: id, from: application)
       }
     case nil: break
@@ -414,7 +414,7 @@ extension Runtime {
       for file in files { sent.tell(.willReceive(attachment: file.path, byteCount: file.byteCount)) }
     case .request(let request):
       guard let provider = provider(of: request, core) else { return }
-      callbacks.add {
+      callbacks(for: application, core).async {
         for file in files {
           provider.willReceive(
             attachment: file.path, byteCount: file.byteCount, for: id, from: application)

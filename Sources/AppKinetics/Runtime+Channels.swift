@@ -1,3 +1,4 @@
+import Dispatch
 import Foundation
 import LocalTransport
 import ServiceValues
@@ -16,7 +17,8 @@ extension Runtime {
     let peer = Peer(
       exchange: Exchange(
         ownAppID: appID, peerAppID: application.text, process: process, limits: options.exchangeLimits),
-      deliveries: Deliveries(limits: options.deliveryLimits))
+      deliveries: Deliveries(limits: options.deliveryLimits),
+      callbacks: options.callbackQueue ?? DispatchQueue(label: "opendynamics.services.callbacks"))
     core.peers[application] = peer
     return peer
   }
@@ -113,7 +115,7 @@ extension Runtime {
           },
           closed: { _, end in
             self.core.perform { self.channelClosed(application, number, end, &$0) }
-          }), on: .thread(executor, pollTime: options.pollTime))
+          }))
       core.peers[application]?.channels[number] = Peer.Channel(
         lane: lane, bulk: bulkLane(bulk, lane, application, number), ticket: ticket,
         peerKey: introduction.publicKey, isDialled: isDialled, lastUsed: Self.now)
@@ -322,8 +324,8 @@ extension Runtime {
     core.locked.removeAll { $0.peer == application }
     for request in locked { refuse(request.id, .notAllowed, application, &core) }
     core.lockedOffers.removeAll { $0.peer == application }
-    let ready = core.ready.filter { $0.request.sender == application }
-    core.ready.removeAll { $0.request.sender == application }
+    let ready = core.peers[application]?.ready ?? []
+    core.peers[application]?.ready = []
     for next in ready {
       let id = next.request.id
       core.peers[application]?.incoming[id] = nil

@@ -297,7 +297,7 @@ extension Runtime {
     guard let delivery = core.peers[application]?.outgoing[id] else { return }
     sent(of: id, application, core)?.tell(.didStartSending(attachment: path))
     guard let (provider, request) = answered(delivery, application, core) else { return }
-    callbacks.add { provider.didStartSending(attachment: path, for: request) }
+    callbacks(for: application, core).async { provider.didStartSending(attachment: path, for: request) }
   }
 
   func wasAccepted(_ id: Identifier, _ application: ApplicationID, _ core: inout Core) {
@@ -335,7 +335,7 @@ extension Runtime {
         // Who is told may end these services, and what is in the outbox then is offered again.
         if let message, let handler = core.outboxEndHandler {
           let error = Self.error(of: end, core.peers[application]?.outgoing[id] ?? delivery)
-          self.callbacks.add { handler(message, error) }
+          self.callbacks(for: application, core).async { handler(message, error) }
         }
         self.tellEnd(id, end, application, &core)
         // A cancel that came meanwhile.
@@ -377,7 +377,7 @@ extension Runtime {
     let answered = answered(delivery, application, core)
     core.peers[application]?.incoming[request] = nil
     guard let (provider, incoming) = answered else { return }
-    callbacks.add {
+    callbacks(for: application, core).async {
       if let error { provider.didFailSending(incoming, error) } else { provider.didFinishSending(incoming) }
     }
   }

@@ -1,3 +1,4 @@
+import Dispatch
 import Foundation
 import ServiceValues
 import ServiceWire
@@ -55,6 +56,11 @@ extension Runtime {
     }
   }
 
+  /// Where the app is called for another one.
+  func callbacks(for application: ApplicationID, _ core: Core) -> DispatchQueue {
+    core.peers[application]?.callbacks ?? options.callbackQueue ?? .global()
+  }
+
   // MARK: What comes
 
   func provider(
@@ -64,11 +70,11 @@ extension Runtime {
     case .arrived(let request): arrived(request, id, application, &core)
     case .withdrawn:
       if core.locked.contains(where: { $0.id == id }) { core.locked.removeAll { $0.id == id } }
-      core.ready.removeAll { $0.request.id == id && $0.request.sender == application }
+      core.peers[application]?.ready.removeAll { $0.request.id == id }
       core.peers[application]?.incoming[id] = nil
     case .cancelRequested:
       guard let incoming = core.peers[application]?.incoming[id] else { return }
-      cancelRequested(incoming)
+      cancelRequested(incoming, core)
     case .replyAccepted: replyEnded(id, nil, application, &core)
     case .replyRefused(let failure): replyEnded(id, ServicesError(failure), application, &core)
     case .replyExpired:
@@ -78,11 +84,11 @@ extension Runtime {
     }
   }
 
-  func cancelRequested(_ incoming: Peer.Incoming) {
+  func cancelRequested(_ incoming: Peer.Incoming, _ core: Core) {
     // What the app wants to be called then is not called within this work.
     workQueue.async { incoming.request.cancel() }
     guard case .object(let provider) = incoming.offer.handler else { return }
-    callbacks.add { provider.didCancel(incoming.request) }
+    callbacks(for: incoming.request.sender, core).async { provider.didCancel(incoming.request) }
   }
 
   private func replyEnded(
@@ -90,7 +96,7 @@ extension Runtime {
   ) {
     guard let incoming = core.peers[application]?.incoming.removeValue(forKey: id) else { return }
     guard case .object(let provider) = incoming.offer.handler, incoming.hasReplied else { return }
-    callbacks.add {
+    callbacks(for: application, core).async {
       if let error {
         provider.didFailSending(incoming.request, error)
       } else {
@@ -180,20 +186,16 @@ extension Runtime {
   }
 
   func handleSoon(_ ready: ReadyRequest, _ core: inout Core) {
-    core.ready.append(ready)
-    handleSoon(&core)
+    let peer = peer(ready.request.sender, &core)
+    peer.ready.append(ready)
+    handleSoon(peer, core)
   }
 
-  /// False when it was withdrawn. A delivered one is not.
-  private func begins(_ ready: ReadyRequest, _ core: inout Core) -> Bool {
-    ready.request.arrival != nil
-      || core.peers[ready.request.sender]?.exchange.begin(ready.request.id) == true
-  }
-
-  private func handleSoon(_ core: inout Core) {
-    guard !core.isHandling, !core.ready.isEmpty, core.state != .locked else { return }
-    core.isHandling = true
-    callbacks.add { self.handleReady() }
+  private func handleSoon(_ peer: Peer, _ core: Core) {
+    guard !peer.isHandling, let next = peer.ready.first, core.state != .locked else { return }
+    peer.isHandling = true
+    let sender = next.request.sender
+    peer.callbacks.async { self.handleReady(of: sender) }
   }
 
   /// The app runs again: what waited for that goes on.
@@ -201,7 +203,7 @@ extension Runtime {
     let locked = core.locked
     core.locked = []
     // Those that were accepted before it was locked.
-    handleSoon(&core)
+    for peer in core.peers.values { handleSoon(peer, core) }
     for request in locked { arrived(request.request, request.id, request.peer, &core) }
     continueOffers(&core)
   }
@@ -211,23 +213,25 @@ extension Runtime {
   /// Requests that are handled in one go: for those it is too late to be withdrawn.
   private static let batchCountMax = 32
 
-  private func handleReady() {
+  private func handleReady(of sender: ApplicationID) {
     let batch: [ReadyRequest] = core.performAndWait { core in
+      guard core.state != .locked, let peer = core.peers[sender] else { return [] }
       var batch: [ReadyRequest] = []
-      guard core.state != .locked else { return batch }
       var taken = 0
-      while batch.count < Self.batchCountMax, taken < core.ready.count {
-        let next = core.ready[taken]
+      while batch.count < Self.batchCountMax, taken < peer.ready.count {
+        let next = peer.ready[taken]
         taken += 1
-        if self.begins(next, &core) { batch.append(next) }
+        // One that was withdrawn does not begin; a delivered one is not withdrawn.
+        if next.request.arrival != nil || peer.exchange.begin(next.request.id) { batch.append(next) }
       }
-      core.ready.removeFirst(taken)
+      peer.ready.removeFirst(taken)
       return batch
     }
     for ready in batch { handle(ready) }
     core.perform { core in
-      core.isHandling = false
-      self.handleSoon(&core)
+      guard let peer = core.peers[sender] else { return }
+      peer.isHandling = false
+      self.handleSoon(peer, core)
     }
   }
 

@@ -32,7 +32,7 @@ extension Runtime {
         return handleSoon(ready, &core)
       }
       // Behind what was told of its files.
-      callbacks.add {
+      callbacks(for: application, core).async {
         self.core.perform { core in
           guard core.life == .running, core.peers[application]?.incoming[id] != nil else { return }
           self.handleSoon(ready, &core)
@@ -45,7 +45,7 @@ extension Runtime {
         finish(sent, reply, files, application, &core)
         endQueued(queued.arrival)
       } else if let handler = core.unclaimedHandler {
-        handleUnclaimed(reply, id, message, application, files, handler)
+        handleUnclaimed(reply, id, message, application, files, handler, core)
       } else {
         core.unhandled.append(message)
       }
@@ -55,7 +55,7 @@ extension Runtime {
 
   private func handleUnclaimed(
     _ reply: WireReply, _ id: Identifier, _ message: UnhandledMessage, _ application: ApplicationID,
-    _ files: [ArrivedFile], _ handler: @escaping UnclaimedReplyHandler
+    _ files: [ArrivedFile], _ handler: @escaping UnclaimedReplyHandler, _ core: Core
   ) {
     let result: Result<ServiceReply, ServiceReplyError>
     switch reply.result {
@@ -67,7 +67,7 @@ extension Runtime {
     }
     let unclaimed = UnclaimedReply(
       request: id, sender: application, result: result, isRedelivered: message.isRedelivered)
-    callbacks.add {
+    callbacks(for: application, core).async {
       _ = self.begin {
         await handler(unclaimed)
         self.handlerReturned(message.queued.arrival)

@@ -18,15 +18,12 @@ final class Runtime: Sendable {
   let core: SerialState<Core>
   /// Names this runtime to others: who has another one knows nothing of earlier requests.
   let process = Identifier.random()
-  /// Handlers are called here, one after another.
-  let callbacks: Callbacks
   /// What must not be called within the runtime's own work, and writes of a few bytes.
   let workQueue: DispatchQueue
   /// What waits for the disk.
   let fileQueue: DispatchQueue
   let logger: Logger
   /// Of tasks beside the control lanes to other apps.
-  let executor = LaneExecutor()
   private let timer: any DispatchSourceTimer
 
   init(_ application: Application, _ container: SecureContainer, _ options: AppServices.Options) throws {
@@ -38,7 +35,6 @@ final class Runtime: Sendable {
     timer = DispatchSource.makeTimerSource(queue: DispatchQueue(label: "opendynamics.services.timer"))
     let core = Core(identity, pins, timer)
     self.core = SerialState(core) { $0.setTimer(workCount: $1) }
-    callbacks = Callbacks(options.callbackQueue, executor)
     workQueue = DispatchQueue(label: "opendynamics.services.work")
     fileQueue = DispatchQueue(label: "opendynamics.services.files", attributes: .concurrent)
     logger = options.logger

@@ -162,7 +162,7 @@ public final class SentRequest: Sendable {
       return guarded.waitingForAcceptance
     }
     if waiting.isEmpty { return }
-    soon { for continuation in waiting { continuation.resume(with: result.mapError { $0 as any Error }) } }
+    for continuation in waiting { continuation.resume(with: result.mapError { $0 as any Error }) }
   }
 
   var hasEnded: Bool { guarded.withLock { $0.outcome != nil } }
@@ -213,7 +213,7 @@ public final class SentRequest: Sendable {
     }
     tell(.didFinishSending)
     if waiting.isEmpty { return }
-    soon { for continuation in waiting { continuation.resume() } }
+    for continuation in waiting { continuation.resume() }
   }
 
   /// Whoever wants to cancel hears that it is too late.
@@ -223,7 +223,7 @@ public final class SentRequest: Sendable {
       return guarded.waitingForCancellation
     }
     if waiting.isEmpty { return }
-    soon { for continuation in waiting { continuation.resume(returning: false) } }
+    for continuation in waiting { continuation.resume(returning: false) }
   }
 
   /// Only the first end counts.
@@ -251,19 +251,8 @@ public final class SentRequest: Sendable {
       accept(.failure(error))
     default: accept()
     }
-    guard
-      !ended.waitingForDelivery.isEmpty || !ended.waitingForOutcome.isEmpty
-        || !ended.waitingForCancellation.isEmpty
-    else { return }
-    soon {
-      for waiting in ended.waitingForDelivery { waiting.resume(with: outcome.map { _ in }) }
-      for waiting in ended.waitingForOutcome { waiting.resume(with: outcome) }
-      for waiting in ended.waitingForCancellation { waiting.resume(returning: status == .cancelled) }
-    }
-  }
-
-  /// What received the reply has done its own work before tasks go on: who is woken within it takes its processor, and finds that everything is being worked on.
-  private func soon(_ resume: @escaping @Sendable () -> Void) {
-    if !runtime.executor.performHere(resume) { resume() }
+    for waiting in ended.waitingForDelivery { waiting.resume(with: outcome.map { _ in }) }
+    for waiting in ended.waitingForOutcome { waiting.resume(with: outcome) }
+    for waiting in ended.waitingForCancellation { waiting.resume(returning: status == .cancelled) }
   }
 }

@@ -1,6 +1,7 @@
 /// An object that answers the requests of one or several services.
 ///
-/// All calls come one after another, on the app's callback queue: they hold up what follows, so whoever has more to do goes on elsewhere.
+/// The calls about one consumer come one after another, and may take their time: nobody else's wait for them, so those about several consumers come at
+/// the same time. With ``AppServices/Options/callbackQueue`` all come on that queue.
 public protocol ServiceProvider: AnyObject, Sendable {
   /// Files are on their way; once for a request that has any.
   func willReceive(attachmentCount: Int, for request: RequestID, from sender: ApplicationID)

@@ -1,5 +1,6 @@
 import ArgumentParser
 import Foundation
+import LocalTransport
 import ServiceBroker
 import ServiceWire
 

@@ -1,4 +1,5 @@
 import ArgumentParser
+import LocalTransport
 import ServiceBroker
 import ServiceWire
 

@@ -1,7 +1,7 @@
+import Dispatch
 import Foundation
 import LocalTransport
 import Logging
-import NIOCore
 import ServiceValues
 import ServiceWire
 import UnixSockets
@@ -14,13 +14,15 @@ import UnixSockets
   import Darwin
 #endif
 
-/// Does what a ``BrokerState`` wants done, on one event loop: lanes, socket pairs, files, programs, and the time.
-final class BrokerDriver {
+/// Does what a ``BrokerState`` wants done, one piece of work after another: lanes, socket pairs, files, programs, and the time.
+final class BrokerDriver: @unchecked Sendable {
+  // Invariant: what changes is touched on `queue` only. Who reads a connection waits there until what was read is handled, so each
+  // connection has one batch there at most, and its turn comes after the others'.
+  private let queue = DispatchQueue(label: "opendynamics.broker")
   private var state: BrokerState
   private let store: BrokerStore
   private let compositor: CompositorAsking
   private let logger: Logger
-  private let loop: any EventLoop
   private var connections: [ConnectionNumber: Connection] = [:]
   private var nextNumber: UInt64 = 1
   private var outputs: [BrokerOutput] = []
@@ -29,8 +31,8 @@ final class BrokerDriver {
   private var hasFailedToSave = false
   /// What could not be written to its file yet.
   private var unsaved: Set<BrokerRecords.Part> = []
-  private var ticks: RepeatedTask?
-  private var allClosed: EventLoopPromise<Void>?
+  private let ticks: any DispatchSourceTimer
+  private var allClosed: (() -> Void)?
 
   private struct Connection {
     /// Nil until the handshake begins.
@@ -46,16 +48,11 @@ final class BrokerDriver {
 
   /// Above it, what comes as there is room waits; well below what closes a connection that does not read.
   private static let roomByteCountMax = 1 << 20
-  private static let tickInterval: TimeAmount = .seconds(1)
+  private static let tickInterval: TimeInterval = 1
 
-  /// On the event loop.
-  init(
-    _ store: BrokerStore, _ configuration: ServiceBroker.Configuration, _ logger: Logger,
-    _ loop: any EventLoop
-  ) {
+  init(_ store: BrokerStore, _ configuration: ServiceBroker.Configuration, _ logger: Logger) {
     self.store = store
     self.logger = logger
-    self.loop = loop
     compositor = CompositorAsking(configuration.compositor)
     var limits = BrokerLimits()
     limits.plainApps = configuration.plainApps.admission
@@ -63,19 +60,22 @@ final class BrokerDriver {
     state = BrokerState(
       publicKey: Data(store.key.publicKey), administratorKey: Data(store.administratorKey.publicKey),
       records: store.records, limits: limits)
-    let bound = NIOLoopBound(self, eventLoop: loop)
-    ticks = loop.scheduleRepeatedTask(initialDelay: Self.tickInterval, delay: Self.tickInterval) { _ in
-      bound.value.tick()
-    }
+    ticks = DispatchSource.makeTimerSource(queue: queue)
+    ticks.schedule(deadline: .now() + Self.tickInterval, repeating: Self.tickInterval)
+    ticks.setEventHandler { [weak self] in self?.tick() }
+    ticks.resume()
   }
 
   /// Of a clock that nobody sets.
-  private var now: UInt64 { NIODeadline.now().uptimeNanoseconds / 1_000_000 }
+  private var now: UInt64 { DispatchTime.now().uptimeNanoseconds / 1_000_000 }
   private var date: UInt64 { UInt64(max(0, Date().timeIntervalSince1970 * 1000)) }
 
   // MARK: Connections
 
-  func accepted(_ accepted: BrokerAcceptor.Accepted) {
+  /// Waits until it has its place.
+  func accepted(_ accepted: BrokerAcceptor.Accepted) { queue.sync { take(accepted) } }
+
+  private func take(_ accepted: BrokerAcceptor.Accepted) {
     let number = ConnectionNumber(nextNumber)
     nextNumber += 1
     connections[number] = Connection(
@@ -88,16 +88,14 @@ final class BrokerDriver {
     limits.frameByteCountMax = state.limits.frameByteCountMax
     limits.beginningTime = .milliseconds(Int64(state.limits.beginningTime))
     limits.queuedByteCountMax = Self.roomByteCountMax
-    let driver = NIOLoopBound(self, eventLoop: loop)
     let events = LaneEvents<WireBrokerMessage>(
-      opened: { driver.value.opened(number, $0.peerPublicKey) },
-      received: { driver.value.received($1, number) },
-      isFull: { driver.value.setFull(number, $1) },
-      closed: { driver.value.closed(number, $1) })
+      opened: { lane in self.queue.sync { self.opened(number, lane.peerPublicKey) } },
+      received: { _, messages in self.queue.sync { self.received(messages, number) } },
+      isFull: { _, isFull in self.queue.sync { self.setFull(number, isFull) } },
+      closed: { _, end in self.queue.sync { self.closed(number, end) } })
     do {
       let lane = try BrokerLane.open(
-        descriptor: accepted.socket, sealing: .asBroker(own: store.key), limits: limits, events: events,
-        on: .eventLoop(loop))
+        descriptor: accepted.socket, sealing: .asBroker(own: store.key), limits: limits, events: events)
       connections[number]?.lane = lane
     } catch {
       logger.error("a connection does not begin", metadata: ["error": "\(error)"])
@@ -127,9 +125,9 @@ final class BrokerDriver {
   }
 
   private func tellIfAllClosed() {
-    guard connections.isEmpty, let promise = allClosed else { return }
+    guard connections.isEmpty, let tell = allClosed else { return }
     allClosed = nil
-    promise.succeed()
+    tell()
   }
 
   /// Each end with a fault once, and nothing that the peer sent but its app id, whose letters are known.
@@ -189,8 +187,7 @@ final class BrokerDriver {
     case .close(let number, let fault, let detail): close(number, fault, detail)
     case .more(let number):
       connections[number]?.isMoreOwed = true
-      let driver = NIOLoopBound(self, eventLoop: loop)
-      loop.execute { driver.value.continueIfOwed(number) }
+      queue.async { self.continueIfOwed(number) }
     case .introduce(let introduction): introduce(introduction)
     case .start(let appID, let program, let arguments): start(appID, program, arguments)
     case .askCompositor(let appID, let change): ask(change, appID)
@@ -260,11 +257,9 @@ final class BrokerDriver {
   // MARK: Programs
 
   private func start(_ appID: String, _ program: String, _ arguments: [String]) {
-    let driver = NIOLoopBound(self, eventLoop: loop)
-    let loop = loop
     let child = ChildProgram(program, arguments: arguments) { isDone in
       // A program that has left its app behind in another process ends with 0.
-      if !isDone { loop.execute { driver.value.startFailed(appID) } }
+      if !isDone { self.queue.async { self.startFailed(appID) } }
     }
     logger.info(
       child == nil ? "an app's program cannot be started" : "started an app", metadata: ["app": "\(appID)"])
@@ -274,9 +269,7 @@ final class BrokerDriver {
   private func startFailed(_ appID: String) { perform(state.startFailed(appID, now: now)) }
 
   private func ask(_ change: FrontChange, _ appID: String?) {
-    let driver = NIOLoopBound(self, eventLoop: loop)
-    let loop = loop
-    compositor.ask(appID) { isDone in loop.execute { driver.value.answered(change, isDone) } }
+    compositor.ask(appID) { isDone in self.queue.async { self.answered(change, isDone) } }
   }
 
   private func answered(_ change: FrontChange, _ isDone: Bool) {
@@ -301,16 +294,18 @@ final class BrokerDriver {
     perform(state.tick(now: now))
   }
 
-  /// Says goodbye to all. Done when the last connection is gone.
-  func stop() -> EventLoopFuture<Void> {
-    ticks?.cancel()
-    compositor.stop()
-    saveAll()
-    let promise = loop.makePromise(of: Void.self)
-    allClosed = promise
-    for number in connections.keys.sorted() { perform(state.end(number, .shuttingDown, now: now)) }
-    tellIfAllClosed()
-    return promise.futureResult
+  /// Says goodbye to all, and calls `done` when the last connection is gone.
+  func stop(done: @escaping @Sendable () -> Void) {
+    queue.async {
+      self.ticks.cancel()
+      self.compositor.stop()
+      self.saveAll()
+      self.allClosed = done
+      for number in self.connections.keys.sorted() {
+        self.perform(self.state.end(number, .shuttingDown, now: self.now))
+      }
+      self.tellIfAllClosed()
+    }
   }
 }
 

@@ -1,7 +1,8 @@
+import Dispatch
 import Foundation
+import LocalTransport
 import Locks
 public import Logging
-import NIOPosix
 public import ServiceLifecycle
 
 /// The broker of one user: it keeps who is installed and offers what, introduces apps to each other and is out of the way from then on
@@ -20,12 +21,14 @@ public final class ServiceBroker: Service {
     public var plainApps = NewApps.open(8)
     public var sandboxedApps = NewApps.ask
 
+    /// The socket: nil for `OPENDYNAMICS_BROKER`, else `opendynamics/broker` in `XDG_RUNTIME_DIR`, else
+    /// `/tmp/opendynamics-<uid>/broker`. The state: nil for `OPENDYNAMICS_BROKER_STATE`, else `opendynamics/broker` in
+    /// `XDG_STATE_HOME`, else in `~/.local/state`.
     public init(
-      socketPath: String = BrokerPlaces.socketPath(), stateDirectory: String = BrokerPlaces.stateDirectory(),
-      compositor: Compositor = .none
+      socketPath: String? = nil, stateDirectory: String? = nil, compositor: Compositor = .none
     ) {
-      self.socketPath = socketPath
-      self.stateDirectory = stateDirectory
+      self.socketPath = socketPath ?? BrokerPlaces.socketPath()
+      self.stateDirectory = stateDirectory ?? BrokerPlaces.stateDirectory()
       self.compositor = compositor
     }
   }
@@ -59,7 +62,11 @@ public final class ServiceBroker: Service {
 
   private func listen() async throws {
     let (configuration, logger) = (configuration, logger)
-    let run = try await NIOThreadPool.singleton.runIfActive { try BrokerRun(configuration, logger) }
+    let run = try await withCheckedThrowingContinuation { continuation in
+      DispatchQueue.global().async {
+        continuation.resume(with: Result { try BrokerRun(configuration, logger) })
+      }
+    }
     running.withLock {
       precondition($0 == nil, "a broker is started once")
       $0 = run

@@ -344,37 +344,4 @@ extension LifeTests {
       #expect(try await consumer.call(ServiceRequest(echo, "echo", params: 1), to: provider.id)?.params == 1)
     }
   }
-
-  /// What awaits a reply goes on where the reply came.
-  @Test func tasksRunWhereRepliesCome() async throws {
-    try await withWorld { world in
-      let provider = try world.app("com.example.provider")
-      try provider.services.offer(echo) { .reply($0.params) }
-      try await provider.services.start()
-      let consumer = try world.app("com.example.consumer")
-      try consumer.container.files.write(Data("one".utf8), toPath: "/one")
-      try await consumer.services.start()
-      // A reply that is there before it is awaited leaves the task where it is: on a busy machine that may be most of them.
-      let goesOnThere: @Sendable () async throws -> Bool = {
-        for i in 0..<1000 {
-          let request = ServiceRequest(echo, "echo", params: .integer(Int64(i)))
-          let reply = try await consumer.services.call(request, to: provider.id)
-          #expect(reply?.params == .integer(Int64(i)))
-          if isOnLaneThread() { return true }
-        }
-        return false
-      }
-      let went = try await withTaskExecutorPreference(consumer.services.taskExecutor) {
-        let before = try await goesOnThere()
-        let request = ServiceRequest(echo, "echo", params: 1, attachments: ["/one"])
-        let reply = try await consumer.services.call(request, to: provider.id)
-        let after = try await goesOnThere()
-        return (before, reply?.params, after)
-      }
-      #expect(went == (true, 1, true))
-      let elsewhere = try await consumer.services.call(
-        ServiceRequest(echo, "echo", params: 1), to: provider.id)
-      #expect(elsewhere?.params == 1)
-    }
-  }
 }

@@ -21,23 +21,20 @@ struct LayerTests {
       system: lowSystem),
     Layer(
       3, "LocalTransport",
-      imports: [
-        "Locks", "SodiumPrimitives", "UnixSockets", "ServiceWire", "NIOCore", "NIOPosix",
-      ], system: highSystem),
+      imports: ["Locks", "SodiumPrimitives", "UnixSockets", "ServiceValues", "ServiceWire"],
+      system: highSystem),
     Layer(
       4, "ServiceBroker",
       imports: [
         "Locks", "CPosix", "UnixSockets", "SodiumPrimitives", "ServiceValues", "ServiceWire",
-        "LocalTransport",
-        "NIOCore", "NIOPosix", "Logging", "ServiceLifecycle",
+        "LocalTransport", "Logging", "ServiceLifecycle",
       ], system: highSystem),
     Layer(4, "SecureFiles", imports: ["Locks", "ContainerStore", "SodiumPrimitives"], system: highSystem),
     Layer(
       6, "AppKinetics",
       imports: [
         "Locks", "CPosix", "UnixSockets", "SodiumPrimitives", "ServiceValues", "ServiceWire",
-        "LocalTransport",
-        "ServiceBroker", "ContainerStore", "SecureFiles", "Logging",
+        "LocalTransport", "ContainerStore", "SecureFiles", "Logging",
       ], system: highSystem),
     Layer(8, "OpenDynamicsTesting", imports: ["Locks", "ContainerStore", "TestSupport"], system: highSystem),
     Layer(

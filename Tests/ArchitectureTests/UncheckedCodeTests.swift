@@ -41,15 +41,8 @@ struct UncheckedCodeTests {
       "memory that another process reads whenever it likes; the one thread that writes it is its owner's affair"
     ),
     Allowance(
-      "LocalTransport/TurnLoop.swift", [.uncheckedSendable],
-      "what changes belongs to the thread that has the turn, which one mutex gives to one after another"),
-    Allowance(
-      "LocalTransport/SocketChannel.swift", [.uncheckedSendable],
-      "NIO's channels are objects that any thread may hold; what changes is touched in turns of its loop only"
-    ),
-    Allowance(
-      "LocalTransport/LaneThread.swift", [.uncheckedSendable],
-      "a thread's own things, which is given to it once"),
+      "ServiceBroker/BrokerDriver.swift", [.uncheckedSendable],
+      "what changes is touched on one queue, on which the threads that read wait for their turn"),
     Allowance(
       "AppKinetics/Core.swift", [.uncheckedSendable],
       "part of a state that one piece of work at a time changes; as a value all of it would be moved for each change"

@@ -6,7 +6,7 @@ import Testing
 @testable import LocalTransport
 
 /// A lane between an app and the broker, and what each takes of the other.
-@Suite(.timeLimit(.minutes(10)), .everyPlace)
+@Suite(.timeLimit(.minutes(10)))
 struct BrokerLaneTests {
   enum Event: Equatable, Sendable {
     case opened(peerKey: Data?)
@@ -30,8 +30,7 @@ struct BrokerLaneTests {
       descriptor: descriptor, sealing: sealing, limits: .patient,
       events: LaneEvents(
         opened: { continuation.yield(.opened(peerKey: $0.peerPublicKey)) },
-        received: { continuation.yield(.received($1)) }, closed: { continuation.yield(.closed($1)) }),
-      on: LanePlace.tested)
+        received: { continuation.yield(.received($1)) }, closed: { continuation.yield(.closed($1)) }))
     return (lane, stream.makeAsyncIterator())
   }
 

@@ -1,4 +1,3 @@
-import NIOCore
 import ServiceWire
 import Synchronization
 import Testing
@@ -11,7 +10,7 @@ extension ControlLaneTests {
     var limits = LaneLimits.patient
     limits.queuedByteCountMax = 1 << 20
     let (_, lane, near, peer) = try await openLoosely(limits: limits)
-    try await peer.setReads(false)
+    peer.setReads(false)
     var count = 0
     repeat {
       try lane.send([.filler(byteCount: 100_000)])
@@ -20,7 +19,7 @@ extension ControlLaneTests {
     } while lane.queuedByteCount <= 2 * limits.queuedByteCountMax
     #expect(await near.next() == .isFull(true))
     #expect(lane.queuedByteCount > limits.queuedByteCountMax)
-    try await peer.setReads(true)
+    peer.setReads(true)
     #expect(await near.next() == .isFull(false))
     #expect(lane.queuedByteCount <= limits.queuedByteCountMax / 2)
     try lane.send([.ping(1)])
@@ -38,10 +37,10 @@ extension ControlLaneTests {
     lane.awaitRoom()
     #expect(await near.next() == .isFull(false))
     // More than half of the limit, and less than the limit.
-    try await peer.setReads(false)
+    peer.setReads(false)
     for _ in 0..<35 { try lane.send([.filler(byteCount: 100_000)]) }
     lane.awaitRoom()
-    try await peer.setReads(true)
+    peer.setReads(true)
     #expect(await near.next() == .isFull(false))
     #expect(lane.queuedByteCount <= limits.queuedByteCountMax / 2)
     async let frames = peer.frames()
@@ -54,7 +53,7 @@ extension ControlLaneTests {
     var limits = LaneLimits.patient
     limits.idleTime = .milliseconds(200)
     let (sockets, lane, near, peer) = try await openLoosely(limits: limits)
-    try await peer.setReads(false)
+    peer.setReads(false)
     for _ in 0..<100 { try lane.send([.filler(byteCount: 100_000)]) }
     #expect(await near.end()?.fault == .tooSlow)
     #expect(lane.queuedByteCount == 0)
@@ -68,20 +67,19 @@ extension ControlLaneTests {
     limits.lingerTime = .seconds(600)
     limits.queuedByteCountMax = 500_000
     let (_, lane, near, peer) = try await openLoosely(limits: limits)
-    try await peer.setReads(false)
+    peer.setReads(false)
     let sent = [WireChannelMessage.filler(byteCount: 1_000_000)] + (0..<10_000).map { .ping($0) }
     for message in sent { try lane.send([message]) }
     // The socket takes no more.
     #expect(await near.next() == .isFull(true))
-    let handedByteCount = try await lane.eventLoop.submit { lane.connection.value?.bufferedByteCount ?? 0 }
-      .get()
-    let writeByteCountMax = LaneConnection<WireChannelMessage>.writeByteCountMax
+    let handedByteCount = lane.output.withLock { $0.sealedByteCount }
+    let writeByteCountMax = LaneOutput.writeByteCountMax
     #expect(handedByteCount > 0)
     #expect(handedByteCount <= writeByteCountMax + writeByteCountMax / 100)
     #expect(lane.queuedByteCount > 700_000)
     // What waited comes whole, in order, and before the goodbye.
     lane.close(.noError)
-    try await peer.setReads(true)
+    peer.setReads(true)
     #expect(try await peer.frames() == sent + [.goodbye(0)])
     #expect(await near.end() == LaneEnd(.here, .noError))
   }
@@ -100,13 +98,16 @@ extension ControlLaneTests {
     var limits = LaneLimits.patient
     limits.idleTime = .milliseconds(200)
     let (_, lane, near, peer) = try await openLoosely(limits: limits)
-    try await peer.setReads(false)
+    peer.setReads(false)
     try lane.send([.filler(byteCount: 1_000_000)])
     let pingCount = Atomic(0)
-    let pings = lane.eventLoop.scheduleRepeatedTask(initialDelay: .zero, delay: .milliseconds(20)) { _ in
-      try? lane.send([.ping(1)])
-      // In time for the lane to end before: ten times as long.
-      if pingCount.add(1, ordering: .relaxed).newValue == 100 { lane.close(.noError) }
+    let pings = Task {
+      while !Task.isCancelled {
+        try lane.send([.ping(1)])
+        // In time for the lane to end before: ten times as long.
+        if pingCount.add(1, ordering: .relaxed).newValue == 100 { lane.close(.noError) }
+        try await Task.sleep(for: .milliseconds(20))
+      }
     }
     #expect(await near.end()?.fault == .tooSlow)
     pings.cancel()

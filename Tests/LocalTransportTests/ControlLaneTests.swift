@@ -6,7 +6,7 @@ import Testing
 @testable import LocalTransport
 
 /// What crosses a control lane after the handshake, and how it ends.
-@Suite(.timeLimit(.minutes(10)), .everyPlace)
+@Suite(.timeLimit(.minutes(10)))
 struct ControlLaneTests {
   let world: LaneWorld
 
@@ -18,7 +18,7 @@ struct ControlLaneTests {
   ) async throws -> (SocketPair, ControlLane, EventLog, LoosePeer) {
     let sockets = try SocketPair()
     let (lane, near) = try world.lane(isDialler: isDialler, sockets.near, limits: limits)
-    let peer = try await LoosePeer(sockets.far, world.farSealing(isDialler: !isDialler))
+    let peer = try LoosePeer(sockets.far, world.farSealing(isDialler: !isDialler))
     try await peer.handshake()
     #expect(await near.next() == .opened)
     return (sockets, lane, near, peer)
@@ -80,7 +80,7 @@ struct ControlLaneTests {
     near.0.close(.noError)
   }
 
-  @Test func answersOnTheEventLoop() async throws {
+  @Test func answersWithinAnEvent() async throws {
     let (near, far) = try await world.openLanes(
       answers: (
         { _, _ in },

@@ -5,7 +5,7 @@ import Testing
 @testable import LocalTransport
 
 /// What a side says last is heard, whatever is on its way to it.
-@Suite(.timeLimit(.minutes(10)), .everyPlace)
+@Suite(.timeLimit(.minutes(10)))
 struct GoodbyeTests {
   let world: LaneWorld
   /// A lane that waits for its peer alone hangs with it, instead of ending by luck.
@@ -89,7 +89,7 @@ struct GoodbyeTests {
     let sockets = try SocketPair()
     let copy = dup(sockets.far)
     let (lane, near) = try world.lane(isDialler: false, sockets.near, limits: limits)
-    let peer = try await LoosePeer(sockets.far, world.farSealing(isDialler: true))
+    let peer = try LoosePeer(sockets.far, world.farSealing(isDialler: true))
     #expect(await near.next() == .opened)
     lane.close(.noError)
     #expect(try await peer.frames() == [.goodbye(0)])

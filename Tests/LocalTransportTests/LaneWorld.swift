@@ -1,6 +1,4 @@
 import Foundation
-import NIOCore
-import NIOPosix
 import ServiceWire
 import SodiumPrimitives
 import Synchronization
@@ -45,7 +43,7 @@ struct LaneWorld {
   ) throws -> (ControlLane, EventLog) {
     let events = EventLog(answer)
     let lane = try ControlLane.open(
-      descriptor: descriptor, sealing: sealing, limits: limits, events: events.events, on: LanePlace.tested)
+      descriptor: descriptor, sealing: sealing, limits: limits, events: events.events)
     return (lane, events)
   }
 

@@ -1,47 +1,104 @@
+import Dispatch
 import Foundation
-import NIOCore
-import NIOPosix
+import Locks
 import ServiceWire
 import SodiumPrimitives
 import Testing
+import UnixSockets
 
 @testable import LocalTransport
 
-/// A peer that speaks Noise, and after that whatever a test wants, while the test does something else.
+/// A peer that speaks Noise, and after that whatever a test wants, while the test does something else: a thread writes, and another one reads.
 final class LoosePeer: Sendable {
-  private let channel: any Channel
-  private let handler: NIOLoopBound<Handler>
-  private let received: AsyncStream<Data>
-  private let opening: EventLoopFuture<Void>
+  private final class Socket: Sendable {
+    let connection: UnixConnection
+    init(_ connection: consuming UnixConnection) { self.connection = connection }
+  }
 
-  init(_ descriptor: Int32, _ sealing: LaneSealing) async throws {
-    let eventLoop = MultiThreadedEventLoopGroup.singleton.next()
+  /// Nil once the peer has closed it.
+  private let socket: Guarded<Socket?>
+  private let sending: DispatchQueue
+  private let state = Guarded<SealingByHand?>(nil)
+  private let opening = Opening()
+  private let received: AsyncStream<Data>
+  private let mayRead = ReadingGate()
+
+  init(_ descriptor: Int32, _ sealing: LaneSealing) throws {
+    socket = Guarded(Socket(try UnixConnection(adopting: Descriptor(adopting: descriptor))))
+    sending = DispatchQueue(label: "loose peer")
     let (received, continuation) = AsyncStream<Data>.makeStream()
-    let opening = eventLoop.makePromise(of: Void.self)
-    let box = NIOLoopBoundBox<Handler?>.makeEmptyBox(valueType: Handler.self, eventLoop: eventLoop)
     self.received = received
-    self.opening = opening.futureResult
-    channel = try await ClientBootstrap(group: eventLoop).channelInitializer { channel in
-      channel.eventLoop.makeCompletedFuture {
-        let handler = try Handler(sealing.handshake(), opening, continuation)
-        box.value = handler
-        try channel.pipeline.syncOperations.addHandler(handler)
+    Thread.detachNewThread {
+      do {
+        try self.shakeHands(sealing)
+        self.opening.end()
+        while let record = try self.readMessage() {
+          guard let sealing = self.state.withLock({ $0 }) else { break }
+          continuation.yield(Data(try sealing.plaintext(record)))
+        }
+      } catch {
+        self.breakOff()
       }
-    }.withConnectedSocket(descriptor).get()
-    handler = try await eventLoop.submit {
-      NIOLoopBound(try #require(box.value), eventLoop: eventLoop)
-    }.get()
+      self.opening.end()
+      continuation.finish()
+      self.socket.withLock { $0 = nil }
+    }
+  }
+
+  private func shakeHands(_ sealing: LaneSealing) throws {
+    var handshake = try sealing.handshake()
+    while !handshake.isComplete {
+      if handshake.isWriting {
+        try writeAll(SealingByHand.withLength(try handshake.write()))
+      } else {
+        guard let message = try readMessage() else { throw SocketError.closed }
+        _ = try handshake.read(message)
+      }
+    }
+    let sealing = try SealingByHand(handshake)
+    state.withLock { $0 = sealing }
+  }
+
+  /// Without its length; nil at the end.
+  private func readMessage() throws -> [UInt8]? {
+    guard let length = try readBytes(2) else { return nil }
+    return try readBytes(Int(length[0]) + Int(length[1]) << 8)
+  }
+
+  private func readBytes(_ count: Int) throws -> [UInt8]? {
+    mayRead.wait()
+    var bytes = [UInt8](repeating: 0, count: count)
+    let read = try bytes.withUnsafeMutableBytes { try openSocket().connection.read(into: $0, deadline: nil) }
+    return read == count ? bytes : nil
+  }
+
+  private func openSocket() throws -> Socket {
+    guard let socket = socket.withLock({ $0 }) else { throw SocketError.closed }
+    return socket
+  }
+
+  private func writeAll(_ bytes: [UInt8]) throws {
+    try bytes.withUnsafeBytes { try openSocket().connection.write($0, deadline: nil) }
   }
 
   /// Throws when it failed.
-  func handshake() async throws { try await opening.get() }
+  func handshake() async throws {
+    await opening.wait()
+    _ = try #require(state.withLock { $0 })
+  }
 
   /// Seals the bytes, in as few records as there may be.
   func write(_ bytes: some Collection<UInt8>) {
     let bytes = Array(bytes)
-    channel.eventLoop.execute { [channel, handler] in
+    sending.async {
       do {
-        channel.writeAndFlush(ByteBuffer(bytes: try handler.value.records(bytes)), promise: nil)
+        let sealing = try #require(self.state.withLock { $0 })
+        for begin in stride(from: 0, to: bytes.count, by: RecordCipher.plaintextByteCountMax) {
+          // One that has ended takes no more.
+          try? self.writeAll(
+            sealing.record(Array(bytes[begin..<min(bytes.count, begin + RecordCipher.plaintextByteCountMax)]))
+          )
+        }
       } catch {
         Issue.record(error)
       }
@@ -50,16 +107,17 @@ final class LoosePeer: Sendable {
 
   /// Without sealing them.
   func writeRaw(_ bytes: some Collection<UInt8>) {
-    channel.writeAndFlush(ByteBuffer(bytes: Array(bytes)), promise: nil)
+    let bytes = Array(bytes)
+    sending.async { try? self.writeAll(bytes) }
   }
 
-  func setReads(_ reads: Bool) async throws { try await channel.setOption(.autoRead, value: reads).get() }
+  func setReads(_ reads: Bool) { mayRead.set(reads) }
 
   /// Without a word.
-  func breakOff() { channel.close(promise: nil) }
+  func breakOff() { socket.withLock { $0 }?.connection.shutdown() }
 
   /// It reads on.
-  func endWriting() { channel.close(mode: .output, promise: nil) }
+  func endWriting() { sending.sync { socket.withLock { $0 }?.connection.shutdown(.writing) } }
 
   /// The frames until the connection ends.
   func frames() async throws -> [WireChannelMessage] {
@@ -73,114 +131,60 @@ final class LoosePeer: Sendable {
     }
     return messages
   }
+}
 
-  /// What happens to it on its event loop.
-  private final class Handler: ChannelInboundHandler {
-    typealias InboundIn = ByteBuffer
-    typealias OutboundOut = ByteBuffer
+/// Holds a thread up until it may go on.
+private final class ReadingGate: Sendable {
+  private let state = Guarded((isOpen: true, waiting: [DispatchSemaphore]()))
 
-    private enum State: ~Copyable {
-      case handshaking(NoiseHandshake)
-      case open(SealingByHand)
-      case failed
+  func wait() {
+    let semaphore = DispatchSemaphore(value: 0)
+    let isOpen = state.withLock { state in
+      if !state.isOpen { state.waiting.append(semaphore) }
+      return state.isOpen
     }
+    if !isOpen { semaphore.wait() }
+  }
 
-    private var state: State
-    private var received: [UInt8] = []
-    private let opening: EventLoopPromise<Void>
-    private let continuation: AsyncStream<Data>.Continuation
-
-    init(
-      _ handshake: consuming NoiseHandshake, _ opening: EventLoopPromise<Void>,
-      _ continuation: AsyncStream<Data>.Continuation
-    ) {
-      state = .handshaking(handshake)
-      self.opening = opening
-      self.continuation = continuation
+  func set(_ isOpen: Bool) {
+    let waiting = state.withLock { state in
+      state.isOpen = isOpen
+      defer { if isOpen { state.waiting = [] } }
+      return isOpen ? state.waiting : []
     }
+    for semaphore in waiting { semaphore.signal() }
+  }
+}
 
-    private func take() -> State {
-      var taken = State.failed
-      swap(&taken, &state)
-      return taken
+/// Something that happens once.
+private final class Opening: Sendable {
+  private let state = Guarded((hasEnded: false, waiting: [CheckedContinuation<Void, Never>]()))
+
+  func end() {
+    let waiting = state.withLock { state in
+      state.hasEnded = true
+      defer { state.waiting = [] }
+      return state.waiting
     }
+    for continuation in waiting { continuation.resume() }
+  }
 
-    func records(_ bytes: [UInt8]) throws -> [UInt8] {
-      guard case .open(let sealing) = take() else { throw Broken() }
-      state = .open(sealing)
-      var records: [UInt8] = []
-      for begin in stride(from: 0, to: bytes.count, by: RecordCipher.plaintextByteCountMax) {
-        records += try sealing.record(
-          Array(bytes[begin..<min(bytes.count, begin + RecordCipher.plaintextByteCountMax)]))
+  func wait() async {
+    await withCheckedContinuation { continuation in
+      let hasEnded = state.withLock { state in
+        if !state.hasEnded { state.waiting.append(continuation) }
+        return state.hasEnded
       }
-      return records
-    }
-
-    /// Writes the next message of the handshake if it is this side's turn.
-    private func goOn(_ context: ChannelHandlerContext) throws {
-      guard case .handshaking(var handshake) = take() else { return }
-      if handshake.isWriting {
-        let message = SealingByHand.withLength(try handshake.write())
-        context.writeAndFlush(wrapOutboundOut(ByteBuffer(bytes: message)), promise: nil)
-      }
-      guard handshake.isComplete else {
-        state = .handshaking(handshake)
-        return
-      }
-      state = .open(try SealingByHand(handshake))
-      opening.succeed()
-    }
-
-    private func read(_ message: [UInt8], _ context: ChannelHandlerContext) throws {
-      switch take() {
-      case .handshaking(var handshake):
-        _ = try handshake.read(message)
-        state = .handshaking(handshake)
-        try goOn(context)
-      case .open(let sealing):
-        state = .open(sealing)
-        continuation.yield(Data(try sealing.plaintext(message)))
-      case .failed: break
-      }
-    }
-
-    func channelActive(context: ChannelHandlerContext) {
-      do { try goOn(context) } catch { errorCaught(context: context, error: error) }
-    }
-
-    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-      received += unwrapInboundIn(data).readableBytesView
-      var begin = 0
-      do {
-        while received.count >= begin + 2 {
-          let end = begin + 2 + Int(received[begin]) + Int(received[begin + 1]) << 8
-          guard received.count >= end else { break }
-          try read(Array(received[begin + 2..<end]), context)
-          begin = end
-        }
-      } catch {
-        errorCaught(context: context, error: error)
-      }
-      received.removeFirst(begin)
-    }
-
-    func errorCaught(context: ChannelHandlerContext, error: any Error) {
-      opening.fail(error)
-      context.close(promise: nil)
-    }
-
-    func channelInactive(context: ChannelHandlerContext) {
-      opening.fail(ChannelError.eof)
-      continuation.finish()
+      if hasEnded { continuation.resume() }
     }
   }
 }
 
 /// The records of one side of a connection.
-final class SealingByHand {
-  private var ciphers: RecordCiphers
+final class SealingByHand: Sendable {
+  private let ciphers: Guarded<RecordCiphers>
 
-  init(_ handshake: consuming NoiseHandshake) throws { ciphers = try handshake.split() }
+  init(_ handshake: consuming NoiseHandshake) throws { ciphers = Guarded(try handshake.split()) }
 
   /// A message of a handshake, or what is in a record.
   static func withLength(_ bytes: [UInt8]) -> [UInt8] {
@@ -191,7 +195,9 @@ final class SealingByHand {
   func record(_ plaintext: [UInt8]) throws -> [UInt8] {
     var record = [UInt8](repeating: 0, count: plaintext.count + RecordCipher.overheadByteCount)
     try plaintext.withUnsafeBytes { plaintext in
-      try record.withUnsafeMutableBytes { try ciphers.sending.seal(plaintext, into: $0) }
+      try record.withUnsafeMutableBytes { record in
+        try ciphers.withLock { try $0.sending.seal(plaintext, into: record) }
+      }
     }
     return record
   }
@@ -201,7 +207,9 @@ final class SealingByHand {
     guard sealed.count >= ChaChaPoly.tagByteCount else { throw CryptoError.notAuthentic }
     var plaintext = [UInt8](repeating: 0, count: sealed.count - ChaChaPoly.tagByteCount)
     try sealed.withUnsafeBytes { sealed in
-      try plaintext.withUnsafeMutableBytes { try ciphers.receiving.open(sealed, into: $0) }
+      try plaintext.withUnsafeMutableBytes { plaintext in
+        try ciphers.withLock { try $0.receiving.open(sealed, into: plaintext) }
+      }
     }
     return plaintext
   }

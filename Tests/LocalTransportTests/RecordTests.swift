@@ -6,7 +6,7 @@ import Testing
 @testable import LocalTransport
 
 /// The records of a sealed socket: what is not the next one ends the lane, without a word.
-@Suite(.timeLimit(.minutes(10)), .everyPlace)
+@Suite(.timeLimit(.minutes(10)))
 struct RecordTests {
   let world: LaneWorld
 
@@ -63,7 +63,8 @@ struct RecordTests {
       case .repeated: records[0] + records[0]
       case .swapped: records[0] + records[2] + records[1]
       case .leftOut: records[0] + records[2]
-      case .cut: records[0] + records[1].dropLast() + records[2]
+      // One byte alone may be the one that follows.
+      case .cut: records[0] + records[1].dropLast(8) + records[2]
       }
     peer.sockets.write(bytes)
     #expect(await near.messages(1) == [.ping(1)])
@@ -135,31 +136,6 @@ struct RecordTests {
     #expect(Data(first + second) == (try message.frame(byteCountMax: 100_000)))
     sockets.closeFar()
     #expect(await near.end()?.fault == .connectionLost)
-  }
-
-  /// A peer whose every write ends within a record: what was opened does not stay.
-  @Test func keepsNoMoreThanWhatIsNotOpenedYet() async throws {
-    let sockets = try SocketPair()
-    let (lane, near) = try world.lane(isDialler: false, sockets.near)
-    let peer = try await PeerByHand(sockets, world.farSealing(isDialler: true))
-    #expect(await near.next() == .opened)
-    let ignored: [UInt8] = [3, 0, 0, 0, 0xc2, 0x3e, 0]
-    let frames = Array(repeatElement(ignored, count: 8000).joined())
-    var rest: [UInt8] = []
-    for _ in 0..<300 {
-      rest += try peer.sealing.record(frames)
-      sockets.write(rest.dropLast())
-      rest = [rest[rest.count - 1]]
-    }
-    sockets.write(rest + (try peer.record([.ping(1)])))
-    #expect(await near.messages(1) == [.ping(1)])
-    let capacity = try await lane.eventLoop.submit {
-      try lane.connection.value?.context?.pipeline.syncOperations.handler(type: SealedSocket.self)
-        .receivedCapacity
-    }.get()
-    #expect(try #require(capacity) < 1 << 20)
-    lane.close(.noError)
-    sockets.closeFar()
   }
 
   /// The least and the most that one record holds, and one byte more.

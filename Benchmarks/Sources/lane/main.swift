@@ -147,8 +147,8 @@ func measureSuspending(_ lane: ControlLane, _ replies: Replies, count: Int) asyn
   report("lane-round-trip-task", times, total: microseconds() - begin)
 }
 
-/// The next is asked where the echo is received, on the event loop.
-func measureOnEventLoop(_ lane: ControlLane, _ replies: Replies, count: Int) {
+/// The next is asked where the echo is received, on the lane's thread.
+func measureWhereReceived(_ lane: ControlLane, _ replies: Replies, count: Int) {
   let done = DispatchSemaphore(value: 0)
   let state = Mutex((times: [Double](), before: 0.0, left: count))
   replies.set { lane, _ in
@@ -164,7 +164,7 @@ func measureOnEventLoop(_ lane: ControlLane, _ replies: Replies, count: Int) {
   let begin = microseconds()
   send([message], over: lane)
   done.wait()
-  report("lane-round-trip-event-loop", state.withLock { $0.times }, total: microseconds() - begin)
+  report("lane-round-trip-reader", state.withLock { $0.times }, total: microseconds() - begin)
 }
 
 /// Always as many under way as the window has.
@@ -203,7 +203,7 @@ func measure(count: Int, only name: String?) async throws {
   await wait(for: opened)
   if [nil, "blocking"].contains(name) { measureBlocking(lane, replies, count: count) }
   if [nil, "task"].contains(name) { await measureSuspending(lane, replies, count: count) }
-  if [nil, "event-loop"].contains(name) { measureOnEventLoop(lane, replies, count: count) }
+  if [nil, "reader"].contains(name) { measureWhereReceived(lane, replies, count: count) }
   if [nil, "pipelined"].contains(name) { measurePipelined(lane, replies, count: count * 10) }
   lane.close(.noError)
   await wait(for: closed)

@@ -1,7 +1,7 @@
 // Requests and replies over the whole interface, between processes of their own.
 //
-//   services-benchmark measure COUNT     a line as it comes, one for a provider that named a callback queue, and one with calls from the services'
-//                                        own thread: name, median and 99th percentile of a call in µs, requests a second when many are under way
+//   services-benchmark measure COUNT     a line as it comes, and one for a provider that named a callback queue: name, median and 99th percentile
+//                                        of a call in µs, requests a second when many are under way
 //   services-benchmark memory            the broker's resident memory with 100 apps and 10,000 requests under way, in KiB
 //   services-benchmark deliver MIB REPETITIONS FILES [DIR]
 //                                        a file of so many MiB from process to process, beside cp; peak memory; calls beside it; many small files
@@ -179,9 +179,6 @@ case ("measure", _), ("memory", _), ("deliver", _):
     try await services.start()
     try await measure("services", count, services)
     try await measure("services-queue", count, services, provider: "queue")
-    try await withTaskExecutorPreference(services.taskExecutor) {
-      try await measure("services-own-thread", count, services)
-    }
     await services.stop()
   }
 default:

@@ -40,6 +40,34 @@ package struct RecordCipher: ~Copyable {
     number += 1
   }
 
+  /// Seals any number of bytes as the next records, as few as there can be, and appends them to
+  /// `records`. Throws as ``seal(_:into:)``; what was sealed before is appended then.
+  package mutating func seal(
+    _ plaintext: UnsafeRawBufferPointer, appendingTo records: inout [UInt8]
+  ) throws(ProtocolFault) {
+    var to = records.count
+    records.append(contentsOf: repeatElement(0, count: Self.sealedByteCount(plaintext.count)))
+    var failure: ProtocolFault?
+    records.withUnsafeMutableBytes { space in
+      var from = 0
+      while from < plaintext.count {
+        let count = min(plaintext.count - from, Self.plaintextByteCountMax)
+        let end = to + count + Self.overheadByteCount
+        do throws(ProtocolFault) {
+          try seal(
+            UnsafeRawBufferPointer(rebasing: plaintext[from..<from + count]),
+            into: UnsafeMutableRawBufferPointer(rebasing: space[to..<end]))
+        } catch {
+          failure = error
+          break
+        }
+        (from, to) = (from + count, end)
+      }
+    }
+    records.removeSubrange(to...)
+    if let failure { throw failure }
+  }
+
   /// Opens the next record, without its length, into `output`: 16 bytes less. Throws
   /// `notAuthentic`, and the record may not be tried again.
   package mutating func open(

@@ -1,7 +1,5 @@
 package import Foundation
-import LocalTransport
 import Locks
-import NIOPosix
 import ServiceValues
 package import ServiceWire
 package import SodiumPrimitives
@@ -47,7 +45,7 @@ package final class BrokerClient: Sendable {
   }
 
   /// Begins as `beginning` says. `descriptors` owns what comes on the descriptor lane; `other` gets what is no answer and of no watch, on
-  /// the lane's event loop.
+  /// the thread that reads the connection.
   package static func begin(
     path: String, key: KeyPair, broker: Data?, _ beginning: WireBrokerMessage,
     descriptors: (@Sendable (Data, Int32, Int32) -> Void)? = nil,
@@ -57,7 +55,7 @@ package final class BrokerClient: Sendable {
     let enrolled = try await withCheckedThrowingContinuation { continuation in
       client.state.withLock { $0.beginning = continuation }
       // Dialling blocks, and the handshake has to follow at once: the broker does not wait until a task gets its turn.
-      NIOThreadPool.singleton.submit { _ in
+      Thread.detachNewThread {
         do {
           try client.open(path, key, broker, beginning, descriptors ?? { closeBoth($1, $2) })
         } catch {

@@ -145,7 +145,6 @@ extension BulkLane {
       reader.begin(stream, key: incoming.key, header: bytes)
       return
     }
-    ContentsUnderWay.moved()
     var end: Result<Void, any Error>?
     try reader.open(bytes, of: stream, isLast: isLast) { plaintext in
       do {

@@ -102,7 +102,6 @@ extension BulkLane {
   /// False when the lane has ended.
   private func write(_ writer: BulkWriter) -> Bool {
     defer { writer.removeAll() }
-    ContentsUnderWay.moved()
     state.withLock { $0.sending.slots?.announce() }
     return write { connection throws(SocketError) in try connection.write(writer.sealed, deadline: nil) }
   }

@@ -1,4 +1,4 @@
-public import Foundation
+import Foundation
 
 #if canImport(Glibc)
   import Glibc
@@ -9,9 +9,9 @@ public import Foundation
 #endif
 
 /// Where a broker is when nobody says otherwise (SERVICE-PROTOCOL.md, "The broker's socket").
-public enum BrokerPlaces {
+package enum BrokerPlaces {
   /// `OPENDYNAMICS_BROKER`, else `opendynamics/broker` in `XDG_RUNTIME_DIR`, else `/tmp/opendynamics-<uid>/broker`.
-  public static func socketPath(
+  package static func socketPath(
     _ environment: [String: String] = ProcessInfo.processInfo.environment
   ) -> String {
     if let path = set(environment["OPENDYNAMICS_BROKER"]) { return path }
@@ -20,7 +20,7 @@ public enum BrokerPlaces {
   }
 
   /// `OPENDYNAMICS_BROKER_STATE`, else `opendynamics/broker` in `XDG_STATE_HOME`, else in `~/.local/state`.
-  public static func stateDirectory(
+  package static func stateDirectory(
     _ environment: [String: String] = ProcessInfo.processInfo.environment
   ) -> String {
     if let path = set(environment["OPENDYNAMICS_BROKER_STATE"]) { return path }
