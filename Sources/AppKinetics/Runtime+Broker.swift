@@ -27,24 +27,30 @@ extension Runtime {
     core.broker.connection += 1
     let connection = core.broker.connection
     let (path, pinned) = (options.broker, core.identity.brokerKey)
-    // Dialling blocks.
-    Thread.detachNewThread {
-      let result = Result { try BrokerDial.dial(path: path, pinned: pinned) }
-      self.core.perform { core in
-        guard core.broker.connection == connection, core.broker.phase == .dialling else {
-          if case .success(let dialled) = result { Self.closeAll([dialled.socket, dialled.descriptorLane]) }
-          return
-        }
-        switch result {
-        case .success(let dialled): self.enrol(dialled, connection, &core)
-        case .failure(ProtocolFault.brokerNotTrusted) where pinned != nil:
-          self.brokerEnded(
-            Self.error(of: LaneEnd(.here, .brokerNotTrusted)), &core, fault: .brokerNotTrusted)
-        case .failure(let error):
-          self.brokerEnded(
-            ServicesError(.brokerUnavailable, detail: "\(path): \(error)"), &core)
-        }
+    do {
+      // Dialling blocks.
+      try DetachedThread.start("dialling") {
+        let result = Result { try BrokerDial.dial(path: path, pinned: pinned) }
+        self.core.perform { self.dialled(result, isPinned: pinned != nil, connection, &$0) }
       }
+    } catch {
+      brokerEnded(ServicesError(.brokerUnavailable, detail: "\(error)"), &core)
+    }
+  }
+
+  private func dialled(
+    _ result: Result<BrokerDial.Dialled, any Error>, isPinned: Bool, _ connection: UInt64, _ core: inout Core
+  ) {
+    guard core.broker.connection == connection, core.broker.phase == .dialling else {
+      if case .success(let dialled) = result { Self.closeAll([dialled.socket, dialled.descriptorLane]) }
+      return
+    }
+    switch result {
+    case .success(let dialled): enrol(dialled, connection, &core)
+    case .failure(ProtocolFault.brokerNotTrusted) where isPinned:
+      brokerEnded(Self.error(of: LaneEnd(.here, .brokerNotTrusted)), &core, fault: .brokerNotTrusted)
+    case .failure(let error):
+      brokerEnded(ServicesError(.brokerUnavailable, detail: "\(options.broker): \(error)"), &core)
     }
   }
 
@@ -54,15 +60,20 @@ extension Runtime {
 
   private func enrol(_ dialled: BrokerDial.Dialled, _ connection: UInt64, _ core: inout Core) {
     core.broker.phase = .enrolling
-    core.broker.descriptors = DescriptorReceiver(
-      descriptor: dialled.descriptorLane,
-      received: { ticket, control, bulk in
-        self.core.perform { self.take(ticket, control, bulk, connection, &$0) }
-      },
-      closed: { fault in
-        guard fault != .noError else { return }
-        self.ofBroker(connection) { $0.broker.lane?.close(fault) }
-      })
+    do {
+      core.broker.descriptors = try DescriptorReceiver(
+        descriptor: dialled.descriptorLane,
+        received: { ticket, control, bulk in
+          self.core.perform { self.take(ticket, control, bulk, connection, &$0) }
+        },
+        closed: { fault in
+          guard fault != .noError else { return }
+          self.ofBroker(connection) { $0.broker.lane?.close(fault) }
+        })
+    } catch {
+      Self.closeAll([dialled.socket])
+      return brokerEnded(ServicesError(.connectionLost, detail: "\(error)"), &core)
+    }
     do {
       core.broker.lane = try BrokerLane.open(
         descriptor: dialled.socket,
@@ -78,7 +89,8 @@ extension Runtime {
             self.ofBroker(connection) { self.brokerEnded(Self.error(of: end), &$0, fault: end.fault) }
           }))
     } catch {
-      brokerEnded(ServicesError(.certificateNotFound, detail: "\(error)"), &core)
+      let code: ServicesError.Code = error is SocketError ? .connectionLost : .certificateNotFound
+      brokerEnded(ServicesError(code, detail: "\(error)"), &core)
     }
   }
 

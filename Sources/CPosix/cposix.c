@@ -5,6 +5,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <termios.h>
@@ -146,4 +148,14 @@ int cposix_terminal_columns(int fd) {
   struct winsize size;
   if (ioctl(fd, TIOCGWINSZ, &size) < 0) return -errno;
   return size.ws_col;
+}
+
+void cposix_name_thread(const char *name) {
+  char start[16];
+  snprintf(start, sizeof start, "%s", name);
+#if defined(__APPLE__)
+  pthread_setname_np(start);
+#else
+  pthread_setname_np(pthread_self(), start);
+#endif
 }

@@ -92,6 +92,8 @@ void cposix_clear_wakeup(int reading);
 /// poll(2) of a socket and of a wakeup, for reading, and for writing when that is asked for. The milliseconds as poll takes them. Bits: 1 the socket can be read or has ended,
 /// 2 it can be written, 4 the wakeup; 0 when the time has passed, or -errno.
 int cposix_wait(int fd, int writing, int wakeup, int milliseconds);
+/// Names the calling thread, for those who look at the process; at most 15 bytes of it.
+void cposix_name_thread(const char *name);
 /// shutdown(2) of one direction or of both.
 int cposix_shutdown(int fd, int reading, int writing);
 /// sendmsg(2) with the descriptors as SCM_RIGHTS: the number of bytes sent, or -errno.

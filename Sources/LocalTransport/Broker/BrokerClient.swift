@@ -55,12 +55,16 @@ package final class BrokerClient: Sendable {
     let enrolled = try await withCheckedThrowingContinuation { continuation in
       client.state.withLock { $0.beginning = continuation }
       // Dialling blocks, and the handshake has to follow at once: the broker does not wait until a task gets its turn.
-      Thread.detachNewThread {
-        do {
-          try client.open(path, key, broker, beginning, descriptors ?? { closeBoth($1, $2) })
-        } catch {
-          client.takeBeginning()?.resume(throwing: error)
+      do {
+        try DetachedThread.start("dialling") {
+          do {
+            try client.open(path, key, broker, beginning, descriptors ?? { closeBoth($1, $2) })
+          } catch {
+            client.takeBeginning()?.resume(throwing: error)
+          }
         }
+      } catch {
+        client.takeBeginning()?.resume(throwing: error)
       }
     }
     return (client, enrolled)
@@ -72,8 +76,14 @@ package final class BrokerClient: Sendable {
     _ descriptors: @escaping @Sendable (Data, Int32, Int32) -> Void
   ) throws {
     let dialled = try BrokerDial.dial(path: path, pinned: broker)
-    let receiver = DescriptorReceiver(
-      descriptor: dialled.descriptorLane, received: descriptors, closed: { _ in })
+    let receiver: DescriptorReceiver
+    do {
+      receiver = try DescriptorReceiver(
+        descriptor: dialled.descriptorLane, received: descriptors, closed: { _ in })
+    } catch {
+      closeDescriptor(dialled.socket)
+      throw error
+    }
     let events = LaneEvents<WireBrokerMessage>(
       opened: { lane in try? lane.send([beginning]) },
       received: { _, messages in for message in messages { self.receive(message) } },

@@ -12,7 +12,7 @@ package final class DescriptorReceiver: Sendable {
   /// The control lane's socket and the bulk lane's.
   package static let descriptorCount = 2
 
-  private let end: End?
+  private let end: End
 
   private final class End: Sendable {
     let connection: UnixConnection
@@ -25,14 +25,15 @@ package final class DescriptorReceiver: Sendable {
   /// lane's. `closed` comes last, once: with `noError` after `close`, `connectionLost` when the broker's end closed,
   /// `unexpectedDescriptors` when something else than a ticket with two descriptors came, or this process had no room for them.
   /// Both are called on the lane's thread.
+  ///
+  /// Throws `SocketError` for what is no Unix stream socket, and when the system gives no thread; the descriptor is closed then.
   package init(
     descriptor: Int32, received: @escaping @Sendable (Data, Int32, Int32) -> Void,
     closed: @escaping @Sendable (ProtocolFault) -> Void
-  ) {
-    let end = try? End(UnixConnection.adopting(descriptor))
+  ) throws {
+    let end = End(try UnixConnection.adopting(descriptor))
     self.end = end
-    Thread.detachNewThread {
-      guard let end else { return closed(.unexpectedDescriptors) }
+    try DetachedThread.start("descriptors") {
       let fault = Self.receive(over: end.connection, received)
       end.connection.shutdown()
       closed(end.isClosing.load(ordering: .acquiring) ? .noError : fault)
@@ -41,8 +42,8 @@ package final class DescriptorReceiver: Sendable {
 
   /// Ends the lane, from any thread; `closed` follows. Does nothing the second time.
   package func close() {
-    end?.isClosing.store(true, ordering: .releasing)
-    end?.connection.shutdown()
+    end.isClosing.store(true, ordering: .releasing)
+    end.connection.shutdown()
   }
 
   /// Until the end, whose reason it returns.

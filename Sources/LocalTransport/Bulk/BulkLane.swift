@@ -288,19 +288,22 @@ package final class BulkLane: Sendable {
   func startSending(_ state: inout State) {
     guard !state.isSending else { return }
     state.isSending = true
-    startThread("bulk lane: sending") { $0.sendStreams() }
+    startThread("bulk sending") { $0.sendStreams() }
   }
 
   func startReceiving(_ state: inout State) {
     guard !state.isReceiving else { return }
     state.isReceiving = true
-    startThread("bulk lane: receiving") { $0.receiveStreams() }
+    startThread("bulk receiving") { $0.receiveStreams() }
   }
 
   private func startThread(_ name: String, _ body: @escaping @Sendable (BulkLane) -> Void) {
-    Thread.detachNewThread {
-      Thread.current.name = name
-      body(self)
+    do throws(SocketError) {
+      try DetachedThread.start(name) { body(self) }
+    } catch {
+      // Not within the change that wanted the thread.
+      let detail = "\(error)"
+      DispatchQueue.global().async { self.fail(BulkFault(.connectionLost, detail)) }
     }
   }
 }

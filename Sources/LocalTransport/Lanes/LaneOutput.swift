@@ -204,12 +204,14 @@ struct LaneOutput: ~Copyable {
   /// `hasRoom` when the reader found that there is some.
   mutating func look(hasRoom: Bool = false) -> Look {
     let now = ContinuousClock.now
-    if hasRoom, blockedSince != nil { writeAvailable() }
+    let isIdle = blockedSince.map { $0 + limits.idleTime <= now } ?? false
+    // The reader may have been held up itself: only who takes nothing now has read nothing.
+    if hasRoom && blockedSince != nil || isIdle { writeAvailable() }
     if !unhurried.frames.isEmpty, unhurried.due <= now {
       hurry()
       _ = write()
     }
-    if isOpen, let blockedSince, blockedSince + limits.idleTime <= now {
+    if isOpen, isIdle, let blockedSince, blockedSince + limits.idleTime <= now {
       _ = end(LaneEnd(.here, .tooSlow, "the peer reads nothing"))
     }
     var look = Look(phase: phase, broken: broken)

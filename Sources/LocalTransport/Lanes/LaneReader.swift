@@ -165,6 +165,8 @@ struct LaneReader<Message: LaneMessage>: ~Copyable {
     do throws(ProtocolFault) {
       try takeFrames()
       deliver()
+      // From now on: while messages are told nothing is read.
+      if frameEnd == nil, decoder.isWithinFrame { frameEnd = .now + lane.limits.frameTime }
     } catch {
       deliver()
       lane.end(LaneEnd(.here, error), saysGoodbye: true)
@@ -172,21 +174,14 @@ struct LaneReader<Message: LaneMessage>: ~Copyable {
   }
 
   private mutating func takeFrames() throws(ProtocolFault) {
-    var tookFrame = false
     while let frame = try decoder.next() {
-      tookFrame = true
-      beginningEnd = nil
+      (beginningEnd, frameEnd) = (nil, nil)
       guard let message = try Message.read(frame) else { continue }
       if let goodbye = message.saidGoodbye {
         deliver()
         return lane.end(LaneEnd(goodbye))
       }
       received.append(message)
-    }
-    if !decoder.isWithinFrame {
-      frameEnd = nil
-    } else if tookFrame || frameEnd == nil {
-      frameEnd = .now + lane.limits.frameTime
     }
   }
 

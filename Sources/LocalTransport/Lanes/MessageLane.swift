@@ -43,10 +43,7 @@ package final class MessageLane<Message: LaneMessage>: Sendable {
     // Where a call's own flag for that is not heeded.
     try socket.connection.setMode(.nonblocking)
     let lane = try MessageLane(socket, limits, events)
-    let thread = Thread { lane.didClose(lane.read(socket, sealing)) }
-    thread.name = "lane"
-    thread.stackSize = 1 << 20
-    thread.start()
+    try DetachedThread.start("lane") { lane.didClose(lane.read(socket, sealing)) }
     return lane
   }
 
