@@ -31,6 +31,9 @@ final class BrokerDriver: @unchecked Sendable {
   private var hasFailedToSave = false
   /// What could not be written to its file yet.
   private var unsaved: Set<BrokerRecords.Part> = []
+  /// What was started for apps, as long as it runs.
+  private var programs: [String: (number: UInt64, child: ChildProgram)] = [:]
+  private var nextProgram: UInt64 = 1
   private let ticks: any DispatchSourceTimer
   private var allClosed: (() -> Void)?
 
@@ -190,6 +193,10 @@ final class BrokerDriver: @unchecked Sendable {
       queue.async { self.continueIfOwed(number) }
     case .introduce(let introduction): introduce(introduction)
     case .start(let appID, let program, let arguments): start(appID, program, arguments)
+    case .endProgram(let appID):
+      guard let program = programs[appID] else { return }
+      logger.warning("an app's program has not enrolled in time, and is ended", metadata: ["app": "\(appID)"])
+      program.child.end()
     case .askCompositor(let appID, let change): ask(change, appID)
     case .save(let part):
       unsaved.insert(part)
@@ -257,10 +264,17 @@ final class BrokerDriver: @unchecked Sendable {
   // MARK: Programs
 
   private func start(_ appID: String, _ program: String, _ arguments: [String]) {
+    let number = nextProgram
+    nextProgram += 1
     let child = ChildProgram(program, arguments: arguments) { isDone in
-      // A program that has left its app behind in another process ends with 0.
-      if !isDone { self.queue.async { self.startFailed(appID) } }
+      self.queue.async {
+        // A later one may have taken its place.
+        if self.programs[appID]?.number == number { self.programs[appID] = nil }
+        // A program that has left its app behind in another process ends with 0.
+        if !isDone { self.startFailed(appID) }
+      }
     }
+    programs[appID] = child.map { (number, $0) }
     logger.info(
       child == nil ? "an app's program cannot be started" : "started an app", metadata: ["app": "\(appID)"])
     if child == nil { startFailed(appID) }

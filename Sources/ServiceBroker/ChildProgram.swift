@@ -1,4 +1,5 @@
 import CPosix
+import Dispatch
 import Foundation
 import Locks
 
@@ -32,9 +33,19 @@ final class ChildProgram: Sendable {
     }
   }
 
-  /// Ends the program at once. Does nothing when it has ended.
-  func kill() {
-    isReaped.withLock { if !$0 { _ = Foundation.kill(process, SIGKILL) } }
+  /// Ends the program at once, with all of its process group. Does nothing when it has ended.
+  func kill() { signal(SIGKILL) }
+
+  /// Asks it to end, and ends it when it has not done so after a while.
+  func end() {
+    signal(SIGTERM)
+    DispatchQueue.global().asyncAfter(deadline: .now() + Self.lastTime) { self.kill() }
+  }
+
+  private static let lastTime: TimeInterval = 5
+
+  private func signal(_ number: Int32) {
+    isReaped.withLock { if !$0 { _ = Foundation.kill(-process, number) } }
   }
 
   private static func spawn(_ words: [String]) -> pid_t? {

@@ -26,23 +26,9 @@ package struct FrameDecoder: Sendable {
     if fault == nil { buffer.append(contentsOf: bytes) }
   }
 
-  /// The same, for bytes that `fill` puts where they are to be: all of them, or it throws and there are none.
-  package mutating func append<E: Error>(
-    byteCount: Int, _ fill: (UnsafeMutableRawBufferPointer) throws(E) -> Void
-  ) throws(E) {
-    let end = buffer.count
-    buffer.append(contentsOf: repeatElement(0, count: byteCount))
-    var failure: E?
-    buffer.withUnsafeMutableBytes { bytes in
-      do throws(E) { try fill(UnsafeMutableRawBufferPointer(rebasing: bytes[end...])) } catch {
-        failure = error
-      }
-    }
-    if let failure {
-      buffer.removeSubrange(end...)
-      throw failure
-    }
-    if fault != nil { buffer = [] }
+  /// The same, for the path that all messages take.
+  package mutating func append(_ bytes: UnsafeRawBufferPointer) {
+    if fault == nil { buffer.append(contentsOf: bytes) }
   }
 
   /// The next whole frame, or nil until more has come. Throws `frameTooLong`.

@@ -237,6 +237,32 @@ struct BrokerTests {
     await broker.stop()
   }
 
+  /// With what it has started itself.
+  @Test func aProgramWhoseAppDoesNotComeIsEnded() async throws {
+    let world = World()
+    let broker = try await world.broker()
+    let pipe = world.path + "/pipe"
+    #expect(mkfifo(pipe, 0o600) == 0)
+    // It does not heed the first signal.
+    try await world.install(
+      b, ["/bin/sh", "-c", "trap '' TERM; sleep 3600 & echo $$ $! > \(pipe); while :; do wait; done"])
+    let one = try await TestApp(world, a, key: KeyPair())
+    async let refusal = #expect(throws: ServicesError(.applicationNotFound)) { try await one.connect(to: b) }
+    let processes = try await contents(ofPipe: pipe).split(whereSeparator: \.isWhitespace).compactMap {
+      pid_t($0)
+    }
+    #expect(processes.count == 2)
+    _ = await refusal
+    // Until somebody has waited for it, one that has ended can still be signalled.
+    func runs(_ process: pid_t) -> Bool {
+      let state = (try? String(contentsOfFile: "/proc/\(process)/stat", encoding: .utf8))?
+        .split(separator: ")").last?.split(separator: " ").first
+      return state != nil && state != "Z"
+    }
+    while processes.contains(where: runs) { try await Task.sleep(for: .milliseconds(20)) }
+    await broker.stop()
+  }
+
   @Test func aProgramThatFailsIsNotWaitedFor() async throws {
     let world = World()
     let broker = try await world.broker()

@@ -69,6 +69,51 @@ struct BrokerFrontTests {
     #expect(world.failure(one, dials[2]) == 3)
   }
 
+  /// Who dials everything at once keeps nobody else's apps from being started.
+  @Test func whoDialsHasHalfOfTheStartsThatOthersLeave() {
+    var limits = BrokerLimits()
+    #expect(limits.startCountMax == 8)
+    limits.plainApps = .open(.max)
+    limits.sandboxedApps = .open(.max)
+    let world = BrokerWorld(limits: limits)
+    let apps = (0..<9).map { "com.example.app\($0)" }
+    for app in apps + [b, c] { registered(world, app) }
+    let greedy = world.enrol("com.example.greedy", origin: .sandbox("box"))
+    // Another connection of the same sandbox.
+    let second = world.enrol("com.example.second", origin: .sandbox("box"))
+    for app in apps { world.ask(greedy, .connect(.with { $0.appID = app })) }
+    world.ask(second, .connect(.with { $0.appID = c }))
+    #expect(world.starts == Array(apps[..<4]))
+    let one = world.enrol(a)
+    let dial = world.ask(one, .connect(.with { $0.appID = b }))
+    #expect(world.starts == Array(apps[..<4]) + [b])
+    // What the sandbox waits for already, somebody else may have started.
+    world.ask(one, .connect(.with { $0.appID = c }))
+    #expect(world.starts == Array(apps[..<4]) + [b, c])
+    _ = world.enrol(b)
+    #expect(world.failure(one, dial) == 0)
+    _ = world.enrol(apps[0])
+    #expect(world.starts == Array(apps[..<4]) + [b, c])
+    _ = world.enrol(apps[1])
+    #expect(world.starts == Array(apps[..<4]) + [b, c, apps[4]])
+  }
+
+  @Test func endsAProgramWhoseAppDoesNotComeInTime() {
+    let world = BrokerWorld()
+    registered(world, b)
+    registered(world, c)
+    let one = world.enrol(a)
+    world.ask(one, .connect(.with { $0.appID = b }))
+    world.ask(one, .connect(.with { $0.appID = c }))
+    _ = world.enrol(c)
+    world.tick(9_999)
+    #expect(world.endedPrograms.isEmpty)
+    world.tick(1)
+    #expect(world.endedPrograms == [b])
+    world.tick(60_000)
+    #expect(world.endedPrograms == [b])
+  }
+
   @Test func aDialThatFindsNoRoomToStartInTimeSaysSo() {
     var limits = BrokerLimits()
     limits.startCountMax = 1

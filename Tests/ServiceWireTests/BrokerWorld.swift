@@ -20,6 +20,7 @@ final class BrokerWorld {
   /// Whether descriptor lanes have room.
   var hasRoomForIntroductions = true
   var starts: [String] = []
+  var endedPrograms: [String] = []
   var saved: [BrokerRecords.Part] = []
   static let administratorKey = key("administrator")
   static let brokerKey = key("broker")
@@ -62,6 +63,7 @@ final class BrokerWorld {
         sent[introduction.acceptor, default: []].append(introduction.toAcceptor)
         introductions.append((introduction.dialler, introduction.acceptor, introduction.ticket))
       case .start(let appID, _, _): starts.append(appID)
+      case .endProgram(let appID): endedPrograms.append(appID)
       case .askCompositor(_, let change):
         if let compositor {
           perform(state.compositorAnswered(change, isDone: compositor, now: now))

@@ -66,8 +66,8 @@ struct SealedInputTests {
 
     func seal(_ bytes: [UInt8]) throws {
       var cipher = sending.take()!
-      try bytes.span.bytes.withUnsafeBytes { bytes throws(ProtocolFault) in
-        try cipher.seal(bytes, appendingTo: &output)
+      output += try bytes.span.bytes.withUnsafeBytes { bytes throws(ProtocolFault) in
+        try cipher.records(of: bytes)
       }
       sending = consume cipher
     }

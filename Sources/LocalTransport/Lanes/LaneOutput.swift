@@ -172,9 +172,7 @@ struct LaneOutput: ~Copyable {
     if count > 0 {
       frames.withFirst { bytes in
         do throws(ProtocolFault) {
-          try sealed.append { (records: inout [UInt8]) throws(ProtocolFault) in
-            try cipher.seal(UnsafeRawBufferPointer(rebasing: bytes[..<count]), appendingTo: &records)
-          }
+          sealed.append(try cipher.records(of: UnsafeRawBufferPointer(rebasing: bytes[..<count])))
         } catch {
           failure = error
         }
@@ -251,6 +249,7 @@ struct LaneOutput: ~Copyable {
     if waits { hurry() }
     if waits, let goodbye {
       frames.append(goodbye)
+      queuedByteCount += goodbye.count
       phase = .ending(end, at: .now + limits.lingerTime)
     } else {
       phase = .ending(end, at: .now)
@@ -293,11 +292,6 @@ struct ByteQueue {
   mutating func append(_ more: [UInt8]) {
     letGo()
     if bytes.isEmpty, more.count > bytes.capacity { bytes = more } else { bytes += more }
-  }
-
-  mutating func append<E: Error>(_ add: (inout [UInt8]) throws(E) -> Void) throws(E) {
-    letGo()
-    try add(&bytes)
   }
 
   func withFirst<R, E: Error>(_ body: (UnsafeRawBufferPointer) throws(E) -> R) throws(E) -> R {

@@ -11,6 +11,8 @@ package enum BrokerOutput: Sendable, Equatable {
   case introduce(BrokerIntroduction)
   /// ``BrokerState/startFailed(_:now:)`` follows when it cannot be started.
   case start(appID: String, program: String, arguments: [String])
+  /// The app has not enrolled in time: end what was started for it, if that still runs.
+  case endProgram(appID: String)
   /// ``BrokerState/compositorAnswered(_:isDone:now:)`` follows; until then no other change is asked for, unless *compositor time* passes.
   case askCompositor(appID: String?, FrontChange)
   /// What ``BrokerState/records`` has of it is to be kept, before anything that follows is done.

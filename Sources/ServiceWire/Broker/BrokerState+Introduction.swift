@@ -13,6 +13,8 @@ extension BrokerState {
 
   struct Start: Sendable {
     let at: UInt64
+    /// Whose dial it was.
+    let owner: Owner
     /// The app has enrolled since, or could not be started.
     var isOver = false
   }
@@ -150,7 +152,6 @@ extension BrokerState {
   /// Starts as many programs as may be started at once.
   mutating func startNext(now: UInt64, _ outputs: inout [BrokerOutput]) {
     guard !startQueue.isEmpty else { return }
-    var active = starts.count { !$0.value.isOver }
     var rest: [String] = []
     for appID in startQueue {
       guard running[appID] == nil, let program = records.programs[appID], program.isStarted,
@@ -158,19 +159,29 @@ extension BrokerState {
       else {
         continue
       }
+      let owners = dials.compactMap { connections[$0.dialler]?.owner }
       // Started less than *start time* ago: not again before that.
-      guard starts[appID] == nil, active < limits.startCountMax else {
+      guard starts[appID] == nil, let owner = owners.first(where: mayStartAnother) else {
         rest.append(appID)
         continue
       }
-      active += 1
-      starts[appID] = Start(at: now)
+      starts[appID] = Start(at: now, owner: owner)
       for i in dials.indices { dials[i].until = now + limits.startTime }
       waiting[appID] = dials
       outputs.append(.start(appID: appID, program: program.path, arguments: program.arguments))
     }
     startQueue = rest
   }
+
+  /// At most half of what others leave, and always a few.
+  private func mayStartAnother(_ owner: Owner) -> Bool {
+    let all = starts.values.filter { !$0.isOver }
+    let own = all.count { $0.owner == owner }
+    return all.count < limits.startCountMax
+      && own < max(Self.startOfOwnerMin, (limits.startCountMax - (all.count - own)) / 2)
+  }
+
+  private static let startOfOwnerMin = 2
 
   mutating func startIsOver(of appID: String, now: UInt64, _ outputs: inout [BrokerOutput]) {
     guard starts[appID]?.isOver == false else { return }
@@ -188,7 +199,9 @@ extension BrokerState {
 
   mutating func tickStarts(now: UInt64, _ outputs: inout [BrokerOutput]) {
     let ended = starts.filter { now >= $0.value.at + limits.startTime }.map(\.key)
-    for appID in ended { starts[appID] = nil }
+    for appID in ended.sorted() {
+      if starts.removeValue(forKey: appID)?.isOver == false { outputs.append(.endProgram(appID: appID)) }
+    }
     startNext(now: now, &outputs)
     for appID in waiting.keys.sorted() {
       refuseWaiting(for: appID, with: .notAllowed, &outputs) { $0.isRunning && now >= $0.until }

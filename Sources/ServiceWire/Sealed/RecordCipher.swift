@@ -40,32 +40,29 @@ package struct RecordCipher: ~Copyable {
     number += 1
   }
 
-  /// Seals any number of bytes as the next records, as few as there can be, and appends them to
-  /// `records`. Throws as ``seal(_:into:)``; what was sealed before is appended then.
-  package mutating func seal(
-    _ plaintext: UnsafeRawBufferPointer, appendingTo records: inout [UInt8]
-  ) throws(ProtocolFault) {
-    var to = records.count
-    records.append(contentsOf: repeatElement(0, count: Self.sealedByteCount(plaintext.count)))
+  /// Seals any number of bytes as the next records, as few as there can be. Throws as
+  /// ``seal(_:into:)``.
+  package mutating func records(of plaintext: UnsafeRawBufferPointer) throws(ProtocolFault) -> [UInt8] {
+    let byteCount = Self.sealedByteCount(plaintext.count)
     var failure: ProtocolFault?
-    records.withUnsafeMutableBytes { space in
-      var from = 0
-      while from < plaintext.count {
+    let records = [UInt8](unsafeUninitializedCapacity: byteCount) { space, initializedCount in
+      var (from, to) = (0, 0)
+      while from < plaintext.count, failure == nil {
         let count = min(plaintext.count - from, Self.plaintextByteCountMax)
         let end = to + count + Self.overheadByteCount
         do throws(ProtocolFault) {
           try seal(
             UnsafeRawBufferPointer(rebasing: plaintext[from..<from + count]),
-            into: UnsafeMutableRawBufferPointer(rebasing: space[to..<end]))
+            into: UnsafeMutableRawBufferPointer(UnsafeMutableBufferPointer(rebasing: space[to..<end])))
+          (from, to) = (from + count, end)
         } catch {
           failure = error
-          break
         }
-        (from, to) = (from + count, end)
       }
+      initializedCount = to
     }
-    records.removeSubrange(to...)
     if let failure { throw failure }
+    return records
   }
 
   /// Opens the next record, without its length, into `output`: 16 bytes less. Throws

@@ -23,8 +23,13 @@ package struct SealedInput: ~Copyable {
   }
 
   private var state: State
+  /// Where a record is opened.
+  private let plaintext = UnsafeMutableRawBufferPointer.allocate(
+    byteCount: RecordCipher.plaintextByteCountMax, alignment: 1)
 
   package init(_ handshake: consuming NoiseHandshake) { state = .handshaking(handshake) }
+
+  deinit { plaintext.deallocate() }
 
   /// What is to be done when ``goOn()`` has been called.
   package struct Step: ~Copyable {
@@ -123,9 +128,10 @@ package struct SealedInput: ~Copyable {
         return .nothing
       }
       do throws(CryptoError) {
-        try frames.append(byteCount: length - ChaChaPoly.tagByteCount) { space throws(CryptoError) in
-          try cipher.open(UnsafeRawBufferPointer(rebasing: bytes[lengthByteCount..<end]), into: space)
-        }
+        let opened = UnsafeMutableRawBufferPointer(
+          rebasing: plaintext[..<(length - ChaChaPoly.tagByteCount)])
+        try cipher.open(UnsafeRawBufferPointer(rebasing: bytes[lengthByteCount..<end]), into: opened)
+        frames.append(UnsafeRawBufferPointer(opened))
       } catch {
         throw Failure(fault: .malformed, detail: "a record that does not open")
       }
