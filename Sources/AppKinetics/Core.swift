@@ -211,6 +211,9 @@ struct BrokerPart: Sendable {
   var started: [Starter] = []
   /// What the broker took last.
   var registered: WireRegister?
+  /// A registration is on its way, and what has changed since is to follow it.
+  var isRegistering = false
+  var isRegistrationDue = false
   var failures = 0
   var retryAt: UInt64?
   var lastFailure: ServicesError?

@@ -37,18 +37,35 @@ extension Runtime {
     }
   }
 
-  /// Of a connection that is on its way: `register` looks again when it is there.
+  /// Of a connection that is on its way: `register` looks again when it is there. One at a time: what is offered meanwhile goes with the next.
   func registerAgain(_ core: inout Core) {
     guard core.broker.phase == .up, !core.isUnregistered else { return }
+    guard !core.broker.isRegistering else {
+      core.broker.isRegistrationDue = true
+      return
+    }
     let wanted = registration(core)
+    core.broker.isRegistering = true
     ask(.register(wanted), &core) { core, result in
+      core.broker.isRegistering = false
+      let isDue = core.broker.isRegistrationDue
+      core.broker.isRegistrationDue = false
       switch result {
       case .success: core.broker.registered = wanted
+      case .failure(let error) where error.code == .limitExceeded:
+        return self.workQueue.asyncAfter(deadline: .now() + Self.registrationPause) { [weak self] in
+          guard let self else { return }
+          self.core.perform { self.registerAgain(&$0) }
+        }
       case .failure(let error):
         self.logger.error("the broker did not take what is offered", metadata: ["error": "\(error)"])
       }
+      if isDue { self.registerAgain(&core) }
     }
   }
+
+  /// When the broker took too many from here.
+  private static let registrationPause: TimeInterval = 2
 
   func setDisabled(_ isDisabled: Bool, _ part: DisabledPart) {
     core.perform { core in

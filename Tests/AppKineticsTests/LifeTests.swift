@@ -344,4 +344,30 @@ extension LifeTests {
       #expect(try await consumer.call(ServiceRequest(echo, "echo", params: 1), to: provider.id)?.params == 1)
     }
   }
+
+  /// More changes than the broker takes at once: what is offered in the end is what is found.
+  @Test func registersWhatIsOfferedInTheEnd() async throws {
+    try await withWorld { world in
+      let (provider, consumer) = try await world.echoPair()
+      let definitions = try (0..<80).map {
+        try ServiceDefinition(
+          jsonText: #"{"service-id": "com.example.s\#($0)", "version": "1.0.0.0", "methods": {}}"#)
+      }
+      for definition in definitions { try provider.services.offer(definition) { _ in .noReply } }
+      func isFound(_ definition: ServiceDefinition) async throws -> Bool {
+        try await consumer.providers(of: definition.serviceID).count == 1
+      }
+      while try await !isFound(definitions[79]) { try await Task.sleep(for: .milliseconds(20)) }
+      for definition in definitions { #expect(try await isFound(definition)) }
+      // One by one, until there were too many: that one is told later.
+      for definition in definitions[..<45] {
+        provider.services.withdraw(definition.serviceID)
+        _ = try await consumer.providers()
+      }
+      while try await isFound(definitions[44]) { try await Task.sleep(for: .milliseconds(20)) }
+      for (i, definition) in definitions.enumerated() {
+        #expect(try await isFound(definition) == (i >= 45), "\(i)")
+      }
+    }
+  }
 }

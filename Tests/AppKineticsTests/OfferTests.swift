@@ -51,7 +51,10 @@ struct OfferTests {
           }
         }
         try await started
-        guard wasRegistering == true else { continue }
+        guard wasRegistering == true else {
+          await provider.stop()
+          continue
+        }
         let found = try await provider.providers(of: echo.serviceID, includesOwn: true)
         return #expect(found.map(\.application) == [provider.application.id])
       }

@@ -42,6 +42,33 @@ struct BrokerLimitsTests {
     #expect(BrokerLimits().ruleByteCountMax + 65_536 < BrokerLimits().frameByteCountMax)
   }
 
+  /// Those of a sandbox together, and nobody else's.
+  @Test func registrationsComeOneASecondAfterThirty() {
+    var limits = BrokerLimits()
+    limits.sandboxedApps = .open(.max)
+    let world = BrokerWorld(limits: limits)
+    let box = [a, b].map { world.enrol($0, origin: .sandbox("box")) }
+    let other = world.enrol("com.example.c")
+    func registered(_ number: ConnectionNumber, _ name: String) -> UInt32? {
+      world.error(number, .register(.with { $0.name = name }))
+    }
+    for i in 0..<30 { #expect(registered(box[i % 2], "\(i)") == 0) }
+    let refused = world.ask(box[0], .register(.with { $0.name = "30" }))
+    #expect(world.answers(box[0], refused).last?.failure.detail == "registrations a minute")
+    #expect(registered(box[1], "30") == 16)
+    #expect(world.state.records.apps[b]?.registration?.name == "29")
+    #expect(registered(other, "0") == 0)
+    world.tick(999)
+    #expect(registered(box[1], "31") == 16)
+    world.tick(1)
+    #expect(registered(box[1], "31") == 0 && registered(box[0], "31") == 16)
+    world.tick(30_000)
+    for i in 0..<30 { #expect(registered(box[0], "again \(i)") == 0) }
+    #expect(registered(box[0], "more") == 16)
+    world.tick(40_000)
+    #expect(world.state.registeredUntil.isEmpty)
+  }
+
   @Test func rulesAreBoundedInTextsAndAsAWhole() {
     var limits = BrokerLimits()
     func rule(_ method: String) -> WireRule {

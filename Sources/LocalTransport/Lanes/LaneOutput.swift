@@ -29,7 +29,8 @@ struct LaneOutput: ~Copyable {
   private(set) var phase = Phase.open
   /// A write failed, for this reason: what the peer has said before is still read, and then the lane ends with it.
   private var broken: LaneEnd?
-  private var socket: Socket?
+  /// Nil once the lane is closed. The reader has another reference, and gives it up before.
+  private(set) var socket: Socket?
   /// Nil until the handshake is complete.
   private var cipher: RecordCipher?
   private let limits: LaneLimits

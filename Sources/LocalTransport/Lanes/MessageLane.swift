@@ -43,11 +43,12 @@ package final class MessageLane<Message: LaneMessage>: Sendable {
     // Where a call's own flag for that is not heeded.
     try socket.connection.setMode(.nonblocking)
     let lane = try MessageLane(socket, limits, events)
-    try DetachedThread.start("lane") { lane.didClose(lane.read(socket, sealing)) }
+    try DetachedThread.start("lane") { lane.didClose(lane.read(sealing)) }
     return lane
   }
 
-  private func read(_ socket: LaneOutput.Socket, _ sealing: LaneSealing) -> LaneEnd {
+  private func read(_ sealing: LaneSealing) -> LaneEnd {
+    guard let socket = output.withLock({ $0.socket }) else { return LaneEnd(.here, .connectionLost) }
     do throws(ProtocolFault) {
       var reader = LaneReader(self, socket, try sealing.handshake())
       return reader.run()

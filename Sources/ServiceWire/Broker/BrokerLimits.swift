@@ -21,6 +21,9 @@ package struct BrokerLimits: Sendable, Equatable {
   package var iconByteCountMax = 65_536
   /// Of a registration as it is encoded, with everything that is in it.
   package var registrationByteCountMax = 512 << 10
+  /// Registrations of an app, or a sandbox, at once; after those one each *registration time*.
+  package var registrationBurstMax: UInt64 = 30
+  package var registrationTime: UInt64 = 1000
   package var nameByteCountMax = 256
   package var argumentCountMax = 64
   package var argumentByteCountMax = 4096

@@ -75,6 +75,9 @@ extension BrokerState {
     _ message: WireRegister, _ ask: UInt64, _ number: ConnectionNumber, _ appID: String, _ now: UInt64,
     _ outputs: inout [BrokerOutput]
   ) throws(Fault) {
+    guard mayRegister(appID, number, now) else {
+      return fail(ask, .limitExceeded, detail: "registrations a minute", on: number, &outputs)
+    }
     let registration: WireRegister
     do throws(ProtocolFault) {
       registration = try message.known()
@@ -90,5 +93,22 @@ extension BrokerState {
       tellWatchers(about: appID, &outputs)
     }
     done(ask, on: number, &outputs)
+  }
+
+  /// Each one is read, written down and told to all who watch. The apps of a sandbox are charged as one.
+  private mutating func mayRegister(_ appID: String, _ number: ConnectionNumber, _ now: UInt64) -> Bool {
+    let registrant: Registrant =
+      switch connections[number]?.origin {
+      case .sandbox(let label): .sandbox(label)
+      case .plain, nil: .app(appID)
+      }
+    let next = max(registeredUntil[registrant] ?? 0, now) + limits.registrationTime
+    guard next <= now + limits.registrationBurstMax * limits.registrationTime else { return false }
+    registeredUntil[registrant] = next
+    return true
+  }
+
+  mutating func tickRegistrations(now: UInt64) {
+    registeredUntil = registeredUntil.filter { $0.value > now }
   }
 }

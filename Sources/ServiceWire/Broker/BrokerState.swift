@@ -31,6 +31,14 @@ package struct BrokerState: Sendable {
   var starts: [String: Start] = [:]
   /// Apps that wait to be started.
   var startQueue: [String] = []
+  /// When a registrant has used up none of its registrations any more.
+  var registeredUntil: [Registrant: UInt64] = [:]
+
+  /// Who is charged for a registration.
+  enum Registrant: Hashable, Sendable {
+    case sandbox(String)
+    case app(String)
+  }
 
   /// Who is charged for a connection: a sandbox as a whole, else a process.
   enum Owner: Hashable, Sendable {
@@ -183,6 +191,7 @@ package struct BrokerState: Sendable {
     where !connection.hasBegun && now >= connection.opened + limits.beginningTime {
       close(number, .timedOut, now: now, &outputs)
     }
+    tickRegistrations(now: now)
     tickStarts(now: now, &outputs)
     tickFront(now: now, &outputs)
     return outputs
