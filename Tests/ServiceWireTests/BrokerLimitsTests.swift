@@ -54,7 +54,7 @@ struct BrokerLimitsTests {
     }
     for i in 0..<30 { #expect(registered(box[i % 2], "\(i)") == 0) }
     let refused = world.ask(box[0], .register(.with { $0.name = "30" }))
-    #expect(world.answers(box[0], refused).last?.failure.detail == "registrations a minute")
+    #expect(world.answers(box[0], refused).last?.failure.detail == "registrations a second")
     #expect(registered(box[1], "30") == 16)
     #expect(world.state.records.apps[b]?.registration?.name == "29")
     #expect(registered(other, "0") == 0)

@@ -76,7 +76,7 @@ extension BrokerState {
     _ outputs: inout [BrokerOutput]
   ) throws(Fault) {
     guard mayRegister(appID, number, now) else {
-      return fail(ask, .limitExceeded, detail: "registrations a minute", on: number, &outputs)
+      return fail(ask, .limitExceeded, detail: "registrations a second", on: number, &outputs)
     }
     let registration: WireRegister
     do throws(ProtocolFault) {
