@@ -24,7 +24,7 @@ final class AppWorld: Sendable {
       let gate = DispatchSemaphore(value: 0)
       let held = DispatchSemaphore(value: 0)
       Thread.detachNewThread {
-        services.runtime.core.perform { _ in
+        services.runtime.perform { _ in
           held.signal()
           gate.wait()
         }

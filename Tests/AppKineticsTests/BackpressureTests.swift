@@ -15,7 +15,7 @@ struct BackpressureTests {
       let (provider, consumer) = try await world.echoPair()
       try await expectEchoes(1, to: provider.id, consumer)
       let lane = try #require(
-        consumer.runtime.core.performAndWait { $0.peers[provider.id]?.channels.values.first?.lane })
+        consumer.runtime.performAndWait { $0.peers[provider.id]?.channels.values.first?.lane })
       let message = WireChannelMessage.with {
         if pongs {
           $0.pong.number = .max
@@ -45,12 +45,12 @@ struct BackpressureTests {
 
   /// A thread that submits work does not go on for others for ever.
   @Test func leavesTheStateToAnotherThread() {
-    let state = SerialState(0)
+    let state = SerialWork()
     let rounds = Mutex(0)
     let done = DispatchSemaphore(value: 0)
     let own = ObjectIdentifier(Thread.current)
     let others = Mutex(0)
-    @Sendable func work(_ count: inout Int) {
+    @Sendable func work() {
       if ObjectIdentifier(Thread.current) != own { others.withLock { $0 += 1 } }
       guard
         rounds.withLock({

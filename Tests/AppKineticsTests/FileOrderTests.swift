@@ -71,7 +71,7 @@ struct FileOrderTests {
       #expect(Set(seen.values) == [0, 1, 4])
       #expect(try provider.inbox(of: consumer).count == 1)
       #expect(try provider.staged().isEmpty)
-      #expect(consumer.services.runtime.core.performAndWait { $0.peers[provider.id]?.sent.isEmpty } == true)
+      #expect(consumer.services.runtime.performAndWait { $0.peers[provider.id]?.sent.isEmpty } == true)
       #expect(try await consumer.services.outbox().isEmpty)
     }
   }
@@ -124,7 +124,7 @@ extension ServiceRequest {
 extension AppWorld.App {
   /// The messages' directories in this app's inbox, when everything that was to be removed is.
   func inbox(of sender: AppWorld.App) throws -> [String] {
-    services.runtime.core.performAndWait { _ in }
+    services.runtime.performAndWait { _ in }
     services.runtime.fileQueue.sync(flags: .barrier) {}
     let inbox = "/Inbox/\(sender.id.text)"
     return container.files.fileExists(atPath: inbox)
@@ -135,7 +135,7 @@ extension AppWorld.App {
 extension AppWorld.App {
   /// What has arrived of messages that are not complete.
   func staged() throws -> [String] {
-    services.runtime.core.performAndWait { _ in }
+    services.runtime.performAndWait { _ in }
     services.runtime.fileQueue.sync(flags: .barrier) {}
     let place = "/.opendynamics/staging"
     return container.files.fileExists(atPath: place)

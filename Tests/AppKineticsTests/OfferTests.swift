@@ -37,11 +37,11 @@ struct OfferTests {
         async let started: Void = provider.start()
         var wasRegistering: Bool?
         while wasRegistering == nil {
-          wasRegistering = provider.runtime.core.performAndWait { core in
+          wasRegistering = provider.runtime.performAndWait { core in
             switch core.broker.phase {
             case .registering:
               let key = ServiceKey(service: echo.serviceID, version: echo.version)
-              core.offers[key] = Offer(
+              core.services.offers[key] = Offer(
                 definition: echo, type: .application, validates: false,
                 handler: .function { .reply($0.params) })
               return true

@@ -44,8 +44,8 @@ struct UncheckedCodeTests {
       "ServiceBroker/BrokerDriver.swift", [.uncheckedSendable],
       "what changes is touched on one queue, on which the threads that read wait for their turn"),
     Allowance(
-      "AppKinetics/Core.swift", [.uncheckedSendable],
-      "part of a state that one piece of work at a time changes; as a value all of it would be moved for each change"
+      "AppKinetics/Runtime/Runtime.swift", [.nonisolatedUnsafe],
+      "what one piece of work at a time changes; an actor would not do the work on the thread that brings it"
     ),
     Allowance(
       "SecureFiles/BlockingCall.swift", [.uncheckedSendable],

@@ -76,17 +76,24 @@ public final class AppServices: Sendable {
 
   /// Takes the registration back: nobody finds the app, until it starts or offers something again.
   public func unregister() async throws {
-    runtime.core.perform { $0.isUnregistered = true }
+    runtime.perform { $0.broker.registration.isTakenBack = true }
     _ = try await runtime.ask(.unregister(WireUnregister()))
   }
 
   /// Why there is no connection to the broker; nil when there is one, or it is on its way.
   public var connectionError: ServicesError? {
-    runtime.core.performAndWait { $0.broker.phase == .up ? nil : $0.broker.lastFailure }
+    runtime.performAndWait { $0.broker.phase == .up ? nil : $0.broker.lastFailure }
   }
 
   /// Tells the broker, and other apps with it, what became of the app. Locked, it is given nothing until it runs again.
-  public func setState(_ state: ApplicationState) async throws { try await runtime.setState(state) }
+  public func setState(_ state: ApplicationState) async throws {
+    let isTold = runtime.performAndWait { core in
+      core.setState(state)
+      return core.broker.phase == .down
+    }
+    // Without a broker it is told at the next enrolment.
+    if !isTold { _ = try await runtime.ask(.state(.with { $0.state = state.wire })) }
+  }
 
   // MARK: Provider
 
@@ -96,9 +103,7 @@ public final class AppServices: Sendable {
     _ definition: ServiceDefinition, type: ServiceType = .application, validates: Bool = false,
     handler: @escaping ServiceHandler
   ) throws(ServicesError) {
-    try runtime.offer([
-      Offer(definition: definition, type: type, validates: validates, handler: .function(handler))
-    ])
+    try offer([Offer(definition: definition, type: type, validates: validates, handler: .function(handler))])
   }
 
   /// Answers several services with one object, which is kept until they are withdrawn. Throws as ``offer(_:type:validates:handler:)`` does.
@@ -106,15 +111,33 @@ public final class AppServices: Sendable {
     _ definitions: [ServiceDefinition], type: ServiceType = .application, validates: Bool = false,
     provider: any ServiceProvider
   ) throws(ServicesError) {
-    try runtime.offer(
+    try offer(
       definitions.map {
         Offer(definition: $0, type: type, validates: validates, handler: .object(provider))
       })
   }
 
+  private func offer(_ offers: [Offer]) throws(ServicesError) {
+    let refused: ServicesError? = runtime.performAndWait { core in
+      do throws(ServicesError) {
+        try core.services.add(offers)
+      } catch {
+        return error
+      }
+      core.broker.registration.isTakenBack = false
+      core.messages.handleUnhandled()
+      core.broker.registration.renew()
+      return nil
+    }
+    if let refused { throw refused }
+  }
+
   /// What is under way goes on. Without a version: all of them.
   public func withdraw(_ service: ServiceIdentifier, version: ServiceVersion? = nil) {
-    runtime.withdraw(service, version)
+    runtime.perform { core in
+      core.services.remove(service, version)
+      core.broker.registration.renew()
+    }
   }
 
   /// Switches a service, a version or a method off for now, or on again: requests are refused with `serviceDisabled`, `versionDisabled`,
@@ -123,7 +146,8 @@ public final class AppServices: Sendable {
     _ isDisabled: Bool, _ service: ServiceIdentifier, version: ServiceVersion? = nil, method: String? = nil
   ) {
     precondition(method == nil || version != nil, "a method is one of a version")
-    runtime.setDisabled(isDisabled, DisabledPart(service: service, version: version, method: method))
+    let part = DisabledPart(service: service, version: version, method: method)
+    runtime.perform { $0.services.setDisabled(isDisabled, part) }
   }
 
   // MARK: Consumer
@@ -174,13 +198,16 @@ public final class AppServices: Sendable {
     includesOwn: Bool = false
   ) -> AsyncThrowingStream<[Provider], any Error> {
     AsyncThrowingStream(bufferingPolicy: .bufferingNewest(1)) { continuation in
-      let watcher = runtime.watch(Self.filter(service, version, type, includesOwn, false)) { result in
-        switch result {
-        case .success(let providers): continuation.yield(providers.compactMap(Provider.init))
-        case .failure(let error): continuation.finish(throwing: error)
+      let filter = Self.filter(service, version, type, includesOwn, false)
+      let watcher = runtime.performAndWait { core in
+        core.broker.watches.add(filter) { result in
+          switch result {
+          case .success(let providers): continuation.yield(providers.compactMap(Provider.init))
+          case .failure(let error): continuation.finish(throwing: error)
+          }
         }
       }
-      continuation.onTermination = { [runtime] _ in runtime.endWatch(watcher) }
+      continuation.onTermination = { [runtime] _ in runtime.perform { $0.broker.watches.remove(watcher) } }
     }
   }
 
@@ -199,11 +226,11 @@ public final class AppServices: Sendable {
 
   // MARK: Front
 
-  public var isInFront: Bool { runtime.core.performAndWait { $0.isInFront } }
+  public var isInFront: Bool { runtime.performAndWait { $0.broker.isInFront } }
 
   /// True whenever the app comes to the front, false whenever it loses it. It ends when there will be no broker any more: ``connectionError`` says why.
   public var frontChanges: AsyncStream<Bool> {
-    AsyncStream { runtime.watchFront($0) }
+    AsyncStream { continuation in runtime.perform { $0.broker.watchFront(continuation) } }
   }
 
   /// Passes the front on. Throws `notInFront` unless this app has it, `applicationNotFound` when the other one does not run, `notAllowed`, `frontRefused`.

@@ -95,35 +95,32 @@ extension AppServices {
   /// Called with replies to requests of earlier processes, on the callback queue, before ``start()`` returns or later. Until it has returned a reply
   /// stays in the container; without a handler such replies are refused.
   public func onUnclaimedReply(_ handler: @escaping UnclaimedReplyHandler) {
-    runtime.core.perform { core in
-      core.unclaimedHandler = handler
-      self.runtime.handleUnhandled(&core)
-    }
+    runtime.perform { $0.messages.handleUnclaimed(with: handler) }
   }
 
   /// Called on the callback queue for every message that leaves the outbox, also for those of earlier processes, which have nobody else to tell: the
   /// receiver has it, or it was refused, taken back, or cannot be read. Asked for before ``start()`` it hears of all that ends from there on. A
   /// process that ends in that moment is not told again by the next one.
   public func onOutboxEnd(_ handler: @escaping OutboxEndHandler) {
-    runtime.core.perform { $0.outboxEndHandler = handler }
+    runtime.perform { $0.outboxEndHandler = handler }
   }
 
   /// Does not take the files of a request, or of a reply, which are on their way; nothing of them is left, and its sender's request ends with `cancelled`.
   /// False when everything is there already, or nothing is on its way.
   @discardableResult
   public func cancelReception(of request: RequestID) async -> Bool {
-    await runtime.cancelReception(of: request)
+    await runtime.result { core in core.peers.values.contains { $0.inbox.cancelReception(of: request) } }
   }
 }
 
 extension Runtime {
   func outbox() async throws -> [OutboxMessage] {
-    let (underWay, pins) = await core.result { core in
+    let (underWay, pins) = await result { core in
       var found: [UInt64: UInt64] = [:]
-      for delivery in core.peers.values.flatMap(\.outgoing.values) where delivery.wasAccepted {
+      for delivery in core.peers.values.flatMap(\.outbox.outgoing.values) where delivery.wasAccepted {
         found[delivery.entry.number] = delivery.bytesDone
       }
-      return (found, core.pins)
+      return (found, core.keys.pins)
     }
     do {
       return try await blocking { [self] in
@@ -152,38 +149,20 @@ extension Runtime {
     guard let entry = found.first, let receiver = try? ApplicationID(entry.receiver)
     else { return Task { false } }
     let (ends, ended) = AsyncStream<Bool>.makeStream()
-    return await withCheckedContinuation { continuation in
-      core.perform { core in
-        let ended: @Sendable (SentDeliveryEnd?) -> Void = {
-          ended.yield($0.map { $0 != .committed } ?? false)
-          ended.finish()
-        }
-        switch core.life {
-        // So that it is not delivered before it is taken back.
-        case .new where !entry.mayBeOffered:
-          ended(self.takeBackBeforeStart(entry.number) ? .cancelled : nil)
-        case .new: core.takenBack[entry.id, default: []].append(ended)
-        case .running: self.takeBack(entry.id, receiver, [ended], &core)
-        case .stopped: ended(nil)
-        }
-        continuation.resume(
-          returning: Task {
-            for await isTakenBack in ends { return isTakenBack }
-            return false
-          })
+    await result { core in
+      core.takeBack(entry, for: receiver) {
+        ended.yield($0.map { $0 != .committed } ?? false)
+        ended.finish()
       }
+    }
+    return Task {
+      for await isTakenBack in ends { return isTakenBack }
+      return false
     }
   }
 
-  /// Of what is damaged the rest need not suffer.
-  func leavingOut(_ error: ContainerError) {
-    logger.error(
-      "a message is damaged and left out: `dynamics container verify` tells more",
-      metadata: ["error": "\(error)"])
-  }
-
   /// Nobody knows of it.
-  private func takeBackBeforeStart(_ number: UInt64) -> Bool {
+  func takeBackBeforeStart(_ number: UInt64) -> Bool {
     do {
       try container.store.settleOutbox(number)
       try container.store.synchronize()
@@ -192,19 +171,6 @@ extension Runtime {
       logger.error("the outbox cannot be changed", metadata: ["error": "\(error)"])
       return false
     }
-  }
-
-  /// Calls back with its end; with nil for what is not on its way.
-  func takeBack(
-    _ id: Identifier, _ receiver: ApplicationID, _ ended: [@Sendable (SentDeliveryEnd?) -> Void],
-    _ core: inout Core
-  ) {
-    guard core.peers[receiver]?.outgoing[id] != nil else {
-      for body in ended { body(nil) }
-      return
-    }
-    core.peers[receiver]?.outgoing[id]?.whenEnded += ended
-    step(receiver, &core) { $0.cancel(id) }
   }
 }
 

@@ -22,7 +22,7 @@ public final class IncomingRequest: Sendable {
 
   /// What the provider wants its replies to follow.
   let definition: ServiceDefinition?
-  private let runtime: Runtime
+  let runtime: Runtime
 
   private struct Fields {
     var isCancelled = false
@@ -33,21 +33,20 @@ public final class IncomingRequest: Sendable {
   private let guarded = Guarded(Fields())
 
   init(
-    _ wire: WireRequest, _ id: Identifier, from sender: ApplicationID, _ service: ServiceIdentifier,
-    _ version: ServiceVersion, params: ServiceValue?, attachments: [String], definition: ServiceDefinition?,
-    arrival: UInt64? = nil, isRedelivered: Bool = false, _ runtime: Runtime
+    _ wire: WireRequest, _ id: Identifier, from sender: ApplicationID, _ offer: Offer, params: ServiceValue?,
+    attachments: [String], arrival: UInt64? = nil, isRedelivered: Bool = false, _ runtime: Runtime
   ) {
     self.id = id
     self.sender = sender
-    self.service = service
-    self.version = version
+    service = offer.definition.serviceID
+    version = offer.definition.version
     method = wire.method
     self.params = params
     self.attachments = attachments
     foreground = ForegroundPreference(wire.foreground)
     self.arrival = arrival
     self.isRedelivered = isRedelivered
-    self.definition = definition
+    definition = offer.validates ? offer.definition : nil
     self.runtime = runtime
   }
 
@@ -59,16 +58,21 @@ public final class IncomingRequest: Sendable {
   public func reply(
     _ params: ServiceValue? = nil, attachments: [String] = [], foreground: ForegroundPreference = .none
   ) async throws {
-    try await runtime.reply(to: self, .success((params, attachments)), foreground)
+    try await send(.success((params, attachments)), foreground)
   }
 
   /// Sends an error as the reply. Its domain is the service's id, whatever it says.
   public func reply(error: ServiceReplyError, foreground: ForegroundPreference = .none) async throws {
-    try await runtime.reply(to: self, .failure(error), foreground)
+    try await send(.failure(error), foreground)
   }
 
   /// Lets the consumer know that no reply comes. Throws `general` when there was one.
-  public func endWithoutReply() throws { try runtime.endWithoutReply(self) }
+  public func endWithoutReply() throws {
+    let refused = runtime.performAndWait { core in
+      core.peers[self.sender].map { $0.requests.endWithoutReply(self) } ?? PeerRequests.cannotReply
+    }
+    if let refused { throw refused }
+  }
 
   // MARK: Cancelling
 

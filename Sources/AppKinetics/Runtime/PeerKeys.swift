@@ -4,44 +4,60 @@ import ServiceValues
 import ServiceWire
 
 /// The keys of other apps, which are pinned in the container (CHANNEL-PROTOCOL.md, "Another key").
-extension Runtime {
+final class PeerKeys {
+  private unowned let core: Core
+  private(set) var pins: PeerPins
+  private var watchers: [UInt64: AsyncStream<PeerKey>.Continuation] = [:]
+
+  init(_ core: Core, _ pins: PeerPins) {
+    self.core = core
+    self.pins = pins
+  }
+
+  func stop() {
+    for watcher in watchers.values { watcher.finish() }
+    watchers = [:]
+  }
+
   // MARK: Channels
 
   /// Whether the key of a channel is the trusted one, or the first of its app. Else the channel is
   /// closed, and the user is told of a key that changed.
-  func mayUse(_ channel: Peer.Channel, _ application: ApplicationID, _ core: inout Core) -> Bool {
-    switch core.pins.standing(of: channel.peerKey, for: application, isCalled: channel.isDialled) {
+  func mayUse(_ channel: PeerSession.Channel, _ application: ApplicationID) -> Bool {
+    switch standing(of: channel, application) {
     case .trusted, .unknown: return true
     case .noRoom:
       channel.lane.close(.limitExceeded, detail: "keys of other apps")
       return false
     case .changed:
       channel.lane.close(.keyChanged)
-      guard core.pins.note(newKey: channel.peerKey, of: application) else { return false }
-      save(application, core)
-      guard let key = core.pins.key(of: application) else { return false }
-      logger.warning(
+      guard pins.note(newKey: channel.peerKey, of: application) else { return false }
+      save(application)
+      guard let key = pins.key(of: application) else { return false }
+      core.runtime.logger.warning(
         "another key was named for an app; nothing is exchanged with it until the key is trusted",
         metadata: [
           "app": "\(application)", "trusted": "\(key.fingerprint ?? "none")",
           "new": "\(key.newFingerprint ?? "none")",
         ])
-      for watcher in core.keyWatchers.values { watcher.yield(key) }
+      for watcher in watchers.values { watcher.yield(key) }
       return false
     }
   }
 
-  /// Pins the key that a peer has proved, at the first meeting.
-  func pin(_ channel: Peer.Channel, _ application: ApplicationID, _ core: inout Core) {
-    guard core.pins.take(channel.peerKey, of: application, isCalled: channel.isDialled, Date()) else {
-      return
-    }
-    save(application, core)
+  func standing(of channel: PeerSession.Channel, _ application: ApplicationID) -> PeerPins.Standing {
+    pins.standing(of: channel.peerKey, for: application, isCalled: channel.isDialled)
   }
 
-  private func save(_ application: ApplicationID, _ core: Core) {
-    let pins = core.pins
-    workQueue.async { [container, logger] in
+  /// Pins the key that a peer has proved, at the first meeting.
+  func pin(_ channel: PeerSession.Channel, _ application: ApplicationID) {
+    guard pins.take(channel.peerKey, of: application, isCalled: channel.isDialled, Date()) else { return }
+    save(application)
+  }
+
+  private func save(_ application: ApplicationID) {
+    let (container, logger) = (core.runtime.container, core.runtime.logger)
+    core.runtime.workQueue.async { [pins] in
       do {
         try pins.write(application, in: container)
       } catch {
@@ -53,14 +69,31 @@ extension Runtime {
   }
 
   /// What the app reads of a channel that ended because a key changed, at this side or at the other.
-  func keyError(of end: LaneEnd, _ application: ApplicationID, _ core: Core) -> ServicesError {
-    if end.side == .here, let key = core.pins.key(of: application) { return key.error }
+  func error(of end: LaneEnd, _ application: ApplicationID) -> ServicesError {
+    if end.side == .here, let key = pins.key(of: application) { return key.error }
     return ServicesError(
       .peerKeyChanged, detail: "\(application) trusts another key of this app than the one it has now")
   }
 
-  // MARK: The user decides
+  // MARK: The user
 
+  /// Takes over what the user has decided on an app, which the container keeps by now.
+  func copy(_ application: ApplicationID, from changed: PeerPins) {
+    pins.copy(application, from: changed)
+    core.peers[application]?.keyWasDecided()
+  }
+
+  func watch(_ continuation: AsyncStream<PeerKey>.Continuation) {
+    guard core.life != .stopped else { return continuation.finish() }
+    let watcher = core.nextWatcher()
+    watchers[watcher] = continuation
+    continuation.onTermination = { [runtime = core.runtime] _ in
+      runtime.perform { $0.keys.watchers[watcher] = nil }
+    }
+  }
+}
+
+extension Runtime {
   func trust(_ application: ApplicationID, _ fingerprint: String) async throws {
     try await changePins(of: application) { try $0.trust(application, fingerprint) }
   }
@@ -73,7 +106,7 @@ extension Runtime {
   private func changePins<R: Sendable>(
     of application: ApplicationID, _ change: @escaping @Sendable (inout PeerPins) throws -> R
   ) async throws -> R {
-    var pins = await core.result { $0.pins }
+    var pins = await result { $0.keys.pins }
     let result = try change(&pins)
     let changed = pins
     do {
@@ -85,28 +118,7 @@ extension Runtime {
     } catch {
       throw Self.servicesError(error)
     }
-    await core.result { core in
-      core.pins.copy(application, from: changed)
-      guard let peer = core.peers[application] else { return }
-      for channel in peer.channels.values
-      where core.pins.standing(of: channel.peerKey, for: application, isCalled: channel.isDialled) == .changed
-      {
-        channel.lane.close(.keyChanged)
-      }
-      core.peers[application]?.retryAt = nil
-      core.peers[application]?.retryPause = 0
-      core.wake(at: Self.now)
-    }
+    await self.result { $0.keys.copy(application, from: changed) }
     return result
-  }
-
-  func watchKeys(_ continuation: AsyncStream<PeerKey>.Continuation) {
-    core.perform { core in
-      guard core.life != .stopped else { return continuation.finish() }
-      core.lastWatcher += 1
-      let watcher = core.lastWatcher
-      core.keyWatchers[watcher] = continuation
-      continuation.onTermination = { _ in self.core.perform { $0.keyWatchers[watcher] = nil } }
-    }
   }
 }

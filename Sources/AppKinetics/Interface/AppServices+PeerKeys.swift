@@ -6,16 +6,18 @@ import ServiceWire
 extension AppServices {
   /// The fingerprint of this app's own key, which users of other apps compare.
   public var keyFingerprint: String {
-    runtime.core.performAndWait { KeyFingerprint.text(of: Data($0.identity.key.publicKey)) }
+    runtime.performAndWait { KeyFingerprint.text(of: Data($0.identity.key.publicKey)) }
   }
 
   /// The keys of the apps that this one has met, by application id.
-  public func peerKeys() async -> [PeerKey] { await runtime.core.result { $0.pins.keys } }
+  public func peerKeys() async -> [PeerKey] { await runtime.result { $0.keys.pins.keys } }
 
   /// Apps for which another key was named than the one that is trusted, each time that happens with
   /// yet another key. Nothing is exchanged with such an app; messages in the outbox are held. What
   /// happened in earlier processes is in ``peerKeys()``. Ends with ``stop()``.
-  public var peerKeyChanges: AsyncStream<PeerKey> { AsyncStream { runtime.watchKeys($0) } }
+  public var peerKeyChanges: AsyncStream<PeerKey> {
+    AsyncStream { continuation in runtime.perform { $0.keys.watch(continuation) } }
+  }
 
   /// Trusts the key with this fingerprint from now on: the new one, or once more the old one, which
   /// ends the warning. Messages that were held for the app go on. The change is durable when this

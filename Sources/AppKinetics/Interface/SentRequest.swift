@@ -226,6 +226,8 @@ public final class SentRequest: Sendable {
     for continuation in waiting { continuation.resume(returning: false) }
   }
 
+  func fail(_ status: Status, _ error: ServicesError) { end(status, .failure(error), .didFail(error)) }
+
   /// Only the first end counts.
   func end(_ status: Status, _ outcome: Result<ServiceReply?, any Error>, _ event: RequestEvent) {
     let ended: Fields? = guarded.withLock {

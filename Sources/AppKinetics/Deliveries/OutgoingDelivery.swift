@@ -13,6 +13,8 @@ struct OutgoingDelivery: Sendable {
     let number: UInt32
     var credit: UInt64
     var hasBegun = false
+
+    func isSame(as other: Stream) -> Bool { channel == other.channel && number == other.number }
   }
 
   var entry: OutboxEntry

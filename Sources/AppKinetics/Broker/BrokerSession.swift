@@ -1,0 +1,471 @@
+@preconcurrency import Dispatch
+import Foundation
+import LocalTransport
+import ServiceValues
+import ServiceWire
+import UnixSockets
+
+/// The connection to the broker, over which the app is found and introduced (SERVICE-PROTOCOL.md, "The broker connection").
+final class BrokerSession {
+  enum Phase: Sendable, Equatable {
+    case down, dialling, enrolling
+    /// The broker waits for an administrator's approval.
+    case pending
+    case registering, up
+  }
+
+  typealias Continuation = @Sendable (Core, Result<WireAnswer, ServicesError>) -> Void
+  typealias Starter = @Sendable (Result<Void, ServicesError>) -> Void
+
+  private unowned let core: Core
+  private(set) var phase = Phase.down
+  private(set) lazy var introductions = Introductions(core)
+  private(set) lazy var watches = BrokerWatches(core)
+  private(set) lazy var registration = BrokerRegistration(core)
+  private(set) var lastFailure: ServicesError?
+  /// Nothing would be better at the next try.
+  private(set) var hasGivenUp = false
+
+  /// Counts connections: what comes from an earlier one is passed over.
+  private var connection: UInt64 = 0
+  private var lane: BrokerLane?
+  private var descriptors: DescriptorReceiver?
+  private var lastQuestion: UInt64 = 0
+  private var questions: [UInt64: Continuation] = [:]
+  /// The apps that unanswered dials are for.
+  private var dials: [UInt64: String] = [:]
+  /// Asked before the connection was there.
+  private var early: [(WireQuestion.OneOf_Kind, Continuation)] = []
+  private var starters: [Starter] = []
+  private var failures = 0
+  private var retryAt: UInt64?
+
+  private(set) var isInFront = false
+  private var frontWatchers: [UInt64: AsyncStream<Bool>.Continuation] = [:]
+
+  init(_ core: Core) { self.core = core }
+
+  private var runtime: Runtime { core.runtime }
+
+  static let versionMax: UInt32 = 1
+  private static let retryTimeMin: UInt64 = 100
+  private static let retryTimeMax: UInt64 = 10_000
+
+  // MARK: Life
+
+  /// `starter` is called when the app is registered, or will not be. False when it is connected already.
+  func mustConnect(for starter: @escaping Starter) -> Bool {
+    guard phase == .up else {
+      starters.append(starter)
+      hasGivenUp = false
+      registration.isTakenBack = !runtime.options.registers
+      return true
+    }
+    registration.ask(starter)
+    return false
+  }
+
+  private func tellStarters(_ result: Result<Void, ServicesError>) {
+    let waiting = starters
+    starters = []
+    for starter in waiting { starter(result) }
+  }
+
+  /// These services are stopped. What takes its time enters the group.
+  func stop(_ parts: DispatchGroup) {
+    if let lane {
+      parts.enter()
+      lane.whenClosed { parts.leave() }
+      lane.close(.noError)
+    }
+    ended(ServicesError(.brokerUnavailable, detail: "these services were stopped"))
+  }
+
+  // MARK: Connecting
+
+  func connect() {
+    guard core.life == .running, phase == .down, !hasGivenUp else {
+      if hasGivenUp, let lastFailure { tellStarters(.failure(lastFailure)) }
+      return
+    }
+    phase = .dialling
+    retryAt = nil
+    connection += 1
+    let connection = connection
+    let (runtime, path, pinned) = (runtime, runtime.options.broker, core.identity.brokerKey)
+    do {
+      // Dialling blocks.
+      try DetachedThread.start("dialling") {
+        let result = Result { try BrokerDial.dial(path: path, pinned: pinned) }
+        runtime.perform { $0.broker.dialled(result, isPinned: pinned != nil, connection) }
+      }
+    } catch {
+      ended(ServicesError(.brokerUnavailable, detail: "\(error)"))
+    }
+  }
+
+  private func dialled(
+    _ result: Result<BrokerDial.Dialled, any Error>, isPinned: Bool, _ connection: UInt64
+  ) {
+    guard self.connection == connection, phase == .dialling else {
+      if case .success(let dialled) = result { Self.closeAll([dialled.socket, dialled.descriptorLane]) }
+      return
+    }
+    switch result {
+    case .success(let dialled): open(dialled)
+    case .failure(ProtocolFault.brokerNotTrusted) where isPinned:
+      ended(Self.error(of: LaneEnd(.here, .brokerNotTrusted)), fault: .brokerNotTrusted)
+    case .failure(let error):
+      ended(ServicesError(.brokerUnavailable, detail: "\(runtime.options.broker): \(error)"))
+    }
+  }
+
+  static func closeAll(_ descriptors: [Int32]) {
+    for descriptor in descriptors { _ = try? Descriptor(adopting: descriptor) }
+  }
+
+  private func open(_ dialled: BrokerDial.Dialled) {
+    phase = .enrolling
+    let (runtime, connection) = (runtime, connection)
+    // What comes from an earlier connection is passed over.
+    let perform = { @Sendable (body: @escaping @Sendable (BrokerSession) -> Void) in
+      runtime.perform { core in
+        if core.broker.isCurrent(connection) { body(core.broker) }
+      }
+    }
+    do {
+      descriptors = try DescriptorReceiver(
+        descriptor: dialled.descriptorLane,
+        received: { ticket, control, bulk in
+          runtime.perform { core in
+            guard core.broker.isCurrent(connection) else { return Self.closeAll([control, bulk]) }
+            core.broker.take(ticket, control, bulk)
+          }
+        },
+        closed: { fault in
+          if fault != .noError { perform { $0.lane?.close(fault) } }
+        })
+    } catch {
+      Self.closeAll([dialled.socket])
+      return ended(ServicesError(.connectionLost, detail: "\(error)"))
+    }
+    do {
+      lane = try BrokerLane.open(
+        descriptor: dialled.socket,
+        sealing: .toBroker(own: core.identity.key, broker: dialled.brokerKey), limits: LaneLimits(),
+        events: LaneEvents(
+          opened: { _ in perform { $0.opened(dialled.brokerKey) } },
+          received: { _, messages in perform { for message in messages { $0.take(message) } } },
+          closed: { _, end in perform { $0.ended(Self.error(of: end), fault: end.fault) } }))
+    } catch {
+      let code: ServicesError.Code = error is SocketError ? .connectionLost : .certificateNotFound
+      ended(ServicesError(code, detail: "\(error)"))
+    }
+  }
+
+  private func isCurrent(_ connection: UInt64) -> Bool { self.connection == connection && phase != .down }
+
+  private func opened(_ brokerKey: Data) {
+    if core.identity.brokerKey != nil { return enrol(trusting: brokerKey) }
+    // Trusted on first use: written down before anything is told.
+    let (runtime, connection) = (runtime, connection)
+    runtime.workQueue.async {
+      let result = Result { try Identity.pin(brokerKey, in: runtime.container) }
+      runtime.perform { core in
+        // It holds for every connection from now on.
+        if case .success(let pinned) = result { core.trust(brokerKey: pinned) }
+        guard core.broker.isCurrent(connection) else { return }
+        switch result {
+        case .success: core.broker.enrol(trusting: brokerKey)
+        case .failure(let error):
+          core.broker.lane?.close(.noError)
+          core.broker.ended(
+            ServicesError(
+              .certificateNotFound, detail: "the container does not keep the broker's key: \(error)"))
+        }
+      }
+    }
+  }
+
+  /// An earlier connection may have pinned another key since this one was dialled.
+  private func enrol(trusting brokerKey: Data) {
+    guard core.identity.brokerKey == brokerKey else {
+      lane?.close(.brokerNotTrusted)
+      return
+    }
+    send(
+      .with {
+        $0.enrol = .with {
+          $0.version = Self.versionMax
+          $0.appID = runtime.appID
+          $0.activationUser = runtime.application.activationUser
+          $0.state = core.state.wire
+        }
+      })
+  }
+
+  private func send(_ message: WireBrokerMessage) {
+    do {
+      try lane?.send([message])
+    } catch {
+      lane?.close(error)
+    }
+  }
+
+  // MARK: Receiving
+
+  private func take(_ message: WireBrokerMessage) {
+    switch message.kind {
+    case .pending where phase == .enrolling:
+      phase = .pending
+      let error = approvalPending
+      runtime.logger.notice("the broker waits for approval of this app", metadata: ["error": "\(error)"])
+      lastFailure = error
+      tellStarters(.failure(error))
+      let waiting = early
+      early = []
+      for (_, continuation) in waiting { continuation(core, .failure(error)) }
+    case .enrolled(let enrolled) where phase == .enrolling || phase == .pending:
+      phase = .registering
+      if enrolled.hasPolicy { core.take(enrolled.policy) }
+      if registration.isTakenBack { isConnected() } else { registration.begin() }
+    case .answer(let answer): take(answer)
+    case .introduction(let introduction) where phase == .up || phase == .registering:
+      introductions.take(introduction)
+    case .waiting(let waiting):
+      if let text = dials[waiting.number], let application = try? ApplicationID(text) {
+        core.peers[application]?.dialWaits()
+      }
+    case .providersChanged(let change): watches.take(change)
+    case .frontChanged(let change): setFront(change.isInFront)
+    case .policy(let policy): core.take(policy)
+    case .forgotten(let message):
+      if let application = try? ApplicationID(message.appID) { core.peers[application]?.wasForgotten() }
+    default: breakOff(.unexpectedMessage)
+    }
+  }
+
+  private func take(_ answer: WireAnswer) {
+    guard let continuation = questions[answer.number] else { return breakOff(.unexpectedMessage) }
+    if !(watches.isListing(answer.number) && answer.hasMorePages) { questions[answer.number] = nil }
+    dials[answer.number] = nil
+    if case .failure(let failure) = answer.kind {
+      continuation(core, .failure(ServicesError(failure)))
+    } else {
+      continuation(core, .success(answer))
+    }
+    askEarly()
+  }
+
+  private func take(_ ticket: Data, _ control: Int32, _ bulk: Int32) {
+    if !introductions.take(ticket, control, bulk) { breakOff(.unexpectedDescriptors) }
+  }
+
+  /// The broker broke the protocol.
+  private func breakOff(_ fault: ProtocolFault) {
+    runtime.logger.warning("the broker broke the protocol", metadata: ["fault": "\(fault)"])
+    lane?.close(fault)
+  }
+
+  private var approvalPending: ServicesError {
+    let fingerprint = KeyFingerprint.text(of: Data(core.identity.key.publicKey))
+    return ServicesError(
+      .approvalPending, detail: "dynamics apps approve \(runtime.appID) \(fingerprint)")
+  }
+
+  // MARK: Asking
+
+  /// Waits for a connection that is on its way, and fails without one.
+  func ask(_ question: WireQuestion.OneOf_Kind, _ continuation: @escaping Continuation) {
+    switch phase {
+    case .up where early.isEmpty && questions.count < Self.questionCountMax: put(question, continuation)
+    case .up, .dialling, .enrolling, .registering: early.append((question, continuation))
+    case .pending: continuation(core, .failure(approvalPending))
+    case .down:
+      guard core.life == .running, !hasGivenUp else {
+        return continuation(core, .failure(lastFailure ?? ServicesError(.brokerUnavailable)))
+      }
+      early.append((question, continuation))
+      connect()
+    }
+  }
+
+  /// The broker takes more at once; some room is left for what the app has to say itself.
+  private static let questionCountMax = 192
+
+  /// Asks what waited for a connection, or for answers.
+  private func askEarly() {
+    guard phase == .up, !early.isEmpty else { return }
+    let next = Array(early.prefix(max(0, Self.questionCountMax - questions.count)))
+    early.removeFirst(next.count)
+    for (question, continuation) in next { put(question, continuation) }
+  }
+
+  /// Over the connection that is there. Returns the question's number.
+  @discardableResult
+  func put(_ question: WireQuestion.OneOf_Kind, _ continuation: @escaping Continuation) -> UInt64 {
+    lastQuestion += 1
+    let number = lastQuestion
+    questions[number] = continuation
+    if case .connect(let connect) = question { dials[number] = connect.appID }
+    send(
+      .with {
+        $0.question = .with {
+          $0.number = number
+          $0.kind = question
+        }
+      })
+    return number
+  }
+
+  /// Nothing of the question comes any more.
+  func forgetQuestion(_ number: UInt64) { questions[number] = nil }
+
+  // MARK: Registration
+
+  /// The broker has what the app offers.
+  func isConnected() {
+    phase = .up
+    failures = 0
+    lastFailure = nil
+    tellStarters(.success(()))
+    watches.beginAgain()
+    askEarly()
+  }
+
+  /// The broker does not take what the app offers.
+  func registrationFailed(_ error: ServicesError) {
+    hasGivenUp = error.code == .invalidRegistration
+    lane?.close(.noError)
+    ended(error)
+  }
+
+  // MARK: The end
+
+  /// The connection is gone, or never came to be.
+  private func ended(_ error: ServicesError, fault: ProtocolFault = .noError) {
+    guard phase != .down || core.life == .stopped else { return }
+    phase = .down
+    lane = nil
+    descriptors?.close()
+    descriptors = nil
+    lastFailure = error
+    introductions.end()
+    watches.connectionEnded()
+    setFront(false)
+    switch fault {
+    case .keyNotPinned, .enterpriseUserNotMatch, .brokerNotTrusted, .replaced, .forgotten,
+      .versionNotSupported:
+      hasGivenUp = true
+    default: break
+    }
+    failures += 1
+    let next = Runtime.now + min(Self.retryTimeMin << UInt64(min(failures - 1, 10)), Self.retryTimeMax)
+    retryAt = next
+    core.wake(at: next)
+    if core.life == .running {
+      runtime.logger.notice("no broker", metadata: ["error": "\(error)", "again": "\(!hasGivenUp)"])
+    }
+    tellStarters(.failure(error))
+    let continuations = questions.sorted { $0.key < $1.key }.map(\.value) + early.map(\.1)
+    early = []
+    questions = [:]
+    dials = [:]
+    for continuation in continuations { continuation(core, .failure(error)) }
+    if hasGivenUp || core.life == .stopped {
+      watches.end(error)
+      for watcher in frontWatchers.values { watcher.finish() }
+      frontWatchers = [:]
+    }
+  }
+
+  /// What an app hears of a connection that ended.
+  static func error(of end: LaneEnd) -> ServicesError {
+    switch end.fault {
+    case .keyNotPinned:
+      ServicesError(
+        .certificateNotFound,
+        detail: "the broker knows another key for this app id: `dynamics apps forget` makes room for this one"
+      )
+    case .enterpriseUserNotMatch:
+      ServicesError(
+        .enterpriseUserNotMatch,
+        detail: "the broker knows another user of this app id: `dynamics apps forget` makes room for this one"
+      )
+    case .brokerNotTrusted:
+      ServicesError(
+        .certificateNotFound, detail: "the broker is not the one that this container enrolled with")
+    case .replaced:
+      ServicesError(.brokerUnavailable, detail: "the same app connected again, and took this one's place")
+    case .forgotten: ServicesError(.brokerUnavailable, detail: "an administrator forgot this app")
+    // Not the other app's word, which would end what waits for it in the outbox.
+    case .notAllowed: ServicesError(.approvalPending, detail: end.detail)
+    case .limitExceeded, .certificateNotFound, .applicationNotFound:
+      ServicesError(.init(rawValue: Int32(end.fault.rawValue)), detail: end.detail)
+    default: ServicesError(.brokerUnavailable, detail: "\(end.fault.text) \(end.detail)")
+    }
+  }
+
+  // MARK: Deadlines
+
+  var nextDeadline: UInt64? {
+    [phase == .down ? retryAt : nil, introductions.nextDeadline].compactMap(\.self).min()
+  }
+
+  func tick(_ now: UInt64) {
+    if phase == .down, let retryAt, now >= retryAt { connect() }
+    introductions.tick(now)
+  }
+
+  // MARK: Front
+
+  private func setFront(_ isInFront: Bool) {
+    guard isInFront != self.isInFront else { return }
+    self.isInFront = isInFront
+    for watcher in frontWatchers.values { watcher.yield(isInFront) }
+  }
+
+  func watchFront(_ continuation: AsyncStream<Bool>.Continuation) {
+    guard core.life != .stopped, !hasGivenUp else { return continuation.finish() }
+    let watcher = core.nextWatcher()
+    frontWatchers[watcher] = continuation
+    continuation.onTermination = { [runtime = runtime] _ in
+      runtime.perform { $0.broker.frontWatchers[watcher] = nil }
+    }
+  }
+}
+
+extension Runtime {
+  /// Asks the broker, for callers that wait.
+  func ask(_ question: WireQuestion.OneOf_Kind) async throws -> WireAnswer {
+    try await withCheckedThrowingContinuation { waiting in
+      perform { core in
+        core.broker.ask(question) { waiting.resume(with: $1.mapError { $0 as any Error }) }
+      }
+    }
+  }
+}
+
+extension WireAnswer {
+  fileprivate var hasMorePages: Bool {
+    if case .providers(let providers) = kind { providers.more } else { false }
+  }
+}
+
+extension ApplicationState {
+  var wire: WireAppState {
+    switch self {
+    case .running: .running
+    case .locked: .locked
+    case .suspended: .suspended
+    }
+  }
+}
+
+extension ServicesError {
+  /// Numbers that this version does not know, and those that end connections, are `general`.
+  init(_ failure: WireFailure) {
+    let code = Code.known.first { $0.rawValue == Int32(clamping: failure.error) } ?? .general
+    self.init(code, detail: failure.detail.isEmpty ? nil : failure.detail)
+  }
+}

@@ -1,0 +1,97 @@
+import Foundation
+import ServiceValues
+import ServiceWire
+
+/// Introductions and the sockets that belong to them, which come on two ways: whichever is first waits here for the other.
+final class Introductions {
+  private struct Introduced {
+    let introduction: WireIntroduction
+    let until: UInt64
+  }
+
+  private struct Sockets {
+    let control: Int32
+    let bulk: Int32
+    let until: UInt64
+
+    func close() { BrokerSession.closeAll([control, bulk]) }
+  }
+
+  private unowned let core: Core
+  private var introduced: [Data: Introduced] = [:]
+  private var handed: [Data: Sockets] = [:]
+  private static let countMax = 16
+  /// Milliseconds.
+  private static let time: UInt64 = 10_000
+
+  init(_ core: Core) { self.core = core }
+
+  func take(_ introduction: WireIntroduction) {
+    let ticket = introduction.ticket
+    if introduction.role == .dialler, let application = try? ApplicationID(introduction.appID) {
+      core.peers[application]?.wasIntroduced(ticket)
+    }
+    if let sockets = handed.removeValue(forKey: ticket) { return open(introduction, sockets) }
+    // Other apps decide how many come at once, so one too many is no fault of the broker: the oldest goes.
+    if introduced.count >= Self.countMax,
+      let (oldest, _) = introduced.min(by: { $0.value.until < $1.value.until })
+    {
+      giveUp(oldest)
+    }
+    introduced[ticket] = Introduced(introduction: introduction, until: Runtime.now + Self.time)
+  }
+
+  /// Takes over the sockets. False when there are such with this ticket already.
+  func take(_ ticket: Data, _ control: Int32, _ bulk: Int32) -> Bool {
+    let sockets = Sockets(control: control, bulk: bulk, until: Runtime.now + Self.time)
+    if let first = introduced.removeValue(forKey: ticket) {
+      open(first.introduction, sockets)
+      return true
+    }
+    guard handed[ticket] == nil else {
+      sockets.close()
+      return false
+    }
+    if handed.count >= Self.countMax, let (oldest, other) = handed.min(by: { $0.value.until < $1.value.until }) {
+      handed[oldest] = nil
+      other.close()
+    }
+    handed[ticket] = sockets
+    return true
+  }
+
+  private func open(_ introduction: WireIntroduction, _ sockets: Sockets) {
+    guard let application = try? ApplicationID(introduction.appID), core.life == .running else {
+      return sockets.close()
+    }
+    core.peer(application).open(introduction, sockets.control, sockets.bulk)
+  }
+
+  /// The sockets of an introduction did not come; who waits for it hears so.
+  private func giveUp(_ ticket: Data) {
+    guard let introduction = introduced.removeValue(forKey: ticket)?.introduction,
+      introduction.role == .dialler, let application = try? ApplicationID(introduction.appID)
+    else { return }
+    core.peers[application]?.cannotReach(
+      ServicesError(.timedOut, detail: "the sockets of an introduction did not come"))
+  }
+
+  // MARK: Deadlines
+
+  var nextDeadline: UInt64? { (introduced.values.map(\.until) + handed.values.map(\.until)).min() }
+
+  func tick(_ now: UInt64) {
+    for (ticket, waiting) in introduced where now >= waiting.until { giveUp(ticket) }
+    for (ticket, sockets) in handed where now >= sockets.until {
+      handed[ticket] = nil
+      sockets.close()
+    }
+  }
+
+  /// The connection to the broker is gone.
+  func end() {
+    for ticket in introduced.keys { giveUp(ticket) }
+    for sockets in handed.values { sockets.close() }
+    handed = [:]
+  }
+}

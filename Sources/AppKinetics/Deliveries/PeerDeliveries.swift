@@ -1,0 +1,212 @@
+@preconcurrency import Dispatch
+import Foundation
+import LocalTransport
+import ServiceValues
+import ServiceWire
+import SodiumPrimitives
+
+/// Messages with files to and from one other app (SERVICE-PROTOCOL.md, "Attachments"): what their state machine wants done.
+///
+/// Those that go are in ``outbox``, those that come in ``inbox``.
+final class PeerDeliveries {
+  private unowned let peer: PeerSession
+  private var machine: Deliveries
+  let outbox: PeerOutbox
+  let inbox: PeerInbox
+  /// When a channel is asked for again; the pause after that. Milliseconds.
+  private(set) var retryAt: UInt64?
+  private var retryPause: UInt64 = 0
+  /// What the other app said of its floors, by incarnation, and is not in the ledger yet.
+  private var acknowledged: [Identifier: UInt64] = [:]
+  private static let acknowledgedCountMax = 16
+
+  init(_ peer: PeerSession) {
+    self.peer = peer
+    machine = Deliveries(limits: peer.runtime.options.deliveryLimits)
+    outbox = PeerOutbox(peer)
+    inbox = PeerInbox(peer)
+  }
+
+  var isMachineIdle: Bool { machine.isIdle }
+
+  /// Nothing is under way.
+  var isIdle: Bool { machine.isIdle && outbox.isIdle && inbox.isIdle }
+
+  func refusal(of offer: WireOffer) -> ServicesError? {
+    machine.refusal(of: offer).map { ServicesError($0) }
+  }
+
+  func canFail(_ id: Identifier) -> Bool { machine.canFail(id) }
+  func beginCommit(_ id: Identifier) -> Bool { machine.beginCommit(id) }
+
+  func stop(_ parts: DispatchGroup) {
+    outbox.stop()
+    inbox.stop(parts)
+  }
+
+  // MARK: Stepping
+
+  /// A step of the state machine, and what comes of it.
+  func step(_ body: (inout Deliveries) -> [DeliveryOutput]) { act(body(&machine)) }
+
+  private func act(_ outputs: [DeliveryOutput]) {
+    for output in outputs {
+      switch output {
+      case .send(let message, let number): send(message, on: number)
+      case .close(let number, let fault, let detail):
+        peer.channels[number]?.lane.close(fault, detail: detail)
+      case .connect: connect()
+
+      case .wantsOffer(let id): outbox.provideOffer(id)
+      case .wantsPage(let id, let from): outbox.providePage(id, from)
+      case .beginStream(let id, let channel, let number, let key, let from, let credit):
+        outbox.beginStream(
+          id, OutgoingDelivery.Stream(channel: channel, number: number, credit: credit), key, from)
+      case .raiseCredit(let id, let channel, let number, let credit):
+        guard outbox.raiseCredit(id, to: credit) else { break }
+        peer.channels[channel]?.bulk.raiseCredit(number, to: credit)
+      case .endStream(let id, let channel, let number):
+        outbox.endStream(id)
+        peer.channels[channel]?.bulk.stopSending(number)
+      case .accepted(let id): outbox.wasAccepted(id)
+      case .progressed(let id, let received): outbox.progressed(id, received)
+      case .settled(let id, let end): outbox.settled(id, end)
+      case .numberTaken(let id): outbox.numberTaken(id)
+      case .tooLate(let id): outbox.sent(of: id)?.didNotCancel()
+
+      case .offered(let offer): inbox.offered(offer)
+      case .page(let id, let files): inbox.take(files, of: id)
+      case .expect(let id, let channel, let number, let key, let from, let byteCount):
+        inbox.expect(
+          id, IncomingDelivery.Stream(channel: channel, number: number), key, from, byteCount)
+      case .endExpecting(let id, let channel, let number):
+        inbox.endExpecting(id)
+        peer.channels[channel]?.bulk.stopReceiving(number)
+      case .interrupted(let id): inbox.interrupted(id)
+      case .withdrawn(let id): inbox.withdrawn(id)
+      case .resultUnwanted(let id): peer.requests.cancelRequested(id)
+      case .acknowledged(let floor, let incarnation): wasAcknowledged(floor, incarnation)
+
+      case .inquired(let request): answerInquiry(request)
+      case .standing(let request, let isAwaited): outbox.standing(request, isAwaited)
+      case .requestEnded(let request): outbox.endedWithoutReply(request)
+      }
+    }
+  }
+
+  private func send(_ message: WireChannelMessage, on number: ChannelNumber) {
+    guard let channel = peer.channels[number] else { return }
+    if case .deliveryProgress(let progress) = message.kind, let id = Identifier(exactly: progress.id),
+      let stream = inbox.arriving[id]?.stream, stream.channel == number
+    {
+      // Before the sender hears of it.
+      channel.bulk.raiseReceivingCredit(stream.number, to: progress.credit)
+    }
+    peer.send([message], on: number)
+  }
+
+  /// One write for all that is said meanwhile.
+  private func wasAcknowledged(_ floor: UInt64, _ incarnation: Identifier) {
+    let isFirst = acknowledged.isEmpty
+    guard acknowledged.count < Self.acknowledgedCountMax else { return }
+    acknowledged[incarnation] = max(floor, acknowledged[incarnation] ?? 0)
+    guard isFirst else { return }
+    let (runtime, application) = (peer.runtime, peer.application)
+    runtime.fileQueue.async {
+      let floors = runtime.performAndWait { $0.peers[application]?.deliveries.takeAcknowledged() ?? [:] }
+      for (incarnation, floor) in floors {
+        try? runtime.container.store.raiseDeliveryFloor(
+          sender: application.text, incarnation: incarnation, to: floor)
+      }
+    }
+  }
+
+  private func takeAcknowledged() -> [Identifier: UInt64] {
+    defer { acknowledged = [:] }
+    return acknowledged
+  }
+
+  /// Whether a reply to a delivered request may still come.
+  private func answerInquiry(_ request: Identifier) {
+    let isAwaited =
+      peer.requests.incoming[request] != nil || outbox.mayAnswer(request)
+      || peer.core.messages.isWaiting(request, from: peer.application)
+    step { $0.standing(request, isAwaited: isAwaited) }
+  }
+
+  // MARK: Channels for deliveries
+
+  private static let retryPauseMin: UInt64 = 100
+  private static let retryPauseMax: UInt64 = 10_000
+  /// While the receiver's key is not trusted.
+  private static let heldPause: UInt64 = 300_000
+
+  private func connect() {
+    guard peer.channels.isEmpty, !peer.isDialling else { return }
+    if let retryAt, Runtime.now < retryAt { return }
+    retryAt = nil
+    peer.dial()
+  }
+
+  /// There is no channel to the app: what waits in the outbox goes on waiting, unless it cannot help.
+  func cannotReach(_ error: ServicesError) {
+    step { $0.channelRefused() }
+    let pause = min(max(retryPause, Self.retryPauseMin), Self.retryPauseMax)
+    let next = Runtime.now + (error.code == .peerKeyChanged ? Self.heldPause : pause)
+    retryAt = next
+    peer.core.wake(at: next)
+    retryPause = min(2 * pause, Self.retryPauseMax)
+    let (isFinal, endsNew): (Bool, Bool)
+    switch error.code {
+    case .notAllowed, .enterpriseUserNotMatch: (isFinal, endsNew) = (true, true)
+    case .applicationNotFound, .peerKeyChanged: (isFinal, endsNew) = (false, true)
+    default: (isFinal, endsNew) = (false, false)
+    }
+    outbox.cannotReach(error, isFinal: isFinal, endsNew: endsNew)
+  }
+
+  /// The next channel is asked for without a pause.
+  func endPause() {
+    retryAt = nil
+    retryPause = 0
+  }
+
+  /// A new message is for an app one of whose keys is not trusted: its sender hears at once whether that
+  /// is still so.
+  func endHold() {
+    if let retryAt, retryAt > Runtime.now + Self.retryPauseMax { self.retryAt = nil }
+  }
+
+  func channelBegan(_ hello: WireChannelHello, _ number: ChannelNumber) {
+    endPause()
+    // They are on their way, however long that takes.
+    for sent in peer.sent.values where sent.isDelivery { sent.accept() }
+    step {
+      $0.channelOpened(
+        number, frameByteCountMax: Int(hello.frameByteCount), attachmentCountMax: hello.attachments)
+    }
+    // What the other process knows of requests that were delivered.
+    for (id, sent) in peer.sent where sent.isDelivery && sent.status == .delivered {
+      step { $0.inquire(id) }
+    }
+  }
+
+  func tick(_ now: UInt64) {
+    if peer.channels.isEmpty, !peer.isDialling, now >= retryAt ?? 0 {
+      if machine.waitsForChannel {
+        retryAt = nil
+        // Nobody dials, whatever the state machine was told: a channel that the peer had dialled may have ended before it began.
+        step { $0.channelRefused() + $0.retry() }
+      } else if peer.sent.values.contains(where: { $0.isDelivery && $0.status == .delivered }) {
+        // Replies to what was delivered may come.
+        connect()
+      }
+    }
+    inbox.tick(now)
+    guard !machine.isIdle else { return }
+    let idleTime = peer.runtime.options.deliveryIdleTime
+    for channel in peer.channels.values where channel.hasBegun && now >= channel.lastDelivered + idleTime {
+      channel.lane.close(.timedOut, detail: "delivery idle time")
+    }
+  }
+}

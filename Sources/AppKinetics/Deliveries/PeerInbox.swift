@@ -1,0 +1,462 @@
+import ContainerStore
+@preconcurrency import Dispatch
+import Foundation
+import LocalTransport
+import SecureFiles
+import ServiceValues
+import ServiceWire
+import SodiumPrimitives
+
+/// Messages with files, and replies to them, that come of one other app into this app's container.
+final class PeerInbox {
+  /// Came while the app was locked.
+  private struct Locked {
+    let delivery: IncomingDelivery
+    let id: Identifier
+    let until: UInt64
+  }
+
+  /// One offer of a delivery. What comes of an earlier one counts for nothing.
+  private struct Attempt: Sendable {
+    let id: Identifier
+    let delivery: IncomingDelivery
+    let number: UInt64
+  }
+
+  private unowned let peer: PeerSession
+  /// Also some whose channel broke, so that the app is not told of them twice.
+  private(set) var arriving: [Identifier: IncomingDelivery] = [:]
+  private static let interruptedCountMax = 32
+  private var locked: [Locked] = []
+
+  init(_ peer: PeerSession) { self.peer = peer }
+
+  private var runtime: Runtime { peer.runtime }
+
+  var isIdle: Bool { !arriving.values.contains { $0.isUnderWay } }
+
+  /// Nothing is written to the container after this.
+  func stop(_ parts: DispatchGroup) {
+    for delivery in arriving.values {
+      parts.enter()
+      delivery.queue.async {
+        delivery.suspend()
+        parts.leave()
+      }
+    }
+  }
+
+  // MARK: Work on what arrives
+
+  /// Runs `job` on the delivery's queue, where it may block; `then` goes on with what came of it while the attempt is the last one.
+  private func run<R: Sendable>(
+    _ attempt: Attempt, _ job: @escaping @Sendable () throws -> R,
+    then: @escaping @Sendable (PeerInbox, R) -> Void, failed: @escaping @Sendable (PeerInbox, any Error) -> Void
+  ) {
+    attempt.delivery.queue.async { [runtime = runtime, application = peer.application] in
+      let result = Result { try job() }
+      runtime.perform(with: application) { peer in
+        let inbox = peer.inbox
+        guard inbox.isCurrent(attempt) else { return }
+        switch result {
+        case .success(let value): then(inbox, value)
+        case .failure(let error): failed(inbox, error)
+        }
+      }
+    }
+  }
+
+  private func isCurrent(_ attempt: Attempt) -> Bool {
+    arriving[attempt.id] === attempt.delivery && attempt.delivery.attempt == attempt.number
+  }
+
+  private func attempt(_ id: Identifier) -> Attempt? {
+    arriving[id].map { Attempt(id: id, delivery: $0, number: $0.attempt) }
+  }
+
+  // MARK: Offers
+
+  /// What was delivered before is answered so, whatever the app thinks of it now.
+  func offered(_ offer: WireOffer) {
+    guard let id = Identifier(exactly: offer.id) else { return }
+    let delivery = arriving[id] ?? IncomingDelivery(offer)
+    let attempt = Attempt(id: id, delivery: delivery, number: delivery.beginAttempt(offer))
+    arriving[id] = delivery
+    FailPoint.offered.pass()
+    run(attempt) { [container = runtime.container, sender = peer.application.text] in
+      let incarnation = Identifier(offer.incarnation)
+      let ledger = try container.store.ledgerState(
+        sender: sender, incarnation: incarnation, number: offer.number, id: id)
+      // A container that takes no changes says this of what it has all the same.
+      try? container.store.raiseDeliveryFloor(sender: sender, incarnation: incarnation, to: offer.floor)
+      return ledger
+    } then: { inbox, ledger in
+      switch ledger {
+      case .unknown: inbox.check(attempt)
+      case .numberTaken:
+        // It comes again under another number: a reply is not lost.
+        inbox.arriving[id] = nil
+        inbox.peer.deliveries.step { $0.refuse(id, WireFailure(ServicesError(.numberTaken))) }
+      case .delivered:
+        inbox.arriving[id] = nil
+        inbox.peer.deliveries.step { $0.committed(id) }
+      }
+    } failed: {
+      $0.abandon(attempt, $1)
+    }
+  }
+
+  /// Whether the message is there is not known: nothing is answered, and the next offer is, by the ledger.
+  private func abandon(_ attempt: Attempt, _ error: any Error) {
+    runtime.logger.error(
+      "the container fails", metadata: ["app": "\(peer.application)", "error": "\(error)"])
+    arriving[attempt.id] = nil
+    for (number, channel) in peer.channels {
+      channel.lane.close(.noError)
+      peer.deliveries.step { $0.channelClosed(number) }
+    }
+    // Without a channel it is only forgotten.
+    peer.deliveries.step { $0.refuse(attempt.id, WireFailure(ServicesError(.general))) }
+  }
+
+  private func check(_ attempt: Attempt) {
+    let offer = attempt.delivery.offer
+    do throws(ServicesError) {
+      if let refusal = peer.deliveries.refusal(of: offer) { throw refusal }
+      switch offer.message {
+      case .request(let request):
+        try check(request, fileCount: offer.fileCount)
+        switch peer.core.state {
+        case .running: break
+        case .suspended: throw ServicesError(.processSuspended)
+        case .locked:
+          let until = Runtime.now + runtime.options.unlockTime
+          locked.append(Locked(delivery: attempt.delivery, id: attempt.id, until: until))
+          return peer.core.wake(at: until)
+        }
+      case .reply: try checkReply(offer)
+      case nil: throw ServicesError(.invalidParams, detail: "an offer of nothing")
+      }
+      receive(attempt)
+    } catch {
+      refuse(attempt.id, error)
+    }
+  }
+
+  /// The checks of the page, before anything is copied.
+  private func check(_ request: WireRequest, fileCount: UInt64) throws(ServicesError) {
+    let found = try peer.core.services.offer(
+      of: request, from: peer.application.text, to: runtime.appID)
+    let params: ServiceValue? = request.hasParams ? try ServiceValue(request.params) : nil
+    if found.validates {
+      try found.definition.validate(
+        request: request.method, params: params, attachmentCount: Int(clamping: fileCount))
+    }
+  }
+
+  private func checkReply(_ offer: WireOffer) throws(ServicesError) {
+    guard let request = offer.requestID else { throw ServicesError(.invalidParams) }
+    guard peer.sent[request] != nil || peer.core.messages.takesUnclaimed else {
+      throw ServicesError(.general, detail: "nobody waits for this reply")
+    }
+  }
+
+  private func refuse(_ id: Identifier, _ error: ServicesError) {
+    if let delivery = arriving.removeValue(forKey: id) {
+      delivery.stream = nil
+      let discard = discarding(delivery)
+      delivery.queue.async { _ = discard() }
+      replyLost(delivery, .replied, error)
+    }
+    peer.deliveries.step { $0.refuse(id, WireFailure(error)) }
+  }
+
+  /// Nobody gets the reply that was on its way.
+  private func replyLost(
+    _ delivery: IncomingDelivery, _ status: SentRequest.Status, _ error: ServicesError
+  ) {
+    guard case .reply? = delivery.offer.message, let request = delivery.request,
+      let sent = peer.sent.removeValue(forKey: request)
+    else { return }
+    sent.didDeliver()
+    sent.fail(status, error)
+  }
+
+  /// Nothing is left of it, not even of what an earlier process or channel has staged. True when it was delivered before: that stays.
+  private func discarding(_ delivery: IncomingDelivery) -> @Sendable () -> Bool {
+    { [store = runtime.container.store, logger = runtime.logger, application = peer.application] in
+      do {
+        let message = ArrivingMessage(delivery.offer, from: application)
+        let ledger = try store.ledgerState(
+          sender: message.sender, incarnation: message.incarnation, number: message.number, id: message.id)
+        if ledger == .unknown { try delivery.discard(store, message) }
+        return ledger == .delivered
+      } catch {
+        logger.error("what has arrived of a message cannot be removed", metadata: ["error": "\(error)"])
+        return false
+      }
+    }
+  }
+
+  // MARK: Locked
+
+  /// The app was unlocked.
+  func unlock() {
+    let waited = locked
+    locked = []
+    for locked in waited where arriving[locked.id] === locked.delivery {
+      if let attempt = attempt(locked.id) { check(attempt) }
+    }
+  }
+
+  var nextDeadline: UInt64? { locked.map(\.until).min() }
+
+  func tick(_ now: UInt64) {
+    guard let nextDeadline, now >= nextDeadline else { return }
+    let late = locked.filter { now >= $0.until }
+    locked.removeAll { now >= $0.until }
+    for locked in late where arriving[locked.id] === locked.delivery {
+      refuse(locked.id, ServicesError(.notAllowed))
+    }
+  }
+
+  func forgetLocked() { locked = [] }
+
+  // MARK: Receiving
+
+  private func receive(_ attempt: Attempt) {
+    let delivery = attempt.delivery
+    run(attempt) { [store = runtime.container.store, application = peer.application] in
+      let offer = delivery.offer
+      try delivery.begin(store, ArrivingMessage(offer, from: application))
+      FailPoint.begun.pass()
+      let (known, received) = delivery.withArrival { ($0.filesKnown, $0.received) } ?? (0, 0)
+      let room = try store.availableByteCount()
+      let needed = offer.byteCount - min(received, offer.byteCount)
+      guard needed <= room, offer.fileCount <= (room - needed) / Self.fileByteCount else {
+        throw ServicesError(
+          .noSpace, detail: "\(offer.byteCount) bytes are offered, and there is room for \(room)")
+      }
+      return known
+    } then: { inbox, known in
+      inbox.began(attempt, known)
+    } failed: {
+      $0.failed(attempt, $1)
+    }
+  }
+
+  /// What the record of a file takes, about.
+  private static let fileByteCount: UInt64 = 512
+
+  private func failed(_ attempt: Attempt, _ error: any Error) {
+    runtime.logger.warning(
+      "a message cannot be received", metadata: ["app": "\(peer.application)", "error": "\(error)"])
+    refuse(attempt.id, Self.error(of: error))
+  }
+
+  /// What the sender hears: nothing of this container's own paths.
+  private static func error(of error: any Error) -> ServicesError {
+    switch error {
+    case let error as ServicesError: error
+    case let error as ArrivalLimit: ServicesError(.limitExceeded, detail: error.name)
+    case ContainerError.diskFull: ServicesError(.noSpace, detail: "the receiver's container")
+    case ContainerError.invalidName, ContainerError.invalidArgument:
+      ServicesError(.invalidParams, detail: "the list of files")
+    default: ServicesError(.general, detail: "the receiver cannot store the files")
+    }
+  }
+
+  private func began(_ attempt: Attempt, _ known: UInt64) {
+    let offer = attempt.delivery.offer
+    if offer.fileCount > 0, attempt.delivery.tellCount() {
+      tellCount(Int(clamping: offer.fileCount), of: offer)
+    }
+    if known < offer.fileCount {
+      peer.deliveries.step { $0.wantPages(attempt.id, from: known) }
+    } else {
+      list(attempt)
+    }
+  }
+
+  func take(_ files: [WireOfferedFile], of id: Identifier) {
+    guard let attempt = attempt(id) else { return }
+    run(attempt) {
+      let known = try attempt.delivery.withArrival { arrival in
+        try arrival.add(
+          files.map {
+            ArrivingFile(
+              path: [UInt8]($0.path), size: $0.byteCount, modified: $0.modified,
+              permissions: UInt16(truncatingIfNeeded: $0.permissions & 0o777))
+          })
+        return arrival.filesKnown
+      }
+      return known == attempt.delivery.offer.fileCount
+    } then: { inbox, isComplete in
+      if isComplete { inbox.list(attempt) }
+    } failed: {
+      $0.failed(attempt, $1)
+    }
+  }
+
+  /// Every file has its place: the contents may come.
+  private func list(_ attempt: Attempt) {
+    run(attempt) { () -> ([ArrivedFile], UInt64)? in
+      let known = attempt.delivery.withArrival { arrival in
+        (arrival.files.map { ArrivedFile(path: $0.path, byteCount: $0.size) }, arrival.received)
+      }
+      FailPoint.listed.pass()
+      return known
+    } then: { inbox, known in
+      guard let (files, received) = known else { return }
+      if !files.isEmpty, attempt.delivery.tellFiles() { inbox.tell(files, of: attempt.delivery.offer) }
+      let key = Data(Random.bytes(Self.streamKeyByteCount))
+      inbox.peer.deliveries.step { $0.accept(attempt.id, from: received, key: key) }
+      if received == attempt.delivery.offer.byteCount { inbox.commit(attempt.id) }
+    } failed: {
+      $0.failed(attempt, $1)
+    }
+  }
+
+  private static let streamKeyByteCount = 32
+
+  func expect(
+    _ id: Identifier, _ stream: IncomingDelivery.Stream, _ key: Data, _ from: UInt64, _ byteCount: UInt64
+  ) {
+    guard let delivery = arriving[id] else { return }
+    delivery.stream = stream
+    let sink = ArrivalSink(delivery, stream) {
+      [weak runtime = runtime, application = peer.application] received in
+      runtime?.perform(with: application) { peer in
+        peer.wasUsed(stream.channel)
+        peer.deliveries.step { $0.received(id, received) }
+      }
+    }
+    peer.channels[stream.channel]?.bulk.expect(
+      stream: stream.number, key: key, byteCount: byteCount, credit: DeliveryLimits().creditByteCount,
+      sink: sink)
+  }
+
+  func endExpecting(_ id: Identifier) { arriving[id]?.stream = nil }
+
+  /// Everything of a stream has come, or it cannot be kept.
+  func streamReceived(_ stream: UInt32, _ error: (any Error)?, on number: ChannelNumber) {
+    let mine = IncomingDelivery.Stream(channel: number, number: stream)
+    guard let (id, delivery) = arriving.first(where: { $0.value.stream == mine }) else { return }
+    delivery.stream = nil
+    if let error, let attempt = attempt(id) { failed(attempt, error) } else { commit(id) }
+  }
+
+  private func commit(_ id: Identifier) {
+    guard peer.deliveries.beginCommit(id), let attempt = attempt(id) else { return }
+    attempt.delivery.isCommitting = true
+    let (runtime, application) = (runtime, peer.application)
+    attempt.delivery.queue.async {
+      do {
+        FailPoint.committing.pass()
+        guard let queued = try attempt.delivery.commit() else { return }
+        FailPoint.committed.pass()
+        runtime.perform { core in
+          // Else it comes at the next start.
+          guard core.life == .running else { return }
+          let peer = core.peer(application)
+          peer.inbox.arriving[id] = nil
+          // First, so that a cancel that came meanwhile finds whom to tell.
+          core.messages.handle(queued, isRedelivered: false)
+          peer.deliveries.step { $0.committed(id) }
+        }
+      } catch {
+        runtime.perform(with: application) { peer in
+          if peer.inbox.isCurrent(attempt) { peer.inbox.abandon(attempt, error) }
+        }
+      }
+    }
+  }
+
+  // MARK: The sender, or this app, does not want it any more
+
+  /// The channel that it came over is gone: what is there is kept for another one.
+  func interrupted(_ id: Identifier) {
+    guard let delivery = arriving[id] else { return }
+    _ = delivery.beginAttempt()
+    locked.removeAll { $0.delivery === delivery }
+    delivery.queue.async { delivery.suspend() }
+    let interrupted = arriving.filter { !$0.value.isUnderWay && $0.key != id }
+    if interrupted.count >= Self.interruptedCountMax, let (oldest, _) = interrupted.first {
+      arriving[oldest] = nil
+    }
+  }
+
+  func withdrawn(_ id: Identifier) {
+    locked.removeAll { $0.id == id }
+    guard let delivery = arriving.removeValue(forKey: id) else {
+      return peer.deliveries.step { $0.discarded(id) }
+    }
+    delivery.stream = nil
+    let discard = discarding(delivery)
+    delivery.queue.async { [runtime = runtime, application = peer.application] in
+      let wasDelivered = discard()
+      runtime.perform(with: application) { peer in
+        if !wasDelivered {
+          let error = ServicesError(
+            .connectionLost, detail: "the provider took its reply back, or could not read it")
+          peer.inbox.replyLost(delivery, .lost, error)
+        }
+        peer.deliveries.step { wasDelivered ? $0.committed(id) : $0.discarded(id) }
+      }
+    }
+  }
+
+  /// False when it is there already, or was never on its way.
+  func cancelReception(of request: Identifier) -> Bool {
+    guard let (id, delivery) = arriving.first(where: { $0.value.request == request }),
+      delivery.isUnderWay, !delivery.isCommitting
+    else { return false }
+    refuse(id, ServicesError(.cancelled, detail: "the receiver does not want it"))
+    return true
+  }
+
+  // MARK: What the app hears on the way
+
+  private func tellCount(_ count: Int, of offer: WireOffer) {
+    guard let id = offer.requestID else { return }
+    switch offer.message {
+    case .reply: peer.sent[id]?.tell(.willReceive(attachmentCount: count))
+    case .request(let request):
+      guard let provider = peer.core.services.offer(of: request)?.provider else { return }
+      peer.requests.callbacks.async { [application = peer.application] in
+        provider.willReceive(attachmentCount: count, for: id, from: application)
+      }
+    case nil: break
+    }
+  }
+
+  private func tell(_ files: [ArrivedFile], of offer: WireOffer) {
+    guard let id = offer.requestID else { return }
+    switch offer.message {
+    case .reply:
+      guard let sent = peer.sent[id] else { return }
+      for file in files { sent.tell(.willReceive(attachment: file.path, byteCount: file.byteCount)) }
+    case .request(let request):
+      guard let provider = peer.core.services.offer(of: request)?.provider else { return }
+      peer.requests.callbacks.async { [application = peer.application] in
+        for file in files {
+          provider.willReceive(
+            attachment: file.path, byteCount: file.byteCount, for: id, from: application)
+        }
+      }
+    case nil: break
+    }
+  }
+}
+
+extension ArrivingMessage {
+  /// `offer` was checked when it came: its id and its incarnation have 16 bytes.
+  fileprivate init(_ offer: WireOffer, from application: ApplicationID) {
+    // What is kept of an offer until its message was handled.
+    let message = WireOffer.with { $0.message = offer.message }
+    self.init(
+      id: Identifier(offer.id), sender: application.text, incarnation: Identifier(offer.incarnation),
+      number: offer.number, message: (try? message.serializedBytes()) ?? [], fileCount: offer.fileCount,
+      byteCount: offer.byteCount)
+  }
+}

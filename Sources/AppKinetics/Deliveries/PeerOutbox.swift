@@ -1,0 +1,347 @@
+import ContainerStore
+import Foundation
+import LocalTransport
+import SecureFiles
+import ServiceValues
+import ServiceWire
+import SodiumPrimitives
+
+/// Messages with files for one other app: in the outbox of the container first, so that they outlive the process.
+final class PeerOutbox {
+  private unowned let peer: PeerSession
+  /// By delivery.
+  private(set) var outgoing: [Identifier: OutgoingDelivery] = [:]
+  /// The numbers of the outbox that were for this app are all below.
+  private var end: UInt64 = 0
+  /// Numbers below it that were for this app are settled, on the disk: no crash brings one back to be offered again.
+  private var durableFloor: UInt64 = 0
+  /// An acknowledgement waits for the disk, and one more message was settled since.
+  private var isAcknowledging = false
+  private var isAcknowledgementDue = false
+
+  init(_ peer: PeerSession) { self.peer = peer }
+
+  private var runtime: Runtime { peer.runtime }
+
+  var isIdle: Bool { outgoing.isEmpty }
+
+  func stop() {
+    for delivery in outgoing.values { for body in delivery.whenEnded { body(nil) } }
+    outgoing = [:]
+  }
+
+  // MARK: What is to be delivered
+
+  func enqueue(_ entry: OutboxEntry, request: Identifier?, isReply: Bool, wasOffered: Bool = false) {
+    let id = entry.id
+    let files = OutgoingFiles(runtime.container.store, entry) {
+      [runtime = runtime, application = peer.application] path in
+      runtime.perform(with: application) { $0.outbox.tellStarted(path, id) }
+    }
+    outgoing[id] = OutgoingDelivery(entry: entry, request: request, isReply: isReply, files: files)
+    end = max(end, entry.number + 1)
+    peer.deliveries.step {
+      $0.enqueue(
+        id, number: entry.number, fileCount: entry.fileCount, byteCount: entry.byteCount,
+        wasOffered: wasOffered)
+    }
+  }
+
+  /// Calls back with its end; with nil for what is not on its way.
+  func takeBack(_ id: Identifier, _ ended: [@Sendable (SentDeliveryEnd?) -> Void]) {
+    guard outgoing[id] != nil else {
+      for body in ended { body(nil) }
+      return
+    }
+    outgoing[id]?.whenEnded += ended
+    peer.deliveries.step { $0.cancel(id) }
+  }
+
+  /// A reply to the request is on its way, or there is one of which that is not known yet.
+  func mayAnswer(_ request: Identifier) -> Bool {
+    outgoing.values.contains { $0.isReply && $0.request == request || $0.request == nil }
+  }
+
+  /// There is no channel. What cannot be helped by waiting is taken back: everything, or what its sender still waits to hear of.
+  func cannotReach(_ error: ServicesError, isFinal: Bool, endsNew: Bool) {
+    for (id, delivery) in outgoing {
+      let isNew = delivery.request.flatMap { peer.sent[$0] }?.isAccepted == false && !delivery.isReply
+      guard isFinal || isNew && endsNew else {
+        sent(of: id)?.accept()
+        continue
+      }
+      outgoing[id]?.failure = error
+      peer.deliveries.step { $0.cancel(id) }
+    }
+  }
+
+  // MARK: What the state machine asks for
+
+  func provideOffer(_ id: Identifier) {
+    guard let delivery = outgoing[id] else { return }
+    let (entry, taken, durableFloor) = (delivery.entry, delivery.takenIncarnation, durableFloor)
+    let (application, container) = (peer.application, runtime.container)
+    runtime.run(with: application) { () throws -> WireOffer in
+      var offer = try WireOffer(serializedBytes: container.store.outboxMessage(entry.number))
+      offer.floor = durableFloor
+      // Both branches make durable which earlier messages were settled.
+      if !entry.mayBeOffered || durableFloor == 0 {
+        offer.floor = try Self.floor(application, in: container) ?? entry.number
+        if entry.mayBeOffered {
+          try container.store.synchronize()
+        } else {
+          try container.store.markOffered(entry.number)
+        }
+      }
+      offer.floor = min(offer.floor, entry.number)
+      offer.id = entry.id.data
+      offer.incarnation = try container.store.outboxIncarnation(otherThan: taken).data
+      return offer
+    } then: { peer, offer in
+      peer.outbox.offer(id, offer)
+    }
+  }
+
+  private func offer(_ id: Identifier, _ offer: Result<WireOffer, any Error>) {
+    switch offer {
+    case .success(let offer):
+      FailPoint.offering.pass()
+      if offer.isReply { outgoing[id]?.isReply = true }
+      outgoing[id]?.request = offer.requestID
+      outgoing[id]?.entry.mayBeOffered = true
+      outgoing[id]?.incarnation = Identifier(offer.incarnation)
+      durableFloor = max(offer.floor, durableFloor)
+      peer.deliveries.step { $0.offer(offer) }
+    case .failure(let error): fail(id, error)
+    }
+  }
+
+  /// The least number for an app that is not settled; nil when all are. What the container says: a message that is on its way from there to
+  /// the runtime's state counts.
+  private static func floor(_ application: ApplicationID, in container: SecureContainer) throws -> UInt64? {
+    try container.store.outboxFloor(receiver: application.text)
+  }
+
+  /// The receiver knows another message under this number.
+  func numberTaken(_ id: Identifier) {
+    let taken = outgoing[id]?.incarnation
+    outgoing[id]?.takenIncarnation = taken
+    runtime.logger.warning(
+      "the receiver knows another message under a number of this container, as after a restore: numbers begin anew",
+      metadata: ["app": "\(peer.application)"])
+  }
+
+  private static let pageFileCountMax = DeliveryLimits().pageFileCountMax
+
+  func providePage(_ id: Identifier, _ from: UInt64) {
+    guard let number = outgoing[id]?.entry.number else { return }
+    runtime.run(with: peer.application) { [container = runtime.container] () throws -> [WireOfferedFile] in
+      try container.store.outboxFiles(number, from: from, limit: Self.pageFileCountMax).map { file in
+        .with {
+          $0.path = Data(file.path)
+          $0.byteCount = file.size
+          $0.modified = file.modified
+          $0.permissions = UInt32(file.permissions)
+        }
+      }
+    } then: { peer, page in
+      switch page {
+      case .success(let files): peer.deliveries.step { $0.page(id, from: from, files) }
+      case .failure(let error): peer.outbox.fail(id, error)
+      }
+    }
+  }
+
+  func beginStream(_ id: Identifier, _ stream: OutgoingDelivery.Stream, _ key: Data, _ from: UInt64) {
+    guard let delivery = outgoing[id] else { return }
+    outgoing[id]?.stream = stream
+    runtime.run(with: peer.application) { [container = runtime.container, sent = sent(of: id)] in
+      try OutboxSource(container.store, delivery.entry, from: from, files: delivery.files) {
+        [weak sent] index, file in
+        sent?.advance {
+          $0.filesSent = max($0.filesSent, index)
+          $0.file = file ?? $0.file
+        }
+      }
+    } then: { peer, source in
+      guard let current = peer.outbox.outgoing[id]?.stream, current.isSame(as: stream) else { return }
+      switch source {
+      case .failure(let error): peer.outbox.fail(id, error)
+      case .success(let source):
+        peer.outbox.outgoing[id]?.stream?.hasBegun = true
+        peer.channels[stream.channel]?.bulk.send(
+          stream: stream.number, key: key, byteCount: delivery.entry.byteCount - from,
+          credit: current.credit, from: source)
+      }
+    }
+  }
+
+  /// True when the stream has begun.
+  func raiseCredit(_ id: Identifier, to credit: UInt64) -> Bool {
+    outgoing[id]?.stream?.credit = credit
+    return outgoing[id]?.stream?.hasBegun == true
+  }
+
+  func endStream(_ id: Identifier) { outgoing[id]?.stream = nil }
+
+  /// The bulk lane has sent everything of a stream, or could not.
+  func streamSent(_ stream: UInt32, _ error: (any Error)?, on number: ChannelNumber) {
+    guard let error,
+      let (id, _) = outgoing.first(where: {
+        $0.value.stream?.channel == number && $0.value.stream?.number == stream
+      })
+    else { return }
+    fail(id, error)
+  }
+
+  private func fail(_ id: Identifier, _ error: any Error) {
+    // One that was taken back is gone from the outbox before the app hears of it: what cannot be read of it any more is no failure.
+    guard peer.deliveries.canFail(id) else { return }
+    let error = Runtime.servicesError(error)
+    runtime.logger.error("a message of the outbox cannot be read", metadata: ["error": "\(error)"])
+    outgoing[id]?.failure = error
+    peer.deliveries.step { $0.fail(id, WireFailure(error)) }
+  }
+
+  // MARK: What becomes of it
+
+  /// The request that is delivered, when this process sent it.
+  func sent(of id: Identifier) -> SentRequest? {
+    guard let delivery = outgoing[id], !delivery.isReply else { return nil }
+    return delivery.request.flatMap { peer.sent[$0] }
+  }
+
+  private func tellStarted(_ path: String, _ id: Identifier) {
+    guard let delivery = outgoing[id] else { return }
+    sent(of: id)?.tell(.didStartSending(attachment: path))
+    guard delivery.isReply, let request = delivery.request,
+      let incoming = peer.requests.incoming[request], let provider = incoming.offer.provider
+    else { return }
+    peer.requests.callbacks.async { provider.didStartSending(attachment: path, for: incoming.request) }
+  }
+
+  func wasAccepted(_ id: Identifier) {
+    guard let delivery = outgoing[id] else { return }
+    outgoing[id]?.wasAccepted = true
+    sent(of: id)?.didSend()
+    // Files of no bytes have no first one.
+    if delivery.entry.byteCount == 0 {
+      runtime.fileQueue.async { delivery.files.tell(before: delivery.entry.fileCount) }
+    }
+  }
+
+  func progressed(_ id: Identifier, _ received: UInt64) {
+    outgoing[id]?.bytesDone = received
+    sent(of: id)?.advance { $0.bytesDone = max($0.bytesDone, received) }
+  }
+
+  func settled(_ id: Identifier, _ end: SentDeliveryEnd) {
+    guard let delivery = outgoing[id] else { return }
+    FailPoint.settling.pass()
+    let hasHandler = peer.core.outboxEndHandler != nil
+    let (runtime, application) = (runtime, peer.application)
+    runtime.fileQueue.async {
+      let message = hasHandler ? try? OutboxMessage(delivery.entry, in: runtime.container) : nil
+      // What an earlier process sent most of.
+      if end == .committed { delivery.files.tell(before: delivery.entry.fileCount) }
+      do {
+        try runtime.container.store.settleOutbox(delivery.entry.number)
+        // Who hears that it never comes may send it again.
+        if end != .committed { try runtime.container.store.synchronize() }
+      } catch {
+        runtime.logger.error("the outbox cannot be changed", metadata: ["error": "\(error)"])
+      }
+      FailPoint.settled.pass()
+      runtime.perform { core in
+        let peer = core.peers[application]
+        // Who is told may end these services, and what is in the outbox then is offered again.
+        if let message, let handler = core.outboxEndHandler {
+          let error = Self.error(of: end, peer?.outbox.outgoing[id] ?? delivery)
+          core.callbacks(for: application).async { handler(message, error) }
+        }
+        peer?.outbox.ended(id, end)
+      }
+    }
+  }
+
+  /// It is out of the outbox.
+  private func ended(_ id: Identifier, _ end: SentDeliveryEnd) {
+    guard let delivery = outgoing[id] else { return }
+    tellEnd(id, delivery, Self.error(of: end, delivery))
+    // A cancel that came meanwhile.
+    if end == .committed { sent(of: id)?.didNotCancel() }
+    let ended = outgoing.removeValue(forKey: id)
+    for body in ended?.whenEnded ?? [] { body(end) }
+    guard end == .committed else { return }
+    if ended?.hasEndedWithoutReply == true { endedWithoutReply(id) }
+    acknowledge()
+  }
+
+  /// Nil: the receiver has it.
+  private static func error(of end: SentDeliveryEnd, _ delivery: OutgoingDelivery) -> ServicesError? {
+    switch end {
+    case .committed: nil
+    case .refused(let failure): delivery.failure ?? ServicesError(failure)
+    case .cancelled: delivery.failure ?? ServicesError(.cancelled)
+    }
+  }
+
+  private func tellEnd(_ id: Identifier, _ delivery: OutgoingDelivery, _ error: ServicesError?) {
+    let sent = sent(of: id)
+    if let error, let sent {
+      sent.fail(error.code == .cancelled ? .cancelled : .refused, error)
+      peer.sent[sent.id] = nil
+    } else if let sent {
+      sent.didDeliver()
+      peer.prefer(sent.request.foreground)
+    }
+    if delivery.isReply, let request = delivery.request { peer.requests.tellEnd(of: request, error) }
+  }
+
+  /// The receiver forgets what it is told of, and would take it for another message when it came again: so that is on the disk before.
+  /// One wait for the disk is for all that is settled meanwhile.
+  private func acknowledge() {
+    isAcknowledgementDue = isAcknowledging
+    guard !isAcknowledging else { return }
+    isAcknowledging = true
+    let (end, application, container) = (end, peer.application, runtime.container)
+    runtime.run(with: application) { () throws -> (UInt64, Identifier) in
+      let floor = try Self.floor(application, in: container) ?? end
+      try container.store.synchronize()
+      return (floor, try container.store.outboxIncarnation())
+    } then: { peer, settled in
+      peer.outbox.didAcknowledge(settled)
+    }
+  }
+
+  private func didAcknowledge(_ settled: Result<(UInt64, Identifier), any Error>) {
+    isAcknowledging = false
+    if case .success(let (floor, incarnation)) = settled {
+      durableFloor = max(durableFloor, floor)
+      peer.deliveries.step { $0.acknowledge(floor: floor, incarnation: incarnation) }
+    }
+    if isAcknowledgementDue { acknowledge() }
+  }
+
+  // MARK: Replies that are awaited
+
+  /// A channel to another process of the provider says what became of a request that an earlier one had.
+  func standing(_ request: Identifier, _ isAwaited: Bool) {
+    guard !isAwaited, let sent = peer.sent[request], sent.isDelivery else { return }
+    if sent.expectsReply == false { return endedWithoutReply(request) }
+    peer.sent[request] = nil
+    sent.fail(
+      .lost, ServicesError(.connectionLost, detail: "the other app does not know the request any more"))
+  }
+
+  func endedWithoutReply(_ request: Identifier) {
+    guard let sent = peer.sent[request], sent.isDelivery else { return }
+    guard sent.status == .delivered else {
+      // It may have come right behind what settles the delivery.
+      outgoing[request]?.hasEndedWithoutReply = true
+      return
+    }
+    peer.sent[request] = nil
+    sent.end(.endedWithoutReply, .success(nil), .didEndWithoutReply)
+  }
+}

@@ -1,0 +1,109 @@
+import ServiceValues
+import ServiceWire
+import SodiumPrimitives
+
+/// How a request is answered, by its handler or in place of it. Any thread.
+extension IncomingRequest {
+  var isFrontRequest: Bool {
+    service == WellKnownService.frontRequest.serviceID && version == WellKnownService.frontRequest.version
+  }
+
+  /// The app has had it: it leaves the queue of the container.
+  func handlerReturned() {
+    if let arrival { runtime.handlerReturned(arrival) }
+  }
+
+  /// Sends params with paths of attachments, or an error. With `waits` it throws also what keeps a reply from being sent over the channel.
+  func send(
+    _ result: Result<(ServiceValue?, [String]), ServiceReplyError>, _ foreground: ForegroundPreference,
+    waits: Bool = true
+  ) async throws {
+    guard !isFrontRequest else { throw ServicesError(.general, detail: "a front request has no reply") }
+    switch result {
+    case .success((let params, let attachments)):
+      try params?.validate()
+      try definition?.validate(response: method, params: params, attachmentCount: attachments.count)
+      for path in attachments { try runtime.checkAttachment(path) }
+      try await put(
+        .with { if let params { $0.params = WireValue(params) } }, attachments, foreground, waits: waits)
+    case .failure(let error):
+      try error.validate()
+      try definition?.validate(error: error, of: method)
+      try await put(.with { $0.error = error.wire }, [], foreground)
+    }
+  }
+
+  /// A handler threw, or what it returned cannot be sent. It may have replied itself before: then there is nothing to say.
+  func answer(with error: any Error) async {
+    let reply: ServiceReplyError
+    switch error {
+    case let error as ServiceReplyError: reply = error
+    case let error as ServicesError:
+      reply = ServiceReplyError(
+        code: Int64(error.code.rawValue), text: error.path ?? error.detail ?? error.code.name)
+    case is CancellationError:
+      reply = ServiceReplyError(code: Int64(ServicesError.cancelled.rawValue), text: "cancelled")
+    default:
+      // What it says may be about the provider's own data.
+      runtime.logger.error(
+        "a handler failed", metadata: ["service": "\(service)", "error": "\(type(of: error))"])
+      reply = ServiceReplyError(code: Int64(ServicesError.general.rawValue), text: "the provider failed")
+    }
+    do {
+      try reply.validate()
+      try await put(.with { $0.error = reply.wire }, [], .none)
+    } catch {
+      try? endWithoutReply()
+    }
+  }
+
+  /// By the channel; with files, or to a request that had some, through the outbox.
+  private func put(
+    _ reply: WireReply, _ attachments: [String], _ foreground: ForegroundPreference, waits: Bool = true
+  ) async throws {
+    var reply = reply
+    reply.id = self.id.data
+    reply.foreground = foreground.wire
+    if attachments.isEmpty, arrival == nil {
+      try put(reply, waits: waits)
+    } else {
+      reply.attachments = UInt64(attachments.count)
+      try await store(reply, attachments)
+    }
+    guard foreground == .peer else { return }
+    runtime.perform(with: sender) { $0.prefer(foreground) }
+  }
+
+  private func put(_ reply: WireReply, waits: Bool) throws(ServicesError) {
+    let (id, sender, logger) = (id, sender, runtime.logger)
+    guard waits else {
+      return runtime.perform { core in
+        let refused = core.peers[sender].map { $0.requests.reply(reply, to: id) } ?? PeerRequests.cannotReply
+        if let refused { logger.notice("a reply was not sent", metadata: ["error": "\(refused)"]) }
+      }
+    }
+    let refused = runtime.performAndWait { core in
+      core.peers[sender].map { $0.requests.reply(reply, to: id) } ?? PeerRequests.cannotReply
+    }
+    if let refused { throw refused }
+  }
+
+  /// Puts a reply into the outbox, and what it answers out of the queue. Throws `general` for a request that cannot be replied to.
+  private func store(_ reply: WireReply, _ attachments: [String]) async throws {
+    let (id, sender) = (id, sender)
+    let isTaken = await runtime.result { core in
+      core.life == .running && core.peers[sender]?.requests.beginStoring(id) == true
+    }
+    guard isTaken else { throw PeerRequests.cannotReply }
+    do {
+      let entry = try await runtime.store(
+        .with { $0.reply = reply }, id: Identifier.random(), to: sender, attachments, endingQueued: arrival)
+      runtime.perform { core in
+        if core.life == .running { core.peer(sender).requests.didStore(entry, for: self) }
+      }
+    } catch {
+      runtime.perform(with: sender) { $0.requests.storingFailed(id) }
+      throw error
+    }
+  }
+}

@@ -1,0 +1,286 @@
+import ContainerStore
+import Dispatch
+import Foundation
+import ServiceValues
+import ServiceWire
+import SodiumPrimitives
+
+/// Requests of one other app to this one, from their arrival until they are answered.
+final class PeerRequests {
+  struct Incoming {
+    let request: IncomingRequest
+    let offer: Offer
+    var hasReplied = false
+    /// Its reply is on the way to the outbox, or there.
+    var isReplyStored = false
+
+    var mayReply: Bool { !hasReplied && !isReplyStored }
+  }
+
+  /// Came while the app was locked.
+  private struct Locked {
+    let request: WireRequest
+    let id: Identifier
+    let until: UInt64
+  }
+
+  private unowned let peer: PeerSession
+  /// Where the app is called for this one: one call after another, and nobody else's wait for them.
+  let callbacks: DispatchQueue
+  private(set) var incoming: [Identifier: Incoming] = [:]
+  /// Those that wait for a callback, in order.
+  private var ready: [ReadyRequest] = []
+  /// There is one.
+  private var isHandling = false
+  private var locked: [Locked] = []
+
+  init(_ peer: PeerSession) {
+    self.peer = peer
+    callbacks =
+      peer.runtime.options.callbackQueue ?? DispatchQueue(label: "opendynamics.services.callbacks")
+  }
+
+  private var core: Core { peer.core }
+  private var runtime: Runtime { peer.runtime }
+
+  var isIdle: Bool { !isHandling && incoming.isEmpty }
+
+  // MARK: What comes
+
+  func hear(_ event: ProviderEvent, of id: Identifier) {
+    switch event {
+    case .arrived(let request): arrived(request, id)
+    case .withdrawn:
+      locked.removeAll { $0.id == id }
+      ready.removeAll { $0.request.id == id }
+      incoming[id] = nil
+    case .cancelRequested: cancelRequested(id)
+    case .replyAccepted: replyEnded(id, nil)
+    case .replyRefused(let failure): replyEnded(id, ServicesError(failure))
+    case .replyExpired:
+      replyEnded(id, ServicesError(.connectionLost, detail: "the consumer did not ask for the reply"))
+    }
+  }
+
+  func cancelRequested(_ id: Identifier) {
+    guard let incoming = incoming[id] else { return }
+    // What the app wants to be called then is not called within this work.
+    runtime.workQueue.async { incoming.request.cancel() }
+    guard let provider = incoming.offer.provider else { return }
+    callbacks.async { provider.didCancel(incoming.request) }
+  }
+
+  private func replyEnded(_ id: Identifier, _ error: ServicesError?) {
+    if incoming[id]?.hasReplied == true { tellEnd(of: id, error) } else { incoming[id] = nil }
+  }
+
+  /// The reply has arrived, or will not: an object hears of it.
+  func tellEnd(of id: Identifier, _ error: ServicesError?) {
+    guard let ended = incoming.removeValue(forKey: id), let provider = ended.offer.provider else { return }
+    callbacks.async {
+      if let error {
+        provider.didFailSending(ended.request, error)
+      } else {
+        provider.didFinishSending(ended.request)
+      }
+    }
+  }
+
+  private func refuse(_ id: Identifier, _ error: ServicesError) {
+    peer.act(peer.exchange.refuse(id, WireFailure(error)))
+  }
+
+  private func arrived(_ request: WireRequest, _ id: Identifier) {
+    do throws(ServicesError) {
+      let offer = try core.services.offer(of: request, from: peer.application.text, to: runtime.appID)
+      switch core.state {
+      case .running: try admit(request, id, offer)
+      case .suspended: throw ServicesError(.processSuspended)
+      case .locked:
+        let until = Runtime.now + runtime.options.unlockTime
+        locked.append(Locked(request: request, id: id, until: until))
+        core.wake(at: until)
+      }
+    } catch {
+      refuse(id, error)
+    }
+  }
+
+  private func admit(_ request: WireRequest, _ id: Identifier, _ offer: Offer) throws(ServicesError) {
+    let params: ServiceValue? = request.hasParams ? try ServiceValue(request.params) : nil
+    if offer.validates {
+      try offer.definition.validate(
+        request: request.method, params: params, attachmentCount: Int(clamping: request.attachments))
+    }
+    let request = IncomingRequest(
+      request, id, from: peer.application, offer, params: params, attachments: [], runtime)
+    incoming[id] = Incoming(request: request, offer: offer)
+    peer.act(peer.exchange.admit(id))
+    handleSoon(ReadyRequest(request: request, offer: offer))
+  }
+
+  /// One that was delivered with files, of which the app was not told yet.
+  func admit(_ request: IncomingRequest, _ offer: Offer, untold: [ArrivedFile]) {
+    incoming[request.id] = Incoming(request: request, offer: offer)
+    let ready = ReadyRequest(request: request, offer: offer, untold: untold)
+    guard offer.provider != nil, !request.isRedelivered, !request.attachments.isEmpty else {
+      return handleSoon(ready)
+    }
+    // Behind what was told of its files.
+    callbacks.async { [runtime, application = peer.application] in
+      runtime.perform(with: application) { peer in
+        if peer.requests.incoming[ready.request.id] != nil { peer.requests.handleSoon(ready) }
+      }
+    }
+  }
+
+  // MARK: Handling
+
+  private func handleSoon(_ request: ReadyRequest) {
+    ready.append(request)
+    handleNext()
+  }
+
+  private func handleNext() {
+    guard !isHandling, !ready.isEmpty, core.state != .locked else { return }
+    isHandling = true
+    callbacks.async { [runtime, application = peer.application] in
+      let batch = runtime.performAndWait { $0.peers[application]?.requests.nextBatch() ?? [] }
+      for ready in batch { ready.handle() }
+      runtime.perform(with: application) { peer in
+        peer.requests.isHandling = false
+        peer.requests.handleNext()
+      }
+    }
+  }
+
+  /// Requests that are handled in one go: for those it is too late to be withdrawn.
+  private static let batchCountMax = 32
+
+  private func nextBatch() -> [ReadyRequest] {
+    guard core.state != .locked else { return [] }
+    var batch: [ReadyRequest] = []
+    var taken = 0
+    while batch.count < Self.batchCountMax, taken < ready.count {
+      let next = ready[taken]
+      taken += 1
+      // One that was withdrawn does not begin; a delivered one is not withdrawn.
+      if next.request.arrival != nil || peer.exchange.begin(next.request.id) { batch.append(next) }
+    }
+    ready.removeFirst(taken)
+    return batch
+  }
+
+  // MARK: Locked
+
+  func unlock() {
+    let waited = locked
+    locked = []
+    // Those that were accepted before it was locked.
+    handleNext()
+    for request in waited { arrived(request.request, request.id) }
+  }
+
+  func refuseLocked(_ code: ServicesError.Code) {
+    let waited = locked
+    locked = []
+    for request in waited { refuse(request.id, ServicesError(code)) }
+  }
+
+  var nextDeadline: UInt64? { locked.map(\.until).min() }
+
+  func tick(_ now: UInt64) {
+    guard let nextDeadline, now >= nextDeadline else { return }
+    let late = locked.filter { now >= $0.until }
+    locked.removeAll { now >= $0.until }
+    for request in late { refuse(request.id, ServicesError(.notAllowed)) }
+  }
+
+  // MARK: Answering
+
+  static let cannotReply = ServicesError(
+    .general, detail: "the request is not there any more, or was replied to")
+
+  /// Over the channel. Returns why it cannot be sent.
+  func reply(_ reply: WireReply, to id: Identifier) -> ServicesError? {
+    answer(id, isReply: true) { exchange throws(ProtocolFault) in
+      try exchange.reply(reply, now: Runtime.now)
+    }
+  }
+
+  /// Returns why it cannot be ended.
+  func endWithoutReply(_ request: IncomingRequest) -> ServicesError? {
+    guard request.arrival != nil else {
+      return answer(request.id, isReply: false) { exchange throws(ProtocolFault) in
+        try exchange.endWithoutReply(request.id, now: Runtime.now)
+      }
+    }
+    guard incoming[request.id]?.mayReply == true else { return Self.cannotReply }
+    incoming[request.id] = nil
+    peer.deliveries.step { $0.endRequest(request.id) }
+    return nil
+  }
+
+  private func answer(
+    _ id: Identifier, isReply: Bool,
+    _ step: (inout Exchange) throws(ProtocolFault) -> [ExchangeOutput]
+  ) -> ServicesError? {
+    guard incoming[id]?.isReplyStored == false else { return Self.cannotReply }
+    do throws(ProtocolFault) {
+      let outputs = try step(&peer.exchange)
+      incoming[id]?.hasReplied = isReply
+      var refused: ServicesError?
+      for case .provider(id, .replyRefused(let failure)) in outputs {
+        refused = ServicesError(failure)
+        incoming[id]?.hasReplied = false
+      }
+      peer.act(outputs)
+      return refused
+    } catch {
+      return ServicesError(.general, detail: "the request was replied to")
+    }
+  }
+
+  /// A reply is to be stored in the outbox; false when there was one.
+  func beginStoring(_ id: Identifier) -> Bool {
+    guard incoming[id]?.mayReply == true else { return false }
+    incoming[id]?.isReplyStored = true
+    return true
+  }
+
+  func storingFailed(_ id: Identifier) { incoming[id]?.isReplyStored = false }
+
+  /// The reply is in the outbox.
+  func didStore(_ entry: OutboxEntry, for request: IncomingRequest) {
+    incoming[request.id]?.hasReplied = true
+    peer.outbox.enqueue(entry, request: request.id, isReply: true)
+    guard request.arrival == nil else { return }
+    let outputs = try? peer.exchange.endWithoutReply(request.id, isDelivered: true, now: Runtime.now)
+    peer.act(outputs ?? [])
+  }
+
+  // MARK: Ending
+
+  /// What waits is not handled any more.
+  func wasForgotten() {
+    refuseLocked(.notAllowed)
+    let waiting = ready
+    ready = []
+    for next in waiting {
+      let id = next.request.id
+      incoming[id] = nil
+      if let arrival = next.request.arrival {
+        runtime.removeFiles(next.request.attachments)
+        runtime.endQueued(arrival)
+        continue
+      }
+      guard peer.exchange.begin(id) else { continue }
+      peer.act((try? peer.exchange.endWithoutReply(id, now: Runtime.now)) ?? [])
+    }
+  }
+
+  func stop() {
+    // What the app wants to be called then is not called within this work.
+    for incoming in incoming.values { runtime.workQueue.async { incoming.request.cancel() } }
+  }
+}

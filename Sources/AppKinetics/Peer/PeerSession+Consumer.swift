@@ -1,0 +1,141 @@
+import ContainerStore
+import Foundation
+import ServiceValues
+import ServiceWire
+import SodiumPrimitives
+
+/// Requests that this app sends.
+extension PeerSession {
+  // MARK: Sending
+
+  func submit(_ request: SentRequest) {
+    sent[request.id] = request
+    do throws(ProtocolFault) {
+      act(try exchange.submit(request.wire))
+      // It may wait for room; nothing keeps it from being sent.
+      if isOnItsWay { request.accept() }
+    } catch {
+      sent[request.id] = nil
+      request.fail(
+        .refused, ServicesError(.limitExceeded, detail: "requests queued for want of credit or channel"))
+    }
+  }
+
+  /// The request is in the outbox.
+  func enqueue(_ request: SentRequest, _ entry: OutboxEntry) {
+    request.advance {
+      $0.byteCount = entry.byteCount
+      $0.fileCount = entry.fileCount
+    }
+    sent[request.id] = request
+    deliveries.endHold()
+    outbox.enqueue(entry, request: request.id, isReply: false)
+    if isOnItsWay { request.accept() }
+  }
+
+  func cancel(_ request: SentRequest) {
+    guard sent[request.id] != nil else { return }
+    if outbox.outgoing[request.id] != nil { return deliveries.step { $0.cancel(request.id) } }
+    if request.isDelivery || request.awaitsDelivery { return request.didNotCancel() }
+    act(exchange.cancel(request.id))
+  }
+
+  // MARK: What becomes of them
+
+  func hear(_ event: ConsumerEvent, of id: Identifier) {
+    guard let request = sent[id] else { return }
+    switch event {
+    case .accepted:
+      request.didDeliver()
+      prefer(request.request.foreground)
+      return
+    case .notCancelled: return request.didNotCancel()
+    // A delivery brings it.
+    case .replyIsDelivered:
+      request.awaitDelivery()
+      return request.didNotCancel()
+    case .replied(let reply): return finish(request, reply, [])
+    case .noReply: request.end(.endedWithoutReply, .success(nil), .didEndWithoutReply)
+    case .refused(let failure):
+      // Of a request that was accepted it is the reply that could not be sent.
+      request.fail(request.status == .delivered ? .replied : .refused, ServicesError(failure))
+    case .cancelled: request.fail(.cancelled, ServicesError(.cancelled))
+    case .lost(let arrived):
+      request.fail(
+        .lost,
+        ServicesError(
+          .connectionLost,
+          detail: arrived
+            ? "whether the request was handled is not known" : "the request did not reach the other app"))
+    }
+    sent[id] = nil
+  }
+
+  func finish(_ request: SentRequest, _ reply: WireReply, _ files: [ArrivedFile]) {
+    sent[request.id] = nil
+    do {
+      switch reply.result {
+      case .error(let wire):
+        let error = try ServiceReplyError(wire, service: request.request.service)
+        try error.validate()
+        request.end(.replied, .failure(error), .didReceiveError(error))
+        runtime.removeFiles(files.map(\.path))
+      case .params(let value): try request.finish(ServiceValue(value), files)
+      case .failure(let failure): throw ServicesError(failure)
+      case nil: try request.finish(nil, files)
+      }
+    } catch {
+      runtime.removeFiles(files.map(\.path))
+      request.fail(.replied, error as? ServicesError ?? ServicesError(.invalidParams))
+    }
+  }
+
+  /// Whoever is in front passes it on when it prefers the other one there.
+  func prefer(_ foreground: ForegroundPreference) {
+    guard foreground == .peer, core.broker.isInFront else { return }
+    // That the broker refuses changes nothing for the message.
+    core.broker.ask(.bringToFront(.with { $0.appID = application.text })) { _, _ in }
+  }
+}
+
+extension SentRequest {
+  var wire: WireRequest {
+    .with {
+      $0.id = id.data
+      $0.serviceID = request.service.text
+      $0.version = request.version.text
+      $0.method = request.method
+      if let params = request.params { $0.params = WireValue(params) }
+      $0.foreground = request.foreground.wire
+    }
+  }
+
+  fileprivate func finish(_ params: ServiceValue?, _ files: [ArrivedFile]) throws {
+    try request.definition?.validate(
+      response: request.method, params: params, attachmentCount: files.count)
+    let reply = ServiceReply(sender: application, params: params, attachments: files.map(\.path))
+    end(.replied, .success(reply), .didReceive(reply))
+  }
+}
+
+extension ServiceReplyError {
+  /// Throws `invalidParams` for details that are no object.
+  init(_ wire: WireReplyError, service: ServiceIdentifier) throws {
+    var details: [String: ServiceValue] = [:]
+    if wire.hasDetails {
+      guard case .object(let members) = try ServiceValue(wire.details) else {
+        throw ServicesError(.invalidParams, path: "details", detail: "no object")
+      }
+      details = members
+    }
+    self.init(domain: service, code: wire.code, text: wire.text, details: details)
+  }
+
+  var wire: WireReplyError {
+    .with {
+      $0.code = code
+      $0.text = text
+      if !details.isEmpty { $0.details = WireValue(.object(details)) }
+    }
+  }
+}

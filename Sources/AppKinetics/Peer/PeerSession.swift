@@ -1,0 +1,415 @@
+import ContainerStore
+import Dispatch
+import Foundation
+import LocalTransport
+import ServiceValues
+import ServiceWire
+import SodiumPrimitives
+import UnixSockets
+
+/// What is under way with one other app: the channels to it, and the requests of this app that go over them.
+///
+/// What it asks of this app is in ``requests``; messages with files are in ``deliveries``.
+final class PeerSession {
+  struct Channel {
+    let lane: ControlLane
+    let bulk: BulkLane
+    let ticket: Data
+    /// The other app's key, as it was introduced.
+    let peerKey: Data
+    /// Began because this app wanted it.
+    let isDialled: Bool
+    var isOpen = false
+    /// The other side's `Hello` was taken.
+    var hasBegun = false
+    var lastUsed: UInt64
+    /// When something of a delivery came last, or the channel began.
+    var lastDelivered: UInt64 = 0
+  }
+
+  unowned let core: Core
+  let application: ApplicationID
+  /// Messages without files.
+  var exchange: Exchange
+  private(set) var channels: [ChannelNumber: Channel] = [:]
+  /// Requests of this app.
+  var sent: [Identifier: SentRequest] = [:]
+  private(set) lazy var requests = PeerRequests(self)
+  private(set) lazy var deliveries = PeerDeliveries(self)
+  /// The broker was asked for a channel, and it has not begun yet.
+  private(set) var isDialling = false
+  /// The ticket of the last introduction that this app asked for.
+  private var introduced: Data?
+  /// The other app has to be started or unlocked first.
+  private var isDialWaiting = false
+
+  init(_ application: ApplicationID, _ core: Core) {
+    self.application = application
+    self.core = core
+    let runtime = core.runtime
+    exchange = Exchange(
+      ownAppID: runtime.appID, peerAppID: application.text, process: runtime.process,
+      limits: runtime.options.exchangeLimits)
+  }
+
+  var runtime: Runtime { core.runtime }
+  var outbox: PeerOutbox { deliveries.outbox }
+  var inbox: PeerInbox { deliveries.inbox }
+
+  /// Nothing is under way.
+  var isIdle: Bool { exchange.isIdle && sent.isEmpty && requests.isIdle && deliveries.isIdle }
+
+  var isConnected: Bool { exchange.openChannelCount > 0 }
+
+  /// There is a channel, or the other app is being started or unlocked: a request was taken.
+  var isOnItsWay: Bool { isDialWaiting || isConnected }
+
+  // MARK: Dialling
+
+  func dial() {
+    guard !isDialling else { return }
+    isDialling = true
+    let application = application
+    core.broker.ask(.connect(.with { $0.appID = application.text })) { core, result in
+      guard let peer = core.peers[application] else { return }
+      switch result {
+      case .failure(let error): peer.cannotReach(error)
+      case .success(let answer):
+        // The introduction came before; its channel may have ended already.
+        guard peer.introduced != answer.introduced.ticket else { return }
+        peer.cannotReach(ServicesError(.connectionLost, detail: "no introduction came of the broker"))
+      }
+    }
+  }
+
+  /// The other app has to be started or unlocked: that may take its time, and the request was taken.
+  func dialWaits() {
+    for request in sent.values { request.accept() }
+    isDialWaiting = true
+  }
+
+  func wasIntroduced(_ ticket: Data) { introduced = ticket }
+
+  func cannotReach(_ error: ServicesError) {
+    isDialWaiting = false
+    isDialling = false
+    deliveries.cannotReach(error)
+    act(
+      exchange.channelRefused(
+        .with {
+          $0.error = UInt32(error.code.rawValue)
+          $0.detail = error.detail ?? ""
+        }, now: Runtime.now))
+  }
+
+  // MARK: Channels
+
+  /// Channels with one app, and with all, of which no more are accepted.
+  private static let channelCountMax = ExchangeLimits().channelCountMax
+  private static let allChannelCountMax = 1024
+
+  /// Takes over the sockets.
+  func open(_ introduction: WireIntroduction, _ control: Int32, _ bulk: Int32) {
+    let isDialled = introduction.role == .dialler
+    let user = runtime.application.activationUser
+    guard introduction.activationUser.utf8.elementsEqual(user.utf8) else {
+      BrokerSession.closeAll([control, bulk])
+      if isDialled { cannotReach(ServicesError(.enterpriseUserNotMatch)) }
+      return
+    }
+    guard
+      isDialled
+        || channels.count < Self.channelCountMax
+          && core.peers.values.reduce(0, { $0 + $1.channels.count }) < Self.allChannelCountMax
+    else { return BrokerSession.closeAll([control, bulk]) }
+    let ticket = introduction.ticket
+    let (own, other) = ((runtime.appID, user), (application.text, introduction.activationUser))
+    let prologue = Prologue.channel(
+      ticket: ticket, dialler: isDialled ? own : other, acceptor: isDialled ? other : own)
+    let number = core.nextChannel()
+    do {
+      let lane = try ControlLane.open(
+        descriptor: control,
+        sealing: .channel(
+          isDialler: isDialled, own: core.identity.key, peer: introduction.publicKey, prologue: prologue),
+        limits: LaneLimits(), events: events(of: number))
+      channels[number] = Channel(
+        lane: lane, bulk: bulkLane(bulk, lane, number), ticket: ticket, peerKey: introduction.publicKey,
+        isDialled: isDialled, lastUsed: Runtime.now)
+    } catch {
+      BrokerSession.closeAll([bulk])
+      runtime.logger.error("no channel", metadata: ["app": "\(application)", "error": "\(error)"])
+      if isDialled {
+        // A key that is none, or too many open files.
+        let code: ServicesError.Code = error is SocketError ? .connectionLost : .certificateNotFound
+        cannotReach(ServicesError(code, detail: "\(error)"))
+      }
+    }
+  }
+
+  private func events(of number: ChannelNumber) -> LaneEvents<WireChannelMessage> {
+    let (runtime, application, turn) = (runtime, application, ReaderTurn())
+    return LaneEvents(
+      opened: { _ in
+        runtime.perform(with: application) { $0.opened(number) }
+      },
+      // The lane is not read on before the messages of the last read were handled, whether or not they need an answer.
+      received: { _, messages in
+        turn.begin()
+        runtime.perform { core in
+          core.peers[application]?.received(messages, on: number)
+          turn.end()
+        }
+      },
+      isFull: { _, isFull in
+        runtime.perform(with: application) { $0.act($0.exchange.channelIsFull(number, isFull)) }
+      },
+      closed: { _, end in
+        runtime.perform(with: application) { $0.closed(number, end) }
+      })
+  }
+
+  private func bulkLane(_ descriptor: Int32, _ lane: ControlLane, _ number: ChannelNumber) -> BulkLane {
+    let (runtime, application) = (runtime, application)
+    return BulkLane(
+      descriptor: descriptor,
+      events: BulkEvents(
+        sent: { stream, error in
+          runtime.perform(with: application) { $0.outbox.streamSent(stream, error, on: number) }
+        },
+        received: { stream, error in
+          runtime.perform(with: application) { $0.inbox.streamReceived(stream, error, on: number) }
+        },
+        // The two lanes end together. Where it is the peer that ended this one, what it said last on the other may not have been read yet.
+        failed: { [weak lane, workQueue = runtime.workQueue] fault, detail in
+          guard fault == .connectionLost || fault == .noError else {
+            lane?.close(fault, detail: detail)
+            return
+          }
+          workQueue.asyncAfter(deadline: .now() + Self.lastWordsTime) { [weak lane] in
+            lane?.close(.noError, detail: detail)
+          }
+        }), slotCountMax: runtime.options.exchangeLimits.slotCountMax)
+  }
+
+  /// As long as a lane lingers for its peer.
+  private static let lastWordsTime = DispatchTimeInterval.seconds(1)
+
+  private func opened(_ number: ChannelNumber) {
+    // Before anything is said: the peer hears why not, and nothing else.
+    guard let channel = channels[number], core.keys.mayUse(channel, application) else { return }
+    channels[number]?.isOpen = true
+    isDialWaiting = false
+    isDialling = false
+    act(exchange.channelOpened(number, ticket: channel.ticket, now: Runtime.now))
+  }
+
+  private func received(_ messages: [WireChannelMessage], on number: ChannelNumber) {
+    let now = Runtime.now
+    channels[number]?.lastUsed = now
+    var outputs: [ExchangeOutput] = []
+    for message in messages {
+      let wasOpen = exchange.isOpen(number)
+      if wasOpen, Deliveries.isDelivery(message) {
+        channels[number]?.lastDelivered = now
+        act(outputs + exchange.heard(on: number, now: now))
+        outputs = []
+        deliveries.step { $0.receive(message, on: number) }
+        continue
+      }
+      // The first record proves the peer's key. Another channel may have been first meanwhile.
+      if !wasOpen, let channel = channels[number] {
+        guard core.keys.mayUse(channel, application) else { return }
+        core.keys.pin(channel, application)
+      }
+      outputs += exchange.receive(message, on: number, now: now)
+      // What the exchange did not take says nothing.
+      guard !wasOpen, case .hello(let hello) = message.kind, exchange.isOpen(number) else { continue }
+      channels[number]?.hasBegun = true
+      channels[number]?.lane.limitSentFrames(to: Int(hello.frameByteCount))
+      act(outputs)
+      outputs = []
+      channels[number]?.bulk.allowSlots(Int(hello.slots))
+      channels[number]?.lastDelivered = Runtime.now
+      deliveries.channelBegan(hello, number)
+    }
+    act(outputs)
+  }
+
+  private func closed(_ number: ChannelNumber, _ end: LaneEnd) {
+    guard let channel = channels.removeValue(forKey: number) else { return }
+    channel.bulk.close()
+    if end.fault != .noError {
+      runtime.logger.warning(
+        "a channel ended",
+        metadata: [
+          "app": "\(application)", "fault": "\(end.fault)", "by": "\(end.side)",
+          // What the peer said is not for a log.
+          "detail": "\(end.side == .peer ? "" : end.detail)",
+        ])
+    }
+    let isKeyChanged = end.fault == .keyChanged
+    if channel.isOpen {
+      var outputs = exchange.channelClosed(number, now: Runtime.now)
+      // Another channel would end in the same way.
+      if isKeyChanged { outputs.removeAll { $0 == .connect } }
+      act(outputs)
+    }
+    isDialling = false
+    if channel.hasBegun {
+      deliveries.step { $0.channelClosed(number) }
+    } else if channel.isDialled, isKeyChanged {
+      cannotReach(core.keys.error(of: end, application))
+    } else if channel.isDialled, !channel.isOpen {
+      cannotReach(Self.error(of: end))
+    } else if channel.isDialled {
+      deliveries.cannotReach(Self.error(of: end))
+    }
+  }
+
+  private static func error(of end: LaneEnd) -> ServicesError {
+    switch end.fault {
+    case .certificateNotFound, .enterpriseUserNotMatch, .limitExceeded, .timedOut, .notAllowed:
+      ServicesError(.init(rawValue: Int32(end.fault.rawValue)), detail: end.detail)
+    default: ServicesError(.connectionLost, detail: "the channel ended before it began: \(end.fault.text)")
+    }
+  }
+
+  /// Something of a delivery has come over a channel.
+  func wasUsed(_ number: ChannelNumber) {
+    let now = Runtime.now
+    channels[number]?.lastUsed = now
+    channels[number]?.lastDelivered = now
+  }
+
+  // MARK: Doing what the exchange wants
+
+  func act(_ outputs: [ExchangeOutput]) {
+    var batch: [WireChannelMessage] = []
+    var batchChannel: ChannelNumber?
+    func flush() {
+      guard let number = batchChannel, !batch.isEmpty else { return }
+      send(batch, on: number)
+      batch = []
+    }
+    for output in outputs {
+      if case .send(let message, let number) = output {
+        if number != batchChannel { flush() }
+        batchChannel = number
+        batch.append(message)
+        if case .request(let request) = message.kind, let id = Identifier(exactly: request.id) {
+          sent[id]?.didSend()
+        }
+        continue
+      }
+      flush()
+      switch output {
+      case .send: break
+      case .close(let number, let fault, let detail): channels[number]?.lane.close(fault, detail: detail)
+      case .awaitRoom(let number): channels[number]?.lane.awaitRoom()
+      case .connect: dial()
+      case .consumer(let id, let event): hear(event, of: id)
+      case .provider(let id, let event): requests.hear(event, of: id)
+      }
+    }
+    flush()
+    if let time = exchange.retryTime { core.wake(at: time) }
+  }
+
+  func send(_ messages: [WireChannelMessage], on number: ChannelNumber) {
+    guard let lane = channels[number]?.lane else { return }
+    do {
+      if messages.allSatisfy(\.isUnhurried) {
+        try lane.sendUnhurried(messages)
+      } else {
+        try lane.send(messages)
+      }
+    } catch {
+      runtime.logger.error(
+        "a message cannot be sent", metadata: ["app": "\(application)", "fault": "\(error)"])
+      lane.close(.noError)
+    }
+  }
+
+  // MARK: Deadlines
+
+  /// How long a channel stays open on which nothing happens.
+  private static let idleChannelTime: UInt64 = 60_000
+
+  func tick(_ now: UInt64) {
+    act(exchange.tick(now: now, isDelivering: !deliveries.isMachineIdle))
+    deliveries.tick(now)
+    requests.tick(now)
+    guard isIdle else { return }
+    for channel in channels.values where channel.isOpen && now >= channel.lastUsed + Self.idleChannelTime {
+      channel.lane.close(.noError)
+    }
+    if channels.isEmpty, !isDialling { core.forget(self) }
+  }
+
+  func nextDeadline(_ now: UInt64, soon: UInt64) -> UInt64 {
+    let asked = [exchange.retryTime, requests.nextDeadline, inbox.nextDeadline].compactMap(\.self).min() ?? .max
+    if channels.isEmpty, !isDialling, exchange.isIdle, let retryAt = deliveries.retryAt {
+      return min(asked, max(retryAt, now))
+    }
+    guard isIdle, !isDialling, channels.values.allSatisfy(\.hasBegun),
+      let lastUsed = channels.values.map(\.lastUsed).min()
+    else { return min(asked, soon) }
+    return min(asked, max(lastUsed + Self.idleChannelTime, now))
+  }
+
+  // MARK: Ending
+
+  /// No channel with this app may go on.
+  func closeChannels() {
+    for channel in channels.values { channel.lane.close(.noError) }
+  }
+
+  /// Channels whose key is not the trusted one any more end, and those with one that is begin.
+  func keyWasDecided() {
+    for channel in channels.values where core.keys.standing(of: channel, application) == .changed {
+      channel.lane.close(.keyChanged)
+    }
+    deliveries.endPause()
+    core.wake(at: Runtime.now)
+  }
+
+  /// An administrator has forgotten the app: what of it waits is not handled any more.
+  func wasForgotten() {
+    requests.wasForgotten()
+    inbox.forgetLocked()
+    closeChannels()
+  }
+
+  /// The app runs again: what waited for that goes on.
+  func unlock() {
+    requests.unlock()
+    inbox.unlock()
+  }
+
+  /// These services are stopped. What takes its time enters the group.
+  func stop(_ parts: DispatchGroup) {
+    for channel in channels.values {
+      parts.enter()
+      channel.lane.whenClosed { parts.leave() }
+    }
+    closeChannels()
+    let lost = ServicesError(.connectionLost, detail: "these services were stopped")
+    for request in sent.values { request.fail(.lost, request.isDelivery ? Core.stopped : lost) }
+    requests.stop()
+    deliveries.stop(parts)
+    // Not before the other lane: the peer may take the end of one for the end of both.
+    for channel in channels.values {
+      channel.lane.whenClosed { channel.bulk.close() }
+    }
+  }
+}
+
+extension WireChannelMessage {
+  fileprivate var isUnhurried: Bool {
+    switch kind {
+    case .accepted, .replyAccepted: true
+    default: false
+    }
+  }
+}

@@ -1,0 +1,62 @@
+import ServiceValues
+import ServiceWire
+
+/// A request that waits for its turn, and what is done when that has come, where the app is called.
+struct ReadyRequest: Sendable {
+  let request: IncomingRequest
+  let offer: Offer
+  /// Files that the app was not told of yet.
+  var untold: [ArrivedFile] = []
+
+  func handle() {
+    if request.arrival != nil { FailPoint.handling.pass() }
+    switch offer.handler {
+    case .object(let provider): give(to: provider)
+    case .function(let function): request.run(Task.begin { await answer(with: function) })
+    }
+  }
+
+  private func give(to provider: any ServiceProvider) {
+    let (id, sender) = (request.id, request.sender)
+    if !untold.isEmpty {
+      provider.willReceive(attachmentCount: untold.count, for: id, from: sender)
+      for file in untold {
+        provider.willReceive(attachment: file.path, byteCount: file.byteCount, for: id, from: sender)
+      }
+    }
+    provider.didReceive(request)
+    request.handlerReturned()
+    let definesReply = (try? offer.definition.definesReply(request.method)) ?? true
+    // It may have said so itself.
+    if request.isFrontRequest || !definesReply { try? request.endWithoutReply() }
+  }
+
+  private func answer(with function: ServiceHandler) async {
+    do {
+      let response = try await function(request)
+      switch response.kind {
+      case .reply(let params, let attachments, let foreground) where !request.isFrontRequest:
+        try await request.send(.success((params, attachments)), foreground, waits: false)
+      case .reply, .none: try request.endWithoutReply()
+      }
+    } catch {
+      await request.answer(with: error)
+    }
+    // Whatever became of its answer: the handler has returned.
+    request.handlerReturned()
+  }
+}
+
+/// A file in the inbox.
+struct ArrivedFile: Sendable, Hashable {
+  let path: String
+  let byteCount: UInt64
+}
+
+extension Task where Success == Void, Failure == Never {
+  /// Its first part is done at once where the system can do that, so that handlers begin in order.
+  static func begin(_ work: @escaping @Sendable () async -> Void) -> Task<Void, Never> {
+    if #available(macOS 26, iOS 26, *) { return Task.immediate { await work() } }
+    return Task { await work() }
+  }
+}

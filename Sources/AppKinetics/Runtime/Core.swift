@@ -1,0 +1,194 @@
+import ContainerStore
+@preconcurrency import Dispatch
+import Foundation
+import LocalTransport
+import ServiceValues
+import ServiceWire
+import SodiumPrimitives
+
+/// What changes in an app's runtime, touched by one piece of work at a time (``Runtime/perform(_:)``).
+///
+/// Each part of it keeps its own state: ``BrokerSession`` the connection to the broker, a ``PeerSession`` what is under way with one
+/// other app. Neither these nor the core are `Sendable`, so the compiler keeps work from taking them elsewhere.
+final class Core {
+  enum Life: Sendable { case new, running, stopped }
+
+  /// What earlier processes left in the container.
+  struct Left: Sendable {
+    var outbox: [OutboxEntry]
+    var queue: [QueuedMessage]
+  }
+
+  unowned let runtime: Runtime
+  private(set) var life = Life.new
+  var wakeUp: WakeUp
+  private(set) var identity: Identity
+  private(set) var state = ApplicationState.running
+  private(set) var peers: [ApplicationID: PeerSession] = [:]
+  var services = OfferedServices()
+  private(set) lazy var broker = BrokerSession(self)
+  private(set) lazy var keys = PeerKeys(self, pins)
+  private(set) lazy var messages = DeliveredMessages(self)
+  var outboxEndHandler: OutboxEndHandler?
+  private let pins: PeerPins
+  /// Deliveries of earlier processes that are not to go on, and who waits for their ends.
+  private var takenBack: [Identifier: [@Sendable (SentDeliveryEnd?) -> Void]] = [:]
+  private var lastChannel: UInt64 = 0
+  private var lastWatcher: UInt64 = 0
+
+  init(_ runtime: Runtime, _ identity: Identity, _ pins: PeerPins, _ timer: any DispatchSourceTimer) {
+    self.runtime = runtime
+    self.identity = identity
+    self.pins = pins
+    wakeUp = WakeUp(timer)
+  }
+
+  // MARK: Life
+
+  /// `starter` is called when the app is registered, or will not be.
+  func start(_ left: Left?, _ starter: @escaping BrokerSession.Starter) {
+    guard life != .stopped else {
+      return starter(.failure(ServicesError(.general, detail: "these services were stopped")))
+    }
+    guard broker.mustConnect(for: starter) else { return }
+    guard life == .new else { return broker.connect() }
+    life = .running
+    for queued in left?.queue ?? [] { messages.handle(queued, isRedelivered: true) }
+    resumeOutbox(left?.outbox ?? [])
+    runtime.activateTimer()
+    broker.connect()
+  }
+
+  /// What takes its time enters the group. False when it was stopped before.
+  func stop(_ parts: DispatchGroup) -> Bool {
+    guard life != .stopped else { return false }
+    let wasRunning = life == .running
+    life = .stopped
+    for ended in takenBack.values.joined() { ended(nil) }
+    takenBack = [:]
+    wakeUp.end(wasActivated: wasRunning)
+    for peer in peers.values { peer.stop(parts) }
+    peers = [:]
+    broker.stop(parts)
+    keys.stop()
+    return true
+  }
+
+  /// Why nothing can be sent; nil when it can.
+  var notRunning: ServicesError? {
+    guard life != .running else { return nil }
+    return broker.lastFailure ?? ServicesError(.brokerUnavailable, detail: "these services are not started")
+  }
+
+  static let stopped = ServicesError(
+    .connectionLost, detail: "these services were stopped; what is in the outbox goes on at the next start")
+
+  /// The broker of this key is trusted from now on.
+  func trust(brokerKey: Data) { identity.brokerKey = brokerKey }
+
+  /// What became of the app itself.
+  func setState(_ state: ApplicationState) {
+    self.state = state
+    for peer in peers.values {
+      switch state {
+      case .running: peer.unlock()
+      case .suspended: peer.requests.refuseLocked(.processSuspended)
+      case .locked: break
+      }
+    }
+  }
+
+  func nextWatcher() -> UInt64 {
+    lastWatcher += 1
+    return lastWatcher
+  }
+
+  func nextChannel() -> ChannelNumber {
+    lastChannel += 1
+    return ChannelNumber(lastChannel)
+  }
+
+  // MARK: Other apps
+
+  /// The session of an app; begins one when there is none.
+  func peer(_ application: ApplicationID) -> PeerSession {
+    if let peer = peers[application] { return peer }
+    let peer = PeerSession(application, self)
+    peers[application] = peer
+    return peer
+  }
+
+  /// Nothing is under way with it any more.
+  func forget(_ peer: PeerSession) {
+    if peers[peer.application] === peer { peers[peer.application] = nil }
+  }
+
+  func take(_ policy: WirePolicy) {
+    services.policy = policy
+    // Where one of the two may call, the channel goes on, and the provider's side refuses what the other one sends.
+    for peer in peers.values
+    where policy.denies(runtime.appID, peer.application.text)
+      && policy.denies(peer.application.text, runtime.appID)
+    {
+      peer.closeChannels()
+    }
+  }
+
+  /// Where the app is called for another one.
+  func callbacks(for application: ApplicationID) -> DispatchQueue {
+    peers[application]?.requests.callbacks ?? runtime.options.callbackQueue ?? .global()
+  }
+
+  // MARK: Sending
+
+  func submit(_ sent: SentRequest) {
+    if let notRunning { return sent.fail(.refused, notRunning) }
+    peer(sent.application).submit(sent)
+  }
+
+  /// The request is in the outbox.
+  func enqueue(_ sent: SentRequest, _ entry: OutboxEntry) {
+    guard life == .running else { return sent.fail(.lost, Self.stopped) }
+    peer(sent.application).enqueue(sent, entry)
+  }
+
+  // MARK: What earlier processes left
+
+  private func resumeOutbox(_ entries: [OutboxEntry]) {
+    for entry in entries {
+      guard let application = try? ApplicationID(entry.receiver) else {
+        runtime.logger.error(
+          "a message in the outbox is for nobody", metadata: ["number": "\(entry.number)"])
+        continue
+      }
+      let outbox = peer(application).outbox
+      guard outbox.outgoing[entry.id] == nil else { continue }
+      outbox.enqueue(entry, request: nil, isReply: false, wasOffered: entry.mayBeOffered)
+      if let ended = takenBack.removeValue(forKey: entry.id) { outbox.takeBack(entry.id, ended) }
+    }
+    for ended in takenBack.values.joined() { ended(nil) }
+    takenBack = [:]
+  }
+
+  /// Takes back a message of the outbox; calls back with its end, or with nil for what is not on its way.
+  func takeBack(
+    _ entry: OutboxEntry, for receiver: ApplicationID,
+    _ ended: @escaping @Sendable (SentDeliveryEnd?) -> Void
+  ) {
+    switch life {
+    // So that it is not delivered before it is taken back.
+    case .new where !entry.mayBeOffered:
+      ended(runtime.takeBackBeforeStart(entry.number) ? .cancelled : nil)
+    case .new: takenBack[entry.id, default: []].append(ended)
+    case .running:
+      if let peer = peers[receiver] { peer.outbox.takeBack(entry.id, [ended]) } else { ended(nil) }
+    case .stopped: ended(nil)
+    }
+  }
+}
+
+extension WirePolicy {
+  func denies(_ consumer: String, _ provider: String) -> Bool {
+    denials.contains { $0.denies(consumer, provider) }
+  }
+}

@@ -1,0 +1,118 @@
+import Foundation
+import ServiceValues
+import ServiceWire
+
+/// What this app offers to others, and who may use it.
+struct OfferedServices {
+  var offers: [ServiceKey: Offer] = [:]
+  private var disabled: Set<DisabledPart> = []
+  /// The broker's rules.
+  var policy = WirePolicy()
+
+  /// All of them, or none. Throws `invalidRegistration` for what is offered already.
+  mutating func add(_ added: [Offer]) throws(ServicesError) {
+    var all = offers
+    for offer in added {
+      let key = ServiceKey(service: offer.definition.serviceID, version: offer.definition.version)
+      guard all.updateValue(offer, forKey: key) == nil else {
+        throw ServicesError(.invalidRegistration, detail: "\(key.service) \(key.version) is offered already")
+      }
+    }
+    offers = all
+  }
+
+  /// Without a version: all of them.
+  mutating func remove(_ service: ServiceIdentifier, _ version: ServiceVersion?) {
+    offers = offers.filter { $0.key.service != service || version != nil && $0.key.version != version }
+  }
+
+  mutating func setDisabled(_ isDisabled: Bool, _ part: DisabledPart) {
+    if isDisabled { disabled.insert(part) } else { disabled.remove(part) }
+  }
+
+  /// For the broker, in the order of their names.
+  var registered: [WireService] {
+    offers.values.sorted {
+      ($0.definition.serviceID.text, $0.definition.version.text)
+        < ($1.definition.serviceID.text, $1.definition.version.text)
+    }.map { offer in
+      .with {
+        $0.id = offer.definition.serviceID.text
+        $0.version = offer.definition.version.text
+        $0.type = offer.type == .server ? .server : .application
+        $0.definition = Data(offer.definition.jsonText.utf8)
+      }
+    }
+  }
+
+  /// What the request is for, whatever may be done with it.
+  func offer(of request: WireRequest) -> Offer? {
+    // Before anything is compared: an id and a version are short, and of ASCII.
+    guard let service = try? ServiceIdentifier(request.serviceID),
+      let version = try? ServiceVersion(request.version)
+    else { return nil }
+    return offers[ServiceKey(service: service, version: version)]
+  }
+
+  /// The checks before the app is asked, in the order of the protocol's page.
+  func offer(
+    of request: WireRequest, from consumer: String, to own: String
+  ) throws(ServicesError) -> Offer {
+    guard !policy.denies(consumer, own) else { throw ServicesError(.notAllowed) }
+    guard let found = offer(of: request) else {
+      let service = try? ServiceIdentifier(request.serviceID)
+      let isOffered = offers.keys.contains { $0.service == service }
+      throw ServicesError(isOffered ? .versionNotFound : .serviceNotFound)
+    }
+    let (service, version) = (found.definition.serviceID, found.definition.version)
+    guard found.definition.methods[request.method] != nil else { throw ServicesError(.methodNotFound) }
+    for rule in policy.rules {
+      if let number = rule.disables(
+        consumer: consumer, service: request.serviceID, version: request.version, method: request.method)
+      {
+        throw ServicesError(.init(rawValue: Int32(number)))
+      }
+    }
+    if disabled.isEmpty { return found }
+    if disabled.contains(DisabledPart(service: service, version: nil, method: nil)) {
+      throw ServicesError(.serviceDisabled)
+    }
+    if disabled.contains(DisabledPart(service: service, version: version, method: nil)) {
+      throw ServicesError(.versionDisabled)
+    }
+    if disabled.contains(DisabledPart(service: service, version: version, method: request.method)) {
+      throw ServicesError(.methodDisabled)
+    }
+    return found
+  }
+}
+
+struct ServiceKey: Hashable, Sendable {
+  let service: ServiceIdentifier
+  let version: ServiceVersion
+}
+
+/// A service that the app offers.
+struct Offer: Sendable {
+  enum Handler: Sendable {
+    case function(ServiceHandler)
+    case object(any ServiceProvider)
+  }
+
+  let definition: ServiceDefinition
+  let type: ServiceType
+  let validates: Bool
+  let handler: Handler
+
+  /// The object that hears of files on their way; functions do not.
+  var provider: (any ServiceProvider)? {
+    if case .object(let provider) = handler { provider } else { nil }
+  }
+}
+
+/// What the app itself has switched off: nil stands for all.
+struct DisabledPart: Hashable, Sendable {
+  let service: ServiceIdentifier
+  let version: ServiceVersion?
+  let method: String?
+}

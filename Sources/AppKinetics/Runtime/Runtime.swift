@@ -1,0 +1,286 @@
+import ContainerStore
+@preconcurrency import Dispatch
+import Foundation
+import LocalTransport
+import Logging
+import SecureFiles
+import ServiceValues
+import ServiceWire
+import SodiumPrimitives
+
+/// What stands behind an `AppServices`: what does not change, and the one way to what does, its ``Core``.
+///
+/// The threads of lanes, timers, callers and callbacks bring their work there, and it is done one piece at a time.
+final class Runtime: Sendable {
+  let application: Application
+  let container: SecureContainer
+  let options: AppServices.Options
+  /// Names this runtime to others: who has another one knows nothing of earlier requests.
+  let process = Identifier.random()
+  /// What must not be called within the runtime's own work, and writes of a few bytes.
+  let workQueue: DispatchQueue
+  /// What waits for the disk.
+  let fileQueue: DispatchQueue
+  let logger: Logger
+  private let work = SerialWork()
+  /// Of tasks beside the control lanes to other apps.
+  private let timer: any DispatchSourceTimer
+  // Invariant: set in the initialiser, and from then on touched within `work` only, which keeps this object alive.
+  nonisolated(unsafe) private var core: Core!
+
+  init(_ application: Application, _ container: SecureContainer, _ options: AppServices.Options) throws {
+    self.application = application
+    self.container = container
+    self.options = options
+    let (identity, pins) = (try Identity(in: container), try PeerPins(in: container))
+    // Behind everything that throws: a timer that was never activated must not be released.
+    timer = DispatchSource.makeTimerSource(queue: DispatchQueue(label: "opendynamics.services.timer"))
+    workQueue = DispatchQueue(label: "opendynamics.services.work")
+    fileQueue = DispatchQueue(label: "opendynamics.services.files", attributes: .concurrent)
+    logger = options.logger
+    core = Core(self, identity, pins, timer)
+  }
+
+  deinit { timer.cancel() }
+
+  var appID: String { application.id.text }
+
+  /// Milliseconds of a clock that only goes on.
+  static var now: UInt64 { DispatchTime.now().uptimeNanoseconds / 1_000_000 }
+
+  // MARK: What changes
+
+  /// Does a piece of work, behind what was asked for before.
+  func perform(_ body: @escaping @Sendable (Core) -> Void) {
+    work.perform { [self] in
+      body(core)
+      core.setTimer()
+    }
+  }
+
+  /// Waits until it is done. Not from within work.
+  func performAndWait<Result: Sendable>(_ body: @escaping @Sendable (Core) -> Result) -> Result {
+    work.performAndWait { [self] in
+      defer { core.setTimer() }
+      return body(core)
+    }
+  }
+
+  /// The same for tasks, which hold no thread meanwhile.
+  func result<Result: Sendable>(of body: @escaping @Sendable (Core) -> Result) async -> Result {
+    await withCheckedContinuation { continuation in
+      perform { continuation.resume(returning: body($0)) }
+    }
+  }
+
+  /// Does a piece of work on what is under way with an app, if anything is by then.
+  func perform(with application: ApplicationID, _ body: @escaping @Sendable (PeerSession) -> Void) {
+    perform { core in
+      if let peer = core.peers[application] { body(peer) }
+    }
+  }
+
+  // MARK: Work that waits for the disk
+
+  /// Runs `job` where it may block.
+  func blocking<R: Sendable>(_ job: @escaping @Sendable () throws -> R) async throws -> R {
+    try await withCheckedThrowingContinuation { continuation in
+      fileQueue.async { continuation.resume(with: Result { try job() }) }
+    }
+  }
+
+  /// The same for work on what is under way with an app: `then` goes on with what came of it, if anything still is.
+  func run<R: Sendable>(
+    with application: ApplicationID, _ job: @escaping @Sendable () throws -> R,
+    then: @escaping @Sendable (PeerSession, Result<R, any Error>) -> Void
+  ) {
+    fileQueue.async {
+      let result = Result { try job() }
+      self.perform(with: application) { then($0, result) }
+    }
+  }
+
+  static func servicesError(_ error: any Error) -> ServicesError {
+    switch error {
+    case let error as ServicesError: error
+    case ContainerError.diskFull: ServicesError(.noSpace, detail: "the container's disk")
+    case ContainerError.fileDamaged: ServicesError(.sourceDamaged, path: (error as? ContainerError)?.path)
+    case ContainerError.noSuchFile, ContainerError.cannotStore:
+      ServicesError(.attachmentNotFound, path: (error as? ContainerError)?.path)
+    default: ServicesError(.general, detail: "\(error)")
+    }
+  }
+
+  /// Of what is damaged the rest need not suffer.
+  func leavingOut(_ error: ContainerError) {
+    logger.error(
+      "a message is damaged and left out: `dynamics container verify` tells more",
+      metadata: ["error": "\(error)"])
+  }
+
+  // MARK: Life
+
+  /// Returns when the app is registered; throws when the first connection does not come to that.
+  func start() async throws {
+    let left = try await left()
+    try await withCheckedThrowingContinuation { (continuation: CheckedContinuation<Void, any Error>) in
+      perform { core in
+        core.start(left) { continuation.resume(with: $0.mapError { $0 as any Error }) }
+      }
+    }
+  }
+
+  /// What earlier processes left in the container; nil when that was read before.
+  private func left() async throws -> Core.Left? {
+    guard await result(of: { $0.life == .new }) else { return nil }
+    do {
+      return try await blocking { [self] in
+        let store = container.store
+        // For any time that an app may name, also one without end.
+        let oldest = min(9e9, max(-9e9, Date().timeIntervalSince1970 - options.stagingTime))
+        try store.discardArrivals(olderThan: Int64(oldest) * 1_000_000_000)
+        return Core.Left(
+          outbox: try store.outboxEntries(skipping: leavingOut),
+          queue: try store.queuedMessages(skipping: leavingOut))
+      }
+    } catch {
+      throw Self.servicesError(error)
+    }
+  }
+
+  func activateTimer() {
+    timer.setEventHandler { [weak self] in self?.perform { $0.lookAtDeadlines() } }
+    timer.activate()
+  }
+
+  /// Calls back when every lane has said goodbye, which takes until the other side has heard it, a second at most.
+  func stop(_ done: @escaping @Sendable () -> Void = {}) {
+    perform { core in
+      let parts = DispatchGroup()
+      guard core.stop(parts) else { return done() }
+      // What was told to the app is settled in the container, so that nothing of it comes again.
+      parts.enter()
+      self.fileQueue.async(flags: .barrier) { parts.leave() }
+      parts.notify(queue: self.workQueue, execute: done)
+    }
+  }
+
+  // MARK: Sending
+
+  func send(_ request: ServiceRequest, to application: ApplicationID) async throws -> SentRequest {
+    guard application != self.application.id else {
+      throw ServicesError(.notAllowed, detail: "an app sends no requests to itself")
+    }
+    try check(request)
+    let sent = SentRequest(Identifier.random(), request, to: application, self)
+    if sent.isDelivery { try await store(sent) } else { perform { $0.submit(sent) } }
+    try await sent.accepted()
+    return sent
+  }
+
+  /// What may be known before anything is sent.
+  private func check(_ request: ServiceRequest) throws {
+    guard !request.method.isEmpty, request.method.utf8.count <= Self.methodByteCountMax else {
+      throw ServicesError(
+        .methodNotFound, detail: "a method's name has 1 to \(Self.methodByteCountMax) bytes")
+    }
+    try request.params?.validate()
+    try request.definition?.validate(
+      request: request.method, params: request.params, attachmentCount: request.attachments.count)
+    for path in request.attachments { try checkAttachment(path) }
+  }
+
+  private static let methodByteCountMax = ExchangeLimits.nameByteCountMax
+
+  /// Relative paths begin at the root, as they do when the files are sent.
+  func checkAttachment(_ path: String) throws(ServicesError) {
+    let store = container.store
+    guard let attributes = try? store.attributes(at: path),
+      attributes.kind == .file || attributes.kind == .directory,
+      // Without links, `.` and `..`.
+      let place = try? store.resolvedPath(path)
+    else { throw ServicesError(.attachmentNotFound, path: path) }
+    guard !Identity.holdsPrivateKey(place) else {
+      throw ServicesError(
+        .attachmentNotFound, path: path,
+        detail: "\(Identity.directory) holds the app's private key and is not sent, nor is a folder around it"
+      )
+    }
+  }
+
+  func cancel(_ sent: SentRequest) {
+    perform(with: sent.application) { $0.cancel(sent) }
+  }
+
+  func requests(to application: ApplicationID) async -> [SentRequest] {
+    await result { core in core.peers[application].map { Array($0.sent.values) } ?? [] }
+  }
+
+  // MARK: Into the outbox
+
+  /// Returns when the request is on the disk.
+  private func store(_ sent: SentRequest) async throws {
+    let notRunning = await result { $0.notRunning }
+    if let notRunning { throw notRunning }
+    let wire = WireOffer.with { $0.request = sent.wire }
+    let entry = try await store(wire, id: sent.id, to: sent.application, sent.request.attachments)
+    FailPoint.stored.pass()
+    perform { $0.enqueue(sent, entry) }
+  }
+
+  func store(
+    _ wire: WireOffer, id: Identifier, to application: ApplicationID, _ attachments: [String],
+    endingQueued arrival: UInt64? = nil
+  ) async throws -> OutboxEntry {
+    let message: [UInt8] = try wire.serializedBytes()
+    // Then it is offered at once, and no second commit is needed for that.
+    let isConnected = await result { $0.peers[application]?.isConnected ?? false }
+    do {
+      return try await blocking { [container] in
+        try container.store.enqueue(
+          OutgoingMessage(
+            id: id, receiver: application.text, message: message, attachments: attachments),
+          mayBeOffered: isConnected, endingQueued: arrival)
+      }
+    } catch {
+      throw Self.servicesError(error)
+    }
+  }
+
+  // MARK: What is left of messages
+
+  /// A handler has returned. One that was ended because the services stop has not: its request comes again at the next start.
+  func handlerReturned(_ arrival: UInt64) {
+    perform { if $0.life == .running { self.endQueued(arrival) } }
+  }
+
+  /// Whoever a message of the queue was for has had it.
+  func endQueued(_ arrival: UInt64) {
+    FailPoint.handled.pass()
+    fileQueue.async { [container, logger] in
+      do {
+        try container.store.endQueued(arrival)
+      } catch {
+        logger.error("the queue of messages cannot be changed", metadata: ["error": "\(error)"])
+      }
+    }
+  }
+
+  /// Removes the directory of a message in the inbox.
+  func removeFiles(_ paths: [String]) {
+    // `/Inbox/<sender>/<time>` of a path below it.
+    guard let directory = paths.first?.split(separator: "/").prefix(3).map({ "/" + $0 }).joined() else {
+      return
+    }
+    fileQueue.async { try? self.container.files.removeItem(atPath: directory) }
+  }
+}
+
+extension WireFailure {
+  init(_ error: ServicesError) {
+    self = .with {
+      $0.error = UInt32(error.code.rawValue)
+      $0.detail = error.path ?? error.detail ?? ""
+    }
+  }
+}
