@@ -1,7 +1,8 @@
 // Requests and replies over the whole interface, between processes of their own.
 //
 //   services-benchmark measure COUNT     a line as it comes, and one for a provider that named a callback queue: name, median and 99th percentile
-//                                        of a call in µs, requests a second when many are under way
+//                                        of a call in µs, requests a second when many are under way; then the first call of apps
+//                                        that never met the provider
 //   services-benchmark memory            the broker's resident memory with 100 apps and 10,000 requests under way, in KiB
 //   services-benchmark deliver MIB REPETITIONS FILES [DIR]
 //                                        a file of so many MiB from process to process, beside cp; peak memory; calls beside it; many small files
@@ -101,6 +102,28 @@ func measure(_ name: String, _ count: Int, _ services: AppServices, provider: St
     .joined(separator: "\t"))
 }
 
+/// The first call of apps that never met the provider: introduction, handshake, request and reply.
+func measureFirst(_ directory: String, count: Int) async throws {
+  let target = try ApplicationID("com.example.provider.runtime")
+  let request = ServiceRequest(
+    service: definition.serviceID, version: definition.version, method: "echo",
+    params: .bytes([UInt8](repeating: 7, count: byteCount)))
+  var times: [Double] = []
+  for i in 0..<count {
+    let services = try app("com.example.first\(i)", directory)
+    try await services.start()
+    let begin = DispatchTime.now().uptimeNanoseconds
+    let reply = try await services.call(request, to: target)
+    times.append(Double(DispatchTime.now().uptimeNanoseconds - begin) / 1000)
+    guard reply?.params == request.params else { throw ServicesError(.general, detail: "another reply") }
+    await services.stop()
+  }
+  times.sort()
+  print(
+    ["services-first", text(times[count / 2], 1), text(times[count * 99 / 100], 1), "-"].joined(
+      separator: "\t"))
+}
+
 func text(_ value: Double, _ digits: Int) -> String { String(format: "%.\(digits)f", value) }
 
 /// 100 apps, each of which has 100 requests at the next one that nobody answers.
@@ -179,6 +202,7 @@ case ("measure", _), ("memory", _), ("deliver", _):
     try await services.start()
     try await measure("services", count, services)
     try await measure("services-queue", count, services, provider: "queue")
+    try await measureFirst(directory, count: 100)
     await services.stop()
   }
 default:

@@ -52,7 +52,9 @@ final class Introductions {
       sockets.close()
       return false
     }
-    if handed.count >= Self.countMax, let (oldest, other) = handed.min(by: { $0.value.until < $1.value.until }) {
+    if handed.count >= Self.countMax,
+      let (oldest, other) = handed.min(by: { $0.value.until < $1.value.until })
+    {
       handed[oldest] = nil
       other.close()
     }

@@ -51,7 +51,8 @@ final class PeerInbox {
   /// Runs `job` on the delivery's queue, where it may block; `then` goes on with what came of it while the attempt is the last one.
   private func run<R: Sendable>(
     _ attempt: Attempt, _ job: @escaping @Sendable () throws -> R,
-    then: @escaping @Sendable (PeerInbox, R) -> Void, failed: @escaping @Sendable (PeerInbox, any Error) -> Void
+    then: @escaping @Sendable (PeerInbox, R) -> Void,
+    failed: @escaping @Sendable (PeerInbox, any Error) -> Void
   ) {
     attempt.delivery.queue.async { [runtime = runtime, application = peer.application] in
       let result = Result { try job() }

@@ -348,7 +348,8 @@ final class PeerSession {
   }
 
   func nextDeadline(_ now: UInt64, soon: UInt64) -> UInt64 {
-    let asked = [exchange.retryTime, requests.nextDeadline, inbox.nextDeadline].compactMap(\.self).min() ?? .max
+    let asked =
+      [exchange.retryTime, requests.nextDeadline, inbox.nextDeadline].compactMap(\.self).min() ?? .max
     if channels.isEmpty, !isDialling, exchange.isIdle, let retryAt = deliveries.retryAt {
       return min(asked, max(retryAt, now))
     }
