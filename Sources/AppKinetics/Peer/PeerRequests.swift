@@ -226,6 +226,7 @@ final class PeerRequests {
     _ step: (inout Exchange) throws(ProtocolFault) -> [ExchangeOutput]
   ) -> ServicesError? {
     guard incoming[id]?.isReplyStored == false else { return Self.cannotReply }
+    peer.updateCharge()
     do throws(ProtocolFault) {
       let outputs = try step(&peer.exchange)
       incoming[id]?.hasReplied = isReply

@@ -36,6 +36,10 @@ final class PeerSession {
   var sent: [Identifier: SentRequest] = [:]
   private(set) lazy var requests = PeerRequests(self)
   private(set) lazy var deliveries = PeerDeliveries(self)
+  /// The number of the sandbox that the app runs in, as it was introduced last; 0 for none.
+  private var sandbox: UInt64 = 0
+  /// What this app keeps for it, while it is in a sandbox.
+  private var charge = SandboxCharges.Charge()
   /// The broker was asked for a channel, and it has not begun yet.
   private(set) var isDialling = false
   /// The ticket of the last introduction that this app asked for.
@@ -102,6 +106,39 @@ final class PeerSession {
         }, now: Runtime.now))
   }
 
+  // MARK: Charging
+
+  /// An app of a sandbox has what the others of it leave.
+  func updateCharge() {
+    guard sandbox != 0 else { return }
+    let now = SandboxCharges.Charge(
+      requestByteCount: exchange.keptRequestByteCount, replyByteCount: exchange.keptReplyByteCount,
+      channelCount: channels.count)
+    core.charges.change(sandbox, from: charge, to: now)
+    charge = now
+    let room = core.charges.room(in: sandbox, own: now)
+    exchange.keptRequestByteCountMax = room.requestByteCount
+    exchange.keptReplyByteCountMax = room.replyByteCount
+  }
+
+  func setSandbox(_ number: UInt64) {
+    guard number != sandbox else { return }
+    core.charges.change(sandbox, from: charge, to: SandboxCharges.Charge())
+    charge = SandboxCharges.Charge()
+    sandbox = number
+    let limits = exchange.limits
+    exchange.keptRequestByteCountMax = limits.requestByteCountMax
+    exchange.keptReplyByteCountMax = limits.keptReplyByteCountMax
+    updateCharge()
+  }
+
+  /// Whether another channel from this app is taken.
+  private var mayOpenAnother: Bool {
+    channels.count < Self.channelCountMax
+      && core.peers.values.reduce(0, { $0 + $1.channels.count }) < Self.allChannelCountMax
+      && (sandbox == 0 || core.charges.room(in: sandbox, own: charge).channelCount > channels.count)
+  }
+
   // MARK: Channels
 
   /// Channels with one app, and with all, of which no more are accepted.
@@ -117,11 +154,8 @@ final class PeerSession {
       if isDialled { cannotReach(ServicesError(.enterpriseUserNotMatch)) }
       return
     }
-    guard
-      isDialled
-        || channels.count < Self.channelCountMax
-          && core.peers.values.reduce(0, { $0 + $1.channels.count }) < Self.allChannelCountMax
-    else { return BrokerSession.closeAll([control, bulk]) }
+    setSandbox(introduction.origin)
+    guard isDialled || mayOpenAnother else { return BrokerSession.closeAll([control, bulk]) }
     let ticket = introduction.ticket
     let (own, other) = ((runtime.appID, user), (application.text, introduction.activationUser))
     let prologue = Prologue.channel(
@@ -136,6 +170,7 @@ final class PeerSession {
       channels[number] = Channel(
         lane: lane, bulk: bulkLane(bulk, lane, number), ticket: ticket, peerKey: introduction.publicKey,
         isDialled: isDialled, lastUsed: Runtime.now)
+      updateCharge()
     } catch {
       BrokerSession.closeAll([bulk])
       runtime.logger.error("no channel", metadata: ["app": "\(application)", "error": "\(error)"])
@@ -207,6 +242,7 @@ final class PeerSession {
   private func received(_ messages: [WireChannelMessage], on number: ChannelNumber) {
     let now = Runtime.now
     channels[number]?.lastUsed = now
+    updateCharge()
     var outputs: [ExchangeOutput] = []
     for message in messages {
       let wasOpen = exchange.isOpen(number)
@@ -238,6 +274,7 @@ final class PeerSession {
 
   private func closed(_ number: ChannelNumber, _ end: LaneEnd) {
     guard let channel = channels.removeValue(forKey: number) else { return }
+    updateCharge()
     channel.bulk.close()
     if end.fault != .noError {
       runtime.logger.warning(
@@ -313,6 +350,7 @@ final class PeerSession {
       }
     }
     flush()
+    updateCharge()
     if let time = exchange.retryTime { core.wake(at: time) }
   }
 

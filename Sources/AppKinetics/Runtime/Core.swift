@@ -26,6 +26,8 @@ final class Core {
   private(set) var state = ApplicationState.running
   private(set) var peers: [ApplicationID: PeerSession] = [:]
   var services = OfferedServices()
+  /// What the apps of sandboxes make this app keep.
+  var charges = SandboxCharges()
   private(set) lazy var broker = BrokerSession(self)
   private(set) lazy var keys = PeerKeys(self, pins)
   private(set) lazy var messages = DeliveredMessages(self)
@@ -120,7 +122,9 @@ final class Core {
 
   /// Nothing is under way with it any more.
   func forget(_ peer: PeerSession) {
-    if peers[peer.application] === peer { peers[peer.application] = nil }
+    guard peers[peer.application] === peer else { return }
+    peer.setSandbox(0)
+    peers[peer.application] = nil
   }
 
   func take(_ policy: WirePolicy) {

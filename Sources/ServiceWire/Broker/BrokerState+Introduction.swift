@@ -51,7 +51,7 @@ extension BrokerState {
     _ acceptorID: String, _ outputs: inout [BrokerOutput]
   ) {
     let ticket = Data(Random.bytes(Self.ticketByteCount))
-    func message(_ role: WireRole, _ peer: String) -> WireBrokerMessage {
+    func message(_ role: WireRole, _ peer: String, at number: ConnectionNumber) -> WireBrokerMessage {
       .with {
         $0.introduction = .with {
           $0.ticket = ticket
@@ -60,6 +60,7 @@ extension BrokerState {
           $0.activationUser = records.apps[peer]?.activationUser ?? ""
           $0.publicKey = records.apps[peer]?.publicKey ?? Data()
           $0.number = role == .dialler ? ask : 0
+          $0.origin = connections[number]?.origin.number(originSecret) ?? 0
         }
       }
     }
@@ -71,8 +72,9 @@ extension BrokerState {
     }
     guard connections[dialler]?.questions.remove(ask) != nil else { return }
     let introduction = BrokerIntroduction(
-      ticket: ticket, dialler: dialler, acceptor: acceptor, toDialler: message(.dialler, acceptorID),
-      toAcceptor: message(.acceptor, diallerID),
+      ticket: ticket, dialler: dialler, acceptor: acceptor,
+      toDialler: message(.dialler, acceptorID, at: acceptor),
+      toAcceptor: message(.acceptor, diallerID, at: dialler),
       answer: answerMessage(ask) { $0.introduced.ticket = ticket },
       refusal: refusal("introductions that wait for the other app"),
       refusalWithoutDescriptors: refusal("descriptors of the broker"))

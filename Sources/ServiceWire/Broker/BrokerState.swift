@@ -31,6 +31,8 @@ package struct BrokerState: Sendable {
   var starts: [String: Start] = [:]
   /// Apps that wait to be started.
   var startQueue: [String] = []
+  /// Behind the numbers by which apps know sandboxes.
+  let originSecret = Random.bytes(32)
   /// When a registrant has used up none of its registrations any more.
   var registeredUntil: [Registrant: UInt64] = [:]
 

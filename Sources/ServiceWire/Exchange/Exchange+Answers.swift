@@ -64,7 +64,7 @@ extension Exchange {
   /// Gives up the oldest replies that nobody asked for, until there is room for another. The requests are not forgotten: their consumer
   /// must not hear that they never arrived.
   private mutating func makeRoom(_ byteCount: Int, _ outputs: inout [ExchangeOutput]) -> Bool {
-    let room = limits.keptReplyByteCountMax - byteCount
+    let room = keptReplyByteCountMax - byteCount
     guard keptReplyByteCount > room else { return true }
     let unheard = incoming.filter { $0.value.channel == nil && $0.value.replyByteCount > 0 }
     for (id, request) in unheard.sorted(by: { $0.value.brokenSince < $1.value.brokenSince }) {

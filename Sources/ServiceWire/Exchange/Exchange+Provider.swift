@@ -107,7 +107,7 @@ extension Exchange {
     try Self.check(request)
     guard request.attachments == 0 else { throw Fault(fault: .unexpectedMessage) }
     let byteCount = Self.byteCount(.with { $0.request = request })
-    guard byteCount <= limits.requestByteCountMax - keptRequestByteCount else {
+    guard byteCount <= keptRequestByteCountMax - keptRequestByteCount else {
       // It gives its credit back by itself.
       let refused = WireChannelMessage.with {
         $0.refused.id = id.data

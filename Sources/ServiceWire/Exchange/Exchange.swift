@@ -24,9 +24,13 @@ package struct Exchange: Sendable {
   var queuedCount = 0
   var outgoing: [Identifier: Outgoing] = [:]
   var incoming: [Identifier: Incoming] = [:]
-  var keptReplyByteCount = 0
+  /// Bytes of the replies that are kept until the peer has acknowledged them.
+  package internal(set) var keptReplyByteCount = 0
   /// Of the peer's requests that have no answer yet.
-  var keptRequestByteCount = 0
+  package internal(set) var keptRequestByteCount = 0
+  /// What the limits of both are now: an owner lowers them for a peer that shares them with others.
+  package var keptReplyByteCountMax: Int
+  package var keptRequestByteCountMax: Int
   /// The last time that the owner told, in milliseconds: no later than now.
   var lastTime: UInt64 = 0
 
@@ -149,6 +153,8 @@ package struct Exchange: Sendable {
     self.peerAppID = peerAppID
     self.process = process
     self.limits = limits
+    keptReplyByteCountMax = limits.keptReplyByteCountMax
+    keptRequestByteCountMax = limits.requestByteCountMax
   }
 
   // MARK: What is known

@@ -1119,6 +1119,9 @@ package nonisolated struct WireIntroduction: Sendable {
   /// The other app's public key: 32 bytes.
   package var publicKey: Data = Data()
 
+  /// 0 for an app without confinement, else a number of its sandbox, drawn anew when the broker starts.
+  package var origin: UInt64 = 0
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
@@ -3974,7 +3977,7 @@ nonisolated extension WireForgotten: SwiftProtobuf.Message, SwiftProtobuf._Messa
 
 nonisolated extension WireIntroduction: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Introduction"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}ticket\0\u{1}role\0\u{3}app_id\0\u{3}activation_user\0\u{1}number\0\u{3}public_key\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}ticket\0\u{1}role\0\u{3}app_id\0\u{3}activation_user\0\u{1}number\0\u{3}public_key\0\u{1}origin\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3988,6 +3991,7 @@ nonisolated extension WireIntroduction: SwiftProtobuf.Message, SwiftProtobuf._Me
       case 4: try { try decoder.decodeSingularStringField(value: &self.activationUser) }()
       case 5: try { try decoder.decodeSingularUInt64Field(value: &self.number) }()
       case 6: try { try decoder.decodeSingularBytesField(value: &self.publicKey) }()
+      case 7: try { try decoder.decodeSingularUInt64Field(value: &self.origin) }()
       default: break
       }
     }
@@ -4012,6 +4016,9 @@ nonisolated extension WireIntroduction: SwiftProtobuf.Message, SwiftProtobuf._Me
     if !self.publicKey.isEmpty {
       try visitor.visitSingularBytesField(value: self.publicKey, fieldNumber: 6)
     }
+    if self.origin != 0 {
+      try visitor.visitSingularUInt64Field(value: self.origin, fieldNumber: 7)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -4022,6 +4029,7 @@ nonisolated extension WireIntroduction: SwiftProtobuf.Message, SwiftProtobuf._Me
     if lhs.activationUser != rhs.activationUser {return false}
     if lhs.number != rhs.number {return false}
     if lhs.publicKey != rhs.publicKey {return false}
+    if lhs.origin != rhs.origin {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -1,0 +1,47 @@
+/// What the apps of each sandbox make this app keep, all together: one more app of a sandbox gains it nothing
+/// (SERVICE-PROTOCOL.md, "Limits"). A sandbox is known by the number that the broker gives it in introductions.
+package struct SandboxCharges: Sendable {
+  package struct Charge: Sendable, Equatable {
+    /// Of requests without an answer, and of replies that were not acknowledged, as encoded.
+    package var requestByteCount = 0
+    package var replyByteCount = 0
+    package var channelCount = 0
+
+    package init(requestByteCount: Int = 0, replyByteCount: Int = 0, channelCount: Int = 0) {
+      self.requestByteCount = requestByteCount
+      self.replyByteCount = replyByteCount
+      self.channelCount = channelCount
+    }
+
+    static func - (left: Charge, right: Charge) -> Charge {
+      Charge(
+        requestByteCount: left.requestByteCount - right.requestByteCount,
+        replyByteCount: left.replyByteCount - right.replyByteCount,
+        channelCount: left.channelCount - right.channelCount)
+    }
+
+    static func + (left: Charge, right: Charge) -> Charge { left - (Charge() - right) }
+  }
+
+  /// Of one sandbox.
+  package let limit: Charge
+  private var charges: [UInt64: Charge] = [:]
+
+  package init(
+    limit: Charge = Charge(requestByteCount: 8 << 20, replyByteCount: 8 << 20, channelCount: 16)
+  ) {
+    self.limit = limit
+  }
+
+  /// One app of the sandbox made this app keep `before`, and makes it keep `after` now.
+  package mutating func change(_ sandbox: UInt64, from before: Charge, to after: Charge) {
+    guard before != after else { return }
+    let charge = charges[sandbox, default: Charge()] - before + after
+    charges[sandbox] = charge == Charge() ? nil : charge
+  }
+
+  /// What may be kept in all for an app of the sandbox for which `own` is kept: what the others leave.
+  package func room(in sandbox: UInt64, own: Charge) -> Charge {
+    limit - (charges[sandbox, default: Charge()] - own)
+  }
+}
