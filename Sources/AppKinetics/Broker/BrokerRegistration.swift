@@ -12,6 +12,8 @@ final class BrokerRegistration {
   /// A registration is on its way, and what has changed since is to follow it.
   private var isUnderWay = false
   private var isDue = false
+  /// When it is sent once more.
+  private(set) var retryAt: UInt64?
 
   init(_ core: Core) { self.core = core }
 
@@ -36,6 +38,7 @@ final class BrokerRegistration {
   /// Over a new connection. `earlier` was taken before, and takes the place of what the broker refuses now.
   func begin(earlier: WireRegister? = nil) {
     let message = earlier ?? wanted
+    retryAt = nil
     core.broker.put(.register(message)) { core, result in
       let registration = core.broker.registration
       switch result {
@@ -61,6 +64,7 @@ final class BrokerRegistration {
   /// Something else is offered. Of a connection that is on its way: `begin` looks again when it is there. One at a time: what is offered
   /// meanwhile goes with the next.
   func renew() {
+    retryAt = nil
     guard core.broker.phase == .up, !isTakenBack else { return }
     guard !isUnderWay else {
       isDue = true
@@ -73,8 +77,8 @@ final class BrokerRegistration {
     }
   }
 
-  /// When the broker took too many from here.
-  private static let pause: TimeInterval = 2
+  /// When the broker took too many from here. Milliseconds.
+  private static let pause: UInt64 = 2_000
 
   private func renewed(_ message: WireRegister, _ result: Result<Void, ServicesError>) {
     isUnderWay = false
@@ -83,14 +87,17 @@ final class BrokerRegistration {
     switch result {
     case .success: registered = message
     case .failure(let error) where error.code == .limitExceeded:
-      return core.runtime.workQueue.asyncAfter(deadline: .now() + Self.pause) {
-        [weak runtime = core.runtime] in
-        runtime?.perform { $0.broker.registration.renew() }
-      }
+      let next = core.runtime.now + Self.pause
+      retryAt = next
+      return core.wake(at: next)
     case .failure(let error):
       core.runtime.logger.error(
         "the broker did not take what is offered", metadata: ["error": "\(error)"])
     }
     if isDue { renew() }
+  }
+
+  func tick(_ now: UInt64) {
+    if let retryAt, now >= retryAt { renew() }
   }
 }

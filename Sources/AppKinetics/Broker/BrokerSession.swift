@@ -360,7 +360,9 @@ final class BrokerSession {
     default: break
     }
     failures += 1
-    let next = Runtime.now + min(Self.retryTimeMin << UInt64(min(failures - 1, 10)), Self.retryTimeMax)
+    // Apps that lost the same broker do not come back all at once.
+    let pause = min(Self.retryTimeMin << UInt64(min(failures - 1, 10)), Self.retryTimeMax)
+    let next = runtime.now + .random(in: pause / 2...pause)
     retryAt = next
     core.wake(at: next)
     if core.life == .running {
@@ -409,12 +411,14 @@ final class BrokerSession {
   // MARK: Deadlines
 
   var nextDeadline: UInt64? {
-    [phase == .down ? retryAt : nil, introductions.nextDeadline].compactMap(\.self).min()
+    [phase == .down ? retryAt : nil, registration.retryAt, introductions.nextDeadline]
+      .compactMap(\.self).min()
   }
 
   func tick(_ now: UInt64) {
     if phase == .down, let retryAt, now >= retryAt { connect() }
     introductions.tick(now)
+    registration.tick(now)
   }
 
   // MARK: Front

@@ -38,12 +38,12 @@ final class Introductions {
     {
       giveUp(oldest)
     }
-    introduced[ticket] = Introduced(introduction: introduction, until: Runtime.now + Self.time)
+    introduced[ticket] = Introduced(introduction: introduction, until: core.runtime.now + Self.time)
   }
 
   /// Takes over the sockets. False when there are such with this ticket already.
   func take(_ ticket: Data, _ control: Int32, _ bulk: Int32) -> Bool {
-    let sockets = Sockets(control: control, bulk: bulk, until: Runtime.now + Self.time)
+    let sockets = Sockets(control: control, bulk: bulk, until: core.runtime.now + Self.time)
     if let first = introduced.removeValue(forKey: ticket) {
       open(first.introduction, sockets)
       return true

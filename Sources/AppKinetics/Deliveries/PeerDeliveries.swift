@@ -143,7 +143,7 @@ final class PeerDeliveries {
 
   private func connect() {
     guard peer.channels.isEmpty, !peer.isDialling else { return }
-    if let retryAt, Runtime.now < retryAt { return }
+    if let retryAt, peer.runtime.now < retryAt { return }
     retryAt = nil
     peer.dial()
   }
@@ -152,7 +152,7 @@ final class PeerDeliveries {
   func cannotReach(_ error: ServicesError) {
     step { $0.channelRefused() }
     let pause = min(max(retryPause, Self.retryPauseMin), Self.retryPauseMax)
-    let next = Runtime.now + (error.code == .peerKeyChanged ? Self.heldPause : pause)
+    let next = peer.runtime.now + (error.code == .peerKeyChanged ? Self.heldPause : pause)
     retryAt = next
     peer.core.wake(at: next)
     retryPause = min(2 * pause, Self.retryPauseMax)
@@ -174,7 +174,7 @@ final class PeerDeliveries {
   /// A new message is for an app one of whose keys is not trusted: its sender hears at once whether that
   /// is still so.
   func endHold() {
-    if let retryAt, retryAt > Runtime.now + Self.retryPauseMax { self.retryAt = nil }
+    if let retryAt, retryAt > peer.runtime.now + Self.retryPauseMax { self.retryAt = nil }
   }
 
   func channelBegan(_ hello: WireChannelHello, _ number: ChannelNumber) {

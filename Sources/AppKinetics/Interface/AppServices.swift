@@ -44,6 +44,8 @@ public final class AppServices: Sendable {
       return limits
     }
     public var logger = Logger(label: "opendynamics.services")
+    /// For tests that do not want to wait.
+    var makeClock: @Sendable () -> any RuntimeClock = { SystemClock() }
 
     public init() {}
   }

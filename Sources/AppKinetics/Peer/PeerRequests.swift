@@ -97,7 +97,7 @@ final class PeerRequests {
       case .running: try admit(request, id, offer)
       case .suspended: throw ServicesError(.processSuspended)
       case .locked:
-        let until = Runtime.now + runtime.options.unlockTime
+        let until = runtime.now + runtime.options.unlockTime
         locked.append(Locked(request: request, id: id, until: until))
         core.wake(at: until)
       }
@@ -204,7 +204,7 @@ final class PeerRequests {
   /// Over the channel. Returns why it cannot be sent.
   func reply(_ reply: WireReply, to id: Identifier) -> ServicesError? {
     answer(id, isReply: true) { exchange throws(ProtocolFault) in
-      try exchange.reply(reply, now: Runtime.now)
+      try exchange.reply(reply, now: runtime.now)
     }
   }
 
@@ -212,7 +212,7 @@ final class PeerRequests {
   func endWithoutReply(_ request: IncomingRequest) -> ServicesError? {
     guard request.arrival != nil else {
       return answer(request.id, isReply: false) { exchange throws(ProtocolFault) in
-        try exchange.endWithoutReply(request.id, now: Runtime.now)
+        try exchange.endWithoutReply(request.id, now: runtime.now)
       }
     }
     guard incoming[request.id]?.mayReply == true else { return Self.cannotReply }
@@ -256,7 +256,7 @@ final class PeerRequests {
     incoming[request.id]?.hasReplied = true
     peer.outbox.enqueue(entry, request: request.id, isReply: true)
     guard request.arrival == nil else { return }
-    let outputs = try? peer.exchange.endWithoutReply(request.id, isDelivered: true, now: Runtime.now)
+    let outputs = try? peer.exchange.endWithoutReply(request.id, isDelivered: true, now: runtime.now)
     peer.act(outputs ?? [])
   }
 
@@ -276,7 +276,7 @@ final class PeerRequests {
         continue
       }
       guard peer.exchange.begin(id) else { continue }
-      peer.act((try? peer.exchange.endWithoutReply(id, now: Runtime.now)) ?? [])
+      peer.act((try? peer.exchange.endWithoutReply(id, now: runtime.now)) ?? [])
     }
   }
 

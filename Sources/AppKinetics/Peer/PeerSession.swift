@@ -103,7 +103,7 @@ final class PeerSession {
         .with {
           $0.error = UInt32(error.code.rawValue)
           $0.detail = error.detail ?? ""
-        }, now: Runtime.now))
+        }, now: runtime.now))
   }
 
   // MARK: Charging
@@ -169,7 +169,7 @@ final class PeerSession {
         limits: LaneLimits(), events: events(of: number))
       channels[number] = Channel(
         lane: lane, bulk: bulkLane(bulk, lane, number), ticket: ticket, peerKey: introduction.publicKey,
-        isDialled: isDialled, lastUsed: Runtime.now)
+        isDialled: isDialled, lastUsed: runtime.now)
       updateCharge()
     } catch {
       BrokerSession.closeAll([bulk])
@@ -236,11 +236,11 @@ final class PeerSession {
     channels[number]?.isOpen = true
     isDialWaiting = false
     isDialling = false
-    act(exchange.channelOpened(number, ticket: channel.ticket, now: Runtime.now))
+    act(exchange.channelOpened(number, ticket: channel.ticket, now: runtime.now))
   }
 
   private func received(_ messages: [WireChannelMessage], on number: ChannelNumber) {
-    let now = Runtime.now
+    let now = runtime.now
     channels[number]?.lastUsed = now
     updateCharge()
     var outputs: [ExchangeOutput] = []
@@ -266,7 +266,7 @@ final class PeerSession {
       act(outputs)
       outputs = []
       channels[number]?.bulk.allowSlots(Int(hello.slots))
-      channels[number]?.lastDelivered = Runtime.now
+      channels[number]?.lastDelivered = runtime.now
       deliveries.channelBegan(hello, number)
     }
     act(outputs)
@@ -287,7 +287,7 @@ final class PeerSession {
     }
     let isKeyChanged = end.fault == .keyChanged
     if channel.isOpen {
-      var outputs = exchange.channelClosed(number, now: Runtime.now)
+      var outputs = exchange.channelClosed(number, now: runtime.now)
       // Another channel would end in the same way.
       if isKeyChanged { outputs.removeAll { $0 == .connect } }
       act(outputs)
@@ -314,7 +314,7 @@ final class PeerSession {
 
   /// Something of a delivery has come over a channel.
   func wasUsed(_ number: ChannelNumber) {
-    let now = Runtime.now
+    let now = runtime.now
     channels[number]?.lastUsed = now
     channels[number]?.lastDelivered = now
   }
@@ -410,7 +410,7 @@ final class PeerSession {
       channel.lane.close(.keyChanged)
     }
     deliveries.endPause()
-    core.wake(at: Runtime.now)
+    core.wake(at: runtime.now)
   }
 
   /// An administrator has forgotten the app: what of it waits is not handled any more.

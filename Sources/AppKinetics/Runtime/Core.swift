@@ -38,11 +38,11 @@ final class Core {
   private var lastChannel: UInt64 = 0
   private var lastWatcher: UInt64 = 0
 
-  init(_ runtime: Runtime, _ identity: Identity, _ pins: PeerPins, _ timer: any DispatchSourceTimer) {
+  init(_ runtime: Runtime, _ identity: Identity, _ pins: PeerPins, _ clock: any RuntimeClock) {
     self.runtime = runtime
     self.identity = identity
     self.pins = pins
-    wakeUp = WakeUp(timer)
+    wakeUp = WakeUp(clock)
   }
 
   // MARK: Life
@@ -57,18 +57,17 @@ final class Core {
     life = .running
     for queued in left?.queue ?? [] { messages.handle(queued, isRedelivered: true) }
     resumeOutbox(left?.outbox ?? [])
-    runtime.activateTimer()
+    runtime.startClock()
     broker.connect()
   }
 
   /// What takes its time enters the group. False when it was stopped before.
   func stop(_ parts: DispatchGroup) -> Bool {
     guard life != .stopped else { return false }
-    let wasRunning = life == .running
     life = .stopped
     for ended in takenBack.values.joined() { ended(nil) }
     takenBack = [:]
-    wakeUp.end(wasActivated: wasRunning)
+    runtime.stopClock()
     for peer in peers.values { peer.stop(parts) }
     peers = [:]
     broker.stop(parts)

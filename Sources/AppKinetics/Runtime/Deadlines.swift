@@ -1,14 +1,12 @@
-@preconcurrency import Dispatch
-
-/// When the runtime looks at its deadlines next. Milliseconds of ``Runtime/now``.
+/// When the runtime looks at its deadlines next. Milliseconds of the runtime's clock.
 ///
 /// An app for which nothing has a deadline is not woken: while something is under way, all deadlines are looked at every
 /// second; retries and what is shorter are asked for where they are set.
 struct WakeUp {
-  private let timer: any DispatchSourceTimer
+  private let clock: any RuntimeClock
   /// The earliest that was asked for; nil while nothing has a deadline.
   private var time: UInt64?
-  /// What the timer is set to.
+  /// What the clock was asked for.
   private var armed: UInt64?
   /// Something is under way, and a look within *look time* is set.
   private var isLooking = false
@@ -18,12 +16,12 @@ struct WakeUp {
   /// Deadlines that are longer than this need not be asked for.
   static let lookTime: UInt64 = 1_000
 
-  init(_ timer: any DispatchSourceTimer) { self.timer = timer }
+  init(_ clock: any RuntimeClock) { self.clock = clock }
 
   /// Has the deadlines looked at then, or earlier.
   mutating func wake(at time: UInt64) { self.time = min(time, self.time ?? .max) }
 
-  /// The timer has fired.
+  /// The clock has woken the runtime.
   mutating func begin() { (time, armed, isLooking) = (nil, nil, false) }
 
   /// All deadlines were looked at: this is the next.
@@ -32,37 +30,31 @@ struct WakeUp {
     isExact = true
   }
 
-  /// Sets the timer where that is needed, after a piece of work.
+  /// Sets the clock where that is needed, after a piece of work.
   mutating func set(isUnderWay: @autoclosure () -> Bool) {
     // Nothing but a look at all deadlines leaves no new ones.
     if !isExact, !isLooking, isUnderWay() {
-      wake(at: Runtime.now + Self.lookTime)
+      wake(at: clock.now + Self.lookTime)
       isLooking = true
     }
     isExact = false
     guard let time, time < armed ?? .max else { return }
     armed = time
-    let pause = DispatchTimeInterval.milliseconds(Int(clamping: time - min(time, Runtime.now)))
-    timer.schedule(deadline: .now() + pause, leeway: .milliseconds(10))
-  }
-
-  func end(wasActivated: Bool) {
-    if !wasActivated { timer.activate() }
-    timer.cancel()
+    clock.wake(at: time)
   }
 }
 
 extension Core {
   func wake(at time: UInt64) { wakeUp.wake(at: time) }
 
-  func setTimer() {
+  func setClock() {
     guard life == .running else { return }
     wakeUp.set(isUnderWay: !peers.isEmpty || broker.introductions.nextDeadline != nil)
   }
 
   func lookAtDeadlines() {
     guard life == .running else { return }
-    let now = Runtime.now
+    let now = runtime.now
     wakeUp.begin()
     broker.tick(now)
     for peer in peers.values { peer.tick(now) }

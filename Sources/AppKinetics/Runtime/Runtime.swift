@@ -23,8 +23,7 @@ final class Runtime: Sendable {
   let fileQueue: DispatchQueue
   let logger: Logger
   private let work = SerialWork()
-  /// Of tasks beside the control lanes to other apps.
-  private let timer: any DispatchSourceTimer
+  private let clock: any RuntimeClock
   // Invariant: set in the initialiser, and from then on touched within `work` only, which keeps this object alive.
   nonisolated(unsafe) private var core: Core!
 
@@ -32,21 +31,17 @@ final class Runtime: Sendable {
     self.application = application
     self.container = container
     self.options = options
-    let (identity, pins) = (try Identity(in: container), try PeerPins(in: container))
-    // Behind everything that throws: a timer that was never activated must not be released.
-    timer = DispatchSource.makeTimerSource(queue: DispatchQueue(label: "opendynamics.services.timer"))
+    clock = options.makeClock()
     workQueue = DispatchQueue(label: "opendynamics.services.work")
     fileQueue = DispatchQueue(label: "opendynamics.services.files", attributes: .concurrent)
     logger = options.logger
-    core = Core(self, identity, pins, timer)
+    core = Core(self, try Identity(in: container), try PeerPins(in: container), clock)
   }
-
-  deinit { timer.cancel() }
 
   var appID: String { application.id.text }
 
   /// Milliseconds of a clock that only goes on.
-  static var now: UInt64 { DispatchTime.now().uptimeNanoseconds / 1_000_000 }
+  var now: UInt64 { clock.now }
 
   // MARK: What changes
 
@@ -54,14 +49,14 @@ final class Runtime: Sendable {
   func perform(_ body: @escaping @Sendable (Core) -> Void) {
     work.perform { [self] in
       body(core)
-      core.setTimer()
+      core.setClock()
     }
   }
 
   /// Waits until it is done. Not from within work.
   func performAndWait<Result: Sendable>(_ body: @escaping @Sendable (Core) -> Result) -> Result {
     work.performAndWait { [self] in
-      defer { core.setTimer() }
+      defer { core.setClock() }
       return body(core)
     }
   }
@@ -148,10 +143,11 @@ final class Runtime: Sendable {
     }
   }
 
-  func activateTimer() {
-    timer.setEventHandler { [weak self] in self?.perform { $0.lookAtDeadlines() } }
-    timer.activate()
+  func startClock() {
+    clock.start { [weak self] in self?.perform { $0.lookAtDeadlines() } }
   }
+
+  func stopClock() { clock.stop() }
 
   /// Calls back when every lane has said goodbye, which takes until the other side has heard it, a second at most.
   func stop(_ done: @escaping @Sendable () -> Void = {}) {

@@ -1,0 +1,125 @@
+import Foundation
+import ServiceValues
+import Synchronization
+import Testing
+
+@testable import AppKinetics
+
+/// A clock that a test sets.
+private final class ManualClock: RuntimeClock {
+  private struct Fields {
+    var now: UInt64 = 1_000_000
+    var time: UInt64?
+    var wake: (@Sendable () -> Void)?
+  }
+
+  private let fields = Mutex(Fields())
+
+  var now: UInt64 { fields.withLock { $0.now } }
+  var next: UInt64? { fields.withLock { $0.time } }
+  func start(_ wake: @escaping @Sendable () -> Void) { fields.withLock { $0.wake = wake } }
+  func wake(at time: UInt64) { fields.withLock { $0.time = time } }
+  func stop() { fields.withLock { $0.wake = nil } }
+
+  /// Lets so many milliseconds pass, and wakes whoever asked for it on the way.
+  func advance(_ milliseconds: UInt64) {
+    let end = now + milliseconds
+    while true {
+      let wake: (@Sendable () -> Void)? = fields.withLock { fields in
+        guard let time = fields.time, time <= end else {
+          fields.now = end
+          return nil
+        }
+        fields.now = max(fields.now, time)
+        fields.time = nil
+        return fields.wake
+      }
+      guard let wake else { return }
+      wake()
+    }
+  }
+}
+
+/// Deadlines of the runtime, without waiting for them.
+struct DeadlineTests {
+  @Test func channelsOnWhichNothingHappensAreClosed() async throws {
+    try await withWorld { world in
+      let clock = ManualClock()
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer(echo) { .reply($0.params) }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer") { $0.makeClock = { clock } }.services
+      try await consumer.start()
+      try await expectEchoes(1, to: provider.id, consumer)
+      let lane = try #require(
+        consumer.runtime.performAndWait { $0.peers[provider.id]?.channels.values.first?.lane })
+      clock.advance(59_000)
+      try await expectEchoes(1, to: provider.id, consumer)
+      clock.advance(59_000)
+      #expect(consumer.runtime.performAndWait { $0.peers[provider.id]?.channels.count } == 1)
+      clock.advance(2_000)
+      await withCheckedContinuation { continuation in lane.whenClosed { continuation.resume() } }
+      // Behind the news of that.
+      while consumer.runtime.performAndWait({ $0.peers[provider.id]?.channels.isEmpty == false }) {
+        await Task.yield()
+      }
+      clock.advance(2_000)
+      #expect(consumer.runtime.performAndWait { $0.peers.isEmpty })
+      // And nothing wakes the app from then on.
+      clock.advance(1)
+      #expect(clock.next == nil)
+      try await expectEchoes(1, to: provider.id, consumer)
+    }
+  }
+
+  @Test func aLockedAppRefusesAfterTheUnlockTime() async throws {
+    try await withWorld { world in
+      let clock = ManualClock()
+      let provider = try world.app("com.example.provider") { $0.makeClock = { clock } }
+      try provider.services.offer(echo) { .reply($0.params) }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer").services
+      try await consumer.start()
+      try await expectEchoes(1, to: provider.id, consumer)
+      try await provider.services.setState(.locked)
+      let early = try await consumer.send(ServiceRequest(echo, "echo", params: .integer(1)), to: provider.id)
+      while provider.services.runtime.performAndWait({ core in
+        core.peers.values.allSatisfy { $0.requests.nextDeadline == nil }
+      }) {
+        await Task.yield()
+      }
+      clock.advance(29_000)
+      #expect(early.status != .refused)
+      clock.advance(2_000)
+      await #expect(throws: ServicesError(.notAllowed)) { try await early.reply() }
+      try await provider.services.setState(.running)
+      try await expectEchoes(1, to: provider.id, consumer)
+    }
+  }
+
+  /// Later and later, at the end every ten seconds, and never all apps at once.
+  @Test func dialsTheBrokerAgain() async throws {
+    try await withWorld { world in
+      await world.stopBroker()
+      let clock = ManualClock()
+      let app = try world.app("com.example.app") { $0.makeClock = { clock } }.services
+      await #expect(throws: ServicesError.self) { try await app.start() }
+      var pauses: [UInt64] = []
+      for _ in 0..<12 {
+        // It has failed when it asks to be woken.
+        while clock.next == nil { await Task.yield() }
+        let pause = try #require(clock.next) - clock.now
+        pauses.append(pause)
+        clock.advance(pause)
+      }
+      for (i, pause) in pauses.enumerated() {
+        let longest = min(UInt64(100) << UInt64(i), 10_000)
+        #expect((longest / 2...longest).contains(pause), "pause \(i): \(pause)")
+      }
+      while clock.next == nil { await Task.yield() }
+      try await world.startBroker()
+      clock.advance(10_000)
+      while app.connectionError != nil { await Task.yield() }
+    }
+  }
+}
