@@ -1,6 +1,6 @@
 import Logging
 
-/// Log on standard error whose lines have nothing in them that a terminal would obey: what is logged of a message may be a peer's text.
+/// Log on standard error, written by ``LogQueue``, whose lines have nothing in them that a terminal would obey: what is logged of a message may be a peer's text.
 struct PrintableLog: LogHandler {
   private var base: StreamLogHandler
 
@@ -25,6 +25,15 @@ struct PrintableLog: LogHandler {
     var event = event
     event.message = "\(PrintableText.of(event.message.description))"
     event.metadata = event.metadata?.mapValues { "\(PrintableText.of($0.description))" }
-    base.log(event: event)
+    LogQueue.shared.append { [base, event] droppedCount in
+      if droppedCount > 0 {
+        var notice = event
+        notice.level = .warning
+        notice.message = "lines of the log were dropped"
+        notice.metadata = ["count": "\(droppedCount)"]
+        base.log(event: notice)
+      }
+      base.log(event: event)
+    }
   }
 }

@@ -36,8 +36,10 @@ public enum Program {
       } else {
         try command.run()
       }
+      LogQueue.shared.flush()
       exit(ExitStatus.success.code)
     } catch {
+      LogQueue.shared.flush()
       guard let report = ErrorReport(error) else {
         let code = DynamicsCommand.exitCode(for: error).rawValue
         guard code == ExitStatus.usage.code else { DynamicsCommand.exit(withError: error) }
