@@ -16,8 +16,8 @@ import UnixSockets
 
 /// Does what a ``BrokerState`` wants done, one piece of work after another: lanes, socket pairs, files, programs, and the time.
 final class BrokerDriver: @unchecked Sendable {
-  // Invariant: what changes is touched on `queue` only. Who reads a connection waits there until what was read is handled, so each
-  // connection has one batch there at most, and its turn comes after the others'.
+  // Invariant: what changes is touched on `queue` only. Who reads a connection waits until what was read is handled, so each
+  // connection has one batch there at most.
   private let queue = DispatchQueue(label: "opendynamics.broker")
   private var state: BrokerState
   private let store: BrokerStore
@@ -25,6 +25,9 @@ final class BrokerDriver: @unchecked Sendable {
   private let logger: Logger
   private var connections: [ConnectionNumber: Connection] = [:]
   private var nextNumber: UInt64 = 1
+  /// What came over connections, and what goes as there is room, by who is charged for it.
+  private var turns = FairTurns<BrokerState.Owner, Work>(turnTime: 1_000_000)
+  private var isTakingTurns = false
   private var outputs: [BrokerOutput] = []
   private var isPerforming = false
   /// Something of the outputs that are being performed could not be written: it is not acknowledged.
@@ -47,6 +50,13 @@ final class BrokerDriver: @unchecked Sendable {
     var isFull = false
     /// Whether `continue` is owed to the state.
     var isMoreOwed = false
+  }
+
+  private enum Work {
+    /// One read of a connection; its reader waits for `done`.
+    case messages(ArraySlice<WireBrokerMessage>, of: ConnectionNumber, done: DispatchSemaphore)
+    /// The state has more for a connection.
+    case more(ConnectionNumber)
   }
 
   /// Above it, what comes as there is room waits; well below what closes a connection that does not read.
@@ -88,17 +98,22 @@ final class BrokerDriver: @unchecked Sendable {
     guard connections[number] != nil else { return }
     connections[number]?.socket = nil
     var limits = LaneLimits()
-    limits.frameByteCountMax = state.limits.frameByteCountMax
+    limits.frameByteCountMax = state.limits.receivedFrameByteCountMax
     limits.beginningTime = .milliseconds(Int64(state.limits.beginningTime))
     limits.queuedByteCountMax = Self.roomByteCountMax
     let events = LaneEvents<WireBrokerMessage>(
       opened: { lane in self.queue.sync { self.opened(number, lane.peerPublicKey) } },
-      received: { _, messages in self.queue.sync { self.received(messages, number) } },
+      received: { _, messages in
+        let done = DispatchSemaphore(value: 0)
+        self.queue.async { self.add(.messages(messages[...], of: number, done: done), of: number) }
+        done.wait()
+      },
       isFull: { _, isFull in self.queue.sync { self.setFull(number, isFull) } },
       closed: { _, end in self.queue.sync { self.closed(number, end) } })
     do {
       let lane = try BrokerLane.open(
         descriptor: accepted.socket, sealing: .asBroker(own: store.key), limits: limits, events: events)
+      lane.limitSentFrames(to: state.limits.frameByteCountMax)
       connections[number]?.lane = lane
     } catch {
       logger.error("a connection does not begin", metadata: ["error": "\(error)"])
@@ -111,10 +126,54 @@ final class BrokerDriver: @unchecked Sendable {
     if let publicKey { state.authenticated(number, publicKey: publicKey) }
   }
 
-  private func received(_ messages: [WireBrokerMessage], _ number: ConnectionNumber) {
-    for message in messages { perform(state.receive(message, from: number, now: now, date: date)) }
-    if connections[number]?.appID == nil { connections[number]?.appID = state.appID(of: number) }
+  // MARK: Turns
+
+  private func add(_ work: Work, of number: ConnectionNumber) {
+    guard let owner = state.owner(of: number) else {
+      if case .messages(_, _, let done) = work { done.signal() }
+      return
+    }
+    turns.add(work, of: owner)
+    guard !isTakingTurns else { return }
+    isTakingTurns = true
+    takeTurn()
   }
+
+  /// One turn of one owner. What does not wait for turns comes between it and the next.
+  private func takeTurn() {
+    guard let (owner, next) = turns.next() else {
+      isTakingTurns = false
+      return
+    }
+    let begin = DispatchTime.now().uptimeNanoseconds
+    var work: Work? = next
+    var end = begin
+    while let part = work, end - begin < turns.turnTime {
+      work = step(part)
+      end = DispatchTime.now().uptimeNanoseconds
+    }
+    turns.took(end - begin, of: owner, rest: work)
+    if turns.isEmpty { isTakingTurns = false } else { queue.async { self.takeTurn() } }
+  }
+
+  /// Does some of it; returns the rest.
+  private func step(_ work: Work) -> Work? {
+    switch work {
+    case .more(let number):
+      continueIfOwed(number)
+      return nil
+    case .messages(var messages, let number, let done):
+      if let message = messages.popFirst() {
+        perform(state.receive(message, from: number, now: now, date: date))
+      }
+      if !messages.isEmpty { return .messages(messages, of: number, done: done) }
+      if connections[number]?.appID == nil { connections[number]?.appID = state.appID(of: number) }
+      done.signal()
+      return nil
+    }
+  }
+
+  // MARK: Ends
 
   private func closed(_ number: ConnectionNumber, _ end: LaneEnd) {
     log(number, end)
@@ -190,7 +249,7 @@ final class BrokerDriver: @unchecked Sendable {
     case .close(let number, let fault, let detail): close(number, fault, detail)
     case .more(let number):
       connections[number]?.isMoreOwed = true
-      queue.async { self.continueIfOwed(number) }
+      queue.async { self.add(.more(number), of: number) }
     case .introduce(let introduction): introduce(introduction)
     case .start(let appID, let program, let arguments): start(appID, program, arguments)
     case .endProgram(let appID):
@@ -213,9 +272,22 @@ final class BrokerDriver: @unchecked Sendable {
       logger.critical("a message does not fit its limit", metadata: ["fault": "\(error)"])
       return perform(state.end(number, .limitExceeded, now: now))
     }
-    if lane.queuedByteCount > state.limits.queuedByteCountMax {
+    let queuedByteCount = lane.queuedByteCount
+    if queuedByteCount > state.limits.queuedByteCountMax
+      || queuedByteCount > Self.lookByteCount && isTooMuchQueued(of: number)
+    {
       perform(state.end(number, .tooSlow, now: now))
     }
+  }
+
+  /// What waits for a connection, from which on it is looked at what waits for all of its owner.
+  private static let lookByteCount = 64 << 10
+
+  private func isTooMuchQueued(of number: ConnectionNumber) -> Bool {
+    let all = state.connections(ofOwnerOf: number).reduce(0) {
+      $0 + (connections[$1]?.lane?.queuedByteCount ?? 0)
+    }
+    return all > state.limits.ownerQueuedByteCountMax
   }
 
   private func close(_ number: ConnectionNumber, _ fault: ProtocolFault, _ detail: String) {

@@ -1,8 +1,12 @@
 /// What a broker takes (SERVICE-PROTOCOL.md, "Limits"). Times are milliseconds.
 package struct BrokerLimits: Sendable, Equatable {
+  /// Of a message to a client, and of one that a client sends.
   package var frameByteCountMax = 1 << 20
+  package var receivedFrameByteCountMax = 640 << 10
   package var beginningTime: UInt64 = 10_000
   package var connectionCountMax = 1024
+  /// Of one sandbox.
+  package var sandboxConnectionCountMax = 64
   /// Connections that did not enrol yet; with one more, who has the most of them loses one.
   package var beginningCountMax = 64
   /// Connections of clients that are no apps.
@@ -44,6 +48,8 @@ package struct BrokerLimits: Sendable, Equatable {
   package var pageByteCount = 256 << 10
   /// Bytes that wait to be written to a connection.
   package var queuedByteCountMax = 4 << 20
+  /// The same, to all connections of a sandbox, or of a process without one.
+  package var ownerQueuedByteCountMax = 16 << 20
 
   package init() {}
 }

@@ -43,7 +43,7 @@ package struct BrokerState: Sendable {
   }
 
   /// Who is charged for a connection: a sandbox as a whole, else a process.
-  enum Owner: Hashable, Sendable {
+  package enum Owner: Hashable, Sendable {
     case sandbox(String)
     case process(Int32)
   }
@@ -101,6 +101,14 @@ package struct BrokerState: Sendable {
   /// The app of a connection, for a log.
   package func appID(of number: ConnectionNumber) -> String? { connections[number]?.appID }
 
+  package func owner(of number: ConnectionNumber) -> Owner? { connections[number]?.owner }
+
+  /// Those of the same owner, with this one.
+  package func connections(ofOwnerOf number: ConnectionNumber) -> [ConnectionNumber] {
+    guard let owner = connections[number]?.owner else { return [] }
+    return connections.filter { $0.value.owner == owner }.map(\.key)
+  }
+
   // MARK: Connections
 
   /// Somebody of the right user has connected, and the handshake begins.
@@ -109,7 +117,11 @@ package struct BrokerState: Sendable {
   ) -> [BrokerOutput] {
     precondition(connections[number] == nil, "the number of a connection is used once")
     let connection = Connection(opened: now, process: process, origin: origin)
-    guard mayHaveAnother(connection.owner, of: limits.connectionCountMax, where: { _ in true }) else {
+    guard mayHaveAnother(connection.owner, of: limits.connectionCountMax, where: { _ in true }),
+      origin == .plain
+        || connections.values.count(where: { $0.owner == connection.owner })
+          < limits.sandboxConnectionCountMax
+    else {
       return [.close(number, .limitExceeded, detail: "broker connections")]
     }
     connections[number] = connection
