@@ -42,7 +42,10 @@ struct FairTurns<Owner: Hashable, Work> {
       work[owner, default: []].insert(rest, at: 0)
     }
     // Where nobody waits, nobody was delayed.
-    guard !ring.isEmpty else { return debts = [:] }
+    guard !ring.isEmpty else {
+      debts = [:]
+      return
+    }
     let debt = (debts[owner] ?? 0) + nanoseconds - min(nanoseconds, turnTime)
     debts[owner] = debt == 0 ? nil : min(debt, Self.debtMax * turnTime)
   }

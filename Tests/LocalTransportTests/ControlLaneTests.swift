@@ -1,5 +1,6 @@
 import Foundation
 import ServiceWire
+import Synchronization
 import TestSupport
 import Testing
 
@@ -214,5 +215,43 @@ struct ControlLaneTests {
     peer.write(
       length + Array(repeating: UInt8(0xff), count: byteCountMax) + Array(repeating: 0xff, count: 1 << 24))
     #expect(await near.end()?.fault == .malformed)
+  }
+
+  /// Who sends within an event holds up the thread that would write what waits: then the sender does, before it gives the peer up.
+  @Test func goesOnSendingWithinAnEvent() async throws {
+    var limits = LaneLimits.patient
+    limits.queuedByteCountMax = 256 << 10
+    limits.queuedFactorMax = 2
+    let wasTaken = Mutex(true)
+    let (near, _) = try await world.openLanes(
+      limits: limits,
+      answers: (
+        { _, _ in },
+        { lane, event in
+          guard event == .received([.ping(1)]) else { return }
+          for _ in 0..<100 {
+            try? lane.send([.filler(byteCount: 32 << 10)])
+            let end = ContinuousClock.now + .seconds(30)
+            while lane.queuedByteCount > 256 << 10, ContinuousClock.now < end {
+              Thread.sleep(forTimeInterval: 0.001)
+              try? lane.send([.ping(2)])
+            }
+            if ContinuousClock.now >= end {
+              wasTaken.withLock { $0 = false }
+              return lane.close(.noError)
+            }
+          }
+          try? lane.send([.ping(3)])
+        }
+      ))
+    try near.0.send([.ping(1)])
+    while let event = await near.1.next() {
+      if case .closed = event {
+        Issue.record("\(event)")
+        return
+      }
+      if case .received(let messages) = event, messages.contains(.ping(3)) { break }
+    }
+    #expect(wasTaken.withLock { $0 })
   }
 }

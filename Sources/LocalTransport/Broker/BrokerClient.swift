@@ -11,7 +11,9 @@ package final class BrokerClient: Sendable {
   private let other: @Sendable (WireBrokerMessage) -> Void
 
   private struct State {
+    /// From the end of the handshake to the end of the connection.
     var lane: BrokerLane?
+    var brokerKey: Data?
     var end: ProtocolFault?
     var nextNumber: UInt64 = 1
     var beginning: CheckedContinuation<WireEnrolled, any Error>?
@@ -85,16 +87,22 @@ package final class BrokerClient: Sendable {
       throw error
     }
     let events = LaneEvents<WireBrokerMessage>(
-      opened: { lane in try? lane.send([beginning]) },
+      opened: { lane in
+        self.state.withLock { ($0.lane, $0.brokerKey) = (lane, lane.peerPublicKey) }
+        do throws(ProtocolFault) {
+          try lane.send([beginning])
+        } catch {
+          lane.close(error)
+        }
+      },
       received: { _, messages in for message in messages { self.receive(message) } },
       closed: { _, end in
         receiver.close()
         self.didEnd(end.fault)
       })
     do {
-      let lane = try BrokerLane.open(
+      _ = try BrokerLane.open(
         descriptor: dialled.socket, sealing: .toBroker(own: key, broker: dialled.brokerKey), events: events)
-      state.withLock { $0.lane = lane }
     } catch {
       receiver.close()
       throw error
@@ -109,7 +117,7 @@ package final class BrokerClient: Sendable {
   }
 
   /// The broker's public key.
-  package var brokerKey: Data? { state.withLock { $0.lane }?.peerPublicKey }
+  package var brokerKey: Data? { state.withLock { $0.brokerKey } }
 
   package func close() { state.withLock { $0.lane }?.close(.noError) }
 
@@ -121,10 +129,10 @@ package final class BrokerClient: Sendable {
       let (number, lane, end) = state.withLock { state in
         let number = state.nextNumber
         state.nextNumber += 1
-        if state.end == nil { state.questions[number] = continuation }
+        if state.lane != nil { state.questions[number] = continuation }
         return (number, state.lane, state.end)
       }
-      guard end == nil, let lane else {
+      guard let lane else {
         return continuation.resume(throwing: end ?? ProtocolFault.connectionLost)
       }
       send(kind, number, on: lane)
@@ -170,10 +178,10 @@ package final class BrokerClient: Sendable {
     let (number, lane, end) = state.withLock { state in
       let number = state.nextNumber
       state.nextNumber += 1
-      if state.end == nil { state.watches[number] = continuation }
+      if state.lane != nil { state.watches[number] = continuation }
       return (number, state.lane, state.end)
     }
-    if let lane, end == nil {
+    if let lane {
       send(.watch(filter), number, on: lane)
     } else {
       continuation.finish(throwing: end ?? ProtocolFault.connectionLost)
@@ -223,6 +231,8 @@ package final class BrokerClient: Sendable {
   private func didEnd(_ fault: ProtocolFault) {
     let (beginning, questions, watches) = state.withLock { state in
       state.end = fault
+      // Its events hold this client.
+      state.lane = nil
       defer { (state.beginning, state.questions, state.watches) = (nil, [:], [:]) }
       return (state.beginning, state.questions, state.watches)
     }

@@ -1,8 +1,7 @@
 package import ServiceWire
 
-/// What the owner of a lane is told, one after another, where the lane's work is done (`LanePlace`): which they hold up, so they do not block.
-/// On a lane with a thread of its own that is this thread, but for `isFull`, which whoever sends may be told within `send`. The first may come
-/// before `open` has returned.
+/// What the owner of a lane is told, one after another, on the thread that reads it: as long as an event takes, nothing is read, and what
+/// waits to be written is written by who sends more. The first may come before `open` has returned.
 package struct LaneEvents<Message: LaneMessage>: Sendable {
   /// The handshake is complete; what the peer sends comes from now on. The acceptor has no proof of the peer's key before something is received.
   package var opened: @Sendable (MessageLane<Message>) -> Void

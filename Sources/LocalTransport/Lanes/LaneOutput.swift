@@ -74,6 +74,8 @@ struct LaneOutput: ~Copyable {
   /// When more would wait than may, the batch is dropped and the lane ends.
   mutating func send(_ batch: [UInt8]) -> IsReaderWanted {
     guard takesFrames, !batch.isEmpty else { return false }
+    // The reader may be held up in an event: then nobody else writes what the peer has made room for.
+    if blockedSince != nil, queuedByteCount > limits.queuedByteCountMax { writeAvailable() }
     guard queuedByteCount + batch.count <= limits.queuedByteCountMax * limits.queuedFactorMax else {
       return end(LaneEnd(.here, .tooSlow, "too much waits to be written"))
     }

@@ -66,7 +66,7 @@ struct LaneReader<Message: LaneMessage>: ~Copyable {
         forRoom: look.isRoomWanted, or: lane.wakeup, until: deadline)
       if ready.contains(.woken) { lane.wakeup.clear() }
       if ready.contains(.reading) { _ = try read() }
-      endIfTooLate()
+      try endIfTooLate()
       return look.isRoomWanted && ready.contains(.writing)
     } catch {
       lane.end(LaneEnd(.neither, .connectionLost, "\(error)"))
@@ -74,14 +74,20 @@ struct LaneReader<Message: LaneMessage>: ~Copyable {
     }
   }
 
-  private func endIfTooLate() {
-    guard beginningEnd != nil || frameEnd != nil else { return }
+  private mutating func endIfTooLate() throws(SocketError) {
+    // This side may have been held up itself: only who has not sent the rest by now was too slow. As much is read as a frame may have.
+    var readsLeft = lane.limits.frameByteCountMax / buffer.count + 2
+    while readsLeft > 0, isTooLate(.now), try read() { readsLeft -= 1 }
     let now = ContinuousClock.now
     if let beginningEnd, beginningEnd <= now {
       lane.end(LaneEnd(.here, .timedOut, "no handshake and no first frame in time"), saysGoodbye: true)
     } else if let frameEnd, frameEnd <= now {
       lane.end(LaneEnd(.here, .timedOut, "a frame is not complete in time"), saysGoodbye: true)
     }
+  }
+
+  private func isTooLate(_ now: ContinuousClock.Instant) -> Bool {
+    [beginningEnd, frameEnd].contains { $0.map { $0 <= now } ?? false }
   }
 
   /// A Unix socket that is closed with bytes unread resets the connection, and its peer may then lose what it did not read yet. So whoever
@@ -136,6 +142,7 @@ struct LaneReader<Message: LaneMessage>: ~Copyable {
     if !step.message.isEmpty { lane.write(message: step.message) }
     guard let sending = step.sending.take() else { return }
     lane.open(sending, peerKey: step.peerKey)
+    guard lane.output.withLock({ $0.isOpen }) else { return }
     tell { $0.events.opened($0) }
   }
 
