@@ -1,8 +1,8 @@
 import Dispatch
 import Synchronization
 
-/// Lines of a log on their way to a stream that may take none: whoever logs does not wait for who reads the log. A thread of its own writes
-/// them; of those beyond the limit nothing is kept but their number.
+/// Lines of a log on their way to a stream that may take none: whoever logs does not wait for who reads the
+/// log. A thread of its own writes them; of those beyond the limit nothing is kept but their number.
 final class LogQueue: Sendable {
   /// Of this process.
   static let shared = LogQueue()
@@ -36,8 +36,9 @@ final class LogQueue: Sendable {
     }
   }
 
-  /// Returns when what waits was written, or after so long.
+  /// Returns when what waits was written, or after so long; at once, without a thread, when nothing waits.
   func flush(_ timeMax: DispatchTimeInterval = .seconds(1)) {
+    guard guarded.withLock({ $0.waitingCount }) > 0 else { return }
     let done = DispatchSemaphore(value: 0)
     queue.async { done.signal() }
     _ = done.wait(timeout: .now() + timeMax)

@@ -1,6 +1,7 @@
 import Logging
 
-/// Log on standard error, written by ``LogQueue``, whose lines have nothing in them that a terminal would obey: what is logged of a message may be a peer's text.
+/// Log on standard error, written by ``LogQueue``, whose lines have nothing in them that a terminal would obey:
+/// what is logged of a message may be a peer's text.
 struct PrintableLog: LogHandler {
   private var base: StreamLogHandler
 
