@@ -122,4 +122,38 @@ struct DeadlineTests {
       while app.connectionError != nil { await Task.yield() }
     }
   }
+
+  /// Another broker in the place of the trusted one may have been a mistake: the app does not need a new start
+  /// when that has passed.
+  @Test func goesOnAskingForTheBrokerThatItTrusts() async throws {
+    try await withWorld { world in
+      let clock = ManualClock()
+      let app = try world.app("com.example.app") { $0.makeClock = { clock } }.services
+      try await app.start()
+      await world.stopBroker()
+      let (state, aside) = (world.configuration.stateDirectory, world.configuration.stateDirectory + "-aside")
+      try FileManager.default.moveItem(atPath: state, toPath: aside)
+      try await world.startBroker()
+      var pauses: [UInt64] = []
+      while pauses.count < 12 {
+        while clock.next == nil { await Task.yield() }
+        let pause = try #require(clock.next) - clock.now
+        // The first may be the end of the connection to the trusted one.
+        if app.connectionError?.code == .certificateNotFound { pauses.append(pause) }
+        clock.advance(pause)
+      }
+      #expect(pauses.allSatisfy { (500...300_000).contains($0) })
+      #expect(pauses.dropFirst(9).allSatisfy { $0 >= 128_000 })
+      await #expect { try await app.start() } throws: {
+        ($0 as? ServicesError)?.code == .certificateNotFound
+      }
+      await world.stopBroker()
+      try FileManager.default.removeItem(atPath: state)
+      try FileManager.default.moveItem(atPath: aside, toPath: state)
+      try await world.startBroker()
+      while clock.next == nil { await Task.yield() }
+      clock.advance(300_000)
+      while app.connectionError != nil { await Task.yield() }
+    }
+  }
 }

@@ -1,5 +1,6 @@
 import Foundation
 import ServiceValues
+import ServiceWire
 import Testing
 
 @testable import AppKinetics
@@ -56,6 +57,46 @@ struct SandboxTests {
       await consumers[0].stop()
       gate.continuation.finish()
       await consumers[1].stop()
+    }
+  }
+
+  /// A list of files with long paths costs memory before anything of it is stored.
+  @Test func listsOfASandboxAreBoundedTogether() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer(echo) { .reply(.integer(Int64($0.attachments.count))) }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer")
+      try await consumer.services.start()
+      try await expectEchoes(1, to: provider.id, consumer.services)
+      // 7,680 bytes in front of each name.
+      let folder = "/" + Array(repeating: String(repeating: "x", count: 255), count: 30).joined(separator: "/")
+      try consumer.container.files.createDirectory(atPath: folder, withIntermediateDirectories: true)
+      let limit = 1 << 20
+      let fileCount = limit / (folder.utf8.count + 128) + 1
+      for i in 0..<fileCount { try consumer.container.files.write(Data(), toPath: "\(folder)/\(i)") }
+      func send(_ path: String) async throws -> ServiceValue? {
+        try await consumer.services.call(
+          ServiceRequest(echo, "echo", attachments: [path]), to: provider.id
+        )?.params
+      }
+      func held() -> Int { provider.services.runtime.performAndWait { $0.heldOfferByteCount } }
+      #expect(try await send(folder) == .integer(Int64(fileCount)))
+      #expect(held() == 0)
+      provider.services.runtime.performAndWait { core in
+        core.charges = SandboxCharges(
+          limit: SandboxCharges.Charge(
+            requestByteCount: limit, replyByteCount: limit, channelCount: 16, offerByteCount: limit))
+        core.peers[consumer.id]?.setSandbox(7)
+      }
+      await #expect {
+        _ = try await send(folder)
+      } throws: {
+        ($0 as? ServicesError)?.detail == "bytes of offers and lists of files"
+      }
+      #expect(try await send(folder + "/0") == .integer(1))
+      #expect(held() == 0)
+      #expect(provider.services.runtime.performAndWait { $0.charges[7].offerByteCount } == 0)
     }
   }
 }

@@ -416,6 +416,64 @@ struct ArrivalTests {
     #expect(try fixture.container.staged() == [])
   }
 
+  /// A sender that leaves what it began takes room of its own only.
+  @Test func whatIsStagedOfOneSenderIsLimited() throws {
+    let fixture = try Fixture(durability: .grouped)
+    let container = fixture.container
+    let honest = Parcel(sizes: [1 << 20], number: 1, sender: "com.example.honest")
+    let begun = try container.beginArrival(honest.message)
+    try honest.addFiles(to: begun)
+    try honest.append(to: begun)
+    begun.suspend()
+    let parcels = (1...(Staging.countMax + 6)).map { Parcel(sizes: [1], number: UInt64($0)) }
+    for parcel in parcels { try container.beginArrival(parcel.message).suspend() }
+    #expect(try stagedCount(of: Parcel.sender, container) == Staging.countMax)
+    #expect(try container.beginArrival(honest.message).received == 1 << 20)
+    // What is received into stays, and when that is all there is no room for another.
+    try container.discardArrivals(olderThan: nil)
+    let arrivals = try parcels.prefix(Staging.countMax).map { try container.beginArrival($0.message) }
+    #expect(throws: ArrivalLimit.messages) { try container.beginArrival(parcels.last!.message) }
+    arrivals[3].suspend()
+    let last = try container.beginArrival(parcels.last!.message)
+    for arrival in arrivals where arrival !== arrivals[3] {
+      let parcel = parcels.first { $0.message.number == arrival.message.number }!
+      try parcel.addFiles(to: arrival)
+      try parcel.append(to: arrival)
+      #expect(try parcel.complaint(about: arrival.commit(), in: container) == nil)
+    }
+    last.suspend()
+    #expect(try stagedCount(of: Parcel.sender, container) == 1)
+    try container.close()
+    #expect(try Container.verify(io: fixture.io, credential: testCredential()).findings == [])
+  }
+
+  /// Of all senders together the one that has most gives way.
+  @Test func whatIsStagedOfAllSendersIsLimited() throws {
+    let fixture = try Fixture(durability: ContainerDurability.none)
+    let container = fixture.container
+    func begin(_ sender: String, _ number: Int) throws {
+      try container.beginArrival(Parcel(sizes: [1], number: UInt64(number), sender: sender).message).suspend()
+    }
+    let senderCount = Staging.allCountMax / Staging.countMax
+    for sender in 1...senderCount {
+      for number in 1...Staging.countMax where sender > 1 || number < Staging.countMax {
+        try begin("com.example.many\(sender)", number)
+      }
+    }
+    for number in 1...3 { try begin("com.example.few", number) }
+    #expect(try stagedCount(of: "com.example.few", container) == 3)
+    #expect(try stagedCount(of: "com.example.many1", container) == Staging.countMax - 1)
+    let all = try container.list("/.opendynamics/staging").map {
+      try stagedCount(of: String($0.path.split(separator: "/").last!), container)
+    }
+    #expect(all.reduce(0, +) == Staging.allCountMax)
+  }
+
+  private func stagedCount(of sender: String, _ container: Container) throws -> Int {
+    let path = "/.opendynamics/staging/" + sender
+    return try container.attributes(at: path) == nil ? 0 : container.list(path).count
+  }
+
   // MARK: Full disks
 
   @Test func onAFullDiskWhatIsThereStays() throws {

@@ -38,20 +38,37 @@ struct InboxPlacesTests {
   @Test func areThoseOfTheRule() {
     let seed = UInt64.random(in: 0...UInt64.max)
     var random = SplitMix64(seed: seed)
+    // A number cuts these to one name.
+    let long = ["y", "z"].map { String(repeating: "x", count: 254) + $0 }
     for _ in 0..<500 {
       func path() -> [UInt8] {
         let names = (0..<Int.random(in: 1...4, using: &random)).map { _ in
-          ["a", "b", "ab", "a-2", "a.b", "a!"].randomElement(using: &random)!
+          (["a", "b", "ab", "a-2", "a.b", "a!"] + long).randomElement(using: &random)!
         }
         return Array(names.joined(separator: "/").utf8)
       }
-      let originals = (0..<Int.random(in: 0...12, using: &random)).map { _ in path() }
+      let originals = (0..<Int.random(in: 0...30, using: &random)).map { _ in path() }
       let folders = (0..<Int.random(in: 0...3, using: &random)).map { _ in path() }
       let expected = Self.places(originals, folders)
       let places = InboxPlaces(files: originals, directories: folders)
       #expect(places.files == expected.files, "seed \(seed)")
       #expect(places.folderCount == expected.folders, "seed \(seed)")
     }
+  }
+
+  /// Pairs that differ in a control character, and whose names are one when a number cuts them: searched for in
+  /// the time of their number, where the square of it would take hours.
+  @Test(.timeLimit(.minutes(2))) func freeNamesAreFoundInTimeOfTheirNumber() {
+    let pairCount = 30_000
+    let front = [UInt8](repeating: UInt8(ascii: "x"), count: 249)
+    let originals = (0..<pairCount).flatMap { i in
+      let end = Array(String(100_000 + i).utf8.dropFirst())
+      return [[0x01], [0x02]].map { control in control + front + end }
+    }
+    #expect(originals.allSatisfy { $0.count == 255 })
+    let places = InboxPlaces(files: originals)
+    #expect(Set(places.files.compactMap(\.self)).count == 2 * pairCount)
+    #expect(places.files.allSatisfy { $0?.count ?? 256 <= 255 })
   }
 
   private func manifest(fileCount: Int) -> Manifest {

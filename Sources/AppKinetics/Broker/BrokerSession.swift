@@ -48,8 +48,9 @@ final class BrokerSession {
   private var runtime: Runtime { core.runtime }
 
   static let versionMax: UInt32 = 1
-  private static let retryTimeMin: UInt64 = 100
-  private static let retryTimeMax: UInt64 = 10_000
+  private static let retryTimes: ClosedRange<UInt64> = 100...10_000
+  /// While another broker is in the place of the trusted one: that may have been a mistake, and pass.
+  private static let untrustedRetryTimes: ClosedRange<UInt64> = 1_000...300_000
 
   // MARK: Life
 
@@ -354,14 +355,14 @@ final class BrokerSession {
     watches.connectionEnded()
     setFront(false)
     switch fault {
-    case .keyNotPinned, .enterpriseUserNotMatch, .brokerNotTrusted, .replaced, .forgotten,
-      .versionNotSupported:
+    case .keyNotPinned, .enterpriseUserNotMatch, .replaced, .forgotten, .versionNotSupported:
       hasGivenUp = true
     default: break
     }
     failures += 1
     // Apps that lost the same broker do not come back all at once.
-    let pause = min(Self.retryTimeMin << UInt64(min(failures - 1, 10)), Self.retryTimeMax)
+    let times = fault == .brokerNotTrusted ? Self.untrustedRetryTimes : Self.retryTimes
+    let pause = min(times.lowerBound << UInt64(min(failures - 1, 10)), times.upperBound)
     let next = runtime.now + .random(in: pause / 2...pause)
     retryAt = next
     core.wake(at: next)

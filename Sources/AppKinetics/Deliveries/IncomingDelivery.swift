@@ -22,6 +22,8 @@ final class IncomingDelivery: Sendable {
     var isCommitting = false
     /// Offered over a channel that is there.
     var isUnderWay = false
+    /// What the app keeps of the offer and the list of files, in bytes.
+    var heldByteCount = 0
     /// Counts offers and interruptions: what comes of an earlier one counts for nothing.
     var attempt: UInt64 = 0
   }
@@ -52,12 +54,17 @@ final class IncomingDelivery: Sendable {
       $0.attempt += 1
       $0.stream = nil
       $0.isUnderWay = offer != nil
-      if let offer { $0.offer = offer }
+      $0.offer = offer ?? $0.offer.withoutContents
       return $0.attempt
     }
   }
 
   var isUnderWay: Bool { guarded.withLock { $0.isUnderWay } }
+
+  var heldByteCount: Int {
+    get { guarded.withLock { $0.heldByteCount } }
+    set { guarded.withLock { $0.heldByteCount = newValue } }
+  }
 
   /// It is too late to refuse it.
   var isCommitting: Bool {
@@ -144,6 +151,17 @@ final class ArrivalSink: BulkSink {
 }
 
 extension WireOffer {
+  /// What tells which one it is.
+  fileprivate var withoutContents: WireOffer {
+    var offer = self
+    switch message {
+    case .request(let request): offer.request = .with { $0.id = request.id }
+    case .reply(let reply): offer.reply = .with { $0.id = reply.id }
+    case nil: break
+    }
+    return offer
+  }
+
   var requestID: Identifier? {
     switch message {
     case .request(let request): Identifier(exactly: request.id)

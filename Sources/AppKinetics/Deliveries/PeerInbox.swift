@@ -27,6 +27,8 @@ final class PeerInbox {
   /// Also some whose channel broke, so that the app is not told of them twice.
   private(set) var arriving: [Identifier: IncomingDelivery] = [:]
   private static let interruptedCountMax = 32
+  /// What is held of offers and their lists of files.
+  private(set) var heldByteCount = 0
   private var locked: [Locked] = []
 
   init(_ peer: PeerSession) { self.peer = peer }
@@ -44,6 +46,39 @@ final class PeerInbox {
         parts.leave()
       }
     }
+  }
+
+  // MARK: What is held
+
+  /// What a file of a list takes beside its path, about.
+  private static let listedFileByteCount = 128
+
+  /// Throws `limitExceeded` when it is more than this app may hold for the other one.
+  private func hold(_ byteCount: Int, of delivery: IncomingDelivery) throws(ServicesError) {
+    guard byteCount <= peer.offerByteCountMax - heldByteCount else {
+      throw ServicesError(.limitExceeded, detail: "bytes of offers and lists of files")
+    }
+    change(delivery, to: delivery.heldByteCount + byteCount)
+  }
+
+  private func change(_ delivery: IncomingDelivery, to byteCount: Int) {
+    let difference = byteCount - delivery.heldByteCount
+    delivery.heldByteCount = byteCount
+    heldByteCount += difference
+    peer.core.heldOfferByteCount += difference
+    peer.updateCharge()
+  }
+
+  @discardableResult
+  private func remove(_ id: Identifier) -> IncomingDelivery? {
+    guard let delivery = arriving.removeValue(forKey: id) else { return nil }
+    change(delivery, to: 0)
+    return delivery
+  }
+
+  /// The other app is forgotten, and what it was interrupted in.
+  func letGo() {
+    for id in Array(arriving.keys) { remove(id) }
   }
 
   // MARK: Work on what arrives
@@ -84,6 +119,15 @@ final class PeerInbox {
     let attempt = Attempt(id: id, delivery: delivery, number: delivery.beginAttempt(offer))
     arriving[id] = delivery
     FailPoint.offered.pass()
+    // Of an earlier offer nothing is held any more.
+    change(delivery, to: 0)
+    do {
+      try hold((try? offer.serializedBytes() as [UInt8])?.count ?? 0, of: delivery)
+    } catch {
+      // It may have been delivered before, and comes again.
+      remove(id)
+      return peer.closeChannels(.limitExceeded, detail: error.detail ?? "")
+    }
     run(attempt) { [container = runtime.container, sender = peer.application.text] in
       let incarnation = Identifier(offer.incarnation)
       let ledger = try container.store.ledgerState(
@@ -96,10 +140,10 @@ final class PeerInbox {
       case .unknown: inbox.check(attempt)
       case .numberTaken:
         // It comes again under another number: a reply is not lost.
-        inbox.arriving[id] = nil
+        inbox.remove(id)
         inbox.peer.deliveries.step { $0.refuse(id, WireFailure(ServicesError(.numberTaken))) }
       case .delivered:
-        inbox.arriving[id] = nil
+        inbox.remove(id)
         inbox.peer.deliveries.step { $0.committed(id) }
       }
     } failed: {
@@ -111,7 +155,7 @@ final class PeerInbox {
   private func abandon(_ attempt: Attempt, _ error: any Error) {
     runtime.logger.error(
       "the container fails", metadata: ["app": "\(peer.application)", "error": "\(error)"])
-    arriving[attempt.id] = nil
+    remove(attempt.id)
     for (number, channel) in peer.channels {
       channel.lane.close(.noError)
       peer.deliveries.step { $0.channelClosed(number) }
@@ -163,7 +207,7 @@ final class PeerInbox {
   }
 
   private func refuse(_ id: Identifier, _ error: ServicesError) {
-    if let delivery = arriving.removeValue(forKey: id) {
+    if let delivery = remove(id) {
       delivery.stream = nil
       let discard = discarding(delivery)
       delivery.queue.async { _ = discard() }
@@ -227,7 +271,8 @@ final class PeerInbox {
 
   private func receive(_ attempt: Attempt) {
     let delivery = attempt.delivery
-    run(attempt) { [store = runtime.container.store, application = peer.application] in
+    run(attempt) {
+      [store = runtime.container.store, logger = runtime.logger, application = peer.application] in
       let offer = delivery.offer
       try delivery.begin(store, ArrivingMessage(offer, from: application))
       FailPoint.begun.pass()
@@ -235,8 +280,14 @@ final class PeerInbox {
       let room = try store.availableByteCount()
       let needed = offer.byteCount - min(received, offer.byteCount)
       guard needed <= room, offer.fileCount <= (room - needed) / Self.fileByteCount else {
-        throw ServicesError(
-          .noSpace, detail: "\(offer.byteCount) bytes are offered, and there is room for \(room)")
+        // How much is free is nobody else's business.
+        logger.notice(
+          "no room for a message",
+          metadata: [
+            "app": "\(application)", "offered": "\(offer.byteCount)", "files": "\(offer.fileCount)",
+            "free": "\(room)",
+          ])
+        throw ServicesError(.noSpace, detail: "the receiver's container")
       }
       return known
     } then: { inbox, known in
@@ -281,6 +332,11 @@ final class PeerInbox {
 
   func take(_ files: [WireOfferedFile], of id: Identifier) {
     guard let attempt = attempt(id) else { return }
+    do {
+      try hold(files.reduce(0) { $0 + $1.path.count + Self.listedFileByteCount }, of: attempt.delivery)
+    } catch {
+      return refuse(id, error)
+    }
     run(attempt) {
       let known = try attempt.delivery.withArrival { arrival in
         try arrival.add(
@@ -360,7 +416,7 @@ final class PeerInbox {
           // Else it comes at the next start.
           guard core.life == .running else { return }
           let peer = core.peer(application)
-          peer.inbox.arriving[id] = nil
+          peer.inbox.remove(id)
           // First, so that a cancel that came meanwhile finds whom to tell.
           core.messages.handle(queued, isRedelivered: false)
           peer.deliveries.step { $0.committed(id) }
@@ -381,15 +437,16 @@ final class PeerInbox {
     _ = delivery.beginAttempt()
     locked.removeAll { $0.delivery === delivery }
     delivery.queue.async { delivery.suspend() }
+    change(delivery, to: 0)
     let interrupted = arriving.filter { !$0.value.isUnderWay && $0.key != id }
     if interrupted.count >= Self.interruptedCountMax, let (oldest, _) = interrupted.first {
-      arriving[oldest] = nil
+      remove(oldest)
     }
   }
 
   func withdrawn(_ id: Identifier) {
     locked.removeAll { $0.id == id }
-    guard let delivery = arriving.removeValue(forKey: id) else {
+    guard let delivery = remove(id) else {
       return peer.deliveries.step { $0.discarded(id) }
     }
     delivery.stream = nil

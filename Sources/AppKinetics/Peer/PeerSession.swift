@@ -113,7 +113,7 @@ final class PeerSession {
     guard sandbox != 0 else { return }
     let now = SandboxCharges.Charge(
       requestByteCount: exchange.keptRequestByteCount, replyByteCount: exchange.keptReplyByteCount,
-      channelCount: channels.count)
+      channelCount: channels.count, offerByteCount: inbox.heldByteCount)
     core.charges.change(sandbox, from: charge, to: now)
     charge = now
     let room = core.charges.room(in: sandbox, own: now)
@@ -130,6 +130,16 @@ final class PeerSession {
     exchange.keptRequestByteCountMax = limits.requestByteCountMax
     exchange.keptReplyByteCountMax = limits.keptReplyByteCountMax
     updateCharge()
+  }
+
+  /// The bytes of offers and their lists that may be held in all for this app: at most half of what is left by
+  /// those that do not share a sandbox with it, so that nobody takes all.
+  var offerByteCountMax: Int {
+    let own = inbox.heldByteCount
+    guard sandbox != 0 else { return (Core.heldOfferByteCountMax - core.heldOfferByteCount + own) / 2 }
+    let ofSandbox = core.charges[sandbox].offerByteCount
+    let half = (Core.heldOfferByteCountMax - core.heldOfferByteCount + ofSandbox) / 2
+    return min(half, core.charges.limit.offerByteCount) - ofSandbox + own
   }
 
   /// Whether another channel from this app is taken.
@@ -400,8 +410,8 @@ final class PeerSession {
   // MARK: Ending
 
   /// No channel with this app may go on.
-  func closeChannels() {
-    for channel in channels.values { channel.lane.close(.noError) }
+  func closeChannels(_ fault: ProtocolFault = .noError, detail: String = "") {
+    for channel in channels.values { channel.lane.close(fault, detail: detail) }
   }
 
   /// Channels whose key is not the trusted one any more end, and those with one that is begin.

@@ -28,6 +28,9 @@ final class Core {
   var services = OfferedServices()
   /// What the apps of sandboxes make this app keep.
   var charges = SandboxCharges()
+  /// Of offers under way and their lists of files, by all apps together.
+  var heldOfferByteCount = 0
+  static let heldOfferByteCountMax = 256 << 20
   private(set) lazy var broker = BrokerSession(self)
   private(set) lazy var keys = PeerKeys(self, pins)
   private(set) lazy var messages = DeliveredMessages(self)
@@ -122,6 +125,7 @@ final class Core {
   /// Nothing is under way with it any more.
   func forget(_ peer: PeerSession) {
     guard peers[peer.application] === peer else { return }
+    peer.inbox.letGo()
     peer.setSandbox(0)
     peers[peer.application] = nil
   }

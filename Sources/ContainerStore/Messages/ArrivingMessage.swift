@@ -50,13 +50,14 @@ package struct ArrivingMessage: Sendable {
   }
 }
 
-/// The error for a list of files that exceeds a limit of the container.
+/// The error for a message that exceeds a limit of the container.
 package struct ArrivalLimit: Error, Equatable {
   /// The limit's name in SERVICE-PROTOCOL.md.
   package let name: String
 
   package static let paths = ArrivalLimit(name: "bytes of the paths of a message")
   package static let folders = ArrivalLimit(name: "folders of a message")
+  package static let messages = ArrivalLimit(name: "messages that are staged")
 }
 
 /// A file of an arriving message.

@@ -22,26 +22,45 @@ struct InboxPlaces {
     // directory or another file get a number.
     let tree = FolderTree(places + directories.map { $0 + [Self.slash] })
     folderCount = tree.folderCount
-    var taken: Set<[UInt8]> = []
+    var names = FreeNames(tree)
     files.reserveCapacity(originals.count)
-    // The last number tried for each path. Files that share a path continue the search there.
-    var lastNumber: [[UInt8]: Int] = [:]
     var seen: Set<[UInt8]> = []
     for (original, place) in zip(originals, places) {
-      guard seen.insert(original).inserted else {
-        files.append(nil)
-        continue
+      files.append(seen.insert(original).inserted ? names.take(place) : nil)
+    }
+  }
+
+  /// Gives each file a path that no other one and no folder has.
+  private struct FreeNames {
+    private let tree: FolderTree
+    private var taken: Set<[UInt8]> = []
+    /// The last number tried. Names that begin alike as far as a number leaves them whole share one, for each
+    /// number of digits: whatever a sender calls its files, no number is tried twice.
+    private var lastNumber: [[UInt8]: Int] = [:]
+
+    init(_ tree: FolderTree) { self.tree = tree }
+
+    mutating func take(_ place: [UInt8]) -> [UInt8] {
+      if isFree(place) { return place }
+      // The first number of so many digits; names have a number from two on.
+      var first = 1
+      while true {
+        let shared = InboxPlaces.numbered(place, first)
+        var number = lastNumber[shared] ?? max(first - 1, 1)
+        defer {
+          lastNumber[shared] = number
+          first *= 10
+        }
+        while number < first * 10 - 1 {
+          number += 1
+          let unique = InboxPlaces.numbered(place, number)
+          if isFree(unique) { return unique }
+        }
       }
-      var unique = place
-      var number = lastNumber[place] ?? 1
-      while tree.hasFolder(unique) || !taken.insert(unique).inserted {
-        number += 1
-        let parent = Self.parent(place[...])
-        let name = Array(place[(parent.isEmpty ? 0 : parent.count + 1)...])
-        unique = (parent.isEmpty ? [] : parent + [Self.slash]) + InboxName.numbered(name, number)
-      }
-      if number > 1 { lastNumber[place] = number }
-      files.append(unique)
+    }
+
+    private mutating func isFree(_ place: [UInt8]) -> Bool {
+      !tree.hasFolder(place) && taken.insert(place).inserted
     }
   }
 
@@ -100,6 +119,12 @@ struct InboxPlaces {
   /// The path without its last name.
   static func parent(_ path: ArraySlice<UInt8>) -> ArraySlice<UInt8> {
     path.lastIndex(of: slash).map { path[..<$0] } ?? []
+  }
+
+  private static func numbered(_ place: [UInt8], _ number: Int) -> [UInt8] {
+    let parent = parent(place[...])
+    let name = Array(place[(parent.isEmpty ? 0 : parent.count + 1)...])
+    return (parent.isEmpty ? [] : parent + [slash]) + InboxName.numbered(name, number)
   }
 
   private static func safe(_ path: [UInt8]) -> [UInt8] {

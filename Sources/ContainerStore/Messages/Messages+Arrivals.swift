@@ -14,7 +14,7 @@ extension Messages {
         key: key, id: message.id, fileCount: message.fileCount, byteCount: message.byteCount)
       return try store.namingPath(store.place) {
         let staging = try store.transaction(durability: ContainerDurability.none) { transaction in
-          try transaction.staging(for: record, replacing: replacing)
+          try transaction.staging(for: record, replacing: replacing, isUnderWay: arrivals.contains)
         }
         return Arrival(self, key, message, staging, staged: try stagedFiles(of: staging))
       }
@@ -60,7 +60,9 @@ extension Messages {
 
 extension Transaction {
   /// The existing staging of a message, or a new one.
-  fileprivate func staging(for record: Staging.Record, replacing: Bool) throws -> Staging {
+  fileprivate func staging(
+    for record: Staging.Record, replacing: Bool, isUnderWay: (ArrivalKey) -> Bool
+  ) throws -> Staging {
     for (staging, found) in try staged(of: record.key.sender) {
       if found == record { return staging }
       guard found?.key == record.key else { continue }
@@ -70,6 +72,32 @@ extension Transaction {
       }
       try dropStaging(staging)
     }
+    try makeRoom(for: record.key.sender, isUnderWay)
     return try makeStaging(record)
+  }
+
+  /// Lets go of stagings that nothing is received into, the oldest first: of this sender when it has as many as
+  /// one may have, and else of the one that has most. Such a message begins anew when it is offered again.
+  /// Throws ``ArrivalLimit/messages`` when something is received into all of them.
+  private func makeRoom(for sender: FileName, _ isUnderWay: (ArrivalKey) -> Bool) throws {
+    guard let root = try directoryIfThere(Staging.root) else { return }
+    let counts = try entries(root).map { (sender: $0.name, count: try entries($0.entry.file).count) }
+    let own = counts.first { $0.sender == sender }?.count ?? 0
+    let candidates: [FileName]
+    if own >= Staging.countMax {
+      candidates = [sender]
+    } else if counts.reduce(0, { $0 + $1.count }) >= Staging.allCountMax {
+      candidates = counts.sorted { $0.count > $1.count }.map(\.sender)
+    } else {
+      return
+    }
+    for sender in candidates {
+      let stagings = try staged(of: sender).sorted { $0.staging.time < $1.staging.time }
+      guard let oldest = stagings.first(where: { !($0.record.map { isUnderWay($0.key) } ?? false) }) else {
+        continue
+      }
+      return try dropStaging(oldest.staging)
+    }
+    throw ArrivalLimit.messages
   }
 }

@@ -13,6 +13,10 @@ struct ArrivalKey: Hashable, Sendable {
 /// file id identifies the message. The time is the name of the message's directory in the inbox,
 /// which no other message gets.
 struct Staging {
+  /// Messages of one sender that are staged at most, and of all senders together.
+  static let countMax = 64
+  static let allCountMax = 1024
+
   static let root = [FileName(".opendynamics")!, FileName("staging")!]
 
   static func directory(of sender: FileName) -> [FileName] { root + [sender] }

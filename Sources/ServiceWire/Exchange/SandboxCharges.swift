@@ -6,18 +6,24 @@ package struct SandboxCharges: Sendable {
     package var requestByteCount = 0
     package var replyByteCount = 0
     package var channelCount = 0
+    /// Of offers under way and their lists of files.
+    package var offerByteCount = 0
 
-    package init(requestByteCount: Int = 0, replyByteCount: Int = 0, channelCount: Int = 0) {
+    package init(
+      requestByteCount: Int = 0, replyByteCount: Int = 0, channelCount: Int = 0, offerByteCount: Int = 0
+    ) {
       self.requestByteCount = requestByteCount
       self.replyByteCount = replyByteCount
       self.channelCount = channelCount
+      self.offerByteCount = offerByteCount
     }
 
     static func - (left: Charge, right: Charge) -> Charge {
       Charge(
         requestByteCount: left.requestByteCount - right.requestByteCount,
         replyByteCount: left.replyByteCount - right.replyByteCount,
-        channelCount: left.channelCount - right.channelCount)
+        channelCount: left.channelCount - right.channelCount,
+        offerByteCount: left.offerByteCount - right.offerByteCount)
     }
 
     static func + (left: Charge, right: Charge) -> Charge { left - (Charge() - right) }
@@ -28,7 +34,8 @@ package struct SandboxCharges: Sendable {
   private var charges: [UInt64: Charge] = [:]
 
   package init(
-    limit: Charge = Charge(requestByteCount: 8 << 20, replyByteCount: 8 << 20, channelCount: 16)
+    limit: Charge = Charge(
+      requestByteCount: 8 << 20, replyByteCount: 8 << 20, channelCount: 16, offerByteCount: 16 << 20)
   ) {
     self.limit = limit
   }
@@ -39,6 +46,8 @@ package struct SandboxCharges: Sendable {
     let charge = charges[sandbox, default: Charge()] - before + after
     charges[sandbox] = charge == Charge() ? nil : charge
   }
+
+  package subscript(_ sandbox: UInt64) -> Charge { charges[sandbox, default: Charge()] }
 
   /// What may be kept in all for an app of the sandbox for which `own` is kept: what the others leave.
   package func room(in sandbox: UInt64, own: Charge) -> Charge {
