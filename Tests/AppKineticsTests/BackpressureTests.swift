@@ -2,6 +2,7 @@ import Foundation
 import LocalTransport
 import ServiceValues
 import ServiceWire
+import SodiumPrimitives
 import Synchronization
 import Testing
 
@@ -40,6 +41,40 @@ struct BackpressureTests {
       #expect(sent < 64, "\(sent) batches were taken")
       gate.signal()
       try await expectEchoes(10, to: provider.id, consumer)
+    }
+  }
+
+  /// Introductions and their sockets wait where they are as well, and none is lost for others that came first.
+  @Test func takesNoMoreIntroductionsThanItHandles() async throws {
+    try await withWorld { world in
+      let (provider, consumer) = try await world.echoPair()
+      let (dialler, _) = try await BrokerClient.begin(
+        path: world.configuration.socketPath, key: try KeyPair(), broker: nil,
+        .with {
+          $0.enrol.version = 1
+          $0.enrol.appID = "com.example.dialler"
+          $0.enrol.activationUser = "somebody"
+          $0.enrol.state = .running
+        })
+      let gate = provider.hold()
+      var refused = 0
+      for _ in 0..<300 {
+        do {
+          _ = try await dialler.ask(.connect(.with { $0.appID = provider.id.text }))
+        } catch let error as ServicesError {
+          #expect(error.code == .limitExceeded)
+          refused += 1
+        }
+      }
+      // What the socket of an app that handles nothing takes, and no more.
+      #if os(Linux)
+        #expect(refused > 200)
+      #endif
+      let pendingCount = provider.services.runtime.pendingCount
+      #expect(pendingCount < 16, "\(pendingCount) pieces of work wait")
+      gate.signal()
+      try await expectEchoes(10, to: provider.id, consumer)
+      dialler.close()
     }
   }
 

@@ -134,13 +134,20 @@ final class BrokerSession {
         if core.broker.isCurrent(connection) { body(core.broker) }
       }
     }
+    // What was read is handled before more is.
+    let (descriptorTurn, messageTurn) = (ReaderTurn(), ReaderTurn())
     do {
       descriptors = try DescriptorReceiver(
         descriptor: dialled.descriptorLane,
         received: { ticket, control, bulk in
+          descriptorTurn.begin()
           runtime.perform { core in
-            guard core.broker.isCurrent(connection) else { return Self.closeAll([control, bulk]) }
+            guard core.broker.isCurrent(connection) else {
+              Self.closeAll([control, bulk])
+              return descriptorTurn.end()
+            }
             core.broker.take(ticket, control, bulk)
+            core.broker.introductions.whenThereIsRoom(descriptorTurn.end)
           }
         },
         closed: { fault in
@@ -156,7 +163,13 @@ final class BrokerSession {
         sealing: .toBroker(own: core.identity.key, broker: dialled.brokerKey), limits: LaneLimits(),
         events: LaneEvents(
           opened: { _ in perform { $0.opened(dialled.brokerKey) } },
-          received: { _, messages in perform { for message in messages { $0.take(message) } } },
+          received: { _, messages in
+            messageTurn.begin()
+            runtime.perform { core in
+              defer { messageTurn.end() }
+              for message in messages where core.broker.isCurrent(connection) { core.broker.take(message) }
+            }
+          },
           closed: { _, end in perform { $0.ended(Self.error(of: end), fault: end.fault) } }))
     } catch {
       let code: ServicesError.Code = error is SocketError ? .connectionLost : .certificateNotFound

@@ -20,7 +20,11 @@ final class Introductions {
   private unowned let core: Core
   private var introduced: [Data: Introduced] = [:]
   private var handed: [Data: Sockets] = [:]
-  private static let countMax = 16
+  /// They cost no descriptors: as many as come with one read of the broker's messages.
+  private static let introducedCountMax = 1024
+  private static let handedCountMax = 16
+  /// Lets the thread that reads sockets go on.
+  private var readOn: (@Sendable () -> Void)?
   /// Milliseconds.
   private static let time: UInt64 = 10_000
 
@@ -31,9 +35,12 @@ final class Introductions {
     if introduction.role == .dialler, let application = try? ApplicationID(introduction.appID) {
       core.peers[application]?.wasIntroduced(ticket)
     }
-    if let sockets = handed.removeValue(forKey: ticket) { return open(introduction, sockets) }
+    if let sockets = handed.removeValue(forKey: ticket) {
+      open(introduction, sockets)
+      return roomWasMade()
+    }
     // Other apps decide how many come at once, so one too many is no fault of the broker: the oldest goes.
-    if introduced.count >= Self.countMax,
+    if introduced.count >= Self.introducedCountMax,
       let (oldest, _) = introduced.min(by: { $0.value.until < $1.value.until })
     {
       giveUp(oldest)
@@ -52,14 +59,20 @@ final class Introductions {
       sockets.close()
       return false
     }
-    if handed.count >= Self.countMax,
-      let (oldest, other) = handed.min(by: { $0.value.until < $1.value.until })
-    {
-      handed[oldest] = nil
-      other.close()
-    }
     handed[ticket] = sockets
     return true
+  }
+
+  /// Calls back when there is room for other sockets: more are not read before that.
+  func whenThereIsRoom(_ readOn: @escaping @Sendable () -> Void) {
+    self.readOn = readOn
+    roomWasMade()
+  }
+
+  private func roomWasMade() {
+    guard handed.count < Self.handedCountMax, let readOn else { return }
+    self.readOn = nil
+    readOn()
   }
 
   private func open(_ introduction: WireIntroduction, _ sockets: Sockets) {
@@ -88,6 +101,7 @@ final class Introductions {
       handed[ticket] = nil
       sockets.close()
     }
+    roomWasMade()
   }
 
   /// The connection to the broker is gone.
@@ -95,5 +109,6 @@ final class Introductions {
     for ticket in introduced.keys { giveUp(ticket) }
     for sockets in handed.values { sockets.close() }
     handed = [:]
+    roomWasMade()
   }
 }

@@ -43,6 +43,9 @@ final class Runtime: Sendable {
   /// Milliseconds of a clock that only goes on.
   var now: UInt64 { clock.now }
 
+  /// Pieces of work that wait for their turn.
+  var pendingCount: Int { work.pendingCount }
+
   // MARK: What changes
 
   /// Does a piece of work, behind what was asked for before.

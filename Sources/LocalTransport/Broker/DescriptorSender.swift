@@ -6,8 +6,18 @@ import UnixSockets
 package final class DescriptorSender: Sendable {
   private let connection: Guarded<UnixConnection?>
 
+  /// Room for about 64 tickets on Linux: descriptors that nobody took yet count against a limit of the user.
+  private static let bufferByteCount = 24 << 10
+
   /// Takes over one end of a socket pair. A descriptor that is no Unix stream socket is closed, and nothing can be sent.
-  package init(descriptor: Int32) { connection = Guarded(try? UnixConnection.adopting(descriptor)) }
+  package init(descriptor: Int32) {
+    let connection = try? UnixConnection.adopting(descriptor)
+    if let counts = try? connection?.bufferByteCounts() {
+      _ = try? connection?.setBufferByteCounts(
+        BufferByteCounts(send: Self.bufferByteCount, receive: counts.receive))
+    }
+    self.connection = Guarded(connection)
+  }
 
   /// Sends a ticket with two sockets, which are closed here whatever comes of it. False when the lane has no room for them now or has
   /// ended: then nothing was sent. Does not block.
