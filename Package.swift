@@ -125,7 +125,8 @@ let package = Package(
     .executableTarget(
       name: "services-benchmark",
       dependencies: [
-        "AppKinetics", "ServiceBroker", "SecureFiles", .product(name: "Logging", package: "swift-log"),
+        "AppKinetics", "ServiceBroker", "SecureFiles", "LocalTransport", "ServiceWire", "ServiceValues",
+        "SodiumPrimitives", "UnixSockets", .product(name: "Logging", package: "swift-log"),
       ], path: "Benchmarks/Sources/services", swiftSettings: strict),
     .executableTarget(
       name: "lane-benchmark", dependencies: ["LocalTransport", "ServiceWire", "SodiumPrimitives"],

@@ -48,6 +48,7 @@ struct BackpressureTests {
   @Test func takesNoMoreIntroductionsThanItHandles() async throws {
     try await withWorld { world in
       let (provider, consumer) = try await world.echoPair()
+      try await expectEchoes(1, to: provider.id, consumer)
       let (dialler, _) = try await BrokerClient.begin(
         path: world.configuration.socketPath, key: try KeyPair(), broker: nil,
         .with {

@@ -70,7 +70,7 @@ struct SandboxTests {
       try await consumer.services.start()
       try await expectEchoes(1, to: provider.id, consumer.services)
       // 7,680 bytes in front of each name.
-      let folder = "/" + Array(repeating: String(repeating: "x", count: 255), count: 30).joined(separator: "/")
+      let folder = String(repeating: "/" + String(repeating: "x", count: 255), count: 30)
       try consumer.container.files.createDirectory(atPath: folder, withIntermediateDirectories: true)
       let limit = 1 << 20
       let fileCount = limit / (folder.utf8.count + 128) + 1

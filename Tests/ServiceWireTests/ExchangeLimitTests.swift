@@ -103,13 +103,12 @@ struct ExchangeLimitTests {
 
   @Test func keepsAsManyBytesOfRepliesAsTheLimitAndNotOneMore() throws {
     var limits = ExchangeLimits()
-    let byteCount = try WireChannelMessage.with { $0.reply = reply(1, byteCount: 1000) }.serializedData()
-      .count
-    limits.keptReplyByteCountMax = 2 * byteCount
+    limits.keptReplyByteCountMax =
+      2 * Exchange.keptByteCount(of: reply(1, byteCount: 1000)) + Exchange.answerByteCount
     var exchange = handling(3, limits: limits)
     #expect(try exchange.reply(reply(1, byteCount: 1000), now: 0).count == 1)
     var other = exchange
-    let refused = try other.reply(reply(2, byteCount: 1001), now: 0)
+    let refused = try other.reply(reply(2, byteCount: 4000), now: 0)
     #expect(
       refused.first == .provider(Fixture.id(2), .replyRefused(failure(2, "kept reply bytes").failure)))
     #expect(try exchange.reply(reply(2, byteCount: 1000), now: 0).count == 1)

@@ -118,7 +118,7 @@ struct ExchangeSuccessionTests {
   /// Or its consumer would send it again, and it would be handled twice.
   @Test func aRequestWhoseReplyWasGivenUpIsNotForgotten() throws {
     var limits = ExchangeLimits()
-    limits.keptReplyByteCountMax = 3000
+    limits.keptReplyByteCountMax = 6200
     var exchange = Fixture.opened(limits: limits)
     for n: UInt64 in 1...2 {
       _ = exchange.receive(.with { $0.request = Fixture.request(n) }, on: a, now: 0)

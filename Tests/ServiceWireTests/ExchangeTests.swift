@@ -23,7 +23,7 @@ struct ExchangeTests {
     limits.queuedRequestCountMax = 1_000_000
     limits.replyTime = 60_000
     limits.queuedByteCountMax = 120
-    limits.requestByteCountMax = 800
+    limits.requestByteCountMax = 45_000
     let world = ExchangeWorld(seed: seed, limits: limits)
     world.breaks = breaks
     for _ in 0..<600 { world.step() }

@@ -318,7 +318,7 @@ extension Exchange {
     if promisedCount > max(limits.peerRequestCountMax, limits.requestCountMax) {
       broken.append("\(promisedCount) requests of the peer")
     }
-    let kept = incoming.values.reduce(0) { $0 + $1.replyByteCount }
+    let kept = incoming.values.reduce(0) { $0 + $1.keptReplyByteCount }
     if kept != keptReplyByteCount { broken.append("\(kept) bytes of replies, counted \(keptReplyByteCount)") }
     let requests = incoming.values.reduce(0) { $0 + $1.requestByteCount }
     if requests != keptRequestByteCount {

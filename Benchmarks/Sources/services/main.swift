@@ -6,9 +6,13 @@
 //   services-benchmark memory            the broker's resident memory with 100 apps and 10,000 requests under way, in KiB
 //   services-benchmark deliver MIB REPETITIONS FILES [DIR]
 //                                        a file of so many MiB from process to process, beside cp; peak memory; calls beside it; many small files
+//   services-benchmark hostile SECONDS [FLOOD...]
+//                                        calls of an honest app beside each flood of a hostile sandbox, and beside threads that burn
 //   services-benchmark broker DIR        (the other processes)
 //   services-benchmark provide DIR APP_ID runtime|queue
 //   services-benchmark provide-files DIR APP_ID none|full
+//   services-benchmark provide-all DIR APP_ID
+//   services-benchmark attack FLOOD DIR APP_ID; burn DIR APP_ID
 import AppKinetics
 @preconcurrency import Dispatch
 import Foundation
@@ -22,13 +26,17 @@ let definition = try ServiceDefinition(jsonText: text(of: "com.example.echo"))
 
 func text(of service: String) -> String {
   let method = #"{"params": {"type": "UInt8Array"}, "result-value": {"type": "UInt8Array"}}"#
+  let files = #"{"params": {"type": "any"}, "attachments": {"minItems": 0}}"#
+  let keep = #"{"params": {"type": "any"}}"#
   return
-    #"{"service-id": "\#(service)", "version": "1.0.0.0", "methods": {"echo": \#(method), "keep": \#(method)}}"#
+    #"{"service-id": "\#(service)", "version": "1.0.0.0", "methods": "#
+    + #"{"echo": \#(method), "keep": \#(keep), "files": \#(files)}}"#
 }
 
 func configuration(_ directory: String) -> ServiceBroker.Configuration {
   var configuration = ServiceBroker.Configuration()
   configuration.plainApps = .open(200)
+  configuration.sandboxedApps = .open(20)
   configuration.socketPath = directory + "/run/broker"
   configuration.stateDirectory = directory + "/state"
   return configuration
@@ -175,6 +183,23 @@ case ("provide", let directory?):
 case ("provide-files", let directory?):
   let words = Array(arguments)
   try await DeliveryBenchmark.provide(directory, words[2], durability: words[3] == "none" ? .none : .full)
+case ("provide-all", let directory?):
+  let services = try app(Array(arguments)[2], directory)
+  try services.offer(definition) { request in
+    if request.method == "keep" { try await forever() }
+    return .reply(request.params)
+  }
+  try await services.start()
+  ready()
+  try await forever()
+case ("hostile", let seconds?):
+  let kinds = arguments.dropFirst(2).compactMap(Flood.init)
+  try await HostileBenchmark(seconds: Int(seconds) ?? 10).run(kinds.isEmpty ? Flood.allCases : kinds)
+case ("attack", let kind?):
+  let words = Array(arguments)
+  guard let flood = Flood(rawValue: kind) else { throw ServicesError(.general, detail: kind) }
+  try await flood.run(broker: configuration(words[2]).socketPath, target: words[3])
+case ("burn", _): try await HostileBenchmark.burn()
 case ("measure", _), ("memory", _), ("deliver", _):
   let words = Array(arguments)
   let place = words.first == "deliver" && words.count > 4 ? words[4] : NSTemporaryDirectory()
@@ -207,6 +232,8 @@ case ("measure", _), ("memory", _), ("deliver", _):
   }
 default:
   FileHandle.standardError.write(
-    Data("usage: services-benchmark measure COUNT | memory | deliver MIB REPETITIONS FILES [DIR]\n".utf8))
+    Data(
+      "usage: services-benchmark measure COUNT | memory | deliver MIB REPETITIONS FILES [DIR] | hostile SECONDS\n"
+        .utf8))
   exit(64)
 }

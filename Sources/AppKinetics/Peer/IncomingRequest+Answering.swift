@@ -79,7 +79,7 @@ extension IncomingRequest {
     guard waits else {
       return runtime.perform { core in
         let refused = core.peers[sender].map { $0.requests.reply(reply, to: id) } ?? PeerRequests.cannotReply
-        if let refused { logger.notice("a reply was not sent", metadata: ["error": "\(refused)"]) }
+        if let refused { logger.debug("a reply was not sent", metadata: ["error": "\(refused)"]) }
       }
     }
     let refused = runtime.performAndWait { core in

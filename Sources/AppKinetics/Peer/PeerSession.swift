@@ -37,7 +37,9 @@ final class PeerSession {
   private(set) lazy var requests = PeerRequests(self)
   private(set) lazy var deliveries = PeerDeliveries(self)
   /// The number of the sandbox that the app runs in, as it was introduced last; 0 for none.
-  private var sandbox: UInt64 = 0
+  private(set) var sandbox: UInt64 = 0
+  /// Of the threads that read its channels; apps of a sandbox share one.
+  private(set) var readerTurn = ReaderTurn()
   /// What this app keeps for it, while it is in a sandbox.
   private var charge = SandboxCharges.Charge()
   /// The broker was asked for a channel, and it has not begun yet.
@@ -126,6 +128,8 @@ final class PeerSession {
     core.charges.change(sandbox, from: charge, to: SandboxCharges.Charge())
     charge = SandboxCharges.Charge()
     sandbox = number
+    readerTurn =
+      number == 0 ? ReaderTurn() : core.peer(ofSandbox: number, besides: self)?.readerTurn ?? ReaderTurn()
     let limits = exchange.limits
     exchange.keptRequestByteCountMax = limits.requestByteCountMax
     exchange.keptReplyByteCountMax = limits.keptReplyByteCountMax
@@ -193,12 +197,12 @@ final class PeerSession {
   }
 
   private func events(of number: ChannelNumber) -> LaneEvents<WireChannelMessage> {
-    let (runtime, application, turn) = (runtime, application, ReaderTurn())
+    let (runtime, application, turn) = (runtime, application, readerTurn)
     return LaneEvents(
       opened: { _ in
         runtime.perform(with: application) { $0.opened(number) }
       },
-      // The lane is not read on before the messages of the last read were handled, whether or not they need an answer.
+      // No lane of this app or its sandbox is read on before these messages were handled, whether or not they need an answer.
       received: { _, messages in
         turn.begin()
         runtime.perform { core in

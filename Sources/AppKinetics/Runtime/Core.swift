@@ -122,6 +122,10 @@ final class Core {
     return peer
   }
 
+  func peer(ofSandbox number: UInt64, besides other: PeerSession) -> PeerSession? {
+    peers.values.first { $0.sandbox == number && $0 !== other }
+  }
+
   /// Nothing is under way with it any more.
   func forget(_ peer: PeerSession) {
     guard peers[peer.application] === peer else { return }

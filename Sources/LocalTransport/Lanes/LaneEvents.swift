@@ -5,7 +5,7 @@ package import ServiceWire
 package struct LaneEvents<Message: LaneMessage>: Sendable {
   /// The handshake is complete; what the peer sends comes from now on. The acceptor has no proof of the peer's key before something is received.
   package var opened: @Sendable (MessageLane<Message>) -> Void
-  /// All messages of one read, in order, without `Goodbye`. Never empty.
+  /// Messages of one read, in order, without `Goodbye`: 256 at most. Never empty.
   package var received: @Sendable (MessageLane<Message>, [Message]) -> Void
   /// More than the limit waits to be written (true), or no more than half of it after that (false).
   package var isFull: @Sendable (MessageLane<Message>, Bool) -> Void

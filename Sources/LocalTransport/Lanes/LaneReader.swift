@@ -189,8 +189,12 @@ struct LaneReader<Message: LaneMessage>: ~Copyable {
         return lane.end(LaneEnd(goodbye))
       }
       received.append(message)
+      if received.count == Self.messageCountMax { deliver() }
     }
   }
+
+  /// Messages of one event: of small ones a read may have thousands, which others would wait for.
+  private static var messageCountMax: Int { 256 }
 
   private mutating func deliver() {
     guard !received.isEmpty else { return }

@@ -14,23 +14,26 @@ extension Exchange {
     guard reply.error.text.utf8.count <= ExchangeLimits.textByteCountMax else { throw .malformed }
     var reply = reply
     var byteCount = Self.byteCount(.with { $0.reply = reply })
+    var kept = Self.keptByteCount(of: reply)
     var outputs: [ExchangeOutput] = []
     let room = request.channel.flatMap { channels[$0]?.peerFrameByteCountMax }
     var exceeded: String?
     if byteCount > room ?? Int.max {
       exceeded = Self.frameLimit
-    } else if !makeRoom(byteCount, &outputs) {
+    } else if !makeRoom(kept, &outputs) {
       exceeded = Self.keptReplyLimit
     }
     if let exceeded {
       reply = refuse(id, reply, exceeded, &outputs)
       byteCount = Self.byteCount(.with { $0.reply = reply })
+      kept = Self.keptByteCount(of: reply)
     }
     request.state = .replied(reply)
     request.replyByteCount = byteCount
+    request.keptReplyByteCount = kept
     request.brokenSince = now
     request.replySent = now
-    keptReplyByteCount += byteCount
+    keptReplyByteCount += kept
     incoming[id] = request
     releaseRequest(id)
     answer(id, &outputs)
@@ -43,6 +46,18 @@ extension Exchange {
   /// As encoded.
   static func byteCount(_ message: WireChannelMessage) -> Int {
     (try? message.serializedBytes() as [UInt8])?.count ?? Int.max
+  }
+
+  /// What a request takes from its answer until that is acknowledged, about.
+  static let answerByteCount = 2 << 10
+
+  static func keptByteCount(of reply: WireReply) -> Int {
+    switch reply.result {
+    case .params(let value): answerByteCount + value.keptByteCount
+    case .error(let error):
+      answerByteCount + error.text.utf8.count + (error.hasDetails ? error.details.keptByteCount : 0)
+    case .failure, nil: answerByteCount
+    }
   }
 
   /// What goes to the consumer in place of a reply that is too long.
@@ -77,8 +92,9 @@ extension Exchange {
   private mutating func giveUpReply(_ id: Identifier, _ request: Incoming, _ outputs: inout [ExchangeOutput])
   {
     guard case .replied(let reply) = request.state else { return }
-    keptReplyByteCount -= request.replyByteCount
+    keptReplyByteCount -= request.keptReplyByteCount - Self.answerByteCount
     incoming[id]?.replyByteCount = 0
+    incoming[id]?.keptReplyByteCount = Self.answerByteCount
     incoming[id]?.isReplyGivenUp = true
     incoming[id]?.state = .replied(
       .with {
@@ -98,6 +114,8 @@ extension Exchange {
     guard var request = incoming[id], request.state == .handling else { throw .unexpectedMessage }
     request.state = .ended
     request.isReplyDelivered = isDelivered
+    request.keptReplyByteCount = Self.answerByteCount
+    keptReplyByteCount += Self.answerByteCount
     request.brokenSince = now
     request.replySent = now
     incoming[id] = request

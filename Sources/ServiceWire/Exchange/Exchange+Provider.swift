@@ -50,7 +50,7 @@ extension Exchange {
   mutating func forget(_ id: Identifier, _ request: Incoming, _ outputs: inout [ExchangeOutput]) {
     releaseRequest(id)
     incoming[id] = nil
-    keptReplyByteCount -= request.replyByteCount
+    keptReplyByteCount -= request.keptReplyByteCount
     if let channel = request.creditChannel {
       channels[channel]?.granted += 1
     } else {
@@ -106,8 +106,11 @@ extension Exchange {
     }
     try Self.check(request)
     guard request.attachments == 0 else { throw Fault(fault: .unexpectedMessage) }
-    let byteCount = Self.byteCount(.with { $0.request = request })
-    guard byteCount <= keptRequestByteCountMax - keptRequestByteCount else {
+    let byteCount = Self.keptByteCount(of: request)
+    guard byteCount <= keptRequestByteCountMax - keptRequestByteCount,
+      // Else who acknowledges nothing could go on asking.
+      keptReplyByteCount < keptReplyByteCountMax
+    else {
       // It gives its credit back by itself.
       let refused = WireChannelMessage.with {
         $0.refused.id = id.data
@@ -122,6 +125,11 @@ extension Exchange {
       channel: number, creditChannel: number, peerProcess: channels[number]?.peerProcess,
       requestByteCount: byteCount)
     outputs.append(.provider(id, .arrived(request)))
+  }
+
+  /// What a request takes until it is answered, about: 4 KiB for itself and its handler, and what its params take.
+  static func keptByteCount(of request: WireRequest) -> Int {
+    (4 << 10) + (request.hasParams ? request.params.keptByteCount : 0)
   }
 
   mutating func takeReplyAccepted(_ id: Identifier, _ outputs: inout [ExchangeOutput]) throws(Fault) {
@@ -192,9 +200,10 @@ extension Exchange {
         incoming[id]?.replySent = now
         if request.replyByteCount > channels[number]?.peerFrameByteCountMax ?? 0 {
           reply = refuse(id, reply, Self.frameLimit, &outputs)
-          let byteCount = Self.byteCount(.with { $0.reply = reply })
-          keptReplyByteCount += byteCount - request.replyByteCount
-          incoming[id]?.replyByteCount = byteCount
+          let kept = Self.keptByteCount(of: reply)
+          keptReplyByteCount += kept - request.keptReplyByteCount
+          incoming[id]?.keptReplyByteCount = kept
+          incoming[id]?.replyByteCount = Self.byteCount(.with { $0.reply = reply })
           incoming[id]?.state = .replied(reply)
         }
       case .ended:

@@ -131,7 +131,10 @@ package struct Exchange: Sendable {
     /// When the channel broke.
     var brokenSince: UInt64 = 0
     var replySent: UInt64 = 0
+    /// As encoded.
     var replyByteCount = 0
+    /// What the answer takes until it is acknowledged.
+    var keptReplyByteCount = 0
     var requestByteCount = 0
     /// The answer waits for room on its channel.
     var isAnswerWaiting = false

@@ -2,6 +2,20 @@ import Foundation
 package import ServiceValues
 
 extension WireValue {
+  /// What it takes in memory, about: 64 bytes for each value, and the bytes of texts and names.
+  var keptByteCount: Int {
+    let contents =
+      switch kind {
+      case .string(let text): text.utf8.count
+      case .bytes(let bytes): bytes.count
+      case .array(let array): array.elements.reduce(0) { $0 + $1.keptByteCount }
+      case .object(let object):
+        object.members.reduce(0) { $0 + $1.name.utf8.count + $1.value.keptByteCount }
+      default: 0
+      }
+    return 64 + contents
+  }
+
   package init(_ value: ServiceValue) {
     self.init()
     switch value {

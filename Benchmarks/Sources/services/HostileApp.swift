@@ -1,0 +1,140 @@
+import Foundation
+import LocalTransport
+import ServiceValues
+import ServiceWire
+import SodiumPrimitives
+import Synchronization
+
+/// An app that keeps to the protocol as far as it likes: what it says is said by ``Flood``.
+final class HostileApp: Sendable {
+  let appID: String
+  let client: BrokerClient
+  private let key: KeyPair
+  private let introductions: AsyncStream<WireIntroduction>
+  private let sockets: AsyncStream<(Int32, Int32)>
+
+  static let user = NSUserName()
+
+  init(_ appID: String, broker path: String) async throws {
+    self.appID = appID
+    let key = try KeyPair()
+    self.key = key
+    let (introductions, introduced) = AsyncStream<WireIntroduction>.makeStream()
+    let (sockets, handed) = AsyncStream<(Int32, Int32)>.makeStream()
+    (self.introductions, self.sockets) = (introductions, sockets)
+    (client, _) = try await BrokerClient.begin(
+      path: path, key: key, broker: nil,
+      .with {
+        $0.enrol.version = 1
+        $0.enrol.appID = appID
+        $0.enrol.activationUser = Self.user
+        $0.enrol.state = .running
+      },
+      descriptors: { _, control, bulk in handed.yield((control, bulk)) },
+      other: { message in
+        if case .introduction(let introduction) = message.kind, introduction.role == .dialler {
+          introduced.yield(introduction)
+        }
+      })
+  }
+
+  /// A channel to another app, opened and greeted. One at a time.
+  func dial(_ target: String, received: @escaping @Sendable (HostileChannel, WireChannelMessage) -> Void)
+    async throws -> HostileChannel
+  {
+    _ = try await client.ask(.connect(.with { $0.appID = target }))
+    guard let introduction = await introductions.first(where: { _ in true }),
+      let (control, bulk) = await sockets.first(where: { _ in true })
+    else { throw ServicesError(.connectionLost) }
+    let channel = HostileChannel(bulk)
+    let prologue = Prologue.channel(
+      ticket: introduction.ticket, dialler: (appID, Self.user), acceptor: (target, Self.user))
+    try await withCheckedThrowingContinuation { (opened: CheckedContinuation<Void, any Error>) in
+      let waiting = Mutex<CheckedContinuation<Void, any Error>?>(opened)
+      let opening = Waiting(waiting)
+      do {
+        _ = try ControlLane.open(
+          descriptor: control,
+          sealing: .channel(
+            isDialler: true, own: key, peer: introduction.publicKey, prologue: prologue),
+          limits: LaneLimits(),
+          events: LaneEvents(
+            opened: { lane in
+              channel.begin(lane)
+              _ = channel.send([
+                .with {
+                  $0.hello.version = 1
+                  $0.hello.ticket = introduction.ticket
+                  $0.hello.appID = self.appID
+                  $0.hello.process = Identifier.random().data
+                  $0.hello.requests = 1024
+                  $0.hello.frameByteCount = 1 << 20
+                }
+              ])
+              opening.take()?.resume()
+            },
+            received: { _, messages in for message in messages { received(channel, message) } },
+            closed: { _, end in
+              channel.end()
+              opening.take()?.resume(throwing: ServicesError(.connectionLost, detail: "\(end)"))
+            }))
+      } catch {
+        opening.take()?.resume(throwing: error)
+      }
+    }
+    return channel
+  }
+}
+
+private final class Waiting: Sendable {
+  private let continuation: Mutex<CheckedContinuation<Void, any Error>?>
+  init(_ continuation: consuming Mutex<CheckedContinuation<Void, any Error>?>) {
+    self.continuation = continuation
+  }
+  func take() -> CheckedContinuation<Void, any Error>? { continuation.withLock { $0.take() } }
+}
+
+/// One channel of a hostile app. Its bulk lane is never used.
+final class HostileChannel: Sendable {
+  private struct Fields {
+    var lane: ControlLane?
+    var hasEnded = false
+    var credit = 0
+  }
+
+  private let fields = Mutex(Fields())
+  private let bulk: Int32
+
+  init(_ bulk: Int32) { self.bulk = bulk }
+
+  deinit { closeDescriptor(bulk) }
+
+  func begin(_ lane: ControlLane) { fields.withLock { $0.lane = lane } }
+  func end() { fields.withLock { ($0.hasEnded, $0.lane) = (true, nil) } }
+
+  var hasEnded: Bool { fields.withLock { $0.hasEnded } }
+  /// Requests that the other app takes.
+  var credit: Int {
+    get { fields.withLock { $0.credit } }
+    set { fields.withLock { $0.credit = newValue } }
+  }
+  func grant(_ more: Int) { fields.withLock { $0.credit += more } }
+  /// Bytes that wait to be written.
+  var queuedByteCount: Int { fields.withLock { $0.lane }?.queuedByteCount ?? 0 }
+
+  /// False when the channel has ended.
+  func send(_ messages: [WireChannelMessage]) -> Bool {
+    guard let lane = fields.withLock({ $0.lane }) else { return false }
+    do {
+      try lane.send(messages)
+      return true
+    } catch {
+      lane.close(.noError)
+      return false
+    }
+  }
+
+  func close() { fields.withLock { $0.lane }?.close(.noError) }
+}
+
+private func closeDescriptor(_ number: Int32) { Foundation.close(number) }

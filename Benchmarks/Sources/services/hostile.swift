@@ -1,0 +1,306 @@
+import AppKinetics
+@preconcurrency import Dispatch
+import Foundation
+import LocalTransport
+import ServiceValues
+import ServiceWire
+import SodiumPrimitives
+import Synchronization
+import UnixSockets
+
+/// What a hostile sandbox does at full effort: ten ids, 64 connections, eight threads' worth of one kind of flood.
+enum Flood: String, CaseIterable {
+  /// Of the broker: questions, introductions, registrations, handshakes that are not gone on with.
+  case find, dial, register, connect
+  /// Of an app: messages that need no answer, calls, requests that nobody answers, lists of files.
+  case pongs, calls, keep, lists
+
+  static let idCount = 10
+  static let connectionCount = 64
+  static let threadCount = 8
+
+  /// Until the process is ended.
+  func run(broker path: String, target: String) async throws {
+    try await withThrowingTaskGroup(of: Void.self) { group in
+      switch self {
+      case .connect:
+        for _ in 0..<Self.threadCount { group.addTask { try await Self.connect(path) } }
+      case .find:
+        for i in 0..<Self.connectionCount {
+          group.addTask { try await Self.find(path, i) }
+        }
+      case .dial, .register:
+        for i in 0..<Self.idCount {
+          let app = try await HostileApp("com.hostile.app\(i)", broker: path)
+          group.addTask {
+            while true { await self == .dial ? Self.dial(app, target) : Self.register(app) }
+          }
+        }
+      case .pongs, .calls, .keep, .lists:
+        for i in 0..<Self.idCount {
+          let app = try await HostileApp("com.hostile.app\(i)", broker: path)
+          group.addTask { await self.flood(app, target) }
+          group.addTask { await self.flood(app, target) }
+        }
+      }
+      ready()
+      try await group.waitForAll()
+    }
+  }
+
+  // MARK: The broker
+
+  private static func connect(_ path: String) async throws {
+    while true {
+      let connection = try? UnixConnection.dial(path: path, deadline: nil)
+      _ = connection
+      await Task.yield()
+    }
+  }
+
+  private static func find(_ path: String, _ i: Int) async throws {
+    while true {
+      // A client that was closed begins again.
+      guard let client = try? await BrokerClient.attend(path: path, name: "\(i)", broker: nil) else {
+        try await Task.sleep(for: .milliseconds(10))
+        continue
+      }
+      await withTaskGroup(of: Void.self) { group in
+        for _ in 0..<48 {
+          group.addTask {
+            while (try? await client.ask(.find(.with { $0.serviceID = "com.example.none" }))) != nil {}
+          }
+        }
+      }
+    }
+  }
+
+  private static func dial(_ app: HostileApp, _ target: String) async {
+    _ = try? await app.dial(target) { _, _ in }.close()
+  }
+
+  private static func register(_ app: HostileApp) async {
+    let definition =
+      text(of: "com.hostile.service").dropLast(2)
+      + (0..<1000).map { #", "m\#($0)": {"params": {"type": "any"}}"# }.joined() + "}}"
+    _ = try? await app.client.ask(
+      .register(
+        .with {
+          $0.name = app.appID
+          $0.services = (0..<10).map { i in
+            .with {
+              $0.id = "com.hostile.service\(i)"
+              $0.version = "1.0.0.0"
+              $0.definition = Data(definition.utf8)
+            }
+          }
+        }))
+  }
+
+  // MARK: An app
+
+  private func flood(_ app: HostileApp, _ target: String) async {
+    while true {
+      guard let channel = try? await app.dial(target, received: { Self.received($1, over: $0) }) else {
+        try? await Task.sleep(for: .milliseconds(10))
+        continue
+      }
+      let batch = self.batch()
+      if self == .lists { _ = channel.send([Self.offer()]) }
+      while !channel.hasEnded {
+        if channel.queuedByteCount > 1 << 20 || self == .lists {
+          try? await Task.sleep(for: .milliseconds(1))
+          continue
+        }
+        switch self {
+        case .calls, .keep:
+          let count = min(channel.credit, 64)
+          guard count > 0 else {
+            try? await Task.sleep(for: .milliseconds(1))
+            continue
+          }
+          channel.grant(-count)
+          _ = channel.send((0..<count).map { _ in self.request() })
+        default: _ = channel.send(batch)
+        }
+        await Task.yield()
+      }
+      channel.close()
+    }
+  }
+
+  private static func received(_ message: WireChannelMessage, over channel: HostileChannel) {
+    switch message.kind {
+    case .hello(let hello): channel.grant(Int(hello.requests))
+    case .credit(let credit): channel.grant(Int(credit.more))
+    case .reply(let reply): _ = channel.send([.with { $0.replyAccepted.id = reply.id }])
+    case .ping(let ping): _ = channel.send([.with { $0.pong.number = ping.number }])
+    case .manifestWanted(let wanted):
+      _ = channel.send([
+        .with {
+          $0.manifestPage.id = wanted.id
+          $0.manifestPage.from = wanted.from
+          $0.manifestPage.files = (0..<8).map { i in
+            .with { $0.path = Data((Self.folder + "/\(wanted.from + UInt64(i))").utf8) }
+          }
+        }
+      ])
+    case .deliveryRefused: _ = channel.send([Self.offer()])
+    default: break
+    }
+  }
+
+  private static let folder =
+    "/" + Array(repeating: String(repeating: "x", count: 250), count: 30).joined(separator: "/")
+
+  private static func offer() -> WireChannelMessage {
+    .with {
+      $0.offer.id = Identifier.random().data
+      $0.offer.number = UInt64.random(in: 1...(1 << 40))
+      $0.offer.incarnation = Identifier.random().data
+      $0.offer.fileCount = 1 << 20
+      $0.offer.request.id = $0.offer.id
+      $0.offer.request.serviceID = definition.serviceID.text
+      $0.offer.request.version = definition.version.text
+      $0.offer.request.method = "files"
+      $0.offer.request.attachments = 1 << 20
+    }
+  }
+
+  private func request() -> WireChannelMessage {
+    .with {
+      $0.request.id = Identifier.random().data
+      $0.request.serviceID = definition.serviceID.text
+      $0.request.version = definition.version.text
+      $0.request.method = self == .keep ? "keep" : "echo"
+      // Of small parts, which cost more than their bytes.
+      if self == .keep {
+        $0.request.params.array.elements = Array(repeating: .with { $0.boolean = true }, count: 16_000)
+      } else {
+        $0.request.params.bytes = Data(count: byteCount)
+      }
+    }
+  }
+
+  private func batch() -> [WireChannelMessage] {
+    Array(repeating: .with { $0.pong.number = .max }, count: 4096)
+  }
+}
+
+/// Calls of an honest app beside what a hostile sandbox does to the provider and the broker.
+struct HostileBenchmark {
+  let seconds: Int
+
+  struct Figures {
+    var calls: [Double] = []
+    var finds: [Double] = []
+    var providerKiB = 0
+    var brokerKiB = 0
+  }
+
+  func run(_ kinds: [Flood]) async throws {
+    let columns = [
+      "beside", "calls", "median/us", "p99/us", "max/us", "find p99/us", "provider MiB", "broker MiB",
+      "p99 ratio",
+    ]
+    FileHandle.standardOutput.write(Data((columns.joined(separator: "\t") + "\n").utf8))
+    let quiet = try await measure(nil)
+    report("nothing", quiet, nil)
+    let burn = try await measure(["burn"])
+    report("\(Flood.threadCount) threads that burn", burn, nil)
+    for kind in kinds { report(kind.rawValue, try await measure(["attack", kind.rawValue]), burn) }
+  }
+
+  private func report(_ name: String, _ figures: Figures, _ baseline: Figures?) {
+    let ratio = baseline.map { text(percentile(figures.calls, 99) / percentile($0.calls, 99), 2) } ?? "-"
+    let line = [
+      name, "\(figures.calls.count)", text(percentile(figures.calls, 50), 0),
+      text(percentile(figures.calls, 99), 0), text(figures.calls.max() ?? .nan, 0),
+      text(percentile(figures.finds, 99), 0), text(Double(figures.providerKiB) / 1024, 1),
+      text(Double(figures.brokerKiB) / 1024, 1), ratio,
+    ]
+    FileHandle.standardOutput.write(Data((line.joined(separator: "\t") + "\n").utf8))
+  }
+
+  private func percentile(_ times: [Double], _ percent: Int) -> Double {
+    times.isEmpty ? .infinity : times.sorted()[times.count * percent / 100]
+  }
+
+  /// Everything is begun anew, so that peaks of memory are of this flood alone.
+  private func measure(_ other: [String]?) async throws -> Figures {
+    let directory = NSTemporaryDirectory() + "/hostile-\(UUID().uuidString.prefix(8))"
+    try FileManager.default.createDirectory(
+      atPath: directory, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+    defer { try? FileManager.default.removeItem(atPath: directory) }
+    let broker = try process("broker", directory)
+    defer { broker.terminate() }
+    let target = "com.example.provider"
+    let provider = try process("provide-all", directory, target)
+    defer { provider.terminate() }
+    let services = try app("com.example.consumer", directory)
+    try await services.start()
+    var hostile: Process?
+    if let other { hostile = try self.hostile(other + [directory, target]) }
+    defer { hostile?.terminate() }
+    var figures = try await calls(services, to: ApplicationID(target))
+    figures.providerKiB = peakKiB(provider)
+    figures.brokerKiB = peakKiB(broker)
+    await services.stop()
+    return figures
+  }
+
+  /// In a sandbox: of other namespaces than the broker.
+  private func hostile(_ words: [String]) throws -> Process {
+    let process = Process()
+    let output = Pipe()
+    process.executableURL = URL(fileURLWithPath: "/usr/bin/unshare")
+    let own = URL(fileURLWithPath: "/proc/self/exe").resolvingSymlinksInPath().path
+    process.arguments = ["--user", "--map-current-user", "--mount", own] + words
+    process.standardOutput = output
+    try process.run()
+    guard !output.fileHandleForReading.availableData.isEmpty else {
+      throw ServicesError(.general, detail: "\(words) did not begin")
+    }
+    return process
+  }
+
+  private func calls(_ services: AppServices, to target: ApplicationID) async throws -> Figures {
+    let request = ServiceRequest(
+      service: definition.serviceID, version: definition.version, method: "echo",
+      params: .bytes([UInt8](repeating: 7, count: byteCount)))
+    let end = DispatchTime.now().uptimeNanoseconds + UInt64(seconds) * 1_000_000_000
+    var figures = Figures()
+    func time(_ body: () async throws -> Void) async rethrows -> Double {
+      let begin = DispatchTime.now().uptimeNanoseconds
+      try await body()
+      return Double(DispatchTime.now().uptimeNanoseconds - begin) / 1000
+    }
+    while DispatchTime.now().uptimeNanoseconds < end {
+      for _ in 0..<20 {
+        figures.calls.append(try await time { _ = try await services.call(request, to: target) })
+      }
+      figures.finds.append(
+        try await time { _ = try await services.providers(of: definition.serviceID) })
+    }
+    return figures
+  }
+
+  private func peakKiB(_ process: Process) -> Int {
+    let path = "/proc/\(process.processIdentifier)/status"
+    let status = try? String(contentsOfFile: path, encoding: .utf8)
+    let line = (status ?? "").split(separator: "\n").first { $0.hasPrefix("VmHWM:") } ?? ""
+    return line.split(whereSeparator: { " \t".contains($0) }).dropFirst().first.flatMap { Int($0) } ?? 0
+  }
+
+  /// As many threads as a hostile app keeps busy.
+  static func burn() async throws {
+    for _ in 0..<Flood.threadCount {
+      Thread.detachNewThread {
+        var number: UInt64 = 1
+        while true { number = number &* 6_364_136_223_846_793_005 &+ 1 }
+      }
+    }
+    ready()
+    try await forever()
+  }
+}
