@@ -89,6 +89,7 @@ extension WireAppState {
     case .running: "running"
     case .suspended: "suspended"
     case .locked: "locked"
+    case .hidden: "not shown"
     case .UNRECOGNIZED: "unknown"
     }
   }

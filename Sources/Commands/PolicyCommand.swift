@@ -18,9 +18,10 @@ struct AddRuleCommand: AsyncParsableCommand {
     try options.consumer.map { try checkApplicationID($0, "--consumer") }
     try options.provider.map { try checkApplicationID($0, "--provider") }
     switch options.effect {
-    case .deny where options.consumer == nil && options.provider == nil:
-      throw ValidationError(
-        "A denial without --consumer and --provider is one for everybody: name one app at least.")
+    case .deny, .allow:
+      guard (options.consumer == nil && options.provider == nil) == options.everybody else {
+        throw ValidationError("Name one app at least with --consumer and --provider, or say --everybody.")
+      }
     case .disable where options.service == nil:
       throw ValidationError("Say with --service what is switched off.")
     default: break
@@ -68,7 +69,13 @@ private struct ListedRule: Encodable {
   let consumer, provider, service, version, method: String?
 
   init(_ rule: WireRule) {
-    effect = rule.effect == .deny ? "deny" : "disable"
+    effect =
+      switch rule.effect {
+      case .allow: "allow"
+      case .deny: "deny"
+      case .disable: "disable"
+      case .UNRECOGNIZED(let number): "\(number)"
+      }
     consumer = rule.hasConsumer ? rule.consumer : nil
     provider = rule.hasProvider ? rule.provider : nil
     service = rule.hasServiceID ? rule.serviceID : nil
@@ -82,8 +89,10 @@ private struct ListedRule: Encodable {
       ("consumer", consumer), ("provider", provider), ("service", service), ("version", version),
       ("method", method),
     ]
-    return options.reduce(effect) { text, option in
+    let words = options.reduce(effect) { text, option in
       option.1.map { "\(text) --\(option.0) \(PrintableText.of($0))" } ?? text
-    } + "\n"
+    }
+    let isForEverybody = effect != "disable" && consumer == nil && provider == nil
+    return words + (isForEverybody ? " --everybody\n" : "\n")
   }
 }

@@ -4,7 +4,9 @@ import ServiceWire
 /// A rule as it is written on the command line: what is left out means any.
 struct RuleOptions: ParsableArguments {
   @Argument(
-    help: "deny: these apps are not introduced; disable: a service, a version or a method is switched off.")
+    help:
+      "deny: these apps are not introduced; allow: they are, although a rule that says less denies it; disable: a service, a version or a method is switched off."
+  )
   var effect: RuleEffect
 
   @Option(help: "The app that asks.")
@@ -12,6 +14,9 @@ struct RuleOptions: ParsableArguments {
 
   @Option(help: "The app that is asked.")
   var provider: String?
+
+  @Flag(help: "The rule is for all apps: `deny --everybody` leaves only what other rules allow.")
+  var everybody = false
 
   @Option(help: "The service's id, or the short name of a well-known one.")
   var service: ServiceName?
@@ -35,7 +40,13 @@ struct RuleOptions: ParsableArguments {
 }
 
 enum RuleEffect: String, CaseIterable, ExpressibleByArgument {
-  case deny, disable
+  case allow, deny, disable
 
-  var wire: WireEffect { self == .deny ? .deny : .disable }
+  var wire: WireEffect {
+    switch self {
+    case .allow: .allow
+    case .deny: .deny
+    case .disable: .disable
+    }
+  }
 }

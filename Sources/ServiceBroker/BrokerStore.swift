@@ -43,7 +43,7 @@ final class BrokerStore: Sendable {
   /// A directory of something else, a container for instance, is left as it is. Throws `noState` with the name of what is not a broker's.
   private static func checkThatItIsOurs(_ directory: String) throws {
     let known: Set = [
-      "lock", "new", "apps", "programs", "policy", keyName, administratorKeyName,
+      "lock", "new", "apps", "programs", "policy", "forgotten", keyName, administratorKeyName,
     ]
     let names = try FileManager.default.contentsOfDirectory(atPath: directory)
     guard !names.contains(keyName) else { return }
@@ -114,6 +114,15 @@ final class BrokerStore: Sendable {
         "the policy is damaged, and everything is denied; restore the file, or remove it to have no rules, and start anew",
         metadata: ["file": "\(policyPath)", "error": "\(error)"])
     }
+    let forgottenPath = directory + "/forgotten"
+    do {
+      if let bytes = try message(forgottenPath) { try records.decodeForgotten(bytes) }
+    } catch {
+      // Every app that comes back ends its channels.
+      logger.error(
+        "which apps were forgotten cannot be read",
+        metadata: ["file": "\(forgottenPath)", "error": "\(error)"])
+    }
     let apps = directory + "/apps"
     for (name, error) in try damaged(in: apps, into: &records, { try $0.decodeApp($1) }) {
       records.damagedApps.insert(name)
@@ -174,6 +183,7 @@ final class BrokerStore: Sendable {
       case .app(let appID): directory + "/apps/" + BrokerRecords.fileName(appID)
       case .program(let appID): directory + "/programs/" + BrokerRecords.fileName(appID)
       case .policy: directory + "/policy"
+      case .forgotten: directory + "/forgotten"
       }
     guard let bytes = try records.encoded(part) else { return try StateFiles.remove(path) }
     try StateFiles.write(Self.hash(bytes) + bytes, path, temporary: directory + "/new")

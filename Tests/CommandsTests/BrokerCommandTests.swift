@@ -57,6 +57,13 @@ struct BrokerCommandTests {
     _ = try broker.run("apps", "policy", "add", "disable", "--service", "com.example.s", "--version", "1")
     let rules = try broker.run("apps", "policy", "list").text
     #expect(rules == "deny --consumer \(a) --provider \(b)\ndisable --service com.example.s --version 1\n")
+    _ = try broker.run("apps", "policy", "add", "deny", "--everybody")
+    _ = try broker.run("apps", "policy", "add", "allow", "--provider", b)
+    #expect(
+      try broker.run("apps", "policy", "list").text == rules + "deny --everybody\nallow --provider \(b)\n")
+    _ = try broker.run("apps", "policy", "remove", "deny", "--everybody")
+    _ = try broker.run("apps", "policy", "remove", "allow", "--provider", b)
+    _ = try broker.run("apps", "policy", "add", "allow", "--everybody", "--provider", b, expecting: 64)
     _ = try broker.run("apps", "policy", "add", "disable", expecting: 64)
     _ = try broker.run("apps", "policy", "add", "deny", expecting: 64)
     _ = try broker.run("apps", "policy", "add", "deny", "--consumer", "", expecting: 64)

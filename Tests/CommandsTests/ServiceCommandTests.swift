@@ -279,7 +279,7 @@ struct ServiceCommandTests {
     environment["OPENDYNAMICS_BROKER"] = folder.path("run/broker")
     environment["OPENDYNAMICS_BROKER_STATE"] = folder.path("state")
     let commands = TaskTableTests.commands(try TaskTableTests.page(), "## Services: I want → I type")
-    #expect((10...16).contains(commands.count))
+    #expect((10...20).contains(commands.count))
     var background: [DynamicsProcess] = []
     defer {
       for process in background.reversed() {

@@ -188,14 +188,14 @@ struct BrokerTests {
     let policy: WirePolicy = try await one.next {
       if case .policy(let policy)? = $0.kind { policy } else { nil }
     }
-    #expect(policy.denials == [rule])
+    #expect(policy.access == [rule])
     await #expect(throws: ServicesError(.notAllowed)) { try await one.connect(to: b) }
     #expect(try await one.client.find(WireFind()).isEmpty)
     // It outlives the broker.
     await broker.stop()
     broker = try await world.broker()
     let again = try await TestApp(world, a, key: keyA)
-    #expect(again.enrolled.policy.denials == [rule])
+    #expect(again.enrolled.policy.access == [rule])
     await #expect(throws: ServicesError(.notAllowed)) { try await again.connect(to: b) }
     await broker.stop()
   }

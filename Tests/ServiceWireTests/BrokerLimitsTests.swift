@@ -158,7 +158,7 @@ struct BrokerLimitsTests {
     let rule = try WireRule(
       serializedBytes: WireRule.with { $0.provider = a }.serializedData() + Data(unknown))
     #expect(world.error(tool, .administer(.with { $0.addRule = rule })) == 0)
-    #expect(world.last(app)?.policy.denials.map(\.unknownFields.data.isEmpty) == [true])
+    #expect(world.last(app)?.policy.access.map(\.unknownFields.data.isEmpty) == [true])
   }
 
   @Test func attendingConnectionsAreBounded() {
@@ -293,11 +293,11 @@ struct BrokerLimitsTests {
     #expect(world.error(tool, .administer(.with { $0.addRule = rule })) == 0)
     func news(_ n: Int) -> [WireBrokerMessage] { Array((world.sent[apps[n]] ?? []).dropFirst(before[n])) }
     #expect(news(0).count == 2 && news(1).count == 1 && news(2).isEmpty && news(3).isEmpty)
-    #expect(news(0).contains { $0.policy.denials == [rule] })
+    #expect(news(0).contains { $0.policy.access == [rule] })
     #expect(
       news(0).contains {
         $0.providersChanged.gone == ["com.example.a1"] && $0.providersChanged.watch == watchers[0]
       })
-    #expect(news(1).first?.policy.denials == [rule])
+    #expect(news(1).first?.policy.access == [rule])
   }
 }

@@ -373,8 +373,8 @@ struct BrokerStateTests {
       $0.effect = .deny
     }
     #expect(world.error(tool, .administer(.with { $0.addRule = rule })) == 0)
-    #expect(world.sent[one]?.contains { $0.policy.denials == [rule] } == true)
-    #expect(world.sent[two]?.contains { $0.policy.denials == [rule] } == true)
+    #expect(world.sent[one]?.contains { $0.policy.access == [rule] } == true)
+    #expect(world.sent[two]?.contains { $0.policy.access == [rule] } == true)
     #expect(world.error(one, .connect(.with { $0.appID = b })) == 7)
     #expect(world.find(one) == [])
     #expect(world.error(two, .connect(.with { $0.appID = a })) == 0)
@@ -470,7 +470,7 @@ struct BrokerStateTests {
     let one = world.enrol(a)
     let two = world.enrol(b)
     world.register(two, [(greetings, "1.0")])
-    #expect(world.sent[one]?.first?.enrolled.policy.denials.first?.denies(b, a) == true)
+    #expect(world.sent[one]?.first?.enrolled.policy.access.first?.effect == .deny)
     #expect(world.error(one, .connect(.with { $0.appID = b })) == 7)
     #expect(world.find(one) == [])
     let tool = world.attend()
@@ -568,7 +568,11 @@ struct BrokerStateTests {
             $0.effect = .disable
           }
         }))
-    #expect(Set(world.saved) == [.app(a), .app(b), .program(a), .policy])
+    let gone = world.enrol("com.example.gone")
+    #expect(world.error(tool, .administer(.with { $0.forget = "com.example.gone" })) == 0)
+    #expect(world.closed[gone] == .forgotten)
+    world.saved.removeAll { $0 == .app("com.example.gone") }
+    #expect(Set(world.saved) == [.app(a), .app(b), .program(a), .policy, .forgotten])
     var read = BrokerRecords()
     for part in Set(world.saved) {
       let bytes = try #require(try world.state.records.encoded(part))
@@ -576,6 +580,7 @@ struct BrokerStateTests {
       case .app(let appID): #expect(try read.decodeApp(bytes) == appID)
       case .program(let appID): #expect(try read.decodeProgram(bytes) == appID)
       case .policy: try read.decodePolicy(bytes)
+      case .forgotten: try read.decodeForgotten(bytes)
       }
       #expect(try read.encoded(part) == bytes)
       #expect(throws: ProtocolFault.malformed) {
@@ -584,6 +589,8 @@ struct BrokerStateTests {
         case .app: try again.decodeApp(bytes)
         case .program: try again.decodeProgram(Data())
         case .policy: try again.decodePolicy(bytes + bytes)
+        // More than were ever forgotten.
+        case .forgotten: try again.decodeForgotten(bytes.prefix { _ in false } + [10, 1, 97])
         }
       }
       #expect(throws: ProtocolFault.malformed) {
@@ -592,6 +599,7 @@ struct BrokerStateTests {
         case .app: try cut.decodeApp(bytes.dropLast())
         case .program: try cut.decodeProgram(bytes.dropLast())
         case .policy: try cut.decodePolicy(bytes.dropLast())
+        case .forgotten: try cut.decodeForgotten(bytes.dropLast())
         }
       }
     }

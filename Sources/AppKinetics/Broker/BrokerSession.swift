@@ -26,6 +26,9 @@ final class BrokerSession {
   /// Nothing would be better at the next try.
   private(set) var hasGivenUp = false
 
+  /// Apps that the broker ever forgot, as this app knows: what comes later is told when it enrols again.
+  private var forgottenCount: UInt64?
+
   /// Counts connections: what comes from an earlier one is passed over.
   private var connection: UInt64 = 0
   private var lane: BrokerLane?
@@ -214,6 +217,7 @@ final class BrokerSession {
           $0.appID = runtime.appID
           $0.activationUser = runtime.application.activationUser
           $0.state = core.state.wire
+          if let forgottenCount { $0.forgottenCount = forgottenCount }
         }
       })
   }
@@ -242,6 +246,9 @@ final class BrokerSession {
     case .enrolled(let enrolled) where phase == .enrolling || phase == .pending:
       phase = .registering
       if enrolled.hasPolicy { core.take(enrolled.policy) }
+      forgottenCount = enrolled.forgottenCount
+      for appID in enrolled.forgotten { wasForgotten(appID) }
+      if enrolled.forgotOthers { core.closeAllChannels() }
       if registration.isTakenBack { isConnected() } else { registration.begin() }
     case .answer(let answer): take(answer)
     case .introduction(let introduction) where phase == .up || phase == .registering:
@@ -254,9 +261,14 @@ final class BrokerSession {
     case .frontChanged(let change): setFront(change.isInFront)
     case .policy(let policy): core.take(policy)
     case .forgotten(let message):
-      if let application = try? ApplicationID(message.appID) { core.peers[application]?.wasForgotten() }
+      forgottenCount = message.count
+      wasForgotten(message.appID)
     default: breakOff(.unexpectedMessage)
     }
+  }
+
+  private func wasForgotten(_ appID: String) {
+    if let application = try? ApplicationID(appID) { core.peers[application]?.wasForgotten() }
   }
 
   private func take(_ answer: WireAnswer) {

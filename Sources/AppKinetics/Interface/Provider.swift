@@ -19,6 +19,8 @@ public struct Provider: Sendable, Hashable {
 
   public enum State: Sendable, Hashable {
     case notRunning, running, suspended, locked
+    /// The broker does not say: this app is in a sandbox, which does not see what the user does when.
+    case hidden
   }
 
   /// Its address.
@@ -31,6 +33,7 @@ public struct Provider: Sendable, Hashable {
   /// Those that were asked for.
   public var services: [Service]
   public var state: State
+  /// False as well when the state is hidden.
   public var isInFront: Bool
 
   /// Nil for what is no app.
@@ -56,6 +59,7 @@ public struct Provider: Sendable, Hashable {
       case .running: .running
       case .suspended: .suspended
       case .locked: .locked
+      case .hidden: .hidden
       case .notRunning, .UNRECOGNIZED: .notRunning
       }
     isInFront = wire.isInFront

@@ -134,12 +134,17 @@ final class Core {
     peers[peer.application] = nil
   }
 
+  /// Those that may go on begin anew.
+  func closeAllChannels() {
+    for peer in peers.values { peer.closeChannels() }
+  }
+
   func take(_ policy: WirePolicy) {
     services.policy = policy
     // Where one of the two may call, the channel goes on, and the provider's side refuses what the other one sends.
     for peer in peers.values
-    where policy.denies(runtime.appID, peer.application.text)
-      && policy.denies(peer.application.text, runtime.appID)
+    where services.access.denies(runtime.appID, peer.application.text)
+      && services.access.denies(peer.application.text, runtime.appID)
     {
       peer.closeChannels()
     }
@@ -195,11 +200,5 @@ final class Core {
       if let peer = peers[receiver] { peer.outbox.takeBack(entry.id, [ended]) } else { ended(nil) }
     case .stopped: ended(nil)
     }
-  }
-}
-
-extension WirePolicy {
-  func denies(_ consumer: String, _ provider: String) -> Bool {
-    denials.contains { $0.denies(consumer, provider) }
   }
 }

@@ -7,7 +7,10 @@ struct OfferedServices {
   var offers: [ServiceKey: Offer] = [:]
   private var disabled: Set<DisabledPart> = []
   /// The broker's rules.
-  var policy = WirePolicy()
+  var policy = WirePolicy() {
+    didSet { access = AccessRules(policy.access) }
+  }
+  private(set) var access = AccessRules()
 
   /// All of them, or none. Throws `invalidRegistration` for what is offered already.
   mutating func add(_ added: [Offer]) throws(ServicesError) {
@@ -58,7 +61,7 @@ struct OfferedServices {
   func offer(
     of request: WireRequest, from consumer: String, to own: String
   ) throws(ServicesError) -> Offer {
-    guard !policy.denies(consumer, own) else { throw ServicesError(.notAllowed) }
+    guard !access.denies(consumer, own) else { throw ServicesError(.notAllowed) }
     guard let found = offer(of: request) else {
       let service = try? ServiceIdentifier(request.serviceID)
       let isOffered = offers.keys.contains { $0.service == service }

@@ -6,7 +6,7 @@ package struct BrokerPolicy: Sendable, Equatable {
   package private(set) var rules: [WireRule] = []
   /// Of all rules as they are encoded.
   package private(set) var byteCount = 0
-  private var denials: Set<Pair> = []
+  private var access = AccessRules()
   /// The rules cannot be read. What they deny is not known, so that everything is denied.
   package private(set) var isDamaged = false
 
@@ -15,12 +15,6 @@ package struct BrokerPolicy: Sendable, Equatable {
     policy.isDamaged = true
     return policy
   }()
-
-  /// Nil means any.
-  fileprivate struct Pair: Hashable {
-    let consumer: String?
-    let provider: String?
-  }
 
   package init() {}
 
@@ -33,33 +27,28 @@ package struct BrokerPolicy: Sendable, Equatable {
   mutating func add(_ rule: WireRule) {
     rules.append(rule)
     byteCount += rule.encodedByteCount
-    if rule.effect == .deny { denials.insert(rule.pair) }
+    access.insert(rule)
   }
 
   mutating func remove(at index: Int) {
     let rule = rules.remove(at: index)
     byteCount -= rule.encodedByteCount
-    if rule.effect == .deny { denials.remove(rule.pair) }
+    access.remove(rule)
   }
 
-  /// Whether the consumer is kept from the provider altogether. Costs the same for any number of rules.
+  /// Whether the consumer is kept from the provider altogether.
   package func denies(_ consumer: String, _ provider: String) -> Bool {
-    if isDamaged { return true }
-    guard !denials.isEmpty else { return false }
-    return denials.contains(Pair(consumer: consumer, provider: provider))
-      || denials.contains(Pair(consumer: consumer, provider: nil))
-      || denials.contains(Pair(consumer: nil, provider: provider))
-      || denials.contains(Pair(consumer: nil, provider: nil))
+    isDamaged || access.denies(consumer, provider)
   }
 
   /// What an app has to know.
   func concerning(_ appID: String) -> WirePolicy {
     // A denial without a consumer and a provider is one of everything.
-    if isDamaged { return .with { $0.denials = [.with { $0.effect = .deny }] } }
+    if isDamaged { return .with { $0.access = [.with { $0.effect = .deny }] } }
     let rules = rules.filter { $0.concerns(appID) }
     return .with {
       $0.rules = rules.filter { $0.effect == .disable }
-      $0.denials = rules.filter { $0.effect == .deny }
+      $0.access = rules.filter(\.isAboutAccess)
     }
   }
 }
@@ -73,16 +62,12 @@ extension WireRule {
   private var anyConsumer: String? { hasConsumer ? consumer : nil }
   private var anyProvider: String? { hasProvider ? provider : nil }
 
-  fileprivate var pair: BrokerPolicy.Pair { .init(consumer: anyConsumer, provider: anyProvider) }
+  /// Whether it allows or denies.
+  var isAboutAccess: Bool { effect == .allow || effect == .deny }
 
   /// Whether an app has to know of the rule.
   func concerns(_ appID: String) -> Bool {
-    Self.matches(anyProvider, appID) || effect == .deny && Self.matches(anyConsumer, appID)
-  }
-
-  /// Whether the rule keeps the consumer from the provider altogether.
-  package func denies(_ consumer: String, _ provider: String) -> Bool {
-    effect == .deny && Self.matches(anyConsumer, consumer) && Self.matches(anyProvider, provider)
+    Self.matches(anyProvider, appID) || isAboutAccess && Self.matches(anyConsumer, appID)
   }
 
   /// What is wrong with it as a rule.
@@ -95,7 +80,8 @@ extension WireRule {
       return "the method has 1 to \(nameByteCountMax) bytes"
     }
     switch effect {
-    case .deny: return hasServiceID || hasVersion || hasMethod ? "a denial is for all services" : nil
+    case .deny, .allow:
+      return hasServiceID || hasVersion || hasMethod ? "what allows or denies is for all services" : nil
     case .disable:
       if !hasServiceID { return "what is disabled has a service" }
       return hasMethod && !hasVersion ? "a method is disabled in a version" : nil

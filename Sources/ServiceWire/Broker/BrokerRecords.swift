@@ -11,6 +11,7 @@ package struct BrokerRecords: Sendable, Equatable {
     /// The program of an app.
     case program(String)
     case policy
+    case forgotten
   }
 
   package struct App: Sendable, Equatable {
@@ -39,6 +40,8 @@ package struct BrokerRecords: Sendable, Equatable {
   /// What starts apps, and which keys an administrator approved, by app id.
   package var programs: [String: WireProgram] = [:]
   package var policy = BrokerPolicy()
+  /// For apps that were away.
+  package private(set) var forgotten = ForgottenApps()
   /// Names of files of apps that cannot be read (``fileName(_:)``): nobody enrols with these ids.
   package var damagedApps: Set<String> = []
 
@@ -48,6 +51,7 @@ package struct BrokerRecords: Sendable, Equatable {
   package func encoded(_ part: Part) throws -> Data? {
     switch part {
     case .policy: return try WireRules.with { $0.rules = policy.rules }.serializedData()
+    case .forgotten: return try forgotten.wire.serializedData()
     case .program(let appID):
       guard let program = programs[appID] else { return nil }
       return try WireInstall.with {
@@ -89,6 +93,12 @@ package struct BrokerRecords: Sendable, Equatable {
     programs[install.appID] = install.program
     return install.appID
   }
+
+  package mutating func decodeForgotten(_ bytes: Data) throws(ProtocolFault) {
+    forgotten = try ForgottenApps(WireForgottenApps.known(bytes))
+  }
+
+  mutating func noteForgotten(_ appID: String) { forgotten.append(appID) }
 
   // MARK: Approval
 

@@ -84,8 +84,16 @@ extension BrokerState {
     if wasApproved { change(appID, &outputs) { $0.keyFingerprint = Data() } }
     for (connection, _) in pending { close(connection, .forgotten, now: now, &outputs) }
     if let connection = running[appID] { close(connection, .forgotten, now: now, &outputs) }
+    records.noteForgotten(appID)
+    outputs.append(.save(.forgotten))
+    let count = records.forgotten.count
     for (_, other) in running.sorted(by: { $0.key < $1.key }) {
-      outputs.append(.send(.with { $0.forgotten.appID = appID }, to: other))
+      outputs.append(
+        .send(
+          .with {
+            $0.forgotten.appID = appID
+            $0.forgotten.count = count
+          }, to: other))
     }
     refuseWaiting(for: appID, with: .applicationNotFound, &outputs) { _ in true }
     tellWatchers(about: appID, &outputs)
@@ -138,7 +146,7 @@ extension BrokerState {
       connections[number]?.isPolicyDirty = true
       askForMore(number, &outputs)
     }
-    guard rule.effect == .deny else { return }
+    guard rule.isAboutAccess else { return }
     tellWatchers(
       about: rule.hasProvider ? rule.provider : nil, of: rule.hasConsumer ? rule.consumer : nil, &outputs)
   }

@@ -25,12 +25,20 @@ extension BrokerState {
     if filter.hasType, case .UNRECOGNIZED = filter.type { throw Fault(fault: .malformed) }
   }
 
-  /// The app as an asker may see it, or nil: what of its services the filter wants.
-  func provider(_ appID: String, for filter: WireFind, asker: String?) -> WireProvider? {
+  /// Whether what policy keeps from who asks is not shown to it. An app does not see whom it may not call; a client in a sandbox, whom
+  /// any app of the sandbox may not.
+  private func isHidden(_ appID: String, from asker: Connection) -> Bool {
+    if let consumer = asker.appID { return records.policy.denies(consumer, appID) }
+    guard asker.origin != .plain, asker.phase != .attending(administers: true) else { return false }
+    return records.apps.contains { $0.value.origin == asker.origin && records.policy.denies($0.key, appID) }
+  }
+
+  /// The app as an asker may see it, or nil: what of its services the filter wants. An administrator's lists have no asker.
+  func provider(_ appID: String, for filter: WireFind, asker: Connection?) -> WireProvider? {
     guard let app = records.apps[appID], let registration = app.registration else { return nil }
     guard !filter.hasAppID || filter.appID == appID else { return nil }
-    guard appID != asker || filter.includesOwn else { return nil }
-    if let asker, records.policy.denies(asker, appID) { return nil }
+    guard appID != asker?.appID || filter.includesOwn else { return nil }
+    if let asker, isHidden(appID, from: asker) { return nil }
     var services = registration.services.filter { service in
       (!filter.hasServiceID || filter.serviceID == service.id)
         && (!filter.hasVersion || filter.version == service.version)
@@ -50,8 +58,13 @@ extension BrokerState {
       $0.entitlementVersion = registration.entitlementVersion
       if filter.includesContents { $0.icon = registration.icon }
       $0.services = services
-      $0.state = state(of: appID)
-      $0.isInFront = front == appID
+      // What the user does when is nothing for a sandbox.
+      let isShown =
+        asker.map {
+          $0.origin == .plain || $0.appID == appID || $0.phase == .attending(administers: true)
+        } ?? true
+      $0.state = isShown ? state(of: appID) : .hidden
+      $0.isInFront = isShown && front == appID
     }
   }
 
@@ -122,10 +135,12 @@ extension BrokerState {
     tellWatchers(about: appID, of: nil, &outputs)
   }
 
-  /// Nil means all, of apps and of watching apps.
+  /// Nil means all, of apps and of watching apps. What an app is kept from may be hidden from clients of its sandbox, too.
   mutating func tellWatchers(about appID: String?, of watcher: String?, _ outputs: inout [BrokerOutput]) {
     for number in watchers.sorted() {
-      guard watcher == nil || connections[number]?.appID == watcher else { continue }
+      guard let connection = connections[number],
+        watcher == nil || connection.appID == watcher || connection.isAttending && connection.origin != .plain
+      else { continue }
       var isDirty = false
       for (watch, state) in connections[number]?.watches ?? [:] {
         if let appID {
@@ -162,7 +177,7 @@ extension BrokerState {
         var watch = connection.watches[next]
       {
         connection.lastWatch = next
-        let message = watch.advance(next, self, asker: connection.appID)
+        let message = watch.advance(next, self, asker: connection)
         connection.watches[next] = watch
         if let message { outputs.append(.send(message, to: number)) }
       }
@@ -178,7 +193,9 @@ extension BrokerState {
 
 extension BrokerState.Watch {
   /// The next page of the list, or of what is new; nil when nothing is new after all.
-  mutating func advance(_ number: UInt64, _ state: BrokerState, asker: String?) -> WireBrokerMessage? {
+  mutating func advance(_ number: UInt64, _ state: BrokerState, asker: BrokerState.Connection)
+    -> WireBrokerMessage?
+  {
     if let listedTo { return list(number, state, asker, listedTo) }
     if isAllDirty {
       isAllDirty = false
@@ -202,7 +219,7 @@ extension BrokerState.Watch {
   }
 
   private mutating func list(
-    _ number: UInt64, _ state: BrokerState, _ asker: String?, _ listedTo: String
+    _ number: UInt64, _ state: BrokerState, _ asker: BrokerState.Connection, _ listedTo: String
   ) -> WireBrokerMessage {
     let page = state.page(after: listedTo, in: state.appIDs(for: filter)) {
       state.provider($0, for: filter, asker: asker)

@@ -77,6 +77,13 @@ extension BrokerState {
     let answer = WireEnrolled.with {
       $0.version = min(enrol.version, Self.versionMax)
       $0.policy = records.policy.concerning(appID)
+      $0.forgottenCount = records.forgotten.count
+      guard enrol.hasForgottenCount else { return }
+      if let forgotten = records.forgotten.since(enrol.forgottenCount) {
+        $0.forgotten = forgotten
+      } else {
+        $0.forgotOthers = true
+      }
     }
     if let earlier = running[appID] { close(earlier, .replaced, now: now, &outputs) }
     connections[number]?.phase = .enrolled(appID: appID)

@@ -42,7 +42,8 @@ extension BrokerState {
     switch connection.appState {
     case .suspended: fail(ask, .processSuspended, on: number, &outputs)
     case .locked: wait(for: target, number, ask, isRunning: true, until: now + limits.unlockTime, &outputs)
-    case .running, .notRunning, .UNRECOGNIZED: introduce(number, ask, appID, to: other, target, &outputs)
+    case .running, .notRunning, .hidden, .UNRECOGNIZED:
+      introduce(number, ask, appID, to: other, target, &outputs)
     }
   }
 
@@ -119,7 +120,7 @@ extension BrokerState {
       }
       waiting[appID] = dials
     case .suspended: refuseWaiting(for: appID, with: .processSuspended, &outputs) { _ in true }
-    case .running, .notRunning, .UNRECOGNIZED:
+    case .running, .notRunning, .hidden, .UNRECOGNIZED:
       waiting[appID] = nil
       for dial in mine {
         guard let dialler = connections[dial.dialler]?.appID else { continue }

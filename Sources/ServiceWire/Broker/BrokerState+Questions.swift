@@ -20,7 +20,7 @@ extension BrokerState {
     case .find(let filter):
       try check(filter)
       let page = page(after: filter.after, in: appIDs(for: filter)) {
-        provider($0, for: filter, asker: connection.appID)
+        provider($0, for: filter, asker: connection)
       }
       done(ask, on: number, &outputs) {
         $0.providers.providers = page.elements

@@ -301,7 +301,7 @@ extension WireAppState {
   var isOfOneThatRuns: Bool {
     switch self {
     case .running, .suspended, .locked: true
-    case .notRunning, .UNRECOGNIZED: false
+    case .notRunning, .hidden, .UNRECOGNIZED: false
     }
   }
 }

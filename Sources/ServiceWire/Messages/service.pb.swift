@@ -104,6 +104,9 @@ package nonisolated enum WireAppState: SwiftProtobuf.Enum, Swift.CaseIterable {
   case running // = 1
   case suspended // = 2
   case locked // = 3
+
+  /// The broker does not say, to who is in a sandbox.
+  case hidden // = 4
   case UNRECOGNIZED(Int)
 
   package init() {
@@ -116,6 +119,7 @@ package nonisolated enum WireAppState: SwiftProtobuf.Enum, Swift.CaseIterable {
     case 1: self = .running
     case 2: self = .suspended
     case 3: self = .locked
+    case 4: self = .hidden
     default: self = .UNRECOGNIZED(rawValue)
     }
   }
@@ -126,6 +130,7 @@ package nonisolated enum WireAppState: SwiftProtobuf.Enum, Swift.CaseIterable {
     case .running: return 1
     case .suspended: return 2
     case .locked: return 3
+    case .hidden: return 4
     case .UNRECOGNIZED(let i): return i
     }
   }
@@ -136,6 +141,7 @@ package nonisolated enum WireAppState: SwiftProtobuf.Enum, Swift.CaseIterable {
     .running,
     .suspended,
     .locked,
+    .hidden,
   ]
 
 }
@@ -144,6 +150,7 @@ package nonisolated enum WireEffect: SwiftProtobuf.Enum, Swift.CaseIterable {
   package typealias RawValue = Int
   case deny // = 0
   case disable // = 1
+  case allow // = 2
   case UNRECOGNIZED(Int)
 
   package init() {
@@ -154,6 +161,7 @@ package nonisolated enum WireEffect: SwiftProtobuf.Enum, Swift.CaseIterable {
     switch rawValue {
     case 0: self = .deny
     case 1: self = .disable
+    case 2: self = .allow
     default: self = .UNRECOGNIZED(rawValue)
     }
   }
@@ -162,6 +170,7 @@ package nonisolated enum WireEffect: SwiftProtobuf.Enum, Swift.CaseIterable {
     switch self {
     case .deny: return 0
     case .disable: return 1
+    case .allow: return 2
     case .UNRECOGNIZED(let i): return i
     }
   }
@@ -170,6 +179,7 @@ package nonisolated enum WireEffect: SwiftProtobuf.Enum, Swift.CaseIterable {
   package static let allCases: [WireEffect] = [
     .deny,
     .disable,
+    .allow,
   ]
 
 }
@@ -582,9 +592,21 @@ package nonisolated struct WireEnrol: Sendable {
   /// What it is from now on: RUNNING, SUSPENDED or LOCKED.
   package var state: WireAppState = .notRunning
 
+  /// That of its last Enrolled or Forgotten; not set by a process that enrols for the first time.
+  package var forgottenCount: UInt64 {
+    get {_forgottenCount ?? 0}
+    set {_forgottenCount = newValue}
+  }
+  /// Returns true if `forgottenCount` has been explicitly set.
+  package var hasForgottenCount: Bool {self._forgottenCount != nil}
+  /// Clears the value of `forgottenCount`. Subsequent reads from it will return its default value.
+  package mutating func clearForgottenCount() {self._forgottenCount = nil}
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
+
+  fileprivate var _forgottenCount: UInt64? = nil
 }
 
 /// A client that is no app.
@@ -633,6 +655,15 @@ package nonisolated struct WireEnrolled: Sendable {
   package var hasPolicy: Bool {self._policy != nil}
   /// Clears the value of `policy`. Subsequent reads from it will return its default value.
   package mutating func clearPolicy() {self._policy = nil}
+
+  /// Apps that were forgotten since the number that Enrol has.
+  package var forgotten: [String] = []
+
+  /// How many were ever forgotten.
+  package var forgottenCount: UInt64 = 0
+
+  /// The broker does not know any more which were forgotten since then: any may have been.
+  package var forgotOthers: Bool = false
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -1092,6 +1123,9 @@ package nonisolated struct WireForgotten: Sendable {
 
   package var appID: String = String()
 
+  /// How many were ever forgotten.
+  package var count: UInt64 = 0
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
@@ -1248,8 +1282,8 @@ package nonisolated struct WirePolicy: Sendable {
   /// Those that disable, and concern the app as a provider.
   package var rules: [WireRule] = []
 
-  /// Those that deny, and concern the app on either side: a channel with such a peer may not go on.
-  package var denials: [WireRule] = []
+  /// Those that allow and deny, and concern the app on either side: a channel on which neither side may call the other does not go on.
+  package var access: [WireRule] = []
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -1555,6 +1589,21 @@ package nonisolated struct WireRecord: Sendable {
   package init() {}
 
   fileprivate var _registration: WireRegister? = nil
+}
+
+/// The apps that were forgotten last, and how many ever were.
+package nonisolated struct WireForgottenApps: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var appIds: [String] = []
+
+  package var count: UInt64 = 0
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
 }
 
 package nonisolated struct WireChannelMessage: Sendable {
@@ -2424,11 +2473,11 @@ nonisolated extension WireRole: SwiftProtobuf._ProtoNameProviding {
 }
 
 nonisolated extension WireAppState: SwiftProtobuf._ProtoNameProviding {
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0NOT_RUNNING\0\u{1}RUNNING\0\u{1}SUSPENDED\0\u{1}LOCKED\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0NOT_RUNNING\0\u{1}RUNNING\0\u{1}SUSPENDED\0\u{1}LOCKED\0\u{1}HIDDEN\0")
 }
 
 nonisolated extension WireEffect: SwiftProtobuf._ProtoNameProviding {
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0DENY\0\u{1}DISABLE\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0DENY\0\u{1}DISABLE\0\u{1}ALLOW\0")
 }
 
 nonisolated extension WireForeground: SwiftProtobuf._ProtoNameProviding {
@@ -3003,7 +3052,7 @@ nonisolated extension WireBrokerMessage: SwiftProtobuf.Message, SwiftProtobuf._M
 
 nonisolated extension WireEnrol: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Enrol"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{3}app_id\0\u{3}activation_user\0\u{1}state\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{3}app_id\0\u{3}activation_user\0\u{1}state\0\u{3}forgotten_count\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3015,12 +3064,17 @@ nonisolated extension WireEnrol: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
       case 2: try { try decoder.decodeSingularStringField(value: &self.appID) }()
       case 3: try { try decoder.decodeSingularStringField(value: &self.activationUser) }()
       case 4: try { try decoder.decodeSingularEnumField(value: &self.state) }()
+      case 5: try { try decoder.decodeSingularUInt64Field(value: &self._forgottenCount) }()
       default: break
       }
     }
   }
 
   package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
     if self.version != 0 {
       try visitor.visitSingularUInt32Field(value: self.version, fieldNumber: 1)
     }
@@ -3033,6 +3087,9 @@ nonisolated extension WireEnrol: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
     if self.state != .notRunning {
       try visitor.visitSingularEnumField(value: self.state, fieldNumber: 4)
     }
+    try { if let v = self._forgottenCount {
+      try visitor.visitSingularUInt64Field(value: v, fieldNumber: 5)
+    } }()
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -3041,6 +3098,7 @@ nonisolated extension WireEnrol: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
     if lhs.appID != rhs.appID {return false}
     if lhs.activationUser != rhs.activationUser {return false}
     if lhs.state != rhs.state {return false}
+    if lhs._forgottenCount != rhs._forgottenCount {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -3107,7 +3165,7 @@ nonisolated extension WirePending: SwiftProtobuf.Message, SwiftProtobuf._Message
 
 nonisolated extension WireEnrolled: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Enrolled"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}policy\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}policy\0\u{1}forgotten\0\u{3}forgotten_count\0\u{3}forgot_others\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3117,6 +3175,9 @@ nonisolated extension WireEnrolled: SwiftProtobuf.Message, SwiftProtobuf._Messag
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularUInt32Field(value: &self.version) }()
       case 2: try { try decoder.decodeSingularMessageField(value: &self._policy) }()
+      case 3: try { try decoder.decodeRepeatedStringField(value: &self.forgotten) }()
+      case 4: try { try decoder.decodeSingularUInt64Field(value: &self.forgottenCount) }()
+      case 5: try { try decoder.decodeSingularBoolField(value: &self.forgotOthers) }()
       default: break
       }
     }
@@ -3133,12 +3194,24 @@ nonisolated extension WireEnrolled: SwiftProtobuf.Message, SwiftProtobuf._Messag
     try { if let v = self._policy {
       try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
     } }()
+    if !self.forgotten.isEmpty {
+      try visitor.visitRepeatedStringField(value: self.forgotten, fieldNumber: 3)
+    }
+    if self.forgottenCount != 0 {
+      try visitor.visitSingularUInt64Field(value: self.forgottenCount, fieldNumber: 4)
+    }
+    if self.forgotOthers != false {
+      try visitor.visitSingularBoolField(value: self.forgotOthers, fieldNumber: 5)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: WireEnrolled, rhs: WireEnrolled) -> Bool {
     if lhs.version != rhs.version {return false}
     if lhs._policy != rhs._policy {return false}
+    if lhs.forgotten != rhs.forgotten {return false}
+    if lhs.forgottenCount != rhs.forgottenCount {return false}
+    if lhs.forgotOthers != rhs.forgotOthers {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -3947,7 +4020,7 @@ nonisolated extension WireWaiting.Reason: SwiftProtobuf._ProtoNameProviding {
 
 nonisolated extension WireForgotten: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Forgotten"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}app_id\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}app_id\0\u{1}count\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3956,6 +4029,7 @@ nonisolated extension WireForgotten: SwiftProtobuf.Message, SwiftProtobuf._Messa
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularStringField(value: &self.appID) }()
+      case 2: try { try decoder.decodeSingularUInt64Field(value: &self.count) }()
       default: break
       }
     }
@@ -3965,11 +4039,15 @@ nonisolated extension WireForgotten: SwiftProtobuf.Message, SwiftProtobuf._Messa
     if !self.appID.isEmpty {
       try visitor.visitSingularStringField(value: self.appID, fieldNumber: 1)
     }
+    if self.count != 0 {
+      try visitor.visitSingularUInt64Field(value: self.count, fieldNumber: 2)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: WireForgotten, rhs: WireForgotten) -> Bool {
     if lhs.appID != rhs.appID {return false}
+    if lhs.count != rhs.count {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -4216,7 +4294,7 @@ nonisolated extension WireRules: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
 
 nonisolated extension WirePolicy: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Policy"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}rules\0\u{1}denials\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}rules\0\u{1}access\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -4225,7 +4303,7 @@ nonisolated extension WirePolicy: SwiftProtobuf.Message, SwiftProtobuf._MessageI
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeRepeatedMessageField(value: &self.rules) }()
-      case 2: try { try decoder.decodeRepeatedMessageField(value: &self.denials) }()
+      case 2: try { try decoder.decodeRepeatedMessageField(value: &self.access) }()
       default: break
       }
     }
@@ -4235,15 +4313,15 @@ nonisolated extension WirePolicy: SwiftProtobuf.Message, SwiftProtobuf._MessageI
     if !self.rules.isEmpty {
       try visitor.visitRepeatedMessageField(value: self.rules, fieldNumber: 1)
     }
-    if !self.denials.isEmpty {
-      try visitor.visitRepeatedMessageField(value: self.denials, fieldNumber: 2)
+    if !self.access.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.access, fieldNumber: 2)
     }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: WirePolicy, rhs: WirePolicy) -> Bool {
     if lhs.rules != rhs.rules {return false}
-    if lhs.denials != rhs.denials {return false}
+    if lhs.access != rhs.access {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -4792,6 +4870,41 @@ nonisolated extension WireRecord: SwiftProtobuf.Message, SwiftProtobuf._MessageI
     if lhs.enrolled != rhs.enrolled {return false}
     if lhs._registration != rhs._registration {return false}
     if lhs.origin != rhs.origin {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireForgottenApps: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".ForgottenApps"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}app_ids\0\u{1}count\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeRepeatedStringField(value: &self.appIds) }()
+      case 2: try { try decoder.decodeSingularUInt64Field(value: &self.count) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.appIds.isEmpty {
+      try visitor.visitRepeatedStringField(value: self.appIds, fieldNumber: 1)
+    }
+    if self.count != 0 {
+      try visitor.visitSingularUInt64Field(value: self.count, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: WireForgottenApps, rhs: WireForgottenApps) -> Bool {
+    if lhs.appIds != rhs.appIds {return false}
+    if lhs.count != rhs.count {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
