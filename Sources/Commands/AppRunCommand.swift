@@ -99,22 +99,38 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
     return request.method == "sendFiles" ? .noReply : .reply()
   }
 
-  /// Returns the new place: the file's name, or `name-2` and so on. Another request may take a
-  /// place that was free just now.
+  /// Returns the new place: the file's name, or `name-2` and so on.
   private static func move(_ path: String, to folder: String, _ files: SecureFileManager) throws -> String {
     let name = PathText.baseName(path) ?? "file"
-    var place = PathText.joined(folder, name)
-    var number = 1
+    func place(_ number: Int) -> String {
+      PathText.joined(folder, number == 1 ? name : numbered(name, number))
+    }
     while true {
+      // Of links, not of what they lead to.
+      let free = place(freeNumber { (try? files.attributesOfItem(atPath: place($0))) != nil })
       do {
-        try files.moveItem(atPath: path, toPath: place)
-        return place
+        try files.moveItem(atPath: path, toPath: free)
+        return free
       } catch SecureFilesError.fileExists {
-        number += 1
-        place = PathText.joined(folder, numbered(name, number))
+        // Another request has taken it just now.
       }
     }
   }
+}
+
+/// A number from one on that is not taken, where the one before it is. Asks for few of them, however many are taken.
+func freeNumber(_ isTaken: (Int) -> Bool) -> Int {
+  var (taken, step) = (0, 1)
+  while isTaken(taken + step) {
+    taken += step
+    step *= 2
+  }
+  var free = taken + step
+  while free - taken > 1 {
+    let middle = (taken + free) / 2
+    if isTaken(middle) { taken = middle } else { free = middle }
+  }
+  return free
 }
 
 /// `a-2.txt` of `a.txt`; of a name that would be too long for that, as much as fits. What begins

@@ -1,4 +1,5 @@
 import Foundation
+import Locks
 import Logging
 import ServiceWire
 import Synchronization
@@ -41,10 +42,13 @@ final class BrokerAcceptor: Sendable {
   }
 
   /// `accepted` is called on the thread, which waits for it: so no more connections are taken than are seen to. `stopped` comes last,
-  /// when this object is held by nobody else and the socket can go.
-  func begin(accepted: @escaping @Sendable (Accepted) -> Void, stopped: @escaping @Sendable () -> Void) {
-    Thread.detachNewThread {
-      self.acceptAll(accepted)
+  /// when this object is held by nobody else and the socket can go. Throws `SocketError` when the system gives no thread.
+  func begin(
+    accepted: @escaping @Sendable (Accepted) -> Void, stopped: @escaping @Sendable () -> Void
+  ) throws {
+    let held = Guarded<BrokerAcceptor?>(self)
+    try DetachedThread.start("accepting") {
+      held.withLock { $0.take() }?.acceptAll(accepted)
       stopped()
     }
   }

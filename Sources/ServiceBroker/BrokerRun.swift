@@ -30,7 +30,12 @@ final class BrokerRun: Sendable {
     }
     let stopped = acceptorStopped
     stopped.enter()
-    acceptor.begin(accepted: { driver.accepted($0) }, stopped: { stopped.leave() })
+    do {
+      try acceptor.begin(accepted: { driver.accepted($0) }, stopped: { stopped.leave() })
+    } catch {
+      stopped.leave()
+      throw error
+    }
   }
 
   /// Everybody is told, everything is kept, and the socket is gone when this returns.

@@ -2,6 +2,7 @@ import CPosix
 import Dispatch
 import Foundation
 import Locks
+import UnixSockets
 
 #if canImport(Glibc)
   import Glibc
@@ -16,21 +17,30 @@ final class ChildProgram: Sendable {
   private let process: pid_t
   private let isReaped = Guarded(false)
 
-  /// Nil when it cannot be run. `ended` is called once, on a thread of its own, with whether the program exited with 0.
+  /// Nil when it cannot be run, or nobody could wait for it. `ended` is called once, on a thread of its own, with whether the program exited with 0.
   init?(_ program: String, arguments: [String], ended: @escaping @Sendable (Bool) -> Void) {
     guard let process = Self.spawn([program] + arguments) else { return nil }
     self.process = process
-    Thread.detachNewThread { [self] in
-      var information = siginfo_t()
-      // Its number stays its own until it is reaped, which `kill` must not miss.
-      while waitid(P_PID, id_t(process), &information, WEXITED | WNOWAIT) != 0, errno == EINTR {}
-      var status: Int32 = 0
-      isReaped.withLock {
-        while waitpid(process, &status, 0) < 0, errno == EINTR {}
-        $0 = true
-      }
-      ended(status == 0)
+    do {
+      try DetachedThread.start("program") { [self] in ended(reap() == 0) }
+    } catch {
+      kill()
+      _ = reap()
+      return nil
     }
+  }
+
+  /// Waits for its end, and returns its status.
+  private func reap() -> Int32 {
+    var information = siginfo_t()
+    // Its number stays its own until it is reaped, which `kill` must not miss.
+    while waitid(P_PID, id_t(process), &information, WEXITED | WNOWAIT) != 0, errno == EINTR {}
+    var status: Int32 = 0
+    isReaped.withLock {
+      while waitpid(process, &status, 0) < 0, errno == EINTR {}
+      $0 = true
+    }
+    return status
   }
 
   /// Ends the program at once, with all of its process group. Does nothing when it has ended.

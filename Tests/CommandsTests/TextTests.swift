@@ -39,6 +39,20 @@ struct TextTests {
     ] as [(String, String)])
   func numbersNames(name: String, text: String) { #expect(numbered(name, 2) == text) }
 
+  @Test(arguments: [[], [1], [1, 2], [1, 2, 3, 4, 5, 6, 7], [2], [1, 3], Array(1...100_000)])
+  func findsAFreeNumberWithFewQuestions(taken: [Int]) {
+    let set = Set(taken)
+    var questions = 0
+    let free = freeNumber {
+      questions += 1
+      return set.contains($0)
+    }
+    #expect(!set.contains(free) && (free == 1 || set.contains(free - 1)))
+    #expect(questions < 40)
+    // Without gaps it is the next one.
+    if taken == Array(1..<(taken.count + 1)) { #expect(free == taken.count + 1) }
+  }
+
   /// What other apps wrote reaches a terminal with nothing that moves the cursor or the writing direction.
   @Test(
     arguments: [
