@@ -31,8 +31,12 @@ final class BrokerAcceptor: Sendable {
 
   /// How long nothing is accepted after this process ran out of descriptors: the connection goes on waiting meanwhile.
   static let pause: Duration = .milliseconds(100)
-  /// How often it looks whether it is to stop, where `shutdown` does not end an accept.
-  private static let lookInterval: Duration = .seconds(1)
+  /// How often it looks whether it is to stop, where `shutdown` does not end an accept; nil where it does.
+  #if os(Linux)
+    private static let lookInterval: Duration? = nil
+  #else
+    private static let lookInterval: Duration? = .seconds(1)
+  #endif
 
   /// Listens. Throws `SocketError`.
   init(path: String, _ logger: Logger) throws {
@@ -66,7 +70,7 @@ final class BrokerAcceptor: Sendable {
         let pair = try SocketPair()
         // As many as it takes to read where it comes from.
         let spare = try SocketPair()
-        let connection = try listener.accept(deadline: .now + Self.lookInterval)
+        let connection = try listener.accept(deadline: Self.lookInterval.map { .now + $0 })
         Self.close(spare)
         hasTold = false
         if let connection = try? greet(connection, pair) { accepted(connection) }

@@ -38,6 +38,8 @@ final class BrokerDriver: @unchecked Sendable {
   private var programs: [String: (number: UInt64, child: ChildProgram)] = [:]
   private var nextProgram: UInt64 = 1
   private let ticks: any DispatchSourceTimer
+  /// While something has a deadline, and a second longer: an idle broker is not woken.
+  private var isTicking = false
   private var allClosed: (() -> Void)?
 
   private struct Connection {
@@ -74,8 +76,8 @@ final class BrokerDriver: @unchecked Sendable {
       publicKey: Data(store.key.publicKey), administratorKey: Data(store.administratorKey.publicKey),
       records: store.records, limits: limits)
     ticks = DispatchSource.makeTimerSource(queue: queue)
-    ticks.schedule(deadline: .now() + Self.tickInterval, repeating: Self.tickInterval)
     ticks.setEventHandler { [weak self] in self?.tick() }
+    ticks.schedule(deadline: .distantFuture)
     ticks.resume()
   }
 
@@ -222,6 +224,7 @@ final class BrokerDriver: @unchecked Sendable {
   private func perform(_ more: [BrokerOutput]) {
     outputs += more
     guard !isPerforming else { return }
+    setTicking(true)
     isPerforming = true
     var next = 0
     while next < outputs.count {
@@ -378,6 +381,17 @@ final class BrokerDriver: @unchecked Sendable {
   private func tick() {
     saveAll()
     perform(state.tick(now: now))
+    if !state.hasDeadlines, unsaved.isEmpty { setTicking(false) }
+  }
+
+  private func setTicking(_ isTicking: Bool) {
+    guard isTicking != self.isTicking else { return }
+    self.isTicking = isTicking
+    if isTicking {
+      ticks.schedule(deadline: .now() + Self.tickInterval, repeating: Self.tickInterval)
+    } else {
+      ticks.schedule(deadline: .distantFuture)
+    }
   }
 
   /// Says goodbye to all, and calls `done` when the last connection is gone.

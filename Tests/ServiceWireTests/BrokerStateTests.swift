@@ -383,6 +383,26 @@ struct BrokerStateTests {
     #expect(world.error(one, .connect(.with { $0.appID = b })) == 0)
   }
 
+  /// Whoever has enrolled and waits for nothing wakes nobody.
+  @Test func hasNoDeadlinesWhileNothingIsUnderWay() {
+    let world = BrokerWorld()
+    #expect(!world.state.hasDeadlines)
+    let stranger = world.connect(key: "stranger")
+    #expect(world.state.hasDeadlines)
+    world.disconnect(stranger)
+    let one = world.enrol(a)
+    let two = world.enrol(b, state: .locked)
+    #expect(!world.state.hasDeadlines)
+    world.register(one)
+    #expect(world.state.hasDeadlines)
+    world.tick(1000)
+    #expect(!world.state.hasDeadlines)
+    let question = world.ask(one, .connect(.with { $0.appID = b }))
+    #expect(world.state.hasDeadlines)
+    world.ask(two, .state(.with { $0.state = .running }))
+    #expect(world.answers(one, question).count == 1 && !world.state.hasDeadlines)
+  }
+
   @Test func startsAnAppOnceForAllWhoWait() {
     let world = BrokerWorld()
     let two = world.enrol(b)

@@ -198,7 +198,13 @@ package struct BrokerState: Sendable {
     tellWatchers(about: appID, &outputs)
   }
 
-  /// Called every second or so.
+  /// Whether ``tick(now:)`` will have something to do.
+  package var hasDeadlines: Bool {
+    !registeredUntil.isEmpty || !starts.isEmpty || !startQueue.isEmpty || !waiting.isEmpty
+      || frontChange != nil || connections.values.contains { !$0.hasBegun }
+  }
+
+  /// Called every second or so, while something has a deadline.
   package mutating func tick(now: UInt64) -> [BrokerOutput] {
     var outputs: [BrokerOutput] = []
     for (number, connection) in connections.sorted(by: { $0.key < $1.key })
