@@ -1,10 +1,14 @@
-// Starting programs: the flags for a new session are hidden from Swift by Glibc's headers.
+// Starting programs, and what others may see of this one: the flags are hidden from Swift by Glibc's headers.
 #define _GNU_SOURCE
 #include "CPosix.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
 
 extern char **environ;
 
@@ -36,4 +40,12 @@ int cposix_spawn_detached(pid_t *process, char *const arguments[]) {
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     return -status;
+}
+
+int cposix_make_undumpable(void) {
+#ifdef __linux__
+    return prctl(PR_SET_DUMPABLE, 0L, 0L, 0L, 0L) < 0 ? -errno : 0;
+#else
+    return 0;
+#endif
 }

@@ -1,4 +1,5 @@
 import ArgumentParser
+import CPosix
 import Foundation
 import Logging
 import ServiceBroker
@@ -31,6 +32,10 @@ struct BrokerCommand: AsyncParsableCommand {
 
   func run() async throws {
     let logger = Logger(label: "dynamics.broker") { PrintableLog(label: $0) }
+    // It has the keys of the broker and of the administrator.
+    if cposix_make_undumpable() < 0 {
+      logger.warning("other processes of the user may read this one's memory")
+    }
     var configuration = ServiceBroker.Configuration(
       socketPath: broker.socketPath, stateDirectory: broker.stateDirectory,
       compositor: compositor.map { .program($0) } ?? .none)

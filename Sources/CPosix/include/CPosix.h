@@ -38,6 +38,9 @@ int cposix_set_echo(int fd, int on);
 /// Columns of the terminal behind fd, or -errno.
 int cposix_terminal_columns(int fd);
 
+/// Keeps other processes of the user from reading this one's memory, and the system from writing it to a core file (Linux).
+int cposix_make_undumpable(void);
+
 /// posix_spawn(3) of a program by its path, in a session of its own, with /dev/null as standard input and outputs and no other
 /// descriptor (but, where the system cannot close them, those that exec leaves open), and with signals as at a start.
 int cposix_spawn_detached(pid_t *process, char *const arguments[]);
