@@ -18,11 +18,11 @@ final class BrokerSession {
   typealias Starter = @Sendable (Result<Void, ServicesError>) -> Void
 
   private unowned let core: Core
-  private(set) var phase = Phase.down
+  private(set) var phase = Phase.down { didSet { show() } }
   private(set) lazy var introductions = Introductions(core)
   private(set) lazy var watches = BrokerWatches(core)
   private(set) lazy var registration = BrokerRegistration(core)
-  private(set) var lastFailure: ServicesError?
+  private(set) var lastFailure: ServicesError? { didSet { show() } }
   /// Nothing would be better at the next try.
   private(set) var hasGivenUp = false
 
@@ -449,9 +449,16 @@ final class BrokerSession {
 
   // MARK: Front
 
+  /// For properties of the app's services.
+  private func show() {
+    let shown = Runtime.Shown(connectionError: phase == .up ? nil : lastFailure, isInFront: isInFront)
+    runtime.shown.withLock { $0 = shown }
+  }
+
   private func setFront(_ isInFront: Bool) {
     guard isInFront != self.isInFront else { return }
     self.isInFront = isInFront
+    show()
     for watcher in frontWatchers.values { watcher.yield(isInFront) }
   }
 

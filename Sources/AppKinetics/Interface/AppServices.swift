@@ -84,12 +84,12 @@ public final class AppServices: Sendable {
 
   /// Why there is no connection to the broker; nil when there is one, or it is on its way.
   public var connectionError: ServicesError? {
-    runtime.performAndWait { $0.broker.phase == .up ? nil : $0.broker.lastFailure }
+    runtime.shown.withLock { $0.connectionError }
   }
 
   /// Tells the broker, and other apps with it, what became of the app. Locked, it is given nothing until it runs again.
   public func setState(_ state: ApplicationState) async throws {
-    let isTold = runtime.performAndWait { core in
+    let isTold = await runtime.result { core in
       core.setState(state)
       return core.broker.phase == .down
     }
@@ -228,7 +228,7 @@ public final class AppServices: Sendable {
 
   // MARK: Front
 
-  public var isInFront: Bool { runtime.performAndWait { $0.broker.isInFront } }
+  public var isInFront: Bool { runtime.shown.withLock { $0.isInFront } }
 
   /// True whenever the app comes to the front, false whenever it loses it. It ends when there will be no broker any more: ``connectionError`` says why.
   public var frontChanges: AsyncStream<Bool> {

@@ -23,7 +23,7 @@ extension IncomingRequest {
     case .success((let params, let attachments)):
       try params?.validate()
       try definition?.validate(response: method, params: params, attachmentCount: attachments.count)
-      for path in attachments { try runtime.checkAttachment(path) }
+      try await runtime.checkAttachments(attachments)
       try await put(
         .with { if let params { $0.params = WireValue(params) } }, attachments, foreground, waits: waits)
     case .failure(let error):
@@ -53,8 +53,13 @@ extension IncomingRequest {
       try reply.validate()
       try await put(.with { $0.error = reply.wire }, [], .none)
     } catch {
-      try? endWithoutReply()
+      endSoonWithoutReply()
     }
+  }
+
+  /// For tasks, which do not wait. Does nothing when it was replied to.
+  func endSoonWithoutReply() {
+    runtime.perform { core in _ = core.peers[self.sender]?.requests.endWithoutReply(self) }
   }
 
   /// By the channel; with files, or to a request that had some, through the outbox.
@@ -65,7 +70,7 @@ extension IncomingRequest {
     reply.id = self.id.data
     reply.foreground = foreground.wire
     if attachments.isEmpty, arrival == nil {
-      try put(reply, waits: waits)
+      try await put(reply, waits: waits)
     } else {
       reply.attachments = UInt64(attachments.count)
       try await store(reply, attachments)
@@ -74,7 +79,7 @@ extension IncomingRequest {
     runtime.perform(with: sender) { $0.prefer(foreground) }
   }
 
-  private func put(_ reply: WireReply, waits: Bool) throws(ServicesError) {
+  private func put(_ reply: WireReply, waits: Bool) async throws(ServicesError) {
     let (id, sender, logger) = (id, sender, runtime.logger)
     guard waits else {
       return runtime.perform { core in
@@ -82,7 +87,7 @@ extension IncomingRequest {
         if let refused { logger.debug("a reply was not sent", metadata: ["error": "\(refused)"]) }
       }
     }
-    let refused = runtime.performAndWait { core in
+    let refused = await runtime.result { core in
       core.peers[sender].map { $0.requests.reply(reply, to: id) } ?? PeerRequests.cannotReply
     }
     if let refused { throw refused }

@@ -37,7 +37,8 @@ struct ReadyRequest: Sendable {
       switch response.kind {
       case .reply(let params, let attachments, let foreground) where !request.isFrontRequest:
         try await request.send(.success((params, attachments)), foreground, waits: false)
-      case .reply, .none: try request.endWithoutReply()
+      // When it has replied itself there is nothing to say.
+      case .reply, .none: request.endSoonWithoutReply()
       }
     } catch {
       await request.answer(with: error)

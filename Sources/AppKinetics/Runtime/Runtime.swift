@@ -7,6 +7,7 @@ import SecureFiles
 import ServiceValues
 import ServiceWire
 import SodiumPrimitives
+import Synchronization
 
 /// What stands behind an `AppServices`: what does not change, and the one way to what does, its ``Core``.
 ///
@@ -22,10 +23,17 @@ final class Runtime: Sendable {
   /// What waits for the disk.
   let fileQueue: DispatchQueue
   let logger: Logger
+  /// What properties tell, without waiting.
+  let shown = Mutex(Shown())
   private let work = SerialWork()
   private let clock: any RuntimeClock
   // Invariant: set in the initialiser, and from then on touched within `work` only, which keeps this object alive.
   nonisolated(unsafe) private var core: Core!
+
+  struct Shown: Sendable {
+    var connectionError: ServicesError?
+    var isInFront = false
+  }
 
   init(_ application: Application, _ container: SecureContainer, _ options: AppServices.Options) throws {
     self.application = application
@@ -171,6 +179,7 @@ final class Runtime: Sendable {
       throw ServicesError(.notAllowed, detail: "an app sends no requests to itself")
     }
     try check(request)
+    try await checkAttachments(request.attachments)
     let sent = SentRequest(Identifier.random(), request, to: application, self)
     if sent.isDelivery { try await store(sent) } else { perform { $0.submit(sent) } }
     try await sent.accepted()
@@ -186,13 +195,18 @@ final class Runtime: Sendable {
     try request.params?.validate()
     try request.definition?.validate(
       request: request.method, params: request.params, attachmentCount: request.attachments.count)
-    for path in request.attachments { try checkAttachment(path) }
   }
 
   private static let methodByteCountMax = ExchangeLimits.nameByteCountMax
 
+  /// Looks them up in the container, where that may wait for the disk.
+  func checkAttachments(_ paths: [String]) async throws {
+    guard !paths.isEmpty else { return }
+    try await blocking { for path in paths { try self.checkAttachment(path) } }
+  }
+
   /// Relative paths begin at the root, as they do when the files are sent.
-  func checkAttachment(_ path: String) throws(ServicesError) {
+  private func checkAttachment(_ path: String) throws(ServicesError) {
     let store = container.store
     guard let attributes = try? store.attributes(at: path),
       attributes.kind == .file || attributes.kind == .directory,
