@@ -237,6 +237,36 @@ struct BrokerLimitsTests {
     #expect(world.answers(tool, watch).map(\.providers.more) == [true, true, false])
   }
 
+  /// Who asks for more than its socket holds gets it as it reads; its watches are told in between.
+  @Test func listsAreAnsweredAsThereIsRoom() {
+    let world = BrokerWorld()
+    let app = world.enrol(a)
+    world.register(app)
+    let tool = world.attend()
+    world.ask(tool, .watch(WireFind()))
+    world.full.insert(tool)
+    let finds = (0..<3).map { _ in world.ask(tool, .find(WireFind())) }
+    let apps = world.ask(tool, .administer(.with { $0.listApps = .init() }))
+    world.ask(app, .state(.with { $0.state = .suspended }))
+    let told = world.changes(tool).count
+    func answered() -> Int { (finds + [apps]).count { !world.answers(tool, $0).isEmpty } }
+    #expect(answered() == 0)
+    world.makeRoom(tool, once: true)
+    #expect(answered() == 1 && world.changes(tool).count == told)
+    world.makeRoom(tool, once: true)
+    #expect(answered() == 1 && world.changes(tool).count == told + 1)
+    world.makeRoom(tool)
+    #expect(answered() == 4)
+    #expect(world.answers(tool, finds[2]).last?.providers.providers.map(\.state) == [.suspended])
+    #expect(world.answers(tool, apps).last?.apps.apps.map(\.provider.appID) == [a])
+    // What is asked is counted until it is answered.
+    world.full.insert(tool)
+    for _ in 0..<256 { world.ask(tool, .find(WireFind())) }
+    #expect(world.closed[tool] == nil)
+    world.ask(tool, .find(WireFind()))
+    #expect(world.closed[tool] == .limitExceeded)
+  }
+
   @Test func aWatcherWithoutRoomGetsTheLatestStateOnce() {
     let world = BrokerWorld()
     let app = world.enrol(a)

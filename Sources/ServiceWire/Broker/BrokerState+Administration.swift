@@ -10,15 +10,7 @@ extension BrokerState {
     switch kind {
     case .listApps(let list):
       if !list.after.isEmpty { try checkAppID(list.after) }
-      let page = page(after: list.after, in: knownAppIDs, app)
-      let fingerprint = KeyFingerprint.of(publicKey)
-      let pending = list.after.isEmpty ? pendingConnections().compactMap { pendingApp($0.1) } : []
-      done(ask, on: number, &outputs) {
-        $0.apps.apps = page.elements
-        $0.apps.more = page.hasMore
-        $0.apps.brokerFingerprint = fingerprint
-        $0.apps.pending = pending
-      }
+      self.list(.apps(after: list.after), ask, number, &outputs)
     case .forget(let appID): try forget(appID, ask, number, now, &outputs)
     case .install(let install): try self.install(install, ask, number, &outputs)
     case .approve(let approval): try approve(approval, ask, number, now, date, &outputs)
@@ -38,6 +30,18 @@ extension BrokerState {
       }
       try changePolicy(kind, ask, number, &outputs)
     case .front(let appID): try chooseFront(appID.isEmpty ? nil : appID, ask, number, now, &outputs)
+    }
+  }
+
+  /// A page of the administrator's list.
+  func apps(after: String) -> WireApps {
+    let page = page(after: after, in: knownAppIDs, app)
+    let pending = after.isEmpty ? pendingConnections().compactMap { pendingApp($0.1) } : []
+    return .with {
+      $0.apps = page.elements
+      $0.more = page.hasMore
+      $0.brokerFingerprint = KeyFingerprint.of(publicKey)
+      $0.pending = pending
     }
   }
 

@@ -105,6 +105,43 @@ extension BrokerState {
     return page
   }
 
+  // MARK: Lists
+
+  struct List: Sendable {
+    enum Kind: Sendable {
+      case providers(WireFind)
+      case apps(after: String)
+    }
+
+    let question: UInt64
+    let kind: Kind
+  }
+
+  /// Answers when the connection has room: who asks for much at once and reads slowly is not cut off.
+  mutating func list(
+    _ kind: List.Kind, _ ask: UInt64, _ number: ConnectionNumber, _ outputs: inout [BrokerOutput]
+  ) {
+    connections[number]?.lists.append(List(question: ask, kind: kind))
+    askForMore(number, &outputs)
+  }
+
+  private mutating func answer(_ list: List, on number: ConnectionNumber, _ outputs: inout [BrokerOutput]) {
+    guard let asker = connections[number] else { return }
+    switch list.kind {
+    case .providers(let filter):
+      let page = page(after: filter.after, in: appIDs(for: filter)) {
+        provider($0, for: filter, asker: asker)
+      }
+      done(list.question, on: number, &outputs) {
+        $0.providers.providers = page.elements
+        $0.providers.more = page.hasMore
+      }
+    case .apps(let after):
+      let apps = apps(after: after)
+      done(list.question, on: number, &outputs) { $0.apps = apps }
+    }
+  }
+
   // MARK: Watching
 
   mutating func watch(
@@ -170,7 +207,14 @@ extension BrokerState {
       connection.isPolicyDirty = false
       let policy = records.policy.concerning(appID)
       outputs.append(.send(.with { $0.policy = policy }, to: number))
+      connections[number] = connection
+    } else if !connection.lists.isEmpty, !connection.wasList || !connection.hasNews {
+      connection.wasList = true
+      let list = connection.lists.removeFirst()
+      connections[number] = connection
+      answer(list, on: number, &outputs)
     } else {
+      connection.wasList = false
       let ready = connection.watches.filter { $0.value.hasMore }.keys.sorted()
       // One after another, so that none keeps the others from being told.
       if let next = ready.first(where: { $0 > connection.lastWatch }) ?? ready.first,
@@ -181,14 +225,19 @@ extension BrokerState {
         connection.watches[next] = watch
         if let message { outputs.append(.send(message, to: number)) }
       }
+      connections[number] = connection
     }
-    if connection.isPolicyDirty || connection.watches.contains(where: { $0.value.hasMore }) {
-      connection.isMoreAsked = true
+    if connection.isPolicyDirty || !connection.lists.isEmpty || connection.hasNews {
+      connections[number]?.isMoreAsked = true
       outputs.append(.more(number))
     }
-    connections[number] = connection
     return outputs
   }
+}
+
+extension BrokerState.Connection {
+  /// For one of its watches.
+  fileprivate var hasNews: Bool { watches.contains { $0.value.hasMore } }
 }
 
 extension BrokerState.Watch {

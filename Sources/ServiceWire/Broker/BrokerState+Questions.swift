@@ -19,13 +19,7 @@ extension BrokerState {
     switch kind {
     case .find(let filter):
       try check(filter)
-      let page = page(after: filter.after, in: appIDs(for: filter)) {
-        provider($0, for: filter, asker: connection)
-      }
-      done(ask, on: number, &outputs) {
-        $0.providers.providers = page.elements
-        $0.providers.more = page.hasMore
-      }
+      list(.providers(filter), ask, number, &outputs)
     case .watch(let filter):
       try check(filter)
       try watch(filter, ask, number, connection, &outputs)

@@ -67,6 +67,10 @@ package struct BrokerState: Sendable {
     /// Numbers of questions that wait for an answer.
     var questions: Set<UInt64> = []
     var watches: [UInt64: Watch] = [:]
+    /// Questions whose answers are long: each is given when the connection has room.
+    var lists: [List] = []
+    /// What came last when there was room was a list, and not what a watch tells.
+    var wasList = false
     /// The watch that was told something last.
     var lastWatch: UInt64 = 0
     var isPolicyDirty = false
