@@ -12,7 +12,7 @@
 
 extern char **environ;
 
-int cposix_spawn_detached(pid_t *process, char *const arguments[]) {
+int cposix_spawn_detached(pid_t *process, char *const arguments[], char *const environment[]) {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     sigset_t all, none;
@@ -36,7 +36,9 @@ int cposix_spawn_detached(pid_t *process, char *const arguments[]) {
     if (!status) status = posix_spawnattr_setsigdefault(&attributes, &all);
     if (!status) status = posix_spawnattr_setsigmask(&attributes, &none);
     if (!status) status = posix_spawnattr_setflags(&attributes, flags);
-    if (!status) status = posix_spawn(process, arguments[0], &actions, &attributes, arguments, environ);
+    if (!status)
+        status = posix_spawn(
+            process, arguments[0], &actions, &attributes, arguments, environment ? environment : environ);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     return -status;

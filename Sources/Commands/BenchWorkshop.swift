@@ -196,7 +196,7 @@ final class BenchWorkshop {
     defer { for word in words { free(word) } }
     words.append(nil)
     var process: pid_t = 0
-    let spawned = cposix_spawn_detached(&process, words)
+    let spawned = cposix_spawn_detached(&process, words, nil)
     guard spawned == 0 else { throw CommandError.native("start", "/bin/cp", -spawned) }
     var status: Int32 = 0
     while waitpid(process, &status, 0) < 0, errno == EINTR {}

@@ -37,6 +37,7 @@ final class BrokerDriver: @unchecked Sendable {
   /// What was started for apps, as long as it runs.
   private var programs: [String: (number: UInt64, child: ChildProgram)] = [:]
   private var nextProgram: UInt64 = 1
+  private let socketPath: String
   private let ticks: any DispatchSourceTimer
   /// While something has a deadline, and a second longer: an idle broker is not woken.
   private var isTicking = false
@@ -68,6 +69,7 @@ final class BrokerDriver: @unchecked Sendable {
   init(_ store: BrokerStore, _ configuration: ServiceBroker.Configuration, _ logger: Logger) {
     self.store = store
     self.logger = logger
+    socketPath = configuration.socketPath
     compositor = CompositorAsking(configuration.compositor)
     var limits = BrokerLimits()
     limits.plainApps = configuration.plainApps.admission
@@ -341,7 +343,9 @@ final class BrokerDriver: @unchecked Sendable {
   private func start(_ appID: String, _ program: String, _ arguments: [String]) {
     let number = nextProgram
     nextProgram += 1
-    let child = ChildProgram(program, arguments: arguments) { isDone in
+    let environment = ChildProgram.appEnvironment(
+      ProcessInfo.processInfo.environment, broker: URL(fileURLWithPath: socketPath).path)
+    let child = ChildProgram(program, arguments: arguments, environment: environment) { isDone in
       self.queue.async {
         // A later one may have taken its place.
         if self.programs[appID]?.number == number { self.programs[appID] = nil }

@@ -18,8 +18,12 @@ final class ChildProgram: Sendable {
   private let isReaped = Guarded(false)
 
   /// Nil when it cannot be run, or nobody could wait for it. `ended` is called once, on a thread of its own, with whether the program exited with 0.
-  init?(_ program: String, arguments: [String], ended: @escaping @Sendable (Bool) -> Void) {
-    guard let process = Self.spawn([program] + arguments) else { return nil }
+  /// Without an environment it has the broker's.
+  init?(
+    _ program: String, arguments: [String], environment: [String: String]? = nil,
+    ended: @escaping @Sendable (Bool) -> Void
+  ) {
+    guard let process = Self.spawn([program] + arguments, environment) else { return nil }
     self.process = process
     do {
       try DetachedThread.start("program") { [self] in ended(reap() == 0) }
@@ -58,11 +62,39 @@ final class ChildProgram: Sendable {
     isReaped.withLock { if !$0 { _ = Foundation.kill(-process, number) } }
   }
 
-  private static func spawn(_ words: [String]) -> pid_t? {
-    var pointers = words.map { strdup($0) }
-    defer { for pointer in pointers { free(pointer) } }
-    pointers.append(nil)
+  private static func spawn(_ words: [String], _ environment: [String: String]?) -> pid_t? {
     var process: pid_t = 0
-    return cposix_spawn_detached(&process, pointers) == 0 ? process : nil
+    let status = withCStrings(words) { words in
+      guard let environment else { return cposix_spawn_detached(&process, words, nil) }
+      return withCStrings(environment.map { "\($0)=\($1)" }) {
+        cposix_spawn_detached(&process, words, $0)
+      }
+    }
+    return status == 0 ? process : nil
   }
+
+  private static func withCStrings<R>(
+    _ texts: [String], _ body: ([UnsafeMutablePointer<CChar>?]) -> R
+  ) -> R {
+    let pointers = texts.map { strdup($0) }
+    defer { for pointer in pointers { free(pointer) } }
+    return body(pointers + [nil])
+  }
+
+  // MARK: The environment of apps
+
+  /// What of the broker's environment an app gets that it starts: who the user is and where things are. Whatever else the broker was
+  /// given, secrets perhaps, is not for apps.
+  static func appEnvironment(_ own: [String: String], broker socketPath: String) -> [String: String] {
+    var environment = own.filter { name, _ in
+      appVariables.contains(name) || name.hasPrefix("LC_") || name.hasPrefix("XDG_")
+    }
+    environment["OPENDYNAMICS_BROKER"] = socketPath
+    return environment
+  }
+
+  private static let appVariables: Set = [
+    "HOME", "USER", "LOGNAME", "SHELL", "PATH", "TMPDIR", "TZ", "LANG", "DISPLAY", "WAYLAND_DISPLAY",
+    "DBUS_SESSION_BUS_ADDRESS",
+  ]
 }

@@ -218,6 +218,32 @@ struct BrokerTests {
 
   // MARK: Programs
 
+  /// And the broker's place, which may be given to it in other ways. Nothing that somebody keeps secret there.
+  @Test func givesAProgramWhatAnAppNeedsOfTheEnvironment() async throws {
+    let own = [
+      "HOME": "/h", "PATH": "/b", "LC_ALL": "C", "XDG_RUNTIME_DIR": "/r", "OPENDYNAMICS_BROKER": "/other",
+      "OPENDYNAMICS_BROKER_STATE": "/state", "PASSPHRASE": "secret", "LD_PRELOAD": "/x.so", "LISTEN_FDS": "2",
+    ]
+    #expect(
+      ChildProgram.appEnvironment(own, broker: "/run/broker") == [
+        "HOME": "/h", "PATH": "/b", "LC_ALL": "C", "XDG_RUNTIME_DIR": "/r",
+        "OPENDYNAMICS_BROKER": "/run/broker",
+      ])
+    let world = World()
+    let broker = try await world.broker()
+    let pipe = world.path + "/pipe"
+    #expect(mkfifo(pipe, 0o600) == 0)
+    setenv("ODK_TEST_SECRET", "secret", 1)
+    defer { unsetenv("ODK_TEST_SECRET") }
+    try await world.install(
+      b, ["/bin/sh", "-c", "echo $OPENDYNAMICS_BROKER ${ODK_TEST_SECRET:-none} > \(pipe)"])
+    let one = try await TestApp(world, a, key: KeyPair())
+    async let refused = one.connect(to: b)
+    #expect(try await contents(ofPipe: pipe) == "\(world.socketPath) none\n")
+    await broker.stop()
+    _ = try? await refused
+  }
+
   @Test func startsAProgramInASessionOfItsOwn() async throws {
     let world = World()
     let broker = try await world.broker()

@@ -43,7 +43,8 @@ int cposix_make_undumpable(void);
 
 /// posix_spawn(3) of a program by its path, in a session of its own, with /dev/null as standard input and outputs and no other
 /// descriptor (but, where the system cannot close them, those that exec leaves open), and with signals as at a start.
-int cposix_spawn_detached(pid_t *process, char *const arguments[]);
+/// `environment`: NULL for that of this process.
+int cposix_spawn_detached(pid_t *process, char *const arguments[], char *const environment[]);
 
 // Sockets: cposix_socket.c. Every descriptor that a call makes is closed by exec, and no call raises SIGPIPE. `wait` 0 makes a
 // call that would wait return -EAGAIN, also on a blocking descriptor.
