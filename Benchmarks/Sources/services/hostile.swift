@@ -8,12 +8,13 @@ import SodiumPrimitives
 import Synchronization
 import UnixSockets
 
-/// What a hostile sandbox does at full effort: ten ids, 64 connections, eight threads' worth of one kind of flood.
+/// What a hostile sandbox does at full effort: ten ids, 64 connections, with one kind of flood.
 enum Flood: String, CaseIterable {
   /// Of the broker: questions, introductions, registrations, handshakes that are not gone on with.
   case find, dial, register, connect
-  /// Of an app: messages that need no answer, calls, requests that nobody answers, lists of files.
-  case pongs, calls, keep, lists
+  /// Of an app: messages that need no answer, calls, calls whose replies are not read, requests that nobody answers, texts that cost
+  /// the square of their length to normalise, lists of files.
+  case pongs, calls, silent, keep, texts, lists
 
   static let idCount = 10
   static let connectionCount = 64
@@ -36,7 +37,7 @@ enum Flood: String, CaseIterable {
             while true { await self == .dial ? Self.dial(app, target) : Self.register(app) }
           }
         }
-      case .pongs, .calls, .keep, .lists:
+      case .pongs, .calls, .silent, .keep, .texts, .lists:
         for i in 0..<Self.idCount {
           let app = try await HostileApp("com.hostile.app\(i)", broker: path)
           group.addTask { await self.flood(app, target) }
@@ -101,7 +102,7 @@ enum Flood: String, CaseIterable {
 
   private func flood(_ app: HostileApp, _ target: String) async {
     while true {
-      guard let channel = try? await app.dial(target, received: { Self.received($1, over: $0) }) else {
+      guard let channel = try? await app.dial(target, received: { self.received($1, over: $0) }) else {
         try? await Task.sleep(for: .milliseconds(10))
         continue
       }
@@ -113,7 +114,7 @@ enum Flood: String, CaseIterable {
           continue
         }
         switch self {
-        case .calls, .keep:
+        case .calls, .silent, .keep, .texts:
           let count = min(channel.credit, 64)
           guard count > 0 else {
             try? await Task.sleep(for: .milliseconds(1))
@@ -129,8 +130,11 @@ enum Flood: String, CaseIterable {
     }
   }
 
-  private static func received(_ message: WireChannelMessage, over channel: HostileChannel) {
+  private func received(_ message: WireChannelMessage, over channel: HostileChannel) {
     switch message.kind {
+    case .reply where self == .silent:
+      // The thread that reads the channel reads no more of it.
+      while !channel.hasEnded { Thread.sleep(forTimeInterval: 1) }
     case .hello(let hello): channel.grant(Int(hello.requests))
     case .credit(let credit): channel.grant(Int(credit.more))
     case .reply(let reply): _ = channel.send([.with { $0.replyAccepted.id = reply.id }])
@@ -173,14 +177,18 @@ enum Flood: String, CaseIterable {
       $0.request.serviceID = definition.serviceID.text
       $0.request.version = definition.version.text
       $0.request.method = self == .keep ? "keep" : "echo"
+      switch self {
       // Of small parts, which cost more than their bytes.
-      if self == .keep {
+      case .keep:
         $0.request.params.array.elements = Array(repeating: .with { $0.boolean = true }, count: 16_000)
-      } else {
-        $0.request.params.bytes = Data(count: byteCount)
+      case .texts: $0.request.params.object.members = [.with { $0.name = Self.marks }]
+      default: $0.request.params.bytes = Data(count: byteCount)
       }
     }
   }
+
+  private static let marks =
+    String(repeating: "\u{301}", count: 16_000) + String(repeating: "\u{316}", count: 16_000)
 
   private func batch() -> [WireChannelMessage] {
     Array(repeating: .with { $0.pong.number = .max }, count: 4096)
@@ -194,14 +202,16 @@ struct HostileBenchmark {
   struct Figures {
     var calls: [Double] = []
     var finds: [Double] = []
+    /// First calls of apps that never met the provider; infinite when they failed.
+    var firsts: [Double] = []
     var providerKiB = 0
     var brokerKiB = 0
   }
 
   func run(_ kinds: [Flood]) async throws {
     let columns = [
-      "beside", "calls", "median/us", "p99/us", "max/us", "find p99/us", "provider MiB", "broker MiB",
-      "p99 ratio",
+      "beside", "calls", "median/us", "p99/us", "max/us", "find p99/us", "first median/us", "first max/us",
+      "provider MiB", "broker MiB", "p99 ratio",
     ]
     FileHandle.standardOutput.write(Data((columns.joined(separator: "\t") + "\n").utf8))
     let quiet = try await measure(nil)
@@ -216,7 +226,8 @@ struct HostileBenchmark {
     let line = [
       name, "\(figures.calls.count)", text(percentile(figures.calls, 50), 0),
       text(percentile(figures.calls, 99), 0), text(figures.calls.max() ?? .nan, 0),
-      text(percentile(figures.finds, 99), 0), text(Double(figures.providerKiB) / 1024, 1),
+      text(percentile(figures.finds, 99), 0), text(percentile(figures.firsts, 50), 0),
+      text(figures.firsts.max() ?? .nan, 0), text(Double(figures.providerKiB) / 1024, 1),
       text(Double(figures.brokerKiB) / 1024, 1), ratio,
     ]
     FileHandle.standardOutput.write(Data((line.joined(separator: "\t") + "\n").utf8))
@@ -243,6 +254,7 @@ struct HostileBenchmark {
     if let other { hostile = try self.hostile(other + [directory, target]) }
     defer { hostile?.terminate() }
     var figures = try await calls(services, to: ApplicationID(target))
+    figures.firsts = try await firstCalls(directory, to: ApplicationID(target))
     figures.providerKiB = peakKiB(provider)
     figures.brokerKiB = peakKiB(broker)
     await services.stop()
@@ -264,10 +276,32 @@ struct HostileBenchmark {
     return process
   }
 
-  private func calls(_ services: AppServices, to target: ApplicationID) async throws -> Figures {
-    let request = ServiceRequest(
+  private var request: ServiceRequest {
+    ServiceRequest(
       service: definition.serviceID, version: definition.version, method: "echo",
       params: .bytes([UInt8](repeating: 7, count: byteCount)))
+  }
+
+  private func firstCalls(_ directory: String, to target: ApplicationID) async throws -> [Double] {
+    var times: [Double] = []
+    for i in 0..<20 {
+      let services = try app("com.example.first\(i)", directory)
+      try await services.start()
+      let begin = DispatchTime.now().uptimeNanoseconds
+      do {
+        _ = try await services.call(request, to: target)
+        times.append(Double(DispatchTime.now().uptimeNanoseconds - begin) / 1000)
+      } catch {
+        FileHandle.standardError.write(Data("a first call failed: \(error)\n".utf8))
+        times.append(.infinity)
+      }
+      await services.stop()
+    }
+    return times
+  }
+
+  private func calls(_ services: AppServices, to target: ApplicationID) async throws -> Figures {
+    let request = request
     let end = DispatchTime.now().uptimeNanoseconds + UInt64(seconds) * 1_000_000_000
     var figures = Figures()
     func time(_ body: () async throws -> Void) async rethrows -> Double {
