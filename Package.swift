@@ -199,7 +199,8 @@ let package = Package(
     .testTarget(
       name: "CommandsTests",
       dependencies: [
-        "Commands", "dynamics", "ContainerStore", "SodiumPrimitives", "ServiceBroker", "ServiceValues",
+        "Commands", "dynamics", "AppKinetics", "SecureFiles", "ContainerStore", "SodiumPrimitives",
+        "ServiceBroker", "ServiceValues",
         "ServiceWire", "LocalTransport", "UnixSockets", "TestSupport",
       ],
       swiftSettings: strict),

@@ -2,6 +2,7 @@ import Foundation
 import ServiceValues
 import ServiceWire
 import Testing
+import UnixSockets
 
 @testable import AppKinetics
 
@@ -97,6 +98,113 @@ struct SandboxTests {
       #expect(try await send(folder + "/0") == .integer(1))
       #expect(held() == 0)
       #expect(provider.services.runtime.performAndWait { $0.charges[7].offerByteCount } == 0)
+    }
+  }
+
+  /// One more app of a sandbox, or one more channel, does not get more of this app's attention.
+  @Test func appsOfASandboxHaveOneTurnAndSixteenChannels() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider").services
+      try await provider.start()
+      func pair() throws -> (near: Int32, far: Int32) {
+        let pair = try SocketPair()
+        return (dup(pair.first.descriptorNumber), dup(pair.second.descriptorNumber))
+      }
+      let ids = try (0..<20).map { try ApplicationID("com.example.boxed\($0)") }
+      let (controls, bulks) = (try ids.map { _ in try pair() }, try ids.map { _ in try pair() })
+      defer { for pair in controls + bulks { close(pair.far) } }
+      let (channelCount, turnCount, others) = provider.runtime.performAndWait { core in
+        for (i, id) in ids.enumerated() {
+          core.peer(id).open(
+            .with {
+              $0.ticket = Data(repeating: UInt8(i), count: 32)
+              $0.role = .acceptor
+              $0.appID = id.text
+              $0.activationUser = "somebody"
+              $0.publicKey = Data(repeating: 9, count: 32)
+              $0.origin = 7
+            }, controls[i].near, bulks[i].near)
+        }
+        let other = core.peer(try! ApplicationID("com.example.other"))
+        other.setSandbox(8)
+        let boxed = ids.compactMap { core.peers[$0] }
+        return (
+          boxed.reduce(0) { $0 + $1.channels.count }, Set(boxed.map { ObjectIdentifier($0.readerTurn) }).count,
+          boxed.contains { $0.readerTurn === other.readerTurn }
+        )
+      }
+      #expect(channelCount == 16 && turnCount == 1 && !others)
+      // Those that were not taken are closed.
+      for pair in controls[16...] + bulks[16...] {
+        var descriptor = pollfd(fd: pair.far, events: Int16(POLLIN), revents: 0)
+        #expect(poll(&descriptor, 1, 0) == 1 && descriptor.revents & Int16(POLLHUP) != 0)
+      }
+    }
+  }
+
+  /// What is left is halved, whoever asks.
+  @Test func offersOfOneAppTakeHalfOfWhatOthersLeave() async throws {
+    try await withWorld { world in
+      let app = try world.app("com.example.app").services
+      try await app.start()
+      let (alone, beside, boxed) = app.runtime.performAndWait { core in
+        let peer = core.peer(try! ApplicationID("com.example.peer"))
+        let alone = peer.offerByteCountMax
+        core.heldOfferByteCount = 100 << 20
+        let beside = peer.offerByteCountMax
+        peer.setSandbox(7)
+        let boxed = peer.offerByteCountMax
+        core.heldOfferByteCount = 0
+        return (alone, beside, boxed)
+      }
+      #expect(alone == 128 << 20 && beside == 78 << 20 && boxed == 16 << 20)
+    }
+  }
+
+  /// A request is known by its app and its id: what another app says of the same id is about another request.
+  @Test func oneIDOfTwoAppsIsTwoRequests() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      let seen = Box<ApplicationID>()
+      try provider.services.offer(echo) { request in
+        if request.params == "held" { seen.put(request.sender) }
+        return .reply(request.params)
+      }
+      try await provider.services.start()
+      var consumers: [AppServices] = []
+      for name in ["one", "two"] {
+        let consumer = try world.app("com.example.\(name)").services
+        try await consumer.start()
+        try await expectEchoes(1, to: provider.id, consumer)
+        consumers.append(consumer)
+      }
+      try await provider.services.setState(.locked)
+      let id = Data(repeating: 5, count: 16)
+      let request = WireChannelMessage.with {
+        $0.request.id = id
+        $0.request.serviceID = echo.serviceID.text
+        $0.request.version = echo.version.text
+        $0.request.method = "tell"
+        $0.request.params.string = "held"
+      }
+      func send(_ message: WireChannelMessage, from consumer: AppServices) throws {
+        let lane = consumer.runtime.performAndWait { $0.peers[provider.id]?.channels.values.first?.lane }
+        try #require(lane).send([message])
+      }
+      func waiting(_ consumer: AppServices) -> Int {
+        provider.services.runtime.performAndWait {
+          $0.peers[consumer.application.id]?.exchange.incomingCount ?? 0
+        }
+      }
+      for consumer in consumers {
+        try send(request, from: consumer)
+        while waiting(consumer) == 0 { await Task.yield() }
+      }
+      try send(.with { $0.cancel.id = id }, from: consumers[0])
+      while waiting(consumers[0]) > 0 { await Task.yield() }
+      #expect(waiting(consumers[1]) == 1)
+      try await provider.services.setState(.running)
+      #expect(await seen.next() == consumers[1].application.id)
     }
   }
 }

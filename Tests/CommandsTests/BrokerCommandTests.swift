@@ -51,6 +51,17 @@ struct BrokerCommandTests {
     #expect(try broker.run("apps", "list").text.hasPrefix("broker key "))
   }
 
+  /// More lines than the pipe holds, and nobody reads them.
+  @Test func goesOnWhenNobodyReadsItsLog() throws {
+    let broker = try BrokerProcess("2> >(exec sleep 60)")
+    let garbage = [UInt8](repeating: 0xff, count: 200)
+    for _ in 0..<1500 {
+      let connection = try UnixConnection.dial(path: broker.socket, deadline: .now + .seconds(30))
+      try garbage.withUnsafeBytes { _ = try connection.writeAvailable($0) }
+    }
+    #expect(try broker.run("apps", "list").text.hasPrefix("broker key "))
+  }
+
   @Test func setsPolicy() throws {
     let broker = try BrokerProcess()
     _ = try broker.run("apps", "policy", "add", "deny", "--consumer", a, "--provider", b)

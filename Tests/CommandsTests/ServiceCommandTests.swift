@@ -1,4 +1,7 @@
+import AppKinetics
 import Foundation
+import SecureFiles
+import ServiceValues
 import Testing
 
 /// `app run` and `services call`, each in a process of its own, with a broker in a third.
@@ -56,6 +59,45 @@ struct ServiceCommandTests {
     func text(_ process: DynamicsProcess) throws -> String {
       String(decoding: try readBytes(process.outputPath), as: UTF8.self)
     }
+  }
+
+  /// A reply, and an error's text, that would tell the terminal what to do.
+  @Test func escapesWhatAnotherAppReplies() async throws {
+    let world = try World()
+    let url = URL(fileURLWithPath: world.broker.folder.path("evil"))
+    let key = try SecretBytes(utf8: String(repeating: "k", count: 32))
+    let container = try SecureContainer.create(at: url, rawKey: key)
+    var options = AppServices.Options()
+    options.broker = world.broker.socket
+    let evil = try AppServices(
+      Application(id: ApplicationID("com.example.evil"), name: "Evil"), container: container, options: options)
+    let text = "a\u{1b}[31m\u{9b}2J\u{202e}\u{7f}b"
+    let definition = try ServiceDefinition(
+      jsonText: #"""
+        {"service-id": "com.example.evil", "version": "1", "methods": {
+          "text": {"result-value": {"type": "any"}}, "error": {"errors": [{"code": 1}]}}}
+        """#)
+    try evil.offer(definition) { request in
+      guard request.method == "text" else { throw ServiceReplyError(code: 1, text: text) }
+      return .reply(.object([text: .string(text)]))
+    }
+    try await evil.start()
+    let words = ["--service", "com.example.evil", "--version", "1", "--to", "com.example.evil"]
+    for (method, status) in [("text", Int32(0)), ("error", 1)] {
+      let all = ["services", "call", world.mail, method] + words + ["--id", mail] + world.broker.folder.key
+      let outcome = try DynamicsProcess(
+        all.map { Array($0.utf8) }, in: world.broker.folder, environment: world.broker.environment
+      ).finish()
+      #expect((outcome.status == 0) == (status == 0), "\(outcome.errors)")
+      let printed = outcome.text + outcome.errors
+      #expect(printed.contains("a") && printed.contains("b"))
+      let obeyed = printed.unicodeScalars.filter {
+        ($0.value < 0x20 && $0 != "\n") || (0x7f...0x9f).contains($0.value) || $0.value == 0x202e
+      }
+      #expect(obeyed.isEmpty, "\(method): \(obeyed.map(\.value))")
+    }
+    await evil.stop()
+    try container.close()
   }
 
   @Test func printsTheReply() throws {

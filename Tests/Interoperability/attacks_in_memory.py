@@ -19,6 +19,7 @@ from honest_deliveries import FILES, expect_echo, pair, request
 from world import SERVICE, SERVICE_VERSION, ending, expect
 
 MESSAGE_BYTES = MESSAGE_MAX + 17
+NO_SPACE = 22
 LARGE = [("/large", os.urandom((2 << 20) + 1))]
 # linux/fcntl.h, linux/falloc.h
 SEAL_WRITE = 8
@@ -616,8 +617,19 @@ def a_header_in_a_slot_of_a_stream_that_was_taken_back(world):
     still_serves(world)
 
 
+def an_offer_of_more_than_there_is_room_for(world):
+    """It is refused, and nobody hears how much is free."""
+    _, app, channel = pair(world)
+    delivery = request(app)
+    delivery.byte_count = 1 << 60
+    delivery.offer(channel).wait("refused")
+    expect(delivery.failure["error"], NO_SPACE)
+    expect(any(letter.isdigit() for letter in delivery.failure.get("detail", "")), False)
+    expect_echo(request(app).offer(channel), FILES)
+
+
 CHECKS = [
-    descriptors_that_are_no_memory, memory_that_may_not_come, descriptors_without_their_frame,
+    an_offer_of_more_than_there_is_room_for, descriptors_that_are_no_memory, memory_that_may_not_come, descriptors_without_their_frame,
     frames_that_are_none, a_header_in_a_slot, contents_that_change_while_they_are_read, frames_in_any_mixture,
     memory_in_the_middle_of_a_stream, deliveries_that_share_slots, taken_back_with_slots_in_use,
     channels_that_end_with_slots_in_use, goes_on_in_memory_where_a_process_was_killed, slots_that_are_never_free,

@@ -123,6 +123,9 @@ struct TextAttackTests {
         }
       }
       expectSoon("a definition") { #expect(world.error(app, .register(registration)) == 24) }
+      // The text is what is wrong, and not something behind it: it was not compared or hashed as it was.
+      let detail = world.last(app)?.answer.failure.detail ?? ""
+      #expect(detail.contains("combining marks") || detail.contains("service-id"), "\(detail)")
     }
   }
 
@@ -175,5 +178,20 @@ struct TextAttackTests {
       let outputs = exchange.receive(hello, on: ChannelNumber(1), now: 0)
       #expect(outputs.contains(.close(ChannelNumber(1), .certificateNotFound, detail: "")))
     }
+  }
+
+  /// Texts of other bytes that Unicode takes for the same: the sign of Kelvin is a K there.
+  @Test func anIDOfOtherBytesIsAnotherID() {
+    var exchange = Exchange(ownAppID: "com.example.b", peerAppID: "com.example.K", process: .random())
+    let ticket = Data(repeating: 1, count: 32)
+    _ = exchange.channelOpened(ChannelNumber(1), ticket: ticket, now: 0)
+    let hello = WireChannelMessage.with {
+      $0.hello.version = 1
+      $0.hello.ticket = ticket
+      $0.hello.appID = "com.example.\u{212a}"
+    }
+    #expect(hello.hello.appID == "com.example.K")
+    let outputs = exchange.receive(hello, on: ChannelNumber(1), now: 0)
+    #expect(outputs.contains(.close(ChannelNumber(1), .certificateNotFound, detail: "")))
   }
 }
