@@ -129,7 +129,8 @@ struct SandboxTests {
         other.setSandbox(8)
         let boxed = ids.compactMap { core.peers[$0] }
         return (
-          boxed.reduce(0) { $0 + $1.channels.count }, Set(boxed.map { ObjectIdentifier($0.readerTurn) }).count,
+          boxed.reduce(0) { $0 + $1.channels.count },
+          Set(boxed.map { ObjectIdentifier($0.readerTurn) }).count,
           boxed.contains { $0.readerTurn === other.readerTurn }
         )
       }

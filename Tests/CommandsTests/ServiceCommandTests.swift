@@ -70,7 +70,8 @@ struct ServiceCommandTests {
     var options = AppServices.Options()
     options.broker = world.broker.socket
     let evil = try AppServices(
-      Application(id: ApplicationID("com.example.evil"), name: "Evil"), container: container, options: options)
+      Application(id: ApplicationID("com.example.evil"), name: "Evil"), container: container, options: options
+    )
     let text = "a\u{1b}[31m\u{9b}2J\u{202e}\u{7f}b"
     let definition = try ServiceDefinition(
       jsonText: #"""
