@@ -254,4 +254,29 @@ struct ControlLaneTests {
     }
     #expect(wasTaken.withLock { $0 })
   }
+
+  /// An event whose thread goes on with work for others keeps no answer back.
+  @Test func writesWithinAnEventWhenItIsAsked() async throws {
+    let isOver = DispatchSemaphore(value: 0)
+    let (near, _) = try await world.openLanes(
+      limits: .patient,
+      answers: (
+        { _, _ in },
+        { lane, event in
+          guard event == .received([.ping(1)]) else { return }
+          try? lane.send([.ping(2)])
+          lane.flush()
+          try? lane.send([.ping(3)])
+          isOver.wait()
+        }
+      ))
+    try near.0.send([.ping(1)])
+    var answers: [WireChannelMessage] = []
+    while answers.count < 2, let event = await near.1.next() {
+      guard case .received(let messages) = event else { continue }
+      answers += messages
+    }
+    #expect(answers == [.ping(2), .ping(3)])
+    isOver.signal()
+  }
 }

@@ -203,10 +203,12 @@ final class PeerSession {
         runtime.perform(with: application) { $0.opened(number) }
       },
       // No lane of this app or its sandbox is read on before these messages were handled, whether or not they need an answer.
-      received: { _, messages in
+      received: { lane, messages in
         turn.begin()
         runtime.perform { core in
           core.peers[application]?.received(messages, on: number)
+          // This thread may go on with work for others before the event is over.
+          lane.flush()
           turn.end()
         }
       },

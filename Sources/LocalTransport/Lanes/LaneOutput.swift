@@ -242,6 +242,11 @@ struct LaneOutput: ~Copyable {
     _ = write()
   }
 
+  /// The event goes on with what is nothing of this lane: nothing waits for that.
+  mutating func endTellingEarly() {
+    if let tellingThread, pthread_equal(tellingThread, pthread_self()) != 0 { endTelling() }
+  }
+
   // MARK: The end
 
   /// Only the first end counts. A `goodbye` is written behind what waits, and the reader lingers for the peer; without one, or when the peer

@@ -84,6 +84,9 @@ package final class MessageLane<Message: LaneMessage>: Sendable {
     wakeIf(output.withLock { $0.sendUnhurried(frames) })
   }
 
+  /// Within an event: writes what was sent in it, and from now on at once, for an owner whose thread goes on with work of others.
+  package func flush() { output.withLock { $0.endTellingEarly() } }
+
   private func frames(_ messages: [Message]) throws(ProtocolFault) -> [UInt8] {
     let byteCountMax = output.withLock { $0.frameByteCountMax }
     var frames: [UInt8] = []
