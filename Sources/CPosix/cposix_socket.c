@@ -123,6 +123,24 @@ int cposix_is_unix_stream(int fd) {
   return type == SOCK_STREAM && address.ss_family == AF_UNIX;
 }
 
+int cposix_listening_path(int fd, char *path, size_t size) {
+  int listens = 0;
+  socklen_t listens_size = sizeof listens;
+  int is_stream = cposix_is_unix_stream(fd);
+  if (is_stream <= 0) return is_stream;
+  if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &listens_size) < 0) return -errno;
+  struct sockaddr_un address;
+  socklen_t address_size = sizeof address;
+  memset(&address, 0, sizeof address);
+  if (getsockname(fd, (struct sockaddr *)&address, &address_size) < 0) return -errno;
+  size_t length = strnlen(address.sun_path, sizeof address.sun_path);
+  // Names that begin with a zero are no paths.
+  if (!listens || length == 0 || length >= size) return 0;
+  memcpy(path, address.sun_path, length);
+  path[length] = 0;
+  return 1;
+}
+
 int cposix_adopt_socket(int fd) {
 #if defined(__APPLE__)
   return prepare(fd);

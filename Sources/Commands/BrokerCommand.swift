@@ -39,6 +39,9 @@ struct BrokerCommand: AsyncParsableCommand {
     var configuration = ServiceBroker.Configuration(
       socketPath: broker.socketPath, stateDirectory: broker.stateDirectory,
       compositor: compositor.map { .program($0) } ?? .none)
+    if let passed = try PassedSocket.take() {
+      (configuration.listeningSocket, configuration.socketPath) = (passed.descriptor, passed.path)
+    }
     configuration.plainApps = plainApps.value
     configuration.sandboxedApps = sandboxedApps.value
     let running = try await ServiceBroker.start(configuration, logger: logger)

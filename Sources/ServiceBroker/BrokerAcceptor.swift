@@ -31,19 +31,19 @@ final class BrokerAcceptor: Sendable {
 
   /// How long nothing is accepted after this process ran out of descriptors: the connection goes on waiting meanwhile.
   static let pause: Duration = .milliseconds(100)
-  /// How often it looks whether it is to stop, where `shutdown` does not end an accept; nil where it does.
-  #if os(Linux)
-    private static let lookInterval: Duration? = nil
-  #else
-    private static let lookInterval: Duration? = .seconds(1)
-  #endif
 
   /// Listens. Throws `SocketError`.
-  init(path: String, _ logger: Logger) throws {
+  init(path: String, listening: Int32?, _ logger: Logger) throws {
     self.logger = logger
-    try StateFiles.makeDirectory(SocketDirectory.directory(of: path))
-    listener = try UnixListener(path: path, directory: .closedToOthers)
+    if let listening {
+      listener = try UnixListener(adopting: listening, directory: .closedToOthers)
+    } else {
+      try StateFiles.makeDirectory(SocketDirectory.directory(of: path))
+      listener = try UnixListener(path: path, directory: .closedToOthers)
+    }
   }
+
+  var path: String { listener.path }
 
   /// `accepted` is called on the thread, which waits for it: so no more connections are taken than are seen to. `stopped` comes last,
   /// when this object is held by nobody else and the socket can go. Throws `SocketError` when the system gives no thread.
@@ -70,12 +70,10 @@ final class BrokerAcceptor: Sendable {
         let pair = try SocketPair()
         // As many as it takes to read where it comes from.
         let spare = try SocketPair()
-        let connection = try listener.accept(deadline: Self.lookInterval.map { .now + $0 })
+        let connection = try listener.accept(deadline: nil)
         Self.close(spare)
         hasTold = false
         if let connection = try? greet(connection, pair) { accepted(connection) }
-      } catch .timedOut {
-        continue
       } catch .closed {
         return
       } catch {

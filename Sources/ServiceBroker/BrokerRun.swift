@@ -20,8 +20,9 @@ final class BrokerRun: Sendable {
   init(_ configuration: ServiceBroker.Configuration, _ logger: Logger) throws {
     let limit = try DescriptorLimit.raiseSoftToHard()
     store = try BrokerStore(configuration.stateDirectory, logger)
-    let acceptor = try BrokerAcceptor(path: configuration.socketPath, logger)
-    try BrokerKeyFile.write(store.key.publicKey, besideSocket: configuration.socketPath)
+    let acceptor = try BrokerAcceptor(
+      path: configuration.socketPath, listening: configuration.listeningSocket, logger)
+    try BrokerKeyFile.write(store.key.publicKey, besideSocket: acceptor.path)
     let driver = BrokerDriver(store, configuration, logger)
     self.driver = driver
     self.acceptor = Guarded(acceptor)

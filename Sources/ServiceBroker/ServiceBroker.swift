@@ -14,6 +14,9 @@ public final class ServiceBroker: Service {
   public struct Configuration: Sendable {
     /// Its directory is made if it is missing, and must keep others out.
     public var socketPath: String
+    /// A descriptor of a socket that listens already at that path, as a service manager hands it over. The broker takes it over; the socket
+    /// stays when it ends.
+    public var listeningSocket: Int32?
     /// Made if it is missing, mode 0700.
     public var stateDirectory: String
     public var compositor: Compositor

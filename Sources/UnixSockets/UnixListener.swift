@@ -15,6 +15,8 @@ import Synchronization
 /// a socket is removed only by whoever holds the lock and found that nobody answers. The lock's file stays: removing it would
 /// let two processes hold a lock on two files of that name.
 ///
+/// A service manager may have made the socket: then it stays when this one ends, and goes on listening for the next.
+///
 /// A starter that finds a path in use tries again for 255 ms before it throws `addressInUse`.
 public struct UnixListener: ~Copyable, Sendable {
   /// How many connections may wait to be accepted (chosen by us; Linux cuts it at `net.core.somaxconn`).
@@ -25,10 +27,10 @@ public struct UnixListener: ~Copyable, Sendable {
   public let path: String
   private let descriptor: Descriptor
   private let lock: PathLock
-  /// Of the socket in the file system.
-  private let identity: FileIdentity
-  /// Linux says of a socket that was shut down only that nobody waits.
+  /// Of the socket in the file system; nil for one that somebody else has made.
+  private let identity: FileIdentity?
   private let isShutDown = Atomic(false)
+  private let wakeup: Wakeup
 
   /// Listens at a path, with access for this user only (mode 0600). A socket that is there already is dialled, and removed when nobody answers.
   ///
@@ -42,6 +44,7 @@ public struct UnixListener: ~Copyable, Sendable {
     try SocketPath.check(path)
     try SocketDirectory.check(SocketDirectory.directory(of: path), requirement)
     let lock = try Self.lock(path)
+    let wakeup = try Wakeup()
     try Self.removeStaleSocket(at: path)
     let descriptor = Descriptor(made: try check(cposix_unix_socket(), "socket"))
     let identity = try Self.listen(descriptor, at: path, backlog: backlog)
@@ -49,14 +52,45 @@ public struct UnixListener: ~Copyable, Sendable {
     self.identity = identity
     self.descriptor = descriptor
     self.lock = lock
+    self.wakeup = wakeup
+  }
+
+  /// Accepts at a socket that listens already, as a service manager hands it over, and takes the descriptor over.
+  ///
+  /// Throws ``SocketError/notASocket(path:)`` when it is something else or listens at no path, ``SocketError/addressInUse(path:)`` when
+  /// another process accepts there, ``SocketError/unsafeDirectory(path:fault:)``, or ``SocketError/callFailed(operation:path:errno:)``.
+  public init(
+    adopting number: Int32, directory requirement: SocketDirectory.Requirement = .notWritableForOthers
+  ) throws(SocketError) {
+    let descriptor = try Descriptor(adopting: number)
+    guard let path = try Self.path(ofListening: number) else { throw .notASocket(path: nil) }
+    try SocketDirectory.check(SocketDirectory.directory(of: path), requirement)
+    let lock = try Self.lock(path)
+    let wakeup = try Wakeup()
+    try check(cposix_set_blocking(number, 0), "fcntl")
+    self.path = path
+    self.identity = nil
+    self.descriptor = descriptor
+    self.lock = lock
+    self.wakeup = wakeup
+  }
+
+  /// The path at which a descriptor's socket listens; nil when it is something else, or listens at no path.
+  ///
+  /// Throws ``SocketError/callFailed(operation:path:errno:)`` when the number is no open descriptor.
+  public static func path(ofListening number: Int32) throws(SocketError) -> String? {
+    var bytes = [CChar](repeating: 0, count: SocketPath.byteCountMax + 1)
+    let status = cposix_listening_path(number, &bytes, bytes.count)
+    guard try check(status, "getsockname") == 1 else { return nil }
+    return String(decoding: bytes.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)
   }
 
   deinit {
     // Before the lock goes, and only if nobody has put something else there.
-    if (try? FileIdentity(path)) == identity { unlink(path) }
+    if let identity, (try? FileIdentity(path)) == identity { unlink(path) }
   }
 
-  /// Ends listening: waiting connections are refused, and the path is removed.
+  /// Ends listening: waiting connections are refused, and the path is removed, unless somebody else has made the socket.
   public consuming func close() {}
 
   /// The number of the descriptor, which is in nonblocking mode, for an event loop that waits for connections.
@@ -125,12 +159,11 @@ extension UnixListener {
   /// files are open, the connection goes on waiting, and the listener stays ready for reading.
   public func acceptIfWaiting() throws(SocketError) -> UnixConnection? {
     while true {
+      if isShutDown.load(ordering: .acquiring) { throw .closed }
       let number = cposix_accept(descriptor.number)
       switch -number {
       case EINTR, ECONNABORTED: continue
-      case EAGAIN where isShutDown.load(ordering: .acquiring): throw .closed
       case EAGAIN: return nil
-      case EINVAL: throw .closed
       default: return UnixConnection(made: try check(number, "accept"))
       }
     }
@@ -142,15 +175,18 @@ extension UnixListener {
   public func accept(deadline: ContinuousClock.Instant?) throws(SocketError) -> UnixConnection {
     while true {
       if let connection = try acceptIfWaiting() { return connection }
-      try wait(for: .reading, of: descriptor.number, until: deadline, "accept")
+      let milliseconds = deadline.map {
+        Int32(min(remaining(until: $0, unit: .milliseconds(1)), Int64(Int32.max)))
+      }
+      let bits = cposix_wait(descriptor.number, 0, wakeup.descriptorNumber, milliseconds ?? -1)
+      guard try check(bits, "poll") != 0 else { throw .timedOut(operation: "accept") }
     }
   }
 
-  /// Ends accepting, from any thread: calls that wait throw ``SocketError/closed``. Only Linux does this; on Darwin, accept with a
-  /// deadline.
+  /// Ends accepting, from any thread: calls that wait throw ``SocketError/closed``.
   public func shutdown() {
     isShutDown.store(true, ordering: .releasing)
-    _ = cposix_shutdown(descriptor.number, 1, 1)
+    wakeup.wake()
   }
 }
 

@@ -30,6 +30,9 @@ public struct Wakeup: ~Copyable, Sendable {
     }
   }
 
+  /// Ready for reading when somebody woke.
+  var descriptorNumber: Int32 { reading.number }
+
   public func clear() { cposix_clear_wakeup(reading.number) }
 }
 

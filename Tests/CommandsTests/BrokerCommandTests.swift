@@ -51,6 +51,70 @@ struct BrokerCommandTests {
     #expect(try broker.run("apps", "list").text.hasPrefix("broker key "))
   }
 
+  /// The units that come with the package, and what they start: the socket is there before the broker, and after it.
+  @Test func isStartedByAServiceManager() throws {
+    let folder = try TemporaryFolder()
+    let units = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+      .deletingLastPathComponent().appending(path: "Support/systemd/user")
+    let service = try String(contentsOf: units.appending(path: "dynamics-broker.service"), encoding: .utf8)
+    let socket = try String(contentsOf: units.appending(path: "dynamics-broker.socket"), encoding: .utf8)
+    let start = try #require(service.split(separator: "\n").first { $0.hasPrefix("ExecStart=") })
+    #expect(start == "ExecStart=/usr/bin/dynamics broker")
+    try service.replacing("/usr/bin/dynamics", with: DynamicsProcess.executable).write(
+      toFile: folder.path("dynamics-broker.service"), atomically: true, encoding: .utf8)
+    try socket.write(toFile: folder.path("dynamics-broker.socket"), atomically: true, encoding: .utf8)
+    func shell(_ script: String) throws -> DynamicsProcess {
+      try DynamicsProcess(
+        ["-c", script].map { Array($0.utf8) }, in: folder,
+        environment: [
+          "XDG_RUNTIME_DIR": folder.root, "OPENDYNAMICS_BROKER_STATE": folder.path("state"),
+          "OPENDYNAMICS_BROKER": folder.path("opendynamics/broker"),
+        ], executable: "/bin/bash")
+    }
+    #if os(Linux)
+      let check = "systemd-analyze verify --user ./dynamics-broker.service ./dynamics-broker.socket"
+      let verified = try shell("cd \(folder.root) && \(check)").finish()
+      #expect(verified.status == 0 && verified.errors.isEmpty, "\(verified.errors)")
+    #endif
+    #expect(socket.contains("ListenStream=%t/opendynamics/broker\n"))
+    try FileManager.default.createDirectory(
+      atPath: folder.path("opendynamics"), withIntermediateDirectories: true,
+      attributes: [.posixPermissions: 0o700])
+    // What the manager does: it listens, and starts the command with the socket as descriptor 3, twice.
+    let manager = """
+      import os, socket, sys
+      listening = socket.socket(socket.AF_UNIX)
+      listening.bind(sys.argv[1])
+      listening.listen()
+      for _ in range(2):
+          if (child := os.fork()) == 0:
+              os.dup2(listening.fileno(), 3)
+              os.set_inheritable(3, True)
+              os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"}
+              os.execv(sys.argv[2], [sys.argv[2], "broker"])
+          print(child, flush=True)
+          os.waitpid(child, 0)
+      """
+    try manager.write(toFile: folder.path("manager.py"), atomically: true, encoding: .utf8)
+    let path = folder.path("opendynamics/broker")
+    let running = try shell(
+      "exec /usr/bin/python3 \(folder.path("manager.py")) \(path) \(DynamicsProcess.executable)")
+    defer { running.signal(SIGKILL) }
+    for life in 1...2 {
+      try running.wait("the broker, \(life)") {
+        let lines = String(decoding: try readBytes(running.outputPath), as: UTF8.self).split(separator: "\n")
+        return lines.count { $0 == "listening at \(path)" } == life
+      }
+      let list = try shell("exec \(DynamicsProcess.executable) apps list").finish()
+      #expect(list.status == 0 && list.text.hasPrefix("broker key "), "\(list.errors)")
+      let lines = String(decoding: try readBytes(running.outputPath), as: UTF8.self).split(separator: "\n")
+      let child = try #require(lines.compactMap { pid_t($0) }.last)
+      kill(child, SIGTERM)
+      if life == 2 { _ = try running.finish() }
+    }
+    #expect(FileManager.default.fileExists(atPath: path))
+  }
+
   /// More lines than the pipe holds, and nobody reads them.
   @Test func goesOnWhenNobodyReadsItsLog() throws {
     let broker = try BrokerProcess("2> >(exec sleep 60)")

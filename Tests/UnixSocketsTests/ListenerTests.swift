@@ -72,12 +72,49 @@ struct ListenerTests {
         _ = try shared.listener.accept(deadline: deadline)
       }
     }
-    #if os(Linux)
-      let running = Running { _ = try shared.listener.accept(deadline: nil) }
-      shared.listener.shutdown()
-      #expect(throws: SocketError.closed) { try running.value() }
-      #expect(throws: SocketError.closed) { _ = try shared.listener.acceptIfWaiting() }
-    #endif
+    let running = Running { _ = try shared.listener.accept(deadline: nil) }
+    shared.listener.shutdown()
+    #expect(throws: SocketError.closed) { try running.value() }
+    #expect(throws: SocketError.closed) { _ = try shared.listener.acceptIfWaiting() }
+  }
+
+  // MARK: Sockets of a service manager
+
+  @Test func acceptsAtASocketThatSomebodyElseMade() throws {
+    let folder = TemporaryDirectory()
+    let path = folder["s"]
+    let manager = try UnixListener(path: folder["other"])
+    try FileManager.default.moveItem(atPath: folder["other"], toPath: path)
+    // It listens at the name that it was given.
+    #expect(try UnixListener.path(ofListening: manager.descriptorNumber) == folder["other"])
+    try FileManager.default.moveItem(atPath: path, toPath: folder["other"])
+    try FileManager.default.removeItem(atPath: folder["other"] + UnixListener.lockSuffix)
+    for _ in 0..<2 {
+      let listener = try UnixListener(adopting: dup(manager.descriptorNumber))
+      #expect(listener.path == folder["other"])
+      let dialled = try UnixConnection.dial(path: listener.path, deadline: .now + .seconds(60))
+      let accepted = try listener.accept(deadline: .now + .seconds(60))
+      #expect(accepted.descriptorNumber != dialled.descriptorNumber)
+      // Nobody else accepts there meanwhile.
+      #expect(throws: SocketError.addressInUse(path: listener.path)) {
+        _ = try UnixListener(adopting: dup(manager.descriptorNumber)).path
+      }
+      listener.shutdown()
+      listener.close()
+      // It goes on listening for the next.
+      _ = try UnixConnection.dial(path: folder["other"], deadline: .now + .seconds(60)).descriptorNumber
+      while try manager.acceptIfWaiting() != nil {}
+    }
+  }
+
+  @Test func takesNothingElseThanASocketThatListens() throws {
+    let pair = try SocketPair()
+    #expect(try UnixListener.path(ofListening: pair.first.descriptorNumber) == nil)
+    for number in [dup(pair.first.descriptorNumber), open("/dev/null", O_RDWR)] {
+      #expect(throws: SocketError.notASocket(path: nil)) { _ = try UnixListener(adopting: number).path }
+      #expect(fcntl(number, F_GETFD) == -1)
+    }
+    #expect(throws: SocketError.self) { _ = try UnixListener.path(ofListening: 9999) }
   }
 
   @Test func whatSomebodyPutInItsPlaceStays() throws {

@@ -66,6 +66,9 @@ int cposix_unix_connect(int fd, const char *path);
 int cposix_accept(int fd);
 /// 1 when the descriptor is a Unix stream socket, 0 when it is something else.
 int cposix_is_unix_stream(int fd);
+/// The path at which a Unix stream socket listens, with its zero, in `path`: 1, or 0 when the descriptor is something else, or listens at
+/// no path, or at a longer one.
+int cposix_listening_path(int fd, char *path, size_t size);
 /// Gives a socket that somebody else made what the sockets made here have: closed by exec, no SIGPIPE.
 int cposix_adopt_socket(int fd);
 /// fcntl(2) F_SETFD with FD_CLOEXEC.
