@@ -105,14 +105,16 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
     func place(_ number: Int) -> String {
       PathText.joined(folder, number == 1 ? name : numbered(name, number))
     }
+    var tried = 0
     while true {
       // Of links, not of what they lead to.
-      let free = place(freeNumber { (try? files.attributesOfItem(atPath: place($0))) != nil })
+      let number = tried + freeNumber { (try? files.attributesOfItem(atPath: place(tried + $0))) != nil }
       do {
-        try files.moveItem(atPath: path, toPath: free)
-        return free
+        try files.moveItem(atPath: path, toPath: place(number))
+        return place(number)
       } catch SecureFilesError.fileExists {
-        // Another request has taken it just now.
+        // Another request has taken it just now, or it cannot be read.
+        tried = number
       }
     }
   }

@@ -75,6 +75,9 @@ final class BrokerAcceptor: Sendable {
         hasTold = false
         if let connection = try? greet(connection, pair) { accepted(connection) }
       } catch .closed {
+        if !isStopping.load(ordering: .acquiring) {
+          logger.critical("somebody has shut the socket down; no more connections are accepted")
+        }
         return
       } catch {
         // Too many files are open. What waits is accepted when there is room again.

@@ -246,6 +246,8 @@ final class BrokerDriver: @unchecked Sendable {
         case .answer:
           message.answer.failure.error = UInt32(ServicesError.general.rawValue)
           message.answer.failure.detail = "the broker cannot write its state"
+        // After a restart the broker may give the count to another one.
+        case .forgotten: message.forgotten.count = 0
         case .enrolled: return perform(state.end(to, .limitExceeded, detail: "the broker's disk", now: now))
         default: break
         }
@@ -317,7 +319,8 @@ final class BrokerDriver: @unchecked Sendable {
           send(introduction.toDialler, introduction.dialler)
           send(introduction.answer, introduction.dialler)
         } else {
-          perform(state.end(introduction.dialler, .tooSlow, detail: "descriptor lane", now: now))
+          // The acceptor finds its ends closed.
+          send(introduction.refusalOfDialler, introduction.dialler)
         }
         return
       }

@@ -164,6 +164,7 @@ extension UnixListener {
       switch -number {
       case EINTR, ECONNABORTED: continue
       case EAGAIN: return nil
+      case EINVAL: throw .closed
       default: return UnixConnection(made: try check(number, "accept"))
       }
     }

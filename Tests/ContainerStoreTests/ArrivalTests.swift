@@ -469,6 +469,23 @@ struct ArrivalTests {
     #expect(all.reduce(0, +) == Staging.allCountMax)
   }
 
+  /// What was refused before it began takes no room from what did.
+  @Test func discardingWhatNeverBeganLeavesEverythingElse() throws {
+    let fixture = try Fixture(durability: .grouped)
+    let container = fixture.container
+    let parcels = (1...(Staging.countMax + 1)).map { Parcel(sizes: [1], number: UInt64($0)) }
+    for parcel in parcels.dropLast() { try container.beginArrival(parcel.message).suspend() }
+    try container.discardArrival(parcels.last!.message)
+    #expect(try stagedCount(of: Parcel.sender, container) == Staging.countMax)
+    try container.discardArrival(parcels[3].message)
+    #expect(try stagedCount(of: Parcel.sender, container) == Staging.countMax - 1)
+    // One in progress is its arrival's to discard.
+    let arrival = try container.beginArrival(parcels[4].message)
+    try container.discardArrival(parcels[4].message)
+    #expect(try stagedCount(of: Parcel.sender, container) == Staging.countMax - 1)
+    arrival.suspend()
+  }
+
   private func stagedCount(of sender: String, _ container: Container) throws -> Int {
     let path = "/.opendynamics/staging/" + sender
     return try container.attributes(at: path) == nil ? 0 : container.list(path).count

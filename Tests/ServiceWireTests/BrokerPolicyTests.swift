@@ -90,6 +90,11 @@ struct BrokerPolicyTests {
     #expect(seen(plain).map(\.appID) == [notes, other])
     #expect(seen(plain).last?.state == .running && seen(plain).last?.isInFront == true)
     #expect(seen(tool).count == 2)
+    // A sandbox without an app, too, is kept from what everybody is kept from.
+    #expect(world.error(tool, .administer(.with { $0.addRule = Self.rule(.deny, nil, other) })) == 0)
+    let stranger = attend(.sandbox("empty"))
+    #expect(seen(stranger).map(\.appID) == [notes])
+    #expect(world.error(tool, .administer(.with { $0.removeRule = Self.rule(.deny, nil, other) })) == 0)
     // What it may see changes for those who watch, too.
     _ = world.ask(client, .watch(.init()))
     #expect(world.error(tool, .administer(.with { $0.removeRule = Self.rule(.deny, mail, notes) })) == 0)

@@ -284,7 +284,8 @@ final class BrokerSession {
   }
 
   private func take(_ ticket: Data, _ control: Int32, _ bulk: Int32) {
-    if !introductions.take(ticket, control, bulk) { breakOff(.unexpectedDescriptors) }
+    guard introductions.take(ticket, control, bulk) else { return breakOff(.unexpectedDescriptors) }
+    askEarly()
   }
 
   /// The broker broke the protocol.
@@ -304,7 +305,7 @@ final class BrokerSession {
   /// Waits for a connection that is on its way, and fails without one.
   func ask(_ question: WireQuestion.OneOf_Kind, _ continuation: @escaping Continuation) {
     switch phase {
-    case .up where early.isEmpty && questions.count < Self.questionCountMax: put(question, continuation)
+    case .up where early.isEmpty && hasRoom(for: question): put(question, continuation)
     case .up, .dialling, .enrolling, .registering: early.append((question, continuation))
     case .pending: continuation(core, .failure(approvalPending))
     case .down:
@@ -318,13 +319,23 @@ final class BrokerSession {
 
   /// The broker takes more at once; some room is left for what the app has to say itself.
   private static let questionCountMax = 192
+  /// Introductions that are asked for, or whose sockets did not come yet: well below what the socket for them holds.
+  private static let dialCountMax = 24
 
-  /// Asks what waited for a connection, or for answers.
+  private func hasRoom(for question: WireQuestion.OneOf_Kind) -> Bool {
+    guard questions.count < Self.questionCountMax else { return false }
+    guard case .connect = question else { return true }
+    return dials.count + introductions.dialledCount < Self.dialCountMax
+  }
+
+  /// Asks what waited for a connection, for answers, or for sockets.
   private func askEarly() {
-    guard phase == .up, !early.isEmpty else { return }
-    let next = Array(early.prefix(max(0, Self.questionCountMax - questions.count)))
-    early.removeFirst(next.count)
-    for (question, continuation) in next { put(question, continuation) }
+    var count = 0
+    while phase == .up, count < early.count, hasRoom(for: early[count].0) {
+      put(early[count].0, early[count].1)
+      count += 1
+    }
+    early.removeFirst(count)
   }
 
   /// Over the connection that is there. Returns the question's number.

@@ -30,6 +30,9 @@ final class Introductions {
 
   init(_ core: Core) { self.core = core }
 
+  /// Introductions that this app asked for, and whose sockets did not come yet.
+  var dialledCount: Int { introduced.values.count { $0.introduction.role == .dialler } }
+
   func take(_ introduction: WireIntroduction) {
     let ticket = introduction.ticket
     if introduction.role == .dialler, let application = try? ApplicationID(introduction.appID) {

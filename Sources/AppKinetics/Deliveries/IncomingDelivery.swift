@@ -113,7 +113,9 @@ final class IncomingDelivery: Sendable {
 
   /// Nothing is left of it, nor of what was let go of before.
   func discard(_ store: Container, _ message: ArrivingMessage) throws {
-    try arrival.withLock { try ($0.take() ?? store.beginArrival(message, replacing: true)).discard() }
+    try arrival.withLock { arrival in
+      if let arrival = arrival.take() { try arrival.discard() } else { try store.discardArrival(message) }
+    }
   }
 
   /// Nil when it was let go of meanwhile.

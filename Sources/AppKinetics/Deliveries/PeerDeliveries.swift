@@ -36,6 +36,7 @@ final class PeerDeliveries {
     machine.refusal(of: offer).map { ServicesError($0) }
   }
 
+  func channel(of id: Identifier) -> ChannelNumber? { machine.channel(of: id) }
   func canFail(_ id: Identifier) -> Bool { machine.canFail(id) }
   func beginCommit(_ id: Identifier) -> Bool { machine.beginCommit(id) }
 

@@ -29,13 +29,15 @@ final class PeerInbox {
   private static let interruptedCountMax = 32
   /// What is held of offers and their lists of files.
   private(set) var heldByteCount = 0
+  /// Deliveries that are being discarded.
+  private var discardingCount = 0
   private var locked: [Locked] = []
 
   init(_ peer: PeerSession) { self.peer = peer }
 
   private var runtime: Runtime { peer.runtime }
 
-  var isIdle: Bool { !arriving.values.contains { $0.isUnderWay } }
+  var isIdle: Bool { discardingCount == 0 && !arriving.values.contains { $0.isUnderWay } }
 
   /// Nothing is written to the container after this.
   func stop(_ parts: DispatchGroup) {
@@ -53,12 +55,28 @@ final class PeerInbox {
   /// What a file of a list takes beside its path, about.
   private static let listedFileByteCount = 128
 
-  /// Throws `limitExceeded` when it is more than this app may hold for the other one.
-  private func hold(_ byteCount: Int, of delivery: IncomingDelivery) throws(ServicesError) {
+  private enum Hold {
+    case taken
+    /// Others hold too much: there may be room later.
+    case later
+    /// It alone is more than this app may hold for the other one.
+    case never
+  }
+
+  private func hold(_ byteCount: Int, of delivery: IncomingDelivery) -> Hold {
     guard byteCount <= peer.offerByteCountMax - heldByteCount else {
-      throw ServicesError(.limitExceeded, detail: "bytes of offers and lists of files")
+      return delivery.heldByteCount + byteCount > peer.offerByteCountMaxAlone ? .never : .later
     }
     change(delivery, to: delivery.heldByteCount + byteCount)
+    return .taken
+  }
+
+  private static let holdLimit = "bytes of offers and lists of files"
+
+  /// The channel ends over which it came, so that it comes again.
+  private func putOff(_ id: Identifier) {
+    guard let number = peer.deliveries.channel(of: id) else { return }
+    peer.channels[number]?.lane.close(.limitExceeded, detail: Self.holdLimit)
   }
 
   private func change(_ delivery: IncomingDelivery, to byteCount: Int) {
@@ -121,12 +139,10 @@ final class PeerInbox {
     FailPoint.offered.pass()
     // Of an earlier offer nothing is held any more.
     change(delivery, to: 0)
-    do {
-      try hold((try? offer.serializedBytes() as [UInt8])?.count ?? 0, of: delivery)
-    } catch {
-      // It may have been delivered before, and comes again.
+    guard hold((try? offer.serializedBytes() as [UInt8])?.count ?? 0, of: delivery) == .taken else {
+      // It may have been delivered before: it is not refused.
       remove(id)
-      return peer.closeChannels(.limitExceeded, detail: error.detail ?? "")
+      return putOff(id)
     }
     run(attempt) { [container = runtime.container, sender = peer.application.text] in
       let incarnation = Identifier(offer.incarnation)
@@ -207,10 +223,8 @@ final class PeerInbox {
   }
 
   private func refuse(_ id: Identifier, _ error: ServicesError) {
-    if let delivery = remove(id) {
-      delivery.stream = nil
-      let discard = discarding(delivery)
-      delivery.queue.async { _ = discard() }
+    if let delivery = arriving.removeValue(forKey: id) {
+      discard(delivery) { _, _ in }
       replyLost(delivery, .replied, error)
     }
     peer.deliveries.step { $0.refuse(id, WireFailure(error)) }
@@ -225,6 +239,21 @@ final class PeerInbox {
     else { return }
     sent.didDeliver()
     sent.fail(status, error)
+  }
+
+  /// What is held of it is held until nothing is left; `then` hears whether it was delivered before.
+  private func discard(_ delivery: IncomingDelivery, then: @escaping @Sendable (PeerInbox, Bool) -> Void) {
+    delivery.stream = nil
+    discardingCount += 1
+    let discard = discarding(delivery)
+    delivery.queue.async { [runtime = runtime, application = peer.application] in
+      let wasDelivered = discard()
+      runtime.perform(with: application) { peer in
+        peer.inbox.discardingCount -= 1
+        peer.inbox.change(delivery, to: 0)
+        then(peer.inbox, wasDelivered)
+      }
+    }
   }
 
   /// Nothing is left of it, not even of what an earlier process or channel has staged. True when it was delivered before: that stays.
@@ -332,10 +361,10 @@ final class PeerInbox {
 
   func take(_ files: [WireOfferedFile], of id: Identifier) {
     guard let attempt = attempt(id) else { return }
-    do {
-      try hold(files.reduce(0) { $0 + $1.path.count + Self.listedFileByteCount }, of: attempt.delivery)
-    } catch {
-      return refuse(id, error)
+    switch hold(files.reduce(0) { $0 + $1.path.count + Self.listedFileByteCount }, of: attempt.delivery) {
+    case .taken: break
+    case .later: return putOff(id)
+    case .never: return refuse(id, ServicesError(.limitExceeded, detail: Self.holdLimit))
     }
     run(attempt) {
       let known = try attempt.delivery.withArrival { arrival in
@@ -446,21 +475,16 @@ final class PeerInbox {
 
   func withdrawn(_ id: Identifier) {
     locked.removeAll { $0.id == id }
-    guard let delivery = remove(id) else {
+    guard let delivery = arriving.removeValue(forKey: id) else {
       return peer.deliveries.step { $0.discarded(id) }
     }
-    delivery.stream = nil
-    let discard = discarding(delivery)
-    delivery.queue.async { [runtime = runtime, application = peer.application] in
-      let wasDelivered = discard()
-      runtime.perform(with: application) { peer in
-        if !wasDelivered {
-          let error = ServicesError(
-            .connectionLost, detail: "the provider took its reply back, or could not read it")
-          peer.inbox.replyLost(delivery, .lost, error)
-        }
-        peer.deliveries.step { wasDelivered ? $0.committed(id) : $0.discarded(id) }
+    discard(delivery) { inbox, wasDelivered in
+      if !wasDelivered {
+        let error = ServicesError(
+          .connectionLost, detail: "the provider took its reply back, or could not read it")
+        inbox.replyLost(delivery, .lost, error)
       }
+      inbox.peer.deliveries.step { wasDelivered ? $0.committed(id) : $0.discarded(id) }
     }
   }
 

@@ -146,6 +146,12 @@ final class PeerSession {
     return min(half, core.charges.limit.offerByteCount) - ofSandbox + own
   }
 
+  /// The same, if nothing were held for anybody.
+  var offerByteCountMaxAlone: Int {
+    let half = Core.heldOfferByteCountMax / 2
+    return sandbox == 0 ? half : min(half, core.charges.limit.offerByteCount)
+  }
+
   /// Whether another channel from this app is taken.
   private var mayOpenAnother: Bool {
     channels.count < Self.channelCountMax
@@ -416,8 +422,8 @@ final class PeerSession {
   // MARK: Ending
 
   /// No channel with this app may go on.
-  func closeChannels(_ fault: ProtocolFault = .noError, detail: String = "") {
-    for channel in channels.values { channel.lane.close(fault, detail: detail) }
+  func closeChannels() {
+    for channel in channels.values { channel.lane.close(.noError) }
   }
 
   /// Channels whose key is not the trusted one any more end, and those with one that is begin.

@@ -87,6 +87,12 @@ extension Container {
     try messages.beginArrival(message, replacing: replacing)
   }
 
+  /// Removes what is staged of a message, durably, as ``Arrival/discard()`` does; nothing when an arrival of it is in progress. Throws
+  /// `invalidName` for a sender that is no name.
+  package func discardArrival(_ message: ArrivingMessage) throws {
+    try messages.discardArrival(message)
+  }
+
   /// Removes the staged files of messages without an arrival in progress: all of them, or those
   /// that have not changed since `olderThan` (nanoseconds since 1970-01-01 UTC).
   package func discardArrivals(olderThan: Int64?) throws {

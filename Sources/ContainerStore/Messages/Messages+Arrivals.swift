@@ -24,6 +24,21 @@ extension Messages {
     }
   }
 
+  func discardArrival(_ message: ArrivingMessage) throws {
+    let key = try arrivalKey(message.sender, message.incarnation, message.number)
+    guard arrivals.begin(key) else { return }
+    defer { arrivals.end(key) }
+    // Most that is refused was never begun.
+    guard try store.withSnapshot({ try $0.isStaged(key) }) else { return }
+    try store.namingPath(store.place) {
+      try store.transaction(durability: store.options.durability == .none ? nil : .full) { transaction in
+        for (staging, record) in try transaction.staged(of: key.sender) where record?.key == key {
+          try transaction.dropStaging(staging)
+        }
+      }
+    }
+  }
+
   func discardArrivals(olderThan: Int64?) throws {
     try store.transaction(durability: store.soon) { transaction in
       guard let root = try transaction.directoryIfThere(Staging.root) else { return }

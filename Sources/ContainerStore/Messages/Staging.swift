@@ -86,6 +86,10 @@ extension CatalogReading {
     }
   }
 
+  func isStaged(_ key: ArrivalKey) throws -> Bool {
+    try staged(of: key.sender).contains { $0.record?.key == key }
+  }
+
   private func stagingRecord(of directory: UInt64, from sender: FileName) throws -> Staging.Record? {
     guard let bytes = try value(.staging(directory)) else { return nil }
     return try? Staging.Record(bytes, sender: sender)

@@ -38,14 +38,20 @@ package struct AccessRules: Sendable, Equatable {
       consumer: rule.hasConsumer ? rule.consumer : nil, provider: rule.hasProvider ? rule.provider : nil)
   }
 
-  /// Whether the consumer is kept from the provider altogether. Costs the same for any number of rules. Both are checked ids.
-  package func denies(_ consumer: String, _ provider: String) -> Bool {
+  /// Whether the consumer is kept from the provider altogether; without one, whether somebody is of whom no rule says anything. Costs the
+  /// same for any number of rules. Both are checked ids.
+  package func denies(_ consumer: String?, _ provider: String) -> Bool {
     guard !denials.isEmpty else { return false }
-    let levels = [
-      [Pair(consumer: consumer, provider: provider)],
-      [Pair(consumer: consumer, provider: nil), Pair(consumer: nil, provider: provider)],
-      [Pair(consumer: nil, provider: nil)],
-    ]
+    let ofAny = Pair(consumer: nil, provider: provider)
+    let levels =
+      if let consumer {
+        [
+          [Pair(consumer: consumer, provider: provider)], [Pair(consumer: consumer, provider: nil), ofAny],
+          [Pair(consumer: nil, provider: nil)],
+        ]
+      } else {
+        [[ofAny], [Pair(consumer: nil, provider: nil)]]
+      }
     for pairs in levels {
       if pairs.contains(where: denials.contains) { return true }
       if pairs.contains(where: permissions.contains) { return false }

@@ -32,6 +32,7 @@ package struct BrokerIntroduction: Sendable, Equatable {
   /// fault of the acceptor's.
   package let refusal: WireBrokerMessage
   /// Likewise, when the broker has no descriptors left for two socket pairs.
+  package let refusalOfDialler: WireBrokerMessage
   package let refusalWithoutDescriptors: WireBrokerMessage
 }
 

@@ -37,7 +37,7 @@ package struct BrokerPolicy: Sendable, Equatable {
   }
 
   /// Whether the consumer is kept from the provider altogether.
-  package func denies(_ consumer: String, _ provider: String) -> Bool {
+  package func denies(_ consumer: String?, _ provider: String) -> Bool {
     isDamaged || access.denies(consumer, provider)
   }
 

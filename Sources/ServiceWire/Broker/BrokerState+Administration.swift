@@ -80,7 +80,8 @@ extension BrokerState {
     let wasDamaged = records.damagedApps.remove(fileName(appID)) != nil
     let pending = pendingConnections(of: appID)
     let wasApproved = records.programs[appID]?.keyFingerprint.isEmpty == false
-    let wasKnown = records.apps.removeValue(forKey: appID) != nil
+    let known = records.apps.removeValue(forKey: appID)
+    let wasKnown = known != nil
     guard wasKnown || wasDamaged || wasApproved || !pending.isEmpty else {
       return fail(ask, .applicationNotFound, on: number, &outputs)
     }
@@ -101,6 +102,7 @@ extension BrokerState {
     }
     refuseWaiting(for: appID, with: .applicationNotFound, &outputs) { _ in true }
     tellWatchers(about: appID, &outputs)
+    if let known { tellClients(of: known.origin, &outputs) }
     done(ask, on: number, &outputs)
   }
 

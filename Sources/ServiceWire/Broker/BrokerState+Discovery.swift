@@ -30,7 +30,9 @@ extension BrokerState {
   private func isHidden(_ appID: String, from asker: Connection) -> Bool {
     if let consumer = asker.appID { return records.policy.denies(consumer, appID) }
     guard asker.origin != .plain, asker.phase != .attending(administers: true) else { return false }
-    return records.apps.contains { $0.value.origin == asker.origin && records.policy.denies($0.key, appID) }
+    // Also where it has no app yet.
+    return records.policy.denies(nil, appID)
+      || records.apps.contains { $0.value.origin == asker.origin && records.policy.denies($0.key, appID) }
   }
 
   /// The app as an asker may see it, or nil: what of its services the filter wants. An administrator's lists have no asker.
@@ -170,6 +172,18 @@ extension BrokerState {
   /// Something about an app has changed: those who watch for it hear what is different for them when their connection has room.
   mutating func tellWatchers(about appID: String, _ outputs: inout [BrokerOutput]) {
     tellWatchers(about: appID, of: nil, &outputs)
+  }
+
+  /// An app of the sandbox has come or gone: what clients there may see is what all of its apps may.
+  mutating func tellClients(of origin: BrokerOrigin, _ outputs: inout [BrokerOutput]) {
+    guard origin != .plain else { return }
+    for number in watchers.sorted() {
+      guard let connection = connections[number], connection.isAttending, connection.origin == origin else {
+        continue
+      }
+      for watch in connection.watches.keys { connections[number]?.watches[watch]?.isAllDirty = true }
+      askForMore(number, &outputs)
+    }
   }
 
   /// Nil means all, of apps and of watching apps. What an app is kept from may be hidden from clients of its sandbox, too.

@@ -65,6 +65,7 @@ extension BrokerState {
       publicKey: publicKey, activationUser: enrol.activationUser, enrolled: date,
       origin: connections[number]?.origin ?? .plain)
     outputs.append(.save(.app(enrol.appID)))
+    if let origin = records.apps[enrol.appID]?.origin { tellClients(of: origin, &outputs) }
     present(enrol, number, publicKey, now, &outputs)
   }
 

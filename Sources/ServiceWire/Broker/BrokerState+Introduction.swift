@@ -78,6 +78,7 @@ extension BrokerState {
       toAcceptor: message(.acceptor, diallerID, at: dialler),
       answer: answerMessage(ask) { $0.introduced.ticket = ticket },
       refusal: refusal("introductions that wait for the other app"),
+      refusalOfDialler: refusal("introductions that this app has not taken"),
       refusalWithoutDescriptors: refusal("descriptors of the broker"))
     outputs.append(.introduce(introduction))
   }

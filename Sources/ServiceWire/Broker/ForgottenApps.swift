@@ -2,8 +2,9 @@
 package struct ForgottenApps: Sendable, Equatable {
   /// The last ones, in order.
   private var appIDs: [String] = []
-  /// How many there ever were.
-  package private(set) var count: UInt64 = 0
+  /// How many there ever were, and a number that was drawn at the beginning: who knows a count of before the broker's state was lost does
+  /// not take it for one of after.
+  package private(set) var count = UInt64.random(in: 1...1 << 60)
   private static let keptCountMax = 1000
 
   package init() {}

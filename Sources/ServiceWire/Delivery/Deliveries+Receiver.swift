@@ -16,6 +16,9 @@ extension Deliveries {
     return nil
   }
 
+  /// Where its last offer came; nil when it is gone, or its channel is.
+  package func channel(of id: Identifier) -> ChannelNumber? { incoming[id]?.channel }
+
   /// The receiver knows the first `from` files: the others come as `page`, all of them. Nothing when the offer is gone.
   package mutating func wantPages(_ id: Identifier, from: UInt64) -> [DeliveryOutput] {
     guard let delivery = incoming[id], delivery.state == .offered, let number = delivery.channel else {
@@ -212,8 +215,17 @@ extension Deliveries {
       throw Exchange.Fault(fault: .limitExceeded, detail: "deliveries under way")
     }
     channels[number]?.ended.removeAll { $0.id == id }
-    let offer = WaitingOffer(channel: number, offer: offer)
-    if incoming[id] == nil { begin(id, [offer], &outputs) } else { incoming[id]?.waiting.append(offer) }
+    guard incoming[id] != nil else {
+      return begin(id, [WaitingOffer(channel: number, offer: offer)], &outputs)
+    }
+    // The owner has none of those that wait, and counts none of them.
+    let waiting = incoming.values.reduce(offer.encodedByteCount) { sum, delivery in
+      delivery.waiting.reduce(sum) { $0 + $1.offer.encodedByteCount }
+    }
+    guard waiting <= limits.waitingOfferByteCountMax else {
+      throw Exchange.Fault(fault: .limitExceeded, detail: "bytes of offers that wait")
+    }
+    incoming[id]?.waiting.append(WaitingOffer(channel: number, offer: offer))
   }
 
   private static func check(_ offer: WireOffer) throws(Exchange.Fault) -> Identifier {

@@ -4,6 +4,9 @@ package struct DeliveryLimits: Sendable, Equatable {
   package var sentCountMax = 8
   /// Deliveries of the peer's that are under way on one channel.
   package var receivedCountMax = 16
+  /// Bytes of offers of the peer's that wait for what becomes of an earlier offer of the same delivery: a sender's channel has ended then, and
+  /// this side has not noticed yet.
+  package var waitingOfferByteCountMax = 2 << 20
   /// Files of one page of a manifest.
   package var pageFileCountMax = 256
   /// Bytes of one page, as encoded.
