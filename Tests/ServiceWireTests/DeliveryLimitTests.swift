@@ -195,6 +195,29 @@ struct DeliveryLimitTests {
         == .limitExceeded)
   }
 
+  /// Offered again over other channels before the first has ended: no more of that is kept than a sender needs.
+  @Test func offersThatWaitAreCounted() {
+    var receiver = Fixture.opened(limits: limits { $0.waitingOfferByteCountMax = 2500 })
+    var offer = Fixture.offer(1)
+    offer.request.params.bytes = Data(count: 1000)
+    #expect(Fixture.fault(receiver.receive(Fixture.message(offer), on: number)) == nil)
+    for n: UInt64 in 2...4 {
+      let another = ChannelNumber(n)
+      _ = receiver.channelOpened(another)
+      let outputs = receiver.receive(Fixture.message(offer), on: another)
+      if n < 4 {
+        #expect(Fixture.fault(outputs) == nil)
+      } else {
+        #expect(outputs.first == .close(another, .limitExceeded, detail: "bytes of offers that wait"))
+      }
+    }
+    // The channel of the first ends: the last of those that wait goes on, and makes room.
+    #expect(receiver.channelClosed(number).contains(.offered(offer)))
+    let fifth = ChannelNumber(5)
+    _ = receiver.channelOpened(fifth)
+    #expect(Fixture.fault(receiver.receive(Fixture.message(offer), on: fifth)) == nil)
+  }
+
   @Test func theDetailOfAFailureIsNoLongerThanTheLimit() {
     func failed(_ count: Int) -> WireChannelMessage {
       .with {
