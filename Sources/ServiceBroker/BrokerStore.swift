@@ -37,12 +37,13 @@ final class BrokerStore: Sendable {
     try StateFiles.makeDirectory(directory + "/programs")
     key = try Self.brokerKey(directory)
     administratorKey = try Self.key(directory + "/" + BrokerStore.administratorKeyName, directory)
-    records = try Self.records(directory, logger)
+    var records = try Self.records(directory, logger)
+    let hasForgotten = records.forgotten.count > 0
     // It begins with a number that has to stay.
-    if (try? Self.message(forgottenPath)) ?? nil == nil { try save(.forgotten, of: records) }
+    if !hasForgotten { records.beginForgotten() }
+    self.records = records
+    if !hasForgotten { try save(.forgotten, of: records) }
   }
-
-  private var forgottenPath: String { directory + "/forgotten" }
 
   /// A directory of something else, a container for instance, is left as it is. Throws `noState` with the name of what is not a broker's.
   private static func checkThatItIsOurs(_ directory: String) throws {

@@ -168,7 +168,15 @@ extension Target {
       }
       records.policy = try BrokerPolicy(rules: [rule])
       records.programs[appID] = .with { $0.path = "/a" }
+      var forgotten = BrokerRecords()
+      try forgotten.decodeForgotten(
+        Data(
+          try WireForgottenApps.with {
+            $0.appIds = [appID]
+            $0.count = 5
+          }.serializedBytes() as [UInt8]))
       return [
+        Seed("forgotten", [3] + Array(try forgotten.encoded(.forgotten) ?? Data())),
         Seed("registry", [0] + Array(try records.encoded(.app(appID)) ?? Data())),
         Seed("policy", [1] + Array(try records.encoded(.policy) ?? Data())),
         Seed("program", [2] + Array(try records.encoded(.program(appID)) ?? Data())),
@@ -176,7 +184,7 @@ extension Target {
     },
     accepts: { bytes in
       var input = Input(bytes)
-      let kind = input.byte() % 3
+      let kind = input.byte() % 4
       let file = Data(input.remainder())
       func read(_ file: Data) throws -> (records: BrokerRecords, part: BrokerRecords.Part) {
         var records = BrokerRecords()
@@ -187,9 +195,12 @@ extension Target {
         case 1:
           try records.decodePolicy(file)
           return (records, .policy)
-        default:
+        case 2:
           let appID = try records.decodeProgram(file)
           return (records, .program(appID))
+        default:
+          try records.decodeForgotten(file)
+          return (records, .forgotten)
         }
       }
       guard let (records, part) = try? read(file) else { return false }

@@ -98,6 +98,9 @@ package struct BrokerRecords: Sendable, Equatable {
     forgotten = try ForgottenApps(WireForgottenApps.known(bytes))
   }
 
+  /// There is no file that says which apps were forgotten.
+  package mutating func beginForgotten() { forgotten = .begun() }
+
   mutating func noteForgotten(_ appID: String) { forgotten.append(appID) }
 
   // MARK: Approval

@@ -2,12 +2,18 @@
 package struct ForgottenApps: Sendable, Equatable {
   /// The last ones, in order.
   private var appIDs: [String] = []
-  /// How many there ever were, and a number that was drawn at the beginning: who knows a count of before the broker's state was lost does
-  /// not take it for one of after.
-  package private(set) var count = UInt64.random(in: 1...1 << 60)
+  /// How many there ever were, and the number that was drawn at the beginning.
+  package private(set) var count: UInt64 = 0
   private static let keptCountMax = 1000
 
   package init() {}
+
+  /// Of a broker without one: who knows a count of before its state was lost does not take it for one of after.
+  static func begun() -> ForgottenApps {
+    var apps = ForgottenApps()
+    apps.count = .random(in: 1...1 << 60)
+    return apps
+  }
 
   /// Throws `malformed`.
   init(_ wire: WireForgottenApps) throws(ProtocolFault) {
