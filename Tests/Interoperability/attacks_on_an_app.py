@@ -592,8 +592,13 @@ class FalseBroker:
     def accept(self):
         sock, _ = self.listener.accept()
         lane, theirs = socket.socketpair()
-        socket.send_fds(sock, [b"\0"], [theirs.fileno()])
-        theirs.close()
+        try:
+            socket.send_fds(sock, [b"\0"], [theirs.fileno()])
+        except BrokenPipeError:
+            # The app, which asks now and then, has gone meanwhile: it may have seen the key first.
+            return sock.close()
+        finally:
+            theirs.close()
         self.sockets += [sock, lane]
         self.heard.append(bytearray())
         self.loop.watch(sock, lambda heard=self.heard[-1]: self.hear(sock, heard))
