@@ -176,10 +176,8 @@ extension UnixListener {
   public func accept(deadline: ContinuousClock.Instant?) throws(SocketError) -> UnixConnection {
     while true {
       if let connection = try acceptIfWaiting() { return connection }
-      let milliseconds = deadline.map {
-        Int32(min(remaining(until: $0, unit: .milliseconds(1)), Int64(Int32.max)))
-      }
-      let bits = cposix_wait(descriptor.number, 0, wakeup.descriptorNumber, milliseconds ?? -1)
+      let bits = cposix_wait(
+        descriptor.number, 0, wakeup.descriptorNumber, pollTimeout(until: deadline))
       guard try check(bits, "poll") != 0 else { throw .timedOut(operation: "accept") }
     }
   }

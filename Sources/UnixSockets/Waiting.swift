@@ -20,6 +20,11 @@ func remaining(until deadline: ContinuousClock.Instant, unit: Duration) -> Int64
   return Int64(min((left / unit).rounded(.up), 1e15))
 }
 
+/// The timeout of poll(2) until the deadline, in milliseconds; -1, which waits without limit, when there is none.
+func pollTimeout(until deadline: ContinuousClock.Instant?) -> Int32 {
+  deadline.map { Int32(min(remaining(until: $0, unit: .milliseconds(1)), Int64(Int32.max))) } ?? -1
+}
+
 /// Waits until the descriptor is ready, has ended or has failed: the call that follows finds out which.
 ///
 /// Throws `timedOut` when the deadline, if there is one, has passed.
@@ -28,11 +33,9 @@ func wait(
   _ operation: String
 ) throws(SocketError) {
   while true {
-    let milliseconds = deadline.map {
-      Int32(min(remaining(until: $0, unit: .milliseconds(1)), Int64(Int32.max)))
-    }
+    let milliseconds = pollTimeout(until: deadline)
     var entry = pollfd(fd: descriptor, events: readiness.events, revents: 0)
-    let count = poll(&entry, 1, milliseconds ?? -1)
+    let count = poll(&entry, 1, milliseconds)
     if count > 0 { return }
     if count < 0 {
       if errno == EINTR { continue }

@@ -85,11 +85,8 @@ extension UnixConnection {
   public func awaitReadiness(
     forRoom isRoomWanted: Bool, or wakeup: borrowing Wakeup, until deadline: ContinuousClock.Instant?
   ) throws(SocketError) -> ConnectionReadiness {
-    let milliseconds = deadline.map {
-      Int32(min(remaining(until: $0, unit: .milliseconds(1)), Int64(Int32.max)))
-    }
     let bits = cposix_wait(
-      descriptor.number, isRoomWanted ? 1 : 0, wakeup.reading.number, milliseconds ?? -1)
+      descriptor.number, isRoomWanted ? 1 : 0, wakeup.reading.number, pollTimeout(until: deadline))
     return ConnectionReadiness(rawValue: try check(bits, "poll"))
   }
 }

@@ -113,6 +113,7 @@ struct SandboxTests {
       let ids = try (0..<20).map { try ApplicationID("com.example.boxed\($0)") }
       let (controls, bulks) = (try ids.map { _ in try pair() }, try ids.map { _ in try pair() })
       defer { for pair in controls + bulks { close(pair.far) } }
+      let otherID = try ApplicationID("com.example.other")
       let (channelCount, turnCount, others) = provider.runtime.performAndWait { core in
         for (i, id) in ids.enumerated() {
           core.peer(id).open(
@@ -125,7 +126,7 @@ struct SandboxTests {
               $0.origin = 7
             }, controls[i].near, bulks[i].near)
         }
-        let other = core.peer(try! ApplicationID("com.example.other"))
+        let other = core.peer(otherID)
         other.setSandbox(8)
         let boxed = ids.compactMap { core.peers[$0] }
         return (
@@ -148,8 +149,9 @@ struct SandboxTests {
     try await withWorld { world in
       let app = try world.app("com.example.app").services
       try await app.start()
+      let peerID = try ApplicationID("com.example.peer")
       let (alone, beside, boxed) = app.runtime.performAndWait { core in
-        let peer = core.peer(try! ApplicationID("com.example.peer"))
+        let peer = core.peer(peerID)
         let alone = peer.offerByteCountMax
         core.heldOfferByteCount = 100 << 20
         let beside = peer.offerByteCountMax

@@ -137,7 +137,7 @@ final class BrokerSession {
         if core.broker.isCurrent(connection) { body(core.broker) }
       }
     }
-    // What was read is handled before more is.
+    // The two readers hand over one batch at a time, and read the next when it was handled.
     let (descriptorTurn, messageTurn) = (ReaderTurn(), ReaderTurn())
     do {
       descriptors = try DescriptorReceiver(

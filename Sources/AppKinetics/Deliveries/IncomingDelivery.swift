@@ -22,7 +22,7 @@ final class IncomingDelivery: Sendable {
     var isCommitting = false
     /// Offered over a channel that is there.
     var isUnderWay = false
-    /// What the app keeps of the offer and the list of files, in bytes.
+    /// The bytes that the app is charged for the offer and its list of files.
     var heldByteCount = 0
     /// Counts offers and interruptions: what comes of an earlier one counts for nothing.
     var attempt: UInt64 = 0

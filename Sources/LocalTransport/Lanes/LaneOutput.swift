@@ -82,18 +82,13 @@ struct LaneOutput: ~Copyable {
     queuedByteCount += batch.count
     hurry()
     frames.append(batch)
-    if let tellingThread, pthread_equal(tellingThread, pthread_self()) != 0,
-      queuedByteCount < Self.writeByteCountMax
-    {
-      return false
-    }
+    if isTelling, queuedByteCount < Self.writeByteCountMax { return false }
     return write()
   }
 
   /// For what nobody waits for, of the thread that is telling an event: elsewhere it is sent at once.
   mutating func sendUnhurried(_ batch: [UInt8]) -> IsReaderWanted {
-    guard takesFrames, !batch.isEmpty, frames.isEmpty, let tellingThread,
-      pthread_equal(tellingThread, pthread_self()) != 0,
+    guard takesFrames, !batch.isEmpty, frames.isEmpty, isTelling,
       queuedByteCount + batch.count < Self.writeByteCountMax
     else { return send(batch) }
     queuedByteCount += batch.count
@@ -234,6 +229,9 @@ struct LaneOutput: ~Copyable {
     return look
   }
 
+  /// This thread tells an event.
+  private var isTelling: Bool { tellingThread.map { pthread_equal($0, pthread_self()) != 0 } ?? false }
+
   /// What this thread sends waits until the event was told.
   mutating func beginTelling() { tellingThread = pthread_self() }
 
@@ -244,7 +242,7 @@ struct LaneOutput: ~Copyable {
 
   /// The event goes on with what is nothing of this lane: nothing waits for that.
   mutating func endTellingEarly() {
-    if let tellingThread, pthread_equal(tellingThread, pthread_self()) != 0 { endTelling() }
+    if isTelling { endTelling() }
   }
 
   // MARK: The end

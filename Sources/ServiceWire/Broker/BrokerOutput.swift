@@ -32,6 +32,7 @@ package struct BrokerIntroduction: Sendable, Equatable {
   /// fault of the acceptor's.
   package let refusal: WireBrokerMessage
   /// Likewise, when the broker has no descriptors left for two socket pairs.
+  /// Likewise, when it is the dialler's own descriptor lane that has no room.
   package let refusalOfDialler: WireBrokerMessage
   package let refusalWithoutDescriptors: WireBrokerMessage
 }

@@ -29,7 +29,7 @@ extension BrokerState {
   /// any app of the sandbox may not.
   private func isHidden(_ appID: String, from asker: Connection) -> Bool {
     if let consumer = asker.appID { return records.policy.denies(consumer, appID) }
-    guard asker.origin != .plain, asker.phase != .attending(administers: true) else { return false }
+    guard asker.origin != .plain, !asker.administers else { return false }
     // Also where it has no app yet.
     return records.policy.denies(nil, appID)
       || records.apps.contains { $0.value.origin == asker.origin && records.policy.denies($0.key, appID) }
@@ -60,11 +60,8 @@ extension BrokerState {
       $0.entitlementVersion = registration.entitlementVersion
       if filter.includesContents { $0.icon = registration.icon }
       $0.services = services
-      // What the user does when is nothing for a sandbox.
-      let isShown =
-        asker.map {
-          $0.origin == .plain || $0.appID == appID || $0.phase == .attending(administers: true)
-        } ?? true
+      // A sandbox does not see what the user does when.
+      let isShown = asker.map { $0.origin == .plain || $0.appID == appID || $0.administers } ?? true
       $0.state = isShown ? state(of: appID) : .hidden
       $0.isInFront = isShown && front == appID
     }

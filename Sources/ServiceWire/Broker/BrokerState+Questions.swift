@@ -28,7 +28,7 @@ extension BrokerState {
       if connections[number]?.watches.isEmpty == true { watchers.remove(number) }
       done(ask, on: number, &outputs)
     case .administer(let message):
-      guard connection.phase == .attending(administers: true) else { throw Fault(fault: .unexpectedMessage) }
+      guard connection.administers else { throw Fault(fault: .unexpectedMessage) }
       try administer(message, ask, number, now, date, &outputs)
     case .register, .unregister, .connect, .bringToFront, .state:
       guard let appID = connection.appID else { throw Fault(fault: .unexpectedMessage) }

@@ -79,6 +79,7 @@ package struct BrokerState: Sendable {
 
     var owner: Owner { origin == .plain ? .process(process) : .sandbox(origin.label) }
     var appID: String? { if case .enrolled(let appID) = phase { appID } else { nil } }
+    var administers: Bool { phase == .attending(administers: true) }
     var isAttending: Bool { if case .attending = phase { true } else { false } }
     var pending: (enrol: WireEnrol, publicKey: Data)? {
       if case .pending(let enrol, let publicKey) = phase { (enrol, publicKey) } else { nil }
