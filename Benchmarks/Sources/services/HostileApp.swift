@@ -50,8 +50,7 @@ final class HostileApp: Sendable {
     let prologue = Prologue.channel(
       ticket: introduction.ticket, dialler: (appID, Self.user), acceptor: (target, Self.user))
     try await withCheckedThrowingContinuation { (opened: CheckedContinuation<Void, any Error>) in
-      let waiting = Mutex<CheckedContinuation<Void, any Error>?>(opened)
-      let opening = Waiting(waiting)
+      let opening = Opening(opened)
       do {
         _ = try ControlLane.open(
           descriptor: control,
@@ -86,11 +85,10 @@ final class HostileApp: Sendable {
   }
 }
 
-private final class Waiting: Sendable {
+/// The continuation of whoever waits for a channel to open, for the first event that says what became of it.
+private final class Opening: Sendable {
   private let continuation: Mutex<CheckedContinuation<Void, any Error>?>
-  init(_ continuation: consuming Mutex<CheckedContinuation<Void, any Error>?>) {
-    self.continuation = continuation
-  }
+  init(_ continuation: CheckedContinuation<Void, any Error>) { self.continuation = Mutex(continuation) }
   func take() -> CheckedContinuation<Void, any Error>? { continuation.withLock { $0.take() } }
 }
 
@@ -107,17 +105,14 @@ final class HostileChannel: Sendable {
 
   init(_ bulk: Int32) { self.bulk = bulk }
 
-  deinit { closeDescriptor(bulk) }
+  deinit { Foundation.close(bulk) }
 
   func begin(_ lane: ControlLane) { fields.withLock { $0.lane = lane } }
   func end() { fields.withLock { ($0.hasEnded, $0.lane) = (true, nil) } }
 
   var hasEnded: Bool { fields.withLock { $0.hasEnded } }
   /// Requests that the other app takes.
-  var credit: Int {
-    get { fields.withLock { $0.credit } }
-    set { fields.withLock { $0.credit = newValue } }
-  }
+  var credit: Int { fields.withLock { $0.credit } }
   func grant(_ more: Int) { fields.withLock { $0.credit += more } }
   /// Bytes that wait to be written.
   var queuedByteCount: Int { fields.withLock { $0.lane }?.queuedByteCount ?? 0 }
@@ -136,5 +131,3 @@ final class HostileChannel: Sendable {
 
   func close() { fields.withLock { $0.lane }?.close(.noError) }
 }
-
-private func closeDescriptor(_ number: Int32) { Foundation.close(number) }

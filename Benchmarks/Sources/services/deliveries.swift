@@ -59,12 +59,6 @@ struct DeliveryBenchmark {
     guard process.terminationStatus == 0 else { throw ServicesError(.general, detail: command) }
   }
 
-  private func peakKiB(_ pid: Int32) throws -> Int {
-    let status = try String(contentsOfFile: "/proc/\(pid)/status", encoding: .utf8)
-    let line = status.split(separator: "\n").first { $0.hasPrefix("VmHWM:") } ?? ""
-    return line.split(whereSeparator: { " \t".contains($0) }).dropFirst().first.flatMap { Int($0) } ?? 0
-  }
-
   private func message(_ paths: [String]) -> ServiceRequest {
     ServiceRequest(
       service: definition.serviceID, version: definition.version, method: "echo", attachments: paths)
@@ -86,7 +80,7 @@ struct DeliveryBenchmark {
     let durable = try process("provide-files", directory, Self.provider + ".durable", "full")
     defer { durable.terminate() }
     for target in [".cached", ".durable"] { _ = try await latency(1000, services, Self.provider + target) }
-    let before = try [getpid(), durable.processIdentifier, broker.processIdentifier].map(peakKiB)
+    let before = try [getpid(), durable.processIdentifier, broker.processIdentifier].map { try peakKiB($0) }
     print("name\tseconds\tMB/s\tagainst cp")
     for _ in 0..<repetitions {
       for (isDurable, target) in [(false, ".cached"), (true, ".durable")] {
@@ -101,7 +95,7 @@ struct DeliveryBenchmark {
         line(isDurable ? "delivery, durable" : "delivery, not waiting for the disk", delivered, copied)
       }
     }
-    let after = try [getpid(), durable.processIdentifier, broker.processIdentifier].map(peakKiB)
+    let after = try [getpid(), durable.processIdentifier, broker.processIdentifier].map { try peakKiB($0) }
     for (name, (a, b)) in zip(["sender", "receiver", "broker"], zip(before, after)) {
       print("growth of peak memory, \(name)\t\((b - a) >> 10) MiB")
     }

@@ -8,11 +8,11 @@ import SodiumPrimitives
 import Synchronization
 import UnixSockets
 
-/// What a hostile sandbox does at full effort: ten ids, 64 connections, with one kind of flood.
+/// A kind of flood with which a hostile sandbox attacks at full effort, from ten ids or 64 connections.
 enum Flood: String, CaseIterable {
-  /// Of the broker: questions, introductions, registrations, handshakes that are not gone on with.
+  /// Floods of the broker: questions, introductions, registrations, connections that are closed before their handshake.
   case find, dial, register, connect
-  /// Of an app: messages that need no answer, calls, calls whose replies are not read, requests that nobody answers, texts that cost
+  /// Floods of an app: messages that need no answer, calls, calls whose replies are not read, requests that nobody answers, texts that cost
   /// the square of their length to normalise, lists of files.
   case pongs, calls, silent, keep, texts, lists
 
@@ -53,8 +53,7 @@ enum Flood: String, CaseIterable {
 
   private static func connect(_ path: String) async throws {
     while true {
-      let connection = try? UnixConnection.dial(path: path, deadline: nil)
-      _ = connection
+      _ = try? UnixConnection.dial(path: path, deadline: nil).descriptorNumber
       await Task.yield()
     }
   }
@@ -81,18 +80,19 @@ enum Flood: String, CaseIterable {
   }
 
   private static func register(_ app: HostileApp) async {
-    let definition =
-      text(of: "com.hostile.service").dropLast(2)
-      + (0..<1000).map { #", "m\#($0)": {"params": {"type": "any"}}"# }.joined() + "}}"
+    // Each differs from the one before, so that all of it is written down.
+    let methods = (0..<1000).map { #", "m\#($0)": {"params": {"type": "any"}}"# }.joined()
+    let name = UUID().uuidString
     _ = try? await app.client.ask(
       .register(
         .with {
-          $0.name = app.appID
+          $0.name = name
           $0.services = (0..<10).map { i in
-            .with {
-              $0.id = "com.hostile.service\(i)"
+            let id = "com.hostile.service\(i)"
+            return .with {
+              $0.id = id
               $0.version = "1.0.0.0"
-              $0.definition = Data(definition.utf8)
+              $0.definition = Data((text(of: id).dropLast(2) + methods + "}}").utf8)
             }
           }
         }))
@@ -154,8 +154,7 @@ enum Flood: String, CaseIterable {
     }
   }
 
-  private static let folder =
-    "/" + Array(repeating: String(repeating: "x", count: 250), count: 30).joined(separator: "/")
+  private static let folder = String(repeating: "/" + String(repeating: "x", count: 250), count: 30)
 
   private static func offer() -> WireChannelMessage {
     .with {
@@ -178,7 +177,7 @@ enum Flood: String, CaseIterable {
       $0.request.version = definition.version.text
       $0.request.method = self == .keep ? "keep" : "echo"
       switch self {
-      // Of small parts, which cost more than their bytes.
+      // Many small values cost more memory than their bytes.
       case .keep:
         $0.request.params.array.elements = Array(repeating: .with { $0.boolean = true }, count: 16_000)
       case .texts: $0.request.params.object.members = [.with { $0.name = Self.marks }]
@@ -255,8 +254,8 @@ struct HostileBenchmark {
     defer { hostile?.terminate() }
     var figures = try await calls(services, to: ApplicationID(target))
     figures.firsts = try await firstCalls(directory, to: ApplicationID(target))
-    figures.providerKiB = peakKiB(provider)
-    figures.brokerKiB = peakKiB(broker)
+    figures.providerKiB = try peakKiB(provider.processIdentifier)
+    figures.brokerKiB = try peakKiB(broker.processIdentifier)
     await services.stop()
     return figures
   }
@@ -276,12 +275,6 @@ struct HostileBenchmark {
     return process
   }
 
-  private var request: ServiceRequest {
-    ServiceRequest(
-      service: definition.serviceID, version: definition.version, method: "echo",
-      params: .bytes([UInt8](repeating: 7, count: byteCount)))
-  }
-
   private func firstCalls(_ directory: String, to target: ApplicationID) async throws -> [Double] {
     var times: [Double] = []
     for i in 0..<20 {
@@ -289,7 +282,7 @@ struct HostileBenchmark {
       try await services.start()
       let begin = DispatchTime.now().uptimeNanoseconds
       do {
-        _ = try await services.call(request, to: target)
+        _ = try await services.call(echoRequest, to: target)
         times.append(Double(DispatchTime.now().uptimeNanoseconds - begin) / 1000)
       } catch {
         FileHandle.standardError.write(Data("a first call failed: \(error)\n".utf8))
@@ -301,7 +294,6 @@ struct HostileBenchmark {
   }
 
   private func calls(_ services: AppServices, to target: ApplicationID) async throws -> Figures {
-    let request = request
     let end = DispatchTime.now().uptimeNanoseconds + UInt64(seconds) * 1_000_000_000
     var figures = Figures()
     func time(_ body: () async throws -> Void) async rethrows -> Double {
@@ -311,19 +303,12 @@ struct HostileBenchmark {
     }
     while DispatchTime.now().uptimeNanoseconds < end {
       for _ in 0..<20 {
-        figures.calls.append(try await time { _ = try await services.call(request, to: target) })
+        figures.calls.append(try await time { _ = try await services.call(echoRequest, to: target) })
       }
       figures.finds.append(
         try await time { _ = try await services.providers(of: definition.serviceID) })
     }
     return figures
-  }
-
-  private func peakKiB(_ process: Process) -> Int {
-    let path = "/proc/\(process.processIdentifier)/status"
-    let status = try? String(contentsOfFile: path, encoding: .utf8)
-    let line = (status ?? "").split(separator: "\n").first { $0.hasPrefix("VmHWM:") } ?? ""
-    return line.split(whereSeparator: { " \t".contains($0) }).dropFirst().first.flatMap { Int($0) } ?? 0
   }
 
   /// As many threads as a hostile app keeps busy.

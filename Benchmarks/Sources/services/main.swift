@@ -23,6 +23,9 @@ import ServiceBroker
 let byteCount = 64
 let underWayMax = 1000
 let definition = try ServiceDefinition(jsonText: text(of: "com.example.echo"))
+let echoRequest = ServiceRequest(
+  service: definition.serviceID, version: definition.version, method: "echo",
+  params: .bytes([UInt8](repeating: 7, count: byteCount)))
 
 func text(of service: String) -> String {
   let method = #"{"params": {"type": "UInt8Array"}, "result-value": {"type": "UInt8Array"}}"#
@@ -69,24 +72,28 @@ func process(_ arguments: String...) throws -> Process {
 
 func ready() { FileHandle.standardOutput.write(Data("ready\n".utf8)) }
 
+/// The most resident memory that a process ever had.
+func peakKiB(_ process: Int32) throws -> Int {
+  let status = try String(contentsOfFile: "/proc/\(process)/status", encoding: .utf8)
+  let line = status.split(separator: "\n").first { $0.hasPrefix("VmHWM:") } ?? ""
+  return line.split(whereSeparator: { " \t".contains($0) }).dropFirst().first.flatMap { Int($0) } ?? 0
+}
+
 func forever() async throws { while true { try await Task.sleep(for: .seconds(3600)) } }
 
 func measure(_ name: String, _ count: Int, _ services: AppServices, provider: String = "runtime")
   async throws
 {
   let target = try ApplicationID("com.example.provider.\(provider)")
-  let request = ServiceRequest(
-    service: definition.serviceID, version: definition.version, method: "echo",
-    params: .bytes([UInt8](repeating: 7, count: byteCount)))
-  for _ in 0..<1000 { try await services.call(request, to: target) }
+  for _ in 0..<1000 { try await services.call(echoRequest, to: target) }
 
   var times: [Double] = []
   times.reserveCapacity(count)
   for _ in 0..<count {
     let begin = DispatchTime.now().uptimeNanoseconds
-    let reply = try await services.call(request, to: target)
+    let reply = try await services.call(echoRequest, to: target)
     times.append(Double(DispatchTime.now().uptimeNanoseconds - begin) / 1000)
-    guard reply?.params == request.params else { throw ServicesError(.general, detail: "another reply") }
+    guard reply?.params == echoRequest.params else { throw ServicesError(.general, detail: "another reply") }
   }
   times.sort()
 
@@ -94,7 +101,7 @@ func measure(_ name: String, _ count: Int, _ services: AppServices, provider: St
   var sent: [SentRequest] = []
   var next = 0
   for _ in 0..<count {
-    sent.append(try await services.send(request, to: target))
+    sent.append(try await services.send(echoRequest, to: target))
     if sent.count - next == underWayMax {
       _ = try await sent[next].reply()
       next += 1
@@ -113,17 +120,14 @@ func measure(_ name: String, _ count: Int, _ services: AppServices, provider: St
 /// The first call of apps that never met the provider: introduction, handshake, request and reply.
 func measureFirst(_ directory: String, count: Int) async throws {
   let target = try ApplicationID("com.example.provider.runtime")
-  let request = ServiceRequest(
-    service: definition.serviceID, version: definition.version, method: "echo",
-    params: .bytes([UInt8](repeating: 7, count: byteCount)))
   var times: [Double] = []
   for i in 0..<count {
     let services = try app("com.example.first\(i)", directory)
     try await services.start()
     let begin = DispatchTime.now().uptimeNanoseconds
-    let reply = try await services.call(request, to: target)
+    let reply = try await services.call(echoRequest, to: target)
     times.append(Double(DispatchTime.now().uptimeNanoseconds - begin) / 1000)
-    guard reply?.params == request.params else { throw ServicesError(.general, detail: "another reply") }
+    guard reply?.params == echoRequest.params else { throw ServicesError(.general, detail: "another reply") }
     await services.stop()
   }
   times.sort()
@@ -136,12 +140,7 @@ func text(_ value: Double, _ digits: Int) -> String { String(format: "%.\(digits
 
 /// 100 apps, each of which has 100 requests at the next one that nobody answers.
 func memory(_ directory: String, _ broker: Process) async throws {
-  func residentKiB() throws -> String {
-    let status = try String(contentsOfFile: "/proc/\(broker.processIdentifier)/status", encoding: .utf8)
-    let line = status.split(separator: "\n").first { $0.hasPrefix("VmHWM:") } ?? ""
-    return line.split(whereSeparator: { " \t".contains($0) }).dropFirst().first.map(String.init) ?? "?"
-  }
-  print("broker alone, peak KiB\t\(try residentKiB())")
+  print("broker alone, peak KiB\t\(try peakKiB(broker.processIdentifier))")
   var apps: [AppServices] = []
   for i in 0..<100 {
     let services = try app("com.example.app\(i)", directory)
@@ -152,7 +151,7 @@ func memory(_ directory: String, _ broker: Process) async throws {
     try await services.start()
     apps.append(services)
   }
-  print("with 100 apps, peak KiB\t\(try residentKiB())")
+  print("with 100 apps, peak KiB\t\(try peakKiB(broker.processIdentifier))")
   let request = ServiceRequest(
     service: definition.serviceID, version: definition.version, method: "keep",
     params: .bytes([UInt8](repeating: 7, count: byteCount)))
@@ -162,7 +161,7 @@ func memory(_ directory: String, _ broker: Process) async throws {
     for _ in 0..<100 { sent.append(try await apps[i].send(request, to: target)) }
   }
   for sent in sent { try await sent.delivered() }
-  print("and 10000 requests under way, peak KiB\t\(try residentKiB())")
+  print("and 10000 requests under way, peak KiB\t\(try peakKiB(broker.processIdentifier))")
 }
 
 let arguments = CommandLine.arguments.dropFirst()
