@@ -57,15 +57,29 @@ public struct SegmentBatch: ~Copyable {
     let sourceKey = try cipher.openingKey(of: source, stored, sourceKey)
     for number in 0..<Int(source.count) {
       let plaintext = try cipher.openSegment(number, of: source, in: stored, key: sourceKey)
-      var segment = source.segment(number)
-      segment.writeNumber = next
-      seal(plaintext.bytes, asSegment: segment, into: &output)
-      if checkInterval > 0, segment.writeNumber.counter % UInt64(checkInterval) == 0 {
-        try cipher.checkSegment(
-          output.bytes.extracting(last: segment.storedByteCount), as: segment, opensTo: plaintext.bytes,
-          key: key)
-      }
+      try seal(plaintext.bytes, at: source.start + UInt64(number), checkInterval, into: &output)
     }
+  }
+
+  /// Opens one stored segment with its own key of 32 bytes and seals it as the next segment of the
+  /// batch, at grain `index`; see ``reseal(_:of:key:checkInterval:into:)``.
+  public mutating func reseal(
+    _ stored: RawSpan, segmentKey: RawSpan, index: UInt64, checkInterval: Int,
+    into output: inout OutputRawSpan
+  ) throws(SegmentError) {
+    let plaintext = try cipher.openSegment(stored, key: segmentKey, grain: index)
+    try seal(plaintext.bytes, at: index, checkInterval, into: &output)
+  }
+
+  @inline(__always)
+  private mutating func seal(
+    _ plaintext: RawSpan, at index: UInt64, _ checkInterval: Int, into output: inout OutputRawSpan
+  ) throws(SegmentError) {
+    let segment = SegmentRun(start: index, plaintextByteCount: plaintext.byteCount, writeNumber: next)
+    seal(plaintext, asSegment: segment, into: &output)
+    guard checkInterval > 0, segment.writeNumber.counter % UInt64(checkInterval) == 0 else { return }
+    try cipher.checkSegment(
+      output.bytes.extracting(last: segment.storedByteCount), as: segment, opensTo: plaintext, key: key)
   }
 
   @inline(__always)

@@ -74,13 +74,24 @@ public final class SegmentCipher {
     guard segment.lastLength >= 1, segment.lastLength <= SegmentLayout.plaintextByteCountMax else {
       throw .notAuthentic(grain: segment.start)
     }
-    bind(length: segment.lastLength)
+    return try key.withSegmentKey(of: segment) { segmentKey throws(SegmentError) in
+      try openSegment(stored, key: segmentKey, grain: segment.start)
+    }
+  }
+
+  /// Opens a segment with its own key. The plaintext is in the cipher's scratch memory until its
+  /// next call; it is as long as the stored bytes say.
+  @inline(__always)
+  func openSegment(
+    _ stored: RawSpan, key: RawSpan, grain: UInt64
+  ) throws(SegmentError) -> UnsafeRawBufferPointer {
+    let length = stored.byteCount - SegmentLayout.overheadByteCount
+    guard 1...SegmentLayout.plaintextByteCountMax ~= length else { throw .notAuthentic(grain: grain) }
+    bind(length: UInt32(length))
     do throws(CryptoError) {
-      return try key.withSegmentKey(of: segment) { segmentKey throws(CryptoError) in
-        try stream.open(stored, key: segmentKey, ad: UnsafeRawBufferPointer(ad).bytes)
-      }
+      return try stream.open(stored, key: key, ad: UnsafeRawBufferPointer(ad).bytes)
     } catch {
-      throw error == .notAuthentic ? .notAuthentic(grain: segment.start) : .crypto(error)
+      throw error == .notAuthentic ? .notAuthentic(grain: grain) : .crypto(error)
     }
   }
 

@@ -146,6 +146,13 @@ public final class WorkerThreads: @unchecked Sendable {
     pthread_mutex_unlock(mutex)
   }
 
+  /// Whether the work has ended.
+  public func isFinished(_ ticket: Ticket) -> Bool {
+    pthread_mutex_lock(mutex)
+    defer { pthread_mutex_unlock(mutex) }
+    return ticket.job.isFinished
+  }
+
   /// Finishes all queued jobs, then joins the threads and wipes their buffers. A later job starts
   /// them anew.
   public func stop() {

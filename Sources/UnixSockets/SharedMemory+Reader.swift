@@ -13,14 +13,14 @@ extension SharedMemory {
   public final class Reader: Sendable {
     private let descriptor: Descriptor
 
-    /// Takes over the descriptor of a ``SharedMemory``; nil for anything else, also of another
-    /// length.
+    /// Takes over the descriptor of a ``SharedMemory``. Nil for anything else: another length, or a
+    /// seal that is missing.
     public init?(_ descriptor: consuming Descriptor, byteCount: Int) {
       guard cposix_is_shared_memory(descriptor.number, Int64(byteCount)) == 1 else { return nil }
       self.descriptor = descriptor
     }
 
-    /// Copies bytes out. What the other process writes meanwhile may be among them.
+    /// Copies bytes out, on any thread. What the other process writes meanwhile may be among them.
     ///
     /// Throws ``SocketError/callFailed(operation:path:errno:)``.
     public func read(at offset: Int, into buffer: UnsafeMutableRawBufferPointer) throws(SocketError) {

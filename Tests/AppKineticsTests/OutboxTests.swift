@@ -294,10 +294,11 @@ struct OutboxTests {
       try provider.services.offer([echo], provider: refusing)
       try await provider.services.start()
       let consumer = try await consumer(world)
-      // A hole, so that nothing but what arrives takes time: more than the receiver can have taken when it is asked.
+      // More than the receiver can have taken when it is asked.
       try consumer.container.files.write(Data(), toPath: "/large")
       let handle = try #require(consumer.container.files.fileHandle(forUpdatingAtPath: "/large"))
-      try handle.truncate(atOffset: 4 << 30)
+      let piece = Data(repeating: 7, count: 16 << 20)
+      for _ in 0..<32 { try handle.write(contentsOf: piece) }
       try handle.close()
       let sent = try await consumer.services.send(
         ServiceRequest(echo, "echo", attachments: ["/large"]), to: provider.id)

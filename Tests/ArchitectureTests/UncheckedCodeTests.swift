@@ -33,8 +33,12 @@ struct UncheckedCodeTests {
       "ContainerStore/OpenFile/OpeningAhead.swift", [.uncheckedSendable],
       "raw memory that a worker fills, and that is read once somebody has waited for the worker"),
     Allowance(
-      "ContainerStore/Messages/WritingUnit.swift", [.uncheckedSendable],
-      "a unit's buffers, which one thread writes to the disk and another gets back after it has waited for that"
+      "ContainerStore/Messages/ArrivingFrame.swift", [.uncheckedSendable],
+      "a frame that one thread seals and stores, and another gets back after it has waited for that"
+    ),
+    Allowance(
+      "LocalTransport/Bulk/BulkContents.swift", [.nonisolatedUnsafe],
+      "memory that the receiving thread writes before it makes contents of it, and nobody afterwards"
     ),
     Allowance(
       "UnixSockets/SharedMemory.swift", [.nonisolatedUnsafe],

@@ -25,12 +25,10 @@ struct ArrivalCrashTests {
       creation = fixture.io.log.count
       let arrival = try fixture.container.beginArrival(parcel.message)
       try parcel.addFiles(to: arrival)
-      let contents = parcel.contents
-      var position = 0
-      while position < contents.count {
-        let piece = contents[position..<min(position + 550_000, contents.count)]
-        try piece.withUnsafeBytes { try arrival.append($0) }
-        position = piece.endIndex
+      let byteCount = Int(parcel.message.byteCount)
+      while arrival.received < parcel.message.byteCount {
+        let end = min(Int(arrival.received) + 550_000, byteCount)
+        try parcel.append(to: arrival, until: end, pieceSize: 1 << 20)
         received.append((fixture.io.log.count, arrival.received))
       }
       // Else discarding might take back only what no disk has seen.

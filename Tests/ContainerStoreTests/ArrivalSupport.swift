@@ -1,7 +1,8 @@
-import ContainerStore
 import Foundation
 import SodiumPrimitives
 import Testing
+
+@testable import ContainerStore
 
 /// A message with files, as another app offers it.
 struct Parcel: Sendable {
@@ -48,24 +49,24 @@ struct Parcel: Sendable {
     }
   }
 
-  /// Sends what is wanted next, until `end` (a number of bytes of all), in pieces. An arrival that has taken some since it began is told from where.
+  /// Sends what is wanted next, until the last boundary of a grain that is not behind `end`, in frames, and waits until it is stored.
   func append(
-    to arrival: Arrival, from begin: Int? = nil, until end: Int? = nil, pieceSize: Int = 65_536
+    to arrival: Arrival, from begin: Int? = nil, until end: Int? = nil, pieceSize: Int = 65_536, waits: Bool = true
   ) throws {
-    let contents = contents
+    let files = files.map(\.contents)
     var position = begin ?? Int(arrival.received)
-    let end = end ?? contents.count
-    while position < end {
-      let piece = contents[position..<min(position + pieceSize, end)]
-      try piece.withUnsafeBytes { try arrival.append($0) }
-      position += piece.count
+    let end = end ?? Int(message.byteCount)
+    while let frame = TestFrame.next(of: files, from: position, until: end, byteCount: pieceSize) {
+      try arrival.append(frame)
+      position = Int(frame.end)
     }
+    if waits { try arrival.finish() }
   }
 
   /// All of it.
   @discardableResult
   func arrive(in container: Container, pieceSize: Int = 65_536) throws -> QueuedMessage {
-    let arrival = try container.beginArrival(message)
+    let arrival = try container.beginArrival(message, replacing: false)
     try addFiles(to: arrival)
     try append(to: arrival, pieceSize: pieceSize)
     return try arrival.commit()
@@ -94,6 +95,11 @@ struct Parcel: Sendable {
 }
 
 extension Container {
+  /// Every frame survives the death of the process.
+  func beginArrival(_ message: ArrivingMessage) throws -> Arrival {
+    try beginArrival(message, replacing: false, stagingInterval: 1)
+  }
+
   /// Whether nothing else may arrive under the number: a message has, or it is below the floor.
   func wasDelivered(sender: String, incarnation: Identifier, number: UInt64) throws -> Bool {
     let id = Identifier(repeating: 0xff)

@@ -127,13 +127,7 @@ extension Container {
       for (name, value) in try extendedAttributes(at: path) { tree["\(name) of \(path)"] = value }
     }
     for entry in try outboxEntries() {
-      let reader = try outboxReader(entry.number, from: 0)
-      var bytes = try outboxMessage(entry.number)
-      var buffer = [UInt8](repeating: 0, count: 1 << 20)
-      while case let count = try buffer.withUnsafeMutableBytes({ try reader.read(into: $0) }), count > 0 {
-        bytes += buffer[0..<count]
-      }
-      tree["message \(entry.number)"] = bytes
+      tree["message \(entry.number)"] = try outboxMessage(entry.number) + readOutbox(entry.number)
     }
     for paths in names.values {
       tree["one file: " + paths.sorted().joined(separator: ", ")] = []

@@ -7,18 +7,6 @@ extension Container {
     try tree().filter { !$0.key.hasPrefix("/.opendynamics") }
   }
 
-  /// What the files of a message in the outbox hold, from a byte on.
-  func readOutbox(_ number: UInt64, from offset: UInt64 = 0, pieceByteCount: Int = 1 << 20) throws -> [UInt8]
-  {
-    let reader = try outboxReader(number, from: offset)
-    var bytes: [UInt8] = []
-    var buffer = [UInt8](repeating: 0xaa, count: pieceByteCount)
-    while case let count = try buffer.withUnsafeMutableBytes({ try reader.read(into: $0) }), count > 0 {
-      bytes += buffer[0..<count]
-    }
-    return bytes
-  }
-
   /// The messages in the outbox with all that they hold, and those in the queue, under keys that are no paths.
   func messages() throws -> Tree {
     var tree: Tree = [:]

@@ -74,17 +74,6 @@ struct GoldenDeliveriesTests {
     return (directory, try Container.open(at: directory.path + "/container", credential: .rawKey(key)))
   }
 
-  private func read(_ reader: OutboxReader) throws -> [UInt8] {
-    var bytes = [UInt8](repeating: 0, count: Int(reader.byteCount))
-    var done = 0
-    while done < bytes.count {
-      done += try bytes.withUnsafeMutableBytes {
-        try reader.read(into: UnsafeMutableRawBufferPointer(rebasing: $0[done...]))
-      }
-    }
-    return bytes
-  }
-
   @Test(arguments: Origin.allCases) func hasTheOutbox(origin: Origin) throws {
     let (directory, container) = try container(origin)
     defer { withExtendedLifetime(directory) {} }
@@ -97,8 +86,8 @@ struct GoldenDeliveriesTests {
       try container.outboxFiles(1, from: 0, limit: 10).map { String(decoding: $0.path, as: UTF8.self) }
         == ["/d/0", "/d/1", "/d/2"])
     // As they were when they were sent.
-    #expect(try read(container.outboxReader(1, from: 0)) == Self.folder.flatMap { $0 })
-    #expect(try read(container.outboxReader(2, from: 0)) == testBytes(500, seed: 30))
+    #expect(try container.readOutbox(1) == Self.folder.flatMap { $0 })
+    #expect(try container.readOutbox(2) == testBytes(500, seed: 30))
     #expect(try container.enqueue(Self.outgoing(4, [])).number == 4)
     for number: UInt64 in [1, 2, 4] { try container.settleOutbox(number) }
     #expect(try container.verify().findings.isEmpty)

@@ -33,10 +33,10 @@ private func message(_ attachments: [String], id: UInt8 = 1, count: Int = 40) ->
 }
 
 extension Container {
-  /// Every file of a message, by its path, read through in pieces of `pieceByteCount`.
-  fileprivate func outboxTree(_ number: UInt64, pieceByteCount: Int = 1 << 20) throws -> [String: [UInt8]] {
+  /// Every file of a message, by its path.
+  fileprivate func outboxTree(_ number: UInt64) throws -> [String: [UInt8]] {
     let files = try outboxFiles(number, from: 0, limit: .max)
-    let all = try outboxBytes(number, pieceByteCount: pieceByteCount)
+    let all = try readOutbox(number)
     var tree: [String: [UInt8]] = [:]
     var position = 0
     for file in files {
@@ -45,22 +45,6 @@ extension Container {
     }
     #expect(position == all.count)
     return tree
-  }
-
-  fileprivate func outboxBytes(_ number: UInt64, from offset: UInt64 = 0, pieceByteCount: Int = 1 << 20)
-    throws
-    -> [UInt8]
-  {
-    let reader = try outboxReader(number, from: offset)
-    var bytes: [UInt8] = []
-    var buffer = [UInt8](repeating: 0xaa, count: pieceByteCount)
-    while true {
-      let count = try buffer.withUnsafeMutableBytes { try reader.read(into: $0) }
-      if count == 0 { break }
-      bytes += buffer[0..<count]
-    }
-    #expect(reader.byteCount == offset + UInt64(bytes.count))
-    return bytes
   }
 
   fileprivate func overwrite(_ path: String, at offset: UInt64, _ bytes: [UInt8]) throws {
@@ -118,7 +102,7 @@ struct OutboxTests {
         try container.outboxTree(1) == [
           "/alone": [8], "/d/large": testBytes(70_000, seed: 1), "/d/empty": [], "/d/e/small": [7],
         ])
-      #expect(try container.outboxBytes(2) == [])
+      #expect(try container.readOutbox(2) == [])
       try expectSound(container)
     }
   }
@@ -404,8 +388,7 @@ struct OutboxTests {
 
   // MARK: Reading
 
-  @Test(arguments: [1000, grain - 1, grain, 100_000, 1 << 20])
-  func readsFromAnyByteInPiecesOfAnySize(pieceByteCount: Int) throws {
+  @Test func readsFromAnyGrainOfAnyFile() throws {
     let container = try Sender().container
     var all: [UInt8] = []
     var starts: [(offset: UInt64, index: UInt64)] = []
@@ -424,20 +407,83 @@ struct OutboxTests {
     starts.append((UInt64(all.count), 8))
     all += [UInt8](repeating: 0, count: 4 * grain) + [1] + [UInt8](repeating: 0, count: 2 * grain + 6)
     _ = try container.enqueue(message(["/d"]))
-    for offset in starts.flatMap({ [$0.offset, $0.offset + 1] }) + [
-      UInt64(grain + 7), UInt64(all.count - 1), UInt64(all.count),
-    ] {
-      #expect(
-        try container.outboxBytes(1, from: offset, pieceByteCount: pieceByteCount)
-          == Array(all[Int(offset)...]), "from \(offset)")
+    for (offset, index) in starts {
+      #expect(try container.outboxReader(1, from: offset).place.fileIndex == index)
+      for position in [Int(offset), Int(offset) + grain, Int(offset) + 70 * grain] where position <= all.count
+      {
+        let file = starts.last { Int($0.offset) <= position }!
+        guard (position - Int(file.offset)) % grain == 0 else {
+          expectError(.invalidArgument) { try container.outboxReader(1, from: UInt64(position)) }
+          continue
+        }
+        #expect(
+          try container.readOutbox(1, from: UInt64(position)) == Array(all[position...]), "from \(position)")
+      }
+      guard offset > 0 else { continue }
+      expectError(.invalidArgument) { try container.outboxReader(1, from: offset + 1) }
     }
-    for (offset, index) in starts { #expect(try container.outboxReader(1, from: offset).fileIndex == index) }
-    #expect(try container.outboxReader(1, from: UInt64(all.count)).fileIndex == 9)
+    let end = try container.outboxReader(1, from: UInt64(all.count))
+    #expect(end.place.fileIndex == 9)
+    #expect(try end.next().isLast)
+    expectError(.invalidArgument) { try container.outboxReader(1, from: UInt64(all.count) + 1) }
+  }
+
+  @Test func framesHaveStoredSegmentsAsTheyAreAndNoHoles() throws {
+    let container = try Sender().container
+    try container.write(testBytes(100 * grain + 5, seed: 1), to: "/a")
+    let file = try container.openFile("/hole", .readWrite, create: true)
+    try file.truncate(to: 1 << 50)
+    _ = try testBytes(10, seed: 2).withUnsafeBytes { try file.write($0, at: 1 << 49) }
+    try file.close()
+    _ = try container.enqueue(message(["/a", "/hole"]))
     let reader = try container.outboxReader(1, from: 0)
-    #expect(reader.fileIndex == 1)
-    var buffer = [UInt8](repeating: 0, count: 1)
-    _ = try buffer.withUnsafeMutableBytes { try reader.read(into: $0) }
-    #expect(reader.fileIndex == 2)
+    typealias Run = TestFrame.Run
+    var frames: [TestFrame] = []
+    while true {
+      let (frame, isLast) = try reader.next()
+      frames.append(frame)
+      if isLast { break }
+    }
+    #expect(frames.count == 2)
+    #expect(frames[0].end == UInt64(64 * grain))
+    #expect(frames[0].runs == [Run(file: 0, start: 0, count: 64, lastLength: UInt32(grain))])
+    #expect(frames[1].end == UInt64(100 * grain + 5) + 1 << 50)
+    #expect(
+      frames[1].runs == [
+        Run(file: 0, start: 64, count: 37, lastLength: 5),
+        Run(file: 1, start: 1 << 49 / UInt64(grain), count: 1, lastLength: UInt32(grain)),
+      ])
+    // What lies in the slab is what is sent.
+    let stored = try container.store.withSnapshot { records in
+      let found = try records.existing(StorePath("/a"))
+      let extents = try records.checkedExtents(of: found, at: "/a")
+      return try extents.flatMap { extent in
+        var bytes = [UInt8](repeating: 0, count: extent.storedByteCount)
+        _ = try bytes.withUnsafeMutableBytes {
+          try container.store.slabs.read(extent.slab, extent.offset, into: $0)
+        }
+        return bytes
+      }
+    }
+    let isStored = frames[0].contents + frames[1].contents.dropLast(grain + TestFrame.overhead) == stored
+    #expect(isStored)
+  }
+
+  @Test func aFrameHasSoManyFilesAndSegmentsAndNotOneMore() throws {
+    let container = try Sender().container
+    try container.createDirectory("/d")
+    for i in 0..<600 { try container.write(testBytes(i % 7, seed: UInt64(i)), to: "/d/\(i)") }
+    _ = try container.enqueue(message(["/d"]))
+    let reader = try container.outboxReader(1, from: 0)
+    var counts: [Int] = []
+    while true {
+      let (frame, isLast) = try reader.next()
+      counts.append(frame.runs.count)
+      if isLast { break }
+    }
+    // Each file but the empty ones has a segment.
+    #expect(counts == [256, 256, 514 - 512])
+    #expect(try container.readOutbox(1).count == (0..<600).reduce(0) { $0 + $1 % 7 })
   }
 
   @Test func aReaderMeetsTheEndOfItsMessage() throws {
@@ -445,10 +491,11 @@ struct OutboxTests {
     try container.write(testBytes(3 << 20, seed: 1), to: "/f")
     _ = try container.enqueue(message(["/f"]))
     let reader = try container.outboxReader(1, from: 0)
-    var buffer = [UInt8](repeating: 0, count: 1 << 20)
-    #expect(try buffer.withUnsafeMutableBytes { try reader.read(into: $0) } == 1 << 20)
+    #expect(try reader.next().frame.end == 1 << 20)
+    try reader.check(at: 1 << 20)
     try container.settleOutbox(1)
-    expectError(.noSuchFile) { try buffer.withUnsafeMutableBytes { try reader.read(into: $0) } }
+    expectError(.noSuchFile) { try reader.next() }
+    expectError(.noSuchFile) { try reader.check(at: 1 << 20) }
   }
 
   @Test func aFileWhoseLastBytesCannotBeStoredIsNotSent() throws {
@@ -479,14 +526,11 @@ struct OutboxTests {
     let container = try Container.open(
       io: sender.io.damaged(), credential: testCredential(), mode: .readOnly, options: testOptions())
     let reader = try container.outboxReader(1, from: 0)
-    var buffer = [UInt8](repeating: 0, count: 1 << 20)
-    #expect(try buffer.withUnsafeMutableBytes { try reader.read(into: $0) } == 10)
-    #expect(reader.fileIndex == 1)
-    for _ in 0..<2 {
-      expectError(.fileDamaged, path: "/Documents") {
-        try buffer.withUnsafeMutableBytes { try reader.read(into: $0) }
-      }
-    }
+    // The reader opens nothing; it is asked to when the receiver could not.
+    #expect(throws: (any Error).self) { try container.readOutbox(1) }
+    try reader.check(at: 0)
+    try reader.check(at: 10)
+    expectError(.fileDamaged, path: "/Documents") { try reader.check(at: 10 + UInt64(grain)) }
     let findings = try container.verify().findings
     #expect(findings.map(\.kind) == [.segmentDamaged] && findings.first?.path == "/Documents", "\(findings)")
   }
@@ -656,9 +700,9 @@ struct OutboxTests {
       }
     }
     #expect(written < fileCount * 250, "\(written) bytes")
-    #expect(try container.outboxBytes(1).count == fileCount)
+    #expect(try container.readOutbox(1).count == fileCount)
     try container.remove("/many")
-    #expect(try container.outboxBytes(1).count == fileCount)
+    #expect(try container.readOutbox(1).count == fileCount)
     try expectSound(container)
     try container.settleOutbox(1)
     try container.synchronize()

@@ -212,9 +212,15 @@ final class Side {
     let expected = try container.outboxFiles(number, from: 0, limit: .max).flatMap {
       message.files[String(decoding: $0.path, as: UTF8.self)] ?? []
     }
-    let offset = Int.random(in: 0...expected.count, using: &random)
-    let pieceByteCount = [1000, 16_384, 1 << 20].randomElement(using: &random)!
-    let shown = try container.readOutbox(number, from: UInt64(offset), pieceByteCount: pieceByteCount)
+    // A grain of a file, or the end.
+    var boundaries = [expected.count]
+    var begin = 0
+    for file in try container.outboxFiles(number, from: 0, limit: .max) {
+      boundaries += stride(from: begin, to: begin + Int(file.size), by: 16_384)
+      begin += Int(file.size)
+    }
+    let offset = boundaries.randomElement(using: &random)!
+    let shown = try container.readOutbox(number, from: UInt64(offset))
     guard shown == Array(expected.dropFirst(offset)) else {
       throw Disagreement(description: "message \(number) from byte \(offset) on is another one")
     }
@@ -249,10 +255,10 @@ final class Side {
   /// So many bytes, or all that are missing.
   func append(_ count: Int?) throws {
     let (arrival, parcel, position) = arriving!
-    let contents = parcel.contents
-    let end = min(position + (count ?? contents.count), contents.count)
-    try contents[position..<end].withUnsafeBytes { try arrival.append($0) }
-    arriving!.position = end
+    let byteCount = Int(parcel.message.byteCount)
+    let end = min(position + (count ?? byteCount), byteCount)
+    try parcel.append(to: arrival, from: position, until: end)
+    arriving!.position = Int(arrival.received)
     kept[parcel.message.number] = arrival.received
   }
 

@@ -1,47 +1,26 @@
-"""Messages with files, as the page says in "Attachments": both sides, for a `Channel` of opendynamics_client.
+"""Messages with files, as DELIVERY-PROTOCOL.md has them: both sides, for a `Channel` of opendynamics_client.
 
-What arrived is kept in memory, so here "durable" means: until the program ends.
+What arrived is kept in memory, so here "durable" means: until the program ends. A sender has no container: it seals
+each grain with a random key when it sends it.
 """
 
 import fcntl
 import os
-import select
 import socket
-import struct
 
 from connection import Fault
+from frames import (
+    BLOCK_MAX, BLOCK_MIN, CONTENTS_MAX, F_GET_SEALS, FILES_MAX, FRAME, FREED, GIVEN, GRAIN_BYTES, HEADER_BYTES, IN_SLOT,
+    KEY_BYTES, SEALS, SEGMENT_EXTRA, SEGMENTS_MAX, SLOT_BYTES, STREAM_DAMAGED, TAG_FINAL, TAG_MESSAGE, Frame, Layout,
+    Memory, SecretStream, open_segment)
 from messages import from_value, to_value
-from nacl import bindings
 
-HEADER_BYTES = 24
-TAG_MESSAGE = bindings.crypto_secretstream_xchacha20poly1305_TAG_MESSAGE
-TAG_FINAL = bindings.crypto_secretstream_xchacha20poly1305_TAG_FINAL
-MESSAGE_MAX = 1 << 16
-STREAM_CREDIT = 8 << 20
+STREAM_CREDIT = 16
 PAGE_FILES_MAX = 256
 PAGE_BYTES_MAX = 60 << 10
-SLOT_BYTES = 65_600
-NUMBER_TAKEN = 25
-IN_SLOT = 1 << 31
-# linux/fcntl.h
-F_ADD_SEALS, F_GET_SEALS, SEALS = 1033, 1034, 1 | 2 | 4
-
-
-class SecretStream:
-    """What the streams of a bulk lane are sealed with: libsodium's, through PyNaCl."""
-
-    def __init__(self, key, header=None):
-        self.state, self.header = bindings.crypto_secretstream_xchacha20poly1305_state(), header
-        if header is None:
-            self.header = bindings.crypto_secretstream_xchacha20poly1305_init_push(self.state, key)
-        else:
-            bindings.crypto_secretstream_xchacha20poly1305_init_pull(self.state, header, key)
-
-    def seal(self, part, tag):
-        return bindings.crypto_secretstream_xchacha20poly1305_push(self.state, part, None, tag)
-
-    def open(self, body):
-        return bindings.crypto_secretstream_xchacha20poly1305_pull(self.state, body)
+# What waits for the socket before another frame is made.
+PENDING_MAX = 2 << 20
+INVALID_PARAMS, NUMBER_TAKEN, MALFORMED, UNEXPECTED = 8, 25, 100, 102
 
 
 class Delivery:
@@ -50,15 +29,25 @@ class Delivery:
     def __init__(self, app, files, request, number):
         self.app, self.files, self.request, self.number = app, files, request, number
         self.id = request["id"]
-        self.contents = b"".join(contents for _, contents in files)
-        self.byte_count = len(self.contents)
+        self.layout = Layout([len(contents) for _, contents in files])
+        self.byte_count = self.layout.byte_count
         self.events, self.channel, self.stream, self.failure = [], None, None, None
         self.reply, self.reply_files, self.resumed_from = None, None, None
         # Bytes of plaintext of a stream after which nothing more is sent; None: all.
-        self.stops_after, self.damages = None, False
+        self.stops_after = None
+        # What a frame has at most, which of them go in slots when there is memory, and what is done to one before it
+        # goes. Their numbers are counted from the offer.
+        self.segments_max, self.uses_slot, self.change = SEGMENTS_MAX, lambda number: True, None
+        self.frames, self.position = 0, 0
+
+    @property
+    def contents(self):
+        return b"".join(contents for _, contents in self.files)
 
     def offer(self, channel):
         self.channel, self.stream = channel, None
+        # Answers DeliveryAccepted, positions of segments that did not open, frames, bytes that the receiver has.
+        self.answers, self.damaged, self.frames, self.received = 0, [], 0, 0
         channel.deliveries[self.id] = self
         message = {**self.request, "attachments": len(self.files)}
         body = {"id": self.id, "number": self.number, "incarnation": self.app.incarnation, "floor": self.app.floor()}
@@ -88,111 +77,231 @@ class Delivery:
         return {"id": self.id, "from": begin, "files": files}
 
     def begin(self, body):
-        self.resumed_from = body.get("resume_from", 0)
-        self.events.append("accepted")
-        if self.resumed_from == self.byte_count:
-            return
-        self.sealing = SecretStream(body["key"])
-        self.stream, self.position = body["stream"], self.resumed_from
-        self.credit = body["credit"]
-        self.channel.send_bulk(self.stream, self.sealing.header)
-        self.pump()
+        """DeliveryAccepted, the first one or another one."""
+        resume, damaged = body.get("resume_from", 0), body.get("damaged", 0) - 1
+        stream, key, credit = body.get("stream", 0), body.get("key", b""), body.get("credit", 0)
+        if self.answers == 2 or self.answers == 1 and damaged < 0:
+            raise Fault(UNEXPECTED)
+        if resume > self.byte_count or damaged >= 0 and (self.answers == 0 or not resume <= damaged < self.byte_count):
+            raise Fault(MALFORMED)
+        is_stream = resume < self.byte_count
+        if is_stream != (len(key) == KEY_BYTES) or is_stream != (stream > 0) or is_stream != (credit > 0):
+            raise Fault(MALFORMED)
+        if is_stream and stream <= self.channel.last_sent_stream:
+            raise Fault(MALFORMED)
+        self.answers += 1
+        self.resumed_from = self.position = resume
+        if damaged >= 0:
+            self.damaged.append(damaged)
+        self.events.append("accepted" if damaged < 0 else "damaged")
+        self.stream = None
+        if not self.layout.is_boundary(resume):
+            self.channel.send("delivery_failed", {"id": self.id, "failure": {"error": INVALID_PARAMS}})
+        elif is_stream:
+            self.channel.last_sent_stream = self.stream = stream
+            self.sealing, self.credit, self.stream_frames = SecretStream(key), credit, 0
+            self.channel.pump()
 
-    def pump(self):
-        """As far as there is credit."""
-        while self.stream is not None and self.position < self.byte_count:
-            part = self.contents[self.position : self.position + MESSAGE_MAX]
-            sent = self.position - self.resumed_from
-            if sent + len(part) > self.credit or (self.stops_after is not None and sent >= self.stops_after):
-                return
-            if self.channel.given and self.channel.given.is_full:
-                return
-            self.position += len(part)
-            tag = TAG_FINAL if self.position == self.byte_count else TAG_MESSAGE
-            sealed = self.sealing.seal(part, tag)
-            if self.damages:
-                sealed = sealed[:20] + bytes([sealed[20] ^ 1]) + sealed[21:]
-            if self.channel.given:
-                self.channel.given.put(sealed)
-                self.channel.send_bulk(self.stream, b"", length=len(sealed) | IN_SLOT)
-            else:
-                self.channel.send_bulk(self.stream, sealed)
+    def progress(self, body):
+        if self.answers == 0:
+            raise Fault(UNEXPECTED)
+        received, credit = body.get("received", 0), body.get("credit", 0)
+        if received < self.received or received > self.byte_count or credit < self.credit:
+            raise Fault(MALFORMED)
+        self.received, self.credit = received, credit
+        self.channel.pump()
 
+    def next_frame(self):
+        """What comes next, as much as goes into a frame. Zeros at a grain's end are not sent."""
+        position, parts, byte_count, files = self.position, [], 0, set()
+        for file, grain, length in self.layout.grains(position):
+            begin = grain * GRAIN_BYTES
+            part = self.files[file][1][begin : begin + length].rstrip(b"\0")
+            if file not in files and len(files) == FILES_MAX:
+                break
+            if part:
+                byte_count += len(part) + SEGMENT_EXTRA
+                if len(parts) == self.segments_max or byte_count > CONTENTS_MAX:
+                    break
+                parts.append((file, grain, part))
+            files.add(file)
+            position += length
+        return Frame.of(position, parts, TAG_FINAL if position == self.byte_count else TAG_MESSAGE)
 
-class Memory:
-    """Slots of shared memory, given or taken: where each message goes, one after another."""
+    def rest(self):
+        """All frames that are still to come; none has gone afterwards."""
+        found, position = [], self.position
+        while self.position < self.byte_count:
+            found.append(self.next_frame())
+            self.position = found[-1].end
+        self.position = position
+        return found
 
-    def __init__(self, count, descriptor=None):
-        self.count, self.used, self.freed = count, 0, 0
-        if descriptor is None:
-            descriptor = os.memfd_create("slots", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-            os.ftruncate(descriptor, count * SLOT_BYTES)
-            fcntl.fcntl(descriptor, F_ADD_SEALS, SEALS)
-        self.descriptor = descriptor
+    def send_frame(self):
+        """The next frame, when one may go now. Returns whether it went."""
+        if self.stream is None or self.position == self.byte_count or self.stream_frames >= self.credit:
+            return False
+        if self.stops_after is not None and self.position - self.resumed_from >= self.stops_after:
+            return False
+        is_in_slot = self.channel.given is not None and self.uses_slot(self.frames)
+        if is_in_slot and self.channel.given.is_full:
+            return False
+        frame = self.next_frame()
+        if self.change:
+            self.change(self.frames, frame)
+        self.put(frame, is_in_slot)
+        return True
 
-    @property
-    def is_full(self):
-        return self.used - self.freed == self.count
+    def put(self, frame, is_in_slot=False):
+        """Sends this frame, whatever it is."""
+        self.position = frame.end
+        self.put_block(frame.block(), frame.contents, frame.tag, is_in_slot and bool(frame.contents))
 
-    def next(self):
-        self.used += 1
-        return (self.used - 1) % self.count * SLOT_BYTES
-
-    def put(self, sealed):
-        os.pwrite(self.descriptor, sealed, self.next())
-
-    def get(self, length):
-        return os.pread(self.descriptor, length, self.next())
+    def put_block(self, plaintext, contents=b"", tag=TAG_MESSAGE, is_in_slot=False):
+        block = self.sealing.seal(plaintext, tag)
+        if self.stream_frames == 0:
+            block = self.sealing.header + block
+        self.frames += 1
+        self.stream_frames += 1
+        self.channel.send_frame(self.stream, block, contents, is_in_slot)
 
 
 class Arrival:
     """A message that comes to this app."""
 
     def __init__(self, offer):
-        self.offer, self.manifest, self.contents, self.opening = offer, [], b"", None
+        self.offer, self.manifest, self.layout = offer, [], None
+        # Up to which position the contents are there, and all keys that came.
+        self.position, self.contents, self.keys = 0, bytearray(), []
+        self.restart(offer)
+
+    def restart(self, offer):
+        """It is offered, perhaps again."""
+        self.offer, self.stream, self.opening, self.frames, self.damaged = offer, None, None, 0, None
+
+    @property
+    def counts(self):
+        return [self.offer.get(name, 0) for name in ("id", "file_count", "byte_count")]
 
     @property
     def is_listed(self):
         return len(self.manifest) == self.offer.get("file_count", 0)
 
+    def lay_out(self):
+        self.layout = Layout([file.get("byte_count", 0) for file in self.manifest])
+        if not self.contents:
+            self.contents = bytearray(self.layout.byte_count)
+        return self.layout.byte_count == self.offer.get("byte_count", 0)
+
+    def take(self, sealed, byte_count, read):
+        """A frame, whose contents `read` has. Returns it, or the position of a segment that does not open."""
+        if self.opening is None:
+            self.opening = SecretStream(self.key, sealed[:HEADER_BYTES])
+            sealed = sealed[HEADER_BYTES:]
+        opened = self.opening.open(sealed)
+        if opened is None or opened[1] not in (TAG_MESSAGE, TAG_FINAL):
+            raise Fault(STREAM_DAMAGED, "a block does not open")
+        frame = Frame.parse(*opened)
+        frame.check(self.layout, self.position, byte_count)
+        offset, found = 0, []
+        for (file, grain, length), key in zip(frame.segments(), frame.keys):
+            position, stored = self.layout.position(file, grain), read(offset, length + SEGMENT_EXTRA)
+            offset += length + SEGMENT_EXTRA
+            plaintext = open_segment(key, stored)
+            if plaintext is None:
+                return position
+            found.append((position, plaintext, key, stored))
+        for position, plaintext, key, stored in found:
+            self.contents[position : position + len(plaintext)] = plaintext
+            self.keys.append((key, stored))
+        self.position = frame.end
+        return frame
+
     def files(self):
-        found, position = [], 0
-        for file in self.manifest:
-            count = file.get("byte_count", 0)
-            found.append((file["path"].decode(), self.contents[position : position + count]))
-            position += count
-        return found
+        ends = [begin + size for begin, size in zip(self.layout.begins, self.layout.sizes)]
+        contents = [bytes(self.contents[begin:end]) for begin, end in zip(self.layout.begins, ends)]
+        return [(file["path"].decode(), one) for file, one in zip(self.manifest, contents)]
 
 
 class Delivering:
     """What a channel does of it. Mixed into `Channel`."""
 
     def begin_delivering(self):
-        self.deliveries, self.arrivals, self.streams, self.last_stream = {}, {}, {}, 0
+        self.deliveries, self.arrivals, self.last_stream, self.last_sent_stream = {}, {}, 0, 0
+        # Streams that come; None for one that is skipped.
+        self.streams = {}
         # Shared memory that this side gives, and that of the other.
         self.given, self.taken, self.descriptors = None, None, []
-        # What came is kept, so that a check can look through it.
-        self.bulk_bytes, self.seen_bulk = bytearray(), bytearray()
+        # What came is kept, so that a check can look through it; and of each frame its stream, and whether it was in a
+        # slot.
+        self.bulk_bytes, self.seen_bulk, self.seen_frames = bytearray(), bytearray(), []
+        self.bulk_pending = bytearray()
+        self.bulk.setblocking(False)
+        self.loop.watch(self.bulk, self.serve_bulk)
 
-    # The bulk lane
+    def end_delivering(self):
+        """Closes the bulk lane, and its memory."""
+        self.loop.forget(self.bulk)
+        self.bulk.close()
+        for memory in (self.given, self.taken):
+            if memory:
+                memory.close()
+
+    # The bulk lane, out
 
     def give_memory(self, count):
         """Everything that follows goes in slots."""
+        self.drain_bulk()
         self.given = Memory(count)
-        frame = struct.pack("<III", 0, 4, count)
-        socket.send_fds(self.bulk, [frame], [self.given.descriptor])
-        self.bulk.setblocking(False)
-        self.loop.watch(self.bulk, self.read_bulk)
+        socket.send_fds(self.bulk, [FRAME.pack(0, GIVEN, count)], [self.given.descriptor])
 
-    def send_bulk(self, stream, body, length=None):
-        data = memoryview(struct.pack("<II", stream, len(body) if length is None else length) + body)
-        while data:
+    def send_frame(self, stream, block, contents, is_in_slot=False):
+        header = FRAME.pack(stream, len(block), len(contents) | (IN_SLOT if is_in_slot else 0))
+        if is_in_slot:
+            self.given.put(contents)
+            contents = b""
+        self.send_bulk(header + block + contents)
+
+    def send_lane_frame(self, kind, number):
+        self.send_bulk(FRAME.pack(0, kind, number))
+
+    def send_bulk(self, data):
+        self.bulk_pending += data
+        self.flush_bulk()
+
+    def flush_bulk(self):
+        while self.bulk_pending and self.bulk.fileno() >= 0:
             try:
-                data = data[self.bulk.send(data) :]
+                del self.bulk_pending[: self.bulk.send(self.bulk_pending[: 1 << 20], socket.MSG_NOSIGNAL)]
             except BlockingIOError:
-                select.select([], [self.bulk], [], 20)
-            except OSError:
-                return  # the other side has closed: the control lane says why
+                break
+            except OSError:  # the other side has closed: the control lane says why
+                self.bulk_pending.clear()
+        if self.bulk.fileno() >= 0 and self.bulk in self.loop.selector.get_map():
+            self.loop.watch(self.bulk, self.serve_bulk, writes=bool(self.bulk_pending))
+
+    def drain_bulk(self):
+        self.loop.until(lambda: not self.bulk_pending, what="room on the bulk lane")
+
+    def pump(self):
+        """As far as there is credit, and in turns."""
+        while len(self.bulk_pending) < PENDING_MAX:
+            if not any([delivery.send_frame() for delivery in list(self.deliveries.values())]):
+                return
+
+    # The bulk lane, in
+
+    def serve_bulk(self):
+        if self.bulk.fileno() < 0:
+            return
+        had_pending = bool(self.bulk_pending)
+        self.flush_bulk()
+        try:
+            self.read_bulk()
+            if had_pending and not self.bulk_pending:
+                self.pump()
+        except Fault as fault:
+            self.close(fault.number, fault.detail)
 
     def read_bulk(self):
         try:
@@ -200,69 +309,94 @@ class Delivering:
         except BlockingIOError:
             return
         except ConnectionResetError:  # the other side has closed, and had not read everything
-            data = b""
+            data, descriptors = b"", []
         if not data:
-            return self.loop.forget(self.bulk)
+            self.loop.forget(self.bulk)
+            return
         self.descriptors += descriptors
         self.bulk_bytes += data
         self.seen_bulk += data
-        while len(self.bulk_bytes) >= 8:
-            stream, length = struct.unpack_from("<II", self.bulk_bytes)
-            if stream == 0:
-                if len(self.bulk_bytes) < 8 + length:
-                    return
-                self.take_lane_frame(length)
-                del self.bulk_bytes[: 8 + length]
-                continue
-            if length & IN_SLOT:
-                del self.bulk_bytes[:8]
-                body = self.taken.get(length ^ IN_SLOT)
-                self.seen_bulk += body
-                self.send_bulk(0, struct.pack("<Q", self.taken.used))
-                self.take_frame(self.streams[stream], body)
-                continue
-            if stream not in self.streams or not 17 <= length <= MESSAGE_MAX + 17:
-                return self.close(111)
-            if len(self.bulk_bytes) < 8 + length:
-                return
-            body = bytes(self.bulk_bytes[8 : 8 + length])
-            del self.bulk_bytes[: 8 + length]
-            self.take_frame(self.streams[stream], body)
+        while len(self.bulk_bytes) >= FRAME.size and self.take_bulk(*FRAME.unpack_from(self.bulk_bytes)):
+            pass
 
-    def take_lane_frame(self, length):
-        if length == 4:
-            (count,) = struct.unpack_from("<I", self.bulk_bytes, 8)
-            self.taken = Memory(count, self.descriptors.pop())
-            assert 1 <= count <= self.app.slots, count
-            assert os.fstat(self.taken.descriptor).st_size == count * SLOT_BYTES
+    def take_bulk(self, stream, block_length, contents_length):
+        """A frame, if all of it is there."""
+        if stream == 0:
+            del self.bulk_bytes[: FRAME.size]
+            self.take_lane_frame(block_length, contents_length)
+            return True
+        if stream not in self.streams:
+            raise Fault(STREAM_DAMAGED, "an unknown stream")
+        arrival, is_in_slot = self.streams[stream], contents_length >= IN_SLOT
+        contents_length &= ~IN_SLOT
+        header = 0 if arrival and arrival.opening else HEADER_BYTES
+        if not BLOCK_MIN + (header if arrival else 0) <= block_length <= BLOCK_MAX + header:
+            raise Fault(STREAM_DAMAGED, "a block of an impossible length")
+        if contents_length > CONTENTS_MAX or is_in_slot and (self.taken is None or contents_length == 0):
+            raise Fault(STREAM_DAMAGED, "contents of an impossible length")
+        begin = FRAME.size + block_length
+        end = begin + (0 if is_in_slot else contents_length)
+        if len(self.bulk_bytes) < end:
+            return False
+        block, contents = bytes(self.bulk_bytes[FRAME.size : begin]), bytes(self.bulk_bytes[begin:end])
+        del self.bulk_bytes[:end]
+        self.seen_frames.append((stream, is_in_slot))
+        assert not is_in_slot or not self.taken.is_full, "a slot that is not free"
+        read = self.taken.reader() if is_in_slot else lambda offset, count: contents[offset : offset + count]
+        if is_in_slot:
+            self.seen_bulk += read(0, contents_length)
+        if arrival:
+            self.take_frame(arrival, block, contents_length, read)
+        if is_in_slot and self.app.frees:
+            self.taken.freed += 1
+            self.send_lane_frame(FREED, 1)
+        return True
+
+    def take_lane_frame(self, kind, number):
+        if kind == GIVEN:
+            if not self.descriptors:
+                raise Fault(MALFORMED)
+            if self.taken:
+                raise Fault(UNEXPECTED)
+            self.taken = Memory(number, self.descriptors.pop())
+            assert 1 <= number <= self.app.slots, number
+            assert os.fstat(self.taken.descriptor).st_size == number * SLOT_BYTES
             assert fcntl.fcntl(self.taken.descriptor, F_GET_SEALS) & SEALS == SEALS
             return
-        assert length == 8, length
-        (total,) = struct.unpack_from("<Q", self.bulk_bytes, 8)
-        assert self.given.freed <= total <= self.given.used, total
-        self.given.freed = total
-        for delivery in list(self.deliveries.values()):
-            delivery.pump()
+        if kind != FREED or self.given is None or not 1 <= number <= self.given.used - self.given.freed:
+            raise Fault(STREAM_DAMAGED, "a frame of the lane")
+        self.given.freed += number
+        self.pump()
 
-    def take_frame(self, arrival, body):
-        if arrival.opening is None:
-            arrival.opening = SecretStream(arrival.key, body)
-            return None
-        part, tag = arrival.opening.open(body)
-        arrival.contents += part
-        received = len(arrival.contents)
-        if (tag == TAG_FINAL) != (received == arrival.offer["byte_count"]):
-            return self.close(111)
-        if tag == TAG_FINAL:
+    def take_frame(self, arrival, block, byte_count, read):
+        arrival.frames += 1
+        if arrival.frames > arrival.credit:
+            raise Fault(16)
+        if self.app.spoils and self.app.spoils(arrival):
+            whole, read = read, None
+
+            def read(offset, count):
+                stored = whole(offset, count)
+                return stored[:-1] + bytes([stored[-1] ^ 1])
+
+        found = arrival.take(block, byte_count, read)
+        if isinstance(found, int):
+            if arrival.damaged is not None:
+                raise Fault(STREAM_DAMAGED, "a segment does not open, again")
+            arrival.damaged = found
+            return self.accept(arrival)
+        if found.tag == TAG_FINAL:
+            del self.streams[arrival.stream]
             return self.commit(arrival)
-        progress = {"id": arrival.offer["id"], "received": received, "credit": received + STREAM_CREDIT}
+        arrival.credit = arrival.frames + self.app.credit
+        progress = {"id": arrival.offer["id"], "received": arrival.position, "credit": arrival.credit}
         return self.send("delivery_progress", progress)
 
     # As the sender
 
     def delivery(self, body):
         if body.get("id") not in self.deliveries:
-            raise Fault(102)
+            raise Fault(UNEXPECTED)
         return self.deliveries[body["id"]]
 
     def take_manifest_wanted(self, body):
@@ -272,9 +406,7 @@ class Delivering:
         self.delivery(body).begin(body)
 
     def take_delivery_progress(self, body):
-        delivery = self.delivery(body)
-        delivery.credit = body.get("credit", 0)
-        delivery.pump()
+        self.delivery(body).progress(body)
 
     def settled(self, body, event):
         delivery = self.deliveries.pop(body["id"])
@@ -295,7 +427,7 @@ class Delivering:
     def take_delivery_cancelled(self, body):
         if body.get("id") in self.deliveries:
             return self.settled(body, "cancelled")
-        self.arrivals.pop(body["id"], None)
+        self.withdraw(body)
         return self.send("delivery_cancelled", {"id": body["id"]})
 
     def take_request_ended(self, body):
@@ -312,46 +444,79 @@ class Delivering:
 
     def take_offer(self, body):
         if len(body.get("id", b"")) != 16 or len(body.get("incarnation", b"")) != 16 or not body.get("number"):
-            raise Fault(100)
-        known = self.app.ledger.get((self.peer.app_id, body["incarnation"], body["number"]))
+            raise Fault(MALFORMED)
+        place = (self.peer.app_id, body["incarnation"], body["number"])
+        known = self.app.ledger.get(place)
         if known == body["id"]:
             return self.send("committed", {"id": body["id"]})
-        if known or body["number"] < self.app.floors.get((self.peer.app_id, body["incarnation"]), 0):
+        if known or body["number"] < self.app.floors.get(place[:2], 0):
             return self.send("delivery_refused", {"id": body["id"], "failure": {"error": NUMBER_TAKEN}})
-        arrival = self.arrivals[body["id"]] = Arrival(body)
-        return self.listed(arrival) if arrival.is_listed else self.send("manifest_wanted", {"id": body["id"]})
+        fresh, staged = Arrival(body), self.app.staged.get(place)
+        arrival = staged if staged and staged.counts == fresh.counts else fresh
+        arrival.restart(body)
+        self.arrivals[body["id"]] = self.app.staged[place] = arrival
+        return self.listed(arrival) if arrival.is_listed else self.ask_for_page(arrival)
+
+    def ask_for_page(self, arrival):
+        self.send("manifest_wanted", {"id": arrival.offer["id"], "from": len(arrival.manifest)})
 
     def take_manifest_page(self, body):
         arrival = self.arrivals[body["id"]]
+        if body.get("from", 0) != len(arrival.manifest) or not body.get("files"):
+            raise Fault(UNEXPECTED)
         arrival.manifest += body["files"]
         if arrival.is_listed:
             self.listed(arrival)
         else:
-            self.send("manifest_wanted", {"id": body["id"], "from": len(arrival.manifest)})
+            self.ask_for_page(arrival)
 
     def listed(self, arrival):
-        delivery, byte_count = arrival.offer["id"], arrival.offer.get("byte_count", 0)
-        if byte_count == 0:
-            self.send("delivery_accepted", {"id": delivery})
-            return self.commit(arrival)
+        if not arrival.lay_out():
+            body = {"id": arrival.offer["id"], "failure": {"error": INVALID_PARAMS}}
+            return self.send("delivery_refused", body)
+        if arrival.position < arrival.layout.byte_count:
+            return self.accept(arrival)
+        body = {"id": arrival.offer["id"], "resume_from": arrival.position}
+        self.send("delivery_accepted", body)
+        return self.commit(arrival)
+
+    def accept(self, arrival):
+        """Expects a stream, then says so; what comes of one before is skipped."""
+        if arrival.stream is not None:
+            self.streams[arrival.stream] = None
         self.last_stream += 1
-        arrival.key = os.urandom(32)
+        arrival.key, arrival.stream, arrival.opening = os.urandom(KEY_BYTES), self.last_stream, None
+        arrival.frames, arrival.credit = 0, self.app.credit
         self.streams[self.last_stream] = arrival
-        # Before it is said: the first frame may follow at once.
-        self.bulk.setblocking(False)
-        self.loop.watch(self.bulk, self.read_bulk)
-        body = {"id": delivery, "credit": STREAM_CREDIT, "stream": self.last_stream, "key": arrival.key}
-        return self.send("delivery_accepted", body)
+        body = {"id": arrival.offer["id"], "resume_from": arrival.position, "credit": arrival.credit}
+        body.update(stream=self.last_stream, key=arrival.key)
+        if arrival.damaged is not None:
+            body["damaged"] = arrival.damaged + 1
+        self.send("delivery_accepted", body)
+
+    def withdraw(self, body):
+        arrival = self.arrivals.pop(body["id"], None)
+        if arrival:
+            if arrival.stream is not None:
+                self.streams[arrival.stream] = None
+            self.app.staged.pop(self.place(arrival), None)
+        return arrival
+
+    def place(self, arrival):
+        return (self.peer.app_id, arrival.offer["incarnation"], arrival.offer["number"])
 
     def take_delivery_failed(self, body):
-        self.arrivals.pop(body["id"], None)
+        self.withdraw(body)
+        self.app.failed.append(body)
         self.send("delivery_cancelled", {"id": body["id"]})
 
     def commit(self, arrival):
         offer = arrival.offer
-        self.app.ledger[(self.peer.app_id, offer["incarnation"], offer["number"])] = offer["id"]
+        self.app.ledger[self.place(arrival)] = offer["id"]
         self.arrivals.pop(offer["id"], None)
+        self.app.staged.pop(self.place(arrival), None)
         self.send("committed", {"id": offer["id"]})
+        self.app.keys += arrival.keys
         if "reply" in offer and offer["reply"]["id"] in self.app.delivered:
             delivery = self.app.delivered[offer["reply"]["id"]]
             delivery.reply, delivery.reply_files = offer["reply"], arrival.files()
@@ -367,11 +532,16 @@ class Outbox:
     """What an app knows of its deliveries. Mixed into `App`."""
 
     def begin_outbox(self):
-        # Of shared memory, that this app takes.
-        self.slots = 0
+        # Of shared memory, that this app takes; frames that it takes of a stream at once.
+        self.slots, self.credit = 0, STREAM_CREDIT
         self.incarnation, self.last_number, self.unsettled = os.urandom(16), 0, set()
         self.delivered, self.ledger, self.floors, self.arrived = {}, {}, {}, []
-        self.acknowledges = True
+        # What came of messages that are not complete, of what failed, and keys and segments of those that arrived.
+        self.staged, self.failed, self.keys = {}, [], []
+        # For attacks: whether it says so when it has read a slot.
+        self.acknowledges, self.frees = True, True
+        # Of an arrival whose next frame this side takes for damaged.
+        self.spoils = None
 
     def floor(self):
         return min(self.unsettled, default=self.last_number + 1)

@@ -190,6 +190,8 @@ class App(Outbox, Client):
         self.process = os.urandom(16)
         self.begin_outbox()
         self.peers, self.sockets, self.introductions, self.dials = {}, {}, {}, {}
+        # For attacks, by its kind: what a channel says in place of a message; None: nothing.
+        self.says = {}
         # Tickets of those that were not taken, and why.
         self.refused = {}
         enrol = {"version": VERSION, "app_id": app_id, "activation_user": user, "state": state}
@@ -352,12 +354,14 @@ class Channel(Delivering):
         return self.hello is not None and self.connection.ending is None
 
     def send(self, kind, body):
-        self.connection.send({kind: body})
+        if change := self.app.says.get(kind):
+            body = change(self, body)
+        if body is not None:
+            self.connection.send({kind: body})
 
     def close(self, error=0, detail=""):
         self.connection.close(error, detail)
-        self.loop.forget(self.bulk)
-        self.bulk.close()
+        self.end_delivering()
 
     def begin(self, connection):
         own = {"version": VERSION, "ticket": self.ticket, "app_id": self.app.app_id, "process": self.app.process}

@@ -20,6 +20,7 @@ signal.signal(signal.SIGTERM, lambda *_: exit(1))
 import attacks_in_memory  # noqa: E402
 import attacks_on_a_consumer  # noqa: E402
 import attacks_on_an_app  # noqa: E402
+import attacks_on_deliveries  # noqa: E402
 import attacks_on_the_broker  # noqa: E402
 import check_noise  # noqa: E402
 import honest  # noqa: E402
@@ -32,6 +33,7 @@ checks.run(honest.CHECKS)
 checks.run(attacks_on_the_broker.CHECKS)
 if arguments.service_app:
     checks.run(honest_deliveries.CHECKS)
+    checks.run(attacks_on_deliveries.CHECKS)
     checks.run(attacks_in_memory.CHECKS)
     checks.run(attacks_on_an_app.CHECKS)
     checks.run(attacks_on_a_consumer.CHECKS)

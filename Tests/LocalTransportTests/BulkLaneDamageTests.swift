@@ -9,11 +9,7 @@ import UnixSockets
 /// What a lane makes of a peer that keeps to nothing.
 @Suite(.timeLimit(.minutes(10)))
 struct BulkLaneDamageTests {
-  static let message = BulkFrame.messageByteCountMax
-  /// Of stream 1: two messages.
-  static let byteCount = message + 100
-
-  /// What comes, how much of it reaches the sink, and how the lane fails.
+  /// What comes of stream 1, how many frames reach the sink, and how the lane fails.
   struct Case: Sendable, CustomTestStringConvertible {
     let testDescription: String
     let reaches: Int
@@ -28,90 +24,122 @@ struct BulkLaneDamageTests {
     }
   }
 
-  static let full = [UInt8](repeating: 5, count: message)
-  static let rest = [UInt8](repeating: 6, count: 100)
-
   static func flipped(_ frame: [UInt8], at index: Int) -> [UInt8] {
     var frame = frame
     frame[index] ^= 1
     return frame
   }
 
+  /// A frame with another length in its header.
+  static func announcing(_ frame: [UInt8], block: Int? = nil, contents: UInt32? = nil) -> [UInt8] {
+    var frame = frame
+    if let block { frame.replaceSubrange(4..<8, with: FrameMaker.words(UInt32(block))) }
+    if let contents { frame.replaceSubrange(8..<12, with: FrameMaker.words(contents)) }
+    return frame
+  }
+
   static let cases = [
-    Case("a flipped byte of the stream's header") { flipped($0.headerFrame(), at: 20) + $0.message(full) },
-    Case("a flipped byte of the tag") { $0.headerFrame() + flipped($0.message(full), at: 8) },
-    Case("a flipped byte within a message") { $0.headerFrame() + flipped($0.message(full), at: 40_000) },
-    Case("a flipped byte at the end of a message") {
-      $0.headerFrame() + flipped($0.message(full), at: 8 + message + 16)
+    Case("a flipped byte of the stream's header") { flipped($0.frame(contents: 10), at: 12 + 20) },
+    Case("a flipped byte of the tag") { flipped($0.frame(contents: 10), at: 12 + 24) },
+    Case("a flipped byte within a block") { flipped($0.frame(contents: 10), at: 12 + 24 + 30) },
+    Case("a flipped byte at the end of a block") {
+      flipped($0.frame(block: 64, contents: 10), at: 12 + 24 + 64 + 16)
     },
-    Case("a flipped byte in the last message", reaches: message) {
-      $0.headerFrame() + $0.message(full) + flipped($0.message(rest, .final), at: 30)
+    Case("a flipped byte in the second block", reaches: 1) {
+      $0.frame(contents: 10) + flipped($0.frame(contents: 10, .final), at: 12 + 5)
     },
-    Case("a length of 0") { _ in FrameMaker.frame(1, length: 0, []) },
-    Case("a header one byte too short") { _ in FrameMaker.frame(1, length: 23, []) },
-    Case("a header one byte too long") { _ in FrameMaker.frame(1, length: 25, []) },
-    Case("the greatest length") { _ in FrameMaker.frame(1, length: Int(UInt32.max), []) },
-    Case("a message without the stream's header") { $0.message(full) },
-    Case("the stream's header twice") { $0.headerFrame() + $0.headerFrame() },
-    Case("a message one byte too short") { $0.headerFrame() + $0.message(full.dropLast()) },
-    Case("a message one byte too long") { $0.headerFrame() + $0.message(full + [1]) },
-    Case("an empty message") { $0.headerFrame() + $0.message([]) },
-    Case("a last message one byte too short", reaches: message) {
-      $0.headerFrame() + $0.message(full) + $0.message(rest.dropLast(), .final)
+    Case("a block of length 0") { announcing($0.frame(contents: 10), block: 0) },
+    Case("a block that is one byte too short") { $0.frame(block: 11, contents: 10) },
+    Case("a block that is one byte too long") {
+      $0.frame(block: BulkFrame.blockByteCountMax + 1, contents: 10)
     },
-    Case("a byte too much", reaches: message) {
-      $0.headerFrame() + $0.message(full) + $0.message(rest + [1], .final)
+    Case("a second block that is one byte too short", reaches: 1) {
+      $0.frame(contents: 10) + $0.frame(block: 11, contents: 10)
     },
-    Case("FINAL before the announced count") { $0.headerFrame() + $0.message(full, .final) },
-    Case("no FINAL at the announced count", reaches: message) {
-      $0.headerFrame() + $0.message(full) + $0.message(rest)
+    Case("a second block that is one byte too long", reaches: 1) {
+      $0.frame(contents: 10) + $0.frame(block: BulkFrame.blockByteCountMax + 1, contents: 10)
     },
-    Case("another tag") { $0.headerFrame() + $0.message(full, .rekey) },
-    Case("messages in another order") {
-      let first = $0.message(full)
-      let second = $0.message(full)
-      return $0.headerFrame() + second + first
+    Case("a block of the greatest length") { announcing($0.frame(contents: 10), block: Int(UInt32.max)) },
+    Case("contents that are one byte too long") {
+      announcing($0.frame(contents: 10), contents: UInt32(BulkFrame.contentsByteCountMax + 1))
     },
-    Case("a message twice", reaches: message) {
-      let first = $0.message(full)
-      return $0.headerFrame() + first + first.prefix(8 + 100 + 17)
+    Case("contents of the greatest length") {
+      announcing($0.frame(contents: 10), contents: UInt32.max >> 1)
     },
-    Case("a stream that was not announced") { _ in FrameMaker(2).headerFrame() },
+    Case("a block whose length was cut by one") {
+      var frame = announcing($0.frame(contents: 10), block: 24 + 64 + 16)
+      frame.remove(at: 12 + 24 + 64 + 16)
+      return frame
+    },
+    Case("tag REKEY") { $0.frame(contents: 10, .rekey) },
+    Case("tag PUSH") { $0.frame(contents: 10, .push) },
+    Case("a second frame without the first") {
+      _ = $0.frame(contents: 10)
+      return $0.frame(contents: 10)
+    },
+    Case("frames in another order", reaches: 1) {
+      let (first, second, third) = ($0.frame(contents: 1), $0.frame(contents: 2), $0.frame(contents: 3))
+      return first + third + second
+    },
+    Case("a frame twice", reaches: 2) {
+      let (first, second) = ($0.frame(contents: 1), $0.frame(contents: 2))
+      return first + second + second
+    },
+    Case("a frame of another stream") { _ in FrameMaker(2).frame(contents: 10) },
+    Case("a frame of the lane of kind 0") { _ in FrameMaker.words(0, 0, 1) },
+    Case("a frame of the lane of kind 3") { _ in FrameMaker.words(0, 3, 1) },
+    Case("slots read without memory") { _ in FrameMaker.words(0, 2, 1) },
+    Case("contents in a slot without memory") {
+      announcing($0.frame(contents: 0), contents: 10 | 0x8000_0000)
+    },
     Case("nothing", .connectionLost) { _ in [] },
-    Case("half a frame's header", .connectionLost) { Array($0.headerFrame().prefix(5)) },
-    Case("half a body", reaches: message, .connectionLost) {
-      $0.headerFrame() + $0.message(full) + $0.message(rest, .final).prefix(50)
+    Case("half a frame's header", .connectionLost) { Array($0.frame(contents: 1).prefix(5)) },
+    Case("half a block", .connectionLost) { Array($0.frame(contents: 1).prefix(50)) },
+    Case("a block without its contents", reaches: 1, .connectionLost) {
+      $0.frame(contents: 1) + $0.frame(contents: 1).dropLast()
     },
-    Case("no last message", reaches: message, .connectionLost) { $0.headerFrame() + $0.message(full) },
+    Case("half of the contents", .connectionLost) { Array($0.frame(contents: 100_000).prefix(60_000)) },
+    Case("no last frame", reaches: 2, .connectionLost) { $0.frame(contents: 1) + $0.frame(contents: 1) },
   ]
 
   @Test(arguments: cases) func fails(damage: Case) async throws {
-    let world = try BulkWorld()
+    let world = try BulkWorld(slots: 2)
     let frames = FrameMaker(1)
-    let sink = ByteSink()
-    world.lane?.expect(
-      stream: 1, key: frames.key, byteCount: UInt64(Self.byteCount), credit: .max, sink: sink)
+    let sink = FrameSink()
+    world.lane?.expect(stream: 1, key: frames.key, credit: .max, sink: sink)
     world.write(damage.bytes(frames))
     shutdown(world.sockets.far, Int32(SHUT_WR))
     #expect(await world.log.next() == .failed(damage.fault))
     await world.readToEnd()
-    #expect(sink.bytes.count == damage.reaches)
+    #expect(sink.frames.count == damage.reaches)
+    #expect(!sink.isLast.contains(true))
   }
 
   @Test func failsForAFrameAfterTheLastOne() async throws {
     let world = try BulkWorld()
     let frames = FrameMaker(1)
-    world.lane?.expect(stream: 1, key: frames.key, byteCount: 100, credit: 100, sink: ByteSink())
-    world.write(
-      frames.headerFrame() + frames.message(Self.rest, .final) + frames.message([1], .final))
+    world.lane?.expect(stream: 1, key: frames.key, credit: 100, sink: FrameSink())
+    world.write(frames.frame(contents: 10, .final) + frames.frame(contents: 10, .final))
     #expect(await world.log.next(2) == [.received(1), .failed(.streamDamaged)])
+  }
+
+  /// What is skipped is not opened, but its header is checked.
+  @Test func failsForADamagedFrameThatIsSkipped() async throws {
+    let world = try BulkWorld()
+    let frames = FrameMaker(1)
+    world.lane?.expect(stream: 1, key: frames.key, credit: 3, sink: FrameSink())
+    world.lane?.stopReceiving(1)
+    world.lane?.expect(stream: 2, key: frames.key, credit: 1, sink: FrameSink())
+    world.write(Self.flipped(frames.frame(contents: 50_000), at: 40) + frames.frame(contents: 0))
+    world.write(Self.announcing(frames.frame(contents: 10), contents: 1_051_201))
+    #expect(await world.log.next() == .failed(.streamDamaged))
   }
 
   @Test func tellsThatThePeerClosedInGoodOrder() async throws {
     let world = try BulkWorld()
     let frames = FrameMaker(1)
-    world.lane?.expect(stream: 1, key: frames.key, byteCount: 100, credit: 100, sink: ByteSink())
-    world.write(frames.headerFrame() + frames.message(Self.rest, .final))
+    world.lane?.expect(stream: 1, key: frames.key, credit: 100, sink: FrameSink())
+    world.write(frames.frame(contents: 10, .final))
     close(world.sockets.far)
     #expect(await world.log.next(2) == [.received(1), .failed(.noError)])
   }
@@ -119,31 +147,30 @@ struct BulkLaneDamageTests {
   @Test func tellsThatThePeerClosedWhileAStreamWaitsForCredit() async throws {
     let pair = try BulkPair()
     let key = Data(count: 32)
-    pair.near.expect(stream: 1, key: key, byteCount: 1, credit: 1, sink: ByteSink())
-    pair.near.send(stream: 1, key: key, byteCount: 1, credit: 0, from: ByteSource([1]))
+    pair.near.expect(stream: 1, key: key, credit: 1, sink: FrameSink())
+    pair.near.send(stream: 1, key: key, byteCount: 1, credit: 0, from: FrameSource([]))
     pair.far.close()
     #expect(await pair.nearLog.next() == .failed(.connectionLost))
   }
 
   @Test func tellsThatThePeerClosedWhileItWasWrittenTo() async throws {
     let world = try BulkWorld()
-    world.lane?.send(
-      stream: 1, key: Data(count: 32), byteCount: 8 << 20, credit: .max,
-      from: ByteSource(Random.bytes(8 << 20)))
+    world.send(1, BulkLaneTests.frames(3))
     #expect(await world.read(1).count == 1)
     close(world.sockets.far)
     #expect(await world.log.next() == .failed(.connectionLost))
   }
 
-  @Test func refusesDescriptors() async throws {
-    let world = try BulkWorld()
+  /// A descriptor that comes with the first bytes of a frame, or among its contents.
+  @Test(arguments: [0, 50_000], [0, 2]) func refusesDescriptors(offset: Int, slots: Int) async throws {
+    let world = try BulkWorld(slots: slots)
     let frames = FrameMaker(1)
-    world.lane?.expect(stream: 1, key: frames.key, byteCount: 100, credit: 100, sink: ByteSink())
-    let far = try UnixConnection(adopting: Descriptor(adopting: world.sockets.far))
+    world.lane?.expect(stream: 1, key: frames.key, credit: 100, sink: FrameSink())
+    let frame = frames.frame(contents: 100_000)
     var descriptors = DescriptorList()
     descriptors.append(try Descriptor(adopting: dup(0)))
-    let bytes = frames.headerFrame()
-    try bytes.withUnsafeBytes { try far.send($0, descriptors: descriptors, deadline: nil) }
+    if offset > 0 { world.write(Array(frame.prefix(offset))) }
+    try world.write(Array(frame.dropFirst(offset)), descriptors)
     #expect(await world.log.next() == .failed(.unexpectedDescriptors))
   }
 }

@@ -46,44 +46,98 @@ struct Broken: Error, CustomStringConvertible {
   var description: String { "broken" }
 }
 
-/// Gives bytes in pieces of some size; at their end it ends or throws.
-final class ByteSource: BulkSource {
-  private let bytes: [UInt8]
-  private let pieceByteCount: Int
-  private let failsAtEnd: Bool
-  private let position = Mutex(0)
+/// A frame before it is sealed.
+struct PlainFrame: Equatable, Sendable {
+  var block: [UInt8]
+  var contents: [UInt8]
 
-  init(_ bytes: [UInt8], pieces: Int = .max, failsAtEnd: Bool = false) {
-    (self.bytes, pieceByteCount, self.failsAtEnd) = (bytes, pieces, failsAtEnd)
-  }
-
-  func read(into buffer: UnsafeMutableRawBufferPointer) throws -> Int {
-    try position.withLock { position in
-      #expect(buffer.count >= BulkLane.readByteCount)
-      let count = min(buffer.count, pieceByteCount, bytes.count - position)
-      if count == 0, failsAtEnd { throw Broken() }
-      buffer.copyBytes(from: bytes[position..<position + count])
-      position += count
-      return count
-    }
+  static func random(block: Int = 64, contents: Int) -> PlainFrame {
+    PlainFrame(block: Random.bytes(block), contents: Random.bytes(contents))
   }
 }
 
-/// Keeps what it is given. `came` is called with the count so far, and may throw for the stream.
-final class ByteSink: BulkSink {
-  private let kept = Mutex<[UInt8]>([])
+/// Gives frames, the last one as such unless it throws then.
+final class FrameSource: BulkSource {
+  private let frames: [PlainFrame]
+  private let failsAtEnd: Bool
+  private let asked: @Sendable () throws -> Void
+  private let index = Mutex(0)
+
+  /// `asked` is called before each frame and may throw for the source.
+  init(
+    _ frames: [PlainFrame], failsAtEnd: Bool = false, asked: @escaping @Sendable () throws -> Void = {}
+  ) {
+    (self.frames, self.failsAtEnd, self.asked) = (frames, failsAtEnd, asked)
+  }
+
+  func next(
+    block: UnsafeMutableRawBufferPointer, contents: UnsafeMutableRawBufferPointer
+  ) throws -> BulkPart {
+    #expect(block.count == BulkFrame.blockByteCountMax)
+    #expect(contents.count == BulkFrame.contentsByteCountMax)
+    // Something that must not reach anybody.
+    block.initializeMemory(as: UInt8.self, repeating: 0xBD)
+    try asked()
+    let position = index.withLock { index in
+      defer { index += 1 }
+      return index
+    }
+    guard position < frames.count else { throw Broken() }
+    let frame = frames[position]
+    block.copyBytes(from: frame.block)
+    contents.copyBytes(from: frame.contents)
+    return BulkPart(
+      blockByteCount: frame.block.count, contentsByteCount: frame.contents.count,
+      isLast: position == frames.count - 1 && !failsAtEnd)
+  }
+}
+
+/// Keeps what it is given, and the contents themselves when it holds them.
+final class FrameSink: BulkSink {
+  private struct State {
+    var frames: [PlainFrame] = []
+    var isLast: [Bool] = []
+    var held: [BulkContents?] = []
+  }
+
+  private let state = Mutex(State())
+  private let holds: Bool
   private let came: @Sendable (Int) throws -> Void
 
-  init(_ came: @escaping @Sendable (Int) throws -> Void = { _ in }) { self.came = came }
+  /// `came` is called with the number of frames so far, and may throw for the sink.
+  init(holds: Bool = false, _ came: @escaping @Sendable (Int) throws -> Void = { _ in }) {
+    (self.holds, self.came) = (holds, came)
+  }
 
-  var bytes: [UInt8] { kept.withLock { $0 } }
+  var frames: [PlainFrame] { state.withLock { $0.frames } }
+  /// Whether each frame was given as the last one.
+  var isLast: [Bool] { state.withLock { $0.isLast } }
 
-  func receive(_ plaintext: UnsafeRawBufferPointer) throws {
-    let count = kept.withLock { kept in
-      kept.append(contentsOf: plaintext)
-      return kept.count
+  /// Contents that it holds; they are its caller's from now on.
+  func take(_ index: Int) -> BulkContents? {
+    state.withLock { state in
+      defer { state.held[index] = nil }
+      return state.held[index]
+    }
+  }
+
+  func receive(_ block: UnsafeRawBufferPointer, _ contents: BulkContents, isLast: Bool) throws {
+    let frame = PlainFrame(block: Array(block), contents: try contents.bytes())
+    let count = state.withLock { state in
+      state.frames.append(frame)
+      state.isLast.append(isLast)
+      if holds { state.held.append(contents) }
+      return state.frames.count
     }
     try came(count)
+  }
+}
+
+extension BulkContents {
+  func bytes() throws -> [UInt8] {
+    var bytes = [UInt8](repeating: 0, count: byteCount)
+    try bytes.withUnsafeMutableBytes { try read(at: 0, into: $0) }
+    return bytes
   }
 }
 
@@ -104,7 +158,8 @@ struct BulkWorld {
   let sockets: SocketPair
   private(set) var lane: BulkLane?
 
-  /// Takes so many slots of shared memory, and gives some for every stream when the bare socket's side takes as many.
+  /// Takes so many slots of shared memory, and gives some for every stream when the bare socket's
+  /// side takes as many.
   init(
     slots: Int = 0, peerSlots: Int = 0, sharedByteCountMin: UInt64 = 1, idleTime: Duration = .seconds(10)
   ) throws {
@@ -113,6 +168,12 @@ struct BulkWorld {
       descriptor: sockets.near, events: log.events, slotCountMax: slots,
       sharedByteCountMin: sharedByteCountMin, idleTime: idleTime)
     lane?.allowSlots(peerSlots)
+  }
+
+  /// The number of bytes that the lane has sent and nobody has read.
+  var unreadByteCount: Int {
+    var count: Int32 = 0
+    return ioctl(sockets.far, UInt(FIONREAD), &count) == 0 ? Int(count) : -1
   }
 
   mutating func letGo() { lane = nil }
@@ -125,17 +186,20 @@ struct BulkWorld {
   /// Bytes that the lane sends; fewer at the end of what it sends.
   func read(_ count: Int) async -> [UInt8] { await sockets.read(count) }
 
-  /// Stream and length of the next frame, whose body is read, too.
-  func readFrame() async throws -> (stream: UInt32, body: [UInt8]) {
-    let header = try await readHeader()
-    try #require(!header.isInSlot)
-    return (header.stream, await read(Int(header.length)))
+  /// The next frame as it is on the wire; without contents when they are in a slot.
+  func readFrame() async throws -> (header: BulkFrame.Header, block: [UInt8], contents: [UInt8]) {
+    let bytes = await read(BulkFrame.headerByteCount)
+    try #require(bytes.count == BulkFrame.headerByteCount)
+    let header = bytes.withUnsafeBytes { BulkFrame.Header($0) }
+    guard case .stream(_, let block, let contents, let isInSlot) = header else { return (header, [], []) }
+    return (header, await read(Int(block)), isInSlot ? [] : await read(Int(contents)))
   }
 
-  func readHeader() async throws -> BulkFrame.Header {
-    let header = await read(BulkFrame.headerByteCount)
-    try #require(header.count == BulkFrame.headerByteCount)
-    return header.withUnsafeBytes { BulkFrame.readHeader($0) }
+  /// Bytes that are there already.
+  func readNow() -> [UInt8] {
+    var bytes = [UInt8](repeating: 0, count: 1 << 16)
+    let count = recv(sockets.far, &bytes, bytes.count, Int32(MSG_DONTWAIT))
+    return Array(bytes.prefix(max(0, count)))
   }
 
   /// Bytes that the lane sends with one descriptor.
@@ -162,10 +226,17 @@ struct BulkWorld {
     }
   }
 
-  /// The next frame is one of the stream, with a body of so many bytes.
-  func expectFrame(_ stream: UInt32, _ bodyByteCount: Int) async throws {
-    let frame = try await readFrame()
-    #expect(frame.stream == stream && frame.body.count == bodyByteCount)
+  /// The next frame is one of the stream, with a sealed block and contents of these lengths.
+  func expectFrame(_ stream: UInt32, block: Int, contents: Int, isInSlot: Bool = false) async throws {
+    #expect(
+      try await readFrame().header
+        == .stream(stream, block: UInt32(block), contents: UInt32(contents), isInSlot: isInSlot))
+  }
+
+  /// Sends frames under a key of zeros.
+  func send(_ stream: UInt32, _ frames: [PlainFrame], credit: UInt64 = .max) {
+    lane?.send(
+      stream: stream, key: Data(count: 32), byteCount: 1, credit: credit, from: FrameSource(frames))
   }
 
   /// The socket is shut down first, and closed when the last thread has let go of it.
@@ -206,23 +277,22 @@ struct BulkPair {
 
   /// From near to far, with enough credit.
   func carry(
-    _ stream: UInt32, _ bytes: [UInt8], from source: ByteSource? = nil, to sink: ByteSink,
-    announced: Int? = nil
+    _ stream: UInt32, _ frames: [PlainFrame], from source: FrameSource? = nil, to sink: any BulkSink
   ) {
     let key = Data(Random.bytes(32))
-    let count = UInt64(announced ?? bytes.count)
-    far.expect(stream: stream, key: key, byteCount: count, credit: count, sink: sink)
-    near.send(stream: stream, key: key, byteCount: count, credit: count, from: source ?? ByteSource(bytes))
+    far.expect(stream: stream, key: key, credit: .max, sink: sink)
+    near.send(
+      stream: stream, key: key, byteCount: 1, credit: .max, from: source ?? FrameSource(frames))
   }
 
   /// The lane is as good as new.
   func carriesOneMore(_ stream: UInt32) async {
-    let sink = ByteSink()
-    let bytes = Random.bytes(100_000)
-    carry(stream, bytes, to: sink)
+    let sink = FrameSink()
+    let frames = (0..<5).map { _ in PlainFrame.random(contents: 100_000) }
+    carry(stream, frames, to: sink)
     #expect(await nearLog.next() == .sent(stream))
     #expect(await farLog.next() == .received(stream))
-    #expect(sink.bytes == bytes)
+    #expect(sink.frames == frames)
   }
 }
 
@@ -250,27 +320,31 @@ final class StreamByHand {
   }
 }
 
-/// Frames that are made by hand.
+/// Frames that are made by hand, as the protocol's page says.
 final class FrameMaker {
   let stream: UInt32
   let key = Data(Random.bytes(32))
   let header = Random.bytes(24)
   private let sealing: StreamByHand
+  private var isFirst = true
 
   init(_ stream: UInt32) {
     self.stream = stream
     sealing = StreamByHand(key: key, header: header)
   }
 
-  static func frame(_ stream: UInt32, length: Int? = nil, _ body: [UInt8]) -> [UInt8] {
-    let length = UInt32(length ?? body.count)
-    return (0..<4).map { UInt8(truncatingIfNeeded: stream >> (8 * $0)) }
-      + (0..<4).map { UInt8(truncatingIfNeeded: length >> (8 * $0)) } + body
+  static func words(_ words: UInt32...) -> [UInt8] {
+    words.flatMap { word in (0..<4).map { UInt8(truncatingIfNeeded: word >> (8 * $0)) } }
   }
 
-  func headerFrame() -> [UInt8] { Self.frame(stream, header) }
+  /// The stream's next frame, where the first block has the stream's header in front of it.
+  func frame(_ frame: PlainFrame, _ tag: SecretStreamTag = .message) -> [UInt8] {
+    let block = (isFirst ? header : []) + sealing.seal(frame.block, tag)
+    isFirst = false
+    return Self.words(stream, UInt32(block.count), UInt32(frame.contents.count)) + block + frame.contents
+  }
 
-  func message(_ plaintext: [UInt8], _ tag: SecretStreamTag = .message) -> [UInt8] {
-    Self.frame(stream, sealing.seal(plaintext, tag))
+  func frame(block: Int = 64, contents: Int, _ tag: SecretStreamTag = .message) -> [UInt8] {
+    frame(.random(block: block, contents: contents), tag)
   }
 }

@@ -3,69 +3,67 @@ import Testing
 @testable import ServiceWire
 
 struct BulkTurnsTests {
-  static let message = UInt64(BulkFrame.messageByteCountMax)
-
-  /// The streams whose turn it is, until there is none.
-  static func order(_ turns: inout BulkTurns) -> [UInt32] {
+  /// The streams of the next frames, until there is none or so many.
+  static func order(_ turns: inout BulkTurns, _ count: Int = .max) -> [UInt32] {
     var order: [UInt32] = []
-    while let turn = turns.next() { order.append(turn.stream) }
+    while order.count < count, let stream = turns.next() { order.append(stream) }
     return order
   }
 
-  @Test func givesEachStreamOneMessageInTurn() {
+  @Test func givesEachStreamOneFrameInTurn() {
     var turns = BulkTurns()
-    for (stream, count) in [(UInt32(1), 4 * Self.message), (2, 1), (3, 2 * Self.message + 1)] {
-      turns.begin(stream, byteCount: count, credit: .max)
-    }
+    #expect(turns.next() == nil && turns.isEmpty)
+    for (stream, credit) in [(UInt32(1), UInt64(4)), (2, 1), (3, 3)] { turns.begin(stream, credit: credit) }
     #expect(Self.order(&turns) == [1, 2, 3, 1, 3, 1, 3, 1])
-    #expect(turns.isEmpty)
+    #expect(!turns.isEmpty)
   }
 
   @Test func letsAStreamThatBeginsLaterWaitForTheOthersOnce() {
     var turns = BulkTurns()
-    turns.begin(1, byteCount: 3 * Self.message, credit: .max)
-    turns.begin(2, byteCount: 3 * Self.message, credit: .max)
-    #expect(turns.next()?.stream == 1)
-    turns.begin(3, byteCount: 1, credit: .max)
+    turns.begin(1, credit: 3)
+    turns.begin(2, credit: 3)
+    #expect(turns.next() == 1)
+    turns.begin(3, credit: 1)
     #expect(Self.order(&turns) == [2, 1, 3, 2, 1, 2])
-  }
-
-  @Test func saysWhatTheFirstAndTheLastMessageAre() {
-    var turns = BulkTurns()
-    turns.begin(9, byteCount: Self.message + 1, credit: .max)
-    #expect(turns.next() == .init(stream: 9, byteCount: Int(Self.message), isFirst: true, isLast: false))
-    #expect(turns.next() == .init(stream: 9, byteCount: 1, isFirst: false, isLast: true))
-    #expect(turns.next() == nil)
-    turns.begin(9, byteCount: Self.message, credit: .max)
-    #expect(turns.next() == .init(stream: 9, byteCount: Int(Self.message), isFirst: true, isLast: true))
   }
 
   @Test func passesOverAStreamWithoutCredit() {
     var turns = BulkTurns()
-    turns.begin(1, byteCount: 3 * Self.message, credit: 2 * Self.message - 1)
-    turns.begin(2, byteCount: 3 * Self.message, credit: .max)
+    turns.begin(1, credit: 1)
+    turns.begin(2, credit: 3)
+    turns.begin(3, credit: 0)
     #expect(Self.order(&turns) == [1, 2, 2, 2])
-    turns.raiseCredit(1, to: 2 * Self.message)
-    turns.raiseCredit(1, to: 5)
+    turns.raiseCredit(1, to: 2)
+    turns.raiseCredit(1, to: 0)
     turns.raiseCredit(7, to: .max)
     #expect(Self.order(&turns) == [1])
-    // The last message may be shorter than the credit that is left, never longer.
-    turns.raiseCredit(1, to: 3 * Self.message - 1)
-    #expect(turns.next() == nil)
-    turns.raiseCredit(1, to: 3 * Self.message)
-    #expect(Self.order(&turns) == [1])
-    #expect(turns.isEmpty)
+    turns.raiseCredit(3, to: 1)
+    turns.raiseCredit(1, to: .max)
+    #expect(Self.order(&turns, 4).sorted() == [1, 1, 1, 3])
   }
 
   @Test func keepsTheOrderOfTheOthersWhenOneIsStopped() {
     var turns = BulkTurns()
-    for stream: UInt32 in 1...4 { turns.begin(stream, byteCount: 2 * Self.message, credit: .max) }
-    #expect([turns.next()?.stream, turns.next()?.stream] == [1, 2])
+    for stream: UInt32 in 1...4 { turns.begin(stream, credit: 2) }
+    #expect(Self.order(&turns, 2) == [1, 2])
     turns.stop(1)
     turns.stop(3)
     turns.stop(8)
     #expect(!turns.contains(3))
     #expect(Self.order(&turns) == [4, 2, 4])
-    #expect(turns.isEmpty)
+    for stream: UInt32 in 1...4 { turns.stop(stream) }
+    #expect(turns.isEmpty && turns.next() == nil)
+  }
+
+  /// The stream whose frame was the last one is stopped after its turn.
+  @Test func goesOnWithTheNextStreamWhenOneEnds() {
+    for ending: UInt32 in 1...3 {
+      var turns = BulkTurns()
+      for stream: UInt32 in 1...3 { turns.begin(stream, credit: .max) }
+      #expect(Self.order(&turns, Int(ending)).last == ending)
+      turns.stop(ending)
+      let after = (1...2).map { (ending - 1 + $0) % 3 + 1 }
+      #expect(Self.order(&turns, 4) == after + after)
+    }
   }
 }

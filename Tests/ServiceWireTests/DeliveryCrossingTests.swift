@@ -57,7 +57,7 @@ struct DeliveryCrossingTests {
         == [.endExpecting(one, on: number, stream: 1), .withdrawn(one)])
     let begins = other.beginCommit(one)
     #expect(!begins)
-    #expect(other.received(one, 50) == [])
+    #expect(other.received(one, 50, frameCount: 9) == [])
     #expect(other.refuse(one, .with { $0.error = 22 }) == [])
     #expect(other.discarded(one) == [.send(Fixture.cancelled(1), on: number)])
     #expect(other.discarded(one) == [])

@@ -60,7 +60,8 @@ enum DeliveryFixture {
   }
 
   static func accepted(
-    _ n: UInt64, from: UInt64 = 0, stream: UInt32 = 1, credit: UInt64 = 50, key: Data = key
+    _ n: UInt64, from: UInt64 = 0, stream: UInt32 = 1, credit: UInt64 = 50, key: Data = key,
+    damaged: UInt64 = 0
   ) -> WireChannelMessage {
     .with {
       $0.deliveryAccepted = .with {
@@ -69,6 +70,7 @@ enum DeliveryFixture {
         $0.stream = stream
         $0.credit = credit
         $0.key = key
+        $0.damaged = damaged
       }
     }
   }

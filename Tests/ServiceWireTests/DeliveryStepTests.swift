@@ -43,17 +43,17 @@ struct DeliveryStepTests {
     #expect(sender.page(one, from: 1, [files[1]]) == [.send(second, on: number)])
     #expect(receiver.receive(second, on: number) == [.page(one, [files[1]])])
 
-    let credit = DeliveryLimits().creditByteCount
+    let credit = DeliveryLimits().creditFrameCount
     let accepted = Fixture.accepted(1, from: 10, credit: credit)
     #expect(
       receiver.accept(one, from: 10, key: key) == [
-        .expect(one, on: number, stream: 1, key: key, from: 10, byteCount: 90),
+        .expect(one, on: number, stream: 1, key: key),
         .send(accepted, on: number),
       ])
     #expect(
       sender.receive(accepted, on: number) == [
         .accepted(one), .progressed(one, received: 10),
-        .beginStream(one, on: number, stream: 1, key: key, from: 10, credit: credit),
+        .beginStream(one, on: number, stream: 1, key: key, from: 10, credit: credit, checking: nil),
       ])
     let canBegin = receiver.beginCommit(one)
     #expect(canBegin)
@@ -251,7 +251,7 @@ struct DeliveryStepTests {
     var sender = Fixture.offered()
     _ = sender.receive(Fixture.accepted(1, from: 20, credit: 50), on: number)
     for message in [
-      Fixture.progress(1, 19, credit: 50), Fixture.progress(1, 71, credit: 60),
+      Fixture.progress(1, 19, credit: 50), Fixture.progress(1, 19, credit: 60),
       Fixture.progress(1, 101, credit: 200), Fixture.progress(1, 30, credit: 49),
     ] {
       var other = sender
@@ -262,6 +262,51 @@ struct DeliveryStepTests {
         .progressed(one, received: 70), .raiseCredit(one, on: number, stream: 1, to: 51),
       ])
     #expect(sender.receive(Fixture.progress(1, 70, credit: 51), on: number) == [])
+  }
+
+  /// What does not open is asked for again, once for each offer.
+  @Test func contentsThatDoNotOpenAreAskedForAgainOnce() {
+    var sender = Fixture.offered()
+    var receiver = Fixture.arrived()
+    _ = receiver.accept(one, from: 0, key: key)
+    _ = sender.receive(Fixture.accepted(1, credit: 8), on: number)
+    let other = Data(repeating: 9, count: 32)
+    let credit = DeliveryLimits().creditFrameCount
+    let again = Fixture.accepted(1, from: 30, stream: 2, credit: credit, key: other, damaged: 41)
+    var early = Fixture.offered()
+    #expect(Fixture.fault(early.receive(again, on: number)) == .malformed)
+    #expect(
+      receiver.askAgain(one, from: 30, damaged: 40, key: other) == [
+        .endExpecting(one, on: number, stream: 1), .expect(one, on: number, stream: 2, key: other),
+        .send(again, on: number),
+      ])
+    for wrong in [
+      Fixture.accepted(1, from: 30, stream: 2, key: other),
+      Fixture.accepted(1, from: 30, stream: 2, key: other, damaged: 30),
+      Fixture.accepted(1, from: 30, stream: 2, key: other, damaged: 101),
+      Fixture.accepted(1, from: 100, stream: 0, credit: 0, key: Data(), damaged: 101),
+      Fixture.accepted(1, from: 30, stream: 1, key: other, damaged: 41),
+    ] {
+      var sender = sender
+      let fault = Fixture.fault(sender.receive(wrong, on: number))
+      #expect(fault == (wrong.deliveryAccepted.damaged == 0 ? .unexpectedMessage : .malformed))
+    }
+    #expect(
+      sender.receive(again, on: number) == [
+        .endStream(one, on: number, stream: 1), .progressed(one, received: 30),
+        .beginStream(one, on: number, stream: 2, key: other, from: 30, credit: credit, checking: 40),
+      ])
+    let third = Fixture.accepted(1, from: 30, stream: 3, key: other, damaged: 41)
+    #expect(Fixture.fault(sender.receive(third, on: number)) == .unexpectedMessage)
+    let closed = receiver.askAgain(one, from: 30, damaged: 40, key: other)
+    #expect(Fixture.fault(closed) == .streamDamaged)
+    #expect(closed.contains(.interrupted(one)))
+    // Over another channel it may be asked for again.
+    let second = ChannelNumber(2)
+    _ = receiver.channelOpened(second)
+    _ = receiver.receive(Fixture.message(Fixture.offer(1)), on: second)
+    _ = receiver.accept(one, from: 30, key: key)
+    #expect(Fixture.fault(receiver.askAgain(one, from: 30, damaged: 40, key: other)) == nil)
   }
 
   @Test func numbersOfStreamsRise() {
@@ -277,7 +322,7 @@ struct DeliveryStepTests {
     var receiver = Fixture.arrived()
     _ = receiver.receive(Fixture.message(Fixture.offer(2)), on: number)
     _ = receiver.accept(one, from: 0, key: key)
-    let credit = DeliveryLimits().creditByteCount
+    let credit = DeliveryLimits().creditFrameCount
     #expect(
       receiver.accept(Fixture.id(2), from: 0, key: key).last
         == .send(Fixture.accepted(2, stream: 2, credit: credit), on: number))

@@ -12,8 +12,8 @@ struct DeliveryTests {
     limits.sentCountMax = sentCount
     limits.receivedCountMax = sentCount
     limits.pageFileCountMax = 3
-    limits.creditByteCount = 8
-    limits.progressByteCount = 4
+    limits.creditFrameCount = 4
+    limits.progressFrameCount = 2
     limits.inquiryCountMax = 2
     let world = DeliveryWorld(seed: seed, limits: limits)
     world.breaks = breaks

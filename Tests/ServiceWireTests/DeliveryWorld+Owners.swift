@@ -57,10 +57,10 @@ extension DeliveryWorld {
     if breaks, Int.random(in: 0..<40, using: &random) == 0, sending.position < sending.end {
       return with(side) { $0.fail(sending.id, Self.damage) }
     }
-    let byteCount = min(3, sending.end - sending.position, sending.credit - sending.sent)
-    guard byteCount > 0 else { return }
+    let byteCount = min(3, sending.end - sending.position)
+    guard byteCount > 0, sending.sent < sending.credit else { return }
     sending.position += byteCount
-    sending.sent += byteCount
+    sending.sent += 1
     processes[side]?.sending[key] = sending
     if pipes[key.channel]?.ended[side.other] == false {
       pipes[key.channel]?.chunks[side.other]?.append(Chunk(stream: key.stream, byteCount: byteCount))

@@ -47,13 +47,14 @@ final class DeliveryWorld {
     let id: Identifier
     var position: UInt64
     let end: UInt64
+    /// Frames.
     var sent: UInt64 = 0
     var credit: UInt64
   }
 
   struct Expecting {
     let id: Identifier
-    let byteCount: UInt64
+    /// Frames.
     var received: UInt64 = 0
     var credit: UInt64
   }
@@ -75,6 +76,8 @@ final class DeliveryWorld {
     var offersToAnswer: [Identifier] = []
     var expecting: [StreamKey: Expecting] = [:]
     var skipping: Set<StreamKey> = []
+    /// For which another stream was asked since they were offered.
+    var askedAgain: Set<Identifier> = []
     var complete: [Identifier] = []
     var committing: [Identifier] = []
     var discarding: [Identifier] = []
@@ -132,7 +135,8 @@ final class DeliveryWorld {
       if outbox[side]?[id] == nil { note("an offer of what is not in the outbox") }
       processes[side]?.offersToLoad.append(id)
     case .wantsPage(let id, let from): processes[side]?.pagesToLoad.append((id, from))
-    case .beginStream(let id, let channel, let stream, _, let from, let credit):
+    case .beginStream(let id, let channel, let stream, _, let from, let credit, let checking):
+      if let checking, checking < from { note("checks what the receiver has") }
       guard let record = outbox[side]?[id] else { return note("a stream of what is not in the outbox") }
       processes[side]?.sending[StreamKey(channel: channel, stream: stream)] = Sending(
         id: id, position: from, end: record.byteCount, credit: credit)
@@ -173,16 +177,17 @@ final class DeliveryWorld {
     case .offered(let offer):
       let id = Identifier(exactly: offer.id)!
       processes[side]?.offers[id] = offer
+      processes[side]?.askedAgain.remove(id)
       processes[side]?.offersToAnswer.append(id)
     case .page(let id, let files):
       staged[side]?[id, default: Staged()].fileCount += UInt64(files.count)
       if staged[side]?[id]?.fileCount == processes[side]?.offers[id]?.fileCount {
         processes[side]?.offersToAnswer.append(id)
       }
-    case .expect(let id, let channel, let stream, let key, let from, let byteCount):
-      if key.count != 32 || staged[side]?[id]?.byteCount != from { note("expects what is not to come") }
+    case .expect(let id, let channel, let stream, let key):
+      if key.count != 32 || staged[side]?[id] == nil { note("expects what is not to come") }
       processes[side]?.expecting[StreamKey(channel: channel, stream: stream)] = Expecting(
-        id: id, byteCount: byteCount, credit: limits.creditByteCount)
+        id: id, credit: limits.creditFrameCount)
     case .endExpecting(_, let channel, let stream):
       let key = StreamKey(channel: channel, stream: stream)
       processes[side]?.expecting[key] = nil
@@ -252,16 +257,27 @@ final class DeliveryWorld {
       if processes[side]?.skipping.contains(key) != true { note("a chunk of a stream that is not expected") }
       return
     }
-    expecting.received += chunk.byteCount
+    expecting.received += 1
     if expecting.received > expecting.credit { note("more than its credit") }
-    if expecting.received > expecting.byteCount { note("more than there is") }
     let id = expecting.id
-    let total = (staged[side]?[id]?.byteCount ?? 0) + chunk.byteCount
+    let have = staged[side]?[id]?.byteCount ?? 0
+    if breaks, Int.random(in: 0..<10, using: &random) == 0,
+      processes[side]?.askedAgain.insert(id).inserted == true
+    {
+      // It does not open.
+      trace.append("\(side) asks for \(name(id)) again")
+      return with(side) {
+        $0.askAgain(id, from: have, damaged: have, key: Data(repeating: 2, count: 32))
+      }
+    }
+    let total = have + chunk.byteCount
+    let byteCount = processes[side]?.offers[id]?.byteCount ?? 0
+    if total > byteCount { note("more than there is") }
     staged[side]?[id]?.byteCount = total
-    expecting.credit = expecting.received + limits.creditByteCount
+    expecting.credit = expecting.received + limits.creditFrameCount
     processes[side]?.expecting[key] = expecting
-    with(side) { $0.received(id, total) }
-    if expecting.received == expecting.byteCount {
+    with(side) { $0.received(id, total, frameCount: expecting.received) }
+    if total == byteCount {
       processes[side]?.expecting[key] = nil
       processes[side]?.skipping.insert(key)
       processes[side]?.complete.append(id)

@@ -2,6 +2,7 @@ import Dispatch
 import Foundation
 import LocalTransport
 import ServiceWire
+import Synchronization
 
 #if canImport(Glibc)
   import Glibc
@@ -11,15 +12,36 @@ import ServiceWire
   import Darwin
 #endif
 
-// Bytes from one thread to another through a socket pair: sealed and opened by two bulk lanes, and as they are.
+// Bytes from one thread to another through a socket pair: as contents of the frames of two bulk lanes, and
+// as they are.
 
-/// Bytes that cost nothing: what is in the buffer is sent.
+/// Contents that cost nothing: what is in the buffer is sent. Each frame is full, and has a block of 64 keys.
 private final class NothingToRead: BulkSource {
-  func read(into buffer: UnsafeMutableRawBufferPointer) -> Int { BulkLane.readByteCount }
+  private let left: Mutex<Int>
+
+  init(frameCount: Int) { left = Mutex(frameCount) }
+
+  func next(block: UnsafeMutableRawBufferPointer, contents: UnsafeMutableRawBufferPointer) -> BulkPart {
+    let isLast = left.withLock { left in
+      left -= 1
+      return left == 0
+    }
+    return BulkPart(
+      blockByteCount: 12 + 20 + 64 * 32, contentsByteCount: BulkFrame.contentsByteCountMax, isLast: isLast)
+  }
 }
 
+/// Copies the contents out, a segment at a time, which is the least that a receiver does with them.
 private final class NothingToKeep: BulkSink {
-  func receive(_ plaintext: UnsafeRawBufferPointer) {}
+  private let segment = Mutex([UInt8](repeating: 0, count: BulkFrame.contentsByteCountMax / 64))
+
+  func receive(_ block: UnsafeRawBufferPointer, _ contents: BulkContents, isLast: Bool) throws {
+    try segment.withLock { segment in
+      for index in 0..<64 {
+        try segment.withUnsafeMutableBytes { try contents.read(at: index * $0.count, into: $0) }
+      }
+    }
+  }
 }
 
 private func socketPair() -> (Int32, Int32) {
@@ -33,7 +55,7 @@ private func socketPair() -> (Int32, Int32) {
   return (ends[0], ends[1])
 }
 
-private func bulkLane(_ byteCount: Int, slots: Int) -> Double {
+private func bulkLane(_ frameCount: Int, slots: Int) -> Double {
   let (near, far) = socketPair()
   let received = DispatchSemaphore(value: 0)
   let events = BulkEvents(
@@ -51,10 +73,12 @@ private func bulkLane(_ byteCount: Int, slots: Int) -> Double {
   )
   sender.allowSlots(slots)
   let key = Data(repeating: 7, count: 32)
-  let count = UInt64(byteCount)
+  let credit = UInt64(frameCount)
   let begin = microseconds()
-  receiver.expect(stream: 1, key: key, byteCount: count, credit: count, sink: NothingToKeep())
-  sender.send(stream: 1, key: key, byteCount: count, credit: count, from: NothingToRead())
+  receiver.expect(stream: 1, key: key, credit: credit, sink: NothingToKeep())
+  sender.send(
+    stream: 1, key: key, byteCount: credit * UInt64(BulkFrame.contentsByteCountMax), credit: credit,
+    from: NothingToRead(frameCount: frameCount))
   received.wait()
   let time = microseconds() - begin
   sender.close()
@@ -62,7 +86,8 @@ private func bulkLane(_ byteCount: Int, slots: Int) -> Double {
   return time / 1e6
 }
 
-private func bareSocket(_ byteCount: Int) -> Double {
+private func bareSocket(_ frameCount: Int) -> Double {
+  let byteCount = frameCount * BulkFrame.contentsByteCountMax
   let (near, far) = socketPair()
   let begin = microseconds()
   let received = DispatchSemaphore(value: 0)
@@ -90,7 +115,7 @@ private func bareSocket(_ byteCount: Int) -> Double {
   return time / 1e6
 }
 
-func measureBulk(byteCount: Int, repetitions: Int) {
+func measureBulk(frameCount: Int, repetitions: Int) {
   let cases: [(String, (Int) -> Double)] = [
     ("bulk-lane", { bulkLane($0, slots: BulkLane.slotCountMax) }),
     ("bulk-lane-socket", { bulkLane($0, slots: 0) }), ("bare-socket", bareSocket),
@@ -98,10 +123,11 @@ func measureBulk(byteCount: Int, repetitions: Int) {
   var times: [[Double]] = cases.map { _ in [] }
   for repetition in 0...max(1, repetitions) {
     for (index, (_, body)) in cases.enumerated() {
-      let time = body(byteCount)
+      let time = body(frameCount)
       if repetition > 0 { times[index].append(time) }
     }
   }
+  let byteCount = frameCount * BulkFrame.contentsByteCountMax
   print("name\tmedian/s\tmin/s\tmax/s\tGB/s")
   for ((name, _), times) in zip(cases, times) {
     let sorted = times.sorted()

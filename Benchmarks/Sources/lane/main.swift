@@ -3,7 +3,8 @@
 //
 //     lane-benchmark measure COUNT [NAME]    prints lines of: name, median and 99th percentile in microseconds, messages per second
 //     lane-benchmark serve FD                the other process
-//     lane-benchmark bulk MIB [REPETITIONS]  so much over a bulk lane and over the bare socket, in turns: see Bulk.swift
+//     lane-benchmark bulk COUNT [REPETITIONS]  so many full frames of a bulk lane, and as many bytes over the
+//                                            bare socket, in turns: see Bulk.swift
 
 import Dispatch
 import Foundation
@@ -224,9 +225,9 @@ let arguments = Array(CommandLine.arguments.dropFirst())
 let number = arguments.count >= 2 ? Int(arguments[1]) : nil
 switch (arguments.first, number) {
 case ("serve", let descriptor?): try serve(Int32(descriptor))
-case ("bulk", let mebibytes?) where mebibytes >= 1:
-  measureBulk(byteCount: mebibytes << 20, repetitions: arguments.count > 2 ? Int(arguments[2]) ?? 5 : 5)
+case ("bulk", let count?) where count >= 1:
+  measureBulk(frameCount: count, repetitions: arguments.count > 2 ? Int(arguments[2]) ?? 5 : 5)
 case ("measure", let count?) where count >= 100:
   try await measure(count: count, only: arguments.count > 2 ? arguments[2] : nil)
-default: fail("say measure and a count of at least 100, or bulk and a number of MiB")
+default: fail("say measure and a count of at least 100, or bulk and a number of frames of 1 MiB")
 }

@@ -3,7 +3,7 @@ import AppKinetics
 import Foundation
 import SecureFiles
 
-/// Files from one process to another, beside `cp` in turns.
+/// Files from one process to another, beside `cp` and `send` inside one process in turns.
 struct DeliveryBenchmark {
   let directory: String
   let byteCount: Int
@@ -28,17 +28,23 @@ struct DeliveryBenchmark {
   static func application(
     _ id: String, _ directory: String, durability: Container.Durability
   ) throws -> (AppServices, SecureContainer) {
-    let key = try SecretBytes(utf8: String(repeating: "k", count: 32))
-    var containerOptions = Container.Options()
-    containerOptions.durability = durability
-    let url = URL(fileURLWithPath: directory).appendingPathComponent(id)
-    let container = try SecureContainer.create(at: url, rawKey: key, options: containerOptions)
+    let container = try Self.container(id, directory, durability)
     var options = AppServices.Options()
     options.broker = configuration(directory).socketPath
     return (
       try AppServices(Application(id: ApplicationID(id), name: id), container: container, options: options),
       container
     )
+  }
+
+  static func container(
+    _ name: String, _ directory: String, _ durability: Container.Durability
+  ) throws -> SecureContainer {
+    var options = Container.Options()
+    options.durability = durability
+    return try SecureContainer.create(
+      at: URL(fileURLWithPath: directory).appendingPathComponent(name),
+      rawKey: SecretBytes(utf8: String(repeating: "k", count: 32)), options: options)
   }
 
   // MARK: Measuring
@@ -81,18 +87,27 @@ struct DeliveryBenchmark {
     defer { durable.terminate() }
     for target in [".cached", ".durable"] { _ = try await latency(1000, services, Self.provider + target) }
     let before = try [getpid(), durable.processIdentifier, broker.processIdentifier].map { try peakKiB($0) }
-    print("name\tseconds\tMB/s\tagainst cp")
+    let inside = [
+      try Self.container("inside.cached", directory, .none),
+      try Self.container("inside.durable", directory, .full),
+    ]
+    print("name\tseconds\tMB/s\tagainst cp\tagainst send\tprocessor seconds\tagainst send")
     for _ in 0..<repetitions {
       for (isDurable, target) in [(false, ".cached"), (true, ".durable")] {
         let copy = isDurable ? "cp original copy && sync copy" : "cp original copy"
         try shell("sync .; rm -f copy")
         let copied = try await seconds { try shell(copy) }
         try shell("rm -f copy; sync .")
-        let delivered = try await seconds {
+        let receiver = inside[isDurable ? 1 : 0]
+        let sent = try await measured([]) { try await send("/large", from: container, to: receiver) }
+        try shell("sync .")
+        let delivered = try await measured([isDurable ? durable : cached]) {
           try await deliver("/large", services, Self.provider + target)
         }
-        line(isDurable ? "cp and fsync" : "cp", copied, copied)
-        line(isDurable ? "delivery, durable" : "delivery, not waiting for the disk", delivered, copied)
+        let name = isDurable ? ", durable" : ", not waiting for the disk"
+        line(isDurable ? "cp and fsync" : "cp", (copied, nil), copied, sent)
+        line("send" + name, sent, copied, sent)
+        line("delivery" + name, delivered, copied, sent)
       }
     }
     let after = try [getpid(), durable.processIdentifier, broker.processIdentifier].map { try peakKiB($0) }
@@ -100,14 +115,44 @@ struct DeliveryBenchmark {
       print("growth of peak memory, \(name)\t\((b - a) >> 10) MiB")
     }
     try await measureLatency(services)
-    try await measureSmallFiles(fileCount, services, container)
+    try await measureSmallFiles(fileCount, services, container, inside[1])
     await services.stop()
   }
 
-  private func line(_ name: String, _ seconds: Double, _ baseline: Double) {
+  /// Wall time, and processor time of this process and some others, which the kernel counts in hundredths.
+  private typealias Times = (wall: Double, processor: Double?)
+
+  private func measured(_ others: [Process], _ body: () async throws -> Void) async throws -> Times {
+    func processorSeconds() throws -> Double {
+      try ([getpid()] + others.map(\.processIdentifier)).reduce(0.0) { sum, process in
+        let words = try String(contentsOfFile: "/proc/\(process)/stat", encoding: .utf8).split(
+          separator: ") "
+        ).last!
+        .split(separator: " ")
+        return sum + (Double(words[11])! + Double(words[12])!) / 100
+      }
+    }
+    let before = try processorSeconds()
+    let wall = try await seconds(body)
+    return (wall, try processorSeconds() - before)
+  }
+
+  private func line(_ name: String, _ times: Times, _ copied: Double, _ sent: Times) {
     print(
-      [name, text(seconds, 3), text(Double(byteCount) / 1e6 / seconds, 0), text(baseline / seconds, 2)]
-        .joined(separator: "\t"))
+      [
+        name, text(times.wall, 3), text(Double(byteCount) / 1e6 / times.wall, 0),
+        text(copied / times.wall, 2),
+        text(sent.wall / times.wall, 2), times.processor.map { text($0, 2) } ?? "",
+        times.processor.map { text($0 / sent.processor!, 2) } ?? "",
+      ].joined(separator: "\t"))
+  }
+
+  /// Inside this process, to a container whose inbox is emptied afterwards.
+  private func send(_ path: String, from container: SecureContainer, to receiver: SecureContainer)
+    async throws
+  {
+    _ = try await container.send([path], to: receiver, sender: "com.example.consumer")
+    try receiver.removeInboxMessages(receiver.inboxMessages())
   }
 
   /// Microseconds of each of so many calls, sorted; or of those that fit before something has ended.
@@ -141,11 +186,17 @@ struct DeliveryBenchmark {
   }
 
   private func measureSmallFiles(
-    _ count: Int, _ services: AppServices, _ container: SecureContainer
+    _ count: Int, _ services: AppServices, _ container: SecureContainer, _ receiver: SecureContainer
   ) async throws {
-    try shell("mkdir small && cd small && seq \(count) | split -l 1 -a 5 -")
+    try shell("mkdir small && cd small && head -c \(count * 4096) /dev/urandom | split -b 4096 -a 5 -")
     try container.store.importItem(at: directory + "/small", to: "/small")
-    let time = try await seconds { try await deliver("/small", services, Self.provider + ".durable") }
-    print("\(count) small files in one message\t\(text(time, 3)) s")
+    try container.synchronize()
+    for _ in 0..<3 {
+      let sent = try await seconds { try await send("/small", from: container, to: receiver) }
+      let time = try await seconds { try await deliver("/small", services, Self.provider + ".durable") }
+      print(
+        "\(count) files of 4 KiB in one message, durable\t\(text(time, 3)) s\tsend \(text(sent, 3)) s\t\(text(sent / time, 2))"
+      )
+    }
   }
 }

@@ -108,8 +108,9 @@ struct DeliveryPeer {
         let file = WireOfferedFile.with { $0.path = Data("/f".utf8) }
         perform(deliveries.page(id, from: from, [file]), choice: choice)
         if choice % 3 == 0 { perform(deliveries.cancel(id), choice: choice) }
-      case .beginStream(_, _, _, let key, let from, let credit):
+      case .beginStream(_, _, _, let key, let from, let credit, let checking):
         require(key.count == 32 && from < 30 && credit > 0, "a stream of nothing")
+        require(checking.map { from <= $0 && $0 < 30 } ?? true, "what is not sent is checked")
       case .progressed(_, let received): require(received <= 30, "more than there is")
       case .offered(let offer):
         guard let id = Identifier(exactly: offer.id) else { fatalError("an offer without an id") }
@@ -134,7 +135,11 @@ struct DeliveryPeer {
     let outputs = deliveries.accept(id, from: 0, key: byteCount > 0 ? Data(count: 32) : Data())
     guard !outputs.isEmpty else { return }
     perform(outputs, choice: choice)
-    _ = deliveries.received(id, byteCount / 2)
+    _ = deliveries.received(id, byteCount / 2, frameCount: 3)
+    if choice % 5 == 0, byteCount > 0 {
+      let from = byteCount / 2
+      _ = deliveries.askAgain(id, from: from, damaged: from, key: Data(count: 32))
+    }
     if choice % 2 == 0, deliveries.beginCommit(id) { perform(deliveries.committed(id), choice: choice) }
   }
 }

@@ -25,7 +25,7 @@ extension Target {
         Seed("floor", [3] + DeliveryFloor(number: 3, time: 1).encoded),
         Seed("numbered", [4] + NumberedDelivery(time: 1, id: Identifier(Known.bytes(16, seed: 6))).encoded),
         Seed("queued", [5] + queued.encoded), Seed("contents", [6] + contents.encoded),
-        Seed("staged", [7] + staged.encoded),
+        Seed("staged", [7] + staged.encoded), Seed("frame", [8] + sampleFrame),
       ]
     },
     accepts: { bytes in
@@ -54,6 +54,26 @@ extension Target {
         guard let contents = try? QueuedContents(value, of: sampleQueued) else { return false }
         require(contents.encoded == value, "a queued message's contents are written differently")
         require(contents.files.count == 1, "other files than were counted")
+      case 8:
+        var input = Input(Array(value))
+        let contentsByteCount = Int(input.number(UInt32.self))
+        let block = value.dropFirst(4)
+        guard
+          let frame = try? Array(block).withUnsafeBytes({
+            try SegmentFrame($0, contentsByteCount: contentsByteCount)
+          })
+        else { return false }
+        require(
+          frame.runs.reduce(0) { $0 + $1.storedByteCount } == contentsByteCount
+            && contentsByteCount <= SegmentFrame.contentsByteCountMax, "contents of another length")
+        let segmentCount = frame.runs.reduce(0) { $0 + Int($1.count) }
+        require(segmentCount <= SegmentFrame.segmentCountMax, "too many segments")
+        frame.withKeys { require($0.count == 32 * segmentCount, "a key for each segment") }
+        for (run, next) in zip(frame.runs, frame.runs.dropFirst()) {
+          require(
+            (run.file, run.start + UInt64(run.count)) <= (next.file, next.start) || run.file < next.file,
+            "runs that overlap")
+        }
       default:
         guard let record = try? Staging.Record(value, sender: sampleSender) else { return false }
         require(record.encoded == value, "a staging record is written differently")
@@ -62,6 +82,18 @@ extension Target {
     })
 
   private static let sampleSender = FileName("com.example")!
+
+  /// Two runs of two files.
+  private static let sampleFrame: [UInt8] = {
+    func bytes<T: FixedWidthInteger>(_ value: T) -> [UInt8] {
+      withUnsafeBytes(of: value.littleEndian) { Array($0) }
+    }
+    let runs =
+      bytes(UInt32(0)) + bytes(UInt64(0)) + bytes(UInt32(2)) + bytes(UInt32(9))
+      + bytes(UInt32(3)) + bytes(UInt64(7)) + bytes(UInt32(1)) + bytes(UInt32(16_384))
+    return bytes(UInt32(2 * 16_425 + 50)) + bytes(UInt64(50_000)) + bytes(UInt32(2)) + runs
+      + Known.bytes(96, seed: 8)
+  }()
 
   private static let sampleQueued = QueuedRecord(
     time: 1, id: Identifier(Known.bytes(16, seed: 7)), messageByteCount: 40, fileCount: 1,

@@ -126,31 +126,43 @@ final class IncomingDelivery: Sendable {
 final class ArrivalSink: BulkSink {
   private let delivery: IncomingDelivery
   private let stream: IncomingDelivery.Stream
-  /// Told how many bytes of all are there.
-  private let advanced: @Sendable (UInt64) -> Void
+  private let frameCount = Guarded<UInt64>(0)
+  /// Told up to which position the contents are kept, and how many frames have come.
+  private let advanced: @Sendable (UInt64, UInt64) -> Void
 
   init(
     _ delivery: IncomingDelivery, _ stream: IncomingDelivery.Stream,
-    advanced: @escaping @Sendable (UInt64) -> Void
+    advanced: @escaping @Sendable (UInt64, UInt64) -> Void
   ) {
     self.delivery = delivery
     self.stream = stream
     self.advanced = advanced
   }
 
-  func receive(_ plaintext: UnsafeRawBufferPointer) throws {
-    let (before, after) =
-      try delivery.withArrival { arrival in
-        // Of an earlier stream nothing counts any more.
-        guard delivery.stream == stream else { return (UInt64(0), UInt64(0)) }
-        let before = arrival.received
-        try arrival.append(plaintext)
-        return (before, arrival.received)
-      } ?? (UInt64(0), UInt64(0))
+  func receive(_ block: UnsafeRawBufferPointer, _ contents: BulkContents, isLast: Bool) throws {
+    let received = try delivery.withArrival { arrival -> UInt64? in
+      // Of an earlier stream nothing counts any more.
+      guard delivery.stream == stream else { return nil }
+      let frame = try SegmentFrame(block, contentsByteCount: contents.byteCount)
+      guard isLast == (frame.end == arrival.message.byteCount) else {
+        throw ContainerError(.invalidArgument, detail: "a frame at byte \(frame.end) is tagged wrongly")
+      }
+      try arrival.append(frame, contents)
+      if isLast { try arrival.finish() }
+      return arrival.received
+    }
     FailPoint.receiving.pass()
-    if after != before { advanced(after) }
+    guard case let received?? = received else { return }
+    let count = frameCount.withLock { count in
+      count += 1
+      return count
+    }
+    advanced(received, count)
   }
 }
+
+/// Its segments are read from where they came.
+extension BulkContents: FrameContents {}
 
 extension WireOffer {
   /// What tells which one it is.

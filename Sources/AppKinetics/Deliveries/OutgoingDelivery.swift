@@ -92,23 +92,32 @@ final class OutboxSource: BulkSource {
   /// Told how many files were read whole, and how far the last one is of which something was read.
   private let advanced: @Sendable (UInt64, TransferProgress.File?) -> Void
 
+  /// With `checking`, the segment at that position has to open. Throws `invalidParams` for positions that the receiver cannot mean.
   init(
-    _ store: Container, _ entry: OutboxEntry, from: UInt64, files: OutgoingFiles,
+    _ store: Container, _ entry: OutboxEntry, from: UInt64, checking: UInt64?, files: OutgoingFiles,
     advanced: @escaping @Sendable (UInt64, TransferProgress.File?) -> Void
   ) throws {
-    reader = try store.outboxReader(entry.number, from: from)
+    do {
+      reader = try store.outboxReader(entry.number, from: from)
+      if let checking { try reader.check(at: checking) }
+    } catch ContainerError.invalidArgument {
+      throw ServicesError(.invalidParams, detail: "where the contents are to go on")
+    }
     self.files = files
     self.advanced = advanced
   }
 
-  func read(into buffer: UnsafeMutableRawBufferPointer) throws -> Int {
-    let begin = reader.fileIndex
-    let count = try reader.read(into: buffer)
+  func next(
+    block: UnsafeMutableRawBufferPointer, contents: UnsafeMutableRawBufferPointer
+  ) throws -> BulkPart {
+    let (begin, _) = reader.place
+    let frame = try reader.next(block: block, contents: contents)
     let (end, position) = reader.place
     FailPoint.streaming.pass()
-    files.tell(before: count == 0 ? end : max(begin + 1, end))
-    if count > 0 { advanced(end, try progress(end, position)) }
-    return count
+    files.tell(before: frame.isLast ? end : max(begin + 1, end))
+    advanced(end, try progress(end, position))
+    return BulkPart(
+      blockByteCount: frame.blockByteCount, contentsByteCount: frame.contentsByteCount, isLast: frame.isLast)
   }
 
   private func progress(_ index: UInt64, _ position: UInt64) throws -> TransferProgress.File? {

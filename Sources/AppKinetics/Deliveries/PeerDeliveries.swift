@@ -5,7 +5,7 @@ import ServiceValues
 import ServiceWire
 import SodiumPrimitives
 
-/// Messages with files to and from one other app (SERVICE-PROTOCOL.md, "Attachments"): what their state machine wants done.
+/// Messages with files to and from one other app (DELIVERY-PROTOCOL.md, "States"): what their state machine wants done.
 ///
 /// Those that go are in ``outbox``, those that come in ``inbox``.
 final class PeerDeliveries {
@@ -60,9 +60,10 @@ final class PeerDeliveries {
 
       case .wantsOffer(let id): outbox.provideOffer(id)
       case .wantsPage(let id, let from): outbox.providePage(id, from)
-      case .beginStream(let id, let channel, let number, let key, let from, let credit):
+      case .beginStream(let id, let channel, let number, let key, let from, let credit, let checking):
         outbox.beginStream(
-          id, OutgoingDelivery.Stream(channel: channel, number: number, credit: credit), key, from)
+          id, OutgoingDelivery.Stream(channel: channel, number: number, credit: credit), key, from,
+          checking: checking)
       case .raiseCredit(let id, let channel, let number, let credit):
         guard outbox.raiseCredit(id, to: credit) else { break }
         peer.channels[channel]?.bulk.raiseCredit(number, to: credit)
@@ -77,9 +78,8 @@ final class PeerDeliveries {
 
       case .offered(let offer): inbox.offered(offer)
       case .page(let id, let files): inbox.take(files, of: id)
-      case .expect(let id, let channel, let number, let key, let from, let byteCount):
-        inbox.expect(
-          id, IncomingDelivery.Stream(channel: channel, number: number), key, from, byteCount)
+      case .expect(let id, let channel, let number, let key):
+        inbox.expect(id, IncomingDelivery.Stream(channel: channel, number: number), key)
       case .endExpecting(let id, let channel, let number):
         inbox.endExpecting(id)
         peer.channels[channel]?.bulk.stopReceiving(number)

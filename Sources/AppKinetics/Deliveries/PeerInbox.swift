@@ -342,7 +342,7 @@ final class PeerInbox {
     case let error as ArrivalLimit: ServicesError(.limitExceeded, detail: error.name)
     case ContainerError.diskFull: ServicesError(.noSpace, detail: "the receiver's container")
     case ContainerError.invalidName, ContainerError.invalidArgument:
-      ServicesError(.invalidParams, detail: "the list of files")
+      ServicesError(.invalidParams, detail: "the list of files, or the contents")
     default: ServicesError(.general, detail: "the receiver cannot store the files")
     }
   }
@@ -395,31 +395,28 @@ final class PeerInbox {
     } then: { inbox, known in
       guard let (files, received) = known else { return }
       if !files.isEmpty, attempt.delivery.tellFiles() { inbox.tell(files, of: attempt.delivery.offer) }
-      let key = Data(Random.bytes(Self.streamKeyByteCount))
-      inbox.peer.deliveries.step { $0.accept(attempt.id, from: received, key: key) }
+      inbox.peer.deliveries.step { $0.accept(attempt.id, from: received, key: Self.streamKey()) }
       if received == attempt.delivery.offer.byteCount { inbox.commit(attempt.id) }
     } failed: {
       $0.failed(attempt, $1)
     }
   }
 
-  private static let streamKeyByteCount = 32
+  private static func streamKey() -> Data { Data(Random.bytes(DeliveryLimits.keyByteCount)) }
 
-  func expect(
-    _ id: Identifier, _ stream: IncomingDelivery.Stream, _ key: Data, _ from: UInt64, _ byteCount: UInt64
-  ) {
+  func expect(_ id: Identifier, _ stream: IncomingDelivery.Stream, _ key: Data) {
     guard let delivery = arriving[id] else { return }
     delivery.stream = stream
     let sink = ArrivalSink(delivery, stream) {
-      [weak runtime = runtime, application = peer.application] received in
+      [weak runtime = runtime, application = peer.application] received, frameCount in
       runtime?.perform(with: application) { peer in
+        guard peer.inbox.arriving[id]?.stream == stream else { return }
         peer.wasUsed(stream.channel)
-        peer.deliveries.step { $0.received(id, received) }
+        peer.deliveries.step { $0.received(id, received, frameCount: frameCount) }
       }
     }
     peer.channels[stream.channel]?.bulk.expect(
-      stream: stream.number, key: key, byteCount: byteCount, credit: DeliveryLimits().creditByteCount,
-      sink: sink)
+      stream: stream.number, key: key, credit: runtime.options.deliveryLimits.creditFrameCount, sink: sink)
   }
 
   func endExpecting(_ id: Identifier) { arriving[id]?.stream = nil }
@@ -429,7 +426,21 @@ final class PeerInbox {
     let mine = IncomingDelivery.Stream(channel: number, number: stream)
     guard let (id, delivery) = arriving.first(where: { $0.value.stream == mine }) else { return }
     delivery.stream = nil
-    if let error, let attempt = attempt(id) { failed(attempt, error) } else { commit(id) }
+    guard let error else { return commit(id) }
+    guard let attempt = attempt(id) else { return }
+    guard let damage = error as? DamagedContents else { return failed(attempt, error) }
+    run(attempt) {
+      delivery.withArrival(\.received)
+    } then: { inbox, received in
+      guard let received else { return }
+      inbox.runtime.logger.warning(
+        "contents do not open, and are asked for again", metadata: ["app": "\(inbox.peer.application)"])
+      inbox.peer.deliveries.step {
+        $0.askAgain(id, from: received, damaged: damage.position, key: Self.streamKey())
+      }
+    } failed: {
+      $0.failed(attempt, $1)
+    }
   }
 
   private func commit(_ id: Identifier) {

@@ -152,11 +152,15 @@ final class PeerOutbox {
     }
   }
 
-  func beginStream(_ id: Identifier, _ stream: OutgoingDelivery.Stream, _ key: Data, _ from: UInt64) {
+  func beginStream(
+    _ id: Identifier, _ stream: OutgoingDelivery.Stream, _ key: Data, _ from: UInt64, checking: UInt64?
+  ) {
     guard let delivery = outgoing[id] else { return }
     outgoing[id]?.stream = stream
     runtime.run(with: peer.application) { [container = runtime.container, sent = sent(of: id)] in
-      try OutboxSource(container.store, delivery.entry, from: from, files: delivery.files) {
+      try OutboxSource(
+        container.store, delivery.entry, from: from, checking: checking, files: delivery.files
+      ) {
         [weak sent] index, file in
         sent?.advance {
           $0.filesSent = max($0.filesSent, index)

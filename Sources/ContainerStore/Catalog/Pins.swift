@@ -32,10 +32,8 @@ extension CatalogReading {
       return [first]
     }
     var extents = [first]
-    // An extent that begins before the grains may reach into them, but is at most as long as a
-    // slab.
-    let runMax = SlabStore.byteCountMax / UInt64(SegmentLayout.storedByteCountMax) + 1
-    let begin = grains.lowerBound > runMax ? grains.lowerBound - runMax : 0
+    // An extent that begins before the grains may reach into them.
+    let begin = grains.lowerBound > Self.runMax ? grains.lowerBound - Self.runMax : 0
     let prefix = CatalogKey.pinnedExtents(pin)
     var cursor = try cursor(from: .pinnedExtent(pin, start: begin))
     while let (key, value) = try cursor.nextLive(), key.hasPrefix(prefix) {
@@ -47,6 +45,30 @@ extension CatalogReading {
     }
     return extents
   }
+
+  /// The first `limit` extents of a pinned version that end after a grain, in order, of those that
+  /// begin after `start`. Fewer: there are no others.
+  func extents(
+    of file: PinnedFile, _ pin: Pin, after start: UInt64?, endingAfter grain: UInt64, limit: Int
+  ) throws -> [Extent] {
+    guard let first = file.inode.firstExtent else { return [] }
+    var extents: [Extent] = []
+    if start == nil, first.end > grain { extents.append(first) }
+    if first.end >= SegmentLayout.segmentCount(file.inode.size) { return extents }
+    let prefix = CatalogKey.pinnedExtents(pin)
+    let begin = start.map { $0 + 1 } ?? (grain > Self.runMax ? grain - Self.runMax : 0)
+    var cursor = try cursor(from: .pinnedExtent(pin, start: begin))
+    while extents.count < limit, let (key, value) = try cursor.nextLive(), key.hasPrefix(prefix) {
+      let extent = try Self.decode(value) { bytes throws(MalformedBytes) in
+        try Extent(pinnedKey: key, value: bytes)
+      }
+      if extent.end > grain { extents.append(extent) }
+    }
+    return extents
+  }
+
+  /// Segments of a run at most: an extent that begins so many grains before one does not reach it.
+  private static var runMax: UInt64 { SlabStore.byteCountMax / UInt64(SegmentLayout.storedByteCountMax) + 1 }
 
   /// The slabs that hold pinned versions, wholly or in part.
   func pinnedSlabs() throws -> Set<UInt32> {

@@ -54,10 +54,10 @@ extension Container {
     try messages.outboxFiles(number, from: index, limit: limit)
   }
 
-  /// A reader of a message's concatenated files, from a byte offset on. Throws `noSuchFile` if the
-  /// message is not in the outbox, and `invalidArgument` for an offset past the end.
-  package func outboxReader(_ number: UInt64, from offset: UInt64) throws -> OutboxReader {
-    try messages.outboxReader(number, from: offset)
+  /// A reader of a message's contents as they are stored, from a position on: a grain's boundary or the end of a file.
+  /// Throws `noSuchFile` if the message is not in the outbox, and `invalidArgument` for another position.
+  package func outboxReader(_ number: UInt64, from position: UInt64) throws -> OutboxReader {
+    try messages.outboxReader(number, from: position)
   }
 
   /// Removes a message that has arrived or is no longer to be sent, with its pins, and frees the
@@ -82,9 +82,12 @@ extension Container {
   ///
   /// Throws `invalidArgument` while another arrival of the message is in progress, and if the bytes
   /// staged under its number belong to a message with another id or other counts; with `replacing`,
-  /// those are removed instead. Throws `invalidName` for a sender that is no name.
-  package func beginArrival(_ message: ArrivingMessage, replacing: Bool = false) throws -> Arrival {
-    try messages.beginArrival(message, replacing: replacing)
+  /// those are removed instead. Throws `invalidName` for a sender that is no name. What has arrived survives the
+  /// death of the process after each `stagingInterval` bytes.
+  package func beginArrival(
+    _ message: ArrivingMessage, replacing: Bool = false, stagingInterval: UInt64 = 16 << 20
+  ) throws -> Arrival {
+    try messages.beginArrival(message, replacing: replacing, stagingInterval: stagingInterval)
   }
 
   /// Removes what is staged of a message, durably, as ``Arrival/discard()`` does; nothing when an arrival of it is in progress. Throws

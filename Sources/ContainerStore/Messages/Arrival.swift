@@ -3,11 +3,12 @@ import Locks
 import SodiumPrimitives
 
 /// A message that is being received into the inbox. The arrival takes the list of the message's
-/// files, then their contents, and makes all of it visible with one commit.
+/// files, then frames of their contents, and makes all of it visible with one commit.
 ///
-/// Received bytes are stored unit by unit and survive the death of the process; see
-/// ``Container/beginArrival(_:replacing:)``. Calls are serialized. After a call has thrown, the
-/// arrival accepts no more data and can only be suspended or discarded.
+/// The segments of a frame are opened and sealed on the container's threads, several frames at
+/// once. What is stored survives the death of the process, from time to time; see
+/// ``Container/beginArrival(_:replacing:)``. Calls are serialized. After a call has thrown anything
+/// but ``DamagedContents``, the arrival accepts no more contents and can only be suspended or discarded.
 package final class Arrival: Sendable {
   /// The message's future directory in the inbox, `/Inbox/<sender>/<time>`; empty for a message
   /// without files.
@@ -16,13 +17,17 @@ package final class Arrival: Sendable {
   private let messages: Messages
   var store: Store { messages.store }
   let key: ArrivalKey
-  let message: ArrivingMessage
+  package let message: ArrivingMessage
   /// The directory for received files; nil for a message without files.
   let staging: Staging?
   private let state: Guarded<State>
 
-  /// The number of bytes after which the received data is made durable.
+  /// The number of bytes after which stored contents are staged.
+  private let stagingInterval: UInt64
+  /// The number of bytes after which staged files are made durable.
   static let durableByteCount: UInt64 = 256 << 20
+  /// One segment of so many is opened again after it was sealed.
+  static let checkInterval = 64
 
   struct StagedFile {
     var index: Int
@@ -30,37 +35,41 @@ package final class Arrival: Sendable {
     var byteCount: UInt64
   }
 
+  /// Contents of one file that are stored and not staged yet.
+  struct StoredPart {
+    let index: Int
+    let identity: NewFile
+    /// Bytes of the file after them.
+    var byteCount: UInt64
+    var extents: [Extent] = []
+  }
+
   struct State: ~Copyable {
     var manifest: Manifest
-    /// Stored files that have bytes, in order; only the last may be incomplete.
+    /// Staged files that have bytes, in order; only the last may be incomplete.
     var staged: [StagedFile]
-    /// Bytes that are stored.
+    /// The position up to which frames were taken.
+    var cursor = ArrivalCursor()
+    /// Frames that are being handled, in order.
+    var underWay: [ArrivingFrame] = []
+    /// What was stored since the last staging, in order.
+    var stored: [StoredPart] = []
+    var storedByteCount: UInt64 = 0
+    /// The position up to which everything is stored.
     var received: UInt64
-    /// Index of the next file to check for contents.
-    var next = 0
-    var growing: GrowingFile?
-    var unit: ArrivalUnit?
-    /// The unit before `unit`, while it is being written.
-    var writing: WritingUnit?
-    /// Bytes of an incomplete grain at the start of the unit's input.
-    var gathered = 0
     var sinceDurable: UInt64 = 0
     var failure: (any Error)?
     /// Bytes for which the slabs reserve room.
     var expectedByteCount: UInt64 = 0
     var hasEnded = false
-
-    /// Bytes of whole grains that were taken: those stored and those being sealed or written.
-    var sealedByteCount: UInt64 {
-      received + (writing?.unit.plaintextByteCount ?? 0) + (unit?.plaintextByteCount ?? 0)
-    }
   }
 
   init(
     _ messages: Messages, _ key: ArrivalKey, _ message: ArrivingMessage, _ staging: Staging?,
-    staged: [StagedFile]
+    staged: [StagedFile], stagingInterval: UInt64
   ) {
     self.messages = messages
+    self.stagingInterval = stagingInterval
     self.key = key
     self.message = message
     self.staging = staging
@@ -89,14 +98,14 @@ package final class Arrival: Sendable {
       do {
         if fits(state) {
           try goOn(&state)
-          expectRest(&state)
         } else {
           // The sender has another list than before, so everything is sent again.
           try messages.dropStagedFiles(of: staging!)
           state.staged = []
           state.received = 0
-          expectRest(&state)
         }
+        state.expectedByteCount = message.byteCount - state.received
+        store.slabs.expect(state.expectedByteCount)
       } catch {
         state.failure = error
         throw error
@@ -114,8 +123,8 @@ package final class Arrival: Sendable {
     }
   }
 
-  /// The number of plaintext bytes stored, out of all files. When the arrival begins, the sender
-  /// continues after them; later more bytes may have been taken and not be stored yet.
+  /// The position up to which everything is stored. When the arrival begins, the sender continues
+  /// there; later frames behind it may have been taken.
   package var received: UInt64 { state.withLock { $0.received } }
 
   /// Whether the stored files can be the beginning of the announced ones.
@@ -125,31 +134,67 @@ package final class Arrival: Sendable {
       guard let first = staged.popFirst() else { return true }
       let isWhole = first.byteCount == file.size
       let isPart =
-        first.byteCount > 0 && first.byteCount < file.size
-        && first.byteCount % UInt64(SegmentLayout.plaintextByteCountMax) == 0
+        first.byteCount > 0 && first.byteCount < file.size && first.byteCount % SegmentFrame.grain == 0
       guard first.index == index, isWhole || (isPart && staged.isEmpty) else { return false }
     }
     return staged.isEmpty
   }
 
+  /// Continues after the staged bytes.
+  private func goOn(_ state: inout State) throws {
+    guard let last = state.staged.last else { return }
+    state.cursor.position = state.received
+    state.cursor.index = last.index
+    state.cursor.begin = state.received - last.byteCount
+    guard last.byteCount < state.manifest.files[last.index].size else {
+      state.cursor.index += 1
+      state.cursor.begin = state.received
+      return
+    }
+    // The inode is read from the catalog: the file may have been begun under an older epoch key.
+    let inode = try store.withSnapshot { try $0.inode(last.identity.id) }
+    let key = SharedFileKey(try store.fileKey(last.identity.id, inode))
+    state.cursor.growing = GrowingFile(last.identity, key: key)
+  }
+
   // MARK: Contents
 
-  /// Appends the next bytes of the files' concatenated contents. Throws `diskFull`, and
-  /// `noSuchFile` if the staged files were removed.
-  package func append(_ plaintext: UnsafeRawBufferPointer) throws {
+  /// Takes the next frame, and returns when there is a thread for it. The segments are stored some time later.
+  ///
+  /// Throws `invalidArgument` for a frame that cannot come next, `diskFull`, and `noSuchFile` if the
+  /// staged files were removed. Throws ``DamagedContents`` for a segment of this frame or of an earlier one: everything
+  /// from ``received`` on has to come again.
+  package func append(_ frame: SegmentFrame, _ contents: any FrameContents) throws {
+    guard state.withLock({ $0.hasEnded || $0.manifest.isComplete }) else {
+      throw ContainerError(.invalidArgument, detail: "contents before all files are known")
+    }
+    try change { state in
+      let before = state.cursor
+      let plan = try FramePlan(frame, at: &state.cursor, of: state.manifest, in: store)
+      while let first = state.underWay.first,
+        first.isFinished || state.underWay.count > store.workers.threads.count
+      {
+        try finishFirst(&state)
+      }
+      try store.requireOpen()
+      state.underWay.append(
+        ArrivingFrame(plan, contents, before: before, checkInterval: Self.checkInterval, in: store))
+    }
+  }
+
+  /// Returns when all frames that were taken are stored. Throws as ``append(_:_:)`` does.
+  package func finish() throws { try change { try finishAll(&$0) } }
+
+  private func change(_ body: (inout State) throws -> Void) throws {
     try state.withLock { state in
       try requireUnderWay(state)
-      guard state.manifest.isComplete else {
-        throw ContainerError(.invalidArgument, detail: "contents before all files are known")
-      }
-      let taken = state.sealedByteCount + UInt64(state.gathered)
-      guard UInt64(plaintext.count) <= message.byteCount - taken else {
-        throw ContainerError(
-          .invalidArgument, detail: "more than the \(message.byteCount) bytes that were announced")
-      }
-      guard !plaintext.isEmpty else { return }
       do {
-        try store.namingPath(store.place) { try take(plaintext, &state) }
+        try store.namingPath(store.place) { try body(&state) }
+      } catch let error as DamagedContents {
+        // What was taken after it is dropped.
+        if let first = state.underWay.first { state.cursor = first.before }
+        drop(&state)
+        throw error
       } catch {
         state.failure = error
         throw error
@@ -157,127 +202,69 @@ package final class Arrival: Sendable {
     }
   }
 
-  private func take(_ plaintext: UnsafeRawBufferPointer, _ state: inout State) throws {
-    let grain = SegmentLayout.plaintextByteCountMax
-    if state.unit == nil { state.unit = ArrivalUnit(store.workers.borrowContext()) }
-    var rest = plaintext
-    while !rest.isEmpty {
-      if state.growing == nil { state.growing = try nextFile(&state) }
-      let left = state.growing!.rest
-      if state.gathered == 0 {
-        // Seal whole grains directly from the caller's bytes.
-        let count = Int(min(UInt64(rest.count), left))
-        let whole = UInt64(count) == left ? count : count / grain * grain
-        if whole > 0 {
-          let sealed = try seal(UnsafeRawBufferPointer(rebasing: rest[0..<whole]), &state)
-          rest = UnsafeRawBufferPointer(rebasing: rest[sealed...])
-          continue
-        }
+  private func finishAll(_ state: inout State) throws {
+    while !state.underWay.isEmpty { try finishFirst(&state) }
+  }
+
+  /// Waits for the first frame under way. When it fails, it stays the first.
+  private func finishFirst(_ state: inout State) throws {
+    let frame = state.underWay[0]
+    var runs = try frame.runs()[...]
+    state.underWay.removeFirst()
+    for (number, part) in frame.parts.enumerated() {
+      let own = runs.prefix { $0.owner == number }
+      runs = runs.dropFirst(own.count)
+      if state.stored.last?.index != part.index {
+        state.stored.append(StoredPart(index: part.index, identity: part.identity, byteCount: 0))
       }
-      let input = state.unit!.context.input
-      let wanted = Int(min(UInt64(grain), left))
-      let count = min(rest.count, wanted - state.gathered)
-      UnsafeMutableRawBufferPointer(rebasing: input[state.gathered..<(state.gathered + count)])
-        .copyMemory(from: UnsafeRawBufferPointer(rebasing: rest[0..<count]))
-      state.gathered += count
-      rest = UnsafeRawBufferPointer(rebasing: rest[count...])
-      if state.gathered == wanted {
-        _ = try seal(UnsafeRawBufferPointer(rebasing: input[0..<wanted]), &state)
-        state.gathered = 0
-      }
+      state.stored[state.stored.count - 1].byteCount = part.byteCount
+      state.stored[state.stored.count - 1].extents += own.map(\.extent)
     }
-    if state.sealedByteCount == message.byteCount { try store(&state) }
-  }
-
-  /// Seals as many bytes as the unit has room for, and returns their number.
-  private func seal(_ plaintext: UnsafeRawBufferPointer, _ state: inout State) throws -> Int {
-    let count = try state.unit!.seal(plaintext, of: state.growing!, in: store)
-    if state.growing!.rest == 0 { state.growing = nil }
-    if state.unit!.isFull { try handOver(&state) }
-    return count
-  }
-
-  private func nextFile(_ state: inout State) throws -> GrowingFile {
-    while state.manifest.files[state.next].size == 0 { state.next += 1 }
-    defer { state.next += 1 }
-    let identity = store.newFile()
-    let key = try store.fileKey(identity)
-    return GrowingFile(
-      index: state.next, identity: identity, size: state.manifest.files[state.next].size, sealedByteCount: 0,
-      key: key)
-  }
-
-  /// Reserves room in the slabs for the bytes that are still missing.
-  private func expectRest(_ state: inout State) {
-    state.expectedByteCount = message.byteCount - state.received
-    store.slabs.expect(state.expectedByteCount)
-  }
-
-  /// Continues after the staged bytes.
-  private func goOn(_ state: inout State) throws {
-    guard let last = state.staged.last else { return }
-    state.next = last.index + 1
-    let size = state.manifest.files[last.index].size
-    guard last.byteCount < size else { return }
-    // The inode is read from the catalog: the file may have been begun under an older epoch key.
-    let inode = try store.withSnapshot { try $0.inode(last.identity.id) }
-    let key = try store.fileKey(last.identity.id, inode)
-    state.growing = GrowingFile(
-      index: last.index, identity: last.identity, size: size, sealedByteCount: last.byteCount, key: key)
-  }
-
-  /// Starts to write a full unit, so that it is written while the next one is sealed.
-  private func handOver(_ state: inout State) throws {
-    try store.requireOpen()
-    let spare = try keepWritten(&state)
-    state.writing = WritingUnit(state.unit!, in: store)
-    state.unit = ArrivalUnit(spare ?? store.workers.borrowContext())
-  }
-
-  /// Waits for the unit that is being written, and commits it. Returns the unit's context for
-  /// reuse.
-  private func keepWritten(_ state: inout State) throws -> WorkerContext? {
-    guard let writing = state.writing else { return nil }
-    let location = try writing.location()
-    // From here on the commit owns the extents, even if it fails.
-    state.writing = nil
-    do {
-      try keep(writing.unit, at: location, &state)
-    } catch {
-      store.workers.giveBack(writing.unit.context)
-      throw error
+    state.storedByteCount += frame.end - state.received
+    state.received = frame.end
+    if state.storedByteCount >= stagingInterval || state.stored.count >= Self.stagedFileCount {
+      try stage(&state)
     }
-    return writing.unit.context
   }
 
-  /// Writes and commits everything that is sealed.
-  private func store(_ state: inout State) throws {
-    if let spare = try keepWritten(&state) { store.workers.giveBack(spare) }
-    guard let unit = state.unit, !unit.isEmpty else { return }
-    try keep(unit, at: store.slabs.append(unit.sealed), &state)
-    state.unit!.removeAll()
+  /// Limits the size of a commit, so that tiny files do not delay other commits.
+  private static let stagedFileCount = 4096
+
+  /// Waits for the frames under way and gives back what they have stored.
+  private func drop(_ state: inout State) {
+    for frame in state.underWay {
+      if let runs = try? frame.runs() { store.slabs.discard(runs.map(\.extent)) }
+    }
+    state.underWay = []
   }
 
-  /// Commits the runs of a unit, which were written with one write.
-  private func keep(_ unit: ArrivalUnit, at location: SlabStore.Location, _ state: inout State) throws {
-    guard let staging else { return }
-    let runs = unit.runs(at: location)
+  /// Records what was stored as files of the staging directory.
+  private func stage(_ state: inout State) throws {
+    guard let staging, !state.stored.isEmpty else { return }
+    let stored = state.stored
     let files = state.manifest.files
-    try store.transaction(storing: runs.map(\.stored.extent), durability: ContainerDurability.none) {
+    let staged = state.staged.last
+    // From here on the commit owns the extents, even if it fails.
+    state.stored = []
+    state.sinceDurable += state.storedByteCount
+    state.storedByteCount = 0
+    try store.transaction(storing: stored.flatMap(\.extents), durability: ContainerDurability.none) {
       transaction in
       try transaction.requireStaging(staging)
-      for run in runs { try transaction.stage(run, files[run.index], in: staging) }
-    }
-    // The runs now survive the death of the process.
-    for run in runs {
-      if run.isFirst {
-        state.staged.append(StagedFile(index: run.index, identity: run.file, byteCount: run.byteCount))
-      } else {
-        state.staged[state.staged.count - 1].byteCount = run.byteCount
+      for file in stored {
+        if file.index == staged?.index {
+          try transaction.extendStaged(file, after: staged!, in: staging)
+        } else {
+          transaction.putStaged(file, files[file.index])
+          try transaction.link(staging.directory, Staging.name(file.index), to: file.identity.id, kind: .file)
+        }
       }
     }
-    state.received += unit.plaintextByteCount
-    state.sinceDurable += unit.plaintextByteCount
+    // They now survive the death of the process.
+    for file in stored {
+      if file.index == state.staged.last?.index { state.staged.removeLast() }
+      state.staged.append(StagedFile(index: file.index, identity: file.identity, byteCount: file.byteCount))
+    }
     try store.flush(durably: false)
     if state.sinceDurable >= Self.durableByteCount {
       state.sinceDurable = 0
@@ -298,23 +285,21 @@ package final class Arrival: Sendable {
   /// `noSuchFile` if the staged files were removed, and `fileExists` if another item is at
   /// ``directory``.
   package func commit() throws -> QueuedMessage {
-    try state.withLock { state in
-      try requireUnderWay(state)
+    var queued: QueuedMessage?
+    try change { state in
+      try finishAll(&state)
       guard state.manifest.isComplete, state.received == message.byteCount else {
         throw ContainerError(
           .invalidArgument, detail: "\(state.received) of \(message.byteCount) bytes have arrived")
       }
       let delivery = ArrivalCommit(
-        key: key, message: message, staging: staging, manifest: state.manifest, staged: state.staged)
-      do {
-        let queued = try messages.commit(delivery)
-        end(&state)
-        return queued
-      } catch {
-        state.failure = error
-        throw error
-      }
+        key: key, message: message, staging: staging, manifest: state.manifest, staged: state.staged,
+        stored: state.stored)
+      state.stored = []
+      queued = try messages.commit(delivery)
+      end(&state)
     }
+    return queued!
   }
 
   /// Removes the arrival completely. The removal survives a power failure, because the sender
@@ -337,24 +322,21 @@ package final class Arrival: Sendable {
   package func suspend() {
     state.withLock { state in
       guard !state.hasEnded else { return }
-      // Bytes that are not stored are sent again.
-      if state.failure == nil { try? store(&state) }
+      // What is not staged is sent again.
+      if state.failure == nil {
+        try? finishAll(&state)
+        try? stage(&state)
+      }
       end(&state)
     }
   }
 
   private func end(_ state: inout State) {
     state.hasEnded = true
-    state.growing = nil
-    if let unit = state.unit { store.workers.giveBack(unit.context) }
-    state.unit = nil
-    if let writing = state.writing {
-      if let location = try? writing.location() {
-        store.slabs.discard(writing.unit.runs(at: location).map(\.stored.extent))
-      }
-      store.workers.giveBack(writing.unit.context)
-    }
-    state.writing = nil
+    drop(&state)
+    store.slabs.discard(state.stored.flatMap(\.extents))
+    state.stored = []
+    state.cursor = ArrivalCursor()
     if state.expectedByteCount > 0 { store.slabs.endExpecting(state.expectedByteCount) }
     state.manifest = Manifest(message)
     state.staged = []

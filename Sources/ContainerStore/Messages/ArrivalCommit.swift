@@ -8,14 +8,22 @@ struct ArrivalCommit {
   var staging: Staging?
   var manifest: Manifest
   var staged: [Arrival.StagedFile]
+  /// What was stored after that.
+  var stored: [Arrival.StoredPart]
 }
 
 extension Messages {
   func commit(_ delivery: ArrivalCommit) throws -> QueuedMessage {
     try store.namingPath(store.place) {
       // Do the long part of the flush before the transaction, while other commits continue.
-      if store.options.durability != .none { try store.synchronizeSegments() }
-      return try store.transaction(durability: store.acknowledged) {
+      let extents = delivery.stored.flatMap(\.extents)
+      do {
+        if store.options.durability != .none { try store.synchronizeSegments() }
+      } catch {
+        store.slabs.discard(extents)
+        throw error
+      }
+      return try store.transaction(storing: extents, durability: store.acknowledged) {
         try $0.apply(delivery)
       }
     }
@@ -40,20 +48,23 @@ extension Transaction {
     guard try isThere(staging) else { throw ContainerError(.noSuchFile, detail: Self.removed) }
   }
 
-  /// Appends a sealed run to its staged file.
-  func stage(_ run: ArrivalUnit.Run, _ file: Manifest.File, in staging: Staging) throws {
-    guard !run.isFirst else {
-      let inode = stagedInode(file, size: run.byteCount, secret: run.file.secret)
-      putFile(run.file.id, inode, extents: [run.stored.extent])
-      return try link(staging.directory, Staging.name(run.index), to: run.file.id, kind: .file)
-    }
-    let before = run.byteCount - UInt64(run.stored.extent.plaintextByteCount)
-    guard try entry(staging.directory, Staging.name(run.index))?.file == run.file.id,
-      case var inode = try inode(run.file.id), inode.size == before
+  /// Puts a file whose contents begin with what was stored.
+  func putStaged(_ stored: Arrival.StoredPart, _ file: Manifest.File) {
+    putFile(
+      stored.identity.id, stagedInode(file, size: stored.byteCount, secret: stored.identity.secret),
+      extents: stored.extents)
+  }
+
+  /// Appends what was stored to a staged file.
+  func extendStaged(
+    _ stored: Arrival.StoredPart, after staged: Arrival.StagedFile, in staging: Staging
+  ) throws {
+    guard try entry(staging.directory, Staging.name(stored.index))?.file == stored.identity.id,
+      case var inode = try inode(stored.identity.id), inode.size == staged.byteCount
     else { throw ContainerError(.noSuchFile, detail: Self.removed) }
-    inode.size = run.byteCount
+    inode.size = stored.byteCount
     inode.changed = now
-    extend(run.file.id, inode, by: run.stored.extent)
+    extend(stored.identity.id, inode, by: stored.extents)
   }
 
   private func stagedInode(_ file: Manifest.File, size: UInt64, secret: [UInt8]) -> Inode {
@@ -94,7 +105,7 @@ extension Transaction {
     guard try entry(sender, staging.time) == nil else { throw ContainerError(.fileExists, path: path) }
     // Directory ids by path relative to the message's directory.
     var directories: [ArraySlice<UInt8>: UInt64] = [[]: try directory(names, path: path)]
-    var staged = delivery.staged[...]
+    var (staged, stored) = (delivery.staged[...], delivery.stored[...])
     for (index, file) in delivery.manifest.files.enumerated() {
       let place = delivery.manifest.places[index]
       let parentPlace = InboxPlaces.parent(place[...])
@@ -105,7 +116,19 @@ extension Transaction {
         parent = try directory(names + InboxPlaces.names(Array(parentPlace)), path: path)
         directories[parentPlace] = parent
       }
-      let id = try file.size == 0 ? makeEmptyFile(file) : take(staged.popFirst(), index, file, from: staging)
+      let id: UInt64
+      if file.size == 0 {
+        id = makeEmptyFile(file)
+      } else if let first = staged.first, first.index == index {
+        id = try take(staged.removeFirst(), stored.first, file, from: staging)
+        if stored.first?.index == index { stored.removeFirst() }
+      } else {
+        guard let next = stored.popFirst(), next.index == index, next.byteCount == file.size else {
+          throw ContainerError(.noSuchFile, detail: Self.removed)
+        }
+        putStaged(next, file)
+        id = next.identity.id
+      }
       // The parent directory is new, so its date of modification needs no update.
       let name = FileName(bytes: Array(place[(parentPlace.isEmpty ? 0 : parentPlace.count + 1)...]))!
       put(.entry(parent: parent, name: name), DirectoryEntry(kind: .file, file: id).encoded)
@@ -119,13 +142,14 @@ extension Transaction {
     return id
   }
 
-  /// Takes a complete file out of the staging directory.
+  /// Takes a file out of the staging directory, with the rest of its contents if that was stored since.
   private func take(
-    _ staged: Arrival.StagedFile?, _ index: Int, _ file: Manifest.File, from staging: Staging
+    _ staged: Arrival.StagedFile, _ rest: Arrival.StoredPart?, _ file: Manifest.File, from staging: Staging
   ) throws -> UInt64 {
-    let name = Staging.name(index)
-    guard let staged, staged.index == index, let entry = try entry(staging.directory, name),
-      entry.kind == .file, entry.file == staged.identity.id, try inode(entry.file).size == file.size
+    let name = Staging.name(staged.index)
+    if let rest, rest.index == staged.index { try extendStaged(rest, after: staged, in: staging) }
+    guard let entry = try entry(staging.directory, name), entry.kind == .file,
+      entry.file == staged.identity.id, try inode(entry.file).size == file.size
     else { throw ContainerError(.noSuchFile, detail: Self.removed) }
     delete(.entry(parent: staging.directory, name: name))
     return entry.file

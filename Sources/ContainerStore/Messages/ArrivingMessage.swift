@@ -52,7 +52,7 @@ package struct ArrivingMessage: Sendable {
 
 /// The error for a message that exceeds a limit of the container.
 package struct ArrivalLimit: Error, Equatable {
-  /// The limit's name in SERVICE-PROTOCOL.md.
+  /// The limit's name in DELIVERY-PROTOCOL.md.
   package let name: String
 
   package static let paths = ArrivalLimit(name: "bytes of the paths of a message")

@@ -1,7 +1,9 @@
 import EncryptedFile
 
 extension Messages {
-  func beginArrival(_ message: ArrivingMessage, replacing: Bool = false) throws -> Arrival {
+  func beginArrival(
+    _ message: ArrivingMessage, replacing: Bool, stagingInterval: UInt64
+  ) throws -> Arrival {
     try message.check()
     let key = try arrivalKey(message.sender, message.incarnation, message.number)
     guard store.mode == .readWrite else { throw ContainerError(.readOnly) }
@@ -9,14 +11,17 @@ extension Messages {
       throw ContainerError(.invalidArgument, detail: "this message is arriving already: suspend that first")
     }
     do {
-      guard message.fileCount > 0 else { return Arrival(self, key, message, nil, staged: []) }
+      guard message.fileCount > 0 else {
+        return Arrival(self, key, message, nil, staged: [], stagingInterval: stagingInterval)
+      }
       let record = Staging.Record(
         key: key, id: message.id, fileCount: message.fileCount, byteCount: message.byteCount)
       return try store.namingPath(store.place) {
         let staging = try store.transaction(durability: ContainerDurability.none) { transaction in
           try transaction.staging(for: record, replacing: replacing, isUnderWay: arrivals.contains)
         }
-        return Arrival(self, key, message, staging, staged: try stagedFiles(of: staging))
+        return Arrival(
+          self, key, message, staging, staged: try stagedFiles(of: staging), stagingInterval: stagingInterval)
       }
     } catch {
       arrivals.end(key)

@@ -2,178 +2,241 @@ import EncryptedFile
 import Locks
 import SodiumPrimitives
 
-/// Reads the concatenated contents of a message's files, in the versions of the time when the
-/// message was queued. Any thread may call; calls are serialized.
+/// Reads the contents of a message's files as they are stored, frame by frame, in the versions of
+/// the time when the message was queued. Any thread may call; calls are serialized.
 package final class OutboxReader: Sendable {
-  /// Bytes of all files together.
-  package let byteCount: UInt64
   private let store: Store
   private let number: UInt64
-  private let fileCount: UInt64
-  private let state = Guarded(State())
+  private let byteCount: UInt64
+  private let state: Guarded<State>
 
   private struct State {
+    /// The position in the contents, and where that is.
+    var position: UInt64 = 0
     /// Index of the first file in `files`.
     var index: UInt64 = 0
     /// The next files, as far as they were read from the catalog.
     var files: [PinnedFile] = []
-    /// Offset in the first of `files`.
-    var position: UInt64 = 0
-    /// The key of the file that was read last.
-    var opened: OpenedPin?
+    /// Offset in the first of `files`: a grain's boundary.
+    var offset: UInt64 = 0
+    var opened: OpenedFile?
   }
 
-  /// The number of files that are read from the catalog at once.
-  private static let fileCountAhead = 256
-  private static let grain = UInt64(SegmentLayout.plaintextByteCountMax)
+  /// What is known of the file that is being read.
+  private struct OpenedFile {
+    let index: UInt64
+    let key: SharedFileKey
+    /// The next runs, in order; the version never changes while the message is in the outbox.
+    var extents: [Extent] = []
+    /// The last run that was found.
+    var last: Extent?
+    /// No further one follows.
+    var isWhole = false
+  }
 
-  fileprivate init(_ store: Store, _ entry: OutboxEntry, skipping offset: UInt64) throws {
+  /// The frame that was read, as bytes in the caller's memory.
+  package struct Frame: Sendable, Equatable {
+    package var blockByteCount: Int
+    package var contentsByteCount: Int
+    package var isLast: Bool
+  }
+
+  /// Files and runs that are read from the catalog at once.
+  private static let fileCountAhead = 256
+  private static let runCountAhead = 256
+  private static let grain = SegmentFrame.grain
+
+  /// Throws `invalidArgument` when `position` is past the end or at no grain's boundary.
+  fileprivate init(_ store: Store, _ entry: OutboxEntry, from position: UInt64) throws {
     self.store = store
     number = entry.number
-    fileCount = entry.fileCount
     byteCount = entry.byteCount
-    guard offset <= byteCount else {
+    guard position <= byteCount else {
       throw ContainerError(
-        .invalidArgument, detail: "the message has \(byteCount) bytes, asked for \(offset)")
+        .invalidArgument, detail: "the message has \(byteCount) bytes, asked for \(position)")
     }
+    state = Guarded(State())
     try store.withSnapshot { records in
-      try state.withLock { state in
-        state.position = offset
-        while try next(in: records, &state), let file = state.files.first, file.inode.size <= state.position {
-          Self.pass(file, &state)
-        }
-      }
+      try state.withLock { state in try seek(position, in: records, &state) }
+    }
+  }
+
+  private func seek(_ position: UInt64, in records: CatalogSnapshot, _ state: inout State) throws {
+    while let file = try nextFile(in: records, &state), file.inode.size <= position - state.position {
+      pass(file, &state)
+    }
+    state.offset = position - state.position
+    state.position = position
+    guard state.offset % Self.grain == 0 else {
+      throw ContainerError(.invalidArgument, detail: "the contents cannot begin at byte \(position)")
     }
   }
 
   /// Index of the file that contains the next byte, skipping empty files; the number of files at
-  /// the end.
-  package var fileIndex: UInt64 { state.withLock { $0.index } }
+  /// the end. And the number of its bytes that were read.
+  package var place: (fileIndex: UInt64, byteCount: UInt64) { state.withLock { ($0.index, $0.offset) } }
 
-  /// The index of that file and the number of its bytes that were read.
-  package var place: (fileIndex: UInt64, byteCount: UInt64) { state.withLock { ($0.index, $0.position) } }
-
-  /// Reads the next plaintext bytes, at most 1 MiB per call, and returns their number; 0 at the
-  /// end. Throws `fileDamaged` with the path of the original, and `noSuchFile` if the message has
-  /// left the outbox.
-  package func read(into buffer: UnsafeMutableRawBufferPointer) throws -> Int {
-    let byteCountMax = min(buffer.count, SegmentLayout.segmentsPerUnit * SegmentLayout.plaintextByteCountMax)
-    return try state.withLock { state in
+  /// Reads the next frame: its encoding into `block`, the stored segments into `contents`, each with
+  /// room for the longest. To be called until a frame is the last one. Throws `fileDamaged` with the
+  /// path of the original, and `noSuchFile` if the message has left the outbox.
+  package func next(
+    block: UnsafeMutableRawBufferPointer, contents: UnsafeMutableRawBufferPointer
+  ) throws -> Frame {
+    try state.withLock { state in
       // The snapshot keeps the runs that the pins name from being freed.
       try store.withSnapshot { records in
         _ = try records.outboxEntry(number)
-        var done = 0
-        while done < byteCountMax, try next(in: records, &state), let file = state.files.first {
-          guard
-            let count = Self.pieceByteCount(of: file, at: state.position, room: byteCountMax - done)
-              ?? (done == 0 ? Int(min(UInt64(byteCountMax), file.inode.size - state.position)) : nil)
-          else { break }
-          let target = UnsafeMutableRawBufferPointer(rebasing: buffer[done..<(done + count)])
-          do {
-            try read(file, into: target, in: records, &state)
-          } catch {
-            // Return the bytes read before the damage; the next call meets it again.
-            if done > 0 { break }
-            throw store.translated(error, path: file.pathText)
-          }
-          done += count
-          state.position += UInt64(count)
-          if state.position == file.inode.size { Self.pass(file, &state) }
-        }
-        // Skip empty files, so that `fileIndex` is that of the next byte.
-        while try next(in: records, &state), let file = state.files.first, file.inode.size == 0 {
-          Self.pass(file, &state)
-        }
-        return done
+        return try next(block, contents, in: records, &state)
       }
     }
   }
 
-  /// The number of bytes to read of a file at once: whole segments, or the rest of one; nil if the
-  /// room is too small for that.
-  private static func pieceByteCount(of file: PinnedFile, at position: UInt64, room: Int) -> Int? {
-    let left = file.inode.size - position
-    let wanted =
-      position % grain > 0
-      ? min(left, grain - position % grain) : left <= UInt64(room) ? left : UInt64(room) / grain * grain
-    return wanted > UInt64(room) || (wanted == 0 && left > 0) ? nil : Int(wanted)
+  private func next(
+    _ block: UnsafeMutableRawBufferPointer, _ contents: UnsafeMutableRawBufferPointer,
+    in records: CatalogSnapshot, _ state: inout State
+  ) throws -> Frame {
+    var writer = SegmentFrameWriter(block)
+    var filled = 0
+    var fileCount = 0
+    let begin = state.position
+    while let file = try nextFile(in: records, &state) {
+      if file.inode.size == 0 {
+        pass(file, &state)
+        continue
+      }
+      guard fileCount < SegmentFrame.fileCountMax, writer.segmentCount < SegmentFrame.segmentCountMax else {
+        break
+      }
+      do {
+        let room = SegmentFrame.contentsByteCountMax - filled
+        guard let run = try nextRun(of: file, room, writer.segmentCount, in: records, &state) else {
+          // Nothing but zeros is left of the file.
+          fileCount += 1
+          pass(file, &state)
+          continue
+        }
+        guard run.storedByteCount <= room else { break }
+        let target = UnsafeMutableRawBufferPointer(
+          rebasing: contents[filled..<(filled + run.storedByteCount)])
+        let count = try store.slabs.read(run.slab, run.offset, into: target)
+        guard count == run.storedByteCount else {
+          let whole = UInt64(count / SegmentLayout.storedByteCountMax)
+          throw SegmentError.missingBytes(grain: run.start + whole)
+        }
+        try state.opened!.key.key.writeSegmentKeys(of: run.run, to: writer.keys(Int(run.count)))
+        writer.add(run.run, of: UInt32(state.index))
+        filled += run.storedByteCount
+        advance(to: min(file.inode.size, run.end * Self.grain), &state)
+      } catch {
+        // What was read before the damage goes; the next call meets it again.
+        if state.position > begin { break }
+        throw store.translated(error, path: file.pathText)
+      }
+      guard state.offset == file.inode.size else { continue }
+      fileCount += 1
+      pass(file, &state)
+    }
+    // Empty files have nothing to send.
+    while let file = try nextFile(in: records, &state), file.inode.size == 0 { pass(file, &state) }
+    return Frame(
+      blockByteCount: writer.finish(end: state.position), contentsByteCount: filled,
+      isLast: state.position == byteCount)
   }
 
-  private static func pass(_ file: PinnedFile, _ state: inout State) {
-    state.position -= file.inode.size
+  /// Opens the segment at a position of the contents, as it lies there now; the receiver could not. Does nothing for a
+  /// hole. Throws as ``next(block:contents:)`` does.
+  package func check(at position: UInt64) throws {
+    var state = State()
+    try store.withSnapshot { records in
+      _ = try records.outboxEntry(number)
+      try seek(position, in: records, &state)
+      guard let file = try nextFile(in: records, &state),
+        let run = try nextRun(of: file, SegmentLayout.storedByteCountMax, 0, in: records, &state),
+        run.start == state.offset / Self.grain
+      else { return }
+      try store.workers.withContext { context in
+        do {
+          let segment = run.slice(skipping: 0, count: 1)
+          let stored = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<segment.storedByteCount])
+          let count = try store.slabs.read(segment.slab, segment.offset, into: stored)
+          try context.cipher.check(
+            stored.bytes.extracting(first: count), of: segment.run, key: state.opened!.key.key)
+        } catch {
+          throw store.translated(error, path: file.pathText)
+        }
+      }
+    }
+  }
+
+  // MARK: Files and runs
+
+  private func advance(to offset: UInt64, _ state: inout State) {
+    state.position += offset - state.offset
+    state.offset = offset
+  }
+
+  private func pass(_ file: PinnedFile, _ state: inout State) {
+    advance(to: file.inode.size, &state)
     state.index += 1
+    state.offset = 0
     state.files.removeFirst()
+    state.opened = nil
   }
 
-  /// Reads further files from the catalog if none are left; returns false at the end.
-  private func next(in records: CatalogSnapshot, _ state: inout State) throws -> Bool {
-    guard state.files.isEmpty else { return true }
-    state.files = try records.pinnedFiles(number, from: state.index, limit: Self.fileCountAhead)
-    return !state.files.isEmpty
+  /// The file that contains the next byte, or an empty one before it; nil at the end.
+  private func nextFile(in records: CatalogSnapshot, _ state: inout State) throws -> PinnedFile? {
+    if state.files.isEmpty {
+      state.files = try records.pinnedFiles(number, from: state.index, limit: Self.fileCountAhead)
+    }
+    return state.files.first
   }
 
-  private func read(
-    _ file: PinnedFile, into target: UnsafeMutableRawBufferPointer, in records: CatalogSnapshot,
-    _ state: inout State
-  ) throws {
-    guard !target.isEmpty else { return }
+  /// The next stored run of a file, as much of it as there is room for: whole segments, one at least. Nil when none
+  /// is left.
+  private func nextRun(
+    of file: PinnedFile, _ room: Int, _ segmentCount: Int, in records: CatalogSnapshot, _ state: inout State
+  ) throws -> Extent? {
     if state.opened?.index != state.index {
-      state.opened = OpenedPin(index: state.index, key: try store.fileKey(file.file, file.inode))
+      state.opened = OpenedFile(
+        index: state.index, key: SharedFileKey(try store.fileKey(file.file, file.inode)))
     }
-    let opened = state.opened!
-    let first = state.position / Self.grain
-    let last = (state.position + UInt64(target.count) - 1) / Self.grain
+    let grain = state.offset / Self.grain
+    state.opened!.extents.removeAll { $0.end <= grain }
+    while state.opened!.extents.isEmpty, !state.opened!.isWhole {
+      try findRuns(of: file, from: grain, in: records, &state)
+    }
+    guard let extent = state.opened!.extents.first else { return nil }
+    let skipped = Int(max(grain, extent.start) - extent.start)
+    let countMax = min(SegmentFrame.segmentCountMax - segmentCount, SegmentLayout.segmentsPerUnit)
+    let slice = extent.slice(skipping: skipped, count: min(Int(extent.count) - skipped, countMax))
+    guard slice.storedByteCount > room, room >= SegmentLayout.storedByteCountMax else { return slice }
+    return slice.slice(skipping: 0, count: room / SegmentLayout.storedByteCountMax)
+  }
+
+  private func findRuns(
+    of file: PinnedFile, from grain: UInt64, in records: CatalogSnapshot, _ state: inout State
+  ) throws {
     let pin = Pin(number: number, attachment: UInt32(state.index))
-    let extents = ExtentMap(
-      checked: try EncryptedFileReader.checked(
-        records.extents(of: file, pin, near: first..<(last + 1)), size: file.inode.size)
-    ).slices(first..<(last + 1))
-    try store.workers.withContext { context in
-      let skip = Int(state.position - first * Self.grain)
-      // A piece that is not made of whole segments is opened in the context's buffer.
-      let isDirect =
-        skip == 0
-        && extents.allSatisfy { Int(($0.start - first) * Self.grain) + $0.plaintextByteCount <= target.count }
-      let memory = UnsafeMutableRawBufferPointer(
-        rebasing: (isDirect ? target : context.output)[
-          0..<(isDirect ? target.count : Int((last + 1 - first) * Self.grain))])
-      var filled = 0
-      func fill(to end: Int) {
-        guard filled < end else { return }
-        _ = UnsafeMutableRawBufferPointer(rebasing: memory[filled..<end])
-          .initializeMemory(as: UInt8.self, repeating: 0)
-      }
-      for extent in extents {
-        let begin = Int((extent.start - first) * Self.grain)
-        fill(to: begin)
-        filled = begin + extent.plaintextByteCount
-        let stored = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<extent.storedByteCount])
-        let count = try store.slabs.read(extent.slab, extent.offset, into: stored)
-        var output = OutputRawSpan(buffer: memory[begin..<filled], initializedCount: 0)
-        try context.cipher.open(
-          stored.bytes.extracting(first: count), of: extent.run, key: opened.key, into: &output)
-      }
-      fill(to: memory.count)
-      guard !isDirect else { return }
-      target.copyMemory(from: UnsafeRawBufferPointer(rebasing: memory[skip..<(skip + target.count)]))
-      wipe(memory)
-    }
+    let last = state.opened!.last
+    let found = try records.extents(
+      of: file, pin, after: last?.start, endingAfter: grain, limit: Self.runCountAhead)
+    // Together with the one before: they may not overlap.
+    _ = try EncryptedFileReader.checked((last.map { [$0] } ?? []) + found, size: file.inode.size)
+    state.opened!.extents = found
+    state.opened!.last = found.last ?? last
+    state.opened!.isWhole = found.count < Self.runCountAhead
   }
 }
 
-/// The key of one file.
-private final class OpenedPin {
-  let index: UInt64
+/// The key of one file, for several threads.
+final class SharedFileKey: Sendable {
   let key: FileKey
 
-  init(index: UInt64, key: consuming FileKey) {
-    self.index = index
-    self.key = key
-  }
+  init(_ key: consuming FileKey) { self.key = key }
 }
 
 extension Messages {
-  func outboxReader(_ number: UInt64, from offset: UInt64) throws -> OutboxReader {
-    try OutboxReader(store, store.withSnapshot { try $0.outboxEntry(number) }, skipping: offset)
+  func outboxReader(_ number: UInt64, from position: UInt64) throws -> OutboxReader {
+    try OutboxReader(store, store.withSnapshot { try $0.outboxEntry(number) }, from: position)
   }
 }

@@ -117,11 +117,14 @@ final class Transaction: CatalogReading {
     added += extents
   }
 
-  /// Puts the inode of a file that has grown by one more run after its others.
-  func extend(_ id: UInt64, _ inode: Inode, by extent: Extent) {
+  /// Puts the inode of a file that has grown by more runs after its others.
+  func extend(_ id: UInt64, _ inode: Inode, by extents: [Extent]) {
+    var inode = inode
+    var rest = extents[...]
+    if inode.firstExtent == nil { inode.firstExtent = rest.popFirst() }
     put(id, inode)
-    put(.extent(file: id, start: extent.start), extent.encodedValue)
-    added.append(extent)
+    for extent in rest { put(.extent(file: id, start: extent.start), extent.encodedValue) }
+    added += extents
   }
 
   /// Replaces a run of a file by the same segments at other offsets. Returns false, and changes

@@ -1,21 +1,33 @@
-import Foundation
 import ServiceWire
 import SodiumPrimitives
 import UnixSockets
 
 extension BulkLane {
-  /// The receiving thread: reads what has come, and opens its frames one after another.
+  /// A frame of a stream whose header was accepted.
+  private struct Frame {
+    let stream: UInt32
+    let blockByteCount: Int
+    let contentsByteCount: Int
+    let isFirst: Bool
+    let isSkipped: Bool
+    /// The slot that the contents are in.
+    let slot: BulkContents.Slot?
+  }
+
+  /// Runs the receiving thread: reads one frame after another, opens its block, and calls the sink.
   func receiveStreams() {
-    let reader = BulkReader()
     do throws(BulkFault) {
-      if let fault = state.withLock({ $0.fault }) { throw fault }
-      while let end = state.withLock({ $0.end }) {
-        switch try read(reader, from: end) {
-        case nil: if reader.isEmpty, endReceiving() { return }
-        case 0?: throw endOfStream(isWithinFrame: !reader.isEmpty)
-        default:
-          try takeFrames(reader)
-          try reader.requireNoDescriptor()
+      let end = try state.withLock { state throws(BulkFault) in
+        if let fault = state.fault { throw fault }
+        return state.end
+      }
+      guard let end else { return }
+      let reader = BulkReader(end, takesMemory: slotCountMax > 0)
+      while true {
+        switch try reader.next(within: idleTime) {
+        case .header(let header): try take(header, reader)
+        case .idle: if endReceiving() { return }
+        case .ended: throw endBetweenFrames()
         }
       }
     } catch {
@@ -23,21 +35,7 @@ extension BulkLane {
     }
   }
 
-  /// Nil when nothing came for the idle time, 0 at the end.
-  private func read(_ reader: BulkReader, from end: End) throws(BulkFault) -> Int? {
-    do throws(SocketError) {
-      return try reader.read(
-        end.connection, descriptorsMax: slotCountMax > 0 ? 1 : 0, deadline: .now + idleTime)
-    } catch .timedOut {
-      return nil
-    } catch .tooManyDescriptors {
-      throw BulkFault(.unexpectedDescriptors, "descriptors on the bulk lane")
-    } catch {
-      throw BulkFault(.connectionLost, error.what)
-    }
-  }
-
-  /// Lets the thread end, unless a stream is awaited.
+  /// Lets the thread end, unless a stream is awaited or the peer reads slots.
   private func endReceiving() -> Bool {
     state.withLock { state in
       guard state.reception.isIdle, state.sending.slots == nil || state.outgoing.isEmpty else {
@@ -48,43 +46,37 @@ extension BulkLane {
     }
   }
 
-  private func endOfStream(isWithinFrame: Bool) -> BulkFault {
-    let isIdle = state.withLock { $0.reception.isIdle && $0.outgoing.isEmpty }
-    return isWithinFrame || !isIdle
-      ? BulkFault(.connectionLost, "the peer closed the bulk lane while streams were under way")
-      : BulkFault(.noError, "the peer closed the bulk lane")
+  private func endBetweenFrames() -> BulkFault {
+    state.withLock { $0.reception.isIdle && $0.outgoing.isEmpty }
+      ? BulkFault(.noError, "the peer closed the bulk lane")
+      : BulkFault(.connectionLost, "the peer closed the bulk lane while streams were under way")
   }
 
-  private func takeFrames(_ reader: BulkReader) throws(BulkFault) {
-    while true {
-      if reader.frame == nil {
-        guard let header = reader.takeHeader() else { return }
-        if header.stream == BulkFrame.laneNumber {
-          reader.frame = try BulkReader.Frame(ofLane: header.length, isInSlot: header.isInSlot)
-        } else {
-          let body = try state.withLock { state throws(BulkFault) in
-            try state.reception.begin(
-              stream: header.stream, length: header.length, isInSlot: header.isInSlot)
+  private func take(_ header: BulkFrame.Header, _ reader: BulkReader) throws(BulkFault) {
+    switch header {
+    case .memory(let slotCount): try takeMemory(slotCount: slotCount, reader)
+    case .slotsRead(let count): try free(count)
+    case .unknown(let kind): throw BulkFault(.streamDamaged, "a frame of the lane of kind \(kind)")
+    case .stream(let stream, let block, let contents, let isInSlot):
+      let frame = try state.withLock { state throws(BulkFault) in
+        let accepted = try state.reception.begin(
+          stream, block: block, contents: contents, isInSlot: isInSlot)
+        var slot: BulkContents.Slot?
+        if isInSlot {
+          guard let memory = state.receiving?.reader, let number = try state.receiving?.slots.take() else {
+            throw BulkFault(.streamDamaged, "contents of stream \(stream) in a slot that is not there")
           }
-          let frame = BulkReader.Frame(
-            stream: header.stream, byteCount: Int(header.length), body: .ofStream(body))
-          if header.isInSlot {
-            try takeSlot(frame, body, reader)
-            continue
-          }
-          reader.frame = frame
+          slot = BulkContents.Slot(number: number, memory: memory)
         }
+        return Frame(
+          stream: stream, blockByteCount: Int(block), contentsByteCount: Int(contents),
+          isFirst: accepted.isFirst, isSkipped: accepted.isSkipped, slot: slot)
       }
-      guard let (frame, bytes) = reader.takeBody() else { return }
-      switch frame.body {
-      case .memory: try takeMemory(slotCount: BulkFrame.readMemory(bytes), reader)
-      case .freed: try freed(BulkFrame.readFreed(bytes))
-      case .ofStream(let body): try take(frame, body, bytes, reader)
-      }
+      try take(frame, reader)
     }
   }
 
-  /// The peer has given memory to this side.
+  /// Takes memory that the peer gives to this side.
   private func takeMemory(slotCount: UInt32, _ reader: BulkReader) throws(BulkFault) {
     guard let descriptor = reader.takeDescriptor() else {
       throw BulkFault(.malformed, "shared memory without a descriptor")
@@ -96,226 +88,128 @@ extension BulkLane {
     guard let memory else { throw BulkFault(.malformed, "a descriptor that is no shared memory") }
     try state.withLock { state throws(BulkFault) in
       guard state.receiving == nil else { throw BulkFault(.unexpectedMessage, "shared memory twice") }
-      state.receiving = ReceivingMemory(reader: memory, slotCount: Int(slotCount))
+      state.receiving = ReceivingMemory(reader: memory, slots: BulkTakenSlots(count: Int(slotCount)))
     }
   }
 
-  /// The peer is done with slots of this side's.
-  private func freed(_ total: UInt64) throws(BulkFault) {
+  /// Counts slots of this side's memory that the peer has read.
+  private func free(_ count: UInt32) throws(BulkFault) {
     var fault: BulkFault?
     change { state in
       do throws(BulkFault) {
-        guard try state.sending.slots?.free(total) != nil else {
-          throw BulkFault(.streamDamaged, "slots were freed that are not there")
+        guard try state.sending.slots?.free(count) != nil else {
+          throw BulkFault(.streamDamaged, "slots were read that are not there")
         }
       } catch { fault = error }
     }
     if let fault { throw fault }
   }
 
-  /// Copies the body out of its slot: what the peer does to the memory from now on makes no difference.
-  private func takeSlot(
-    _ frame: BulkReader.Frame, _ body: BulkReception.Body, _ reader: BulkReader
-  ) throws(BulkFault) {
-    guard let memory = state.withLock({ $0.receiving }) else {
-      throw BulkFault(.streamDamaged, "a frame of stream \(frame.stream) in a slot that is not there")
-    }
-    let slot = Int(memory.readCount % UInt64(memory.slotCount))
-    let bytes = try reader.copy(frame.byteCount, from: memory.reader, at: slot * BulkSlots.byteCount)
-    let untoldCount = state.withLock { state in
-      state.receiving?.readCount += 1
-      return memory.readCount + 1 - memory.toldCount
-    }
-    // Told of some at once, and of all at a stream's end.
-    if untoldCount >= max(1, memory.slotCount / 4) || body == .message(isLast: true) { tellFreed() }
-    try take(frame, body, bytes, reader)
-  }
-
-  private func take(
-    _ frame: BulkReader.Frame, _ body: BulkReception.Body, _ bytes: UnsafeRawBufferPointer,
-    _ reader: BulkReader
-  ) throws(BulkFault) {
-    let stream = frame.stream
+  private func take(_ frame: Frame, _ reader: BulkReader) throws(BulkFault) {
+    let sealed = try reader.take(frame.blockByteCount)
     // Asked for only now: it may have been stopped since the frame began.
-    guard body != .skipped, let incoming = state.withLock({ $0.incoming[stream] }) else {
-      reader.forget(stream)
-      return
-    }
-    guard case .message(let isLast) = body else {
-      reader.begin(stream, key: incoming.key, header: bytes)
-      return
-    }
-    var end: Result<Void, any Error>?
-    try reader.open(bytes, of: stream, isLast: isLast) { plaintext in
-      do {
-        try incoming.sink.receive(plaintext)
-        if isLast { end = .success(()) }
-      } catch {
-        end = .failure(error)
+    guard !frame.isSkipped, let incoming = state.withLock({ $0.incoming[frame.stream] }) else {
+      if let slot = frame.slot {
+        release(slot.number, tellsAtOnce: true)
+      } else {
+        try reader.skip(frame.contentsByteCount)
       }
+      return
     }
-    switch end {
-    case .success: finish(stream, nil, reader)
-    case .failure(let error): finish(stream, error, reader)
-    case nil: break
+    let (isLast, error) = try give(frame, sealed, to: incoming, reader)
+    if isLast || error != nil { finish(frame.stream, isLast: isLast, error) }
+  }
+
+  /// Calls the sink with a frame; returns what it threw. The contents are gone by then, unless the
+  /// sink keeps them.
+  private func give(
+    _ frame: Frame, _ sealed: UnsafeRawBufferPointer, to incoming: Incoming, _ reader: BulkReader
+  ) throws(BulkFault) -> (isLast: Bool, error: (any Error)?) {
+    let block: UnsafeRawBufferPointer
+    let tag: SecretStreamTag?
+    do throws(CryptoError) {
+      (block, tag) = try incoming.open(sealed, isFirst: frame.isFirst, reader.cipher)
+    } catch {
+      throw BulkFault(.streamDamaged, "a block of stream \(frame.stream): \(error)")
+    }
+    // It has keys, and is in memory that this thread's cipher owns.
+    defer { wipe(UnsafeMutableRawBufferPointer(mutating: block)) }
+    guard tag == .message || tag == .final else {
+      throw BulkFault(.streamDamaged, "a block of stream \(frame.stream) with another tag")
+    }
+    let contents = BulkContents(byteCount: frame.contentsByteCount, try place(of: frame, reader))
+    do {
+      try incoming.sink.receive(block, contents, isLast: tag == .final)
+      return (tag == .final, nil)
+    } catch {
+      return (tag == .final, error)
     }
   }
 
-  private func finish(_ stream: UInt32, _ error: (any Error)?, _ reader: BulkReader) {
-    reader.forget(stream)
-    let wasUnderWay = state.withLock { state in
-      state.reception.stop(stream)
-      return state.incoming.removeValue(forKey: stream) != nil
+  private func place(of frame: Frame, _ reader: BulkReader) throws(BulkFault) -> BulkContents.Place {
+    if let slot = frame.slot { return .slot(slot, self) }
+    let count = frame.contentsByteCount
+    guard count > 0 else { return .nowhere }
+    let memory = reader.pool.take(count)
+    try reader.read(into: UnsafeMutableRawBufferPointer(rebasing: memory.bytes[..<count]))
+    return .memory(memory, of: reader.pool)
+  }
+
+  private func finish(_ stream: UInt32, isLast: Bool, _ error: (any Error)?) {
+    let (ended, isUntold) = state.withLock { state in
+      if isLast { state.reception.end(stream) } else { state.reception.stop(stream) }
+      let isUntold = state.receiving.map { $0.slots.untoldCount > 0 } ?? false
+      return (state.incoming.removeValue(forKey: stream), isUntold)
     }
-    if wasUnderWay { events.received(stream, error) }
+    if isUntold { tellSlotsRead() }
+    if ended != nil { events.received(stream, error) }
   }
 }
 
-/// The receiving thread's buffer, and the streams as it has them.
-private final class BulkReader {
-  /// Some frames, so that a read is worth its system call.
-  static let byteCountMax = 8 * BulkFrame.byteCountMax
+// MARK: Slots that were read
 
-  /// A frame whose header was read and accepted.
-  struct Frame {
-    enum Body: Equatable {
-      case ofStream(BulkReception.Body)
-      /// Of the lane: memory of the peer's, with a descriptor.
-      case memory
-      /// Of the lane: slots of this side's memory that the peer has read.
-      case freed
+extension BulkLane {
+  /// Frees a slot of the peer's memory: nobody reads it any more. Tells the peer, at the latest of
+  /// a quarter of the slots. Does nothing when the lane is closed. Any thread.
+  func release(_ slot: Int, tellsAtOnce: Bool = false) {
+    let tells = state.withLock { state in
+      state.receiving?.slots.release(slot)
+      guard let slots = state.receiving?.slots, slots.untoldCount > 0 else { return false }
+      // Without a stream, nothing comes that would tell the rest.
+      return tellsAtOnce || slots.untoldCount >= max(1, slots.count / 4) || state.reception.isIdle
     }
+    if tells { tellSlotsRead() }
+  }
 
-    let stream: UInt32
-    let byteCount: Int
-    let body: Body
-
-    init(stream: UInt32, byteCount: Int, body: Body) {
-      (self.stream, self.byteCount, self.body) = (stream, byteCount, body)
-    }
-
-    init(ofLane length: UInt32, isInSlot: Bool) throws(BulkFault) {
-      let body: Body? =
-        switch Int(length) {
-        case BulkFrame.memoryByteCount: .memory
-        case BulkFrame.freedByteCount: .freed
-        default: nil
+  /// Tells the peer which slots were read: at once, unless the socket is in use or full; then the
+  /// sending thread does it. So neither the receiving thread nor an owner of contents waits for a
+  /// peer to read, whose own receiving thread might wait for this one.
+  private func tellSlotsRead() {
+    let wasTold = writing.withLockIfFree { _ in
+      guard let end = state.withLock({ $0.end }), let count = takeUntold() else { return true }
+      return BulkFrame.Header.slotsRead(count).bytes.withUnsafeBytes { bytes in
+        guard let sent = try? end.connection.sendIfReady(bytes) else {
+          state.withLock { $0.receiving?.slots.untell(count) }
+          return false
         }
-      guard let body, !isInSlot else {
-        throw BulkFault(.streamDamaged, "a frame of the lane of \(length) bytes")
+        // So few bytes go together or not at all; if not, the lane is of no further use.
+        if sent < bytes.count { end.connection.shutdown() }
+        return true
       }
-      self.init(stream: BulkFrame.laneNumber, byteCount: Int(length), body: body)
+    }
+    guard wasTold != true else { return }
+    change { state in
+      state.receiving?.isOwed = true
+      startSending(&state)
     }
   }
 
-  private let cipher = SecretStreamCipher()
-  private let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: byteCountMax, alignment: 4096)
-  /// A message out of a slot.
-  private let message = UnsafeMutableRawBufferPointer.allocate(
-    byteCount: BulkSlots.byteCount, alignment: 4096)
-  private var filled = 0..<0
-  /// That came, and belong to a frame that was not read yet.
-  private var descriptors = DescriptorList()
-  /// Those that have begun.
-  private var openings: [UInt32: BulkStreamState] = [:]
-  var frame: Frame?
-
-  deinit {
-    buffer.deallocate()
-    message.deallocate()
-  }
-
-  /// Between two frames.
-  var isEmpty: Bool { filled.isEmpty && frame == nil }
-
-  // MARK: Bytes
-
-  /// Reads what has come, one byte at least; 0 at the end.
-  func read(
-    _ connection: borrowing UnixConnection, descriptorsMax: Int, deadline: ContinuousClock.Instant
-  ) throws(SocketError) -> Int {
-    if filled.isEmpty {
-      filled = 0..<0
-    } else if buffer.count - filled.upperBound < BulkFrame.byteCountMax {
-      buffer.copyMemory(from: UnsafeRawBufferPointer(rebasing: buffer[filled]))
-      filled = 0..<filled.count
-    }
-    let room = UnsafeMutableRawBufferPointer(rebasing: buffer[filled.upperBound...])
-    var received = try connection.receive(
-      into: room, descriptorsMax: descriptorsMax - descriptors.count, deadline: deadline)
-    while let descriptor = received.descriptors.popFirst() { descriptors.append(descriptor) }
-    filled = filled.lowerBound..<filled.upperBound + received.byteCount
-    return received.byteCount
-  }
-
-  /// What the next frame begins with, when it is there.
-  func takeHeader() -> BulkFrame.Header? {
-    take(BulkFrame.headerByteCount).map { BulkFrame.readHeader($0) }
-  }
-
-  /// The frame and its body, valid until the next read, when all of it is there.
-  func takeBody() -> (Frame, UnsafeRawBufferPointer)? {
-    guard let frame, let bytes = take(frame.byteCount) else { return nil }
-    self.frame = nil
-    return (frame, bytes)
-  }
-
-  private func take(_ count: Int) -> UnsafeRawBufferPointer? {
-    guard filled.count >= count else { return nil }
-    defer { filled = filled.lowerBound + count..<filled.upperBound }
-    return UnsafeRawBufferPointer(rebasing: buffer[filled.lowerBound..<filled.lowerBound + count])
-  }
-
-  /// The descriptor that came with the frame that was read last.
-  func takeDescriptor() -> Descriptor? { descriptors.popFirst() }
-
-  /// One that came belongs to a frame of which something is missing.
-  func requireNoDescriptor() throws(BulkFault) {
-    guard descriptors.isEmpty || !isEmpty else {
-      throw BulkFault(.unexpectedDescriptors, "a descriptor on the bulk lane, without its frame")
+  /// The slots that the peer has to be told of, which count as told. To be called while `writing`
+  /// is held.
+  func takeUntold() -> UInt32? {
+    state.withLock { state in
+      state.receiving?.isOwed = false
+      return state.receiving?.slots.tell()
     }
   }
-
-  // MARK: Streams
-
-  /// A message out of a slot, valid until the next one.
-  func copy(
-    _ count: Int, from memory: borrowing SharedMemory.Reader, at offset: Int
-  ) throws(BulkFault) -> UnsafeRawBufferPointer {
-    let target = UnsafeMutableRawBufferPointer(rebasing: message[0..<count])
-    do throws(SocketError) {
-      try memory.read(at: offset, into: target)
-    } catch {
-      throw BulkFault(.streamDamaged, "shared memory: \(error.what)")
-    }
-    return UnsafeRawBufferPointer(target)
-  }
-
-  func begin(_ stream: UInt32, key: Data, header: UnsafeRawBufferPointer) {
-    openings[stream] = BulkStreamState(key: key, header: header)
-  }
-
-  /// Calls `body` with the plaintext of the stream's next message.
-  func open(
-    _ message: UnsafeRawBufferPointer, of stream: UInt32, isLast: Bool,
-    _ body: (UnsafeRawBufferPointer) -> Void
-  ) throws(BulkFault) {
-    guard let opening = openings[stream] else {
-      throw BulkFault(.streamDamaged, "a message of stream \(stream) before its header")
-    }
-    var endsHere = isLast
-    do {
-      try opening.open(message, cipher) { plaintext, isTaggedAsLast in
-        endsHere = isTaggedAsLast
-        if isTaggedAsLast == isLast { body(plaintext) }
-      }
-    } catch {
-      throw BulkFault(.streamDamaged, "a message of stream \(stream): \(error)")
-    }
-    guard endsHere == isLast else {
-      throw BulkFault(.streamDamaged, "stream \(stream) ends where its announced count does not")
-    }
-  }
-
-  func forget(_ stream: UInt32) { openings[stream] = nil }
 }

@@ -12,55 +12,38 @@ import UnixSockets
 #endif
 
 extension BulkLane {
-  /// What the sending thread does next.
+  /// The next task of the sending thread.
   private enum Step {
-    /// Into a slot, when there is one.
-    case seal(BulkTurns.Turn, Outgoing, BulkWriter.Slot?)
+    /// Sends a frame, with its contents in a slot when there is one.
+    case frame(UInt32, Outgoing, BulkWriter.Slot?)
     /// Makes memory of so many slots, for the peer.
     case share(slotCount: Int)
     /// Tells the peer which slots were read.
-    case freeSlots
+    case tellSlotsRead
     /// No stream has something to send and the credit for it.
     case wait(hasStreams: Bool)
     case fail(BulkFault)
     case end
   }
 
-  /// The sending thread: seals messages in turn until its buffer is full or nothing may go, writes them with one call, and reports what ended.
+  /// Runs the sending thread: lets each source in turn make a frame, seals its block, and writes
+  /// it.
   func sendStreams() {
     let writer = BulkWriter()
-    var ended: [(UInt32, Outgoing, (any Error)?)] = []
-    while true {
+    var isOpen = true
+    while isOpen {
       switch nextStep() {
-      case .seal(let turn, let outgoing, let slot):
-        do {
-          try writer.seal(turn, of: outgoing, into: slot)
-          if turn.isLast { ended.append((turn.stream, outgoing, nil)) }
-        } catch {
-          state.withLock { state in
-            state.turns.stop(turn.stream)
-            if slot != nil { state.sending.slots?.unuse() }
-          }
-          ended.append((turn.stream, outgoing, error))
+      case .frame(let stream, let outgoing, let slot): isOpen = sendFrame(stream, outgoing, slot, writer)
+      case .share(let slotCount): isOpen = share(slotCount)
+      case .tellSlotsRead:
+        isOpen = write { connection throws(SocketError) in
+          guard let count = takeUntold() else { return }
+          try connection.send(.slotsRead(count), descriptors: DescriptorList())
         }
-        if writer.hasRoom { continue }
-      case .wait(let hasStreams) where writer.isEmpty && ended.isEmpty:
-        if !waitForChange(), !hasStreams, endSending() { return }
-        continue
-      case .wait: break
-      case .share(let slotCount):
-        guard share(slotCount) else { return }
-        continue
-      case .freeSlots:
-        guard sayFreed() else { return }
-        continue
+      case .wait(let hasStreams): if !waitForChange(), !hasStreams, endSending() { return }
       case .fail(let fault): return fail(fault)
       case .end: return
       }
-      guard write(writer) else { return }
-      for (stream, outgoing, error) in ended { reportSent(stream, outgoing, error) }
-      ended = []
-      writer.keep { number, outgoing in state.withLock { $0.outgoing[number] === outgoing } }
     }
   }
 
@@ -68,19 +51,18 @@ extension BulkLane {
     state.withLock { state in
       if let fault = state.fault { return .fail(fault) }
       if state.end == nil { return .end }
-      if state.receiving?.isOwed == true { return .freeSlots }
+      if state.receiving?.isOwed == true { return .tellSlotsRead }
       if state.sending.isWanted { return .share(slotCount: state.sending.slotCountMax) }
-      guard state.sending.slots?.isFull != true, let turn = state.turns.next(),
-        let outgoing = state.outgoing[turn.stream]
+      let number = state.sending.slots?.next
+      guard state.sending.slots == nil || number != nil, let stream = state.turns.next(),
+        let outgoing = state.outgoing[stream]
       else {
         state.isWaiting = true
         return .wait(hasStreams: !state.turns.isEmpty)
       }
       state.isWaiting = false
-      guard let memory = state.sending.memory, let slot = state.sending.slots?.use() else {
-        return .seal(turn, outgoing, nil)
-      }
-      return .seal(turn, outgoing, BulkWriter.Slot(memory: memory, number: slot))
+      guard let number, let memory = state.sending.memory else { return .frame(stream, outgoing, nil) }
+      return .frame(stream, outgoing, BulkWriter.Slot(memory: memory, number: number))
     }
   }
 
@@ -100,10 +82,33 @@ extension BulkLane {
   }
 
   /// False when the lane has ended.
-  private func write(_ writer: BulkWriter) -> Bool {
-    defer { writer.removeAll() }
-    state.withLock { $0.sending.slots?.announce() }
-    return write { connection throws(SocketError) in try connection.write(writer.sealed, deadline: nil) }
+  private func sendFrame(
+    _ stream: UInt32, _ outgoing: Outgoing, _ slot: BulkWriter.Slot?, _ writer: BulkWriter
+  ) -> Bool {
+    let part: BulkPart
+    do {
+      part = try writer.fill(from: outgoing.source, slot)
+    } catch {
+      reportSent(stream, outgoing, error)
+      return true
+    }
+    let usesSlot = slot != nil && part.contentsByteCount > 0
+    let isUnderWay = state.withLock { state in
+      guard state.outgoing[stream] === outgoing else { return false }
+      if usesSlot { state.sending.slots?.use() }
+      return true
+    }
+    // One that was stopped meanwhile leaves the slot to the next frame.
+    guard isUnderWay else {
+      writer.wipeBlock()
+      return true
+    }
+    let frame = writer.seal(part, stream, outgoing, usesSlot: usesSlot)
+    guard write({ connection throws(SocketError) in try connection.write(frame, deadline: nil) }) else {
+      return false
+    }
+    if part.isLast { reportSent(stream, outgoing, nil) }
+    return true
   }
 
   /// False when the lane has ended.
@@ -136,7 +141,7 @@ extension BulkLane {
     guard
       write({ connection throws(SocketError) in
         do throws(SocketError) {
-          try connection.send(BulkFrame.memory(slotCount: slotCount), descriptors: descriptors)
+          try connection.send(.memory(slotCount: UInt32(slotCount)), descriptors: descriptors)
         } catch .callFailed(_, _, ETOOMANYREFS) {
           // Nothing was sent: too many descriptors of this user wait for their receivers.
           isOnItsWay = false
@@ -156,46 +161,10 @@ extension BulkLane {
     return true
   }
 
-  /// False when the lane has ended.
-  private func sayFreed() -> Bool {
-    write { connection throws(SocketError) in
-      guard let total = freedSlots() else { return }
-      try connection.send(BulkFrame.freed(total), descriptors: DescriptorList())
-    }
-  }
-
-  /// How many slots the peer has to be told of; what is told is never less than what was told before. To be called while `writing` is held.
-  private func freedSlots() -> UInt64? {
-    state.withLock { state in
-      guard let readCount = state.receiving?.readCount else { return nil }
-      state.receiving?.isOwed = false
-      state.receiving?.toldCount = readCount
-      return readCount
-    }
-  }
-
-  /// Tells the peer which slots were read: at once, unless the socket is in use or full; then the sending thread does it. So the
-  /// receiving thread never waits for a peer to read, whose own receiving thread might wait for this one.
-  func tellFreed() {
-    let wasTold = writing.withLockIfFree { _ in
-      guard let end = state.withLock({ $0.end }), let total = freedSlots() else { return true }
-      return BulkFrame.freed(total).withUnsafeBytes { bytes in
-        guard let count = try? end.connection.sendIfReady(bytes) else { return false }
-        // So few bytes go together or not at all; if not, the lane is of no further use.
-        if count < bytes.count { end.connection.shutdown() }
-        return true
-      }
-    }
-    guard wasTold != true else { return }
-    change { state in
-      state.receiving?.isOwed = true
-      startSending(&state)
-    }
-  }
-
   private func reportSent(_ stream: UInt32, _ outgoing: Outgoing, _ error: (any Error)?) {
     let isReported = state.withLock { state in
       guard state.outgoing[stream] === outgoing else { return false }
+      state.turns.stop(stream)
       state.outgoing[stream] = nil
       return true
     }
@@ -203,195 +172,83 @@ extension BulkLane {
   }
 }
 
-/// The sending thread's buffers: plaintext of each stream, and the frames that are written next.
+/// The memory that the sending thread makes a frame in.
 private final class BulkWriter {
-  /// Sixteen messages, and the header of a stream before each.
-  static let byteCountMax = 16 * (BulkFrame.byteCountMax + firstByteCount)
-  static let firstByteCount = BulkFrame.headerByteCount + BulkFrame.streamHeaderByteCount
-
-  private let cipher = SecretStreamCipher()
-  private let output = UnsafeMutableRawBufferPointer.allocate(byteCount: byteCountMax, alignment: 4096)
-  private var byteCount = 0
-  private var streams: [UInt32: OutgoingStream] = [:]
-  /// Of the last stream that went, for the next one.
-  private var spare: PlaintextBuffer?
-
-  deinit { output.deallocate() }
-
-  var isEmpty: Bool { byteCount == 0 }
-  var hasRoom: Bool {
-    output.count - byteCount >= BulkFrame.byteCountMax + Self.firstByteCount
-      && slotMessageCount < Self.slotMessageCountMax
-  }
-  var sealed: UnsafeRawBufferPointer { UnsafeRawBufferPointer(rebasing: output[0..<byteCount]) }
-
-  func removeAll() { (byteCount, slotMessageCount) = (0, 0) }
-
   /// One slot of shared memory.
   struct Slot {
     let memory: SharedMemory
     let number: Int
 
-    /// Where the next message goes.
-    func bytes(_ count: Int) -> UnsafeMutableRawBufferPointer {
+    /// The contents' place.
+    var bytes: UnsafeMutableRawBufferPointer {
       let begin = number * BulkSlots.byteCount
-      return UnsafeMutableRawBufferPointer(rebasing: memory.bytes[begin..<begin + count])
+      return UnsafeMutableRawBufferPointer(
+        rebasing: memory.bytes[begin..<begin + BulkFrame.contentsByteCountMax])
     }
   }
 
-  /// Messages in slots that the peer hears of with one write.
-  static let slotMessageCountMax = 8
-  private var slotMessageCount = 0
+  /// Room for header and sealed block, so that contents behind it begin with a page.
+  private static let prefixByteCount = 16 << 10
 
-  /// Appends the frames of a turn. Throws what the source and the cipher throw, and `BulkSourceError`; then nothing was appended.
-  func seal(_ turn: BulkTurns.Turn, of outgoing: BulkLane.Outgoing, into slot: Slot?) throws {
-    let stream = stream(turn.stream, outgoing)
-    let message = try stream.message(turn.byteCount)
-    let begin = byteCount
-    do {
-      try seal(message, turn, stream, into: slot)
-    } catch {
-      byteCount = begin
-      throw error
-    }
-  }
-
-  private func seal(
-    _ message: UnsafeRawBufferPointer, _ turn: BulkTurns.Turn, _ stream: OutgoingStream, into slot: Slot?
-  ) throws {
-    if turn.isFirst {
-      appendHeader(turn.stream, length: BulkFrame.streamHeaderByteCount)
-      append(BulkFrame.streamHeaderByteCount) { $0.copyBytes(from: stream.header) }
-    }
-    let length = message.count + BulkFrame.overheadByteCount
-    appendHeader(turn.stream, length: length, isInSlot: slot != nil)
-    if let slot {
-      stream.state.seal(
-        message, isLast: turn.isLast, into: slot.bytes(length),
-        through: UnsafeMutableRawBufferPointer(rebasing: output[(output.count - length)...]), cipher)
-      slotMessageCount += 1
-    } else {
-      append(length) {
-        stream.state.seal(message, isLast: turn.isLast, into: $0, through: nil, cipher)
-      }
-    }
-  }
-
-  private func appendHeader(_ stream: UInt32, length: Int, isInSlot: Bool = false) {
-    append(BulkFrame.headerByteCount) {
-      BulkFrame.writeHeader(stream: stream, length: length, isInSlot: isInSlot, to: $0)
-    }
-  }
-
-  private func append(_ count: Int, _ write: (UnsafeMutableRawBufferPointer) throws -> Void) rethrows {
-    try write(UnsafeMutableRawBufferPointer(rebasing: output[byteCount..<byteCount + count]))
-    byteCount += count
-  }
-
-  private func stream(_ number: UInt32, _ outgoing: BulkLane.Outgoing) -> OutgoingStream {
-    if let stream = streams[number], stream.outgoing === outgoing { return stream }
-    let stream = OutgoingStream(outgoing, spare ?? PlaintextBuffer())
-    spare = nil
-    streams[number] = stream
-    return stream
-  }
-
-  /// Lets go of the streams that have ended.
-  func keep(_ isUnderWay: (UInt32, BulkLane.Outgoing) -> Bool) {
-    for (number, stream) in streams where !isUnderWay(number, stream.outgoing) {
-      streams[number] = nil
-      stream.buffer.wipe()
-      spare = stream.buffer
-    }
-  }
-}
-
-/// A stream as the sending thread has it.
-private final class OutgoingStream {
-  let outgoing: BulkLane.Outgoing
-  let header: [UInt8]
-  let state: BulkStreamState
-  let buffer: PlaintextBuffer
-  private var readByteCount: UInt64 = 0
-
-  init(_ outgoing: BulkLane.Outgoing, _ buffer: PlaintextBuffer) {
-    self.outgoing = outgoing
-    self.buffer = buffer
-    header = Random.bytes(BulkFrame.streamHeaderByteCount)
-    state = header.withUnsafeBytes { BulkStreamState(key: outgoing.key, header: $0) }
-  }
-
-  /// The next bytes, read ahead as the source gives them.
-  func message(_ count: Int) throws -> UnsafeRawBufferPointer {
-    while buffer.count < count {
-      let read = try buffer.read(outgoing.source)
-      guard read > 0 else {
-        throw BulkSourceError.tooShort(byteCount: readByteCount, announced: outgoing.byteCount)
-      }
-      readByteCount += UInt64(read)
-      guard readByteCount <= outgoing.byteCount else {
-        throw BulkSourceError.tooLong(announced: outgoing.byteCount)
-      }
-    }
-    return buffer.take(count)
-  }
-}
-
-/// Plaintext that was read and not sealed yet.
-private final class PlaintextBuffer {
-  /// What is left of a read is less than a message, and a whole read follows it.
-  private let bytes = UnsafeMutableRawBufferPointer.allocate(
-    byteCount: BulkFrame.messageByteCountMax + BulkLane.readByteCount, alignment: 4096)
-  private var range = 0..<0
-  /// How far it was ever filled.
-  private var usedByteCount = 0
+  private let cipher = SecretStreamCipher()
+  /// The opened block, which has keys: wiped as soon as it is sealed.
+  private let block = UnsafeMutableRawBufferPointer.allocate(
+    byteCount: BulkFrame.blockByteCountMax, alignment: 16)
+  /// Header and sealed block at the end of the prefix, contents behind it: they go with one call.
+  /// Where contents are in slots, the system gives no pages for them here.
+  private let frame = UnsafeMutableRawBufferPointer.allocate(
+    byteCount: prefixByteCount + BulkFrame.contentsByteCountMax, alignment: 4096)
 
   deinit {
-    wipe()
-    bytes.deallocate()
+    wipeBlock()
+    block.deallocate()
+    frame.deallocate()
   }
 
-  var count: Int { range.count }
+  func wipeBlock() { wipe(block) }
 
-  func wipe() {
-    SodiumPrimitives.wipe(UnsafeMutableRawBufferPointer(rebasing: bytes[0..<usedByteCount]))
-    (range, usedByteCount) = (0..<0, 0)
-  }
-
-  func take(_ count: Int) -> UnsafeRawBufferPointer {
-    defer { range = range.lowerBound + count..<range.upperBound }
-    return UnsafeRawBufferPointer(rebasing: bytes[range.lowerBound..<range.lowerBound + count])
-  }
-
-  /// Moves what is left to the front and reads after it; returns how much.
-  func read(_ source: any BulkSource) throws -> Int {
-    if range.lowerBound > 0 {
-      bytes.copyMemory(from: UnsafeRawBufferPointer(rebasing: bytes[range]))
-    }
-    range = 0..<range.count
-    let room = UnsafeMutableRawBufferPointer(
-      rebasing: bytes[range.upperBound..<range.upperBound + BulkLane.readByteCount])
-    let count: Int
+  /// Lets the source make a frame, with its contents in the slot or here.
+  func fill(from source: any BulkSource, _ slot: Slot?) throws -> BulkPart {
+    let contents =
+      slot?.bytes ?? UnsafeMutableRawBufferPointer(rebasing: frame[Self.prefixByteCount...])
+    let part: BulkPart
     do {
-      count = try source.read(into: room)
+      part = try source.next(block: block, contents: contents)
     } catch {
-      // What it may have written before it threw is wiped, too.
-      usedByteCount = max(usedByteCount, range.upperBound + room.count)
+      wipeBlock()
       throw error
     }
-    precondition(0...room.count ~= count, "a source gives no more than there is room for")
-    range = 0..<range.upperBound + count
-    usedByteCount = max(usedByteCount, range.upperBound)
-    return count
+    // The memory of a slot stays mapped till here, also when the lane was closed.
+    withExtendedLifetime(slot?.memory) {}
+    precondition(
+      BulkFrame.blockByteCountMin...BulkFrame.blockByteCountMax ~= part.blockByteCount
+        && 0...contents.count ~= part.contentsByteCount, "a source keeps to the room that it was given")
+    return part
+  }
+
+  /// The frame's bytes for the socket, valid until the next frame is filled.
+  func seal(
+    _ part: BulkPart, _ stream: UInt32, _ outgoing: BulkLane.Outgoing, usesSlot: Bool
+  ) -> UnsafeRawBufferPointer {
+    let prefix = UnsafeMutableRawBufferPointer(rebasing: frame[..<Self.prefixByteCount])
+    let plaintext = UnsafeRawBufferPointer(rebasing: block[..<part.blockByteCount])
+    let sealedCount = outgoing.seal(plaintext, isLast: part.isLast, atEndOf: prefix, cipher)
+    wipeBlock()
+    let header = BulkFrame.Header.stream(
+      stream, block: UInt32(sealedCount), contents: UInt32(part.contentsByteCount), isInSlot: usesSlot)
+    let begin = prefix.count - sealedCount - BulkFrame.headerByteCount
+    UnsafeMutableRawBufferPointer(rebasing: prefix[begin...]).copyBytes(from: header.bytes)
+    return UnsafeRawBufferPointer(
+      rebasing: frame[begin..<prefix.count + (usesSlot ? 0 : part.contentsByteCount)])
   }
 }
 
 extension UnixConnection {
-  /// All bytes, the descriptors with the first.
+  /// Sends a frame of the lane, the descriptors with its first byte.
   fileprivate func send(
-    _ bytes: [UInt8], descriptors: borrowing DescriptorList
+    _ header: BulkFrame.Header, descriptors: borrowing DescriptorList
   ) throws(SocketError) {
-    try bytes.withUnsafeBufferPointer { bytes throws(SocketError) in
+    try header.bytes.withUnsafeBufferPointer { bytes throws(SocketError) in
       try send(UnsafeRawBufferPointer(bytes), descriptors: descriptors, deadline: nil)
     }
   }

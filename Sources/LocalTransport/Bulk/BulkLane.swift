@@ -5,28 +5,57 @@ package import ServiceWire
 import SodiumPrimitives
 import UnixSockets
 
-/// What a stream of a bulk lane is read from.
+/// Source of the frames of a stream.
 package protocol BulkSource: AnyObject, Sendable {
-  /// The plaintext that comes next: at least one byte, 0 at the end. The buffer has room for ``BulkLane/readByteCount`` bytes. Called on
-  /// the lane's sending thread, which may block here; other streams wait meanwhile.
-  func read(into buffer: UnsafeMutableRawBufferPointer) throws -> Int
+  /// Makes the next frame: `block` has room for ``BulkFrame/blockByteCountMax`` bytes and
+  /// `contents` for ``BulkFrame/contentsByteCountMax``; both are filled from the beginning. Called
+  /// on the lane's sending thread, which may block here; other streams wait meanwhile. `contents`
+  /// may be memory that another process reads. Both may be zero or have anything else in them, and
+  /// are not to be kept.
+  ///
+  /// Whatever it throws ends the stream without a last frame.
+  func next(
+    block: UnsafeMutableRawBufferPointer, contents: UnsafeMutableRawBufferPointer
+  ) throws -> BulkPart
 }
 
-/// What a stream of a bulk lane is given to.
+/// The extent of a frame that a source has made.
+package struct BulkPart: Sendable, Equatable {
+  /// ``BulkFrame/blockByteCountMin`` to ``BulkFrame/blockByteCountMax``.
+  package var blockByteCount: Int
+  /// 0 to ``BulkFrame/contentsByteCountMax``.
+  package var contentsByteCount: Int
+  /// The last frame of the stream: its block is tagged FINAL.
+  package var isLast: Bool
+
+  package init(blockByteCount: Int, contentsByteCount: Int, isLast: Bool) {
+    self.blockByteCount = blockByteCount
+    self.contentsByteCount = contentsByteCount
+    self.isLast = isLast
+  }
+}
+
+/// Receiver of the frames of a stream.
 package protocol BulkSink: AnyObject, Sendable {
-  /// What came next, authentic, in order; it is valid during the call. Called on the lane's receiving thread, which may block here:
-  /// that is the flow control of the whole lane. It must not wait for what this lane sends: that may wait for slots, of which this thread hears.
-  func receive(_ plaintext: UnsafeRawBufferPointer) throws
+  /// Takes the next frame, in order. `block` is its opened block, authentic and valid during the
+  /// call; `contents` are not authenticated, and live as long as somebody holds them. Called on the
+  /// lane's receiving thread, which may block here: that is the flow control of the whole lane.
+  ///
+  /// It must not wait for what this lane sends: that may wait for slots, which this thread learns
+  /// of. Whatever it throws ends the stream; what still comes of it is skipped.
+  func receive(_ block: UnsafeRawBufferPointer, _ contents: BulkContents, isLast: Bool) throws
 }
 
-/// What a bulk lane tells its owner, on its threads.
+/// Reports of a bulk lane to its owner, on the lane's threads.
 package struct BulkEvents: Sendable {
-  /// The stream's last frame was written, or the source threw: then the stream ended without its last frame.
+  /// The stream's last frame was written, or the source threw: then the stream ended without its
+  /// last frame.
   package var sent: @Sendable (_ stream: UInt32, (any Error)?) -> Void
   /// The sink was given all of the stream, or threw: then what still comes of it is skipped.
   package var received: @Sendable (_ stream: UInt32, (any Error)?) -> Void
-  /// The lane is closed and tells nothing more, also not of the streams that were under way: `streamDamaged` or `limitExceeded` for what
-  /// came, `connectionLost` or `noError` when the peer closed while streams were under way or none.
+  /// The lane is closed and reports nothing more, also not the end of the streams that were under
+  /// way. `connectionLost` or `noError`: the peer closed while streams were under way or none. Any
+  /// other fault is what the peer did wrong.
   package var failed: @Sendable (ProtocolFault, String) -> Void
 
   package init(
@@ -40,25 +69,19 @@ package struct BulkEvents: Sendable {
   }
 }
 
-/// Why a stream was not sent to its end.
-package enum BulkSourceError: Error, Equatable, Sendable {
-  /// The source ended before the announced count.
-  case tooShort(byteCount: UInt64, announced: UInt64)
-  /// The source gave more than the announced count.
-  case tooLong(announced: UInt64)
-}
-
-/// Sealed streams of bytes over a Unix stream socket, in both directions (SERVICE-PROTOCOL.md, "The bulk lane"). What a stream is for, and who
-/// is at the other end, it does not know: keys and numbers come over the control lane.
+/// Streams of frames over a Unix stream socket, in both directions (DELIVERY-PROTOCOL.md, "The bulk
+/// lane"). A frame is a block, which the lane seals, and contents, which it carries as they are.
+/// What a stream is for, and who is at the other end, the lane does not know: keys and numbers come
+/// over the control lane.
 ///
-/// One thread sends and one receives, with blocking calls; each begins with the first stream of its direction and ends some time after
-/// the last. They hold the lane while they run. Every call here returns at once; an event that has begun is not waited for.
+/// One thread sends and one receives, with blocking calls; each begins with the first stream of its
+/// direction and ends some time after the last. They hold the lane while they run, and so do
+/// contents in slots. Every call here returns at once; an event that has begun is not waited for.
 package final class BulkLane: Sendable {
-  /// The room that a source is given at least.
-  package static let readByteCount = 1 << 20
-  /// The slots of shared memory that a lane takes from its peer unless told otherwise; 0 where the system has no such memory.
-  package static let slotCountMax = SharedMemory.isAvailable ? 32 : 0
-  /// Plaintext bytes of a stream that is worth memory.
+  /// The slots of shared memory that a lane takes from its peer unless it is told otherwise; 0
+  /// where the system has no such memory.
+  package static let slotCountMax = SharedMemory.isAvailable ? 4 : 0
+  /// Bytes of a stream that is worth memory.
   static let sharedByteCountMin: UInt64 = 1 << 20
 
   struct State {
@@ -68,34 +91,29 @@ package final class BulkLane: Sendable {
     var reception = BulkReception()
     var outgoing: [UInt32: Outgoing] = [:]
     var incoming: [UInt32: Incoming] = [:]
-    /// What the sending thread has to report before anything else.
+    /// The fault that the next thread to run reports before anything else.
     var fault: BulkFault?
     var isSending = false
     var isReceiving = false
     /// The sending thread waits for `changed`.
     var isWaiting = false
-    /// Of the memory that this side writes.
     var sending = SendingMemory()
-    /// The memory that the peer writes.
     var receiving: ReceivingMemory?
   }
 
-  /// The memory that the peer's messages come in.
+  /// The memory that contents of the peer come in.
   struct ReceivingMemory {
     let reader: SharedMemory.Reader
-    let slotCount: Int
-    /// Slots that were read, and how many of them the peer was told of.
-    var readCount: UInt64 = 0
-    var toldCount: UInt64 = 0
-    /// The sending thread has to tell it.
+    var slots: BulkTakenSlots
+    /// The sending thread has to tell the peer of slots.
     var isOwed = false
   }
 
-  /// The memory that messages are sent in.
+  /// The memory that contents are sent in.
   struct SendingMemory {
-    /// What the peer takes at most.
+    /// The slots that the peer takes at most.
     var slotCountMax = 0
-    /// The next turn begins with making it.
+    /// The memory is made before the next frame.
     var isWanted = false
     var slots: BulkSlots?
     /// Nil until there are slots.
@@ -109,28 +127,6 @@ package final class BulkLane: Sendable {
     init(_ connection: consuming UnixConnection) { self.connection = connection }
   }
 
-  final class Outgoing: Sendable {
-    let key: Data
-    let byteCount: UInt64
-    let source: any BulkSource
-
-    init(key: Data, byteCount: UInt64, source: any BulkSource) {
-      self.key = key
-      self.byteCount = byteCount
-      self.source = source
-    }
-  }
-
-  final class Incoming: Sendable {
-    let key: Data
-    let sink: any BulkSink
-
-    init(key: Data, sink: any BulkSink) {
-      self.key = key
-      self.sink = sink
-    }
-  }
-
   let events: BulkEvents
   let idleTime: Duration
   /// The slots of shared memory that this lane takes at most, as the peer knows.
@@ -139,11 +135,14 @@ package final class BulkLane: Sendable {
   let state: Guarded<State>
   /// Signalled for the sending thread when it waits.
   let changed = DispatchSemaphore(value: 0)
-  /// Held by the thread that writes to the socket. (What has no bytes would have the address of something else.)
+  /// Held by the thread that writes to the socket. (What has no bytes would have the address of
+  /// something else.)
   let writing = Guarded<UInt8>(0)
 
-  /// Takes over a connected Unix stream socket. With anything else, the lane is closed from the beginning, and `failed` says so when the
-  /// first stream is begun. A thread without work ends after `idleTime`. Memory of more than `slotCountMax` slots that the peer shares fails the lane.
+  /// Takes over a connected Unix stream socket. With anything else, the lane is closed from the
+  /// beginning, and `failed` says so when the first stream is begun. A thread without work ends
+  /// after `idleTime`. Memory of more than `slotCountMax` slots that the peer shares fails the
+  /// lane.
   package convenience init(
     descriptor: Int32, events: BulkEvents, slotCountMax: Int = BulkLane.slotCountMax,
     idleTime: Duration = .seconds(10)
@@ -171,21 +170,22 @@ package final class BulkLane: Sendable {
 
   // MARK: Sending
 
-  /// Sends `byteCount` bytes of the source, one frame in turn with those of other streams, within the credit: counts are of plaintext, since the
-  /// stream began. The number, the key of 32 bytes and the credit are the receiver's; when the number is in use or the key is no key, the lane fails
-  /// with `malformed`. Does nothing on a closed lane.
+  /// Sends the frames of the source, one in turn with those of other streams, within the credit: a
+  /// number of frames since the stream began. `byteCount` is about how much it is, which decides
+  /// whether shared memory is worth making. The number, the key of 32 bytes and the credit are the
+  /// receiver's: when the number is in use or 0, or the key is no key, the lane fails with
+  /// `malformed`. Does nothing on a closed lane.
   package func send(
     stream: UInt32, key: Data, byteCount: UInt64, credit: UInt64, from source: any BulkSource
   ) {
-    precondition(byteCount > 0, "a stream of no bytes does not exist")
     change { state in
       if key.count != BulkFrame.keyByteCount {
         state.fault = BulkFault(.malformed, "the key of stream \(stream) has \(key.count) bytes")
-      } else if state.outgoing[stream] != nil {
-        state.fault = BulkFault(.malformed, "stream \(stream) was asked for twice")
+      } else if stream == BulkFrame.laneNumber || state.outgoing[stream] != nil {
+        state.fault = BulkFault(.malformed, "stream \(stream) was asked for, which is no new number")
       } else {
-        state.outgoing[stream] = Outgoing(key: key, byteCount: byteCount, source: source)
-        state.turns.begin(stream, byteCount: byteCount, credit: credit)
+        state.outgoing[stream] = Outgoing(key: key, source: source)
+        state.turns.begin(stream, credit: credit)
         if state.sending.slots != nil {
           startReceiving(&state)
         } else if byteCount >= sharedByteCountMin, state.sending.slotCountMax > 0 {
@@ -196,18 +196,21 @@ package final class BulkLane: Sendable {
     }
   }
 
-  /// The peer takes messages in so many slots of shared memory, as it said. Does nothing on a closed lane.
+  /// The peer takes contents in so many slots of shared memory, as it said. Does nothing on a
+  /// closed lane.
   package func allowSlots(_ count: Int) {
     change { $0.sending.slotCountMax = min(count, Self.slotCountMax) }
   }
 
-  /// Never lowers the credit. Does nothing for a stream that is not under way.
+  /// Raises the number of frames that may be sent of the stream; never lowers it. Does nothing for
+  /// a stream that is not under way.
   package func raiseCredit(_ stream: UInt32, to total: UInt64) {
     change { $0.turns.raiseCredit(stream, to: total) }
   }
 
-  /// The stream ends where it is. The source may be read once more, and frames that are sealed already still go. No `sent` follows, unless it
-  /// has begun. Does nothing for a stream that is not under way.
+  /// Ends the stream where it is. The source may be asked once more, and a frame that is sealed
+  /// already still goes. No `sent` follows, unless it has begun. Does nothing for a stream that is
+  /// not under way.
   package func stopSending(_ stream: UInt32) {
     // Its end may be the caller's business: not within the lock.
     let ended = state.withLock { state in
@@ -230,25 +233,26 @@ package final class BulkLane: Sendable {
 
   // MARK: Receiving
 
-  /// Takes a stream of `byteCount` bytes under a number that is not in use on this lane and never was, and gives it to the sink. To be called
-  /// before the peer hears of it. Counts are of plaintext; a frame beyond the credit fails the lane with `limitExceeded`. Does nothing on a
-  /// closed lane.
-  package func expect(stream: UInt32, key: Data, byteCount: UInt64, credit: UInt64, sink: any BulkSink) {
+  /// Expects a stream under a number that was never in use on this lane, and gives its frames to
+  /// the sink. To be called before the peer hears of it. The credit is a number of frames; one
+  /// beyond it fails the lane with `limitExceeded`. Does nothing on a closed lane.
+  package func expect(stream: UInt32, key: Data, credit: UInt64, sink: any BulkSink) {
     precondition(key.count == BulkFrame.keyByteCount, "a key has \(BulkFrame.keyByteCount) bytes")
     change { state in
-      state.reception.expect(stream, byteCount: byteCount, credit: credit)
+      state.reception.expect(stream, credit: credit)
       state.incoming[stream] = Incoming(key: key, sink: sink)
       startReceiving(&state)
     }
   }
 
-  /// Never lowers the credit. Does nothing for a stream that is not under way.
+  /// Raises the number of frames that may come of the stream; never lowers it. Does nothing for a
+  /// stream that is not under way.
   package func raiseReceivingCredit(_ stream: UInt32, to total: UInt64) {
     state.withLock { $0.reception.raiseCredit(stream, to: total) }
   }
 
-  /// What still comes of the stream is skipped. A call of the sink that has begun goes on; no `received` follows, unless it has begun. Does nothing
-  /// for a stream that is not under way.
+  /// Lets what still comes of the stream be skipped. A call of the sink that has begun goes on; no
+  /// `received` follows, unless it has begun. Does nothing for a stream that is not under way.
   package func stopReceiving(_ stream: UInt32) {
     let ended = state.withLock { state in
       state.reception.stop(stream)
@@ -259,8 +263,9 @@ package final class BulkLane: Sendable {
 
   // MARK: The end
 
-  /// Ends the lane at once, wherever its threads wait; the socket is closed when they have ended. No event follows, unless it has
-  /// begun. Does nothing the second time.
+  /// Ends the lane at once, wherever its threads wait; the socket is closed when they have ended.
+  /// Contents that are held can still be read. No event follows, unless it has begun. Does nothing
+  /// the second time.
   package func close() { _ = end() }
 
   /// Ends the lane, and tells its owner when it had not ended before.

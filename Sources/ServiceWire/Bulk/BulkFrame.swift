@@ -1,85 +1,83 @@
-/// The frames of a bulk lane (SERVICE-PROTOCOL.md, "The bulk lane"): stream number ‖ length ‖ body.
+/// The frames of a bulk lane (DELIVERY-PROTOCOL.md, "The bulk lane"): header ‖ block ‖ contents.
 ///
-/// A stream's first body is its header, every other one a message, sealed in one secretstream.
+/// The block is sealed in the secretstream of the frame's stream. The contents are opaque to the
+/// lane.
 package enum BulkFrame {
-  /// Stream number and length.
-  package static let headerByteCount = 8
-  /// Of the body of a stream's first frame.
-  package static let streamHeaderByteCount = 24
-  /// The plaintext of every message but a stream's last.
-  package static let messageByteCountMax = 65_536
-  /// What a message is longer than its plaintext.
+  /// The stream's number and both lengths.
+  package static let headerByteCount = 12
+  /// The contents of a frame: 64 full stored segments.
+  package static let contentsByteCountMax = 1_051_200
+  /// The plaintext of a block.
+  package static let blockByteCountMin = 12
+  package static let blockByteCountMax = 13_324
+  /// The bytes that sealing adds to a block.
   package static let overheadByteCount = 17
-  /// Header and body of the longest frame.
-  package static let byteCountMax = headerByteCount + messageByteCountMax + overheadByteCount
+  /// The stream's header, which stands in front of its first sealed block.
+  package static let streamHeaderByteCount = 24
   package static let keyByteCount = 32
-  /// The number in frames that are the lane's own: of 4 bytes, the count of slots of the memory whose descriptor comes along; of 8 bytes,
-  /// the count of slots that were read.
+  /// The longest header and sealed block of a frame.
+  package static let prefixByteCountMax =
+    headerByteCount + streamHeaderByteCount + blockByteCountMax + overheadByteCount
+  /// The number in frames of the lane itself.
   package static let laneNumber: UInt32 = 0
-  package static let memoryByteCount = 4
-  package static let freedByteCount = 8
-  /// Set in the length: the body is in the next slot.
-  package static let isInSlot: UInt32 = 1 << 31
 
-  /// What a frame begins with.
-  package struct Header: Equatable, Sendable {
-    package var stream: UInt32
-    package var length: UInt32
-    package var isInSlot: Bool
+  /// The first 12 bytes of a frame.
+  package enum Header: Equatable, Sendable {
+    /// A frame of a stream. `block` counts the sealed block, and the stream's header in front of
+    /// the first.
+    case stream(UInt32, block: UInt32, contents: UInt32, isInSlot: Bool)
+    /// A frame of the lane: the descriptor that comes along is memory of so many slots.
+    case memory(slotCount: UInt32)
+    /// A frame of the lane: so many more slots were read.
+    case slotsRead(UInt32)
+    /// A frame of the lane of another kind.
+    case unknown(UInt32)
+  }
 
-    package init(stream: UInt32, length: UInt32, isInSlot: Bool = false) {
-      (self.stream, self.length, self.isInSlot) = (stream, length, isInSlot)
+  private static let memoryKind: UInt32 = 1
+  private static let slotsReadKind: UInt32 = 2
+  /// Set in the length of the contents when they are in a slot.
+  private static let isInSlot: UInt32 = 1 << 31
+}
+
+extension BulkFrame.Header {
+  /// Parses the first 12 bytes of the buffer.
+  package init(_ buffer: UnsafeRawBufferPointer) {
+    func word(_ index: Int) -> UInt32 {
+      UInt32(littleEndian: buffer.loadUnaligned(fromByteOffset: 4 * index, as: UInt32.self))
+    }
+    let (number, second, third) = (word(0), word(1), word(2))
+    guard number == BulkFrame.laneNumber else {
+      self = .stream(
+        number, block: second, contents: third & ~BulkFrame.isInSlot,
+        isInSlot: third & BulkFrame.isInSlot != 0)
+      return
+    }
+    switch second {
+    case BulkFrame.memoryKind: self = .memory(slotCount: third)
+    case BulkFrame.slotsReadKind: self = .slotsRead(third)
+    default: self = .unknown(second)
     }
   }
 
-  /// Writes stream number and length to the first eight bytes.
-  package static func writeHeader(
-    stream: UInt32, length: Int, isInSlot: Bool = false, to buffer: UnsafeMutableRawBufferPointer
-  ) {
-    let length = UInt32(length) | (isInSlot ? Self.isInSlot : 0)
-    buffer.storeBytes(of: stream.littleEndian, toByteOffset: 0, as: UInt32.self)
-    buffer.storeBytes(of: length.littleEndian, toByteOffset: 4, as: UInt32.self)
-  }
-
-  /// Reads the first eight bytes.
-  package static func readHeader(_ buffer: UnsafeRawBufferPointer) -> Header {
-    let length = UInt32(littleEndian: buffer.loadUnaligned(fromByteOffset: 4, as: UInt32.self))
-    return Header(
-      stream: UInt32(littleEndian: buffer.loadUnaligned(fromByteOffset: 0, as: UInt32.self)),
-      length: length & ~Self.isInSlot, isInSlot: length & Self.isInSlot != 0)
+  /// The 12 bytes, three words in little-endian order.
+  package var bytes: [UInt8] {
+    let words: [UInt32] =
+      switch self {
+      case .stream(let number, let block, let contents, let isInSlot):
+        [number, block, contents | (isInSlot ? BulkFrame.isInSlot : 0)]
+      case .memory(let slotCount): [BulkFrame.laneNumber, BulkFrame.memoryKind, slotCount]
+      case .slotsRead(let count): [BulkFrame.laneNumber, BulkFrame.slotsReadKind, count]
+      case .unknown(let kind): [BulkFrame.laneNumber, kind, 0]
+      }
+    return words.flatMap { word in withUnsafeBytes(of: word.littleEndian) { Array($0) } }
   }
 }
 
-extension BulkFrame {
-  /// The frame that comes with the descriptor of memory.
-  package static func memory(slotCount: Int) -> [UInt8] {
-    ofLane(withUnsafeBytes(of: UInt32(slotCount).littleEndian) { [UInt8]($0) })
-  }
-
-  package static func readMemory(_ body: UnsafeRawBufferPointer) -> UInt32 {
-    UInt32(littleEndian: body.loadUnaligned(as: UInt32.self))
-  }
-
-  /// The frame that says how many slots were read, in all.
-  package static func freed(_ total: UInt64) -> [UInt8] {
-    ofLane(withUnsafeBytes(of: total.littleEndian) { [UInt8]($0) })
-  }
-
-  package static func readFreed(_ body: UnsafeRawBufferPointer) -> UInt64 {
-    UInt64(littleEndian: body.loadUnaligned(as: UInt64.self))
-  }
-
-  private static func ofLane(_ body: [UInt8]) -> [UInt8] {
-    var header = [UInt8](repeating: 0, count: headerByteCount)
-    header.withUnsafeMutableBytes { writeHeader(stream: laneNumber, length: body.count, to: $0) }
-    return header + body
-  }
-}
-
-/// Why a bulk lane has to be closed.
+/// The reason why a bulk lane has to be closed.
 package struct BulkFault: Error, Equatable, Sendable {
   package var fault: ProtocolFault
-  /// For a log; it has numbers only.
+  /// A text for a log; it has numbers only.
   package var detail: String
 
   package init(_ fault: ProtocolFault, _ detail: String) {

@@ -1,26 +1,22 @@
-/// Which frames a bulk lane may receive next: each has one length only, because streams announce how many bytes they have.
+/// The frames that a bulk lane may receive next.
 ///
-/// A value without socket or cipher. Counts are those of plaintext.
+/// A value without socket or cipher. Credit counts the frames of a stream since its beginning.
 package struct BulkReception: Sendable {
-  /// Streams that were stopped before their end, and of which frames may still come. When more are stopped, the oldest is forgotten,
-  /// and a frame of it is damage.
+  /// The number of streams that were stopped and of which frames may still come. When more are
+  /// stopped, the oldest is forgotten, and a frame of it is damage.
   package static let stoppedCountMax = 1024
 
-  /// What the body of a frame is.
-  package enum Body: Equatable, Sendable {
-    /// The stream's header.
-    case header
-    /// The stream's next message: tagged FINAL when it is the last one, else MESSAGE.
-    case message(isLast: Bool)
-    /// Of a stream that was stopped.
-    case skipped
+  /// A frame whose header was accepted.
+  package struct Frame: Equatable, Sendable {
+    /// The stream's header stands in front of the sealed block.
+    package var isFirst: Bool
+    /// The stream was stopped.
+    package var isSkipped: Bool
   }
 
   private struct Stream {
-    let byteCount: UInt64
     var received: UInt64 = 0
     var credit: UInt64
-    var hasHeader = false
     var isStopped = false
   }
 
@@ -30,23 +26,25 @@ package struct BulkReception: Sendable {
 
   package init() {}
 
-  /// No stream is awaited, but for what is skipped.
+  /// No stream is under way, except those that are skipped.
   package var isIdle: Bool { streams.count == stopped.count }
 
-  /// A stream that is not there yet, with at least one byte.
-  package mutating func expect(_ number: UInt32, byteCount: UInt64, credit: UInt64) {
-    precondition(byteCount > 0, "a stream of no bytes does not exist")
+  /// Announces a stream under a number that is not in use.
+  package mutating func expect(_ number: UInt32, credit: UInt64) {
+    precondition(number != BulkFrame.laneNumber, "the lane's own number is no stream's")
     precondition(streams[number] == nil, "stream \(number) is under way")
-    streams[number] = Stream(byteCount: byteCount, credit: credit)
+    streams[number] = Stream(credit: credit)
   }
 
-  /// Of all that the stream may send; never lowers it. Does nothing for a stream that is not there or was stopped.
+  /// Raises the number of frames that the stream may send in all; never lowers it. Does nothing for
+  /// a stream that is not under way or was stopped.
   package mutating func raiseCredit(_ number: UInt32, to total: UInt64) {
     guard let stream = streams[number], !stream.isStopped else { return }
     streams[number]?.credit = max(stream.credit, total)
   }
 
-  /// What still comes of it is skipped. Does nothing for a stream that is not there.
+  /// Lets what still comes of the stream be skipped, within its credit. Does nothing for a stream
+  /// that is not under way.
   package mutating func stop(_ number: UInt32) {
     guard let stream = streams[number], !stream.isStopped else { return }
     streams[number]?.isStopped = true
@@ -54,42 +52,35 @@ package struct BulkReception: Sendable {
     if stopped.count > Self.stoppedCountMax { streams[stopped.removeFirst()] = nil }
   }
 
-  /// The frame that begins, from its first eight bytes: what its body is. It counts as received from now on.
+  /// Forgets a stream whose last frame has come; another frame of it is damage.
+  package mutating func end(_ number: UInt32) {
+    guard let stream = streams.removeValue(forKey: number), stream.isStopped else { return }
+    stopped.removeAll { $0 == number }
+  }
+
+  /// Accepts the frame of a stream by its header, and counts it.
   ///
-  /// Throws `streamDamaged` for a stream that was not announced, or has ended, and for a length that is not the one that follows, a header in a slot, and `limitExceeded`
-  /// for a message beyond the credit.
+  /// Throws `streamDamaged` for a stream that is not under way and for an impossible length, and
+  /// `limitExceeded` for a frame beyond the credit.
   package mutating func begin(
-    stream number: UInt32, length: UInt32, isInSlot: Bool = false
-  ) throws(BulkFault) -> Body {
+    _ number: UInt32, block: UInt32, contents: UInt32, isInSlot: Bool
+  ) throws(BulkFault) -> Frame {
     guard var stream = streams[number] else {
       throw BulkFault(.streamDamaged, "a frame of stream \(number), which is not under way")
     }
-    guard stream.hasHeader else {
-      guard length == BulkFrame.streamHeaderByteCount, !isInSlot else {
-        throw Self.wrongLength(number, length)
-      }
-      stream.hasHeader = true
-      streams[number] = stream
-      return stream.isStopped ? .skipped : .header
+    let isFirst = stream.received == 0
+    let extra = BulkFrame.overheadByteCount + (isFirst ? BulkFrame.streamHeaderByteCount : 0)
+    guard BulkFrame.blockByteCountMin...BulkFrame.blockByteCountMax ~= Int(block) - extra else {
+      throw BulkFault(.streamDamaged, "a block of \(block) bytes on stream \(number)")
     }
-    let count = min(UInt64(BulkFrame.messageByteCountMax), stream.byteCount - stream.received)
-    guard UInt64(length) == count + UInt64(BulkFrame.overheadByteCount) else {
-      throw Self.wrongLength(number, length)
+    guard contents <= BulkFrame.contentsByteCountMax, contents > 0 || !isInSlot else {
+      throw BulkFault(.streamDamaged, "contents of \(contents) bytes on stream \(number)")
     }
-    guard stream.credit >= stream.received, stream.credit - stream.received >= count else {
-      throw BulkFault(.limitExceeded, "a frame beyond the credit of stream \(number), \(stream.credit) bytes")
+    guard stream.received < stream.credit else {
+      throw BulkFault(.limitExceeded, "a frame beyond the credit of stream \(number), \(stream.credit)")
     }
-    stream.received += count
-    let isLast = stream.received == stream.byteCount
-    streams[number] = isLast ? nil : stream
-    if stream.isStopped {
-      if isLast { stopped.removeAll { $0 == number } }
-      return .skipped
-    }
-    return .message(isLast: isLast)
-  }
-
-  private static func wrongLength(_ number: UInt32, _ length: UInt32) -> BulkFault {
-    BulkFault(.streamDamaged, "a frame of \(length) bytes, which cannot come next on stream \(number)")
+    stream.received += 1
+    streams[number] = stream
+    return Frame(isFirst: isFirst, isSkipped: stream.isStopped)
   }
 }

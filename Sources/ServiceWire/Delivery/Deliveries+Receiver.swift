@@ -44,21 +44,47 @@ extension Deliveries {
         }, on: number))
   }
 
-  /// All files are known, and the first `from` bytes of their contents are kept. Without a rest there is no stream and no key.
+  /// All files are known, and the contents up to `from` are kept. Without a rest there is no stream and no key.
   package mutating func accept(_ id: Identifier, from: UInt64, key: Data) -> [DeliveryOutput] {
-    guard let delivery = incoming[id], delivery.state == .offered || delivery.state == .listed,
-      let number = delivery.channel, let channel = channels[number]
-    else { return [] }
+    guard let delivery = incoming[id], delivery.state == .offered || delivery.state == .listed else {
+      return []
+    }
+    return accept(id, from: from, key: key, damaged: nil)
+  }
+
+  /// A segment of the stream does not open: the contents from `from` on, up to which they are kept, are asked for again, once. Another
+  /// time the channel closes. Nothing when it is not received any more.
+  package mutating func askAgain(
+    _ id: Identifier, from: UInt64, damaged: UInt64, key: Data
+  ) -> [DeliveryOutput] {
+    guard let delivery = incoming[id], delivery.state == .receiving, let number = delivery.channel else {
+      return []
+    }
+    guard !delivery.hasAskedAgain else {
+      return close(number, .streamDamaged, detail: "a segment at byte \(damaged) does not open")
+    }
+    incoming[id]?.hasAskedAgain = true
+    var outputs: [DeliveryOutput] = []
+    endExpecting(id, &outputs)
+    return outputs + accept(id, from: from, key: key, damaged: damaged)
+  }
+
+  private mutating func accept(
+    _ id: Identifier, from: UInt64, key: Data, damaged: UInt64?
+  ) -> [DeliveryOutput] {
+    guard let delivery = incoming[id], let number = delivery.channel, let channel = channels[number] else {
+      return []
+    }
     precondition(from <= delivery.byteCount, "more than there is")
     var outputs: [DeliveryOutput] = []
     var message = WireDeliveryAccepted.with {
       $0.id = id.data
       $0.resumeFrom = from
+      $0.damaged = damaged.map { $0 + 1 } ?? 0
     }
     incoming[id]?.state = .receiving
-    incoming[id]?.from = from
     incoming[id]?.received = from
-    incoming[id]?.told = from
+    incoming[id]?.toldFrameCount = 0
     if from < delivery.byteCount {
       precondition(key.count == DeliveryLimits.keyByteCount, "a stream has a key")
       guard channel.lastReceivedStream < .max else {
@@ -66,12 +92,10 @@ extension Deliveries {
       }
       message.stream = channel.lastReceivedStream + 1
       message.key = key
-      message.credit = limits.creditByteCount
+      message.credit = limits.creditFrameCount
       channels[number]?.lastReceivedStream = message.stream
       incoming[id]?.stream = message.stream
-      outputs.append(
-        .expect(
-          id, on: number, stream: message.stream, key: key, from: from, byteCount: delivery.byteCount - from))
+      outputs.append(.expect(id, on: number, stream: message.stream, key: key))
     }
     outputs.append(.send(.with { $0.deliveryAccepted = message }, on: number))
     return outputs
@@ -94,26 +118,28 @@ extension Deliveries {
     return outputs
   }
 
-  /// `total` bytes of all are kept. The lane's credit is raised before: to what came since the stream began and
-  /// ``DeliveryLimits/creditByteCount`` more.
-  package mutating func received(_ id: Identifier, _ total: UInt64) -> [DeliveryOutput] {
+  /// `frameCount` frames of the stream were taken, and the contents up to `total` are kept. The lane's credit is raised before: to
+  /// those and ``DeliveryLimits/creditFrameCount`` more.
+  package mutating func received(
+    _ id: Identifier, _ total: UInt64, frameCount: UInt64
+  ) -> [DeliveryOutput] {
     guard let delivery = incoming[id], delivery.state == .receiving, delivery.stream != nil,
-      let number = delivery.channel, total > delivery.received
+      let number = delivery.channel, total >= delivery.received
     else { return [] }
     precondition(total <= delivery.byteCount, "more than there is")
     incoming[id]?.received = total
     channels[number]?.hasServed = true
     // Well before the sender has to wait.
-    let step = max(1, min(limits.progressByteCount, limits.creditByteCount / 2))
-    guard total - delivery.told >= step else { return [] }
-    incoming[id]?.told = total
+    let step = max(1, min(limits.progressFrameCount, limits.creditFrameCount / 2))
+    guard frameCount >= delivery.toldFrameCount + step else { return [] }
+    incoming[id]?.toldFrameCount = frameCount
     return [
       .send(
         .with {
           $0.deliveryProgress = .with {
             $0.id = id.data
             $0.received = total
-            $0.credit = total - delivery.from + limits.creditByteCount
+            $0.credit = frameCount + limits.creditFrameCount
           }
         }, on: number)
     ]

@@ -44,6 +44,7 @@ extension Deliveries {
       return outputs
     }
     outgoing[id]?.wasOffered = true
+    outgoing[id]?.wasAskedAgain = false
     outgoing[id]?.state = .offered(number)
     outputs.append(.send(message, on: number))
     if delivery.isCancelled { sendCancel(id, on: number, &outputs) }
@@ -216,7 +217,13 @@ extension Deliveries {
     else { throw Exchange.Fault(fault: .malformed) }
     switch delivery.state {
     // The manifest is asked for as a whole, or the receiver knows it from before.
-    case .offered where delivery.nextPage ?? delivery.fileCount == delivery.fileCount: break
+    case .offered where delivery.nextPage ?? delivery.fileCount == delivery.fileCount:
+      guard message.damaged == 0 else { throw Exchange.Fault(fault: .malformed) }
+    // Some of it did not open there.
+    case .accepted where message.damaged > 0 && !delivery.wasAskedAgain:
+      guard hasStream, message.damaged - 1 >= message.resumeFrom, message.damaged <= delivery.byteCount else {
+        throw Exchange.Fault(fault: .malformed)
+      }
     case .cancelling, .failed: break
     default: throw Exchange.Fault(fault: .unexpectedMessage)
     }
@@ -226,7 +233,12 @@ extension Deliveries {
       }
       channels[number]?.lastSentStream = message.stream
     }
-    guard case .offered = delivery.state else { return }
+    switch delivery.state {
+    case .offered, .accepted: break
+    default: return
+    }
+    endStream(id, &outputs)
+    outgoing[id]?.wasAskedAgain = message.damaged > 0
     outgoing[id]?.state = .accepted(number)
     outgoing[id]?.received = message.resumeFrom
     outgoing[id]?.wasAccepted = true
@@ -238,7 +250,7 @@ extension Deliveries {
     outputs.append(
       .beginStream(
         id, on: number, stream: message.stream, key: message.key, from: message.resumeFrom,
-        credit: message.credit))
+        credit: message.credit, checking: message.damaged > 0 ? message.damaged - 1 : nil))
   }
 
   mutating func takeProgress(
@@ -252,9 +264,9 @@ extension Deliveries {
     default: throw Exchange.Fault(fault: .unexpectedMessage)
     }
     guard let stream = delivery.stream else { throw Exchange.Fault(fault: .unexpectedMessage) }
-    // It cannot have more than it allowed, and takes nothing back.
+    // It takes nothing back.
     guard message.received >= delivery.received, message.received <= delivery.byteCount,
-      message.received - stream.from <= stream.credit, message.credit >= stream.credit
+      message.credit >= stream.credit
     else { throw Exchange.Fault(fault: .malformed) }
     if message.received > delivery.received {
       channels[number]?.hasServed = true

@@ -2,7 +2,7 @@ import Foundation
 import SodiumPrimitives
 
 /// All messages with files between this app and one other, in both directions, over the channels that they have one after another: the state
-/// machine of SERVICE-PROTOCOL.md, "Attachments". No socket, no clock, no disk: whoever owns it brings what happens, and does what comes out.
+/// machine of DELIVERY-PROTOCOL.md, "States". No socket, no clock, no disk: whoever owns it brings what happens, and does what comes out.
 ///
 /// It never trusts a message: what may not come now closes the channel with a fault, and changes nothing else.
 package struct Deliveries: Sendable {
@@ -89,6 +89,8 @@ package struct Deliveries: Sendable {
     /// Where the next page begins; nil before the first.
     var nextPage: UInt64?
     var stream: SentStream?
+    /// The receiver has asked again over this channel, for contents that did not open.
+    var wasAskedAgain = false
     /// What the receiver said that it has.
     var received: UInt64 = 0
   }
@@ -96,6 +98,7 @@ package struct Deliveries: Sendable {
   struct SentStream: Equatable {
     let number: UInt32
     let from: UInt64
+    /// Of frames.
     var credit: UInt64
   }
 
@@ -120,9 +123,11 @@ package struct Deliveries: Sendable {
     var channel: ChannelNumber?
     /// While it is received.
     var stream: UInt32?
-    var from: UInt64 = 0
+    /// The position up to which the contents are kept.
     var received: UInt64 = 0
-    var told: UInt64 = 0
+    /// Frames of the stream that had come when the sender was told last.
+    var toldFrameCount: UInt64 = 0
+    var hasAskedAgain = false
     /// The owner of one that is committed hears of it afterwards.
     var isCancelled = false
     /// It was offered over other channels too. The sender has closed all but one of them, and which one only their ends tell.
@@ -140,8 +145,7 @@ package struct Deliveries: Sendable {
   }
 
   package init(limits: DeliveryLimits = DeliveryLimits()) {
-    precondition(
-      (1...DeliveryLimits.byteCountMax).contains(limits.creditByteCount), "a credit that lets nothing come")
+    precondition(limits.creditFrameCount > 0, "a credit that lets nothing come")
     self.limits = limits
   }
 

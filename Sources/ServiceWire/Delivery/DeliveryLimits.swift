@@ -1,4 +1,4 @@
-/// What one side of the deliveries between two apps takes (SERVICE-PROTOCOL.md, "Limits"). Those in time are the owner's, which has a clock.
+/// What one side of the deliveries between two apps takes (DELIVERY-PROTOCOL.md, "Limits"). Those in time are the owner's, which has a clock.
 package struct DeliveryLimits: Sendable, Equatable {
   /// Deliveries of ours that are offered at once, over all channels. No more than the peer takes on one: 16.
   package var sentCountMax = 8
@@ -11,10 +11,10 @@ package struct DeliveryLimits: Sendable, Equatable {
   package var pageFileCountMax = 256
   /// Bytes of one page, as encoded.
   package var pageByteCountMax = 64 << 10
-  /// Bytes of plaintext that the peer may send beyond those that are kept.
-  package var creditByteCount: UInt64 = 8 << 20
-  /// Bytes of plaintext between one report to the peer and the next.
-  package var progressByteCount: UInt64 = 2 << 20
+  /// Frames of a stream that the peer may send beyond those that were taken.
+  package var creditFrameCount: UInt64 = 8
+  /// Frames between one report to the peer and the next.
+  package var progressFrameCount: UInt64 = 2
   /// Files of one message of the peer's; 0: as many as there are. The same as ``ExchangeLimits/attachmentCountMax``, which `Hello` states.
   package var attachmentCountMax: UInt64 = 0
   /// Bytes of all files of one message of the peer's; 0: as many as there are.

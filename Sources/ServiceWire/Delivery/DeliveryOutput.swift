@@ -25,16 +25,18 @@ package enum DeliveryOutput: Sendable, Equatable {
   case wantsOffer(Identifier)
   /// ``Deliveries/page(_:from:_:)`` follows, or ``Deliveries/fail(_:_:)``.
   case wantsPage(Identifier, from: UInt64)
-  /// The contents from byte `from` on, sealed with the key, go over the bulk lane of that channel.
+  /// The contents from position `from` on go over the bulk lane of that channel, in a stream under the key. With `checking`, the
+  /// segment at that position did not open at the receiver: it is looked up and opened here before.
   case beginStream(
-    Identifier, on: ChannelNumber, stream: UInt32, key: Data, from: UInt64, credit: UInt64)
-  /// Bytes of plaintext that may be sent, in all since the stream began.
+    Identifier, on: ChannelNumber, stream: UInt32, key: Data, from: UInt64, credit: UInt64,
+    checking: UInt64?)
+  /// Frames that may be sent, in all since the stream began.
   case raiseCredit(Identifier, on: ChannelNumber, stream: UInt32, to: UInt64)
   /// Nothing more of it is read or sent. One follows each `beginStream`, also when all was sent.
   case endStream(Identifier, on: ChannelNumber, stream: UInt32)
   /// The receiver takes it; told once.
   case accepted(Identifier)
-  /// Bytes of plaintext that the receiver has, of all.
+  /// The position up to which the receiver has the contents.
   case progressed(Identifier, received: UInt64)
   /// Forgotten here: the owner ends its outbox record.
   case settled(Identifier, SentDeliveryEnd)
@@ -50,8 +52,8 @@ package enum DeliveryOutput: Sendable, Equatable {
   case offered(WireOffer)
   /// The next files of its manifest. After the last ones the owner answers with `accept` or `refuse`.
   case page(Identifier, [WireOfferedFile])
-  /// Before the sender hears of it: `byteCount` bytes of plaintext come on the bulk lane of that channel, the first of them byte `from` of all.
-  case expect(Identifier, on: ChannelNumber, stream: UInt32, key: Data, from: UInt64, byteCount: UInt64)
+  /// Before the sender hears of it: a stream comes on the bulk lane of that channel.
+  case expect(Identifier, on: ChannelNumber, stream: UInt32, key: Data)
   /// What still comes of the stream is to be skipped. Not put out for a stream that was received as a whole and committed.
   case endExpecting(Identifier, on: ChannelNumber, stream: UInt32)
   /// Forgotten here, because its channel went: what is staged is kept, for the next offer. Nothing that was to be

@@ -2294,10 +2294,10 @@ package nonisolated struct WireDeliveryAccepted: Sendable {
 
   package var id: Data = Data()
 
-  /// Bytes of plaintext that may be sent, counted from where the stream begins.
+  /// Frames that may be sent, counted from the beginning of the stream.
   package var credit: UInt64 = 0
 
-  /// Bytes of plaintext that the receiver has: the stream begins behind them. All: there is no stream.
+  /// The position up to which the receiver has the contents: the stream begins there. All: there is no stream.
   package var resumeFrom: UInt64 = 0
 
   /// Never used before on this bulk lane, from 1 on.
@@ -2305,6 +2305,9 @@ package nonisolated struct WireDeliveryAccepted: Sendable {
 
   /// 32 bytes, drawn by the receiver for this stream.
   package var key: Data = Data()
+
+  /// One more than the position of a segment of the stream before that did not open; 0: there is none.
+  package var damaged: UInt64 = 0
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -2345,7 +2348,7 @@ package nonisolated struct WireDeliveryProgress: Sendable {
   /// Bytes of plaintext that the receiver has, of all.
   package var received: UInt64 = 0
 
-  /// Bytes of plaintext in all that may be sent, since the stream began.
+  /// Frames in all that may be sent, since the stream began.
   package var credit: UInt64 = 0
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
@@ -6278,7 +6281,7 @@ nonisolated extension WireManifestPage: SwiftProtobuf.Message, SwiftProtobuf._Me
 
 nonisolated extension WireDeliveryAccepted: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".DeliveryAccepted"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}credit\0\u{3}resume_from\0\u{1}stream\0\u{1}key\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}credit\0\u{3}resume_from\0\u{1}stream\0\u{1}key\0\u{1}damaged\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -6291,6 +6294,7 @@ nonisolated extension WireDeliveryAccepted: SwiftProtobuf.Message, SwiftProtobuf
       case 3: try { try decoder.decodeSingularUInt64Field(value: &self.resumeFrom) }()
       case 4: try { try decoder.decodeSingularUInt32Field(value: &self.stream) }()
       case 5: try { try decoder.decodeSingularBytesField(value: &self.key) }()
+      case 6: try { try decoder.decodeSingularUInt64Field(value: &self.damaged) }()
       default: break
       }
     }
@@ -6312,6 +6316,9 @@ nonisolated extension WireDeliveryAccepted: SwiftProtobuf.Message, SwiftProtobuf
     if !self.key.isEmpty {
       try visitor.visitSingularBytesField(value: self.key, fieldNumber: 5)
     }
+    if self.damaged != 0 {
+      try visitor.visitSingularUInt64Field(value: self.damaged, fieldNumber: 6)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -6321,6 +6328,7 @@ nonisolated extension WireDeliveryAccepted: SwiftProtobuf.Message, SwiftProtobuf
     if lhs.resumeFrom != rhs.resumeFrom {return false}
     if lhs.stream != rhs.stream {return false}
     if lhs.key != rhs.key {return false}
+    if lhs.damaged != rhs.damaged {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
