@@ -26,7 +26,7 @@ final class BrokerDriver: @unchecked Sendable {
   private var connections: [ConnectionNumber: Connection] = [:]
   private var nextNumber: UInt64 = 1
   /// What came over connections, and what goes as there is room, by who is charged for it.
-  private var turns = FairTurns<BrokerState.Owner, Work>(turnTime: 1_000_000)
+  private var turns = FairTurns<BrokerOwner, Work>(turnTime: 1_000_000)
   private var isTakingTurns = false
   private var outputs: [BrokerOutput] = []
   private var isPerforming = false
@@ -122,7 +122,7 @@ final class BrokerDriver: @unchecked Sendable {
     } catch {
       logger.error("a connection does not begin", metadata: ["error": "\(error)"])
       forget(number)
-      perform(state.disconnected(number, now: now))
+      perform(state.disconnected(number))
     }
   }
 
@@ -182,7 +182,7 @@ final class BrokerDriver: @unchecked Sendable {
   private func closed(_ number: ConnectionNumber, _ end: LaneEnd) {
     log(number, end)
     forget(number)
-    perform(state.disconnected(number, now: now))
+    perform(state.disconnected(number))
   }
 
   private func forget(_ number: ConnectionNumber) {
@@ -248,7 +248,7 @@ final class BrokerDriver: @unchecked Sendable {
           message.answer.failure.detail = "the broker cannot write its state"
         // After a restart the broker may give the count to another one.
         case .forgotten: message.forgotten.count = 0
-        case .enrolled: return perform(state.end(to, .limitExceeded, detail: "the broker's disk", now: now))
+        case .enrolled: return perform(state.end(to, .limitExceeded, detail: "the broker's disk"))
         default: break
         }
       }
@@ -277,13 +277,13 @@ final class BrokerDriver: @unchecked Sendable {
       try lane.send([message])
     } catch {
       logger.critical("a message does not fit its limit", metadata: ["fault": "\(error)"])
-      return perform(state.end(number, .limitExceeded, now: now))
+      return perform(state.end(number, .limitExceeded))
     }
     let queuedByteCount = lane.queuedByteCount
     if queuedByteCount > state.limits.queuedByteCountMax
       || queuedByteCount > Self.lookByteCount && isTooMuchQueued(of: number)
     {
-      perform(state.end(number, .tooSlow, now: now))
+      perform(state.end(number, .tooSlow))
     }
   }
 
@@ -409,7 +409,7 @@ final class BrokerDriver: @unchecked Sendable {
       self.saveAll()
       self.allClosed = done
       for number in self.connections.keys.sorted() {
-        self.perform(self.state.end(number, .shuttingDown, now: self.now))
+        self.perform(self.state.end(number, .shuttingDown))
       }
       self.tellIfAllClosed()
     }

@@ -24,7 +24,7 @@ struct BrokerEnrolmentTests {
   }
 
   private func isPending(_ number: ConnectionNumber, _ world: BrokerWorld) -> Bool {
-    world.closed[number] == nil && world.state.connections[number]?.pending != nil
+    world.closed[number] == nil && world.state.connections[number]?.phase == .pending
       && world.sent[number]?.last?.kind == .pending(.init())
   }
 

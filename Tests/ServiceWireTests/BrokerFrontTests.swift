@@ -176,7 +176,7 @@ struct BrokerFrontTests {
     answer(world)
     // It is not in front any more when its second turn comes.
     #expect(world.failure(apps[0], first) == 0 && world.failure(apps[0], second) == 20)
-    #expect(world.state.front == b && world.asked.isEmpty)
+    #expect(world.state.presence.front == b && world.asked.isEmpty)
     // Who loses it hears of it first.
     let order = (apps[0], apps[1])
     #expect(world.sent[order.0]?.contains { $0.frontChanged == .with { $0.isInFront = false } } == true)
@@ -205,14 +205,14 @@ struct BrokerFrontTests {
     #expect(world.failure(apps[0], queued) == 21 && world.failure(apps[0], underWay) == nil)
     #expect(world.asked.count == 1)
     answer(world)
-    #expect(world.failure(apps[0], underWay) == 0 && world.state.front == b)
+    #expect(world.failure(apps[0], underWay) == 0 && world.state.presence.front == b)
     answer(world)
-    #expect(world.failure(tool, choice) == 0 && world.state.front == c)
+    #expect(world.failure(tool, choice) == 0 && world.state.presence.front == c)
     // Also when its tool has gone meanwhile.
     world.ask(tool, .administer(.with { $0.front = a }))
     world.disconnect(tool)
     answer(world)
-    #expect(world.state.front == a)
+    #expect(world.state.presence.front == a)
   }
 
   @Test func whatAConnectionAskedForGoesWithIt() {
@@ -222,12 +222,12 @@ struct BrokerFrontTests {
     world.ask(other, .administer(.with { $0.front = c }))
     world.disconnect(other)
     answer(world)
-    #expect(world.state.front == b && world.asked.isEmpty && world.state.frontWishes.isEmpty)
+    #expect(world.state.presence.front == b && world.asked.isEmpty && world.state.frontChanges.wishes.isEmpty)
     // The target goes.
     let lost = world.ask(apps[1], .bringToFront(.with { $0.appID = c }))
     world.disconnect(apps[2])
     answer(world)
-    #expect(world.failure(apps[1], lost) == 21 && world.state.front == b)
+    #expect(world.failure(apps[1], lost) == 21 && world.state.presence.front == b)
   }
 
   @Test func aCompositorThatDoesNotAnswerIsNotWaitedForLong() {
@@ -240,9 +240,9 @@ struct BrokerFrontTests {
     #expect(world.failure(apps[0], first) == 21 && world.asked.count == 2)
     // Its late answer counts for nothing.
     answer(world)
-    #expect(world.state.front == a)
+    #expect(world.state.presence.front == a)
     answer(world)
-    #expect(world.failure(apps[0], second) == 0 && world.state.front == c)
+    #expect(world.failure(apps[0], second) == 0 && world.state.presence.front == c)
   }
 
   @Test func forgettingAnAppIsToldToAllThatRun() {

@@ -66,7 +66,7 @@ struct BrokerLimitsTests {
     for i in 0..<30 { #expect(registered(box[0], "again \(i)") == 0) }
     #expect(registered(box[0], "more") == 16)
     world.tick(40_000)
-    #expect(world.state.registeredUntil.isEmpty)
+    #expect(world.state.rates.isEmpty)
   }
 
   @Test func rulesAreBoundedInTextsAndAsAWhole() {
@@ -302,10 +302,10 @@ struct BrokerLimitsTests {
       let app = world.enrol("com.example.a\(n)")
       world.register(app)
       #expect(world.error(tool, .administer(.with { $0.forget = "com.example.a\(n)" })) == 0)
-      #expect((world.state.connections[tool]?.watches[watch]?.dirty.count ?? 0) <= 4)
+      #expect((world.state.feeds[tool]?.watches[watch]?.dirty.count ?? 0) <= 4)
     }
     world.makeRoom(tool)
-    #expect(world.state.connections[tool]?.watches[watch]?.known.isEmpty == true)
+    #expect(world.state.feeds[tool]?.watches[watch]?.known.isEmpty == true)
     #expect(world.changes(tool).isEmpty)
   }
 

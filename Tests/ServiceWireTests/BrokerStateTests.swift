@@ -541,17 +541,17 @@ struct BrokerStateTests {
     #expect(world.error(two, .bringToFront(.with { $0.appID = b })) == 20)
     #expect(world.error(one, .bringToFront(.with { $0.appID = "com.example.c" })) == 3)
     #expect(world.error(one, .bringToFront(.with { $0.appID = b })) == 0)
-    #expect(world.state.front == b)
+    #expect(world.state.presence.front == b)
     world.compositor = false
     #expect(world.error(two, .bringToFront(.with { $0.appID = a })) == 21)
-    #expect(world.state.front == b)
+    #expect(world.state.presence.front == b)
     // The compositor takes its time, and the app in front goes meanwhile.
     world.compositor = nil
     let question = world.ask(two, .bringToFront(.with { $0.appID = a }))
     world.disconnect(two)
-    #expect(world.state.front == nil)
+    #expect(world.state.presence.front == nil)
     world.perform(world.state.compositorAnswered(world.asked[0], isDone: true, now: world.now))
-    #expect(world.state.front == nil)
+    #expect(world.state.presence.front == nil)
     #expect(world.answers(two, question).isEmpty)
   }
 
@@ -719,7 +719,8 @@ struct BrokerStateTests {
         default: world.tick(UInt64.random(in: 0...15_000, using: &random))
         }
         #expect(
-          world.state.front.map { live[$0].map { world.closed[$0] == nil } ?? false } ?? true, "seed \(seed)")
+          world.state.presence.front.map { live[$0].map { world.closed[$0] == nil } ?? false } ?? true,
+          "seed \(seed)")
       }
       // Second by second: a program that may be started again only now has its start time before it.
       for _ in 0..<100 { world.tick(1000) }

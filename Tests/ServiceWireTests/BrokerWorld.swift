@@ -97,7 +97,7 @@ final class BrokerWorld {
     perform(state.receive(message, from: number, now: now, date: date))
   }
 
-  func disconnect(_ number: ConnectionNumber) { perform(state.disconnected(number, now: now)) }
+  func disconnect(_ number: ConnectionNumber) { perform(state.disconnected(number)) }
 
   func tick(_ milliseconds: UInt64) {
     now += milliseconds

@@ -35,6 +35,41 @@ package struct BrokerIntroduction: Sendable, Equatable {
   /// Likewise, when it is the dialler's own descriptor lane that has no room.
   package let refusalOfDialler: WireBrokerMessage
   package let refusalWithoutDescriptors: WireBrokerMessage
+
+  struct Side {
+    let appID: String
+    let connection: ConnectionNumber
+    let record: BrokerRecords.App?
+    /// The number by which the other app knows its sandbox.
+    let origin: UInt64
+  }
+
+  /// `question` is the dialler's.
+  init(ticket: Data, question: UInt64, dialler: Side, acceptor: Side) {
+    func message(_ role: WireRole, about peer: Side) -> WireBrokerMessage {
+      .with {
+        $0.introduction = .with {
+          $0.ticket = ticket
+          $0.role = role
+          $0.appID = peer.appID
+          $0.activationUser = peer.record?.activationUser ?? ""
+          $0.publicKey = peer.record?.publicKey ?? Data()
+          $0.number = role == .dialler ? question : 0
+          $0.origin = peer.origin
+        }
+      }
+    }
+    func refused(_ limit: String) -> WireBrokerMessage { .failure(question, .limitExceeded, limit) }
+    self.ticket = ticket
+    self.dialler = dialler.connection
+    self.acceptor = acceptor.connection
+    toDialler = message(.dialler, about: acceptor)
+    toAcceptor = message(.acceptor, about: dialler)
+    answer = .answer(question) { $0.introduced.ticket = ticket }
+    refusal = refused("introductions that wait for the other app")
+    refusalOfDialler = refused("introductions that this app has not taken")
+    refusalWithoutDescriptors = refused("descriptors of the broker")
+  }
 }
 
 package struct ConnectionNumber: Hashable, Sendable, Comparable {

@@ -45,6 +45,9 @@ package struct BrokerRecords: Sendable, Equatable {
   /// Names of files of apps that cannot be read (``fileName(_:)``): nobody enrols with these ids.
   package var damagedApps: Set<String> = []
 
+  /// Whether the app's file cannot be read.
+  func isDamaged(_ appID: String) -> Bool { damagedApps.contains(Self.fileName(appID)) }
+
   package init() {}
 
   /// The bytes of the part's file: the same for the same part. Nil when the part is no more, and its file has to go.

@@ -3,106 +3,88 @@ import ServiceValues
 
 extension BrokerState {
   mutating func take(
-    _ question: WireQuestion, _ number: ConnectionNumber, _ now: UInt64, _ date: UInt64,
-    _ outputs: inout [BrokerOutput]
-  ) throws(Fault) {
-    guard let connection = connections[number] else { return }
-    guard !connection.questions.contains(question.number), connection.watches[question.number] == nil else {
-      throw Fault(fault: .unexpectedMessage)
+    _ message: WireQuestion, _ number: ConnectionNumber, _ connection: BrokerConnection, now: UInt64,
+    date: UInt64
+  ) throws(BrokerFault) {
+    let question = BrokerQuestion(asker: number, number: message.number)
+    guard !answers.isOpen(question), !feeds.isWatch(question) else {
+      throw BrokerFault(fault: .unexpectedMessage)
     }
-    guard connection.questions.count < limits.questionCountMax else {
-      throw Fault(fault: .limitExceeded, detail: "questions waiting")
+    guard answers.openCount(of: number) < limits.questionCountMax else {
+      throw BrokerFault(fault: .limitExceeded, detail: "questions waiting")
     }
-    guard let kind = question.kind else { throw Fault(fault: .malformed) }
-    connections[number]?.questions.insert(question.number)
-    let ask = question.number
+    guard let kind = message.kind else { throw BrokerFault(fault: .malformed) }
+    answers.open(question)
+    do throws(BrokerRefusal) {
+      if let appID = connection.appID {
+        try answer(question, kind, ofApp: appID, connection, now: now)
+      } else if case .administer(let message) = kind, connection.phase == .attending(administers: true) {
+        try administer(message, question, now: now, date: date)
+      } else {
+        try answer(question, kind)
+      }
+    } catch {
+      switch error {
+      case .fault(let fault, let detail): throw BrokerFault(fault: fault, detail: detail)
+      case .answer(let code, let detail): answers.fail(question, code, detail: detail)
+      }
+    }
+  }
+
+  /// Answers what every client may ask.
+  private mutating func answer(
+    _ question: BrokerQuestion, _ kind: WireQuestion.OneOf_Kind
+  ) throws(BrokerRefusal) {
     switch kind {
     case .find(let filter):
-      try check(filter)
-      list(.providers(filter), ask, number, &outputs)
+      try filter.check()
+      feeds.list(.providers(filter), question, &answers)
     case .watch(let filter):
-      try check(filter)
-      try watch(filter, ask, number, connection, &outputs)
+      try filter.check()
+      try feeds.watch(filter, question, &answers)
     case .unwatch(let message):
-      connections[number]?.watches[message.watch] = nil
-      if connections[number]?.watches.isEmpty == true { watchers.remove(number) }
-      done(ask, on: number, &outputs)
-    case .administer(let message):
-      guard connection.administers else { throw Fault(fault: .unexpectedMessage) }
-      try administer(message, ask, number, now, date, &outputs)
-    case .register, .unregister, .connect, .bringToFront, .state:
-      guard let appID = connection.appID else { throw Fault(fault: .unexpectedMessage) }
-      try take(kind, ask, number, appID, now, &outputs)
+      feeds.unwatch(message.watch, of: question.asker)
+      answers.done(question)
+    default: throw .fault(.unexpectedMessage)
     }
   }
 
-  /// What only apps ask.
-  private mutating func take(
-    _ kind: WireQuestion.OneOf_Kind, _ ask: UInt64, _ number: ConnectionNumber, _ appID: String,
-    _ now: UInt64,
-    _ outputs: inout [BrokerOutput]
-  ) throws(Fault) {
+  /// Answers what an app may ask.
+  private mutating func answer(
+    _ question: BrokerQuestion, _ kind: WireQuestion.OneOf_Kind, ofApp appID: String,
+    _ connection: BrokerConnection, now: UInt64
+  ) throws(BrokerRefusal) {
     switch kind {
-    case .register(let registration): try register(registration, ask, number, appID, now, &outputs)
+    case .register(let registration):
+      guard rates.charge(appID, from: connection.origin, now: now) else {
+        throw .answer(.limitExceeded, detail: "registrations a second")
+      }
+      let registration = try registration.checked()
+      if let wrong = registration.fault(limits) { throw .answer(.invalidRegistration, detail: wrong) }
+      setRegistration(registration, of: appID)
+      answers.done(question)
     case .unregister:
-      if records.apps[appID]?.registration != nil {
-        records.apps[appID]?.registration = nil
-        outputs.append(.save(.app(appID)))
-        tellWatchers(about: appID, &outputs)
-      }
-      done(ask, on: number, &outputs)
-    case .connect(let message): try dial(message.appID, ask, number, appID, now, &outputs)
-    case .bringToFront(let message): try bringToFront(message.appID, ask, number, appID, now, &outputs)
+      setRegistration(nil, of: appID)
+      answers.done(question)
+    case .connect(let message):
+      let dial = WaitingDials.Dial(question, dialler: appID, owner: connection.owner)
+      try self.dial(message.appID, dial, now: now)
+    case .bringToFront(let message):
+      try bringToFront(message.appID, question, asker: appID, now: now)
     case .state(let message):
-      guard message.state.isOfOneThatRuns else { throw Fault(fault: .malformed) }
-      connections[number]?.appState = message.state
-      done(ask, on: number, &outputs)
-      tellWatchers(about: appID, &outputs)
-      continueDials(to: appID, now: now, &outputs)
-    default: throw Fault(fault: .unexpectedMessage)
+      guard message.state.isOfOneThatRuns else { throw .fault(.malformed) }
+      presence.setState(message.state, of: appID)
+      answers.done(question)
+      feeds.noteChange(of: appID, &answers)
+      continueDials(to: appID, now: now)
+    default: try answer(question, kind)
     }
   }
 
-  // MARK: Registration
-
-  private mutating func register(
-    _ message: WireRegister, _ ask: UInt64, _ number: ConnectionNumber, _ appID: String, _ now: UInt64,
-    _ outputs: inout [BrokerOutput]
-  ) throws(Fault) {
-    guard mayRegister(appID, number, now) else {
-      return fail(ask, .limitExceeded, detail: "registrations a second", on: number, &outputs)
-    }
-    let registration: WireRegister
-    do throws(ProtocolFault) {
-      registration = try message.known()
-    } catch {
-      throw Fault(fault: error)
-    }
-    if let wrong = registration.fault(limits) {
-      return fail(ask, .invalidRegistration, detail: wrong, on: number, &outputs)
-    }
-    if records.apps[appID]?.registration != registration {
-      records.apps[appID]?.registration = registration
-      outputs.append(.save(.app(appID)))
-      tellWatchers(about: appID, &outputs)
-    }
-    done(ask, on: number, &outputs)
-  }
-
-  /// Each one is read, written down and told to all who watch. The apps of a sandbox are charged as one.
-  private mutating func mayRegister(_ appID: String, _ number: ConnectionNumber, _ now: UInt64) -> Bool {
-    let registrant: Registrant =
-      switch connections[number]?.origin {
-      case .sandbox(let label): .sandbox(label)
-      case .plain, nil: .app(appID)
-      }
-    let next = max(registeredUntil[registrant] ?? 0, now) + limits.registrationTime
-    guard next <= now + limits.registrationBurstMax * limits.registrationTime else { return false }
-    registeredUntil[registrant] = next
-    return true
-  }
-
-  mutating func tickRegistrations(now: UInt64) {
-    registeredUntil = registeredUntil.filter { $0.value > now }
+  private mutating func setRegistration(_ registration: WireRegister?, of appID: String) {
+    guard records.apps[appID]?.registration != registration else { return }
+    records.apps[appID]?.registration = registration
+    answers.append(.save(.app(appID)))
+    feeds.noteChange(of: appID, &answers)
   }
 }

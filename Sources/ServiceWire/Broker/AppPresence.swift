@@ -1,0 +1,51 @@
+/// Which apps run, and which of them is in front. The app in front is always one that runs.
+struct AppPresence: Sendable {
+  struct Running: Sendable {
+    let connection: ConnectionNumber
+    let process: Int32
+    fileprivate(set) var state: WireAppState
+  }
+
+  private(set) var running: [String: Running] = [:]
+  private(set) var front: String?
+
+  /// The connections of all apps that run, in the order of their ids.
+  var connections: [(appID: String, number: ConnectionNumber)] {
+    running.sorted { $0.key < $1.key }.map { ($0.key, $0.value.connection) }
+  }
+
+  func state(of appID: String) -> WireAppState { running[appID]?.state ?? .notRunning }
+
+  /// Whether the app runs; true for nil, since nobody may be in front at any time.
+  func mayBeInFront(_ appID: String?) -> Bool { appID.map { running[$0] != nil } ?? true }
+
+  mutating func begin(_ appID: String, _ connection: ConnectionNumber, process: Int32, _ state: WireAppState)
+  {
+    running[appID] = Running(connection: connection, process: process, state: state)
+  }
+
+  mutating func setState(_ state: WireAppState, of appID: String) { running[appID]?.state = state }
+
+  /// Ends an app. Returns false if it does not run over this connection.
+  mutating func end(_ appID: String, _ connection: ConnectionNumber) -> Bool {
+    guard running[appID]?.connection == connection else { return false }
+    running[appID] = nil
+    if front == appID { front = nil }
+    return true
+  }
+
+  mutating func setFront(_ appID: String?) {
+    precondition(mayBeInFront(appID), "the app in front runs")
+    front = appID
+  }
+}
+
+extension WireAppState {
+  /// Known, and not that the app does not run.
+  var isOfOneThatRuns: Bool {
+    switch self {
+    case .running, .suspended, .locked: true
+    case .notRunning, .hidden, .UNRECOGNIZED: false
+    }
+  }
+}
