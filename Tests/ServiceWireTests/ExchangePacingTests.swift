@@ -48,7 +48,7 @@ struct ExchangePacingTests {
     var rounds = 0
     while !outputs.isEmpty {
       let messages = sent(outputs)
-      let byteCount = messages.reduce(0) { $0 + Exchange.byteCount($1) }
+      let byteCount = messages.reduce(0) { $0 + $1.encodedByteCount }
       #expect(byteCount <= exchange.limits.queuedByteCountMax + exchange.limits.frameByteCountMax)
       #expect(exchange.brokenRules == [])
       ids += messages.map(\.request.id)
@@ -61,7 +61,7 @@ struct ExchangePacingTests {
   }
 
   @Test func asManyBytesAsTheLimitNeedNoRoomAndOneMoreDoes() throws {
-    let byteCount = Exchange.byteCount(.with { $0.request = large(1, byteCount: 1000) })
+    let byteCount = WireChannelMessage.with { $0.request = large(1, byteCount: 1000) }.encodedByteCount
     for (limit, hasToWait) in [(2 * byteCount, false), (2 * byteCount - 1, true)] {
       var limits = ExchangeLimits()
       limits.queuedByteCountMax = limit

@@ -8,12 +8,6 @@ struct BrokerQuestion: Hashable, Sendable {
   let number: UInt64
 }
 
-/// Why a message ends its connection.
-struct BrokerFault: Error {
-  var fault: ProtocolFault
-  var detail = ""
-}
-
 /// Why a question is not done.
 enum BrokerRefusal: Error {
   /// The question is a fault that ends its connection.

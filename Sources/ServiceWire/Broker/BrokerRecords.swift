@@ -168,5 +168,5 @@ extension Message {
   }
 
   /// As it is encoded.
-  var encodedByteCount: Int { (try? serializedData().count) ?? Int.max }
+  var encodedByteCount: Int { (try? serializedBytes() as [UInt8])?.count ?? Int.max }
 }

@@ -3,24 +3,24 @@ import ServiceValues
 
 /// Who an app is, and who may become one (BROKER-PROTOCOL.md, "Enrolment").
 extension BrokerState {
-  mutating func take(_ new: BrokerEnrolment, now: UInt64, date: UInt64) throws(BrokerFault) {
+  mutating func take(_ new: BrokerEnrolment, now: UInt64, date: UInt64) throws(ProtocolViolation) {
     let (appID, enrol) = (new.appID, new.enrol)
-    guard enrol.version >= 1 else { throw BrokerFault(fault: .versionNotSupported) }
+    guard enrol.version >= 1 else { throw ProtocolViolation(fault: .versionNotSupported) }
     guard (try? ApplicationID(appID)) != nil,
       enrol.activationUser.utf8.count <= limits.nameByteCountMax,
       !enrol.activationUser.isEmpty, enrol.state.isOfOneThatRuns
-    else { throw BrokerFault(fault: .malformed) }
+    else { throw ProtocolViolation(fault: .malformed) }
     // Its key is in a file that cannot be read: any key would be as good as the right one.
-    guard !records.isDamaged(appID) else { throw BrokerFault(fault: .keyNotPinned) }
+    guard !records.isDamaged(appID) else { throw ProtocolViolation(fault: .keyNotPinned) }
     if let known = records.apps[appID] {
-      guard known.publicKey == new.publicKey else { throw BrokerFault(fault: .keyNotPinned) }
+      guard known.publicKey == new.publicKey else { throw ProtocolViolation(fault: .keyNotPinned) }
       // The user is pinned with the key: else an app would be whose it likes, from one connection to the next.
       guard known.activationUser.utf8.elementsEqual(enrol.activationUser.utf8) else {
-        throw BrokerFault(fault: .enterpriseUserNotMatch)
+        throw ProtocolViolation(fault: .enterpriseUserNotMatch)
       }
       return present(new, now: now)
     }
-    guard !records.isLikeAnother(appID, new.publicKey) else { throw BrokerFault(fault: .keyNotPinned) }
+    guard !records.isLikeAnother(appID, new.publicKey) else { throw ProtocolViolation(fault: .keyNotPinned) }
     if try pending.admit(new, records) {
       try pin(new, now: now, date: date)
     } else {
@@ -30,9 +30,9 @@ extension BrokerState {
   }
 
   /// Records the new app and its key. Throws `limitExceeded`: no app makes room for another.
-  private mutating func pin(_ new: BrokerEnrolment, now: UInt64, date: UInt64) throws(BrokerFault) {
+  private mutating func pin(_ new: BrokerEnrolment, now: UInt64, date: UInt64) throws(ProtocolViolation) {
     guard records.apps.count < limits.appCountMax else {
-      throw BrokerFault(fault: .limitExceeded, detail: "apps")
+      throw ProtocolViolation(fault: .limitExceeded, detail: "apps")
     }
     records.apps[new.appID] = BrokerRecords.App(
       publicKey: new.publicKey, activationUser: new.enrol.activationUser, enrolled: date,
@@ -71,9 +71,9 @@ extension BrokerState {
   /// one with another key is refused.
   mutating func continueEnrolments(of appID: String, _ fingerprint: Data, now: UInt64, date: UInt64) {
     for waiting in pending.enrolments(of: appID) {
-      do throws(BrokerFault) {
+      do throws(ProtocolViolation) {
         guard KeyFingerprint.of(waiting.publicKey) == fingerprint else {
-          throw BrokerFault(fault: .keyNotPinned)
+          throw ProtocolViolation(fault: .keyNotPinned)
         }
         // It is approved now. Another app may have come meanwhile, or the same one over another connection.
         try take(waiting, now: now, date: date)

@@ -5,15 +5,15 @@ extension BrokerState {
   mutating func take(
     _ message: WireQuestion, _ number: ConnectionNumber, _ connection: BrokerConnection, now: UInt64,
     date: UInt64
-  ) throws(BrokerFault) {
+  ) throws(ProtocolViolation) {
     let question = BrokerQuestion(asker: number, number: message.number)
     guard !answers.isOpen(question), !feeds.isWatch(question) else {
-      throw BrokerFault(fault: .unexpectedMessage)
+      throw ProtocolViolation(fault: .unexpectedMessage)
     }
     guard answers.openCount(of: number) < limits.questionCountMax else {
-      throw BrokerFault(fault: .limitExceeded, detail: "questions waiting")
+      throw ProtocolViolation(fault: .limitExceeded, detail: "questions waiting")
     }
-    guard let kind = message.kind else { throw BrokerFault(fault: .malformed) }
+    guard let kind = message.kind else { throw ProtocolViolation(fault: .malformed) }
     answers.open(question)
     do throws(BrokerRefusal) {
       if let appID = connection.appID {
@@ -25,7 +25,7 @@ extension BrokerState {
       }
     } catch {
       switch error {
-      case .fault(let fault, let detail): throw BrokerFault(fault: fault, detail: detail)
+      case .fault(let fault, let detail): throw ProtocolViolation(fault: fault, detail: detail)
       case .answer(let code, let detail): answers.fail(question, code, detail: detail)
       }
     }

@@ -143,7 +143,7 @@ package struct BrokerState: Sendable {
     _ message: WireBrokerMessage, from number: ConnectionNumber, now: UInt64, date: UInt64
   ) -> [BrokerOutput] {
     guard let connection = connections[number] else { return [] }
-    do throws(BrokerFault) {
+    do throws(ProtocolViolation) {
       switch (message.kind, connection.phase) {
       case (.goodbye, _): close(number, .noError)
       case (.enrol(let enrol), .awaitingEnrolment(let publicKey)):
@@ -155,8 +155,8 @@ package struct BrokerState: Sendable {
         try take(attend, number, connection.origin, publicKey)
       case (.question(let question), .enrolled), (.question(let question), .attending):
         try take(question, number, connection, now: now, date: date)
-      case (nil, _): throw BrokerFault(fault: .malformed)
-      default: throw BrokerFault(fault: .unexpectedMessage)
+      case (nil, _): throw ProtocolViolation(fault: .malformed)
+      default: throw ProtocolViolation(fault: .unexpectedMessage)
       }
     } catch {
       close(number, error.fault, detail: error.detail)
@@ -166,15 +166,17 @@ package struct BrokerState: Sendable {
 
   private mutating func take(
     _ attend: WireAttend, _ number: ConnectionNumber, _ origin: BrokerOrigin, _ publicKey: Data
-  ) throws(BrokerFault) {
-    guard attend.version >= 1 else { throw BrokerFault(fault: .versionNotSupported) }
-    guard attend.name.utf8.count <= limits.nameByteCountMax else { throw BrokerFault(fault: .malformed) }
+  ) throws(ProtocolViolation) {
+    guard attend.version >= 1 else { throw ProtocolViolation(fault: .versionNotSupported) }
+    guard attend.name.utf8.count <= limits.nameByteCountMax else {
+      throw ProtocolViolation(fault: .malformed)
+    }
     guard !attend.administers || publicKey == administratorKey else {
-      throw BrokerFault(fault: .keyNotPinned)
+      throw ProtocolViolation(fault: .keyNotPinned)
     }
     // Administrators are needed most when others take all there is.
     guard attend.administers || connections.mayAttend(number) else {
-      throw BrokerFault(fault: .limitExceeded, detail: "attending connections")
+      throw ProtocolViolation(fault: .limitExceeded, detail: "attending connections")
     }
     connections.setPhase(.attending(administers: attend.administers), of: number)
     feeds.begin(number, asker: BrokerAsker(appID: nil, origin: origin, administers: attend.administers))

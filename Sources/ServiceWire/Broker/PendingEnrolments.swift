@@ -26,11 +26,11 @@ struct PendingEnrolments: Sendable {
 
   /// Returns whether a new app is taken at once; if not, its enrolment waits from now on. Throws
   /// `notAllowed` or `limitExceeded` if it may not even wait.
-  mutating func admit(_ new: BrokerEnrolment, _ records: BrokerRecords) throws(BrokerFault) -> Bool {
+  mutating func admit(_ new: BrokerEnrolment, _ records: BrokerRecords) throws(ProtocolViolation) -> Bool {
     if records.isApproved(new.appID, new.publicKey) { return true }
     switch new.origin == .plain ? limits.plainApps : limits.sandboxedApps {
     case .installed:
-      throw BrokerFault(
+      throw ProtocolViolation(
         fault: .notAllowed, detail: "only apps whose keys were approved before may enrol")
     case .open(let count):
       let unapproved = records.unapprovedCounts(new.origin)
@@ -39,7 +39,7 @@ struct PendingEnrolments: Sendable {
     }
     guard all.count < limits.pendingCountMax,
       all.values.count(where: { $0.origin == new.origin }) < limits.pendingOfOriginMax
-    else { throw BrokerFault(fault: .limitExceeded, detail: "apps that wait for approval") }
+    else { throw ProtocolViolation(fault: .limitExceeded, detail: "apps that wait for approval") }
     all[new.connection] = new
     return false
   }

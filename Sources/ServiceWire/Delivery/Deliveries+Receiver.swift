@@ -109,7 +109,7 @@ extension Deliveries {
     let message = WireChannelMessage.with {
       $0.deliveryRefused = .with {
         $0.id = id.data
-        $0.failure = Self.sendable(failure)
+        $0.failure = failure.sendable
       }
     }
     incoming[id] = nil
@@ -232,13 +232,13 @@ extension Deliveries {
 
   mutating func take(
     _ offer: WireOffer, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
-  ) throws(Exchange.Fault) {
+  ) throws(ProtocolViolation) {
     let id = try Self.check(offer)
     guard outgoing[id] == nil, incoming[id]?.channels.contains(number) != true,
       channels[number]?.ended.contains(where: { $0.id == id && !$0.mayComeAgain }) == false
-    else { throw Exchange.Fault(fault: .unexpectedMessage) }
+    else { throw ProtocolViolation(fault: .unexpectedMessage) }
     guard incoming.values.count(where: { $0.channels.contains(number) }) < limits.receivedCountMax else {
-      throw Exchange.Fault(fault: .limitExceeded, detail: "deliveries under way")
+      throw ProtocolViolation(fault: .limitExceeded, detail: "deliveries under way")
     }
     channels[number]?.ended.removeAll { $0.id == id }
     guard incoming[id] != nil else {
@@ -249,55 +249,55 @@ extension Deliveries {
       delivery.waiting.reduce(sum) { $0 + $1.offer.encodedByteCount }
     }
     guard waiting <= limits.waitingOfferByteCountMax else {
-      throw Exchange.Fault(fault: .limitExceeded, detail: "bytes of offers that wait")
+      throw ProtocolViolation(fault: .limitExceeded, detail: "bytes of offers that wait")
     }
     incoming[id]?.waiting.append(WaitingOffer(channel: number, offer: offer))
   }
 
-  private static func check(_ offer: WireOffer) throws(Exchange.Fault) -> Identifier {
-    let id = try Exchange.id(offer.id)
-    _ = try Exchange.id(offer.incarnation)
+  private static func check(_ offer: WireOffer) throws(ProtocolViolation) -> Identifier {
+    let id = try Identifier(wire: offer.id)
+    _ = try Identifier(wire: offer.incarnation)
     guard offer.number > 0, offer.floor <= offer.number,
       offer.byteCount <= DeliveryLimits.byteCountMax, offer.byteCount == 0 || offer.fileCount > 0
-    else { throw Exchange.Fault(fault: .malformed) }
+    else { throw ProtocolViolation(fault: .malformed) }
     switch offer.message {
     case .request(let request):
       guard request.id == offer.id, request.attachments == offer.fileCount else {
-        throw Exchange.Fault(fault: .malformed)
+        throw ProtocolViolation(fault: .malformed)
       }
-      try Exchange.check(request)
+      try request.check()
     case .reply(let reply):
-      _ = try Exchange.id(reply.id)
-      guard reply.attachments == offer.fileCount else { throw Exchange.Fault(fault: .malformed) }
-      try Exchange.check(reply)
-    case nil: throw Exchange.Fault(fault: .malformed)
+      _ = try Identifier(wire: reply.id)
+      guard reply.attachments == offer.fileCount else { throw ProtocolViolation(fault: .malformed) }
+      try reply.check()
+    case nil: throw ProtocolViolation(fault: .malformed)
     }
     return id
   }
 
   /// What the sender says of one that it offered here. Nil when it was answered for good meanwhile.
-  private func delivery(_ id: Identifier, _ number: ChannelNumber) throws(Exchange.Fault) -> Incoming? {
+  private func delivery(_ id: Identifier, _ number: ChannelNumber) throws(ProtocolViolation) -> Incoming? {
     if let delivery = incoming[id], delivery.channel == number { return delivery }
     guard channels[number]?.ended.contains(where: { $0.id == id }) == true else {
-      throw Exchange.Fault(fault: .unexpectedMessage)
+      throw ProtocolViolation(fault: .unexpectedMessage)
     }
     return nil
   }
 
   mutating func take(
     _ page: WireManifestPage, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
-  ) throws(Exchange.Fault) {
-    let id = try Exchange.id(page.id)
+  ) throws(ProtocolViolation) {
+    let id = try Identifier(wire: page.id)
     guard !page.files.isEmpty, page.files.count <= limits.pageFileCountMax,
       (try? page.serializedBytes() as [UInt8])?.count ?? .max <= limits.pageByteCountMax
-    else { throw Exchange.Fault(fault: .malformed) }
+    else { throw ProtocolViolation(fault: .malformed) }
     guard let delivery = try delivery(id, number), delivery.state != .withdrawn else { return }
     guard case .paging(let from) = delivery.state, page.from == from else {
-      throw Exchange.Fault(fault: .unexpectedMessage)
+      throw ProtocolViolation(fault: .unexpectedMessage)
     }
     guard UInt64(page.files.count) <= delivery.fileCount - from,
       page.files.allSatisfy({ Self.isRight($0, in: delivery) })
-    else { throw Exchange.Fault(fault: .malformed) }
+    else { throw ProtocolViolation(fault: .malformed) }
     outputs.append(.page(id, page.files))
     let next = from + UInt64(page.files.count)
     if next < delivery.fileCount {
@@ -317,10 +317,10 @@ extension Deliveries {
 
   mutating func takeWithdrawal(
     _ id: Identifier, isCancel: Bool, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
-  ) throws(Exchange.Fault) {
+  ) throws(ProtocolViolation) {
     if let i = incoming[id]?.waiting.firstIndex(where: { $0.channel == number }) {
       guard incoming[id]?.waiting[i].isWithdrawn == false else {
-        throw Exchange.Fault(fault: .unexpectedMessage)
+        throw ProtocolViolation(fault: .unexpectedMessage)
       }
       incoming[id]?.waiting[i].isWithdrawn = true
       incoming[id]?.waiting[i].isCancelled = isCancel
@@ -345,9 +345,9 @@ extension Deliveries {
       outputs.append(.withdrawn(id))
     case .committing:
       // A sender that has sent everything cannot fail any more.
-      guard isCancel, !delivery.isCancelled else { throw Exchange.Fault(fault: .unexpectedMessage) }
+      guard isCancel, !delivery.isCancelled else { throw ProtocolViolation(fault: .unexpectedMessage) }
       incoming[id]?.isCancelled = true
-    case .withdrawn: throw Exchange.Fault(fault: .unexpectedMessage)
+    case .withdrawn: throw ProtocolViolation(fault: .unexpectedMessage)
     }
   }
 }

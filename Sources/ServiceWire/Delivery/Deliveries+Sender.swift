@@ -37,9 +37,9 @@ extension Deliveries {
     }
     var outputs: [DeliveryOutput] = []
     let message = WireChannelMessage.with { $0.offer = offer }
-    guard Exchange.byteCount(message) <= channel.frameByteCountMax else {
+    guard message.encodedByteCount <= channel.frameByteCountMax else {
       offeredCount -= 1
-      settle(id, .refused(Self.failure(.limitExceeded, Exchange.frameLimit)), &outputs)
+      settle(id, .refused(.frameLimit), &outputs)
       flush(&outputs)
       return outputs
     }
@@ -112,7 +112,7 @@ extension Deliveries {
           .with {
             $0.deliveryFailed = .with {
               $0.id = id.data
-              $0.failure = Self.sendable(failure)
+              $0.failure = failure.sendable
             }
           }, on: number))
       outputs.append(.settled(id, .refused(failure)))
@@ -184,52 +184,52 @@ extension Deliveries {
   // MARK: Receiving, as the sender
 
   /// What the receiver answers on the channel where it was offered.
-  private func delivery(_ id: Identifier, _ number: ChannelNumber) throws(Exchange.Fault) -> Outgoing {
+  private func delivery(_ id: Identifier, _ number: ChannelNumber) throws(ProtocolViolation) -> Outgoing {
     guard let delivery = outgoing[id], delivery.state.channel == number, delivery.state != .loading(number)
-    else { throw Exchange.Fault(fault: .unexpectedMessage) }
+    else { throw ProtocolViolation(fault: .unexpectedMessage) }
     return delivery
   }
 
   mutating func takeManifestWanted(
     _ message: WireManifestWanted, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
-  ) throws(Exchange.Fault) {
-    let id = try Exchange.id(message.id)
+  ) throws(ProtocolViolation) {
+    let id = try Identifier(wire: message.id)
     let delivery = try delivery(id, number)
-    guard message.from < delivery.fileCount else { throw Exchange.Fault(fault: .malformed) }
+    guard message.from < delivery.fileCount else { throw ProtocolViolation(fault: .malformed) }
     switch delivery.state {
     case .offered where delivery.nextPage ?? message.from == message.from:
       outgoing[id]?.state = .paging(number, from: message.from)
       outputs.append(.wantsPage(id, from: message.from))
     case .cancelling, .failed: break
-    default: throw Exchange.Fault(fault: .unexpectedMessage)
+    default: throw ProtocolViolation(fault: .unexpectedMessage)
     }
   }
 
   mutating func takeAccepted(
     _ message: WireDeliveryAccepted, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
-  ) throws(Exchange.Fault) {
-    let id = try Exchange.id(message.id)
+  ) throws(ProtocolViolation) {
+    let id = try Identifier(wire: message.id)
     let delivery = try delivery(id, number)
     let hasStream = message.resumeFrom < delivery.byteCount
     guard message.resumeFrom <= delivery.byteCount,
       hasStream ? message.key.count == DeliveryLimits.keyByteCount : message.key.isEmpty,
       hasStream == (message.stream > 0), hasStream == (message.credit > 0)
-    else { throw Exchange.Fault(fault: .malformed) }
+    else { throw ProtocolViolation(fault: .malformed) }
     switch delivery.state {
     // The manifest is asked for as a whole, or the receiver knows it from before.
     case .offered where delivery.nextPage ?? delivery.fileCount == delivery.fileCount:
-      guard message.damaged == 0 else { throw Exchange.Fault(fault: .malformed) }
+      guard message.damaged == 0 else { throw ProtocolViolation(fault: .malformed) }
     // Some of it did not open there.
     case .accepted where message.damaged > 0 && !delivery.wasAskedAgain:
       guard hasStream, message.damaged - 1 >= message.resumeFrom, message.damaged <= delivery.byteCount else {
-        throw Exchange.Fault(fault: .malformed)
+        throw ProtocolViolation(fault: .malformed)
       }
     case .cancelling, .failed: break
-    default: throw Exchange.Fault(fault: .unexpectedMessage)
+    default: throw ProtocolViolation(fault: .unexpectedMessage)
     }
     if hasStream {
       guard message.stream > channels[number]?.lastSentStream ?? 0 else {
-        throw Exchange.Fault(fault: .malformed)
+        throw ProtocolViolation(fault: .malformed)
       }
       channels[number]?.lastSentStream = message.stream
     }
@@ -255,19 +255,19 @@ extension Deliveries {
 
   mutating func takeProgress(
     _ message: WireDeliveryProgress, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
-  ) throws(Exchange.Fault) {
-    let id = try Exchange.id(message.id)
+  ) throws(ProtocolViolation) {
+    let id = try Identifier(wire: message.id)
     let delivery = try delivery(id, number)
     switch delivery.state {
     case .accepted: break
     case .cancelling, .failed: return
-    default: throw Exchange.Fault(fault: .unexpectedMessage)
+    default: throw ProtocolViolation(fault: .unexpectedMessage)
     }
-    guard let stream = delivery.stream else { throw Exchange.Fault(fault: .unexpectedMessage) }
+    guard let stream = delivery.stream else { throw ProtocolViolation(fault: .unexpectedMessage) }
     // It takes nothing back.
     guard message.received >= delivery.received, message.received <= delivery.byteCount,
       message.credit >= stream.credit
-    else { throw Exchange.Fault(fault: .malformed) }
+    else { throw ProtocolViolation(fault: .malformed) }
     if message.received > delivery.received {
       channels[number]?.hasServed = true
       outgoing[id]?.received = message.received
@@ -281,16 +281,16 @@ extension Deliveries {
 
   mutating func takeEnd(
     _ id: Identifier, _ end: SentDeliveryEnd, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
-  ) throws(Exchange.Fault) {
+  ) throws(ProtocolViolation) {
     let delivery = try delivery(id, number)
-    if case .refused(let failure) = end { try Exchange.check(failure) }
+    if case .refused(let failure) = end { try failure.check() }
     var end = end
     switch (delivery.state, end) {
     // The owner has forgotten it.
     case (.failed, _): break
     case (.cancelling, .committed): outputs.append(.tooLate(id))
     case (.cancelling, _): end = .cancelled
-    case (_, .cancelled): throw Exchange.Fault(fault: .unexpectedMessage)
+    case (_, .cancelled): throw ProtocolViolation(fault: .unexpectedMessage)
     default: break
     }
     endStream(id, &outputs)

@@ -187,11 +187,4 @@ package struct Deliveries: Sendable {
       $0.detail = detail
     }
   }
-
-  /// As much of its detail as may be sent.
-  static func sendable(_ failure: WireFailure) -> WireFailure {
-    var failure = failure
-    failure.detail = Exchange.prefix(failure.detail)
-    return failure
-  }
 }

@@ -13,19 +13,19 @@ extension Exchange {
     else { throw .unexpectedMessage }
     guard reply.error.text.utf8.count <= ExchangeLimits.textByteCountMax else { throw .malformed }
     var reply = reply
-    var byteCount = Self.byteCount(.with { $0.reply = reply })
+    var byteCount = WireChannelMessage.with { $0.reply = reply }.encodedByteCount
     var kept = Self.keptByteCount(of: reply)
     var outputs: [ExchangeOutput] = []
     let room = request.channel.flatMap { channels[$0]?.peerFrameByteCountMax }
-    var exceeded: String?
+    var exceeded: WireFailure?
     if byteCount > room ?? Int.max {
-      exceeded = Self.frameLimit
+      exceeded = WireFailure.frameLimit
     } else if !makeRoom(kept, &outputs) {
       exceeded = Self.keptReplyLimit
     }
     if let exceeded {
       reply = refuse(id, reply, exceeded, &outputs)
-      byteCount = Self.byteCount(.with { $0.reply = reply })
+      byteCount = WireChannelMessage.with { $0.reply = reply }.encodedByteCount
       kept = Self.keptByteCount(of: reply)
     }
     request.state = .replied(reply)
@@ -40,13 +40,7 @@ extension Exchange {
     return outputs
   }
 
-  static let frameLimit = "channel frame bytes"
-  private static let keptReplyLimit = "kept reply bytes"
-
-  /// As encoded.
-  static func byteCount(_ message: WireChannelMessage) -> Int {
-    (try? message.serializedBytes() as [UInt8])?.count ?? Int.max
-  }
+  private static let keptReplyLimit = WireFailure.limitExceeded("kept reply bytes")
 
   /// What a request takes from its answer until that is acknowledged, about.
   static let answerByteCount = 2 << 10
@@ -62,12 +56,8 @@ extension Exchange {
 
   /// What goes to the consumer in place of a reply that is too long.
   func refuse(
-    _ id: Identifier, _ reply: WireReply, _ limit: String, _ outputs: inout [ExchangeOutput]
+    _ id: Identifier, _ reply: WireReply, _ failure: WireFailure, _ outputs: inout [ExchangeOutput]
   ) -> WireReply {
-    let failure = WireFailure.with {
-      $0.error = ProtocolFault.limitExceeded.rawValue
-      $0.detail = limit
-    }
     outputs.append(.provider(id, .replyRefused(failure)))
     return .with {
       $0.id = id.data
@@ -99,8 +89,7 @@ extension Exchange {
     incoming[id]?.state = .replied(
       .with {
         $0.id = id.data
-        $0.failure.error = ProtocolFault.limitExceeded.rawValue
-        $0.failure.detail = Self.keptReplyLimit
+        $0.failure = Self.keptReplyLimit
         $0.foreground = reply.foreground
       })
     outputs.append(.provider(id, .replyExpired))

@@ -9,7 +9,7 @@ extension Exchange {
     guard let id = Identifier(exactly: request.id), outgoing[id] == nil else { throw .malformed }
     guard request.attachments == 0 else { throw .unexpectedMessage }
     guard queuedCount < limits.queuedRequestCountMax else { throw .limitExceeded }
-    guard Self.hasNamesOfRightLength(request) else { throw .malformed }
+    guard request.hasNamesOfRightLength else { throw .malformed }
     if retry.wasRefused { retry.time = nil }
     outgoing[id] = Outgoing(state: .queued, message: request)
     queue.append(id)
@@ -94,14 +94,10 @@ extension Exchange {
         continue
       }
       queuedCount -= 1
-      let byteCount = Self.byteCount(.with { $0.request = message })
+      let byteCount = WireChannelMessage.with { $0.request = message }.encodedByteCount
       if byteCount > channel.peerFrameByteCountMax {
         outgoing[id] = nil
-        let failure = WireFailure.with {
-          $0.error = ProtocolFault.limitExceeded.rawValue
-          $0.detail = Self.frameLimit
-        }
-        outputs.append(.consumer(id, .refused(failure)))
+        outputs.append(.consumer(id, .refused(.frameLimit)))
         continue
       }
       channel.credit -= 1
@@ -136,16 +132,16 @@ extension Exchange {
 
   // MARK: Receiving, as the consumer
 
-  func request(_ id: Identifier, _ number: ChannelNumber) throws(Fault) -> Outgoing {
+  func request(_ id: Identifier, _ number: ChannelNumber) throws(ProtocolViolation) -> Outgoing {
     guard let request = outgoing[id], request.answerChannel == number else {
-      throw Fault(fault: .unexpectedMessage)
+      throw ProtocolViolation(fault: .unexpectedMessage)
     }
     return request
   }
 
   mutating func takeAccepted(
     _ id: Identifier, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
-  ) throws(Fault) {
+  ) throws(ProtocolViolation) {
     let request = try request(id, number)
     switch request.state {
     case .sent:
@@ -153,30 +149,30 @@ extension Exchange {
       outgoing[id]?.message = nil
       outputs.append(.consumer(id, .accepted))
     case .cancelling(accepted: false): outgoing[id]?.state = .cancelling(accepted: true)
-    default: throw Fault(fault: .unexpectedMessage)
+    default: throw ProtocolViolation(fault: .unexpectedMessage)
     }
     channels[number]?.unaccepted.remove(id)
   }
 
   mutating func takeRefused(
     _ id: Identifier, _ failure: WireFailure, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
-  ) throws(Fault) {
+  ) throws(ProtocolViolation) {
     let request = try request(id, number)
-    try Self.check(failure)
+    try failure.check()
     switch request.state {
     case .sent: break
     case .cancelling(accepted: false): channels[number]?.settledCancels.insert(id)
-    default: throw Fault(fault: .unexpectedMessage)
+    default: throw ProtocolViolation(fault: .unexpectedMessage)
     }
     end(id, request, .refused(failure), &outputs)
   }
 
   mutating func takeReply(
     _ reply: WireReply, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
-  ) throws(Fault) {
-    let id = try Self.id(reply.id)
-    guard reply.attachments == 0 else { throw Fault(fault: .unexpectedMessage) }
-    try Self.check(reply)
+  ) throws(ProtocolViolation) {
+    let id = try Identifier(wire: reply.id)
+    guard reply.attachments == 0 else { throw ProtocolViolation(fault: .unexpectedMessage) }
+    try reply.check()
     if case .failure(let failure)? = reply.result {
       try takeEnd(id, .refused(failure), number, &outputs)
     } else {
@@ -186,7 +182,7 @@ extension Exchange {
 
   mutating func takeEnd(
     _ id: Identifier, _ event: ConsumerEvent, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
-  ) throws(Fault) {
+  ) throws(ProtocolViolation) {
     let request = try request(id, number)
     switch request.state {
     case .accepted: break
@@ -194,7 +190,7 @@ extension Exchange {
       channels[number]?.settledCancels.insert(id)
       outputs.append(.consumer(id, .notCancelled))
       outputs.append(.consumer(id, .accepted))
-    default: throw Fault(fault: .unexpectedMessage)
+    default: throw ProtocolViolation(fault: .unexpectedMessage)
     }
     end(id, request, event, &outputs)
     outputs.append(.send(.with { $0.replyAccepted.id = id.data }, on: number))
@@ -202,9 +198,9 @@ extension Exchange {
 
   mutating func takeCancelled(
     _ id: Identifier, _ done: Bool, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
-  ) throws(Fault) {
+  ) throws(ProtocolViolation) {
     if channels[number]?.settledCancels.remove(id) != nil {
-      guard !done else { throw Fault(fault: .unexpectedMessage) }
+      guard !done else { throw ProtocolViolation(fault: .unexpectedMessage) }
       return
     }
     let request = try request(id, number)
@@ -214,23 +210,23 @@ extension Exchange {
       outgoing[id]?.state = .accepted
       outputs.append(.consumer(id, .notCancelled))
       outputs.append(.consumer(id, .accepted))
-    default: throw Fault(fault: .unexpectedMessage)
+    default: throw ProtocolViolation(fault: .unexpectedMessage)
     }
   }
 
   mutating func takeStanding(
     _ id: Identifier, _ state: WireRequestState, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
-  ) throws(Fault) {
+  ) throws(ProtocolViolation) {
     let request = try request(id, number)
     guard case .unknown(_, let wasAccepted, let cancels) = request.state else {
-      throw Fault(fault: .unexpectedMessage)
+      throw ProtocolViolation(fault: .unexpectedMessage)
     }
     switch state {
     // Withdrawn, or never there: the handler did not see it.
     case .unheard where cancels && !wasAccepted: end(id, request, .cancelled, &outputs)
     case .unheard where !wasAccepted && mayBeSentAgain(request): queueAgain(id, request)
     case .unheard: end(id, request, .lost(arrived: wasAccepted), &outputs)
-    case .arrived where wasAccepted: throw Fault(fault: .unexpectedMessage)
+    case .arrived where wasAccepted: throw ProtocolViolation(fault: .unexpectedMessage)
     case .arrived:
       outgoing[id]?.state = cancels ? .cancelling(accepted: false) : .sent
       channels[number]?.unaccepted.insert(id)
@@ -245,7 +241,7 @@ extension Exchange {
       if !wasAccepted { outputs.append(.consumer(id, .accepted)) }
       guard cancels || request.isCancelledTooLate, state == .queued || state == .handling else { return }
       sendCancelAfterAccepted(id, request, &outputs)
-    case .UNRECOGNIZED: throw Fault(fault: .malformed)
+    case .UNRECOGNIZED: throw ProtocolViolation(fault: .malformed)
     }
   }
 

@@ -23,8 +23,7 @@ extension Exchange {
           .with {
             $0.refused = .with {
               $0.id = id.data
-              $0.failure = failure
-              $0.failure.detail = Self.prefix(failure.detail)
+              $0.failure = failure.sendable
             }
           }, on: channel))
     }
@@ -98,14 +97,14 @@ extension Exchange {
 
   mutating func take(
     _ request: WireRequest, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
-  ) throws(Fault) {
-    let id = try Self.id(request.id)
-    guard incoming[id] == nil else { throw Fault(fault: .unexpectedMessage) }
+  ) throws(ProtocolViolation) {
+    let id = try Identifier(wire: request.id)
+    guard incoming[id] == nil else { throw ProtocolViolation(fault: .unexpectedMessage) }
     guard let granted = channels[number]?.granted, granted > 0 else {
-      throw Fault(fault: .limitExceeded, detail: "requests under way")
+      throw ProtocolViolation(fault: .limitExceeded, detail: "requests under way")
     }
-    try Self.check(request)
-    guard request.attachments == 0 else { throw Fault(fault: .unexpectedMessage) }
+    try request.check()
+    guard request.attachments == 0 else { throw ProtocolViolation(fault: .unexpectedMessage) }
     let byteCount = Self.keptByteCount(of: request)
     guard byteCount <= keptRequestByteCountMax - keptRequestByteCount,
       // Else who acknowledges nothing could go on asking.
@@ -114,8 +113,7 @@ extension Exchange {
       // It gives its credit back by itself.
       let refused = WireChannelMessage.with {
         $0.refused.id = id.data
-        $0.refused.failure.error = ProtocolFault.limitExceeded.rawValue
-        $0.refused.failure.detail = "request bytes of one peer"
+        $0.refused.failure = .limitExceeded("request bytes of one peer")
       }
       return outputs.append(.send(refused, on: number))
     }
@@ -132,21 +130,27 @@ extension Exchange {
     (4 << 10) + (request.hasParams ? request.params.keptByteCount : 0)
   }
 
-  mutating func takeReplyAccepted(_ id: Identifier, _ outputs: inout [ExchangeOutput]) throws(Fault) {
-    guard let request = incoming[id] else { throw Fault(fault: .unexpectedMessage) }
-    guard request.state.isAnswered, !request.isAnswerWaiting else { throw Fault(fault: .unexpectedMessage) }
+  mutating func takeReplyAccepted(_ id: Identifier, _ outputs: inout [ExchangeOutput])
+    throws(ProtocolViolation)
+  {
+    guard let request = incoming[id] else { throw ProtocolViolation(fault: .unexpectedMessage) }
+    guard request.state.isAnswered, !request.isAnswerWaiting else {
+      throw ProtocolViolation(fault: .unexpectedMessage)
+    }
     if !request.isReplyGivenUp { outputs.append(.provider(id, .replyAccepted)) }
     forget(id, request, &outputs)
   }
 
   mutating func takeCancel(
     _ id: Identifier, _ afterAccepted: Bool, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
-  ) throws(Fault) {
+  ) throws(ProtocolViolation) {
     var done = false
     if let request = incoming[id] {
       switch request.state {
       case .arrived, .queued:
-        guard request.state == .queued || !afterAccepted else { throw Fault(fault: .unexpectedMessage) }
+        guard request.state == .queued || !afterAccepted else {
+          throw ProtocolViolation(fault: .unexpectedMessage)
+        }
         if afterAccepted {
           requestCancel(id, &outputs)
         } else {
@@ -176,12 +180,12 @@ extension Exchange {
 
   mutating func takeInquiry(
     _ message: WireInquiry, _ number: ChannelNumber, _ now: UInt64, _ outputs: inout [ExchangeOutput]
-  ) throws(Fault) {
-    let id = try Self.id(message.id)
+  ) throws(ProtocolViolation) {
+    let id = try Identifier(wire: message.id)
     guard message.tickets.count <= ExchangeLimits.inquiryTicketCountMax,
       message.tickets.allSatisfy({ $0.count == Self.ticketByteCount }),
       !message.tickets.contains(channels[number]?.ticket ?? Data())
-    else { throw Fault(fault: .malformed) }
+    else { throw ProtocolViolation(fault: .malformed) }
     // The peer has closed them. What it sent there and is still on its way must not come after the answer.
     for (other, channel) in channels where message.tickets.contains(channel.ticket) {
       outputs += fail(other, .noError, now: now)
@@ -189,7 +193,9 @@ extension Exchange {
     var state = WireRequestState.unheard
     if let request = incoming[id] {
       // Whoever has a channel for it knows: an answer for each question would be a lever.
-      if let channel = request.channel, channels[channel] != nil { throw Fault(fault: .unexpectedMessage) }
+      if let channel = request.channel, channels[channel] != nil {
+        throw ProtocolViolation(fault: .unexpectedMessage)
+      }
       incoming[id]?.channel = number
       switch request.state {
       case .arrived: state = .arrived
@@ -199,11 +205,11 @@ extension Exchange {
         state = .replied
         incoming[id]?.replySent = now
         if request.replyByteCount > channels[number]?.peerFrameByteCountMax ?? 0 {
-          reply = refuse(id, reply, Self.frameLimit, &outputs)
+          reply = refuse(id, reply, .frameLimit, &outputs)
           let kept = Self.keptByteCount(of: reply)
           keptReplyByteCount += kept - request.keptReplyByteCount
           incoming[id]?.keptReplyByteCount = kept
-          incoming[id]?.replyByteCount = Self.byteCount(.with { $0.reply = reply })
+          incoming[id]?.replyByteCount = WireChannelMessage.with { $0.reply = reply }.encodedByteCount
           incoming[id]?.state = .replied(reply)
         }
       case .ended:
