@@ -294,42 +294,59 @@ extension Exchange {
   /// What must hold after every step and does not.
   var brokenRules: [String] {
     var broken: [String] = []
-    for (number, channel) in channels {
-      let under = incoming.values.count { $0.creditChannel == number }
-      if channel.granted + channel.owed + under != limits.requestCountMax {
-        broken.append("\(channel.granted) granted, \(channel.owed) owed and \(under) used of a channel")
+    let (requests, kept) = (sent.requests, received.requests)
+    for number in channels.numbers {
+      guard let channel = channels[number], let end = received.ends[number] else {
+        broken.append("a channel without the provider's end")
+        continue
       }
-      if channel.isOpen, channel.owed > 0, promisedCount < limits.peerRequestCountMax {
-        broken.append("a channel is owed \(channel.owed) although there is room")
+      let under = kept.values.count { $0.creditChannel == number }
+      if end.granted + end.owed + under != limits.requestCountMax {
+        broken.append("\(end.granted) granted, \(end.owed) owed and \(under) used of a channel")
       }
-      let unaccepted = outgoing.filter {
+      if channel.isOpen, end.owed > 0, received.promisedCount < limits.peerRequestCountMax {
+        broken.append("a channel is owed \(end.owed) although there is room")
+      }
+      if channel.isOpen != (sent.ends[number] != nil) {
+        broken.append("the consumer's end of a channel is open or not, unlike the channel")
+      }
+      let unaccepted = requests.filter {
         $0.value.answerChannel == number
           && ($0.value.state == .sent || $0.value.state == .cancelling(accepted: false))
       }
-      if channel.unaccepted != Set(unaccepted.keys) {
-        broken.append("\(channel.unaccepted.count) not accepted on a channel, not \(unaccepted.count)")
+      let noted = sent.ends[number]?.unaccepted ?? []
+      if noted != Set(unaccepted.keys) {
+        broken.append("\(noted.count) not accepted on a channel, not \(unaccepted.count)")
       }
-      let waiting = incoming.values.count { $0.channel == number && $0.isAnswerWaiting }
+      let waiting = kept.values.count { $0.channel == number && $0.isAnswerWaiting }
       if waiting > 0, !channel.isFull { broken.append("\(waiting) answers wait although there is room") }
-      if channel.settledCancels.count > limits.unansweredCancelCountMax + limits.requestCountMax {
-        broken.append("\(channel.settledCancels.count) cancels without an answer")
+      let settledCount = sent.ends[number]?.settledCancels.count ?? 0
+      if settledCount > limits.unansweredCancelCountMax + limits.requestCountMax {
+        broken.append("\(settledCount) cancels without an answer")
       }
     }
-    if promisedCount > max(limits.peerRequestCountMax, limits.requestCountMax) {
-      broken.append("\(promisedCount) requests of the peer")
+    if received.ends.count != channels.count || sent.ends.count != channels.openCount {
+      broken.append("ends of channels that have ended")
     }
-    let kept = incoming.values.reduce(0) { $0 + $1.keptReplyByteCount }
-    if kept != keptReplyByteCount { broken.append("\(kept) bytes of replies, counted \(keptReplyByteCount)") }
-    let requests = incoming.values.reduce(0) { $0 + $1.requestByteCount }
-    if requests != keptRequestByteCount {
-      broken.append("\(requests) bytes of requests, counted \(keptRequestByteCount)")
+    if received.promisedCount > max(limits.peerRequestCountMax, limits.requestCountMax) {
+      broken.append("\(received.promisedCount) requests of the peer")
+    }
+    let replyByteCount = kept.values.reduce(0) { $0 + $1.keptReplyByteCount }
+    if replyByteCount != keptReplyByteCount {
+      broken.append("\(replyByteCount) bytes of replies, counted \(keptReplyByteCount)")
+    }
+    let requestByteCount = kept.values.reduce(0) { $0 + $1.requestByteCount }
+    if requestByteCount != keptRequestByteCount {
+      broken.append("\(requestByteCount) bytes of requests, counted \(keptRequestByteCount)")
     }
     if keptRequestByteCount > limits.requestByteCountMax {
       broken.append("\(keptRequestByteCount) bytes of requests")
     }
-    if queue.count - queueBegin > 2 * queuedCount + 64 { broken.append("\(queue.count) in the queue") }
-    if outgoing.values.count(where: { $0.state == .queued }) != queuedCount {
-      broken.append("\(queuedCount) counted as queued")
+    if sent.queue.count - sent.queueBegin > 2 * sent.queuedCount + 64 {
+      broken.append("\(sent.queue.count) in the queue")
+    }
+    if requests.values.count(where: { $0.state == .queued }) != sent.queuedCount {
+      broken.append("\(sent.queuedCount) counted as queued")
     }
     return broken
   }

@@ -119,8 +119,7 @@ final class PeerSession {
     core.charges.change(sandbox, from: charge, to: now)
     charge = now
     let room = core.charges.room(in: sandbox, own: now)
-    exchange.keptRequestByteCountMax = room.requestByteCount
-    exchange.keptReplyByteCountMax = room.replyByteCount
+    exchange.limitKept(replyByteCount: room.replyByteCount, requestByteCount: room.requestByteCount)
   }
 
   func setSandbox(_ number: UInt64) {
@@ -131,8 +130,8 @@ final class PeerSession {
     readerTurn =
       number == 0 ? ReaderTurn() : core.peer(ofSandbox: number, besides: self)?.readerTurn ?? ReaderTurn()
     let limits = exchange.limits
-    exchange.keptRequestByteCountMax = limits.requestByteCountMax
-    exchange.keptReplyByteCountMax = limits.keptReplyByteCountMax
+    exchange.limitKept(
+      replyByteCount: limits.keptReplyByteCountMax, requestByteCount: limits.requestByteCountMax)
     updateCharge()
   }
 
