@@ -311,40 +311,31 @@ ssize_t cposix_receive(
 }
 
 #if defined(F_ADD_SEALS) && defined(MFD_ALLOW_SEALING)
-#ifndef F_SEAL_FUTURE_WRITE
-#define F_SEAL_FUTURE_WRITE 0x0010
-#endif
-#define SHARED_MEMORY_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)
+#define FIXED_LENGTH (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 int cposix_shared_memory(int64_t count) {
   int fd = memfd_create("opendynamics", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return errno == ENOSYS ? -ENOTSUP : -errno;
-  // With its pages: where the system promises more memory than it has, a write to a page that it
-  // cannot give would end the process.
-  if (ftruncate(fd, count) == 0 && fallocate(fd, 0, 0, count) == 0) return fd;
+  // With its pages: where the system promises no more than it has, a write to a page that it cannot give would end the process.
+  if (ftruncate(fd, count) == 0 && fallocate(fd, 0, 0, count) == 0 &&
+      fcntl(fd, F_ADD_SEALS, FIXED_LENGTH) == 0)
+    return fd;
   int status = -errno;
   close(fd);
   return status;
 }
 
-int cposix_seal_shared_memory(int fd) { return result(fcntl(fd, F_ADD_SEALS, SHARED_MEMORY_SEALS)); }
-
 int cposix_is_shared_memory(int fd, int64_t count) {
   struct stat status;
   // Files of other kinds have no seals, so that reading this one waits for nobody.
   int seals = fcntl(fd, F_GET_SEALS), flags = fcntl(fd, F_GETFL);
-  if (seals < 0 || (seals & SHARED_MEMORY_SEALS) != SHARED_MEMORY_SEALS) return 0;
+  if (seals < 0 || (seals & FIXED_LENGTH) != FIXED_LENGTH) return 0;
   if (flags < 0 || (flags & O_ACCMODE) == O_WRONLY) return 0;
   return fstat(fd, &status) == 0 && status.st_size == count;
 }
 #else
 int cposix_shared_memory(int64_t count) {
   (void)count;
-  return -ENOTSUP;
-}
-
-int cposix_seal_shared_memory(int fd) {
-  (void)fd;
   return -ENOTSUP;
 }
 

@@ -25,7 +25,7 @@ public struct SegmentBatch: ~Copyable {
     next = first.writeNumber
   }
 
-  /// A batch that is one run.
+  /// A batch of the segments of one run.
   public init(
     _ run: SegmentRun, key: borrowing FileKey, by cipher: SegmentCipher
   ) throws(CryptoError) {

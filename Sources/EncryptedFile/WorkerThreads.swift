@@ -36,8 +36,8 @@ public final class WorkerContext {
 /// A fixed set of threads for sealing, opening and blocking I/O, none of which may run on the
 /// cooperative pool.
 ///
-/// The calling thread blocks until its job is done, so at most as many jobs wait as there are
-/// callers. Threads start with the first job and end with ``stop()``.
+/// ``forEach(_:poll:_:)`` blocks until its job is done; ``begin(_:)`` does not, and its callers limit how
+/// many jobs they have begun. Threads start with the first job and end with ``stop()``.
 public final class WorkerThreads: @unchecked Sendable {
   // Invariant: `jobs`, `threads`, `isStopping` and every field of a Job are touched only with
   // `mutex` held, except for `body`, which is constant.
@@ -68,6 +68,8 @@ public final class WorkerThreads: @unchecked Sendable {
   private var jobs: [Job] = []
   private var threads: [pthread_t] = []
   private var isStopping = false
+  /// Whether the last piece of work was of a detached job.
+  private var wasDetached = false
 
   public init(count: Int, backend: CipherBackend = .preferred) {
     precondition(count >= 1, "at least one thread works")
@@ -207,10 +209,11 @@ public final class WorkerThreads: @unchecked Sendable {
     }
   }
 
-  /// Detached jobs run first, so that they do not wait behind a large job.
+  /// Detached jobs take turns with the others, so that neither a large job nor many detached ones
+  /// delay the other kind.
   private var nextJob: Job? {
     let open = jobs.lazy.filter { $0.next < $0.count && $0.failure == nil }
-    return open.first(where: \.isDetached) ?? open.first
+    return open.first { $0.isDetached != self.wasDetached } ?? open.first
   }
 
   fileprivate func work() {
@@ -223,6 +226,7 @@ public final class WorkerThreads: @unchecked Sendable {
         pthread_cond_wait(changed, mutex)
         continue
       }
+      wasDetached = job.isDetached
       let index = job.next
       job.next += 1
       job.running += 1

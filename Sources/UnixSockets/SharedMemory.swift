@@ -8,12 +8,10 @@ import CPosix
   import Darwin
 #endif
 
-/// Memory of a fixed length that this process writes and another one reads (Linux: a sealed
-/// `memfd`).
+/// Memory of a fixed length that this process writes and another one reads (Linux: a sealed `memfd`).
 ///
-/// The reader is given a descriptor through which nobody can write, and makes no mapping: nothing
-/// that either side does to the memory can end the other's process. The system keeps the memory
-/// until this value and every descriptor are gone.
+/// The reader is given a descriptor, and never a mapping of its own making: nothing that either side does to the memory can end the
+/// other's process.
 public final class SharedMemory: Sendable {
   /// Whether the system has such memory.
   #if os(Linux)
@@ -26,8 +24,7 @@ public final class SharedMemory: Sendable {
   public nonisolated(unsafe) let bytes: UnsafeMutableRawBufferPointer
   private let descriptor: Descriptor
 
-  /// Throws ``SocketError/callFailed(operation:path:errno:)``, with `ENOTSUP` where the system has
-  /// no such memory and with `EINVAL` where it cannot forbid writing (Linux before 5.1).
+  /// Throws ``SocketError/callFailed(operation:path:errno:)``, with `ENOTSUP` where the system has no such memory.
   public init(byteCount: Int) throws(SocketError) {
     precondition(byteCount > 0, "memory of no bytes does not exist")
     descriptor = Descriptor(made: try check(cposix_shared_memory(Int64(byteCount)), "memfd_create"))
@@ -36,15 +33,17 @@ public final class SharedMemory: Sendable {
       throw .callFailed(operation: "mmap", path: nil, errno: errno)
     }
     bytes = UnsafeMutableRawBufferPointer(start: address, count: byteCount)
-    // The mapping stays writable; no other one can become so.
-    try check(cposix_seal_shared_memory(descriptor.number), "fcntl")
   }
 
-  deinit { munmap(bytes.baseAddress, bytes.count) }
+  /// Also where the other process keeps the descriptor, its pages are given back.
+  deinit {
+    munmap(bytes.baseAddress, bytes.count)
+    // With the rest of the last page.
+    _ = cposix_punch_hole(descriptor.number, 0, Int64(bytes.count + 65_535) & ~65_535)
+  }
 
-  /// A descriptor for the reader.
+  /// For the reader.
   ///
-  /// Throws ``SocketError/callFailed(operation:path:errno:)``, usually because too many files are
-  /// open.
+  /// Throws ``SocketError/callFailed(operation:path:errno:)``, usually because too many files are open.
   public func duplicateDescriptor() throws(SocketError) -> Descriptor { try descriptor.duplicate() }
 }

@@ -1,3 +1,4 @@
+import ContainerStore
 import Foundation
 import SecureFiles
 import ServiceValues
@@ -8,6 +9,11 @@ import Testing
 
 /// Requests with files among those without.
 struct FileOrderTests {
+  @Test func aFrameOfAContainerHasRoomOnTheLane() {
+    #expect(SegmentFrame.byteCountMax == BulkFrame.blockByteCountMax)
+    #expect(SegmentFrame.contentsByteCountMax == BulkFrame.contentsByteCountMax)
+  }
+
   /// A provider that notes what it sees, and a consumer with a channel to it and a file `/one`.
   private func pair(
     _ world: AppWorld

@@ -49,9 +49,11 @@ struct Parcel: Sendable {
     }
   }
 
-  /// Sends what is wanted next, until the last boundary of a grain that is not behind `end`, in frames, and waits until it is stored.
+  /// Sends what is wanted next, until the last boundary of a grain that is not behind `end`, in frames,
+  /// and waits until it is stored.
   func append(
-    to arrival: Arrival, from begin: Int? = nil, until end: Int? = nil, pieceSize: Int = 65_536, waits: Bool = true
+    to arrival: Arrival, from begin: Int? = nil, until end: Int? = nil, pieceSize: Int = 65_536,
+    waits: Bool = true
   ) throws {
     let files = files.map(\.contents)
     var position = begin ?? Int(arrival.received)

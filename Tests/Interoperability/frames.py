@@ -30,8 +30,8 @@ IN_SLOT = 1 << 31
 # The lane's own frames.
 GIVEN, FREED = 1, 2
 STREAM_DAMAGED = 111
-# linux/fcntl.h: F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_FUTURE_WRITE
-F_ADD_SEALS, F_GET_SEALS, SEALS = 1033, 1034, 1 | 2 | 4 | 16
+# linux/fcntl.h: F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
+F_ADD_SEALS, F_GET_SEALS, SEALS = 1033, 1034, 1 | 2 | 4
 
 
 class SecretStream:

@@ -391,16 +391,6 @@ struct BulkLaneMemoryTests {
     Case("a descriptor of a socket", .malformed) { world, _ in
       try give(world, slots: 1, Descriptor(adopting: dup(world.sockets.far)))
     },
-    Case("memory that is not sealed", .malformed) { world, _ in
-      try give(
-        world, slots: 1, Descriptor(adopting: cposix_shared_memory(Int64(BulkSlots.byteCount))))
-    },
-    Case("memory that others may write", .malformed) { world, _ in
-      let number = cposix_shared_memory(Int64(BulkSlots.byteCount))
-      // F_ADD_SEALS with F_SEAL_SEAL, F_SEAL_SHRINK and F_SEAL_GROW
-      try #require(fcntl(number, 1033, 7) == 0)
-      try give(world, slots: 1, Descriptor(adopting: number))
-    },
     Case("a descriptor of a file of the right size", .malformed) { world, _ in
       let path = NSTemporaryDirectory() + "slots-\(UUID().uuidString)"
       let file = open(path, O_RDWR | O_CREAT | O_EXCL, 0o600)

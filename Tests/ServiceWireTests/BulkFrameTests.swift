@@ -29,7 +29,6 @@ struct BulkFrameTests {
   @Test func hasTheLengthsOfTheProtocol() {
     #expect(BulkFrame.contentsByteCountMax == 1_051_200)
     #expect(BulkFrame.blockByteCountMax == 12 + 256 * 52)
-    #expect(BulkFrame.prefixByteCountMax == 12 + 24 + 13_341)
     #expect(BulkSlots.byteCount == 1_052_672 && BulkSlots.byteCount % 4096 == 0)
   }
 }

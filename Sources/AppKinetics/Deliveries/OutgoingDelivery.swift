@@ -110,23 +110,17 @@ final class OutboxSource: BulkSource {
   func next(
     block: UnsafeMutableRawBufferPointer, contents: UnsafeMutableRawBufferPointer
   ) throws -> BulkPart {
-    let (begin, _) = reader.place
     let frame = try reader.next(block: block, contents: contents)
     let (end, position) = reader.place
     FailPoint.streaming.pass()
-    files.tell(before: frame.isLast ? end : max(begin + 1, end))
-    advanced(end, try progress(end, position))
+    files.tell(before: position > 0 ? end + 1 : end)
+    let file = try files.file(frame.lastFile).map {
+      TransferProgress.File(
+        path: String(decoding: $0.path, as: UTF8.self), bytesSent: frame.lastFile == end ? position : $0.size,
+        byteCount: $0.size)
+    }
+    advanced(end, file)
     return BulkPart(
       blockByteCount: frame.blockByteCount, contentsByteCount: frame.contentsByteCount, isLast: frame.isLast)
-  }
-
-  private func progress(_ index: UInt64, _ position: UInt64) throws -> TransferProgress.File? {
-    // At a file's beginning it is the one before that was read.
-    guard position > 0 || index > 0, let file = try files.file(position > 0 ? index : index - 1) else {
-      return nil
-    }
-    return TransferProgress.File(
-      path: String(decoding: file.path, as: UTF8.self), bytesSent: position > 0 ? position : file.size,
-      byteCount: file.size)
   }
 }

@@ -114,13 +114,9 @@ ssize_t cposix_receive_whole(int fd, void *bytes, size_t count, int wait);
 ssize_t cposix_receive(
     int fd, void *bytes, size_t count, int *descriptors, size_t descriptors_max, size_t *descriptor_count,
     int *truncated, int wait);
-/// memfd_create(2): memory of this many bytes, all 0, for cposix_seal_shared_memory; -ENOTSUP where it
-/// is missing.
+/// memfd_create(2): memory of this many bytes, all 0, whose length nobody can change any more; -ENOTSUP where it is missing.
 int cposix_shared_memory(int64_t count);
-/// fcntl(2) F_ADD_SEALS: nobody can change the length any more, nor write but through a mapping that
-/// exists by now. -EINVAL before Linux 5.1.
-int cposix_seal_shared_memory(int fd);
-/// 1 when the descriptor is such memory, sealed and of this many bytes, else 0.
+/// 1 when the descriptor is such memory, of this many bytes and with a length that nobody can change, else 0.
 int cposix_is_shared_memory(int fd, int64_t count);
 /// getrlimit(2) RLIMIT_NOFILE; UINT64_MAX means no limit.
 int cposix_descriptor_limit(uint64_t *soft, uint64_t *hard);

@@ -159,11 +159,12 @@ package final class Arrival: Sendable {
 
   // MARK: Contents
 
-  /// Takes the next frame, and returns when there is a thread for it. The segments are stored some time later.
+  /// Takes the next frame. Returns as soon as no more frames wait than one beyond those that the
+  /// container's threads handle. The segments are stored some time later.
   ///
   /// Throws `invalidArgument` for a frame that cannot come next, `diskFull`, and `noSuchFile` if the
-  /// staged files were removed. Throws ``DamagedContents`` for a segment of this frame or of an earlier one: everything
-  /// from ``received`` on has to come again.
+  /// staged files were removed. Throws ``DamagedContents`` for a segment of this frame or of an
+  /// earlier one; then everything from ``received`` on has to come again.
   package func append(_ frame: SegmentFrame, _ contents: any FrameContents) throws {
     guard state.withLock({ $0.hasEnded || $0.manifest.isComplete }) else {
       throw ContainerError(.invalidArgument, detail: "contents before all files are known")

@@ -45,7 +45,7 @@ struct FramePlan: Sendable {
     let identity: NewFile
     /// The file's key, when other frames have parts of it; else it is computed where it is used.
     let key: SharedFileKey?
-    /// Those of the frame that are the file's.
+    /// The file's runs, by their numbers in the frame.
     let runs: Range<Int>
     /// Bytes of the file that are known after the frame.
     let byteCount: UInt64
@@ -117,7 +117,7 @@ struct FramePlan: Sendable {
 
 /// A frame whose segments a worker thread opens, seals and stores.
 struct ArrivingFrame {
-  var parts: [FramePlan.Part] { work.plan.parts }
+  let parts: [FramePlan.Part]
   /// The place before the frame.
   let before: ArrivalCursor
   let end: UInt64
@@ -131,6 +131,7 @@ struct ArrivingFrame {
     in store: Store
   ) {
     self.before = before
+    parts = plan.parts
     end = plan.frame.end
     let work = FrameWork(plan, contents)
     self.work = work
@@ -152,22 +153,22 @@ struct ArrivingFrame {
 }
 
 private final class FrameWork: @unchecked Sendable {
-  // Invariant: `contents` and `outcome` belong to the worker until its job has ended, and then to the
-  // thread that has waited for it.
-  let plan: FramePlan
-  private var contents: (any FrameContents)?
+  // Invariant: the fields belong to the worker until its job has ended, and then to the thread that
+  // has waited for it.
+  private var work: (plan: FramePlan, contents: any FrameContents)?
   private(set) var outcome: Result<[StoredRun], any Error>?
 
-  init(_ plan: FramePlan, _ contents: any FrameContents) { (self.plan, self.contents) = (plan, contents) }
+  init(_ plan: FramePlan, _ contents: any FrameContents) { work = (plan, contents) }
 
   func run(in store: Store, _ checkInterval: Int, _ context: WorkerContext) {
-    outcome = Result { try reseal(in: store, checkInterval, context) }
-    // Where they lie is free for another frame.
-    contents = nil
+    // The keys are wiped, and the place of the contents is free, as soon as this is done.
+    guard let (plan, contents) = work.take() else { return }
+    outcome = Result { try Self.reseal(plan, contents, in: store, checkInterval, context) }
   }
 
-  private func reseal(
-    in store: Store, _ checkInterval: Int, _ context: WorkerContext
+  private static func reseal(
+    _ plan: FramePlan, _ contents: any FrameContents, in store: Store, _ checkInterval: Int,
+    _ context: WorkerContext
   ) throws -> [StoredRun] {
     var unit = SealedUnit(context)
     try plan.frame.withKeys { keys in
@@ -183,7 +184,7 @@ private final class FrameWork: @unchecked Sendable {
             for index in 0..<run.count {
               let stored = UnsafeMutableRawBufferPointer(
                 rebasing: context.input[0..<run.storedByteCount(index)])
-              try contents!.read(at: offset, into: stored)
+              try contents.read(at: offset, into: stored)
               let begin = segment * SegmentFrame.keyByteCount
               do throws(SegmentError) {
                 try batch.reseal(

@@ -38,12 +38,16 @@ package final class OutboxReader: Sendable {
   package struct Frame: Sendable, Equatable {
     package var blockByteCount: Int
     package var contentsByteCount: Int
+    /// Index of the last file that a part of was described.
+    package var lastFile: UInt64
     package var isLast: Bool
   }
 
   /// Files and runs that are read from the catalog at once.
   private static let fileCountAhead = 256
   private static let runCountAhead = 256
+  /// Empty files that are passed over for one frame once it describes something.
+  private static let emptyFileCountMax = 4096
   private static let grain = SegmentFrame.grain
 
   /// Throws `invalidArgument` when `position` is past the end or at no grain's boundary.
@@ -72,8 +76,8 @@ package final class OutboxReader: Sendable {
     }
   }
 
-  /// Index of the file that contains the next byte, skipping empty files; the number of files at
-  /// the end. And the number of its bytes that were read.
+  /// Index of the file that contains the next byte, or of an empty one before it, and the number of
+  /// its bytes that were read. At the end, the number of files.
   package var place: (fileIndex: UInt64, byteCount: UInt64) { state.withLock { ($0.index, $0.offset) } }
 
   /// Reads the next frame: its encoding into `block`, the stored segments into `contents`, each with
@@ -97,10 +101,13 @@ package final class OutboxReader: Sendable {
   ) throws -> Frame {
     var writer = SegmentFrameWriter(block)
     var filled = 0
-    var fileCount = 0
+    var (fileCount, emptyFileCount) = (0, 0)
     let begin = state.position
+    var lastFile = state.index
     while let file = try nextFile(in: records, &state) {
       if file.inode.size == 0 {
+        guard emptyFileCount < Self.emptyFileCountMax || state.position == begin else { break }
+        emptyFileCount += 1
         pass(file, &state)
         continue
       }
@@ -111,6 +118,7 @@ package final class OutboxReader: Sendable {
         let room = SegmentFrame.contentsByteCountMax - filled
         guard let run = try nextRun(of: file, room, writer.segmentCount, in: records, &state) else {
           // Nothing but zeros is left of the file.
+          lastFile = state.index
           fileCount += 1
           pass(file, &state)
           continue
@@ -126,6 +134,7 @@ package final class OutboxReader: Sendable {
         try state.opened!.key.key.writeSegmentKeys(of: run.run, to: writer.keys(Int(run.count)))
         writer.add(run.run, of: UInt32(state.index))
         filled += run.storedByteCount
+        lastFile = state.index
         advance(to: min(file.inode.size, run.end * Self.grain), &state)
       } catch {
         // What was read before the damage goes; the next call meets it again.
@@ -136,15 +145,13 @@ package final class OutboxReader: Sendable {
       fileCount += 1
       pass(file, &state)
     }
-    // Empty files have nothing to send.
-    while let file = try nextFile(in: records, &state), file.inode.size == 0 { pass(file, &state) }
     return Frame(
       blockByteCount: writer.finish(end: state.position), contentsByteCount: filled,
-      isLast: state.position == byteCount)
+      lastFile: lastFile, isLast: state.position == byteCount)
   }
 
-  /// Opens the segment at a position of the contents, as it lies there now; the receiver could not. Does nothing for a
-  /// hole. Throws as ``next(block:contents:)`` does.
+  /// Opens the stored segment at a position that the receiver could not open. Does nothing when there
+  /// is a hole. Throws as ``next(block:contents:)`` does.
   package func check(at position: UInt64) throws {
     var state = State()
     try store.withSnapshot { records in
@@ -191,8 +198,8 @@ package final class OutboxReader: Sendable {
     return state.files.first
   }
 
-  /// The next stored run of a file, as much of it as there is room for: whole segments, one at least. Nil when none
-  /// is left.
+  /// The next stored run of a file: as many whole segments as there is room for, one at least. Nil
+  /// when none is left.
   private func nextRun(
     of file: PinnedFile, _ room: Int, _ segmentCount: Int, in records: CatalogSnapshot, _ state: inout State
   ) throws -> Extent? {

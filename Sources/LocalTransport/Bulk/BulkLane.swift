@@ -84,6 +84,9 @@ package final class BulkLane: Sendable {
   /// Bytes of a stream that is worth memory.
   static let sharedByteCountMin: UInt64 = 1 << 20
 
+  /// How long memory that was given is kept for its taker when the lane has ended.
+  private static let lingerTime: DispatchTimeInterval = .seconds(2)
+
   struct State {
     /// Nil once the lane is closed.
     var end: End?
@@ -284,6 +287,12 @@ package final class BulkLane: Sendable {
     }
     last.end?.connection.shutdown()
     if last.isWaiting { changed.signal() }
+    // The peer may be reading what was sent last; then the pages are given back.
+    if let memory = last.sending.memory {
+      DispatchQueue.global().asyncAfter(deadline: .now() + Self.lingerTime) {
+        withExtendedLifetime(memory) {}
+      }
+    }
     return last.end != nil || last.fault != nil
   }
 

@@ -15,9 +15,6 @@ package enum BulkFrame {
   /// The stream's header, which stands in front of its first sealed block.
   package static let streamHeaderByteCount = 24
   package static let keyByteCount = 32
-  /// The longest header and sealed block of a frame.
-  package static let prefixByteCountMax =
-    headerByteCount + streamHeaderByteCount + blockByteCountMax + overheadByteCount
   /// The number in frames of the lane itself.
   package static let laneNumber: UInt32 = 0
 

@@ -245,8 +245,7 @@ extension Deliveries {
     if !delivery.wasAccepted { outputs.append(.accepted(id)) }
     if message.resumeFrom > 0 { outputs.append(.progressed(id, received: message.resumeFrom)) }
     guard hasStream else { return }
-    outgoing[id]?.stream = SentStream(
-      number: message.stream, from: message.resumeFrom, credit: message.credit)
+    outgoing[id]?.stream = SentStream(number: message.stream, credit: message.credit)
     outputs.append(
       .beginStream(
         id, on: number, stream: message.stream, key: message.key, from: message.resumeFrom,

@@ -97,8 +97,7 @@ package struct Deliveries: Sendable {
 
   struct SentStream: Equatable {
     let number: UInt32
-    let from: UInt64
-    /// Of frames.
+    /// Frames that may be sent, in all.
     var credit: UInt64
   }
 

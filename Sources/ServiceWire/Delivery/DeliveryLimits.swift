@@ -22,7 +22,7 @@ package struct DeliveryLimits: Sendable, Equatable {
   /// Questions about replies on one channel that have no answer yet, in either direction.
   package var inquiryCountMax = 256
 
-  /// Of a stream.
+  /// The key of a stream.
   package static let keyByteCount = 32
   /// Of all files of one message: no sum of sizes overflows.
   package static let byteCountMax = UInt64(Int64.max)
