@@ -53,6 +53,21 @@ struct FolderTests {
     }
   }
 
+  /// Types of the services, over all of their files. Those that are larger than they should be may not grow.
+  @Test func noTypeOfTheServicesIsTooLarge() throws {
+    let larger = ["Deliveries": 1020, "BulkLane": 820]
+    var lineCounts: [String: Int] = [:]
+    for module in ["ServiceWire", "ServiceBroker", "LocalTransport", "AppKinetics"] {
+      for path in try SourceTree.files(of: module, extensions: ["swift"]) where !path.hasSuffix(".pb.swift") {
+        lineCounts.merge(SourceFile(path, try SourceTree.text(of: path)).lineCounts, uniquingKeysWith: +)
+      }
+    }
+    #expect(lineCounts.count > 100)
+    for (type, lineCount) in lineCounts where lineCount > larger[type] ?? 700 {
+      Issue.record("\(type) has \(lineCount) lines over all of its files")
+    }
+  }
+
   // MARK: The test itself
 
   @Test func reportsAUseUpward() {

@@ -101,7 +101,7 @@ final class OutboxSource: BulkSource {
       reader = try store.outboxReader(entry.number, from: from)
       if let checking { try reader.check(at: checking) }
     } catch ContainerError.invalidArgument {
-      throw ServicesError(.invalidParams, detail: "where the contents are to go on")
+      throw ServicesError(.invalidParams)
     }
     self.files = files
     self.advanced = advanced

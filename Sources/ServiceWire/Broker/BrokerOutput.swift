@@ -31,9 +31,9 @@ package struct BrokerIntroduction: Sendable, Equatable {
   /// To the dialler in the place of everything, when the acceptor's descriptor lane has no room: that many may come from others at once is no
   /// fault of the acceptor's.
   package let refusal: WireBrokerMessage
-  /// Likewise, when the broker has no descriptors left for two socket pairs.
   /// Likewise, when it is the dialler's own descriptor lane that has no room.
   package let refusalOfDialler: WireBrokerMessage
+  /// Likewise, when the broker has no descriptors left for two socket pairs.
   package let refusalWithoutDescriptors: WireBrokerMessage
 
   struct Side {
