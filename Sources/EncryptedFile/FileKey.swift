@@ -23,17 +23,18 @@ public struct FileKey: ~Copyable, Sendable {
     }
   }
 
-  /// Writes the keys of a run's segments, 32 bytes each, in their order. Whoever has one can open
+  /// Writes the keys of a run's segments, `SecretKey.byteCount` bytes each, in their order. Whoever has one can open
   /// that segment, and no other (FILE-FORMAT.md, claim 6).
   public borrowing func writeSegmentKeys(
     of run: SegmentRun, to buffer: UnsafeMutableRawBufferPointer
   ) throws(CryptoError) {
-    precondition(buffer.count == Int(run.count) * 32, "each segment has a key")
+    let byteCount = SecretKey.byteCount
+    precondition(buffer.count == Int(run.count) * byteCount, "each segment has a key")
     let writerKey = try writerKey(run.writeNumber.session)
     for number in 0..<Int(run.count) {
       writerKey.withSegmentKey(of: run.segment(number)) { key in
         key.withUnsafeBytes {
-          UnsafeMutableRawBufferPointer(rebasing: buffer[(number * 32)..<(number * 32 + 32)])
+          UnsafeMutableRawBufferPointer(rebasing: buffer[(number * byteCount)..<((number + 1) * byteCount)])
             .copyMemory(from: $0)
         }
       }

@@ -231,11 +231,9 @@ struct FrameTests {
     #expect(try Container.verify(io: fixture.io, credential: testCredential()).findings == [])
   }
 
-  /// The bytes change between two readings: what is stored is what was opened.
   @Test func contentsThatCannotBeReadEndTheArrival() throws {
     struct Gone: Error {}
     struct Contents: FrameContents {
-      let byteCount: Int
       func read(at offset: Int, into buffer: UnsafeMutableRawBufferPointer) throws { throw Gone() }
     }
     let fixture = try Fixture()
@@ -243,7 +241,7 @@ struct FrameTests {
     let arrival = try arrival(parcel, in: fixture.container)
     let frame = TestFrame.next(of: parcel.files.map(\.contents), from: 0, until: grain)!
     let decoded = try frame.block.withUnsafeBytes { try SegmentFrame($0, contentsByteCount: frame.byteCount) }
-    try arrival.append(decoded, Contents(byteCount: frame.byteCount))
+    try arrival.append(decoded, Contents())
     #expect(throws: Gone.self) { try arrival.finish() }
     #expect(throws: Gone.self) { try arrival.append(frame) }
   }

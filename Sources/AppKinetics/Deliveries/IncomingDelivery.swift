@@ -127,7 +127,7 @@ final class ArrivalSink: BulkSink {
   private let delivery: IncomingDelivery
   private let stream: IncomingDelivery.Stream
   private let frameCount = Guarded<UInt64>(0)
-  /// Told up to which position the contents are kept, and how many frames have come.
+  /// Called after each frame with the position up to which the contents are kept, and the number of frames.
   private let advanced: @Sendable (UInt64, UInt64) -> Void
 
   init(
@@ -141,7 +141,7 @@ final class ArrivalSink: BulkSink {
 
   func receive(_ block: UnsafeRawBufferPointer, _ contents: BulkContents, isLast: Bool) throws {
     let received = try delivery.withArrival { arrival -> UInt64? in
-      // Of an earlier stream nothing counts any more.
+      // Frames of an earlier stream do not count any more.
       guard delivery.stream == stream else { return nil }
       let frame = try SegmentFrame(block, contentsByteCount: contents.byteCount)
       guard isLast == (frame.end == arrival.message.byteCount) else {

@@ -31,17 +31,13 @@ extension CatalogReading {
     if first.end >= SegmentLayout.segmentCount(file.inode.size) || first.end >= grains.upperBound {
       return [first]
     }
-    var extents = [first]
     // An extent that begins before the grains may reach into them.
     let begin = grains.lowerBound > Self.runMax ? grains.lowerBound - Self.runMax : 0
-    let prefix = CatalogKey.pinnedExtents(pin)
-    var cursor = try cursor(from: .pinnedExtent(pin, start: begin))
-    while let (key, value) = try cursor.nextLive(), key.hasPrefix(prefix) {
-      let extent = try Self.decode(value) { bytes throws(MalformedBytes) in
-        try Extent(pinnedKey: key, value: bytes)
-      }
-      guard extent.start < grains.upperBound else { break }
+    var extents = [first]
+    try scanExtents(pin, from: begin) { extent in
+      guard extent.start < grains.upperBound else { return false }
       extents.append(extent)
+      return true
     }
     return extents
   }
@@ -55,16 +51,26 @@ extension CatalogReading {
     var extents: [Extent] = []
     if start == nil, first.end > grain { extents.append(first) }
     if first.end >= SegmentLayout.segmentCount(file.inode.size) { return extents }
-    let prefix = CatalogKey.pinnedExtents(pin)
     let begin = start.map { $0 + 1 } ?? (grain > Self.runMax ? grain - Self.runMax : 0)
-    var cursor = try cursor(from: .pinnedExtent(pin, start: begin))
-    while extents.count < limit, let (key, value) = try cursor.nextLive(), key.hasPrefix(prefix) {
+    guard extents.count < limit else { return extents }
+    try scanExtents(pin, from: begin) { extent in
+      if extent.end > grain { extents.append(extent) }
+      return extents.count < limit
+    }
+    return extents
+  }
+
+  /// Calls `body` for the extents of a pinned version that begin at a grain or later, without the
+  /// one in its inode, in order, until it returns false.
+  private func scanExtents(_ pin: Pin, from grain: UInt64, _ body: (Extent) -> Bool) throws {
+    let prefix = CatalogKey.pinnedExtents(pin)
+    var cursor = try cursor(from: .pinnedExtent(pin, start: grain))
+    while let (key, value) = try cursor.nextLive(), key.hasPrefix(prefix) {
       let extent = try Self.decode(value) { bytes throws(MalformedBytes) in
         try Extent(pinnedKey: key, value: bytes)
       }
-      if extent.end > grain { extents.append(extent) }
+      guard body(extent) else { return }
     }
-    return extents
   }
 
   /// Segments of a run at most: an extent that begins so many grains before one does not reach it.

@@ -52,7 +52,7 @@ package final class Arrival: Sendable {
     var cursor = ArrivalCursor()
     /// Frames that are being handled, in order.
     var underWay: [ArrivingFrame] = []
-    /// What was stored since the last staging, in order.
+    /// The parts of files that were stored since the last staging, in order.
     var stored: [StoredPart] = []
     var storedByteCount: UInt64 = 0
     /// The position up to which everything is stored.
@@ -186,13 +186,13 @@ package final class Arrival: Sendable {
   /// Returns when all frames that were taken are stored. Throws as ``append(_:_:)`` does.
   package func finish() throws { try change { try finishAll(&$0) } }
 
-  private func change(_ body: (inout State) throws -> Void) throws {
+  private func change<R>(_ body: (inout State) throws -> R) throws -> R {
     try state.withLock { state in
       try requireUnderWay(state)
       do {
-        try store.namingPath(store.place) { try body(&state) }
+        return try store.namingPath(store.place) { try body(&state) }
       } catch let error as DamagedContents {
-        // What was taken after it is dropped.
+        // The frames behind it are dropped, and come again.
         if let first = state.underWay.first { state.cursor = first.before }
         drop(&state)
         throw error
@@ -286,7 +286,6 @@ package final class Arrival: Sendable {
   /// `noSuchFile` if the staged files were removed, and `fileExists` if another item is at
   /// ``directory``.
   package func commit() throws -> QueuedMessage {
-    var queued: QueuedMessage?
     try change { state in
       try finishAll(&state)
       guard state.manifest.isComplete, state.received == message.byteCount else {
@@ -297,10 +296,10 @@ package final class Arrival: Sendable {
         key: key, message: message, staging: staging, manifest: state.manifest, staged: state.staged,
         stored: state.stored)
       state.stored = []
-      queued = try messages.commit(delivery)
+      let queued = try messages.commit(delivery)
       end(&state)
+      return queued
     }
-    return queued!
   }
 
   /// Removes the arrival completely. The removal survives a power failure, because the sender
@@ -323,7 +322,7 @@ package final class Arrival: Sendable {
   package func suspend() {
     state.withLock { state in
       guard !state.hasEnded else { return }
-      // What is not staged is sent again.
+      // Contents that are not staged are sent again.
       if state.failure == nil {
         try? finishAll(&state)
         try? stage(&state)

@@ -8,7 +8,7 @@ struct ArrivalCommit {
   var staging: Staging?
   var manifest: Manifest
   var staged: [Arrival.StagedFile]
-  /// What was stored after that.
+  /// The parts of files that were stored after the last staging.
   var stored: [Arrival.StoredPart]
 }
 

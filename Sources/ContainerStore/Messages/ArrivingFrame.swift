@@ -2,7 +2,6 @@ import EncryptedFile
 
 /// The stored bytes of a frame's segments, wherever they are.
 package protocol FrameContents: Sendable {
-  var byteCount: Int { get }
   /// Copies bytes out. Any thread may call.
   func read(at offset: Int, into buffer: UnsafeMutableRawBufferPointer) throws
 }
@@ -83,21 +82,14 @@ struct FramePlan: Sendable {
         run += 1
       }
       let isWhole = reached == size
-      if next.growing == nil {
-        let identity = store.newFile()
-        if !isWhole {
-          next.growing = GrowingFile(identity, key: SharedFileKey(try store.fileKey(identity)))
-        }
-        parts.append(
-          Part(
-            index: next.index, begin: next.begin, identity: identity, key: next.growing?.key,
-            runs: first..<run, byteCount: reached))
-      } else if let growing = next.growing {
-        parts.append(
-          Part(
-            index: next.index, begin: next.begin, identity: growing.identity, key: growing.key,
-            runs: first..<run, byteCount: reached))
+      let identity = next.growing?.identity ?? store.newFile()
+      if next.growing == nil, !isWhole {
+        next.growing = GrowingFile(identity, key: SharedFileKey(try store.fileKey(identity)))
       }
+      parts.append(
+        Part(
+          index: next.index, begin: next.begin, identity: identity, key: next.growing?.key,
+          runs: first..<run, byteCount: reached))
       next.position = next.begin + reached
       guard isWhole else { continue }
       next.growing = nil

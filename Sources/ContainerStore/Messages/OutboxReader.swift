@@ -117,7 +117,7 @@ package final class OutboxReader: Sendable {
       do {
         let room = SegmentFrame.contentsByteCountMax - filled
         guard let run = try nextRun(of: file, room, writer.segmentCount, in: records, &state) else {
-          // Nothing but zeros is left of the file.
+          // The rest of the file is a hole.
           lastFile = state.index
           fileCount += 1
           pass(file, &state)
@@ -137,7 +137,7 @@ package final class OutboxReader: Sendable {
         lastFile = state.index
         advance(to: min(file.inode.size, run.end * Self.grain), &state)
       } catch {
-        // What was read before the damage goes; the next call meets it again.
+        // The frame ends before the damage; the next call meets it again.
         if state.position > begin { break }
         throw store.translated(error, path: file.pathText)
       }

@@ -37,7 +37,7 @@ package final class SegmentFrame: Sendable {
   /// Bytes of the longest encoded frame.
   package static let byteCountMax = headByteCount + segmentCountMax * (Run.byteCount + keyByteCount)
 
-  static let keyByteCount = 32
+  static let keyByteCount = SecretKey.byteCount
   static let headByteCount = 12
   static let grain = UInt64(SegmentLayout.plaintextByteCountMax)
 
