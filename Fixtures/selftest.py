@@ -1125,7 +1125,7 @@ class JournalTests(TestCase):
                 (number_key(b"\x70", 1), bytes(8) + u64(TIME) + bytes(16) + u64(1) + u64(8) + b"r"),
                 (number_key(b"\x71", 1) + bytes(4), u64(file_id) + u16(5) + b"/file" + inode),
                 (number_key(b"\x75", file_id) + number_key(b"", 1) + bytes(4), b""),
-                (b"\x74", bytes(16) + u64(2)),
+                (b"\x74", u64(2)), (b"\x76r", u64(1) + bytes(16) + u64(1) + u64(0)),
             ]
             builder.record(version + builder.state(), flags=LAST_OF_COMMIT)
             builder.close(clean=False)
@@ -1947,7 +1947,8 @@ class DeliveryTests(TestCase):
     """What verify finds in records of messages, of their deliveries and of their files."""
 
     SENDER = b"com.example"
-    FROM = SENDER + bytes(1) + b"i" * 16
+    KNOWN = u64(7) + b"i" * 16 + u64(5) + u64(5) + u64(2) + u64(1) + u64(TIME)
+    RECEIVER = u64(1) + b"i" * 16 + u64(1) + u64(1)
     DIRECTORY = b"/Inbox/com.example/20260101T000000.000Z"
 
     @staticmethod
@@ -1960,6 +1961,11 @@ class DeliveryTests(TestCase):
         return value + sender + directory
 
     @classmethod
+    def delivery(cls, number: int, sender: bytes = SENDER) -> bytes:
+        """The key of type 61."""
+        return number_key(b"\x61" + sender + bytes(1), number) + b"m" * 16
+
+    @classmethod
     def sound(cls, builder: Builder) -> list[Change]:
         """Some of everything, and all of it right. File 3 has a version in the outbox."""
         builder.next_file = 60
@@ -1970,8 +1976,8 @@ class DeliveryTests(TestCase):
         size = Inode.parse(inode, "file").size
         entry = bytes(8) + u64(TIME) + bytes(16) + u64(1) + u64(size)
         return [
-            (b"\x60" + cls.FROM, u64(5) + u64(TIME)),
-            (number_key(b"\x61" + cls.FROM, 5), bytes([1]) + bytes(7) + u64(TIME) + bytes(16)),
+            (b"\x60" + cls.SENDER, cls.KNOWN),
+            (cls.delivery(5), u64(7) + u64(TIME)),
             (request, u64(TIME) + u64(1) + u64(2) + cls.DIRECTORY),
             (number_key(b"\x78", 50), cls.queued()),
             (number_key(b"\x79", 50) + bytes(4), b"msg" + paths),
@@ -1981,9 +1987,10 @@ class DeliveryTests(TestCase):
             (number_key(b"\x70", 1), entry + b"com.receiver"),
             (number_key(b"\x71", 1) + bytes(4), u64(3) + u16(6) + b"/hello" + inode),
             (number_key(b"\x73", 1) + bytes(4), b"m"),
-            (b"\x74", bytes(16) + u64(2)),
+            (b"\x74", u64(2)),
             (number_key(b"\x75", 3) + number_key(b"", 1) + bytes(4), b""),
-            (number_key(b"\x77", 2), expand("staged", 32) + u64(1) + u64(2) + u64(3)),
+            (b"\x76com.receiver", cls.RECEIVER),
+            (number_key(b"\x77", 2), expand("staged", 16) + u64(1) + u64(2) + u64(3)),
             *builder.state(),
         ]
 
@@ -2005,8 +2012,8 @@ class DeliveryTests(TestCase):
 
     def test_keys(self) -> None:
         for key in (
-            b"\x60\0" + b"i" * 16, b"\x60" + b"a" * 256 + b"\0" + b"i" * 16,
-            b"\x61a\0" + b"i" * 16, b"\x62\1a", b"\x78zz", number_key(b"\x78", 50) + b"\0",
+            b"\x60", b"\x60" + b"a" * 256, b"\x61\0" + bytes(24), b"\x61" + b"a" * 281, b"\x76",
+            b"\x76" + b"a" * 256, b"\x62\1a", b"\x78zz", number_key(b"\x78", 50) + b"\0",
             number_key(b"\x79", 50), number_key(b"\x77", 2) + b"\0",
             number_key(b"\x70", 1) + b"\0", number_key(b"\x71", 1),
             number_key(b"\x72", 1) + bytes(4),
@@ -2015,8 +2022,8 @@ class DeliveryTests(TestCase):
             self.assertIn(f"a key of type {key[:1].hex()}", self.findings([(key, b"")]))
 
     def test_arrivals(self) -> None:
-        ledger = number_key(b"\x61" + self.FROM, 5)
-        delivered = bytes([1]) + bytes(7) + u64(TIME) + bytes(16)
+        sender, known = b"\x60" + self.SENDER, self.KNOWN
+        ledger, delivered = self.delivery(5), u64(7) + u64(TIME)
         request = b"\x62" + bytes([len(self.SENDER)]) + self.SENDER
         request_value = u64(TIME) + u64(1) + u64(2)
         small, contents = number_key(b"\x78", 50), number_key(b"\x79", 50)
@@ -2024,17 +2031,27 @@ class DeliveryTests(TestCase):
         unnamed = self.queued(0, 0, directory=b"")
         longest = b"b/" * 127 + b"b"
         cases: list[tuple[str, bytes, bytes | None]] = [
-            ("delivery floor: too short", b"\x60" + self.FROM, b"zz"),
-            ("delivery floor: number 0", b"\x60" + self.FROM, u64(0) + u64(TIME)),
-            ("delivery floor: number", b"\x60" + self.FROM, u64(1 << 62) + u64(TIME)),
-            ("delivery 0: number 0", number_key(b"\x61" + self.FROM, 0), delivered),
-            ("delivery floor: trailing bytes", b"\x60" + self.FROM, u64(1) + u64(TIME) + b"\0"),
-            ("delivery floor: a sender", b"\x60a/b\0" + b"i" * 16, u64(1) + u64(TIME)),
-            ("delivery floor: a sender", b"\x60a\n\0" + b"i" * 16, u64(1) + u64(TIME)),
-            ("delivery floor: a sender", b"\x60a\xff\0" + b"i" * 16, u64(1) + u64(TIME)),
-            ("delivery 5: below its floor", b"\x60" + self.FROM, u64(6) + u64(TIME)),
-            ("delivery 5: state 2", ledger, b"\2" + delivered[1:]),
-            ("delivery 5: bytes that are not zero", ledger, b"\1\1" + delivered[2:]),
+            ("sender: too short", sender, b"zz"),
+            ("sender: generation 0", sender, put(0, bytes(1))(known)),
+            ("sender: generation", sender, put(0, u64(1 << 62))(known)),
+            ("sender: floor 0", sender, put(24, bytes(1))(known)),
+            ("sender: floor", sender, put(24, u64(1 << 62))(known)),
+            ("sender: highest number", sender, put(32, u64(1 << 62))(known)),
+            ("sender: counts 2 deliveries of 1", sender, put(48, b"\2")(known)),
+            ("sender: forgotten number 0", sender, put(40, bytes(1))(known)),
+            ("sender: forgotten number 2", sender, put(24, u64(5 + 254))(known)),
+            ("sender: forgotten number", sender, put(40, u64(1 << 62))(known)),
+            ("sender: trailing bytes", sender, known + b"\0"),
+            ("sender: a sender", b"\x60a/b", known), ("sender: a sender", b"\x60a\n", known),
+            ("sender: a sender", b"\x60a\xff", known),
+            ("delivery 0: number 0", self.delivery(0), delivered),
+            ("delivery 5: a sender that cannot be", self.delivery(5, b"a/b"), delivered),
+            ("delivery 5: of a sender that is not known", self.delivery(5, b"b"), delivered),
+            ("delivery 5: too far below its floor", sender, put(24, u64(5 + 257) + u64(5) + u64(6))(known)),
+            ("delivery 5: of a generation above", ledger, put(0, b"\x08")(delivered)),
+            ("delivery 5: above the highest", sender, put(32, b"\4")(known)),
+            ("delivery 5: generation 0", ledger, put(0, bytes(1))(delivered)),
+            ("delivery 5: too short", ledger, delivered[:-1]),
             ("delivery 5: trailing bytes", ledger, delivered + b"\0"),
             ("by request: a sender", b"\x62\1/id", request_value + self.DIRECTORY),
             ("key of a delivery by request: length", request, request_value + self.DIRECTORY),
@@ -2071,6 +2088,8 @@ class DeliveryTests(TestCase):
             cases.append(("bytes of the files", contents + bytes(4), entries))
         for words, key, value in cases:
             self.assertIn(words, self.findings([(key, value)]))
+        self.assertEqual(self.findings([(sender, put(24, u64(5 + 256) + u64(5) + u64(5))(known))]), "")
+        self.assertEqual(self.findings([(ledger, put(0, b"\1")(delivered)), (sender, put(32, b"\4")(known))]), "")
         entries = b"msg" + varint(300) + b"\1a" + varint((1 << 62) - 301)
         entries += varint(len(longest)) + longest
         self.assertEqual(self.findings([(contents + bytes(4), entries)]), "")
@@ -2090,6 +2109,7 @@ class DeliveryTests(TestCase):
         assert entry and pinned
         extent = encode_extent(Extent(1, 1, 5, bytes(16), 1, 0))
         pinned_extent = number_key(b"\x72", 1) + bytes(4) + (1).to_bytes(8, "big")
+        receiver, known = b"\x76com.receiver", self.RECEIVER
         other_pin = number_key(b"\x75", 5) + number_key(b"", 1) + bytes(4)
         cases: list[tuple[str, list[Change]]] = [
             ("length of the receiver 0", [(message, entry[:48])]),
@@ -2123,17 +2143,26 @@ class DeliveryTests(TestCase):
             ("file id 1", [(version, u64(1) + pinned[8:])]),
             ("never there", [(version, u64(60) + pinned[8:])]),
             ("outbox: state: too short", [(b"\x74", b"x")]),
-            ("trailing bytes", [(b"\x74", bytes(16) + u64(2) + b"\0")]),
-            ("next number 0", [(b"\x74", bytes(16) + u64(0))]),
-            ("the next number is in use", [(b"\x74", bytes(16) + u64(1))]),
+            ("trailing bytes", [(b"\x74", u64(2) + b"\0")]),
+            ("next number 0", [(b"\x74", u64(0))]),
+            ("the next number is in use", [(b"\x74", u64(1))]),
             ("no state", [(b"\x74", None)]),
+            ("nothing is known of its receiver", [(receiver, None)]),
+            ("receiver: too short", [(receiver, known[:-1])]),
+            ("receiver: trailing bytes", [(receiver, known + b"\0")]),
+            ("receiver: generation 0", [(receiver, put(0, bytes(1))(known))]),
+            ("receiver: first number 0", [(receiver, put(24, bytes(1))(known))]),
+            ("receiver: a number that was never given", [(receiver, put(24, b"\3")(known))]),
+            ("receiver: a number that was never given", [(receiver, put(32, b"\2")(known))]),
+            ("receiver: delivered number", [(receiver, put(32, u64(1 << 62))(known))]),
+            ("receiver: a receiver that is not UTF-8", [(b"\x76\xff", known)]),
         ]
         for words, changes in cases:
             self.assertIn(words, self.findings(changes), words)
 
     def test_staging(self) -> None:
         staged = number_key(b"\x77", 2)
-        value = expand("staged", 32)
+        value = expand("staged", 16)
         for words, key, new in (
             ("number 0", staged, value + u64(0) + u64(1) + u64(1)),
             ("number 4611686018427387904", staged, value + u64(1 << 62) + u64(1) + u64(1)),
@@ -2158,7 +2187,7 @@ class DeliveryTests(TestCase):
             (number_key(b"\x70", 2), bytes(8) + u64(TIME) + bytes(16) + u64(1) + u64(13) + b"r"),
             (number_key(b"\x71", 2) + bytes(4), u64(3) + u16(6) + b"/hello" + inode),
             (number_key(b"\x75", 3) + number_key(b"", 2) + bytes(4), b""),
-            (b"\x74", bytes(16) + u64(3)),
+            (b"\x74", u64(3)), (b"\x76r", self.RECEIVER),
         ]
         builder.record(self.sound(builder) + second)
         gone = [file]

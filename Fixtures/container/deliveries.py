@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Callable
 
 from .catalog import (
@@ -12,9 +13,9 @@ from .fields import ContainerError, Fields, Inconsistent
 if TYPE_CHECKING:
     from .state import Container
 
-FLOOR, DELIVERY, BY_REQUEST = b"\x60", b"\x61", b"\x62"
+SENDER, DELIVERY, BY_REQUEST = b"\x60", b"\x61", b"\x62"
 STAGING, QUEUED, CONTENTS = b"\x77", b"\x78", b"\x79"
-DELIVERED = 1
+REMEMBERED = 256  # numbers below a floor
 CHUNK = 32768
 MAXIMUM_MESSAGE = 2 << 20
 MAXIMUM_FILES = (1 << 32) - 1
@@ -57,7 +58,7 @@ def check_deliveries(container: Container) -> None:
     """Checks everything that is kept of arrivals."""
     catalog = container.state.catalog
     checks: list[tuple[bytes, Callable[[Catalog, bytes, bytes], None]]] = [
-        (FLOOR, check_floor), (DELIVERY, check_delivery), (BY_REQUEST, check_request),
+        (SENDER, check_sender), (DELIVERY, check_delivery), (BY_REQUEST, check_request),
         (STAGING, check_staging), (QUEUED, check_queued), (CONTENTS, check_contents),
     ]
     for kind, check in checks:
@@ -68,41 +69,70 @@ def check_deliveries(container: Container) -> None:
                 container.report_cause(error)
 
 
-def check_source(key: bytes, name: str) -> None:
-    """The sender of a floor or a numbered delivery: application id, zero, 16 bytes."""
-    if len(key) < 18 or key[-17] != 0 or not is_sender(key[1:-17]):
-        raise Inconsistent(f"{name}: a sender that cannot be")
+def incarnation_in(fields: Fields) -> int:
+    """The generation of an incarnation."""
+    generation = fields.range(fields.u64(), 1, ID_LIMIT - 1, "generation")
+    fields.take(16)
+    return generation
 
 
-def floor_in(value: bytes) -> int:
-    """The number in a delivery floor."""
-    fields = Fields(value, "delivery floor")
-    number = fields.range(fields.u64(), 1, ID_LIMIT - 1, "number")
+@dataclass(frozen=True)
+class Sender:
+    """What is known of a sender."""
+
+    generation: int
+    floor: int
+    highest: int
+    count: int
+
+
+def sender_in(value: bytes) -> Sender:
+    """The value of a sender."""
+    fields = Fields(value, "sender")
+    generation = incarnation_in(fields)
+    floor = fields.range(fields.u64(), 1, ID_LIMIT - 1, "floor")
+    highest = fields.range(fields.u64(), 0, ID_LIMIT - 1, "highest number")
+    fields.range(fields.u64(), max(1, floor - REMEMBERED), ID_LIMIT - 1, "forgotten number")
+    count = fields.u64()
     fields.time()
     fields.end()
-    return number
+    return Sender(generation, floor, highest, count)
 
 
-def check_floor(catalog: Catalog, key: bytes, value: bytes) -> None:
-    """A floor."""
-    check_source(key, "delivery floor")
-    floor_in(value)
+def check_sender(catalog: Catalog, key: bytes, value: bytes) -> None:
+    """A sender, and how many deliveries it has."""
+    if not is_sender(key[1:]):
+        raise Inconsistent("sender: a sender that cannot be")
+    sender = sender_in(value)
+    if catalog.lacks(DELIVERY):
+        return
+    count = sum(other[1:-25] == key[1:] and other[-25] == 0 for other, _ in catalog.items(DELIVERY))
+    if sender.count != count:
+        raise Inconsistent(f"sender: counts {sender.count} deliveries of {count}")
 
 
 def check_delivery(catalog: Catalog, key: bytes, value: bytes) -> None:
-    """A delivery from the floor on."""
-    source, number = key[:-8], int.from_bytes(key[-8:], "big")
+    """A delivery."""
+    number = int.from_bytes(key[-24:-16], "big")
     fields = Fields(value, f"delivery {number}")
-    check_source(source, fields.name)
+    if key[-25] != 0 or not is_sender(key[1:-25]):
+        raise fields.fail("a sender that cannot be")
     fields.range(number, 1, ID_LIMIT - 1, "number")
-    fields.range(fields.u8(), DELIVERED, DELIVERED, "state")
-    fields.zero(7)
+    generation = fields.range(fields.u64(), 1, ID_LIMIT - 1, "generation")
     fields.time()
-    fields.take(16)
     fields.end()
-    floor = catalog.get(FLOOR + source[1:])
-    if floor is not None and number < floor_in(floor):
-        raise fields.fail("below its floor")
+    known = catalog.get(SENDER + key[1:-25])
+    if known is None:
+        if not catalog.lacks(SENDER):
+            raise fields.fail("of a sender that is not known")
+        return
+    sender = sender_in(known)
+    if number + REMEMBERED < sender.floor:
+        raise fields.fail("too far below its floor")
+    if generation > sender.generation:
+        raise fields.fail("of a generation above its sender's")
+    if generation == sender.generation and number > sender.highest:
+        raise fields.fail("above the highest of its sender")
 
 
 def check_request(catalog: Catalog, key: bytes, value: bytes) -> None:
@@ -129,7 +159,7 @@ def check_staging(catalog: Catalog, key: bytes, value: bytes) -> None:
     """A message on its way."""
     directory = number_in(key)
     fields = Fields(value, f"staging in directory {directory}")
-    fields.take(32)
+    fields.take(16)
     fields.range(fields.u64(), 1, ID_LIMIT - 1, "number")
     fields.range(fields.u64(), 1, MAXIMUM_FILES, "number of files")
     fields.range(fields.u64(), 0, MAXIMUM_BYTES, "bytes of the files")

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Iterator
 from opendynamics import Extent, FileError
 
 from .catalog import FILE_KIND, ID_LIMIT, ROOT, Catalog, Inode, extents_of, number_in, number_key
-from .deliveries import MAXIMUM_MESSAGE, are_names, join
+from .deliveries import MAXIMUM_MESSAGE, are_names, incarnation_in, join
 from .fields import ContainerError, Fields, Inconsistent
 
 if TYPE_CHECKING:
     from .state import Container
 
 ENTRY, PINNED, PINNED_EXTENT, MESSAGE = b"\x70", b"\x71", b"\x72", b"\x73"
-OUTBOX_STATE, PIN = b"\x74", b"\x75"
+OUTBOX_STATE, PIN, RECEIVER = b"\x74", b"\x75", b"\x76"
 MAXIMUM_PATH = 32000
 MAXIMUM_RECEIVER = 255
 
@@ -79,6 +79,11 @@ def check_outbox(container: Container) -> list[Version]:
     for number in sorted(numbers):
         found += check_message(container, number)
     check_pins(container)
+    for key, value in catalog.items(RECEIVER):
+        try:
+            check_receiver(catalog, key, value)
+        except ContainerError as error:
+            container.report_cause(error)
     try:
         check_numbers(catalog, max(numbers, default=0), found)
     except ContainerError as error:
@@ -145,6 +150,8 @@ def check_entry(
         receiver.decode()
     except UnicodeDecodeError:
         raise fields.fail("a receiver that is not UTF-8") from None
+    if catalog.get(RECEIVER + receiver) is None and not catalog.lacks(RECEIVER):
+        raise fields.fail("nothing is known of its receiver")
     if catalog.lacks(number_key(PINNED, number)):
         return
     if attachments != list(range(files)):
@@ -152,6 +159,26 @@ def check_entry(
     total = sum(version.inode.size for version in versions)
     if len(versions) == files and byte_count != total:
         raise fields.fail(f"has files of {total} bytes, and counts {byte_count}")
+
+
+def check_receiver(catalog: Catalog, key: bytes, value: bytes) -> None:
+    """What is known of a receiver."""
+    fields = Fields(value, "receiver")
+    fields.range(len(key) - 1, 1, MAXIMUM_RECEIVER, "length of the receiver")
+    try:
+        key[1:].decode()
+    except UnicodeDecodeError:
+        raise fields.fail("a receiver that is not UTF-8") from None
+    incarnation_in(fields)
+    first = fields.range(fields.u64(), 1, ID_LIMIT - 1, "first number")
+    delivered = fields.range(fields.u64(), 0, ID_LIMIT - 1, "delivered number")
+    fields.end()
+    state = catalog.get(OUTBOX_STATE)
+    if state is None and catalog.lacks(OUTBOX_STATE):
+        return
+    following = 1 if state is None else int.from_bytes(state[:8], "little")
+    if max(first - 1, delivered) >= following:
+        raise fields.fail("a number that was never given")
 
 
 def check_pins(container: Container) -> None:
@@ -180,7 +207,6 @@ def check_numbers(catalog: Catalog, used: int, versions: list[Version]) -> None:
     data = catalog.get(OUTBOX_STATE)
     if data is not None:
         fields = Fields(data, "outbox: state")
-        fields.take(16)
         following = fields.range(fields.u64(), 1, ID_LIMIT - 1, "next number")
         fields.end()
         if used >= following:

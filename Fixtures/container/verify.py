@@ -10,11 +10,13 @@ from .catalog import (
     ANCHOR, ATTRIBUTE, DIRECTORY_KIND, ENTRY, EXTENT, FILE_KIND, ID_LIMIT, INODE, MAXIMUM_SLAB,
     ROOT, SLAB, SLAB_LIMIT, Inode, number_in, number_key,
 )
-from .deliveries import BY_REQUEST, CONTENTS, DELIVERY, FLOOR, QUEUED, STAGING, check_deliveries
+from .deliveries import (
+    BY_REQUEST, CONTENTS, DELIVERY, QUEUED, SENDER, STAGING, check_deliveries,
+)
 from .fields import ContainerError, Fields, Inconsistent
 from .files import COPIES, JOURNALS, SLABS, TABLES, names_in
 from .outbox import (
-    ENTRY as MESSAGE_ENTRY, MESSAGE, OUTBOX_STATE, PIN, PINNED, PINNED_EXTENT, Version,
+    ENTRY as MESSAGE_ENTRY, MESSAGE, OUTBOX_STATE, PIN, PINNED, PINNED_EXTENT, RECEIVER, Version,
     check_outbox,
 )
 from .state import Container, segments
@@ -22,10 +24,10 @@ from .superblock import READER_VERSION, open_body
 
 KEY_LENGTHS = {
     b"\x01": (1, 1), ENTRY: (10, 264), INODE: (9, 9), EXTENT: (17, 17), ATTRIBUTE: (10, 264),
-    SLAB: (5, 5), FLOOR: (19, 273), DELIVERY: (27, 281), BY_REQUEST: (4, 512),
+    SLAB: (5, 5), SENDER: (2, 256), DELIVERY: (27, 281), BY_REQUEST: (4, 512),
     MESSAGE_ENTRY: (9, 9), PINNED: (13, 13), PINNED_EXTENT: (21, 21), MESSAGE: (13, 13),
     OUTBOX_STATE: (1, 1), PIN: (21, 21), STAGING: (9, 9), QUEUED: (9, 9), CONTENTS: (13, 13),
-    ANCHOR: (9, 9),
+    ANCHOR: (9, 9), RECEIVER: (2, 256),
 }
 NUMBERED = (
     ENTRY, INODE, EXTENT, ATTRIBUTE, MESSAGE_ENTRY, PINNED, PINNED_EXTENT, MESSAGE, PIN, STAGING,

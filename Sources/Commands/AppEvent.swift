@@ -10,10 +10,15 @@ struct AppEvent: Encodable, Sendable {
   var command: String?
   /// An earlier process may have had it.
   var isRedelivered: Bool?
+  /// It may have come before, from a container that was put back.
+  var mayBeRepeated: Bool?
+  /// The first and the last number of messages that are missing in a container that was put back.
+  var missing: [UInt64]?
 
   init(
     _ event: String, app: String? = nil, service: String? = nil, method: String? = nil, id: String? = nil,
-    path: String? = nil, command: String? = nil, isRedelivered: Bool? = nil
+    path: String? = nil, command: String? = nil, isRedelivered: Bool? = nil, mayBeRepeated: Bool? = nil,
+    missing: [UInt64]? = nil
   ) {
     self.event = event
     self.app = app
@@ -23,6 +28,8 @@ struct AppEvent: Encodable, Sendable {
     self.path = path
     self.command = command
     self.isRedelivered = isRedelivered
+    self.mayBeRepeated = mayBeRepeated
+    self.missing = missing
   }
 
   var text: String {

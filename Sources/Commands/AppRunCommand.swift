@@ -43,6 +43,17 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
         }
       }
       try AsyncWork.run {
+        // Ends with the services.
+        let rollbacks = services.rollbacks
+        Task {
+          for await rollback in rollbacks {
+            report.write(
+              AppEvent(
+                rollback.side == .thisApp ? "this app was put back" : "other app was put back",
+                app: rollback.application.text,
+                missing: rollback.missing.map { [$0.lowerBound, $0.upperBound] }))
+          }
+        }
         if isLocked { try await services.setState(.locked) }
         do {
           try await services.start()
@@ -67,7 +78,8 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
     report.write(
       AppEvent(
         "request", app: request.sender.text, service: request.service.text, method: request.method,
-        id: request.id.description, isRedelivered: request.isRedelivered ? true : nil))
+        id: request.id.description, isRedelivered: request.isRedelivered ? true : nil,
+        mayBeRepeated: request.mayBeRepeated ? true : nil))
     guard !request.attachments.isEmpty else {
       return request.service == WellKnownService.greetings.serviceID
         ? .reply("Hello, \(request.sender).") : .reply()

@@ -22,7 +22,8 @@ struct BackpressureTests {
           $0.pong.number = .max
         } else {
           $0.acknowledged.floor = 1
-          $0.acknowledged.incarnation = Data(count: 16)
+          $0.acknowledged.incarnation.generation = 1
+          $0.acknowledged.incarnation.draw = Data(count: 16)
         }
       }
       let batch = Array(repeating: message, count: 4096)

@@ -7,7 +7,7 @@ import Testing
 /// A message with files, as another app offers it.
 struct Parcel: Sendable {
   static let sender = "com.example.sender"
-  static let incarnation = Identifier(repeating: 3)
+  static let incarnation = Incarnation(generation: 2, draw: Identifier(repeating: 3))!
 
   var message: ArrivingMessage
   var files: [(path: String, contents: [UInt8])]
@@ -103,9 +103,9 @@ extension Container {
   }
 
   /// Whether nothing else may arrive under the number: a message has, or it is below the floor.
-  func wasDelivered(sender: String, incarnation: Identifier, number: UInt64) throws -> Bool {
+  func wasDelivered(sender: String, incarnation: Incarnation, number: UInt64) throws -> Bool {
     let id = Identifier(repeating: 0xff)
-    return try ledgerState(sender: sender, incarnation: incarnation, number: number, id: id) != .unknown
+    return try ledger(sender: sender, incarnation: incarnation, number: number, id: id).state != .unknown
   }
 
   /// Names below the staging directory; none when it is not there.

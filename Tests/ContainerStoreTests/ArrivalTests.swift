@@ -334,16 +334,15 @@ struct ArrivalTests {
     #expect(try fixture.container.verify().findings == [])
   }
 
-  @Test func anotherMessageUnderTheNumberIsRefusedUnlessItReplaces() throws {
+  @Test func otherCountsAreRefusedUnlessTheyReplace() throws {
     let fixture = try Fixture()
     let parcel = Parcel(sizes: [1 << 20])
     let first = try fixture.container.beginArrival(parcel.message)
     try parcel.addFiles(to: first)
     try parcel.append(to: first)
     first.suspend()
-    var other = Parcel(sizes: [5])
+    let other = Parcel(sizes: [5])
     expectError(.invalidArgument) { try fixture.container.beginArrival(other.message) }
-    other.message.id = Identifier(repeating: 0xee)
     let second = try fixture.container.beginArrival(other.message, replacing: true)
     #expect(second.received == 0)
     try other.addFiles(to: second)

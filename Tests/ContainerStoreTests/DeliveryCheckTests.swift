@@ -11,8 +11,8 @@ struct DeliveredFixture {
   /// In the queue: one without files, and one whose contents take two records.
   let arrivals: [UInt64]
 
-  static let key = ArrivalKey(
-    sender: FileName(Parcel.sender)!, incarnation: Parcel.incarnation, number: 6)
+  static let key = DeliveryKey(
+    sender: FileName(Parcel.sender)!, number: 6, id: Identifier(repeating: 6))
 
   init(_ given: Fixture? = nil) throws {
     fixture = try given ?? Fixture()
@@ -45,6 +45,14 @@ extension Transaction {
     put(key, value)
   }
 
+  fileprivate func editSender(_ change: (inout SenderRecord) -> Void) throws {
+    try edit(.sender(key.sender)) { value in
+      var record = try SenderRecord(value)
+      change(&record)
+      value = record.encoded
+    }
+  }
+
   fileprivate func editQueued(_ arrival: UInt64, _ change: (inout QueuedRecord) -> Void) throws {
     try edit(.queued(arrival)) { value in
       var record = try QueuedRecord(value)
@@ -61,28 +69,31 @@ private func bytes(_ kind: CatalogKey.Kind, _ rest: [UInt8]) -> CatalogKey {
 
 /// Each makes something of the fixture false; both readers have to find it.
 let deliveryMistakes: [Mistake] = [
-  ("a floor that is too short", { t, _ in t.put(.deliveryFloor(key), [1]) }),
-  ("a floor of 0", { t, _ in t.put(.deliveryFloor(key), DeliveryFloor(number: 0, time: 1).encoded) }),
-  (
-    "a floor of nobody",
-    { t, _ in t.put(bytes(.deliveryFloor, [1, 2]), DeliveryFloor(number: 1, time: 1).encoded) }
-  ),
-  (
-    "a floor of a sender that cannot be",
-    { t, _ in
-      t.put(
-        bytes(.deliveryFloor, [0x2f, 0] + key.incarnation.bytes), DeliveryFloor(number: 1, time: 1).encoded)
-    }
-  ),
-  (
-    "a floor above a delivery",
-    { t, _ in t.put(.deliveryFloor(key), DeliveryFloor(number: 7, time: 1).encoded) }
-  ),
-  ("a delivery in another state", { t, _ in try t.edit(.delivery(key)) { $0[0] = 0 } }),
+  ("a sender that is too short", { t, _ in t.put(.sender(key.sender), [1]) }),
+  ("a floor of 0", { t, _ in try t.editSender { $0.floor = 0 } }),
+  ("a sender that cannot be", { t, _ in t.put(bytes(.sender, [0x2f]), try t.value(.sender(key.sender))!) }),
+  ("a sender without a name", { t, _ in t.put(bytes(.sender, []), try t.value(.sender(key.sender))!) }),
+  ("a floor far above a delivery", { t, _ in try t.editSender { ($0.floor, $0.forgotten) = (6 + 257, 7) } }),
+  ("a sender that has forgotten too little", { t, _ in try t.editSender { $0.floor = 259 } }),
+  ("a delivery above the highest", { t, _ in try t.editSender { $0.highest = 4_999 } }),
+  ("a delivery of a newer generation", { t, _ in try t.edit(.delivery(key)) { $0[0] = 3 } }),
+  ("a delivery of generation 0", { t, _ in try t.edit(.delivery(key)) { $0[0] = 0 } }),
+  ("another count of deliveries", { t, _ in try t.editSender { $0.deliveryCount += 1 } }),
+  ("deliveries of nobody", { t, _ in t.delete(.sender(key.sender)) }),
   ("a delivery with more", { t, _ in try t.edit(.delivery(key)) { $0 += [0] } }),
   (
     "a delivery without a number",
-    { t, _ in t.put(CatalogKey.deliveries(key), NumberedDelivery(time: 1, id: key.incarnation).encoded) }
+    { t, _ in
+      t.put(CatalogKey.deliveries(of: key.sender), NumberedDelivery(generation: 1, time: 1).encoded)
+    }
+  ),
+  (
+    "a delivery with number 0",
+    { t, _ in
+      t.put(
+        .delivery(DeliveryKey(sender: key.sender, number: 0, id: key.id)),
+        NumberedDelivery(generation: 1, time: 1).encoded)
+    }
   ),
   ("a request without an id", { t, _ in t.put(bytes(.deliveryByRequest, [1, 97]), []) }),
   (

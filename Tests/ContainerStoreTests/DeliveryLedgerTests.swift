@@ -1,7 +1,9 @@
-import ContainerStore
+import EncryptedFile
 import Foundation
 import SodiumPrimitives
 import Testing
+
+@testable import ContainerStore
 
 struct DeliveryLedgerTests {
   private func arrive(_ numbers: [UInt64], in container: Container) throws {
@@ -18,12 +20,12 @@ struct DeliveryLedgerTests {
     let fixture = try Fixture()
     let container = fixture.container
     try arrive([2, 5, 6, 9], in: container)
-    #expect(try delivered(0..<11, in: container) == [2, 5, 6, 9])
+    #expect(try delivered(1..<11, in: container) == [2, 5, 6, 9])
     func raise(to floor: UInt64) throws {
       try container.raiseDeliveryFloor(sender: Parcel.sender, incarnation: Parcel.incarnation, to: floor)
     }
     try raise(to: 6)
-    #expect(try delivered(0..<11, in: container) == [0, 1, 2, 3, 4, 5, 6, 9])
+    #expect(try delivered(1..<11, in: container) == [1, 2, 3, 4, 5, 6, 9])
     // It never falls, and nothing is written for it.
     let commit = container.commit
     let count = fixture.io.log.count
@@ -32,96 +34,212 @@ struct DeliveryLedgerTests {
     try raise(to: 0)
     #expect(container.commit == commit)
     #expect(fixture.io.log.count == count)
-    #expect(try delivered(0..<11, in: container) == [0, 1, 2, 3, 4, 5, 6, 9])
+    #expect(try delivered(1..<11, in: container) == [1, 2, 3, 4, 5, 6, 9])
     try raise(to: 10)
-    #expect(try delivered(0..<11, in: container) == Array(0..<10))
+    #expect(try delivered(1..<11, in: container) == Array(1..<10))
     let reopened = try fixture.reopened()
-    #expect(try delivered(0..<11, in: reopened) == Array(0..<10))
+    #expect(try delivered(1..<11, in: reopened) == Array(1..<10))
     #expect(try reopened.verify().findings == [])
   }
 
-  @Test func sendersAndIncarnationsDoNotMix() throws {
+  @Test func sendersDoNotMix() throws {
     let container = try Fixture().container
     // One name is the beginning of the other.
-    for sender in ["com.example.sender", "com.example.sender2"] {
-      for byte in [0, 3] as [UInt8] {
-        var parcel = Parcel([], number: UInt64(sender.utf8.count) + UInt64(byte), sender: sender)
-        parcel.message.incarnation = Identifier(repeating: byte)
-        try parcel.arrive(in: container)
+    let senders = ["com.example.sender", "com.example.sender2"]
+    for sender in senders {
+      try Parcel([], number: UInt64(sender.utf8.count), sender: sender).arrive(in: container)
+    }
+    func numbers(_ sender: String) throws -> [UInt64] {
+      try (1..<30).filter {
+        try container.wasDelivered(sender: sender, incarnation: Parcel.incarnation, number: $0)
       }
     }
-    func numbers(_ sender: String, _ byte: UInt8) throws -> [UInt64] {
-      try (0..<30).filter {
-        try container.wasDelivered(
-          sender: sender, incarnation: Identifier(repeating: byte), number: $0)
-      }
-    }
-    #expect(try numbers("com.example.sender", 0) == [18])
-    #expect(try numbers("com.example.sender", 3) == [21])
-    #expect(try numbers("com.example.sender2", 0) == [19])
-    #expect(try numbers("com.example.sender2", 3) == [22])
-    try container.raiseDeliveryFloor(
-      sender: "com.example.sender", incarnation: Identifier(repeating: 3), to: 22)
-    #expect(try numbers("com.example.sender", 3) == Array(0..<22))
-    #expect(try numbers("com.example.sender", 0) == [18])
-    #expect(try numbers("com.example.sender2", 3) == [22])
-    #expect(try numbers("com.example.sender2", 1) == [])
+    #expect(try numbers(senders[0]) == [18])
+    #expect(try numbers(senders[1]) == [19])
+    try container.raiseDeliveryFloor(sender: senders[0], incarnation: Parcel.incarnation, to: 22)
+    #expect(try numbers(senders[0]) == Array(1..<22))
+    #expect(try numbers(senders[1]) == [19])
+    #expect(try numbers("com.example") == [])
+  }
+
+  private func answer(
+    _ container: Container, _ number: UInt64, id: UInt8, _ incarnation: Incarnation = Parcel.incarnation
+  ) throws -> LedgerAnswer {
+    try container.ledger(
+      sender: Parcel.sender, incarnation: incarnation, number: number, id: Identifier(repeating: id))
+  }
+
+  private func incarnation(_ generation: UInt64, _ draw: UInt8 = 3) -> Incarnation {
+    Incarnation(generation: generation, draw: Identifier(repeating: draw))!
   }
 
   /// Nothing counts as delivered that is not there: neither another message under a number, nor one below the floor.
   @Test func knowsMessagesByTheirIDs() throws {
     let container = try Fixture().container
     try arrive([1, 2], in: container)
-    func state(_ number: UInt64, id: UInt8, incarnation: Identifier = Parcel.incarnation) throws
-      -> LedgerState
-    {
-      try container.ledgerState(
-        sender: Parcel.sender, incarnation: incarnation, number: number,
-        id: Identifier(repeating: id))
+    func state(_ number: UInt64, id: UInt8) throws -> LedgerAnswer.State {
+      try answer(container, number, id: id).state
     }
     #expect(try state(1, id: 1) == .delivered)
     #expect(try state(2, id: 2) == .delivered)
     #expect(try state(2, id: 1) == .numberTaken)
     #expect(try state(3, id: 3) == .unknown)
-    // A sender that drew another incarnation before it read that a message was committed.
-    let other = Identifier(repeating: 0)
-    let last = Identifier(repeating: 255)
-    for incarnation in [other, last] {
-      #expect(try state(2, id: 2, incarnation: incarnation) == .delivered)
-      #expect(try state(7, id: 2, incarnation: incarnation) == .delivered)
-      #expect(try state(2, id: 9, incarnation: incarnation) == .unknown)
-    }
     try container.raiseDeliveryFloor(sender: Parcel.sender, incarnation: Parcel.incarnation, to: 3)
-    #expect(try state(2, id: 2) == .numberTaken)
+    // Its id is remembered for a while.
+    #expect(try state(2, id: 2) == .delivered)
     #expect(try state(2, id: 9) == .numberTaken)
     #expect(try state(3, id: 9) == .unknown)
     var taken = Parcel([], number: 2)
     taken.message.id = Identifier(repeating: 9)
     #expect(throws: ContainerError.self) { try taken.arrive(in: container) }
-    taken.message.incarnation = last
+    taken.message.incarnation = incarnation(3)
     try taken.arrive(in: container)
-    #expect(try state(2, id: 9, incarnation: last) == .delivered)
+    #expect(try answer(container, 2, id: 9, incarnation(3)).state == .delivered)
+    #expect(try container.verify().findings == [])
   }
 
-  /// The numbers go on under it, and what is in the outbox stays.
+  /// A container that was put back draws a generation above the one that the receiver has seen; copies of it draw others.
+  @Test func onlyTheNewestIncarnationGoesOn() throws {
+    let container = try Fixture().container
+    #expect(try answer(container, 1, id: 1) == LedgerAnswer(state: .unknown, generation: 0, highest: 0))
+    try arrive([1, 2, 7], in: container)
+    #expect(try answer(container, 8, id: 8) == LedgerAnswer(state: .unknown, generation: 2, highest: 7))
+    for other in [incarnation(1), incarnation(2, 4)] {
+      #expect(
+        try answer(container, 8, id: 8, other)
+          == LedgerAnswer(state: .numberTaken, generation: 2, highest: nil))
+      // What is there is there.
+      #expect(try answer(container, 7, id: 7, other).state == .delivered)
+    }
+    let newer = incarnation(9)
+    #expect(
+      try answer(container, 2, id: 20, newer) == LedgerAnswer(state: .unknown, generation: 2, highest: 0))
+    #expect(try answer(container, 2, id: 2, newer).state == .delivered)
+    var parcel = Parcel([], number: 3)
+    parcel.message.incarnation = newer
+    try parcel.arrive(in: container)
+    #expect(
+      try answer(container, 4, id: 4, newer) == LedgerAnswer(state: .unknown, generation: 9, highest: 3))
+    // Another message of then had the number.
+    #expect(try answer(container, 7, id: 70, newer).state == .unknown)
+    #expect(
+      try answer(container, 8, id: 8) == LedgerAnswer(state: .numberTaken, generation: 9, highest: nil))
+    // A floor of an incarnation that has gone is none; one of a newer one begins it.
+    try container.raiseDeliveryFloor(sender: Parcel.sender, incarnation: Parcel.incarnation, to: 9)
+    #expect(try answer(container, 4, id: 4, newer).state == .unknown)
+    let newest = incarnation(10)
+    try container.raiseDeliveryFloor(sender: Parcel.sender, incarnation: newest, to: 5)
+    #expect(try answer(container, 4, id: 4, newer).state == .numberTaken)
+    #expect(
+      try answer(container, 4, id: 4, newest) == LedgerAnswer(state: .numberTaken, generation: 10, highest: 0)
+    )
+    #expect(try answer(container, 5, id: 5, newest).state == .unknown)
+    #expect(try container.verify().findings == [])
+  }
+
+  /// 256 numbers below the floor: a message that comes once more is known as long as that.
+  @Test func remembersTheLastIDs() throws {
+    let container = try Fixture().container
+    try arrive([1, 2, 255, 300, 301], in: container)
+    func remembered(_ floor: UInt64) throws -> [UInt64] {
+      try container.raiseDeliveryFloor(sender: Parcel.sender, incarnation: Parcel.incarnation, to: floor)
+      #expect(try container.verify().findings == [])
+      return try [1, 2, 255, 300, 301].filter {
+        try answer(container, $0, id: UInt8(truncatingIfNeeded: $0)).state == .delivered
+      }
+    }
+    #expect(try remembered(257) == [1, 2, 255, 300, 301])
+    #expect(try !answer(container, 1, id: 9, incarnation(3)).mayBeForgotten)
+    #expect(try remembered(258) == [2, 255, 300, 301])
+    #expect(try answer(container, 1, id: 9, incarnation(3)).mayBeForgotten)
+    #expect(try !answer(container, 2, id: 9, incarnation(3)).mayBeForgotten)
+    #expect(try remembered(259) == [255, 300, 301])
+    #expect(try remembered(557) == [301])
+    #expect(try remembered(1 << 40) == [])
+    try container.raiseDeliveryFloor(sender: Parcel.sender, incarnation: incarnation(3), to: 2)
+    #expect(try answer(container, 1 << 40 - 257, id: 9, incarnation(4)).mayBeForgotten)
+    #expect(try !answer(container, 1 << 40 - 256, id: 9, incarnation(4)).mayBeForgotten)
+  }
+
+  @Test func refusesASenderThatLetsNothingBeForgotten() throws {
+    let container = try Fixture().container
+    try arrive([1], in: container)
+    func count(_ count: UInt64) throws {
+      try container.store.transaction { transaction in
+        let sender = FileName(Parcel.sender)!
+        var record = try #require(try transaction.senderRecord(sender))
+        record.deliveryCount = count
+        transaction.put(.sender(sender), record.encoded)
+      }
+    }
+    try count(SenderRecord.deliveryCountMax)
+    #expect(throws: ArrivalLimit.deliveries) { try arrive([2], in: container) }
+    try count(SenderRecord.deliveryCountMax - 1)
+    try arrive([2], in: container)
+  }
+
+  // MARK: The outbox
+
+  private func message(_ id: UInt8, to receiver: String = "com.example.b") -> OutgoingMessage {
+    OutgoingMessage(id: Identifier(repeating: id), receiver: receiver, message: [], attachments: [])
+  }
+
+  /// The numbers go on under it, what is in the outbox stays, and other receivers have theirs.
   @Test func drawsAnotherIncarnationOnce() throws {
     let fixture = try Fixture()
     let container = fixture.container
-    let first = try container.outboxIncarnation()
-    #expect(try container.outboxIncarnation() == first)
-    let entry = try container.enqueue(
-      OutgoingMessage(
-        id: Identifier(repeating: 1), receiver: "com.example.b", message: [], attachments: []))
-    let second = try container.outboxIncarnation(otherThan: first)
-    #expect(second != first)
-    #expect(try container.outboxIncarnation(otherThan: first) == second)
+    let entry = try container.enqueue(message(1))
+    _ = try container.enqueue(message(2, to: "com.example.c"))
+    let first = try container.outboxReceiver("com.example.b")
+    #expect(first.incarnation.generation == 1 && first.firstNumber == 1 && first.delivered == 0)
+    let other = try container.outboxReceiver("com.example.c")
+    #expect(other.incarnation.draw != first.incarnation.draw && other.firstNumber == 2)
+    func drawn(_ taken: Incarnation, _ generation: UInt64) throws -> OutboxReceiver {
+      try container.outboxReceiver("com.example.b", notUnder: taken, generationAbove: generation)
+    }
+    let second = try drawn(first.incarnation, 1)
+    #expect(second.incarnation.generation == 2 && second.firstNumber == 3)
+    #expect(try drawn(first.incarnation, 1) == second)
+    // Another copy of the container has drawn one of the same generation, or a greater one.
+    let third = try drawn(second.incarnation, 2)
+    #expect(third.incarnation.generation == 3)
+    #expect(try drawn(first.incarnation, 7).incarnation.generation == 8)
     let reopened = try fixture.reopened()
-    #expect(try reopened.outboxIncarnation() == second)
-    #expect(try reopened.outboxEntries() == [entry])
-    let next = try reopened.enqueue(
-      OutgoingMessage(
-        id: Identifier(repeating: 2), receiver: "com.example.b", message: [], attachments: []))
-    #expect(next.number == entry.number + 1)
+    #expect(try reopened.outboxReceiver("com.example.b").incarnation.generation == 8)
+    #expect(try reopened.outboxReceiver("com.example.c") == other)
+    #expect(try reopened.outboxEntries().first == entry)
+    #expect(try reopened.enqueue(message(3)).number == 3)
+    #expect(throws: ContainerError.self) {
+      try reopened.outboxReceiver("com.example.b", notUnder: first.incarnation, generationAbove: 1 << 62 - 1)
+    }
+    #expect(try reopened.verify().findings == [])
+  }
+
+  @Test func keepsWhatAReceiverSaysThatItHas() throws {
+    let container = try Fixture().container
+    for id in 1...4 as ClosedRange<UInt8> { _ = try container.enqueue(message(id)) }
+    let incarnation = try container.outboxReceiver("com.example.b").incarnation
+    func delivered() throws -> UInt64 { try container.outboxReceiver("com.example.b").delivered }
+    func settle(_ number: UInt64, _ highest: UInt64, _ incarnation: Incarnation) throws {
+      try container.settleOutbox(number, has: DeliveryReceipt(incarnation: incarnation, highest: highest))
+    }
+    try settle(2, 2, incarnation)
+    #expect(try delivered() == 2)
+    try settle(1, 1, incarnation)
+    #expect(try delivered() == 2)
+    // What was never sent nobody has.
+    try settle(3, 1 << 61, incarnation)
+    #expect(try delivered() == 4)
+    try container.setPutBack("com.example.b", has: DeliveryReceipt(incarnation: incarnation, highest: 1))
+    #expect(try delivered() == 1)
+    try settle(4, 4, self.incarnation(1))
+    #expect(try delivered() == 1)
+    try container.setPutBack(
+      "com.example.b", has: DeliveryReceipt(incarnation: self.incarnation(1), highest: 0))
+    #expect(try delivered() == 1)
+    _ = try container.outboxReceiver("com.example.b", notUnder: incarnation, generationAbove: 1)
+    #expect(try delivered() == 0)
+    #expect(try container.verify().findings == [])
   }
 
   @Test func theFloorTakesWhatIsStagedBelowIt() throws {
@@ -158,6 +276,6 @@ struct DeliveryLedgerTests {
     let next = try #require(try reopened.queuedMessages().first)
     // A number of the queue comes once.
     #expect(next.arrival > arrivals[2])
-    #expect(try delivered(0..<9, in: reopened) == [1, 3, 5, 7])
+    #expect(try delivered(1..<9, in: reopened) == [1, 3, 5, 7])
   }
 }

@@ -8,7 +8,8 @@ private func utf8(_ text: String) -> [UInt8] { Array(text.utf8) }
 private func zeros(_ count: Int) -> [UInt8] { [UInt8](repeating: 0, count: count) }
 
 private let sender = FileName("com.example.sender")!
-private let key = ArrivalKey(sender: sender, incarnation: Identifier(repeating: 0xab), number: 7)
+private let key = DeliveryKey(sender: sender, number: 7, id: Identifier(repeating: 0xab))
+private let incarnation = Incarnation(generation: 2, draw: Identifier(repeating: 9))!
 private let record = QueuedRecord(
   time: 5, id: Identifier(repeating: 4), messageByteCount: 3, fileCount: 2,
   sender: sender.bytes, directory: utf8("/Inbox/com.example.sender/20260101T000000.000Z"))
@@ -30,23 +31,49 @@ struct DeliveryRecordTests {
     refuses(bytes + [0], read)
   }
 
-  @Test func floors() throws {
-    let floorKey = CatalogKey.deliveryFloor(key)
-    #expect(try CatalogKey.deliveryFloor(ArrivalKey(deliveryFloor: floorKey)) == floorKey)
-    let value = DeliveryFloor(number: 1, time: -4).encoded
-    #expect(try DeliveryFloor(value).encoded == value)
-    try refusesOtherLengths(value) { _ = try DeliveryFloor($0) }
-    refuses(DeliveryFloor(number: 0, time: 1).encoded) { _ = try DeliveryFloor($0) }
+  /// The numbers that may be at an offset of a value.
+  private func accepts(
+    _ numbers: ClosedRange<UInt64>, at offset: Int, of value: [UInt8], _ read: ([UInt8]) throws -> Void
+  ) {
+    for number in [0, 1, 1 << 62 - 1, 1 << 62, .max] as [UInt64] {
+      var other = value
+      other.replaceSubrange(
+        offset..<offset + 8, with: withUnsafeBytes(of: number.littleEndian) { [UInt8]($0) })
+      #expect(((try? read(other)) != nil) == numbers.contains(number), "\(number) at \(offset)")
+    }
+  }
+
+  @Test func senders() throws {
+    let senderKey = CatalogKey.sender(sender)
+    #expect(try senderKey.sender() == sender)
+    var record = SenderRecord(incarnation: incarnation)
+    (record.floor, record.highest, record.deliveryCount, record.time) = (3, 9, 2, -4)
+    record.forgotten = 1 << 62 - 1
+    #expect(try SenderRecord(record.encoded) == record && record.encoded.count == 64)
+    try refusesOtherLengths(record.encoded) { _ = try SenderRecord($0) }
+    accepts(1...1 << 62 - 1, at: 0, of: record.encoded) { _ = try SenderRecord($0) }
+    accepts(1...1 << 62 - 1, at: 24, of: record.encoded) { _ = try SenderRecord($0) }
+    accepts(0...1 << 62 - 1, at: 32, of: record.encoded) { _ = try SenderRecord($0) }
+    refuses([0x61] + senderKey.bytes.dropFirst()) { _ = try CatalogKey(bytes: $0).sender() }
   }
 
   @Test func deliveriesByNumber() throws {
     let deliveryKey = CatalogKey.delivery(key)
-    #expect(try ArrivalKey(delivery: deliveryKey) == key)
-    let value = NumberedDelivery(time: -4, id: key.incarnation).encoded
+    #expect(try DeliveryKey(deliveryKey) == key)
+    let value = NumberedDelivery(generation: 2, time: -4).encoded
     #expect(try NumberedDelivery(value).encoded == value)
     try refusesOtherLengths(value) { _ = try NumberedDelivery($0) }
-    refuses([2] + value.dropFirst()) { _ = try NumberedDelivery($0) }
-    refuses([1, 0, 0, 0, 0, 0, 0, 1] + value.dropFirst(8)) { _ = try NumberedDelivery($0) }
+    accepts(1...1 << 62 - 1, at: 0, of: value) { _ = try NumberedDelivery($0) }
+  }
+
+  @Test func receivers() throws {
+    var receiver = OutboxReceiver(incarnation: incarnation, firstNumber: 4)
+    receiver.delivered = 8
+    #expect(try OutboxReceiver(receiver.encoded) == receiver)
+    try refusesOtherLengths(receiver.encoded) { _ = try OutboxReceiver($0) }
+    accepts(1...1 << 62 - 1, at: 0, of: receiver.encoded) { _ = try OutboxReceiver($0) }
+    accepts(1...1 << 62 - 1, at: 24, of: receiver.encoded) { _ = try OutboxReceiver($0) }
+    accepts(0...1 << 62 - 1, at: 32, of: receiver.encoded) { _ = try OutboxReceiver($0) }
   }
 
   @Test(arguments: [
@@ -55,29 +82,25 @@ struct DeliveryRecordTests {
     ([97, 0, 98], false), ([97, 10], false), ([0xff], false),
   ])
   func sendersAreNames(name: [UInt8], isPossible: Bool) throws {
-    let from = name + [0] + key.incarnation.bytes
     func accepts(_ read: () throws -> Void) -> Bool { (try? read()) != nil }
-    #expect(accepts { _ = try ArrivalKey(deliveryFloor: CatalogKey(bytes: [0x60] + from)) } == isPossible)
-    #expect(
-      accepts { _ = try ArrivalKey(delivery: CatalogKey(bytes: [0x61] + from + zeros(8))) } == isPossible)
+    #expect(accepts { _ = try CatalogKey(bytes: [0x60] + name).sender() } == isPossible)
+    let rest = [0] + CatalogKey.bigEndian(UInt64(7)) + key.id.bytes
+    #expect(accepts { _ = try DeliveryKey(CatalogKey(bytes: [0x61] + name + rest)) } == isPossible)
     let length = [UInt8(truncatingIfNeeded: name.count)]
     #expect(
       accepts { _ = try RequestKey(CatalogKey(bytes: [0x62] + length + name + [97])) } == isPossible)
   }
 
   @Test func keysOfSendersHaveAllTheirParts() throws {
-    let floor = CatalogKey.deliveryFloor(key).bytes
-    // The name may be as short as a byte: then the zero is missing.
-    for count in 0..<19 {
-      refuses(Array(floor.prefix(count))) { _ = try ArrivalKey(deliveryFloor: CatalogKey(bytes: $0)) }
-    }
-    refuses(floor + [0]) { _ = try ArrivalKey(deliveryFloor: CatalogKey(bytes: $0)) }
-    refuses(floor) { _ = try ArrivalKey(delivery: CatalogKey(bytes: $0)) }
     let delivery = CatalogKey.delivery(key).bytes
-    for count in (0..<27).reversed() {
-      refuses(Array(delivery.prefix(count))) { _ = try ArrivalKey(delivery: CatalogKey(bytes: $0)) }
+    // The name may be as short as a byte.
+    for count in 0..<delivery.count {
+      refuses(Array(delivery.prefix(count))) { _ = try DeliveryKey(CatalogKey(bytes: $0)) }
     }
-    refuses(CatalogKey.delivery(key).bytes + [0]) { _ = try ArrivalKey(delivery: CatalogKey(bytes: $0)) }
+    refuses(delivery + [0]) { _ = try DeliveryKey(CatalogKey(bytes: $0)) }
+    refuses([0x60] + delivery.dropFirst()) { _ = try DeliveryKey(CatalogKey(bytes: $0)) }
+    let zero = DeliveryKey(sender: sender, number: 0, id: key.id)
+    refuses(CatalogKey.delivery(zero).bytes) { _ = try DeliveryKey(CatalogKey(bytes: $0)) }
   }
 
   @Test func deliveriesByRequest() throws {
@@ -149,15 +172,16 @@ struct DeliveryRecordTests {
   }
 
   @Test func stagingRecordsAreReadOnlyAsTheyAreWritten() throws {
-    let staged = Staging.Record(key: key, id: key.incarnation, fileCount: 2, byteCount: 30)
+    let staged = Staging.Record(
+      key: ArrivalKey(sender: sender, id: key.id), number: 7, fileCount: 2, byteCount: 30)
     func accepts(_ change: (inout Staging.Record) -> Void) -> Bool {
       var other = staged
       change(&other)
       return (try? Staging.Record(other.encoded, sender: sender)) == other
     }
-    #expect(accepts { _ in } && staged.encoded.count == 56)
+    #expect(accepts { _ in } && staged.encoded.count == 40)
     for (number, isPossible) in [(UInt64(0), false), (1, true), (1 << 62 - 1, true), (1 << 62, false)] {
-      #expect(accepts { $0.key.number = number } == isPossible, "\(number)")
+      #expect(accepts { $0.number = number } == isPossible, "\(number)")
     }
     for (count, isPossible) in [(UInt64(0), false), (1, true), (1 << 32 - 1, true), (1 << 32, false)] {
       #expect(accepts { $0.fileCount = count } == isPossible, "\(count) files")
@@ -195,7 +219,8 @@ struct DeliveryRecordTests {
       let pin = Pin(number: number, attachment: 0)
       #expect((CatalogKey.pinned(pin).pin(at: 1) == pin) == isPossible, "\(number)")
     }
-    refuses(zeros(24)) { _ = try OutboxState($0) }
+    refuses(zeros(8)) { _ = try OutboxState($0) }
+    refuses(zeros(7) + [1, 0]) { _ = try OutboxState($0) }
   }
 
   @Test func pinnedVersions() throws {

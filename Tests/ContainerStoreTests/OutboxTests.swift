@@ -109,15 +109,17 @@ struct OutboxTests {
 
   @Test func numbersAndTheIncarnationGoOn() throws {
     let sender = try Sender()
-    let incarnation = try sender.container.outboxIncarnation()
+    let receiver = message([]).receiver
     #expect(try sender.container.enqueue(message([])).number == 1)
+    let incarnation = try sender.container.outboxReceiver(receiver).incarnation
     try sender.container.settleOutbox(1)
     let reopened = try sender.reopened()
-    #expect(try reopened.outboxIncarnation() == incarnation)
+    #expect(try reopened.outboxReceiver(receiver).incarnation == incarnation)
     #expect(try reopened.enqueue(message([])).number == 2)
     #expect(try reopened.outboxEntries().map(\.number) == [2])
     let other = try Sender().container
-    #expect(try other.outboxIncarnation() != incarnation)
+    _ = try other.enqueue(message([]))
+    #expect(try other.outboxReceiver(receiver).incarnation != incarnation)
   }
 
   @Test(arguments: [Container.Durability.full, .none])
@@ -604,7 +606,7 @@ struct OutboxTests {
       (
         "a number that is used again",
         { transaction in
-          transaction.put(.outboxState, OutboxState(incarnation: Identifier(repeating: 1)).encoded)
+          transaction.put(.outboxState, OutboxState().encoded)
         }
       ),
       (
@@ -647,12 +649,34 @@ struct OutboxTests {
       ),
       ("a state that is too short", { $0.put(.outboxState, [1]) }),
       (
+        "nothing of a receiver",
+        { transaction in
+          for (key, _) in try transaction.records(.all(.outboxReceiver)) { transaction.delete(key) }
+        }
+      ),
+      (
+        "a receiver that has what was never sent",
+        { transaction in
+          for (key, _) in try transaction.records(.all(.outboxReceiver)) {
+            try transaction.edit(key) { $0[32] = 200 }
+          }
+        }
+      ),
+      (
+        "a receiver without a name",
+        { transaction in
+          for (_, value) in try transaction.records(.all(.outboxReceiver)) {
+            transaction.put(.all(.outboxReceiver), value)
+          }
+        }
+      ),
+      (
         "a second state",
         { $0.put(CatalogKey(bytes: CatalogKey.outboxState.bytes + [0]), try $0.value(.outboxState)!) }
       ),
       (
         "a next number of 0",
-        { try $0.edit(.outboxState) { $0.replaceSubrange(16..., with: [UInt8](repeating: 0, count: 8)) } }
+        { try $0.edit(.outboxState) { $0.replaceSubrange(0..., with: [UInt8](repeating: 0, count: 8)) } }
       ),
       (
         "a file that was never there",

@@ -50,7 +50,9 @@ class Delivery:
         self.answers, self.damaged, self.frames, self.received = 0, [], 0, 0
         channel.deliveries[self.id] = self
         message = {**self.request, "attachments": len(self.files)}
-        body = {"id": self.id, "number": self.number, "incarnation": self.app.incarnation, "floor": self.app.floor()}
+        self.incarnation, delivered, first = self.app.receiver(channel.peer.app_id)
+        body = {"id": self.id, "number": self.number, "incarnation": self.incarnation, "floor": self.app.floor()}
+        body.update(delivered=delivered, may_be_repeated=self.number < first)
         counts = {"file_count": len(self.files), "byte_count": self.byte_count}
         channel.send("offer", {**body, **counts, "request": message})
         return self
@@ -414,14 +416,26 @@ class Delivering:
         delivery.events.append(event)
         self.app.unsettled.discard(delivery.number)
         if self.app.acknowledges:
-            self.send("acknowledged", {"floor": self.app.floor(), "incarnation": self.app.incarnation})
+            self.send("acknowledged", {"floor": self.app.floor(), "incarnation": self.app.receiver(self.peer.app_id)[0]})
 
     def take_committed(self, body):
-        self.app.delivered[body["id"]] = self.delivery(body)
+        delivery = self.app.delivered[body["id"]] = self.delivery(body)
+        known = self.app.receiver(self.peer.app_id)
+        if known[0] == delivery.incarnation:
+            known[1] = max(known[1], body.get("highest", 0))
         self.settled(body, "committed")
 
+    def take_put_back(self, body):
+        delivery, highest = self.delivery(body), body.get("highest", 0)
+        known = self.app.receiver(self.peer.app_id)
+        if highest >= known[1]:
+            raise Fault(MALFORMED)
+        known[1] = highest
+        delivery.events.append("put back")
+
     def take_delivery_refused(self, body):
-        self.delivery(body).failure = body.get("failure", {})
+        delivery = self.delivery(body)
+        delivery.failure, delivery.generation = body.get("failure", {}), body.get("generation", 0)
         self.settled(body, "refused")
 
     def take_delivery_cancelled(self, body):
@@ -443,14 +457,21 @@ class Delivering:
     # As the receiver
 
     def take_offer(self, body):
-        if len(body.get("id", b"")) != 16 or len(body.get("incarnation", b"")) != 16 or not body.get("number"):
+        incarnation = body.get("incarnation", {})
+        if len(body.get("id", b"")) != 16 or len(incarnation.get("draw", b"")) != 16 or not body.get("number"):
             raise Fault(MALFORMED)
-        place = (self.peer.app_id, body["incarnation"], body["number"])
-        known = self.app.ledger.get(place)
-        if known == body["id"]:
+        place, generation = (self.peer.app_id, body["id"]), incarnation.get("generation", 0)
+        if not 1 <= generation < 1 << 62:
+            raise Fault(MALFORMED)
+        sender = self.app.senders.get(self.peer.app_id) or Sender(incarnation)
+        is_newest = sender.incarnation == incarnation
+        if (is_newest or sender.generation < generation) and body.get("delivered", 0) > is_newest * sender.highest:
+            self.send("put_back", {"id": body["id"], "highest": is_newest * sender.highest})
+        if place in self.app.ledger:
             return self.send("committed", {"id": body["id"]})
-        if known or body["number"] < self.app.floors.get(place[:2], 0):
-            return self.send("delivery_refused", {"id": body["id"], "failure": {"error": NUMBER_TAKEN}})
+        if sender.generation >= generation and (not is_newest or sender.has_used(body["number"])):
+            failure = {"id": body["id"], "failure": {"error": NUMBER_TAKEN}, "generation": sender.generation}
+            return self.send("delivery_refused", failure)
         fresh, staged = Arrival(body), self.app.staged.get(place)
         arrival = staged if staged and staged.counts == fresh.counts else fresh
         arrival.restart(body)
@@ -503,7 +524,7 @@ class Delivering:
         return arrival
 
     def place(self, arrival):
-        return (self.peer.app_id, arrival.offer["incarnation"], arrival.offer["number"])
+        return (self.peer.app_id, arrival.offer["id"])
 
     def take_delivery_failed(self, body):
         self.withdraw(body)
@@ -512,10 +533,12 @@ class Delivering:
 
     def commit(self, arrival):
         offer = arrival.offer
-        self.app.ledger[self.place(arrival)] = offer["id"]
+        self.app.ledger.add(self.place(arrival))
+        sender = self.sender(offer["incarnation"])
+        sender.numbers.add(offer["number"])
         self.arrivals.pop(offer["id"], None)
         self.app.staged.pop(self.place(arrival), None)
-        self.send("committed", {"id": offer["id"]})
+        self.send("committed", {"id": offer["id"], "highest": sender.highest})
         self.app.keys += arrival.keys
         if "reply" in offer and offer["reply"]["id"] in self.app.delivered:
             delivery = self.app.delivered[offer["reply"]["id"]]
@@ -525,7 +548,36 @@ class Delivering:
             self.app.arrived.append((offer, arrival.files()))
 
     def take_acknowledged(self, body):
-        self.app.floors[(self.peer.app_id, body["incarnation"])] = body.get("floor", 0)
+        self.sender(body["incarnation"]).raise_floor(body["incarnation"], body.get("floor", 0))
+
+    def sender(self, incarnation):
+        """What is known of the peer as a sender; a newer incarnation begins anew."""
+        known = self.app.senders.get(self.peer.app_id)
+        if known is None or known.generation < incarnation["generation"]:
+            known = self.app.senders[self.peer.app_id] = Sender(incarnation)
+        return known
+
+
+class Sender:
+    """The newest incarnation of a sender, and which of its numbers have arrived."""
+
+    def __init__(self, incarnation):
+        self.incarnation, self.floor, self.numbers = incarnation, 1, set()
+
+    @property
+    def generation(self):
+        return self.incarnation.get("generation", 0)
+
+    @property
+    def highest(self):
+        return max(self.numbers, default=0)
+
+    def has_used(self, number):
+        return number < self.floor or number in self.numbers
+
+    def raise_floor(self, incarnation, floor):
+        if incarnation == self.incarnation:
+            self.floor = max(self.floor, floor)
 
 
 class Outbox:
@@ -534,14 +586,24 @@ class Outbox:
     def begin_outbox(self):
         # Of shared memory, that this app takes; frames that it takes of a stream at once.
         self.slots, self.credit = 0, STREAM_CREDIT
-        self.incarnation, self.last_number, self.unsettled = os.urandom(16), 0, set()
-        self.delivered, self.ledger, self.floors, self.arrived = {}, {}, {}, []
+        self.last_number, self.unsettled, self.receivers, self.senders = 0, set(), {}, {}
+        self.delivered, self.ledger, self.arrived = {}, set(), []
         # What came of messages that are not complete, of what failed, and keys and segments of those that arrived.
         self.staged, self.failed, self.keys = {}, [], []
         # For attacks: whether it says so when it has read a slot.
         self.acknowledges, self.frees = True, True
         # Of an arrival whose next frame this side takes for damaged.
         self.spoils = None
+
+    def receiver(self, app_id):
+        """For a receiver: the incarnation, the highest number that it says it has, the first number."""
+        incarnation = {"generation": 1, "draw": os.urandom(16)}
+        return self.receivers.setdefault(app_id, [incarnation, 0, 1])
+
+    def draw(self, app_id, above):
+        """Another incarnation, after the receiver has seen later ones."""
+        incarnation = {"generation": above + 1, "draw": os.urandom(16)}
+        self.receivers[app_id] = [incarnation, 0, self.last_number + 1]
 
     def floor(self):
         return min(self.unsettled, default=self.last_number + 1)

@@ -360,7 +360,8 @@ def starts_anew_when_its_numbers_are_taken(world):
         delivery = request(app)
         expect(delivery.offer(channel).wait("committed", "refused"), "refused")
         expect((delivery.failure["error"], "accepted" in delivery.events), (25, False))
-        app.incarnation = os.urandom(16)
+        expect(delivery.generation, app.receiver(VICTIM)[0]["generation"])
+        app.draw(VICTIM, above=delivery.generation)
         app.unsettled.add(delivery.number)
         delivery.events.clear()
         # On the same channel.

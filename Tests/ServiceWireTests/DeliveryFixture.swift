@@ -7,7 +7,10 @@ import SodiumPrimitives
 enum DeliveryFixture {
   static let number = ChannelNumber(1)
   static let key = Data(repeating: 7, count: 32)
-  static let incarnation = Identifier(high: 3, low: 3)
+  static let incarnation = WireIncarnation.with {
+    $0.generation = 3
+    $0.draw = Data(repeating: 3, count: 16)
+  }
 
   static func id(_ n: UInt64) -> Identifier { Identifier(high: 4, low: n) }
 
@@ -21,7 +24,7 @@ enum DeliveryFixture {
     .with {
       $0.id = id(n).data
       $0.number = n
-      $0.incarnation = incarnation.data
+      $0.incarnation = incarnation
       $0.floor = 1
       $0.fileCount = files
       $0.byteCount = bytes

@@ -67,7 +67,7 @@ struct DeliveryStepTests {
     let floor = WireChannelMessage.with {
       $0.acknowledged = .with {
         $0.floor = 6
-        $0.incarnation = Fixture.incarnation.data
+        $0.incarnation = Fixture.incarnation
       }
     }
     #expect(sender.acknowledge(floor: 6, incarnation: Fixture.incarnation) == [.send(floor, on: number)])
@@ -75,18 +75,23 @@ struct DeliveryStepTests {
       receiver.receive(floor, on: number) == [.acknowledged(floor: 6, incarnation: Fixture.incarnation)])
   }
 
-  /// A restored sender's message is offered again under another incarnation, on the same channel, once.
+  /// A restored sender's message is offered again under another incarnation, on the same channel; a receiver that
+  /// never takes it cannot go on for ever.
   @Test func offersAgainWhatHasANumberThatIsTaken() {
     var sender = Fixture.offered()
     var receiver = Fixture.arrived()
-    let refused = Fixture.refused(1, 25)
-    #expect(receiver.refuse(one, .with { $0.error = 25 }) == [.send(refused, on: number)])
-    #expect(sender.receive(refused, on: number) == [.numberTaken(one), .wantsOffer(one)])
+    var refused = Fixture.refused(1, 25)
+    refused.deliveryRefused.generation = 5
     var offer = Fixture.offer(1)
-    offer.incarnation = Data(repeating: 9, count: 16)
-    #expect(sender.offer(offer) == [.send(Fixture.message(offer), on: number)])
-    #expect(receiver.receive(Fixture.message(offer), on: number) == [.offered(offer)])
-    #expect(receiver.refuse(one, .with { $0.error = 25 }) == [.send(refused, on: number)])
+    for generation in 6...13 as ClosedRange<UInt64> {
+      #expect(receiver.refuseNumber(one, generation: 5) == [.send(refused, on: number)])
+      #expect(
+        sender.receive(refused, on: number) == [.numberTaken(one, generation: 5), .wantsOffer(one)])
+      offer.incarnation.generation = generation
+      #expect(sender.offer(offer) == [.send(Fixture.message(offer), on: number)])
+      #expect(receiver.receive(Fixture.message(offer), on: number) == [.offered(offer)])
+    }
+    #expect(receiver.refuseNumber(one, generation: 5) == [.send(refused, on: number)])
     #expect(
       sender.receive(refused, on: number) == [.settled(one, .refused(.with { $0.error = 25 }))])
     #expect(sender.isIdle && receiver.isIdle)
@@ -98,6 +103,53 @@ struct DeliveryStepTests {
     sender = Fixture.offered()
     _ = sender.cancel(one)
     #expect(sender.receive(refused, on: number) == [.settled(one, .cancelled)])
+  }
+
+  /// It does not have what the sender was told that it has.
+  @Test func aReceiverThatWasPutBackSaysSo() {
+    var offer = Fixture.offer(1)
+    offer.delivered = 9
+    func offered() -> Deliveries {
+      var sender = Fixture.offered()
+      // Once more, with that.
+      _ = sender.receive(Fixture.refused(1, 25), on: number)
+      _ = sender.offer(offer)
+      return sender
+    }
+    func putBack(_ highest: UInt64) -> WireChannelMessage {
+      .with {
+        $0.putBack = .with {
+          $0.id = one.data
+          $0.highest = highest
+        }
+      }
+    }
+    var receiver = Fixture.arrived()
+    #expect(receiver.putBack(one, highest: 4) == [.send(putBack(4), on: number)])
+    var sender = offered()
+    #expect(sender.receive(putBack(4), on: number) == [.putBack(one, highest: 4, delivered: 9)])
+    // Once, before the other answers.
+    #expect(Fixture.fault(sender.receive(putBack(4), on: number)) == .unexpectedMessage)
+    sender = offered()
+    _ = sender.receive(Fixture.wanted(1, from: 0), on: number)
+    #expect(Fixture.fault(sender.receive(putBack(4), on: number)) == .unexpectedMessage)
+    sender = offered()
+    #expect(Fixture.fault(sender.receive(putBack(9), on: number)) == .malformed)
+    sender = offered()
+    _ = sender.cancel(one)
+    #expect(sender.receive(putBack(0), on: number) == [.putBack(one, highest: 0, delivered: 9)])
+    _ = receiver.accept(one, from: 0, key: Data(repeating: 1, count: 32))
+    #expect(receiver.putBack(one, highest: 4) == [])
+  }
+
+  @Test func tellsWhatTheReceiverHas() {
+    var receiver = Fixture.arrived()
+    var committed = Fixture.committed(1)
+    committed.committed.highest = 12
+    #expect(receiver.committed(one, highest: 12) == [.send(committed, on: number)])
+    var sender = Fixture.offered()
+    #expect(
+      sender.receive(committed, on: number) == [.delivered(one, highest: 12), .settled(one, .committed)])
   }
 
   @Test func whatTheReceiverHasNeedsNoStream() {
@@ -118,7 +170,9 @@ struct DeliveryStepTests {
   @Test func anOfferMustBeRight() {
     let request = WireRequest.with { $0.id = one.data }
     let wrong: [(inout WireOffer) -> Void] = [
-      { $0.id = Data(count: 15) }, { $0.incarnation = Data(count: 15) }, { $0.number = 0 }, { $0.floor = 2 },
+      { $0.id = Data(count: 15) }, { $0.incarnation.draw = Data(count: 15) }, { $0.number = 0 },
+      { $0.floor = 2 },
+      { $0.incarnation.generation = 0 }, { $0.incarnation.generation = 1 << 62 }, { $0.number = 1 << 62 },
       { $0.byteCount = 1 << 63 }, { $0.fileCount = 0 }, { $0.request.attachments = 0 }, { $0.message = nil },
       { $0.request = request }, { $0.request.id = DeliveryFixture.id(2).data },
       { $0.request.foreground = .UNRECOGNIZED(9) },

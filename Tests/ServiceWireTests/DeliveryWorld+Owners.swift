@@ -24,7 +24,7 @@ extension DeliveryWorld {
       $0.offer(
         .with {
           $0.id = id.data
-          $0.incarnation = Data(count: 16)
+          $0.incarnation = DeliveryFixture.incarnation
           $0.floor = 1
           $0.request.id = id.data
         })

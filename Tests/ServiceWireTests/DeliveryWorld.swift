@@ -149,9 +149,9 @@ final class DeliveryWorld {
       if processes[side]?.sending.removeValue(forKey: key) == nil { note("a stream ends that did not begin") }
     case .accepted(let id):
       if processes[side]?.accepted.insert(id).inserted != true { note("accepted twice") }
-    case .progressed: break
+    case .progressed, .delivered, .putBack: break
     case .settled(let id, let end): settle(id, end, side)
-    case .numberTaken(let id):
+    case .numberTaken(let id, _):
       if processes[side]?.sending.values.contains(where: { $0.id == id }) == true {
         note("renumbered while its stream goes on")
       }
@@ -348,7 +348,7 @@ final class DeliveryWorld {
         with(side) { $0.inquire(id) }
       }
     case 18..<19: with(side) { $0.endRequest(Identifier(high: 9, low: 1)) }
-    case 19..<20: with(side) { $0.acknowledge(floor: 1, incarnation: .zero) }
+    case 19..<20: with(side) { $0.acknowledge(floor: 1, incarnation: DeliveryFixture.incarnation) }
     case 20..<60: work(side)
     default: deliver()
     }

@@ -20,6 +20,11 @@ struct DeliveryPeer {
     perform(deliveries.inquire(Self.sent(9)), choice: 0)
   }
 
+  private static let incarnation = WireIncarnation.with {
+    $0.generation = 2
+    $0.draw = Data(repeating: 7, count: 16)
+  }
+
   /// The peer's side of two deliveries, one in each direction.
   static func seed() throws -> [UInt8] {
     let id = Identifier(high: 0, low: 7).data
@@ -30,7 +35,8 @@ struct DeliveryPeer {
         $0.offer = .with {
           $0.id = id
           $0.number = 1
-          $0.incarnation = id
+          $0.incarnation = incarnation
+          $0.delivered = 3
           $0.fileCount = 1
           $0.byteCount = 9
           $0.request.id = id
@@ -49,6 +55,12 @@ struct DeliveryPeer {
         }
       },
       .with { $0.deliveryCancelled.id = id },
+      .with {
+        $0.putBack = .with {
+          $0.id = sent(3).data
+          $0.highest = 4
+        }
+      },
       .with { $0.manifestWanted.id = sent(3).data },
       .with {
         $0.deliveryAccepted = .with {
@@ -75,7 +87,7 @@ struct DeliveryPeer {
       .with {
         $0.acknowledged = .with {
           $0.floor = 2
-          $0.incarnation = id
+          $0.incarnation = incarnation
         }
       },
       .with { $0.replyStanding.id = sent(9).data }, .with { $0.requestEnded.id = id },
@@ -100,7 +112,8 @@ struct DeliveryPeer {
           deliveries.offer(
             .with {
               $0.id = id.data
-              $0.incarnation = id.data
+              $0.incarnation = Self.incarnation
+              $0.delivered = 9
               $0.request.id = id.data
             }), choice: choice)
       case .wantsPage(let id, let from):
@@ -111,6 +124,8 @@ struct DeliveryPeer {
       case .beginStream(_, _, _, let key, let from, let credit, let checking):
         require(key.count == 32 && from < 30 && credit > 0, "a stream of nothing")
         require(checking.map { from <= $0 && $0 < 30 } ?? true, "what is not sent is checked")
+      case .putBack(_, let highest, let delivered):
+        require(highest < delivered && delivered == 9, "nothing is missing")
       case .progressed(_, let received): require(received <= 30, "more than there is")
       case .offered(let offer):
         guard let id = Identifier(exactly: offer.id) else { fatalError("an offer without an id") }

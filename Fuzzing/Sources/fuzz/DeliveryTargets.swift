@@ -17,13 +17,16 @@ extension Target {
       let contents = QueuedContents(
         message: Known.bytes(40, seed: 2), files: [.init(place: Array("a/b".utf8), size: 300)])
       let staged = Staging.Record(
-        key: ArrivalKey(sender: sampleSender, incarnation: Identifier(Known.bytes(16, seed: 3)), number: 9),
-        id: Identifier(Known.bytes(16, seed: 4)), fileCount: 2, byteCount: 300)
+        key: ArrivalKey(sender: sampleSender, id: Identifier(Known.bytes(16, seed: 4))), number: 9,
+        fileCount: 2,
+        byteCount: 300)
+      let incarnation = Incarnation(generation: 2, draw: Identifier(Known.bytes(16, seed: 3)))!
       return [
         Seed("outbox", [0] + entry.encoded), Seed("pinned", [1] + pinned.encoded),
-        Seed("outbox-state", [2] + OutboxState(incarnation: Identifier(Known.bytes(16, seed: 5))).encoded),
-        Seed("floor", [3] + DeliveryFloor(number: 3, time: 1).encoded),
-        Seed("numbered", [4] + NumberedDelivery(time: 1, id: Identifier(Known.bytes(16, seed: 6))).encoded),
+        Seed("outbox-state", [2] + OutboxState().encoded),
+        Seed("sender", [3] + SenderRecord(incarnation: incarnation).encoded),
+        Seed("numbered", [4] + NumberedDelivery(generation: 2, time: 1).encoded),
+        Seed("receiver", [9] + OutboxReceiver(incarnation: incarnation, firstNumber: 3).encoded),
         Seed("queued", [5] + queued.encoded), Seed("contents", [6] + contents.encoded),
         Seed("staged", [7] + staged.encoded), Seed("frame", [8] + sampleFrame),
       ]
@@ -42,8 +45,9 @@ extension Target {
         guard let state = try? OutboxState(value) else { return false }
         require(state.encoded == value, "the outbox's state is written differently")
       case 3:
-        guard let floor = try? DeliveryFloor(value) else { return false }
-        require(floor.encoded == value, "a floor is written differently")
+        guard let sender = try? SenderRecord(value) else { return false }
+        require(sender.encoded == value, "a sender is written differently")
+        require((1...sender.floor).contains(sender.firstRemembered), "a floor below what is remembered")
       case 4:
         guard let delivery = try? NumberedDelivery(value) else { return false }
         require(delivery.encoded == value, "a delivery is written differently")
@@ -54,6 +58,9 @@ extension Target {
         guard let contents = try? QueuedContents(value, of: sampleQueued) else { return false }
         require(contents.encoded == value, "a queued message's contents are written differently")
         require(contents.files.count == 1, "other files than were counted")
+      case 9:
+        guard let receiver = try? OutboxReceiver(value) else { return false }
+        require(receiver.encoded == value, "a receiver is written differently")
       case 8:
         var input = Input(Array(value))
         let contentsByteCount = Int(input.number(UInt32.self))

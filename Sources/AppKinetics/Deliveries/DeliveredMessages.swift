@@ -41,7 +41,8 @@ final class DeliveredMessages {
       guard let found = core.services.offer(of: wire) else { return unhandled.append(message) }
       let request = IncomingRequest(
         wire, id, from: application, found, params: wire.hasParams ? try? ServiceValue(wire.params) : nil,
-        attachments: files.map(\.path), arrival: queued.arrival, isRedelivered: isRedelivered, runtime)
+        attachments: files.map(\.path), arrival: queued.arrival, isRedelivered: isRedelivered,
+        mayBeRepeated: offer.mayBeRepeated, runtime)
       core.peer(application).requests.admit(request, found, untold: isRedelivered ? files : [])
     case .reply(let reply):
       if let peer = core.peers[application], let sent = peer.sent[id] {
@@ -52,7 +53,7 @@ final class DeliveredMessages {
       } else if let unclaimedHandler {
         let unclaimed = UnclaimedReply(
           request: id, sender: application, result: Self.result(of: reply, files, from: application),
-          isRedelivered: isRedelivered)
+          isRedelivered: isRedelivered, mayBeRepeated: offer.mayBeRepeated)
         core.callbacks(for: application).async { [runtime] in
           _ = Task.begin {
             await unclaimedHandler(unclaimed)

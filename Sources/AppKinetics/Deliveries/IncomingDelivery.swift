@@ -59,6 +59,9 @@ final class IncomingDelivery: Sendable {
     }
   }
 
+  /// The ledger knows that it never came before, whatever its sender says.
+  func isNew() { guarded.withLock { $0.offer.mayBeRepeated = false } }
+
   var isUnderWay: Bool { guarded.withLock { $0.isUnderWay } }
 
   var heldByteCount: Int {
@@ -119,7 +122,10 @@ final class IncomingDelivery: Sendable {
   }
 
   /// Nil when it was let go of meanwhile.
-  func commit() throws -> QueuedMessage? { try arrival.withLock { try $0.take()?.commit() } }
+  /// The message, and the highest number that has arrived under its incarnation.
+  func commit() throws -> (queued: QueuedMessage, highest: UInt64)? {
+    try arrival.withLock { try $0.take().map { (try $0.commit(), $0.highest) } }
+  }
 }
 
 /// Takes what comes over the bulk lane.

@@ -1,3 +1,4 @@
+import ContainerStore
 @preconcurrency import Dispatch
 import Foundation
 import LocalTransport
@@ -17,7 +18,7 @@ final class PeerDeliveries {
   private(set) var retryAt: UInt64?
   private var retryPause: UInt64 = 0
   /// What the other app said of its floors, by incarnation, and is not in the ledger yet.
-  private var acknowledged: [Identifier: UInt64] = [:]
+  private var acknowledged: [Incarnation: UInt64] = [:]
   private static let acknowledgedCountMax = 16
 
   init(_ peer: PeerSession) {
@@ -73,7 +74,9 @@ final class PeerDeliveries {
       case .accepted(let id): outbox.wasAccepted(id)
       case .progressed(let id, let received): outbox.progressed(id, received)
       case .settled(let id, let end): outbox.settled(id, end)
-      case .numberTaken(let id): outbox.numberTaken(id)
+      case .delivered(let id, let highest): outbox.delivered(id, highest)
+      case .numberTaken(let id, let generation): outbox.numberTaken(id, generation)
+      case .putBack(let id, let highest, let delivered): outbox.putBack(id, highest, delivered)
       case .tooLate(let id): outbox.sent(of: id)?.didNotCancel()
 
       case .offered(let offer): inbox.offered(offer)
@@ -107,7 +110,8 @@ final class PeerDeliveries {
   }
 
   /// One write for all that is said meanwhile.
-  private func wasAcknowledged(_ floor: UInt64, _ incarnation: Identifier) {
+  private func wasAcknowledged(_ floor: UInt64, _ wire: WireIncarnation) {
+    guard let incarnation = Incarnation(wire) else { return }
     let isFirst = acknowledged.isEmpty
     guard acknowledged.count < Self.acknowledgedCountMax else { return }
     acknowledged[incarnation] = max(floor, acknowledged[incarnation] ?? 0)
@@ -122,7 +126,7 @@ final class PeerDeliveries {
     }
   }
 
-  private func takeAcknowledged() -> [Identifier: UInt64] {
+  private func takeAcknowledged() -> [Incarnation: UInt64] {
     defer { acknowledged = [:] }
     return acknowledged
   }

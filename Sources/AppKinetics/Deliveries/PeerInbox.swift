@@ -32,6 +32,9 @@ final class PeerInbox {
   /// Deliveries that are being discarded.
   private var discardingCount = 0
   private var locked: [Locked] = []
+  /// The last incarnation of the sender that was not the newest, and the last number of it that is missing here: the app was told.
+  private var contradicted: WireIncarnation?
+  private var putBack: UInt64?
 
   init(_ peer: PeerSession) { self.peer = peer }
 
@@ -145,25 +148,43 @@ final class PeerInbox {
       return putOff(id)
     }
     run(attempt) { [container = runtime.container, sender = peer.application.text] in
-      let incarnation = Identifier(offer.incarnation)
-      let ledger = try container.store.ledgerState(
+      guard let incarnation = Incarnation(offer.incarnation) else { throw ServicesError(.invalidParams) }
+      let answer = try container.store.ledger(
         sender: sender, incarnation: incarnation, number: offer.number, id: id)
       // A container that takes no changes says this of what it has all the same.
       try? container.store.raiseDeliveryFloor(sender: sender, incarnation: incarnation, to: offer.floor)
-      return ledger
-    } then: { inbox, ledger in
-      switch ledger {
-      case .unknown: inbox.check(attempt)
+      return answer
+    } then: { inbox, answer in
+      inbox.compare(offer, with: answer, id)
+      switch answer.state {
+      case .unknown:
+        if !answer.mayBeForgotten { attempt.delivery.isNew() }
+        inbox.check(attempt)
       case .numberTaken:
-        // It comes again under another number: a reply is not lost.
+        // It comes again under another incarnation: a reply is not lost.
         inbox.remove(id)
-        inbox.peer.deliveries.step { $0.refuse(id, WireFailure(ServicesError(.numberTaken))) }
+        inbox.peer.deliveries.step { $0.refuseNumber(id, generation: answer.generation) }
       case .delivered:
         inbox.remove(id)
         inbox.peer.deliveries.step { $0.committed(id) }
       }
     } failed: {
       $0.abandon(attempt, $1)
+    }
+  }
+
+  /// Whether one of the two containers was put back, as its numbers show.
+  private func compare(_ offer: WireOffer, with answer: LedgerAnswer, _ id: Identifier) {
+    if answer.state == .numberTaken {
+      guard contradicted != offer.incarnation else { return }
+      contradicted = offer.incarnation
+      peer.core.tell(Rollback(side: .otherApp, application: peer.application, missing: nil))
+    } else if let highest = answer.highest, offer.delivered > highest {
+      peer.deliveries.step { $0.putBack(id, highest: highest) }
+      guard putBack != offer.delivered else { return }
+      putBack = offer.delivered
+      peer.core.tell(
+        Rollback(side: .thisApp, application: peer.application, missing: highest + 1...offer.delivered))
     }
   }
 
@@ -261,10 +282,10 @@ final class PeerInbox {
     { [store = runtime.container.store, logger = runtime.logger, application = peer.application] in
       do {
         let message = ArrivingMessage(delivery.offer, from: application)
-        let ledger = try store.ledgerState(
+        let answer = try store.ledger(
           sender: message.sender, incarnation: message.incarnation, number: message.number, id: message.id)
-        if ledger == .unknown { try delivery.discard(store, message) }
-        return ledger == .delivered
+        if answer.state != .delivered { try delivery.discard(store, message) }
+        return answer.state == .delivered
       } catch {
         logger.error("what has arrived of a message cannot be removed", metadata: ["error": "\(error)"])
         return false
@@ -450,7 +471,7 @@ final class PeerInbox {
     attempt.delivery.queue.async {
       do {
         FailPoint.committing.pass()
-        guard let queued = try attempt.delivery.commit() else { return }
+        guard let (queued, highest) = try attempt.delivery.commit() else { return }
         FailPoint.committed.pass()
         runtime.perform { core in
           // Else it comes at the next start.
@@ -459,7 +480,7 @@ final class PeerInbox {
           peer.inbox.remove(id)
           // First, so that a cancel that came meanwhile finds whom to tell.
           core.messages.handle(queued, isRedelivered: false)
-          peer.deliveries.step { $0.committed(id) }
+          peer.deliveries.step { $0.committed(id, highest: highest) }
         }
       } catch {
         runtime.perform(with: application) { peer in
@@ -543,12 +564,15 @@ final class PeerInbox {
 }
 
 extension ArrivingMessage {
-  /// `offer` was checked when it came: its id and its incarnation have 16 bytes.
+  /// `offer` was checked when it came.
   fileprivate init(_ offer: WireOffer, from application: ApplicationID) {
     // What is kept of an offer until its message was handled.
-    let message = WireOffer.with { $0.message = offer.message }
+    let message = WireOffer.with {
+      $0.message = offer.message
+      $0.mayBeRepeated = offer.mayBeRepeated
+    }
     self.init(
-      id: Identifier(offer.id), sender: application.text, incarnation: Identifier(offer.incarnation),
+      id: Identifier(offer.id), sender: application.text, incarnation: Incarnation(offer.incarnation)!,
       number: offer.number, message: (try? message.serializedBytes()) ?? [], fileCount: offer.fileCount,
       byteCount: offer.byteCount)
   }

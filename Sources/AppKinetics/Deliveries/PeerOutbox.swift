@@ -15,6 +15,8 @@ final class PeerOutbox {
   private var end: UInt64 = 0
   /// Numbers below it that were for this app are settled, on the disk: no crash brings one back to be offered again.
   private var durableFloor: UInt64 = 0
+  /// The last receipt that the receiver contradicted, because it was put back: the app was told.
+  private var contradicted: DeliveryReceipt?
   /// An acknowledgement waits for the disk, and one more message was settled since.
   private var isAcknowledging = false
   private var isAcknowledgementDue = false
@@ -79,7 +81,7 @@ final class PeerOutbox {
 
   func provideOffer(_ id: Identifier) {
     guard let delivery = outgoing[id] else { return }
-    let (entry, taken, durableFloor) = (delivery.entry, delivery.takenIncarnation, durableFloor)
+    let (entry, taken, durableFloor) = (delivery.entry, delivery.taken, durableFloor)
     let (application, container) = (peer.application, runtime.container)
     runtime.run(with: application) { () throws -> WireOffer in
       var offer = try WireOffer(serializedBytes: container.store.outboxMessage(entry.number))
@@ -95,7 +97,11 @@ final class PeerOutbox {
       }
       offer.floor = min(offer.floor, entry.number)
       offer.id = entry.id.data
-      offer.incarnation = try container.store.outboxIncarnation(otherThan: taken).data
+      let receiver = try container.store.outboxReceiver(
+        application.text, notUnder: taken?.incarnation, generationAbove: taken?.generation ?? 0)
+      offer.incarnation = WireIncarnation(receiver.incarnation)
+      offer.delivered = receiver.delivered
+      offer.mayBeRepeated = entry.number < receiver.firstNumber
       return offer
     } then: { peer, offer in
       peer.outbox.offer(id, offer)
@@ -109,7 +115,7 @@ final class PeerOutbox {
       if offer.isReply { outgoing[id]?.isReply = true }
       outgoing[id]?.request = offer.requestID
       outgoing[id]?.entry.mayBeOffered = true
-      outgoing[id]?.incarnation = Identifier(offer.incarnation)
+      outgoing[id]?.incarnation = Incarnation(offer.incarnation)
       durableFloor = max(offer.floor, durableFloor)
       peer.deliveries.step { $0.offer(offer) }
     case .failure(let error): fail(id, error)
@@ -122,13 +128,30 @@ final class PeerOutbox {
     try container.store.outboxFloor(receiver: application.text)
   }
 
-  /// The receiver knows another message under this number.
-  func numberTaken(_ id: Identifier) {
-    let taken = outgoing[id]?.incarnation
-    outgoing[id]?.takenIncarnation = taken
-    runtime.logger.warning(
-      "the receiver knows another message under a number of this container, as after a restore: numbers begin anew",
-      metadata: ["app": "\(peer.application)"])
+  /// The receiver has seen other numbers of this container than those that it has drawn. The next offer draws another incarnation.
+  func numberTaken(_ id: Identifier, _ generation: UInt64) {
+    guard let incarnation = outgoing[id]?.incarnation else { return }
+    outgoing[id]?.taken = (incarnation, generation)
+    peer.core.tell(Rollback(side: .thisApp, application: peer.application, missing: nil))
+  }
+
+  /// The receiver was put back: it does not have what it said that it has.
+  func putBack(_ id: Identifier, _ highest: UInt64, _ delivered: UInt64) {
+    guard let incarnation = outgoing[id]?.incarnation else { return }
+    let receipt = DeliveryReceipt(incarnation: incarnation, highest: delivered)
+    // Each offer of the same time says so.
+    if let contradicted, contradicted.incarnation == incarnation, contradicted.highest >= delivered { return }
+    contradicted = receipt
+    let (container, application, logger) = (runtime.container, peer.application, runtime.logger)
+    runtime.fileQueue.async {
+      do {
+        try container.store.setPutBack(
+          application.text, has: DeliveryReceipt(incarnation: incarnation, highest: highest))
+      } catch {
+        logger.error("the outbox cannot be changed", metadata: ["error": "\(error)"])
+      }
+    }
+    peer.core.tell(Rollback(side: .otherApp, application: application, missing: highest + 1...delivered))
   }
 
   private static let pageFileCountMax = DeliveryLimits().pageFileCountMax
@@ -215,6 +238,8 @@ final class PeerOutbox {
     return delivery.request.flatMap { peer.sent[$0] }
   }
 
+  func delivered(_ id: Identifier, _ highest: UInt64) { outgoing[id]?.highest = highest }
+
   private func tellStarted(_ path: String, _ id: Identifier) {
     guard let delivery = outgoing[id] else { return }
     sent(of: id)?.tell(.didStartSending(attachment: path))
@@ -249,7 +274,10 @@ final class PeerOutbox {
       // What an earlier process sent most of.
       if end == .committed { delivery.files.tell(before: delivery.entry.fileCount) }
       do {
-        try runtime.container.store.settleOutbox(delivery.entry.number)
+        let receipt = delivery.incarnation.map {
+          DeliveryReceipt(incarnation: $0, highest: delivery.highest)
+        }
+        try runtime.container.store.settleOutbox(delivery.entry.number, has: receipt)
         // Who hears that it never comes may send it again.
         if end != .committed { try runtime.container.store.synchronize() }
       } catch {
@@ -309,20 +337,20 @@ final class PeerOutbox {
     guard !isAcknowledging else { return }
     isAcknowledging = true
     let (end, application, container) = (end, peer.application, runtime.container)
-    runtime.run(with: application) { () throws -> (UInt64, Identifier) in
+    runtime.run(with: application) { () throws -> (UInt64, Incarnation) in
       let floor = try Self.floor(application, in: container) ?? end
       try container.store.synchronize()
-      return (floor, try container.store.outboxIncarnation())
+      return (floor, try container.store.outboxReceiver(application.text).incarnation)
     } then: { peer, settled in
       peer.outbox.didAcknowledge(settled)
     }
   }
 
-  private func didAcknowledge(_ settled: Result<(UInt64, Identifier), any Error>) {
+  private func didAcknowledge(_ settled: Result<(UInt64, Incarnation), any Error>) {
     isAcknowledging = false
     if case .success(let (floor, incarnation)) = settled {
       durableFloor = max(durableFloor, floor)
-      peer.deliveries.step { $0.acknowledge(floor: floor, incarnation: incarnation) }
+      peer.deliveries.step { $0.acknowledge(floor: floor, incarnation: WireIncarnation(incarnation)) }
     }
     if isAcknowledgementDue { acknowledge() }
   }

@@ -16,7 +16,7 @@ extension AppServices {
   /// yet another key. Nothing is exchanged with such an app; messages in the outbox are held. What
   /// happened in earlier processes is in ``peerKeys()``. Ends with ``stop()``.
   public var peerKeyChanges: AsyncStream<PeerKey> {
-    AsyncStream { continuation in runtime.perform { $0.keys.watch(continuation) } }
+    AsyncStream { continuation in runtime.perform { $0.watch(\.keys.watchers, continuation) } }
   }
 
   /// Trusts the key with this fingerprint from now on: the new one, or once more the old one, which

@@ -17,6 +17,8 @@ public final class IncomingRequest: Sendable {
   public let foreground: ForegroundPreference
   /// It may have been given to a handler before, in an earlier process, where the handler did not return.
   public let isRedelivered: Bool
+  /// It may have come before: its sender's container was put back to an older copy, or is a copy (``Rollback``).
+  public let mayBeRepeated: Bool
   /// In the queue of the container; nil when it came without files.
   let arrival: UInt64?
 
@@ -34,7 +36,8 @@ public final class IncomingRequest: Sendable {
 
   init(
     _ wire: WireRequest, _ id: Identifier, from sender: ApplicationID, _ offer: Offer, params: ServiceValue?,
-    attachments: [String], arrival: UInt64? = nil, isRedelivered: Bool = false, _ runtime: Runtime
+    attachments: [String], arrival: UInt64? = nil, isRedelivered: Bool = false, mayBeRepeated: Bool = false,
+    _ runtime: Runtime
   ) {
     self.id = id
     self.sender = sender
@@ -46,6 +49,7 @@ public final class IncomingRequest: Sendable {
     foreground = ForegroundPreference(wire.foreground)
     self.arrival = arrival
     self.isRedelivered = isRedelivered
+    self.mayBeRepeated = mayBeRepeated
     definition = offer.validates ? offer.definition : nil
     self.runtime = runtime
   }

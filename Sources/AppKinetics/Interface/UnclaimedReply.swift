@@ -9,6 +9,8 @@ public struct UnclaimedReply: Sendable {
   public var result: Result<ServiceReply, ServiceReplyError>
   /// It may have been given to a handler before, in an earlier process, where the handler did not return.
   public var isRedelivered: Bool
+  /// It may have come before: its sender's container was put back to an older copy, or is a copy (``Rollback``).
+  public var mayBeRepeated: Bool
 }
 
 public typealias UnclaimedReplyHandler = @Sendable (UnclaimedReply) async -> Void

@@ -35,6 +35,7 @@ final class Core {
   private(set) lazy var keys = PeerKeys(self, pins)
   private(set) lazy var messages = DeliveredMessages(self)
   var outboxEndHandler: OutboxEndHandler?
+  var rollbackWatchers = Watchers<Rollback>()
   private let pins: PeerPins
   /// Deliveries of earlier processes that are not to go on, and who waits for their ends.
   private var takenBack: [Identifier: [@Sendable (SentDeliveryEnd?) -> Void]] = [:]
@@ -75,6 +76,7 @@ final class Core {
     peers = [:]
     broker.stop(parts)
     keys.stop()
+    rollbackWatchers.finish()
     return true
   }
 
@@ -100,6 +102,16 @@ final class Core {
       case .locked: break
       }
     }
+  }
+
+  func tell(_ rollback: Rollback) {
+    runtime.logger.warning(
+      "a container was put back to an older copy, or a copy of it is in use",
+      metadata: [
+        "container": rollback.side == .thisApp ? "of this app" : "of the other app",
+        "app": "\(rollback.application)", "missing": "\(rollback.missing.map { "\($0)" } ?? "nothing")",
+      ])
+    rollbackWatchers.yield(rollback)
   }
 
   func nextWatcher() -> UInt64 {

@@ -7,17 +7,14 @@ import ServiceWire
 final class PeerKeys {
   private unowned let core: Core
   private(set) var pins: PeerPins
-  private var watchers: [UInt64: AsyncStream<PeerKey>.Continuation] = [:]
+  var watchers = Watchers<PeerKey>()
 
   init(_ core: Core, _ pins: PeerPins) {
     self.core = core
     self.pins = pins
   }
 
-  func stop() {
-    for watcher in watchers.values { watcher.finish() }
-    watchers = [:]
-  }
+  func stop() { watchers.finish() }
 
   // MARK: Channels
 
@@ -40,7 +37,7 @@ final class PeerKeys {
           "app": "\(application)", "trusted": "\(key.fingerprint ?? "none")",
           "new": "\(key.newFingerprint ?? "none")",
         ])
-      for watcher in watchers.values { watcher.yield(key) }
+      watchers.yield(key)
       return false
     }
   }
@@ -81,15 +78,6 @@ final class PeerKeys {
   func copy(_ application: ApplicationID, from changed: PeerPins) {
     pins.copy(application, from: changed)
     core.peers[application]?.keyWasDecided()
-  }
-
-  func watch(_ continuation: AsyncStream<PeerKey>.Continuation) {
-    guard core.life != .stopped else { return continuation.finish() }
-    let watcher = core.nextWatcher()
-    watchers[watcher] = continuation
-    continuation.onTermination = { [runtime = core.runtime] _ in
-      runtime.perform { $0.keys.watchers[watcher] = nil }
-    }
   }
 }
 

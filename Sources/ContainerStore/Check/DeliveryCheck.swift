@@ -9,7 +9,7 @@ struct DeliveryCheck {
   private mutating func report(_ detail: String) { findings.addInconsistency(detail) }
 
   mutating func check() throws {
-    try checkFloors()
+    try checkSenders()
     try checkNumbers()
     try checkRequests()
     try checkQueue()
@@ -24,31 +24,48 @@ struct DeliveryCheck {
     while let (key, value) = try cursor.nextLive(), key.kind == kind { try body(&self, key, value) }
   }
 
-  private mutating func checkFloors() throws {
-    try check(.deliveryFloor) { check, key, value in
+  private mutating func checkSenders() throws {
+    try check(.sender) { check, key, value in
       do throws(MalformedBytes) {
-        _ = try ArrivalKey(deliveryFloor: key)
-        _ = try DeliveryFloor(value)
-      } catch { check.report("a delivery floor that cannot be: \(error.what)") }
+        _ = try key.sender()
+        _ = try SenderRecord(value)
+      } catch { check.report("a sender of deliveries that cannot be: \(error.what)") }
     }
   }
 
   private mutating func checkNumbers() throws {
-    var known: (key: CatalogKey, floor: UInt64)?
+    var counts: [FileName: UInt64] = [:]
+    var known: (sender: FileName, record: SenderRecord?)?
     try check(.delivery) { check, key, value in
-      let delivery: ArrivalKey
+      let (arrived, delivery): (DeliveryKey, NumberedDelivery)
       do throws(MalformedBytes) {
-        delivery = try ArrivalKey(delivery: key)
-        _ = try NumberedDelivery(value)
+        (arrived, delivery) = (try DeliveryKey(key), try NumberedDelivery(value))
       } catch { return check.report("a delivery that cannot be: \(error.what)") }
-      let floorKey = CatalogKey.deliveryFloor(delivery)
-      if known?.key != floorKey {
-        // A malformed low-water mark is reported by `checkFloors`.
-        let floor = try check.records.value(floorKey).flatMap { try? DeliveryFloor($0) }
-        known = (floorKey, floor?.number ?? 0)
+      counts[arrived.sender, default: 0] += 1
+      if known?.sender != arrived.sender {
+        // A malformed one is reported by `checkSenders`.
+        known = (
+          arrived.sender, try check.records.value(.sender(arrived.sender)).flatMap { try? SenderRecord($0) }
+        )
       }
-      if delivery.number < known!.floor {
-        check.report("delivery \(delivery.number) is below its floor \(known!.floor)")
+      guard let record = known?.record else {
+        return check.report("delivery \(arrived.number) of a sender that is not known")
+      }
+      let generation = record.incarnation.generation
+      if arrived.number < record.firstRemembered {
+        check.report("delivery \(arrived.number) is too far below its floor \(record.floor)")
+      } else if delivery.generation > generation {
+        check.report(
+          "delivery \(arrived.number) is of generation \(delivery.generation), after \(generation)")
+      } else if delivery.generation == generation, arrived.number > record.highest {
+        check.report("delivery \(arrived.number) is above the highest, \(record.highest)")
+      }
+    }
+    try check(.sender) { check, key, value in
+      guard let sender = try? key.sender(), let record = try? SenderRecord(value) else { return }
+      let count = counts[sender] ?? 0
+      if record.deliveryCount != count {
+        check.report("\(count) deliveries of a sender that counts \(record.deliveryCount)")
       }
     }
   }

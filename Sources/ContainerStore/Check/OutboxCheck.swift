@@ -81,12 +81,13 @@ struct OutboxCheck {
         problems.append("message \(number) in the outbox has \(message.messageByteCount) bytes")
       }
     }
-    problems += try stateProblems(last: entries.keys.max())
+    problems += try stateProblems(
+      last: entries.keys.max(), receivers: Set(entries.values.map(\.entry.receiver)))
     for problem in problems { report(problem) }
     return pinCount
   }
 
-  private func stateProblems(last: UInt64?) throws -> [String] {
+  private func stateProblems(last: UInt64?, receivers: Set<String>) throws -> [String] {
     var problems: [String] = []
     var state: OutboxState?
     try records.scan(.all(.outboxState)) { key, value in
@@ -96,6 +97,21 @@ struct OutboxCheck {
       }
       state = read
     }
+    var unknown = receivers
+    try records.scan(.all(.outboxReceiver)) { key, value in
+      let text = String(validating: key.bytes.dropFirst(), as: UTF8.self)
+      guard let read = try? OutboxReceiver(value), let text,
+        (1...OutgoingMessage.receiverByteCountMax).contains(text.utf8.count)
+      else {
+        problems.append("a receiver of the outbox that cannot be")
+        return
+      }
+      unknown.remove(text)
+      if max(read.delivered, read.firstNumber - 1) >= state?.nextNumber ?? 1 {
+        problems.append("a receiver of the outbox knows a number that was never drawn")
+      }
+    }
+    problems += unknown.map { "nothing is known of a receiver of a message in the outbox: \($0)" }
     if let last, state.map({ $0.nextNumber <= last }) ?? problems.isEmpty {
       problems.append("the next number of the outbox is in use")
     }

@@ -27,12 +27,6 @@ struct RecordCheck {
     case .slab:
       guard key.bytes.count == 5, key.bytes[1] < 0x80 else { throw MalformedBytes(what: "no key of a slab") }
       _ = try SlabCounter(value)
-    case .delivery:
-      try checkID(key, at: key.bytes.count - 8)
-    case .deliveryFloor:
-      guard try DeliveryFloor(value).number < CatalogCounters.fileCountMax else {
-        throw MalformedBytes(what: "a floor over 62 bits")
-      }
     case .staging:
       try checkID(key, at: 1)
       guard key.bytes.count == 9 else { throw MalformedBytes(what: "a key with further bytes") }

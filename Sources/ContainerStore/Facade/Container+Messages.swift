@@ -62,17 +62,26 @@ extension Container {
 
   /// Removes a message that has arrived or is no longer to be sent, with its pins, and frees the
   /// runs that only these pins kept. Does nothing if the message is gone. The removal is as durable
-  /// as the container's other changes, and is not waited for.
-  package func settleOutbox(_ number: UInt64) throws {
-    try messages.settleOutbox(number)
+  /// as the container's other changes, and is not waited for. `receipt`: what the receiver said when it
+  /// had the message.
+  package func settleOutbox(_ number: UInt64, has receipt: DeliveryReceipt? = nil) throws {
+    try messages.settleOutbox(number, has: receipt)
   }
 
-  /// The outbox's incarnation, drawn when it is first needed, within which
-  /// message numbers are unique. If the incarnation equals `taken`, a new one is drawn, because a
-  /// receiver knows other messages under its numbers. Numbers continue, so that none has two
-  /// meanings.
-  package func outboxIncarnation(otherThan taken: Identifier? = nil) throws -> Identifier {
-    try messages.outboxIncarnation(otherThan: taken)
+  /// What is known of a receiver of messages in the outbox. With `taken`, the receiver cannot use the
+  /// numbers of this container under that incarnation, because it has seen others, up to that
+  /// generation: as after a restore. Unless that was done already, another incarnation is drawn, of a
+  /// greater generation, durably. Numbers continue. Throws `invalidArgument` if no generation is left.
+  package func outboxReceiver(
+    _ receiver: String, notUnder taken: Incarnation? = nil, generationAbove generation: UInt64 = 0
+  ) throws -> OutboxReceiver {
+    try messages.outboxReceiver(receiver, notUnder: taken, generationAbove: generation)
+  }
+
+  /// Writes down that a receiver has numbers of this container up to that of the receipt only,
+  /// because its container was put back. Does nothing under another incarnation.
+  package func setPutBack(_ receiver: String, has receipt: DeliveryReceipt) throws {
+    try messages.setDelivered(receiver, under: receipt.incarnation) { min($0, receipt.highest) }
   }
 
   // MARK: Arrivals
@@ -81,8 +90,8 @@ extension Container {
   /// suspended arrival.
   ///
   /// Throws `invalidArgument` while another arrival of the message is in progress, and if the bytes
-  /// staged under its number belong to a message with another id or other counts; with `replacing`,
-  /// those are removed instead. Throws `invalidName` for a sender that is no name. What has arrived survives the
+  /// staged of it belong to other counts; with `replacing`, those are removed instead. Throws
+  /// ``ArrivalLimit`` beyond a limit, and `invalidName` for a sender that is no name. What has arrived survives the
   /// death of the process after each `stagingInterval` bytes.
   package func beginArrival(
     _ message: ArrivingMessage, replacing: Bool = false, stagingInterval: UInt64 = 16 << 20
@@ -108,16 +117,17 @@ extension Container {
   }
 
   /// Whether the message `id` has arrived before, or may arrive under this number.
-  package func ledgerState(
-    sender: String, incarnation: Identifier, number: UInt64, id: Identifier
-  ) throws -> LedgerState {
-    try messages.ledgerState(sender: sender, incarnation: incarnation, number: number, id: id)
+  package func ledger(
+    sender: String, incarnation: Incarnation, number: UInt64, id: Identifier
+  ) throws -> LedgerAnswer {
+    try messages.ledger(sender: sender, incarnation: incarnation, number: number, id: id)
   }
 
-  /// Raises a sender's low-water mark to `floor` and forgets the messages below it, which the
-  /// sender will not offer again, with their staged files. Never lowers the mark. The change is
-  /// written with the next grouped commit; without a change nothing is written.
-  package func raiseDeliveryFloor(sender: String, incarnation: Identifier, to floor: UInt64) throws {
+  /// Raises a sender's low-water mark to `floor`, and forgets the messages below it, which the
+  /// sender will not offer again: what is staged of them, and their ids but for those of the last 256
+  /// numbers. A newer incarnation begins a mark of its own; the mark of one is never lowered. The
+  /// change is written with the next grouped commit; without a change nothing is written.
+  package func raiseDeliveryFloor(sender: String, incarnation: Incarnation, to floor: UInt64) throws {
     try messages.raiseDeliveryFloor(sender: sender, incarnation: incarnation, to: floor)
   }
 

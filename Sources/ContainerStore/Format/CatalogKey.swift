@@ -11,7 +11,7 @@ package struct CatalogKey: Hashable, Comparable, Sendable {
     case extent = 0x30
     case attribute = 0x40
     case slab = 0x50
-    case deliveryFloor = 0x60
+    case sender = 0x60
     case delivery = 0x61
     case deliveryByRequest = 0x62
     case outbox = 0x70
@@ -20,6 +20,7 @@ package struct CatalogKey: Hashable, Comparable, Sendable {
     case outboxMessage = 0x73
     case outboxState = 0x74
     case pinOfFile = 0x75
+    case outboxReceiver = 0x76
     case staging = 0x77
     case queued = 0x78
     case queuedMessage = 0x79

@@ -62,6 +62,7 @@ package final class Arrival: Sendable {
     /// Bytes for which the slabs reserve room.
     var expectedByteCount: UInt64 = 0
     var hasEnded = false
+    var highest: UInt64 = 0
   }
 
   init(
@@ -296,11 +297,16 @@ package final class Arrival: Sendable {
         key: key, message: message, staging: staging, manifest: state.manifest, staged: state.staged,
         stored: state.stored)
       state.stored = []
-      let queued = try messages.commit(delivery)
+      let committed = try messages.commit(delivery)
+      state.highest = committed.highest
       end(&state)
-      return queued
+      return committed.queued
     }
   }
+
+  /// After ``commit()``: the highest number that has arrived under the message's incarnation; as
+  /// durable as the commit.
+  package var highest: UInt64 { state.withLock { $0.highest } }
 
   /// Removes the arrival completely. The removal survives a power failure, because the sender
   /// relies on it once it is acknowledged. Does nothing if the arrival has ended.

@@ -13,7 +13,8 @@ struct ArrivalCommit {
 }
 
 extension Messages {
-  func commit(_ delivery: ArrivalCommit) throws -> QueuedMessage {
+  /// Returns the message, and the highest number that has arrived under its incarnation.
+  func commit(_ delivery: ArrivalCommit) throws -> (queued: QueuedMessage, highest: UInt64) {
     try store.namingPath(store.place) {
       // Do the long part of the flush before the transaction, while other commits continue.
       let extents = delivery.stored.flatMap(\.extents)
@@ -76,8 +77,11 @@ extension Transaction {
 
   /// Adds the ledger's entry and the queued message, and moves the files to their paths in the
   /// inbox.
-  func apply(_ delivery: ArrivalCommit) throws -> QueuedMessage {
-    guard try ledgerState(delivery.key, id: delivery.message.id) == .unknown else {
+  func apply(_ delivery: ArrivalCommit) throws -> (queued: QueuedMessage, highest: UInt64) {
+    let (message, sender) = (delivery.message, delivery.key.sender)
+    let answer = try ledger(
+      sender: sender, incarnation: message.incarnation, number: message.number, id: message.id)
+    guard answer.state == .unknown else {
       throw ContainerError(
         .invalidArgument, detail: "this message has arrived before, or its number is taken")
     }
@@ -86,15 +90,16 @@ extension Transaction {
       directory = try moveIntoInbox(delivery, staging)
       try dropStaging(staging)
     }
-    put(.delivery(delivery.key), NumberedDelivery(time: now, id: delivery.message.id).encoded)
+    let highest = try addDelivery(message, from: sender)
     let (places, files) = (delivery.manifest.places, delivery.manifest.files)
     let arrival = queue(
-      delivery.message, directory: directory,
+      message, directory: directory,
       files: zip(places, files).lazy.map { (place: $0, size: $1.size) })
-    return QueuedMessage(
-      arrival: arrival, id: delivery.message.id, sender: delivery.message.sender,
-      message: delivery.message.message, directory: delivery.staging == nil ? nil : directory,
+    let queued = QueuedMessage(
+      arrival: arrival, id: message.id, sender: message.sender, message: message.message,
+      directory: delivery.staging == nil ? nil : directory,
       files: zip(places, files).map { (directory + "/" + String(decoding: $0, as: UTF8.self), $1.size) })
+    return (queued, highest)
   }
 
   private func moveIntoInbox(_ delivery: ArrivalCommit, _ staging: Staging) throws -> String {

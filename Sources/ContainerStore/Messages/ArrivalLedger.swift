@@ -2,140 +2,152 @@ import EncryptedFile
 import SodiumPrimitives
 
 extension CatalogKey {
-  /// The key prefix for a sender of numbered messages: application id, a zero byte, and the 16-byte
-  /// incarnation of the sender's container.
-  private static func sender(_ kind: Kind, _ key: ArrivalKey) -> [UInt8] {
-    [kind.rawValue] + key.sender.bytes + [0] + key.incarnation.bytes
+  /// A record `60`.
+  static func sender(_ sender: FileName) -> CatalogKey {
+    CatalogKey(bytes: [Kind.sender.rawValue] + sender.bytes)
+  }
+  static func deliveries(of sender: FileName) -> CatalogKey {
+    CatalogKey(bytes: [Kind.delivery.rawValue] + sender.bytes + [0])
+  }
+  static func deliveries(of sender: FileName, number: UInt64) -> CatalogKey {
+    CatalogKey(bytes: deliveries(of: sender).bytes + bigEndian(number))
+  }
+  /// A record `61`.
+  static func delivery(_ key: DeliveryKey) -> CatalogKey {
+    CatalogKey(bytes: deliveries(of: key.sender, number: key.number).bytes + key.id.bytes)
   }
 
-  static func deliveryFloor(_ key: ArrivalKey) -> CatalogKey {
-    CatalogKey(bytes: sender(.deliveryFloor, key))
-  }
-  static func deliveries(ofSender key: ArrivalKey) -> CatalogKey {
-    CatalogKey(bytes: [Kind.delivery.rawValue] + key.sender.bytes + [0])
-  }
-  static func deliveries(_ key: ArrivalKey) -> CatalogKey { CatalogKey(bytes: sender(.delivery, key)) }
-  static func delivery(_ key: ArrivalKey) -> CatalogKey {
-    CatalogKey(bytes: deliveries(key).bytes + bigEndian(key.number))
+  /// Reads the key of a record `60`.
+  func sender() throws(MalformedBytes) -> FileName {
+    guard kind == .sender, let sender = InboxName.sender(bytes: bytes.dropFirst()) else {
+      throw MalformedBytes(what: "a sender that cannot be")
+    }
+    return sender
   }
 }
 
-extension ArrivalKey {
-  fileprivate func with(number: UInt64) -> ArrivalKey {
-    ArrivalKey(sender: sender, incarnation: incarnation, number: number)
+/// The ledger's answer to an offer.
+package struct LedgerAnswer: Sendable, Equatable {
+  package enum State: Sendable, Equatable {
+    /// Nothing is known: the message may arrive.
+    case unknown
+    /// The message has arrived.
+    case delivered
+    /// The number cannot be used: the sender's container was put back, or is a copy.
+    case numberTaken
   }
 
-  /// Reads the key of a record `60`; the number is 0.
-  init(deliveryFloor key: CatalogKey) throws(MalformedBytes) {
-    guard key.kind == .deliveryFloor else { throw MalformedBytes(what: "no key of a delivery floor") }
-    try self.init(sender: key.bytes.dropFirst(), number: 0)
-  }
-
-  /// Reads the key of a record `61`.
-  init(delivery key: CatalogKey) throws(MalformedBytes) {
-    guard key.kind == .delivery, let number = key.number(at: key.bytes.count - 8) else {
-      throw MalformedBytes(what: "no key of a delivery")
-    }
-    try self.init(sender: key.bytes.dropFirst().dropLast(8), number: number)
-  }
-
-  private init(sender bytes: ArraySlice<UInt8>, number: UInt64) throws(MalformedBytes) {
-    let name = bytes.dropLast(Identifier.byteCount)
-    guard name.last == 0, let sender = InboxName.sender(bytes: name.dropLast()),
-      let incarnation = Identifier(exactly: bytes.suffix(Identifier.byteCount))
-    else {
-      throw MalformedBytes(what: "a delivery of a sender that cannot be")
-    }
-    self.init(sender: sender, incarnation: incarnation, number: number)
-  }
-}
-
-/// The ledger's state for a message and its number.
-package enum LedgerState: Sendable, Equatable {
-  /// Nothing is known: the message may arrive.
-  case unknown
-  /// This message has arrived.
-  case delivered
-  /// The number belongs to another message, or is below the low-water mark, where message ids are
-  /// not remembered. The sender has used the number twice, as a container restored from a copy
-  /// does.
-  case numberTaken
+  package var state: State
+  /// The newest generation that was seen of the sender; 0 if none was.
+  package var generation: UInt64
+  /// The highest number that has arrived under the incarnation that was asked about, 0 if none has;
+  /// nil if another one has taken its place.
+  package var highest: UInt64?
+  /// Whether a message with the number may have arrived and have been forgotten since.
+  package var mayBeForgotten = false
 }
 
 extension CatalogReading {
-  func ledgerState(_ key: ArrivalKey, id: Identifier) throws -> LedgerState {
-    if let bytes = try value(.delivery(key)) {
-      return try Self.decode(bytes) { bytes throws(MalformedBytes) in try NumberedDelivery(bytes) }.id == id
-        ? .delivered : .numberTaken
+  func ledger(
+    sender: FileName, incarnation: Incarnation, number: UInt64, id: Identifier
+  ) throws -> LedgerAnswer {
+    let known = try senderRecord(sender)
+    var answer = LedgerAnswer(
+      state: .unknown, generation: known?.incarnation.generation ?? 0, highest: 0)
+    if let known, !known.isOlder(than: incarnation) {
+      answer.highest = known.incarnation == incarnation ? known.highest : nil
     }
-    if try wasDeliveredEarlier(key, id: id) { return .delivered }
-    return try key.number < deliveryFloor(key) ? .numberTaken : .unknown
+    answer.mayBeForgotten = known.map { number < $0.forgotten } ?? false
+    if try value(.delivery(DeliveryKey(sender: sender, number: number, id: id))) != nil {
+      answer.state = .delivered
+    } else if let known, !known.isOlder(than: incarnation) {
+      let isTaken =
+        try known.incarnation != incarnation || number < known.floor
+        || isInUse(number, of: sender, incarnation.generation)
+      if isTaken { answer.state = .numberTaken }
+    }
+    return answer
   }
 
-  /// Whether the message arrived under an earlier incarnation of its sender, which drew a new one
-  /// before it learned of the delivery. Reads the deliveries above the low-water marks of the other
-  /// incarnations: none, unless the sender's container was restored.
-  private func wasDeliveredEarlier(_ key: ArrivalKey, id: Identifier) throws -> Bool {
-    let prefix = CatalogKey.deliveries(ofSender: key)
-    let (own, last) = (CatalogKey.deliveries(key), CatalogKey.delivery(key.with(number: .max)))
-    var cursor = try cursor(from: prefix)
-    var left = Self.earlierDeliveryCountMax
-    while left > 0, let (entry, value) = try cursor.nextLive(), entry.hasPrefix(prefix) {
-      if entry.hasPrefix(own) {
-        guard entry < last else { continue }
-        cursor = try self.cursor(from: last)
-        continue
-      }
-      left -= 1
-      if value.suffix(Identifier.byteCount) == id.bytes[...] { return true }
+  /// Whether a message has arrived under this number.
+  private func isInUse(_ number: UInt64, of sender: FileName, _ generation: UInt64) throws -> Bool {
+    for (_, value) in try records(.deliveries(of: sender, number: number)) {
+      let delivery = try Self.decode(value) { bytes throws(MalformedBytes) in try NumberedDelivery(bytes) }
+      if delivery.generation == generation { return true }
     }
     return false
   }
 
-  /// An honest sender has at most as many as were in progress when it drew an incarnation.
-  private static var earlierDeliveryCountMax: Int { 1024 }
-
-  /// The sender's low-water mark; 0 if there is none.
-  func deliveryFloor(_ key: ArrivalKey) throws -> UInt64 {
-    guard let bytes = try value(.deliveryFloor(key)) else { return 0 }
-    return try Self.decode(bytes) { bytes throws(MalformedBytes) in try DeliveryFloor(bytes) }.number
+  /// Nil if nothing has arrived from the sender.
+  func senderRecord(_ sender: FileName) throws -> SenderRecord? {
+    try value(.sender(sender)).map { bytes in
+      try Self.decode(bytes) { bytes throws(MalformedBytes) in try SenderRecord(bytes) }
+    }
   }
 }
 
 extension Messages {
-  func ledgerState(
-    sender: String, incarnation: Identifier, number: UInt64, id: Identifier
-  ) throws -> LedgerState {
-    let key = try arrivalKey(sender, incarnation, number)
-    return try store.withSnapshot { try $0.ledgerState(key, id: id) }
-  }
-
-  func raiseDeliveryFloor(sender: String, incarnation: Identifier, to floor: UInt64) throws {
-    let key = try arrivalKey(sender, incarnation, floor)
-    guard try store.withSnapshot({ try $0.deliveryFloor(key) }) < floor else { return }
-    try store.transaction(durability: store.soon) { transaction in
-      guard try transaction.deliveryFloor(key) < floor else { return }
-      let prefix = CatalogKey.deliveries(key)
-      var cursor = try transaction.cursor(from: prefix)
-      var settled: [CatalogKey] = []
-      while let (entry, _) = try cursor.nextLive(), entry.hasPrefix(prefix), entry < .delivery(key) {
-        settled.append(entry)
-      }
-      for entry in settled { transaction.delete(entry) }
-      var isKnown = try !settled.isEmpty || transaction.value(.deliveryFloor(key)) != nil
-      for (staging, record) in try transaction.staged(of: key.sender) {
-        guard let record, record.key.incarnation == incarnation, record.key.number < floor else { continue }
-        try transaction.dropStaging(staging)
-        isKnown = true
-      }
-      // Nothing is recorded for a container from which nothing has arrived.
-      guard isKnown else { return }
-      transaction.put(.deliveryFloor(key), DeliveryFloor(number: floor, time: transaction.now).encoded)
+  func ledger(
+    sender: String, incarnation: Incarnation, number: UInt64, id: Identifier
+  ) throws -> LedgerAnswer {
+    let sender = try InboxName.sender(sender)
+    return try store.withSnapshot {
+      try $0.ledger(sender: sender, incarnation: incarnation, number: number, id: id)
     }
   }
 
-  /// The ledger key of a message. Throws `invalidName`.
-  func arrivalKey(_ sender: String, _ incarnation: Identifier, _ number: UInt64) throws -> ArrivalKey {
-    ArrivalKey(sender: try InboxName.sender(sender), incarnation: incarnation, number: number)
+  func raiseDeliveryFloor(sender: String, incarnation: Incarnation, to floor: UInt64) throws {
+    let sender = try InboxName.sender(sender)
+    guard OutboxState.numbers.contains(floor),
+      try store.withSnapshot({ try $0.rises(incarnation, to: floor, of: sender) })
+    else { return }
+    try store.transaction(durability: store.soon) { transaction in
+      guard try transaction.rises(incarnation, to: floor, of: sender) else { return }
+      for (staging, record) in try transaction.staged(of: sender) {
+        if let record, record.number < floor { try transaction.dropStaging(staging) }
+      }
+      guard var record = try transaction.senderRecord(sender) else { return }
+      record.adopt(incarnation)
+      record.floor = floor
+      record.forgotten = max(record.forgotten, record.firstRemembered)
+      record.time = transaction.now
+      let (first, end) = (
+        CatalogKey.deliveries(of: sender),
+        CatalogKey.deliveries(of: sender, number: record.firstRemembered)
+      )
+      var cursor = try transaction.cursor(from: first)
+      var forgotten: [CatalogKey] = []
+      while let (entry, _) = try cursor.nextLive(), entry < end { forgotten.append(entry) }
+      for entry in forgotten { transaction.delete(entry) }
+      record.deliveryCount -= min(UInt64(forgotten.count), record.deliveryCount)
+      transaction.put(.sender(sender), record.encoded)
+    }
+  }
+}
+
+extension CatalogReading {
+  /// Whether a floor says something new. Of a sender from which nothing has arrived nothing is
+  /// recorded, but something may be staged.
+  fileprivate func rises(_ incarnation: Incarnation, to floor: UInt64, of sender: FileName) throws -> Bool {
+    guard let known = try senderRecord(sender) else {
+      return try staged(of: sender).contains { $0.record.map { $0.number < floor } ?? false }
+    }
+    return known.isOlder(than: incarnation) || known.incarnation == incarnation && known.floor < floor
+  }
+}
+
+extension Transaction {
+  /// Writes down that a message has arrived. Returns the highest number of its sender's incarnation.
+  func addDelivery(_ message: ArrivingMessage, from sender: FileName) throws -> UInt64 {
+    var record = try senderRecord(sender) ?? SenderRecord(incarnation: message.incarnation)
+    record.adopt(message.incarnation)
+    record.highest = max(record.highest, message.number)
+    record.deliveryCount += 1
+    record.time = now
+    put(.sender(sender), record.encoded)
+    put(
+      .delivery(DeliveryKey(sender: sender, number: message.number, id: message.id)),
+      NumberedDelivery(generation: message.incarnation.generation, time: now).encoded)
+    return record.highest
   }
 }

@@ -14,9 +14,9 @@ package struct ArrivingMessage: Sendable {
   package var id: Identifier
   /// Application id.
   package var sender: String
-  /// Incarnation of the sender's container.
-  package var incarnation: Identifier
-  /// The sender's number for the message; its container never reuses the number.
+  /// The incarnation under which the sender offers the message.
+  package var incarnation: Incarnation
+  /// The sender's number for the message, 1 and more.
   package var number: UInt64
   /// The encoded message, at most 2 MiB.
   package var message: [UInt8]
@@ -25,7 +25,7 @@ package struct ArrivingMessage: Sendable {
   package var byteCount: UInt64
 
   package init(
-    id: Identifier, sender: String, incarnation: Identifier, number: UInt64, message: [UInt8],
+    id: Identifier, sender: String, incarnation: Incarnation, number: UInt64, message: [UInt8],
     fileCount: UInt64,
     byteCount: UInt64
   ) {
@@ -39,6 +39,9 @@ package struct ArrivingMessage: Sendable {
   }
 
   func check() throws {
+    guard OutboxState.numbers.contains(number) else {
+      throw ContainerError(.invalidArgument, detail: "a message has no number \(number)")
+    }
     guard message.count <= Self.byteCountMax else {
       throw ContainerError(
         .invalidArgument, detail: "a message of \(message.count) bytes; it may have \(Self.byteCountMax)")
@@ -58,6 +61,7 @@ package struct ArrivalLimit: Error, Equatable {
   package static let paths = ArrivalLimit(name: "bytes of the paths of a message")
   package static let folders = ArrivalLimit(name: "folders of a message")
   package static let messages = ArrivalLimit(name: "messages that are staged")
+  package static let deliveries = ArrivalLimit(name: "deliveries remembered")
 }
 
 /// A file of an arriving message.

@@ -5,17 +5,19 @@ extension Messages {
     _ message: ArrivingMessage, replacing: Bool, stagingInterval: UInt64
   ) throws -> Arrival {
     try message.check()
-    let key = try arrivalKey(message.sender, message.incarnation, message.number)
+    let key = ArrivalKey(sender: try InboxName.sender(message.sender), id: message.id)
     guard store.mode == .readWrite else { throw ContainerError(.readOnly) }
     guard arrivals.begin(key) else {
       throw ContainerError(.invalidArgument, detail: "this message is arriving already: suspend that first")
     }
     do {
+      let known = try store.withSnapshot { try $0.senderRecord(key.sender) }
+      if let known, known.deliveryCount >= SenderRecord.deliveryCountMax { throw ArrivalLimit.deliveries }
       guard message.fileCount > 0 else {
         return Arrival(self, key, message, nil, staged: [], stagingInterval: stagingInterval)
       }
       let record = Staging.Record(
-        key: key, id: message.id, fileCount: message.fileCount, byteCount: message.byteCount)
+        key: key, number: message.number, fileCount: message.fileCount, byteCount: message.byteCount)
       return try store.namingPath(store.place) {
         let staging = try store.transaction(durability: ContainerDurability.none) { transaction in
           try transaction.staging(for: record, replacing: replacing, isUnderWay: arrivals.contains)
@@ -30,7 +32,7 @@ extension Messages {
   }
 
   func discardArrival(_ message: ArrivingMessage) throws {
-    let key = try arrivalKey(message.sender, message.incarnation, message.number)
+    let key = ArrivalKey(sender: try InboxName.sender(message.sender), id: message.id)
     guard arrivals.begin(key) else { return }
     defer { arrivals.end(key) }
     // Most that is refused was never begun.
@@ -88,7 +90,7 @@ extension Transaction {
       guard found?.key == record.key else { continue }
       guard replacing else {
         throw ContainerError(
-          .invalidArgument, detail: "something else is staged under this number: discard that first")
+          .invalidArgument, detail: "something else is staged under this id: discard that first")
       }
       try dropStaging(staging)
     }

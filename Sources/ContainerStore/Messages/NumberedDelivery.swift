@@ -1,34 +1,48 @@
 import EncryptedFile
 import SodiumPrimitives
 
-/// The value of a record `61`: a message at or above the low-water mark has arrived.
-struct NumberedDelivery: Equatable {
-  private static let delivered: UInt8 = 1
-  var time: Int64
+/// The key of a record `61`: a message that has arrived.
+struct DeliveryKey: Hashable {
+  var sender: FileName
+  var number: UInt64
   var id: Identifier
+
+  init(sender: FileName, number: UInt64, id: Identifier) {
+    (self.sender, self.number, self.id) = (sender, number, id)
+  }
+
+  init(_ key: CatalogKey) throws(MalformedBytes) {
+    let name = key.bytes.dropFirst().dropLast(8 + Identifier.byteCount)
+    guard key.kind == .delivery, name.last == 0, let sender = InboxName.sender(bytes: name.dropLast()),
+      let number = key.number(at: name.endIndex), OutboxState.numbers.contains(number),
+      let id = Identifier(exactly: key.bytes.suffix(Identifier.byteCount))
+    else { throw MalformedBytes(what: "a delivery of a sender, or with a number, that cannot be") }
+    self.init(sender: sender, number: number, id: id)
+  }
+}
+
+/// The value of a record `61`.
+struct NumberedDelivery: Equatable {
+  /// That of the incarnation under which the message arrived.
+  var generation: UInt64
+  var time: Int64
 
   var encoded: [UInt8] {
     var writer = ByteWriter()
-    writer.append(Self.delivered)
-    writer.appendZeros(7)
+    writer.append(generation)
     writer.append(time)
-    writer.append(id)
     return writer.bytes
   }
 
-  init(time: Int64, id: Identifier) {
-    self.time = time
-    self.id = id
-  }
+  init(generation: UInt64, time: Int64) { (self.generation, self.time) = (generation, time) }
 
   init(_ bytes: [UInt8]) throws(MalformedBytes) {
     var reader = ByteReader(bytes)
-    guard try reader.read(UInt8.self) == Self.delivered else {
-      throw MalformedBytes(what: "a delivery in an unknown state")
-    }
-    try reader.zeros(7)
+    generation = try reader.read()
     time = try reader.read()
-    id = try reader.identifier()
     try reader.end()
+    guard Incarnation.generations.contains(generation) else {
+      throw MalformedBytes(what: "a generation that cannot be")
+    }
   }
 }

@@ -22,6 +22,18 @@ package struct OutgoingMessage: Sendable {
   }
 }
 
+/// What a receiver says that it has of a container's messages.
+package struct DeliveryReceipt: Sendable, Equatable {
+  /// That of the offer which it answers.
+  package var incarnation: Incarnation
+  /// The highest number that has arrived under the incarnation; 0 if it says none.
+  package var highest: UInt64
+
+  package init(incarnation: Incarnation, highest: UInt64) {
+    (self.incarnation, self.highest) = (incarnation, highest)
+  }
+}
+
 /// A file of a message in the outbox, in the version of the time when the message was queued.
 package struct OutboxFile: Sendable {
   /// Absolute path in the sender's container, as exact bytes: `/a/b`.
@@ -59,12 +71,19 @@ extension Messages {
       for entry in try transaction.outboxEntries(skipping: { _ in }) where entry.id == message.id {
         throw ContainerError(.invalidArgument, detail: "a message with this id is in the outbox")
       }
-      var state = try transaction.outboxState() ?? OutboxState(incarnation: .random())
+      var state = try transaction.outboxState() ?? OutboxState()
       var entry = OutboxEntry(
         number: state.nextNumber, id: message.id, receiver: message.receiver, time: transaction.now,
         fileCount: 0, byteCount: 0, mayBeOffered: mayBeOffered)
       state.nextNumber += 1
       transaction.put(.outboxState, state.encoded)
+      if try transaction.outboxReceiver(message.receiver) == nil,
+        let first = Incarnation.random(generation: 1)
+      {
+        transaction.put(
+          .outboxReceiver(message.receiver),
+          OutboxReceiver(incarnation: first, firstNumber: entry.number).encoded)
+      }
       for (path, found) in try transaction.attachedFiles(message.attachments) {
         let text = String(decoding: path, as: UTF8.self)
         // The last bytes written to the file could not be stored.
@@ -146,10 +165,14 @@ extension Messages {
     }
   }
 
-  func settleOutbox(_ number: UInt64) throws {
+  func settleOutbox(_ number: UInt64, has receipt: DeliveryReceipt?) throws {
     guard store.mode == .readWrite else { throw ContainerError(.readOnly) }
     guard try store.withSnapshot({ try $0.value(.outbox(number)) }) != nil else { return }
     try store.transaction { transaction in
+      if let receipt {
+        let receiver = try transaction.outboxEntry(number).receiver
+        try transaction.setDelivered(receiver, under: receipt.incarnation) { max($0, receipt.highest) }
+      }
       transaction.delete(.outbox(number))
       for (key, _) in try transaction.records(.outboxMessage(number)) { transaction.delete(key) }
       for (key, _) in try transaction.records(.pinned(number)) {
@@ -159,21 +182,6 @@ extension Messages {
         try transaction.unpin(pin)
       }
     }
-  }
-
-  func outboxIncarnation(otherThan taken: Identifier? = nil) throws -> Identifier {
-    if let state = try store.withSnapshot({ try $0.outboxState() }), state.incarnation != taken {
-      return state.incarnation
-    }
-    let incarnation = try store.transaction(durability: taken == nil ? nil : store.acknowledged) {
-      transaction in
-      var state = try transaction.outboxState() ?? OutboxState(incarnation: .random())
-      if state.incarnation == taken { state.incarnation = .random() }
-      transaction.put(.outboxState, state.encoded)
-      return state.incarnation
-    }
-    if store.options.durability == .none { try store.flush(durably: false) }
-    return incarnation
   }
 }
 

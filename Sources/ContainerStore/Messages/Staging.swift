@@ -1,11 +1,9 @@
 import SodiumPrimitives
 
-/// The identity of an arrival: sender, incarnation and message number.
+/// The identity of an arrival: sender and message id.
 struct ArrivalKey: Hashable, Sendable {
   var sender: FileName
-  /// Incarnation of the sender's container.
-  var incarnation: Identifier
-  var number: UInt64
+  var id: Identifier
 }
 
 /// The directory for the files of a message that is being received:
@@ -34,15 +32,15 @@ struct Staging {
   /// The value of a record `77`.
   struct Record: Equatable {
     var key: ArrivalKey
-    var id: Identifier
+    /// The sender's number for the message.
+    var number: UInt64
     var fileCount: UInt64
     var byteCount: UInt64
 
     var encoded: [UInt8] {
       var writer = ByteWriter()
-      writer.append(key.incarnation)
-      writer.append(id)
-      writer.append(key.number)
+      writer.append(key.id)
+      writer.append(number)
       writer.append(fileCount)
       writer.append(byteCount)
       return writer.bytes
@@ -51,23 +49,21 @@ struct Staging {
     /// `sender` is the name of the directory that contains the staging.
     init(_ bytes: [UInt8], sender: FileName) throws(MalformedBytes) {
       var reader = ByteReader(bytes)
-      let incarnation = try reader.identifier()
       let id = try reader.identifier()
       let number = try reader.read(UInt64.self)
       let fileCount = try reader.read(UInt64.self)
       let byteCount = try reader.read(UInt64.self)
       try reader.end()
-      guard (1..<CatalogCounters.fileCountMax).contains(number),
+      guard OutboxState.numbers.contains(number),
         (1...UInt64(UInt32.max)).contains(fileCount), byteCount < ArrivingMessage.filesByteCountMax
       else { throw MalformedBytes(what: "a staged message that cannot be") }
       self.init(
-        key: ArrivalKey(sender: sender, incarnation: incarnation, number: number), id: id,
-        fileCount: fileCount, byteCount: byteCount)
+        key: ArrivalKey(sender: sender, id: id), number: number, fileCount: fileCount, byteCount: byteCount)
     }
 
-    init(key: ArrivalKey, id: Identifier, fileCount: UInt64, byteCount: UInt64) {
+    init(key: ArrivalKey, number: UInt64, fileCount: UInt64, byteCount: UInt64) {
       self.key = key
-      self.id = id
+      self.number = number
       self.fileCount = fileCount
       self.byteCount = byteCount
     }

@@ -28,15 +28,19 @@ extension Deliveries {
       try message.failure.check()
       try takeWithdrawal(Identifier(wire: message.id), isCancel: false, number, &outputs)
     case .acknowledged(let message):
-      outputs.append(
-        .acknowledged(floor: message.floor, incarnation: try Identifier(wire: message.incarnation)))
+      try message.incarnation.check()
+      outputs.append(.acknowledged(floor: message.floor, incarnation: message.incarnation))
     // From its receiver.
     case .manifestWanted(let message): try takeManifestWanted(message, number, &outputs)
     case .deliveryAccepted(let message): try takeAccepted(message, number, &outputs)
     case .deliveryProgress(let message): try takeProgress(message, number, &outputs)
-    case .committed(let message): try takeEnd(Identifier(wire: message.id), .committed, number, &outputs)
+    case .committed(let message):
+      try takeEnd(Identifier(wire: message.id), .committed, highest: message.highest, number, &outputs)
+    case .putBack(let message): try takePutBack(message, number, &outputs)
     case .deliveryRefused(let message):
-      try takeEnd(Identifier(wire: message.id), .refused(message.failure), number, &outputs)
+      try takeEnd(
+        Identifier(wire: message.id), .refused(message.failure), generation: message.generation, number,
+        &outputs)
     // From either: an id is of one direction only.
     case .deliveryCancelled(let message):
       let id = try Identifier(wire: message.id)

@@ -103,6 +103,35 @@ extension Deliveries {
 
   /// It will not be taken, whatever was answered before; also when the commit failed. Nothing when it is gone, or is being discarded.
   package mutating func refuse(_ id: Identifier, _ failure: WireFailure) -> [DeliveryOutput] {
+    refuse(id, failure, generation: 0)
+  }
+
+  /// The ledger says that the number cannot be used; `generation` is the newest that was seen of the sender. It may be offered again, under
+  /// a newer one.
+  package mutating func refuseNumber(_ id: Identifier, generation: UInt64) -> [DeliveryOutput] {
+    refuse(id, .with { $0.error = UInt32(ServicesError.numberTaken.rawValue) }, generation: generation)
+  }
+
+  /// The receiver's container was put back: it has numbers of the offer's incarnation up to `highest` only, and the sender was told of
+  /// more. Said before any other answer; nothing when the offer is gone.
+  package mutating func putBack(_ id: Identifier, highest: UInt64) -> [DeliveryOutput] {
+    guard let delivery = incoming[id], delivery.state == .offered, let number = delivery.channel else {
+      return []
+    }
+    return [
+      .send(
+        .with {
+          $0.putBack = .with {
+            $0.id = id.data
+            $0.highest = highest
+          }
+        }, on: number)
+    ]
+  }
+
+  private mutating func refuse(
+    _ id: Identifier, _ failure: WireFailure, generation: UInt64
+  ) -> [DeliveryOutput] {
     guard let delivery = incoming[id], delivery.state != .withdrawn else { return [] }
     var outputs: [DeliveryOutput] = []
     endExpecting(id, &outputs)
@@ -110,6 +139,7 @@ extension Deliveries {
       $0.deliveryRefused = .with {
         $0.id = id.data
         $0.failure = failure.sendable
+        $0.generation = generation
       }
     }
     incoming[id] = nil
@@ -155,7 +185,7 @@ extension Deliveries {
 
   /// It is the receiver's, durably: just now, or since it was offered for the first time. Nothing when it is gone: the next offer is answered
   /// from the ledger.
-  package mutating func committed(_ id: Identifier) -> [DeliveryOutput] {
+  package mutating func committed(_ id: Identifier, highest: UInt64 = 0) -> [DeliveryOutput] {
     guard let delivery = incoming[id] else { return [] }
     var outputs: [DeliveryOutput] = []
     endExpecting(id, &outputs)
@@ -163,7 +193,14 @@ extension Deliveries {
     incoming[id] = nil
     for number in delivery.channels {
       channels[number]?.hasServed = true
-      end(id, .with { $0.committed.id = id.data }, on: number, wasCommitted: !isCancelled, &outputs)
+      let answer = WireChannelMessage.with {
+        $0.committed = .with {
+          $0.id = id.data
+          // Another offer may be under another incarnation.
+          $0.highest = number == delivery.channel ? highest : 0
+        }
+      }
+      end(id, answer, on: number, wasCommitted: !isCancelled, &outputs)
     }
     if isCancelled { outputs.append(.resultUnwanted(id)) }
     return outputs
@@ -256,8 +293,8 @@ extension Deliveries {
 
   private static func check(_ offer: WireOffer) throws(ProtocolViolation) -> Identifier {
     let id = try Identifier(wire: offer.id)
-    _ = try Identifier(wire: offer.incarnation)
-    guard offer.number > 0, offer.floor <= offer.number,
+    try offer.incarnation.check()
+    guard WireIncarnation.numbers.contains(offer.number), offer.floor <= offer.number,
       offer.byteCount <= DeliveryLimits.byteCountMax, offer.byteCount == 0 || offer.fileCount > 0
     else { throw ProtocolViolation(fault: .malformed) }
     switch offer.message {

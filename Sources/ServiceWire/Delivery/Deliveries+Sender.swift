@@ -45,6 +45,7 @@ extension Deliveries {
     }
     outgoing[id]?.wasOffered = true
     outgoing[id]?.wasAskedAgain = false
+    outgoing[id]?.delivered = offer.delivered
     outgoing[id]?.state = .offered(number)
     outputs.append(.send(message, on: number))
     if delivery.isCancelled { sendCancel(id, on: number, &outputs) }
@@ -154,14 +155,14 @@ extension Deliveries {
   }
 
   /// Tells the receiver what it may forget, when there is a channel.
-  package mutating func acknowledge(floor: UInt64, incarnation: Identifier) -> [DeliveryOutput] {
+  package mutating func acknowledge(floor: UInt64, incarnation: WireIncarnation) -> [DeliveryOutput] {
     guard let number = newest else { return [] }
     return [
       .send(
         .with {
           $0.acknowledged = .with {
             $0.floor = floor
-            $0.incarnation = incarnation.data
+            $0.incarnation = incarnation
           }
         }, on: number)
     ]
@@ -278,8 +279,26 @@ extension Deliveries {
     }
   }
 
+  /// Before another answer, and once for an offer.
+  mutating func takePutBack(
+    _ message: WirePutBack, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
+  ) throws(ProtocolViolation) {
+    let id = try Identifier(wire: message.id)
+    let delivery = try delivery(id, number)
+    switch delivery.state {
+    case .offered where delivery.nextPage == nil: break
+    case .cancelling, .failed: break
+    default: throw ProtocolViolation(fault: .unexpectedMessage)
+    }
+    guard let delivered = delivery.delivered else { throw ProtocolViolation(fault: .unexpectedMessage) }
+    guard message.highest < delivered else { throw ProtocolViolation(fault: .malformed) }
+    outgoing[id]?.delivered = nil
+    outputs.append(.putBack(id, highest: message.highest, delivered: delivered))
+  }
+
   mutating func takeEnd(
-    _ id: Identifier, _ end: SentDeliveryEnd, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
+    _ id: Identifier, _ end: SentDeliveryEnd, generation: UInt64 = 0, highest: UInt64 = 0,
+    _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
   ) throws(ProtocolViolation) {
     let delivery = try delivery(id, number)
     if case .refused(let failure) = end { try failure.check() }
@@ -295,14 +314,14 @@ extension Deliveries {
     endStream(id, &outputs)
     offeredCount -= 1
     channels[number]?.hasServed = true
+    if highest > 0 { outputs.append(.delivered(id, highest: highest)) }
     if case .refused(let failure) = end, failure.error == UInt32(ServicesError.numberTaken.rawValue),
-      !delivery.wasRenumbered, delivery.state != .failed(number)
+      delivery.renumberCount < Outgoing.renumberCountMax, delivery.state != .failed(number)
     {
-      // Once: a receiver that says so again would go on for ever.
-      outgoing[id]?.wasRenumbered = true
+      outgoing[id]?.renumberCount += 1
       outgoing[id]?.state = .queued
       outgoing[id]?.nextPage = nil
-      outputs.append(.numberTaken(id))
+      outputs.append(.numberTaken(id, generation: generation))
       return insertInQueue(id, delivery.number)
     }
     if case .failed = delivery.state { outgoing[id] = nil } else { settle(id, end, &outputs) }

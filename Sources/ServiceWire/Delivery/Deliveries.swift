@@ -84,8 +84,12 @@ package struct Deliveries: Sendable {
     var wasOffered: Bool
     var wasAccepted = false
     var isCancelled = false
-    /// Its number was taken once.
-    var wasRenumbered = false
+    /// How often its number was taken: another copy of the sender's container may come between, but a receiver that goes on saying so
+    /// would go on for ever.
+    var renumberCount = 0
+    static let renumberCountMax = 8
+    /// What the offer says that the receiver has; nil after it was contradicted.
+    var delivered: UInt64?
     /// Where the next page begins; nil before the first.
     var nextPage: UInt64?
     var stream: SentStream?
@@ -154,7 +158,7 @@ package struct Deliveries: Sendable {
   package static func isDelivery(_ message: WireChannelMessage) -> Bool {
     switch message.kind {
     case .offer, .deliveryAccepted, .deliveryRefused, .manifestWanted, .manifestPage, .deliveryProgress,
-      .committed, .acknowledged, .deliveryCancelled, .deliveryFailed, .replyInquiry, .replyStanding,
+      .committed, .putBack, .acknowledged, .deliveryCancelled, .deliveryFailed, .replyInquiry, .replyStanding,
       .requestEnded:
       true
     default: false

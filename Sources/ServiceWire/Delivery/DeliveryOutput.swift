@@ -38,11 +38,16 @@ package enum DeliveryOutput: Sendable, Equatable {
   case accepted(Identifier)
   /// The position up to which the receiver has the contents.
   case progressed(Identifier, received: UInt64)
+  /// The receiver has it, and numbers of the offer's incarnation up to `highest`; that it is settled follows.
+  case delivered(Identifier, highest: UInt64)
   /// Forgotten here: the owner ends its outbox record.
   case settled(Identifier, SentDeliveryEnd)
-  /// The receiver knows another message under the number: the owner draws another incarnation before it answers the `wantsOffer` that
+  /// The receiver cannot take the number, and has seen incarnations up to that generation: the owner draws another incarnation before it
+  /// answers the `wantsOffer` that follows, unless it has done so.
+  case numberTaken(Identifier, generation: UInt64)
+  /// The receiver's container was put back: it has numbers up to `highest` only, not up to what the offer says. An answer to the offer
   /// follows.
-  case numberTaken(Identifier)
+  case putBack(Identifier, highest: UInt64, delivered: UInt64)
   /// A cancel came too late; that it was committed follows.
   case tooLate(Identifier)
 
@@ -64,7 +69,7 @@ package enum DeliveryOutput: Sendable, Equatable {
   /// It was cancelled when it had been committed.
   case resultUnwanted(Identifier)
   /// Every number below it that the peer had for this app is settled.
-  case acknowledged(floor: UInt64, incarnation: Identifier)
+  case acknowledged(floor: UInt64, incarnation: WireIncarnation)
 
   // MARK: About replies
 

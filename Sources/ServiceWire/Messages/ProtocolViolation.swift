@@ -17,6 +17,16 @@ extension Identifier {
   }
 }
 
+extension WireIncarnation {
+  /// Of messages and of generations.
+  package static let numbers: Range<UInt64> = 1..<1 << 62
+
+  func check() throws(ProtocolViolation) {
+    _ = try Identifier(wire: draw)
+    guard Self.numbers.contains(generation) else { throw ProtocolViolation(fault: .malformed) }
+  }
+}
+
 extension WireRequest {
   func check() throws(ProtocolViolation) {
     if case .UNRECOGNIZED = foreground { throw ProtocolViolation(fault: .malformed) }

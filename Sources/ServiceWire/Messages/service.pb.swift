@@ -1781,6 +1781,14 @@ package nonisolated struct WireChannelMessage: Sendable {
     set {kind = .deliveryProgress(newValue)}
   }
 
+  package var putBack: WirePutBack {
+    get {
+      if case .putBack(let v)? = kind {return v}
+      return WirePutBack()
+    }
+    set {kind = .putBack(newValue)}
+  }
+
   package var committed: WireCommitted {
     get {
       if case .committed(let v)? = kind {return v}
@@ -1861,6 +1869,7 @@ package nonisolated struct WireChannelMessage: Sendable {
     case manifestWanted(WireManifestWanted)
     case manifestPage(WireManifestPage)
     case deliveryProgress(WireDeliveryProgress)
+    case putBack(WirePutBack)
     case committed(WireCommitted)
     case acknowledged(WireAcknowledged)
     case deliveryCancelled(WireDeliveryCancelled)
@@ -1957,9 +1966,6 @@ package nonisolated struct WireRequest: Sendable {
 
   /// In an Offer: the files that come with it. Else 0.
   package var attachments: UInt64 = 0
-
-  /// Given to the app before, in an earlier process.
-  package var isRedelivered: Bool = false
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -2182,6 +2188,23 @@ package nonisolated struct WireCredit: Sendable {
   package init() {}
 }
 
+/// For which past of the sender's container its numbers hold, for one receiver.
+package nonisolated struct WireIncarnation: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// From 1; a greater one is newer.
+  package var generation: UInt64 = 0
+
+  /// 16 random bytes.
+  package var draw: Data = Data()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
 /// From who has a message with files, or the reply to one.
 package nonisolated struct WireOffer: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
@@ -2191,11 +2214,17 @@ package nonisolated struct WireOffer: Sendable {
   /// 16 bytes: of the delivery. That of a request is the request's.
   package var id: Data = Data()
 
-  /// From 1, ascending, never used again by this container.
+  /// From 1, ascending; a message keeps it.
   package var number: UInt64 = 0
 
-  /// Of the sender's container: 16 bytes, drawn once, and anew after numberTaken.
-  package var incarnation: Data = Data()
+  package var incarnation: WireIncarnation {
+    get {_incarnation ?? WireIncarnation()}
+    set {_incarnation = newValue}
+  }
+  /// Returns true if `incarnation` has been explicitly set.
+  package var hasIncarnation: Bool {self._incarnation != nil}
+  /// Clears the value of `incarnation`. Subsequent reads from it will return its default value.
+  package mutating func clearIncarnation() {self._incarnation = nil}
 
   /// Every number below it that was for this receiver is settled.
   package var floor: UInt64 = 0
@@ -2204,6 +2233,12 @@ package nonisolated struct WireOffer: Sendable {
 
   /// Of all files.
   package var byteCount: UInt64 = 0
+
+  /// The highest number that the receiver named in a Committed under this incarnation; 0: none.
+  package var delivered: UInt64 = 0
+
+  /// The sender's container was put back since the message was written, or is a copy: the receiver may have had it.
+  package var mayBeRepeated: Bool = false
 
   package var message: WireOffer.OneOf_Message? = nil
 
@@ -2234,6 +2269,8 @@ package nonisolated struct WireOffer: Sendable {
   }
 
   package init() {}
+
+  fileprivate var _incarnation: WireIncarnation? = nil
 }
 
 package nonisolated struct WireOfferedFile: Sendable {
@@ -2331,6 +2368,9 @@ package nonisolated struct WireDeliveryRefused: Sendable {
   /// Clears the value of `failure`. Subsequent reads from it will return its default value.
   package mutating func clearFailure() {self._failure = nil}
 
+  /// With numberTaken: the newest generation that the receiver has seen.
+  package var generation: UInt64 = 0
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
@@ -2364,6 +2404,25 @@ package nonisolated struct WireCommitted: Sendable {
   /// Of the message in the receiver's ledger.
   package var id: Data = Data()
 
+  /// The highest number that the ledger has under the offer's incarnation; 0: none.
+  package var highest: UInt64 = 0
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+/// Before another answer to an offer: the receiver's container was put back, it does not have what was delivered before.
+package nonisolated struct WirePutBack: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var id: Data = Data()
+
+  /// The highest number that it has under the offer's incarnation; 0: none.
+  package var highest: UInt64 = 0
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
@@ -2377,12 +2436,20 @@ package nonisolated struct WireAcknowledged: Sendable {
   /// Every number below it that was for this receiver is settled.
   package var floor: UInt64 = 0
 
-  /// Of the sender's container.
-  package var incarnation: Data = Data()
+  package var incarnation: WireIncarnation {
+    get {_incarnation ?? WireIncarnation()}
+    set {_incarnation = newValue}
+  }
+  /// Returns true if `incarnation` has been explicitly set.
+  package var hasIncarnation: Bool {self._incarnation != nil}
+  /// Clears the value of `incarnation`. Subsequent reads from it will return its default value.
+  package mutating func clearIncarnation() {self._incarnation = nil}
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
+
+  fileprivate var _incarnation: WireIncarnation? = nil
 }
 
 /// From the sender: it is not to be delivered. From the receiver: it is not, and nothing is left of it.
@@ -4915,7 +4982,7 @@ nonisolated extension WireForgottenApps: SwiftProtobuf.Message, SwiftProtobuf._M
 
 nonisolated extension WireChannelMessage: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".ChannelMessage"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}goodbye\0\u{1}hello\0\u{1}ping\0\u{1}pong\0\u{2}\u{6}request\0\u{1}accepted\0\u{1}refused\0\u{1}reply\0\u{3}no_reply\0\u{3}reply_accepted\0\u{1}cancel\0\u{1}cancelled\0\u{1}inquiry\0\u{1}standing\0\u{1}credit\0\u{2}\u{a}offer\0\u{3}delivery_accepted\0\u{3}delivery_refused\0\u{3}manifest_wanted\0\u{3}manifest_page\0\u{4}\u{2}delivery_progress\0\u{2}\u{2}committed\0\u{1}acknowledged\0\u{3}delivery_cancelled\0\u{3}delivery_failed\0\u{3}reply_inquiry\0\u{3}reply_standing\0\u{3}request_ended\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}goodbye\0\u{1}hello\0\u{1}ping\0\u{1}pong\0\u{2}\u{6}request\0\u{1}accepted\0\u{1}refused\0\u{1}reply\0\u{3}no_reply\0\u{3}reply_accepted\0\u{1}cancel\0\u{1}cancelled\0\u{1}inquiry\0\u{1}standing\0\u{1}credit\0\u{2}\u{a}offer\0\u{3}delivery_accepted\0\u{3}delivery_refused\0\u{3}manifest_wanted\0\u{3}manifest_page\0\u{4}\u{2}delivery_progress\0\u{3}put_back\0\u{1}committed\0\u{1}acknowledged\0\u{3}delivery_cancelled\0\u{3}delivery_failed\0\u{3}reply_inquiry\0\u{3}reply_standing\0\u{3}request_ended\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -5196,6 +5263,19 @@ nonisolated extension WireChannelMessage: SwiftProtobuf.Message, SwiftProtobuf._
           self.kind = .deliveryProgress(v)
         }
       }()
+      case 37: try {
+        var v: WirePutBack?
+        var hadOneofValue = false
+        if let current = self.kind {
+          hadOneofValue = true
+          if case .putBack(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.kind = .putBack(v)
+        }
+      }()
       case 38: try {
         var v: WireCommitted?
         var hadOneofValue = false
@@ -5382,6 +5462,10 @@ nonisolated extension WireChannelMessage: SwiftProtobuf.Message, SwiftProtobuf._
       guard case .deliveryProgress(let v)? = self.kind else { preconditionFailure() }
       try visitor.visitSingularMessageField(value: v, fieldNumber: 36)
     }()
+    case .putBack?: try {
+      guard case .putBack(let v)? = self.kind else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 37)
+    }()
     case .committed?: try {
       guard case .committed(let v)? = self.kind else { preconditionFailure() }
       try visitor.visitSingularMessageField(value: v, fieldNumber: 38)
@@ -5549,7 +5633,7 @@ nonisolated extension WirePong: SwiftProtobuf.Message, SwiftProtobuf._MessageImp
 
 nonisolated extension WireRequest: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Request"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{3}service_id\0\u{1}version\0\u{1}method\0\u{1}params\0\u{1}foreground\0\u{1}attachments\0\u{3}is_redelivered\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{3}service_id\0\u{1}version\0\u{1}method\0\u{1}params\0\u{1}foreground\0\u{1}attachments\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -5564,7 +5648,6 @@ nonisolated extension WireRequest: SwiftProtobuf.Message, SwiftProtobuf._Message
       case 5: try { try decoder.decodeSingularMessageField(value: &self._params) }()
       case 6: try { try decoder.decodeSingularEnumField(value: &self.foreground) }()
       case 7: try { try decoder.decodeSingularUInt64Field(value: &self.attachments) }()
-      case 8: try { try decoder.decodeSingularBoolField(value: &self.isRedelivered) }()
       default: break
       }
     }
@@ -5596,9 +5679,6 @@ nonisolated extension WireRequest: SwiftProtobuf.Message, SwiftProtobuf._Message
     if self.attachments != 0 {
       try visitor.visitSingularUInt64Field(value: self.attachments, fieldNumber: 7)
     }
-    if self.isRedelivered != false {
-      try visitor.visitSingularBoolField(value: self.isRedelivered, fieldNumber: 8)
-    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -5610,7 +5690,6 @@ nonisolated extension WireRequest: SwiftProtobuf.Message, SwiftProtobuf._Message
     if lhs._params != rhs._params {return false}
     if lhs.foreground != rhs.foreground {return false}
     if lhs.attachments != rhs.attachments {return false}
-    if lhs.isRedelivered != rhs.isRedelivered {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -6062,9 +6141,44 @@ nonisolated extension WireCredit: SwiftProtobuf.Message, SwiftProtobuf._MessageI
   }
 }
 
+nonisolated extension WireIncarnation: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".Incarnation"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}generation\0\u{1}draw\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularUInt64Field(value: &self.generation) }()
+      case 2: try { try decoder.decodeSingularBytesField(value: &self.draw) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if self.generation != 0 {
+      try visitor.visitSingularUInt64Field(value: self.generation, fieldNumber: 1)
+    }
+    if !self.draw.isEmpty {
+      try visitor.visitSingularBytesField(value: self.draw, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: WireIncarnation, rhs: WireIncarnation) -> Bool {
+    if lhs.generation != rhs.generation {return false}
+    if lhs.draw != rhs.draw {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
 nonisolated extension WireOffer: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Offer"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}number\0\u{1}incarnation\0\u{1}floor\0\u{4}\u{2}file_count\0\u{3}byte_count\0\u{2}\u{3}request\0\u{1}reply\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}number\0\u{1}incarnation\0\u{1}floor\0\u{4}\u{2}file_count\0\u{3}byte_count\0\u{1}delivered\0\u{3}may_be_repeated\0\u{1}request\0\u{1}reply\0\u{c}\u{c}\u{1}")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -6074,10 +6188,12 @@ nonisolated extension WireOffer: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularBytesField(value: &self.id) }()
       case 2: try { try decoder.decodeSingularUInt64Field(value: &self.number) }()
-      case 3: try { try decoder.decodeSingularBytesField(value: &self.incarnation) }()
+      case 3: try { try decoder.decodeSingularMessageField(value: &self._incarnation) }()
       case 4: try { try decoder.decodeSingularUInt64Field(value: &self.floor) }()
       case 6: try { try decoder.decodeSingularUInt64Field(value: &self.fileCount) }()
       case 7: try { try decoder.decodeSingularUInt64Field(value: &self.byteCount) }()
+      case 8: try { try decoder.decodeSingularUInt64Field(value: &self.delivered) }()
+      case 9: try { try decoder.decodeSingularBoolField(value: &self.mayBeRepeated) }()
       case 10: try {
         var v: WireRequest?
         var hadOneofValue = false
@@ -6120,9 +6236,9 @@ nonisolated extension WireOffer: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
     if self.number != 0 {
       try visitor.visitSingularUInt64Field(value: self.number, fieldNumber: 2)
     }
-    if !self.incarnation.isEmpty {
-      try visitor.visitSingularBytesField(value: self.incarnation, fieldNumber: 3)
-    }
+    try { if let v = self._incarnation {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
+    } }()
     if self.floor != 0 {
       try visitor.visitSingularUInt64Field(value: self.floor, fieldNumber: 4)
     }
@@ -6131,6 +6247,12 @@ nonisolated extension WireOffer: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
     }
     if self.byteCount != 0 {
       try visitor.visitSingularUInt64Field(value: self.byteCount, fieldNumber: 7)
+    }
+    if self.delivered != 0 {
+      try visitor.visitSingularUInt64Field(value: self.delivered, fieldNumber: 8)
+    }
+    if self.mayBeRepeated != false {
+      try visitor.visitSingularBoolField(value: self.mayBeRepeated, fieldNumber: 9)
     }
     switch self.message {
     case .request?: try {
@@ -6149,10 +6271,12 @@ nonisolated extension WireOffer: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
   package static func ==(lhs: WireOffer, rhs: WireOffer) -> Bool {
     if lhs.id != rhs.id {return false}
     if lhs.number != rhs.number {return false}
-    if lhs.incarnation != rhs.incarnation {return false}
+    if lhs._incarnation != rhs._incarnation {return false}
     if lhs.floor != rhs.floor {return false}
     if lhs.fileCount != rhs.fileCount {return false}
     if lhs.byteCount != rhs.byteCount {return false}
+    if lhs.delivered != rhs.delivered {return false}
+    if lhs.mayBeRepeated != rhs.mayBeRepeated {return false}
     if lhs.message != rhs.message {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
@@ -6281,7 +6405,7 @@ nonisolated extension WireManifestPage: SwiftProtobuf.Message, SwiftProtobuf._Me
 
 nonisolated extension WireDeliveryAccepted: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".DeliveryAccepted"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}credit\0\u{3}resume_from\0\u{1}stream\0\u{1}key\0\u{1}damaged\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}credit\0\u{3}resume_from\0\u{1}stream\0\u{1}key\0\u{1}damaged\0\u{c}\u{8}\u{1}")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -6336,7 +6460,7 @@ nonisolated extension WireDeliveryAccepted: SwiftProtobuf.Message, SwiftProtobuf
 
 nonisolated extension WireDeliveryRefused: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".DeliveryRefused"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}failure\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}failure\0\u{1}generation\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -6346,6 +6470,7 @@ nonisolated extension WireDeliveryRefused: SwiftProtobuf.Message, SwiftProtobuf.
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularBytesField(value: &self.id) }()
       case 2: try { try decoder.decodeSingularMessageField(value: &self._failure) }()
+      case 3: try { try decoder.decodeSingularUInt64Field(value: &self.generation) }()
       default: break
       }
     }
@@ -6362,12 +6487,16 @@ nonisolated extension WireDeliveryRefused: SwiftProtobuf.Message, SwiftProtobuf.
     try { if let v = self._failure {
       try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
     } }()
+    if self.generation != 0 {
+      try visitor.visitSingularUInt64Field(value: self.generation, fieldNumber: 3)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: WireDeliveryRefused, rhs: WireDeliveryRefused) -> Bool {
     if lhs.id != rhs.id {return false}
     if lhs._failure != rhs._failure {return false}
+    if lhs.generation != rhs.generation {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -6415,7 +6544,7 @@ nonisolated extension WireDeliveryProgress: SwiftProtobuf.Message, SwiftProtobuf
 
 nonisolated extension WireCommitted: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Committed"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}highest\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -6424,6 +6553,7 @@ nonisolated extension WireCommitted: SwiftProtobuf.Message, SwiftProtobuf._Messa
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularBytesField(value: &self.id) }()
+      case 2: try { try decoder.decodeSingularUInt64Field(value: &self.highest) }()
       default: break
       }
     }
@@ -6433,11 +6563,50 @@ nonisolated extension WireCommitted: SwiftProtobuf.Message, SwiftProtobuf._Messa
     if !self.id.isEmpty {
       try visitor.visitSingularBytesField(value: self.id, fieldNumber: 1)
     }
+    if self.highest != 0 {
+      try visitor.visitSingularUInt64Field(value: self.highest, fieldNumber: 2)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: WireCommitted, rhs: WireCommitted) -> Bool {
     if lhs.id != rhs.id {return false}
+    if lhs.highest != rhs.highest {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WirePutBack: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".PutBack"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}highest\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.id) }()
+      case 2: try { try decoder.decodeSingularUInt64Field(value: &self.highest) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.id.isEmpty {
+      try visitor.visitSingularBytesField(value: self.id, fieldNumber: 1)
+    }
+    if self.highest != 0 {
+      try visitor.visitSingularUInt64Field(value: self.highest, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: WirePutBack, rhs: WirePutBack) -> Bool {
+    if lhs.id != rhs.id {return false}
+    if lhs.highest != rhs.highest {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -6454,25 +6623,29 @@ nonisolated extension WireAcknowledged: SwiftProtobuf.Message, SwiftProtobuf._Me
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularUInt64Field(value: &self.floor) }()
-      case 2: try { try decoder.decodeSingularBytesField(value: &self.incarnation) }()
+      case 2: try { try decoder.decodeSingularMessageField(value: &self._incarnation) }()
       default: break
       }
     }
   }
 
   package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
     if self.floor != 0 {
       try visitor.visitSingularUInt64Field(value: self.floor, fieldNumber: 1)
     }
-    if !self.incarnation.isEmpty {
-      try visitor.visitSingularBytesField(value: self.incarnation, fieldNumber: 2)
-    }
+    try { if let v = self._incarnation {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
+    } }()
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: WireAcknowledged, rhs: WireAcknowledged) -> Bool {
     if lhs.floor != rhs.floor {return false}
-    if lhs.incarnation != rhs.incarnation {return false}
+    if lhs._incarnation != rhs._incarnation {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

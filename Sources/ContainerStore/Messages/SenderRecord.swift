@@ -1,0 +1,64 @@
+import EncryptedFile
+
+/// What the ledger knows of a sender: the value of a record `60`.
+struct SenderRecord: Equatable {
+  /// The newest incarnation that was seen.
+  var incarnation: Incarnation
+  /// Every number below it is settled under the incarnation; 1 or more.
+  var floor: UInt64 = 1
+  /// The highest number that has arrived under the incarnation; 0 if none has.
+  var highest: UInt64 = 0
+  /// Of numbers below it, under whichever incarnation, messages may have been forgotten; 1 or more.
+  var forgotten: UInt64 = 1
+  /// Number of the sender's records `61`.
+  var deliveryCount: UInt64 = 0
+  var time: Int64 = 0
+
+  /// So many numbers below the floor are remembered.
+  static let rememberedNumberCount: UInt64 = 256
+  /// Limit of the deliveries that are remembered of one sender.
+  static let deliveryCountMax: UInt64 = 1 << 18
+
+  /// The least number that may have a record `61`.
+  var firstRemembered: UInt64 {
+    floor > Self.rememberedNumberCount ? floor - Self.rememberedNumberCount : 1
+  }
+
+  init(incarnation: Incarnation) { self.incarnation = incarnation }
+
+  /// Whether `other` takes its place.
+  func isOlder(than other: Incarnation) -> Bool { incarnation.generation < other.generation }
+
+  /// Goes on with `other` if that is newer.
+  mutating func adopt(_ other: Incarnation) {
+    guard isOlder(than: other) else { return }
+    (incarnation, floor, highest) = (other, 1, 0)
+  }
+
+  var encoded: [UInt8] {
+    var writer = ByteWriter()
+    writer.append(incarnation)
+    writer.append(floor)
+    writer.append(highest)
+    writer.append(forgotten)
+    writer.append(deliveryCount)
+    writer.append(time)
+    return writer.bytes
+  }
+
+  init(_ bytes: [UInt8]) throws(MalformedBytes) {
+    var reader = ByteReader(bytes)
+    incarnation = try reader.incarnation()
+    floor = try reader.read()
+    highest = try reader.read()
+    forgotten = try reader.read()
+    deliveryCount = try reader.read()
+    time = try reader.read()
+    try reader.end()
+    guard OutboxState.numbers.contains(floor), highest < OutboxState.numbers.upperBound,
+      (firstRemembered..<OutboxState.numbers.upperBound).contains(forgotten)
+    else {
+      throw MalformedBytes(what: "a number of a sender that cannot be")
+    }
+  }
+}
