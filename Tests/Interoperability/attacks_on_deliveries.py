@@ -697,6 +697,30 @@ def answers_that_no_receiver_gives(world):
     still_serves(world)
 
 
+def losses_that_cannot_be(world):
+    """What a receiver that was put back says: less than it confirmed, once, before anything else."""
+    _, app, channel = pair(world)
+    expect_echo(request(app).offer(channel), FILES)
+    channel.close()
+
+    def lost(*highest, behind=False, **fields):
+        def say(channel, body):
+            if behind:
+                channel.connection.send({"manifest_wanted": body})
+            for number in highest:
+                channel.connection.send({"put_back": {"id": body["id"], "highest": number, **fields}})
+            return body
+
+        return say
+
+    wanted = "manifest_wanted"
+    answers(app, [(wanted, say, number) for say, number in [
+        (lost(1), MALFORMED), (lost((1 << 64) - 1), MALFORMED), (lost(0, behind=True), UNEXPECTED),
+        (lost(0, id=b"u" * 16), UNEXPECTED), (lost(0, id=b"short"), MALFORMED), (lost(0, 0), UNEXPECTED),
+    ]])
+    still_serves(world)
+
+
 def second_and_third_answers(world):
     """A second one without `damaged`, with one that cannot be, or with an old stream; and a third."""
     _, app, channel = pair(world)
@@ -932,7 +956,7 @@ CHECKS = [
     frames_of_too_much, tags_that_may_not_come, blocks_that_do_not_open, frames_of_impossible_lengths,
     streams_that_are_none, frames_that_are_cut, frames_beyond_the_credit, more_frames_than_are_taken_at_once,
     a_segment_that_does_not_open, two_segments_that_do_not_open, what_follows_a_damaged_segment,
-    what_follows_a_message_that_was_taken_back, answers_that_no_receiver_gives, second_and_third_answers,
+    what_follows_a_message_that_was_taken_back, answers_that_no_receiver_gives, losses_that_cannot_be, second_and_third_answers,
     progress_that_cannot_be, manifests_asked_for_wrongly, pages_that_are_missing,
     streams_that_begin_inside_of_a_grain, streams_that_begin_somewhere, asks_again_for_what_is_not_damaged,
     asks_again_inside_of_a_grain, a_segment_that_is_damaged_on_the_disk,

@@ -466,6 +466,7 @@ class Delivering:
         sender = self.app.senders.get(self.peer.app_id) or Sender(incarnation)
         is_newest = sender.incarnation == incarnation
         if (is_newest or sender.generation < generation) and body.get("delivered", 0) > is_newest * sender.highest:
+            self.app.told_put_back += 1
             self.send("put_back", {"id": body["id"], "highest": is_newest * sender.highest})
         if place in self.app.ledger:
             return self.send("committed", {"id": body["id"]})
@@ -592,6 +593,8 @@ class Outbox:
         self.staged, self.failed, self.keys = {}, [], []
         # For attacks: whether it says so when it has read a slot.
         self.acknowledges, self.frees = True, True
+        # How often this side said that it was put back.
+        self.told_put_back = 0
         # Of an arrival whose next frame this side takes for damaged.
         self.spoils = None
 

@@ -369,6 +369,34 @@ def starts_anew_when_its_numbers_are_taken(world):
         expect_echo(delivery, FILES)
 
 
+def hears_that_the_app_was_put_back(world):
+    """It does not have what it confirmed, says so once, and goes on."""
+    _, app, channel = pair(world)
+    request(app).offer(channel).wait("committed")
+    known = app.receiver(VICTIM)
+    expect(known[1], 1)
+    known[1] = 51
+    delivery = request(app).offer(channel)
+    delivery.wait("committed")
+    expect(([event for event in delivery.events if event == "put back"], known[1]), (["put back"], 2))
+    expect_echo(delivery, FILES)
+    again = request(app).offer(channel)
+    again.wait("committed")
+    expect("put back" in again.events, False)
+
+
+def says_that_it_was_put_back(world):
+    _, app, channel = pair(world)
+    for forgets in (False, True, False):
+        if forgets:
+            app.senders.clear()
+        delivery = request(app).offer(channel)
+        delivery.wait("committed")
+        expect_echo(delivery, FILES)
+        expect((app.told_put_back, app.senders[VICTIM].highest), (1 if forgets else 0, delivery.number))
+        app.told_put_back = 0
+
+
 def takes_a_message_back(world):
     _, app, channel = pair(world)
     delivery = request(app)
@@ -428,6 +456,7 @@ CHECKS = [
     goes_on_where_a_channel_broke, sends_a_segment_again_that_did_not_open, takes_files_in_shared_memory,
     takes_one_frame_at_a_time, takes_the_rest_where_a_channel_broke, asks_for_a_segment_again,
     sends_each_segment_under_a_key_of_its_own, takes_a_small_message_beside_a_large_one, arrives_once,
-    starts_anew_when_its_numbers_are_taken, takes_a_message_back, refuses_what_it_does_not_take,
+    starts_anew_when_its_numbers_are_taken,
+    hears_that_the_app_was_put_back, says_that_it_was_put_back, takes_a_message_back, refuses_what_it_does_not_take,
     says_that_no_reply_comes, shows_nothing_in_the_clear,
 ]

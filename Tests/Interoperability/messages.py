@@ -72,6 +72,9 @@ class Schema:
             elif word == "oneof":
                 oneof = self.take()
                 self.take()
+            elif word == "reserved":
+                while self.take() != ";":
+                    pass
             else:
                 repeated = word == "repeated"
                 kind = self.take() if word in ("repeated", "optional") else word
