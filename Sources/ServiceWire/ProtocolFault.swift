@@ -22,6 +22,7 @@ package enum ProtocolFault: UInt32, Error, Sendable, CaseIterable {
   case streamDamaged
   case shuttingDown
   case keyChanged
+  case duplicated
 
   /// What happened, for a log: it never has anything that the other side sent.
   package var text: String {
@@ -49,6 +50,7 @@ package enum ProtocolFault: UInt32, Error, Sendable, CaseIterable {
     case .streamDamaged: "what came on the bulk lane is not what was announced, or does not open"
     case .shuttingDown: "the broker is shutting down"
     case .keyChanged: "the app has another key than the one that is trusted for it"
+    case .duplicated: "the same app connected again and again: a copy of it runs"
     }
   }
 }

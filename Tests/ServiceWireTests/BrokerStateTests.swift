@@ -28,6 +28,28 @@ struct BrokerStateTests {
     #expect(world.closed[other] == .keyNotPinned)
   }
 
+  /// Two copies of one container, each started again by something.
+  @Test func twoThatReplaceEachOtherAreTold() {
+    let world = BrokerWorld()
+    var last = world.enrol(a)
+    for (pause, isDuplicated) in [
+      (0 as UInt64, false), (20_000, false), (39_999, true), (0, false), (30_000, false), (30_000, false),
+      (29_999, true),
+    ] {
+      world.now += pause
+      let next = world.enrol(a)
+      #expect(world.closed[last] == (isDuplicated ? .duplicated : .replaced))
+      #expect(world.sent[next]?.last?.enrolled.isDuplicated == isDuplicated)
+      last = next
+    }
+    // One that ends and comes back replaces nobody.
+    for _ in 0..<4 {
+      world.disconnect(last)
+      last = world.enrol(a)
+      #expect(world.sent[last]?.last?.enrolled.isDuplicated == false)
+    }
+  }
+
   @Test func theUserIsPinnedWithTheKey() {
     let world = BrokerWorld()
     let first = world.enrol(a, user: "one")

@@ -249,6 +249,10 @@ final class BrokerSession {
       forgottenCount = enrolled.forgottenCount
       for appID in enrolled.forgotten { wasForgotten(appID) }
       if enrolled.forgotOthers { core.closeAllChannels() }
+      if enrolled.isDuplicated {
+        runtime.logger.warning(
+          "another process of this app was connected again and again; is a copy of the container in use?")
+      }
       if registration.isTakenBack { isConnected() } else { registration.begin() }
     case .answer(let answer): take(answer)
     case .introduction(let introduction) where phase == .up || phase == .registering:
@@ -391,7 +395,7 @@ final class BrokerSession {
     watches.connectionEnded()
     setFront(false)
     switch fault {
-    case .keyNotPinned, .enterpriseUserNotMatch, .replaced, .forgotten, .versionNotSupported:
+    case .keyNotPinned, .enterpriseUserNotMatch, .replaced, .duplicated, .forgotten, .versionNotSupported:
       hasGivenUp = true
     default: break
     }
@@ -436,6 +440,11 @@ final class BrokerSession {
         .certificateNotFound, detail: "the broker is not the one that this container enrolled with")
     case .replaced:
       ServicesError(.brokerUnavailable, detail: "the same app connected again, and took this one's place")
+    case .duplicated:
+      ServicesError(
+        .brokerUnavailable,
+        detail: "another process of the same app takes this one's place again and again: is a copy of the container in use?"
+      )
     case .forgotten: ServicesError(.brokerUnavailable, detail: "an administrator forgot this app")
     // Not the other app's word, which would end what waits for it in the outbox.
     case .notAllowed: ServicesError(.approvalPending, detail: end.detail)

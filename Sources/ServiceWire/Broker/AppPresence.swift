@@ -4,7 +4,13 @@ struct AppPresence: Sendable {
     let connection: ConnectionNumber
     let process: Int32
     fileprivate(set) var state: WireAppState
+    /// When connections of the app took the place of earlier ones, the last times.
+    fileprivate(set) var replacements: [UInt64] = []
   }
+
+  /// Connections of an app that take each other's place so often within this time (ms) are of two copies.
+  static let replacementCountMax = 3
+  static let replacementTime: UInt64 = 60_000
 
   private(set) var running: [String: Running] = [:]
   private(set) var front: String?
@@ -19,9 +25,18 @@ struct AppPresence: Sendable {
   /// Whether the app runs; true for nil, since nobody may be in front at any time.
   func mayBeInFront(_ appID: String?) -> Bool { appID.map { running[$0] != nil } ?? true }
 
-  mutating func begin(_ appID: String, _ connection: ConnectionNumber, process: Int32, _ state: WireAppState)
-  {
-    running[appID] = Running(connection: connection, process: process, state: state)
+  /// When connections of the app took each other's place, if another one takes it now; empty for an app
+  /// that does not run.
+  func replacements(of appID: String, now: UInt64) -> [UInt64] {
+    running[appID].map { $0.replacements.filter { now < $0 + Self.replacementTime } + [now] } ?? []
+  }
+
+  mutating func begin(
+    _ appID: String, _ connection: ConnectionNumber, process: Int32, _ state: WireAppState,
+    replacements: [UInt64] = []
+  ) {
+    running[appID] = Running(
+      connection: connection, process: process, state: state, replacements: replacements)
   }
 
   mutating func setState(_ state: WireAppState, of appID: String) { running[appID]?.state = state }

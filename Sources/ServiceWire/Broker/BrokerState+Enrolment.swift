@@ -45,7 +45,7 @@ extension BrokerState {
   /// Begins the app's presence: it runs from now on.
   private mutating func present(_ new: BrokerEnrolment, now: UInt64) {
     let (appID, number, enrol) = (new.appID, new.connection, new.enrol)
-    let answer = WireEnrolled.with {
+    var answer = WireEnrolled.with {
       $0.version = min(enrol.version, Self.versionMax)
       $0.policy = records.policy.concerning(appID)
       $0.forgottenCount = records.forgotten.count
@@ -56,10 +56,15 @@ extension BrokerState {
         $0.forgotOthers = true
       }
     }
-    if let earlier = presence.running[appID] { close(earlier.connection, .replaced) }
+    var replacements = presence.replacements(of: appID, now: now)
+    answer.isDuplicated = replacements.count >= AppPresence.replacementCountMax
+    if answer.isDuplicated { replacements = [] }
+    if let earlier = presence.running[appID] {
+      close(earlier.connection, answer.isDuplicated ? .duplicated : .replaced)
+    }
     pending.remove(number)
     connections.setPhase(.enrolled(appID: appID), of: number)
-    presence.begin(appID, number, process: new.process, enrol.state)
+    presence.begin(appID, number, process: new.process, enrol.state, replacements: replacements)
     feeds.begin(number, asker: BrokerAsker(appID: appID, origin: new.origin, administers: false))
     answers.send(to: number) { $0.enrolled = answer }
     feeds.noteChange(of: appID, &answers)

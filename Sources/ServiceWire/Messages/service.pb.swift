@@ -665,6 +665,9 @@ package nonisolated struct WireEnrolled: Sendable {
   /// The broker does not know any more which were forgotten since then: any may have been.
   package var forgotOthers: Bool = false
 
+  /// Connections of this app have taken each other's place three times within a minute: a copy of it runs.
+  package var isDuplicated: Bool = false
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
@@ -3235,7 +3238,7 @@ nonisolated extension WirePending: SwiftProtobuf.Message, SwiftProtobuf._Message
 
 nonisolated extension WireEnrolled: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Enrolled"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}policy\0\u{1}forgotten\0\u{3}forgotten_count\0\u{3}forgot_others\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}policy\0\u{1}forgotten\0\u{3}forgotten_count\0\u{3}forgot_others\0\u{3}is_duplicated\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3248,6 +3251,7 @@ nonisolated extension WireEnrolled: SwiftProtobuf.Message, SwiftProtobuf._Messag
       case 3: try { try decoder.decodeRepeatedStringField(value: &self.forgotten) }()
       case 4: try { try decoder.decodeSingularUInt64Field(value: &self.forgottenCount) }()
       case 5: try { try decoder.decodeSingularBoolField(value: &self.forgotOthers) }()
+      case 6: try { try decoder.decodeSingularBoolField(value: &self.isDuplicated) }()
       default: break
       }
     }
@@ -3273,6 +3277,9 @@ nonisolated extension WireEnrolled: SwiftProtobuf.Message, SwiftProtobuf._Messag
     if self.forgotOthers != false {
       try visitor.visitSingularBoolField(value: self.forgotOthers, fieldNumber: 5)
     }
+    if self.isDuplicated != false {
+      try visitor.visitSingularBoolField(value: self.isDuplicated, fieldNumber: 6)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -3282,6 +3289,7 @@ nonisolated extension WireEnrolled: SwiftProtobuf.Message, SwiftProtobuf._Messag
     if lhs.forgotten != rhs.forgotten {return false}
     if lhs.forgottenCount != rhs.forgottenCount {return false}
     if lhs.forgotOthers != rhs.forgotOthers {return false}
+    if lhs.isDuplicated != rhs.isDuplicated {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
