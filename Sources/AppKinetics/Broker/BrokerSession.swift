@@ -443,7 +443,9 @@ final class BrokerSession {
     case .duplicated:
       ServicesError(
         .brokerUnavailable,
-        detail: "another process of the same app takes this one's place again and again: is a copy of the container in use?"
+        detail: """
+          another process of the same app takes this one's place again and again; is a copy of the container in use?
+          """
       )
     case .forgotten: ServicesError(.brokerUnavailable, detail: "an administrator forgot this app")
     // Not the other app's word, which would end what waits for it in the outbox.
