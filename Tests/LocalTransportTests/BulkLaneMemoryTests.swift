@@ -66,6 +66,44 @@ struct BulkLaneMemoryTests {
 
   /// A source that throws leaves its slot to the next frame; with one slot, two would be one too
   /// many.
+  /// What one lane has another does not; one that gets none sends over its socket, and gets some when there is room
+  /// again.
+  @Test func lanesShareABudget() async throws {
+    let budget = BulkSlotBudget(slotCount: 5)
+    func world(_ slots: Int) throws -> BulkWorld { try BulkWorld(peerSlots: slots, budget: budget) }
+    let frames = [PlainFrame.random(contents: 100)]
+    func gives(_ world: BulkWorld, _ stream: UInt32, slots: Int) async throws {
+      world.send(stream, frames)
+      if slots > 0 { _ = try takeMemory(world, slots: slots) }
+      try await world.expectFrame(
+        stream, block: 64 + 17 + 24, contents: 100, isInSlot: slots > 0)
+      #expect(await world.log.next() == .sent(stream))
+    }
+    var first: BulkWorld? = try world(3)
+    try await gives(first!, 1, slots: 3)
+    let second = try world(4)
+    try await gives(second, 1, slots: 2)
+    let third = try world(4)
+    try await gives(third, 1, slots: 0)
+    first?.lane?.close()
+    first = nil
+    // Kept for the peer for a while.
+    var stream: UInt32 = 2
+    var isGiven = false
+    for _ in 0..<500 where !isGiven {
+      third.send(stream, frames)
+      if try await third.readFrame().header == .memory(slotCount: 3) {
+        isGiven = true
+      } else {
+        #expect(await third.log.next() == .sent(stream))
+        stream += 1
+        try await Task.sleep(for: .milliseconds(20))
+      }
+    }
+    #expect(isGiven)
+    for world in [second, third] { world.lane?.close() }
+  }
+
   @Test func losesNoSlotWhenASourceThrows() async throws {
     let pair = try BulkPair(slots: 1)
     defer { pair.close() }

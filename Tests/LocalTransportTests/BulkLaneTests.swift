@@ -358,7 +358,7 @@ struct BulkLaneTests {
     let log = BulkLog()
     var ends: [Int32] = [0, 0]
     #expect(pipe(&ends) == 0)
-    let lane = BulkLane(descriptor: ends[0], events: log.events)
+    let lane = BulkLane(descriptor: ends[0], events: log.events, budget: BulkSlotBudget())
     lane.expect(stream: 1, key: Data(count: 32), credit: 1, sink: FrameSink())
     #expect(await log.next() == .failed(.connectionLost))
     close(ends[1])

@@ -161,12 +161,14 @@ struct BulkWorld {
   /// Takes so many slots of shared memory, and gives some for every stream when the bare socket's
   /// side takes as many.
   init(
-    slots: Int = 0, peerSlots: Int = 0, sharedByteCountMin: UInt64 = 1, idleTime: Duration = .seconds(10)
+    slots: Int = 0, peerSlots: Int = 0, sharedByteCountMin: UInt64 = 1, idleTime: Duration = .seconds(10),
+    budget: BulkSlotBudget = BulkSlotBudget()
   ) throws {
     sockets = try SocketPair()
     lane = BulkLane(
       descriptor: sockets.near, events: log.events, slotCountMax: slots,
-      sharedByteCountMin: sharedByteCountMin, idleTime: idleTime)
+      budget: budget, sharedByteCountMin: sharedByteCountMin,
+      socketContentsByteCountMax: BulkFrame.contentsByteCountMax, idleTime: idleTime)
     lane?.allowSlots(peerSlots)
   }
 
@@ -261,7 +263,8 @@ struct BulkPair {
     let sockets = try SocketPair()
     func lane(_ descriptor: Int32, _ events: BulkEvents) -> BulkLane {
       let lane = BulkLane(
-        descriptor: descriptor, events: events, slotCountMax: slots, sharedByteCountMin: 1,
+        descriptor: descriptor, events: events, slotCountMax: slots, budget: BulkSlotBudget(),
+        sharedByteCountMin: 1, socketContentsByteCountMax: BulkFrame.contentsByteCountMax,
         idleTime: .seconds(10))
       lane.allowSlots(slots)
       return lane

@@ -15,7 +15,7 @@ import Synchronization
 // Bytes from one thread to another through a socket pair: as contents of the frames of two bulk lanes, and
 // as they are.
 
-/// Contents that cost nothing: what is in the buffer is sent. Each frame is full, and has a block of 64 keys.
+/// Contents that cost nothing: what is in the buffer is sent. Each frame is as full as the lane lets it be, and has a block of 64 keys.
 private final class NothingToRead: BulkSource {
   private let left: Mutex<Int>
 
@@ -27,7 +27,7 @@ private final class NothingToRead: BulkSource {
       return left == 0
     }
     return BulkPart(
-      blockByteCount: 12 + 20 + 64 * 32, contentsByteCount: BulkFrame.contentsByteCountMax, isLast: isLast)
+      blockByteCount: 12 + 20 + 64 * 32, contentsByteCount: contents.count, isLast: isLast)
   }
 }
 
@@ -37,7 +37,7 @@ private final class NothingToKeep: BulkSink {
 
   func receive(_ block: UnsafeRawBufferPointer, _ contents: BulkContents, isLast: Bool) throws {
     try segment.withLock { segment in
-      for index in 0..<64 {
+      for index in 0..<contents.byteCount / segment.count {
         try segment.withUnsafeMutableBytes { try contents.read(at: index * $0.count, into: $0) }
       }
     }
@@ -55,7 +55,11 @@ private func socketPair() -> (Int32, Int32) {
   return (ends[0], ends[1])
 }
 
-private func bulkLane(_ frameCount: Int, slots: Int) -> Double {
+private func bulkLane(_ fullFrameCount: Int, slots: Int) -> Double {
+  // As many bytes in shorter frames.
+  let frameCount =
+    slots > 0
+    ? fullFrameCount : fullFrameCount * BulkFrame.contentsByteCountMax / BulkLane.socketContentsByteCountMax
   let (near, far) = socketPair()
   let received = DispatchSemaphore(value: 0)
   let events = BulkEvents(
@@ -69,7 +73,8 @@ private func bulkLane(_ frameCount: Int, slots: Int) -> Double {
       if fault != .noError { fail("the lane ended: \(fault.text): \(detail)") }
     })
   let (sender, receiver) = (
-    BulkLane(descriptor: near, events: events), BulkLane(descriptor: far, events: events)
+    BulkLane(descriptor: near, events: events, budget: BulkSlotBudget()),
+    BulkLane(descriptor: far, events: events, budget: BulkSlotBudget())
   )
   sender.allowSlots(slots)
   let key = Data(repeating: 7, count: 32)

@@ -86,7 +86,8 @@ struct DeliveryBenchmark {
     let durable = try process("provide-files", directory, Self.provider + ".durable", "full")
     defer { durable.terminate() }
     for target in [".cached", ".durable"] { _ = try await latency(1000, services, Self.provider + target) }
-    let before = try [getpid(), durable.processIdentifier, broker.processIdentifier].map { try peakKiB($0) }
+    let processes = [getpid(), cached.processIdentifier, durable.processIdentifier, broker.processIdentifier]
+    var growth = [0, 0, 0, 0]
     let inside = [
       try Self.container("inside.cached", directory, .none),
       try Self.container("inside.durable", directory, .full),
@@ -101,8 +102,12 @@ struct DeliveryBenchmark {
         let receiver = inside[isDurable ? 1 : 0]
         let sent = try await measured([]) { try await send("/large", from: container, to: receiver) }
         try shell("sync .")
+        let rest = try processes.map { try resetPeakKiB($0) }
         let delivered = try await measured([isDurable ? durable : cached]) {
           try await deliver("/large", services, Self.provider + target)
+        }
+        for (index, process) in processes.enumerated() {
+          growth[index] = max(growth[index], try peakKiB(process) - rest[index])
         }
         let name = isDurable ? ", durable" : ", not waiting for the disk"
         line(isDurable ? "cp and fsync" : "cp", (copied, nil), copied, sent)
@@ -110,13 +115,35 @@ struct DeliveryBenchmark {
         line("delivery" + name, delivered, copied, sent)
       }
     }
-    let after = try [getpid(), durable.processIdentifier, broker.processIdentifier].map { try peakKiB($0) }
-    for (name, (a, b)) in zip(["sender", "receiver", "broker"], zip(before, after)) {
-      print("growth of peak memory, \(name)\t\((b - a) >> 10) MiB")
+    for (name, most) in zip(["sender", "receiver", "receiver, durable", "broker"], growth) {
+      print("memory of a delivery beyond rest, \(name)\t\(text(Double(most) / 1024, 1)) MiB")
     }
+    try await measureMany(services)
     try await measureLatency(services)
     try await measureSmallFiles(fileCount, services, container, inside[1])
     await services.stop()
+  }
+
+  /// The memory that one app takes for deliveries to several others at once.
+  private func measureMany(_ services: AppServices) async throws {
+    let targets = (0..<8).map { Self.provider + ".many.\($0)" }
+    var receivers: [Process] = []
+    defer { for receiver in receivers { receiver.terminate() } }
+    for target in targets { receivers.append(try process("provide-files", directory, target, "none")) }
+    for target in targets { _ = try await latency(10, services, target) }
+    let processes = [getpid()] + receivers.map(\.processIdentifier)
+    let rest = try processes.map { try resetPeakKiB($0) }
+    let time = try await seconds {
+      try await withThrowingTaskGroup(of: Void.self) { group in
+        for target in targets { group.addTask { try await deliver("/large", services, target) } }
+        try await group.waitForAll()
+      }
+    }
+    var growth: [Double] = []
+    for (process, rest) in zip(processes, rest) { growth.append(Double(try peakKiB(process) - rest) / 1024) }
+    print(
+      "one file to \(targets.count) apps at once\t\(text(time, 3)) s\tmemory beyond rest: sender "
+        + "\(text(growth[0], 1)) MiB, receivers \(text(growth[1...].max()!, 1)) MiB at most")
   }
 
   /// Wall time, and processor time of this process and some others, which the kernel counts in hundredths.

@@ -79,6 +79,12 @@ func peakKiB(_ process: Int32) throws -> Int {
   return line.split(whereSeparator: { " \t".contains($0) }).dropFirst().first.flatMap { Int($0) } ?? 0
 }
 
+/// Resident memory now, from where ``peakKiB(_:)`` counts afresh.
+func resetPeakKiB(_ process: Int32) throws -> Int {
+  try Data("5".utf8).write(to: URL(fileURLWithPath: "/proc/\(process)/clear_refs"))
+  return try peakKiB(process)
+}
+
 func forever() async throws { while true { try await Task.sleep(for: .seconds(3600)) } }
 
 func measure(_ name: String, _ count: Int, _ services: AppServices, provider: String = "runtime")

@@ -245,7 +245,7 @@ final class PeerSession {
           workQueue.asyncAfter(deadline: .now() + Self.lastWordsTime) { [weak lane] in
             lane?.close(.noError, detail: detail)
           }
-        }), slotCountMax: runtime.options.exchangeLimits.slotCountMax)
+        }), slotCountMax: runtime.options.exchangeLimits.slotCountMax, budget: runtime.slotBudget)
   }
 
   /// As long as a lane lingers for its peer.

@@ -23,6 +23,8 @@ final class Runtime: Sendable {
   /// What waits for the disk.
   let fileQueue: DispatchQueue
   let logger: Logger
+  /// Shared memory for all other apps together.
+  let slotBudget = BulkSlotBudget()
   /// What properties tell, without waiting.
   let shown = Mutex(Shown())
   private let work = SerialWork()

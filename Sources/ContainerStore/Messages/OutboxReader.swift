@@ -115,7 +115,7 @@ package final class OutboxReader: Sendable {
         break
       }
       do {
-        let room = SegmentFrame.contentsByteCountMax - filled
+        let room = min(contents.count, SegmentFrame.contentsByteCountMax) - filled
         guard let run = try nextRun(of: file, room, writer.segmentCount, in: records, &state) else {
           // The rest of the file is a hole.
           lastFile = state.index

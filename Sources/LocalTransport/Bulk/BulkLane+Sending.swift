@@ -29,7 +29,7 @@ extension BulkLane {
   /// Runs the sending thread: lets each source in turn make a frame, seals its block, and writes
   /// it.
   func sendStreams() {
-    let writer = BulkWriter()
+    let writer = BulkWriter(contentsByteCount: socketContentsByteCountMax)
     var isOpen = true
     while isOpen {
       switch nextStep() {
@@ -62,7 +62,7 @@ extension BulkLane {
       }
       state.isWaiting = false
       guard let number, let memory = state.sending.memory else { return .frame(stream, outgoing, nil) }
-      return .frame(stream, outgoing, BulkWriter.Slot(memory: memory, number: number))
+      return .frame(stream, outgoing, BulkWriter.Slot(memory: memory.memory, number: number))
     }
   }
 
@@ -123,14 +123,21 @@ extension BulkLane {
     }
   }
 
-  /// Gives the peer memory, when the system does. False when the lane has ended.
-  private func share(_ slotCount: Int) -> Bool {
-    let memory: SharedMemory
+  /// Gives the peer memory, when the budget and the system do. False when the lane has ended.
+  private func share(_ slotCountMax: Int) -> Bool {
+    let slotCount = budget.take(upTo: slotCountMax)
+    guard slotCount > 0 else {
+      state.withLock { $0.sending.isWanted = false }
+      return true
+    }
+    let memory: GivenMemory
     let descriptor: Descriptor
     do throws(SocketError) {
-      memory = try SharedMemory(byteCount: slotCount * BulkSlots.byteCount)
-      descriptor = try memory.duplicateDescriptor()
+      let shared = try SharedMemory(byteCount: slotCount * BulkSlots.byteCount)
+      descriptor = try shared.duplicateDescriptor()
+      memory = GivenMemory(shared, slotCount: slotCount, budget)
     } catch {
+      budget.giveBack(slotCount)
       // Everything goes over the socket, then.
       state.withLock { $0.sending = SendingMemory() }
       return true
@@ -196,8 +203,11 @@ private final class BulkWriter {
     byteCount: BulkFrame.blockByteCountMax, alignment: 16)
   /// Header and sealed block at the end of the prefix, contents behind it: they go with one call.
   /// Where contents are in slots, the system gives no pages for them here.
-  private let frame = UnsafeMutableRawBufferPointer.allocate(
-    byteCount: prefixByteCount + BulkFrame.contentsByteCountMax, alignment: 4096)
+  private let frame: UnsafeMutableRawBufferPointer
+
+  init(contentsByteCount: Int) {
+    frame = .allocate(byteCount: Self.prefixByteCount + contentsByteCount, alignment: 4096)
+  }
 
   deinit {
     wipeBlock()

@@ -7,8 +7,9 @@ import UnixSockets
 
 /// Source of the frames of a stream.
 package protocol BulkSource: AnyObject, Sendable {
-  /// Makes the next frame: `block` has room for ``BulkFrame/blockByteCountMax`` bytes and
-  /// `contents` for ``BulkFrame/contentsByteCountMax``; both are filled from the beginning. Called
+  /// Makes the next frame: `block` has room for ``BulkFrame/blockByteCountMax`` bytes and `contents`
+  /// for ``BulkFrame/contentsByteCountMax``, or ``BulkLane/socketContentsByteCountMax`` where they go
+  /// over the socket; both are filled from the beginning. Called
   /// on the lane's sending thread, which may block here; other streams wait meanwhile. `contents`
   /// may be memory that another process reads. Both may be zero or have anything else in them, and
   /// are not to be kept.
@@ -81,6 +82,9 @@ package final class BulkLane: Sendable {
   /// The slots of shared memory that a lane takes from its peer unless it is told otherwise; 0
   /// where the system has no such memory.
   package static let slotCountMax = SharedMemory.isAvailable ? 4 : 0
+  /// The contents of a frame that goes over the socket at most: 16 full stored segments. They pass
+  /// through memory of each lane.
+  package static let socketContentsByteCountMax = BulkFrame.contentsByteCountMax / 4
   /// Bytes of a stream that is worth memory.
   static let sharedByteCountMin: UInt64 = 1 << 20
 
@@ -120,7 +124,20 @@ package final class BulkLane: Sendable {
     var isWanted = false
     var slots: BulkSlots?
     /// Nil until there are slots.
-    var memory: SharedMemory?
+    var memory: GivenMemory?
+  }
+
+  /// Memory that counts in the budget as long as anybody holds it.
+  final class GivenMemory: Sendable {
+    let memory: SharedMemory
+    private let slotCount: Int
+    private let budget: BulkSlotBudget
+
+    init(_ memory: SharedMemory, slotCount: Int, _ budget: BulkSlotBudget) {
+      (self.memory, self.slotCount, self.budget) = (memory, slotCount, budget)
+    }
+
+    deinit { budget.giveBack(slotCount) }
   }
 
   /// The socket, closed when the lane and both threads have let go of it.
@@ -135,6 +152,8 @@ package final class BulkLane: Sendable {
   /// The slots of shared memory that this lane takes at most, as the peer knows.
   let slotCountMax: Int
   private let sharedByteCountMin: UInt64
+  let socketContentsByteCountMax: Int
+  let budget: BulkSlotBudget
   let state: Guarded<State>
   /// Signalled for the sending thread when it waits.
   let changed = DispatchSemaphore(value: 0)
@@ -145,22 +164,26 @@ package final class BulkLane: Sendable {
   /// Takes over a connected Unix stream socket. With anything else, the lane is closed from the
   /// beginning, and `failed` says so when the first stream is begun. A thread without work ends
   /// after `idleTime`. Memory of more than `slotCountMax` slots that the peer shares fails the
-  /// lane.
+  /// lane. `budget`: what it may give itself.
   package convenience init(
     descriptor: Int32, events: BulkEvents, slotCountMax: Int = BulkLane.slotCountMax,
-    idleTime: Duration = .seconds(10)
+    budget: BulkSlotBudget, idleTime: Duration = .seconds(10)
   ) {
     self.init(
-      descriptor: descriptor, events: events, slotCountMax: slotCountMax,
-      sharedByteCountMin: Self.sharedByteCountMin, idleTime: idleTime)
+      descriptor: descriptor, events: events, slotCountMax: slotCountMax, budget: budget,
+      sharedByteCountMin: Self.sharedByteCountMin,
+      socketContentsByteCountMax: Self.socketContentsByteCountMax, idleTime: idleTime)
   }
 
   init(
-    descriptor: Int32, events: BulkEvents, slotCountMax: Int, sharedByteCountMin: UInt64, idleTime: Duration
+    descriptor: Int32, events: BulkEvents, slotCountMax: Int, budget: BulkSlotBudget,
+    sharedByteCountMin: UInt64, socketContentsByteCountMax: Int, idleTime: Duration
   ) {
     self.events = events
     self.slotCountMax = slotCountMax
     self.sharedByteCountMin = sharedByteCountMin
+    self.socketContentsByteCountMax = socketContentsByteCountMax
+    self.budget = budget
     self.idleTime = idleTime
     var state = State()
     do throws(SocketError) {
