@@ -82,7 +82,7 @@ class Sender:
 
     generation: int
     floor: int
-    highest: int
+    arrived: int
     count: int
 
 
@@ -91,12 +91,12 @@ def sender_in(value: bytes) -> Sender:
     fields = Fields(value, "sender")
     generation = incarnation_in(fields)
     floor = fields.range(fields.u64(), 1, ID_LIMIT - 1, "floor")
-    highest = fields.range(fields.u64(), 0, ID_LIMIT - 1, "highest number")
+    arrived = fields.range(fields.u64(), 0, ID_LIMIT - 1, "arrived messages")
     fields.range(fields.u64(), max(1, floor - REMEMBERED), ID_LIMIT - 1, "forgotten number")
     count = fields.u64()
     fields.time()
     fields.end()
-    return Sender(generation, floor, highest, count)
+    return Sender(generation, floor, arrived, count)
 
 
 def check_sender(catalog: Catalog, key: bytes, value: bytes) -> None:
@@ -106,9 +106,14 @@ def check_sender(catalog: Catalog, key: bytes, value: bytes) -> None:
     sender = sender_in(value)
     if catalog.lacks(DELIVERY):
         return
-    count = sum(other[1:-25] == key[1:] and other[-25] == 0 for other, _ in catalog.items(DELIVERY))
-    if sender.count != count:
-        raise Inconsistent(f"sender: counts {sender.count} deliveries of {count}")
+    mine = [
+        value[:8] == sender.generation.to_bytes(8, "little")
+        for other, value in catalog.items(DELIVERY) if other[1:-25] == key[1:] and other[-25] == 0
+    ]
+    if sender.count != len(mine):
+        raise Inconsistent(f"sender: counts {sender.count} deliveries of {len(mine)}")
+    if sum(mine) > sender.arrived:
+        raise Inconsistent(f"sender: more deliveries than the {sender.arrived} that have arrived")
 
 
 def check_delivery(catalog: Catalog, key: bytes, value: bytes) -> None:
@@ -131,8 +136,6 @@ def check_delivery(catalog: Catalog, key: bytes, value: bytes) -> None:
         raise fields.fail("too far below its floor")
     if generation > sender.generation:
         raise fields.fail("of a generation above its sender's")
-    if generation == sender.generation and number > sender.highest:
-        raise fields.fail("above the highest of its sender")
 
 
 def check_request(catalog: Catalog, key: bytes, value: bytes) -> None:

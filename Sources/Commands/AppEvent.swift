@@ -12,13 +12,13 @@ struct AppEvent: Encodable, Sendable {
   var isRedelivered: Bool?
   /// It may have come before, from a container that was put back.
   var mayBeRepeated: Bool?
-  /// The first and the last number of messages that are missing in a container that was put back.
-  var missing: [UInt64]?
+  /// How many messages are missing in a container that was put back.
+  var missingCount: UInt64?
 
   init(
     _ event: String, app: String? = nil, service: String? = nil, method: String? = nil, id: String? = nil,
     path: String? = nil, command: String? = nil, isRedelivered: Bool? = nil, mayBeRepeated: Bool? = nil,
-    missing: [UInt64]? = nil
+    missingCount: UInt64? = nil
   ) {
     self.event = event
     self.app = app
@@ -29,7 +29,7 @@ struct AppEvent: Encodable, Sendable {
     self.command = command
     self.isRedelivered = isRedelivered
     self.mayBeRepeated = mayBeRepeated
-    self.missing = missing
+    self.missingCount = missingCount
   }
 
   var text: String {

@@ -51,7 +51,7 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
               AppEvent(
                 rollback.side == .thisApp ? "this app was put back" : "other app was put back",
                 app: rollback.application.text,
-                missing: rollback.missing.map { [$0.lowerBound, $0.upperBound] }))
+                missingCount: rollback.missingCount > 0 ? rollback.missingCount : nil))
           }
         }
         if isLocked { try await services.setState(.locked) }

@@ -75,7 +75,7 @@ let deliveryMistakes: [Mistake] = [
   ("a sender without a name", { t, _ in t.put(bytes(.sender, []), try t.value(.sender(key.sender))!) }),
   ("a floor far above a delivery", { t, _ in try t.editSender { ($0.floor, $0.forgotten) = (6 + 257, 7) } }),
   ("a sender that has forgotten too little", { t, _ in try t.editSender { $0.floor = 259 } }),
-  ("a delivery above the highest", { t, _ in try t.editSender { $0.highest = 4_999 } }),
+  ("more deliveries than have arrived", { t, _ in try t.editSender { $0.arrivedCount = 3 } }),
   ("a delivery of a newer generation", { t, _ in try t.edit(.delivery(key)) { $0[0] = 3 } }),
   ("a delivery of generation 0", { t, _ in try t.edit(.delivery(key)) { $0[0] = 0 } }),
   ("another count of deliveries", { t, _ in try t.editSender { $0.deliveryCount += 1 } }),

@@ -91,7 +91,7 @@ struct DeliveryLedgerTests {
     #expect(try state(3, id: 9) == .unknown)
     var taken = Parcel([], number: 2)
     taken.message.id = Identifier(repeating: 9)
-    #expect(throws: ContainerError.self) { try taken.arrive(in: container) }
+    #expect(throws: ArrivalNumberTaken(generation: 2)) { try taken.arrive(in: container) }
     taken.message.incarnation = incarnation(3)
     try taken.arrive(in: container)
     #expect(try answer(container, 2, id: 9, incarnation(3)).state == .delivered)
@@ -101,29 +101,30 @@ struct DeliveryLedgerTests {
   /// A container that was put back draws a generation above the one that the receiver has seen; copies of it draw others.
   @Test func onlyTheNewestIncarnationGoesOn() throws {
     let container = try Fixture().container
-    #expect(try answer(container, 1, id: 1) == LedgerAnswer(state: .unknown, generation: 0, highest: 0))
+    #expect(try answer(container, 1, id: 1) == LedgerAnswer(state: .unknown, generation: 0, arrivedCount: 0))
     try arrive([1, 2, 7], in: container)
-    #expect(try answer(container, 8, id: 8) == LedgerAnswer(state: .unknown, generation: 2, highest: 7))
+    #expect(try answer(container, 8, id: 8) == LedgerAnswer(state: .unknown, generation: 2, arrivedCount: 3))
     for other in [incarnation(1), incarnation(2, 4)] {
       #expect(
         try answer(container, 8, id: 8, other)
-          == LedgerAnswer(state: .numberTaken, generation: 2, highest: nil))
+          == LedgerAnswer(state: .numberTaken, generation: 2, arrivedCount: nil))
       // What is there is there.
       #expect(try answer(container, 7, id: 7, other).state == .delivered)
     }
     let newer = incarnation(9)
     #expect(
-      try answer(container, 2, id: 20, newer) == LedgerAnswer(state: .unknown, generation: 2, highest: 0))
+      try answer(container, 2, id: 20, newer) == LedgerAnswer(state: .unknown, generation: 2, arrivedCount: 0)
+    )
     #expect(try answer(container, 2, id: 2, newer).state == .delivered)
     var parcel = Parcel([], number: 3)
     parcel.message.incarnation = newer
     try parcel.arrive(in: container)
     #expect(
-      try answer(container, 4, id: 4, newer) == LedgerAnswer(state: .unknown, generation: 9, highest: 3))
+      try answer(container, 4, id: 4, newer) == LedgerAnswer(state: .unknown, generation: 9, arrivedCount: 1))
     // Another message of then had the number.
     #expect(try answer(container, 7, id: 70, newer).state == .unknown)
     #expect(
-      try answer(container, 8, id: 8) == LedgerAnswer(state: .numberTaken, generation: 9, highest: nil))
+      try answer(container, 8, id: 8) == LedgerAnswer(state: .numberTaken, generation: 9, arrivedCount: nil))
     // A floor of an incarnation that has gone is none; one of a newer one begins it.
     try container.raiseDeliveryFloor(sender: Parcel.sender, incarnation: Parcel.incarnation, to: 9)
     #expect(try answer(container, 4, id: 4, newer).state == .unknown)
@@ -131,9 +132,38 @@ struct DeliveryLedgerTests {
     try container.raiseDeliveryFloor(sender: Parcel.sender, incarnation: newest, to: 5)
     #expect(try answer(container, 4, id: 4, newer).state == .numberTaken)
     #expect(
-      try answer(container, 4, id: 4, newest) == LedgerAnswer(state: .numberTaken, generation: 10, highest: 0)
+      try answer(container, 4, id: 4, newest)
+        == LedgerAnswer(state: .numberTaken, generation: 10, arrivedCount: 0)
     )
     #expect(try answer(container, 5, id: 5, newest).state == .unknown)
+    #expect(try container.verify().findings == [])
+  }
+
+  /// Nobody takes the last generation, and leaves those that come after under this id without one.
+  @Test func aGenerationIsNotFarAboveTheNewest() throws {
+    let container = try Fixture().container
+    try arrive([1], in: container)
+    let far = incarnation(3 + 1 << 20)
+    #expect(try answer(container, 2, id: 2, far).state == .numberTaken)
+    try container.raiseDeliveryFloor(sender: Parcel.sender, incarnation: far, to: 2)
+    #expect(try answer(container, 2, id: 2).state == .unknown)
+    #expect(try answer(container, 2, id: 2, incarnation(2 + 1 << 20)).state == .unknown)
+  }
+
+  /// The sender goes on under another incarnation while a message arrives: that is no failure of the container.
+  @Test func aMessageThatLostItsNumberWhileItArrivedSaysSo() throws {
+    let container = try Fixture().container
+    try arrive([1], in: container)
+    let parcel = Parcel(sizes: [100_000], number: 2)
+    let arrival = try container.beginArrival(parcel.message)
+    try parcel.addFiles(to: arrival)
+    try parcel.append(to: arrival)
+    try container.raiseDeliveryFloor(sender: Parcel.sender, incarnation: incarnation(4), to: 1)
+    #expect(throws: ArrivalNumberTaken(generation: 4)) { try arrival.commit() }
+    arrival.suspend()
+    var again = parcel
+    again.message.incarnation = incarnation(4)
+    #expect(try again.complaint(about: again.arrive(in: container), in: container) == nil)
     #expect(try container.verify().findings == [])
   }
 
@@ -203,6 +233,7 @@ struct DeliveryLedgerTests {
     // Another copy of the container has drawn one of the same generation, or a greater one.
     let third = try drawn(second.incarnation, 2)
     #expect(third.incarnation.generation == 3)
+    #expect(try drawn(first.incarnation, 3) == third)
     #expect(try drawn(first.incarnation, 7).incarnation.generation == 8)
     let reopened = try fixture.reopened()
     #expect(try reopened.outboxReceiver("com.example.b").incarnation.generation == 8)
@@ -220,8 +251,8 @@ struct DeliveryLedgerTests {
     for id in 1...4 as ClosedRange<UInt8> { _ = try container.enqueue(message(id)) }
     let incarnation = try container.outboxReceiver("com.example.b").incarnation
     func delivered() throws -> UInt64 { try container.outboxReceiver("com.example.b").delivered }
-    func settle(_ number: UInt64, _ highest: UInt64, _ incarnation: Incarnation) throws {
-      try container.settleOutbox(number, has: DeliveryReceipt(incarnation: incarnation, highest: highest))
+    func settle(_ number: UInt64, _ count: UInt64, _ incarnation: Incarnation) throws {
+      try container.settleOutbox(number, has: DeliveryReceipt(incarnation: incarnation, count: count))
     }
     try settle(2, 2, incarnation)
     #expect(try delivered() == 2)
@@ -230,12 +261,12 @@ struct DeliveryLedgerTests {
     // What was never sent nobody has.
     try settle(3, 1 << 61, incarnation)
     #expect(try delivered() == 4)
-    try container.setPutBack("com.example.b", has: DeliveryReceipt(incarnation: incarnation, highest: 1))
+    try container.setPutBack("com.example.b", has: DeliveryReceipt(incarnation: incarnation, count: 1))
     #expect(try delivered() == 1)
     try settle(4, 4, self.incarnation(1))
     #expect(try delivered() == 1)
     try container.setPutBack(
-      "com.example.b", has: DeliveryReceipt(incarnation: self.incarnation(1), highest: 0))
+      "com.example.b", has: DeliveryReceipt(incarnation: self.incarnation(1), count: 0))
     #expect(try delivered() == 1)
     _ = try container.outboxReceiver("com.example.b", notUnder: incarnation, generationAbove: 1)
     #expect(try delivered() == 0)

@@ -47,7 +47,7 @@ struct DeliveryRecordTests {
     let senderKey = CatalogKey.sender(sender)
     #expect(try senderKey.sender() == sender)
     var record = SenderRecord(incarnation: incarnation)
-    (record.floor, record.highest, record.deliveryCount, record.time) = (3, 9, 2, -4)
+    (record.floor, record.arrivedCount, record.deliveryCount, record.time) = (3, 9, 2, -4)
     record.forgotten = 1 << 62 - 1
     #expect(try SenderRecord(record.encoded) == record && record.encoded.count == 64)
     try refusesOtherLengths(record.encoded) { _ = try SenderRecord($0) }

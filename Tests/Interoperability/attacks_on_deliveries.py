@@ -703,12 +703,12 @@ def losses_that_cannot_be(world):
     expect_echo(request(app).offer(channel), FILES)
     channel.close()
 
-    def lost(*highest, behind=False, **fields):
+    def lost(*counts, behind=False, **fields):
         def say(channel, body):
             if behind:
                 channel.connection.send({"manifest_wanted": body})
-            for number in highest:
-                channel.connection.send({"put_back": {"id": body["id"], "highest": number, **fields}})
+            for count in counts:
+                channel.connection.send({"put_back": {"id": body["id"], "count": count, **fields}})
             return body
 
         return say

@@ -422,15 +422,15 @@ class Delivering:
         delivery = self.app.delivered[body["id"]] = self.delivery(body)
         known = self.app.receiver(self.peer.app_id)
         if known[0] == delivery.incarnation:
-            known[1] = max(known[1], body.get("highest", 0))
+            known[1] = max(known[1], body.get("count", 0))
         self.settled(body, "committed")
 
     def take_put_back(self, body):
-        delivery, highest = self.delivery(body), body.get("highest", 0)
+        delivery, count = self.delivery(body), body.get("count", 0)
         known = self.app.receiver(self.peer.app_id)
-        if highest >= known[1]:
+        if count >= known[1]:
             raise Fault(MALFORMED)
-        known[1] = highest
+        known[1] = count
         delivery.events.append("put back")
 
     def take_delivery_refused(self, body):
@@ -465,9 +465,9 @@ class Delivering:
             raise Fault(MALFORMED)
         sender = self.app.senders.get(self.peer.app_id) or Sender(incarnation)
         is_newest = sender.incarnation == incarnation
-        if (is_newest or sender.generation < generation) and body.get("delivered", 0) > is_newest * sender.highest:
+        if (is_newest or sender.generation < generation) and body.get("delivered", 0) > is_newest * len(sender.numbers):
             self.app.told_put_back += 1
-            self.send("put_back", {"id": body["id"], "highest": is_newest * sender.highest})
+            self.send("put_back", {"id": body["id"], "count": is_newest * len(sender.numbers)})
         if place in self.app.ledger:
             return self.send("committed", {"id": body["id"]})
         if sender.generation >= generation and (not is_newest or sender.has_used(body["number"])):
@@ -539,7 +539,7 @@ class Delivering:
         sender.numbers.add(offer["number"])
         self.arrivals.pop(offer["id"], None)
         self.app.staged.pop(self.place(arrival), None)
-        self.send("committed", {"id": offer["id"], "highest": sender.highest})
+        self.send("committed", {"id": offer["id"], "count": len(sender.numbers)})
         self.app.keys += arrival.keys
         if "reply" in offer and offer["reply"]["id"] in self.app.delivered:
             delivery = self.app.delivered[offer["reply"]["id"]]
@@ -569,10 +569,6 @@ class Sender:
     def generation(self):
         return self.incarnation.get("generation", 0)
 
-    @property
-    def highest(self):
-        return max(self.numbers, default=0)
-
     def has_used(self, number):
         return number < self.floor or number in self.numbers
 
@@ -599,7 +595,7 @@ class Outbox:
         self.spoils = None
 
     def receiver(self, app_id):
-        """For a receiver: the incarnation, the highest number that it says it has, the first number."""
+        """For a receiver: the incarnation, how many messages it says that it has, the first number."""
         incarnation = {"generation": 1, "draw": os.urandom(16)}
         return self.receivers.setdefault(app_id, [incarnation, 0, 1])
 

@@ -86,7 +86,9 @@ struct DeliveryStepTests {
     for generation in 6...13 as ClosedRange<UInt64> {
       #expect(receiver.refuseNumber(one, generation: 5) == [.send(refused, on: number)])
       #expect(
-        sender.receive(refused, on: number) == [.numberTaken(one, generation: 5), .wantsOffer(one)])
+        sender.receive(refused, on: number) == [
+          .numberTaken(one, offer.incarnation, generation: 5), .wantsOffer(one),
+        ])
       offer.incarnation.generation = generation
       #expect(sender.offer(offer) == [.send(Fixture.message(offer), on: number)])
       #expect(receiver.receive(Fixture.message(offer), on: number) == [.offered(offer)])
@@ -95,6 +97,13 @@ struct DeliveryStepTests {
     #expect(
       sender.receive(refused, on: number) == [.settled(one, .refused(.with { $0.error = 25 }))])
     #expect(sender.isIdle && receiver.isIdle)
+    // Nobody drives it to the last generation.
+    for (more, isPossible) in [(1 << 20, true), (1 << 20 + 1, false), (.max - 3, false)] as [(UInt64, Bool)] {
+      var other = Fixture.offered()
+      var far = refused
+      far.deliveryRefused.generation = 3 + more
+      #expect((Fixture.fault(other.receive(far, on: number)) == nil) == isPossible, "\(more)")
+    }
     // What was refused for another reason does not come again on this channel.
     var other = Fixture.arrived()
     _ = other.refuse(one, .with { $0.error = 7 })
@@ -116,18 +125,19 @@ struct DeliveryStepTests {
       _ = sender.offer(offer)
       return sender
     }
-    func putBack(_ highest: UInt64) -> WireChannelMessage {
+    func putBack(_ count: UInt64) -> WireChannelMessage {
       .with {
         $0.putBack = .with {
           $0.id = one.data
-          $0.highest = highest
+          $0.count = count
         }
       }
     }
     var receiver = Fixture.arrived()
-    #expect(receiver.putBack(one, highest: 4) == [.send(putBack(4), on: number)])
+    #expect(receiver.putBack(one, count: 4) == [.send(putBack(4), on: number)])
     var sender = offered()
-    #expect(sender.receive(putBack(4), on: number) == [.putBack(one, highest: 4, delivered: 9)])
+    #expect(
+      sender.receive(putBack(4), on: number) == [.putBack(one, Fixture.incarnation, count: 4, delivered: 9)])
     // Once, before the other answers.
     #expect(Fixture.fault(sender.receive(putBack(4), on: number)) == .unexpectedMessage)
     sender = offered()
@@ -137,19 +147,22 @@ struct DeliveryStepTests {
     #expect(Fixture.fault(sender.receive(putBack(9), on: number)) == .malformed)
     sender = offered()
     _ = sender.cancel(one)
-    #expect(sender.receive(putBack(0), on: number) == [.putBack(one, highest: 0, delivered: 9)])
+    #expect(
+      sender.receive(putBack(0), on: number) == [.putBack(one, Fixture.incarnation, count: 0, delivered: 9)])
     _ = receiver.accept(one, from: 0, key: Data(repeating: 1, count: 32))
-    #expect(receiver.putBack(one, highest: 4) == [])
+    #expect(receiver.putBack(one, count: 4) == [])
   }
 
   @Test func tellsWhatTheReceiverHas() {
     var receiver = Fixture.arrived()
     var committed = Fixture.committed(1)
-    committed.committed.highest = 12
-    #expect(receiver.committed(one, highest: 12) == [.send(committed, on: number)])
+    committed.committed.count = 12
+    #expect(receiver.committed(one, count: 12) == [.send(committed, on: number)])
     var sender = Fixture.offered()
     #expect(
-      sender.receive(committed, on: number) == [.delivered(one, highest: 12), .settled(one, .committed)])
+      sender.receive(committed, on: number) == [
+        .delivered(one, Fixture.incarnation, count: 12), .settled(one, .committed),
+      ])
   }
 
   @Test func whatTheReceiverHasNeedsNoStream() {
@@ -173,6 +186,7 @@ struct DeliveryStepTests {
       { $0.id = Data(count: 15) }, { $0.incarnation.draw = Data(count: 15) }, { $0.number = 0 },
       { $0.floor = 2 },
       { $0.incarnation.generation = 0 }, { $0.incarnation.generation = 1 << 62 }, { $0.number = 1 << 62 },
+      { $0.delivered = 1 << 62 },
       { $0.byteCount = 1 << 63 }, { $0.fileCount = 0 }, { $0.request.attachments = 0 }, { $0.message = nil },
       { $0.request = request }, { $0.request.id = DeliveryFixture.id(2).data },
       { $0.request.foreground = .UNRECOGNIZED(9) },

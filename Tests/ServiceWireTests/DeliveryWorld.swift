@@ -151,7 +151,7 @@ final class DeliveryWorld {
       if processes[side]?.accepted.insert(id).inserted != true { note("accepted twice") }
     case .progressed, .delivered, .putBack: break
     case .settled(let id, let end): settle(id, end, side)
-    case .numberTaken(let id, _):
+    case .numberTaken(let id, _, _):
       if processes[side]?.sending.values.contains(where: { $0.id == id }) == true {
         note("renumbered while its stream goes on")
       }

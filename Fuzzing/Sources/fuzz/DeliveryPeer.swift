@@ -58,7 +58,7 @@ struct DeliveryPeer {
       .with {
         $0.putBack = .with {
           $0.id = sent(3).data
-          $0.highest = 4
+          $0.count = 4
         }
       },
       .with { $0.manifestWanted.id = sent(3).data },
@@ -124,8 +124,8 @@ struct DeliveryPeer {
       case .beginStream(_, _, _, let key, let from, let credit, let checking):
         require(key.count == 32 && from < 30 && credit > 0, "a stream of nothing")
         require(checking.map { from <= $0 && $0 < 30 } ?? true, "what is not sent is checked")
-      case .putBack(_, let highest, let delivered):
-        require(highest < delivered && delivered == 9, "nothing is missing")
+      case .putBack(_, _, let count, let delivered):
+        require(count < delivered && delivered == 9, "nothing is missing")
       case .progressed(_, let received): require(received <= 30, "more than there is")
       case .offered(let offer):
         guard let id = Identifier(exactly: offer.id) else { fatalError("an offer without an id") }

@@ -97,7 +97,7 @@ final class IncomingDelivery: Sendable {
       do {
         arrival = try store.beginArrival(message)
       } catch ContainerError.invalidArgument {
-        // What is there under this number is of something else.
+        // What is staged under this id is of something else.
         arrival = try store.beginArrival(message, replacing: true)
       }
     }
@@ -122,9 +122,9 @@ final class IncomingDelivery: Sendable {
   }
 
   /// Nil when it was let go of meanwhile.
-  /// The message, and the highest number that has arrived under its incarnation.
-  func commit() throws -> (queued: QueuedMessage, highest: UInt64)? {
-    try arrival.withLock { try $0.take().map { (try $0.commit(), $0.highest) } }
+  /// The message, and how many have arrived under its incarnation.
+  func commit() throws -> (queued: QueuedMessage, count: UInt64)? {
+    try arrival.withLock { try $0.take().map { (try $0.commit(), $0.arrivedCount) } }
   }
 }
 

@@ -23,12 +23,10 @@ struct OutgoingDelivery: Sendable {
   var isReply: Bool
   let files: OutgoingFiles
   var stream: Stream?
-  /// The incarnation of its last offer.
-  var incarnation: Incarnation?
   /// The incarnation under which the receiver could not take its number, and the newest generation that it had seen.
   var taken: (incarnation: Incarnation, generation: UInt64)?
   /// What the receiver said that it has, with this message.
-  var highest: UInt64 = 0
+  var receipt: DeliveryReceipt?
   /// Why it is taken back.
   var failure: ServicesError?
   /// The receiver has taken it.

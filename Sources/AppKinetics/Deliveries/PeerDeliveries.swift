@@ -74,9 +74,11 @@ final class PeerDeliveries {
       case .accepted(let id): outbox.wasAccepted(id)
       case .progressed(let id, let received): outbox.progressed(id, received)
       case .settled(let id, let end): outbox.settled(id, end)
-      case .delivered(let id, let highest): outbox.delivered(id, highest)
-      case .numberTaken(let id, let generation): outbox.numberTaken(id, generation)
-      case .putBack(let id, let highest, let delivered): outbox.putBack(id, highest, delivered)
+      case .delivered(let id, let incarnation, let count): outbox.delivered(id, incarnation, count)
+      case .numberTaken(let id, let incarnation, let generation):
+        outbox.numberTaken(id, incarnation, generation)
+      case .putBack(_, let incarnation, let count, let delivered):
+        outbox.putBack(incarnation, count: count, delivered: delivered)
       case .tooLate(let id): outbox.sent(of: id)?.didNotCancel()
 
       case .offered(let offer): inbox.offered(offer)

@@ -32,7 +32,7 @@ final class PeerInbox {
   /// Deliveries that are being discarded.
   private var discardingCount = 0
   private var locked: [Locked] = []
-  /// The last incarnation of the sender that was not the newest, and the last number of it that is missing here: the app was told.
+  /// The last incarnation of the sender that was not the newest, and the last count of messages that are not all here: the app was told.
   private var contradicted: WireIncarnation?
   private var putBack: UInt64?
 
@@ -178,13 +178,13 @@ final class PeerInbox {
     if answer.state == .numberTaken {
       guard contradicted != offer.incarnation else { return }
       contradicted = offer.incarnation
-      peer.core.tell(Rollback(side: .otherApp, application: peer.application, missing: nil))
-    } else if let highest = answer.highest, offer.delivered > highest {
-      peer.deliveries.step { $0.putBack(id, highest: highest) }
+      peer.tell(Rollback(side: .otherApp, application: peer.application, missingCount: 0))
+    } else if let count = answer.arrivedCount, offer.delivered > count {
+      peer.deliveries.step { $0.putBack(id, count: count) }
       guard putBack != offer.delivered else { return }
       putBack = offer.delivered
-      peer.core.tell(
-        Rollback(side: .thisApp, application: peer.application, missing: highest + 1...offer.delivered))
+      peer.tell(
+        Rollback(side: .thisApp, application: peer.application, missingCount: offer.delivered - count))
     }
   }
 
@@ -471,7 +471,7 @@ final class PeerInbox {
     attempt.delivery.queue.async {
       do {
         FailPoint.committing.pass()
-        guard let (queued, highest) = try attempt.delivery.commit() else { return }
+        guard let (queued, count) = try attempt.delivery.commit() else { return }
         FailPoint.committed.pass()
         runtime.perform { core in
           // Else it comes at the next start.
@@ -480,7 +480,15 @@ final class PeerInbox {
           peer.inbox.remove(id)
           // First, so that a cancel that came meanwhile finds whom to tell.
           core.messages.handle(queued, isRedelivered: false)
-          peer.deliveries.step { $0.committed(id, highest: highest) }
+          peer.deliveries.step { $0.committed(id, count: count) }
+        }
+      } catch let taken as ArrivalNumberTaken {
+        // Its sender has drawn another incarnation since it offered this, and offers it again.
+        attempt.delivery.suspend()
+        runtime.perform(with: application) { peer in
+          guard peer.inbox.isCurrent(attempt) else { return }
+          peer.inbox.remove(id)
+          peer.deliveries.step { $0.refuseNumber(id, generation: taken.generation) }
         }
       } catch {
         runtime.perform(with: application) { peer in

@@ -115,7 +115,6 @@ final class PeerOutbox {
       if offer.isReply { outgoing[id]?.isReply = true }
       outgoing[id]?.request = offer.requestID
       outgoing[id]?.entry.mayBeOffered = true
-      outgoing[id]?.incarnation = Incarnation(offer.incarnation)
       durableFloor = max(offer.floor, durableFloor)
       peer.deliveries.step { $0.offer(offer) }
     case .failure(let error): fail(id, error)
@@ -129,29 +128,29 @@ final class PeerOutbox {
   }
 
   /// The receiver has seen other numbers of this container than those that it has drawn. The next offer draws another incarnation.
-  func numberTaken(_ id: Identifier, _ generation: UInt64) {
-    guard let incarnation = outgoing[id]?.incarnation else { return }
+  func numberTaken(_ id: Identifier, _ wire: WireIncarnation, _ generation: UInt64) {
+    guard let incarnation = Incarnation(wire) else { return }
     outgoing[id]?.taken = (incarnation, generation)
-    peer.core.tell(Rollback(side: .thisApp, application: peer.application, missing: nil))
+    peer.tell(Rollback(side: .thisApp, application: peer.application, missingCount: 0))
   }
 
   /// The receiver was put back: it does not have what it said that it has.
-  func putBack(_ id: Identifier, _ highest: UInt64, _ delivered: UInt64) {
-    guard let incarnation = outgoing[id]?.incarnation else { return }
-    let receipt = DeliveryReceipt(incarnation: incarnation, highest: delivered)
-    // Each offer of the same time says so.
-    if let contradicted, contradicted.incarnation == incarnation, contradicted.highest >= delivered { return }
-    contradicted = receipt
+  func putBack(_ wire: WireIncarnation, count: UInt64, delivered: UInt64) {
+    guard let incarnation = Incarnation(wire) else { return }
     let (container, application, logger) = (runtime.container, peer.application, runtime.logger)
     runtime.fileQueue.async {
       do {
-        try container.store.setPutBack(
-          application.text, has: DeliveryReceipt(incarnation: incarnation, highest: highest))
+        let receipt = DeliveryReceipt(incarnation: incarnation, count: count)
+        try container.store.setPutBack(application.text, has: receipt)
       } catch {
         logger.error("the outbox cannot be changed", metadata: ["error": "\(error)"])
       }
     }
-    peer.core.tell(Rollback(side: .otherApp, application: application, missing: highest + 1...delivered))
+    // Each offer of the same time says so.
+    let claim = DeliveryReceipt(incarnation: incarnation, count: delivered)
+    guard contradicted != claim else { return }
+    contradicted = claim
+    peer.tell(Rollback(side: .otherApp, application: application, missingCount: delivered - count))
   }
 
   private static let pageFileCountMax = DeliveryLimits().pageFileCountMax
@@ -238,7 +237,9 @@ final class PeerOutbox {
     return delivery.request.flatMap { peer.sent[$0] }
   }
 
-  func delivered(_ id: Identifier, _ highest: UInt64) { outgoing[id]?.highest = highest }
+  func delivered(_ id: Identifier, _ wire: WireIncarnation, _ count: UInt64) {
+    outgoing[id]?.receipt = Incarnation(wire).map { DeliveryReceipt(incarnation: $0, count: count) }
+  }
 
   private func tellStarted(_ path: String, _ id: Identifier) {
     guard let delivery = outgoing[id] else { return }
@@ -274,10 +275,7 @@ final class PeerOutbox {
       // What an earlier process sent most of.
       if end == .committed { delivery.files.tell(before: delivery.entry.fileCount) }
       do {
-        let receipt = delivery.incarnation.map {
-          DeliveryReceipt(incarnation: $0, highest: delivery.highest)
-        }
-        try runtime.container.store.settleOutbox(delivery.entry.number, has: receipt)
+        try runtime.container.store.settleOutbox(delivery.entry.number, has: delivery.receipt)
         // Who hears that it never comes may send it again.
         if end != .committed { try runtime.container.store.synchronize() }
       } catch {

@@ -13,17 +13,20 @@ public struct Rollback: Sendable, Hashable {
   public let side: Side
   /// The other app.
   public let application: ApplicationID
-  /// When a receiver was put back: numbers of the sender's messages to all apps, of which those to the
-  /// receiver were delivered and are not in its container any more. Nil when a sender was put back:
-  /// some of its messages may come a second time (``IncomingRequest/mayBeRepeated``).
-  public let missing: ClosedRange<UInt64>?
+  /// When a receiver was put back: so many messages were delivered to it and are not in its container any
+  /// more. 0 when a sender was: some of its messages may come a second time
+  /// (``IncomingRequest/mayBeRepeated``).
+  public let missingCount: UInt64
 }
 
 extension AppServices {
   /// Containers of this app or of others of which a delivery shows that they were put back to an older
   /// copy, or that a copy of them is in use; each one as it is noticed, which may be more than once.
+  /// Of one app at most one in ten seconds for each side, and the last 64 are kept for who does not read.
   /// Ends with ``stop()``.
   public var rollbacks: AsyncStream<Rollback> {
-    AsyncStream { continuation in runtime.perform { $0.watch(\.rollbackWatchers, continuation) } }
+    AsyncStream(bufferingPolicy: .bufferingNewest(64)) { continuation in
+      runtime.perform { $0.watch(\.rollbackWatchers, continuation) }
+    }
   }
 }

@@ -42,6 +42,8 @@ final class PeerSession {
   private(set) var readerTurn = ReaderTurn()
   /// What this app keeps for it, while it is in a sandbox.
   private var charge = SandboxCharges.Charge()
+  /// When the app heard last that a container was put back.
+  private var toldRollbacks: [Rollback.Side: UInt64] = [:]
   /// The broker was asked for a channel, and it has not begun yet.
   private(set) var isDialling = false
   /// The ticket of the last introduction that this app asked for.
@@ -433,6 +435,15 @@ final class PeerSession {
     deliveries.endPause()
     core.wake(at: runtime.now)
   }
+
+  /// The app hears of a rollback; not of each that another app may claim.
+  func tell(_ rollback: Rollback) {
+    if let last = toldRollbacks[rollback.side], runtime.now < last + Self.rollbackPause { return }
+    toldRollbacks[rollback.side] = runtime.now
+    core.tell(rollback)
+  }
+
+  private static let rollbackPause: UInt64 = 10_000
 
   /// An administrator has forgotten the app: what of it waits is not handled any more.
   func wasForgotten() {

@@ -109,7 +109,7 @@ final class Core {
       "a container was put back to an older copy, or a copy of it is in use",
       metadata: [
         "container": rollback.side == .thisApp ? "of this app" : "of the other app",
-        "app": "\(rollback.application)", "missing": "\(rollback.missing.map { "\($0)" } ?? "nothing")",
+        "app": "\(rollback.application)", "missing": "\(rollback.missingCount)",
       ])
     rollbackWatchers.yield(rollback)
   }

@@ -34,7 +34,8 @@ struct DeliveryCheck {
   }
 
   private mutating func checkNumbers() throws {
-    var counts: [FileName: UInt64] = [:]
+    // Deliveries by sender: all, and those of its newest generation.
+    var (counts, newest): ([FileName: UInt64], [FileName: UInt64]) = ([:], [:])
     var known: (sender: FileName, record: SenderRecord?)?
     try check(.delivery) { check, key, value in
       let (arrived, delivery): (DeliveryKey, NumberedDelivery)
@@ -57,8 +58,8 @@ struct DeliveryCheck {
       } else if delivery.generation > generation {
         check.report(
           "delivery \(arrived.number) is of generation \(delivery.generation), after \(generation)")
-      } else if delivery.generation == generation, arrived.number > record.highest {
-        check.report("delivery \(arrived.number) is above the highest, \(record.highest)")
+      } else if delivery.generation == generation {
+        newest[arrived.sender, default: 0] += 1
       }
     }
     try check(.sender) { check, key, value in
@@ -66,6 +67,9 @@ struct DeliveryCheck {
       let count = counts[sender] ?? 0
       if record.deliveryCount != count {
         check.report("\(count) deliveries of a sender that counts \(record.deliveryCount)")
+      }
+      if newest[sender] ?? 0 > record.arrivedCount {
+        check.report("more deliveries of a sender than \(record.arrivedCount), which have arrived")
       }
     }
   }

@@ -78,10 +78,10 @@ extension Container {
     try messages.outboxReceiver(receiver, notUnder: taken, generationAbove: generation)
   }
 
-  /// Writes down that a receiver has numbers of this container up to that of the receipt only,
-  /// because its container was put back. Does nothing under another incarnation.
+  /// Writes down that a receiver has no more messages than the receipt says, because its container was
+  /// put back. Does nothing under another incarnation.
   package func setPutBack(_ receiver: String, has receipt: DeliveryReceipt) throws {
-    try messages.setDelivered(receiver, under: receipt.incarnation) { min($0, receipt.highest) }
+    try messages.setDelivered(receiver, under: receipt.incarnation) { min($0, receipt.count) }
   }
 
   // MARK: Arrivals

@@ -62,7 +62,7 @@ package final class Arrival: Sendable {
     /// Bytes for which the slabs reserve room.
     var expectedByteCount: UInt64 = 0
     var hasEnded = false
-    var highest: UInt64 = 0
+    var arrivedCount: UInt64 = 0
   }
 
   init(
@@ -298,15 +298,15 @@ package final class Arrival: Sendable {
         stored: state.stored)
       state.stored = []
       let committed = try messages.commit(delivery)
-      state.highest = committed.highest
+      state.arrivedCount = committed.arrivedCount
       end(&state)
       return committed.queued
     }
   }
 
-  /// After ``commit()``: the highest number that has arrived under the message's incarnation; as
-  /// durable as the commit.
-  package var highest: UInt64 { state.withLock { $0.highest } }
+  /// After ``commit()``: how many messages have arrived under the message's incarnation; as durable as
+  /// the commit.
+  package var arrivedCount: UInt64 { state.withLock { $0.arrivedCount } }
 
   /// Removes the arrival completely. The removal survives a power failure, because the sender
   /// relies on it once it is acknowledged. Does nothing if the arrival has ended.

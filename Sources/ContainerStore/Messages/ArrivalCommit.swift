@@ -13,9 +13,10 @@ struct ArrivalCommit {
 }
 
 extension Messages {
-  /// Returns the message, and the highest number that has arrived under its incarnation.
-  func commit(_ delivery: ArrivalCommit) throws -> (queued: QueuedMessage, highest: UInt64) {
-    try store.namingPath(store.place) {
+  /// Returns the message, and how many have arrived under its incarnation. Throws
+  /// ``ArrivalNumberTaken`` if the sender has gone on under another incarnation meanwhile.
+  func commit(_ delivery: ArrivalCommit) throws -> (queued: QueuedMessage, arrivedCount: UInt64) {
+    let committed = try store.namingPath(store.place) {
       // Do the long part of the flush before the transaction, while other commits continue.
       let extents = delivery.stored.flatMap(\.extents)
       do {
@@ -28,6 +29,9 @@ extension Messages {
         try $0.apply(delivery)
       }
     }
+    // What is said to have arrived survives the death of the process.
+    if store.options.durability == .none { try store.flush(durably: false) }
+    return committed
   }
 
   /// Removes the staged files and keeps the staging directory and its record.
@@ -77,20 +81,21 @@ extension Transaction {
 
   /// Adds the ledger's entry and the queued message, and moves the files to their paths in the
   /// inbox.
-  func apply(_ delivery: ArrivalCommit) throws -> (queued: QueuedMessage, highest: UInt64) {
+  func apply(_ delivery: ArrivalCommit) throws -> (queued: QueuedMessage, arrivedCount: UInt64) {
     let (message, sender) = (delivery.message, delivery.key.sender)
     let answer = try ledger(
       sender: sender, incarnation: message.incarnation, number: message.number, id: message.id)
-    guard answer.state == .unknown else {
-      throw ContainerError(
-        .invalidArgument, detail: "this message has arrived before, or its number is taken")
+    switch answer.state {
+    case .unknown: break
+    case .numberTaken: throw ArrivalNumberTaken(generation: answer.generation)
+    case .delivered: throw ContainerError(.invalidArgument, detail: "this message has arrived before")
     }
     var directory = ""
     if let staging = delivery.staging {
       directory = try moveIntoInbox(delivery, staging)
       try dropStaging(staging)
     }
-    let highest = try addDelivery(message, from: sender)
+    let arrivedCount = try addDelivery(message, from: sender)
     let (places, files) = (delivery.manifest.places, delivery.manifest.files)
     let arrival = queue(
       message, directory: directory,
@@ -99,7 +104,7 @@ extension Transaction {
       arrival: arrival, id: message.id, sender: message.sender, message: message.message,
       directory: delivery.staging == nil ? nil : directory,
       files: zip(places, files).map { (directory + "/" + String(decoding: $0, as: UTF8.self), $1.size) })
-    return (queued, highest)
+    return (queued, arrivedCount)
   }
 
   private func moveIntoInbox(_ delivery: ArrivalCommit, _ staging: Staging) throws -> String {

@@ -40,9 +40,9 @@ package struct LedgerAnswer: Sendable, Equatable {
   package var state: State
   /// The newest generation that was seen of the sender; 0 if none was.
   package var generation: UInt64
-  /// The highest number that has arrived under the incarnation that was asked about, 0 if none has;
-  /// nil if another one has taken its place.
-  package var highest: UInt64?
+  /// Number of messages that have arrived under the incarnation that was asked about; nil if another one
+  /// has taken its place.
+  package var arrivedCount: UInt64?
   /// Whether a message with the number may have arrived and have been forgotten since.
   package var mayBeForgotten = false
 }
@@ -53,9 +53,9 @@ extension CatalogReading {
   ) throws -> LedgerAnswer {
     let known = try senderRecord(sender)
     var answer = LedgerAnswer(
-      state: .unknown, generation: known?.incarnation.generation ?? 0, highest: 0)
+      state: .unknown, generation: known?.incarnation.generation ?? 0, arrivedCount: 0)
     if let known, !known.isOlder(than: incarnation) {
-      answer.highest = known.incarnation == incarnation ? known.highest : nil
+      answer.arrivedCount = known.incarnation == incarnation ? known.arrivedCount : nil
     }
     answer.mayBeForgotten = known.map { number < $0.forgotten } ?? false
     if try value(.delivery(DeliveryKey(sender: sender, number: number, id: id))) != nil {
@@ -137,17 +137,17 @@ extension CatalogReading {
 }
 
 extension Transaction {
-  /// Writes down that a message has arrived. Returns the highest number of its sender's incarnation.
+  /// Writes down that a message has arrived. Returns how many have under its incarnation.
   func addDelivery(_ message: ArrivingMessage, from sender: FileName) throws -> UInt64 {
     var record = try senderRecord(sender) ?? SenderRecord(incarnation: message.incarnation)
     record.adopt(message.incarnation)
-    record.highest = max(record.highest, message.number)
+    record.arrivedCount += 1
     record.deliveryCount += 1
     record.time = now
     put(.sender(sender), record.encoded)
     put(
       .delivery(DeliveryKey(sender: sender, number: message.number, id: message.id)),
       NumberedDelivery(generation: message.incarnation.generation, time: now).encoded)
-    return record.highest
+    return record.arrivedCount
   }
 }

@@ -64,6 +64,12 @@ package struct ArrivalLimit: Error, Equatable {
   package static let deliveries = ArrivalLimit(name: "deliveries remembered")
 }
 
+/// The error for a message whose number cannot be used under its incarnation, with the newest generation
+/// that was seen of its sender.
+package struct ArrivalNumberTaken: Error, Equatable {
+  package let generation: UInt64
+}
+
 /// A file of an arriving message.
 package struct ArrivingFile: Sendable {
   /// Absolute path in the sender's container.

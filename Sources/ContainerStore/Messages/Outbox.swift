@@ -26,11 +26,11 @@ package struct OutgoingMessage: Sendable {
 package struct DeliveryReceipt: Sendable, Equatable {
   /// That of the offer which it answers.
   package var incarnation: Incarnation
-  /// The highest number that has arrived under the incarnation; 0 if it says none.
-  package var highest: UInt64
+  /// How many messages have arrived under the incarnation; 0 if it does not say.
+  package var count: UInt64
 
-  package init(incarnation: Incarnation, highest: UInt64) {
-    (self.incarnation, self.highest) = (incarnation, highest)
+  package init(incarnation: Incarnation, count: UInt64) {
+    (self.incarnation, self.count) = (incarnation, count)
   }
 }
 
@@ -171,7 +171,7 @@ extension Messages {
     try store.transaction { transaction in
       if let receipt {
         let receiver = try transaction.outboxEntry(number).receiver
-        try transaction.setDelivered(receiver, under: receipt.incarnation) { max($0, receipt.highest) }
+        try transaction.setDelivered(receiver, under: receipt.incarnation) { max($0, receipt.count) }
       }
       transaction.delete(.outbox(number))
       for (key, _) in try transaction.records(.outboxMessage(number)) { transaction.delete(key) }

@@ -5,7 +5,7 @@ package struct OutboxReceiver: Equatable, Sendable {
   /// The first number that was drawn under the incarnation: the receiver may have had messages with
   /// lower numbers under an earlier one.
   package var firstNumber: UInt64
-  /// The highest number that the receiver said it has under the incarnation; 0 if it said none.
+  /// How many messages the receiver said that it has under the incarnation.
   package var delivered: UInt64 = 0
 
   init(incarnation: Incarnation, firstNumber: UInt64) {
@@ -53,20 +53,28 @@ extension Messages {
   func outboxReceiver(
     _ receiver: String, notUnder taken: Incarnation?, generationAbove generation: UInt64
   ) throws -> OutboxReceiver {
-    let known = try store.withSnapshot { try $0.outboxReceiver(receiver) }
-    if let known, known.incarnation != taken, known.incarnation.generation > generation { return known }
+    func isUsable(_ known: OutboxReceiver) -> Bool {
+      known.incarnation != taken && known.incarnation.generation >= generation
+    }
+    // With `taken`, another thread may have drawn it, and not have it on the disk yet.
+    if taken == nil, let known = try store.withSnapshot({ try $0.outboxReceiver(receiver) }), isUsable(known)
+    {
+      return known
+    }
     let drawn = try store.transaction(durability: store.acknowledged) { transaction in
+      let known = try transaction.outboxReceiver(receiver)
+      if let known, isUsable(known) { return known }
       // A greater number than any that is in use: what was queued up to now is older.
       let firstNumber = try transaction.outboxState()?.nextNumber ?? 1
-      let last = max(try transaction.outboxReceiver(receiver)?.incarnation.generation ?? 0, generation)
-      guard let incarnation = Incarnation.random(generation: last + 1) else {
+      let last = max(known?.incarnation.generation ?? 0, generation)
+      guard last < .max, let incarnation = Incarnation.random(generation: last + 1) else {
         throw ContainerError(.invalidArgument, detail: "no generation is left for this receiver")
       }
       let drawn = OutboxReceiver(incarnation: incarnation, firstNumber: firstNumber)
       transaction.put(.outboxReceiver(receiver), drawn.encoded)
       return drawn
     }
-    if store.options.durability == .none { try store.flush(durably: false) }
+    try store.flush(durably: store.options.durability != .none)
     return drawn
   }
 

@@ -6,8 +6,8 @@ struct SenderRecord: Equatable {
   var incarnation: Incarnation
   /// Every number below it is settled under the incarnation; 1 or more.
   var floor: UInt64 = 1
-  /// The highest number that has arrived under the incarnation; 0 if none has.
-  var highest: UInt64 = 0
+  /// Number of messages that have ever arrived under the incarnation.
+  var arrivedCount: UInt64 = 0
   /// Of numbers below it, under whichever incarnation, messages may have been forgotten; 1 or more.
   var forgotten: UInt64 = 1
   /// Number of the sender's records `61`.
@@ -26,20 +26,26 @@ struct SenderRecord: Equatable {
 
   init(incarnation: Incarnation) { self.incarnation = incarnation }
 
+  /// A generation may be so far above the newest one: nobody leaves those that come after it without any.
+  static let generationStepMax: UInt64 = 1 << 20
+
   /// Whether `other` takes its place.
-  func isOlder(than other: Incarnation) -> Bool { incarnation.generation < other.generation }
+  func isOlder(than other: Incarnation) -> Bool {
+    incarnation.generation < other.generation
+      && other.generation - incarnation.generation <= Self.generationStepMax
+  }
 
   /// Goes on with `other` if that is newer.
   mutating func adopt(_ other: Incarnation) {
     guard isOlder(than: other) else { return }
-    (incarnation, floor, highest) = (other, 1, 0)
+    (incarnation, floor, arrivedCount) = (other, 1, 0)
   }
 
   var encoded: [UInt8] {
     var writer = ByteWriter()
     writer.append(incarnation)
     writer.append(floor)
-    writer.append(highest)
+    writer.append(arrivedCount)
     writer.append(forgotten)
     writer.append(deliveryCount)
     writer.append(time)
@@ -50,12 +56,12 @@ struct SenderRecord: Equatable {
     var reader = ByteReader(bytes)
     incarnation = try reader.incarnation()
     floor = try reader.read()
-    highest = try reader.read()
+    arrivedCount = try reader.read()
     forgotten = try reader.read()
     deliveryCount = try reader.read()
     time = try reader.read()
     try reader.end()
-    guard OutboxState.numbers.contains(floor), highest < OutboxState.numbers.upperBound,
+    guard OutboxState.numbers.contains(floor), arrivedCount < OutboxState.numbers.upperBound,
       (firstRemembered..<OutboxState.numbers.upperBound).contains(forgotten)
     else {
       throw MalformedBytes(what: "a number of a sender that cannot be")

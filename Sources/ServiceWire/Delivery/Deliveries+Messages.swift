@@ -35,7 +35,7 @@ extension Deliveries {
     case .deliveryAccepted(let message): try takeAccepted(message, number, &outputs)
     case .deliveryProgress(let message): try takeProgress(message, number, &outputs)
     case .committed(let message):
-      try takeEnd(Identifier(wire: message.id), .committed, highest: message.highest, number, &outputs)
+      try takeEnd(Identifier(wire: message.id), .committed, count: message.count, number, &outputs)
     case .putBack(let message): try takePutBack(message, number, &outputs)
     case .deliveryRefused(let message):
       try takeEnd(

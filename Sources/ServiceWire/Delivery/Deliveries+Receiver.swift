@@ -112,9 +112,9 @@ extension Deliveries {
     refuse(id, .with { $0.error = UInt32(ServicesError.numberTaken.rawValue) }, generation: generation)
   }
 
-  /// The receiver's container was put back: it has numbers of the offer's incarnation up to `highest` only, and the sender was told of
+  /// The receiver's container was put back: it has `count` messages under the offer's incarnation, and the sender was told of
   /// more. Said before any other answer; nothing when the offer is gone.
-  package mutating func putBack(_ id: Identifier, highest: UInt64) -> [DeliveryOutput] {
+  package mutating func putBack(_ id: Identifier, count: UInt64) -> [DeliveryOutput] {
     guard let delivery = incoming[id], delivery.state == .offered, let number = delivery.channel else {
       return []
     }
@@ -123,7 +123,7 @@ extension Deliveries {
         .with {
           $0.putBack = .with {
             $0.id = id.data
-            $0.highest = highest
+            $0.count = count
           }
         }, on: number)
     ]
@@ -185,7 +185,7 @@ extension Deliveries {
 
   /// It is the receiver's, durably: just now, or since it was offered for the first time. Nothing when it is gone: the next offer is answered
   /// from the ledger.
-  package mutating func committed(_ id: Identifier, highest: UInt64 = 0) -> [DeliveryOutput] {
+  package mutating func committed(_ id: Identifier, count: UInt64 = 0) -> [DeliveryOutput] {
     guard let delivery = incoming[id] else { return [] }
     var outputs: [DeliveryOutput] = []
     endExpecting(id, &outputs)
@@ -197,7 +197,7 @@ extension Deliveries {
         $0.committed = .with {
           $0.id = id.data
           // Another offer may be under another incarnation.
-          $0.highest = number == delivery.channel ? highest : 0
+          $0.count = number == delivery.channel ? count : 0
         }
       }
       end(id, answer, on: number, wasCommitted: !isCancelled, &outputs)
@@ -294,7 +294,8 @@ extension Deliveries {
   private static func check(_ offer: WireOffer) throws(ProtocolViolation) -> Identifier {
     let id = try Identifier(wire: offer.id)
     try offer.incarnation.check()
-    guard WireIncarnation.numbers.contains(offer.number), offer.floor <= offer.number,
+    guard WireIncarnation.numbers.contains(offer.number),
+      offer.delivered < WireIncarnation.numbers.upperBound, offer.floor <= offer.number,
       offer.byteCount <= DeliveryLimits.byteCountMax, offer.byteCount == 0 || offer.fileCount > 0
     else { throw ProtocolViolation(fault: .malformed) }
     switch offer.message {

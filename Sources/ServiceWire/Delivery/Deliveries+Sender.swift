@@ -45,6 +45,7 @@ extension Deliveries {
     }
     outgoing[id]?.wasOffered = true
     outgoing[id]?.wasAskedAgain = false
+    outgoing[id]?.incarnation = offer.incarnation
     outgoing[id]?.delivered = offer.delivered
     outgoing[id]?.state = .offered(number)
     outputs.append(.send(message, on: number))
@@ -291,17 +292,23 @@ extension Deliveries {
     default: throw ProtocolViolation(fault: .unexpectedMessage)
     }
     guard let delivered = delivery.delivered else { throw ProtocolViolation(fault: .unexpectedMessage) }
-    guard message.highest < delivered else { throw ProtocolViolation(fault: .malformed) }
+    guard message.count < delivered else { throw ProtocolViolation(fault: .malformed) }
     outgoing[id]?.delivered = nil
-    outputs.append(.putBack(id, highest: message.highest, delivered: delivered))
+    outputs.append(.putBack(id, delivery.incarnation, count: message.count, delivered: delivered))
   }
 
   mutating func takeEnd(
-    _ id: Identifier, _ end: SentDeliveryEnd, generation: UInt64 = 0, highest: UInt64 = 0,
+    _ id: Identifier, _ end: SentDeliveryEnd, generation: UInt64 = 0, count: UInt64 = 0,
     _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
   ) throws(ProtocolViolation) {
     let delivery = try delivery(id, number)
-    if case .refused(let failure) = end { try failure.check() }
+    if case .refused(let failure) = end {
+      try failure.check()
+      // Nobody drives this app to the last generation.
+      guard generation <= delivery.incarnation.generation + WireIncarnation.stepMax else {
+        throw ProtocolViolation(fault: .malformed)
+      }
+    }
     var end = end
     switch (delivery.state, end) {
     // The owner has forgotten it.
@@ -314,14 +321,14 @@ extension Deliveries {
     endStream(id, &outputs)
     offeredCount -= 1
     channels[number]?.hasServed = true
-    if highest > 0 { outputs.append(.delivered(id, highest: highest)) }
+    if count > 0 { outputs.append(.delivered(id, delivery.incarnation, count: count)) }
     if case .refused(let failure) = end, failure.error == UInt32(ServicesError.numberTaken.rawValue),
       delivery.renumberCount < Outgoing.renumberCountMax, delivery.state != .failed(number)
     {
       outgoing[id]?.renumberCount += 1
       outgoing[id]?.state = .queued
       outgoing[id]?.nextPage = nil
-      outputs.append(.numberTaken(id, generation: generation))
+      outputs.append(.numberTaken(id, delivery.incarnation, generation: generation))
       return insertInQueue(id, delivery.number)
     }
     if case .failed = delivery.state { outgoing[id] = nil } else { settle(id, end, &outputs) }

@@ -88,6 +88,8 @@ package struct Deliveries: Sendable {
     /// would go on for ever.
     var renumberCount = 0
     static let renumberCountMax = 8
+    /// That of the last offer.
+    var incarnation = WireIncarnation()
     /// What the offer says that the receiver has; nil after it was contradicted.
     var delivered: UInt64?
     /// Where the next page begins; nil before the first.

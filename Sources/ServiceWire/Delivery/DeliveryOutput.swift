@@ -38,16 +38,16 @@ package enum DeliveryOutput: Sendable, Equatable {
   case accepted(Identifier)
   /// The position up to which the receiver has the contents.
   case progressed(Identifier, received: UInt64)
-  /// The receiver has it, and numbers of the offer's incarnation up to `highest`; that it is settled follows.
-  case delivered(Identifier, highest: UInt64)
+  /// The receiver has it, and so many messages under the incarnation of the offer; that it is settled follows.
+  case delivered(Identifier, WireIncarnation, count: UInt64)
   /// Forgotten here: the owner ends its outbox record.
   case settled(Identifier, SentDeliveryEnd)
-  /// The receiver cannot take the number, and has seen incarnations up to that generation: the owner draws another incarnation before it
-  /// answers the `wantsOffer` that follows, unless it has done so.
-  case numberTaken(Identifier, generation: UInt64)
-  /// The receiver's container was put back: it has numbers up to `highest` only, not up to what the offer says. An answer to the offer
-  /// follows.
-  case putBack(Identifier, highest: UInt64, delivered: UInt64)
+  /// The receiver cannot take the number under the incarnation of the offer, and has seen incarnations up to that generation: the owner
+  /// draws another one before it answers the `wantsOffer` that follows, unless it has done so.
+  case numberTaken(Identifier, WireIncarnation, generation: UInt64)
+  /// The receiver's container was put back: it has `count` messages under the incarnation of the offer, not as many as that says. An
+  /// answer to the offer follows.
+  case putBack(Identifier, WireIncarnation, count: UInt64, delivered: UInt64)
   /// A cancel came too late; that it was committed follows.
   case tooLate(Identifier)
 

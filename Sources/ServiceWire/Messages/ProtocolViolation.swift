@@ -20,6 +20,8 @@ extension Identifier {
 extension WireIncarnation {
   /// Of messages and of generations.
   package static let numbers: Range<UInt64> = 1..<1 << 62
+  /// What a receiver has seen may be so many generations above the one of an offer.
+  package static let stepMax: UInt64 = 1 << 20
 
   func check() throws(ProtocolViolation) {
     _ = try Identifier(wire: draw)

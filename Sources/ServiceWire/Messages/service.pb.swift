@@ -2237,7 +2237,7 @@ package nonisolated struct WireOffer: Sendable {
   /// Of all files.
   package var byteCount: UInt64 = 0
 
-  /// The highest number that the receiver named in a Committed under this incarnation; 0: none.
+  /// How many messages the receiver said in a Committed that it has under this incarnation.
   package var delivered: UInt64 = 0
 
   /// The sender's container was put back since the message was written, or is a copy: the receiver may have had it.
@@ -2407,8 +2407,8 @@ package nonisolated struct WireCommitted: Sendable {
   /// Of the message in the receiver's ledger.
   package var id: Data = Data()
 
-  /// The highest number that the ledger has under the offer's incarnation; 0: none.
-  package var highest: UInt64 = 0
+  /// How many messages have arrived under the offer's incarnation; 0: not said.
+  package var count: UInt64 = 0
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -2423,8 +2423,8 @@ package nonisolated struct WirePutBack: Sendable {
 
   package var id: Data = Data()
 
-  /// The highest number that it has under the offer's incarnation; 0: none.
-  package var highest: UInt64 = 0
+  /// How many messages it has under the offer's incarnation.
+  package var count: UInt64 = 0
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -6552,7 +6552,7 @@ nonisolated extension WireDeliveryProgress: SwiftProtobuf.Message, SwiftProtobuf
 
 nonisolated extension WireCommitted: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Committed"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}highest\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}count\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -6561,7 +6561,7 @@ nonisolated extension WireCommitted: SwiftProtobuf.Message, SwiftProtobuf._Messa
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularBytesField(value: &self.id) }()
-      case 2: try { try decoder.decodeSingularUInt64Field(value: &self.highest) }()
+      case 2: try { try decoder.decodeSingularUInt64Field(value: &self.count) }()
       default: break
       }
     }
@@ -6571,15 +6571,15 @@ nonisolated extension WireCommitted: SwiftProtobuf.Message, SwiftProtobuf._Messa
     if !self.id.isEmpty {
       try visitor.visitSingularBytesField(value: self.id, fieldNumber: 1)
     }
-    if self.highest != 0 {
-      try visitor.visitSingularUInt64Field(value: self.highest, fieldNumber: 2)
+    if self.count != 0 {
+      try visitor.visitSingularUInt64Field(value: self.count, fieldNumber: 2)
     }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: WireCommitted, rhs: WireCommitted) -> Bool {
     if lhs.id != rhs.id {return false}
-    if lhs.highest != rhs.highest {return false}
+    if lhs.count != rhs.count {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -6587,7 +6587,7 @@ nonisolated extension WireCommitted: SwiftProtobuf.Message, SwiftProtobuf._Messa
 
 nonisolated extension WirePutBack: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".PutBack"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}highest\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}count\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -6596,7 +6596,7 @@ nonisolated extension WirePutBack: SwiftProtobuf.Message, SwiftProtobuf._Message
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularBytesField(value: &self.id) }()
-      case 2: try { try decoder.decodeSingularUInt64Field(value: &self.highest) }()
+      case 2: try { try decoder.decodeSingularUInt64Field(value: &self.count) }()
       default: break
       }
     }
@@ -6606,15 +6606,15 @@ nonisolated extension WirePutBack: SwiftProtobuf.Message, SwiftProtobuf._Message
     if !self.id.isEmpty {
       try visitor.visitSingularBytesField(value: self.id, fieldNumber: 1)
     }
-    if self.highest != 0 {
-      try visitor.visitSingularUInt64Field(value: self.highest, fieldNumber: 2)
+    if self.count != 0 {
+      try visitor.visitSingularUInt64Field(value: self.count, fieldNumber: 2)
     }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: WirePutBack, rhs: WirePutBack) -> Bool {
     if lhs.id != rhs.id {return false}
-    if lhs.highest != rhs.highest {return false}
+    if lhs.count != rhs.count {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
