@@ -17,6 +17,8 @@ final class PeerDeliveries {
   /// When a channel is asked for again; the pause after that. Milliseconds.
   private(set) var retryAt: UInt64?
   private var retryPause: UInt64 = 0
+  /// The last pause after contents that did not open, since a delivery was settled.
+  private var damagePause: UInt64 = 0
   /// What the other app said of its floors, by incarnation, and is not in the ledger yet.
   private var acknowledged: [Incarnation: UInt64] = [:]
   private static let acknowledgedCountMax = 16
@@ -73,7 +75,9 @@ final class PeerDeliveries {
         peer.channels[channel]?.bulk.stopSending(number)
       case .accepted(let id): outbox.wasAccepted(id)
       case .progressed(let id, let received): outbox.progressed(id, received)
-      case .settled(let id, let end): outbox.settled(id, end)
+      case .settled(let id, let end):
+        damagePause = 0
+        outbox.settled(id, end)
       case .delivered(let id, let incarnation, let count): outbox.delivered(id, incarnation, count)
       case .numberTaken(let id, let incarnation, let generation):
         outbox.numberTaken(id, incarnation, generation)
@@ -170,6 +174,14 @@ final class PeerDeliveries {
     default: (isFinal, endsNew) = (false, false)
     }
     outbox.cannotReach(error, isFinal: isFinal, endsNew: endsNew)
+  }
+
+  /// A channel ends because contents do not open: they may not over the next one either, which is asked for after a pause that grows.
+  func contentsWereDamaged() {
+    damagePause = min(max(2 * damagePause, Self.retryPauseMin), Self.retryPauseMax)
+    let next = peer.runtime.now + damagePause
+    retryAt = next
+    peer.core.wake(at: next)
   }
 
   /// The next channel is asked for without a pause.

@@ -316,6 +316,7 @@ final class PeerSession {
       act(outputs)
     }
     isDialling = false
+    if end.fault == .streamDamaged { deliveries.contentsWereDamaged() }
     if channel.hasBegun {
       deliveries.step { $0.channelClosed(number) }
     } else if channel.isDialled, isKeyChanged {
