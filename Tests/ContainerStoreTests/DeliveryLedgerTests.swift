@@ -148,6 +148,15 @@ struct DeliveryLedgerTests {
     try container.raiseDeliveryFloor(sender: Parcel.sender, incarnation: far, to: 2)
     #expect(try answer(container, 2, id: 2).state == .unknown)
     #expect(try answer(container, 2, id: 2, incarnation(2 + 1 << 20)).state == .unknown)
+    // Nor is the first one of a sender.
+    for (generation, state) in [(1 << 20, .unknown), (1 + 1 << 20, .numberTaken)]
+      as [(UInt64, LedgerAnswer.State)]
+    {
+      let answer = try container.ledger(
+        sender: "com.example.new", incarnation: incarnation(generation), number: 1,
+        id: Identifier(repeating: 1))
+      #expect(answer == LedgerAnswer(state: state, generation: 0, arrivedCount: 0), "\(generation)")
+    }
   }
 
   /// The sender goes on under another incarnation while a message arrives: that is no failure of the container.

@@ -160,7 +160,7 @@ enum Flood: String, CaseIterable {
     .with {
       $0.offer.id = Identifier.random().data
       $0.offer.number = UInt64.random(in: 1...(1 << 40))
-      $0.offer.incarnation.generation = UInt64.random(in: 1...(1 << 40))
+      $0.offer.incarnation.generation = UInt64.random(in: 1...(1 << 20))
       $0.offer.incarnation.draw = Identifier.random().data
       $0.offer.fileCount = 1 << 20
       $0.offer.request.id = $0.offer.id

@@ -60,9 +60,9 @@ extension CatalogReading {
     answer.mayBeForgotten = known.map { number < $0.forgotten } ?? false
     if try value(.delivery(DeliveryKey(sender: sender, number: number, id: id))) != nil {
       answer.state = .delivered
-    } else if let known, !known.isOlder(than: incarnation) {
+    } else if !SenderRecord.isOlder(answer.generation, than: incarnation) {
       let isTaken =
-        try known.incarnation != incarnation || number < known.floor
+        try known?.incarnation != incarnation || number < known?.floor ?? 0
         || isInUse(number, of: sender, incarnation.generation)
       if isTaken { answer.state = .numberTaken }
     }

@@ -30,9 +30,11 @@ struct SenderRecord: Equatable {
   static let generationStepMax: UInt64 = 1 << 20
 
   /// Whether `other` takes its place.
-  func isOlder(than other: Incarnation) -> Bool {
-    incarnation.generation < other.generation
-      && other.generation - incarnation.generation <= Self.generationStepMax
+  func isOlder(than other: Incarnation) -> Bool { Self.isOlder(incarnation.generation, than: other) }
+
+  /// The same of a sender of which nothing is known, whose generation is 0.
+  static func isOlder(_ generation: UInt64, than other: Incarnation) -> Bool {
+    generation < other.generation && other.generation - generation <= generationStepMax
   }
 
   /// Goes on with `other` if that is newer.
