@@ -1935,7 +1935,7 @@ class CatalogTests(TestCase):
         self.assertEqual(self.findings(open_and_removed), "")
         self.assertEqual(self.findings(self.edit(number_key(INODE, 2), 18, b"\7")), "")
         self.assertEqual(self.findings(self.put(number_key(b"\x80", 3), bytes(40))), "")
-        for key in (b"\x76", b"\x63", b"\x02", b"\x81\0", b"\xff" * 600):
+        for key in (b"\x7a", b"\x63", b"\x02", b"\x81\0", b"\xff" * 600):
             self.assertEqual(self.findings(self.put(key, b"of a later version")), "")
         counter = SLAB + bytes(4)
         self.assertEqual(self.findings(self.edit(counter, 8, u64(67108864))), "")
