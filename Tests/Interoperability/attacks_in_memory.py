@@ -506,10 +506,10 @@ def counts_that_cannot_be(world):
         world.loop.forget(channel.bulk)
         channel.send_bulk(b"".join(FRAME.pack(0, FREED, count) for count in counts))
         expect((counts, ending(channel.connection)), (counts, DAMAGED))
-        # What was given is kept for two seconds, and there is memory for four such channels at once.
-        world.loop.pause(2.2)
         abandon_all(app)
         app.staged.clear()
+        # What was given is kept for two seconds, and there is memory for four such channels at once.
+        world.loop.pause(2.2)
         app.connect(VICTIM)
     app.frees = True
     abandon_all(app)
