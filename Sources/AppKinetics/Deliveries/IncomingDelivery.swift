@@ -59,8 +59,8 @@ final class IncomingDelivery: Sendable {
     }
   }
 
-  /// The ledger knows that it never came before, whatever its sender says.
-  func isNew() { guarded.withLock { $0.offer.mayBeRepeated = false } }
+  /// Removes the sender's mark: the ledger knows that the message never came before.
+  func clearRepeatMark() { guarded.withLock { $0.offer.mayBeRepeated = false } }
 
   var isUnderWay: Bool { guarded.withLock { $0.isUnderWay } }
 
@@ -97,7 +97,7 @@ final class IncomingDelivery: Sendable {
       do {
         arrival = try store.beginArrival(message)
       } catch ContainerError.invalidArgument {
-        // What is staged under this id is of something else.
+        // The staged files under this id belong to another message.
         arrival = try store.beginArrival(message, replacing: true)
       }
     }

@@ -25,7 +25,7 @@ struct OutgoingDelivery: Sendable {
   var stream: Stream?
   /// The incarnation under which the receiver could not take its number, and the newest generation that it had seen.
   var taken: (incarnation: Incarnation, generation: UInt64)?
-  /// What the receiver said that it has, with this message.
+  /// The receiver's count of messages, as it was said with the commit of this one.
   var receipt: DeliveryReceipt?
   /// Why it is taken back.
   var failure: ServicesError?

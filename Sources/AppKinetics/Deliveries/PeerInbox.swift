@@ -158,7 +158,7 @@ final class PeerInbox {
       inbox.compare(offer, with: answer, id)
       switch answer.state {
       case .unknown:
-        if !answer.mayBeForgotten { attempt.delivery.isNew() }
+        if !answer.mayBeForgotten { attempt.delivery.clearRepeatMark() }
         inbox.check(attempt)
       case .numberTaken:
         // It comes again under another incarnation: a reply is not lost.

@@ -1,8 +1,8 @@
 /// A container that was put back to an older copy, or of which a copy is in use, as deliveries between
 /// two apps show it (DELIVERY-PROTOCOL.md, "Numbers").
 ///
-/// Nothing is lost on the way: what was reported as delivered was in the receiver's container. But what
-/// a container forgot, its app does not have any more, and what its outbox had, it sends again.
+/// No delivery is lost on the way: each message that was reported as delivered was in the receiver's
+/// container. But a container that was put back lacks what arrived since, and sends its old outbox again.
 public struct Rollback: Sendable, Hashable {
   public enum Side: Sendable, Hashable {
     case thisApp
@@ -22,7 +22,7 @@ public struct Rollback: Sendable, Hashable {
 extension AppServices {
   /// Containers of this app or of others of which a delivery shows that they were put back to an older
   /// copy, or that a copy of them is in use; each one as it is noticed, which may be more than once.
-  /// Of one app at most one in ten seconds for each side, and the last 64 are kept for who does not read.
+  /// At most one in ten seconds is told for each app and side; a stream that nobody reads keeps the last 64.
   /// Ends with ``stop()``.
   public var rollbacks: AsyncStream<Rollback> {
     AsyncStream(bufferingPolicy: .bufferingNewest(64)) { continuation in

@@ -1,4 +1,4 @@
-/// Who listens to the events of one kind.
+/// The streams that listen to events of one kind.
 struct Watchers<Event: Sendable> {
   private var continuations: [UInt64: AsyncStream<Event>.Continuation] = [:]
 

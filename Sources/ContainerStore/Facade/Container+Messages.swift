@@ -68,7 +68,7 @@ extension Container {
     try messages.settleOutbox(number, has: receipt)
   }
 
-  /// What is known of a receiver of messages in the outbox. With `taken`, the receiver cannot use the
+  /// The record of a receiver of messages in the outbox. With `taken`, the receiver cannot use the
   /// numbers of this container under that incarnation, because it has seen others, up to that
   /// generation: as after a restore. Unless that was done already, another incarnation is drawn, of a
   /// greater generation, durably. Numbers continue. Throws `invalidArgument` if no generation is left.
