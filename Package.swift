@@ -88,8 +88,8 @@ let package = Package(
     .target(
       name: "Commands",
       dependencies: [
-        "CPosix", "UnixSockets", "SodiumPrimitives", "ServiceValues", "ServiceWire", "LocalTransport",
-        "ServiceBroker", "ContainerStore", "SecureFiles", "AppKinetics",
+        "Locks", "CPosix", "UnixSockets", "SodiumPrimitives", "ServiceValues", "ServiceWire",
+        "LocalTransport", "ServiceBroker", "ContainerStore", "SecureFiles", "AppKinetics",
         .product(name: "ArgumentParser", package: "swift-argument-parser"),
         .product(name: "Logging", package: "swift-log"),
       ], swiftSettings: strict),
@@ -125,11 +125,11 @@ let package = Package(
     .executableTarget(
       name: "services-benchmark",
       dependencies: [
-        "AppKinetics", "ServiceBroker", "SecureFiles", "LocalTransport", "ServiceWire", "ServiceValues",
-        "SodiumPrimitives", "UnixSockets", .product(name: "Logging", package: "swift-log"),
+        "Locks", "AppKinetics", "ServiceBroker", "SecureFiles", "LocalTransport", "ServiceWire",
+        "ServiceValues", "SodiumPrimitives", "UnixSockets", .product(name: "Logging", package: "swift-log"),
       ], path: "Benchmarks/Sources/services", swiftSettings: strict),
     .executableTarget(
-      name: "lane-benchmark", dependencies: ["LocalTransport", "ServiceWire", "SodiumPrimitives"],
+      name: "lane-benchmark", dependencies: ["Locks", "LocalTransport", "ServiceWire", "SodiumPrimitives"],
       path: "Benchmarks/Sources/lane", swiftSettings: strict),
 
     // Random numbers, directories and failures for the tests of every layer.
@@ -147,7 +147,8 @@ let package = Package(
         .product(name: "SwiftProtobuf", package: "swift-protobuf"),
       ], swiftSettings: strict),
     .testTarget(
-      name: "UnixSocketsTests", dependencies: ["UnixSockets", "SocketPeer", "CPosix", "TestSupport"],
+      name: "UnixSocketsTests",
+      dependencies: ["Locks", "UnixSockets", "SocketPeer", "CPosix", "TestSupport"],
       swiftSettings: strict),
     // The other side in tests of UnixSockets that need a second process.
     .executableTarget(
@@ -161,7 +162,7 @@ let package = Package(
       ], swiftSettings: strict),
     .testTarget(
       name: "EncryptedFileTests",
-      dependencies: ["EncryptedFile", "SodiumPrimitives", "CSodium", "TestSupport"],
+      dependencies: ["Locks", "EncryptedFile", "SodiumPrimitives", "CSodium", "TestSupport"],
       swiftSettings: strict),
     .testTarget(
       name: "ContainerStoreTests",
@@ -176,7 +177,8 @@ let package = Package(
     .testTarget(
       name: "AppKineticsTests",
       dependencies: [
-        "AppKinetics", "ServiceBroker", "ServiceValues", "ServiceWire", "SecureFiles", "ContainerStore",
+        "Locks", "AppKinetics", "ServiceBroker", "ServiceValues", "ServiceWire", "SecureFiles",
+        "ContainerStore",
         "GreetingsService", "GreetingsClient", "EditService", "EditClient",
         .product(name: "Logging", package: "swift-log"),
       ],
@@ -188,20 +190,20 @@ let package = Package(
     .testTarget(
       name: "ServiceBrokerTests",
       dependencies: [
-        "ServiceBroker", "LocalTransport", "ServiceWire", "ServiceValues", "SodiumPrimitives", "UnixSockets",
-        "TestSupport", .product(name: "Logging", package: "swift-log"),
+        "Locks", "ServiceBroker", "LocalTransport", "ServiceWire", "ServiceValues", "SodiumPrimitives",
+        "UnixSockets", "TestSupport", .product(name: "Logging", package: "swift-log"),
       ], swiftSettings: strict),
     .testTarget(
       name: "DocumentationTests", dependencies: ["SecureFiles", "TestSupport"], swiftSettings: strict),
     .testTarget(
       name: "ConformanceTests",
-      dependencies: ["SecureFiles", "SodiumPrimitives", "TestSupport"], swiftSettings: strict),
+      dependencies: ["Locks", "SecureFiles", "SodiumPrimitives", "TestSupport"], swiftSettings: strict),
     .testTarget(
       name: "CommandsTests",
       dependencies: [
-        "Commands", "dynamics", "AppKinetics", "SecureFiles", "ContainerStore", "SodiumPrimitives",
-        "ServiceBroker", "ServiceValues",
-        "ServiceWire", "LocalTransport", "UnixSockets", "TestSupport",
+        "Locks", "Commands", "dynamics", "AppKinetics", "SecureFiles", "ContainerStore",
+        "SodiumPrimitives", "ServiceBroker", "ServiceValues", "ServiceWire", "LocalTransport", "UnixSockets",
+        "TestSupport",
       ],
       swiftSettings: strict),
   ]

@@ -1,5 +1,5 @@
 import Foundation
-import Synchronization
+import Locks
 
 /// Asynchronous work in a command, which is a plain function on the main thread.
 enum AsyncWork {
@@ -7,7 +7,7 @@ enum AsyncWork {
   static func run<Result: Sendable>(
     _ body: sending @escaping () async throws -> Result
   ) throws -> Result {
-    let slot = Mutex<Swift.Result<Result, any Error>?>(nil)
+    let slot = Guarded<Swift.Result<Result, any Error>?>(nil)
     let done = DispatchSemaphore(value: 0)
     let task = Task {
       let result: Swift.Result<Result, any Error>

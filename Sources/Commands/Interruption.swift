@@ -1,4 +1,5 @@
 import ContainerStore
+import Locks
 import Synchronization
 
 #if canImport(Glibc)
@@ -23,7 +24,7 @@ final class Interruption: Sendable {
   private let wakeInput: Int32
   private let firstSignal = Atomic<Int32>(0)
   private let endsAtOnce = Atomic<Bool>(false)
-  private let signals = Mutex<[Int32]>([])
+  private let signals = Guarded<[Int32]>([])
 
   private init() {
     var ends: [Int32] = [-1, -1]

@@ -1,5 +1,5 @@
 import Dispatch
-import Synchronization
+import Locks
 
 /// Lines of a log on their way to a stream that may take none: whoever logs does not wait for who reads the
 /// log. A thread of its own writes them; of those beyond the limit nothing is kept but their number.
@@ -13,7 +13,7 @@ final class LogQueue: Sendable {
   }
 
   private let lineCountMax: Int
-  private let guarded = Mutex(Fields())
+  private let guarded = Guarded(Fields())
   private let queue = DispatchQueue(label: "dynamics.log")
 
   init(lineCountMax: Int = 1024) { self.lineCountMax = lineCountMax }

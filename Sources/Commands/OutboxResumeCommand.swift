@@ -1,6 +1,6 @@
 import AppKinetics
 import ArgumentParser
-import Synchronization
+import Locks
 
 struct OutboxResumeCommand: ParsableCommand, ReportingCommand {
   static let configuration = CommandConfiguration(
@@ -70,7 +70,7 @@ struct OutboxResumeCommand: ParsableCommand, ReportingCommand {
 
 /// What has left the outbox and was not told yet.
 private final class EndedMessages: Sendable {
-  private let ended = Mutex<[(OutboxMessage, ServicesError?)]>([])
+  private let ended = Guarded<[(OutboxMessage, ServicesError?)]>([])
 
   func put(_ message: OutboxMessage, _ error: ServicesError?) {
     ended.withLock { $0.append((message, error)) }

@@ -1,6 +1,6 @@
 import CPosix
 import ContainerStore
-import Synchronization
+import Locks
 
 #if canImport(Glibc)
   import Glibc
@@ -93,9 +93,9 @@ final class ProgressBar {
 
 /// A bar that any thread may draw; nothing without a title.
 final class SharedProgressBar: Sendable {
-  private let bar: Mutex<ProgressBar?>
+  private let bar: Guarded<ProgressBar?>
 
-  init(_ title: String?) { bar = Mutex(title.map { ProgressBar(title: $0) }) }
+  init(_ title: String?) { bar = Guarded(title.map { ProgressBar(title: $0) }) }
 
   var isDrawn: Bool { bar.withLock { $0 != nil } }
   func show(_ progress: ProgressState) { bar.withLock { $0?.show(progress) } }

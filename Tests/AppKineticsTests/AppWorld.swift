@@ -1,8 +1,8 @@
 import Foundation
+import Locks
 import Logging
 import SecureFiles
 import ServiceBroker
-import Synchronization
 import Testing
 
 @testable import AppKinetics
@@ -11,8 +11,8 @@ import Testing
 final class AppWorld: Sendable {
   let directory: URL
   let configuration: ServiceBroker.Configuration
-  private let broker: Mutex<ServiceBroker?>
-  private let apps = Mutex<[App]>([])
+  private let broker: Guarded<ServiceBroker?>
+  private let apps = Guarded<[App]>([])
 
   struct App: Sendable {
     let services: AppServices
@@ -43,7 +43,7 @@ final class AppWorld: Sendable {
     configuration.stateDirectory = directory.path + "/state"
     configuration.plainApps = .open(64)
     self.configuration = configuration
-    broker = Mutex(nil)
+    broker = Guarded(nil)
     try await startBroker()
   }
 
@@ -155,7 +155,7 @@ func expectEchoes(_ count: Int, to provider: ApplicationID, _ consumer: AppServi
 final class Box<Value: Sendable>: Sendable {
   private let stream: AsyncStream<Value>
   private let continuation: AsyncStream<Value>.Continuation
-  private let all = Mutex<[Value]>([])
+  private let all = Guarded<[Value]>([])
 
   init() { (stream, continuation) = AsyncStream.makeStream() }
 

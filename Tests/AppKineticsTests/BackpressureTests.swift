@@ -1,9 +1,9 @@
 import Foundation
 import LocalTransport
+import Locks
 import ServiceValues
 import ServiceWire
 import SodiumPrimitives
-import Synchronization
 import Testing
 
 @testable import AppKinetics
@@ -83,10 +83,10 @@ struct BackpressureTests {
   /// A thread that submits work does not go on for others for ever.
   @Test func leavesTheStateToAnotherThread() {
     let state = SerialWork()
-    let rounds = Mutex(0)
+    let rounds = Guarded(0)
     let done = DispatchSemaphore(value: 0)
     let own = ObjectIdentifier(Thread.current)
-    let others = Mutex(0)
+    let others = Guarded(0)
     @Sendable func work() {
       if ObjectIdentifier(Thread.current) != own { others.withLock { $0 += 1 } }
       guard

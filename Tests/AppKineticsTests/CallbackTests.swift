@@ -1,5 +1,6 @@
 import Dispatch
 import Foundation
+import Locks
 import Synchronization
 import Testing
 
@@ -34,7 +35,7 @@ struct CallbackTests {
       let provider = try world.app("com.example.provider")
       let consumer = try world.app("com.example.consumer")
       try provider.services.offer(echo) { request in
-        let answer = Mutex<ServiceValue?>(nil)
+        let answer = Guarded<ServiceValue?>(nil)
         let isThere = DispatchSemaphore(value: 0)
         Task {
           let reply = try? await provider.services.call(

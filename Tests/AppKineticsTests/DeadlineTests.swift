@@ -1,6 +1,6 @@
 import Foundation
+import Locks
 import ServiceValues
-import Synchronization
 import Testing
 
 @testable import AppKinetics
@@ -13,7 +13,7 @@ private final class ManualClock: RuntimeClock {
     var wake: (@Sendable () -> Void)?
   }
 
-  private let fields = Mutex(Fields())
+  private let fields = Guarded(Fields())
 
   var now: UInt64 { fields.withLock { $0.now } }
   var next: UInt64? { fields.withLock { $0.time } }

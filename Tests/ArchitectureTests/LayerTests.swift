@@ -40,8 +40,9 @@ struct LayerTests {
     Layer(
       8, "Commands",
       imports: [
-        "CPosix", "UnixSockets", "SodiumPrimitives", "EncryptedFile", "ServiceValues", "ServiceWire",
-        "LocalTransport", "ServiceBroker", "ContainerStore", "SecureFiles", "AppKinetics", "ArgumentParser",
+        "Locks", "CPosix", "UnixSockets", "SodiumPrimitives", "EncryptedFile", "ServiceValues",
+        "ServiceWire", "LocalTransport", "ServiceBroker", "ContainerStore", "SecureFiles", "AppKinetics",
+        "ArgumentParser",
         "Logging",
       ], system: highSystem),
     Layer(9, "dynamics", imports: ["Commands"], system: highSystem),

@@ -106,7 +106,7 @@ struct UncheckedCodeTests {
         if !allowed.contains(construct) {
           return """
             Sources/\(file):\(line) has \(construct.rawValue): use something that the compiler checks (a value, an actor, \
-            a Mutex, a thrown error), or add the file and the reason to UncheckedCodeTests.allowances
+            a Guarded, a thrown error), or add the file and the reason to UncheckedCodeTests.allowances
             """
         }
         guard namesInvariant(source, near: line) else {

@@ -1,7 +1,7 @@
 import Dispatch
 import Foundation
+import Locks
 import Logging
-import Synchronization
 import Testing
 
 @testable import Commands
@@ -11,7 +11,7 @@ struct LogQueueTests {
   @Test func dropsAndCountsWhatNobodyReads() {
     let queue = LogQueue(lineCountMax: 10)
     let (gate, begun) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
-    let written = Mutex<[String]>([])
+    let written = Guarded<[String]>([])
     queue.append { _ in
       begun.signal()
       gate.wait()

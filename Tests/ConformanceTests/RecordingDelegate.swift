@@ -1,5 +1,5 @@
 import Foundation
-import Synchronization
+import Locks
 
 /// Writes down what it is asked, and answers as it was told. It has the forms with URLs, too, because Foundation on Linux demands
 /// some of them.
@@ -10,7 +10,7 @@ final class RecordingDelegate: FileManagerDelegate {
     var proceeds = false
   }
   private let answers: Answers
-  private let calls = Mutex<[String]>([])
+  private let calls = Guarded<[String]>([])
 
   init(refusing refused: Set<String> = [], proceeds: Bool = false) {
     answers = Answers(refused: refused, proceeds: proceeds)

@@ -3,7 +3,6 @@ import Foundation
 import Locks
 import OpenDynamicsTesting
 import SodiumPrimitives
-import Synchronization
 import TestSupport
 import Testing
 
@@ -496,7 +495,7 @@ struct ArrivalTests {
     let arrival = try fixture.container.beginArrival(parcel.message)
     try parcel.addFiles(to: arrival)
     // The third write finds no room, which may be that of the second frame.
-    let writes = Mutex(0)
+    let writes = Guarded(0)
     fixture.io.setFault { operation, _ in
       guard operation.takesSlabSpace, case .write = operation else { return nil }
       return writes.withLock { count in
@@ -525,7 +524,7 @@ struct ArrivalTests {
     let fixture = try Fixture(durability: .grouped)
     let parcel = Parcel(sizes: [3 << 20, 100])
     let (began, goOn) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
-    let writes = Mutex(0)
+    let writes = Guarded(0)
     fixture.io.setFault { operation, _ in
       guard operation.takesSlabSpace, case .write = operation else { return nil }
       let isSecond = writes.withLock { count in

@@ -1,6 +1,6 @@
 import EncryptedFile
+import Locks
 import OpenDynamicsTesting
-import Synchronization
 import TestSupport
 import Testing
 
@@ -12,7 +12,7 @@ struct WriteSessionTests {
 
   /// Clocks that stand still until they are moved.
   private final class TestClocks: Sendable {
-    private let times = Mutex((wall: Int64(1_700_000_000) * second, boot: 5000 * second))
+    private let times = Guarded((wall: Int64(1_700_000_000) * second, boot: 5000 * second))
 
     func read() -> (wall: Int64, boot: Int64) { times.withLock { $0 } }
 

@@ -1,7 +1,7 @@
 import EncryptedFile
 import Foundation
+import Locks
 import SodiumPrimitives
-import Synchronization
 import Testing
 
 @Suite(.timeLimit(.minutes(1)))
@@ -10,8 +10,8 @@ struct WorkerThreadsTests {
 
   /// What the bodies of a test tell each other.
   private final class Board: Sendable {
-    let indexes = Mutex<[Int]>([])
-    let threads = Mutex<Set<UInt>>([])
+    let indexes = Guarded<[Int]>([])
+    let threads = Guarded<Set<UInt>>([])
 
     func note(_ index: Int) {
       indexes.withLock { $0.append(index) }
@@ -54,7 +54,7 @@ struct WorkerThreadsTests {
 
   @Test func beginsAsManyAsThereAreThreadsTheFirstOnesFirst() throws {
     let board = Board()
-    let first = Mutex<[Int]>([])
+    let first = Guarded<[Int]>([])
     try with(4) { workers in
       try workers.forEach(12) { _, index in
         board.note(index)
@@ -87,7 +87,7 @@ struct WorkerThreadsTests {
   }
 
   @Test func eachThreadHasACipherAndBuffersOfAUnit() throws {
-    let seen = Mutex<Set<ObjectIdentifier>>([])
+    let seen = Guarded<Set<ObjectIdentifier>>([])
     let board = Board()
     let workers = WorkerThreads(count: 2, backend: .libsodium)
     defer { workers.stop() }
@@ -122,7 +122,7 @@ struct WorkerThreadsTests {
 
   @Test func errorWaitsForBodiesThatAreRunning() throws {
     let board = Board()
-    let ended = Mutex(0)
+    let ended = Guarded(0)
     with(4) { workers in
       #expect(throws: Broken.self) {
         try workers.forEach(1_000) { _, index in
@@ -150,9 +150,9 @@ struct WorkerThreadsTests {
   // MARK: Poll
 
   @Test func pollRunsOnTheCallingThreadWhileBodiesRun() throws {
-    let polls = Mutex(0)
+    let polls = Guarded(0)
     let caller = Board.currentThread
-    let others = Mutex(0)
+    let others = Guarded(0)
     let patience = Board()
     try with(2) { workers in
       try workers.forEach(
@@ -193,7 +193,7 @@ struct WorkerThreadsTests {
   func servesManyCallersAtOnce(count: Int) {
     let workers = WorkerThreads(count: count)
     let boards = (0..<24).map { _ in Board() }
-    let failures = Mutex(0)
+    let failures = Guarded(0)
     runOnThreads(boards.count) { caller in
       do {
         for _ in 0..<5 {

@@ -1,7 +1,7 @@
 import Foundation
+import Locks
 import ServiceWire
 import SodiumPrimitives
-import Synchronization
 import TestSupport
 import Testing
 
@@ -43,7 +43,7 @@ struct BulkLaneTests {
       for (sender, receiver) in [(pair.near, pair.far), (pair.far, pair.near)] {
         let key = Data(Random.bytes(32))
         let frames = (0..<Int.random(in: 1...9, using: &random)).map { _ in frame() }
-        let own = Mutex<FrameSink?>(nil)
+        let own = Guarded<FrameSink?>(nil)
         let sink = FrameSink(holds: true) { [unowned sender, unowned receiver] count in
           receiver.raiseReceivingCredit(stream, to: UInt64(count) + 2)
           sender.raiseCredit(stream, to: UInt64(count) + 2)

@@ -1,7 +1,7 @@
 import Foundation
+import Locks
 import ServiceWire
 import SodiumPrimitives
-import Synchronization
 import Testing
 import UnixSockets
 
@@ -61,7 +61,7 @@ final class FrameSource: BulkSource {
   private let frames: [PlainFrame]
   private let failsAtEnd: Bool
   private let asked: @Sendable () throws -> Void
-  private let index = Mutex(0)
+  private let index = Guarded(0)
 
   /// `asked` is called before each frame and may throw for the source.
   init(
@@ -100,7 +100,7 @@ final class FrameSink: BulkSink {
     var held: [BulkContents?] = []
   }
 
-  private let state = Mutex(State())
+  private let state = Guarded(State())
   private let holds: Bool
   private let came: @Sendable (Int) throws -> Void
 

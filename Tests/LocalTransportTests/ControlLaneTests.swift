@@ -1,6 +1,6 @@
 import Foundation
+import Locks
 import ServiceWire
-import Synchronization
 import TestSupport
 import Testing
 
@@ -222,7 +222,7 @@ struct ControlLaneTests {
     var limits = LaneLimits.patient
     limits.queuedByteCountMax = 256 << 10
     limits.queuedFactorMax = 2
-    let wasTaken = Mutex(true)
+    let wasTaken = Guarded(true)
     let (near, _) = try await world.openLanes(
       limits: limits,
       answers: (

@@ -1,7 +1,7 @@
 import Foundation
+import Locks
 import ServiceWire
 import SodiumPrimitives
-import Synchronization
 import Testing
 
 @testable import LocalTransport
@@ -134,7 +134,7 @@ final class EventLog: Sendable {
 
   private let stream: AsyncStream<Event>
   private let continuation: AsyncStream<Event>.Continuation
-  private let state = Mutex((isWithinEvent: false, isClosed: false))
+  private let state = Guarded((isWithinEvent: false, isClosed: false))
   private let answer: Answer
 
   init(_ answer: @escaping Answer) {

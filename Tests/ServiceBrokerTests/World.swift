@@ -1,9 +1,9 @@
 import Foundation
 import LocalTransport
+import Locks
 import Logging
 import ServiceWire
 import SodiumPrimitives
-import Synchronization
 import TestSupport
 import Testing
 import UnixSockets
@@ -62,7 +62,7 @@ final class World: Sendable {
 
 /// What a broker has logged.
 final class LogLines: Sendable {
-  private let lines = Mutex<[String]>([])
+  private let lines = Guarded<[String]>([])
 
   var all: [String] { lines.withLock { $0 } }
 

@@ -1,6 +1,6 @@
 import CPosix
 import Foundation
-import Synchronization
+import Locks
 import TestSupport
 import Testing
 import UnixSockets
@@ -145,9 +145,9 @@ final class SharedListener: Sendable {
 
 /// Work on a thread of its own, so that a call that waits holds up no thread of the test runner.
 final class Running<Value: Sendable>: Sendable {
-  private let outcome = Mutex<Result<Value, any Error>?>(nil)
+  private let outcome = Guarded<Result<Value, any Error>?>(nil)
   private let ended = DispatchSemaphore(value: 0)
-  private let identity = Mutex<pthread_t?>(nil)
+  private let identity = Guarded<pthread_t?>(nil)
   private let began = DispatchSemaphore(value: 0)
 
   init(_ body: @escaping @Sendable () throws -> Value) {

@@ -1,8 +1,8 @@
 import Dispatch
 import Foundation
 import LocalTransport
+import Locks
 import ServiceWire
-import Synchronization
 
 #if canImport(Glibc)
   import Glibc
@@ -17,9 +17,9 @@ import Synchronization
 
 /// Contents that cost nothing: what is in the buffer is sent. Each frame is as full as the lane lets it be, and has a block of 64 keys.
 private final class NothingToRead: BulkSource {
-  private let left: Mutex<Int>
+  private let left: Guarded<Int>
 
-  init(frameCount: Int) { left = Mutex(frameCount) }
+  init(frameCount: Int) { left = Guarded(frameCount) }
 
   func next(block: UnsafeMutableRawBufferPointer, contents: UnsafeMutableRawBufferPointer) -> BulkPart {
     let isLast = left.withLock { left in
@@ -33,7 +33,7 @@ private final class NothingToRead: BulkSource {
 
 /// Copies the contents out, a segment at a time, which is the least that a receiver does with them.
 private final class NothingToKeep: BulkSink {
-  private let segment = Mutex([UInt8](repeating: 0, count: BulkFrame.contentsByteCountMax / 64))
+  private let segment = Guarded([UInt8](repeating: 0, count: BulkFrame.contentsByteCountMax / 64))
 
   func receive(_ block: UnsafeRawBufferPointer, _ contents: BulkContents, isLast: Bool) throws {
     try segment.withLock { segment in

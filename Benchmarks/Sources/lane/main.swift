@@ -9,9 +9,9 @@
 import Dispatch
 import Foundation
 import LocalTransport
+import Locks
 import ServiceWire
 import SodiumPrimitives
-import Synchronization
 
 #if canImport(Glibc)
   import Glibc
@@ -97,7 +97,7 @@ func startServer(_ descriptor: Int32, closing other: Int32) throws -> pid_t {
 final class Replies: Sendable {
   /// A function in a mutex by itself would be wrapped once more each time that it is taken out.
   private struct Handler { let call: @Sendable (ControlLane, Int) -> Void }
-  private let handler = Mutex<Handler?>(nil)
+  private let handler = Guarded<Handler?>(nil)
 
   func set(_ handler: @escaping @Sendable (ControlLane, Int) -> Void) {
     self.handler.withLock { $0 = Handler(call: handler) }
@@ -132,7 +132,7 @@ func measureBlocking(_ lane: ControlLane, _ replies: Replies, count: Int) {
 
 /// A task that asks is suspended until the echo is there.
 func measureSuspending(_ lane: ControlLane, _ replies: Replies, count: Int) async {
-  let waiting = Mutex<CheckedContinuation<Void, Never>?>(nil)
+  let waiting = Guarded<CheckedContinuation<Void, Never>?>(nil)
   replies.set { _, _ in waiting.withLock { $0.take() }?.resume() }
   var times: [Double] = []
   var begin = microseconds()
@@ -151,7 +151,7 @@ func measureSuspending(_ lane: ControlLane, _ replies: Replies, count: Int) asyn
 /// The next is asked where the echo is received, on the lane's thread.
 func measureWhereReceived(_ lane: ControlLane, _ replies: Replies, count: Int) {
   let done = DispatchSemaphore(value: 0)
-  let state = Mutex((times: [Double](), before: 0.0, left: count))
+  let state = Guarded((times: [Double](), before: 0.0, left: count))
   replies.set { lane, _ in
     let isDone = state.withLock { state in
       let now = microseconds()
@@ -171,7 +171,7 @@ func measureWhereReceived(_ lane: ControlLane, _ replies: Replies, count: Int) {
 /// Always as many under way as the window has.
 func measurePipelined(_ lane: ControlLane, _ replies: Replies, count: Int) {
   let done = DispatchSemaphore(value: 0)
-  let state = Mutex((sent: window, received: 0))
+  let state = Guarded((sent: window, received: 0))
   replies.set { lane, received in
     let more = state.withLock { state in
       state.received += received

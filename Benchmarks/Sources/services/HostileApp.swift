@@ -1,9 +1,9 @@
 import Foundation
 import LocalTransport
+import Locks
 import ServiceValues
 import ServiceWire
 import SodiumPrimitives
-import Synchronization
 
 /// An app that keeps to the protocol as far as it likes: what it says is said by ``Flood``.
 final class HostileApp: Sendable {
@@ -87,8 +87,8 @@ final class HostileApp: Sendable {
 
 /// The continuation of whoever waits for a channel to open, for the first event that says what became of it.
 private final class Opening: Sendable {
-  private let continuation: Mutex<CheckedContinuation<Void, any Error>?>
-  init(_ continuation: CheckedContinuation<Void, any Error>) { self.continuation = Mutex(continuation) }
+  private let continuation: Guarded<CheckedContinuation<Void, any Error>?>
+  init(_ continuation: CheckedContinuation<Void, any Error>) { self.continuation = Guarded(continuation) }
   func take() -> CheckedContinuation<Void, any Error>? { continuation.withLock { $0.take() } }
 }
 
@@ -100,7 +100,7 @@ final class HostileChannel: Sendable {
     var credit = 0
   }
 
-  private let fields = Mutex(Fields())
+  private let fields = Guarded(Fields())
   private let bulk: Int32
 
   init(_ bulk: Int32) { self.bulk = bulk }

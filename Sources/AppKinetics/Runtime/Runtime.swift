@@ -2,12 +2,12 @@ import ContainerStore
 @preconcurrency import Dispatch
 import Foundation
 import LocalTransport
+import Locks
 import Logging
 import SecureFiles
 import ServiceValues
 import ServiceWire
 import SodiumPrimitives
-import Synchronization
 
 /// What stands behind an `AppServices`: what does not change, and the one way to what does, its ``Core``.
 ///
@@ -26,7 +26,7 @@ final class Runtime: Sendable {
   /// Shared memory for all other apps together.
   let slotBudget = BulkSlotBudget()
   /// What properties tell, without waiting.
-  let shown = Mutex(Shown())
+  let shown = Guarded(Shown())
   private let work = SerialWork()
   private let clock: any RuntimeClock
   // Invariant: set in the initialiser, and from then on touched within `work` only, which keeps this object alive.
