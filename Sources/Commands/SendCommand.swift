@@ -42,7 +42,7 @@ struct SendCommand: ParsableCommand, ReportingCommand {
   @Option(
     name: .customLong("request-id"),
     help: ArgumentHelp(
-      "Names the request: the receiver takes each only once. Random by default.", valueName: "id"))
+      "Names the request: the receiver takes each name only once.", valueName: "id"))
   var requestID: String?
 
   @Flag(
@@ -129,7 +129,7 @@ private struct DeliveryDescription: Encodable {
     var size: UInt64
   }
 
-  var requestID: String
+  var requestID: String?
   var directory: String
   var files: [File]
   var byteCount: UInt64
@@ -149,13 +149,15 @@ private struct DeliveryDescription: Encodable {
 
   var text: String {
     let place = PrintableText.of(directory)
-    let request = PrintableText.of(requestID)
-    if deliveredBefore { return "request \(request) was delivered before, to \(place); nothing was sent\n" }
+    let request = requestID.map { "request \(PrintableText.of($0))" }
+    if deliveredBefore, let request {
+      return "\(request) was delivered before, to \(place); nothing was sent\n"
+    }
     let lines = files.map {
       "\(PrintableText.of($0.originalPath)) -> \(PrintableText.of($0.path))  \(Quantity.bytes($0.size))\n"
     }
     return lines.joined()
       + "\(Quantity.count(files.count, "file")), \(Quantity.bytes(byteCount)) in "
-      + "\(Quantity.decimal(seconds, digits: 3)) s (\(Quantity.rate(bytesPerSecond))), request \(request)\n"
+      + "\(Quantity.decimal(seconds, digits: 3)) s (\(Quantity.rate(bytesPerSecond)))\(request.map { ", \($0)" } ?? "")\n"
   }
 }

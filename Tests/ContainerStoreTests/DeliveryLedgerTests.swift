@@ -318,4 +318,23 @@ struct DeliveryLedgerTests {
     #expect(next.arrival > arrivals[2])
     #expect(try delivered(1..<9, in: reopened) == [1, 3, 5, 7])
   }
+
+  // MARK: Inside one process
+
+  @Test func remembersOnlyARequestThatTheSenderNamed() throws {
+    let (sender, receiver) = (try Fixture(key: 9).container, try Fixture().container)
+    try sender.write([1, 2, 3], to: "/Zebra")
+    var options = SendOptions()
+    for requestID in [nil, "request"] {
+      options.requestID = requestID
+      let receipt = try sender.send(["/Zebra"], to: receiver, sender: "com.example.a", options: options)
+      #expect(receipt.requestID == requestID && !receipt.wasDeliveredBefore)
+      let remembered = try receiver.store.withSnapshot {
+        try $0.records(CatalogKey(bytes: [CatalogKey.Kind.deliveryByRequest.rawValue])).count
+      }
+      #expect(remembered == (requestID == nil ? 0 : 1))
+    }
+    #expect(try receiver.arrivedMessages().count == 2)
+    #expect(try receiver.verify().findings == [])
+  }
 }

@@ -8,7 +8,8 @@ public struct Receipt: Sendable {
     public var size: UInt64
   }
 
-  public var requestID: String
+  /// The id that the sender gave the request.
+  public var requestID: String?
   /// The message's own directory in the inbox; the receiver deletes it after use.
   public var directory: String
   public var files: [File]

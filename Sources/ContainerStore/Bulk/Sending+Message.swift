@@ -1,14 +1,14 @@
 extension Sending {
-  /// The files and folders of a message, and their paths relative to the message's inbox directory.
+  /// The files and folders of a message, and their places below the message's directory in the inbox.
   struct Message {
     struct File {
       var path: String
       var found: FoundFile
-      var names: [FileName]
+      var place: [UInt8]
     }
 
     var files: [File] = []
-    var directories: [[FileName]] = []
+    var directories: [[UInt8]] = []
 
     init(_ attachments: [String], in records: CatalogSnapshot) throws {
       let items = try records.attachedItems(attachments)
@@ -21,12 +21,11 @@ extension Sending {
       let places = InboxPlaces(
         files: others.map { InboxPlaces.bytes($0.original) },
         directories: folders.map { InboxPlaces.bytes($0.original) })
-      directories = places.directories.map(InboxPlaces.names)
+      directories = places.directories
       for (item, place) in zip(others, places.files) {
         // Otherwise the file was named twice, or is part of a named folder.
         guard let place else { continue }
-        files.append(
-          File(path: StorePath.text(item.original), found: item.found, names: InboxPlaces.names(place)))
+        files.append(File(path: StorePath.text(item.original), found: item.found, place: place))
       }
     }
   }

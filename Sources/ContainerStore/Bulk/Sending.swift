@@ -9,7 +9,8 @@ struct Sending {
   let control: BulkControl
   private let attachments: [String]
   private let sender: FileName
-  private let requestID: String
+  /// The sender's own name for the request; nil if it has none, so that nothing needs to be remembered.
+  private let requestID: String?
   private let began = Clock.wallNanoseconds()
 
   /// Throws what is wrong with the arguments and the receiver, before anything is read.
@@ -20,9 +21,10 @@ struct Sending {
     (self.store, self.target, self.options, self.control) = (store, target, options, control)
     self.attachments = attachments
     self.sender = try InboxName.sender(sender)
-    requestID = options.requestID ?? Identifier.random().hex
-    guard (1...255).contains(requestID.utf8.count) else {
-      throw ContainerError(.invalidArgument, detail: "a request id has 1 to 255 bytes")
+    requestID = options.requestID
+    if let requestID, !(1...RequestKey.requestByteCountMax).contains(requestID.utf8.count) {
+      throw ContainerError(
+        .invalidArgument, detail: "a request id has 1 to \(RequestKey.requestByteCountMax) bytes")
     }
     guard target.mode == .readWrite else { throw ContainerError(.readOnly, detail: "the receiver") }
     guard target !== store else {
@@ -33,11 +35,10 @@ struct Sending {
 
   /// The receipt of an earlier delivery of the same request, if the receiver's ledger has one.
   func earlierReceipt() throws -> Receipt? {
-    try delivery(sender: sender, requestID: requestID).map { earlier in
-      Receipt(
-        requestID: requestID, directory: earlier.path, files: [], byteCount: earlier.byteCount,
-        wasDeliveredBefore: true)
-    }
+    guard let requestID, let earlier = try delivery(requestID) else { return nil }
+    return Receipt(
+      requestID: requestID, directory: earlier.path, files: [], byteCount: earlier.byteCount,
+      wasDeliveredBefore: true)
   }
 
   /// See ``ContainerReading/send(_:to:sender:options:control:)``.
@@ -60,56 +61,53 @@ struct Sending {
       }
     }
     return try target.namingPath(target.io.place) {
-      try arrive(message, new, runs, from: sender, requestID: requestID, began: began)
+      try arrive(message, new, runs)
     }
   }
 
   /// The entry of an earlier delivery in the receiver's ledger.
-  private func delivery(sender: FileName, requestID: String) throws -> Delivery? {
+  private func delivery(_ requestID: String) throws -> Delivery? {
     try target.withSnapshot { records in
-      try records.value(.delivery(sender: sender.bytes, request: Array(requestID.utf8))).map {
+      try records.value(ledgerKey(requestID)).map {
         try CatalogSnapshot.decode($0) { bytes throws(MalformedBytes) in try Delivery(bytes) }
       }
     }
   }
 
+  private func ledgerKey(_ requestID: String) -> CatalogKey {
+    .delivery(sender: sender.bytes, request: Array(requestID.utf8))
+  }
+
   /// Makes everything visible with one commit: directories, files and the ledger's entry.
-  private func arrive(
-    _ message: Message, _ new: NewFiles, _ runs: FileRuns, from sender: FileName, requestID: String,
-    began: Int64
-  ) throws -> Receipt {
+  private func arrive(_ message: Message, _ new: NewFiles, _ runs: FileRuns) throws -> Receipt {
     try target.transaction(storing: runs.extents, durability: target.acknowledged) {
       transaction in
-      let ledgerKey = CatalogKey.delivery(sender: sender.bytes, request: Array(requestID.utf8))
       // Another thread may have delivered the same request meanwhile.
-      guard try transaction.value(ledgerKey) == nil else {
+      if let requestID, try transaction.value(ledgerKey(requestID)) != nil {
         throw ContainerError(.invalidArgument, detail: "this request is being delivered already")
       }
-      let place = InboxName.directory(of: sender) + [try transaction.freeInboxTime(from: began, of: sender)]
-      _ = try transaction.directory(place, path: StorePath.text(place))
-      for names in message.directories {
-        _ = try transaction.directory(place + names, path: StorePath.text(place + names))
-      }
+      let time = try transaction.freeInboxTime(from: began, of: sender)
+      var inbox = try InboxDirectory(of: sender, time, in: transaction)
+      for place in message.directories { try inbox.directory(at: place[...]) }
       var receipt = Receipt(
-        requestID: requestID, directory: StorePath.text(place), files: [], byteCount: 0,
-        wasDeliveredBefore: false)
+        requestID: requestID, directory: inbox.path, files: [], byteCount: 0, wasDeliveredBefore: false)
       for (i, file) in message.files.enumerated() {
-        let names = place + file.names
-        let parent = try transaction.directory(names.dropLast(), path: StorePath.text(names))
         let new = new[i]
         let inode = UnitSealing(store: target).inode(
           like: file.found.inode, secret: new.secret, now: transaction.now)
         transaction.putFile(new.id, inode, extents: runs[i])
-        try transaction.link(parent, names.last!, to: new.id, kind: .file)
+        try inbox.add(new.id, at: file.place)
         receipt.files.append(
-          Receipt.File(originalPath: file.path, path: StorePath.text(names), size: inode.size))
+          Receipt.File(originalPath: file.path, path: inbox.path(at: file.place), size: inode.size))
         let (sum, overflows) = receipt.byteCount.addingReportingOverflow(inode.size)
         receipt.byteCount = overflows ? .max : sum
       }
-      let delivery = Delivery(
-        time: transaction.now, fileCount: UInt64(receipt.files.count), byteCount: receipt.byteCount,
-        path: receipt.directory)
-      transaction.put(ledgerKey, delivery.encoded)
+      if let requestID {
+        let delivery = Delivery(
+          time: transaction.now, fileCount: UInt64(receipt.files.count), byteCount: receipt.byteCount,
+          path: receipt.directory)
+        transaction.put(ledgerKey(requestID), delivery.encoded)
+      }
       return receipt
     }
   }

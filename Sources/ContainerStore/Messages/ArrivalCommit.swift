@@ -109,23 +109,9 @@ extension Transaction {
 
   private func moveIntoInbox(_ delivery: ArrivalCommit, _ staging: Staging) throws -> String {
     try requireStaging(staging)
-    let names = InboxName.directory(of: staging.sender) + [staging.time]
-    let path = StorePath.text(names)
-    let sender = try directory(names.dropLast(), path: path)
-    guard try entry(sender, staging.time) == nil else { throw ContainerError(.fileExists, path: path) }
-    // Directory ids by path relative to the message's directory.
-    var directories: [ArraySlice<UInt8>: UInt64] = [[]: try directory(names, path: path)]
+    var inbox = try InboxDirectory(of: staging.sender, staging.time, in: self)
     var (staged, stored) = (delivery.staged[...], delivery.stored[...])
     for (index, file) in delivery.manifest.files.enumerated() {
-      let place = delivery.manifest.places[index]
-      let parentPlace = InboxPlaces.parent(place[...])
-      let parent: UInt64
-      if let known = directories[parentPlace] {
-        parent = known
-      } else {
-        parent = try directory(names + InboxPlaces.names(Array(parentPlace)), path: path)
-        directories[parentPlace] = parent
-      }
       let id: UInt64
       if file.size == 0 {
         id = makeEmptyFile(file)
@@ -139,11 +125,9 @@ extension Transaction {
         putStaged(next, file)
         id = next.identity.id
       }
-      // The parent directory is new, so its date of modification needs no update.
-      let name = FileName(bytes: Array(place[(parentPlace.isEmpty ? 0 : parentPlace.count + 1)...]))!
-      put(.entry(parent: parent, name: name), DirectoryEntry(kind: .file, file: id).encoded)
+      try inbox.add(id, at: delivery.manifest.places[index])
     }
-    return path
+    return inbox.path
   }
 
   private func makeEmptyFile(_ file: Manifest.File) -> UInt64 {
