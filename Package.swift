@@ -194,7 +194,8 @@ let package = Package(
         "UnixSockets", "TestSupport", .product(name: "Logging", package: "swift-log"),
       ], swiftSettings: strict),
     .testTarget(
-      name: "DocumentationTests", dependencies: ["SecureFiles", "TestSupport"], swiftSettings: strict),
+      name: "DocumentationTests",
+      dependencies: ["SecureFiles", "AppKinetics", "ServiceBroker", "TestSupport"], swiftSettings: strict),
     .testTarget(
       name: "ConformanceTests",
       dependencies: ["Locks", "SecureFiles", "SodiumPrimitives", "TestSupport"], swiftSettings: strict),

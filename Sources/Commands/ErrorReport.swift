@@ -19,9 +19,11 @@ struct ErrorReport: Encodable {
   let remedy: String?
   let status: ExitStatus
   private let detail: String?
+  /// Files that came with a reply that is an error.
+  private var attachments: [String]?
 
   private enum CodingKeys: String, CodingKey {
-    case code, message, path, remedy, detail
+    case code, message, path, remedy, detail, attachments
   }
 
   /// Nil for what ArgumentParser reports itself: usage errors, help, and an exit code without a message.
@@ -63,6 +65,7 @@ struct ErrorReport: Encodable {
       path = error.domain?.text
       detail = error.text.isEmpty ? nil : error.text
       remedy = "see the service's definition for what it means"
+      attachments = error.attachments.isEmpty ? nil : error.attachments
       status = .failure
     case let error as any BrokerReporting:
       code = error.reportCode
@@ -93,6 +96,7 @@ struct ErrorReport: Encodable {
     if let path { text += ": " + PrintableText.of(path) }
     if let detail { text += " (" + PrintableText.of(detail) + ")" }
     text += "\n"
+    for path in attachments ?? [] { text += "  it came with " + PrintableText.of(path) + "\n" }
     if withRemedy, let remedy { text += "  " + remedy + "\n" }
     StandardError.write(text)
   }

@@ -57,7 +57,9 @@ public final class ServiceBroker: Service {
   }
 
   /// A broker that listens when this returns. ``stop()`` ends it. Throws as ``run()``.
-  public static func start(_ configuration: Configuration, logger: Logger) async throws -> ServiceBroker {
+  public static func start(
+    _ configuration: Configuration, logger: Logger = Logger(label: "opendynamics.broker")
+  ) async throws -> ServiceBroker {
     let broker = ServiceBroker(configuration, logger: logger)
     try await broker.listen()
     return broker

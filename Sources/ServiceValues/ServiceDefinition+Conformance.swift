@@ -32,9 +32,7 @@ extension ServiceDefinition {
 
   /// Checks a reply that is an error; `name` is the method of the request. Throws as for a request; also when neither a reply nor an error is
   /// defined, and when errors are defined and this one is not among them.
-  public func validate(
-    error: ServiceReplyError, of name: String, attachmentCount: Int = 0
-  ) throws(ServicesError) {
+  public func validate(error: ServiceReplyError, of name: String) throws(ServicesError) {
     let method = try method(name)
     do throws(Problem) {
       guard method.definesReply else {
@@ -48,7 +46,7 @@ extension ServiceDefinition {
       }
       try checkAgainst(definition.data, .object(error.details), path: Self.path(name, "error.details"))
       try checkAgainst(
-        definition.attachments, attachmentCount, path: Self.path(name, "error attachments"))
+        definition.attachments, error.attachments.count, path: Self.path(name, "error attachments"))
     } catch {
       throw error.error(.invalidParams)
     }

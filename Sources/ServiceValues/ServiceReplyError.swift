@@ -5,14 +5,19 @@ public struct ServiceReplyError: Error, Sendable, Hashable {
   public var code: Int64
   public var text: String
   public var details: [String: ServiceValue]
+  /// Files that come with it. Before it is sent: files and folders of the provider's container, absolute paths; afterwards paths in the inbox
+  /// of the consumer's container.
+  public var attachments: [String]
 
   public init(
-    domain: ServiceIdentifier? = nil, code: Int64, text: String = "", details: [String: ServiceValue] = [:]
+    domain: ServiceIdentifier? = nil, code: Int64, text: String = "", details: [String: ServiceValue] = [:],
+    attachments: [String] = []
   ) {
     self.domain = domain
     self.code = code
     self.text = text
     self.details = details
+    self.attachments = attachments
   }
 
   /// Longest text in bytes of UTF-8.
@@ -29,7 +34,7 @@ public struct ServiceReplyError: Error, Sendable, Hashable {
   }
 }
 
-/// Without the text and the details, which are the app's data.
+/// Without the text, the details and the paths, which are the app's data.
 extension ServiceReplyError: CustomStringConvertible, CustomDebugStringConvertible, CustomReflectable {
   public var description: String {
     "\(domain?.description ?? "the provider") replied with error \(code); see the service's definition for what it means"

@@ -87,6 +87,68 @@ struct AttachmentTests {
     }
   }
 
+  /// What comes with an error is the app's, too.
+  @Test func bringsFilesWithAnError() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.container.files.write(Data("log".utf8), toPath: "/log.txt")
+      let failure = ServiceReplyError(
+        code: 7, text: "see the log", details: ["line": 3], attachments: ["/log.txt"])
+      try provider.services.offer(echo) { request in
+        switch request.params {
+        case "reply":
+          try await request.reply(error: failure)
+          return .noReply
+        case "missing": throw ServiceReplyError(code: 8, attachments: ["/none"])
+        default: throw failure
+        }
+      }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer")
+      try await consumer.services.start()
+      for way: ServiceValue in ["reply", "throw"] {
+        let sent = try await consumer.services.send(
+          ServiceRequest(echo, "echo", params: way), to: provider.id)
+        let error = try #require(await #expect(throws: ServiceReplyError.self) { try await sent.reply() })
+        #expect(error.code == 7 && error.text == "see the log" && error.details == ["line": 3])
+        #expect(error.domain == echo.serviceID && error.attachments == sent.replyAttachments)
+        let path = try #require(error.attachments.first)
+        #expect(path.hasPrefix("/Inbox/com.example.provider/") && path.hasSuffix("/log.txt"))
+        #expect(try consumer.container.files.data(atPath: path) == Data("log".utf8))
+        var events: [RequestEvent] = []
+        for await event in sent.events { events.append(event) }
+        #expect(events.last == .didReceiveError(error))
+        try await sent.removeReplyAttachments()
+        #expect(!consumer.container.files.fileExists(atPath: path))
+        try await sent.removeReplyAttachments()
+      }
+      let sent = try await consumer.services.send(
+        ServiceRequest(echo, "echo", params: "missing"), to: provider.id)
+      let error = try #require(await #expect(throws: ServiceReplyError.self) { try await sent.reply() })
+      #expect(error.code == Int64(ServicesError.attachmentNotFound.rawValue) && error.text == "/none")
+    }
+  }
+
+  @Test func removesTheFilesOfARequestWhenAsked() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer(echo) { request in
+        let isThere = request.attachments.allSatisfy(provider.container.files.fileExists)
+        try await request.removeAttachments()
+        try await request.removeAttachments()
+        let isGone = !request.attachments.contains(where: provider.container.files.fileExists)
+        return .reply(.boolean(isThere && isGone && request.attachments.count == 2))
+      }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer")
+      for name in ["/one", "/two"] { try consumer.container.files.write(Data("1".utf8), toPath: name) }
+      try await consumer.services.start()
+      let reply = try await consumer.services.call(
+        ServiceRequest(echo, "echo", attachments: ["/one", "/two"]), to: provider.id)
+      #expect(try reply?.decodeParams(as: Bool.self) == true)
+    }
+  }
+
   @Test func copiesNothingForARequestThatIsRefused() async throws {
     try await withWorld { world in
       let provider = try world.app("com.example.provider")

@@ -87,7 +87,7 @@ struct FileSafetyTests {
     }
   }
 
-  @Test func leavesNothingOfAReplyAgainstTheDefinition() async throws {
+  @Test func keepsTheFilesOfAReplyAgainstTheDefinition() async throws {
     let narrow = try ServiceDefinition(
       jsonText: """
         {"service-id": "com.example.echo", "version": "1.0.0.0", "methods": {
@@ -102,6 +102,10 @@ struct FileSafetyTests {
         Issue.record("an error expected")
       } catch ServicesError.invalidParams {
       }
+      let path = try #require(sent.replyAttachments.first)
+      #expect(
+        try consumer.container.files.data(atPath: path) == provider.container.files.data(atPath: "/answer"))
+      try await sent.removeReplyAttachments()
       #expect(try consumer.inbox(of: provider).isEmpty)
     }
   }

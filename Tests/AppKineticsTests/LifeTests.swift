@@ -27,6 +27,53 @@ struct LifeTests {
     }
   }
 
+  @Test func runsUntilItsTaskIsCancelled() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer(echo) { .reply($0.params) }
+      let services = provider.services
+      let running = Task { try await services.run() }
+      let consumer = try world.app("com.example.consumer").services
+      try await consumer.start()
+      for try await providers in consumer.watchProviders(of: echo.serviceID) where !providers.isEmpty {
+        break
+      }
+      #expect(try await consumer.call(ServiceRequest(echo, "echo", params: 1), to: provider.id)?.params == 1)
+      running.cancel()
+      try await running.value
+      await #expect(throws: ServicesError.self) { try await services.start() }
+    }
+  }
+
+  @Test func endsItsRunWhenItIsStopped() async throws {
+    try await withWorld { world in
+      let services = try world.app("com.example.provider").services
+      let running = Task { try await services.run() }
+      let other = try world.app("com.example.consumer").services
+      try await other.start()
+      try await services.start()
+      await services.stop()
+      try await running.value
+    }
+  }
+
+  @Test func endsItsRunWithWhatKeepsItFromTheBroker() async throws {
+    try await withWorld { world in
+      let app = try world.app("com.example.provider")
+      let services = app.services
+      let running = Task { try await services.run() }
+      try await services.start()
+      // Somebody with its key takes its place.
+      var options = AppServices.Options()
+      options.broker = world.configuration.socketPath
+      let other = try AppServices(services.application, container: app.container, options: options)
+      try await other.start()
+      let error = try #require(await #expect(throws: ServicesError.self) { try await running.value })
+      #expect(error.code == .brokerUnavailable)
+      await other.stop()
+    }
+  }
+
   @Test func knowsItsKeyAgain() async throws {
     try await withWorld { world in
       let first = try world.app("com.example.app")
@@ -116,7 +163,7 @@ struct LifeTests {
 
   @Test func holdsWhatComesForALockedApp() async throws {
     try await withWorld { world in
-      let provider = try world.app("com.example.provider") { $0.unlockTime = 300 }
+      let provider = try world.app("com.example.provider") { $0.unlockTime = .milliseconds(300) }
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
       let consumer = try world.app("com.example.consumer").services

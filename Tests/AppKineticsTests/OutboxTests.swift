@@ -243,7 +243,7 @@ struct OutboxTests {
       let provider = try world.app("com.example.provider") {
         $0.attachmentCountMax = 2
         $0.attachmentByteCountMax = 5
-        $0.unlockTime = 200
+        $0.unlockTime = .milliseconds(200)
       }
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()

@@ -45,7 +45,12 @@ struct CodeTests {
     ] { #expect(paths.contains(path)) }
   }
 
-  @Test(arguments: try Page.all().filter { !$0.path.hasSuffix("GettingStarted.md") })
+  /// Pages whose blocks, in their order, are one program, which prints what stands in blocks of text.
+  static let programs = [
+    "Sources/SecureFiles/SecureFiles.docc/GettingStarted.md", "Documentation/SERVICES-START.md",
+  ]
+
+  @Test(arguments: try Page.all().filter { !programs.contains($0.path) })
   func compiles(page: Page) async throws {
     let folder = TemporaryFolder()
     let file = try folder.write(Self.source(of: page), to: "page.swift")
@@ -53,9 +58,9 @@ struct CodeTests {
     #expect(outcome.status == 0, Comment(rawValue: outcome.text))
   }
 
-  /// One program: the blocks in their order, which prints what stands below them.
-  @Test func gettingStartedRuns() async throws {
-    let page = try Page(path: "Sources/SecureFiles/SecureFiles.docc/GettingStarted.md")
+  @Test(arguments: programs)
+  func runs(path: String) async throws {
+    let page = try Page(path: path)
     let code = page.blocks("swift").filter { !Self.isManifest($0) }
       .map { "#sourceLocation(file: \"\(page.path)\", line: \($0.line))\n\($0.text)#sourceLocation()\n" }
     #expect(try await run(code.joined()) == page.blocks("text").map(\.text).joined())
@@ -79,8 +84,9 @@ struct CodeTests {
     return outcome.text
   }
 
-  @Test func manifestOfGettingStartedIsOne() async throws {
-    let page = try Page(path: "Sources/SecureFiles/SecureFiles.docc/GettingStarted.md")
+  @Test(arguments: programs)
+  func manifestIsOne(path: String) async throws {
+    let page = try Page(path: path)
     let block = try #require(page.blocks("swift").first { Self.isManifest($0) })
     let folder = TemporaryFolder()
     _ = try folder.write(block.text, to: "Package.swift")

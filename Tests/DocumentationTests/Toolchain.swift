@@ -52,17 +52,26 @@ enum Toolchain {
     try await run(["swiftc", "-typecheck"] + language + modules + sources.map(\.path))
   }
 
+  private static let linkedModules = [
+    "AppKinetics", "ServiceBroker", "LocalTransport", "ServiceWire", "ServiceValues", "UnixSockets",
+    "SecureFiles", "ContainerStore", "EncryptedFile", "SodiumPrimitives", "Locks",
+    // Of other packages.
+    "SwiftProtobuf", "Logging", "ServiceLifecycle", "UnixSignals", "ConcurrencyHelpers", "AsyncAlgorithms",
+    "DequeModule", "OrderedCollections", "ContainersPreview", "InternalCollectionsUtilities",
+  ]
+
   /// Compiles and links a program with the objects that SwiftPM made.
   static func build(_ source: URL, to program: URL) async throws -> Outcome {
     var objects: [String] = []
-    for module in ["SecureFiles", "ContainerStore", "EncryptedFile", "SodiumPrimitives", "Locks"] {
+    for module in linkedModules {
       // The map, and not the folder, in which objects of removed sources stay.
       let map = try Data(contentsOf: products.appending(path: "\(module).build/output-file-map.json"))
       let files = try #require(try JSONSerialization.jsonObject(with: map) as? [String: [String: String]])
       objects += files.values.compactMap { $0["object"] }
     }
-    for source in ["CLibcrypto.build/clibcrypto.c.o", "CPosix.build/cposix.c.o"] {
-      objects.append(products.appending(path: source).path)
+    for module in ["CLibcrypto", "CPosix"] {
+      objects += folders(in: products.appending(path: "\(module).build")).map(\.path)
+        .filter { $0.hasSuffix(".c.o") }
     }
     return try await run(
       ["swiftc", "-o", program.path] + language + modules + [source.path] + objects.sorted() + ["-lsodium"])

@@ -431,6 +431,15 @@ def refuses_what_it_does_not_take(world):
     expect(channel.request(SERVICE, SERVICE_VERSION, "echo", 4).wait(), 4)
 
 
+def takes_an_error_with_files(world):
+    """The app sends the files back with an error."""
+    _, app, channel = pair(world)
+    delivery = request(app, method="fail").offer(channel)
+    error = delivery.wait_reply()["error"]
+    expect((error["code"], error["text"]), (-5, "no"))
+    expect_contents(delivery.reply_files, FILES)
+
+
 def says_that_no_reply_comes(world):
     _, app, channel = pair(world)
     delivery = request(app, method="nothing").offer(channel)
@@ -458,5 +467,5 @@ CHECKS = [
     sends_each_segment_under_a_key_of_its_own, takes_a_small_message_beside_a_large_one, arrives_once,
     starts_anew_when_its_numbers_are_taken,
     hears_that_the_app_was_put_back, says_that_it_was_put_back, takes_a_message_back, refuses_what_it_does_not_take,
-    says_that_no_reply_comes, shows_nothing_in_the_clear,
+    takes_an_error_with_files, says_that_no_reply_comes, shows_nothing_in_the_clear,
 ]

@@ -24,7 +24,8 @@ func say(_ line: String) { FileHandle.standardOutput.write(Data((line + "\n").ut
 func answer(_ request: IncomingRequest) async throws -> ServiceResponse {
   switch request.method {
   case "echo": return .reply(request.params, attachments: request.attachments)
-  case "fail": throw ServiceReplyError(code: -5, text: "no", details: ["why": "é"])
+  case "fail":
+    throw ServiceReplyError(code: -5, text: "no", details: ["why": "é"], attachments: request.attachments)
   case "large":
     guard case .integer(let count)? = request.params else { throw ServicesError(.invalidParams) }
     return .reply(.bytes(Array(repeating: 7, count: Int(count))))

@@ -44,7 +44,7 @@ final class BrokerSession {
   private var retryAt: UInt64?
 
   private(set) var isInFront = false
-  private var frontWatchers: [UInt64: AsyncStream<Bool>.Continuation] = [:]
+  var frontWatchers = Watchers<Bool>()
 
   init(_ core: Core) { self.core = core }
 
@@ -417,8 +417,7 @@ final class BrokerSession {
     for continuation in continuations { continuation(core, .failure(error)) }
     if hasGivenUp || core.life == .stopped {
       watches.end(error)
-      for watcher in frontWatchers.values { watcher.finish() }
-      frontWatchers = [:]
+      frontWatchers.finish()
     }
   }
 
@@ -481,16 +480,7 @@ final class BrokerSession {
     guard isInFront != self.isInFront else { return }
     self.isInFront = isInFront
     show()
-    for watcher in frontWatchers.values { watcher.yield(isInFront) }
-  }
-
-  func watchFront(_ continuation: AsyncStream<Bool>.Continuation) {
-    guard core.life != .stopped, !hasGivenUp else { return continuation.finish() }
-    let watcher = core.nextWatcher()
-    frontWatchers[watcher] = continuation
-    continuation.onTermination = { [runtime = runtime] _ in
-      runtime.perform { $0.broker.frontWatchers[watcher] = nil }
-    }
+    frontWatchers.yield(isInFront)
   }
 }
 

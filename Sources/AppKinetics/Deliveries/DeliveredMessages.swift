@@ -52,8 +52,9 @@ final class DeliveredMessages {
         runtime.endQueued(queued.arrival)
       } else if let unclaimedHandler {
         let unclaimed = UnclaimedReply(
-          request: id, sender: application, result: Self.result(of: reply, files, from: application),
-          isRedelivered: isRedelivered, mayBeRepeated: offer.mayBeRepeated)
+          request: id, sender: application,
+          result: Result { try reply.content(files, from: application, service: nil) },
+          attachments: files.map(\.path), isRedelivered: isRedelivered, mayBeRepeated: offer.mayBeRepeated)
         core.callbacks(for: application).async { [runtime] in
           _ = Task.begin {
             await unclaimedHandler(unclaimed)
@@ -65,17 +66,6 @@ final class DeliveredMessages {
       }
     case nil: runtime.endQueued(queued.arrival)
     }
-  }
-
-  private static func result(
-    of reply: WireReply, _ files: [ArrivedFile], from application: ApplicationID
-  ) -> Result<ServiceReply, ServiceReplyError> {
-    if case .error(let error) = reply.result {
-      return .failure(ServiceReplyError(code: error.code, text: error.text))
-    }
-    var params: ServiceValue?
-    if case .params(let value) = reply.result { params = try? ServiceValue(value) }
-    return .success(ServiceReply(sender: application, params: params, attachments: files.map(\.path)))
   }
 
   /// Something was offered: what waited for that goes on.

@@ -223,7 +223,7 @@ final class PeerDeliveries {
     }
     inbox.tick(now)
     guard !machine.isIdle else { return }
-    let idleTime = peer.runtime.options.deliveryIdleTime
+    let idleTime = peer.runtime.options.deliveryIdleTime.milliseconds
     for channel in peer.channels.values where channel.hasBegun && now >= channel.lastDelivered + idleTime {
       channel.lane.close(.timedOut, detail: "delivery idle time")
     }

@@ -212,7 +212,7 @@ final class PeerInbox {
         case .running: break
         case .suspended: throw ServicesError(.processSuspended)
         case .locked:
-          let until = runtime.now + runtime.options.unlockTime
+          let until = runtime.now + runtime.options.unlockTime.milliseconds
           locked.append(Locked(delivery: attempt.delivery, id: attempt.id, until: until))
           return peer.core.wake(at: until)
         }

@@ -1,5 +1,4 @@
 public import Dispatch
-public import Foundation
 import LocalTransport
 public import Logging
 public import SecureFiles
@@ -17,12 +16,12 @@ public final class AppServices: Sendable {
     /// Where providers are called and handlers begin, a serial queue. Nil: a queue for each other app, so that its requests begin one after
     /// another, and nobody else waits for them.
     public var callbackQueue: DispatchQueue?
-    /// How long requests wait for a locked app, in milliseconds.
-    public var unlockTime: UInt64 = 30_000
-    /// A channel over which nothing of a message with files came for so long is given up, and another one tried. Milliseconds.
-    public var deliveryIdleTime: UInt64 = 600_000
-    /// How long what has arrived of a message with files is kept for a sender that does not come back, in seconds. Looked at when the app starts.
-    public var stagingTime: TimeInterval = 7 * 86_400
+    /// How long requests wait for a locked app.
+    public var unlockTime: Duration = .seconds(30)
+    /// A channel over which nothing of a message with files came for so long is given up, and another one tried.
+    public var deliveryIdleTime: Duration = .seconds(600)
+    /// How long what has arrived of a message with files is kept for a sender that does not come back. Looked at when the app starts.
+    public var stagingTime: Duration = .seconds(7 * 86_400)
     /// Files of one message that are taken, whose list is held in memory, and bytes of all of them; nil: as many as there is room for.
     public var attachmentCountMax: UInt64? = 1_000_000
     public var attachmentByteCountMax: UInt64?
@@ -64,6 +63,9 @@ public final class AppServices: Sendable {
 
   public var application: Application { runtime.application }
 
+  /// Where its files are, and those that come from others.
+  public var container: SecureContainer { runtime.container }
+
   // MARK: Life
 
   /// Dials the broker, enrols and registers. Throws `brokerUnavailable`, `certificateNotFound`, `invalidRegistration`, and `approvalPending` when an
@@ -74,6 +76,17 @@ public final class AppServices: Sendable {
   /// a second at most, and what was delivered and handled is settled in the container.
   public func stop() async {
     await withCheckedContinuation { continuation in runtime.stop { continuation.resume() } }
+  }
+
+  /// Starts, serves until its task is cancelled or somebody calls ``stop()``, and stops. Throws what ``start()`` throws, and what keeps the app
+  /// from the broker for good (``connectionError``).
+  public func run() async throws {
+    try await start()
+    for await _ in frontChanges {}
+    let isOver = await runtime.result { $0.life == .stopped } || Task.isCancelled
+    let error = connectionError
+    await stop()
+    if !isOver, let error { throw error }
   }
 
   /// Takes the registration back: nobody finds the app, until it starts or offers something again.
@@ -232,7 +245,12 @@ public final class AppServices: Sendable {
 
   /// True whenever the app comes to the front, false whenever it loses it. It ends when there will be no broker any more: ``connectionError`` says why.
   public var frontChanges: AsyncStream<Bool> {
-    AsyncStream { continuation in runtime.perform { $0.broker.watchFront(continuation) } }
+    AsyncStream { continuation in
+      runtime.perform { core in
+        guard !core.broker.hasGivenUp else { return continuation.finish() }
+        core.watch(\.broker.frontWatchers, continuation)
+      }
+    }
   }
 
   /// Passes the front on. Throws `notInFront` unless this app has it, `applicationNotFound` when the other one does not run, `notAllowed`, `frontRefused`.

@@ -54,6 +54,15 @@ public final class IncomingRequest: Sendable {
     self.runtime = runtime
   }
 
+  /// The params as a value of the app's own type. Throws `invalidParams` with the path of what does not fit, also when there are none.
+  public func decodeParams<T: Decodable>(as type: T.Type = T.self) throws -> T {
+    try (params ?? .null).decode(as: type)
+  }
+
+  /// Removes the request's files from the inbox, once they are not needed any more: nobody else does. Those that are gone already do not matter,
+  /// but a request that is redelivered has none then. Throws the container's errors.
+  public func removeAttachments() async throws { try await runtime.removeMessage(with: attachments) }
+
   // MARK: Replying
 
   /// Sends the reply; returns when it was taken. `attachments` are paths in the provider's container.

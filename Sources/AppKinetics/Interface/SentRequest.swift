@@ -39,6 +39,7 @@ public final class SentRequest: Sendable {
     var progress: Progress?
     var transfer = TransferProgress()
     var awaitsDelivery = false
+    var replyAttachments: [String] = []
   }
 
   private typealias Outcome = Result<ServiceReply?, any Error>
@@ -123,6 +124,15 @@ public final class SentRequest: Sendable {
     }
   }
 
+  /// Paths in the inbox of the files that came with the reply, whatever the reply is: also one that is an error, or breaks its definition.
+  public var replyAttachments: [String] { guarded.withLock { $0.replyAttachments } }
+
+  /// Removes ``replyAttachments`` from the inbox, once they are not needed any more: nobody else does. Those that are gone already do not
+  /// matter. Throws the container's errors.
+  public func removeReplyAttachments() async throws {
+    try await runtime.removeMessage(with: replyAttachments)
+  }
+
   /// True: the provider's handler never saw it, nothing of it is left there, and no event but the end follows. False: it was too late, or has ended.
   @discardableResult
   public func cancel() async -> Bool {
@@ -173,6 +183,9 @@ public final class SentRequest: Sendable {
   /// There is a reply, and a delivery brings it.
   var awaitsDelivery: Bool { guarded.withLock { $0.awaitsDelivery } }
   func awaitDelivery() { guarded.withLock { $0.awaitsDelivery = true } }
+
+  /// The files of its reply, before it ends with that.
+  func keep(_ files: [ArrivedFile]) { guarded.withLock { $0.replyAttachments = files.map(\.path) } }
 
   /// Whether it is known that it was taken.
   var isAccepted: Bool { guarded.withLock { $0.acceptance != nil } }

@@ -48,6 +48,11 @@ public struct ServiceReply: Sendable, Hashable {
     self.params = params
     self.attachments = attachments
   }
+
+  /// The params as a value of the app's own type. Throws `invalidParams` with the path of what does not fit, also when there are none.
+  public func decodeParams<T: Decodable>(as type: T.Type = T.self) throws -> T {
+    try (params ?? .null).decode(as: type)
+  }
 }
 
 /// What a handler answers.

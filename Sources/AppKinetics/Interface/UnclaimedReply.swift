@@ -5,8 +5,11 @@ public struct UnclaimedReply: Sendable {
   public var request: RequestID
   /// The provider.
   public var sender: ApplicationID
-  /// What came, or the error that the provider's app answered with, whose domain is empty: which service it was is not known any more.
-  public var result: Result<ServiceReply, ServiceReplyError>
+  /// What came; or a `ServiceReplyError`, which the provider's app answered with and whose domain is nil, since which service it was is not
+  /// known any more; or a `ServicesError` for a reply that cannot be read.
+  public var result: Result<ServiceReply, any Error>
+  /// Paths in the inbox of the files that came with it, whatever it is.
+  public var attachments: [String]
   /// It may have been given to a handler before, in an earlier process, where the handler did not return.
   public var isRedelivered: Bool
   /// It may have come before: its sender's container was put back to an older copy, or is a copy (``Rollback``).

@@ -29,7 +29,8 @@ extension IncomingRequest {
     case .failure(let error):
       try error.validate()
       try definition?.validate(error: error, of: method)
-      try await put(.with { $0.error = error.wire }, [], foreground)
+      try await runtime.checkAttachments(error.attachments)
+      try await put(.with { $0.error = error.wire }, error.attachments, foreground)
     }
   }
 
@@ -51,7 +52,11 @@ extension IncomingRequest {
     }
     do {
       try reply.validate()
-      try await put(.with { $0.error = reply.wire }, [], .none)
+      try await runtime.checkAttachments(reply.attachments)
+      try await put(.with { $0.error = reply.wire }, reply.attachments, .none)
+    } catch let error as ServicesError where !reply.attachments.isEmpty {
+      // The reply to that has none.
+      await answer(with: error)
     } catch {
       endSoonWithoutReply()
     }

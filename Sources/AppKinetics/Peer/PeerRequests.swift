@@ -97,7 +97,7 @@ final class PeerRequests {
       case .running: try admit(request, id, offer)
       case .suspended: throw ServicesError(.processSuspended)
       case .locked:
-        let until = runtime.now + runtime.options.unlockTime
+        let until = runtime.now + runtime.options.unlockTime.milliseconds
         locked.append(Locked(request: request, id: id, until: until))
         core.wake(at: until)
       }
@@ -271,7 +271,7 @@ final class PeerRequests {
       let id = next.request.id
       incoming[id] = nil
       if let arrival = next.request.arrival {
-        runtime.removeFiles(next.request.attachments)
+        // Its files stay in the inbox.
         runtime.endQueued(arrival)
         continue
       }

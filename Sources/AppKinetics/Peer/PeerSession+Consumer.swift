@@ -73,19 +73,15 @@ extension PeerSession {
 
   func finish(_ request: SentRequest, _ reply: WireReply, _ files: [ArrivedFile]) {
     sent[request.id] = nil
+    request.keep(files)
     do {
-      switch reply.result {
-      case .error(let wire):
-        let error = try ServiceReplyError(wire, service: request.request.service)
-        try error.validate()
-        request.end(.replied, .failure(error), .didReceiveError(error))
-        runtime.removeFiles(files.map(\.path))
-      case .params(let value): try request.finish(ServiceValue(value), files)
-      case .failure(let failure): throw ServicesError(failure)
-      case nil: try request.finish(nil, files)
-      }
+      let reply = try reply.content(files, from: application, service: request.request.service)
+      try request.request.definition?.validate(
+        response: request.request.method, params: reply.params, attachmentCount: files.count)
+      request.end(.replied, .success(reply), .didReceive(reply))
+    } catch let error as ServiceReplyError {
+      request.end(.replied, .failure(error), .didReceiveError(error))
     } catch {
-      runtime.removeFiles(files.map(\.path))
       request.fail(.replied, error as? ServicesError ?? ServicesError(.invalidParams))
     }
   }
@@ -109,18 +105,32 @@ extension SentRequest {
       $0.foreground = request.foreground.wire
     }
   }
+}
 
-  fileprivate func finish(_ params: ServiceValue?, _ files: [ArrivedFile]) throws {
-    try request.definition?.validate(
-      response: request.method, params: params, attachmentCount: files.count)
-    let reply = ServiceReply(sender: application, params: params, attachments: files.map(\.path))
-    end(.replied, .success(reply), .didReceive(reply))
+extension WireReply {
+  /// What it says. Throws the error that it is, ``ServiceReplyError`` or ``ServicesError``, and `invalidParams` for values that break the rules.
+  /// `service` is nil when it is not known any more which one replied.
+  func content(
+    _ files: [ArrivedFile], from application: ApplicationID, service: ServiceIdentifier?
+  ) throws -> ServiceReply {
+    var params: ServiceValue?
+    switch result {
+    case .error(let wire):
+      var error = try ServiceReplyError(wire, service: service)
+      try error.validate()
+      error.attachments = files.map(\.path)
+      throw error
+    case .failure(let failure): throw ServicesError(failure)
+    case .params(let value): params = try ServiceValue(value)
+    case nil: break
+    }
+    return ServiceReply(sender: application, params: params, attachments: files.map(\.path))
   }
 }
 
 extension ServiceReplyError {
   /// Throws `invalidParams` for details that are no object.
-  init(_ wire: WireReplyError, service: ServiceIdentifier) throws {
+  fileprivate init(_ wire: WireReplyError, service: ServiceIdentifier?) throws {
     var details: [String: ServiceValue] = [:]
     if wire.hasDetails {
       guard case .object(let members) = try ServiceValue(wire.details) else {

@@ -145,7 +145,7 @@ final class Runtime: Sendable {
       return try await blocking { [self] in
         let store = container.store
         // For any time that an app may name, also one without end.
-        let oldest = min(9e9, max(-9e9, Date().timeIntervalSince1970 - options.stagingTime))
+        let oldest = min(9e9, max(-9e9, Date().timeIntervalSince1970 - options.stagingTime / .seconds(1)))
         try store.discardArrivals(olderThan: Int64(oldest) * 1_000_000_000)
         return Core.Left(
           outbox: try store.outboxEntries(skipping: leavingOut),
@@ -205,6 +205,13 @@ final class Runtime: Sendable {
   func checkAttachments(_ paths: [String]) async throws {
     guard !paths.isEmpty else { return }
     try await blocking { for path in paths { try self.checkAttachment(path) } }
+  }
+
+  /// Removes the inbox directory `/Inbox/<sender>/<time>` of the message that these files came with.
+  func removeMessage(with attachments: [String]) async throws {
+    guard let first = attachments.first else { return }
+    let directory = first.split(separator: "/").prefix(3).map { "/" + $0 }.joined()
+    try await blocking { try self.container.store.removeArrivedMessages([directory]) }
   }
 
   /// Relative paths begin at the root, as they do when the files are sent.
@@ -279,15 +286,6 @@ final class Runtime: Sendable {
         logger.error("the queue of messages cannot be changed", metadata: ["error": "\(error)"])
       }
     }
-  }
-
-  /// Removes the directory of a message in the inbox.
-  func removeFiles(_ paths: [String]) {
-    // `/Inbox/<sender>/<time>` of a path below it.
-    guard let directory = paths.first?.split(separator: "/").prefix(3).map({ "/" + $0 }).joined() else {
-      return
-    }
-    fileQueue.async { try? self.container.files.removeItem(atPath: directory) }
   }
 }
 

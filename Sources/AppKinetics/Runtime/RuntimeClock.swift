@@ -12,6 +12,17 @@ protocol RuntimeClock: Sendable {
   func stop()
 }
 
+extension Duration {
+  /// Whole milliseconds; 0 for what is over, and the longest time for what is longer.
+  var milliseconds: UInt64 {
+    let (seconds, attoseconds) = components
+    guard seconds >= 0, attoseconds >= 0 else { return 0 }
+    let longest = UInt64(Int64.max)
+    let (whole, overflows) = UInt64(seconds).multipliedReportingOverflow(by: 1000)
+    return overflows ? longest : min(longest, whole + UInt64(attoseconds) / 1_000_000_000_000_000)
+  }
+}
+
 /// A timer of the system's, which begins with ``start(_:)``.
 final class SystemClock: RuntimeClock {
   private let timer = Guarded<(any DispatchSourceTimer)?>(nil)
