@@ -52,14 +52,17 @@ extension SocketError: BrokerReporting {
     }
   }
 
-  var reportMessage: String { what }
+  var reportMessage: String {
+    if case .nobodyAnswers(let path) = self { "no broker runs: nobody answers at \(path)" } else { what }
+  }
+
   var reportRemedy: String {
     if case .nobodyAnswers = self { "start the broker (dynamics broker), or name its socket" } else { remedy }
   }
 
   var reportStatus: ExitStatus {
     switch self {
-    case .nobodyAnswers, .callFailed(operation: "stat", path: _, errno: ENOENT): .notFound
+    case .nobodyAnswers: .notFound
     case .addressInUse: .locked
     default: .failure
     }

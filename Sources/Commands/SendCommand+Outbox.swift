@@ -23,12 +23,18 @@ extension SendCommand {
       let request = Self.request(items, in: container)
       return try AsyncWork.run {
         try await services.start()
-        let sent = try await services.send(request, to: receiver)
-        if waits {
-          try await Self.wait(for: sent, bar)
-          await Self.awaitAnswer(to: sent)
+        do {
+          let sent = try await services.send(request, to: receiver)
+          if waits {
+            let notice = Task { try await Self.sayWhatItWaitsFor(sent, services) }
+            defer { notice.cancel() }
+            try await Self.wait(for: sent, bar)
+            await Self.awaitAnswer(to: sent)
+          }
+          return sent
+        } catch let error as ServicesError where error == ServicesError(.applicationNotFound) {
+          throw ServicesError(.applicationNotFound, detail: try await Self.missing(receiver, services))
         }
-        return sent
       }
     }
     bar.clear()
@@ -49,6 +55,27 @@ extension SendCommand {
     let definition = (isOne ? WellKnownService.transferFile : .saveFiles).definition
     return ServiceRequest(
       definition, isOne ? "transferFile" : "saveFiles", attachments: items)
+  }
+
+  /// What is wrong with an app that is not found. Nil: the broker knows none of this id.
+  private static func missing(_ receiver: ApplicationID, _ services: AppServices) async throws -> String? {
+    guard try await services.providers().contains(where: { $0.application == receiver }) else { return nil }
+    return "\(receiver) does not run, and no program is installed that starts it (dynamics apps install)"
+  }
+
+  /// Says what keeps a message in the outbox that is still there after a while.
+  private static func sayWhatItWaitsFor(_ sent: SentRequest, _ services: AppServices) async throws {
+    try await Task.sleep(for: .seconds(2))
+    let receiver = try await services.providers().first { $0.application == sent.application }
+    guard sent.status == .waiting, sent.transfer.bytesDone == 0 else { return }
+    let state =
+      switch receiver?.state {
+      case .locked: "is locked"
+      case .suspended: "is suspended"
+      case .notRunning, .running, .hidden, nil: "has not taken it yet"
+      }
+    let receiverID = PrintableText.of(sent.application.text)
+    StandardError.write("dynamics: \(receiverID) \(state); the message waits in the outbox\n")
   }
 
   /// Most apps answer at once: who is not there any more gets the answer when it runs again.

@@ -7,7 +7,9 @@ import ServiceWire
 struct ServicesCommand: ParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "services", abstract: "Says who offers which services, and asks them.",
-    subcommands: [ListServicesCommand.self, WatchServicesCommand.self, ServiceCallCommand.self])
+    subcommands: [
+      ListServicesCommand.self, WatchServicesCommand.self, ShowServiceCommand.self, ServiceCallCommand.self,
+    ])
 }
 
 struct ServiceFilterOptions: ParsableArguments {

@@ -47,6 +47,35 @@ struct OutboxCommandTests {
     #expect(try run(world, ["inbox", world.notes]).text.isEmpty)
   }
 
+  @Test func saysWhatAMessageWaitsFor() throws {
+    let world = try world()
+    try world.runNotes("--locked")
+    let words = send([world.mail, "/small"]) + world.broker.folder.key
+    let sender = try DynamicsProcess(
+      words.map { Array($0.utf8) }, in: world.broker.folder, environment: world.broker.environment)
+    try sender.wait("what it waits for") {
+      try String(decoding: readBytes(sender.errorPath), as: UTF8.self)
+        .contains("dynamics: com.example.notes is locked; the message waits in the outbox\n")
+    }
+    sender.signal(SIGTERM)
+    _ = try sender.finish()
+  }
+
+  @Test func saysThatTheReceiverDoesNotRun() throws {
+    let world = try world()
+    let app = try world.runNotes()
+    world.running = nil
+    app.signal(SIGTERM)
+    _ = try app.finish()
+    let stopped = try run(world, send([world.mail, "/small"]), expecting: 5)
+    #expect(stopped.errors.contains("com.example.notes does not run, and no program is installed"))
+    let unknown = try run(
+      world, ["send", world.mail, "/small", "--from", "com.example.mail", "--to", "com.example.none"],
+      expecting: 5)
+    #expect(
+      unknown.errors.contains("there is no app with that id") && !unknown.errors.contains("does not run"))
+  }
+
   @Test func keepsAMessageUntilItsReceiverHasIt() throws {
     let world = try world()
     let app = try world.runNotes("--locked")

@@ -315,6 +315,32 @@ struct ServiceCommandTests {
     _ = try world.call("greetMe|0", "--service", "greetings", "--to", notes, expecting: 5)
   }
 
+  @Test func showsWhatAServiceTakesAndAnswers() throws {
+    let world = try World()
+    try world.runNotes()
+    let shown = try world.broker.run("services", "show", "greetings").text
+    let definition = try ServiceDefinition(jsonText: shown)
+    #expect(definition == WellKnownService.greetings.definition)
+    #expect(
+      shown.contains("\n") && shown.contains(#""service-id" : "com.good.gd.example.services.greetings""#))
+    let line = try world.broker.run("services", "show", "greetings", "--app", notes, "--json").text
+    #expect(line == definition.jsonText + "\n")
+    let missing = try world.broker.run("services", "show", "com.example.none", expecting: 5)
+    #expect(missing.errors.contains("nobody offers com.example.none"))
+    _ = try world.broker.run("services", "show", "greetings", "--version", "9", expecting: 5)
+    _ = try world.broker.run("services", "show", "greetings", "--app", "x y", expecting: 64)
+  }
+
+  @Test func saysThatNoBrokerRuns() throws {
+    let folder = try TemporaryFolder()
+    for place in [folder.root, folder.path("never-made")] {
+      let words = ["services", "list", "--socket", place + "/broker", "--state", place]
+      let outcome = try DynamicsProcess(words.map { Array($0.utf8) }, in: folder).finish()
+      #expect(outcome.status == 5 && outcome.text.isEmpty)
+      #expect(outcome.errors.contains("no broker runs") && outcome.errors.contains("dynamics broker"))
+    }
+  }
+
   /// The table of the services' page, line by line; what runs until a signal goes on in the background.
   @Test func everyLineOfTheTableWorks() throws {
     let folder = try TemporaryFolder()

@@ -28,7 +28,10 @@ package enum BrokerDial {
     path: String, pinned: Data?, timeMax: Duration = BrokerDial.timeMax
   ) throws -> Dialled {
     let deadline = ContinuousClock.now + timeMax
-    try SocketDirectory.check(SocketDirectory.directory(of: path), .closedToOthers)
+    let directory = SocketDirectory.directory(of: path)
+    // No broker of this user has made it yet.
+    if access(directory, F_OK) != 0, errno == ENOENT { throw SocketError.nobodyAnswers(path: path) }
+    try SocketDirectory.check(directory, .closedToOthers)
     let connection = try UnixConnection.dial(path: path, deadline: deadline)
     guard try connection.peerCredentials().user == geteuid() else { throw ProtocolFault.brokerNotTrusted }
     let lane = try receiveLane(over: connection, deadline)
