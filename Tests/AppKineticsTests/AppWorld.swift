@@ -65,7 +65,8 @@ final class AppWorld: Sendable {
 
   /// An app that is not started yet. The container of an id is the same each time.
   func app(
-    _ id: String, user: String = "somebody", change: (inout AppServices.Options) -> Void = { _ in }
+    _ id: String, user: String = "somebody", icon: Data? = nil,
+    change: (inout AppServices.Options) -> Void = { _ in }
   ) throws -> App {
     let url = directory.appendingPathComponent(id)
     let key = try SecretBytes(utf8: String(repeating: "k", count: 32))
@@ -77,7 +78,7 @@ final class AppWorld: Sendable {
     options.logger = Self.logger
     change(&options)
     let services = try AppServices(
-      Application(id: ApplicationID(id), name: id, activationUser: user), container: container,
+      Application(id: ApplicationID(id), name: id, icon: icon, activationUser: user), container: container,
       options: options)
     let app = App(services: services, container: container)
     apps.withLock { $0.append(app) }

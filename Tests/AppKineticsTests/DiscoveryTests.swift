@@ -22,7 +22,8 @@ struct DiscoveryTests {
       let whole = try await consumer.providers(of: echo.serviceID, includesContents: true)
       #expect(whole.first?.services.first?.definition == echo)
       #expect(try await provider.services.providers(of: echo.serviceID) == [])
-      #expect(try await provider.services.providers(of: echo.serviceID, includesOwn: true).count == 1)
+      let own = try await provider.services.providers(of: echo.serviceID, includesOwn: true)
+      #expect(own.map(\.isOwn) == [true] && found.map(\.isOwn) == [false])
     }
   }
 
@@ -42,6 +43,21 @@ struct DiscoveryTests {
       while list.first?.state != .locked { list = try #require(try await lists.next()) }
       await provider.services.stop()
       while list.first?.state != .notRunning { list = try #require(try await lists.next()) }
+    }
+  }
+
+  @Test func watchesIconsAndDefinitions() async throws {
+    try await withWorld { world in
+      let consumer = try world.app("com.example.consumer").services
+      try await consumer.start()
+      var lists = consumer.watchProviders(of: echo.serviceID, includesContents: true).makeAsyncIterator()
+      #expect(try await lists.next() == [])
+      let icon = Data([0x89, 0x50, 0x4e, 0x47, 1, 2, 3])
+      let provider = try world.app("com.example.provider", icon: icon)
+      try provider.services.offer(echo) { .reply($0.params) }
+      try await provider.services.start()
+      let found = try #require(try await lists.next()?.first)
+      #expect(found.icon == icon && found.services.first?.definition == echo && !found.isOwn)
     }
   }
 

@@ -201,23 +201,25 @@ public final class AppServices: Sendable {
     of service: ServiceIdentifier? = nil, version: ServiceVersion? = nil, type: ServiceType? = nil,
     includesOwn: Bool = false, includesContents: Bool = false
   ) async throws -> [Provider] {
-    try await runtime.providers(
-      Self.filter(service, version, type, includesOwn, includesContents)
-    ).compactMap(Provider.init)
+    let found = try await runtime.providers(
+      Self.filter(service, version, type, includesOwn, includesContents))
+    return found.compactMap { Provider($0, askedBy: application.id) }
   }
 
   /// Lists like those of ``providers(of:version:type:includesOwn:includesContents:)``: the first at once, and one whenever something changed; who reads slowly sees the
   /// latest. It outlives connections to the broker, and ends with an error when there will be none any more.
   public func watchProviders(
     of service: ServiceIdentifier? = nil, version: ServiceVersion? = nil, type: ServiceType? = nil,
-    includesOwn: Bool = false
+    includesOwn: Bool = false, includesContents: Bool = false
   ) -> AsyncThrowingStream<[Provider], any Error> {
     AsyncThrowingStream(bufferingPolicy: .bufferingNewest(1)) { continuation in
-      let filter = Self.filter(service, version, type, includesOwn, false)
+      let filter = Self.filter(service, version, type, includesOwn, includesContents)
+      let own = application.id
       let watcher = runtime.performAndWait { core in
         core.broker.watches.add(filter) { result in
           switch result {
-          case .success(let providers): continuation.yield(providers.compactMap(Provider.init))
+          case .success(let providers):
+            continuation.yield(providers.compactMap { Provider($0, askedBy: own) })
           case .failure(let error): continuation.finish(throwing: error)
           }
         }

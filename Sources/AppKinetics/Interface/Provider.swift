@@ -25,6 +25,8 @@ public struct Provider: Sendable, Hashable {
 
   /// Its address.
   public var application: ApplicationID
+  /// It is the app that asked.
+  public var isOwn: Bool
   public var name: String
   public var entitlementID: String
   public var entitlementVersion: String
@@ -37,9 +39,10 @@ public struct Provider: Sendable, Hashable {
   public var isInFront: Bool
 
   /// Nil for what is no app.
-  init?(_ wire: WireProvider) {
+  init?(_ wire: WireProvider, askedBy own: ApplicationID) {
     guard let application = try? ApplicationID(wire.appID) else { return nil }
     self.application = application
+    isOwn = application == own
     name = wire.name
     entitlementID = wire.entitlementID
     entitlementVersion = wire.entitlementVersion
