@@ -14,11 +14,16 @@ struct AppEvent: Encodable, Sendable {
   var mayBeRepeated: Bool?
   /// How many messages are missing in a container that was put back.
   var missingCount: UInt64?
+  /// Of a message that is on its way.
+  var fileCount: UInt64?
+  var byteCount: UInt64?
+  /// The name of an error.
+  var reason: String?
 
   init(
     _ event: String, app: String? = nil, service: String? = nil, method: String? = nil, id: String? = nil,
     path: String? = nil, command: String? = nil, isRedelivered: Bool? = nil, mayBeRepeated: Bool? = nil,
-    missingCount: UInt64? = nil
+    missingCount: UInt64? = nil, fileCount: UInt64? = nil, byteCount: UInt64? = nil, reason: String? = nil
   ) {
     self.event = event
     self.app = app
@@ -30,10 +35,16 @@ struct AppEvent: Encodable, Sendable {
     self.isRedelivered = isRedelivered
     self.mayBeRepeated = mayBeRepeated
     self.missingCount = missingCount
+    self.fileCount = fileCount
+    self.byteCount = byteCount
+    self.reason = reason
   }
 
   var text: String {
-    let parts = [event, app, service, method, path, command].compactMap { $0.map(PrintableText.of) }
+    let size = byteCount.map { Quantity.bytes($0) }
+    let parts = [event, app, service, method, path, size, reason, command].compactMap {
+      $0.map(PrintableText.of)
+    }
     return parts.joined(separator: " ") + "\n"
   }
 }

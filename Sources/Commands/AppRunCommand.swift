@@ -54,6 +54,10 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
                 missingCount: rollback.missingCount > 0 ? rollback.missingCount : nil))
           }
         }
+        let arrivals = services.arrivals
+        Task {
+          for await transfer in arrivals { Task { await Self.report(transfer, report) } }
+        }
         if isLocked { try await services.setState(.locked) }
         do {
           try await services.start()
@@ -69,6 +73,18 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
         // Not on a signal: there is no broker any more.
         if !Task.isCancelled, let error = services.connectionError { throw error }
       }
+    }
+  }
+
+  /// What is heard of a message before it is there, and when it will not be.
+  private static func report(_ transfer: IncomingTransfer, _ report: EventReport) async {
+    let (app, id) = (transfer.sender.text, transfer.request.description)
+    report.write(
+      AppEvent("receiving", app: app, id: id, fileCount: transfer.fileCount, byteCount: transfer.byteCount))
+    do {
+      try await transfer.ended()
+    } catch {
+      report.write(AppEvent("not received", app: app, id: id, reason: (error as? ServicesError)?.code.name))
     }
   }
 
@@ -102,12 +118,7 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
     }
     if let failure { throw failure }
     // The message's own directory goes with everything that is still in it.
-    if let path = request.attachments.first {
-      let directory = "/" + path.split(separator: "/").prefix(3).joined(separator: "/")
-      if !request.isRedelivered || files.fileExists(atPath: directory) {
-        try files.removeItem(atPath: directory)
-      }
-    }
+    try await request.removeAttachments()
     return request.method == "sendFiles" ? .noReply : .reply()
   }
 

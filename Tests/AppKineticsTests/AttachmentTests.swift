@@ -129,6 +129,64 @@ struct AttachmentTests {
     }
   }
 
+  @Test func showsWhatArrives() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.container.files.write(Data("answer".utf8), toPath: "/answer.txt")
+      try provider.services.offer(echo) { _ in .reply(attachments: ["/answer.txt"]) }
+      var atProvider = provider.services.arrivals.makeAsyncIterator()
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer")
+      let bytes = Data(repeating: 7, count: 3 << 20)
+      try consumer.container.files.write(bytes, toPath: "/large")
+      var atConsumer = consumer.services.arrivals.makeAsyncIterator()
+      try await consumer.services.start()
+      let sent = try await consumer.services.send(
+        ServiceRequest(echo, "echo", attachments: ["/large"]), to: provider.id)
+      let request = try #require(await atProvider.next())
+      try await request.ended()
+      #expect(request.request == sent.id && !request.isReply && request.sender == consumer.id)
+      #expect(request.fileCount == 1 && request.byteCount == UInt64(bytes.count))
+      #expect(request.bytesDone == request.byteCount && request.progress.isFinished)
+      let reply = try #require(await atConsumer.next())
+      try await reply.ended()
+      #expect(
+        reply.request == sent.id && reply.isReply && reply.sender == provider.id && reply.byteCount == 6)
+      #expect(await !reply.cancel())
+      await provider.services.stop()
+      #expect(await atProvider.next() == nil)
+    }
+  }
+
+  @Test(arguments: ["sender", "receiver", "progress", "stop"])
+  func saysThatAnArrivalHasEnded(by whom: String) async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer(echo) { _ in .noReply }
+      var arrivals = provider.services.arrivals.makeAsyncIterator()
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer")
+      try consumer.container.files.write(Data(repeating: 7, count: 32 << 20), toPath: "/large")
+      try await consumer.services.start()
+      let sent = try await consumer.services.send(
+        ServiceRequest(echo, "tell", attachments: ["/large"]), to: provider.id)
+      let transfer = try #require(await arrivals.next())
+      switch whom {
+      case "sender": await sent.cancel()
+      case "receiver": await transfer.cancel()
+      case "progress": transfer.progress.cancel()
+      default: await provider.services.stop()
+      }
+      // Or it was too late.
+      do {
+        try await transfer.ended()
+        try await sent.delivered()
+      } catch let error as ServicesError {
+        #expect(error.code == (whom == "stop" ? .connectionLost : .cancelled))
+      }
+    }
+  }
+
   @Test func removesTheFilesOfARequestWhenAsked() async throws {
     try await withWorld { world in
       let provider = try world.app("com.example.provider")

@@ -18,6 +18,8 @@ final class IncomingDelivery: Sendable {
     /// The app was told of the message, and of its files.
     var isCountTold = false
     var areFilesTold = false
+    /// The delivery as the app sees it, when it was told of the message.
+    var transfer: IncomingTransfer?
     var stream: Stream?
     var isCommitting = false
     /// Offered over a channel that is there.
@@ -77,6 +79,11 @@ final class IncomingDelivery: Sendable {
 
   /// The request that it brings, or that it answers.
   var request: Identifier? { offer.requestID }
+
+  var transfer: IncomingTransfer? {
+    get { guarded.withLock { $0.transfer } }
+    set { guarded.withLock { $0.transfer = newValue } }
+  }
 
   /// True for the first who asks.
   func tellCount() -> Bool { guarded.withLock { !exchange(&$0.isCountTold, with: true) } }

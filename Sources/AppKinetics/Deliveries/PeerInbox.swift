@@ -45,6 +45,7 @@ final class PeerInbox {
   /// Nothing is written to the container after this.
   func stop(_ parts: DispatchGroup) {
     for delivery in arriving.values {
+      delivery.transfer?.end(Self.lost)
       parts.enter()
       delivery.queue.async {
         delivery.suspend()
@@ -90,11 +91,13 @@ final class PeerInbox {
     peer.updateCharge()
   }
 
-  @discardableResult
-  private func remove(_ id: Identifier) -> IncomingDelivery? {
-    guard let delivery = arriving.removeValue(forKey: id) else { return nil }
+  /// What the app hears of a delivery that is not gone on with, and may begin anew.
+  private static let lost: Result<Void, ServicesError> = .failure(ServicesError(.connectionLost))
+
+  private func remove(_ id: Identifier, _ outcome: Result<Void, ServicesError> = lost) {
+    guard let delivery = arriving.removeValue(forKey: id) else { return }
     change(delivery, to: 0)
-    return delivery
+    delivery.transfer?.end(outcome)
   }
 
   /// The other app is forgotten, and what it was interrupted in.
@@ -165,7 +168,7 @@ final class PeerInbox {
         inbox.remove(id)
         inbox.peer.deliveries.step { $0.refuseNumber(id, generation: answer.generation) }
       case .delivered:
-        inbox.remove(id)
+        inbox.remove(id, .success(()))
         inbox.peer.deliveries.step { $0.committed(id) }
       }
     } failed: {
@@ -245,6 +248,7 @@ final class PeerInbox {
 
   private func refuse(_ id: Identifier, _ error: ServicesError) {
     if let delivery = arriving.removeValue(forKey: id) {
+      delivery.transfer?.end(.failure(error))
       discard(delivery) { _, _ in }
       replyLost(delivery, .replied, error)
     }
@@ -372,6 +376,7 @@ final class PeerInbox {
     let offer = attempt.delivery.offer
     if offer.fileCount > 0, attempt.delivery.tellCount() {
       tellCount(Int(clamping: offer.fileCount), of: offer)
+      tellArrival(attempt.delivery)
     }
     if known < offer.fileCount {
       peer.deliveries.step { $0.wantPages(attempt.id, from: known) }
@@ -416,6 +421,7 @@ final class PeerInbox {
     } then: { inbox, known in
       guard let (files, received) = known else { return }
       if !files.isEmpty, attempt.delivery.tellFiles() { inbox.tell(files, of: attempt.delivery.offer) }
+      attempt.delivery.transfer?.advance(to: received)
       inbox.peer.deliveries.step { $0.accept(attempt.id, from: received, key: Self.streamKey()) }
       if received == attempt.delivery.offer.byteCount { inbox.commit(attempt.id) }
     } failed: {
@@ -432,6 +438,7 @@ final class PeerInbox {
       [weak runtime = runtime, application = peer.application] received, frameCount in
       runtime?.perform(with: application) { peer in
         guard peer.inbox.arriving[id]?.stream == stream else { return }
+        peer.inbox.arriving[id]?.transfer?.advance(to: received)
         peer.wasUsed(stream.channel)
         peer.deliveries.step { $0.received(id, received, frameCount: frameCount) }
       }
@@ -477,7 +484,7 @@ final class PeerInbox {
           // Else it comes at the next start.
           guard core.life == .running else { return }
           let peer = core.peer(application)
-          peer.inbox.remove(id)
+          peer.inbox.remove(id, .success(()))
           // First, so that a cancel that came meanwhile finds whom to tell.
           core.messages.handle(queued, isRedelivered: false)
           peer.deliveries.step { $0.committed(id, count: count) }
@@ -518,6 +525,8 @@ final class PeerInbox {
     guard let delivery = arriving.removeValue(forKey: id) else {
       return peer.deliveries.step { $0.discarded(id) }
     }
+    delivery.transfer?.end(
+      .failure(ServicesError(.cancelled, detail: "its sender took it back, or could not read it")))
     discard(delivery) { inbox, wasDelivered in
       if !wasDelivered {
         let error = ServicesError(
@@ -550,6 +559,16 @@ final class PeerInbox {
       }
     case nil: break
     }
+  }
+
+  private func tellArrival(_ delivery: IncomingDelivery) {
+    let offer = delivery.offer
+    guard let request = offer.requestID else { return }
+    let transfer = IncomingTransfer(
+      request, isReply: offer.isReply, from: peer.application, fileCount: offer.fileCount,
+      byteCount: offer.byteCount, runtime)
+    delivery.transfer = transfer
+    peer.core.arrivalWatchers.yield(transfer)
   }
 
   private func tell(_ files: [ArrivedFile], of offer: WireOffer) {

@@ -109,7 +109,7 @@ extension AppServices {
   /// False when everything is there already, or nothing is on its way.
   @discardableResult
   public func cancelReception(of request: RequestID) async -> Bool {
-    await runtime.result { core in core.peers.values.contains { $0.inbox.cancelReception(of: request) } }
+    await runtime.cancelReception(of: request)
   }
 }
 
@@ -128,6 +128,13 @@ extension Runtime {
       }
     } catch {
       throw Self.servicesError(error)
+    }
+  }
+
+  /// From any app, or from one.
+  func cancelReception(of request: RequestID, from sender: ApplicationID? = nil) async -> Bool {
+    await result { core in
+      core.peers.contains { (sender == nil || sender == $0) && $1.inbox.cancelReception(of: request) }
     }
   }
 

@@ -36,6 +36,7 @@ final class Core {
   private(set) lazy var messages = DeliveredMessages(self)
   var outboxEndHandler: OutboxEndHandler?
   var rollbackWatchers = Watchers<Rollback>()
+  var arrivalWatchers = Watchers<IncomingTransfer>()
   private let pins: PeerPins
   /// Deliveries of earlier processes that are not to go on, and who waits for their ends.
   private var takenBack: [Identifier: [@Sendable (SentDeliveryEnd?) -> Void]] = [:]
@@ -77,6 +78,7 @@ final class Core {
     broker.stop(parts)
     keys.stop()
     rollbackWatchers.finish()
+    arrivalWatchers.finish()
     return true
   }
 

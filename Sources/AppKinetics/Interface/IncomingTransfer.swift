@@ -1,0 +1,105 @@
+public import Foundation
+import Locks
+
+/// A message with files that is on its way to this app: a request, or the reply to one.
+public final class IncomingTransfer: Sendable {
+  /// The request, or the one that it answers.
+  public let request: RequestID
+  public let isReply: Bool
+  public let sender: ApplicationID
+  public let fileCount: UInt64
+  /// Of all files.
+  public let byteCount: UInt64
+
+  private struct Fields {
+    var bytesDone: UInt64 = 0
+    var progress: Progress?
+    var outcome: Result<Void, ServicesError>?
+    var waiting: [CheckedContinuation<Void, any Error>] = []
+  }
+
+  private let guarded = Guarded(Fields())
+  private let runtime: Runtime
+
+  init(
+    _ request: RequestID, isReply: Bool, from sender: ApplicationID, fileCount: UInt64, byteCount: UInt64,
+    _ runtime: Runtime
+  ) {
+    self.request = request
+    self.isReply = isReply
+    self.sender = sender
+    self.fileCount = fileCount
+    self.byteCount = byteCount
+    self.runtime = runtime
+  }
+
+  // MARK: For the app
+
+  /// Bytes of contents that are here.
+  public var bytesDone: UInt64 { guarded.withLock { $0.bytesDone } }
+
+  /// The same as Foundation has it. Cancelling it refuses the message.
+  public var progress: Progress {
+    let (progress, bytesDone, isNew) = guarded.withLock { guarded in
+      if let progress = guarded.progress { return (progress, guarded.bytesDone, false) }
+      let progress = Progress(totalUnitCount: Int64(clamping: byteCount))
+      guarded.progress = progress
+      return (progress, guarded.bytesDone, true)
+    }
+    if isNew {
+      progress.setUserInfoObject(Int(clamping: fileCount), forKey: .fileTotalCountKey)
+      progress.completedUnitCount = Int64(clamping: bytesDone)
+      progress.cancellationHandler = { [weak self] in
+        guard let self else { return }
+        Task { await self.cancel() }
+      }
+    }
+    return progress
+  }
+
+  /// Refuses it: nothing of it is left, and its sender's request ends with `cancelled`. False when everything is there already, or it has ended.
+  @discardableResult
+  public func cancel() async -> Bool { await runtime.cancelReception(of: request, from: sender) }
+
+  /// Returns when the message is there with all of its files. Throws why it will not be: `cancelled` by either side, `noSpace`, `connectionLost`
+  /// when this app stops or the message begins anew, and what else it is refused with. A broken channel is no end: it goes on over the next one.
+  public func ended() async throws {
+    try await withCheckedThrowingContinuation { continuation in
+      let known: Result<Void, ServicesError>? = guarded.withLock {
+        if $0.outcome == nil { $0.waiting.append(continuation) }
+        return $0.outcome
+      }
+      if let known { continuation.resume(with: known.mapError { $0 as any Error }) }
+    }
+  }
+
+  // MARK: For the runtime
+
+  func advance(to position: UInt64) {
+    let progress = guarded.withLock {
+      $0.bytesDone = position
+      return $0.progress
+    }
+    progress?.completedUnitCount = Int64(clamping: position)
+  }
+
+  /// Only the first end counts.
+  func end(_ outcome: Result<Void, ServicesError>) {
+    let waiting: [CheckedContinuation<Void, any Error>]? = guarded.withLock { guarded in
+      guard guarded.outcome == nil else { return nil }
+      guarded.outcome = outcome
+      defer { guarded.waiting = [] }
+      return guarded.waiting
+    }
+    guard let waiting else { return }
+    if case .success = outcome { advance(to: byteCount) }
+    for continuation in waiting { continuation.resume(with: outcome.mapError { $0 as any Error }) }
+  }
+}
+
+extension AppServices {
+  /// Each message with files that begins to arrive, from now on. Several may be on their way at once. Ends with ``stop()``.
+  public var arrivals: AsyncStream<IncomingTransfer> {
+    AsyncStream { continuation in runtime.perform { $0.watch(\.arrivalWatchers, continuation) } }
+  }
+}
