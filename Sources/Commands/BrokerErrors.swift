@@ -53,7 +53,12 @@ extension SocketError: BrokerReporting {
   }
 
   var reportMessage: String {
-    if case .nobodyAnswers(let path) = self { "no broker runs: nobody answers at \(path)" } else { what }
+    // Without its key a broker that runs cannot be reached either.
+    if case .nobodyAnswers(let path) = self, !path.hasSuffix(".key.pub") {
+      "no broker runs: nobody answers at \(path)"
+    } else {
+      what
+    }
   }
 
   var reportRemedy: String {

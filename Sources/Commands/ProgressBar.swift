@@ -100,4 +100,12 @@ final class SharedProgressBar: Sendable {
   var isDrawn: Bool { bar.withLock { $0 != nil } }
   func show(_ progress: ProgressState) { bar.withLock { $0?.show(progress) } }
   func clear() { bar.withLock { $0?.clear() } }
+
+  /// A line on standard error, above the bar.
+  func write(_ line: String) {
+    bar.withLock {
+      $0?.clear()
+      StandardError.write(line)
+    }
+  }
 }

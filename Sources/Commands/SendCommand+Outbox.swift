@@ -26,14 +26,14 @@ extension SendCommand {
         do {
           let sent = try await services.send(request, to: receiver)
           if waits {
-            let notice = Task { try await Self.sayWhatItWaitsFor(sent, services) }
+            let notice = Task { try await Self.sayWhatItWaitsFor(sent, services, bar) }
             defer { notice.cancel() }
             try await Self.wait(for: sent, bar)
             await Self.awaitAnswer(to: sent)
           }
           return sent
         } catch let error as ServicesError where error == ServicesError(.applicationNotFound) {
-          throw ServicesError(.applicationNotFound, detail: try await Self.missing(receiver, services))
+          throw ServicesError(.applicationNotFound, detail: await Self.missing(receiver, services))
         }
       }
     }
@@ -57,17 +57,19 @@ extension SendCommand {
       definition, isOne ? "transferFile" : "saveFiles", attachments: items)
   }
 
-  /// What is wrong with an app that is not found. Nil: the broker knows none of this id.
-  private static func missing(_ receiver: ApplicationID, _ services: AppServices) async throws -> String? {
-    guard try await services.providers().contains(where: { $0.application == receiver }) else { return nil }
-    return "\(receiver) does not run, and no program is installed that starts it (dynamics apps install)"
+  /// What is wrong with an app that is not found; nil for one that has nothing registered, as far as can be seen.
+  private static func missing(_ receiver: ApplicationID, _ services: AppServices) async -> String? {
+    let found = try? await services.providers().first { $0.application == receiver }
+    return found.map { _ in "\(receiver) does not run, and was not started" }
   }
 
   /// Says what keeps a message in the outbox that is still there after a while.
-  private static func sayWhatItWaitsFor(_ sent: SentRequest, _ services: AppServices) async throws {
+  private static func sayWhatItWaitsFor(
+    _ sent: SentRequest, _ services: AppServices, _ bar: SharedProgressBar
+  ) async throws {
     try await Task.sleep(for: .seconds(2))
     let receiver = try await services.providers().first { $0.application == sent.application }
-    guard sent.status == .waiting, sent.transfer.bytesDone == 0 else { return }
+    guard !Task.isCancelled, sent.status == .waiting, sent.transfer.bytesDone == 0 else { return }
     let state =
       switch receiver?.state {
       case .locked: "is locked"
@@ -75,14 +77,18 @@ extension SendCommand {
       case .notRunning, .running, .hidden, nil: "has not taken it yet"
       }
     let receiverID = PrintableText.of(sent.application.text)
-    StandardError.write("dynamics: \(receiverID) \(state); the message waits in the outbox\n")
+    bar.write("dynamics: \(receiverID) \(state); the message waits in the outbox\n")
   }
 
   /// Most apps answer at once: who is not there any more gets the answer when it runs again.
   private static func awaitAnswer(to sent: SentRequest) async {
     await withTaskGroup(of: Void.self) { group in
       group.addTask { try? await Task.sleep(for: answerTime) }
-      group.addTask { for await _ in sent.events {} }
+      group.addTask {
+        for await _ in sent.events {}
+        // Nobody asked for any.
+        try? await sent.removeReplyAttachments()
+      }
       await group.next()
       group.cancelAll()
     }

@@ -84,8 +84,16 @@ struct ServiceCallCommand: ParsableCommand, ReportingCommand {
             // The reply may have come meanwhile, and is not what was asked for.
             return try Answer(sent, nil, status: .delivered)
           }
-          let reply = try await sent.reply()
-          return try Answer(sent, reply, status: sent.status)
+          do {
+            let reply = try await sent.reply()
+            return try Answer(sent, reply, status: sent.status)
+          } catch let error as ServicesError {
+            // With a reply that breaks its definition.
+            for path in sent.replyAttachments {
+              StandardError.write("dynamics: a file is in the inbox: \(PrintableText.of(path))\n")
+            }
+            throw error
+          }
         } onCancel: {
           Task { await sent.cancel() }
         }

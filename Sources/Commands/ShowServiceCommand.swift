@@ -27,7 +27,8 @@ struct ShowServiceCommand: AsyncParsableCommand, ReportingCommand {
     do {
       _ = (try version.map { try ServiceVersion($0) }, try app.map { try ApplicationID($0) })
     } catch let error as ServicesError {
-      throw ValidationError([error.path, error.detail].compactMap(\.self).joined(separator: ": ") + ".")
+      throw ValidationError(
+        [error.path, error.detail].compactMap { $0.map(PrintableText.of) }.joined(separator: ": ") + ".")
     }
   }
 
@@ -37,34 +38,34 @@ struct ShowServiceCommand: AsyncParsableCommand, ReportingCommand {
     defer { client.close() }
     let filter = WireFind.with {
       $0.serviceID = service.id.text
-      if let version { $0.version = version }
-      if let app { $0.appID = app }
       $0.includesContents = true
     }
-    let definition = try Self.definition(of: service.id, among: try await client.find(filter))
+    let definition = try definition(among: try await client.find(filter))
     try StandardOutput.write(PrintableText.ofJSON(json ? definition.jsonText : Self.text(definition)) + "\n")
   }
 
-  /// The one definition that the apps have. Throws `serviceNotFound` when there is none, and `versionNotFound` when they have several.
-  static func definition(
-    of service: ServiceIdentifier, among providers: [WireProvider]
-  ) throws -> ServiceDefinition {
-    var found: [ServiceDefinition: [String]] = [:]
+  /// The one definition that is asked for. Throws `serviceNotFound` when nobody has one, and `versionNotFound` with all that there are when
+  /// several or none of them are meant.
+  private func definition(among providers: [WireProvider]) throws -> ServiceDefinition {
+    var all: [String] = []
+    var meant: Set<ServiceDefinition> = []
     for provider in providers {
-      for offered in provider.services where offered.id == service.text && !offered.definition.isEmpty {
-        let definition = try ServiceDefinition(jsonText: String(decoding: offered.definition, as: UTF8.self))
-        found[definition, default: []].append(provider.appID)
+      for offered in provider.services where !offered.definition.isEmpty {
+        all.append("\(offered.version) of \(provider.appID)")
+        guard version ?? offered.version == offered.version, app ?? provider.appID == provider.appID else {
+          continue
+        }
+        meant.insert(try ServiceDefinition(jsonText: String(decoding: offered.definition, as: UTF8.self)))
       }
     }
-    guard let (definition, _) = found.first else {
-      throw ServicesError(.serviceNotFound, detail: "nobody offers \(service), or only without a definition")
-    }
-    guard found.count == 1 else {
-      let all = found.map { "\($0.version) of \($1.sorted().joined(separator: ", "))" }.sorted()
+    if meant.count == 1 { return meant.first! }
+    guard !all.isEmpty else {
       throw ServicesError(
-        .versionNotFound, detail: "say with --version or --app which of: \(all.joined(separator: "; "))")
+        .serviceNotFound, detail: "nobody offers \(service.id), or only without a definition")
     }
-    return definition
+    throw ServicesError(
+      .versionNotFound,
+      detail: "say with --version or --app which of: \(all.sorted().joined(separator: "; "))")
   }
 
   /// With a line for each member.

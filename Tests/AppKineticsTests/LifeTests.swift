@@ -27,50 +27,74 @@ struct LifeTests {
     }
   }
 
-  @Test func runsUntilItsTaskIsCancelled() async throws {
+  /// An app that runs in the task, and is seen by another one.
+  private func running(
+    _ world: AppWorld
+  ) async throws -> (provider: AppWorld.App, task: Task<Void, any Error>, consumer: AppServices) {
+    let provider = try world.app("com.example.provider")
+    try provider.services.offer(echo) { .reply($0.params) }
+    let task = Task { try await provider.services.run() }
+    let consumer = try world.app("com.example.consumer").services
+    try await consumer.start()
+    for try await providers in consumer.watchProviders(of: echo.serviceID) where !providers.isEmpty { break }
+    return (provider, task, consumer)
+  }
+
+  @Test(.timeLimit(.minutes(2)))
+  func runsUntilItsTaskIsCancelled() async throws {
     try await withWorld { world in
+      let (provider, task, consumer) = try await running(world)
+      #expect(try await consumer.call(ServiceRequest(echo, "echo", params: 1), to: provider.id)?.params == 1)
+      task.cancel()
+      try await task.value
+      await #expect(throws: ServicesError.self) { try await provider.services.run() }
+    }
+  }
+
+  @Test(.timeLimit(.minutes(2)))
+  func endsItsRunWhenItIsStopped() async throws {
+    try await withWorld { world in
+      let (provider, task, _) = try await running(world)
+      // It is registered: that was the answer.
+      try await provider.services.start()
+      await provider.services.stop()
+      try await task.value
+    }
+  }
+
+  @Test(.timeLimit(.minutes(2)))
+  func endsItsRunWithWhatKeepsItFromTheBroker() async throws {
+    try await withWorld { world in
+      let (provider, task, _) = try await running(world)
+      try await provider.services.start()
+      // Somebody with its key takes its place.
+      var options = AppServices.Options()
+      options.broker = world.configuration.socketPath
+      let other = try AppServices(
+        provider.services.application, container: provider.container, options: options)
+      try await other.start()
+      let error = try #require(await #expect(throws: ServicesError.self) { try await task.value })
+      #expect(error.code == .brokerUnavailable)
+      await other.stop()
+    }
+  }
+
+  @Test(.timeLimit(.minutes(2)))
+  func waitsForTheBrokerWhileItRuns() async throws {
+    try await withWorld { world in
+      await world.stopBroker()
       let provider = try world.app("com.example.provider")
       try provider.services.offer(echo) { .reply($0.params) }
-      let services = provider.services
-      let running = Task { try await services.run() }
+      let task = Task { try await provider.services.run() }
+      while provider.services.connectionError == nil { try await Task.sleep(for: .milliseconds(10)) }
+      try await world.startBroker()
       let consumer = try world.app("com.example.consumer").services
       try await consumer.start()
       for try await providers in consumer.watchProviders(of: echo.serviceID) where !providers.isEmpty {
         break
       }
-      #expect(try await consumer.call(ServiceRequest(echo, "echo", params: 1), to: provider.id)?.params == 1)
-      running.cancel()
-      try await running.value
-      await #expect(throws: ServicesError.self) { try await services.start() }
-    }
-  }
-
-  @Test func endsItsRunWhenItIsStopped() async throws {
-    try await withWorld { world in
-      let services = try world.app("com.example.provider").services
-      let running = Task { try await services.run() }
-      let other = try world.app("com.example.consumer").services
-      try await other.start()
-      try await services.start()
-      await services.stop()
-      try await running.value
-    }
-  }
-
-  @Test func endsItsRunWithWhatKeepsItFromTheBroker() async throws {
-    try await withWorld { world in
-      let app = try world.app("com.example.provider")
-      let services = app.services
-      let running = Task { try await services.run() }
-      try await services.start()
-      // Somebody with its key takes its place.
-      var options = AppServices.Options()
-      options.broker = world.configuration.socketPath
-      let other = try AppServices(services.application, container: app.container, options: options)
-      try await other.start()
-      let error = try #require(await #expect(throws: ServicesError.self) { try await running.value })
-      #expect(error.code == .brokerUnavailable)
-      await other.stop()
+      task.cancel()
+      try await task.value
     }
   }
 

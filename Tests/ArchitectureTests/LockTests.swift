@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-/// There is one lock, `Guarded`. To the thread sanitizer, what the standard library's `Mutex` guards looks like a race in
+/// `Guarded` is used for what a `Mutex` would guard. To the thread sanitizer, what the standard library's `Mutex` guards looks like a race in
 /// some runs and not in others.
 struct LockTests {
   @Test(arguments: ["Sources", "Tests", "Examples", "Benchmarks/Sources", "Fuzzing/Sources"])

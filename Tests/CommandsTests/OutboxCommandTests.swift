@@ -68,7 +68,7 @@ struct OutboxCommandTests {
     app.signal(SIGTERM)
     _ = try app.finish()
     let stopped = try run(world, send([world.mail, "/small"]), expecting: 5)
-    #expect(stopped.errors.contains("com.example.notes does not run, and no program is installed"))
+    #expect(stopped.errors.contains("com.example.notes does not run, and was not started"))
     let unknown = try run(
       world, ["send", world.mail, "/small", "--from", "com.example.mail", "--to", "com.example.none"],
       expecting: 5)

@@ -95,6 +95,10 @@ struct CodeTests {
       outputOnly: true)
     #expect(outcome.status == 0)
     #expect(outcome.text.contains("\"SecureFiles\""))
+    let own = try String(contentsOf: Page.package.appending(path: "Package.swift"), encoding: .utf8)
+    let products = block.text.matches(of: /\.product\(name: "(\w+)"/).map { String($0.1) }
+    #expect(!products.isEmpty)
+    for product in products { #expect(own.contains(".library(name: \"\(product)\"")) }
   }
 
   // MARK: The test itself

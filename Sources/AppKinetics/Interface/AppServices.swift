@@ -78,15 +78,37 @@ public final class AppServices: Sendable {
     await withCheckedContinuation { continuation in runtime.stop { continuation.resume() } }
   }
 
-  /// Starts, serves until its task is cancelled or somebody calls ``stop()``, and stops. Throws what ``start()`` throws, and what keeps the app
-  /// from the broker for good (``connectionError``).
+  /// Starts, serves until its task is cancelled or somebody calls ``stop()``, and stops. While there is no broker, or the app waits to be approved,
+  /// it goes on trying. Throws what ``start()`` throws for other reasons, and what keeps the app from the broker for good (``connectionError``);
+  /// it has stopped then, too.
   public func run() async throws {
-    try await start()
-    for await _ in frontChanges {}
-    let isOver = await runtime.result { $0.life == .stopped } || Task.isCancelled
+    let changes = frontChanges
+    let startError = await withTaskCancellationHandler {
+      do {
+        try await start()
+        return (any Error)?.none
+      } catch {
+        return error
+      }
+    } onCancel: {
+      runtime.stop()
+    }
+    if let startError {
+      let triesAgain = await runtime.result { $0.life != .stopped && !$0.broker.hasGivenUp }
+      switch startError {
+      case ServicesError.brokerUnavailable where triesAgain, ServicesError.approvalPending where triesAgain:
+        runtime.logger.notice("waiting for the broker", metadata: ["error": "\(startError)"])
+      default:
+        await stop()
+        if Task.isCancelled { return }
+        throw startError
+      }
+    }
+    for await _ in changes {}
+    let wasStopped = await runtime.result { $0.life == .stopped }
     let error = connectionError
     await stop()
-    if !isOver, let error { throw error }
+    if !wasStopped, !Task.isCancelled, let error { throw error }
   }
 
   /// Takes the registration back: nobody finds the app, until it starts or offers something again.
@@ -163,6 +185,12 @@ public final class AppServices: Sendable {
     precondition(method == nil || version != nil, "a method is one of a version")
     let part = DisabledPart(service: service, version: version, method: method)
     runtime.perform { $0.services.setDisabled(isDisabled, part) }
+  }
+
+  /// Removes the message with which these files came into the inbox, with all of its files, once they are not needed any more: nobody else does.
+  /// Those that are gone already do not matter. Throws the container's errors.
+  public func removeAttachments(_ paths: [String]) async throws {
+    try await runtime.removeMessage(with: paths)
   }
 
   // MARK: Consumer

@@ -184,7 +184,7 @@ public final class SentRequest: Sendable {
   var awaitsDelivery: Bool { guarded.withLock { $0.awaitsDelivery } }
   func awaitDelivery() { guarded.withLock { $0.awaitsDelivery = true } }
 
-  /// The files of its reply, before it ends with that.
+  /// The reply brought these files. To be called before ``end(_:_:_:)``.
   func keep(_ files: [ArrivedFile]) { guarded.withLock { $0.replyAttachments = files.map(\.path) } }
 
   /// Whether it is known that it was taken.

@@ -36,9 +36,16 @@ extension IncomingRequest {
 
   /// A handler threw, or what it returned cannot be sent. It may have replied itself before: then there is nothing to say.
   func answer(with error: any Error) async {
-    let reply: ServiceReplyError
+    guard !isFrontRequest else { return endSoonWithoutReply() }
+    var reply: ServiceReplyError
     switch error {
-    case let error as ServiceReplyError: reply = error
+    case let error as ServiceReplyError:
+      reply = error
+      do throws(ServicesError) {
+        try definition?.validate(error: error, of: method)
+      } catch {
+        return await answer(with: error)
+      }
     case let error as ServicesError:
       reply = ServiceReplyError(
         code: Int64(error.code.rawValue), text: error.path ?? error.detail ?? error.code.name)
@@ -52,11 +59,14 @@ extension IncomingRequest {
     }
     do {
       try reply.validate()
-      try await runtime.checkAttachments(reply.attachments)
+      do {
+        try await runtime.checkAttachments(reply.attachments)
+      } catch {
+        // What the app wants to say is more than what is missing.
+        runtime.logger.error("files of an error are not there", metadata: ["error": "\(error)"])
+        reply.attachments = []
+      }
       try await put(.with { $0.error = reply.wire }, reply.attachments, .none)
-    } catch let error as ServicesError where !reply.attachments.isEmpty {
-      // The reply to that has none.
-      await answer(with: error)
     } catch {
       endSoonWithoutReply()
     }

@@ -210,7 +210,9 @@ final class Runtime: Sendable {
   /// Removes the inbox directory `/Inbox/<sender>/<time>` of the message that these files came with.
   func removeMessage(with attachments: [String]) async throws {
     guard let first = attachments.first else { return }
-    let directory = first.split(separator: "/").prefix(3).map { "/" + $0 }.joined()
+    // Bytes, since a slash before a combining mark is no character of its own.
+    let names = first.utf8.split(separator: UInt8(ascii: "/")).prefix(3)
+    let directory = names.map { "/" + String(decoding: $0, as: UTF8.self) }.joined()
     try await blocking { try self.container.store.removeArrivedMessages([directory]) }
   }
 

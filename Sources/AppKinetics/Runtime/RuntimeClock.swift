@@ -13,7 +13,7 @@ protocol RuntimeClock: Sendable {
 }
 
 extension Duration {
-  /// Whole milliseconds; 0 for what is over, and the longest time for what is longer.
+  /// Whole milliseconds: 0 for a negative duration, and the most that fit for one that is longer.
   var milliseconds: UInt64 {
     let (seconds, attoseconds) = components
     guard seconds >= 0, attoseconds >= 0 else { return 0 }
