@@ -55,7 +55,7 @@ struct FolderTests {
 
   /// Types of the services, over all of their files. Those that are larger than they should be may not grow.
   @Test func noTypeOfTheServicesIsTooLarge() throws {
-    let larger = ["Deliveries": 1126, "BulkLane": 820]
+    let larger = ["BulkLane": 820]
     var lineCounts: [String: Int] = [:]
     for module in ["ServiceWire", "ServiceBroker", "LocalTransport", "AppKinetics"] {
       for path in try SourceTree.files(of: module, extensions: ["swift"]) where !path.hasSuffix(".pb.swift") {

@@ -137,6 +137,21 @@ extension DeliveryWorld {
 extension Deliveries {
   /// What must hold after every step and does not.
   var brokenRules: [String] {
+    var broken = sent.brokenRules(limits, channels) + received.brokenRules(limits, channels)
+    for (number, end) in inquiries.ends {
+      if channels[number] == nil { broken.append("questions on no channel") }
+      let asked = inquiries.inquiries.values.count { $0 == .asked(number) }
+      if asked != end.count { broken.append("\(asked) asked, counted \(end.count)") }
+    }
+    if channels.numbers.contains(where: { channels[$0] == nil || inquiries.ends[$0] == nil }) {
+      broken.append("a channel without an end")
+    }
+    return broken
+  }
+}
+
+extension SentDeliveries {
+  fileprivate func brokenRules(_ limits: DeliveryLimits, _ channels: DeliveryChannels) -> [String] {
     var broken: [String] = []
     let offered = outgoing.values.count { $0.state.channel != nil }
     if offered != offeredCount { broken.append("\(offered) offered, counted \(offeredCount)") }
@@ -154,6 +169,13 @@ extension Deliveries {
         if case .accepted = delivery.state {} else { broken.append("a stream too many") }
       }
     }
+    return broken
+  }
+}
+
+extension ReceivedDeliveries {
+  fileprivate func brokenRules(_ limits: DeliveryLimits, _ channels: DeliveryChannels) -> [String] {
+    var broken: [String] = []
     for delivery in incoming.values {
       if Set(delivery.channels).count != delivery.channels.count {
         broken.append("offered twice on a channel")
@@ -168,14 +190,11 @@ extension Deliveries {
         broken.append("a stream is expected too long")
       }
     }
-    for (number, channel) in channels {
-      if channel.ended.count > limits.receivedCountMax {
-        broken.append("\(channel.ended.count) ends are kept")
-      }
-      let asked = inquiries.values.count { $0 == .asked(number) }
-      if asked != channel.inquiryCount { broken.append("\(asked) asked, counted \(channel.inquiryCount)") }
+    for (number, end) in ends {
+      if channels[number] == nil { broken.append("ends are kept of no channel") }
+      if end.ended.count > limits.receivedCountMax { broken.append("\(end.ended.count) ends are kept") }
     }
-    if Set(order) != Set(channels.keys) { broken.append("channels without order") }
+    if channels.numbers.contains(where: { ends[$0] == nil }) { broken.append("a channel without an end") }
     return broken
   }
 }

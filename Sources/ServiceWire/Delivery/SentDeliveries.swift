@@ -1,31 +1,101 @@
 import Foundation
 import ServiceValues
-package import SodiumPrimitives
+import SodiumPrimitives
 
-extension Deliveries {
-  // MARK: What the sender's owner says
+/// Deliveries of ours, until each is settled: the sender's half of ``Deliveries``.
+struct SentDeliveries: Sendable {
+  struct Outgoing {
+    enum State: Equatable {
+      case queued
+      /// The owner loads the message.
+      case loading(ChannelNumber)
+      case offered(ChannelNumber)
+      /// The owner loads a page.
+      case paging(ChannelNumber, from: UInt64)
+      case accepted(ChannelNumber)
+      /// The receiver was told that it is not to be delivered.
+      case cancelling(ChannelNumber)
+      /// The owner has forgotten it; the receiver's answer is to come.
+      case failed(ChannelNumber)
 
-  /// A message is in the outbox. `number` is its number there; `wasOffered` when an earlier process may have offered it, so that only the
-  /// receiver knows whether it has it. Nothing for an id that is known already.
-  package mutating func enqueue(
-    _ id: Identifier, number: UInt64, fileCount: UInt64, byteCount: UInt64, wasOffered: Bool = false
-  ) -> [DeliveryOutput] {
-    guard outgoing[id] == nil else { return [] }
+      var channel: ChannelNumber? {
+        switch self {
+        case .queued: nil
+        case .loading(let channel), .offered(let channel), .paging(let channel, _), .accepted(let channel),
+          .cancelling(let channel), .failed(let channel):
+          channel
+        }
+      }
+    }
+
+    let number: UInt64
+    let fileCount: UInt64
+    let byteCount: UInt64
+    var state: State = .queued
+    /// Over an earlier channel, or by an earlier process: the receiver may have committed it.
+    var wasOffered: Bool
+    var wasAccepted = false
+    var isCancelled = false
+    /// How often its number was taken: another copy of the sender's container may come between, but a receiver that goes on saying so
+    /// would go on for ever.
+    var renumberCount = 0
+    static let renumberCountMax = 8
+    /// That of the last offer.
+    var incarnation = WireIncarnation()
+    /// What the offer says that the receiver has; nil after it was contradicted.
+    var delivered: UInt64?
+    /// Where the next page begins; nil before the first.
+    var nextPage: UInt64?
+    var stream: SentStream?
+    /// The receiver has asked again over this channel, for contents that did not open.
+    var wasAskedAgain = false
+    /// What the receiver said that it has.
+    var received: UInt64 = 0
+  }
+
+  struct SentStream: Equatable {
+    let number: UInt32
+    /// Frames that may be sent, in all.
+    var credit: UInt64
+  }
+
+  private let limits: DeliveryLimits
+  private(set) var outgoing: [Identifier: Outgoing] = [:]
+  /// Of those in `outgoing` that wait for a channel or for their turn, by number.
+  private(set) var queue: [Identifier] = []
+  /// Those that have a channel.
+  private(set) var offeredCount = 0
+  /// The last number that the peer gave to a stream, for each channel.
+  private var lastStreams: [ChannelNumber: UInt32] = [:]
+
+  init(limits: DeliveryLimits) { self.limits = limits }
+
+  var count: Int { outgoing.count }
+  var isEmpty: Bool { outgoing.isEmpty }
+  /// Something waits for a channel, or for its turn.
+  var hasWaiting: Bool { !queue.isEmpty }
+  func contains(_ id: Identifier) -> Bool { outgoing[id] != nil }
+
+  // MARK: What its owner says
+
+  /// False for an id that is known already.
+  mutating func enqueue(
+    _ id: Identifier, number: UInt64, fileCount: UInt64, byteCount: UInt64, wasOffered: Bool
+  ) -> Bool {
+    guard outgoing[id] == nil else { return false }
     outgoing[id] = Outgoing(
       number: number, fileCount: fileCount, byteCount: byteCount, wasOffered: wasOffered)
     insertInQueue(id, number)
-    var outputs = retry()
-    flush(&outputs)
-    return outputs
+    return true
   }
 
-  /// Answers `wantsOffer`; nothing when it was cancelled or its channel went meanwhile. What it says of itself is taken from
-  /// ``enqueue(_:number:fileCount:byteCount:wasOffered:)``.
-  package mutating func offer(_ offer: WireOffer) -> [DeliveryOutput] {
+  mutating func offer(
+    _ offer: WireOffer, _ channels: DeliveryChannels, _ outputs: inout [DeliveryOutput]
+  ) {
     guard let id = Identifier(exactly: offer.id), let delivery = outgoing[id],
       case .loading(let number) = delivery.state,
       let channel = channels[number]
-    else { return [] }
+    else { return }
     var offer = offer
     offer.number = delivery.number
     offer.fileCount = delivery.fileCount
@@ -35,13 +105,10 @@ extension Deliveries {
     case .reply: offer.reply.attachments = delivery.fileCount
     case nil: break
     }
-    var outputs: [DeliveryOutput] = []
     let message = WireChannelMessage.with { $0.offer = offer }
     guard message.encodedByteCount <= channel.frameByteCountMax else {
       offeredCount -= 1
-      settle(id, .refused(.frameLimit), &outputs)
-      flush(&outputs)
-      return outputs
+      return settle(id, .refused(.frameLimit), &outputs)
     }
     outgoing[id]?.wasOffered = true
     outgoing[id]?.wasAskedAgain = false
@@ -50,14 +117,15 @@ extension Deliveries {
     outgoing[id]?.state = .offered(number)
     outputs.append(.send(message, on: number))
     if delivery.isCancelled { sendCancel(id, on: number, &outputs) }
-    return outputs
   }
 
-  /// Answers `wantsPage` with the next files: as many of them as fit in a page are sent. Nothing when it is not wanted any more.
-  package mutating func page(_ id: Identifier, from: UInt64, _ files: [WireOfferedFile]) -> [DeliveryOutput] {
+  mutating func page(
+    _ id: Identifier, from: UInt64, _ files: [WireOfferedFile], _ channels: DeliveryChannels,
+    _ outputs: inout [DeliveryOutput]
+  ) {
     guard let delivery = outgoing[id], case .paging(let number, from) = delivery.state,
       let channel = channels[number]
-    else { return [] }
+    else { return }
     let room = min(limits.pageByteCountMax, channel.frameByteCountMax - Self.pageFrameByteCount)
     var page = WireManifestPage.with {
       $0.id = id.data
@@ -74,11 +142,11 @@ extension Deliveries {
       return fail(
         id,
         files.isEmpty
-          ? .with { $0.error = 23 } : Self.failure(.limitExceeded, DeliveryLimits.pageName))
+          ? .with { $0.error = 23 } : .limitExceeded(DeliveryLimits.pageName), &outputs)
     }
     outgoing[id]?.nextPage = from + UInt64(page.files.count)
     outgoing[id]?.state = .offered(number)
-    return [.send(.with { $0.manifestPage = page }, on: number)]
+    outputs.append(.send(.with { $0.manifestPage = page }, on: number))
   }
 
   /// Bytes at most of a page without its files, of what stands before one file, and before a page in its frame.
@@ -86,18 +154,15 @@ extension Deliveries {
   private static let fileByteCount = 6
   private static let pageFrameByteCount = 16
 
-  /// Whether a failure would end it: nothing ends one that has ended, and of one that is being cancelled the receiver's answer decides.
-  package func canFail(_ id: Identifier) -> Bool {
+  func canFail(_ id: Identifier) -> Bool {
     switch outgoing[id]?.state {
     case nil, .failed, .cancelling: false
     case .queued, .loading, .offered, .paging, .accepted: true
     }
   }
 
-  /// What the receiver wants cannot be read: the delivery has ended with that failure. Does nothing unless it can fail.
-  package mutating func fail(_ id: Identifier, _ failure: WireFailure) -> [DeliveryOutput] {
-    guard canFail(id), let delivery = outgoing[id] else { return [] }
-    var outputs: [DeliveryOutput] = []
+  mutating func fail(_ id: Identifier, _ failure: WireFailure, _ outputs: inout [DeliveryOutput]) {
+    guard canFail(id), let delivery = outgoing[id] else { return }
     switch delivery.state {
     case .failed, .cancelling: break
     case .queued:
@@ -119,17 +184,13 @@ extension Deliveries {
           }, on: number))
       outputs.append(.settled(id, .refused(failure)))
     }
-    flush(&outputs)
-    return outputs
   }
 
-  /// The app does not want it delivered any more. One that was never offered has ended; of any other the receiver's answer decides, over the
-  /// next channel when there is none.
-  package mutating func cancel(_ id: Identifier) -> [DeliveryOutput] {
-    guard let delivery = outgoing[id], !delivery.isCancelled else { return [] }
-    var outputs: [DeliveryOutput] = []
+  /// Returns whether its receiver has to hear of it over the next channel.
+  mutating func cancel(_ id: Identifier, _ outputs: inout [DeliveryOutput]) -> Bool {
+    guard let delivery = outgoing[id], !delivery.isCancelled else { return false }
     switch delivery.state {
-    case .failed, .cancelling: return []
+    case .failed, .cancelling: break
     case .queued where !delivery.wasOffered:
       queue.removeAll { $0 == id }
       settle(id, .cancelled, &outputs)
@@ -138,13 +199,12 @@ extension Deliveries {
       settle(id, .cancelled, &outputs)
     case .queued, .loading:
       outgoing[id]?.isCancelled = true
-      outputs += retry()
+      return true
     case .offered(let number), .paging(let number, _), .accepted(let number):
       outgoing[id]?.isCancelled = true
       sendCancel(id, on: number, &outputs)
     }
-    flush(&outputs)
-    return outputs
+    return false
   }
 
   private mutating func sendCancel(
@@ -155,39 +215,31 @@ extension Deliveries {
     outputs.append(.send(.with { $0.deliveryCancelled.id = id.data }, on: number))
   }
 
-  /// Tells the receiver what it may forget, when there is a channel.
-  package mutating func acknowledge(floor: UInt64, incarnation: WireIncarnation) -> [DeliveryOutput] {
-    guard let number = newest else { return [] }
-    return [
-      .send(
-        .with {
-          $0.acknowledged = .with {
-            $0.floor = floor
-            $0.incarnation = incarnation
-          }
-        }, on: number)
-    ]
-  }
-
   // MARK: The end
 
-  mutating func endStream(_ id: Identifier, _ outputs: inout [DeliveryOutput]) {
-    guard let delivery = outgoing[id], let stream = delivery.stream, let number = delivery.state.channel
+  private mutating func endStream(_ id: Identifier, _ outputs: inout [DeliveryOutput]) {
+    guard let delivery = outgoing[id], let stream = delivery.stream,
+      let number = delivery.state.channel
     else { return }
     outgoing[id]?.stream = nil
     outputs.append(.endStream(id, on: number, stream: stream.number))
   }
 
-  mutating func settle(_ id: Identifier, _ end: SentDeliveryEnd, _ outputs: inout [DeliveryOutput]) {
+  private mutating func settle(
+    _ id: Identifier, _ end: SentDeliveryEnd, _ outputs: inout [DeliveryOutput]
+  ) {
     outgoing[id] = nil
     outputs.append(.settled(id, end))
   }
 
-  // MARK: Receiving, as the sender
+  // MARK: What the receiver answers
 
-  /// What the receiver answers on the channel where it was offered.
-  private func delivery(_ id: Identifier, _ number: ChannelNumber) throws(ProtocolViolation) -> Outgoing {
-    guard let delivery = outgoing[id], delivery.state.channel == number, delivery.state != .loading(number)
+  /// One that was offered on this channel.
+  private func delivery(_ id: Identifier, _ number: ChannelNumber) throws(ProtocolViolation)
+    -> Outgoing
+  {
+    guard let delivery = outgoing[id], delivery.state.channel == number,
+      delivery.state != .loading(number)
     else { throw ProtocolViolation(fault: .unexpectedMessage) }
     return delivery
   }
@@ -223,17 +275,19 @@ extension Deliveries {
       guard message.damaged == 0 else { throw ProtocolViolation(fault: .malformed) }
     // Some of it did not open there.
     case .accepted where message.damaged > 0 && !delivery.wasAskedAgain:
-      guard hasStream, message.damaged - 1 >= message.resumeFrom, message.damaged <= delivery.byteCount else {
+      guard hasStream, message.damaged - 1 >= message.resumeFrom,
+        message.damaged <= delivery.byteCount
+      else {
         throw ProtocolViolation(fault: .malformed)
       }
     case .cancelling, .failed: break
     default: throw ProtocolViolation(fault: .unexpectedMessage)
     }
     if hasStream {
-      guard message.stream > channels[number]?.lastSentStream ?? 0 else {
+      guard message.stream > lastStreams[number] ?? 0 else {
         throw ProtocolViolation(fault: .malformed)
       }
-      channels[number]?.lastSentStream = message.stream
+      lastStreams[number] = message.stream
     }
     switch delivery.state {
     case .offered, .accepted: break
@@ -255,7 +309,8 @@ extension Deliveries {
   }
 
   mutating func takeProgress(
-    _ message: WireDeliveryProgress, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
+    _ message: WireDeliveryProgress, _ number: ChannelNumber, _ channels: inout DeliveryChannels,
+    _ outputs: inout [DeliveryOutput]
   ) throws(ProtocolViolation) {
     let id = try Identifier(wire: message.id)
     let delivery = try delivery(id, number)
@@ -270,7 +325,7 @@ extension Deliveries {
       message.credit >= stream.credit
     else { throw ProtocolViolation(fault: .malformed) }
     if message.received > delivery.received {
-      channels[number]?.hasServed = true
+      channels.served(number)
       outgoing[id]?.received = message.received
       outputs.append(.progressed(id, received: message.received))
     }
@@ -291,7 +346,9 @@ extension Deliveries {
     case .cancelling, .failed: break
     default: throw ProtocolViolation(fault: .unexpectedMessage)
     }
-    guard let delivered = delivery.delivered else { throw ProtocolViolation(fault: .unexpectedMessage) }
+    guard let delivered = delivery.delivered else {
+      throw ProtocolViolation(fault: .unexpectedMessage)
+    }
     guard message.count < delivered else { throw ProtocolViolation(fault: .malformed) }
     outgoing[id]?.delivered = nil
     outputs.append(.putBack(id, delivery.incarnation, count: message.count, delivered: delivered))
@@ -299,7 +356,7 @@ extension Deliveries {
 
   mutating func takeEnd(
     _ id: Identifier, _ end: SentDeliveryEnd, generation: UInt64 = 0, count: UInt64 = 0,
-    _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
+    _ number: ChannelNumber, _ channels: inout DeliveryChannels, _ outputs: inout [DeliveryOutput]
   ) throws(ProtocolViolation) {
     let delivery = try delivery(id, number)
     if case .refused(let failure) = end {
@@ -320,9 +377,10 @@ extension Deliveries {
     }
     endStream(id, &outputs)
     offeredCount -= 1
-    channels[number]?.hasServed = true
+    channels.served(number)
     if count > 0 { outputs.append(.delivered(id, delivery.incarnation, count: count)) }
-    if case .refused(let failure) = end, failure.error == UInt32(ServicesError.numberTaken.rawValue),
+    if case .refused(let failure) = end,
+      failure.error == UInt32(ServicesError.numberTaken.rawValue),
       delivery.renumberCount < Outgoing.renumberCountMax, delivery.state != .failed(number)
     {
       outgoing[id]?.renumberCount += 1
@@ -332,5 +390,56 @@ extension Deliveries {
       return insertInQueue(id, delivery.number)
     }
     if case .failed = delivery.state { outgoing[id] = nil } else { settle(id, end, &outputs) }
+  }
+
+  // MARK: Channels
+
+  /// Those that went over it wait for another one.
+  mutating func channelClosed(_ number: ChannelNumber, _ outputs: inout [DeliveryOutput]) {
+    lastStreams[number] = nil
+    let sent = outgoing.filter { $0.value.state.channel == number }
+    for (id, delivery) in sent.sorted(by: { $0.value.number < $1.value.number }) {
+      endStream(id, &outputs)
+      offeredCount -= 1
+      switch delivery.state {
+      case .failed: outgoing[id] = nil
+      case .loading where delivery.isCancelled && !delivery.wasOffered:
+        settle(id, .cancelled, &outputs)
+      default:
+        outgoing[id]?.state = .queued
+        outgoing[id]?.nextPage = nil
+        insertInQueue(id, delivery.number)
+      }
+    }
+  }
+
+  /// Lets the owner load what may be offered over the channel.
+  mutating func flush(
+    over number: ChannelNumber, _ channel: DeliveryChannels.Channel,
+    _ outputs: inout [DeliveryOutput]
+  ) {
+    while offeredCount < limits.sentCountMax, let id = queue.first, let delivery = outgoing[id] {
+      queue.removeFirst()
+      if channel.attachmentCountMax > 0, delivery.fileCount > channel.attachmentCountMax,
+        !delivery.wasOffered
+      {
+        settle(id, .refused(.limitExceeded(DeliveryLimits.attachmentCountName)), &outputs)
+        continue
+      }
+      offeredCount += 1
+      outgoing[id]?.state = .loading(number)
+      outputs.append(.wantsOffer(id))
+    }
+  }
+
+  /// By number: those that are offered again come before those that were not offered yet.
+  private mutating func insertInQueue(_ id: Identifier, _ number: UInt64) {
+    var low = 0
+    var high = queue.count
+    while low < high {
+      let middle = (low + high) / 2
+      if outgoing[queue[middle]]?.number ?? 0 < number { low = middle + 1 } else { high = middle }
+    }
+    queue.insert(id, at: low)
   }
 }

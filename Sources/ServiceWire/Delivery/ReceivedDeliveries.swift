@@ -1,33 +1,97 @@
-package import Foundation
+import Foundation
 import ServiceValues
-package import SodiumPrimitives
+import SodiumPrimitives
 
-extension Deliveries {
-  // MARK: What the receiver's owner says
+/// Deliveries of the peer's that are under way, and those that were answered for good while the peer may not have heard of it: the
+/// receiver's half of ``Deliveries``.
+struct ReceivedDeliveries: Sendable {
+  struct Incoming {
+    enum State: Equatable {
+      /// The owner has the offer.
+      case offered
+      /// A page was asked for.
+      case paging(from: UInt64)
+      /// The owner has the whole manifest.
+      case listed
+      case receiving
+      case committing
+      /// The owner discards it.
+      case withdrawn
+    }
 
-  /// The limit that an offer exceeds: for the owner to refuse it with, once it knows that it was not delivered before.
-  package func refusal(of offer: WireOffer) -> WireFailure? {
+    let fileCount: UInt64
+    let byteCount: UInt64
+    var state: State = .offered
+    /// Nil when that went: while the owner commits or discards it.
+    var channel: ChannelNumber?
+    /// While it is received.
+    var stream: UInt32?
+    /// The position up to which the contents are kept.
+    var received: UInt64 = 0
+    /// Frames of the stream that had come when the sender was told last.
+    var toldFrameCount: UInt64 = 0
+    var hasAskedAgain = false
+    /// The owner of one that is committed hears of it afterwards.
+    var isCancelled = false
+    /// It was offered over other channels too. The sender has closed all but one of them, and which one only their ends tell.
+    var waiting: [WaitingOffer] = []
+
+    /// Where the sender waits for an answer.
+    var channels: [ChannelNumber] { (channel.map { [$0] } ?? []) + waiting.map(\.channel) }
+  }
+
+  struct WaitingOffer {
+    let channel: ChannelNumber
+    let offer: WireOffer
+    var isWithdrawn = false
+    var isCancelled = false
+  }
+
+  struct Ended {
+    let id: Identifier
+    let wasCommitted: Bool
+    /// Its number was taken: it may be offered again under another incarnation.
+    var mayComeAgain = false
+  }
+
+  /// The receiver's end of a channel.
+  struct End {
+    /// The last number that was given to a stream.
+    var lastStream: UInt32 = 0
+    /// The last deliveries that were answered for good: what the peer sent before it read the answer may still come.
+    var ended: [Ended] = []
+  }
+
+  private let limits: DeliveryLimits
+  private(set) var incoming: [Identifier: Incoming] = [:]
+  private(set) var ends: [ChannelNumber: End] = [:]
+
+  init(limits: DeliveryLimits) { self.limits = limits }
+
+  var count: Int { incoming.count }
+  var isEmpty: Bool { incoming.isEmpty }
+
+  // MARK: What its owner says
+
+  func refusal(of offer: WireOffer) -> WireFailure? {
     if limits.attachmentCountMax > 0, offer.fileCount > limits.attachmentCountMax {
-      return Self.failure(.limitExceeded, DeliveryLimits.attachmentCountName)
+      return .limitExceeded(DeliveryLimits.attachmentCountName)
     }
     if limits.attachmentByteCountMax > 0, offer.byteCount > limits.attachmentByteCountMax {
-      return Self.failure(.limitExceeded, DeliveryLimits.attachmentByteCountName)
+      return .limitExceeded(DeliveryLimits.attachmentByteCountName)
     }
     return nil
   }
 
-  /// Where its last offer came; nil when it is gone, or its channel is.
-  package func channel(of id: Identifier) -> ChannelNumber? { incoming[id]?.channel }
+  func channel(of id: Identifier) -> ChannelNumber? { incoming[id]?.channel }
 
-  /// The receiver knows the first `from` files: the others come as `page`, all of them. Nothing when the offer is gone.
-  package mutating func wantPages(_ id: Identifier, from: UInt64) -> [DeliveryOutput] {
-    guard let delivery = incoming[id], delivery.state == .offered, let number = delivery.channel else {
-      return []
+  mutating func wantPages(_ id: Identifier, from: UInt64, _ outputs: inout [DeliveryOutput]) {
+    guard let delivery = incoming[id], delivery.state == .offered, let number = delivery.channel
+    else {
+      return
     }
     precondition(from < delivery.fileCount, "there is no page behind the last file")
-    var outputs: [DeliveryOutput] = []
     wantPage(id, from, number, &outputs)
-    return outputs
   }
 
   private mutating func wantPage(
@@ -44,39 +108,38 @@ extension Deliveries {
         }, on: number))
   }
 
-  /// All files are known, and the contents up to `from` are kept. Without a rest there is no stream and no key.
-  package mutating func accept(_ id: Identifier, from: UInt64, key: Data) -> [DeliveryOutput] {
-    guard let delivery = incoming[id], delivery.state == .offered || delivery.state == .listed else {
-      return []
-    }
-    return accept(id, from: from, key: key, damaged: nil)
+  /// Throws what closes the channel.
+  mutating func accept(
+    _ id: Identifier, from: UInt64, key: Data, _ outputs: inout [DeliveryOutput]
+  ) throws(ProtocolViolation) {
+    guard let delivery = incoming[id], delivery.state == .offered || delivery.state == .listed
+    else { return }
+    try accept(id, from: from, key: key, damaged: nil, &outputs)
   }
 
-  /// A segment of the stream does not open: the contents from `from` on, up to which they are kept, are asked for again, once. Another
-  /// time the channel closes. Nothing when it is not received any more.
-  package mutating func askAgain(
-    _ id: Identifier, from: UInt64, damaged: UInt64, key: Data
-  ) -> [DeliveryOutput] {
-    guard let delivery = incoming[id], delivery.state == .receiving, let number = delivery.channel else {
-      return []
+  /// Throws what closes the channel.
+  mutating func askAgain(
+    _ id: Identifier, from: UInt64, damaged: UInt64, key: Data, _ outputs: inout [DeliveryOutput]
+  ) throws(ProtocolViolation) {
+    guard let delivery = incoming[id], delivery.state == .receiving, delivery.channel != nil else {
+      return
     }
     guard !delivery.hasAskedAgain else {
-      return close(number, .streamDamaged, detail: "a segment at byte \(damaged) does not open")
+      throw ProtocolViolation(
+        fault: .streamDamaged, detail: "a segment at byte \(damaged) does not open")
     }
     incoming[id]?.hasAskedAgain = true
-    var outputs: [DeliveryOutput] = []
     endExpecting(id, &outputs)
-    return outputs + accept(id, from: from, key: key, damaged: damaged)
+    try accept(id, from: from, key: key, damaged: damaged, &outputs)
   }
 
   private mutating func accept(
-    _ id: Identifier, from: UInt64, key: Data, damaged: UInt64?
-  ) -> [DeliveryOutput] {
-    guard let delivery = incoming[id], let number = delivery.channel, let channel = channels[number] else {
-      return []
+    _ id: Identifier, from: UInt64, key: Data, damaged: UInt64?, _ outputs: inout [DeliveryOutput]
+  ) throws(ProtocolViolation) {
+    guard let delivery = incoming[id], let number = delivery.channel, let end = ends[number] else {
+      return
     }
     precondition(from <= delivery.byteCount, "more than there is")
-    var outputs: [DeliveryOutput] = []
     var message = WireDeliveryAccepted.with {
       $0.id = id.data
       $0.resumeFrom = from
@@ -87,53 +150,38 @@ extension Deliveries {
     incoming[id]?.toldFrameCount = 0
     if from < delivery.byteCount {
       precondition(key.count == DeliveryLimits.keyByteCount, "a stream has a key")
-      guard channel.lastReceivedStream < .max else {
-        return close(number, .noError, detail: "no number for another stream")
+      guard end.lastStream < .max else {
+        throw ProtocolViolation(fault: .noError, detail: "no number for another stream")
       }
-      message.stream = channel.lastReceivedStream + 1
+      message.stream = end.lastStream + 1
       message.key = key
       message.credit = limits.creditFrameCount
-      channels[number]?.lastReceivedStream = message.stream
+      ends[number]?.lastStream = message.stream
       incoming[id]?.stream = message.stream
       outputs.append(.expect(id, on: number, stream: message.stream, key: key))
     }
     outputs.append(.send(.with { $0.deliveryAccepted = message }, on: number))
-    return outputs
   }
 
-  /// It will not be taken, whatever was answered before; also when the commit failed. Nothing when it is gone, or is being discarded.
-  package mutating func refuse(_ id: Identifier, _ failure: WireFailure) -> [DeliveryOutput] {
-    refuse(id, failure, generation: 0)
-  }
-
-  /// The ledger says that the number cannot be used; `generation` is the newest that was seen of the sender. It may be offered again, under
-  /// a newer one.
-  package mutating func refuseNumber(_ id: Identifier, generation: UInt64) -> [DeliveryOutput] {
-    refuse(id, .with { $0.error = UInt32(ServicesError.numberTaken.rawValue) }, generation: generation)
-  }
-
-  /// The receiver's container was put back: it has `count` messages under the offer's incarnation, and the sender was told of
-  /// more. Said before any other answer; nothing when the offer is gone.
-  package mutating func putBack(_ id: Identifier, count: UInt64) -> [DeliveryOutput] {
-    guard let delivery = incoming[id], delivery.state == .offered, let number = delivery.channel else {
-      return []
+  func putBack(_ id: Identifier, count: UInt64, _ outputs: inout [DeliveryOutput]) {
+    guard let delivery = incoming[id], delivery.state == .offered, let number = delivery.channel
+    else {
+      return
     }
-    return [
+    outputs.append(
       .send(
         .with {
           $0.putBack = .with {
             $0.id = id.data
             $0.count = count
           }
-        }, on: number)
-    ]
+        }, on: number))
   }
 
-  private mutating func refuse(
-    _ id: Identifier, _ failure: WireFailure, generation: UInt64
-  ) -> [DeliveryOutput] {
-    guard let delivery = incoming[id], delivery.state != .withdrawn else { return [] }
-    var outputs: [DeliveryOutput] = []
+  mutating func refuse(
+    _ id: Identifier, _ failure: WireFailure, generation: UInt64, _ outputs: inout [DeliveryOutput]
+  ) {
+    guard let delivery = incoming[id], delivery.state != .withdrawn else { return }
     endExpecting(id, &outputs)
     let message = WireChannelMessage.with {
       $0.deliveryRefused = .with {
@@ -144,26 +192,26 @@ extension Deliveries {
     }
     incoming[id] = nil
     let isNumberTaken = failure.error == UInt32(ServicesError.numberTaken.rawValue)
-    for number in delivery.channels { end(id, message, on: number, mayComeAgain: isNumberTaken, &outputs) }
-    return outputs
+    for number in delivery.channels {
+      end(id, message, on: number, mayComeAgain: isNumberTaken, &outputs)
+    }
   }
 
-  /// `frameCount` frames of the stream were taken, and the contents up to `total` are kept. The lane's credit is raised before: to
-  /// those and ``DeliveryLimits/creditFrameCount`` more.
-  package mutating func received(
-    _ id: Identifier, _ total: UInt64, frameCount: UInt64
-  ) -> [DeliveryOutput] {
+  mutating func received(
+    _ id: Identifier, _ total: UInt64, frameCount: UInt64, _ channels: inout DeliveryChannels,
+    _ outputs: inout [DeliveryOutput]
+  ) {
     guard let delivery = incoming[id], delivery.state == .receiving, delivery.stream != nil,
       let number = delivery.channel, total >= delivery.received
-    else { return [] }
+    else { return }
     precondition(total <= delivery.byteCount, "more than there is")
     incoming[id]?.received = total
-    channels[number]?.hasServed = true
+    channels.served(number)
     // Well before the sender has to wait.
     let step = max(1, min(limits.progressFrameCount, limits.creditFrameCount / 2))
-    guard frameCount >= delivery.toldFrameCount + step else { return [] }
+    guard frameCount >= delivery.toldFrameCount + step else { return }
     incoming[id]?.toldFrameCount = frameCount
-    return [
+    outputs.append(
       .send(
         .with {
           $0.deliveryProgress = .with {
@@ -171,28 +219,26 @@ extension Deliveries {
             $0.received = total
             $0.credit = frameCount + limits.creditFrameCount
           }
-        }, on: number)
-    ]
+        }, on: number))
   }
 
-  /// Everything is here. False when it was withdrawn or interrupted meanwhile; after true it is too late for both.
-  package mutating func beginCommit(_ id: Identifier) -> Bool {
+  mutating func beginCommit(_ id: Identifier) -> Bool {
     guard incoming[id]?.state == .receiving else { return false }
     incoming[id]?.state = .committing
     incoming[id]?.stream = nil
     return true
   }
 
-  /// It is the receiver's, durably: just now, or since it was offered for the first time. Nothing when it is gone: the next offer is answered
-  /// from the ledger.
-  package mutating func committed(_ id: Identifier, count: UInt64 = 0) -> [DeliveryOutput] {
-    guard let delivery = incoming[id] else { return [] }
-    var outputs: [DeliveryOutput] = []
+  mutating func committed(
+    _ id: Identifier, count: UInt64, _ channels: inout DeliveryChannels,
+    _ outputs: inout [DeliveryOutput]
+  ) {
+    guard let delivery = incoming[id] else { return }
     endExpecting(id, &outputs)
     let isCancelled = delivery.isCancelled || delivery.waiting.contains { $0.isCancelled }
     incoming[id] = nil
     for number in delivery.channels {
-      channels[number]?.hasServed = true
+      channels.served(number)
       let answer = WireChannelMessage.with {
         $0.committed = .with {
           $0.id = id.data
@@ -203,26 +249,23 @@ extension Deliveries {
       end(id, answer, on: number, wasCommitted: !isCancelled, &outputs)
     }
     if isCancelled { outputs.append(.resultUnwanted(id)) }
-    return outputs
   }
 
-  /// Nothing is left of one that was withdrawn.
-  package mutating func discarded(_ id: Identifier) -> [DeliveryOutput] {
-    guard let delivery = incoming[id], delivery.state == .withdrawn else { return [] }
-    var outputs: [DeliveryOutput] = []
+  mutating func discarded(_ id: Identifier, _ outputs: inout [DeliveryOutput]) {
+    guard let delivery = incoming[id], delivery.state == .withdrawn else { return }
     incoming[id] = nil
     for number in [delivery.channel] + delivery.waiting.map({ $0.isWithdrawn ? $0.channel : nil }) {
       guard let number else { continue }
       end(id, .with { $0.deliveryCancelled.id = id.data }, on: number, &outputs)
     }
     begin(id, delivery.waiting.filter { !$0.isWithdrawn }, &outputs)
-    return outputs
   }
 
   // MARK: The end
 
   private mutating func endExpecting(_ id: Identifier, _ outputs: inout [DeliveryOutput]) {
-    guard let delivery = incoming[id], let stream = delivery.stream, let number = delivery.channel else {
+    guard let delivery = incoming[id], let stream = delivery.stream, let number = delivery.channel
+    else {
       return
     }
     incoming[id]?.stream = nil
@@ -231,16 +274,22 @@ extension Deliveries {
 
   /// Answers an offer for good. No more than the peer had under way can be under way when it hears of this one.
   private mutating func end(
-    _ id: Identifier, _ answer: WireChannelMessage, on number: ChannelNumber, wasCommitted: Bool = false,
+    _ id: Identifier, _ answer: WireChannelMessage, on number: ChannelNumber,
+    wasCommitted: Bool = false,
     mayComeAgain: Bool = false, _ outputs: inout [DeliveryOutput]
   ) {
-    channels[number]?.ended.append(Ended(id: id, wasCommitted: wasCommitted, mayComeAgain: mayComeAgain))
-    if channels[number]?.ended.count ?? 0 > limits.receivedCountMax { channels[number]?.ended.removeFirst() }
+    ends[number]?.ended.append(
+      Ended(id: id, wasCommitted: wasCommitted, mayComeAgain: mayComeAgain))
+    if ends[number]?.ended.count ?? 0 > limits.receivedCountMax {
+      ends[number]?.ended.removeFirst()
+    }
     outputs.append(.send(answer, on: number))
   }
 
   /// Goes on with the last of the offers of one delivery; the others wait for what becomes of it.
-  private mutating func begin(_ id: Identifier, _ offers: [WaitingOffer], _ outputs: inout [DeliveryOutput]) {
+  private mutating func begin(
+    _ id: Identifier, _ offers: [WaitingOffer], _ outputs: inout [DeliveryOutput]
+  ) {
     guard let next = offers.last else { return }
     incoming[id] = Incoming(
       fileCount: next.offer.fileCount, byteCount: next.offer.byteCount, channel: next.channel,
@@ -253,7 +302,7 @@ extension Deliveries {
   }
 
   /// Its channel is gone.
-  mutating func interrupt(_ id: Identifier, _ outputs: inout [DeliveryOutput]) {
+  private mutating func interrupt(_ id: Identifier, _ outputs: inout [DeliveryOutput]) {
     guard let delivery = incoming[id] else { return }
     switch delivery.state {
     case .offered, .paging, .listed, .receiving:
@@ -265,19 +314,21 @@ extension Deliveries {
     }
   }
 
-  // MARK: Receiving, as the receiver
+  // MARK: What the sender says
 
   mutating func take(
-    _ offer: WireOffer, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
+    _ offer: WireOffer, isOurs: Bool, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
   ) throws(ProtocolViolation) {
     let id = try Self.check(offer)
-    guard outgoing[id] == nil, incoming[id]?.channels.contains(number) != true,
-      channels[number]?.ended.contains(where: { $0.id == id && !$0.mayComeAgain }) == false
+    // An id is of one direction only.
+    guard !isOurs, incoming[id]?.channels.contains(number) != true,
+      ends[number]?.ended.contains(where: { $0.id == id && !$0.mayComeAgain }) == false
     else { throw ProtocolViolation(fault: .unexpectedMessage) }
-    guard incoming.values.count(where: { $0.channels.contains(number) }) < limits.receivedCountMax else {
+    guard incoming.values.count(where: { $0.channels.contains(number) }) < limits.receivedCountMax
+    else {
       throw ProtocolViolation(fault: .limitExceeded, detail: "deliveries under way")
     }
-    channels[number]?.ended.removeAll { $0.id == id }
+    ends[number]?.ended.removeAll { $0.id == id }
     guard incoming[id] != nil else {
       return begin(id, [WaitingOffer(channel: number, offer: offer)], &outputs)
     }
@@ -314,9 +365,11 @@ extension Deliveries {
   }
 
   /// What the sender says of one that it offered here. Nil when it was answered for good meanwhile.
-  private func delivery(_ id: Identifier, _ number: ChannelNumber) throws(ProtocolViolation) -> Incoming? {
+  private func delivery(_ id: Identifier, _ number: ChannelNumber) throws(ProtocolViolation)
+    -> Incoming?
+  {
     if let delivery = incoming[id], delivery.channel == number { return delivery }
-    guard channels[number]?.ended.contains(where: { $0.id == id }) == true else {
+    guard ends[number]?.ended.contains(where: { $0.id == id }) == true else {
       throw ProtocolViolation(fault: .unexpectedMessage)
     }
     return nil
@@ -349,8 +402,10 @@ extension Deliveries {
     guard file.byteCount <= delivery.byteCount, file.permissions <= DeliveryLimits.permissionsMax,
       file.path.first == UInt8(ascii: "/"), !file.path.contains(0)
     else { return false }
-    return file.path.dropFirst().split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
-      .allSatisfy { (1...DeliveryLimits.nameByteCountMax).contains($0.count) }
+    return file.path.dropFirst().split(
+      separator: UInt8(ascii: "/"), omittingEmptySubsequences: false
+    )
+    .allSatisfy { (1...DeliveryLimits.nameByteCountMax).contains($0.count) }
   }
 
   mutating func takeWithdrawal(
@@ -366,12 +421,13 @@ extension Deliveries {
     }
     guard let delivery = try delivery(id, number) else {
       // They crossed.
-      guard isCancel, channels[number]?.ended.contains(where: { $0.id == id && $0.wasCommitted }) == true
+      guard isCancel,
+        ends[number]?.ended.contains(where: { $0.id == id && $0.wasCommitted }) == true
       else { return }
       // Once, over whatever channels it was offered.
-      for number in order {
-        guard let i = channels[number]?.ended.firstIndex(where: { $0.id == id }) else { continue }
-        channels[number]?.ended[i] = Ended(id: id, wasCommitted: false)
+      for number in ends.keys {
+        guard let i = ends[number]?.ended.firstIndex(where: { $0.id == id }) else { continue }
+        ends[number]?.ended[i] = Ended(id: id, wasCommitted: false)
       }
       return outputs.append(.resultUnwanted(id))
     }
@@ -383,9 +439,24 @@ extension Deliveries {
       outputs.append(.withdrawn(id))
     case .committing:
       // A sender that has sent everything cannot fail any more.
-      guard isCancel, !delivery.isCancelled else { throw ProtocolViolation(fault: .unexpectedMessage) }
+      guard isCancel, !delivery.isCancelled else {
+        throw ProtocolViolation(fault: .unexpectedMessage)
+      }
       incoming[id]?.isCancelled = true
     case .withdrawn: throw ProtocolViolation(fault: .unexpectedMessage)
+    }
+  }
+
+  // MARK: Channels
+
+  mutating func channelOpened(_ number: ChannelNumber) { ends[number] = End() }
+
+  mutating func channelClosed(_ number: ChannelNumber, _ outputs: inout [DeliveryOutput]) {
+    ends[number] = nil
+    for (id, delivery) in incoming.sorted(by: { $0.key < $1.key })
+    where delivery.channels.contains(number) {
+      incoming[id]?.waiting.removeAll { $0.channel == number }
+      if delivery.channel == number { interrupt(id, &outputs) }
     }
   }
 }
