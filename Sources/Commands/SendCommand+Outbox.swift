@@ -86,7 +86,7 @@ extension SendCommand {
       group.addTask { try? await Task.sleep(for: answerTime) }
       group.addTask {
         for await _ in sent.events {}
-        // Nobody asked for any.
+        // The command has no use for files.
         try? await sent.removeReplyAttachments()
       }
       await group.next()

@@ -88,7 +88,7 @@ struct ServiceCallCommand: ParsableCommand, ReportingCommand {
             let reply = try await sent.reply()
             return try Answer(sent, reply, status: sent.status)
           } catch let error as ServicesError {
-            // With a reply that breaks its definition.
+            // A reply that breaks its definition may have brought some.
             for path in sent.replyAttachments {
               StandardError.write("dynamics: a file is in the inbox: \(PrintableText.of(path))\n")
             }

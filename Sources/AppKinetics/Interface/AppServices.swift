@@ -63,7 +63,7 @@ public final class AppServices: Sendable {
 
   public var application: Application { runtime.application }
 
-  /// Where its files are, and those that come from others.
+  /// The app's container, with the inbox for what comes from other apps.
   public var container: SecureContainer { runtime.container }
 
   // MARK: Life

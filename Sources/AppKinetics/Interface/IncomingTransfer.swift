@@ -98,8 +98,11 @@ public final class IncomingTransfer: Sendable {
 }
 
 extension AppServices {
-  /// Each message with files that begins to arrive, from now on. Several may be on their way at once. Ends with ``stop()``.
+  /// Each message with files that begins to arrive, from now on. Several may be on their way at once. A stream that nobody reads keeps the last
+  /// 256. Ends with ``stop()``.
   public var arrivals: AsyncStream<IncomingTransfer> {
-    AsyncStream { continuation in runtime.perform { $0.watch(\.arrivalWatchers, continuation) } }
+    AsyncStream(bufferingPolicy: .bufferingNewest(256)) { continuation in
+      runtime.perform { $0.watch(\.arrivalWatchers, continuation) }
+    }
   }
 }

@@ -25,7 +25,7 @@ public struct Provider: Sendable, Hashable {
 
   /// Its address.
   public var application: ApplicationID
-  /// It is the app that asked.
+  /// Whether it is the app that asked.
   public var isOwn: Bool
   public var name: String
   public var entitlementID: String
