@@ -91,7 +91,7 @@ final class PeerInbox {
     peer.updateCharge()
   }
 
-  /// What the app hears of a delivery that is not gone on with, and may begin anew.
+  /// The app hears this of a delivery that does not continue; the sender may begin it again.
   private static let lost: Result<Void, ServicesError> = .failure(ServicesError(.connectionLost))
 
   private func remove(_ id: Identifier, _ outcome: Result<Void, ServicesError> = lost) {

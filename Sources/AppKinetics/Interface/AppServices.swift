@@ -187,8 +187,8 @@ public final class AppServices: Sendable {
     runtime.perform { $0.services.setDisabled(isDisabled, part) }
   }
 
-  /// Removes the message with which these files came into the inbox, with all of its files, once they are not needed any more: nobody else does.
-  /// Those that are gone already do not matter. Throws the container's errors.
+  /// Removes the message with which these files came into the inbox, and all of its files. Nothing else removes them. Files that are gone already
+  /// are ignored. Throws the container's errors.
   public func removeAttachments(_ paths: [String]) async throws {
     try await runtime.removeMessage(with: paths)
   }

@@ -59,8 +59,8 @@ public final class IncomingRequest: Sendable {
     try (params ?? .null).decode(as: type)
   }
 
-  /// Removes the request's files from the inbox, once they are not needed any more: nobody else does. Those that are gone already do not matter,
-  /// but a request that is redelivered has none then. Throws the container's errors.
+  /// Removes the request's files from the inbox. Nothing else removes them. Files that are gone already are ignored; if the request is redelivered,
+  /// its files are missing. Throws the container's errors.
   public func removeAttachments() async throws { try await runtime.removeMessage(with: attachments) }
 
   // MARK: Replying

@@ -8,7 +8,7 @@ public final class IncomingTransfer: Sendable {
   public let isReply: Bool
   public let sender: ApplicationID
   public let fileCount: UInt64
-  /// Of all files.
+  /// The sum of the files' sizes.
   public let byteCount: UInt64
 
   private struct Fields {

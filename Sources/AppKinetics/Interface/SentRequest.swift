@@ -127,8 +127,8 @@ public final class SentRequest: Sendable {
   /// Paths in the inbox of the files that came with the reply, whatever the reply is: also one that is an error, or breaks its definition.
   public var replyAttachments: [String] { guarded.withLock { $0.replyAttachments } }
 
-  /// Removes ``replyAttachments`` from the inbox, once they are not needed any more: nobody else does. Those that are gone already do not
-  /// matter. Throws the container's errors.
+  /// Removes ``replyAttachments`` from the inbox. Nothing else removes them. Files that are gone already are ignored. Throws the container's
+  /// errors.
   public func removeReplyAttachments() async throws {
     try await runtime.removeMessage(with: replyAttachments)
   }

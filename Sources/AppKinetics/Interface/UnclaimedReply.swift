@@ -5,8 +5,8 @@ public struct UnclaimedReply: Sendable {
   public var request: RequestID
   /// The provider.
   public var sender: ApplicationID
-  /// What came; or a `ServiceReplyError`, which the provider's app answered with and whose domain is nil, since which service it was is not
-  /// known any more; or a `ServicesError` for a reply that cannot be read.
+  /// The reply. It fails with a `ServiceReplyError` if the provider's app answered with an error, whose domain is nil because the service is no
+  /// longer known, and with a `ServicesError` if the reply cannot be read.
   public var result: Result<ServiceReply, any Error>
   /// Paths in the inbox of the files that came with it, whatever it is.
   public var attachments: [String]

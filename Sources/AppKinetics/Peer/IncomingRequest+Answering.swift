@@ -62,7 +62,7 @@ extension IncomingRequest {
       do {
         try await runtime.checkAttachments(reply.attachments)
       } catch {
-        // What the app wants to say is more than what is missing.
+        // The app's error matters more to the consumer than the missing files.
         runtime.logger.error("files of an error are not there", metadata: ["error": "\(error)"])
         reply.attachments = []
       }

@@ -108,7 +108,8 @@ extension SentRequest {
 }
 
 extension WireReply {
-  /// What it says. Throws the error that it is, ``ServiceReplyError`` or ``ServicesError``, and `invalidParams` for values that break the rules.
+  /// Returns the reply as the app sees it. Throws `ServiceReplyError` or `ServicesError` if the reply is an error, and `invalidParams` for values
+  /// that break the rules.
   /// `service` is nil when it is not known any more which one replied.
   func content(
     _ files: [ArrivedFile], from application: ApplicationID, service: ServiceIdentifier?
