@@ -1954,10 +1954,10 @@ class DeliveryTests(TestCase):
     @staticmethod
     def queued(
         length: int = 3, files: int = 2, sender: bytes = SENDER, directory: bytes = DIRECTORY,
-        zero: bytes = bytes(3),
+        state: bytes = bytes(3),
     ) -> bytes:
         """The value of type 78."""
-        value = u64(TIME) + bytes(16) + u32(length) + zero + bytes([len(sender)]) + u64(files)
+        value = u64(TIME) + bytes(16) + u32(length) + state + bytes([len(sender)]) + u64(files)
         return value + sender + directory
 
     @classmethod
@@ -1981,7 +1981,7 @@ class DeliveryTests(TestCase):
             (request, u64(TIME) + u64(1) + u64(2) + cls.DIRECTORY),
             (number_key(b"\x78", 50), cls.queued()),
             (number_key(b"\x79", 50) + bytes(4), b"msg" + paths),
-            (number_key(b"\x78", 51), cls.queued(len(large), 0, directory=b"")),
+            (number_key(b"\x78", 51), cls.queued(len(large), 0, directory=b"", state=b"\1\0\0")),
             (number_key(b"\x79", 51) + bytes(4), large[:32768]),
             (number_key(b"\x79", 51) + bytes(3) + b"\1", large[32768:]),
             (number_key(b"\x70", 1), entry + b"com.receiver"),
@@ -2063,7 +2063,8 @@ class DeliveryTests(TestCase):
             ("queued message 50: too short", small, b"short"),
             ("queued message 50: number of files", small, self.queued(files=1 << 32)),
             ("queued message 50: length 2097153", small, self.queued((2 << 20) + 1)),
-            ("queued message 50: bytes that are not zero", small, self.queued(zero=b"\0\1\0")),
+            ("queued message 50: bytes that are not zero", small, self.queued(state=b"\0\1\0")),
+            ("queued message 50: its state", small, self.queued(state=b"\2\0\0")),
             ("queued message 50: a sender", small, self.queued(sender=b"..")),
             ("queued message 50: no directory", small, self.queued(directory=b"")),
             ("queued message 50: no directory", small, self.queued(files=0)),

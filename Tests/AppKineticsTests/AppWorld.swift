@@ -85,6 +85,21 @@ final class AppWorld: Sendable {
     return app
   }
 
+  /// The same app in another process, as far as others can tell.
+  func restarted(_ app: App, prepare: (AppServices) throws -> Void = { _ in }) async throws -> App {
+    await app.services.stop()
+    let next = try reopened(app)
+    try prepare(next.services)
+    try await next.services.start()
+    return next
+  }
+
+  /// The same without being started.
+  func reopened(_ app: App) throws -> App {
+    try app.container.close()
+    return try self.app(app.id.text)
+  }
+
   /// An app that offers `echo`, and one that has nothing to offer, both started.
   func echoPair(
     _ handler: @escaping ServiceHandler = { .reply($0.params) }

@@ -121,7 +121,11 @@ let deliveryMistakes: [Mistake] = [
     { t, arrivals in t.put(.queued(rootFileID), try t.value(.queued(arrivals[0]))!) }
   ),
   (
-    "a queued message with reserved bytes", { t, arrivals in try t.edit(.queued(arrivals[0])) { $0[28] = 1 } }
+    "a queued message with reserved bytes", { t, arrivals in try t.edit(.queued(arrivals[0])) { $0[29] = 1 } }
+  ),
+  (
+    "a queued message in a state that cannot be",
+    { t, arrivals in try t.edit(.queued(arrivals[0])) { $0[28] = 2 } }
   ),
   (
     "a longer message than there is",

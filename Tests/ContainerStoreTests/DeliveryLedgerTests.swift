@@ -319,6 +319,40 @@ struct DeliveryLedgerTests {
     #expect(try delivered(1..<9, in: reopened) == [1, 3, 5, 7])
   }
 
+  @Test func whatWasHandledWaitsForItsReply() throws {
+    let fixture = try Fixture(durability: .grouped)
+    let container = fixture.container
+    try arrive([7, 3], in: container)
+    let arrivals = try container.queuedMessages().map(\.arrival)
+    try container.keepForReply(arrivals[0])
+    try container.keepForReply(arrivals[0])
+    #expect(try container.queuedMessages().map(\.arrival) == [arrivals[1]])
+    let bare = Identifier(repeating: 8)
+    let kept = try container.enqueueForReply(bare, from: Parcel.sender, [1, 2], isHandled: true)
+    let unhandled = try container.enqueueForReply(bare, from: Parcel.sender, [3], isHandled: false)
+    expectError(.invalidName) { try container.enqueueForReply(bare, from: "a/b", [], isHandled: true) }
+    expectError(.invalidArgument) {
+      try container.enqueueForReply(
+        bare, from: Parcel.sender, [UInt8](repeating: 0, count: 2 << 20 + 1), isHandled: true)
+    }
+
+    let reopened = try fixture.reopened(durability: .grouped)
+    #expect(try reopened.queuedMessages().map(\.arrival) == [arrivals[1], unhandled])
+    let answerable = try reopened.answerableMessages()
+    #expect(answerable.map(\.arrival) == [arrivals[0], kept])
+    #expect(answerable.last == AnswerableMessage(arrival: kept, id: bare, sender: Parcel.sender))
+    let read = try #require(try reopened.queuedMessage(kept))
+    #expect(read.message == [1, 2] && read.files.isEmpty && read.directory == nil)
+    #expect(try reopened.queuedMessage(arrivals[0])?.files.isEmpty == false)
+    try reopened.endQueued(kept)
+    try reopened.endQueued(arrivals[0])
+    try reopened.keepForReply(kept)
+    #expect(try reopened.answerableMessages().isEmpty)
+    #expect(try reopened.queuedMessage(kept) == nil)
+    // The ledger does not know what did not come as a delivery.
+    #expect(try delivered(1..<9, in: reopened) == [3, 7])
+  }
+
   // MARK: Inside one process
 
   @Test func remembersOnlyARequestThatTheSenderNamed() throws {

@@ -5,7 +5,8 @@ import ServiceValues
 import ServiceWire
 import SodiumPrimitives
 
-/// Messages that have arrived with their files: they stay in the queue of the container until a handler has returned.
+/// Messages of the container's queue: those that have arrived with their files stay there until a handler has returned, and
+/// requests until they are answered.
 final class DeliveredMessages {
   /// A message that nobody took yet.
   private struct Unhandled {
@@ -17,6 +18,8 @@ final class DeliveredMessages {
   /// Requests whose services are not offered, and replies that nobody waits for.
   private var unhandled: [Unhandled] = []
   private var unclaimedHandler: UnclaimedReplyHandler?
+  /// The numbers in the queue of requests that were handled and not answered.
+  private var answerable: [ApplicationID: [Identifier: UInt64]] = [:]
 
   init(_ core: Core) { self.core = core }
 
@@ -40,9 +43,8 @@ final class DeliveredMessages {
     case .request(let wire):
       guard let found = core.services.offer(of: wire) else { return unhandled.append(message) }
       let request = IncomingRequest(
-        wire, id, from: application, found, params: wire.hasParams ? try? ServiceValue(wire.params) : nil,
-        attachments: files.map(\.path), arrival: queued.arrival, isRedelivered: isRedelivered,
-        mayBeRepeated: offer.mayBeRepeated, runtime)
+        wire, id, from: application, found.key, found, params: wire.params(), attachments: files.map(\.path),
+        arrival: queued.arrival, isRedelivered: isRedelivered, mayBeRepeated: offer.mayBeRepeated, runtime)
       core.peer(application).requests.admit(request, found, untold: isRedelivered ? files : [])
     case .reply(let reply):
       if let peer = core.peers[application], let sent = peer.sent[id] {
@@ -58,7 +60,8 @@ final class DeliveredMessages {
         core.callbacks(for: application).async { [runtime] in
           _ = Task.begin {
             await unclaimedHandler(unclaimed)
-            runtime.handlerReturned(queued.arrival)
+            // Of services that stop the handler was ended, and has not returned: its reply comes again at the next start.
+            runtime.perform { if $0.life == .running { runtime.endQueued(queued.arrival) } }
           }
         }
       } else {
@@ -84,4 +87,83 @@ final class DeliveredMessages {
   func isWaiting(_ request: Identifier, from application: ApplicationID) -> Bool {
     unhandled.contains { $0.queued.id == request && $0.queued.sender == application.text }
   }
+
+  // MARK: Requests that were handled and not answered
+
+  /// What earlier processes have left.
+  func resume(_ messages: [AnswerableMessage]) {
+    for message in messages {
+      guard let application = try? ApplicationID(message.sender) else { continue }
+      // One that came twice is kept once, as it came last.
+      let earlier = answerable[application, default: [:]].updateValue(message.arrival, forKey: message.id)
+      if let earlier { runtime.endQueued(earlier) }
+    }
+  }
+
+  func keep(_ request: IncomingRequest, _ arrival: UInt64) {
+    answerable[request.sender, default: [:]][request.id] = arrival
+  }
+
+  func isAnswerable(_ request: IncomingRequest) -> Bool { isAnswerable(request.id, from: request.sender) }
+
+  func isAnswerable(_ request: Identifier, from application: ApplicationID) -> Bool {
+    answerable[application]?[request] != nil
+  }
+
+  func hasAnswerable(from application: ApplicationID) -> Bool { answerable[application] != nil }
+
+  /// Returns its number in the queue.
+  func takeAnswerable(_ request: IncomingRequest) -> UInt64? {
+    defer { if answerable[request.sender]?.isEmpty == true { answerable[request.sender] = nil } }
+    return answerable[request.sender]?.removeValue(forKey: request.id)
+  }
+
+  /// Where a request is that may be replied to.
+  enum Answerable: Sendable {
+    case object(IncomingRequest)
+    case queue(arrival: UInt64, sender: ApplicationID)
+  }
+
+  /// All that are kept, oldest first.
+  var allAnswerable: [Answerable] {
+    let kept = answerable.flatMap { sender, requests in
+      requests.map { (sender: sender, id: $0.key, arrival: $0.value) }
+    }
+    return kept.sorted { $0.arrival < $1.arrival }.compactMap { place(of: $0.id, from: $0.sender) }
+  }
+
+  /// The requests of this id; nil stands for any sender.
+  func answerable(_ id: Identifier, from sender: ApplicationID?) -> [Answerable] {
+    let senders = sender.map { [$0] } ?? Array(Set(answerable.keys).union(core.peers.keys))
+    return senders.compactMap { place(of: id, from: $0) }
+  }
+
+  private func place(of id: Identifier, from sender: ApplicationID) -> Answerable? {
+    if let incoming = core.peers[sender]?.requests.incoming[id] {
+      return incoming.mayReply ? .object(incoming.request) : nil
+    }
+    return answerable[sender]?[id].map { .queue(arrival: $0, sender: sender) }
+  }
+}
+
+extension IncomingRequest {
+  /// A request of the queue that an earlier process has handled. Throws `catalogDamaged` for one that cannot be read.
+  convenience init(
+    _ queued: QueuedMessage, from sender: ApplicationID, offer: (ServiceKey) -> Offer?, _ runtime: Runtime
+  ) throws {
+    let stored = try? WireOffer(serializedBytes: queued.message)
+    guard case .request(let wire)? = stored?.message, let key = ServiceKey(wire) else {
+      throw ContainerError(.catalogDamaged, detail: "message \(queued.arrival) in the queue is no request")
+    }
+    self.init(
+      wire, queued.id, from: sender, key, offer(key), params: wire.params(),
+      attachments: queued.files.map(\.path), arrival: queued.arrival,
+      mayBeRepeated: stored?.mayBeRepeated ?? false, runtime)
+    _ = setHandlerReturned()
+  }
+}
+
+extension WireRequest {
+  /// Nil when there are none, or none that can be.
+  fileprivate func params() -> ServiceValue? { hasParams ? try? ServiceValue(params) : nil }
 }

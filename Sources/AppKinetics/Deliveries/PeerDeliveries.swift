@@ -142,6 +142,7 @@ final class PeerDeliveries {
     let isAwaited =
       peer.requests.incoming[request] != nil || outbox.mayAnswer(request)
       || peer.core.messages.isWaiting(request, from: peer.application)
+      || peer.core.messages.isAnswerable(request, from: peer.application)
     step { $0.standing(request, isAwaited: isAwaited) }
   }
 
@@ -205,7 +206,7 @@ final class PeerDeliveries {
         number, frameByteCountMax: Int(hello.frameByteCount), attachmentCountMax: hello.attachments)
     }
     // What the other process knows of requests that were delivered.
-    for (id, sent) in peer.sent where sent.isDelivery && sent.status == .delivered {
+    for (id, sent) in peer.sent where sent.awaitsDelivery {
       step { $0.inquire(id) }
     }
   }
@@ -216,7 +217,7 @@ final class PeerDeliveries {
         retryAt = nil
         // Nobody dials, whatever the state machine was told: a channel that the peer had dialled may have ended before it began.
         step { $0.channelRefused() + $0.retry() }
-      } else if peer.sent.values.contains(where: { $0.isDelivery && $0.status == .delivered }) {
+      } else if peer.sent.values.contains(where: \.awaitsDelivery) {
         // Replies to what was delivered may come.
         connect()
       }

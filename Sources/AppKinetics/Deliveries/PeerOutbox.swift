@@ -245,7 +245,7 @@ final class PeerOutbox {
     guard let delivery = outgoing[id] else { return }
     sent(of: id)?.tell(.didStartSending(attachment: path))
     guard delivery.isReply, let request = delivery.request,
-      let incoming = peer.requests.incoming[request], let provider = incoming.offer.provider
+      let incoming = peer.requests.incoming[request], let provider = incoming.request.offer?.provider
     else { return }
     peer.requests.callbacks.async { provider.didStartSending(attachment: path, for: incoming.request) }
   }
@@ -357,7 +357,7 @@ final class PeerOutbox {
 
   /// A channel to another process of the provider says what became of a request that an earlier one had.
   func standing(_ request: Identifier, _ isAwaited: Bool) {
-    guard !isAwaited, let sent = peer.sent[request], sent.isDelivery else { return }
+    guard !isAwaited, let sent = peer.sent[request], sent.isReplyDelivered else { return }
     if sent.expectsReply == false { return endedWithoutReply(request) }
     peer.sent[request] = nil
     sent.fail(
@@ -365,7 +365,7 @@ final class PeerOutbox {
   }
 
   func endedWithoutReply(_ request: Identifier) {
-    guard let sent = peer.sent[request], sent.isDelivery else { return }
+    guard let sent = peer.sent[request], sent.isReplyDelivered else { return }
     guard sent.status == .delivered else {
       // It may have come right behind what settles the delivery.
       outgoing[request]?.hasEndedWithoutReply = true

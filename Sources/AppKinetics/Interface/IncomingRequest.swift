@@ -19,38 +19,37 @@ public final class IncomingRequest: Sendable {
   public let isRedelivered: Bool
   /// It may have come before: its sender's container was put back to an older copy, or is a copy (``Rollback``).
   public let mayBeRepeated: Bool
-  /// In the queue of the container; nil when it came without files.
-  let arrival: UInt64?
-
-  /// What the provider wants its replies to follow.
-  let definition: ServiceDefinition?
+  /// What it was admitted to; nil for one of an earlier process whose service is not offered.
+  let offer: Offer?
   let runtime: Runtime
 
   private struct Fields {
+    var arrival: UInt64?
+    var hasHandlerReturned = false
     var isCancelled = false
     var task: Task<Void, Never>?
     var cancellation: (@Sendable () -> Void)?
   }
 
-  private let guarded = Guarded(Fields())
+  private let guarded: Guarded<Fields>
 
   init(
-    _ wire: WireRequest, _ id: Identifier, from sender: ApplicationID, _ offer: Offer, params: ServiceValue?,
-    attachments: [String], arrival: UInt64? = nil, isRedelivered: Bool = false, mayBeRepeated: Bool = false,
-    _ runtime: Runtime
+    _ wire: WireRequest, _ id: Identifier, from sender: ApplicationID, _ key: ServiceKey, _ offer: Offer?,
+    params: ServiceValue?, attachments: [String], arrival: UInt64? = nil, isRedelivered: Bool = false,
+    mayBeRepeated: Bool = false, _ runtime: Runtime
   ) {
     self.id = id
     self.sender = sender
-    service = offer.definition.serviceID
-    version = offer.definition.version
+    service = key.service
+    version = key.version
     method = wire.method
     self.params = params
     self.attachments = attachments
     foreground = ForegroundPreference(wire.foreground)
-    self.arrival = arrival
+    guarded = Guarded(Fields(arrival: arrival))
     self.isRedelivered = isRedelivered
     self.mayBeRepeated = mayBeRepeated
-    definition = offer.validates ? offer.definition : nil
+    self.offer = offer
     self.runtime = runtime
   }
 
@@ -64,6 +63,11 @@ public final class IncomingRequest: Sendable {
   public func removeAttachments() async throws { try await runtime.removeMessage(with: attachments) }
 
   // MARK: Replying
+
+  /// Keeps a request without files for a reply at any later time: by this object, or by ``AppServices/reply(_:attachments:foreground:to:from:)`` in this process or
+  /// another one. When this returns it is on the disk, and its consumer waits also while this app does not run. One with files
+  /// is kept anyway. Throws `general` when it was replied to, or is being, and for a front request, and `noSpace`.
+  public func keep() async throws { try await keepForReply() }
 
   /// Sends the reply; returns when it was taken. `attachments` are paths in the provider's container.
   ///
@@ -82,9 +86,32 @@ public final class IncomingRequest: Sendable {
   /// Lets the consumer know that no reply comes. Throws `general` when there was one.
   public func endWithoutReply() throws {
     let refused = runtime.performAndWait { core in
-      core.peers[self.sender].map { $0.requests.endWithoutReply(self) } ?? PeerRequests.cannotReply
+      core.requests(holding: self).map { $0.endWithoutReply(self) } ?? PeerRequests.cannotReply
     }
     if let refused { throw refused }
+  }
+
+  // MARK: In the queue of the container
+
+  /// Its number there; nil for a request that came without files and is not kept.
+  var arrival: UInt64? { guarded.withLock { $0.arrival } }
+
+  var hasHandlerReturned: Bool { guarded.withLock { $0.hasHandlerReturned } }
+
+  /// Returns the number in the queue.
+  func setHandlerReturned() -> UInt64? {
+    guarded.withLock {
+      $0.hasHandlerReturned = true
+      return $0.arrival
+    }
+  }
+
+  /// Returns whether the handler has returned.
+  func setArrival(_ arrival: UInt64) -> Bool {
+    guarded.withLock {
+      $0.arrival = arrival
+      return $0.hasHandlerReturned
+    }
   }
 
   // MARK: Cancelling

@@ -38,7 +38,7 @@ public final class SentRequest: Sendable {
     var continuation: AsyncStream<RequestEvent>.Continuation?
     var progress: Progress?
     var transfer = TransferProgress()
-    var awaitsDelivery = false
+    var isReplyDelivered = false
     var replyAttachments: [String] = []
   }
 
@@ -180,9 +180,12 @@ public final class SentRequest: Sendable {
   /// It goes through the outbox.
   var isDelivery: Bool { !request.attachments.isEmpty }
 
-  /// There is a reply, and a delivery brings it.
-  var awaitsDelivery: Bool { guarded.withLock { $0.awaitsDelivery } }
-  func awaitDelivery() { guarded.withLock { $0.awaitsDelivery = true } }
+  /// If there is a reply, a delivery brings it.
+  var isReplyDelivered: Bool { isDelivery || guarded.withLock { $0.isReplyDelivered } }
+  func replyIsDelivered() { guarded.withLock { $0.isReplyDelivered = true } }
+
+  /// The receiver has it, and its reply is a delivery.
+  var awaitsDelivery: Bool { isReplyDelivered && status == .delivered }
 
   /// The reply brought these files. To be called before ``end(_:_:_:)``.
   func keep(_ files: [ArrivedFile]) { guarded.withLock { $0.replyAttachments = files.map(\.path) } }

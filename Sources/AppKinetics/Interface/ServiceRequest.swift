@@ -59,6 +59,7 @@ public struct ServiceReply: Sendable, Hashable {
 public struct ServiceResponse: Sendable {
   enum Kind: Sendable {
     case reply(params: ServiceValue?, attachments: [String], foreground: ForegroundPreference)
+    case later
     case none
   }
 
@@ -70,6 +71,9 @@ public struct ServiceResponse: Sendable {
   ) -> ServiceResponse {
     ServiceResponse(kind: .reply(params: params, attachments: attachments, foreground: foreground))
   }
+
+  /// The app replies at any later time, also in another process: the request is kept as by ``IncomingRequest/keep()``.
+  public static var later: ServiceResponse { ServiceResponse(kind: .later) }
 
   /// The consumer hears that there will be no reply.
   public static var noReply: ServiceResponse { ServiceResponse(kind: .none) }

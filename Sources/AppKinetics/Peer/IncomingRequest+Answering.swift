@@ -8,9 +8,63 @@ extension IncomingRequest {
     service == WellKnownService.frontRequest.serviceID && version == WellKnownService.frontRequest.version
   }
 
-  /// The app has had it: it leaves the queue of the container.
+  /// It is not given to a handler again: in the queue of the container it waits for its reply, if there was none.
   func handlerReturned() {
-    if let arrival { runtime.handlerReturned(arrival) }
+    guard setHandlerReturned() != nil else { return }
+    runtime.perform { core in
+      // Of services that stop the handler was ended, and has not returned: its request comes again at the next start.
+      if core.life == .running { core.peer(self.sender).requests.handlerReturned(self) }
+    }
+  }
+
+  func keepForReply() async throws {
+    guard !isFrontRequest else { throw Self.isFront }
+    guard arrival == nil else { return }
+    let (id, sender) = (id, sender)
+    let isTaken = await runtime.result { core in
+      core.life == .running && core.peers[sender]?.requests.beginStoring(self) == true
+    }
+    guard isTaken else { throw PeerRequests.cannotReply }
+    let message = WireOffer.with { $0.request = wire }
+    do {
+      let isHandled = hasHandlerReturned
+      let arrival = try await runtime.keepForReply(message, id: id, from: sender, isHandled: isHandled)
+      let hasReturned = setArrival(arrival)
+      await runtime.result { core in
+        guard core.life == .running else { return }
+        core.peer(sender).requests.didKeep(self)
+        if hasReturned { core.peer(sender).requests.handlerReturned(self) }
+      }
+    } catch {
+      runtime.perform(with: sender) { $0.requests.storingFailed(id) }
+      throw error
+    }
+  }
+
+  /// As it came.
+  private var wire: WireRequest {
+    .with {
+      $0.id = id.data
+      $0.serviceID = service.text
+      $0.version = version.text
+      $0.method = method
+      if let params { $0.params = WireValue(params) }
+      $0.foreground = foreground.wire
+    }
+  }
+
+  private static let isFront = ServicesError(.general, detail: "a front request has no reply")
+
+  /// What the provider wants its replies to follow.
+  private var definition: ServiceDefinition? {
+    get async {
+      var offer = offer
+      if offer == nil {
+        let key = ServiceKey(service: service, version: version)
+        offer = await runtime.result { $0.services.offers[key] }
+      }
+      return offer.flatMap { $0.validates ? $0.definition : nil }
+    }
   }
 
   /// Sends params with paths of attachments, or an error. With `waits` it throws also what keeps a reply from being sent over the channel.
@@ -18,17 +72,17 @@ extension IncomingRequest {
     _ result: Result<(ServiceValue?, [String]), ServiceReplyError>, _ foreground: ForegroundPreference,
     waits: Bool = true
   ) async throws {
-    guard !isFrontRequest else { throw ServicesError(.general, detail: "a front request has no reply") }
+    guard !isFrontRequest else { throw Self.isFront }
     switch result {
     case .success((let params, let attachments)):
       try params?.validate()
-      try definition?.validate(response: method, params: params, attachmentCount: attachments.count)
+      try await definition?.validate(response: method, params: params, attachmentCount: attachments.count)
       try await runtime.checkAttachments(attachments)
       try await put(
         .with { if let params { $0.params = WireValue(params) } }, attachments, foreground, waits: waits)
     case .failure(let error):
       try error.validate()
-      try definition?.validate(error: error, of: method)
+      try await definition?.validate(error: error, of: method)
       try await runtime.checkAttachments(error.attachments)
       try await put(.with { $0.error = error.wire }, error.attachments, foreground)
     }
@@ -41,6 +95,7 @@ extension IncomingRequest {
     switch error {
     case let error as ServiceReplyError:
       reply = error
+      let definition = await definition
       do throws(ServicesError) {
         try definition?.validate(error: error, of: method)
       } catch {
@@ -74,7 +129,7 @@ extension IncomingRequest {
 
   /// For tasks, which do not wait. Does nothing when it was replied to.
   func endSoonWithoutReply() {
-    runtime.perform { core in _ = core.peers[self.sender]?.requests.endWithoutReply(self) }
+    runtime.perform { core in _ = core.requests(holding: self)?.endWithoutReply(self) }
   }
 
   /// By the channel; with files, or to a request that had some, through the outbox.
@@ -112,7 +167,7 @@ extension IncomingRequest {
   private func store(_ reply: WireReply, _ attachments: [String]) async throws {
     let (id, sender) = (id, sender)
     let isTaken = await runtime.result { core in
-      core.life == .running && core.peers[sender]?.requests.beginStoring(id) == true
+      core.requests(holding: self)?.beginStoring(self) == true
     }
     guard isTaken else { throw PeerRequests.cannotReply }
     do {

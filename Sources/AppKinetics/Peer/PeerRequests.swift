@@ -9,12 +9,13 @@ import SodiumPrimitives
 final class PeerRequests {
   struct Incoming {
     let request: IncomingRequest
-    let offer: Offer
     var hasReplied = false
-    /// Its reply is on the way to the outbox, or there.
-    var isReplyStored = false
+    /// Its reply is on the way to the outbox, or there; or it is about to be kept for a reply.
+    var isStored = false
+    /// It came over a channel, and has ended there: a delivery brings the reply, if there is one.
+    var isReplyDelivered = false
 
-    var mayReply: Bool { !hasReplied && !isReplyStored }
+    var mayReply: Bool { !hasReplied && !isStored }
   }
 
   /// Came while the app was locked.
@@ -42,8 +43,14 @@ final class PeerRequests {
 
   private var core: Core { peer.core }
   private var runtime: Runtime { peer.runtime }
+  private var messages: DeliveredMessages { core.messages }
 
-  var isIdle: Bool { !isHandling && incoming.isEmpty }
+  var isIdle: Bool { !isHandling && incoming.isEmpty && !messages.hasAnswerable(from: peer.application) }
+
+  /// There is nothing but requests that are kept for a reply: those need no time.
+  var isQuiet: Bool {
+    !isHandling && incoming.values.allSatisfy { $0.mayReply && messages.isAnswerable($0.request) }
+  }
 
   // MARK: What comes
 
@@ -66,17 +73,19 @@ final class PeerRequests {
     guard let incoming = incoming[id] else { return }
     // What the app wants to be called then is not called within this work.
     runtime.workQueue.async { incoming.request.cancel() }
-    guard let provider = incoming.offer.provider else { return }
+    guard let provider = incoming.request.offer?.provider else { return }
     callbacks.async { provider.didCancel(incoming.request) }
   }
 
   private func replyEnded(_ id: Identifier, _ error: ServicesError?) {
-    if incoming[id]?.hasReplied == true { tellEnd(of: id, error) } else { incoming[id] = nil }
+    guard let ended = incoming[id], !ended.isReplyDelivered else { return }
+    if ended.hasReplied { tellEnd(of: id, error) } else { incoming[id] = nil }
   }
 
   /// The reply has arrived, or will not: an object hears of it.
   func tellEnd(of id: Identifier, _ error: ServicesError?) {
-    guard let ended = incoming.removeValue(forKey: id), let provider = ended.offer.provider else { return }
+    guard let ended = incoming.removeValue(forKey: id), let provider = ended.request.offer?.provider
+    else { return }
     callbacks.async {
       if let error {
         provider.didFailSending(ended.request, error)
@@ -113,15 +122,17 @@ final class PeerRequests {
         request: request.method, params: params, attachmentCount: Int(clamping: request.attachments))
     }
     let request = IncomingRequest(
-      request, id, from: peer.application, offer, params: params, attachments: [], runtime)
-    incoming[id] = Incoming(request: request, offer: offer)
+      request, id, from: peer.application, offer.key, offer, params: params, attachments: [], runtime)
+    incoming[id] = Incoming(request: request)
     peer.act(peer.exchange.admit(id))
     handleSoon(ReadyRequest(request: request, offer: offer))
   }
 
   /// One that was delivered with files, of which the app was not told yet.
   func admit(_ request: IncomingRequest, _ offer: Offer, untold: [ArrivedFile]) {
-    incoming[request.id] = Incoming(request: request, offer: offer)
+    // It came again, marked: this one takes its place.
+    if let kept = messages.takeAnswerable(request) { runtime.endQueued(kept) }
+    incoming[request.id] = Incoming(request: request)
     let ready = ReadyRequest(request: request, offer: offer, untold: untold)
     guard offer.provider != nil, !request.isRedelivered, !request.attachments.isEmpty else {
       return handleSoon(ready)
@@ -215,17 +226,29 @@ final class PeerRequests {
         try exchange.endWithoutReply(request.id, now: runtime.now)
       }
     }
-    guard incoming[request.id]?.mayReply == true else { return Self.cannotReply }
+    guard mayAnswer(request) else { return Self.cannotReply }
     incoming[request.id] = nil
+    endQueued(request)
     peer.deliveries.step { $0.endRequest(request.id) }
     return nil
+  }
+
+  /// An earlier copy of the request may be kept, too.
+  private func endQueued(_ request: IncomingRequest) {
+    for arrival in Set([request.arrival, messages.takeAnswerable(request)].compactMap(\.self)) {
+      runtime.endQueued(arrival)
+    }
+  }
+
+  private func mayAnswer(_ request: IncomingRequest) -> Bool {
+    incoming[request.id]?.mayReply ?? messages.isAnswerable(request)
   }
 
   private func answer(
     _ id: Identifier, isReply: Bool,
     _ step: (inout Exchange) throws(ProtocolFault) -> [ExchangeOutput]
   ) -> ServicesError? {
-    guard incoming[id]?.isReplyStored == false else { return Self.cannotReply }
+    guard incoming[id]?.isStored == false else { return Self.cannotReply }
     peer.updateCharge()
     do throws(ProtocolFault) {
       let outputs = try step(&peer.exchange)
@@ -242,22 +265,41 @@ final class PeerRequests {
     }
   }
 
-  /// A reply is to be stored in the outbox; false when there was one.
-  func beginStoring(_ id: Identifier) -> Bool {
-    guard incoming[id]?.mayReply == true else { return false }
-    incoming[id]?.isReplyStored = true
+  /// A reply is to be stored in the outbox, or the request in the queue; false when there was a reply.
+  func beginStoring(_ request: IncomingRequest) -> Bool {
+    guard mayAnswer(request) else { return false }
+    incoming[request.id, default: Incoming(request: request)].isStored = true
     return true
   }
 
-  func storingFailed(_ id: Identifier) { incoming[id]?.isReplyStored = false }
+  func storingFailed(_ id: Identifier) { incoming[id]?.isStored = false }
 
-  /// The reply is in the outbox.
+  /// The reply is in the outbox, and what it answers out of the queue.
   func didStore(_ entry: OutboxEntry, for request: IncomingRequest) {
     incoming[request.id]?.hasReplied = true
     peer.outbox.enqueue(entry, request: request.id, isReply: true)
-    guard request.arrival == nil else { return }
-    let outputs = try? peer.exchange.endWithoutReply(request.id, isDelivered: true, now: runtime.now)
-    peer.act(outputs ?? [])
+    guard let arrival = request.arrival else { return replyIsDelivered(request.id) }
+    if let kept = messages.takeAnswerable(request), kept != arrival { runtime.endQueued(kept) }
+  }
+
+  /// A request without files is in the queue.
+  func didKeep(_ request: IncomingRequest) {
+    incoming[request.id]?.isStored = false
+    replyIsDelivered(request.id)
+  }
+
+  private func replyIsDelivered(_ id: Identifier) {
+    incoming[id]?.isReplyDelivered = true
+    peer.act((try? peer.exchange.endWithoutReply(id, isDelivered: true, now: runtime.now)) ?? [])
+  }
+
+  /// The handler of a request in the queue has returned.
+  func handlerReturned(_ request: IncomingRequest) {
+    FailPoint.handled.pass()
+    // Nothing is left in the queue of one that was answered.
+    guard let arrival = request.arrival, incoming[request.id]?.hasReplied == false else { return }
+    messages.keep(request, arrival)
+    runtime.keepQueued(arrival)
   }
 
   // MARK: Ending

@@ -36,7 +36,7 @@ extension PeerSession {
   func cancel(_ request: SentRequest) {
     guard sent[request.id] != nil else { return }
     if outbox.outgoing[request.id] != nil { return deliveries.step { $0.cancel(request.id) } }
-    if request.isDelivery || request.awaitsDelivery { return request.didNotCancel() }
+    if request.isReplyDelivered { return request.didNotCancel() }
     act(exchange.cancel(request.id))
   }
 
@@ -52,7 +52,7 @@ extension PeerSession {
     case .notCancelled: return request.didNotCancel()
     // A delivery brings it.
     case .replyIsDelivered:
-      request.awaitDelivery()
+      request.replyIsDelivered()
       return request.didNotCancel()
     case .replied(let reply): return finish(request, reply, [])
     case .noReply: request.end(.endedWithoutReply, .success(nil), .didEndWithoutReply)

@@ -67,6 +67,11 @@ final class PeerSession {
   /// Nothing is under way.
   var isIdle: Bool { exchange.isIdle && sent.isEmpty && requests.isIdle && deliveries.isIdle }
 
+  /// Nothing is under way that needs time: requests wait for replies that a delivery brings, on either side.
+  private var isQuiet: Bool {
+    exchange.isIdle && deliveries.isIdle && requests.isQuiet && sent.values.allSatisfy(\.awaitsDelivery)
+  }
+
   var isConnected: Bool { exchange.openChannelCount > 0 }
 
   /// There is a channel, or the other app is being started or unlocked: a request was taken.
@@ -415,10 +420,12 @@ final class PeerSession {
     if channels.isEmpty, !isDialling, exchange.isIdle, let retryAt = deliveries.retryAt {
       return min(asked, max(retryAt, now))
     }
-    guard isIdle, !isDialling, channels.values.allSatisfy(\.hasBegun),
-      let lastUsed = channels.values.map(\.lastUsed).min()
-    else { return min(asked, soon) }
-    return min(asked, max(lastUsed + Self.idleChannelTime, now))
+    guard isQuiet, !isDialling, channels.values.allSatisfy(\.hasBegun) else { return min(asked, soon) }
+    guard let lastUsed = channels.values.map(\.lastUsed).min() else {
+      // There is a channel to be asked for, or this session to be forgotten.
+      return isIdle || !sent.isEmpty ? min(asked, soon) : asked
+    }
+    return isIdle ? min(asked, max(lastUsed + Self.idleChannelTime, now)) : asked
   }
 
   // MARK: Ending

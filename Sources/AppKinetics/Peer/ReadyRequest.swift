@@ -25,10 +25,10 @@ struct ReadyRequest: Sendable {
       }
     }
     provider.didReceive(request)
-    request.handlerReturned()
     let definesReply = (try? offer.definition.definesReply(request.method)) ?? true
     // It may have said so itself.
     if request.isFrontRequest || !definesReply { try? request.endWithoutReply() }
+    request.handlerReturned()
   }
 
   private func answer(with function: ServiceHandler) async {
@@ -37,8 +37,9 @@ struct ReadyRequest: Sendable {
       switch response.kind {
       case .reply(let params, let attachments, let foreground) where !request.isFrontRequest:
         try await request.send(.success((params, attachments)), foreground, waits: false)
+      case .later where !request.isFrontRequest: try await request.keepForReply()
       // When it has replied itself there is nothing to say.
-      case .reply, .none: request.endSoonWithoutReply()
+      case .reply, .later, .none: request.endSoonWithoutReply()
       }
     } catch {
       await request.answer(with: error)

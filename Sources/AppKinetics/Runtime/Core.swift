@@ -17,6 +17,7 @@ final class Core {
   struct Left: Sendable {
     var outbox: [OutboxEntry]
     var queue: [QueuedMessage]
+    var answerable: [AnswerableMessage]
   }
 
   unowned let runtime: Runtime
@@ -60,6 +61,7 @@ final class Core {
     guard broker.mustConnect(for: starter) else { return }
     guard life == .new else { return broker.connect() }
     life = .running
+    messages.resume(left?.answerable ?? [])
     for queued in left?.queue ?? [] { messages.handle(queued, isRedelivered: true) }
     resumeOutbox(left?.outbox ?? [])
     runtime.startClock()
@@ -134,6 +136,12 @@ final class Core {
     let peer = PeerSession(application, self)
     peers[application] = peer
     return peer
+  }
+
+  /// Where a request is answered; nil when nothing is under way with its sender, and when these services do not run.
+  func requests(holding request: IncomingRequest) -> PeerRequests? {
+    guard life == .running else { return nil }
+    return (request.arrival == nil ? peers[request.sender] : peer(request.sender))?.requests
   }
 
   func peer(ofSandbox number: UInt64, besides other: PeerSession) -> PeerSession? {

@@ -14,7 +14,7 @@ enum FailPoint: String, CaseIterable {
   // Of the sender.
   case stored, offering, streaming, settling, settled
   // Of the receiver.
-  case offered, begun, listed, receiving, committing, committed, handling, handled
+  case offered, begun, listed, receiving, committing, committed, handling, handled, keeping, kept
 
   #if DEBUG
     private static let chosen: (point: FailPoint, count: Int)? = {

@@ -16,9 +16,9 @@ struct OfferedServices {
   mutating func add(_ added: [Offer]) throws(ServicesError) {
     var all = offers
     for offer in added {
-      let key = ServiceKey(service: offer.definition.serviceID, version: offer.definition.version)
-      guard all.updateValue(offer, forKey: key) == nil else {
-        throw ServicesError(.invalidRegistration, detail: "\(key.service) \(key.version) is offered already")
+      guard all.updateValue(offer, forKey: offer.key) == nil else {
+        throw ServicesError(
+          .invalidRegistration, detail: "\(offer.key.service) \(offer.key.version) is offered already")
       }
     }
     offers = all
@@ -49,13 +49,7 @@ struct OfferedServices {
   }
 
   /// What the request is for, whatever may be done with it.
-  func offer(of request: WireRequest) -> Offer? {
-    // Before anything is compared: an id and a version are short, and of ASCII.
-    guard let service = try? ServiceIdentifier(request.serviceID),
-      let version = try? ServiceVersion(request.version)
-    else { return nil }
-    return offers[ServiceKey(service: service, version: version)]
-  }
+  func offer(of request: WireRequest) -> Offer? { ServiceKey(request).flatMap { offers[$0] } }
 
   /// The checks before the app is asked, in the order of the protocol's page.
   func offer(
@@ -95,6 +89,16 @@ struct ServiceKey: Hashable, Sendable {
   let version: ServiceVersion
 }
 
+extension ServiceKey {
+  /// Nil for an id or a version that cannot be: both are short, and of ASCII, before anything is compared.
+  init?(_ request: WireRequest) {
+    guard let service = try? ServiceIdentifier(request.serviceID),
+      let version = try? ServiceVersion(request.version)
+    else { return nil }
+    self.init(service: service, version: version)
+  }
+}
+
 /// A service that the app offers.
 struct Offer: Sendable {
   enum Handler: Sendable {
@@ -106,6 +110,8 @@ struct Offer: Sendable {
   let type: ServiceType
   let validates: Bool
   let handler: Handler
+
+  var key: ServiceKey { ServiceKey(service: definition.serviceID, version: definition.version) }
 
   /// The object that hears of files on their way; functions do not.
   var provider: (any ServiceProvider)? {

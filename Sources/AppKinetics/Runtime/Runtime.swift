@@ -149,7 +149,8 @@ final class Runtime: Sendable {
         try store.discardArrivals(olderThan: Int64(oldest) * 1_000_000_000)
         return Core.Left(
           outbox: try store.outboxEntries(skipping: leavingOut),
-          queue: try store.queuedMessages(skipping: leavingOut))
+          queue: try store.queuedMessages(skipping: leavingOut),
+          answerable: try store.answerableMessages(skipping: leavingOut))
       }
     } catch {
       throw Self.servicesError(error)
@@ -273,20 +274,40 @@ final class Runtime: Sendable {
 
   // MARK: What is left of messages
 
-  /// A handler has returned. One that was ended because the services stop has not: its request comes again at the next start.
-  func handlerReturned(_ arrival: UInt64) {
-    perform { if $0.life == .running { self.endQueued(arrival) } }
-  }
-
-  /// Whoever a message of the queue was for has had it.
+  /// Whoever a message of the queue was for has had it, or a request was answered.
   func endQueued(_ arrival: UInt64) {
     FailPoint.handled.pass()
+    changeQueue { try $0.endQueued(arrival) }
+  }
+
+  /// The handler of a request has returned.
+  func keepQueued(_ arrival: UInt64) { changeQueue { try $0.keepForReply(arrival) } }
+
+  private func changeQueue(_ change: @escaping @Sendable (Container) throws -> Void) {
     fileQueue.async { [container, logger] in
       do {
-        try container.store.endQueued(arrival)
+        try change(container.store)
       } catch {
         logger.error("the queue of messages cannot be changed", metadata: ["error": "\(error)"])
       }
+    }
+  }
+
+  /// Puts a request without files into the queue. Returns its number there when it is on the disk.
+  func keepForReply(
+    _ wire: WireOffer, id: Identifier, from sender: ApplicationID, isHandled: Bool
+  ) async throws -> UInt64 {
+    let message: [UInt8] = try wire.serializedBytes()
+    do {
+      return try await blocking { [container] in
+        FailPoint.keeping.pass()
+        let arrival = try container.store.enqueueForReply(
+          id, from: sender.text, message, isHandled: isHandled)
+        FailPoint.kept.pass()
+        return arrival
+      }
+    } catch {
+      throw Self.servicesError(error)
     }
   }
 }

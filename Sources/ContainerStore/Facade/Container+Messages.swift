@@ -133,11 +133,38 @@ extension Container {
 
   // MARK: Queue and inbox
 
-  /// The messages that have arrived and were not ended, oldest first. A damaged message is passed
+  /// The messages that wait for their handlers, oldest first. A damaged message is passed
   /// to `skipping` and left out, and stays in the queue; without `skipping`, throws
   /// `catalogDamaged` or `tableDamaged`.
   package func queuedMessages(skipping: ((ContainerError) -> Void)? = nil) throws -> [QueuedMessage] {
     try messages.queuedMessages(skipping: skipping)
+  }
+
+  /// The messages whose handlers have returned and which were not ended, oldest first. Damaged ones as
+  /// in ``queuedMessages(skipping:)``.
+  package func answerableMessages(
+    skipping: ((ContainerError) -> Void)? = nil
+  ) throws -> [AnswerableMessage] {
+    try messages.answerableMessages(skipping: skipping)
+  }
+
+  /// A message of the queue, whatever it waits for; nil if it was ended. Throws `catalogDamaged`.
+  package func queuedMessage(_ arrival: UInt64) throws -> QueuedMessage? {
+    try messages.queuedMessage(arrival)
+  }
+
+  /// Puts a message without files, which did not come as a delivery, into the queue, and returns its
+  /// number. With `isHandled` its handler has returned. Throws `invalidName` for a sender that is no name, and
+  /// `invalidArgument` for a message of more than 2 MiB.
+  package func enqueueForReply(
+    _ id: Identifier, from sender: String, _ message: [UInt8], isHandled: Bool
+  ) throws -> UInt64 {
+    try messages.enqueueForReply(id, from: sender, message, isHandled: isHandled)
+  }
+
+  /// Notes that a message's handler has returned, and that the app may still reply. Does nothing if the message is not in the queue.
+  package func keepForReply(_ arrival: UInt64) throws {
+    try messages.keepForReply(arrival)
   }
 
   /// Removes a message from the queue. Does nothing if it is not there.

@@ -98,7 +98,8 @@ extension Transaction {
     let arrivedCount = try addDelivery(message, from: sender)
     let (places, files) = (delivery.manifest.places, delivery.manifest.files)
     let arrival = queue(
-      message, directory: directory,
+      message.id, from: message.sender, message.message, directory: directory,
+      fileCount: message.fileCount,
       files: zip(places, files).lazy.map { (place: $0, size: $1.size) })
     let queued = QueuedMessage(
       arrival: arrival, id: message.id, sender: message.sender, message: message.message,

@@ -1,6 +1,6 @@
 package import SodiumPrimitives
 
-/// A message that has arrived and was not completely handled yet.
+/// A message that has arrived and was not completely handled yet, or not answered.
 package struct QueuedMessage: Sendable {
   /// The message's number in the queue: ascending, never reused.
   package var arrival: UInt64
@@ -13,6 +13,14 @@ package struct QueuedMessage: Sendable {
   package var directory: String?
   /// Files in the order of the offer; sizes in bytes.
   package var files: [(path: String, size: UInt64)]
+}
+
+/// A message whose handler has returned, and to which the app may still reply.
+package struct AnswerableMessage: Sendable, Equatable {
+  package var arrival: UInt64
+  package var id: Identifier
+  /// Application id.
+  package var sender: String
 }
 
 extension CatalogKey {
@@ -33,13 +41,15 @@ extension Transaction {
   /// Appends a message to the queue and returns its number. `files` are paths relative to the
   /// message's directory, and sizes.
   func queue(
-    _ message: ArrivingMessage, directory: String, files: some Sequence<(place: [UInt8], size: UInt64)>
+    _ id: Identifier, from sender: String, _ message: [UInt8], state: QueuedRecord.State = .handler,
+    directory: String = "", fileCount: UInt64 = 0,
+    files: some Sequence<(place: [UInt8], size: UInt64)> = EmptyCollection()
   ) -> UInt64 {
     // File ids ascend over all openings, and no file gets this one.
     let arrival = takeFileID()
     let record = QueuedRecord(
-      time: now, id: message.id, messageByteCount: UInt32(message.message.count),
-      fileCount: message.fileCount, sender: Array(message.sender.utf8), directory: Array(directory.utf8))
+      time: now, id: id, messageByteCount: UInt32(message.count), state: state,
+      fileCount: fileCount, sender: Array(sender.utf8), directory: Array(directory.utf8))
     put(.queued(arrival), record.encoded)
     var chunk: UInt32 = 0
     var writer = ByteWriter()
@@ -57,10 +67,19 @@ extension Transaction {
         if writer.bytes.count == Self.queuedChunkByteCountMax { writeChunk() }
       }
     }
-    append(message.message)
+    append(message)
     for file in files { append(QueuedContents.File(place: file.place, size: file.size).encoded) }
     if !writer.bytes.isEmpty { writeChunk() }
     return arrival
+  }
+
+  /// Notes that a message's handler has returned. Does nothing if the message is not in the queue.
+  func keepForReply(_ arrival: UInt64) throws {
+    guard let value = try value(.queued(arrival)) else { return }
+    var record = try Self.decode(value) { bytes throws(MalformedBytes) in try QueuedRecord(bytes) }
+    guard record.state == .handler else { return }
+    record.state = .reply
+    put(.queued(arrival), record.encoded)
   }
 
   /// Removes a message from the queue. Does nothing if it is not there.
@@ -104,6 +123,29 @@ extension CatalogKey {
 
 extension Messages {
   func queuedMessages(skipping: ((ContainerError) -> Void)? = nil) throws -> [QueuedMessage] {
+    try queued(skipping) { records, arrival, value, record in
+      record.state == .handler ? try records.queuedMessage(arrival, value) : nil
+    }
+  }
+
+  func answerableMessages(skipping: ((ContainerError) -> Void)? = nil) throws -> [AnswerableMessage] {
+    try queued(skipping) { _, arrival, _, record in
+      guard record.state == .reply else { return nil }
+      return AnswerableMessage(
+        arrival: arrival, id: record.id, sender: String(decoding: record.sender, as: UTF8.self))
+    }
+  }
+
+  func queuedMessage(_ arrival: UInt64) throws -> QueuedMessage? {
+    try store.withSnapshot { records in
+      try records.value(.queued(arrival)).map { try records.queuedMessage(arrival, $0) }
+    }
+  }
+
+  private func queued<R>(
+    _ skipping: ((ContainerError) -> Void)?,
+    _ read: (CatalogSnapshot, UInt64, [UInt8], QueuedRecord) throws -> R?
+  ) throws -> [R] {
     try store.withSnapshot { records in
       try records.records(.all(.queued)).compactMap { key, value in
         let which = key.arrival.map { "message \($0)" } ?? "a message without a number"
@@ -111,10 +153,31 @@ extension Messages {
           guard let arrival = key.arrival else {
             throw ContainerError(.catalogDamaged, detail: "the number is missing")
           }
-          return try records.queuedMessage(arrival, value)
-        }
+          let record = try CatalogSnapshot.decode(value) { bytes throws(MalformedBytes) in
+            try QueuedRecord(bytes)
+          }
+          return try read(records, arrival, value, record)
+        } ?? nil
       }
     }
+  }
+
+  func enqueueForReply(
+    _ id: Identifier, from sender: String, _ message: [UInt8], isHandled: Bool
+  ) throws -> UInt64 {
+    guard message.count <= ArrivingMessage.byteCountMax else {
+      throw ContainerError(
+        .invalidArgument,
+        detail: "a message of \(message.count) bytes; it may have \(ArrivingMessage.byteCountMax)")
+    }
+    _ = try InboxName.sender(sender)
+    return try store.transaction(durability: store.acknowledged) {
+      $0.queue(id, from: sender, message, state: isHandled ? .reply : .handler)
+    }
+  }
+
+  func keepForReply(_ arrival: UInt64) throws {
+    try store.transaction(durability: store.soon) { try $0.keepForReply(arrival) }
   }
 
   func endQueued(_ arrival: UInt64) throws {

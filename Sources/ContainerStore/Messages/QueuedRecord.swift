@@ -2,9 +2,16 @@ import SodiumPrimitives
 
 /// The value of a record `78`.
 struct QueuedRecord: Equatable {
+  /// What the message waits for.
+  enum State: UInt8 {
+    case handler = 0
+    case reply = 1
+  }
+
   var time: Int64
   var id: Identifier
   var messageByteCount: UInt32
+  var state: State
   var fileCount: UInt64
   var sender: [UInt8]
   /// Path of the message's directory in the inbox; empty for a message without files.
@@ -15,7 +22,8 @@ struct QueuedRecord: Equatable {
     writer.append(time)
     writer.append(id)
     writer.append(messageByteCount)
-    writer.appendZeros(3)
+    writer.append(state.rawValue)
+    writer.appendZeros(2)
     writer.append(UInt8(sender.count))
     writer.append(fileCount)
     writer.append(sender)
@@ -24,12 +32,13 @@ struct QueuedRecord: Equatable {
   }
 
   init(
-    time: Int64, id: Identifier, messageByteCount: UInt32, fileCount: UInt64, sender: [UInt8],
-    directory: [UInt8]
+    time: Int64, id: Identifier, messageByteCount: UInt32, state: State = .handler, fileCount: UInt64,
+    sender: [UInt8], directory: [UInt8]
   ) {
     self.time = time
     self.id = id
     self.messageByteCount = messageByteCount
+    self.state = state
     self.fileCount = fileCount
     self.sender = sender
     self.directory = directory
@@ -40,7 +49,11 @@ struct QueuedRecord: Equatable {
     time = try reader.read()
     id = try reader.identifier()
     messageByteCount = try reader.read()
-    try reader.zeros(3)
+    guard let state = State(rawValue: try reader.read()) else {
+      throw MalformedBytes(what: "a queued message in no state")
+    }
+    self.state = state
+    try reader.zeros(2)
     let senderByteCount = try reader.read(UInt8.self)
     fileCount = try reader.read()
     sender = try reader.bytes(Int(senderByteCount))

@@ -1,0 +1,274 @@
+import Foundation
+import SecureFiles
+import ServiceValues
+import SodiumPrimitives
+import Testing
+
+@testable import AppKinetics
+
+/// Replies at any later time: to requests that the provider's container keeps.
+struct KeptRequestTests {
+  /// Takes requests, and leaves the replies to somebody else.
+  private final class Taker: ServiceProvider {
+    let received = Box<IncomingRequest>()
+    let cancelled = Box<RequestID>()
+    let finished = Box<RequestID>()
+    func didReceive(_ request: IncomingRequest) { received.put(request) }
+    func didCancel(_ request: IncomingRequest) { cancelled.put(request.id) }
+    func didFinishSending(_ request: IncomingRequest) { finished.put(request.id) }
+  }
+
+  private static let request = ServiceRequest(echo, "echo", params: 7)
+  private static let requestWithFile = ServiceRequest(echo, "echo", params: 7, attachments: ["/one"])
+
+  private func apps(
+    _ world: AppWorld, _ taker: Taker
+  ) async throws -> (provider: AppWorld.App, consumer: AppWorld.App) {
+    let provider = try world.app("com.example.provider")
+    try provider.services.offer([echo], provider: taker)
+    try provider.container.files.write(Data("answer".utf8), toPath: "/answer")
+    try await provider.services.start()
+    let consumer = try world.app("com.example.consumer")
+    try consumer.container.files.write(Data("one".utf8), toPath: "/one")
+    try await consumer.services.start()
+    return (provider, consumer)
+  }
+
+  private func expectNothingIsLeft(_ app: AppWorld.App) throws {
+    #expect(try app.container.store.queuedMessages().isEmpty)
+    #expect(try app.container.store.answerableMessages().isEmpty)
+  }
+
+  private func expectCannotReply(_ body: () async throws -> Void) async {
+    do {
+      try await body()
+      Issue.record("a second reply was taken")
+    } catch {
+      #expect((error as? ServicesError)?.code == .general)
+    }
+  }
+
+  @Test func aRequestWithFilesIsAnsweredAfterRestarts() async throws {
+    try await withWorld { world in
+      let taker = Taker()
+      var (provider, consumer) = try await apps(world, taker)
+      let sent = try await consumer.services.send(Self.requestWithFile, to: provider.id)
+      let received = try #require(await taker.received.next())
+      for _ in 0..<2 {
+        provider = try await world.restarted(provider) { try $0.offer([echo], provider: taker) }
+        let kept = try await provider.services.keptRequests()
+        let request = try #require(kept.first)
+        #expect(kept.count == 1 && request.id == sent.id && request.sender == consumer.id)
+        #expect(request.service == echo.serviceID && request.method == "echo" && request.params == 7)
+        #expect(request.attachments == received.attachments && !request.isRedelivered)
+        #expect(try provider.container.files.data(atPath: request.attachments[0]) == Data("one".utf8))
+      }
+      #expect(sent.status == .delivered)
+      try await provider.services.reply("later", attachments: ["/answer"], to: sent.id, from: consumer.id)
+      let reply = try #require(try await sent.reply())
+      #expect(reply.params == "later" && reply.attachments.count == 1)
+      await expectCannotReply { try await provider.services.reply("twice", to: sent.id) }
+      #expect(try await provider.services.keptRequests().isEmpty)
+      provider = try await world.restarted(provider) { try $0.offer([echo], provider: taker) }
+      await expectCannotReply { try await provider.services.reply("twice", to: sent.id) }
+      #expect(taker.received.values.count == 1)
+      try expectNothingIsLeft(provider)
+    }
+  }
+
+  @Test func aRequestWithoutFilesIsKeptWhenTheHandlerSaysSo() async throws {
+    try await withWorld { world in
+      var (provider, consumer) = try await world.echoPair { _ in .later }
+      let sent = try await consumer.send(Self.request, to: provider.id)
+      try await sent.delivered()
+      while try await provider.services.keptRequests().isEmpty { await Task.yield() }
+      provider = try await world.restarted(provider) { try $0.offer(echo) { _ in .noReply } }
+      #expect(try await provider.services.keptRequests().map(\.id) == [sent.id])
+      #expect(await !sent.cancel())
+      try await provider.services.reply("later", to: sent.id)
+      #expect(try await sent.reply()?.params == "later")
+      try expectNothingIsLeft(provider)
+    }
+  }
+
+  @Test func anObjectKeepsWhatItIsGiven() async throws {
+    try await withWorld { world in
+      let taker = Taker()
+      var (provider, consumer) = try await apps(world, taker)
+      let sent = try await consumer.services.send(Self.request, to: provider.id)
+      let request = try #require(await taker.received.next())
+      try await request.keep()
+      try await request.keep()
+      #expect(try provider.container.store.answerableMessages().map(\.id) == [sent.id])
+      // In this process, by its object.
+      try await request.reply("now")
+      #expect(try await sent.reply()?.params == "now")
+      #expect(await taker.finished.next() == sent.id)
+      await expectCannotReply { try await request.reply("twice") }
+      try expectNothingIsLeft(provider)
+
+      // By its id, without being kept.
+      let next = try await consumer.services.send(Self.request, to: provider.id)
+      _ = try #require(await taker.received.next())
+      try await provider.services.reply(error: ServiceReplyError(code: 3, text: "no"), to: next.id)
+      await #expect(throws: ServiceReplyError.self) { try await next.reply() }
+      await expectCannotReply { try await provider.services.reply("twice", to: next.id) }
+
+      // Not after it was answered.
+      let last = try await consumer.services.send(Self.request, to: provider.id)
+      let answered = try #require(await taker.received.next())
+      try await answered.reply("first")
+      #expect(try await last.reply()?.params == "first")
+      await expectCannotReply { try await answered.keep() }
+      try expectNothingIsLeft(provider)
+      provider = try await world.restarted(provider) { try $0.offer([echo], provider: taker) }
+      #expect(try await provider.services.keptRequests().isEmpty)
+    }
+  }
+
+  @Test(arguments: [true, false])
+  func theConsumerHearsThatNoReplyComes(hasFiles: Bool) async throws {
+    try await withWorld { world in
+      let taker = Taker()
+      var (provider, consumer) = try await apps(world, taker)
+      let sent = try await consumer.services.send(
+        hasFiles ? Self.requestWithFile : Self.request, to: provider.id)
+      try await #require(await taker.received.next()).keep()
+      provider = try await world.restarted(provider) { try $0.offer([echo], provider: taker) }
+      try await provider.services.endWithoutReply(sent.id, from: consumer.id)
+      #expect(try await sent.reply() == nil)
+      #expect(sent.status == .endedWithoutReply)
+      await expectCannotReply { try await provider.services.endWithoutReply(sent.id) }
+      await provider.services.stop()
+      try expectNothingIsLeft(provider)
+    }
+  }
+
+  @Test(arguments: [true, false])
+  func theReplyComesToALaterProcessOfTheConsumer(hasFiles: Bool) async throws {
+    try await withWorld { world in
+      let taker = Taker()
+      var (provider, consumer) = try await apps(world, taker)
+      let sent = try await consumer.services.send(
+        hasFiles ? Self.requestWithFile : Self.request, to: provider.id)
+      try await #require(await taker.received.next()).keep()
+      provider = try await world.restarted(provider) { try $0.offer([echo], provider: taker) }
+      let replies = Box<UnclaimedReply>()
+      consumer = try await world.restarted(consumer) { $0.onUnclaimedReply { replies.put($0) } }
+      try await provider.services.reply("later", to: sent.id)
+      let reply = try #require(await replies.next())
+      #expect(try reply.request == sent.id && reply.result.get().params == "later")
+    }
+  }
+
+  @Test func nothingIsKeptOfAMethodWithoutAReply() async throws {
+    try await withWorld { world in
+      let taker = Taker()
+      let (provider, consumer) = try await apps(world, taker)
+      let sent = try await consumer.services.send(
+        ServiceRequest(echo, "tell", attachments: ["/one"]), to: provider.id)
+      #expect(try await sent.reply() == nil)
+      #expect(try await provider.services.keptRequests().isEmpty)
+      await provider.services.stop()
+      try expectNothingIsLeft(provider)
+    }
+  }
+
+  @Test func aReplyThatBreaksTheDefinitionChangesNothing() async throws {
+    try await withWorld { world in
+      let taker = Taker()
+      let start: @Sendable (AppServices) throws -> Void = {
+        try $0.offer([echo], validates: true, provider: taker)
+      }
+      var provider = try world.app("com.example.provider")
+      try start(provider.services)
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer")
+      try await consumer.services.start()
+      let sent = try await consumer.services.send(
+        ServiceRequest(echo, "add", params: [1, 2]), to: provider.id)
+      try await #require(await taker.received.next()).keep()
+      // Offered later than the container's queue is read.
+      provider = try await world.restarted(provider)
+      try start(provider.services)
+      await #expect(throws: ServicesError.self) {
+        try await provider.services.reply("three", to: sent.id)
+      }
+      #expect(try await provider.services.keptRequests().count == 1)
+      try await provider.services.reply(3, to: sent.id)
+      #expect(try await sent.reply()?.params == 3)
+    }
+  }
+
+  /// Ids are drawn by the consumers, and one of them may know that of another.
+  @Test func anIdThatSeveralAppsUseNeedsItsSender() async throws {
+    try await withWorld { world in
+      let taker = Taker()
+      var (provider, consumer) = try await apps(world, taker)
+      let sent = try await consumer.services.send(Self.requestWithFile, to: provider.id)
+      let request = try #require(await taker.received.next())
+      await provider.services.stop()
+      let store = provider.container.store
+      let first = try #require(try store.answerableMessages().first)
+      let message = try #require(try store.queuedMessage(first.arrival))
+      for sender in ["com.example.other", "com.example.other"] {
+        _ = try store.enqueueForReply(sent.id, from: sender, message.message, isHandled: true)
+      }
+      provider = try await world.restarted(provider) { try $0.offer([echo], provider: taker) }
+      // Of a request that came twice the last one is kept.
+      #expect(
+        try await provider.services.keptRequests().map(\.sender.text).sorted() == [
+          "com.example.consumer", "com.example.other",
+        ])
+      await expectCannotReply { try await provider.services.reply("whose?", to: sent.id) }
+      try await provider.services.reply("yours", to: sent.id, from: consumer.id)
+      #expect(try await sent.reply()?.params == "yours")
+      #expect(try await provider.services.keptRequests().map(\.sender.text) == ["com.example.other"])
+      #expect(request.sender == consumer.id)
+      await expectCannotReply {
+        try await provider.services.reply("unknown", to: Identifier.random())
+      }
+    }
+  }
+
+  /// The service is not offered any more; its requests can be answered all the same.
+  @Test func whatIsNotOfferedAnyMoreIsAnswered() async throws {
+    try await withWorld { world in
+      let taker = Taker()
+      var (provider, consumer) = try await apps(world, taker)
+      let sent = try await consumer.services.send(Self.requestWithFile, to: provider.id)
+      _ = try #require(await taker.received.next())
+      provider = try await world.restarted(provider)
+      await #expect(throws: ServicesError(.attachmentNotFound, path: "/none")) {
+        try await provider.services.reply(attachments: ["/none"], to: sent.id)
+      }
+      try await #require(try await provider.services.keptRequests().first).reply("late")
+      #expect(try await sent.reply()?.params == "late")
+      await provider.services.stop()
+      await #expect(throws: ServicesError.self) { try await provider.services.keptRequests() }
+      try expectNothingIsLeft(provider)
+    }
+  }
+
+  /// Neither side wakes up for a request that waits for days.
+  @Test func whatIsKeptNeedsNoTime() async throws {
+    try await withWorld { world in
+      let taker = Taker()
+      let (provider, consumer) = try await apps(world, taker)
+      for request in [Self.request, Self.requestWithFile] {
+        let sent = try await consumer.services.send(request, to: provider.id)
+        try await #require(await taker.received.next()).keep()
+        try await sent.delivered()
+      }
+      for (app, other) in [(provider, consumer.id), (consumer, provider.id)] {
+        // What was just said is still being acknowledged.
+        var next: UInt64?
+        for _ in 0..<10_000 where next != .max {
+          next = await app.services.runtime.result { $0.peers[other]?.nextDeadline(0, soon: 1) }
+          await Task.yield()
+        }
+        #expect(next == .max)
+      }
+    }
+  }
+}
