@@ -19,9 +19,11 @@ public final class ServiceBroker: Service {
     public var listeningSocket: Int32?
     /// Made if it is missing, mode 0700.
     public var stateDirectory: String
+    /// The program or function that is asked before another app comes to front.
     public var compositor: Compositor
     /// What is done with new app ids of processes without confinement, and of sandboxes.
     public var plainApps = NewApps.open(8)
+    /// What is done with new app ids of sandboxes. By default an administrator has to approve them.
     public var sandboxedApps = NewApps.ask
 
     /// The socket: nil for `OPENDYNAMICS_BROKER`, else `opendynamics/broker` in `XDG_RUNTIME_DIR`, else
@@ -36,15 +38,18 @@ public final class ServiceBroker: Service {
     }
   }
 
+  /// The configuration that the broker was made with.
   public let configuration: Configuration
   private let logger: Logger
   private let running = Guarded<BrokerRun?>(nil)
 
+  /// Makes a broker that does nothing before ``run()``.
   public init(_ configuration: Configuration, logger: Logger) {
     self.configuration = configuration
     self.logger = logger
   }
 
+  /// The path of the socket at which apps reach the broker.
   public var socketPath: String { configuration.socketPath }
 
   /// Listens until the task is cancelled or the service group shuts down, then says goodbye to all.

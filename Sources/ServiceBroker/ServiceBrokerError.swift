@@ -14,6 +14,7 @@ public enum ServiceBrokerError: Error, Equatable, Sendable, CustomStringConverti
   case noState(path: String)
   /// Another broker works with the state directory.
   case stateInUse(path: String)
+  /// A system call failed on a file or a directory of the broker: its name, the path and the error number.
   case callFailed(operation: String, path: String, errno: Int32)
 
   /// What failed.

@@ -1,5 +1,6 @@
 /// Names an app, and is its address: reverse DNS, as `com.example.Notes`.
 public struct ApplicationID: Hashable, Sendable, CustomStringConvertible {
+  /// The id as it was given; capitals are kept.
   public let text: String
 
   /// Throws `invalidParams` that says which rule the text breaks; the rules are those of ``ServiceIdentifier``, but

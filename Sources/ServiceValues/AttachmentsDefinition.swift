@@ -1,11 +1,15 @@
 /// How many attachments a message has, and what is in them. What is in them is for people: it is not checked.
 public struct AttachmentsDefinition: Sendable, Hashable {
+  /// What one attachment is, in words for people.
   public struct Item: Sendable, Hashable {
+    /// A short name of the attachment, for people.
     public var title: String?
+    /// What the attachment is for, in words for people.
     public var description: String?
     /// A MIME type.
     public var format: String?
 
+    /// Describes an attachment. Every part may be missing.
     public init(title: String? = nil, description: String? = nil, format: String? = nil) {
       self.title = title
       self.description = description
@@ -13,6 +17,7 @@ public struct AttachmentsDefinition: Sendable, Hashable {
     }
   }
 
+  /// Descriptions of attachments: one for all of them, or one for each position.
   public enum Items: Sendable, Hashable {
     /// The same for each attachment.
     case each(Item)
@@ -24,9 +29,12 @@ public struct AttachmentsDefinition: Sendable, Hashable {
   public var items: Items?
   /// What may follow behind `items` in order.
   public var additionalItems: Items?
+  /// The fewest attachments; nil: as many as ``items`` has in order, else 0.
   public var minItems: Int?
+  /// The most attachments; nil: as many as ``items`` and ``additionalItems`` allow.
   public var maxItems: Int?
 
+  /// Describes the attachments of a message. Without arguments any number is right.
   public init(
     items: Items? = nil, additionalItems: Items? = nil, minItems: Int? = nil, maxItems: Int? = nil
   ) {

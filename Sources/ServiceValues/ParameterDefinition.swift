@@ -1,12 +1,16 @@
 /// What a value must look like. Without a type, and with one that the language does not have, every value is right.
 public struct ParameterDefinition: Sendable, Hashable {
+  /// What a definition gives as the type of a value.
   public enum ValueType: Sendable, Hashable {
+    /// The value is of this kind; a number may also be an integer.
     case kind(ServiceValue.Kind)
     /// Allowed, and without meaning.
     case unknown(String)
 
+    /// The type of that name in a definition: `string`, `UInt8Array`, or one without meaning.
     public init(name: String) { self = ServiceValue.Kind(rawValue: name).map { .kind($0) } ?? .unknown(name) }
 
+    /// The name of the type in a definition.
     public var name: String {
       switch self {
       case .kind(let kind): kind.rawValue
@@ -15,7 +19,9 @@ public struct ParameterDefinition: Sendable, Hashable {
     }
   }
 
+  /// The kind of the value; nil: every kind is right.
   public var type: ValueType?
+  /// What the value is for, in words for people.
   public var description: String?
   /// Whether the value must be there.
   public var isRequired: Bool
@@ -33,6 +39,7 @@ public struct ParameterDefinition: Sendable, Hashable {
     set { itemsBox = newValue.map { [$0] } ?? [] }
   }
 
+  /// Describes a value. Without arguments every value is right, and none as well.
   public init(
     type: ValueType? = nil, description: String? = nil, isRequired: Bool = false,
     items: ParameterDefinition? = nil, properties: [String: ParameterDefinition] = [:],
@@ -46,6 +53,7 @@ public struct ParameterDefinition: Sendable, Hashable {
     itemsBox = items.map { [$0] } ?? []
   }
 
+  /// Describes a value of one kind.
   public init(_ kind: ServiceValue.Kind, isRequired: Bool = false) {
     self.init(type: .kind(kind), isRequired: isRequired)
   }

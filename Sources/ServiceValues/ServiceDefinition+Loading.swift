@@ -10,6 +10,7 @@ extension ServiceDefinition {
     try self.init(json: Array(text.utf8), byteCountMax: byteCountMax)
   }
 
+  /// Reads a definition from UTF-8 bytes. Throws as ``init(jsonText:byteCountMax:)`` does.
   public init(json: [UInt8], byteCountMax: Int = Self.byteCountMax) throws(ServicesError) {
     let root = "definition"
     do throws(Problem) {

@@ -2,13 +2,20 @@
 ///
 /// A definition is read with ``init(jsonText:byteCountMax:)`` and written with ``jsonText``; titles and descriptions are for people.
 public struct ServiceDefinition: Sendable, Hashable {
+  /// The service that is defined.
   public var serviceID: ServiceIdentifier
+  /// The version of the service that is defined.
   public var version: ServiceVersion
+  /// The name of the service, for people.
   public var title: String?
+  /// What the service does, in words for people.
   public var description: String?
+  /// The authors of the service, for people.
   public var creator: Creator?
+  /// The methods by their names. A name that is read from JSON is never empty.
   public var methods: [String: Method]
 
+  /// Makes a definition in Swift. Nothing is checked beyond the types.
   public init(
     serviceID: ServiceIdentifier, version: ServiceVersion, title: String? = nil, description: String? = nil,
     creator: Creator? = nil, methods: [String: Method]
@@ -21,7 +28,9 @@ public struct ServiceDefinition: Sendable, Hashable {
     self.methods = methods
   }
 
+  /// What one method takes and what it answers.
   public struct Method: Sendable, Hashable {
+    /// What the method does, in words for people.
     public var description: String?
     /// Nil: the method takes no params.
     public var params: ParameterDefinition?
@@ -34,6 +43,7 @@ public struct ServiceDefinition: Sendable, Hashable {
     /// The errors that the app itself replies with. Empty: the definition says nothing about them.
     public var errors: [ErrorDefinition]
 
+    /// Describes a method. Without arguments it takes nothing and has no reply.
     public init(
       description: String? = nil, params: ParameterDefinition? = nil,
       attachments: AttachmentsDefinition? = nil, resultValue: ParameterDefinition? = nil,
@@ -51,15 +61,20 @@ public struct ServiceDefinition: Sendable, Hashable {
     public var definesReply: Bool { resultValue != nil || !errors.isEmpty }
   }
 
+  /// An error that a provider's app may reply with.
   public struct ErrorDefinition: Sendable, Hashable {
+    /// The number of the error, which is unique within its method.
     public var code: Int64
+    /// The name of the error, for people.
     public var title: String?
+    /// What the error means, in words for people.
     public var description: String?
     /// The details; nil: there are none.
     public var data: ParameterDefinition?
     /// Nil: the error has no attachments.
     public var attachments: AttachmentsDefinition?
 
+    /// Describes an error. Without further arguments it has neither details nor attachments.
     public init(
       code: Int64, title: String? = nil, description: String? = nil, data: ParameterDefinition? = nil,
       attachments: AttachmentsDefinition? = nil
@@ -74,11 +89,16 @@ public struct ServiceDefinition: Sendable, Hashable {
 
   /// Who wrote the service.
   public struct Creator: Sendable, Hashable {
+    /// The name of the author or the organisation.
     public var name: String?
+    /// The address of the documentation, as text; it is not checked.
     public var apiURL: String?
+    /// The copyright notice.
     public var copyright: String?
+    /// How to reach the author, as free text.
     public var contactDetails: String?
 
+    /// Describes an author. Every part may be missing.
     public init(
       name: String? = nil, apiURL: String? = nil, copyright: String? = nil, contactDetails: String? = nil
     ) {

@@ -1,5 +1,6 @@
 /// Names a service: lower-case reverse DNS, as `com.good.gdservice.transfer-file`.
 public struct ServiceIdentifier: Hashable, Sendable, CustomStringConvertible {
+  /// The id as it was given, which is in lower case.
   public let text: String
 
   /// Throws `invalidParams` that says which rule the text breaks. At least two parts with dots between them, each of 1 to 63

@@ -2,13 +2,18 @@
 public struct ServiceReplyError: Error, Sendable, Hashable {
   /// The service's id, whatever the provider's app wrote; nil before it was sent.
   public var domain: ServiceIdentifier?
+  /// The number of the error, as the service's definition has it.
   public var code: Int64
+  /// A message of the provider's app; at most ``textByteCountMax`` bytes of UTF-8 are sent.
   public var text: String
+  /// Further data of the provider's app, of which the limits are those of params.
   public var details: [String: ServiceValue]
   /// Files that come with it. Before it is sent: files and folders of the provider's container, absolute paths; afterwards paths in the inbox
   /// of the consumer's container.
   public var attachments: [String]
 
+  /// Makes an error to reply with. Nothing is checked before it is sent;
+  /// ``validate(limits:textByteCountMax:)`` checks it.
   public init(
     domain: ServiceIdentifier? = nil, code: Int64, text: String = "", details: [String: ServiceValue] = [:],
     attachments: [String] = []

@@ -1,8 +1,10 @@
 public import Foundation
 
 extension ServiceValue {
+  /// Makes ``bytes(_:)`` of the data.
   public init(_ data: Data) { self = .bytes([UInt8](data)) }
 
+  /// The contents of ``bytes(_:)``; nil for every other kind.
   public var dataValue: Data? { bytesValue.map { Data($0) } }
 
   /// From Foundation's objects and Swift's own values: texts, numbers, `Bool`, `NSNull`, `Data`, arrays and dictionaries with texts as keys.

@@ -8,12 +8,15 @@ extension ServiceValue {
     /// Most values inside of objects and arrays, at all depths together. The outermost value is not counted.
     public var elementCountMax: Int
 
+    /// Makes limits. Those that are not given are the defaults of SERVICE-DEFINITIONS.md: 1 MiB, 32 levels,
+    /// 100,000 elements.
     public init(byteCountMax: Int = 1_048_576, depthMax: Int = 32, elementCountMax: Int = 100_000) {
       self.byteCountMax = byteCountMax
       self.depthMax = depthMax
       self.elementCountMax = elementCountMax
     }
 
+    /// The limits that both sides of a request keep.
     public static let `default` = Limits()
   }
 

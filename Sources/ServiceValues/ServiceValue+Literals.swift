@@ -17,6 +17,7 @@ extension ServiceValue: ExpressibleByStringInterpolation, ExpressibleByIntegerLi
 }
 
 extension ServiceValue {
+  /// The text; nil for every other kind.
   public var stringValue: String? {
     if case .string(let value) = self { value } else { nil }
   }
@@ -30,26 +31,32 @@ extension ServiceValue {
     }
   }
 
+  /// The integer; nil for every other kind, also for a number without a fraction.
   public var integerValue: Int64? {
     if case .integer(let value) = self { value } else { nil }
   }
 
+  /// The boolean; nil for every other kind.
   public var booleanValue: Bool? {
     if case .boolean(let value) = self { value } else { nil }
   }
 
+  /// The bytes; nil for every other kind.
   public var bytesValue: [UInt8]? {
     if case .bytes(let value) = self { value } else { nil }
   }
 
+  /// The elements of an array; nil for every other kind.
   public var arrayValue: [ServiceValue]? {
     if case .array(let value) = self { value } else { nil }
   }
 
+  /// The members of an object; nil for every other kind.
   public var objectValue: [String: ServiceValue]? {
     if case .object(let value) = self { value } else { nil }
   }
 
+  /// Whether the value is ``null``.
   public var isNull: Bool { self == .null }
 
   /// The member of an object; nil when there is none, or this is no object. Setting ends the process when this is no object.

@@ -9,25 +9,37 @@
 /// A value of this type may break the rules of the language (an array of two kinds, an infinite number): whoever sends or receives one
 /// calls ``validate(limits:root:)``. Source: Documentation/SERVICE-DEFINITIONS.md.
 public enum ServiceValue: Sendable {
+  /// A Unicode text, also an empty one.
   case string(String)
+  /// A double. It must be finite when it is sent.
   case number(Double)
+  /// An integer of 64 bits with a sign.
   case integer(Int64)
+  /// True or false.
   case boolean(Bool)
+  /// The value that stands for none.
   case null
+  /// Any bytes; `UInt8Array` in a definition.
   case bytes([UInt8])
+  /// Simple values of one kind. An array holds neither arrays nor objects.
   case array([ServiceValue])
+  /// A value of any kind for each key.
   case object([String: ServiceValue])
 
   /// The kinds, by their names in a service definition.
   public enum Kind: String, Sendable, CaseIterable {
+    /// A simple kind, whose name here is its name in a definition.
     case string, number, integer, boolean, null
+    /// The kind of ``ServiceValue/bytes(_:)``.
     case bytes = "UInt8Array"
+    /// A kind that holds other values.
     case array, object
 
     /// An array holds simple kinds only.
     public var isSimple: Bool { self != .array && self != .object }
   }
 
+  /// The kind of the value.
   public var kind: Kind {
     switch self {
     case .string: .string

@@ -2,9 +2,12 @@
 ///
 /// It is a name, not a quantity: `1.0.0` and `1.0.0.0` are two versions, and none is later than another.
 public struct ServiceVersion: Hashable, Sendable, CustomStringConvertible {
+  /// The version as it was given.
   public let text: String
 
+  /// The most segments that a version has.
   public static let segmentCountMax = 4
+  /// The most digits that a segment has.
   public static let segmentDigitCountMax = 9
 
   /// Throws `invalidParams` that says which rule the text breaks: one to four segments of 1 to 9 digits, without leading zeros.

@@ -3,12 +3,15 @@
 /// Match with `catch ServicesError.notAllowed`. The description says what failed and what to do; it may hold the path of a
 /// parameter and never holds a value.
 public struct ServicesError: Error, Sendable, Hashable {
+  /// What failed, as a number that means the same in every version.
   public let code: Code
   /// Where: in params (`params.to[3]`), a definition (`definition.methods.open.params.type`), or the path of an attachment.
   public let path: String?
   /// What was seen and what was expected, or the name of the limit.
   public let detail: String?
 
+  /// Makes an error. Neither `path` nor `detail` may hold a value, a key or plaintext, because both are
+  /// printed.
   public init(_ code: Code, path: String? = nil, detail: String? = nil) {
     self.code = code
     self.path = path
@@ -45,62 +48,116 @@ public struct ServicesError: Error, Sendable, Hashable {
 }
 
 extension ServicesError {
+  /// The request could not be handled, and no other code fits.
   public static let general = Code(.general)
+  /// The other app is suspended.
   public static let processSuspended = Code(.processSuspended)
+  /// No app with that id is registered, or it does not start.
   public static let applicationNotFound = Code(.applicationNotFound)
+  /// The app does not offer the service.
   public static let serviceNotFound = Code(.serviceNotFound)
+  /// The app offers the service, and not in this version.
   public static let versionNotFound = Code(.versionNotFound)
+  /// The service has no method of that name.
   public static let methodNotFound = Code(.methodNotFound)
+  /// Policy refuses the request, or the other app was not unlocked in time.
   public static let notAllowed = Code(.notAllowed)
+  /// A value breaks a rule for parameters, a limit or the definition; ``path`` names it.
   public static let invalidParams = Code(.invalidParams)
+  /// The other side did not prove the key that it is known by, or an own key cannot be read.
   public static let certificateNotFound = Code(.certificateNotFound)
+  /// The method exists and is switched off at the moment.
   public static let methodDisabled = Code(.methodDisabled)
+  /// This version of the service is switched off at the moment.
   public static let versionDisabled = Code(.versionDisabled)
+  /// The service is switched off at the moment.
   public static let serviceDisabled = Code(.serviceDisabled)
+  /// The other app was activated for another user.
   public static let enterpriseUserNotMatch = Code(.enterpriseUserNotMatch)
+  /// One of the two sides cancelled the request.
   public static let cancelled = Code(.cancelled)
+  /// An attachment is missing or is no file; ``path`` names it, and nothing was sent.
   public static let attachmentNotFound = Code(.attachmentNotFound)
+  /// A limit was exceeded; ``detail`` names it.
   public static let limitExceeded = Code(.limitExceeded)
+  /// No broker answers at the socket.
   public static let brokerUnavailable = Code(.brokerUnavailable)
+  /// The connection was lost, and whether the request was handled is not known.
   public static let connectionLost = Code(.connectionLost)
+  /// The other side did not answer in time.
   public static let timedOut = Code(.timedOut)
+  /// Only the app in front can pass the front on, and this one is not.
   public static let notInFront = Code(.notInFront)
+  /// The compositor did not bring the app to front.
   public static let frontRefused = Code(.frontRefused)
+  /// The receiver's disk is full, or its reserve is reached.
   public static let noSpace = Code(.noSpace)
+  /// The sender cannot read an attachment; ``path`` names it.
   public static let sourceDamaged = Code(.sourceDamaged)
+  /// A registration or a definition breaks a rule; ``path`` names what is wrong.
   public static let invalidRegistration = Code(.invalidRegistration)
+  /// The receiver knows other messages under the sender's numbers, whose container was put back or copied.
   public static let numberTaken = Code(.numberTaken)
+  /// One of the two apps has another key than the one that the other one trusts.
   public static let peerKeyChanged = Code(.peerKeyChanged)
+  /// An administrator has to approve the app at the broker first.
   public static let approvalPending = Code(.approvalPending)
 }
 
 extension ServicesError.Code {
+  /// The same as ``ServicesError/general``, which is the name in `catch`.
   public static let general = ServicesError.general
+  /// The same as ``ServicesError/processSuspended``, which is the name in `catch`.
   public static let processSuspended = ServicesError.processSuspended
+  /// The same as ``ServicesError/applicationNotFound``, which is the name in `catch`.
   public static let applicationNotFound = ServicesError.applicationNotFound
+  /// The same as ``ServicesError/serviceNotFound``, which is the name in `catch`.
   public static let serviceNotFound = ServicesError.serviceNotFound
+  /// The same as ``ServicesError/versionNotFound``, which is the name in `catch`.
   public static let versionNotFound = ServicesError.versionNotFound
+  /// The same as ``ServicesError/methodNotFound``, which is the name in `catch`.
   public static let methodNotFound = ServicesError.methodNotFound
+  /// The same as ``ServicesError/notAllowed``, which is the name in `catch`.
   public static let notAllowed = ServicesError.notAllowed
+  /// The same as ``ServicesError/invalidParams``, which is the name in `catch`.
   public static let invalidParams = ServicesError.invalidParams
+  /// The same as ``ServicesError/certificateNotFound``, which is the name in `catch`.
   public static let certificateNotFound = ServicesError.certificateNotFound
+  /// The same as ``ServicesError/methodDisabled``, which is the name in `catch`.
   public static let methodDisabled = ServicesError.methodDisabled
+  /// The same as ``ServicesError/versionDisabled``, which is the name in `catch`.
   public static let versionDisabled = ServicesError.versionDisabled
+  /// The same as ``ServicesError/serviceDisabled``, which is the name in `catch`.
   public static let serviceDisabled = ServicesError.serviceDisabled
+  /// The same as ``ServicesError/enterpriseUserNotMatch``, which is the name in `catch`.
   public static let enterpriseUserNotMatch = ServicesError.enterpriseUserNotMatch
+  /// The same as ``ServicesError/cancelled``, which is the name in `catch`.
   public static let cancelled = ServicesError.cancelled
+  /// The same as ``ServicesError/attachmentNotFound``, which is the name in `catch`.
   public static let attachmentNotFound = ServicesError.attachmentNotFound
+  /// The same as ``ServicesError/limitExceeded``, which is the name in `catch`.
   public static let limitExceeded = ServicesError.limitExceeded
+  /// The same as ``ServicesError/brokerUnavailable``, which is the name in `catch`.
   public static let brokerUnavailable = ServicesError.brokerUnavailable
+  /// The same as ``ServicesError/connectionLost``, which is the name in `catch`.
   public static let connectionLost = ServicesError.connectionLost
+  /// The same as ``ServicesError/timedOut``, which is the name in `catch`.
   public static let timedOut = ServicesError.timedOut
+  /// The same as ``ServicesError/notInFront``, which is the name in `catch`.
   public static let notInFront = ServicesError.notInFront
+  /// The same as ``ServicesError/frontRefused``, which is the name in `catch`.
   public static let frontRefused = ServicesError.frontRefused
+  /// The same as ``ServicesError/noSpace``, which is the name in `catch`.
   public static let noSpace = ServicesError.noSpace
+  /// The same as ``ServicesError/sourceDamaged``, which is the name in `catch`.
   public static let sourceDamaged = ServicesError.sourceDamaged
+  /// The same as ``ServicesError/invalidRegistration``, which is the name in `catch`.
   public static let invalidRegistration = ServicesError.invalidRegistration
+  /// The same as ``ServicesError/numberTaken``, which is the name in `catch`.
   public static let numberTaken = ServicesError.numberTaken
+  /// The same as ``ServicesError/peerKeyChanged``, which is the name in `catch`.
   public static let peerKeyChanged = ServicesError.peerKeyChanged
+  /// The same as ``ServicesError/approvalPending``, which is the name in `catch`.
   public static let approvalPending = ServicesError.approvalPending
 }
 
@@ -112,6 +169,7 @@ extension ServicesError: CustomStringConvertible {
 }
 
 extension ServicesError.Code: CustomStringConvertible {
+  /// Lets a code stand in `catch`: `catch ServicesError.notAllowed`.
   public static func ~= (code: ServicesError.Code, error: any Error) -> Bool {
     (error as? ServicesError)?.code == code
   }

@@ -7,6 +7,7 @@ import SodiumPrimitives
 
 /// A message with files, or the reply to one, that the receiver does not have yet. It stays in the container until then, whatever ends.
 public struct OutboxMessage: Sendable, Hashable {
+  /// How far a message in the outbox is.
   public enum State: Sendable, Hashable {
     /// For the receiver, or for others before it; after `stop()` for the next start.
     case waiting
@@ -19,13 +20,17 @@ public struct OutboxMessage: Sendable, Hashable {
 
   /// The request, or the one that it answers.
   public var request: RequestID
+  /// Whether the message is a reply; else it is a request.
   public var isReply: Bool
+  /// The app that the message is for.
   public var receiver: ApplicationID
   /// When it was sent.
   public var date: Date
+  /// The number of its files; folders count as the files in them.
   public var fileCount: UInt64
   /// Of all files.
   public var byteCount: UInt64
+  /// How far the message is.
   public var state: State
 }
 

@@ -8,6 +8,7 @@ import ServiceWire
 ///
 /// Any thread may use it. It holds the container open until ``stop()``, and goes on by itself when the broker went away and came back.
 public final class AppServices: Sendable {
+  /// Where the broker is, where callbacks run, and the limits that an app keeps.
   public struct Options: Sendable {
     /// The broker's socket.
     public var broker: String = BrokerPlaces.socketPath()
@@ -24,6 +25,8 @@ public final class AppServices: Sendable {
     public var stagingTime: Duration = .seconds(7 * 86_400)
     /// Files of one message that are taken, whose list is held in memory, and bytes of all of them; nil: as many as there is room for.
     public var attachmentCountMax: UInt64? = 1_000_000
+    /// The most bytes that the files of one message may have together, in messages that arrive; nil: whatever
+    /// there is room for.
     public var attachmentByteCountMax: UInt64?
     /// Whether contents of large files may come in memory that the sender shares, which spares copies through the socket: sealed there as
     /// they are on the socket, 2 MiB for each channel over which large files come. Where the system has no such memory (Linux has), nothing comes so.
@@ -42,10 +45,12 @@ public final class AppServices: Sendable {
       limits.attachmentByteCountMax = attachmentByteCountMax ?? 0
       return limits
     }
+    /// The logger for what the app's code cannot catch. Its label is `opendynamics.services`.
     public var logger = Logger(label: "opendynamics.services")
     /// For tests that do not want to wait.
     var makeClock: @Sendable () -> any RuntimeClock = { SystemClock() }
 
+    /// Makes the default options.
     public init() {}
   }
 
@@ -61,6 +66,7 @@ public final class AppServices: Sendable {
 
   deinit { runtime.stop() }
 
+  /// The app as it was given to the initializer.
   public var application: Application { runtime.application }
 
   /// The app's container, with the inbox for what comes from other apps.
@@ -271,6 +277,7 @@ public final class AppServices: Sendable {
 
   // MARK: Front
 
+  /// Whether the app is in front; false without a connection to the broker.
   public var isInFront: Bool { runtime.shown.withLock { $0.isInFront } }
 
   /// True whenever the app comes to the front, false whenever it loses it. It ends when there will be no broker any more: ``connectionError`` says why.

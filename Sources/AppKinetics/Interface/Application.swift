@@ -11,6 +11,7 @@ public struct Application: Sendable, Hashable {
   public var name: String
   /// What it is entitled as; the id unless it says otherwise.
   public var entitlementID: String
+  /// The version of the entitlement; 1.0.0.0 unless another one is given.
   public var entitlementVersion: ServiceVersion
   /// PNG, at most 64 KiB.
   public var icon: Data?
@@ -18,6 +19,7 @@ public struct Application: Sendable, Hashable {
   /// talk to each other.
   public var activationUser: String
 
+  /// Describes an app. What is nil gets the default that its property names.
   public init(
     id: ApplicationID, name: String, entitlementID: String? = nil, entitlementVersion: ServiceVersion? = nil,
     icon: Data? = nil, activationUser: String? = nil
@@ -38,6 +40,7 @@ extension ServiceVersion {
 
 /// What an app tells the broker of itself.
 public enum ApplicationState: Sendable, Hashable {
+  /// The app takes requests.
   case running
   /// Requests wait until it runs, or are refused after a while.
   case locked
@@ -51,6 +54,7 @@ public enum ForegroundPreference: Sendable, Hashable {
   case me
   /// Who receives it.
   case peer
+  /// The message changes nothing about the front.
   case none
 }
 

@@ -1,11 +1,17 @@
 /// The params of `sendEmail`.
 public struct Email: Sendable, Hashable {
+  /// The addresses of the recipients, which are not checked.
   public var to: [String]
+  /// The addresses of the recipients of copies.
   public var cc: [String]
+  /// The addresses of the recipients that others do not see.
   public var bcc: [String]
+  /// The subject; nil: none is proposed.
   public var subject: String?
+  /// The text of the message; nil: none is proposed.
   public var body: String?
 
+  /// Makes a message. Every part may be missing.
   public init(
     to: [String] = [], cc: [String] = [], bcc: [String] = [], subject: String? = nil, body: String? = nil
   ) {

@@ -5,15 +5,21 @@ public import SodiumPrimitives
 
 /// A request that came, to be replied to once at most.
 public final class IncomingRequest: Sendable {
+  /// The id of the request, which is the same at both sides.
   public let id: RequestID
   /// The app that sent it.
   public let sender: ApplicationID
+  /// The service that is called.
   public let service: ServiceIdentifier
+  /// The version of the service that is called.
   public let version: ServiceVersion
+  /// The name of the method that is called.
   public let method: String
+  /// The params; nil: the request has none.
   public let params: ServiceValue?
   /// Paths in the inbox of the provider's container.
   public let attachments: [String]
+  /// The app that the sender wants in front. The sender's runtime sees to it.
   public let foreground: ForegroundPreference
   /// It may have been given to a handler before, in an earlier process, where the handler did not return.
   public let isRedelivered: Bool

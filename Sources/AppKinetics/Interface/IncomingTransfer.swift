@@ -5,8 +5,11 @@ import Locks
 public final class IncomingTransfer: Sendable {
   /// The request, or the one that it answers.
   public let request: RequestID
+  /// Whether the message is a reply; else it is a request.
   public let isReply: Bool
+  /// The app that the message comes from.
   public let sender: ApplicationID
+  /// The number of its files.
   public let fileCount: UInt64
   /// The sum of the files' sizes.
   public let byteCount: UInt64

@@ -10,6 +10,7 @@ import ServiceWire
 /// is exchanged: whoever holds the new key may be the app with a new container, or somebody in its
 /// place. The user compares fingerprints and decides.
 public struct PeerKey: Sendable, Hashable {
+  /// The app that the key belongs to.
   public let application: ApplicationID
   /// Of the key that is trusted, as hexadecimal digits in groups of four. Nil for a record of the
   /// container that is damaged: then no key is trusted.

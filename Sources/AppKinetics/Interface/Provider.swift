@@ -3,21 +3,29 @@ import ServiceWire
 
 /// Who uses a service: a program of the user, or a server behind it.
 public enum ServiceType: Sendable, Hashable {
+  /// A program of the user offers the service.
   case application
+  /// A server offers the service, and the app stands for it.
   case server
 }
 
 /// An app that offers services, as the broker knows it.
 public struct Provider: Sendable, Hashable {
+  /// A service in one version, as an app offers it.
   public struct Service: Sendable, Hashable {
+    /// The id of the service.
     public var id: ServiceIdentifier
+    /// The version of the service.
     public var version: ServiceVersion
+    /// What offers the service behind the app.
     public var type: ServiceType
     /// Nil when contents were not asked for, or there is none.
     public var definition: ServiceDefinition?
   }
 
+  /// What the broker knows of the app's process.
   public enum State: Sendable, Hashable {
+    /// The app is not connected, or has itself reported this state to the broker.
     case notRunning, running, suspended, locked
     /// The broker does not say: this app is in a sandbox, which does not see what the user does when.
     case hidden
@@ -27,13 +35,17 @@ public struct Provider: Sendable, Hashable {
   public var application: ApplicationID
   /// Whether it is the app that asked.
   public var isOwn: Bool
+  /// The app's name, for people. It is the app's own word, and nobody has checked it.
   public var name: String
+  /// The id that the app is entitled as.
   public var entitlementID: String
+  /// The version of the entitlement, as text.
   public var entitlementVersion: String
   /// PNG; nil when contents were not asked for, or there is none.
   public var icon: Data?
   /// Those that were asked for.
   public var services: [Service]
+  /// What the broker knows of the app's process.
   public var state: State
   /// False as well when the state is hidden.
   public var isInFront: Bool

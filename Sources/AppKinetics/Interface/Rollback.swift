@@ -4,8 +4,11 @@
 /// No delivery is lost on the way: each message that was reported as delivered was in the receiver's
 /// container. But a container that was put back lacks what arrived since, and sends its old outbox again.
 public struct Rollback: Sendable, Hashable {
+  /// The app whose container was put back.
   public enum Side: Sendable, Hashable {
+    /// The app of this ``AppServices``.
     case thisApp
+    /// The app at the other end of the delivery.
     case otherApp
   }
 

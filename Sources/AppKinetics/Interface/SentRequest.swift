@@ -5,19 +5,28 @@ public import SodiumPrimitives
 
 /// A request on its way, and what became of it.
 public final class SentRequest: Sendable {
+  /// The id of the request, which is the same at both sides.
   public let id: RequestID
+  /// The app that the request was sent to.
   public let application: ApplicationID
+  /// The request as it was sent.
   public let request: ServiceRequest
 
+  /// How far the request is. The last five states are final.
   public enum Status: Sendable, Hashable {
     /// For a channel to the app, for its unlocking, or for room.
     case waiting
+    /// The request was written to the channel.
     case sent
     /// The receiver has its own copy of everything; its reply may come.
     case delivered
+    /// A reply came; it may be an error of the provider's app, or break its definition.
     case replied
+    /// The provider has handled the request and does not reply.
     case endedWithoutReply
+    /// The request was not handled; the error says why.
     case refused
+    /// One of the two sides has cancelled the request.
     case cancelled
     /// The connection broke, and whether the request was handled is not known.
     case lost
@@ -56,6 +65,7 @@ public final class SentRequest: Sendable {
 
   // MARK: For the app
 
+  /// How far the request is now.
   public var status: Status { guarded.withLock { $0.status } }
 
   /// Whether the definition that the request was given defines a reply; nil when it was given none.

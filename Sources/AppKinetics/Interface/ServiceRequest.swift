@@ -1,16 +1,21 @@
 /// What a consumer asks.
 public struct ServiceRequest: Sendable {
+  /// The service that is called.
   public var service: ServiceIdentifier
+  /// The version of the service, which the provider must offer exactly.
   public var version: ServiceVersion
+  /// The name of the method, which has 1 to 255 bytes of UTF-8.
   public var method: String
   /// Nil: none.
   public var params: ServiceValue?
   /// Files and folders of the sender's container, absolute paths.
   public var attachments: [String]
+  /// The app that should be in front after the request was accepted.
   public var foreground: ForegroundPreference
   /// Params and attachments are checked against it before anything is sent; nil: they are not.
   public var definition: ServiceDefinition?
 
+  /// Makes a request. It is checked against a definition only if one is given.
   public init(
     service: ServiceIdentifier, version: ServiceVersion, method: String, params: ServiceValue? = nil,
     attachments: [String] = [], foreground: ForegroundPreference = .none,
@@ -38,11 +43,14 @@ public struct ServiceRequest: Sendable {
 
 /// What a provider answered.
 public struct ServiceReply: Sendable, Hashable {
+  /// The app that replied.
   public var sender: ApplicationID
+  /// The params of the reply; nil: it has none.
   public var params: ServiceValue?
   /// Paths in the inbox of the consumer's container.
   public var attachments: [String]
 
+  /// Makes a reply, for tests of an app's own code.
   public init(sender: ApplicationID, params: ServiceValue? = nil, attachments: [String] = []) {
     self.sender = sender
     self.params = params
@@ -89,6 +97,7 @@ public enum RequestEvent: Sendable, Hashable {
   case willReceive(attachmentCount: Int)
   /// At this place, when the reply is there.
   case willReceive(attachment: String, byteCount: UInt64)
+  /// The reply is there with all of its files.
   case didReceive(ServiceReply)
   /// The provider's app answered with an error.
   case didReceiveError(ServiceReplyError)

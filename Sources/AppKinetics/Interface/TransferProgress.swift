@@ -8,6 +8,7 @@ public struct TransferProgress: Sendable, Hashable {
     public var path: String
     /// Of its contents.
     public var bytesSent: UInt64
+    /// The size of the file in bytes.
     public var byteCount: UInt64
   }
 
@@ -17,7 +18,9 @@ public struct TransferProgress: Sendable, Hashable {
   public var byteCount: UInt64 = 0
   /// Files of which every byte was sent.
   public var filesSent: UInt64 = 0
+  /// The number of all files.
   public var fileCount: UInt64 = 0
+  /// The file under way; nil before the first byte.
   public var file: File?
 
   func show(in progress: Progress) {

@@ -2,6 +2,7 @@ import ServiceWire
 
 /// A reply to a request that an earlier process of this app sent, or to one that it has given up.
 public struct UnclaimedReply: Sendable {
+  /// The request that is answered.
   public var request: RequestID
   /// The provider.
   public var sender: ApplicationID
@@ -16,4 +17,6 @@ public struct UnclaimedReply: Sendable {
   public var mayBeRepeated: Bool
 }
 
+/// Takes a reply that no call awaits any more. The reply stays in the container until the handler has
+/// returned.
 public typealias UnclaimedReplyHandler = @Sendable (UnclaimedReply) async -> Void
