@@ -2,7 +2,7 @@ import ServiceWire
 
 /// What a broker does with an app id that it does not know (BROKER-PROTOCOL.md, "New ids").
 public enum NewApps: Hashable, Sendable {
-  /// Takes so many apps of one origin that nobody has approved, and waits with further ones.
+  /// Takes so many apps of one origin without approval; further ones wait until an administrator approves them.
   case open(Int)
   /// Waits until an administrator approves the app (`dynamics apps approve`).
   case ask

@@ -12,21 +12,21 @@ public import ServiceLifecycle
 public final class ServiceBroker: Service {
   /// Where a broker listens, where it keeps what it knows, and whom it asks about the front.
   public struct Configuration: Sendable {
-    /// Its directory is made if it is missing, and must keep others out.
+    /// The path of the socket for apps. Its directory is made if it is missing, and must keep other users out.
     public var socketPath: String
     /// A descriptor of a socket that listens already at that path, as a service manager hands it over. The broker takes it over; the socket
     /// stays when it ends.
     public var listeningSocket: Int32?
-    /// Made if it is missing, mode 0700.
+    /// The directory of the broker's keys and records. It is made with mode 0700 if it is missing.
     public var stateDirectory: String
     /// The program or function that is asked before another app comes to front.
     public var compositor: Compositor
-    /// What is done with new app ids of processes without confinement, and of sandboxes.
+    /// What is done with new app ids of processes without confinement. By default eight of an origin are taken.
     public var plainApps = NewApps.open(8)
     /// What is done with new app ids of sandboxes. By default an administrator has to approve them.
     public var sandboxedApps = NewApps.ask
 
-    /// The socket: nil for `OPENDYNAMICS_BROKER`, else `opendynamics/broker` in `XDG_RUNTIME_DIR`, else
+    /// Makes a configuration. The socket: nil for `OPENDYNAMICS_BROKER`, else `opendynamics/broker` in `XDG_RUNTIME_DIR`, else
     /// `/tmp/opendynamics-<uid>/broker`. The state: nil for `OPENDYNAMICS_BROKER_STATE`, else `opendynamics/broker` in
     /// `XDG_STATE_HOME`, else in `~/.local/state`.
     public init(
@@ -61,7 +61,7 @@ public final class ServiceBroker: Service {
     await stop()
   }
 
-  /// A broker that listens when this returns. ``stop()`` ends it. Throws as ``run()``.
+  /// Starts a broker, which listens when this returns. ``stop()`` ends it. Throws as ``run()``.
   public static func start(
     _ configuration: Configuration, logger: Logger = Logger(label: "opendynamics.broker")
   ) async throws -> ServiceBroker {

@@ -6,18 +6,18 @@
   import Darwin
 #endif
 
-/// Why a broker does not start. Errors of its socket and of directories come as they are.
+/// The reason why a broker does not start. Errors of its socket are thrown unchanged.
 public enum ServiceBrokerError: Error, Equatable, Sendable, CustomStringConvertible {
-  /// A key in the state directory is missing or cannot be read.
+  /// A key of the state directory is missing or cannot be read; `path` is its file.
   case stateDamaged(path: String)
-  /// The directory has something in it that is not a broker's.
+  /// The state directory holds something that is not a broker's, which is at `path`.
   case noState(path: String)
-  /// Another broker works with the state directory.
+  /// Another broker works with the state directory at `path`.
   case stateInUse(path: String)
   /// A system call failed on a file or a directory of the broker: its name, the path and the error number.
   case callFailed(operation: String, path: String, errno: Int32)
 
-  /// What failed.
+  /// What failed, with the path.
   public var what: String {
     switch self {
     case .noState(let path): "the state directory holds something that is not a broker's: \(path)"
@@ -39,5 +39,6 @@ public enum ServiceBrokerError: Error, Equatable, Sendable, CustomStringConverti
     }
   }
 
+  /// What failed and what to do.
   public var description: String { what + "; " + remedy }
 }

@@ -3,7 +3,7 @@ public struct ApplicationID: Hashable, Sendable, CustomStringConvertible {
   /// The id as it was given; capitals are kept.
   public let text: String
 
-  /// Throws `invalidParams` that says which rule the text breaks; the rules are those of ``ServiceIdentifier``, but
+  /// Checks a text. Throws `invalidParams` with the rule that it breaks; the rules are those of ``ServiceIdentifier``, but
   /// capital letters are allowed, since bundle identifiers have them. Ids are compared byte by byte; of two that differ in capitals alone a broker
   /// takes one.
   public init(_ text: String) throws(ServicesError) {
@@ -13,5 +13,6 @@ public struct ApplicationID: Hashable, Sendable, CustomStringConvertible {
     self.text = text
   }
 
+  /// The same as ``text``.
   public var description: String { text }
 }

@@ -19,15 +19,15 @@ public struct AttachmentsDefinition: Sendable, Hashable {
 
   /// Descriptions of attachments: one for all of them, or one for each position.
   public enum Items: Sendable, Hashable {
-    /// The same for each attachment.
+    /// One description, which holds for each attachment.
     case each(Item)
-    /// One for each attachment, in order.
+    /// One description for each attachment, in order.
     case inOrder([Item])
   }
 
-  /// In order: as many attachments must be there.
+  /// What each attachment is. Descriptions in order require as many attachments.
   public var items: Items?
-  /// What may follow behind `items` in order.
+  /// What may follow behind ``items`` in order; nil: nothing.
   public var additionalItems: Items?
   /// The fewest attachments; nil: as many as ``items`` has in order, else 0.
   public var minItems: Int?
@@ -44,12 +44,12 @@ public struct AttachmentsDefinition: Sendable, Hashable {
     self.maxItems = maxItems
   }
 
-  /// The fewest that are right.
+  /// The smallest number of attachments that is right.
   public var countMin: Int {
     if case .inOrder(let items) = items { max(items.count, minItems ?? 0) } else { minItems ?? 0 }
   }
 
-  /// The most that are right; nil: any number.
+  /// The greatest number of attachments that is right; nil: any number.
   public var countMax: Int? {
     guard case .inOrder(let items) = items else { return maxItems }
     let inOrderMax: Int? =

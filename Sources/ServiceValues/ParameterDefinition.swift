@@ -4,7 +4,7 @@ public struct ParameterDefinition: Sendable, Hashable {
   public enum ValueType: Sendable, Hashable {
     /// The value is of this kind; a number may also be an integer.
     case kind(ServiceValue.Kind)
-    /// Allowed, and without meaning.
+    /// A name that the language does not have, which is allowed and without meaning.
     case unknown(String)
 
     /// The type of that name in a definition: `string`, `UInt8Array`, or one without meaning.

@@ -1,5 +1,5 @@
 extension ServiceDefinition {
-  /// Longest definition in bytes of JSON: what a broker takes.
+  /// The longest definition that a broker takes, in bytes of JSON.
   public static let byteCountMax = 65_536
 
   /// Reads the JSON of a definition. Members that the language does not have are passed over and not kept.

@@ -32,13 +32,13 @@ public struct ServiceDefinition: Sendable, Hashable {
   public struct Method: Sendable, Hashable {
     /// What the method does, in words for people.
     public var description: String?
-    /// Nil: the method takes no params.
+    /// The params that the method takes; nil: none.
     public var params: ParameterDefinition?
-    /// Nil: it takes no attachments.
+    /// The attachments that the method takes; nil: none.
     public var attachments: AttachmentsDefinition?
-    /// Nil: no reply is defined.
+    /// The params of the reply; nil: no reply is defined.
     public var resultValue: ParameterDefinition?
-    /// Nil: a reply has no attachments.
+    /// The attachments of the reply; nil: none.
     public var resultAttachments: AttachmentsDefinition?
     /// The errors that the app itself replies with. Empty: the definition says nothing about them.
     public var errors: [ErrorDefinition]
@@ -69,9 +69,9 @@ public struct ServiceDefinition: Sendable, Hashable {
     public var title: String?
     /// What the error means, in words for people.
     public var description: String?
-    /// The details; nil: there are none.
+    /// The details of the error; nil: none.
     public var data: ParameterDefinition?
-    /// Nil: the error has no attachments.
+    /// The attachments of the error; nil: none.
     public var attachments: AttachmentsDefinition?
 
     /// Describes an error. Without further arguments it has neither details nor attachments.
@@ -87,7 +87,7 @@ public struct ServiceDefinition: Sendable, Hashable {
     }
   }
 
-  /// Who wrote the service.
+  /// The author of a service, for people.
   public struct Creator: Sendable, Hashable {
     /// The name of the author or the organisation.
     public var name: String?
@@ -109,7 +109,7 @@ public struct ServiceDefinition: Sendable, Hashable {
     }
   }
 
-  /// Throws `methodNotFound` when there is none of that name.
+  /// The method of that name. Throws `methodNotFound` when there is none.
   public func method(_ name: String) throws(ServicesError) -> Method {
     guard let method = methods[name] else {
       throw ServicesError(.methodNotFound, path: ServicePath(serviceID.text).appending(.key(name)).text)

@@ -3,7 +3,7 @@ public struct ServiceIdentifier: Hashable, Sendable, CustomStringConvertible {
   /// The id as it was given, which is in lower case.
   public let text: String
 
-  /// Throws `invalidParams` that says which rule the text breaks. At least two parts with dots between them, each of 1 to 63
+  /// Checks a text. Throws `invalidParams` with the rule that it breaks. At least two parts with dots between them, each of 1 to 63
   /// letters a to z, digits and hyphens, no hyphen at its ends; 255 bytes at most.
   public init(_ text: String) throws(ServicesError) {
     if let fault = ReverseDNSName.fault(in: text) {
@@ -12,5 +12,6 @@ public struct ServiceIdentifier: Hashable, Sendable, CustomStringConvertible {
     self.text = text
   }
 
+  /// The same as ``text``.
   public var description: String { text }
 }

@@ -25,7 +25,7 @@ public struct ServiceReplyError: Error, Sendable, Hashable {
     self.attachments = attachments
   }
 
-  /// Longest text in bytes of UTF-8.
+  /// The longest ``text``, in bytes of UTF-8.
   public static let textByteCountMax = 4096
 
   /// Checks the length of the text, and the details as params are checked. Throws `invalidParams` with the path of what is wrong.
@@ -41,10 +41,13 @@ public struct ServiceReplyError: Error, Sendable, Hashable {
 
 /// Without the text, the details and the paths, which are the app's data.
 extension ServiceReplyError: CustomStringConvertible, CustomDebugStringConvertible, CustomReflectable {
+  /// The domain and the code. The text, the details and the paths are the app's data and left out.
   public var description: String {
     "\(domain?.description ?? "the provider") replied with error \(code); see the service's definition for what it means"
   }
 
+  /// The same as ``description``.
   public var debugDescription: String { description }
+  /// A mirror without children, so that `dump` prints no data of the app.
   public var customMirror: Mirror { Mirror(self, children: []) }
 }

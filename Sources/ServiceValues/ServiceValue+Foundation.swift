@@ -7,11 +7,12 @@ extension ServiceValue {
   /// The contents of ``bytes(_:)``; nil for every other kind.
   public var dataValue: Data? { bytesValue.map { Data($0) } }
 
-  /// From Foundation's objects and Swift's own values: texts, numbers, `Bool`, `NSNull`, `Data`, arrays and dictionaries with texts as keys.
+  /// Converts Foundation's objects and Swift's own values: texts, numbers, `Bool`, `NSNull`, `Data`, arrays and dictionaries with texts as keys.
   ///
-  /// `Bool` is a boolean, `Int` and the other integers are integers, `Double` and `Float` are numbers, and an `NSNumber` is what it was made from. `nil`
-  /// in an optional is null. `[UInt8]` is an array of integers, as it is in Objective-C. Throws `invalidParams` with the path and the
-  /// type of anything else, and for what ``validate(limits:root:)`` refuses.
+  /// `Bool` is a boolean, `Int` and the other integers are integers, `Double` and `Float` are numbers, and an
+  /// `NSNumber` is what it was made from. `nil` in an optional is null. `[UInt8]` is an array of integers, as
+  /// it is in Objective-C. Throws `invalidParams` with the path and the type of anything else, and for what
+  /// ``validate(limits:root:)`` refuses.
   public init(foundation value: Any, limits: Limits = .default, root: String = "params") throws(ServicesError)
   {
     do throws(Problem) {
@@ -23,8 +24,8 @@ extension ServiceValue {
     try validate(limits: limits, root: root)
   }
 
-  /// The other way: `String`, `NSNumber`, `NSNull`, `Data`, `[Any]` and `[String: Any]`. Numbers are `NSNumber`, so that `as? Int` and `as? Double`
-  /// work as they do on Apple platforms.
+  /// The value as objects of Foundation: `String`, `NSNumber`, `NSNull`, `Data`, `[Any]` and `[String: Any]`.
+  /// Numbers are `NSNumber`, so that `as? Int` and `as? Double` work as they do on Apple platforms.
   public var foundationValue: Any {
     switch self {
     case .string(let value): value

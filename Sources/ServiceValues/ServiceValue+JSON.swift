@@ -7,13 +7,15 @@
 /// JSON for tools, in which every value has a form of its own: an integer has no fraction and no exponent, a number has one of them, and bytes are
 /// `{"$bytes": "…"}` in Base64. An object whose one member is named `$bytes` or `$object` is written as `{"$object": …}`.
 extension ServiceValue {
-  /// All contents, in canonical JSON. Throws `invalidParams` when a number is not finite or the value breaks another rule.
+  /// The whole value in canonical JSON, in which every kind has a form of its own. Throws `invalidParams`
+  /// when a number is not finite or the value breaks another rule.
   public func jsonText(limits: Limits = .default, root: String = "params") throws(ServicesError) -> String {
     try validate(limits: limits, root: root)
     return JSONWriter.text(of: marked)
   }
 
-  /// Throws `invalidParams` with the line and column where the text is no JSON, or the path of what breaks a rule or exceeds a limit.
+  /// Reads what ``jsonText(limits:root:)`` writes. Throws `invalidParams` with the line and column where the
+  /// text is no JSON, or the path of what breaks a rule or exceeds a limit.
   public init(
     jsonText text: String, limits: Limits = .default, root: String = "params"
   ) throws(ServicesError) {

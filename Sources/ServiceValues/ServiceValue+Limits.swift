@@ -1,11 +1,11 @@
 extension ServiceValue {
   /// How large params may be. Both sides hold them to the same limits, so that what one sends the other takes.
   public struct Limits: Sendable, Hashable {
-    /// Greatest ``ServiceValue/byteCount``.
+    /// The greatest ``ServiceValue/byteCount``.
     public var byteCountMax: Int
-    /// Most objects and arrays inside one another. A simple value has depth 0, an empty object 1.
+    /// The most objects and arrays inside one another. A simple value has depth 0, an empty object 1.
     public var depthMax: Int
-    /// Most values inside of objects and arrays, at all depths together. The outermost value is not counted.
+    /// The most values inside of objects and arrays, at all depths together. The outermost value is not counted.
     public var elementCountMax: Int
 
     /// Makes limits. Those that are not given are the defaults of SERVICE-DEFINITIONS.md: 1 MiB, 32 levels,

@@ -22,7 +22,7 @@ extension ServiceValue {
     if case .string(let value) = self { value } else { nil }
   }
 
-  /// Of a number, and of an integer that a `Double` holds exactly.
+  /// The value of a number, and of an integer that a `Double` holds exactly; nil for everything else.
   public var numberValue: Double? {
     switch self {
     case .number(let value): value

@@ -35,7 +35,7 @@ public enum ServiceValue: Sendable {
     /// A kind that holds other values.
     case array, object
 
-    /// An array holds simple kinds only.
+    /// Whether values of this kind hold no others. An array holds simple kinds only.
     public var isSimple: Bool { self != .array && self != .object }
   }
 
@@ -92,6 +92,7 @@ extension ServiceValue: Hashable {
 
 /// Parameters are an app's data: what is printed by accident shows their kind and size. ``jsonText()`` shows all.
 extension ServiceValue: CustomStringConvertible, CustomDebugStringConvertible, CustomReflectable {
+  /// The kind and the size of the value, and nothing of its contents.
   public var description: String {
     switch self {
     case .string(let text): "string of \(Self.quantity(text.utf8.count, "byte"))"
@@ -103,7 +104,9 @@ extension ServiceValue: CustomStringConvertible, CustomDebugStringConvertible, C
     }
   }
 
+  /// The same as ``description``.
   public var debugDescription: String { description }
+  /// A mirror without children, so that `dump` prints no contents.
   public var customMirror: Mirror { Mirror(self, children: []) }
 
   private static func quantity(_ count: Int, _ unit: String) -> String {

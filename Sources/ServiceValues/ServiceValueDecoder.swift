@@ -5,7 +5,7 @@
 #endif
 
 extension ServiceValue {
-  /// Params as a type of the app's own; the other way of ``init(encoding:limits:root:)``.
+  /// Reads the value as a type of the app's own, as ``init(encoding:limits:root:)`` makes it.
   ///
   /// Throws `invalidParams` with the path of what is missing or of another kind, and what the type itself throws. A `Double` is read
   /// from an integer, too, when it holds it exactly; an `Int` from an integer only.

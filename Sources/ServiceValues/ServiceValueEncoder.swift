@@ -5,7 +5,8 @@
 #endif
 
 extension ServiceValue {
-  /// Params from a type of the app's own. `Data` is bytes, `[UInt8]` an array of integers, `URL` its text; a property that is nil is left out.
+  /// Makes a value from one of a type of the app's own. `Data` is bytes, `[UInt8]` an array of integers,
+  /// `URL` its text; a property that is nil is left out.
   ///
   /// Throws `invalidParams` with the path of what has no kind (`Date`: how it is written is the definition's choice, as text or number;
   /// `Decimal`; an unsigned integer beyond 63 bits) or breaks a rule, and what the type itself throws.

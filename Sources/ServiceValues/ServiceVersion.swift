@@ -10,7 +10,7 @@ public struct ServiceVersion: Hashable, Sendable, CustomStringConvertible {
   /// The most digits that a segment has.
   public static let segmentDigitCountMax = 9
 
-  /// Throws `invalidParams` that says which rule the text breaks: one to four segments of 1 to 9 digits, without leading zeros.
+  /// Checks a text. Throws `invalidParams` with the rule that it breaks: one to four segments of 1 to 9 digits, without leading zeros.
   public init(_ text: String) throws(ServicesError) {
     if let fault = Self.fault(in: text) {
       throw ServicesError(.invalidParams, path: "version", detail: fault)
@@ -38,5 +38,6 @@ public struct ServiceVersion: Hashable, Sendable, CustomStringConvertible {
     return nil
   }
 
+  /// The same as ``text``.
   public var description: String { text }
 }

@@ -6,7 +6,10 @@
 
 /// For code that knows errors of Foundation only: `localizedDescription` says what the description says.
 extension ServicesError: LocalizedError {
+  /// What failed, where, and what to do: the description.
   public var errorDescription: String? { description }
+  /// What failed, without the location.
   public var failureReason: String? { code.what }
+  /// What to do.
   public var recoverySuggestion: String? { code.remedy }
 }

@@ -1,11 +1,11 @@
-/// Why a request, a reply or a registration did not come about: an error of the runtime, not of the other app (``ServiceReplyError``).
+/// The reason why a request, a reply or a registration failed: an error of the runtime, not of the other app (``ServiceReplyError``).
 ///
 /// Match with `catch ServicesError.notAllowed`. The description says what failed and what to do; it may hold the path of a
 /// parameter and never holds a value.
 public struct ServicesError: Error, Sendable, Hashable {
   /// What failed, as a number that means the same in every version.
   public let code: Code
-  /// Where: in params (`params.to[3]`), a definition (`definition.methods.open.params.type`), or the path of an attachment.
+  /// The location of what is wrong: in params (`params.to[3]`), a definition (`definition.methods.open.params.type`), or the path of an attachment.
   public let path: String?
   /// What was seen and what was expected, or the name of the limit.
   public let detail: String?
@@ -20,11 +20,13 @@ public struct ServicesError: Error, Sendable, Hashable {
 
   /// A number and a name that never change: they cross between processes. Those of a later version are codes, too, without texts of their own.
   public struct Code: RawRepresentable, Hashable, Sendable {
+    /// The number in SERVICE-PROTOCOL.md.
     public let rawValue: Int32
 
+    /// The code of that number, also when this version does not know it.
     public init(rawValue: Int32) { self.rawValue = rawValue }
 
-    /// By its name in SERVICE-PROTOCOL.md; nil for a name that this version does not know.
+    /// The code of that name in SERVICE-PROTOCOL.md; nil for a name that this version does not know.
     public init?(name: String) {
       guard let known = Known.allCases.first(where: { "\($0)" == name }) else { return nil }
       self.init(known)
@@ -32,7 +34,7 @@ public struct ServicesError: Error, Sendable, Hashable {
 
     init(_ known: Known) { rawValue = known.rawValue }
 
-    /// All that this version knows, by number.
+    /// All codes that this version knows, by number.
     public static var known: [Code] { Known.allCases.map { Code($0) } }
 
     /// The table "Errors" of SERVICE-PROTOCOL.md, as far as it may reach an app.
@@ -162,6 +164,7 @@ extension ServicesError.Code {
 }
 
 extension ServicesError: CustomStringConvertible {
+  /// What failed, where, and what to do; it holds no value.
   public var description: String {
     let what = [code.what, path, detail].compactMap(\.self).joined(separator: ": ")
     return what + "; " + code.remedy
@@ -174,8 +177,10 @@ extension ServicesError.Code: CustomStringConvertible {
     (error as? ServicesError)?.code == code
   }
 
-  /// As SERVICE-PROTOCOL.md has it; `error 57` for a number that this version does not know.
+  /// The name in SERVICE-PROTOCOL.md; `error 57` for a number that this version does not know.
   public var name: String { Known(rawValue: rawValue).map { "\($0)" } ?? "error \(rawValue)" }
+
+  /// The same as ``name``.
   public var description: String { name }
 
   /// What failed.

@@ -39,7 +39,7 @@ public enum WellKnownService: String, Sendable, CaseIterable {
   /// The version of the service.
   public var version: ServiceVersion { definition.version }
 
-  /// The one with this id and version; nil if there is none.
+  /// The service with this id and version; nil if none is well known.
   public init?(serviceID: ServiceIdentifier, version: ServiceVersion) {
     let known = Self.definitions.first { $0.value.serviceID == serviceID && $0.value.version == version }
     guard let known else { return nil }
