@@ -50,7 +50,9 @@ extension ServiceValue {
   /// Checks the rules of the definition language and the limits.
   ///
   /// Throws `invalidParams` with the path of what is wrong; of several things, always the same one.
-  /// - Parameter root: how the path begins.
+  /// - Parameters:
+  ///   - limits: The limits that are checked, beside the rules.
+  ///   - root: The first word of the path.
   public func validate(limits: Limits = .default, root: String = "params") throws(ServicesError) {
     do throws(Problem) {
       try check(limits: limits, root: root, ordered: false)
