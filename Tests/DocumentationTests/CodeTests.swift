@@ -42,6 +42,7 @@ struct CodeTests {
       "README.md", "Sources/SecureFiles/SecureContainer.swift",
       "Sources/SecureFiles/SecureFiles.docc/GettingStarted.md",
       "Sources/SecureFiles/SecureFiles.docc/ComingFromFileManager.md",
+      "Sources/AppKinetics/AppKinetics.docc/Deliveries.md",
     ] { #expect(paths.contains(path)) }
   }
 
