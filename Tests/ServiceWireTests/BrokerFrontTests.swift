@@ -245,6 +245,82 @@ struct BrokerFrontTests {
     #expect(world.failure(apps[0], second) == 0 && world.state.presence.front == c)
   }
 
+  // MARK: Front of an app that does not run
+
+  private let installed = "com.example.installed"
+
+  /// The app in front asks for an installed app that does not run; returns the question.
+  private func frontOfInstalled(
+    _ world: BrokerWorld, _ apps: [ConnectionNumber], program: String = "/usr/bin/app"
+  ) -> UInt64 {
+    world.install(installed, program)
+    return world.ask(apps[0], .bringToFront(.with { $0.appID = installed }))
+  }
+
+  @Test(arguments: [WireAppState.running, .locked, .suspended])
+  func anInstalledAppIsStartedBeforeItComesToFront(state: WireAppState) {
+    let (world, apps, _) = frontWorld()
+    world.compositor = true
+    let question = frontOfInstalled(world, apps)
+    #expect(world.starts == [installed] && world.failure(apps[0], question) == nil)
+    #expect(world.last(apps[0])?.waiting == .with { $0.number = question })
+    let app = world.enrol(installed, state: state)
+    #expect(world.failure(apps[0], question) == 0 && world.state.presence.front == installed)
+    #expect(world.sent[app]?.contains { $0.frontChanged == .with { $0.isInFront = true } } == true)
+    #expect(world.introductions.isEmpty)
+  }
+
+  @Test func anAppThatIsDialledAndWantedInFrontIsStartedOnce() {
+    let (world, apps, _) = frontWorld()
+    world.compositor = true
+    let question = frontOfInstalled(world, apps)
+    let dial = world.ask(apps[0], .connect(.with { $0.appID = installed }))
+    #expect(world.starts == [installed])
+    _ = world.enrol(installed)
+    #expect(world.failure(apps[0], question) == 0 && world.failure(apps[0], dial) == 0)
+    #expect(world.introductions.count == 1 && world.state.presence.front == installed)
+  }
+
+  @Test func onlyTheAppInFrontHasAnotherOneStarted() {
+    let (world, apps, tool) = frontWorld()
+    world.install(installed, "/usr/bin/app")
+    #expect(world.error(apps[1], .bringToFront(.with { $0.appID = installed })) == 20)
+    let denial = WireRule.with {
+      $0.consumer = a
+      $0.provider = installed
+      $0.effect = .deny
+    }
+    #expect(world.error(tool, .administer(.with { $0.addRule = denial })) == 0)
+    #expect(world.error(apps[0], .bringToFront(.with { $0.appID = installed })) == 7)
+    #expect(world.starts.isEmpty)
+  }
+
+  @Test func anAppThatDoesNotStartLeavesTheFrontWhereItIs() {
+    let (world, apps, _) = frontWorld()
+    let first = frontOfInstalled(world, apps)
+    world.perform(world.state.startFailed(installed, now: world.now))
+    #expect(world.failure(apps[0], first) == 3)
+    world.tick(10_000)
+    let second = world.ask(apps[0], .bringToFront(.with { $0.appID = installed }))
+    #expect(world.starts == [installed, installed])
+    world.tick(10_000)
+    #expect(world.failure(apps[0], second) == 3 && world.state.presence.front == a)
+    #expect(world.asked.isEmpty)
+  }
+
+  @Test func whoLostTheFrontMeanwhileBringsNobodyThere() {
+    let (world, apps, tool) = frontWorld()
+    world.compositor = true
+    let question = frontOfInstalled(world, apps)
+    // The user's choice, also of the app that is in front.
+    #expect(world.error(tool, .administer(.with { $0.front = a })) == 0)
+    #expect(world.failure(apps[0], question) == 21)
+    let next = world.ask(apps[0], .bringToFront(.with { $0.appID = installed }))
+    #expect(world.error(apps[0], .bringToFront(.with { $0.appID = b })) == 0)
+    _ = world.enrol(installed)
+    #expect(world.failure(apps[0], next) == 20 && world.state.presence.front == b)
+  }
+
   @Test func forgettingAnAppIsToldToAllThatRun() {
     let (world, apps, tool) = frontWorld()
     #expect(world.error(tool, .administer(.with { $0.forget = b })) == 0)

@@ -1,11 +1,17 @@
 extension BrokerState {
-  mutating func bringToFront(
-    _ target: String, _ question: BrokerQuestion, asker: String, now: UInt64
-  ) throws(BrokerRefusal) {
+  /// Passes the front on from the app `dial.dialler`. A target that does not run is started first.
+  mutating func bringToFront(_ target: String, _ dial: WaitingDials.Dial, now: UInt64) throws(BrokerRefusal) {
     try BrokerRefusal.checkAppID(target)
+    let (question, asker) = (dial.question, dial.dialler)
     guard presence.front == asker else { throw .answer(.notInFront) }
     guard target != asker else { return answers.done(question) }
-    change(FrontChanges.Wish(question: question, asker: asker, appID: target), now: now)
+    guard presence.running[target] == nil else {
+      return change(FrontChanges.Wish(question: question, asker: asker, appID: target), now: now)
+    }
+    guard !records.policy.denies(asker, target) else { throw .answer(.notAllowed) }
+    guard mayBeStarted(target) else { throw .answer(.applicationNotFound) }
+    dials.add(dial, to: target, isRunning: false, now: now, &answers)
+    startNext(now: now)
   }
 
   /// The user's choice.
@@ -14,10 +20,11 @@ extension BrokerState {
   ) throws(BrokerRefusal) {
     if let target { try BrokerRefusal.checkAppID(target) }
     guard presence.mayBeInFront(target) else { throw .answer(.applicationNotFound) }
+    dials.refuseFrontDials(&answers)
     change(FrontChanges.Wish(question: question, asker: nil, appID: target), now: now)
   }
 
-  private mutating func change(_ wish: FrontChanges.Wish, now: UInt64) {
+  mutating func change(_ wish: FrontChanges.Wish, now: UInt64) {
     frontChanges.add(wish, &answers)
     frontChanges.askCompositor(presence, records.policy, now: now, &answers)
   }

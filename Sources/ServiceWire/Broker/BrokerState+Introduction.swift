@@ -11,9 +11,7 @@ extension BrokerState {
       throw .answer(.notAllowed)
     }
     guard let other = presence.running[target] else {
-      guard records.programs[target]?.isStarted == true, !records.isDamaged(target) else {
-        throw .answer(.applicationNotFound)
-      }
+      guard mayBeStarted(target) else { throw .answer(.applicationNotFound) }
       dials.add(dial, to: target, isRunning: false, now: now, &answers)
       return startNext(now: now)
     }
@@ -27,6 +25,9 @@ extension BrokerState {
   /// Continues the dials that wait for an app, after it has enrolled or changed its state.
   mutating func continueDials(to appID: String, now: UInt64) {
     guard let running = presence.running[appID] else { return }
+    for dial in dials.removeFrontDials(to: appID) {
+      change(FrontChanges.Wish(question: dial.question, asker: dial.dialler, appID: appID), now: now)
+    }
     for dial in dials.proceed(to: appID, running.state, now: now, &answers) {
       if records.policy.denies(dial.dialler, appID) {
         answers.fail(dial.question, .notAllowed)
@@ -52,6 +53,11 @@ extension BrokerState {
   }
 
   // MARK: Starting
+
+  /// Whether an administrator has named a program that starts the app.
+  func mayBeStarted(_ appID: String) -> Bool {
+    records.programs[appID]?.isStarted == true && !records.isDamaged(appID)
+  }
 
   mutating func startNext(now: UInt64) {
     dials.startNext(records.programs, presence, now: now, &answers)

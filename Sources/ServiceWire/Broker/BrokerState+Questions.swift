@@ -70,7 +70,8 @@ extension BrokerState {
       let dial = WaitingDials.Dial(question, dialler: appID, owner: connection.owner)
       try self.dial(message.appID, dial, now: now)
     case .bringToFront(let message):
-      try bringToFront(message.appID, question, asker: appID, now: now)
+      let dial = WaitingDials.Dial(question, dialler: appID, owner: connection.owner, purpose: .front)
+      try bringToFront(message.appID, dial, now: now)
     case .state(let message):
       guard message.state.isOfOneThatRuns else { throw .fault(.malformed) }
       presence.setState(message.state, of: appID)

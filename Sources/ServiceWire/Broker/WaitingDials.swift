@@ -3,21 +3,31 @@ import ServiceValues
 
 /// Dials that wait until the other app has started or is unlocked, and the programs that are
 /// started for them: each one at most once in *start time*, and no more at once than the diallers'
-/// owners may have.
+/// owners may have. A wish to bring an app to front that does not run waits for its start, too.
 struct WaitingDials: Sendable {
   struct Dial: Sendable {
+    enum Purpose: Sendable {
+      case channel
+      /// To bring the app to front, which needs no unlocked app.
+      case front
+    }
+
     let question: BrokerQuestion
     /// The app that dials.
     let dialler: String
     let owner: BrokerOwner
+    let purpose: Purpose
     /// Whether it waits for the app to be unlocked; else for its start.
     fileprivate(set) var isRunning = false
     fileprivate(set) var until: UInt64 = 0
 
-    init(_ question: BrokerQuestion, dialler: String, owner: BrokerOwner) {
+    init(
+      _ question: BrokerQuestion, dialler: String, owner: BrokerOwner, purpose: Purpose = .channel
+    ) {
       self.question = question
       self.dialler = dialler
       self.owner = owner
+      self.purpose = purpose
     }
 
     fileprivate mutating func wait(isRunning: Bool, until: UInt64, _ answers: inout BrokerAnswers) {
@@ -68,6 +78,16 @@ struct WaitingDials: Sendable {
   /// Drops the dials of a connection that has ended.
   mutating func remove(dialler: ConnectionNumber) {
     for target in dials.keys { remove(target) { $0.question.asker == dialler } }
+  }
+
+  /// Removes and returns the dials that wait to bring the app to front.
+  mutating func removeFrontDials(to target: String) -> [Dial] { remove(target) { $0.purpose == .front } }
+
+  /// Refuses all dials that wait to bring an app to front.
+  mutating func refuseFrontDials(_ answers: inout BrokerAnswers) {
+    for target in dials.keys.sorted() {
+      refuse(target, .frontRefused, &answers) { $0.purpose == .front }
+    }
   }
 
   /// Continues after the app has enrolled or changed its state. Returns the dials to answer now; if
