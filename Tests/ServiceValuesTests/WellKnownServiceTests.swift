@@ -89,11 +89,13 @@ struct WellKnownServiceTests {
   }
 
   @Test func aFrontRequestHasNoReply() throws {
+    #expect("\(FrontRequest.serviceID) \(FrontRequest.version)" == "com.good.gd.icc 1.0.0.0")
+    #expect(FrontRequest.method == "FRONT_REQ")
     let definition = WellKnownService.frontRequest.definition
-    try definition.validate(request: "FRONT_REQ", params: nil)
-    #expect(try !definition.definesReply("FRONT_REQ"))
+    try definition.validate(request: FrontRequest.method, params: nil)
+    #expect(try !definition.definesReply(FrontRequest.method))
     _ = try servicesError(.invalidParams) {
-      try definition.validate(request: "FRONT_REQ", params: nil, attachmentCount: 1)
+      try definition.validate(request: FrontRequest.method, params: nil, attachmentCount: 1)
     }
   }
 

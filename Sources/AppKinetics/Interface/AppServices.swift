@@ -295,12 +295,10 @@ public final class AppServices: Sendable {
     _ = try await runtime.ask(.bringToFront(.with { $0.appID = application.text }))
   }
 
-  /// Asks another app to bring this one to the front: the request `FRONT_REQ` of `com.good.gd.icc`. It decides.
+  /// Asks another app to bring this one to the front (``FrontRequest``). It decides.
   @discardableResult
   public func requestFront(from application: ApplicationID) async throws -> SentRequest {
     try await send(
-      ServiceRequest(WellKnownService.frontRequest.definition, Self.frontMethod), to: application)
+      ServiceRequest(WellKnownService.frontRequest.definition, FrontRequest.method), to: application)
   }
-
-  private static let frontMethod = "FRONT_REQ"
 }

@@ -5,7 +5,7 @@ import SodiumPrimitives
 /// How a request is answered, by its handler or in place of it. Any thread.
 extension IncomingRequest {
   var isFrontRequest: Bool {
-    service == WellKnownService.frontRequest.serviceID && version == WellKnownService.frontRequest.version
+    service == FrontRequest.serviceID && version == FrontRequest.version
   }
 
   /// It is not given to a handler again: in the queue of the container it waits for its reply, if there was none.
