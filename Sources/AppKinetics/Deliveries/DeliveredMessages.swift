@@ -49,7 +49,7 @@ final class DeliveredMessages {
     case .reply(let reply):
       if let peer = core.peers[application], let sent = peer.sent[id] {
         // A reply comes of nothing else.
-        sent.didDeliver()
+        peer.didDeliver(sent)
         peer.finish(sent, reply, files)
         runtime.endQueued(queued.arrival)
       } else if let unclaimedHandler {

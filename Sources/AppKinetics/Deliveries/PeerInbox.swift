@@ -262,7 +262,7 @@ final class PeerInbox {
     guard case .reply? = delivery.offer.message, let request = delivery.request,
       let sent = peer.sent.removeValue(forKey: request)
     else { return }
-    sent.didDeliver()
+    peer.didDeliver(sent)
     sent.fail(status, error)
   }
 

@@ -322,8 +322,7 @@ final class PeerOutbox {
       sent.fail(error.code == .cancelled ? .cancelled : .refused, error)
       peer.sent[sent.id] = nil
     } else if let sent {
-      sent.didDeliver()
-      peer.prefer(sent.request.foreground)
+      peer.didDeliver(sent)
     }
     if delivery.isReply, let request = delivery.request { peer.requests.tellEnd(of: request, error) }
   }

@@ -224,7 +224,8 @@ public final class SentRequest: Sendable {
     accept()
   }
 
-  func didDeliver() {
+  /// Returns whether that was not known before.
+  func didDeliver() -> Bool {
     accept()
     let waiting: [CheckedContinuation<Void, any Error>]? = guarded.withLock { guarded in
       guard guarded.outcome == nil, guarded.status != .delivered else { return nil }
@@ -232,14 +233,14 @@ public final class SentRequest: Sendable {
       defer { guarded.waitingForDelivery = [] }
       return guarded.waitingForDelivery
     }
-    guard let waiting else { return }
+    guard let waiting else { return false }
     advance {
       $0.bytesDone = $0.byteCount
       $0.filesSent = $0.fileCount
     }
     tell(.didFinishSending)
-    if waiting.isEmpty { return }
     for continuation in waiting { continuation.resume() }
+    return true
   }
 
   /// Whoever wants to cancel hears that it is too late.

@@ -145,8 +145,6 @@ extension IncomingRequest {
       reply.attachments = UInt64(attachments.count)
       try await store(reply, attachments)
     }
-    guard foreground == .peer else { return }
-    runtime.perform(with: sender) { $0.prefer(foreground) }
   }
 
   private func put(_ reply: WireReply, waits: Bool) async throws(ServicesError) {
@@ -167,7 +165,7 @@ extension IncomingRequest {
   private func store(_ reply: WireReply, _ attachments: [String]) async throws {
     let (id, sender) = (id, sender)
     let isTaken = await runtime.result { core in
-      core.requests(holding: self)?.beginStoring(self) == true
+      core.requests(holding: self)?.beginStoring(self, ForegroundPreference(reply.foreground)) == true
     }
     guard isTaken else { throw PeerRequests.cannotReply }
     do {

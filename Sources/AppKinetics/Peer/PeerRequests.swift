@@ -14,6 +14,8 @@ final class PeerRequests {
     var isStored = false
     /// It came over a channel, and has ended there: a delivery brings the reply, if there is one.
     var isReplyDelivered = false
+    /// Who should be in front when its reply has arrived.
+    var preference = ForegroundPreference.none
 
     var mayReply: Bool { !hasReplied && !isStored }
   }
@@ -82,10 +84,11 @@ final class PeerRequests {
     if ended.hasReplied { tellEnd(of: id, error) } else { incoming[id] = nil }
   }
 
-  /// The reply has arrived, or will not: an object hears of it.
+  /// The reply has arrived, or will not: its preference takes effect, and an object hears of it.
   func tellEnd(of id: Identifier, _ error: ServicesError?) {
-    guard let ended = incoming.removeValue(forKey: id), let provider = ended.request.offer?.provider
-    else { return }
+    guard let ended = incoming.removeValue(forKey: id) else { return }
+    if error == nil { peer.prefer(ended.preference) }
+    guard let provider = ended.request.offer?.provider else { return }
     callbacks.async {
       if let error {
         provider.didFailSending(ended.request, error)
@@ -214,7 +217,8 @@ final class PeerRequests {
 
   /// Over the channel. Returns why it cannot be sent.
   func reply(_ reply: WireReply, to id: Identifier) -> ServicesError? {
-    answer(id, isReply: true) { exchange throws(ProtocolFault) in
+    if incoming[id]?.mayReply == true { incoming[id]?.preference = ForegroundPreference(reply.foreground) }
+    return answer(id, isReply: true) { exchange throws(ProtocolFault) in
       try exchange.reply(reply, now: runtime.now)
     }
   }
@@ -266,9 +270,10 @@ final class PeerRequests {
   }
 
   /// A reply is to be stored in the outbox, or the request in the queue; false when there was a reply.
-  func beginStoring(_ request: IncomingRequest) -> Bool {
+  func beginStoring(_ request: IncomingRequest, _ preference: ForegroundPreference = .none) -> Bool {
     guard mayAnswer(request) else { return false }
     incoming[request.id, default: Incoming(request: request)].isStored = true
+    incoming[request.id]?.preference = preference
     return true
   }
 

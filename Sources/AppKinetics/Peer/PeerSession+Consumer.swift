@@ -45,10 +45,7 @@ extension PeerSession {
   func hear(_ event: ConsumerEvent, of id: Identifier) {
     guard let request = sent[id] else { return }
     switch event {
-    case .accepted:
-      request.didDeliver()
-      prefer(request.request.foreground)
-      return
+    case .accepted: return didDeliver(request)
     case .notCancelled: return request.didNotCancel()
     // A delivery brings it.
     case .replyIsDelivered:
@@ -71,6 +68,11 @@ extension PeerSession {
     sent[id] = nil
   }
 
+  /// The other app has a copy of the request.
+  func didDeliver(_ request: SentRequest) {
+    if request.didDeliver() { prefer(request.request.foreground) }
+  }
+
   func finish(_ request: SentRequest, _ reply: WireReply, _ files: [ArrivedFile]) {
     sent[request.id] = nil
     request.keep(files)
@@ -86,7 +88,8 @@ extension PeerSession {
     }
   }
 
-  /// Whoever is in front passes it on when it prefers the other one there.
+  /// Acts on the preference of a message that the other app has: the app in front passes the front on if
+  /// it prefers the other one there.
   func prefer(_ foreground: ForegroundPreference) {
     guard foreground == .peer, core.broker.isInFront else { return }
     // That the broker refuses changes nothing for the message.
