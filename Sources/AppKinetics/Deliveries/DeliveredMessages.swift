@@ -45,6 +45,8 @@ final class DeliveredMessages {
       let request = IncomingRequest(
         wire, id, from: application, found.key, found, params: wire.params(), attachments: files.map(\.path),
         arrival: queued.arrival, isRedelivered: isRedelivered, mayBeRepeated: offer.mayBeRepeated, runtime)
+      // It was about the front at the time of the earlier process.
+      if isRedelivered, request.isFrontRequest { return runtime.endQueued(queued.arrival) }
       core.peer(application).requests.admit(request, found, untold: isRedelivered ? files : [])
     case .reply(let reply):
       if let peer = core.peers[application], let sent = peer.sent[id] {
