@@ -195,7 +195,7 @@ extension ServicesError.Code: CustomStringConvertible {
     case .serviceNotFound: "the app does not offer this service"
     case .versionNotFound: "the app does not offer this version of the service"
     case .methodNotFound: "the service has no such method"
-    case .notAllowed: "the other app may not be called, or was not unlocked in time"
+    case .notAllowed: "this is not allowed, or the other app was not unlocked in time"
     case .invalidParams: "a value does not follow the rules for parameters, or the service's definition"
     case .certificateNotFound: "the other side did not prove the key that was enrolled for it"
     case .methodDisabled: "the method is switched off at the moment"
@@ -229,7 +229,8 @@ extension ServicesError.Code: CustomStringConvertible {
     case .applicationNotFound: "ask the broker who offers the service, and check the id"
     case .serviceNotFound, .versionNotFound: "ask the broker who offers it"
     case .methodNotFound: "see the service's definition for its methods"
-    case .notAllowed: "unlock the other app, or have an administrator look at the policy"
+    case .notAllowed:
+      "unlock the other app, bring it to front within a request, or have an administrator look at the policy"
     case .invalidParams: "change the value at that path"
     case .certificateNotFound:
       "check that both apps are enrolled with this broker, and compare the fingerprints of their keys"

@@ -17,7 +17,7 @@ final class BrokerSession {
   typealias Continuation = @Sendable (Core, Result<WireAnswer, ServicesError>) -> Void
   typealias Starter = @Sendable (Result<Void, ServicesError>) -> Void
 
-  private unowned let core: Core
+  unowned let core: Core
   private(set) var phase = Phase.down { didSet { show() } }
   private(set) lazy var introductions = Introductions(core)
   private(set) lazy var watches = BrokerWatches(core)
@@ -44,6 +44,8 @@ final class BrokerSession {
   private var retryAt: UInt64?
 
   private(set) var isInFront = false
+  /// The apps whose front requests have come, until this app has lost the front.
+  var frontRequests: Set<ApplicationID> = []
   var frontWatchers = Watchers<Bool>()
 
   init(_ core: Core) { self.core = core }
@@ -479,6 +481,7 @@ final class BrokerSession {
   private func setFront(_ isInFront: Bool) {
     guard isInFront != self.isInFront else { return }
     self.isInFront = isInFront
+    if !isInFront { frontRequests = [] }
     show()
     frontWatchers.yield(isInFront)
   }

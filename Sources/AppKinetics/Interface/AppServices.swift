@@ -290,9 +290,14 @@ public final class AppServices: Sendable {
     }
   }
 
-  /// Passes the front on. Throws `notInFront` unless this app has it, `applicationNotFound` when the other one does not run, `notAllowed`, `frontRefused`.
+  /// Passes the front on to an app with which a request is under way: one that this process has sent to it and that has not
+  /// ended, one of its own that has no reply yet, or its front request, which counts until this app loses the front.
+  ///
+  /// An installed app that does not run is started first. Returns when the other app is in front. Throws `notAllowed` outside of
+  /// a request and when a rule keeps this app from the other one, `notInFront` unless this app has the front,
+  /// `applicationNotFound` when the other one does not run and does not start, `frontRefused`, `brokerUnavailable`.
   public func bringToFront(_ application: ApplicationID) async throws {
-    _ = try await runtime.ask(.bringToFront(.with { $0.appID = application.text }))
+    try await runtime.bringToFront(application)
   }
 
   /// Asks another app to bring this one to the front (``FrontRequest``). It decides.

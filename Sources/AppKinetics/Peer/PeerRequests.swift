@@ -47,6 +47,11 @@ final class PeerRequests {
   private var runtime: Runtime { peer.runtime }
   private var messages: DeliveredMessages { core.messages }
 
+  /// A request of the other app has no reply yet.
+  var hasUnanswered: Bool {
+    messages.hasAnswerable(from: peer.application) || incoming.values.contains { $0.mayReply }
+  }
+
   var isIdle: Bool { !isHandling && incoming.isEmpty && !messages.hasAnswerable(from: peer.application) }
 
   /// There is nothing but requests that are kept for a reply: those need no time.
@@ -179,7 +184,9 @@ final class PeerRequests {
       let next = ready[taken]
       taken += 1
       // One that was withdrawn does not begin; a delivered one is not withdrawn.
-      if next.request.arrival != nil || peer.exchange.begin(next.request.id) { batch.append(next) }
+      guard next.request.arrival != nil || peer.exchange.begin(next.request.id) else { continue }
+      if next.request.isFrontRequest { core.broker.frontWasRequested(by: peer.application) }
+      batch.append(next)
     }
     ready.removeFirst(taken)
     return batch

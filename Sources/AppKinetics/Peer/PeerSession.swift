@@ -72,6 +72,9 @@ final class PeerSession {
     exchange.isIdle && deliveries.isIdle && requests.isQuiet && sent.values.allSatisfy(\.awaitsDelivery)
   }
 
+  /// A request between the two apps is under way, in either direction, and has no answer yet.
+  var hasOpenRequest: Bool { !sent.isEmpty || requests.hasUnanswered }
+
   var isConnected: Bool { exchange.openChannelCount > 0 }
 
   /// There is a channel, or the other app is being started or unlocked: a request was taken.

@@ -1,0 +1,31 @@
+import ServiceValues
+import ServiceWire
+
+/// The front, which an app passes on within a request only (DESIGN.md, "Decisions of services").
+extension BrokerSession {
+  /// Another app has asked to be brought to front. The app may follow that as long as it is in front, since
+  /// a provider object decides after its call has returned.
+  func frontWasRequested(by application: ApplicationID) { frontRequests.insert(application) }
+
+  /// Asks the broker to bring another app to front. Fails with `notAllowed` if no request between the two apps is open.
+  func bringToFront(
+    _ application: ApplicationID, _ done: @escaping @Sendable (Result<Void, ServicesError>) -> Void
+  ) {
+    guard frontRequests.contains(application) || core.peers[application]?.hasOpenRequest == true else {
+      return done(
+        .failure(ServicesError(.notAllowed, detail: "no request between this app and \(application) is open"))
+      )
+    }
+    ask(.bringToFront(.with { $0.appID = application.text })) { _, answer in done(answer.map { _ in }) }
+  }
+}
+
+extension Runtime {
+  func bringToFront(_ application: ApplicationID) async throws {
+    try await withCheckedThrowingContinuation { waiting in
+      perform { core in
+        core.broker.bringToFront(application) { waiting.resume(with: $0.mapError { $0 as any Error }) }
+      }
+    }
+  }
+}
