@@ -14,10 +14,12 @@ final class PeerRequests {
     var isStored = false
     /// It came over a channel, and has ended there: a delivery brings the reply, if there is one.
     var isReplyDelivered = false
+    /// The other app was told that no reply comes.
+    var hasEnded = false
     /// Who should be in front when its reply has arrived.
     var preference = ForegroundPreference.none
 
-    var mayReply: Bool { !hasReplied && !isStored }
+    var mayReply: Bool { !hasReplied && !isStored && !hasEnded }
   }
 
   /// Came while the app was locked.
@@ -264,6 +266,7 @@ final class PeerRequests {
     do throws(ProtocolFault) {
       let outputs = try step(&peer.exchange)
       incoming[id]?.hasReplied = isReply
+      incoming[id]?.hasEnded = !isReply
       var refused: ServicesError?
       for case .provider(id, .replyRefused(let failure)) in outputs {
         refused = ServicesError(failure)
