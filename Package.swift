@@ -177,11 +177,15 @@ let package = Package(
     .testTarget(
       name: "AppKineticsTests",
       dependencies: [
-        "Locks", "AppKinetics", "ServiceBroker", "ServiceValues", "ServiceWire", "SecureFiles",
-        "ContainerStore",
-        "GreetingsService", "GreetingsClient", "EditService", "EditClient",
+        "Locks", "AppKinetics", "ServiceBroker", "LocalTransport", "ServiceValues", "ServiceWire",
+        "SecureFiles", "ContainerStore", "SodiumPrimitives",
+        "GreetingsService", "GreetingsClient", "EditService", "EditClient", "FrontApp",
         .product(name: "Logging", package: "swift-log"),
       ],
+      swiftSettings: strict),
+    // An app in a process of its own, for tests of the front.
+    .executableTarget(
+      name: "FrontApp", dependencies: ["Locks", "AppKinetics", "SecureFiles"], path: "Tests/FrontApp",
       swiftSettings: strict),
     // An app in a process of its own, for Tests/Interoperability.
     .executableTarget(

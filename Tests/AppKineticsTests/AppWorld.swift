@@ -34,7 +34,7 @@ final class AppWorld: Sendable {
     }
   }
 
-  init() async throws {
+  init(compositor: Compositor = .none) async throws {
     directory = URL(fileURLWithPath: "/tmp/odk-\(UUID().uuidString.prefix(8))")
     try FileManager.default.createDirectory(
       at: directory, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
@@ -42,6 +42,7 @@ final class AppWorld: Sendable {
     configuration.socketPath = directory.path + "/run/broker"
     configuration.stateDirectory = directory.path + "/state"
     configuration.plainApps = .open(64)
+    configuration.compositor = compositor
     self.configuration = configuration
     broker = Guarded(nil)
     try await startBroker()
@@ -124,8 +125,10 @@ final class AppWorld: Sendable {
 }
 
 /// Runs `body` in a world of its own.
-func withWorld<R: Sendable>(_ body: (AppWorld) async throws -> R) async throws -> R {
-  let world = try await AppWorld()
+func withWorld<R: Sendable>(
+  compositor: Compositor = .none, _ body: (AppWorld) async throws -> R
+) async throws -> R {
+  let world = try await AppWorld(compositor: compositor)
   do {
     let result = try await body(world)
     await world.close()

@@ -1,0 +1,192 @@
+import AppKinetics
+import Foundation
+import SecureFiles
+import ServiceValues
+import Testing
+
+/// What becomes of front requests and of preferences, as two apps of one process see it.
+@Suite(.timeLimit(.minutes(5)))
+struct FrontRequestTests {
+  /// Keeps its requests.
+  private final class Keeper: ServiceProvider {
+    let requests = Box<IncomingRequest>()
+    func didReceive(_ request: IncomingRequest) { requests.put(request) }
+  }
+
+  // MARK: Preferences
+
+  @Test(arguments: [false, true], [false, true])
+  func aReplyPassesTheFrontOnWhenItHasArrived(requestHasFile: Bool, replyHasFile: Bool) async throws {
+    try await FrontWorld.with { front in
+      let provider = try front.world.app("com.example.provider")
+      let keeper = Keeper()
+      try provider.services.offer([echo], provider: keeper)
+      try provider.container.files.write(Data("reply".utf8), toPath: "/file")
+      var changes = provider.services.frontChanges.makeAsyncIterator()
+      try await provider.services.start()
+      let consumer = try front.world.app("com.example.consumer")
+      try consumer.container.files.write(Data("request".utf8), toPath: "/file")
+      try await consumer.services.start()
+      try await front.choose(provider.id.text)
+      #expect(await changes.next() == true)
+
+      let sent = try await consumer.services.send(
+        ServiceRequest(echo, "echo", attachments: requestHasFile ? ["/file"] : []), to: provider.id)
+      let request = try #require(await keeper.requests.next())
+      try await sent.delivered()
+      let gate = consumer.hold()
+      try await request.reply(1, attachments: replyHasFile ? ["/file"] : [], foreground: .peer)
+      // Behind everything that the provider has asked the broker for by now.
+      _ = try await provider.services.providers()
+      try await front.choose(provider.id.text)
+      #expect(front.fronts.values == [provider.id.text, provider.id.text])
+      gate.signal()
+      #expect(await changes.next() == false)
+      #expect(front.fronts.values.last == consumer.id.text)
+      #expect(try await sent.reply()?.params == 1)
+    }
+  }
+
+  /// The handler replies at once: the reply may overtake what settles the delivery of the request.
+  @Test func aRequestWithFilesPassesTheFrontOnWhateverItsReplyDoes() async throws {
+    try await FrontWorld.with { front in
+      let provider = try front.world.app("com.example.provider")
+      try provider.services.offer(echo) { .reply($0.params) }
+      try await provider.services.start()
+      let consumer = try front.world.app("com.example.consumer")
+      try consumer.container.files.write(Data("request".utf8), toPath: "/file")
+      var changes = consumer.services.frontChanges.makeAsyncIterator()
+      try await consumer.services.start()
+      for i in 0..<10 {
+        try await front.choose(consumer.id.text)
+        #expect(await changes.next() == true)
+        let reply = try await consumer.services.call(
+          ServiceRequest(
+            echo, "echo", params: .integer(Int64(i)), attachments: ["/file"], foreground: .peer),
+          to: provider.id)
+        #expect(reply?.params == .integer(Int64(i)))
+        #expect(await changes.next() == false)
+      }
+    }
+  }
+
+  // MARK: Handlers of front requests
+
+  enum Answer: CaseIterable {
+    case reply, error, object
+  }
+
+  /// Offers the front request, and calls back with each that comes.
+  private func offerFrontRequest(
+    _ services: AppServices, _ answer: Answer, _ came: @escaping @Sendable (IncomingRequest) -> Void
+  ) throws {
+    let definition = WellKnownService.frontRequest.definition
+    switch answer {
+    case .reply:
+      try services.offer(definition) { request in
+        came(request)
+        return .reply("not sent")
+      }
+    case .error:
+      try services.offer(definition) { request in
+        came(request)
+        throw ServiceReplyError(code: 5, text: "not sent")
+      }
+    case .object: try services.offer([definition], provider: Replying(came))
+    }
+  }
+
+  /// Replies, although a front request has no reply.
+  private final class Replying: ServiceProvider {
+    private let came: @Sendable (IncomingRequest) -> Void
+    init(_ came: @escaping @Sendable (IncomingRequest) -> Void) { self.came = came }
+    func didReceive(_ request: IncomingRequest) {
+      Task {
+        await #expect(throws: ServicesError.self) { try await request.reply("not sent") }
+        came(request)
+      }
+    }
+  }
+
+  /// A front request that breaks its definition, if it has a file.
+  private func frontRequest(hasFile: Bool) -> ServiceRequest {
+    ServiceRequest(
+      service: FrontRequest.serviceID, version: FrontRequest.version, method: FrontRequest.method,
+      attachments: hasFile ? ["/file"] : [])
+  }
+
+  /// The app that sends front requests.
+  private func sender(_ world: AppWorld) async throws -> AppWorld.App {
+    let sender = try world.app("com.example.sender")
+    try sender.container.files.write(Data("file".utf8), toPath: "/file")
+    try await sender.services.start()
+    return sender
+  }
+
+  /// Sends one to a process whose earlier one may not have ended yet for the sender.
+  private func frontRequest(of sender: AppWorld.App, toNext next: AppWorld.App) async throws -> RequestID {
+    while true {
+      let sent = try await sender.services.send(frontRequest(hasFile: false), to: next.id)
+      do {
+        #expect(try await sent.reply() == nil)
+        return sent.id
+      } catch ServicesError.connectionLost {
+      }
+    }
+  }
+
+  @Test(arguments: Answer.allCases, [false, true])
+  func nothingOfAHandlerIsSentAndItIsCalledOnce(answer: Answer, hasFile: Bool) async throws {
+    try await withWorld { world in
+      let came = Box<RequestID>()
+      let receiver = try world.app("com.example.receiver")
+      try offerFrontRequest(receiver.services, answer) { came.put($0.id) }
+      try await receiver.services.start()
+      let sender = try await sender(world)
+      let sent = try await sender.services.send(frontRequest(hasFile: hasFile), to: receiver.id)
+      #expect(try await sent.reply() == nil)
+      #expect(await came.next() == sent.id)
+
+      await receiver.services.stop()
+      try receiver.container.close()
+      let next = try world.app(receiver.id.text)
+      try offerFrontRequest(next.services, answer) { came.put($0.id) }
+      try await next.services.start()
+      let second = try await frontRequest(of: sender, toNext: next)
+      #expect(await came.next() == second)
+      await next.services.stop()
+      #expect(came.values == [sent.id, second])
+      #expect(try next.container.store.queuedMessages().isEmpty)
+    }
+  }
+
+  /// The services stop while its handler waits.
+  @Test func oneThatWasLeftByAnEarlierProcessIsNotHandled() async throws {
+    try await withWorld { world in
+      let came = Box<RequestID>()
+      let gate = AsyncStream<Void>.makeStream()
+      let receiver = try world.app("com.example.receiver")
+      try receiver.services.offer(WellKnownService.frontRequest.definition) { request in
+        came.put(request.id)
+        for await _ in gate.stream {}
+        return .noReply
+      }
+      try await receiver.services.start()
+      let sender = try await sender(world)
+      let sent = try await sender.services.send(frontRequest(hasFile: true), to: receiver.id)
+      #expect(await came.next() == sent.id)
+      await receiver.services.stop()
+      #expect(try receiver.container.store.queuedMessages().count == 1)
+      try receiver.container.close()
+
+      let next = try world.app(receiver.id.text)
+      try offerFrontRequest(next.services, .reply) { came.put($0.id) }
+      try await next.services.start()
+      let second = try await frontRequest(of: sender, toNext: next)
+      #expect(await came.next() == second)
+      await next.services.stop()
+      #expect(came.values == [sent.id, second])
+      #expect(try next.container.store.queuedMessages().isEmpty)
+    }
+  }
+}
