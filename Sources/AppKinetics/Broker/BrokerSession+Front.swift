@@ -11,7 +11,9 @@ extension BrokerSession {
   func bringToFront(
     _ application: ApplicationID, _ done: @escaping @Sendable (Result<Void, ServicesError>) -> Void
   ) {
-    guard frontRequests.contains(application) || core.peers[application]?.hasOpenRequest == true else {
+    let isWithinRequest =
+      core.peers[application]?.hasOpenRequest == true || core.messages.hasAnswerable(from: application)
+    guard isWithinRequest || frontRequests.contains(application) else {
       return done(
         .failure(ServicesError(.notAllowed, detail: "no request between this app and \(application) is open"))
       )
