@@ -1,4 +1,5 @@
 import Foundation
+import Locks
 import SecureFiles
 import Testing
 
@@ -12,7 +13,7 @@ struct AttachmentTests {
       case willReceive(String, UInt64)
       case didReceive([String])
       case didStartSending(String)
-      case didFinishSending
+      case didFinishSending(ServiceValue?, [String])
     }
 
     let calls = Box<Call>()
@@ -35,7 +36,9 @@ struct AttachmentTests {
     func didStartSending(attachment path: String, for request: IncomingRequest) {
       calls.put(.didStartSending(path))
     }
-    func didFinishSending(_ request: IncomingRequest) { calls.put(.didFinishSending) }
+    func didFinishSending(
+      _ params: ServiceValue?, attachments: [String], for request: IncomingRequest
+    ) { calls.put(.didFinishSending(params, attachments)) }
   }
 
   @Test func bringsFilesBothWays() async throws {
@@ -43,7 +46,7 @@ struct AttachmentTests {
       let provider = try world.app("com.example.provider")
       try provider.container.files.write(Data("answer".utf8), toPath: "/answer.txt")
       let recorder = Recorder { request in
-        Task { try await request.reply(attachments: ["/answer.txt"]) }
+        Task { try await request.reply("done", attachments: ["/answer.txt"]) }
       }
       try provider.services.offer([echo], provider: recorder)
       try await provider.services.start()
@@ -61,12 +64,12 @@ struct AttachmentTests {
       let reply = try #require(try await sent.reply())
 
       var calls: [Recorder.Call] = []
-      while calls.last != .didFinishSending { calls.append(try #require(await recorder.calls.next())) }
+      while calls.count < 6 { calls.append(try #require(await recorder.calls.next())) }
       guard case .didReceive(let paths) = calls[3] else { throw ServicesError(.general) }
       #expect(
         calls == [
           .willReceiveCount(2), .willReceive(paths[0], 3), .willReceive(paths[1], 0), .didReceive(paths),
-          .didStartSending("/answer.txt"), .didFinishSending,
+          .didStartSending("/answer.txt"), .didFinishSending("done", ["/answer.txt"]),
         ])
       #expect(paths[0].hasPrefix("/Inbox/com.example.consumer/") && paths[0].hasSuffix("/folder/one"))
       #expect(try provider.container.files.data(atPath: paths[0]) == Data("one".utf8))
@@ -304,6 +307,64 @@ struct AttachmentTests {
         ServiceRequest(echo, "tell", attachments: ["/large"]), to: provider.id)
       #expect(await looking.seen.next() == false)
       #expect(await looking.seen.next() == true)
+    }
+  }
+
+  @Test func hearsOfAFileWhenItBegins() async throws {
+    final class Watching: ServiceProvider {
+      let transfer = Guarded<IncomingTransfer?>(nil)
+      let isKnown = DispatchSemaphore(value: 0)
+      let begun = Box<(path: String, bytesDone: UInt64)>()
+      let received = Box<[String]>()
+      func willReceive(attachmentCount: Int, for request: RequestID, from sender: ApplicationID) {
+        isKnown.wait()
+      }
+      func willReceive(
+        attachment path: String, byteCount: UInt64, for request: RequestID, from sender: ApplicationID
+      ) {
+        begun.put((path, transfer.withLock { $0?.bytesDone } ?? 0))
+      }
+      func didReceive(_ request: IncomingRequest) { received.put(request.attachments) }
+    }
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      let watching = Watching()
+      let arrivals = provider.services.arrivals
+      let followed = Box<[ArrivingAttachment]>()
+      let listening = Task {
+        for await transfer in arrivals {
+          watching.transfer.withLock { $0 = transfer }
+          watching.isKnown.signal()
+          var files: [ArrivingAttachment] = []
+          for await file in transfer.attachments { files.append(file) }
+          followed.put(files)
+        }
+      }
+      try provider.services.offer([echo], provider: watching)
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer")
+      let sizes = [24 << 20, 0, 8 << 20, 0]
+      let names = sizes.indices.map { "/file\($0)" }
+      for (name, size) in zip(names, sizes) {
+        try consumer.container.files.write(Data(repeating: 1, count: size), toPath: name)
+      }
+      try await consumer.services.start()
+      let sent = try await consumer.services.send(
+        ServiceRequest(echo, "tell", attachments: names), to: provider.id)
+      try await sent.delivered()
+      let paths = try #require(await watching.received.next())
+      let begun = watching.begun.values
+      #expect(begun.map(\.path) == paths)
+      // The first frame of a file has come, or the files before one without contents.
+      for (file, least) in zip(begun, [1, 24 << 20, 24 << 20 + 1, 32 << 20]) {
+        #expect(file.bytesDone >= UInt64(least), "\(file.path)")
+      }
+      // Who follows them may begin late.
+      let files = try #require(await followed.next())
+      let all = zip(paths, sizes).map { ArrivingAttachment(path: $0, byteCount: UInt64($1)) }
+      #expect(!files.isEmpty && files == all.suffix(files.count))
+      #expect(watching.transfer.withLock { $0?.attachment?.path } == paths.last)
+      listening.cancel()
     }
   }
 

@@ -15,7 +15,9 @@ struct KeptRequestTests {
     let finished = Box<RequestID>()
     func didReceive(_ request: IncomingRequest) { received.put(request) }
     func didCancel(_ request: IncomingRequest) { cancelled.put(request.id) }
-    func didFinishSending(_ request: IncomingRequest) { finished.put(request.id) }
+    func didFinishSending(
+      _ params: ServiceValue?, attachments: [String], for request: IncomingRequest
+    ) { finished.put(request.id) }
   }
 
   private static let request = ServiceRequest(echo, "echo", params: 7)

@@ -98,6 +98,35 @@ struct LifeTests {
     }
   }
 
+  @Test func refusesServicesInSimulation() async throws {
+    try await withWorld { world in
+      let provider = try await world.echoPair().provider
+      let app = try world.app("com.example.simulated") { $0.isSimulation = true }
+      try app.container.files.write(Data("one".utf8), toPath: "/one")
+      try app.services.offer(echo) { _ in .noReply }
+      func refuses(_ body: () async throws -> Void) async {
+        do {
+          try await body()
+          Issue.record("services in simulation")
+        } catch {
+          #expect((error as? ServicesError)?.code == .notAllowed, "\(error)")
+        }
+      }
+      await refuses { try await app.services.start() }
+      for attachments in [[], ["/one"]] {
+        await refuses {
+          try await app.services.call(
+            ServiceRequest(echo, "echo", attachments: attachments), to: provider.id)
+        }
+      }
+      await refuses { _ = try await app.services.providers() }
+      await refuses { try await app.services.bringToFront(provider.id) }
+      await refuses { _ = try await app.services.keptRequests() }
+      await refuses { try await app.services.run() }
+      #expect(try await app.services.outbox().isEmpty)
+    }
+  }
+
   @Test func knowsItsKeyAgain() async throws {
     try await withWorld { world in
       let first = try world.app("com.example.app")

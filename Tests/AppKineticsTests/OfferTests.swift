@@ -30,6 +30,75 @@ struct OfferTests {
     }
   }
 
+  /// The code of the provider's error; nil for a reply.
+  private func errorCode(
+    _ request: ServiceRequest, _ consumer: AppServices, _ provider: ApplicationID
+  ) async throws -> Int64? {
+    do {
+      _ = try await consumer.call(request, to: provider)
+      return nil
+    } catch let error as ServiceReplyError {
+      return error.code
+    }
+  }
+
+  /// One handler takes all that nobody else does, and says itself what it does not know.
+  @Test(arguments: [true, false])
+  func givesTheRestToOneHandler(isObject: Bool) async throws {
+    final class Rest: ServiceProvider {
+      let answer: ServiceHandler
+      init(_ answer: @escaping ServiceHandler) { self.answer = answer }
+      func didReceive(_ request: IncomingRequest) {
+        Task {
+          do { _ = try await answer(request) } catch let error as ServicesError {
+            try await request.reply(
+              error: ServiceReplyError(code: Int64(error.code.rawValue), text: error.code.name))
+          }
+        }
+      }
+    }
+    try await withWorld { world in
+      let (provider, consumer) = try await world.echoPair()
+      let answer: ServiceHandler = { request in
+        guard request.service.text == "com.example.service1" else { throw ServicesError(.serviceNotFound) }
+        guard request.method == "go" || request.method == "files" else {
+          throw ServicesError(.methodNotFound)
+        }
+        try await request.reply(request.params, attachments: request.attachments)
+        return .noReply
+      }
+      if isObject {
+        provider.services.offerRest(provider: Rest(answer))
+      } else {
+        provider.services.offerRest(handler: answer)
+      }
+      func request(_ service: String, _ method: String) throws -> ServiceRequest {
+        ServiceRequest(
+          service: try ServiceIdentifier(service), version: try ServiceVersion("2.0.0.0"), method: method,
+          params: 3)
+      }
+      let known = try request("com.example.service1", "go")
+      #expect(try await consumer.call(known, to: provider.id)?.params == 3)
+      #expect(
+        try await errorCode(request("com.example.service2", "go"), consumer, provider.id)
+          == Int64(ServicesError.serviceNotFound.rawValue)
+      )
+      #expect(
+        try await errorCode(request("com.example.service1", "none"), consumer, provider.id)
+          == Int64(ServicesError.methodNotFound.rawValue))
+      // A method that is not there of a service that is offered.
+      #expect(
+        try await errorCode(ServiceRequest(echo, "none").withoutDefinition, consumer, provider.id)
+          == Int64(ServicesError.serviceNotFound.rawValue))
+      try await expectEchoes(1, to: provider.id, consumer)
+      #expect(try await consumer.providers(of: known.service).isEmpty)
+      provider.services.offerRest(handler: nil)
+      await #expect(throws: ServicesError(.serviceNotFound)) {
+        try await consumer.call(known, to: provider.id)
+      }
+    }
+  }
+
   @Test func tellsWhatIsOfferedWhileItRegisters() async throws {
     try await withWorld { world in
       for i in 0..<100 {

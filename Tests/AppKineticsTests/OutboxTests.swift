@@ -187,7 +187,7 @@ struct OutboxTests {
       let taken = try await consumer.services.send(
         ServiceRequest(echo, "echo", attachments: ["/one"]), to: provider.id)
       let refused = try await consumer.services.send(
-        ServiceRequest(echo, "none", attachments: ["/one"]).withoutDefinition, to: provider.id)
+        ServiceRequest(echo, "none", params: 5, attachments: ["/one"]).withoutDefinition, to: provider.id)
       await consumer.services.stop()
       try await world.startBroker()
       let ends = Box<(OutboxMessage, ServicesError?)>()
@@ -195,7 +195,8 @@ struct OutboxTests {
       let both = [try #require(await ends.next()), try #require(await ends.next())]
       let errors = Dictionary(uniqueKeysWithValues: both.map { ($0.0.request, $0.1?.code) })
       #expect(errors == [taken.id: nil, refused.id: .methodNotFound])
-      #expect(both.allSatisfy { $0.0.fileCount == 1 && $0.0.byteCount == 3 })
+      #expect(both.allSatisfy { $0.0.fileCount == 1 && $0.0.byteCount == 3 && $0.0.attachments == ["/one"] })
+      #expect(both.map(\.0.params).contains(5) && both.map(\.0.params).contains(nil))
     }
   }
 

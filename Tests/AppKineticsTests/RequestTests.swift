@@ -31,6 +31,33 @@ struct RequestTests {
   }
 
   /// More than may wait to be written, in either direction: while there is no channel yet, and while the other side is slow.
+  /// By a thread that is not one of Swift's tasks.
+  @Test func waitsForThreads() async throws {
+    try await withWorld { world in
+      let provider = try await world.echoPair().provider
+      let services = try world.app("com.example.thread").services
+      let waited = Box<Result<ServiceValue?, any Error>>()
+      Thread.detachNewThread {
+        waited.put(
+          Result {
+            try services.startAndWait()
+            guard try services.providersAndWait(of: echo.serviceID).map(\.application) == [provider.id] else {
+              throw ServicesError(.general)
+            }
+            _ = try services.sendAndWait(ServiceRequest(echo, "echo"), to: provider.id)
+            #expect(throws: ServicesError.self) { try services.bringToFrontAndWait(provider.id) }
+            #expect(throws: ServicesError.self) {
+              try services.callAndWait(ServiceRequest(echo, "none").withoutDefinition, to: provider.id)
+            }
+            let reply = try services.callAndWait(ServiceRequest(echo, "echo", params: 5), to: provider.id)
+            services.stopAndWait()
+            return reply?.params
+          })
+      }
+      #expect(try #require(await waited.next()).get() == 5)
+    }
+  }
+
   @Test func sendsMoreAtOnceThanMayWait() async throws {
     try await withWorld { world in
       let provider = try world.app("com.example.provider")
@@ -311,7 +338,9 @@ struct RequestTests {
       let requests = Box<IncomingRequest>()
       let finished = Box<RequestID>()
       func didReceive(_ request: IncomingRequest) { requests.put(request) }
-      func didFinishSending(_ request: IncomingRequest) { finished.put(request.id) }
+      func didFinishSending(
+        _ params: ServiceValue?, attachments: [String], for request: IncomingRequest
+      ) { finished.put(request.id) }
     }
     try await withWorld { world in
       let provider = try world.app("com.example.provider")

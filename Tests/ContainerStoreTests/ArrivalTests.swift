@@ -41,10 +41,13 @@ struct ArrivalTests {
     let fixture = try Fixture()
     let parcel = Parcel(sizes: [3 << 20, 5, 0])
     let arrival = try fixture.container.beginArrival(parcel.message)
-    #expect(arrival.files.isEmpty)
+    var begun = Arrival.Begun()
+    #expect(arrival.takeBegunFiles(&begun).isEmpty)
     try parcel.addFiles(to: arrival, pageSize: 2)
-    #expect(arrival.files.map(\.path) == parcel.files.map { arrival.directory + $0.path })
+    #expect(arrival.takeBegunFiles(&begun).isEmpty)
     try parcel.append(to: arrival)
+    #expect(arrival.takeBegunFiles(&begun).map(\.path) == parcel.files.map { arrival.directory + $0.path })
+    #expect(arrival.takeBegunFiles(&begun).isEmpty)
     #expect(arrival.received == parcel.message.byteCount)
     #expect(try fixture.container.attributes(at: "/Inbox") == nil)
     #expect(try fixture.container.queuedMessages().isEmpty)
@@ -130,10 +133,11 @@ struct ArrivalTests {
     ])
     let arrival = try fixture.container.beginArrival(parcel.message)
     try parcel.addFiles(to: arrival)
-    let names = arrival.files.map { String($0.path.dropFirst(arrival.directory.count)) }
+    try parcel.append(to: arrival)
+    var begun = Arrival.Begun()
+    let names = arrival.takeBegunFiles(&begun).map { String($0.path.dropFirst(arrival.directory.count)) }
     #expect(
       names == ["/a_b", "/a_b-2", "/a_b-3", "/folder-2", "/folder/_", "/folder/_-2", "/Straße/ü"])
-    try parcel.append(to: arrival)
     let queued = try arrival.commit()
     for (file, sent) in zip(queued.files, parcel.files) {
       #expect(try fixture.container.contents(at: file.path) == sent.contents)

@@ -42,7 +42,9 @@ final class Requests: ServiceProvider {
     say("\(request.method) of \(request.sender)")
   }
 
-  func didFinishSending(_ request: IncomingRequest) { say("reply arrived") }
+  func didFinishSending(
+    _ params: ServiceValue?, attachments: [String], for request: IncomingRequest
+  ) { say("reply arrived") }
   func didFailSending(_ request: IncomingRequest, _ error: ServicesError) { say("reply lost") }
 
   /// Throws `general` when each request has a reply.

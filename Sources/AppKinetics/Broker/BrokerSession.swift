@@ -316,7 +316,8 @@ final class BrokerSession {
     case .pending: continuation(core, .failure(approvalPending))
     case .down:
       guard core.life == .running, !hasGivenUp else {
-        return continuation(core, .failure(lastFailure ?? ServicesError(.brokerUnavailable)))
+        let error = core.notRunning ?? lastFailure ?? ServicesError(.brokerUnavailable)
+        return continuation(core, .failure(error))
       }
       early.append((question, continuation))
       connect()

@@ -15,9 +15,8 @@ final class IncomingDelivery: Sendable {
 
   private struct Fields {
     var offer: WireOffer
-    /// The app was told of the message, and of its files.
+    /// The app was told of the message.
     var isCountTold = false
-    var areFilesTold = false
     /// The delivery as the app sees it, when it was told of the message.
     var transfer: IncomingTransfer?
     var stream: Stream?
@@ -35,6 +34,8 @@ final class IncomingDelivery: Sendable {
   private let guarded: Guarded<Fields>
   /// Held while the disk is waited for, so not by who works on the runtime's state.
   private let arrival = Guarded<Arrival?>(nil)
+  /// The files of which the app was told, over all attempts.
+  private let begun = Guarded(Arrival.Begun())
 
   init(_ offer: WireOffer) {
     queue = DispatchQueue(label: "opendynamics.services.arrival", attributes: [], target: .global())
@@ -86,12 +87,11 @@ final class IncomingDelivery: Sendable {
   }
 
   /// True for the first who asks.
-  func tellCount() -> Bool { guarded.withLock { !exchange(&$0.isCountTold, with: true) } }
-  func tellFiles() -> Bool { guarded.withLock { !exchange(&$0.areFilesTold, with: true) } }
-
-  private func exchange(_ flag: inout Bool, with value: Bool) -> Bool {
-    defer { flag = value }
-    return flag
+  func tellCount() -> Bool {
+    guarded.withLock { guarded in
+      defer { guarded.isCountTold = true }
+      return !guarded.isCountTold
+    }
   }
 
   // MARK: What has arrived
@@ -118,6 +118,13 @@ final class IncomingDelivery: Sendable {
     }
   }
 
+  /// Files that have begun, of which the app was not told.
+  func takeBegunFiles(of arrival: Arrival) -> [ArrivedFile] {
+    begun.withLock { begun in
+      arrival.takeBegunFiles(&begun).map { ArrivedFile(path: $0.path, byteCount: $0.size) }
+    }
+  }
+
   /// Keeps what is there for another channel.
   func suspend() { arrival.withLock { $0.take()?.suspend() } }
 
@@ -140,12 +147,21 @@ final class ArrivalSink: BulkSink {
   private let delivery: IncomingDelivery
   private let stream: IncomingDelivery.Stream
   private let frameCount = Guarded<UInt64>(0)
-  /// Called after each frame with the position up to which the contents are kept, and the number of frames.
-  private let advanced: @Sendable (UInt64, UInt64) -> Void
+  /// Called after each frame.
+  private let advanced: @Sendable (Advance) -> Void
+
+  struct Advance: Sendable {
+    /// The position up to which the contents are kept.
+    var received: UInt64
+    /// The number of frames of the stream.
+    var frameCount: UInt64
+    /// The files that have begun with the frame.
+    var begun: [ArrivedFile]
+  }
 
   init(
     _ delivery: IncomingDelivery, _ stream: IncomingDelivery.Stream,
-    advanced: @escaping @Sendable (UInt64, UInt64) -> Void
+    advanced: @escaping @Sendable (Advance) -> Void
   ) {
     self.delivery = delivery
     self.stream = stream
@@ -153,7 +169,7 @@ final class ArrivalSink: BulkSink {
   }
 
   func receive(_ block: UnsafeRawBufferPointer, _ contents: BulkContents, isLast: Bool) throws {
-    let received = try delivery.withArrival { arrival -> UInt64? in
+    let advance = try delivery.withArrival { arrival -> Advance? in
       // Frames of an earlier stream do not count any more.
       guard delivery.stream == stream else { return nil }
       let frame = try SegmentFrame(block, contentsByteCount: contents.byteCount)
@@ -162,15 +178,16 @@ final class ArrivalSink: BulkSink {
       }
       try arrival.append(frame, contents)
       if isLast { try arrival.finish() }
-      return arrival.received
+      return Advance(
+        received: arrival.received, frameCount: 0, begun: delivery.takeBegunFiles(of: arrival))
     }
     FailPoint.receiving.pass()
-    guard case let received?? = received else { return }
-    let count = frameCount.withLock { count in
+    guard case var advance?? = advance else { return }
+    advance.frameCount = frameCount.withLock { count in
       count += 1
       return count
     }
-    advanced(received, count)
+    advanced(advance)
   }
 }
 

@@ -414,13 +414,13 @@ final class PeerInbox {
   private func list(_ attempt: Attempt) {
     run(attempt) { () -> ([ArrivedFile], UInt64)? in
       let known = attempt.delivery.withArrival { arrival in
-        (arrival.files.map { ArrivedFile(path: $0.path, byteCount: $0.size) }, arrival.received)
+        (attempt.delivery.takeBegunFiles(of: arrival), arrival.received)
       }
       FailPoint.listed.pass()
       return known
     } then: { inbox, known in
       guard let (files, received) = known else { return }
-      if !files.isEmpty, attempt.delivery.tellFiles() { inbox.tell(files, of: attempt.delivery.offer) }
+      inbox.tell(files, of: attempt.delivery)
       attempt.delivery.transfer?.advance(to: received)
       inbox.peer.deliveries.step { $0.accept(attempt.id, from: received, key: Self.streamKey()) }
       if received == attempt.delivery.offer.byteCount { inbox.commit(attempt.id) }
@@ -435,12 +435,16 @@ final class PeerInbox {
     guard let delivery = arriving[id] else { return }
     delivery.stream = stream
     let sink = ArrivalSink(delivery, stream) {
-      [weak runtime = runtime, application = peer.application] received, frameCount in
+      [weak runtime = runtime, application = peer.application] advance in
       runtime?.perform(with: application) { peer in
-        guard peer.inbox.arriving[id]?.stream == stream else { return }
-        peer.inbox.arriving[id]?.transfer?.advance(to: received)
+        guard let delivery = peer.inbox.arriving[id] else { return }
+        let isCurrent = delivery.stream == stream
+        if isCurrent { delivery.transfer?.advance(to: advance.received) }
+        // Nobody is told of them again, whatever has become of the stream.
+        peer.inbox.tell(advance.begun, of: delivery)
+        guard isCurrent else { return }
         peer.wasUsed(stream.channel)
-        peer.deliveries.step { $0.received(id, received, frameCount: frameCount) }
+        peer.deliveries.step { $0.received(id, advance.received, frameCount: advance.frameCount) }
       }
     }
     peer.channels[stream.channel]?.bulk.expect(
@@ -571,8 +575,10 @@ final class PeerInbox {
     peer.core.arrivalWatchers.yield(transfer)
   }
 
-  private func tell(_ files: [ArrivedFile], of offer: WireOffer) {
-    guard let id = offer.requestID else { return }
+  private func tell(_ files: [ArrivedFile], of delivery: IncomingDelivery) {
+    let offer = delivery.offer
+    guard !files.isEmpty, let id = offer.requestID else { return }
+    delivery.transfer?.began(files)
     switch offer.message {
     case .reply:
       guard let sent = peer.sent[id] else { return }

@@ -271,7 +271,8 @@ final class PeerOutbox {
     let hasHandler = peer.core.outboxEndHandler != nil
     let (runtime, application) = (runtime, peer.application)
     runtime.fileQueue.async {
-      let message = hasHandler ? try? OutboxMessage(delivery.entry, in: runtime.container) : nil
+      let message =
+        hasHandler ? try? OutboxMessage(delivery.entry, in: runtime.container, includesFiles: true) : nil
       // What an earlier process sent most of.
       if end == .committed { delivery.files.tell(before: delivery.entry.fileCount) }
       do {

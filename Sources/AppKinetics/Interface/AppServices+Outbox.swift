@@ -32,6 +32,10 @@ public struct OutboxMessage: Sendable, Hashable {
   public var byteCount: UInt64
   /// How far the message is.
   public var state: State
+  /// The params of the request, or of the reply; nil when there are none, and for a reply that is an error.
+  public var params: ServiceValue?
+  /// The paths of all files when the message was sent. Only ``AppServices/onOutboxEnd(_:)`` hears them; lists have the count.
+  public var attachments: [String] = []
 }
 
 /// Told what became of a message: nil when the receiver has it.
@@ -63,8 +67,10 @@ extension OutboxMessage {
     }
   }
 
+  /// With `includesFiles` it names them all, which may be a long list.
   init?(
-    _ entry: OutboxEntry, in container: SecureContainer, isHeld: Bool = false, bytesDone: UInt64? = nil
+    _ entry: OutboxEntry, in container: SecureContainer, isHeld: Bool = false, bytesDone: UInt64? = nil,
+    includesFiles: Bool = false
   ) throws {
     guard let bytes = try container.store.outboxMessageIfThere(entry.number) else { return nil }
     let offer = try WireOffer(stored: bytes)
@@ -78,7 +84,17 @@ extension OutboxMessage {
     fileCount = entry.fileCount
     byteCount = entry.byteCount
     state = bytesDone.map { .underWay(bytesDone: $0) } ?? (isHeld ? .held : .waiting)
+    params = offer.params
+    guard includesFiles else { return }
+    while UInt64(attachments.count) < fileCount {
+      let page = try container.store.outboxFiles(
+        entry.number, from: UInt64(attachments.count), limit: Self.pageFileCount)
+      guard !page.isEmpty else { break }
+      attachments += page.map { String(decoding: $0.path, as: UTF8.self) }
+    }
   }
+
+  private static let pageFileCount = 4096
 }
 
 extension AppServices {
@@ -103,7 +119,7 @@ extension AppServices {
     runtime.perform { $0.messages.handleUnclaimed(with: handler) }
   }
 
-  /// Called on the callback queue for every message that leaves the outbox, also for those of earlier processes, which have nobody else to tell: the
+  /// Called on the callback queue for every message that leaves the outbox, with its params and the paths of its files, also for those of earlier processes, which have nobody else to tell: the
   /// receiver has it, or it was refused, taken back, or cannot be read. Asked for before ``start()`` it hears of all that ends from there on. A
   /// process that ends in that moment is not told again by the next one.
   public func onOutboxEnd(_ handler: @escaping OutboxEndHandler) {
@@ -213,5 +229,14 @@ extension WireOffer {
 
   var isReply: Bool {
     if case .reply? = message { true } else { false }
+  }
+
+  /// Nil when there are none that can be read.
+  fileprivate var params: ServiceValue? {
+    switch message {
+    case .request(let request) where request.hasParams: try? ServiceValue(request.params)
+    case .reply(let reply): reply.sentParams
+    case .request, nil: nil
+    }
   }
 }

@@ -32,6 +32,10 @@ public final class AppServices: Sendable {
     /// they are on the socket, 2 MiB for each channel over which large files come. Where the system has no such memory (Linux has), nothing comes so.
     public var takesSharedMemory = true
 
+    /// Refuses all services, as the enterprise simulation mode of the BlackBerry Dynamics runtime does: ``AppServices/start()`` and whatever needs it
+    /// throw `notAllowed`. For tests of how an app gets along without them.
+    public var isSimulation = false
+
     var exchangeLimits: ExchangeLimits {
       var limits = ExchangeLimits()
       limits.attachmentCountMax = attachmentCountMax ?? 0
@@ -173,6 +177,21 @@ public final class AppServices: Sendable {
       return nil
     }
     if let refused { throw refused }
+  }
+
+  /// Gives a function all requests that nothing else was offered for, whatever their service, version and method, in place of refusing them with
+  /// `serviceNotFound`, `versionNotFound` or `methodNotFound`: it answers these itself where it does not know better. Nothing of it is registered, so that
+  /// only those find the app that know it. A later call takes the place of an earlier one; nil refuses such requests again.
+  public func offerRest(handler: ServiceHandler?) { offerRest(handler.map { .function($0) }) }
+
+  /// The same with an object.
+  public func offerRest(provider: any ServiceProvider) { offerRest(.object(provider)) }
+
+  private func offerRest(_ handler: Offer.Handler?) {
+    runtime.performAndWait { core in
+      core.services.rest = handler
+      core.messages.handleUnhandled()
+    }
   }
 
   /// What is under way goes on. Without a version: all of them.

@@ -1,4 +1,5 @@
 public import Foundation
+@_exported public import SecureFiles
 @_exported public import ServiceValues
 import ServiceWire
 public import SodiumPrimitives

@@ -17,6 +17,8 @@ public final class IncomingTransfer: Sendable {
   private struct Fields {
     var bytesDone: UInt64 = 0
     var progress: Progress?
+    var file: ArrivingAttachment?
+    var fileWatchers: [AsyncStream<ArrivingAttachment>.Continuation] = []
     var outcome: Result<Void, ServicesError>?
     var waiting: [CheckedContinuation<Void, any Error>] = []
   }
@@ -40,6 +42,20 @@ public final class IncomingTransfer: Sendable {
 
   /// Bytes of contents that are here.
   public var bytesDone: UInt64 { guarded.withLock { $0.bytesDone } }
+
+  /// The file that began last; nil before the first one has.
+  public var attachment: ArrivingAttachment? { guarded.withLock { $0.file } }
+
+  /// The files as they begin, in the message's order: the one under way, and those that follow. Ends with the transfer.
+  public var attachments: AsyncStream<ArrivingAttachment> {
+    AsyncStream { continuation in
+      guarded.withLock { guarded in
+        if let file = guarded.file { continuation.yield(file) }
+        guard guarded.outcome == nil else { return continuation.finish() }
+        guarded.fileWatchers.append(continuation)
+      }
+    }
+  }
 
   /// The same as Foundation has it. Cancelling it refuses the message.
   public var progress: Progress {
@@ -86,18 +102,37 @@ public final class IncomingTransfer: Sendable {
     progress?.completedUnitCount = Int64(clamping: position)
   }
 
+  func began(_ files: [ArrivedFile]) {
+    let attachments = files.map { ArrivingAttachment(path: $0.path, byteCount: $0.byteCount) }
+    let watchers = guarded.withLock { guarded in
+      guarded.file = attachments.last
+      return guarded.fileWatchers
+    }
+    for watcher in watchers {
+      for attachment in attachments { watcher.yield(attachment) }
+    }
+  }
+
   /// Only the first end counts.
   func end(_ outcome: Result<Void, ServicesError>) {
-    let waiting: [CheckedContinuation<Void, any Error>]? = guarded.withLock { guarded in
+    let ended: Fields? = guarded.withLock { guarded in
       guard guarded.outcome == nil else { return nil }
       guarded.outcome = outcome
-      defer { guarded.waiting = [] }
-      return guarded.waiting
+      defer { (guarded.waiting, guarded.fileWatchers) = ([], []) }
+      return guarded
     }
-    guard let waiting else { return }
+    guard let ended else { return }
+    for watcher in ended.fileWatchers { watcher.finish() }
     if case .success = outcome { advance(to: byteCount) }
-    for continuation in waiting { continuation.resume(with: outcome.mapError { $0 as any Error }) }
+    for continuation in ended.waiting { continuation.resume(with: outcome.mapError { $0 as any Error }) }
   }
+}
+
+/// A file of a message that is on its way to this app.
+public struct ArrivingAttachment: Sendable, Hashable {
+  /// Where the file will be when the message is there; nothing is at this path before.
+  public var path: String
+  public var byteCount: UInt64
 }
 
 extension AppServices {

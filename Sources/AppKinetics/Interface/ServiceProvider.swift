@@ -5,7 +5,7 @@
 public protocol ServiceProvider: AnyObject, Sendable {
   /// Files are on their way; once for a request that has any.
   func willReceive(attachmentCount: Int, for request: RequestID, from sender: ApplicationID)
-  /// Where a file will be when ``didReceive(_:)`` is called; not to be touched before.
+  /// A file begins to arrive, in the order of the message's files: where it will be when ``didReceive(_:)`` is called. It is not to be touched before.
   func willReceive(
     attachment path: String, byteCount: UInt64, for request: RequestID, from sender: ApplicationID)
   /// The request is there with all its files. It ends when this returns if its definition has no reply.
@@ -14,8 +14,9 @@ public protocol ServiceProvider: AnyObject, Sendable {
   func didCancel(_ request: IncomingRequest)
   /// A reply's file is about to be copied; told for each before the first byte of the first one.
   func didStartSending(attachment path: String, for request: IncomingRequest)
-  /// The consumer has its own copy of the reply.
-  func didFinishSending(_ request: IncomingRequest)
+  /// The consumer has its own copy of the reply: its params, nil for an error, and its files, whose originals may change now. Of a reply of an earlier
+  /// process ``AppServices/onOutboxEnd(_:)`` tells.
+  func didFinishSending(_ params: ServiceValue?, attachments: [String], for request: IncomingRequest)
   /// The consumer did not get the reply: it went away, or did not ask for it in time.
   func didFailSending(_ request: IncomingRequest, _ error: ServicesError)
 }
@@ -27,7 +28,9 @@ extension ServiceProvider {
   ) {}
   public func didCancel(_ request: IncomingRequest) {}
   public func didStartSending(attachment path: String, for request: IncomingRequest) {}
-  public func didFinishSending(_ request: IncomingRequest) {}
+  public func didFinishSending(
+    _ params: ServiceValue?, attachments: [String], for request: IncomingRequest
+  ) {}
   public func didFailSending(_ request: IncomingRequest, _ error: ServicesError) {}
 }
 

@@ -61,7 +61,7 @@ extension IncomingRequest {
       var offer = offer
       if offer == nil {
         let key = ServiceKey(service: service, version: version)
-        offer = await runtime.result { $0.services.offers[key] }
+        offer = await runtime.result { $0.services[key] }
       }
       return offer.flatMap { $0.validates ? $0.definition : nil }
     }
@@ -165,7 +165,7 @@ extension IncomingRequest {
   private func store(_ reply: WireReply, _ attachments: [String]) async throws {
     let (id, sender) = (id, sender)
     let isTaken = await runtime.result { core in
-      core.requests(holding: self)?.beginStoring(self, ForegroundPreference(reply.foreground)) == true
+      core.requests(holding: self)?.beginStoring(self, reply, attachments) == true
     }
     guard isTaken else { throw PeerRequests.cannotReply }
     do {

@@ -16,8 +16,9 @@ final class PeerRequests {
     var isReplyDelivered = false
     /// The other app was told that no reply comes.
     var hasEnded = false
-    /// Who should be in front when its reply has arrived.
-    var preference = ForegroundPreference.none
+    /// Its reply, which is on the way, and the paths of the reply's files.
+    var reply = WireReply()
+    var replyAttachments: [String] = []
 
     var mayReply: Bool { !hasReplied && !isStored && !hasEnded }
   }
@@ -94,13 +95,14 @@ final class PeerRequests {
   /// The reply has arrived, or will not: its preference takes effect, and an object hears of it.
   func tellEnd(of id: Identifier, _ error: ServicesError?) {
     guard let ended = incoming.removeValue(forKey: id) else { return }
-    if error == nil { peer.prefer(ended.preference) }
+    if error == nil { peer.prefer(ForegroundPreference(ended.reply.foreground)) }
     guard let provider = ended.request.offer?.provider else { return }
     callbacks.async {
       if let error {
         provider.didFailSending(ended.request, error)
       } else {
-        provider.didFinishSending(ended.request)
+        provider.didFinishSending(
+          ended.reply.sentParams, attachments: ended.replyAttachments, for: ended.request)
       }
     }
   }
@@ -226,7 +228,7 @@ final class PeerRequests {
 
   /// Over the channel. Returns why it cannot be sent.
   func reply(_ reply: WireReply, to id: Identifier) -> ServicesError? {
-    if incoming[id]?.mayReply == true { incoming[id]?.preference = ForegroundPreference(reply.foreground) }
+    if incoming[id]?.mayReply == true { incoming[id]?.reply = reply }
     return answer(id, isReply: true) { exchange throws(ProtocolFault) in
       try exchange.reply(reply, now: runtime.now)
     }
@@ -280,10 +282,13 @@ final class PeerRequests {
   }
 
   /// A reply is to be stored in the outbox, or the request in the queue; false when there was a reply.
-  func beginStoring(_ request: IncomingRequest, _ preference: ForegroundPreference = .none) -> Bool {
+  func beginStoring(
+    _ request: IncomingRequest, _ reply: WireReply = WireReply(), _ attachments: [String] = []
+  ) -> Bool {
     guard mayAnswer(request) else { return false }
-    incoming[request.id, default: Incoming(request: request)].isStored = true
-    incoming[request.id]?.preference = preference
+    var begun = incoming[request.id] ?? Incoming(request: request)
+    (begun.isStored, begun.reply, begun.replyAttachments) = (true, reply, attachments)
+    incoming[request.id] = begun
     return true
   }
 

@@ -111,6 +111,11 @@ extension SentRequest {
 }
 
 extension WireReply {
+  /// Nil when there are none, or none that can be read.
+  var sentParams: ServiceValue? {
+    if case .params(let params)? = result { try? ServiceValue(params) } else { nil }
+  }
+
   /// Returns the reply as the app sees it. Throws `ServiceReplyError` or `ServicesError` if the reply is an error, and `invalidParams` for values
   /// that break the rules.
   /// `service` is nil when it is not known any more which one replied.

@@ -58,6 +58,7 @@ final class Core {
     guard life != .stopped else {
       return starter(.failure(ServicesError(.general, detail: "these services were stopped")))
     }
+    guard !runtime.options.isSimulation else { return starter(.failure(Self.simulation)) }
     guard broker.mustConnect(for: starter) else { return }
     guard life == .new else { return broker.connect() }
     life = .running
@@ -87,8 +88,11 @@ final class Core {
   /// Why nothing can be sent; nil when it can.
   var notRunning: ServicesError? {
     guard life != .running else { return nil }
+    guard !runtime.options.isSimulation else { return Self.simulation }
     return broker.lastFailure ?? ServicesError(.brokerUnavailable, detail: "these services are not started")
   }
+
+  static let simulation = ServicesError(.notAllowed, detail: "there are no services in simulation")
 
   static let stopped = ServicesError(
     .connectionLost, detail: "these services were stopped; what is in the outbox goes on at the next start")

@@ -5,6 +5,8 @@ import ServiceWire
 /// What this app offers to others, and who may use it.
 struct OfferedServices {
   var offers: [ServiceKey: Offer] = [:]
+  /// Takes what nobody else does.
+  var rest: Offer.Handler?
   private var disabled: Set<DisabledPart> = []
   /// The broker's rules.
   var policy = WirePolicy() {
@@ -49,20 +51,25 @@ struct OfferedServices {
   }
 
   /// What the request is for, whatever may be done with it.
-  func offer(of request: WireRequest) -> Offer? { ServiceKey(request).flatMap { offers[$0] } }
+  func offer(of request: WireRequest) -> Offer? { ServiceKey(request).flatMap { self[$0] } }
+
+  subscript(key: ServiceKey) -> Offer? { offers[key] ?? rest.map { Offer(unoffered: key, to: $0) } }
 
   /// The checks before the app is asked, in the order of the protocol's page.
   func offer(
     of request: WireRequest, from consumer: String, to own: String
   ) throws(ServicesError) -> Offer {
     guard !access.denies(consumer, own) else { throw ServicesError(.notAllowed) }
-    guard let found = offer(of: request) else {
+    guard var found = offer(of: request) else {
       let service = try? ServiceIdentifier(request.serviceID)
       let isOffered = offers.keys.contains { $0.service == service }
       throw ServicesError(isOffered ? .versionNotFound : .serviceNotFound)
     }
     let (service, version) = (found.definition.serviceID, found.definition.version)
-    guard found.definition.methods[request.method] != nil else { throw ServicesError(.methodNotFound) }
+    if found.definition.methods[request.method] == nil {
+      guard let rest else { throw ServicesError(.methodNotFound) }
+      found = Offer(unoffered: found.key, to: rest)
+    }
     for rule in policy.rules {
       if let number = rule.disables(
         consumer: consumer, service: request.serviceID, version: request.version, method: request.method)
@@ -110,6 +117,20 @@ struct Offer: Sendable {
   let type: ServiceType
   let validates: Bool
   let handler: Handler
+
+  init(definition: ServiceDefinition, type: ServiceType, validates: Bool, handler: Handler) {
+    self.definition = definition
+    self.type = type
+    self.validates = validates
+    self.handler = handler
+  }
+
+  /// Of a service, a version or a method that nobody has offered: nothing is known of its params, nor whether it has replies.
+  init(unoffered key: ServiceKey, to handler: Handler) {
+    self.init(
+      definition: ServiceDefinition(serviceID: key.service, version: key.version, methods: [:]),
+      type: .application, validates: false, handler: handler)
+  }
 
   var key: ServiceKey { ServiceKey(service: definition.serviceID, version: definition.version) }
 

@@ -114,13 +114,29 @@ package final class Arrival: Sendable {
     }
   }
 
-  /// The files' future paths and sizes in bytes; empty until all files are known.
-  package var files: [(path: String, size: UInt64)] {
+  /// How many of the files have begun, and the position of the contents at which the next one does.
+  package struct Begun: Sendable {
+    package fileprivate(set) var fileCount = 0
+    package fileprivate(set) var position: UInt64 = 0
+    package init() {}
+  }
+
+  /// The future paths and the sizes in bytes of further files that have begun: of those with contents
+  /// something was received, and everything before those without. None until all files are known.
+  package func takeBegunFiles(_ begun: inout Begun) -> [(path: String, size: UInt64)] {
     state.withLock { state in
       guard state.manifest.isComplete else { return [] }
-      return zip(state.manifest.places, state.manifest.files).map {
-        (directory + "/" + String(decoding: $0, as: UTF8.self), $1.size)
+      var files: [(path: String, size: UInt64)] = []
+      while begun.fileCount < state.manifest.files.count {
+        let (place, size) = (
+          state.manifest.places[begun.fileCount], state.manifest.files[begun.fileCount].size
+        )
+        guard begun.position < state.received + (size == 0 ? 1 : 0) else { break }
+        files.append((directory + "/" + String(decoding: place, as: UTF8.self), size))
+        begun.fileCount += 1
+        begun.position += size
       }
+      return files
     }
   }
 
