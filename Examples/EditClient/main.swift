@@ -3,7 +3,6 @@
 //   EditClient DIR PATH       DIR: its container; PATH: the file in it. The passphrase is in DYNAMICS_PASSPHRASE.
 import AppKinetics
 import Foundation
-import SecureFiles
 
 guard CommandLine.arguments.count == 3,
   let passphrase = ProcessInfo.processInfo.environment["DYNAMICS_PASSPHRASE"]

@@ -4,7 +4,6 @@
 import AppKinetics
 @preconcurrency import Dispatch
 import Foundation
-import SecureFiles
 
 /// The app's own container: made at the first start, opened at every other.
 func container(at url: URL, _ passphrase: String) throws -> SecureContainer {

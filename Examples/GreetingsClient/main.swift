@@ -3,7 +3,6 @@
 //   GreetingsClient DIR        DIR: its container, made when it is not there. The passphrase is in DYNAMICS_PASSPHRASE.
 import AppKinetics
 import Foundation
-import SecureFiles
 
 guard CommandLine.arguments.count == 2,
   let passphrase = ProcessInfo.processInfo.environment["DYNAMICS_PASSPHRASE"]

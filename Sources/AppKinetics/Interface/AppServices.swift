@@ -319,7 +319,7 @@ public final class AppServices: Sendable {
     try await runtime.bringToFront(application)
   }
 
-  /// Asks another app to bring this one to the front (``FrontRequest``). It decides.
+  /// Asks another app to bring this one to the front (`FrontRequest`). It decides.
   @discardableResult
   public func requestFront(from application: ApplicationID) async throws -> SentRequest {
     try await send(
