@@ -52,9 +52,11 @@ struct AppEvent: Encodable, Sendable {
 /// Prints events, one at a time.
 struct EventReport: Sendable {
   let asJSON: Bool
+  let bar: ArrivalBar
 
   /// Writes one event. The app goes on when nobody reads the output.
   func write(_ event: AppEvent) {
+    bar.clear()
     guard asJSON else { return (try? StandardOutput.write(event.text)) ?? () }
     if let line = try? JSONText.of(event) { try? StandardOutput.write(line) }
   }

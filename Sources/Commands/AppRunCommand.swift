@@ -18,6 +18,9 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
   @Flag(help: "Prints each event as a JSON object on a line of its own.")
   var json = false
 
+  @Flag(help: "Draws the progress bar of what arrives although standard error is no terminal.")
+  var progress = false
+
   @Flag(help: "Begins locked: requests wait, and are refused after 30 s.")
   var locked = false
 
@@ -35,7 +38,8 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
   func run() throws {
     let folder = saveTo
     let isLocked = locked
-    let report = EventReport(asJSON: json)
+    let drawsBar = progress || StandardError.isTerminal
+    let report = EventReport(asJSON: json, bar: ArrivalBar(SharedProgressBar(drawsBar ? "receive" : nil)))
     try app.withServices { services, container in
       for service in [WellKnownService.transferFile, .saveFiles, .greetings] {
         try services.offer(service.definition, validates: true) { request in
@@ -82,7 +86,7 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
     report.write(
       AppEvent("receiving", app: app, id: id, fileCount: transfer.fileCount, byteCount: transfer.byteCount))
     do {
-      try await transfer.ended()
+      try await report.bar.follow(transfer)
     } catch {
       report.write(AppEvent("not received", app: app, id: id, reason: (error as? ServicesError)?.code.name))
     }

@@ -61,6 +61,27 @@ struct ServiceCommandTests {
     }
   }
 
+  @Test func drawsABarOfWhatArrives() throws {
+    let world = try World()
+    let app = try world.runNotes("--progress")
+    try Data(repeating: 1, count: 3 << 20).write(to: URL(fileURLWithPath: world.broker.folder.path("large")))
+    _ = try world.broker.folder.run("put", world.mail, world.broker.folder.path("large"), "/large")
+    let arguments =
+      ["send", world.mail, "/large", "--from", "com.example.mail", "--to", "com.example.notes"]
+      + world.broker.folder.key
+    let outcome = try DynamicsProcess(
+      arguments.map { Array($0.utf8) }, in: world.broker.folder, environment: world.broker.environment
+    ).finish()
+    #expect(outcome.status == 0, "\(outcome.errors)")
+    try app.wait("saved") { try world.text(app).contains("saved com.example.mail /Documents/large") }
+    app.signal(SIGTERM)
+    let ended = try app.finish()
+    #expect(ended.status == 0)
+    #expect(ended.errors.contains("receive  "))
+    #expect(try world.text(app).contains("receiving com.example.mail"))
+    #expect(try !world.text(app).contains("receive  "))
+  }
+
   /// A reply, and an error's text, that would tell the terminal what to do.
   @Test func escapesWhatAnotherAppReplies() async throws {
     let world = try World()
