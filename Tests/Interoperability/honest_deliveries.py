@@ -448,6 +448,32 @@ def says_that_no_reply_comes(world):
     delivery.wait("awaited False")
 
 
+def gets_its_reply_of_a_later_process(world):
+    """A request with files, and one without that the app keeps: the app dies, and its next process answers."""
+    process, app, channel = pair(world)
+    delivery = request(app, method="later").offer(channel)
+    delivery.wait("committed")
+    bare = channel.request(SERVICE, SERVICE_VERSION, "later", 5)
+    world.loop.until(lambda: bare.events and bare.events[-1] == "no reply")
+    process.process.kill()
+    process.process.wait()
+    expect(ending(channel.connection), "end")
+    process = Process(world)
+    channel = app.connect(VICTIM)
+    channel.send("reply_inquiry", {"id": delivery.id})
+    delivery.wait("awaited True")
+    for id, answers in [(delivery.id, "answered"), (bare.id, "answered"), (bytes(16), "not kept")]:
+        process.process.stdin.write(f"answer {id.hex()} 7\n")
+        process.says(answers)
+    expect(result(delivery.wait_reply()), 7)
+    expect_contents(delivery.reply_files, FILES)
+    world.loop.until(lambda: app.arrived)
+    ((offer, files),) = app.arrived
+    expect((offer["reply"]["id"], result(offer["reply"]), files), (bare.id, 7, []))
+    process.process.stdin.write(f"answer {bare.id.hex()} 8\n")
+    process.says("not kept")
+
+
 def shows_nothing_in_the_clear(world):
     _, app, channel = pair(world)
     canary = b"canary in the coal mine of files"
@@ -467,5 +493,6 @@ CHECKS = [
     sends_each_segment_under_a_key_of_its_own, takes_a_small_message_beside_a_large_one, arrives_once,
     starts_anew_when_its_numbers_are_taken,
     hears_that_the_app_was_put_back, says_that_it_was_put_back, takes_a_message_back, refuses_what_it_does_not_take,
-    takes_an_error_with_files, says_that_no_reply_comes, shows_nothing_in_the_clear,
+    takes_an_error_with_files, says_that_no_reply_comes, gets_its_reply_of_a_later_process,
+    shows_nothing_in_the_clear,
 ]

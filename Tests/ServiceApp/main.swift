@@ -1,7 +1,8 @@
 // An app in a process of its own, for programs that test it from outside: `ServiceApp SOCKET CONTAINER APP_ID USER`.
 //
-// It offers `com.example.check` 1.0.0.0: `echo` (params and files), `fail`, `nothing`, `hold` (replies when it is cancelled) and `large` (a reply of as many bytes as its
-// params say). It says `ready`, and then answers each line `call APP_ID METHOD JSON` with a line that says what came of it.
+// It offers `com.example.check` 1.0.0.0: `echo` (params and files), `fail`, `nothing`, `hold` (replies when it is cancelled), `later` (keeps the request) and `large` (a reply
+// of as many bytes as its params say). It says `ready`, and then answers each line `call APP_ID METHOD JSON` with a line that says what came of it, and each line
+// `answer REQUEST_ID JSON`, which replies to a request that is kept, with its files.
 // The end of its input ends it.
 
 import AppKinetics
@@ -15,6 +16,8 @@ let definition = try ServiceDefinition(
                "attachments": {"minItems": 0}, "result-attachments": {"minItems": 0}},
       "fail": {"params": {"type": "any"}, "errors": [{"code": -5}]},
       "nothing": {"params": {"type": "any"}},
+      "later": {"params": {"type": "any"}, "result-value": {"type": "any"},
+                "attachments": {"minItems": 0}, "result-attachments": {"minItems": 0}},
       "hold": {"params": {"type": "any"}, "result-value": {"type": "any"}},
       "large": {"params": {"type": "integer"}, "result-value": {"type": "any"}}}}
     """)
@@ -29,6 +32,7 @@ func answer(_ request: IncomingRequest) async throws -> ServiceResponse {
   case "large":
     guard case .integer(let count)? = request.params else { throw ServicesError(.invalidParams) }
     return .reply(.bytes(Array(repeating: 7, count: Int(count))))
+  case "later": return .later
   case "hold":
     await withCheckedContinuation { continuation in request.onCancel { continuation.resume() } }
     return .reply("cancelled")
@@ -78,8 +82,21 @@ func call(_ words: [Substring]) async -> String {
   }
 }
 
+func answerKept(_ words: [Substring]) async -> String {
+  do {
+    guard let kept = try await services.keptRequests().first(where: { $0.id.description == words[1] }) else {
+      return "not kept"
+    }
+    try await kept.reply(try ServiceValue(jsonText: String(words[2])), attachments: kept.attachments)
+    return "answered"
+  } catch {
+    return "failed \(error)"
+  }
+}
+
 while let line = readLine() {
-  say(await call(line.split(separator: " ", maxSplits: 3)))
+  let words = line.split(separator: " ", maxSplits: 3)
+  say(words.first == "answer" ? await answerKept(words) : await call(words))
 }
 await services.stop()
 try container.close()
