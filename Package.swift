@@ -106,6 +106,15 @@ let package = Package(
     .executableTarget(
       name: "EditClient", dependencies: ["AppKinetics", "SecureFiles"], path: "Examples/EditClient",
       swiftSettings: strict),
+    .target(
+      name: "ExampleSupport", dependencies: ["AppKinetics"], path: "Examples/ExampleSupport",
+      swiftSettings: strict),
+    .executableTarget(
+      name: "PhotoPicker", dependencies: ["ExampleSupport", "AppKinetics"],
+      path: "Examples/PhotoPicker", swiftSettings: strict),
+    .executableTarget(
+      name: "PhotoClient", dependencies: ["ExampleSupport", "AppKinetics"],
+      path: "Examples/PhotoClient", swiftSettings: strict),
     // 9 program
     .executableTarget(name: "dynamics", dependencies: ["Commands"], swiftSettings: strict),
 
@@ -179,7 +188,8 @@ let package = Package(
       dependencies: [
         "Locks", "AppKinetics", "ServiceBroker", "LocalTransport", "ServiceValues", "ServiceWire",
         "SecureFiles", "ContainerStore", "SodiumPrimitives",
-        "GreetingsService", "GreetingsClient", "EditService", "EditClient", "FrontApp",
+        "GreetingsService", "GreetingsClient", "EditService", "EditClient", "PhotoPicker", "PhotoClient",
+        "FrontApp",
         .product(name: "Logging", package: "swift-log"),
       ],
       swiftSettings: strict),

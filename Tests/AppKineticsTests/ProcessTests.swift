@@ -121,20 +121,27 @@ struct ProcessTests {
 /// A program beside the test bundle, with the environment of a world.
 final class Program: Sendable {
   private let process = Process()
+  private let input: FileHandle
   private let lines: AsyncStream<String>
   private let ended: AsyncStream<Int32>
 
   static let passphrase = "correct horse"
 
-  init(_ name: String, _ world: AppWorld, _ arguments: String...) throws {
+  convenience init(_ name: String, _ world: AppWorld, _ arguments: String...) throws {
+    try self.init(name, world, arguments)
+  }
+
+  init(_ name: String, _ world: AppWorld, _ arguments: [String]) throws {
     let bundle = URL(fileURLWithPath: CommandLine.arguments[0]).deletingLastPathComponent()
-    let pipe = Pipe()
+    let (inputPipe, pipe) = (Pipe(), Pipe())
     process.executableURL = bundle.appendingPathComponent(name)
     process.arguments = [world.directory.appendingPathComponent(name).path] + arguments
     process.environment = [
       "DYNAMICS_PASSPHRASE": Self.passphrase, "OPENDYNAMICS_BROKER": world.configuration.socketPath,
       "PATH": "/usr/bin:/bin", "HOME": world.directory.path,
     ]
+    input = inputPipe.fileHandleForWriting
+    process.standardInput = inputPipe
     process.standardOutput = pipe
     let (lines, lineContinuation) = AsyncStream<String>.makeStream()
     let (ended, endContinuation) = AsyncStream<Int32>.makeStream()
@@ -164,6 +171,15 @@ final class Program: Sendable {
     for await line in lines { return line }
     return nil
   }
+
+  /// What stands behind `beginning` in the next line that begins so. Other lines before it are passed over.
+  func line(beginning: String) async throws -> String {
+    for await line in lines where line.hasPrefix(beginning) { return String(line.dropFirst(beginning.count)) }
+    throw POSIXError(.EPIPE)
+  }
+
+  /// What the user types.
+  func type(_ line: String) throws { try input.write(contentsOf: Data((line + "\n").utf8)) }
 
   func output() async throws -> [String] {
     var all: [String] = []

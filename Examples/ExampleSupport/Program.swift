@@ -1,0 +1,39 @@
+// What the programs have in common.
+public import AppKinetics
+@preconcurrency import Dispatch
+import Foundation
+
+/// Opens an app's container.
+public func openContainer(_ path: String, _ passphrase: String) throws -> SecureContainer {
+  try SecureContainer.open(at: URL(fileURLWithPath: path), passphrase: SecretBytes(utf8: passphrase))
+}
+
+/// Makes an app's container at the first start, and opens it at every other.
+public func openOrCreateContainer(_ path: String, _ passphrase: String) throws -> SecureContainer {
+  guard !FileManager.default.fileExists(atPath: path) else { return try openContainer(path, passphrase) }
+  return try SecureContainer.create(
+    at: URL(fileURLWithPath: path), passphrase: SecretBytes(utf8: passphrase))
+}
+
+/// Prints a line at once, also when nobody looks at a terminal.
+public func say(_ line: String) { FileHandle.standardOutput.write(Data((line + "\n").utf8)) }
+
+/// Ends the program with a line of errors.
+public func fail(_ line: String, _ code: Int32) -> Never {
+  FileHandle.standardError.write(Data((line + "\n").utf8))
+  exit(code)
+}
+
+/// What comes of SIGINT and SIGTERM, which do not end the program from here on.
+public func interruptions() -> AsyncStream<Int32> {
+  AsyncStream { continuation in
+    let sources = [SIGINT, SIGTERM].map { number in
+      signal(number, SIG_IGN)
+      let source = DispatchSource.makeSignalSource(signal: number)
+      source.setEventHandler { continuation.yield(number) }
+      source.resume()
+      return source
+    }
+    continuation.onTermination = { _ in for source in sources { source.cancel() } }
+  }
+}
