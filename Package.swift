@@ -115,6 +115,12 @@ let package = Package(
     .executableTarget(
       name: "PhotoClient", dependencies: ["ExampleSupport", "AppKinetics"],
       path: "Examples/PhotoClient", swiftSettings: strict),
+    .executableTarget(
+      name: "ApprovalService", dependencies: ["ExampleSupport", "AppKinetics"],
+      path: "Examples/ApprovalService", swiftSettings: strict),
+    .executableTarget(
+      name: "ApprovalClient", dependencies: ["ExampleSupport", "AppKinetics"],
+      path: "Examples/ApprovalClient", swiftSettings: strict),
     // 9 program
     .executableTarget(name: "dynamics", dependencies: ["Commands"], swiftSettings: strict),
 
@@ -189,7 +195,7 @@ let package = Package(
         "Locks", "AppKinetics", "ServiceBroker", "LocalTransport", "ServiceValues", "ServiceWire",
         "SecureFiles", "ContainerStore", "SodiumPrimitives",
         "GreetingsService", "GreetingsClient", "EditService", "EditClient", "PhotoPicker", "PhotoClient",
-        "FrontApp",
+        "ApprovalService", "ApprovalClient", "FrontApp",
         .product(name: "Logging", package: "swift-log"),
       ],
       swiftSettings: strict),

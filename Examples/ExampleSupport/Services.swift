@@ -18,6 +18,24 @@ public enum Photos {
   public static let cancelled: Int64 = 1
 }
 
+/// Has somebody approve a document: `ApprovalService` offers it, and `ApprovalClient` asks for it.
+public enum Approvals {
+  /// What the service takes and answers.
+  public static let definition = read(
+    """
+    {"service-id": "com.example.approvals", "version": "1.0.0.0", "methods": {
+      "approve": {
+        "description": "Answers when somebody has decided, which may take days.",
+        "attachments": {"items": [{"title": "the document"}]},
+        "result-value": {"type": "null"},
+        "result-attachments": {"items": [{"title": "the approval", "format": "text/plain"}]},
+        "errors": [{"code": 1, "title": "the document is rejected"}]}}}
+    """)
+
+  /// The code of the error when the document is rejected.
+  public static let rejected: Int64 = 1
+}
+
 private func read(_ json: String) -> ServiceDefinition {
   do {
     return try ServiceDefinition(jsonText: json)

@@ -12,7 +12,7 @@ import Testing
   import Darwin
 #endif
 
-/// The programs of Examples/ that pass the front on, as processes of their own.
+/// The programs of Examples/ that pass the front on, and those that end and start again, as processes of their own.
 @Suite(.timeLimit(.minutes(5)))
 struct ExampleTests {
   // MARK: Containers
@@ -47,6 +47,10 @@ struct ExampleTests {
 
   private func text(_ path: String, of program: String, _ world: AppWorld) throws -> String {
     try withContainer(of: program, world) { String(decoding: try $0.files.data(atPath: path), as: UTF8.self) }
+  }
+
+  private func hasQueuedMessages(_ program: String, _ world: AppWorld) throws -> Bool {
+    try withContainer(of: program, world) { try !$0.store.queuedMessages().isEmpty }
   }
 
   private func expectClean(_ programs: String..., in world: AppWorld) throws {
@@ -115,6 +119,158 @@ struct ExampleTests {
       }
       try expectClean("PhotoPicker", "PhotoClient", in: world)
       if choice.isPhoto { #expect(try text("/Photos/dog.jpg", of: "PhotoClient", world) == "a dog") }
+    }
+  }
+
+  // MARK: Approvals
+
+  private static let approvalClient = "com.example.approval.client"
+
+  /// How the client's process ends that has sent the document.
+  enum ClientEnd: CaseIterable {
+    /// It gets the reply.
+    case never
+    case terminated
+    case killed
+    /// The document may still be on its way.
+    case killedWhenSent
+  }
+
+  private struct Sent {
+    let id: String
+    /// Nil when the client has ended.
+    let client: Program?
+  }
+
+  /// Has a document sent and taken. The service has ended afterwards.
+  private func send(_ world: AppWorld, serviceIsKilled: Bool, client end: ClientEnd) async throws -> Sent {
+    try makeContainer(of: "ApprovalClient", world, "/Texts", ["contract.txt": "a contract"])
+    try makeContainer(of: "ApprovalService", world)
+    let service = try Program("ApprovalService", world)
+    #expect(await service.line() == "ready")
+    var client = try Program("ApprovalClient", world, "/Texts/contract.txt")
+    let id = try await client.line(beginning: "sent ")
+    if end == .killedWhenSent {
+      client.signal(SIGKILL)
+      #expect(await client.end() == SIGKILL)
+      client = try Program("ApprovalClient", world)
+    }
+    #expect(await service.line() == "took \(id) of \(Self.approvalClient)")
+    if serviceIsKilled {
+      service.signal(SIGKILL)
+      // It may have been faster.
+      #expect([0, SIGKILL].contains(await service.end()))
+    } else {
+      #expect(await service.end() == 0)
+    }
+    guard end == .terminated || end == .killed else { return Sent(id: id, client: client) }
+    client.signal(end == .killed ? SIGKILL : SIGTERM)
+    #expect(await client.end() == (end == .killed ? SIGKILL : 0))
+    return Sent(id: id, client: nil)
+  }
+
+  /// Lets the client's last process end, and looks for what is left. It ends when the service, which runs, has what it sent.
+  private func expectEnd(_ client: Program, _ service: Program, _ world: AppWorld) async throws {
+    #expect(await client.end() == 0)
+    service.signal(SIGTERM)
+    #expect(await service.end() == 0)
+    try await settleReply(world)
+    // A process that ends in the moment in which it has taken a reply is given that once more at its next start.
+    for _ in 0..<10 where try hasQueuedMessages("ApprovalClient", world) {
+      #expect(await (try Program("ApprovalClient", world)).end() == 0)
+    }
+    try expectClean("ApprovalClient", "ApprovalService", in: world)
+  }
+
+  /// The service may have ended before it heard that the client has the reply: then the next process hears of it.
+  private func settleReply(_ world: AppWorld) async throws {
+    let outbox = try withContainer(of: "ApprovalService", world) { try OutboxMessage.all(in: $0) }
+    if outbox.isEmpty { return }
+    // A client that has nothing to wait for would end at once.
+    try withContainer(of: "ApprovalClient", world) { try $0.files.write(Data(), toPath: "/Sent/other") }
+    let (service, client) = (try Program("ApprovalService", world), try Program("ApprovalClient", world))
+    _ = try await service.line(beginning: "\(Self.approvalClient) has the reply to ")
+    for program in [service, client] {
+      program.signal(SIGTERM)
+      #expect(await program.end() == 0)
+    }
+    try withContainer(of: "ApprovalClient", world) { try $0.files.removeItem(atPath: "/Sent/other") }
+  }
+
+  @Test(arguments: [false, true], ClientEnd.allCases)
+  func anApprovalComesWhateverEnds(serviceIsKilled: Bool, end: ClientEnd) async throws {
+    try await withWorld { world in
+      let sent = try await send(world, serviceIsKilled: serviceIsKilled, client: end)
+      let decision = try Program("ApprovalService", world, "approve", sent.id)
+      #expect(try await decision.line(beginning: "waits: ") == "\(sent.id) of \(Self.approvalClient)")
+      #expect(await decision.line() == "approved \(sent.id)")
+      let client = try sent.client ?? Program("ApprovalClient", world)
+      #expect(try await client.line(beginning: "approved ") == sent.id)
+      #expect(await decision.line() == "\(Self.approvalClient) has the reply to \(sent.id)")
+      #expect(await decision.end() == 0)
+      let service = try Program("ApprovalService", world)
+      #expect(await service.line() == "ready")
+      try await expectEnd(client, service, world)
+      #expect(try text("/Approvals/\(sent.id)", of: "ApprovalClient", world) == "approved\n")
+      #expect(try text("/Documents/\(sent.id)", of: "ApprovalService", world) == "a contract")
+    }
+  }
+
+  /// The reply is on the disk as soon as the service says so.
+  @Test(arguments: [ClientEnd.never, .terminated])
+  func aServiceIsKilledWhenItHasDecided(end: ClientEnd) async throws {
+    try await withWorld { world in
+      let sent = try await send(world, serviceIsKilled: false, client: end)
+      let decision = try Program("ApprovalService", world, "approve", sent.id)
+      _ = try await decision.line(beginning: "approved ")
+      decision.signal(SIGKILL)
+      #expect([0, SIGKILL].contains(await decision.end()))
+      let client = try sent.client ?? Program("ApprovalClient", world)
+      let service = try Program("ApprovalService", world)
+      #expect(await service.line() == "ready")
+      #expect(try await client.line(beginning: "approved ") == sent.id)
+      try await expectEnd(client, service, world)
+      // The decision cannot be changed any more.
+      let second = try Program("ApprovalService", world, "reject", sent.id)
+      #expect(await second.line() == nil)
+      #expect(await second.end() == 1)
+      #expect(try text("/Approvals/\(sent.id)", of: "ApprovalClient", world) == "approved\n")
+    }
+  }
+
+  /// What a client says that it has is there, and a later process has nothing more to wait for.
+  @Test(arguments: [ClientEnd.never, .terminated])
+  func aClientIsKilledWhenItHasTheApproval(end: ClientEnd) async throws {
+    try await withWorld { world in
+      let sent = try await send(world, serviceIsKilled: false, client: end)
+      let decision = try Program("ApprovalService", world, "approve", sent.id)
+      let client = try sent.client ?? Program("ApprovalClient", world)
+      #expect(try await client.line(beginning: "approved ") == sent.id)
+      client.signal(SIGKILL)
+      #expect([0, SIGKILL].contains(await client.end()))
+      #expect(try text("/Approvals/\(sent.id)", of: "ApprovalClient", world) == "approved\n")
+      decision.signal(SIGTERM)
+      #expect(await decision.end() == 0)
+      let next = try Program("ApprovalClient", world)
+      let service = try Program("ApprovalService", world)
+      #expect(await service.line() == "ready")
+      try await expectEnd(next, service, world)
+      #expect(try text("/Approvals/\(sent.id)", of: "ApprovalClient", world) == "approved\n")
+    }
+  }
+
+  @Test(arguments: [ClientEnd.never, .terminated])
+  func aDocumentIsRejected(end: ClientEnd) async throws {
+    try await withWorld { world in
+      let sent = try await send(world, serviceIsKilled: false, client: end)
+      let decision = try Program("ApprovalService", world, "reject", sent.id)
+      _ = try await decision.line(beginning: "rejected ")
+      let client = try sent.client ?? Program("ApprovalClient", world)
+      #expect(try await client.line(beginning: "rejected ") == sent.id)
+      #expect(await decision.end() == 0)
+      let service = try Program("ApprovalService", world)
+      #expect(await service.line() == "ready")
+      try await expectEnd(client, service, world)
     }
   }
 }
