@@ -283,6 +283,14 @@ struct ExchangeTests {
         == [1, 3, 4].map { .consumer(Identifier(high: 0, low: $0), .refused(refusal)) })
     #expect(exchange.isIdle)
     #expect(try exchange.submit(request(1)) == [.connect])
+    // What came later asks once more.
+    #expect(try exchange.submit(request(5)) == [])
+    #expect(
+      exchange.channelRefused(refusal, besides: [Identifier(high: 0, low: 5)], now: 0)
+        == [.consumer(Identifier(high: 0, low: 1), .refused(refusal)), .connect])
+    #expect(
+      exchange.channelRefused(refusal, now: 0) == [.consumer(Identifier(high: 0, low: 5), .refused(refusal))])
+    #expect(exchange.isIdle)
   }
 
   @Test func sendsNothingThatThePeerDoesNotTake() throws {

@@ -1,4 +1,5 @@
 package import Foundation
+package import SodiumPrimitives
 
 extension Exchange {
   /// Both sides have proved who they are; the ticket is that of the introduction.
@@ -28,16 +29,23 @@ extension Exchange {
     ]
   }
 
-  /// There is no way to the peer now: what waits in the queue has ended. What became of requests
-  /// that were sent is asked after a pause.
-  package mutating func channelRefused(_ failure: WireFailure, now: UInt64) -> [ExchangeOutput] {
+  /// There is no way to the peer now: what waits in the queue has ended, but for `kept`, for which a
+  /// channel is asked for once more at once. What became of requests that were sent is asked after a
+  /// pause.
+  package mutating func channelRefused(
+    _ failure: WireFailure, besides kept: Set<Identifier> = [], now: UInt64
+  ) -> [ExchangeOutput] {
     note(now)
     retry.answered()
     guard channels.isEmpty else { return [] }
     retry.refused()
     var outputs: [ExchangeOutput] = []
-    sent.endQueue(.refused(failure), &outputs)
-    if sent.needsChannel { retry.wait(now: now) }
+    sent.endQueue(.refused(failure), besides: kept, &outputs)
+    if sent.hasQueued {
+      retry.connect(&outputs)
+    } else if sent.needsChannel {
+      retry.wait(now: now)
+    }
     return outputs
   }
 

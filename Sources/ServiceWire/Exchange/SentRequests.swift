@@ -58,6 +58,7 @@ struct SentRequests: Sendable {
   }
 
   /// Whether a request waits for a channel, to be sent or to be asked about.
+  var hasQueued: Bool { queuedCount > 0 }
   var needsChannel: Bool { queuedCount > 0 || hasUnknown }
 
   // MARK: Calls of the app
@@ -176,14 +177,22 @@ struct SentRequests: Sendable {
   }
 
   /// Ends all requests that wait.
-  mutating func endQueue(_ event: ConsumerEvent, _ outputs: inout [ExchangeOutput]) {
+  /// Ends what waits in the queue, but for `kept`.
+  mutating func endQueue(
+    _ event: ConsumerEvent, besides kept: Set<Identifier> = [], _ outputs: inout [ExchangeOutput]
+  ) {
+    var rest: [Identifier] = []
     for id in queue[queueBegin...] where requests[id]?.state == .queued {
+      if kept.contains(id) {
+        rest.append(id)
+        continue
+      }
       requests[id] = nil
       outputs.append(.consumer(id, event))
     }
-    queue = []
+    queue = rest
     queueBegin = 0
-    queuedCount = 0
+    queuedCount = rest.count
   }
 
   /// The provider never had it, or refused it. After the reply time it might have handled and
