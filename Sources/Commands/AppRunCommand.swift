@@ -21,7 +21,7 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
   @Flag(help: "Draws the progress bar of what arrives although standard error is no terminal.")
   var progress = false
 
-  @Flag(help: "Begins locked: requests wait, and are refused after 30 s.")
+  @Flag(help: "Begins locked: requests wait, and those without files are refused after 30 s.")
   var locked = false
 
   var reportsJSON: Bool { json }
@@ -83,8 +83,9 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
   /// What is heard of a message before it is there, and when it will not be.
   private static func report(_ transfer: IncomingTransfer, _ report: EventReport) async {
     let (app, id) = (transfer.sender.text, transfer.request.description)
+    let event = transfer.waitsForUnlock ? "waiting until unlocked" : "receiving"
     report.write(
-      AppEvent("receiving", app: app, id: id, fileCount: transfer.fileCount, byteCount: transfer.byteCount))
+      AppEvent(event, app: app, id: id, fileCount: transfer.fileCount, byteCount: transfer.byteCount))
     do {
       try await report.bar.follow(transfer)
     } catch {

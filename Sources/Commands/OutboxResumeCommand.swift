@@ -36,6 +36,7 @@ struct OutboxResumeCommand: ParsableCommand, ReportingCommand {
         try await services.start()
         var endedCount = 0
         var failure: ServicesError?
+        var locked: Set<ApplicationID> = []
         var heldSince: ContinuousClock.Instant?
         while endedCount < waiting.count {
           let left = try await services.outbox()
@@ -53,6 +54,11 @@ struct OutboxResumeCommand: ParsableCommand, ReportingCommand {
             ProgressState(
               bytesDone: byteCount - min(byteCount, bytesLeft), byteCount: byteCount,
               seconds: begin.secondsSince))
+          for message in left where message.state == .locked && locked.insert(message.receiver).inserted {
+            bar.write(
+              "dynamics: \(PrintableText.of(message.receiver.text)) is locked; its messages wait in the outbox\n"
+            )
+          }
           // Their receivers are not dialled again for minutes: the user has to decide.
           let isHeld = !left.isEmpty && left.allSatisfy { $0.state == .held }
           heldSince = isHeld ? heldSince ?? .now : nil

@@ -69,10 +69,14 @@ extension SendCommand {
   ) async throws {
     try await Task.sleep(for: .seconds(2))
     let receiver = try await services.providers().first { $0.application == sent.application }
-    guard !Task.isCancelled, sent.status == .waiting, sent.transfer.bytesDone == 0 else { return }
+    // A receiver in a sandbox does not show it to all.
+    let isLocked = try await services.outbox().contains { $0.request == sent.id && $0.state == .locked }
+    guard !Task.isCancelled, sent.transfer.bytesDone == 0, sent.status == .waiting else { return }
     let state =
       switch receiver?.state {
-      case .locked: "is locked"
+      case .locked,
+        _ where isLocked:
+        "is locked"
       case .suspended: "is suspended"
       case .notRunning, .running, .hidden, nil: "has not taken it yet"
       }

@@ -74,6 +74,7 @@ final class BrokerDriver: @unchecked Sendable {
     var limits = BrokerLimits()
     limits.plainApps = configuration.plainApps.admission
     limits.sandboxedApps = configuration.sandboxedApps.admission
+    limits.unlockTime = UInt64(configuration.unlockTime / .milliseconds(1))
     state = BrokerState(
       publicKey: Data(store.key.publicKey), administratorKey: Data(store.administratorKey.publicKey),
       records: store.records, limits: limits)

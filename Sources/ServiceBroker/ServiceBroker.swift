@@ -25,6 +25,8 @@ public final class ServiceBroker: Service {
     public var plainApps = NewApps.open(8)
     /// What is done with new app ids of sandboxes. By default an administrator has to approve them.
     public var sandboxedApps = NewApps.ask
+    /// How long an introduction waits for an app that is locked. For tests that do not want to wait.
+    package var unlockTime: Duration = .seconds(30)
 
     /// Makes a configuration. The socket: nil for `OPENDYNAMICS_BROKER`, else `opendynamics/broker` in `XDG_RUNTIME_DIR`, else
     /// `/tmp/opendynamics-<uid>/broker`. The state: nil for `OPENDYNAMICS_BROKER_STATE`, else `opendynamics/broker` in

@@ -88,6 +88,7 @@ enum DeliveryFixture {
     }
   }
 
+  static func waiting(_ n: UInt64) -> WireChannelMessage { .with { $0.deliveryWaiting.id = id(n).data } }
   static func cancelled(_ n: UInt64) -> WireChannelMessage { .with { $0.deliveryCancelled.id = id(n).data } }
   static func failed(_ n: UInt64) -> WireChannelMessage { .with { $0.deliveryFailed.id = id(n).data } }
   static func committed(_ n: UInt64) -> WireChannelMessage { .with { $0.committed.id = id(n).data } }

@@ -153,6 +153,98 @@ struct DeliveryStepTests {
     #expect(receiver.putBack(one, count: 4) == [])
   }
 
+  /// The sender is told, and the offer is answered when the receiver is unlocked.
+  @Test func anOfferWaitsForALockedReceiver() {
+    var receiver = Fixture.arrived()
+    #expect(receiver.isMoving)
+    #expect(receiver.lock(one) == [.send(Fixture.waiting(1), on: number)])
+    #expect(!receiver.isMoving && !receiver.isIdle)
+    // Not before it is unlocked.
+    #expect(receiver.lock(one) == [])
+    #expect(receiver.wantPages(one, from: 0) == [])
+    #expect(receiver.accept(one, from: 0, key: key) == [])
+    #expect(receiver.putBack(one, count: 4) == [])
+    #expect(receiver.unlock(one) == [])
+    #expect(receiver.isMoving)
+    #expect(receiver.wantPages(one, from: 0) == [.send(Fixture.wanted(1, from: 0), on: number)])
+    #expect(receiver.lock(one) == [])
+
+    var sender = Fixture.offered()
+    #expect(sender.isMoving && !sender.waitsForUnlock)
+    #expect(sender.receive(Fixture.waiting(1), on: number) == [])
+    #expect(!sender.isMoving && !sender.isIdle && sender.waitsForUnlock)
+    #expect(sender.receive(Fixture.wanted(1, from: 0), on: number) == [.wantsPage(one, from: 0)])
+    #expect(sender.isMoving && !sender.waitsForUnlock)
+  }
+
+  /// Whatever answers an offer may answer one that has waited.
+  @Test func aWaitingOfferEndsInEveryWay() {
+    func waiting(files: UInt64 = 1) -> Deliveries {
+      var sender = Fixture.offered(files: files)
+      _ = sender.receive(Fixture.waiting(1), on: number)
+      return sender
+    }
+    var sender = waiting()
+    #expect(sender.receive(Fixture.accepted(1), on: number).first == .accepted(one))
+    sender = waiting()
+    #expect(sender.receive(Fixture.committed(1), on: number) == [.settled(one, .committed)])
+    sender = waiting()
+    #expect(
+      sender.receive(Fixture.refused(1, 7), on: number)
+        == [.settled(one, .refused(.with { $0.error = 7 }))])
+    #expect(sender.isIdle && !sender.waitsForUnlock)
+    sender = waiting()
+    #expect(sender.channelClosed(number) == [])
+    #expect(sender.waitsForChannel && !sender.waitsForUnlock && !sender.isMoving)
+    sender = waiting()
+    #expect(sender.fail(one, .with { $0.error = 23 }).count == 2)
+    #expect(!sender.waitsForUnlock)
+    // Taken back: what the receiver said before it knew of that has crossed.
+    sender = waiting()
+    #expect(sender.cancel(one) == [.send(Fixture.cancelled(1), on: number)])
+    #expect(!sender.waitsForUnlock && sender.isMoving)
+    #expect(sender.receive(Fixture.cancelled(1), on: number) == [.settled(one, .cancelled)])
+    sender = Fixture.offered()
+    _ = sender.cancel(one)
+    #expect(sender.receive(Fixture.waiting(1), on: number) == [])
+
+    var receiver = Fixture.arrived()
+    _ = receiver.lock(one)
+    #expect(receiver.receive(Fixture.cancelled(1), on: number) == [.withdrawn(one)])
+    #expect(receiver.discarded(one) == [.send(Fixture.cancelled(1), on: number)])
+    receiver = Fixture.arrived()
+    _ = receiver.lock(one)
+    #expect(receiver.channelClosed(number) == [.interrupted(one)])
+    #expect(receiver.unlock(one) == [])
+    #expect(receiver.isIdle)
+    receiver = Fixture.arrived()
+    _ = receiver.lock(one)
+    #expect(receiver.refuse(one, .with { $0.error = 7 }) == [.send(Fixture.refused(1, 7), on: number)])
+  }
+
+  @Test func anOfferWaitsOnceAndBeforeOtherAnswers() {
+    var sender = Fixture.offered()
+    _ = sender.receive(Fixture.waiting(1), on: number)
+    #expect(Fixture.fault(sender.receive(Fixture.waiting(1), on: number)) == .unexpectedMessage)
+    sender = Fixture.offered()
+    _ = sender.receive(Fixture.wanted(1, from: 0), on: number)
+    #expect(Fixture.fault(sender.receive(Fixture.waiting(1), on: number)) == .unexpectedMessage)
+    sender = Fixture.offered()
+    _ = sender.receive(Fixture.accepted(1), on: number)
+    #expect(Fixture.fault(sender.receive(Fixture.waiting(1), on: number)) == .unexpectedMessage)
+    sender = Fixture.opened()
+    #expect(Fixture.fault(sender.receive(Fixture.waiting(1), on: number)) == .unexpectedMessage)
+    sender = Fixture.offered()
+    _ = sender.receive(Fixture.waiting(1), on: number)
+    let putBack = WireChannelMessage.with { $0.putBack.id = one.data }
+    #expect(Fixture.fault(sender.receive(putBack, on: number)) == .unexpectedMessage)
+    // Nobody sends contents of what waits.
+    var receiver = Fixture.arrived()
+    _ = receiver.lock(one)
+    let page = Fixture.page(1, [Fixture.file()])
+    #expect(Fixture.fault(receiver.receive(page, on: number)) == .unexpectedMessage)
+  }
+
   @Test func tellsWhatTheReceiverHas() {
     var receiver = Fixture.arrived()
     var committed = Fixture.committed(1)

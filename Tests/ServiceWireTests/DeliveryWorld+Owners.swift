@@ -73,6 +73,11 @@ extension DeliveryWorld {
     }
     processes[side]?.offersToAnswer.removeFirst()
     if ledger[side]?.contains(id) == true { return with(side) { $0.committed(id) } }
+    // The app is locked for a while, once for an offer.
+    if Int.random(in: 0..<4, using: &random) == 0, processes[side]?.wereLocked.insert(id).inserted == true {
+      processes[side]?.locked.append(id)
+      return with(side) { $0.lock(id) }
+    }
     if breaks, Int.random(in: 0..<15, using: &random) == 0 {
       staged[side]?[id] = nil
       let error: UInt32 = Bool.random(using: &random) ? 7 : 25
@@ -84,6 +89,13 @@ extension DeliveryWorld {
     let key = have.byteCount < offer.byteCount ? Data(repeating: 1, count: 32) : Data()
     with(side) { $0.accept(id, from: have.byteCount, key: key) }
     if key.isEmpty { processes[side]?.complete.append(id) }
+  }
+
+  func unlock(_ side: Side) {
+    guard let id = processes[side]?.locked.first else { return }
+    processes[side]?.locked.removeFirst()
+    processes[side]?.offersToAnswer.append(id)
+    with(side) { $0.unlock(id) }
   }
 
   func beginCommit(_ side: Side) {
@@ -160,6 +172,8 @@ extension SentDeliveries {
     if queue.map({ outgoing[$0]?.number ?? 0 }) != queue.compactMap({ outgoing[$0]?.number }).sorted() {
       broken.append("the queue is not in order")
     }
+    let waits = outgoing.filter { if case .waiting = $0.value.state { true } else { false } }
+    if waiting != Set(waits.keys) { broken.append("\(waits.count) wait, counted \(waiting.count)") }
     if !channels.isEmpty, offered < limits.sentCountMax, !queue.isEmpty { broken.append("nobody is offered") }
     for delivery in outgoing.values {
       if let channel = delivery.state.channel, channels[channel] == nil {

@@ -74,6 +74,9 @@ final class DeliveryWorld {
     var tooLate: Set<Identifier> = []
     var offers: [Identifier: WireOffer] = [:]
     var offersToAnswer: [Identifier] = []
+    /// Those that wait until the app is unlocked, and those that have ever waited.
+    var locked: [Identifier] = []
+    var wereLocked: Set<Identifier> = []
     var expecting: [StreamKey: Expecting] = [:]
     var skipping: Set<StreamKey> = []
     /// For which another stream was asked since they were offered.
@@ -178,6 +181,7 @@ final class DeliveryWorld {
       let id = Identifier(exactly: offer.id)!
       processes[side]?.offers[id] = offer
       processes[side]?.askedAgain.remove(id)
+      processes[side]?.wereLocked.remove(id)
       processes[side]?.offersToAnswer.append(id)
     case .page(let id, let files):
       staged[side]?[id, default: Staged()].fileCount += UInt64(files.count)
@@ -211,6 +215,7 @@ final class DeliveryWorld {
   private func letGo(_ id: Identifier, _ side: Side) {
     processes[side]?.offers[id] = nil
     processes[side]?.offersToAnswer.removeAll { $0 == id }
+    processes[side]?.locked.removeAll { $0 == id }
     processes[side]?.complete.removeAll { $0 == id }
     if processes[side]?.expecting.values.contains(where: { $0.id == id }) == true {
       note("let go of while it is expected")
@@ -355,13 +360,14 @@ final class DeliveryWorld {
   }
 
   private func work(_ side: Side) {
-    switch Int.random(in: 0..<8, using: &random) {
+    switch Int.random(in: 0..<9, using: &random) {
     case 0: loadOffer(side)
     case 1: loadPage(side)
     case 2, 3: sendChunk(side)
     case 4: answerOffer(side)
     case 5: Bool.random(using: &random) ? beginCommit(side) : commit(side)
     case 6: discard(side)
+    case 7: unlock(side)
     default: answerInquiry(side)
     }
   }

@@ -64,6 +64,7 @@ struct DeliveryPeer {
           $0.count = 4
         }
       },
+      .with { $0.deliveryWaiting.id = sent(3).data },
       .with { $0.manifestWanted.id = sent(3).data },
       .with {
         $0.deliveryAccepted = .with {
@@ -133,6 +134,10 @@ struct DeliveryPeer {
       case .offered(let offer):
         guard let id = Identifier(exactly: offer.id) else { fatalError("an offer without an id") }
         byteCounts[id] = offer.byteCount
+        if choice % 7 == 0 {
+          perform(deliveries.lock(id), choice: choice)
+          perform(deliveries.unlock(id), choice: choice)
+        }
         switch choice % 4 {
         case 0: perform(deliveries.committed(id), choice: choice)
         case 1: perform(deliveries.refuse(id, .with { $0.error = 7 }), choice: choice)

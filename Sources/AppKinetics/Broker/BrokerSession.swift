@@ -261,7 +261,7 @@ final class BrokerSession {
       introductions.take(introduction)
     case .waiting(let waiting):
       if let text = dials[waiting.number], let application = try? ApplicationID(text) {
-        core.peers[application]?.dialWaits()
+        core.peers[application]?.dialWaits(for: waiting.reason)
       }
     case .providersChanged(let change): watches.take(change)
     case .frontChanged(let change): setFront(change.isInFront)

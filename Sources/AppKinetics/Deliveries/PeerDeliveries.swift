@@ -19,6 +19,10 @@ final class PeerDeliveries {
   private var retryPause: UInt64 = 0
   /// The last pause after contents that did not open, since a delivery was settled.
   private var damagePause: UInt64 = 0
+  /// The other app was locked when it was heard of last: by an offer that waits, or of the broker.
+  private(set) var isReceiverLocked = false
+  /// Why there is no channel; nil when one has begun since.
+  private var unreachable: ServicesError?
   /// What the other app said of its floors, by incarnation, and is not in the ledger yet.
   private var acknowledged: [Incarnation: UInt64] = [:]
   private static let acknowledgedCountMax = 16
@@ -51,7 +55,13 @@ final class PeerDeliveries {
   // MARK: Stepping
 
   /// A step of the state machine, and what comes of it.
-  func step(_ body: (inout Deliveries) -> [DeliveryOutput]) { act(body(&machine)) }
+  func step(_ body: (inout Deliveries) -> [DeliveryOutput]) {
+    let wasMoving = machine.isMoving
+    let outputs = body(&machine)
+    if machine.isMoving, !wasMoving { peer.awaitsDeliveries() }
+    if machine.isConnected { isReceiverLocked = machine.waitsForUnlock }
+    act(outputs)
+  }
 
   private func act(_ outputs: [DeliveryOutput]) {
     for output in outputs {
@@ -160,8 +170,18 @@ final class PeerDeliveries {
     peer.dial()
   }
 
+  /// The broker waits with an introduction: until the app is unlocked, or until it has started.
+  func dialWaits(isLocked: Bool) { isReceiverLocked = isLocked }
+
   /// There is no channel to the app: what waits in the outbox goes on waiting, unless it cannot help.
-  func cannotReach(_ error: ServicesError) {
+  /// `isLocked` says that the app is there, and was not unlocked in time.
+  func cannotReach(_ error: ServicesError, isLocked: Bool = false) {
+    unreachable = error
+    switch error.code {
+    // These say nothing of the other app.
+    case .brokerUnavailable, .connectionLost, .timedOut: break
+    default: isReceiverLocked = isLocked
+    }
     step { $0.channelRefused() }
     let pause = min(max(retryPause, Self.retryPauseMin), Self.retryPauseMax)
     let next = peer.runtime.now + (error.code == .peerKeyChanged ? Self.heldPause : pause)
@@ -170,6 +190,7 @@ final class PeerDeliveries {
     retryPause = min(2 * pause, Self.retryPauseMax)
     let (isFinal, endsNew): (Bool, Bool)
     switch error.code {
+    case .notAllowed where isLocked: (isFinal, endsNew) = (false, false)
     case .notAllowed, .enterpriseUserNotMatch: (isFinal, endsNew) = (true, true)
     case .applicationNotFound, .peerKeyChanged: (isFinal, endsNew) = (false, true)
     default: (isFinal, endsNew) = (false, false)
@@ -197,7 +218,20 @@ final class PeerDeliveries {
     if let retryAt, retryAt > peer.runtime.now + Self.retryPauseMax { self.retryAt = nil }
   }
 
+  /// What a message ends with whose time limit is over: the last that was heard of its receiver.
+  var overdue: ServicesError {
+    if isReceiverLocked {
+      return ServicesError(.notAllowed, detail: "time limit of the message: the other app is locked")
+    }
+    switch unreachable?.code {
+    case .applicationNotFound?, .processSuspended?, .peerKeyChanged?, .brokerUnavailable?:
+      return ServicesError(unreachable?.code ?? .cancelled, detail: "time limit of the message")
+    default: return ServicesError(.cancelled, detail: "time limit of the message")
+    }
+  }
+
   func channelBegan(_ hello: WireChannelHello, _ number: ChannelNumber) {
+    unreachable = nil
     endPause()
     // They are on their way, however long that takes.
     for sent in peer.sent.values where sent.isDelivery { sent.accept() }
@@ -212,6 +246,7 @@ final class PeerDeliveries {
   }
 
   func tick(_ now: UInt64) {
+    outbox.tick()
     if peer.channels.isEmpty, !peer.isDialling, now >= retryAt ?? 0 {
       if machine.waitsForChannel {
         retryAt = nil
@@ -222,8 +257,7 @@ final class PeerDeliveries {
         connect()
       }
     }
-    inbox.tick(now)
-    guard !machine.isIdle else { return }
+    guard machine.isMoving else { return }
     let idleTime = peer.runtime.options.deliveryIdleTime.milliseconds
     for channel in peer.channels.values where channel.hasBegun && now >= channel.lastDelivered + idleTime {
       channel.lane.close(.timedOut, detail: "delivery idle time")

@@ -9,13 +9,6 @@ import SodiumPrimitives
 
 /// Messages with files, and replies to them, that come of one other app into this app's container.
 final class PeerInbox {
-  /// Came while the app was locked.
-  private struct Locked {
-    let delivery: IncomingDelivery
-    let id: Identifier
-    let until: UInt64
-  }
-
   /// One offer of a delivery. What comes of an earlier one counts for nothing.
   private struct Attempt: Sendable {
     let id: Identifier
@@ -31,7 +24,8 @@ final class PeerInbox {
   private(set) var heldByteCount = 0
   /// Deliveries that are being discarded.
   private var discardingCount = 0
-  private var locked: [Locked] = []
+  /// Offers that came while the app was locked, in their order.
+  private var locked: [Attempt] = []
   /// The last incarnation of the sender that was not the newest, and the last count of messages that are not all here: the app was told.
   private var contradicted: WireIncarnation?
   private var putBack: UInt64?
@@ -214,10 +208,7 @@ final class PeerInbox {
         switch peer.core.state {
         case .running: break
         case .suspended: throw ServicesError(.processSuspended)
-        case .locked:
-          let until = runtime.now + runtime.options.unlockTime.milliseconds
-          locked.append(Locked(delivery: attempt.delivery, id: attempt.id, until: until))
-          return peer.core.wake(at: until)
+        case .locked: return lock(attempt)
         }
       case .reply: try checkReply(offer)
       case nil: throw ServicesError(.invalidParams, detail: "an offer of nothing")
@@ -299,23 +290,20 @@ final class PeerInbox {
 
   // MARK: Locked
 
+  /// The message waits until the app is unlocked, however long that takes; both sides see why.
+  private func lock(_ attempt: Attempt) {
+    locked.append(attempt)
+    tellArrival(attempt.delivery, isLocked: true)
+    peer.deliveries.step { $0.lock(attempt.id) }
+  }
+
   /// The app was unlocked.
   func unlock() {
     let waited = locked
     locked = []
-    for locked in waited where arriving[locked.id] === locked.delivery {
-      if let attempt = attempt(locked.id) { check(attempt) }
-    }
-  }
-
-  var nextDeadline: UInt64? { locked.map(\.until).min() }
-
-  func tick(_ now: UInt64) {
-    guard let nextDeadline, now >= nextDeadline else { return }
-    let late = locked.filter { now >= $0.until }
-    locked.removeAll { now >= $0.until }
-    for locked in late where arriving[locked.id] === locked.delivery {
-      refuse(locked.id, ServicesError(.notAllowed))
+    for attempt in waited where isCurrent(attempt) {
+      peer.deliveries.step { $0.unlock(attempt.id) }
+      check(attempt)
     }
   }
 
@@ -376,8 +364,8 @@ final class PeerInbox {
     let offer = attempt.delivery.offer
     if offer.fileCount > 0, attempt.delivery.tellCount() {
       tellCount(Int(clamping: offer.fileCount), of: offer)
-      tellArrival(attempt.delivery)
     }
+    tellArrival(attempt.delivery, isLocked: false)
     if known < offer.fileCount {
       peer.deliveries.step { $0.wantPages(attempt.id, from: known) }
     } else {
@@ -565,12 +553,15 @@ final class PeerInbox {
     }
   }
 
-  private func tellArrival(_ delivery: IncomingDelivery) {
+  /// Its first offer begins to arrive, or waits until the app is unlocked; or this has changed.
+  private func tellArrival(_ delivery: IncomingDelivery, isLocked: Bool) {
     let offer = delivery.offer
-    guard let request = offer.requestID else { return }
+    if let transfer = delivery.transfer { return transfer.setWaitsForUnlock(isLocked) }
+    guard offer.fileCount > 0, let request = offer.requestID else { return }
     let transfer = IncomingTransfer(
       request, isReply: offer.isReply, from: peer.application, fileCount: offer.fileCount,
       byteCount: offer.byteCount, runtime)
+    transfer.setWaitsForUnlock(isLocked)
     delivery.transfer = transfer
     peer.core.arrivalWatchers.yield(transfer)
   }

@@ -11,6 +11,8 @@ final class PeerOutbox {
   private unowned let peer: PeerSession
   /// By delivery.
   private(set) var outgoing: [Identifier: OutgoingDelivery] = [:]
+  /// When those that have a time limit are taken back, unless the app has done that.
+  private var timeLimits: [Identifier: Date] = [:]
   /// The numbers of the outbox that were for this app are all below.
   private var end: UInt64 = 0
   /// Numbers below it that were for this app are settled, on the disk: no crash brings one back to be offered again.
@@ -34,8 +36,13 @@ final class PeerOutbox {
 
   // MARK: What is to be delivered
 
-  func enqueue(_ entry: OutboxEntry, request: Identifier?, isReply: Bool, wasOffered: Bool = false) {
+  /// `timeLimit` is in milliseconds.
+  func enqueue(
+    _ entry: OutboxEntry, request: Identifier?, isReply: Bool, wasOffered: Bool = false,
+    timeLimit: UInt64? = nil
+  ) {
     let id = entry.id
+    timeLimits[id] = timeLimit.map { entry.date + Double($0) / 1e3 }
     let files = OutgoingFiles(runtime.container.store, entry) {
       [runtime = runtime, application = peer.application] path in
       runtime.perform(with: application) { $0.outbox.tellStarted(path, id) }
@@ -56,7 +63,48 @@ final class PeerOutbox {
       return
     }
     outgoing[id]?.whenEnded += ended
+    cancel(id)
+  }
+
+  /// The app does not want it delivered any more.
+  func cancel(_ id: Identifier) {
+    timeLimits[id] = nil
     peer.deliveries.step { $0.cancel(id) }
+  }
+
+  /// Takes back what has waited for longer than its time limit.
+  func tick() {
+    guard !timeLimits.isEmpty else { return }
+    let now = runtime.date
+    for (id, until) in timeLimits where now >= until {
+      outgoing[id]?.failure = peer.deliveries.overdue
+      cancel(id)
+    }
+  }
+
+  /// The end of the next time limit, on the runtime's clock.
+  var nextDeadline: UInt64? {
+    timeLimits.values.min().map { until in
+      let milliseconds = (until.timeIntervalSince(runtime.date) * 1e3).rounded(.up)
+      return runtime.now + UInt64(min(max(milliseconds, 0), Self.longestWait))
+    }
+  }
+
+  /// Milliseconds: the wall clock may be set meanwhile.
+  private static let longestWait: Double = 60_000
+
+  /// How far the messages are, by number, as far as their receivers have said.
+  var states: [UInt64: OutboxMessage.State] {
+    let isLocked = peer.deliveries.isReceiverLocked
+    var states: [UInt64: OutboxMessage.State] = [:]
+    for delivery in outgoing.values {
+      if delivery.wasAccepted, peer.isConnected || !isLocked {
+        states[delivery.entry.number] = .underWay(bytesDone: delivery.bytesDone)
+      } else if isLocked {
+        states[delivery.entry.number] = .locked
+      }
+    }
+    return states
   }
 
   /// A reply to the request is on its way, or there is one of which that is not known yet.
@@ -85,6 +133,7 @@ final class PeerOutbox {
     let (application, container) = (peer.application, runtime.container)
     runtime.run(with: application) { () throws -> WireOffer in
       var offer = try WireOffer(serializedBytes: container.store.outboxMessage(entry.number))
+      offer.clearTimeLimit()
       offer.floor = durableFloor
       // Both branches make durable which earlier messages were settled.
       if !entry.mayBeOffered || durableFloor == 0 {
@@ -298,6 +347,7 @@ final class PeerOutbox {
   /// It is out of the outbox.
   private func ended(_ id: Identifier, _ end: SentDeliveryEnd) {
     guard let delivery = outgoing[id] else { return }
+    timeLimits[id] = nil
     tellEnd(id, delivery, Self.error(of: end, delivery))
     // A cancel that came meanwhile.
     if end == .committed { sent(of: id)?.didNotCancel() }

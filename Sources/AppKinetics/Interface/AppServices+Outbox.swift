@@ -16,6 +16,8 @@ public struct OutboxMessage: Sendable, Hashable {
     /// The receiver's key is not the one that is trusted (``PeerKey``): the message waits until the user
     /// has decided.
     case held
+    /// The receiver is locked: the message waits until it is unlocked.
+    case locked
   }
 
   /// The request, or the one that it answers.
@@ -57,19 +59,19 @@ extension OutboxMessage {
 
   fileprivate static func all(
     in container: SecureContainer, _ pins: PeerPins, skipping: ((ContainerError) -> Void)?,
-    bytesDone: [UInt64: UInt64] = [:]
+    states: [UInt64: State] = [:]
   ) throws -> [OutboxMessage] {
     try container.store.outboxEntries(skipping: skipping).compactMap { entry in
       try entry.skippingDamage(skipping) {
         try OutboxMessage(
-          entry, in: container, isHeld: pins.isChanged(entry.receiver), bytesDone: bytesDone[entry.number])
+          entry, in: container, isHeld: pins.isChanged(entry.receiver), state: states[entry.number])
       } ?? nil
     }
   }
 
   /// With `includesFiles` it names them all, which may be a long list.
   init?(
-    _ entry: OutboxEntry, in container: SecureContainer, isHeld: Bool = false, bytesDone: UInt64? = nil,
+    _ entry: OutboxEntry, in container: SecureContainer, isHeld: Bool = false, state: State? = nil,
     includesFiles: Bool = false
   ) throws {
     guard let bytes = try container.store.outboxMessageIfThere(entry.number) else { return nil }
@@ -80,10 +82,10 @@ extension OutboxMessage {
     self.request = request
     isReply = offer.isReply
     self.receiver = receiver
-    date = Date(timeIntervalSince1970: Double(entry.time) / 1e9)
+    date = entry.date
     fileCount = entry.fileCount
     byteCount = entry.byteCount
-    state = bytesDone.map { .underWay(bytesDone: $0) } ?? (isHeld ? .held : .waiting)
+    self.state = state ?? (isHeld ? .held : .waiting)
     params = offer.params
     guard includesFiles else { return }
     while UInt64(attachments.count) < fileCount {
@@ -120,7 +122,7 @@ extension AppServices {
   }
 
   /// Called on the callback queue for every message that leaves the outbox, with its params and the paths of its files, also for those of earlier processes, which have nobody else to tell: the
-  /// receiver has it, or it was refused, taken back, or cannot be read. Asked for before ``start()`` it hears of all that ends from there on. A
+  /// receiver has it, or it was refused, taken back, also because its time limit is over, or cannot be read. Asked for before ``start()`` it hears of all that ends from there on. A
   /// process that ends in that moment is not told again by the next one.
   public func onOutboxEnd(_ handler: @escaping OutboxEndHandler) {
     runtime.perform { $0.outboxEndHandler = handler }
@@ -136,16 +138,14 @@ extension AppServices {
 
 extension Runtime {
   func outbox() async throws -> [OutboxMessage] {
-    let (underWay, pins) = await result { core in
-      var found: [UInt64: UInt64] = [:]
-      for delivery in core.peers.values.flatMap(\.outbox.outgoing.values) where delivery.wasAccepted {
-        found[delivery.entry.number] = delivery.bytesDone
-      }
-      return (found, core.keys.pins)
+    let (states, pins) = await result { core in
+      var states: [UInt64: OutboxMessage.State] = [:]
+      for peer in core.peers.values { states.merge(peer.outbox.states) { $1 } }
+      return (states, core.keys.pins)
     }
     do {
       return try await blocking { [self] in
-        try OutboxMessage.all(in: container, pins, skipping: leavingOut, bytesDone: underWay)
+        try OutboxMessage.all(in: container, pins, skipping: leavingOut, states: states)
       }
     } catch {
       throw Self.servicesError(error)
@@ -210,6 +210,9 @@ extension Container {
 }
 
 extension OutboxEntry {
+  /// When it was put into the outbox.
+  var date: Date { Date(timeIntervalSince1970: Double(time) / 1e9) }
+
   fileprivate func skippingDamage<R>(
     _ skipping: ((ContainerError) -> Void)?, _ body: () throws -> R
   ) throws -> R? {

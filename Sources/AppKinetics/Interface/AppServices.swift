@@ -1,4 +1,5 @@
 public import Dispatch
+import Foundation
 import LocalTransport
 public import Logging
 public import SecureFiles
@@ -17,7 +18,7 @@ public final class AppServices: Sendable {
     /// Where providers are called and handlers begin, a serial queue. Nil: a queue for each other app, so that its requests begin one after
     /// another, and nobody else waits for them.
     public var callbackQueue: DispatchQueue?
-    /// How long requests wait for a locked app.
+    /// How long requests without files wait for a locked app; those with files wait until it is unlocked.
     public var unlockTime: Duration = .seconds(30)
     /// A channel over which nothing of a message with files came for so long is given up, and another one tried.
     public var deliveryIdleTime: Duration = .seconds(600)
@@ -53,6 +54,8 @@ public final class AppServices: Sendable {
     public var logger = Logger(label: "opendynamics.services")
     /// For tests that do not want to wait.
     var makeClock: @Sendable () -> any RuntimeClock = { SystemClock() }
+    /// The wall clock, for the same tests.
+    var makeDate: @Sendable () -> Date = { Date() }
 
     /// Makes the default options.
     public init() {}
@@ -132,7 +135,8 @@ public final class AppServices: Sendable {
     runtime.shown.withLock { $0.connectionError }
   }
 
-  /// Tells the broker, and other apps with it, what became of the app. Locked, it is given nothing until it runs again.
+  /// Tells the broker, and other apps with it, what became of the app. Locked, it is given nothing until it runs again: requests without files are
+  /// refused after ``Options/unlockTime``, those with files wait.
   public func setState(_ state: ApplicationState) async throws {
     let isTold = await runtime.result { core in
       core.setState(state)

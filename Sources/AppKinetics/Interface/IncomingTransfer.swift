@@ -16,6 +16,7 @@ public final class IncomingTransfer: Sendable {
 
   private struct Fields {
     var bytesDone: UInt64 = 0
+    var waitsForUnlock = false
     var progress: Progress?
     var file: ArrivingAttachment?
     var fileWatchers: [AsyncStream<ArrivingAttachment>.Continuation] = []
@@ -42,6 +43,9 @@ public final class IncomingTransfer: Sendable {
 
   /// Bytes of contents that are here.
   public var bytesDone: UInt64 { guarded.withLock { $0.bytesDone } }
+
+  /// Whether the message waits until this app is unlocked (``AppServices/setState(_:)``): nothing of it comes before that.
+  public var waitsForUnlock: Bool { guarded.withLock { $0.waitsForUnlock } }
 
   /// The file that began last; nil before the first one has.
   public var attachment: ArrivingAttachment? { guarded.withLock { $0.file } }
@@ -102,6 +106,8 @@ public final class IncomingTransfer: Sendable {
     progress?.completedUnitCount = Int64(clamping: position)
   }
 
+  func setWaitsForUnlock(_ waits: Bool) { guarded.withLock { $0.waitsForUnlock = waits } }
+
   func began(_ files: [ArrivedFile]) {
     let attachments = files.map { ArrivingAttachment(path: $0.path, byteCount: $0.byteCount) }
     let watchers = guarded.withLock { guarded in
@@ -136,7 +142,7 @@ public struct ArrivingAttachment: Sendable, Hashable {
 }
 
 extension AppServices {
-  /// Each message with files that begins to arrive, from now on. Several may be on their way at once. A stream that nobody reads keeps the last
+  /// Each message with files that begins to arrive, or waits until this app is unlocked, from now on. Several may be on their way at once. A stream that nobody reads keeps the last
   /// 256. Ends with ``stop()``.
   public var arrivals: AsyncStream<IncomingTransfer> {
     AsyncStream(bufferingPolicy: .bufferingNewest(256)) { continuation in

@@ -12,13 +12,16 @@ public struct ServiceRequest: Sendable {
   public var attachments: [String]
   /// The app that should be in front after the request was accepted.
   public var foreground: ForegroundPreference
+  /// How long a request with attachments may wait for its receiver, from ``AppServices/send(_:to:)`` on and by the wall clock, also over restarts; then
+  /// it is taken back, as ``AppServices/cancelOutbox(_:isReply:)`` does. Nil: until it is delivered. It says nothing of a request without attachments.
+  public var timeLimit: Duration?
   /// Params and attachments are checked against it before anything is sent; nil: they are not.
   public var definition: ServiceDefinition?
 
   /// Makes a request. It is checked against a definition only if one is given.
   public init(
     service: ServiceIdentifier, version: ServiceVersion, method: String, params: ServiceValue? = nil,
-    attachments: [String] = [], foreground: ForegroundPreference = .none,
+    attachments: [String] = [], foreground: ForegroundPreference = .none, timeLimit: Duration? = nil,
     definition: ServiceDefinition? = nil
   ) {
     self.service = service
@@ -27,17 +30,18 @@ public struct ServiceRequest: Sendable {
     self.params = params
     self.attachments = attachments
     self.foreground = foreground
+    self.timeLimit = timeLimit
     self.definition = definition
   }
 
   /// A request that is checked against its definition.
   public init(
     _ definition: ServiceDefinition, _ method: String, params: ServiceValue? = nil,
-    attachments: [String] = [], foreground: ForegroundPreference = .none
+    attachments: [String] = [], foreground: ForegroundPreference = .none, timeLimit: Duration? = nil
   ) {
     self.init(
       service: definition.serviceID, version: definition.version, method: method, params: params,
-      attachments: attachments, foreground: foreground, definition: definition)
+      attachments: attachments, foreground: foreground, timeLimit: timeLimit, definition: definition)
   }
 }
 

@@ -11,6 +11,7 @@ extension PeerSession {
   func submit(_ request: SentRequest) {
     sent[request.id] = request
     do throws(ProtocolFault) {
+      wasQueued(request.id)
       act(try exchange.submit(request.wire))
       // It may wait for room; nothing keeps it from being sent.
       if isOnItsWay { request.accept() }
@@ -29,13 +30,14 @@ extension PeerSession {
     }
     sent[request.id] = request
     deliveries.endHold()
-    outbox.enqueue(entry, request: request.id, isReply: false)
+    outbox.enqueue(
+      entry, request: request.id, isReply: false, timeLimit: request.request.timeLimit?.milliseconds)
     if isOnItsWay { request.accept() }
   }
 
   func cancel(_ request: SentRequest) {
     guard sent[request.id] != nil else { return }
-    if outbox.outgoing[request.id] != nil { return deliveries.step { $0.cancel(request.id) } }
+    if outbox.outgoing[request.id] != nil { return outbox.cancel(request.id) }
     if request.isReplyDelivered { return request.didNotCancel() }
     act(exchange.cancel(request.id))
   }

@@ -49,7 +49,9 @@ final class PeerSession {
   /// The ticket of the last introduction that this app asked for.
   private var introduced: Data?
   /// The other app has to be started or unlocked first.
-  private var isDialWaiting = false
+  private var dialWait: WireWaiting.Reason?
+  /// Requests since the broker waits for the unlocking: another *unlock time* is theirs.
+  private var sentWhileLocked: Set<Identifier> = []
 
   init(_ application: ApplicationID, _ core: Core) {
     self.application = application
@@ -78,7 +80,7 @@ final class PeerSession {
   var isConnected: Bool { exchange.openChannelCount > 0 }
 
   /// There is a channel, or the other app is being started or unlocked: a request was taken.
-  var isOnItsWay: Bool { isDialWaiting || isConnected }
+  var isOnItsWay: Bool { dialWait != nil || isConnected }
 
   // MARK: Dialling
 
@@ -89,7 +91,9 @@ final class PeerSession {
     core.broker.ask(.connect(.with { $0.appID = application.text })) { core, result in
       guard let peer = core.peers[application] else { return }
       switch result {
-      case .failure(let error): peer.cannotReach(error)
+      case .failure(let error):
+        // At once this is a rule's word.
+        peer.cannotReach(error, isLocked: error.code == .notAllowed && peer.dialWait == .unlock)
       case .success(let answer):
         // The introduction came before; its channel may have ended already.
         guard peer.introduced != answer.introduced.ticket else { return }
@@ -99,23 +103,36 @@ final class PeerSession {
   }
 
   /// The other app has to be started or unlocked: that may take its time, and the request was taken.
-  func dialWaits() {
+  func dialWaits(for reason: WireWaiting.Reason) {
     for request in sent.values { request.accept() }
-    isDialWaiting = true
+    dialWait = reason
+    deliveries.dialWaits(isLocked: reason == .unlock)
+  }
+
+  private func endDialWait() {
+    dialWait = nil
+    sentWhileLocked = []
+  }
+
+  /// A request waits for a channel.
+  func wasQueued(_ id: Identifier) {
+    if dialWait == .unlock { sentWhileLocked.insert(id) }
   }
 
   func wasIntroduced(_ ticket: Data) { introduced = ticket }
 
-  func cannotReach(_ error: ServicesError) {
-    isDialWaiting = false
+  /// `isLocked` says that the other app was not unlocked in time.
+  func cannotReach(_ error: ServicesError, isLocked: Bool = false) {
+    let kept = isLocked ? sentWhileLocked : []
+    endDialWait()
     isDialling = false
-    deliveries.cannotReach(error)
+    deliveries.cannotReach(error, isLocked: isLocked)
     act(
       exchange.channelRefused(
         .with {
           $0.error = UInt32(error.code.rawValue)
           $0.detail = error.detail ?? ""
-        }, now: runtime.now))
+        }, besides: kept, now: runtime.now))
   }
 
   // MARK: Charging
@@ -265,7 +282,7 @@ final class PeerSession {
     // Before anything is said: the peer hears why not, and nothing else.
     guard let channel = channels[number], core.keys.mayUse(channel, application) else { return }
     channels[number]?.isOpen = true
-    isDialWaiting = false
+    endDialWait()
     isDialling = false
     act(exchange.channelOpened(number, ticket: channel.ticket, now: runtime.now))
   }
@@ -351,6 +368,11 @@ final class PeerSession {
     channels[number]?.lastDelivered = now
   }
 
+  /// The next step of a delivery is awaited from now on.
+  func awaitsDeliveries() {
+    for number in channels.keys { channels[number]?.lastDelivered = runtime.now }
+  }
+
   // MARK: Doing what the exchange wants
 
   func act(_ outputs: [ExchangeOutput]) {
@@ -419,7 +441,7 @@ final class PeerSession {
 
   func nextDeadline(_ now: UInt64, soon: UInt64) -> UInt64 {
     let asked =
-      [exchange.retryTime, requests.nextDeadline, inbox.nextDeadline].compactMap(\.self).min() ?? .max
+      [exchange.retryTime, requests.nextDeadline, outbox.nextDeadline].compactMap(\.self).min() ?? .max
     if channels.isEmpty, !isDialling, exchange.isIdle, let retryAt = deliveries.retryAt {
       return min(asked, max(retryAt, now))
     }

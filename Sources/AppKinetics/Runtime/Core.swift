@@ -16,6 +16,8 @@ final class Core {
   /// What earlier processes left in the container.
   struct Left: Sendable {
     var outbox: [OutboxEntry]
+    /// Milliseconds, by number.
+    var timeLimits: [UInt64: UInt64]
     var queue: [QueuedMessage]
     var answerable: [AnswerableMessage]
   }
@@ -64,7 +66,7 @@ final class Core {
     life = .running
     messages.resume(left?.answerable ?? [])
     for queued in left?.queue ?? [] { messages.handle(queued, isRedelivered: true) }
-    resumeOutbox(left?.outbox ?? [])
+    if let left { resumeOutbox(left) }
     runtime.startClock()
     broker.connect()
   }
@@ -196,8 +198,8 @@ final class Core {
 
   // MARK: What earlier processes left
 
-  private func resumeOutbox(_ entries: [OutboxEntry]) {
-    for entry in entries {
+  private func resumeOutbox(_ left: Left) {
+    for entry in left.outbox {
       guard let application = try? ApplicationID(entry.receiver) else {
         runtime.logger.error(
           "a message in the outbox is for nobody", metadata: ["number": "\(entry.number)"])
@@ -205,8 +207,11 @@ final class Core {
       }
       let outbox = peer(application).outbox
       guard outbox.outgoing[entry.id] == nil else { continue }
-      outbox.enqueue(entry, request: nil, isReply: false, wasOffered: entry.mayBeOffered)
+      outbox.enqueue(
+        entry, request: nil, isReply: false, wasOffered: entry.mayBeOffered,
+        timeLimit: left.timeLimits[entry.number])
       if let ended = takenBack.removeValue(forKey: entry.id) { outbox.takeBack(entry.id, ended) }
+      outbox.tick()
     }
     for ended in takenBack.values.joined() { ended(nil) }
     takenBack = [:]

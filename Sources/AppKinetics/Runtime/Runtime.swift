@@ -53,6 +53,9 @@ final class Runtime: Sendable {
   /// Milliseconds of a clock that only goes on.
   var now: UInt64 { clock.now }
 
+  /// The wall clock, by which messages have time limits.
+  var date: Date { options.makeDate() }
+
   /// Pieces of work that wait for their turn.
   var pendingCount: Int { work.pendingCount }
 
@@ -147,8 +150,17 @@ final class Runtime: Sendable {
         // For any time that an app may name, also one without end.
         let oldest = min(9e9, max(-9e9, Date().timeIntervalSince1970 - options.stagingTime / .seconds(1)))
         try store.discardArrivals(olderThan: Int64(oldest) * 1_000_000_000)
+        let outbox = try store.outboxEntries(skipping: leavingOut)
+        var timeLimits: [UInt64: UInt64] = [:]
+        for entry in outbox {
+          // What cannot be read ends when it is offered.
+          guard let offer = try? WireOffer(serializedBytes: store.outboxMessage(entry.number)),
+            offer.hasTimeLimit
+          else { continue }
+          timeLimits[entry.number] = offer.timeLimit
+        }
         return Core.Left(
-          outbox: try store.outboxEntries(skipping: leavingOut),
+          outbox: outbox, timeLimits: timeLimits,
           queue: try store.queuedMessages(skipping: leavingOut),
           answerable: try store.answerableMessages(skipping: leavingOut))
       }
@@ -247,7 +259,10 @@ final class Runtime: Sendable {
   private func store(_ sent: SentRequest) async throws {
     let notRunning = await result { $0.notRunning }
     if let notRunning { throw notRunning }
-    let wire = WireOffer.with { $0.request = sent.wire }
+    let wire = WireOffer.with {
+      $0.request = sent.wire
+      if let timeLimit = sent.request.timeLimit { $0.timeLimit = timeLimit.milliseconds }
+    }
     let entry = try await store(wire, id: sent.id, to: sent.application, sent.request.attachments)
     FailPoint.stored.pass()
     perform { $0.enqueue(sent, entry) }

@@ -29,7 +29,7 @@ package struct Deliveries: Sendable {
   package static func isDelivery(_ message: WireChannelMessage) -> Bool {
     switch message.kind {
     case .offer, .deliveryAccepted, .deliveryRefused, .manifestWanted, .manifestPage,
-      .deliveryProgress,
+      .deliveryWaiting, .deliveryProgress,
       .committed, .putBack, .acknowledged, .deliveryCancelled, .deliveryFailed, .replyInquiry,
       .replyStanding,
       .requestEnded:
@@ -40,6 +40,15 @@ package struct Deliveries: Sendable {
 
   /// Nothing is under way in either role: the channels may be closed.
   package var isIdle: Bool { sent.isEmpty && received.isEmpty && inquiries.isIdle }
+
+  /// The next step of something is to come over a channel, or is this app's own: not of what waits until its receiver is unlocked.
+  package var isMoving: Bool { sent.isMoving || received.isMoving || !inquiries.isIdle }
+
+  /// Something of ours waits until its receiver is unlocked, which has said so over a channel that is there.
+  package var waitsForUnlock: Bool { !sent.waiting.isEmpty }
+
+  /// There is a channel.
+  package var isConnected: Bool { !channels.isEmpty }
 
   /// Something is to be sent and there is no channel.
   package var waitsForChannel: Bool {
@@ -197,6 +206,19 @@ package struct Deliveries: Sendable {
     return outputs
   }
 
+  /// The app is locked: the offer is answered when it is not any more, and its sender hears so. Nothing when it is gone.
+  package mutating func lock(_ id: Identifier) -> [DeliveryOutput] {
+    var outputs: [DeliveryOutput] = []
+    received.lock(id, &outputs)
+    return outputs
+  }
+
+  /// The app is not locked any more: an answer to an offer that waited for that follows.
+  package mutating func unlock(_ id: Identifier) -> [DeliveryOutput] {
+    received.unlock(id)
+    return []
+  }
+
   /// All files are known, and the contents up to `from` are kept. Without a rest there is no stream and no key.
   package mutating func accept(_ id: Identifier, from: UInt64, key: Data) -> [DeliveryOutput] {
     closing(received.channel(of: id)) { received, outputs throws(ProtocolViolation) in
@@ -337,6 +359,8 @@ package struct Deliveries: Sendable {
     // From its receiver.
     case .manifestWanted(let message): try sent.takeManifestWanted(message, number, &outputs)
     case .deliveryAccepted(let message): try sent.takeAccepted(message, number, &outputs)
+    case .deliveryWaiting(let message):
+      try sent.takeWaiting(Identifier(wire: message.id), number)
     case .deliveryProgress(let message): try sent.takeProgress(message, number, &channels, &outputs)
     case .committed(let message):
       try sent.takeEnd(

@@ -9,6 +9,8 @@ struct ReceivedDeliveries: Sendable {
     enum State: Equatable {
       /// The owner has the offer.
       case offered
+      /// The same, while the app is locked: the sender was told.
+      case locked
       /// A page was asked for.
       case paging(from: UInt64)
       /// The owner has the whole manifest.
@@ -70,6 +72,8 @@ struct ReceivedDeliveries: Sendable {
 
   var count: Int { incoming.count }
   var isEmpty: Bool { incoming.isEmpty }
+  /// There is one that does not wait until this app is unlocked.
+  var isMoving: Bool { incoming.values.contains { $0.state != .locked } }
 
   // MARK: What its owner says
 
@@ -176,6 +180,20 @@ struct ReceivedDeliveries: Sendable {
             $0.count = count
           }
         }, on: number))
+  }
+
+  mutating func lock(_ id: Identifier, _ outputs: inout [DeliveryOutput]) {
+    guard let delivery = incoming[id], delivery.state == .offered, let number = delivery.channel
+    else {
+      return
+    }
+    incoming[id]?.state = .locked
+    outputs.append(.send(.with { $0.deliveryWaiting.id = id.data }, on: number))
+  }
+
+  mutating func unlock(_ id: Identifier) {
+    guard incoming[id]?.state == .locked else { return }
+    incoming[id]?.state = .offered
   }
 
   mutating func refuse(
@@ -305,7 +323,7 @@ struct ReceivedDeliveries: Sendable {
   private mutating func interrupt(_ id: Identifier, _ outputs: inout [DeliveryOutput]) {
     guard let delivery = incoming[id] else { return }
     switch delivery.state {
-    case .offered, .paging, .listed, .receiving:
+    case .offered, .locked, .paging, .listed, .receiving:
       endExpecting(id, &outputs)
       incoming[id] = nil
       outputs.append(.interrupted(id))
@@ -432,7 +450,7 @@ struct ReceivedDeliveries: Sendable {
       return outputs.append(.resultUnwanted(id))
     }
     switch delivery.state {
-    case .offered, .paging, .listed, .receiving:
+    case .offered, .locked, .paging, .listed, .receiving:
       endExpecting(id, &outputs)
       incoming[id]?.state = .withdrawn
       incoming[id]?.isCancelled = isCancel

@@ -10,6 +10,8 @@ struct SentDeliveries: Sendable {
       /// The owner loads the message.
       case loading(ChannelNumber)
       case offered(ChannelNumber)
+      /// The same, and the receiver answers when it is unlocked.
+      case waiting(ChannelNumber)
       /// The owner loads a page.
       case paging(ChannelNumber, from: UInt64)
       case accepted(ChannelNumber)
@@ -21,8 +23,8 @@ struct SentDeliveries: Sendable {
       var channel: ChannelNumber? {
         switch self {
         case .queued: nil
-        case .loading(let channel), .offered(let channel), .paging(let channel, _), .accepted(let channel),
-          .cancelling(let channel), .failed(let channel):
+        case .loading(let channel), .offered(let channel), .waiting(let channel), .paging(let channel, _),
+          .accepted(let channel), .cancelling(let channel), .failed(let channel):
           channel
         }
       }
@@ -65,6 +67,8 @@ struct SentDeliveries: Sendable {
   private(set) var queue: [Identifier] = []
   /// Those that have a channel.
   private(set) var offeredCount = 0
+  /// Those of them whose receiver answers when it is unlocked.
+  private(set) var waiting: Set<Identifier> = []
   /// The last number that the peer gave to a stream, for each channel.
   private var lastStreams: [ChannelNumber: UInt32] = [:]
 
@@ -72,6 +76,8 @@ struct SentDeliveries: Sendable {
 
   var count: Int { outgoing.count }
   var isEmpty: Bool { outgoing.isEmpty }
+  /// There is one that has a channel and does not wait for the unlocking of its receiver.
+  var isMoving: Bool { offeredCount > waiting.count }
   /// Something waits for a channel, or for its turn.
   var hasWaiting: Bool { !queue.isEmpty }
   func contains(_ id: Identifier) -> Bool { outgoing[id] != nil }
@@ -157,7 +163,7 @@ struct SentDeliveries: Sendable {
   func canFail(_ id: Identifier) -> Bool {
     switch outgoing[id]?.state {
     case nil, .failed, .cancelling: false
-    case .queued, .loading, .offered, .paging, .accepted: true
+    case .queued, .loading, .offered, .waiting, .paging, .accepted: true
     }
   }
 
@@ -171,8 +177,9 @@ struct SentDeliveries: Sendable {
     case .loading:
       offeredCount -= 1
       settle(id, .refused(failure), &outputs)
-    case .offered(let number), .paging(let number, _), .accepted(let number):
+    case .offered(let number), .waiting(let number), .paging(let number, _), .accepted(let number):
       endStream(id, &outputs)
+      waiting.remove(id)
       outgoing[id]?.state = .failed(number)
       outputs.append(
         .send(
@@ -200,8 +207,9 @@ struct SentDeliveries: Sendable {
     case .queued, .loading:
       outgoing[id]?.isCancelled = true
       return true
-    case .offered(let number), .paging(let number, _), .accepted(let number):
+    case .offered(let number), .waiting(let number), .paging(let number, _), .accepted(let number):
       outgoing[id]?.isCancelled = true
+      waiting.remove(id)
       sendCancel(id, on: number, &outputs)
     }
     return false
@@ -244,6 +252,18 @@ struct SentDeliveries: Sendable {
     return delivery
   }
 
+  /// Before another answer, and once for an offer.
+  mutating func takeWaiting(_ id: Identifier, _ number: ChannelNumber) throws(ProtocolViolation) {
+    let delivery = try delivery(id, number)
+    switch delivery.state {
+    case .offered where delivery.nextPage == nil:
+      outgoing[id]?.state = .waiting(number)
+      waiting.insert(id)
+    case .cancelling, .failed: break
+    default: throw ProtocolViolation(fault: .unexpectedMessage)
+    }
+  }
+
   mutating func takeManifestWanted(
     _ message: WireManifestWanted, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
   ) throws(ProtocolViolation) {
@@ -251,7 +271,9 @@ struct SentDeliveries: Sendable {
     let delivery = try delivery(id, number)
     guard message.from < delivery.fileCount else { throw ProtocolViolation(fault: .malformed) }
     switch delivery.state {
-    case .offered where delivery.nextPage ?? message.from == message.from:
+    case .waiting,
+      .offered where delivery.nextPage ?? message.from == message.from:
+      waiting.remove(id)
       outgoing[id]?.state = .paging(number, from: message.from)
       outputs.append(.wantsPage(id, from: message.from))
     case .cancelling, .failed: break
@@ -271,7 +293,8 @@ struct SentDeliveries: Sendable {
     else { throw ProtocolViolation(fault: .malformed) }
     switch delivery.state {
     // The manifest is asked for as a whole, or the receiver knows it from before.
-    case .offered where delivery.nextPage ?? delivery.fileCount == delivery.fileCount:
+    case .waiting,
+      .offered where delivery.nextPage ?? delivery.fileCount == delivery.fileCount:
       guard message.damaged == 0 else { throw ProtocolViolation(fault: .malformed) }
     // Some of it did not open there.
     case .accepted where message.damaged > 0 && !delivery.wasAskedAgain:
@@ -290,10 +313,11 @@ struct SentDeliveries: Sendable {
       lastStreams[number] = message.stream
     }
     switch delivery.state {
-    case .offered, .accepted: break
+    case .offered, .waiting, .accepted: break
     default: return
     }
     endStream(id, &outputs)
+    waiting.remove(id)
     outgoing[id]?.wasAskedAgain = message.damaged > 0
     outgoing[id]?.state = .accepted(number)
     outgoing[id]?.received = message.resumeFrom
@@ -376,6 +400,7 @@ struct SentDeliveries: Sendable {
     default: break
     }
     endStream(id, &outputs)
+    waiting.remove(id)
     offeredCount -= 1
     channels.served(number)
     if count > 0 { outputs.append(.delivered(id, delivery.incarnation, count: count)) }
@@ -400,6 +425,7 @@ struct SentDeliveries: Sendable {
     let sent = outgoing.filter { $0.value.state.channel == number }
     for (id, delivery) in sent.sorted(by: { $0.value.number < $1.value.number }) {
       endStream(id, &outputs)
+      waiting.remove(id)
       offeredCount -= 1
       switch delivery.state {
       case .failed: outgoing[id] = nil

@@ -1776,6 +1776,14 @@ package nonisolated struct WireChannelMessage: Sendable {
     set {kind = .manifestPage(newValue)}
   }
 
+  package var deliveryWaiting: WireDeliveryWaiting {
+    get {
+      if case .deliveryWaiting(let v)? = kind {return v}
+      return WireDeliveryWaiting()
+    }
+    set {kind = .deliveryWaiting(newValue)}
+  }
+
   package var deliveryProgress: WireDeliveryProgress {
     get {
       if case .deliveryProgress(let v)? = kind {return v}
@@ -1871,6 +1879,7 @@ package nonisolated struct WireChannelMessage: Sendable {
     case deliveryRefused(WireDeliveryRefused)
     case manifestWanted(WireManifestWanted)
     case manifestPage(WireManifestPage)
+    case deliveryWaiting(WireDeliveryWaiting)
     case deliveryProgress(WireDeliveryProgress)
     case putBack(WirePutBack)
     case committed(WireCommitted)
@@ -2209,57 +2218,91 @@ package nonisolated struct WireIncarnation: Sendable {
 }
 
 /// From who has a message with files, or the reply to one.
-package nonisolated struct WireOffer: Sendable {
+package nonisolated struct WireOffer: @unchecked Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
   /// 16 bytes: of the delivery. That of a request is the request's.
-  package var id: Data = Data()
+  package var id: Data {
+    get {_storage._id}
+    set {_uniqueStorage()._id = newValue}
+  }
 
   /// From 1, ascending; a message keeps it.
-  package var number: UInt64 = 0
+  package var number: UInt64 {
+    get {_storage._number}
+    set {_uniqueStorage()._number = newValue}
+  }
 
   package var incarnation: WireIncarnation {
-    get {_incarnation ?? WireIncarnation()}
-    set {_incarnation = newValue}
+    get {_storage._incarnation ?? WireIncarnation()}
+    set {_uniqueStorage()._incarnation = newValue}
   }
   /// Returns true if `incarnation` has been explicitly set.
-  package var hasIncarnation: Bool {self._incarnation != nil}
+  package var hasIncarnation: Bool {_storage._incarnation != nil}
   /// Clears the value of `incarnation`. Subsequent reads from it will return its default value.
-  package mutating func clearIncarnation() {self._incarnation = nil}
+  package mutating func clearIncarnation() {_uniqueStorage()._incarnation = nil}
 
   /// Every number below it that was for this receiver is settled.
-  package var floor: UInt64 = 0
+  package var floor: UInt64 {
+    get {_storage._floor}
+    set {_uniqueStorage()._floor = newValue}
+  }
 
-  package var fileCount: UInt64 = 0
+  package var fileCount: UInt64 {
+    get {_storage._fileCount}
+    set {_uniqueStorage()._fileCount = newValue}
+  }
 
   /// Of all files.
-  package var byteCount: UInt64 = 0
+  package var byteCount: UInt64 {
+    get {_storage._byteCount}
+    set {_uniqueStorage()._byteCount = newValue}
+  }
 
   /// How many messages the receiver said in a Committed that it has under this incarnation.
-  package var delivered: UInt64 = 0
+  package var delivered: UInt64 {
+    get {_storage._delivered}
+    set {_uniqueStorage()._delivered = newValue}
+  }
 
   /// The sender's container was put back since the message was written, or is a copy: the receiver may have had it.
-  package var mayBeRepeated: Bool = false
+  package var mayBeRepeated: Bool {
+    get {_storage._mayBeRepeated}
+    set {_uniqueStorage()._mayBeRepeated = newValue}
+  }
 
-  package var message: WireOffer.OneOf_Message? = nil
+  /// In a sender's outbox only: milliseconds from the time when it was sent, after which it is taken back. Not set: none.
+  package var timeLimit: UInt64 {
+    get {_storage._timeLimit ?? 0}
+    set {_uniqueStorage()._timeLimit = newValue}
+  }
+  /// Returns true if `timeLimit` has been explicitly set.
+  package var hasTimeLimit: Bool {_storage._timeLimit != nil}
+  /// Clears the value of `timeLimit`. Subsequent reads from it will return its default value.
+  package mutating func clearTimeLimit() {_uniqueStorage()._timeLimit = nil}
+
+  package var message: OneOf_Message? {
+    get {return _storage._message}
+    set {_uniqueStorage()._message = newValue}
+  }
 
   package var request: WireRequest {
     get {
-      if case .request(let v)? = message {return v}
+      if case .request(let v)? = _storage._message {return v}
       return WireRequest()
     }
-    set {message = .request(newValue)}
+    set {_uniqueStorage()._message = .request(newValue)}
   }
 
   /// With the request's id.
   package var reply: WireReply {
     get {
-      if case .reply(let v)? = message {return v}
+      if case .reply(let v)? = _storage._message {return v}
       return WireReply()
     }
-    set {message = .reply(newValue)}
+    set {_uniqueStorage()._message = .reply(newValue)}
   }
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
@@ -2273,7 +2316,7 @@ package nonisolated struct WireOffer: Sendable {
 
   package init() {}
 
-  fileprivate var _incarnation: WireIncarnation? = nil
+  fileprivate var _storage = _StorageClass.defaultInstance
 }
 
 package nonisolated struct WireOfferedFile: Sendable {
@@ -2379,6 +2422,19 @@ package nonisolated struct WireDeliveryRefused: Sendable {
   package init() {}
 
   fileprivate var _failure: WireFailure? = nil
+}
+
+/// Before another answer to an offer: the receiver is locked, and the answer follows when it is not any more.
+package nonisolated struct WireDeliveryWaiting: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var id: Data = Data()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
 }
 
 package nonisolated struct WireDeliveryProgress: Sendable {
@@ -4990,7 +5046,7 @@ nonisolated extension WireForgottenApps: SwiftProtobuf.Message, SwiftProtobuf._M
 
 nonisolated extension WireChannelMessage: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".ChannelMessage"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}goodbye\0\u{1}hello\0\u{1}ping\0\u{1}pong\0\u{2}\u{6}request\0\u{1}accepted\0\u{1}refused\0\u{1}reply\0\u{3}no_reply\0\u{3}reply_accepted\0\u{1}cancel\0\u{1}cancelled\0\u{1}inquiry\0\u{1}standing\0\u{1}credit\0\u{2}\u{a}offer\0\u{3}delivery_accepted\0\u{3}delivery_refused\0\u{3}manifest_wanted\0\u{3}manifest_page\0\u{4}\u{2}delivery_progress\0\u{3}put_back\0\u{1}committed\0\u{1}acknowledged\0\u{3}delivery_cancelled\0\u{3}delivery_failed\0\u{3}reply_inquiry\0\u{3}reply_standing\0\u{3}request_ended\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}goodbye\0\u{1}hello\0\u{1}ping\0\u{1}pong\0\u{2}\u{6}request\0\u{1}accepted\0\u{1}refused\0\u{1}reply\0\u{3}no_reply\0\u{3}reply_accepted\0\u{1}cancel\0\u{1}cancelled\0\u{1}inquiry\0\u{1}standing\0\u{1}credit\0\u{2}\u{a}offer\0\u{3}delivery_accepted\0\u{3}delivery_refused\0\u{3}manifest_wanted\0\u{3}manifest_page\0\u{3}delivery_waiting\0\u{3}delivery_progress\0\u{3}put_back\0\u{1}committed\0\u{1}acknowledged\0\u{3}delivery_cancelled\0\u{3}delivery_failed\0\u{3}reply_inquiry\0\u{3}reply_standing\0\u{3}request_ended\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -5258,6 +5314,19 @@ nonisolated extension WireChannelMessage: SwiftProtobuf.Message, SwiftProtobuf._
           self.kind = .manifestPage(v)
         }
       }()
+      case 35: try {
+        var v: WireDeliveryWaiting?
+        var hadOneofValue = false
+        if let current = self.kind {
+          hadOneofValue = true
+          if case .deliveryWaiting(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.kind = .deliveryWaiting(v)
+        }
+      }()
       case 36: try {
         var v: WireDeliveryProgress?
         var hadOneofValue = false
@@ -5465,6 +5534,10 @@ nonisolated extension WireChannelMessage: SwiftProtobuf.Message, SwiftProtobuf._
     case .manifestPage?: try {
       guard case .manifestPage(let v)? = self.kind else { preconditionFailure() }
       try visitor.visitSingularMessageField(value: v, fieldNumber: 34)
+    }()
+    case .deliveryWaiting?: try {
+      guard case .deliveryWaiting(let v)? = self.kind else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 35)
     }()
     case .deliveryProgress?: try {
       guard case .deliveryProgress(let v)? = self.kind else { preconditionFailure() }
@@ -6186,106 +6259,165 @@ nonisolated extension WireIncarnation: SwiftProtobuf.Message, SwiftProtobuf._Mes
 
 nonisolated extension WireOffer: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Offer"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}number\0\u{1}incarnation\0\u{1}floor\0\u{4}\u{2}file_count\0\u{3}byte_count\0\u{1}delivered\0\u{3}may_be_repeated\0\u{1}request\0\u{1}reply\0\u{c}\u{c}\u{1}")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}number\0\u{1}incarnation\0\u{1}floor\0\u{4}\u{2}file_count\0\u{3}byte_count\0\u{1}delivered\0\u{3}may_be_repeated\0\u{1}request\0\u{1}reply\0\u{4}\u{2}time_limit\0\u{c}\u{c}\u{1}")
+
+  fileprivate class _StorageClass {
+    var _id: Data = Data()
+    var _number: UInt64 = 0
+    var _incarnation: WireIncarnation? = nil
+    var _floor: UInt64 = 0
+    var _fileCount: UInt64 = 0
+    var _byteCount: UInt64 = 0
+    var _delivered: UInt64 = 0
+    var _mayBeRepeated: Bool = false
+    var _timeLimit: UInt64? = nil
+    var _message: WireOffer.OneOf_Message?
+
+      // This property is used as the initial default value for new instances of the type.
+      // The type itself is protecting the reference to its storage via CoW semantics.
+      // This will force a copy to be made of this reference when the first mutation occurs;
+      // hence, it is safe to mark this as `nonisolated(unsafe)`.
+      static nonisolated(unsafe) let defaultInstance = _StorageClass()
+
+    private init() {}
+
+    init(copying source: _StorageClass) {
+      _id = source._id
+      _number = source._number
+      _incarnation = source._incarnation
+      _floor = source._floor
+      _fileCount = source._fileCount
+      _byteCount = source._byteCount
+      _delivered = source._delivered
+      _mayBeRepeated = source._mayBeRepeated
+      _timeLimit = source._timeLimit
+      _message = source._message
+    }
+  }
+
+  fileprivate mutating func _uniqueStorage() -> _StorageClass {
+    if !isKnownUniquelyReferenced(&_storage) {
+      _storage = _StorageClass(copying: _storage)
+    }
+    return _storage
+  }
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    while let fieldNumber = try decoder.nextFieldNumber() {
-      // The use of inline closures is to circumvent an issue where the compiler
-      // allocates stack space for every case branch when no optimizations are
-      // enabled. https://github.com/apple/swift-protobuf/issues/1034
-      switch fieldNumber {
-      case 1: try { try decoder.decodeSingularBytesField(value: &self.id) }()
-      case 2: try { try decoder.decodeSingularUInt64Field(value: &self.number) }()
-      case 3: try { try decoder.decodeSingularMessageField(value: &self._incarnation) }()
-      case 4: try { try decoder.decodeSingularUInt64Field(value: &self.floor) }()
-      case 6: try { try decoder.decodeSingularUInt64Field(value: &self.fileCount) }()
-      case 7: try { try decoder.decodeSingularUInt64Field(value: &self.byteCount) }()
-      case 8: try { try decoder.decodeSingularUInt64Field(value: &self.delivered) }()
-      case 9: try { try decoder.decodeSingularBoolField(value: &self.mayBeRepeated) }()
-      case 10: try {
-        var v: WireRequest?
-        var hadOneofValue = false
-        if let current = self.message {
-          hadOneofValue = true
-          if case .request(let m) = current {v = m}
+    _ = _uniqueStorage()
+    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
+      while let fieldNumber = try decoder.nextFieldNumber() {
+        // The use of inline closures is to circumvent an issue where the compiler
+        // allocates stack space for every case branch when no optimizations are
+        // enabled. https://github.com/apple/swift-protobuf/issues/1034
+        switch fieldNumber {
+        case 1: try { try decoder.decodeSingularBytesField(value: &_storage._id) }()
+        case 2: try { try decoder.decodeSingularUInt64Field(value: &_storage._number) }()
+        case 3: try { try decoder.decodeSingularMessageField(value: &_storage._incarnation) }()
+        case 4: try { try decoder.decodeSingularUInt64Field(value: &_storage._floor) }()
+        case 6: try { try decoder.decodeSingularUInt64Field(value: &_storage._fileCount) }()
+        case 7: try { try decoder.decodeSingularUInt64Field(value: &_storage._byteCount) }()
+        case 8: try { try decoder.decodeSingularUInt64Field(value: &_storage._delivered) }()
+        case 9: try { try decoder.decodeSingularBoolField(value: &_storage._mayBeRepeated) }()
+        case 10: try {
+          var v: WireRequest?
+          var hadOneofValue = false
+          if let current = _storage._message {
+            hadOneofValue = true
+            if case .request(let m) = current {v = m}
+          }
+          try decoder.decodeSingularMessageField(value: &v)
+          if let v = v {
+            if hadOneofValue {try decoder.handleConflictingOneOf()}
+            _storage._message = .request(v)
+          }
+        }()
+        case 11: try {
+          var v: WireReply?
+          var hadOneofValue = false
+          if let current = _storage._message {
+            hadOneofValue = true
+            if case .reply(let m) = current {v = m}
+          }
+          try decoder.decodeSingularMessageField(value: &v)
+          if let v = v {
+            if hadOneofValue {try decoder.handleConflictingOneOf()}
+            _storage._message = .reply(v)
+          }
+        }()
+        case 13: try { try decoder.decodeSingularUInt64Field(value: &_storage._timeLimit) }()
+        default: break
         }
-        try decoder.decodeSingularMessageField(value: &v)
-        if let v = v {
-          if hadOneofValue {try decoder.handleConflictingOneOf()}
-          self.message = .request(v)
-        }
-      }()
-      case 11: try {
-        var v: WireReply?
-        var hadOneofValue = false
-        if let current = self.message {
-          hadOneofValue = true
-          if case .reply(let m) = current {v = m}
-        }
-        try decoder.decodeSingularMessageField(value: &v)
-        if let v = v {
-          if hadOneofValue {try decoder.handleConflictingOneOf()}
-          self.message = .reply(v)
-        }
-      }()
-      default: break
       }
     }
   }
 
   package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    // The use of inline closures is to circumvent an issue where the compiler
-    // allocates stack space for every if/case branch local when no optimizations
-    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
-    // https://github.com/apple/swift-protobuf/issues/1182
-    if !self.id.isEmpty {
-      try visitor.visitSingularBytesField(value: self.id, fieldNumber: 1)
-    }
-    if self.number != 0 {
-      try visitor.visitSingularUInt64Field(value: self.number, fieldNumber: 2)
-    }
-    try { if let v = self._incarnation {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
-    } }()
-    if self.floor != 0 {
-      try visitor.visitSingularUInt64Field(value: self.floor, fieldNumber: 4)
-    }
-    if self.fileCount != 0 {
-      try visitor.visitSingularUInt64Field(value: self.fileCount, fieldNumber: 6)
-    }
-    if self.byteCount != 0 {
-      try visitor.visitSingularUInt64Field(value: self.byteCount, fieldNumber: 7)
-    }
-    if self.delivered != 0 {
-      try visitor.visitSingularUInt64Field(value: self.delivered, fieldNumber: 8)
-    }
-    if self.mayBeRepeated != false {
-      try visitor.visitSingularBoolField(value: self.mayBeRepeated, fieldNumber: 9)
-    }
-    switch self.message {
-    case .request?: try {
-      guard case .request(let v)? = self.message else { preconditionFailure() }
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 10)
-    }()
-    case .reply?: try {
-      guard case .reply(let v)? = self.message else { preconditionFailure() }
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 11)
-    }()
-    case nil: break
+    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every if/case branch local when no optimizations
+      // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+      // https://github.com/apple/swift-protobuf/issues/1182
+      if !_storage._id.isEmpty {
+        try visitor.visitSingularBytesField(value: _storage._id, fieldNumber: 1)
+      }
+      if _storage._number != 0 {
+        try visitor.visitSingularUInt64Field(value: _storage._number, fieldNumber: 2)
+      }
+      try { if let v = _storage._incarnation {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
+      } }()
+      if _storage._floor != 0 {
+        try visitor.visitSingularUInt64Field(value: _storage._floor, fieldNumber: 4)
+      }
+      if _storage._fileCount != 0 {
+        try visitor.visitSingularUInt64Field(value: _storage._fileCount, fieldNumber: 6)
+      }
+      if _storage._byteCount != 0 {
+        try visitor.visitSingularUInt64Field(value: _storage._byteCount, fieldNumber: 7)
+      }
+      if _storage._delivered != 0 {
+        try visitor.visitSingularUInt64Field(value: _storage._delivered, fieldNumber: 8)
+      }
+      if _storage._mayBeRepeated != false {
+        try visitor.visitSingularBoolField(value: _storage._mayBeRepeated, fieldNumber: 9)
+      }
+      switch _storage._message {
+      case .request?: try {
+        guard case .request(let v)? = _storage._message else { preconditionFailure() }
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 10)
+      }()
+      case .reply?: try {
+        guard case .reply(let v)? = _storage._message else { preconditionFailure() }
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 11)
+      }()
+      case nil: break
+      }
+      try { if let v = _storage._timeLimit {
+        try visitor.visitSingularUInt64Field(value: v, fieldNumber: 13)
+      } }()
     }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: WireOffer, rhs: WireOffer) -> Bool {
-    if lhs.id != rhs.id {return false}
-    if lhs.number != rhs.number {return false}
-    if lhs._incarnation != rhs._incarnation {return false}
-    if lhs.floor != rhs.floor {return false}
-    if lhs.fileCount != rhs.fileCount {return false}
-    if lhs.byteCount != rhs.byteCount {return false}
-    if lhs.delivered != rhs.delivered {return false}
-    if lhs.mayBeRepeated != rhs.mayBeRepeated {return false}
-    if lhs.message != rhs.message {return false}
+    if lhs._storage !== rhs._storage {
+      let storagesAreEqual: Bool = withExtendedLifetime((lhs._storage, rhs._storage)) { (_args: (_StorageClass, _StorageClass)) in
+        let _storage = _args.0
+        let rhs_storage = _args.1
+        if _storage._id != rhs_storage._id {return false}
+        if _storage._number != rhs_storage._number {return false}
+        if _storage._incarnation != rhs_storage._incarnation {return false}
+        if _storage._floor != rhs_storage._floor {return false}
+        if _storage._fileCount != rhs_storage._fileCount {return false}
+        if _storage._byteCount != rhs_storage._byteCount {return false}
+        if _storage._delivered != rhs_storage._delivered {return false}
+        if _storage._mayBeRepeated != rhs_storage._mayBeRepeated {return false}
+        if _storage._timeLimit != rhs_storage._timeLimit {return false}
+        if _storage._message != rhs_storage._message {return false}
+        return true
+      }
+      if !storagesAreEqual {return false}
+    }
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -6505,6 +6637,36 @@ nonisolated extension WireDeliveryRefused: SwiftProtobuf.Message, SwiftProtobuf.
     if lhs.id != rhs.id {return false}
     if lhs._failure != rhs._failure {return false}
     if lhs.generation != rhs.generation {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireDeliveryWaiting: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".DeliveryWaiting"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.id) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.id.isEmpty {
+      try visitor.visitSingularBytesField(value: self.id, fieldNumber: 1)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: WireDeliveryWaiting, rhs: WireDeliveryWaiting) -> Bool {
+    if lhs.id != rhs.id {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
