@@ -34,7 +34,7 @@ final class AppWorld: Sendable {
     }
   }
 
-  init(compositor: Compositor = .none) async throws {
+  init(compositor: Compositor = .none, unlockTime: Duration = .seconds(30)) async throws {
     directory = URL(fileURLWithPath: "/tmp/odk-\(UUID().uuidString.prefix(8))")
     try FileManager.default.createDirectory(
       at: directory, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
@@ -43,6 +43,7 @@ final class AppWorld: Sendable {
     configuration.stateDirectory = directory.path + "/state"
     configuration.plainApps = .open(64)
     configuration.compositor = compositor
+    configuration.unlockTime = unlockTime
     self.configuration = configuration
     broker = Guarded(nil)
     try await startBroker()
@@ -126,9 +127,9 @@ final class AppWorld: Sendable {
 
 /// Runs `body` in a world of its own.
 func withWorld<R: Sendable>(
-  compositor: Compositor = .none, _ body: (AppWorld) async throws -> R
+  compositor: Compositor = .none, unlockTime: Duration = .seconds(30), _ body: (AppWorld) async throws -> R
 ) async throws -> R {
-  let world = try await AppWorld(compositor: compositor)
+  let world = try await AppWorld(compositor: compositor, unlockTime: unlockTime)
   do {
     let result = try await body(world)
     await world.close()

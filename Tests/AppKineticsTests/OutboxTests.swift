@@ -237,7 +237,6 @@ struct OutboxTests {
       let provider = try world.app("com.example.provider") {
         $0.attachmentCountMax = 2
         $0.attachmentByteCountMax = 5
-        $0.unlockTime = .milliseconds(200)
       }
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
@@ -261,8 +260,6 @@ struct OutboxTests {
       #expect(await code(["/five"]) == nil)
       #expect(await code(["/six"]) == .limitExceeded)
       #expect(await code(["/one"], "none") == .methodNotFound)
-      try await provider.services.setState(.locked)
-      #expect(await code(["/one"]) == .notAllowed)
       try await provider.services.setState(.suspended)
       #expect(await code(["/one"]) == .processSuspended)
       try await provider.services.setState(.running)

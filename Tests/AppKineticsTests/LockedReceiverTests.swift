@@ -1,0 +1,234 @@
+import Foundation
+import Locks
+import ServiceValues
+import Testing
+
+@testable import AppKinetics
+
+/// Messages with files for an app that is locked, and their time limits.
+struct LockedReceiverTests {
+  /// An app that takes files and one that has some, each with a clock, and the wall clock of the second one.
+  private struct Pair {
+    let provider: AppWorld.App
+    let consumer: AppWorld.App
+    let providerClock = ManualClock()
+    let consumerClock = ManualClock()
+    let date = Guarded(Date())
+
+    init(
+      _ world: AppWorld, change: @escaping (inout AppServices.Options) -> Void = { _ in }
+    ) async throws {
+      let (providerClock, consumerClock, date) = (providerClock, consumerClock, date)
+      provider = try world.app("com.example.provider") {
+        $0.makeClock = { providerClock }
+        change(&$0)
+      }
+      try provider.services.offer(echo) { .reply($0.params) }
+      try await provider.services.start()
+      consumer = try world.app("com.example.consumer") {
+        $0.makeClock = { consumerClock }
+        $0.makeDate = { date.withLock { $0 } }
+        change(&$0)
+      }
+      try consumer.container.files.write(Data("one".utf8), toPath: "/one")
+      try await consumer.services.start()
+    }
+
+    func send(timeLimit: Duration? = nil) async throws -> SentRequest {
+      try await consumer.services.send(
+        ServiceRequest(echo, "echo", params: 7, attachments: ["/one"], timeLimit: timeLimit), to: provider.id)
+    }
+
+    /// Returns the message when its sender sees that the receiver is locked.
+    func lockedMessage() async throws -> OutboxMessage {
+      while true {
+        if let message = try await consumer.services.outbox().first, message.state == .locked {
+          return message
+        }
+        await Task.yield()
+      }
+    }
+
+    /// Sets the sender's wall clock, and lets it look at its deadlines.
+    func set(_ now: Date) {
+      date.withLock { $0 = now }
+      consumerClock.advance(2_000)
+    }
+
+    var channelCount: Int {
+      consumer.services.runtime.performAndWait { $0.peers[provider.id]?.channels.count ?? 0 }
+    }
+  }
+
+  private func expectOverdue(_ sent: SentRequest, _ code: ServicesError.Code) async {
+    await #expect {
+      _ = try await sent.reply()
+    } throws: {
+      guard let error = $0 as? ServicesError else { return false }
+      return error.code == code && error.detail?.hasPrefix("time limit of the message") == true
+    }
+  }
+
+  @Test func waitsOverAChannelUntilTheReceiverIsUnlocked() async throws {
+    try await withWorld { world in
+      let pair = try await Pair(world)
+      try await expectEchoes(1, to: pair.provider.id, pair.consumer.services)
+      var arrivals = pair.provider.services.arrivals.makeAsyncIterator()
+      try await pair.provider.services.setState(.locked)
+      let sent = try await pair.send()
+      let transfer = try #require(await arrivals.next())
+      #expect(transfer.request == sent.id && transfer.waitsForUnlock && transfer.fileCount == 1)
+      #expect(try await pair.lockedMessage().request == sent.id)
+      let small = try await pair.consumer.services.send(
+        ServiceRequest(echo, "echo", params: 1), to: pair.provider.id)
+      while pair.provider.services.runtime.performAndWait({ core in
+        core.peers.values.allSatisfy { $0.requests.nextDeadline == nil }
+      }) {
+        await Task.yield()
+      }
+      pair.providerClock.advance(29_000)
+      #expect(small.status != .refused)
+      pair.providerClock.advance(16_000)
+      await #expect(throws: ServicesError(.notAllowed)) { try await small.reply() }
+      #expect(try await pair.lockedMessage().request == sent.id)
+      #expect(sent.status == .waiting && transfer.waitsForUnlock)
+      #expect(try pair.provider.staged().isEmpty)
+      try await pair.provider.services.setState(.running)
+      #expect(try await sent.reply()?.params == 7)
+      try await transfer.ended()
+      #expect(!transfer.waitsForUnlock)
+      #expect(try await pair.consumer.services.outbox().isEmpty)
+    }
+  }
+
+  /// Nothing can come while it waits.
+  @Test func aChannelIsNotIdleWhileItsReceiverIsLocked() async throws {
+    try await withWorld { world in
+      let pair = try await Pair(world) { $0.deliveryIdleTime = .seconds(5) }
+      try await expectEchoes(1, to: pair.provider.id, pair.consumer.services)
+      try await pair.provider.services.setState(.locked)
+      let sent = try await pair.send()
+      _ = try await pair.lockedMessage()
+      pair.providerClock.advance(25_000)
+      pair.consumerClock.advance(25_000)
+      #expect(pair.channelCount == 1)
+      try await pair.provider.services.setState(.running)
+      #expect(try await sent.reply()?.params == 7)
+      #expect(pair.channelCount == 1)
+    }
+  }
+
+  @Test func waitsAtTheBrokerUntilTheReceiverIsUnlocked() async throws {
+    try await withWorld(unlockTime: .zero) { world in
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer(echo) { .reply($0.params) }
+      try await provider.services.start()
+      try await provider.services.setState(.locked)
+      let consumer = try world.app("com.example.consumer")
+      try consumer.container.files.write(Data("one".utf8), toPath: "/one")
+      try await consumer.services.start()
+      let ends = Box<ServicesError?>()
+      consumer.services.onOutboxEnd { ends.put($1) }
+      let sent = try await consumer.services.send(
+        ServiceRequest(echo, "echo", params: 7, attachments: ["/one"]), to: provider.id)
+      // Each is refused with the broker's word.
+      for _ in 0..<2 {
+        await #expect(throws: ServicesError(.notAllowed)) {
+          try await consumer.services.call(ServiceRequest(echo, "echo"), to: provider.id)
+        }
+      }
+      #expect(try await consumer.services.outbox().map(\.state) == [.locked])
+      #expect(sent.status == .waiting && ends.values.isEmpty)
+      try await provider.services.setState(.running)
+      #expect(try await sent.reply()?.params == 7)
+      #expect(await ends.next() == .some(nil))
+    }
+  }
+
+  @Test func endsWithItsTimeLimitOverAChannel() async throws {
+    try await withWorld { world in
+      let pair = try await Pair(world)
+      let ends = Box<ServicesError?>()
+      pair.consumer.services.onOutboxEnd { ends.put($1) }
+      try await expectEchoes(1, to: pair.provider.id, pair.consumer.services)
+      var arrivals = pair.provider.services.arrivals.makeAsyncIterator()
+      try await pair.provider.services.setState(.locked)
+      let sent = try await pair.send(timeLimit: .seconds(60))
+      let transfer = try #require(await arrivals.next())
+      let message = try await pair.lockedMessage()
+      pair.set(message.date + 59.9)
+      #expect(try await pair.lockedMessage().request == sent.id)
+      #expect(sent.status == .waiting)
+      pair.set(message.date + 60)
+      await expectOverdue(sent, .notAllowed)
+      #expect(sent.status == .refused)
+      #expect(await ends.next()??.code == .notAllowed)
+      await #expect {
+        try await transfer.ended()
+      } throws: {
+        ($0 as? ServicesError)?.code == .cancelled
+      }
+      try await pair.provider.services.setState(.running)
+      try await expectEchoes(1, to: pair.provider.id, pair.consumer.services)
+      #expect(try pair.provider.inboxFiles().isEmpty)
+      #expect(try await pair.consumer.services.outbox().isEmpty)
+    }
+  }
+
+  @Test func endsWithItsTimeLimitWithoutAChannel() async throws {
+    try await withWorld { world in
+      let pair = try await Pair(world)
+      try await pair.provider.services.setState(.locked)
+      let sent = try await pair.send(timeLimit: .seconds(60))
+      let message = try await pair.lockedMessage()
+      pair.set(message.date + 59.9)
+      #expect(try await pair.consumer.services.outbox().map(\.state) == [.locked])
+      pair.set(message.date + 60)
+      await expectOverdue(sent, .notAllowed)
+      #expect(try await pair.consumer.services.outbox().isEmpty)
+    }
+  }
+
+  @Test func whatIsDeliveredHasNoTimeLimit() async throws {
+    try await withWorld { world in
+      let pair = try await Pair(world)
+      try await pair.provider.services.setState(.locked)
+      let sent = try await pair.send(timeLimit: .seconds(60))
+      let message = try await pair.lockedMessage()
+      try await pair.provider.services.setState(.running)
+      #expect(try await sent.reply()?.params == 7)
+      pair.set(message.date + 100)
+      #expect(sent.status == .replied)
+    }
+  }
+
+  /// Also while its process does not run.
+  @Test func aTimeLimitOutlivesItsProcess() async throws {
+    try await withWorld { world in
+      var consumer = try world.app("com.example.consumer")
+      try consumer.container.files.write(Data("one".utf8), toPath: "/one")
+      try await consumer.services.start()
+      await world.stopBroker()
+      let sent = try await consumer.services.send(
+        ServiceRequest(echo, "echo", attachments: ["/one"], timeLimit: .seconds(60)),
+        to: ApplicationID("com.example.provider"))
+      let message = try #require(try await consumer.services.outbox().first)
+      try await world.startBroker()
+      let ends = Box<(RequestID, ServicesError?)>()
+      for (seconds, count) in [(59.9, 1), (60, 0)] {
+        await consumer.services.stop()
+        try consumer.container.close()
+        consumer = try world.app(consumer.id.text) { $0.makeDate = { message.date + seconds } }
+        consumer.services.onOutboxEnd { ends.put(($0.request, $1)) }
+        try await consumer.services.start()
+        if count == 0 {
+          let (request, error) = try #require(await ends.next())
+          #expect(request == sent.id && error?.code == .cancelled)
+          #expect(error?.detail == "time limit of the message")
+        }
+        #expect(try await consumer.services.outbox().count == count)
+      }
+      #expect(ends.values.count == 1)
+    }
+  }
+}
