@@ -697,6 +697,30 @@ def answers_that_no_receiver_gives(world):
     still_serves(world)
 
 
+def waits_that_cannot_be(world):
+    """A receiver that is locked says so once, before anything but that it was put back."""
+    _, app, channel = pair(world)
+    expect_echo(request(app).offer(channel), FILES)
+    channel.close()
+
+    def waits(count, behind=False, id=None):
+        def say(channel, body):
+            if behind:
+                channel.connection.send({"manifest_wanted": body})
+            for _ in range(count):
+                channel.connection.send({"delivery_waiting": {"id": id or body["id"]}})
+            return body
+
+        return say
+
+    answers(app, [("manifest_wanted", say, number) for say, number in [
+        (waits(1, id=b"u" * 16), UNEXPECTED), (waits(1, id=b"short"), MALFORMED), (waits(2), UNEXPECTED),
+        # The last, because the list may come.
+        (waits(1, behind=True), UNEXPECTED),
+    ]])
+    still_serves(world)
+
+
 def losses_that_cannot_be(world):
     """What a receiver that was put back says: less than it confirmed, once, before anything else."""
     _, app, channel = pair(world)
@@ -981,7 +1005,8 @@ CHECKS = [
     frames_of_too_much, tags_that_may_not_come, blocks_that_do_not_open, frames_of_impossible_lengths,
     streams_that_are_none, frames_that_are_cut, frames_beyond_the_credit, more_frames_than_are_taken_at_once,
     a_segment_that_does_not_open, two_segments_that_do_not_open, what_follows_a_damaged_segment,
-    what_follows_a_message_that_was_taken_back, answers_that_no_receiver_gives, losses_that_cannot_be, contents_that_never_open, second_and_third_answers,
+    what_follows_a_message_that_was_taken_back, answers_that_no_receiver_gives, losses_that_cannot_be,
+    waits_that_cannot_be, contents_that_never_open, second_and_third_answers,
     progress_that_cannot_be, manifests_asked_for_wrongly, pages_that_are_missing,
     streams_that_begin_inside_of_a_grain, streams_that_begin_somewhere, asks_again_for_what_is_not_damaged,
     asks_again_inside_of_a_grain, a_segment_that_is_damaged_on_the_disk,

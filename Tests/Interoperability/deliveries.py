@@ -48,6 +48,8 @@ class Delivery:
         self.channel, self.stream = channel, None
         # Answers DeliveryAccepted, positions of segments that did not open, frames, bytes that the receiver has.
         self.answers, self.damaged, self.frames, self.received = 0, [], 0, 0
+        # Whether the receiver has said that it is locked.
+        self.waits = False
         channel.deliveries[self.id] = self
         message = {**self.request, "attachments": len(self.files)}
         self.incarnation, delivered, first = self.app.receiver(channel.peer.app_id)
@@ -433,6 +435,13 @@ class Delivering:
         known[1] = count
         delivery.events.append("put back")
 
+    def take_delivery_waiting(self, body):
+        delivery = self.delivery(body)
+        if delivery.answers or delivery.waits:
+            raise Fault(UNEXPECTED)
+        delivery.waits = True
+        delivery.events.append("waiting")
+
     def take_delivery_refused(self, body):
         delivery = self.delivery(body)
         delivery.failure, delivery.generation = body.get("failure", {}), body.get("generation", 0)
@@ -473,6 +482,12 @@ class Delivering:
         if sender.generation >= generation and (not is_newest or sender.has_used(body["number"])):
             failure = {"id": body["id"], "failure": {"error": NUMBER_TAKEN}, "generation": sender.generation}
             return self.send("delivery_refused", failure)
+        if self.app.is_locked:
+            self.app.held[body["id"]] = lambda: self.begin_arrival(place, body)
+            return self.send("delivery_waiting", {"id": body["id"]})
+        return self.begin_arrival(place, body)
+
+    def begin_arrival(self, place, body):
         fresh, staged = Arrival(body), self.app.staged.get(place)
         arrival = staged if staged and staged.counts == fresh.counts else fresh
         arrival.restart(body)
@@ -517,6 +532,7 @@ class Delivering:
         self.send("delivery_accepted", body)
 
     def withdraw(self, body):
+        self.app.held.pop(body["id"], None)
         arrival = self.arrivals.pop(body["id"], None)
         if arrival:
             if arrival.stream is not None:
@@ -591,8 +607,15 @@ class Outbox:
         self.acknowledges, self.frees = True, True
         # How often this side said that it was put back.
         self.told_put_back = 0
+        # While it is locked, what goes on when it is unlocked.
+        self.is_locked, self.held = False, {}
         # Of an arrival whose next frame this side takes for damaged.
         self.spoils = None
+
+    def unlock(self):
+        self.is_locked, held, self.held = False, self.held, {}
+        for go_on in held.values():
+            go_on()
 
     def receiver(self, app_id):
         """For a receiver: the incarnation, how many messages it says that it has, the first number."""

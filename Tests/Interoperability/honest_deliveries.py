@@ -397,6 +397,28 @@ def says_that_it_was_put_back(world):
         app.told_put_back = 0
 
 
+def waits_until_it_is_unlocked(world):
+    """Offers wait over their channel, also longer than *unlock time*, and may be taken back meanwhile."""
+    one, two = world.app("one"), world.app("two")
+    channel, two.is_locked = one.connect(two.app_id), True
+    kept, taken_back = request(one, LARGE).offer(channel), request(one, LARGE).offer(channel)
+    for delivery in (kept, taken_back):
+        expect(delivery.wait("waiting"), "waiting")
+    taken_back.cancel()
+    expect(taken_back.wait("cancelled"), "cancelled")
+    expect(len(two.arrived), 0)
+    two.unlock()
+    expect(kept.wait("committed"), "committed")
+    # An app of this project, whose reply waits.
+    _, app, channel = pair(world)
+    app.is_locked = True
+    delivery = request(app).offer(channel)
+    app.loop.until(lambda: app.held, 20, "the offer of the reply")
+    expect((delivery.wait("committed"), delivery.reply), ("committed", None))
+    app.unlock()
+    expect_echo(delivery, FILES)
+
+
 def takes_a_message_back(world):
     _, app, channel = pair(world)
     delivery = request(app)
@@ -492,7 +514,8 @@ CHECKS = [
     takes_one_frame_at_a_time, takes_the_rest_where_a_channel_broke, asks_for_a_segment_again,
     sends_each_segment_under_a_key_of_its_own, takes_a_small_message_beside_a_large_one, arrives_once,
     starts_anew_when_its_numbers_are_taken,
-    hears_that_the_app_was_put_back, says_that_it_was_put_back, takes_a_message_back, refuses_what_it_does_not_take,
+    hears_that_the_app_was_put_back, says_that_it_was_put_back, waits_until_it_is_unlocked,
+    takes_a_message_back, refuses_what_it_does_not_take,
     takes_an_error_with_files, says_that_no_reply_comes, gets_its_reply_of_a_later_process,
     shows_nothing_in_the_clear,
 ]
