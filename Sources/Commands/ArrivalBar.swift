@@ -9,6 +9,7 @@ final class ArrivalBar: Sendable {
     var begin = ContinuousClock.now
     /// The bytes of those that have ended since.
     var endedByteCount: UInt64 = 0
+    var isDrawing = false
   }
 
   private let bar: SharedProgressBar
@@ -19,12 +20,13 @@ final class ArrivalBar: Sendable {
   /// Returns when the message is there. Throws why it will not be.
   func follow(_ transfer: IncomingTransfer) async throws {
     guard bar.isDrawn else { return try await transfer.ended() }
-    let isFirst = fields.withLock { fields in
-      if fields.transfers.isEmpty { fields = Fields() }
+    let draws = fields.withLock { fields in
+      if fields.transfers.isEmpty { fields = Fields(isDrawing: fields.isDrawing) }
       fields.transfers.append(transfer)
-      return fields.transfers.count == 1
+      defer { fields.isDrawing = true }
+      return !fields.isDrawing
     }
-    if isFirst { Task { await draw() } }
+    if draws { Task { await draw() } }
     defer {
       fields.withLock { fields in
         fields.transfers.removeAll { $0 === transfer }
@@ -38,15 +40,17 @@ final class ArrivalBar: Sendable {
   func clear() { bar.clear() }
 
   private func draw() async {
-    while let state = fields.withLock({ Self.state(of: $0) }) {
+    while let state = fields.withLock({ Self.state(of: &$0) }) {
       bar.show(state)
       try? await Task.sleep(for: .milliseconds(100))
     }
     bar.clear()
   }
 
-  private static func state(of fields: Fields) -> ProgressState? {
-    guard !fields.transfers.isEmpty else { return nil }
+  /// Nil when there is nothing to be drawn any more.
+  private static func state(of fields: inout Fields) -> ProgressState? {
+    fields.isDrawing = !fields.transfers.isEmpty
+    guard fields.isDrawing else { return nil }
     let (done, all) = fields.transfers.reduce(into: (fields.endedByteCount, fields.endedByteCount)) {
       $0.0 += $1.bytesDone
       $0.1 += $1.byteCount

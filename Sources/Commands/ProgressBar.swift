@@ -54,6 +54,7 @@ final class ProgressBar {
   func clear() {
     if isDrawn { StandardError.write("\r\u{1b}[K") }
     isDrawn = false
+    drawnAt = -.infinity
   }
 
   /// The line, at most one column less than there are: a full line would wrap on some terminals.

@@ -58,7 +58,11 @@ struct OfferTests {
       }
     }
     try await withWorld { world in
-      let (provider, consumer) = try await world.echoPair()
+      let provider = try await world.echoPair().provider
+      let app = try world.app("com.example.rest")
+      try app.container.files.write(Data("one".utf8), toPath: "/one")
+      let consumer = app.services
+      try await consumer.start()
       let answer: ServiceHandler = { request in
         guard request.service.text == "com.example.service1" else { throw ServicesError(.serviceNotFound) }
         guard request.method == "go" || request.method == "files" else {
@@ -77,6 +81,12 @@ struct OfferTests {
           service: try ServiceIdentifier(service), version: try ServiceVersion("2.0.0.0"), method: method,
           params: 3)
       }
+      // With a file, of a service that is offered, too.
+      #expect(
+        try await errorCode(
+          ServiceRequest(
+            service: echo.serviceID, version: echo.version, method: "none", attachments: ["/one"]),
+          consumer, provider.id) == Int64(ServicesError.serviceNotFound.rawValue))
       let known = try request("com.example.service1", "go")
       #expect(try await consumer.call(known, to: provider.id)?.params == 3)
       #expect(

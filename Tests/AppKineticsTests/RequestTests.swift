@@ -30,7 +30,6 @@ struct RequestTests {
     }
   }
 
-  /// More than may wait to be written, in either direction: while there is no channel yet, and while the other side is slow.
   /// By a thread that is not one of Swift's tasks.
   @Test func waitsForThreads() async throws {
     try await withWorld { world in
@@ -58,6 +57,7 @@ struct RequestTests {
     }
   }
 
+  /// More than may wait to be written, in either direction: while there is no channel yet, and while the other side is slow.
   @Test func sendsMoreAtOnceThanMayWait() async throws {
     try await withWorld { world in
       let provider = try world.app("com.example.provider")

@@ -138,6 +138,10 @@ struct RestoreTests {
         let consumer = try world.app(consumerID)
         listen(to: consumer, rollbacks)
         try await consumer.services.start()
+        // It may not have found the new broker yet.
+        while try await consumer.services.providers(of: echo.serviceID).first?.state != .running {
+          await Task.yield()
+        }
         for i in 0..<count {
           let sent = try await consumer.services.send(
             ServiceRequest(echo, "tell", params: .string("\(i)"), attachments: ["/file"]), to: provider.id)

@@ -18,8 +18,15 @@ final class DeliveredMessages {
   /// Requests whose services are not offered, and replies that nobody waits for.
   private var unhandled: [Unhandled] = []
   private var unclaimedHandler: UnclaimedReplyHandler?
-  /// The numbers in the queue of requests that were handled and not answered.
-  private var answerable: [ApplicationID: [Identifier: UInt64]] = [:]
+  /// Requests in the queue that were handled and not answered.
+  private var answerable: [ApplicationID: [Identifier: Kept]] = [:]
+
+  private struct Kept {
+    /// Its number in the queue.
+    let arrival: UInt64
+    /// While the app has it: all else of such a request is on the disk only.
+    weak var object: IncomingRequest?
+  }
 
   init(_ core: Core) { self.core = core }
 
@@ -97,16 +104,23 @@ final class DeliveredMessages {
     for message in messages {
       guard let application = try? ApplicationID(message.sender) else { continue }
       // One that came twice is kept once, as it came last.
-      let earlier = answerable[application, default: [:]].updateValue(message.arrival, forKey: message.id)
-      if let earlier { runtime.endQueued(earlier) }
+      let earlier = answerable[application, default: [:]].updateValue(
+        Kept(arrival: message.arrival), forKey: message.id)
+      if let earlier { runtime.endQueued(earlier.arrival) }
     }
   }
 
   func keep(_ request: IncomingRequest, _ arrival: UInt64) {
-    answerable[request.sender, default: [:]][request.id] = arrival
+    let earlier = answerable[request.sender, default: [:]].updateValue(
+      Kept(arrival: arrival, object: request), forKey: request.id)
+    if let earlier, earlier.arrival != arrival { runtime.endQueued(earlier.arrival) }
   }
 
-  func isAnswerable(_ request: IncomingRequest) -> Bool { isAnswerable(request.id, from: request.sender) }
+  /// False for an earlier one with the same id.
+  func isAnswerable(_ request: IncomingRequest) -> Bool {
+    guard let kept = answerable[request.sender]?[request.id] else { return false }
+    return kept.arrival == request.arrival
+  }
 
   func isAnswerable(_ request: Identifier, from application: ApplicationID) -> Bool {
     answerable[application]?[request] != nil
@@ -117,7 +131,19 @@ final class DeliveredMessages {
   /// Returns its number in the queue.
   func takeAnswerable(_ request: IncomingRequest) -> UInt64? {
     defer { if answerable[request.sender]?.isEmpty == true { answerable[request.sender] = nil } }
-    return answerable[request.sender]?.removeValue(forKey: request.id)
+    return answerable[request.sender]?.removeValue(forKey: request.id)?.arrival
+  }
+
+  /// An administrator has forgotten the app: nothing is kept of it. Its files stay in the inbox.
+  func endAnswerable(from application: ApplicationID) {
+    for kept in answerable.removeValue(forKey: application)?.values.map(\.arrival) ?? [] {
+      runtime.endQueued(kept)
+    }
+  }
+
+  /// While the app has it.
+  func keptObject(_ id: Identifier, from application: ApplicationID) -> IncomingRequest? {
+    answerable[application]?[id]?.object
   }
 
   /// Where a request is that may be replied to.
@@ -129,7 +155,7 @@ final class DeliveredMessages {
   /// All that are kept, oldest first.
   var allAnswerable: [Answerable] {
     let kept = answerable.flatMap { sender, requests in
-      requests.map { (sender: sender, id: $0.key, arrival: $0.value) }
+      requests.map { (sender: sender, id: $0.key, arrival: $0.value.arrival) }
     }
     return kept.sorted { $0.arrival < $1.arrival }.compactMap { place(of: $0.id, from: $0.sender) }
   }
@@ -144,21 +170,23 @@ final class DeliveredMessages {
     if let incoming = core.peers[sender]?.requests.incoming[id] {
       return incoming.mayReply ? .object(incoming.request) : nil
     }
-    return answerable[sender]?[id].map { .queue(arrival: $0, sender: sender) }
+    return answerable[sender]?[id].map { kept in
+      kept.object.map { .object($0) } ?? .queue(arrival: kept.arrival, sender: sender)
+    }
   }
 }
 
 extension IncomingRequest {
   /// A request of the queue that an earlier process has handled. Throws `catalogDamaged` for one that cannot be read.
   convenience init(
-    _ queued: QueuedMessage, from sender: ApplicationID, offer: (ServiceKey) -> Offer?, _ runtime: Runtime
+    _ queued: QueuedMessage, from sender: ApplicationID, offer: (WireRequest) -> Offer?, _ runtime: Runtime
   ) throws {
     let stored = try? WireOffer(serializedBytes: queued.message)
     guard case .request(let wire)? = stored?.message, let key = ServiceKey(wire) else {
       throw ContainerError(.catalogDamaged, detail: "message \(queued.arrival) in the queue is no request")
     }
     self.init(
-      wire, queued.id, from: sender, key, offer(key), params: wire.params(),
+      wire, queued.id, from: sender, key, offer(wire), params: wire.params(),
       attachments: queued.files.map(\.path), arrival: queued.arrival,
       mayBeRepeated: stored?.mayBeRepeated ?? false, runtime)
     _ = setHandlerReturned()

@@ -17,6 +17,12 @@ final class PeerDeliveries {
   /// When a channel is asked for again; the pause after that. Milliseconds.
   private(set) var retryAt: UInt64?
   private var retryPause: UInt64 = 0
+  /// When a channel is asked for next only because replies are awaited, and the pause after that: who replies asks for one itself, so
+  /// that this one only hears earlier that a reply will not come. Milliseconds.
+  private(set) var awaitAt: UInt64 = 0
+  private var awaitPause = awaitPauseMin
+  private static let awaitPauseMin: UInt64 = 1000
+  private static let awaitPauseMax: UInt64 = 300_000
   /// The last pause after contents that did not open, since a delivery was settled.
   private var damagePause: UInt64 = 0
   /// The other app was locked when it was heard of last: by an offer that waits, or of the broker.
@@ -87,6 +93,7 @@ final class PeerDeliveries {
       case .progressed(let id, let received): outbox.progressed(id, received)
       case .settled(let id, let end):
         damagePause = 0
+        awaitPause = Self.awaitPauseMin
         outbox.settled(id, end)
       case .delivered(let id, let incarnation, let count): outbox.delivered(id, incarnation, count)
       case .numberTaken(let id, let incarnation, let generation):
@@ -245,6 +252,14 @@ final class PeerDeliveries {
     }
   }
 
+  /// Replies to what was delivered may come.
+  private func askForReplies(_ now: UInt64) {
+    guard now >= awaitAt, peer.sent.values.contains(where: \.awaitsDelivery) else { return }
+    awaitAt = now + awaitPause
+    awaitPause = min(2 * awaitPause, Self.awaitPauseMax)
+    connect()
+  }
+
   func tick(_ now: UInt64) {
     outbox.tick()
     if peer.channels.isEmpty, !peer.isDialling, now >= retryAt ?? 0 {
@@ -252,9 +267,9 @@ final class PeerDeliveries {
         retryAt = nil
         // Nobody dials, whatever the state machine was told: a channel that the peer had dialled may have ended before it began.
         step { $0.channelRefused() + $0.retry() }
-      } else if peer.sent.values.contains(where: \.awaitsDelivery) {
-        // Replies to what was delivered may come.
-        connect()
+      } else {
+        retryAt = nil
+        askForReplies(now)
       }
     }
     guard machine.isMoving else { return }

@@ -400,15 +400,18 @@ final class PeerInbox {
 
   /// Every file has its place: the contents may come.
   private func list(_ attempt: Attempt) {
-    run(attempt) { () -> ([ArrivedFile], UInt64)? in
+    run(attempt) { [weak runtime = runtime, application = peer.application] () -> UInt64? in
       let known = attempt.delivery.withArrival { arrival in
-        (attempt.delivery.takeBegunFiles(of: arrival), arrival.received)
+        (begun: attempt.delivery.takeBegunFiles(of: arrival), received: arrival.received)
+      }
+      // Nobody is told of them again, whatever has become of the attempt.
+      if let begun = known?.begun {
+        runtime?.perform(with: application) { $0.inbox.tell(begun, of: attempt.delivery) }
       }
       FailPoint.listed.pass()
-      return known
-    } then: { inbox, known in
-      guard let (files, received) = known else { return }
-      inbox.tell(files, of: attempt.delivery)
+      return known?.received
+    } then: { inbox, received in
+      guard let received else { return }
       attempt.delivery.transfer?.advance(to: received)
       inbox.peer.deliveries.step { $0.accept(attempt.id, from: received, key: Self.streamKey()) }
       if received == attempt.delivery.offer.byteCount { inbox.commit(attempt.id) }
@@ -425,7 +428,7 @@ final class PeerInbox {
     let sink = ArrivalSink(delivery, stream) {
       [weak runtime = runtime, application = peer.application] advance in
       runtime?.perform(with: application) { peer in
-        guard let delivery = peer.inbox.arriving[id] else { return }
+        guard peer.inbox.arriving[id] === delivery else { return }
         let isCurrent = delivery.stream == stream
         if isCurrent { delivery.transfer?.advance(to: advance.received) }
         // Nobody is told of them again, whatever has become of the stream.

@@ -5,7 +5,7 @@ public import SodiumPrimitives
 /// Replies at any later time. A request with files whose handler has returned is kept in the container until it is answered, and so is one without
 /// that the app keeps (``IncomingRequest/keep()``, ``ServiceResponse/later``), unless its method has no reply.
 extension AppServices {
-  /// The requests that are kept, also those of earlier processes, oldest first. Throws the container's errors, and `general` when these services
+  /// The requests that are kept, also those of earlier processes, oldest first. One that is damaged is logged and left out. Throws the container's errors, and `general` when these services
   /// do not run.
   public func keptRequests() async throws -> [IncomingRequest] {
     try await runtime.keptRequests()
@@ -55,19 +55,21 @@ extension Runtime {
     let found = await result { core in
       Result { () throws(ServicesError) in
         if let notRunning = core.notRunning { throw notRunning }
-        return (find(core.messages), core.services.offers)
+        return (find(core.messages), core.services)
       }
     }
-    let (places, offers) = try found.get()
+    let (places, services) = try found.get()
     do {
       return try await blocking { [self] in
         try places.compactMap { place in
           switch place {
           case .object(let request): return request
           case .queue(let arrival, let sender):
-            // It may have been answered since.
-            guard let queued = try container.store.queuedMessage(arrival) else { return nil }
-            return try IncomingRequest(queued, from: sender, offer: { offers[$0] }, self)
+            return try skippingDamage("message \(arrival) in the queue", leavingOut) {
+              // It may have been answered since.
+              guard let queued = try container.store.queuedMessage(arrival) else { return nil }
+              return try IncomingRequest(queued, from: sender, offer: { services.offer(of: $0) }, self)
+            } ?? nil
           }
         }
       }

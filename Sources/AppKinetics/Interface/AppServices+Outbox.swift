@@ -87,11 +87,11 @@ extension OutboxMessage {
     byteCount = entry.byteCount
     self.state = state ?? (isHeld ? .held : .waiting)
     params = offer.params
-    guard includesFiles else { return }
-    while UInt64(attachments.count) < fileCount {
-      let page = try container.store.outboxFiles(
+    while includesFiles, UInt64(attachments.count) < fileCount {
+      let page = try? container.store.outboxFiles(
         entry.number, from: UInt64(attachments.count), limit: Self.pageFileCount)
-      guard !page.isEmpty else { break }
+      // What cannot be read is missing at the end.
+      guard let page, !page.isEmpty else { break }
       attachments += page.map { String(decoding: $0.path, as: UTF8.self) }
     }
   }

@@ -19,8 +19,12 @@ extension IncomingRequest {
 
   func keepForReply() async throws {
     guard !isFrontRequest else { throw Self.isFront }
+    guard definesReply else {
+      throw ServicesError(
+        .general, detail: "the method has no reply, so there is nothing to keep the request for")
+    }
     guard arrival == nil else { return }
-    let (id, sender) = (id, sender)
+    let sender = sender
     let isTaken = await runtime.result { core in
       core.life == .running && core.peers[sender]?.requests.beginStoring(self) == true
     }
@@ -28,7 +32,8 @@ extension IncomingRequest {
     let message = WireOffer.with { $0.request = wire }
     do {
       let isHandled = hasHandlerReturned
-      let arrival = try await runtime.keepForReply(message, id: id, from: sender, isHandled: isHandled)
+      let arrival = try await runtime.keepForReply(
+        message, id: id, from: sender, isHandled: isHandled)
       let hasReturned = setArrival(arrival)
       await runtime.result { core in
         guard core.life == .running else { return }
@@ -36,10 +41,13 @@ extension IncomingRequest {
         if hasReturned { core.peer(sender).requests.handlerReturned(self) }
       }
     } catch {
-      runtime.perform(with: sender) { $0.requests.storingFailed(id) }
+      runtime.perform(with: sender) { $0.requests.storingFailed(self) }
       throw error
     }
   }
+
+  /// False when the definition says that there is none.
+  var definesReply: Bool { (try? offer?.definition.definesReply(method)) ?? true }
 
   /// As it came.
   private var wire: WireRequest {
@@ -61,7 +69,7 @@ extension IncomingRequest {
       var offer = offer
       if offer == nil {
         let key = ServiceKey(service: service, version: version)
-        offer = await runtime.result { $0.services[key] }
+        offer = await runtime.result { [method] in $0.services[key, method] }
       }
       return offer.flatMap { $0.validates ? $0.definition : nil }
     }
@@ -148,22 +156,23 @@ extension IncomingRequest {
   }
 
   private func put(_ reply: WireReply, waits: Bool) async throws(ServicesError) {
-    let (id, sender, logger) = (id, sender, runtime.logger)
+    let (sender, logger) = (sender, runtime.logger)
     guard waits else {
       return runtime.perform { core in
-        let refused = core.peers[sender].map { $0.requests.reply(reply, to: id) } ?? PeerRequests.cannotReply
+        let refused =
+          core.peers[sender].map { $0.requests.reply(reply, to: self) } ?? PeerRequests.cannotReply
         if let refused { logger.debug("a reply was not sent", metadata: ["error": "\(refused)"]) }
       }
     }
     let refused = await runtime.result { core in
-      core.peers[sender].map { $0.requests.reply(reply, to: id) } ?? PeerRequests.cannotReply
+      core.peers[sender].map { $0.requests.reply(reply, to: self) } ?? PeerRequests.cannotReply
     }
     if let refused { throw refused }
   }
 
   /// Puts a reply into the outbox, and what it answers out of the queue. Throws `general` for a request that cannot be replied to.
   private func store(_ reply: WireReply, _ attachments: [String]) async throws {
-    let (id, sender) = (id, sender)
+    let sender = sender
     let isTaken = await runtime.result { core in
       core.requests(holding: self)?.beginStoring(self, reply, attachments) == true
     }
@@ -175,7 +184,7 @@ extension IncomingRequest {
         if core.life == .running { core.peer(sender).requests.didStore(entry, for: self) }
       }
     } catch {
-      runtime.perform(with: sender) { $0.requests.storingFailed(id) }
+      runtime.perform(with: sender) { $0.requests.storingFailed(self) }
       throw error
     }
   }

@@ -58,9 +58,7 @@ final class PeerRequests {
   var isIdle: Bool { !isHandling && incoming.isEmpty && !messages.hasAnswerable(from: peer.application) }
 
   /// There is nothing but requests that are kept for a reply: those need no time.
-  var isQuiet: Bool {
-    !isHandling && incoming.values.allSatisfy { $0.mayReply && messages.isAnswerable($0.request) }
-  }
+  var isQuiet: Bool { !isHandling && incoming.isEmpty }
 
   // MARK: What comes
 
@@ -80,15 +78,18 @@ final class PeerRequests {
   }
 
   func cancelRequested(_ id: Identifier) {
-    guard let incoming = incoming[id] else { return }
+    guard let request = incoming[id]?.request ?? messages.keptObject(id, from: peer.application) else {
+      return
+    }
     // What the app wants to be called then is not called within this work.
-    runtime.workQueue.async { incoming.request.cancel() }
-    guard let provider = incoming.request.offer?.provider else { return }
-    callbacks.async { provider.didCancel(incoming.request) }
+    runtime.workQueue.async { request.cancel() }
+    guard let provider = request.offer?.provider else { return }
+    callbacks.async { provider.didCancel(request) }
   }
 
   private func replyEnded(_ id: Identifier, _ error: ServicesError?) {
-    guard let ended = incoming[id], !ended.isReplyDelivered else { return }
+    // The end of the channel's request is none of one that is kept.
+    guard let ended = incoming[id], !ended.isReplyDelivered, ended.request.arrival == nil else { return }
     if ended.hasReplied { tellEnd(of: id, error) } else { incoming[id] = nil }
   }
 
@@ -113,6 +114,9 @@ final class PeerRequests {
 
   private func arrived(_ request: WireRequest, _ id: Identifier) {
     do throws(ServicesError) {
+      guard incoming[id] == nil, !messages.isAnswerable(id, from: peer.application) else {
+        throw ServicesError(.general, detail: "a request with this id waits for its reply")
+      }
       let offer = try core.services.offer(of: request, from: peer.application.text, to: runtime.appID)
       switch core.state {
       case .running: try admit(request, id, offer)
@@ -143,7 +147,9 @@ final class PeerRequests {
   /// One that was delivered with files, of which the app was not told yet.
   func admit(_ request: IncomingRequest, _ offer: Offer, untold: [ArrivedFile]) {
     // It came again, marked: this one takes its place.
-    if let kept = messages.takeAnswerable(request) { runtime.endQueued(kept) }
+    for arrival in [messages.takeAnswerable(request), incoming[request.id]?.request.arrival] {
+      if let arrival, arrival != request.arrival { runtime.endQueued(arrival) }
+    }
     incoming[request.id] = Incoming(request: request)
     let ready = ReadyRequest(request: request, offer: offer, untold: untold)
     guard offer.provider != nil, !request.isRedelivered, !request.attachments.isEmpty else {
@@ -189,7 +195,9 @@ final class PeerRequests {
       taken += 1
       // One that was withdrawn does not begin; a delivered one is not withdrawn.
       guard next.request.arrival != nil || peer.exchange.begin(next.request.id) else { continue }
-      if next.request.isFrontRequest { core.broker.frontWasRequested(by: peer.application) }
+      if next.request.isFrontRequest, core.broker.isInFront {
+        core.broker.frontWasRequested(by: peer.application)
+      }
       batch.append(next)
     }
     ready.removeFirst(taken)
@@ -227,9 +235,9 @@ final class PeerRequests {
     .general, detail: "the request is not there any more, or was replied to")
 
   /// Over the channel. Returns why it cannot be sent.
-  func reply(_ reply: WireReply, to id: Identifier) -> ServicesError? {
-    if incoming[id]?.mayReply == true { incoming[id]?.reply = reply }
-    return answer(id, isReply: true) { exchange throws(ProtocolFault) in
+  func reply(_ reply: WireReply, to request: IncomingRequest) -> ServicesError? {
+    if mayAnswer(request) { incoming[request.id]?.reply = reply }
+    return answer(request, isReply: true) { exchange throws(ProtocolFault) in
       try exchange.reply(reply, now: runtime.now)
     }
   }
@@ -237,33 +245,35 @@ final class PeerRequests {
   /// Returns why it cannot be ended.
   func endWithoutReply(_ request: IncomingRequest) -> ServicesError? {
     guard request.arrival != nil else {
-      return answer(request.id, isReply: false) { exchange throws(ProtocolFault) in
+      return answer(request, isReply: false) { exchange throws(ProtocolFault) in
         try exchange.endWithoutReply(request.id, now: runtime.now)
       }
     }
     guard mayAnswer(request) else { return Self.cannotReply }
     incoming[request.id] = nil
-    endQueued(request)
+    _ = messages.takeAnswerable(request)
+    if let arrival = request.arrival { runtime.endQueued(arrival) }
     peer.deliveries.step { $0.endRequest(request.id) }
     return nil
   }
 
-  /// An earlier copy of the request may be kept, too.
-  private func endQueued(_ request: IncomingRequest) {
-    for arrival in Set([request.arrival, messages.takeAnswerable(request)].compactMap(\.self)) {
-      runtime.endQueued(arrival)
-    }
+  /// The request, which may have several objects, and not another one with its id.
+  private func isCurrent(_ request: IncomingRequest) -> Bool {
+    guard let current = incoming[request.id]?.request else { return false }
+    return current === request || request.arrival != nil && current.arrival == request.arrival
   }
 
   private func mayAnswer(_ request: IncomingRequest) -> Bool {
-    incoming[request.id]?.mayReply ?? messages.isAnswerable(request)
+    guard let incoming = incoming[request.id] else { return messages.isAnswerable(request) }
+    return incoming.mayReply && isCurrent(request)
   }
 
   private func answer(
-    _ id: Identifier, isReply: Bool,
+    _ request: IncomingRequest, isReply: Bool,
     _ step: (inout Exchange) throws(ProtocolFault) -> [ExchangeOutput]
   ) -> ServicesError? {
-    guard incoming[id]?.isStored == false else { return Self.cannotReply }
+    let id = request.id
+    guard isCurrent(request), incoming[id]?.isStored == false else { return Self.cannotReply }
     peer.updateCharge()
     do throws(ProtocolFault) {
       let outputs = try step(&peer.exchange)
@@ -292,19 +302,28 @@ final class PeerRequests {
     return true
   }
 
-  func storingFailed(_ id: Identifier) { incoming[id]?.isStored = false }
+  func storingFailed(_ request: IncomingRequest) {
+    guard isCurrent(request) else { return }
+    incoming[request.id]?.isStored = false
+    letGo(request)
+  }
+
+  /// What is kept is on the disk, and need not be in memory.
+  private func letGo(_ request: IncomingRequest) {
+    if messages.isAnswerable(request), incoming[request.id]?.mayReply == true { incoming[request.id] = nil }
+  }
 
   /// The reply is in the outbox, and what it answers out of the queue.
   func didStore(_ entry: OutboxEntry, for request: IncomingRequest) {
-    incoming[request.id]?.hasReplied = true
+    if isCurrent(request) { incoming[request.id]?.hasReplied = true }
     peer.outbox.enqueue(entry, request: request.id, isReply: true)
-    guard let arrival = request.arrival else { return replyIsDelivered(request.id) }
-    if let kept = messages.takeAnswerable(request), kept != arrival { runtime.endQueued(kept) }
+    guard request.arrival != nil else { return replyIsDelivered(request.id) }
+    if messages.isAnswerable(request) { _ = messages.takeAnswerable(request) }
   }
 
   /// A request without files is in the queue.
   func didKeep(_ request: IncomingRequest) {
-    incoming[request.id]?.isStored = false
+    if isCurrent(request) { incoming[request.id]?.isStored = false }
     replyIsDelivered(request.id)
   }
 
@@ -316,10 +335,12 @@ final class PeerRequests {
   /// The handler of a request in the queue has returned.
   func handlerReturned(_ request: IncomingRequest) {
     FailPoint.handled.pass()
-    // Nothing is left in the queue of one that was answered.
-    guard let arrival = request.arrival, incoming[request.id]?.hasReplied == false else { return }
+    // Nothing is left in the queue of one that was answered, or whose place another one has taken.
+    guard let arrival = request.arrival, isCurrent(request), incoming[request.id]?.hasReplied == false
+    else { return }
     messages.keep(request, arrival)
     runtime.keepQueued(arrival)
+    letGo(request)
   }
 
   // MARK: Ending
@@ -327,6 +348,7 @@ final class PeerRequests {
   /// What waits is not handled any more.
   func wasForgotten() {
     refuseLocked(.notAllowed)
+    messages.endAnswerable(from: peer.application)
     let waiting = ready
     ready = []
     for next in waiting {

@@ -447,8 +447,9 @@ final class PeerSession {
     }
     guard isQuiet, !isDialling, channels.values.allSatisfy(\.hasBegun) else { return min(asked, soon) }
     guard let lastUsed = channels.values.map(\.lastUsed).min() else {
-      // There is a channel to be asked for, or this session to be forgotten.
-      return isIdle || !sent.isEmpty ? min(asked, soon) : asked
+      // There is this session to be forgotten, or a channel to be asked for.
+      if isIdle { return min(asked, soon) }
+      return sent.isEmpty ? asked : min(asked, max(deliveries.awaitAt, now))
     }
     return isIdle ? min(asked, max(lastUsed + Self.idleChannelTime, now)) : asked
   }

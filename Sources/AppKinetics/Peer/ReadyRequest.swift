@@ -25,9 +25,8 @@ struct ReadyRequest: Sendable {
       }
     }
     provider.didReceive(request)
-    let definesReply = (try? offer.definition.definesReply(request.method)) ?? true
     // It may have said so itself.
-    if request.isFrontRequest || !definesReply { try? request.endWithoutReply() }
+    if request.isFrontRequest || !request.definesReply { try? request.endWithoutReply() }
     request.handlerReturned()
   }
 
@@ -37,7 +36,10 @@ struct ReadyRequest: Sendable {
       switch response.kind {
       case .reply(let params, let attachments, let foreground) where !request.isFrontRequest:
         try await request.send(.success((params, attachments)), foreground, waits: false)
-      case .later where !request.isFrontRequest: try await request.keepForReply()
+      case .later where !request.isFrontRequest && request.definesReply:
+        // It is kept as one whose handler has returned.
+        _ = request.setHandlerReturned()
+        try await request.keepForReply()
       // When it has replied itself there is nothing to say.
       case .reply, .later, .none: request.endSoonWithoutReply()
       }

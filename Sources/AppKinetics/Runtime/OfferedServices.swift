@@ -51,24 +51,28 @@ struct OfferedServices {
   }
 
   /// What the request is for, whatever may be done with it.
-  func offer(of request: WireRequest) -> Offer? { ServiceKey(request).flatMap { self[$0] } }
+  func offer(of request: WireRequest) -> Offer? { ServiceKey(request).flatMap { self[$0, request.method] } }
 
-  subscript(key: ServiceKey) -> Offer? { offers[key] ?? rest.map { Offer(unoffered: key, to: $0) } }
+  /// A service that is offered does not take a method that it does not have, where somebody takes the rest.
+  subscript(key: ServiceKey, method: String) -> Offer? {
+    let offered = offers[key]
+    guard offered?.definition.methods[method] == nil, let rest else { return offered }
+    return Offer(unoffered: key, to: rest)
+  }
 
   /// The checks before the app is asked, in the order of the protocol's page.
   func offer(
     of request: WireRequest, from consumer: String, to own: String
   ) throws(ServicesError) -> Offer {
     guard !access.denies(consumer, own) else { throw ServicesError(.notAllowed) }
-    guard var found = offer(of: request) else {
+    guard let found = offer(of: request) else {
       let service = try? ServiceIdentifier(request.serviceID)
       let isOffered = offers.keys.contains { $0.service == service }
       throw ServicesError(isOffered ? .versionNotFound : .serviceNotFound)
     }
     let (service, version) = (found.definition.serviceID, found.definition.version)
-    if found.definition.methods[request.method] == nil {
-      guard let rest else { throw ServicesError(.methodNotFound) }
-      found = Offer(unoffered: found.key, to: rest)
+    guard rest != nil || found.definition.methods[request.method] != nil else {
+      throw ServicesError(.methodNotFound)
     }
     for rule in policy.rules {
       if let number = rule.disables(
