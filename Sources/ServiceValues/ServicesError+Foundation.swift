@@ -13,3 +13,9 @@ extension ServicesError: LocalizedError {
   /// What to do.
   public var recoverySuggestion: String? { code.remedy }
 }
+
+/// `localizedDescription` is the text of the provider's app.
+extension ServiceReplyError: LocalizedError {
+  /// The text, or the code when there is none.
+  public var errorDescription: String? { text.isEmpty ? "error \(code) of the other app" : text }
+}

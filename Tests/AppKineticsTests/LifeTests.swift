@@ -115,7 +115,7 @@ struct LifeTests {
       await refuses { try await app.services.start() }
       for attachments in [[], ["/one"]] {
         await refuses {
-          try await app.services.call(
+          _ = try await app.services.send(
             ServiceRequest(echo, "echo", attachments: attachments), to: provider.id)
         }
       }

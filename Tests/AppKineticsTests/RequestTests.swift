@@ -57,6 +57,51 @@ struct RequestTests {
     }
   }
 
+  /// An object replies before its call returns.
+  @Test func repliesWithoutATask() async throws {
+    final class Waiting: ServiceProvider {
+      func didReceive(_ request: IncomingRequest) {
+        do {
+          if request.params == 0 {
+            try request.replyAndWait(error: ServiceReplyError(code: 7, text: "none"))
+          } else {
+            try request.replyAndWait(request.params)
+          }
+          #expect(throws: ServicesError.self) { try request.replyAndWait() }
+        } catch {
+          Issue.record(error)
+        }
+      }
+    }
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer([echo], provider: Waiting())
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer").services
+      try await consumer.start()
+      #expect(try await consumer.call(ServiceRequest(echo, "echo", params: 5), to: provider.id)?.params == 5)
+      let failing = try await consumer.send(ServiceRequest(echo, "echo", params: 0), to: provider.id)
+      let error = await #expect(throws: ServiceReplyError.self) { try await failing.reply() }
+      #expect((error as (any Error)?)?.localizedDescription == "none")
+    }
+  }
+
+  @Test func cancelsAllRequestsToAnApp() async throws {
+    try await withWorld { world in
+      let (provider, consumer) = try await world.echoPair { _ in
+        try await Task.sleep(for: .seconds(3600))
+        return .noReply
+      }
+      let handled = try await consumer.send(ServiceRequest(echo, "echo"), to: provider.id)
+      try await handled.delivered()
+      #expect(await !consumer.cancelRequests(to: provider.id))
+      try await provider.services.setState(.locked)
+      let waiting = try await consumer.send(ServiceRequest(echo, "echo"), to: provider.id)
+      #expect(await consumer.cancelRequests(to: provider.id))
+      await #expect(throws: ServicesError(.cancelled)) { try await waiting.reply() }
+    }
+  }
+
   /// More than may wait to be written, in either direction: while there is no channel yet, and while the other side is slow.
   @Test func sendsMoreAtOnceThanMayWait() async throws {
     try await withWorld { world in

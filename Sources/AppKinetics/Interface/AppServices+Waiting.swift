@@ -47,6 +47,22 @@ extension AppServices {
   }
 }
 
+extension IncomingRequest {
+  /// ``reply(_:attachments:foreground:)``, waiting until the reply was taken.
+  @available(*, noasync, message: "await reply(_:attachments:foreground:)")
+  public func replyAndWait(
+    _ params: ServiceValue? = nil, attachments: [String] = [], foreground: ForegroundPreference = .none
+  ) throws {
+    try wait { try await self.reply(params, attachments: attachments, foreground: foreground) }
+  }
+
+  /// ``reply(error:foreground:)``, waiting in the same way.
+  @available(*, noasync, message: "await reply(error:foreground:)")
+  public func replyAndWait(error: ServiceReplyError, foreground: ForegroundPreference = .none) throws {
+    try wait { try await self.reply(error: error, foreground: foreground) }
+  }
+}
+
 /// Runs an asynchronous function in a task of its own, and blocks this thread until it has ended.
 @available(*, noasync)
 private func wait<R: Sendable>(_ body: @escaping @Sendable () async throws -> R) throws -> R {

@@ -246,9 +246,11 @@ public final class AppServices: Sendable {
   /// Cancels all requests to an app. True when at least one was.
   @discardableResult
   public func cancelRequests(to application: ApplicationID) async -> Bool {
-    var cancelled = false
-    for sent in await runtime.requests(to: application) where await sent.cancel() { cancelled = true }
-    return cancelled
+    // At once: one of them may wait for its receiver to answer.
+    await withTaskGroup(of: Bool.self) { group in
+      for sent in await runtime.requests(to: application) { group.addTask { await sent.cancel() } }
+      return await group.reduce(false) { $0 || $1 }
+    }
   }
 
   // MARK: Discovery

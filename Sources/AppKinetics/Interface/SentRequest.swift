@@ -160,7 +160,7 @@ public final class SentRequest: Sendable {
   // MARK: For the runtime
 
   private static let thrownBySend: Set<ServicesError.Code> = [
-    .applicationNotFound, .brokerUnavailable, .limitExceeded,
+    .applicationNotFound, .brokerUnavailable, .limitExceeded, .approvalPending, .peerKeyChanged,
   ]
 
   /// Throws what `send` throws.

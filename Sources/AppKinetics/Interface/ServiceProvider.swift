@@ -12,7 +12,7 @@ public protocol ServiceProvider: AnyObject, Sendable {
   func didReceive(_ request: IncomingRequest)
   /// The consumer does not want the result any more.
   func didCancel(_ request: IncomingRequest)
-  /// A reply's file is about to be copied; told for each before the first byte of the first one.
+  /// A reply's file is about to be copied; told for each file before its first byte.
   func didStartSending(attachment path: String, for request: IncomingRequest)
   /// The consumer has its own copy of the reply: its params, nil for an error, and its files, whose originals may change now. Of a reply of an earlier
   /// process ``AppServices/onOutboxEnd(_:)`` tells.

@@ -93,7 +93,7 @@ public struct ServiceResponse: Sendable {
 
 /// What happens to a request, as its sender sees it.
 public enum RequestEvent: Sendable, Hashable {
-  /// An attachment is about to be copied; told for each before the first byte of the first one.
+  /// An attachment is about to be copied; told for each file before its first byte.
   case didStartSending(attachment: String)
   /// The receiver has its own copy of everything.
   case didFinishSending

@@ -193,6 +193,7 @@ final class Runtime: Sendable {
     guard application != self.application.id else {
       throw ServicesError(.notAllowed, detail: "an app sends no requests to itself")
     }
+    guard !options.isSimulation else { throw Core.simulation }
     try check(request)
     try await checkAttachments(request.attachments)
     let sent = SentRequest(Identifier.random(), request, to: application, self)
