@@ -673,7 +673,7 @@ def stack(pid: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
-    parser.add_argument("--short", action="store_true", help="until 200 processes were killed, and each kind of round came")
+    parser.add_argument("--short", action="store_true", help="until 120 processes were killed, and each kind of round came")
     parser.add_argument("--iterations", type=int, default=500, help="rounds")
     parser.add_argument("--seed", type=int, default=time.time_ns() & 0xFFFFFFFF)
     parser.add_argument("--only", type=int, help="this round only, as a failure names it")
@@ -716,7 +716,7 @@ def main() -> None:
         snapshots += world.snapshots
         for name, count in world.kinds.items():
             kinds[name] = kinds.get(name, 0) + count
-        if options.short and kills >= 200 and number >= len(KINDS):
+        if options.short and kills >= 120 and number >= len(KINDS):
             break
     for name in sorted(kinds):
         print(f"  {name}: {kinds[name]}")
