@@ -61,7 +61,7 @@ do {
     event.yield(.delivered)
   }
   try await services.start()
-  // What an earlier process did not get done with was given to the desk once more, and the desk is done with it behind this.
+  // The desk gets once more what an earlier process did not finish. This waits until it is done with that.
   desk.sync {}
   for request in try await services.keptRequests() { say("waits: \(request.id) of \(request.sender)") }
 

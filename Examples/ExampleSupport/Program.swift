@@ -1,4 +1,4 @@
-// What the programs have in common.
+// This module holds what the example programs have in common.
 public import AppKinetics
 @preconcurrency import Dispatch
 import Foundation
@@ -24,7 +24,7 @@ public func fail(_ line: String, _ code: Int32) -> Never {
   exit(code)
 }
 
-/// What comes of SIGINT and SIGTERM, which do not end the program from here on.
+/// Returns a stream of SIGINT and SIGTERM. From this call on they do not end the program by themselves.
 public func interruptions() -> AsyncStream<Int32> {
   AsyncStream { continuation in
     let sources = [SIGINT, SIGTERM].map { number in

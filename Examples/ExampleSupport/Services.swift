@@ -3,7 +3,7 @@ public import AppKinetics
 
 /// Lets the user choose a photo: `PhotoPicker` offers it, and `PhotoClient` asks for it.
 public enum Photos {
-  /// What the service takes and answers.
+  /// The service's definition: it says what the service takes and answers.
   public static let definition = read(
     """
     {"service-id": "com.example.photos", "version": "1.0.0.0", "methods": {
@@ -20,7 +20,7 @@ public enum Photos {
 
 /// Has somebody approve a document: `ApprovalService` offers it, and `ApprovalClient` asks for it.
 public enum Approvals {
-  /// What the service takes and answers.
+  /// The service's definition: it says what the service takes and answers.
   public static let definition = read(
     """
     {"service-id": "com.example.approvals", "version": "1.0.0.0", "methods": {

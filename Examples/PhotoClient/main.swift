@@ -54,7 +54,7 @@ func askForPhoto(_ services: AppServices) async {
     // The new photo takes the place of an older one with the same name.
     if files.fileExists(atPath: place) { try files.removeItem(atPath: place) }
     try files.moveItem(atPath: photo, toPath: place)
-    // Nobody else removes the message from the inbox.
+    // The runtime removes nothing from the inbox, so the app does.
     try await sent.removeReplyAttachments()
     say("has \(place)")
   } catch let error as ServiceReplyError where error.code == Photos.cancelled {

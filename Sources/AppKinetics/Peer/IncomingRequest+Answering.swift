@@ -49,7 +49,7 @@ extension IncomingRequest {
   /// False when the definition says that there is none.
   var definesReply: Bool { (try? offer?.definition.definesReply(method)) ?? true }
 
-  /// As it came.
+  /// The request as it came.
   private var wire: WireRequest {
     .with {
       $0.id = id.data

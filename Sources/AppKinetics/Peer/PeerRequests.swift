@@ -50,10 +50,8 @@ final class PeerRequests {
   private var runtime: Runtime { peer.runtime }
   private var messages: DeliveredMessages { core.messages }
 
-  /// A request of the other app has no reply yet.
-  var hasUnanswered: Bool {
-    messages.hasAnswerable(from: peer.application) || incoming.values.contains { $0.mayReply }
-  }
+  /// A request of the other app has no reply yet; those that are kept are not counted.
+  var hasUnanswered: Bool { incoming.values.contains { $0.mayReply } }
 
   var isIdle: Bool { !isHandling && incoming.isEmpty && !messages.hasAnswerable(from: peer.application) }
 

@@ -74,7 +74,7 @@ final class PeerSession {
     exchange.isIdle && deliveries.isIdle && requests.isQuiet && sent.values.allSatisfy(\.awaitsDelivery)
   }
 
-  /// A request between the two apps is under way, in either direction, and has no answer yet.
+  /// A request between the two apps is under way, in either direction, and has no answer yet; those that are kept are not counted.
   var hasOpenRequest: Bool { !sent.isEmpty || requests.hasUnanswered }
 
   var isConnected: Bool { exchange.openChannelCount > 0 }

@@ -122,25 +122,20 @@ struct Offer: Sendable {
   let validates: Bool
   let handler: Handler
 
-  init(definition: ServiceDefinition, type: ServiceType, validates: Bool, handler: Handler) {
-    self.definition = definition
-    self.type = type
-    self.validates = validates
-    self.handler = handler
-  }
-
-  /// Of a service, a version or a method that nobody has offered: nothing is known of its params, nor whether it has replies.
-  init(unoffered key: ServiceKey, to handler: Handler) {
-    self.init(
-      definition: ServiceDefinition(serviceID: key.service, version: key.version, methods: [:]),
-      type: .application, validates: false, handler: handler)
-  }
-
   var key: ServiceKey { ServiceKey(service: definition.serviceID, version: definition.version) }
 
   /// The object that hears of files on their way; functions do not.
   var provider: (any ServiceProvider)? {
     if case .object(let provider) = handler { provider } else { nil }
+  }
+}
+
+extension Offer {
+  /// An offer stands here for a service, a version or a method that nobody has offered: nothing is known of its params, nor whether it has replies.
+  init(unoffered key: ServiceKey, to handler: Handler) {
+    self.init(
+      definition: ServiceDefinition(serviceID: key.service, version: key.version, methods: [:]),
+      type: .application, validates: false, handler: handler)
   }
 }
 
