@@ -83,7 +83,12 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
   /// What is heard of a message before it is there, and when it will not be.
   private static func report(_ transfer: IncomingTransfer, _ report: EventReport) async {
     let (app, id) = (transfer.sender.text, transfer.request.description)
-    let event = transfer.waitsForUnlock ? "waiting until unlocked" : "receiving"
+    let event =
+      switch transfer.waitsFor {
+      case .unlock: "waiting until unlocked"
+      case .resumption: "waiting until resumed"
+      case nil: "receiving"
+      }
     report.write(
       AppEvent(event, app: app, id: id, fileCount: transfer.fileCount, byteCount: transfer.byteCount))
     do {

@@ -36,7 +36,7 @@ struct OutboxResumeCommand: ParsableCommand, ReportingCommand {
         try await services.start()
         var endedCount = 0
         var failure: ServicesError?
-        var locked: Set<ApplicationID> = []
+        var told: Set<ApplicationID> = []
         var heldSince: ContinuousClock.Instant?
         while endedCount < waiting.count {
           let left = try await services.outbox()
@@ -54,10 +54,10 @@ struct OutboxResumeCommand: ParsableCommand, ReportingCommand {
             ProgressState(
               bytesDone: byteCount - min(byteCount, bytesLeft), byteCount: byteCount,
               seconds: begin.secondsSince))
-          for message in left where message.state == .locked && locked.insert(message.receiver).inserted {
-            bar.write(
-              "dynamics: \(PrintableText.of(message.receiver.text)) is locked; its messages wait in the outbox\n"
-            )
+          for message in left {
+            guard let state = message.receiverState, told.insert(message.receiver).inserted else { continue }
+            let receiver = PrintableText.of(message.receiver.text)
+            bar.write("dynamics: \(receiver) is \(state); its messages wait in the outbox\n")
           }
           // Their receivers are not dialled again for minutes: the user has to decide.
           let isHeld = !left.isEmpty && left.allSatisfy { $0.state == .held }
@@ -91,6 +91,15 @@ private final class EndedMessages: Sendable {
 }
 
 extension OutboxMessage {
+  /// Why the receiver does not take it for now, in a word; nil if that is not so.
+  var receiverState: String? {
+    switch state {
+    case .locked: "locked"
+    case .suspended: "suspended"
+    case .waiting, .underWay, .held: nil
+    }
+  }
+
   fileprivate var bytesDone: UInt64 {
     if case .underWay(let bytes) = state { bytes } else { 0 }
   }

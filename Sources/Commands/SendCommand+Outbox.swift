@@ -70,15 +70,13 @@ extension SendCommand {
     try await Task.sleep(for: .seconds(2))
     let receiver = try await services.providers().first { $0.application == sent.application }
     // A receiver in a sandbox does not show it to all.
-    let isLocked = try await services.outbox().contains { $0.request == sent.id && $0.state == .locked }
+    let told = try await services.outbox().first { $0.request == sent.id }?.receiverState
     guard !Task.isCancelled, sent.transfer.bytesDone == 0, sent.status == .waiting else { return }
     let state =
       switch receiver?.state {
-      case .locked,
-        _ where isLocked:
-        "is locked"
+      case .locked: "is locked"
       case .suspended: "is suspended"
-      case .notRunning, .running, .hidden, nil: "has not taken it yet"
+      case .notRunning, .running, .hidden, nil: told.map { "is \($0)" } ?? "has not taken it yet"
       }
     let receiverID = PrintableText.of(sent.application.text)
     bar.write("dynamics: \(receiverID) \(state); the message waits in the outbox\n")

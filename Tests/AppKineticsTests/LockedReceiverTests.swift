@@ -5,7 +5,7 @@ import Testing
 
 @testable import AppKinetics
 
-/// Messages with files for an app that is locked, and their time limits.
+/// Messages with files for an app that is locked or suspended, and their time limits.
 struct LockedReceiverTests {
   /// An app that takes files and one that has some, each with a clock, and the wall clock of the second one.
   private struct Pair {
@@ -39,10 +39,10 @@ struct LockedReceiverTests {
         ServiceRequest(echo, "echo", params: 7, attachments: ["/one"], timeLimit: timeLimit), to: provider.id)
     }
 
-    /// Returns the message when its sender sees that the receiver is locked.
-    func lockedMessage() async throws -> OutboxMessage {
+    /// Returns the message when its sender sees that the receiver is locked, or suspended.
+    func lockedMessage(_ state: OutboxMessage.State = .locked) async throws -> OutboxMessage {
       while true {
-        if let message = try await consumer.services.outbox().first, message.state == .locked {
+        if let message = try await consumer.services.outbox().first, message.state == state {
           return message
         }
         await Task.yield()
@@ -77,7 +77,7 @@ struct LockedReceiverTests {
       try await pair.provider.services.setState(.locked)
       let sent = try await pair.send()
       let transfer = try #require(await arrivals.next())
-      #expect(transfer.request == sent.id && transfer.waitsForUnlock && transfer.fileCount == 1)
+      #expect(transfer.request == sent.id && transfer.waitsFor == .unlock && transfer.fileCount == 1)
       #expect(try await pair.lockedMessage().request == sent.id)
       let small = try await pair.consumer.services.send(
         ServiceRequest(echo, "echo", params: 1), to: pair.provider.id)
@@ -91,12 +91,56 @@ struct LockedReceiverTests {
       pair.providerClock.advance(16_000)
       await #expect(throws: ServicesError(.notAllowed)) { try await small.reply() }
       #expect(try await pair.lockedMessage().request == sent.id)
-      #expect(sent.status == .waiting && transfer.waitsForUnlock)
+      #expect(sent.status == .waiting && transfer.waitsFor == .unlock)
       #expect(try pair.provider.staged().isEmpty)
       try await pair.provider.services.setState(.running)
       #expect(try await sent.reply()?.params == 7)
       try await transfer.ended()
-      #expect(!transfer.waitsForUnlock)
+      #expect(transfer.waitsFor == nil)
+      #expect(try await pair.consumer.services.outbox().isEmpty)
+    }
+  }
+
+  /// A request without files is refused at once.
+  @Test func waitsOverAChannelUntilTheReceiverIsNotSuspended() async throws {
+    try await withWorld { world in
+      let pair = try await Pair(world)
+      try await expectEchoes(1, to: pair.provider.id, pair.consumer.services)
+      var arrivals = pair.provider.services.arrivals.makeAsyncIterator()
+      try await pair.provider.services.setState(.suspended)
+      let sent = try await pair.send()
+      let transfer = try #require(await arrivals.next())
+      #expect(transfer.request == sent.id && transfer.waitsFor == .resumption)
+      #expect(try await pair.lockedMessage(.suspended).request == sent.id)
+      await #expect(throws: ServicesError(.processSuspended)) {
+        try await pair.consumer.services.call(ServiceRequest(echo, "echo"), to: pair.provider.id)
+      }
+      // Both sides see it when the reason is another one.
+      try await pair.provider.services.setState(.locked)
+      #expect(transfer.waitsFor == .unlock)
+      #expect(try await pair.lockedMessage().request == sent.id)
+      try await pair.provider.services.setState(.suspended)
+      #expect(try await pair.lockedMessage(.suspended).request == sent.id)
+      #expect(sent.status == .waiting && transfer.waitsFor == .resumption)
+      #expect(try pair.provider.staged().isEmpty)
+      try await pair.provider.services.setState(.running)
+      #expect(try await sent.reply()?.params == 7)
+      try await transfer.ended()
+      #expect(transfer.waitsFor == nil)
+    }
+  }
+
+  @Test(arguments: [true, false])
+  func endsWithItsTimeLimitAtASuspendedReceiver(hasChannel: Bool) async throws {
+    try await withWorld { world in
+      let pair = try await Pair(world)
+      if hasChannel { try await expectEchoes(1, to: pair.provider.id, pair.consumer.services) }
+      try await pair.provider.services.setState(.suspended)
+      let sent = try await pair.send(timeLimit: .seconds(60))
+      let message = try await pair.lockedMessage(.suspended)
+      #expect(sent.status == .waiting)
+      pair.set(message.date + 60)
+      await expectOverdue(sent, .processSuspended)
       #expect(try await pair.consumer.services.outbox().isEmpty)
     }
   }

@@ -261,10 +261,6 @@ struct OutboxTests {
       #expect(await code(["/five"]) == nil)
       #expect(await code(["/six"]) == .limitExceeded)
       #expect(await code(["/one"], "none") == .methodNotFound)
-      try await provider.services.setState(.suspended)
-      #expect(await code(["/one"]) == .processSuspended)
-      try await provider.services.setState(.running)
-      #expect(await code(["/one"]) == nil)
       #expect(try provider.staged().isEmpty)
       #expect(try await consumer.services.outbox().isEmpty)
     }

@@ -437,10 +437,11 @@ class Delivering:
 
     def take_delivery_waiting(self, body):
         delivery = self.delivery(body)
-        if delivery.answers or delivery.waits:
+        reason = body.get("reason", "UNLOCK")
+        if delivery.answers or delivery.waits == reason:
             raise Fault(UNEXPECTED)
-        delivery.waits = True
-        delivery.events.append("waiting")
+        delivery.waits = reason
+        delivery.events.append("waiting" if reason == "UNLOCK" else "waiting for resumption")
 
     def take_delivery_refused(self, body):
         delivery = self.delivery(body)

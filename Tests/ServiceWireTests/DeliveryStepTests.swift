@@ -155,26 +155,31 @@ struct DeliveryStepTests {
 
   /// The sender is told, and the offer is answered when the receiver is unlocked.
   @Test func anOfferWaitsForALockedReceiver() {
+    var suspended = Fixture.waiting(1)
+    suspended.deliveryWaiting.reason = .resumption
     var receiver = Fixture.arrived()
     #expect(receiver.isMoving)
-    #expect(receiver.lock(one) == [.send(Fixture.waiting(1), on: number)])
+    #expect(receiver.hold(one, for: .unlock) == [.send(Fixture.waiting(1), on: number)])
     #expect(!receiver.isMoving && !receiver.isIdle)
-    // Not before it is unlocked.
-    #expect(receiver.lock(one) == [])
+    #expect(receiver.hold(one, for: .resumption) == [.send(suspended, on: number)])
+    // Not before it runs.
+    #expect(receiver.hold(one, for: .resumption) == [])
     #expect(receiver.wantPages(one, from: 0) == [])
     #expect(receiver.accept(one, from: 0, key: key) == [])
     #expect(receiver.putBack(one, count: 4) == [])
-    #expect(receiver.unlock(one) == [])
+    #expect(receiver.release(one) == [])
     #expect(receiver.isMoving)
     #expect(receiver.wantPages(one, from: 0) == [.send(Fixture.wanted(1, from: 0), on: number)])
-    #expect(receiver.lock(one) == [])
+    #expect(receiver.hold(one, for: .unlock) == [])
 
     var sender = Fixture.offered()
-    #expect(sender.isMoving && !sender.waitsForUnlock)
+    #expect(sender.isMoving && sender.waitReason == nil)
     #expect(sender.receive(Fixture.waiting(1), on: number) == [])
-    #expect(!sender.isMoving && !sender.isIdle && sender.waitsForUnlock)
+    #expect(!sender.isMoving && !sender.isIdle && sender.waitReason == .unlock)
+    #expect(sender.receive(suspended, on: number) == [])
+    #expect(!sender.isMoving && sender.waitReason == .resumption)
     #expect(sender.receive(Fixture.wanted(1, from: 0), on: number) == [.wantsPage(one, from: 0)])
-    #expect(sender.isMoving && !sender.waitsForUnlock)
+    #expect(sender.isMoving && sender.waitReason == nil)
   }
 
   /// Whatever answers an offer may answer one that has waited.
@@ -192,38 +197,42 @@ struct DeliveryStepTests {
     #expect(
       sender.receive(Fixture.refused(1, 7), on: number)
         == [.settled(one, .refused(.with { $0.error = 7 }))])
-    #expect(sender.isIdle && !sender.waitsForUnlock)
+    #expect(sender.isIdle && sender.waitReason == nil)
     sender = waiting()
     #expect(sender.channelClosed(number) == [])
-    #expect(sender.waitsForChannel && !sender.waitsForUnlock && !sender.isMoving)
+    #expect(sender.waitsForChannel && sender.waitReason == nil && !sender.isMoving)
     sender = waiting()
     #expect(sender.fail(one, .with { $0.error = 23 }).count == 2)
-    #expect(!sender.waitsForUnlock)
+    #expect(sender.waitReason == nil)
     // Taken back: what the receiver said before it knew of that has crossed.
     sender = waiting()
     #expect(sender.cancel(one) == [.send(Fixture.cancelled(1), on: number)])
-    #expect(!sender.waitsForUnlock && sender.isMoving)
+    #expect(sender.waitReason == nil && sender.isMoving)
     #expect(sender.receive(Fixture.cancelled(1), on: number) == [.settled(one, .cancelled)])
     sender = Fixture.offered()
     _ = sender.cancel(one)
     #expect(sender.receive(Fixture.waiting(1), on: number) == [])
 
     var receiver = Fixture.arrived()
-    _ = receiver.lock(one)
+    _ = receiver.hold(one, for: .unlock)
     #expect(receiver.receive(Fixture.cancelled(1), on: number) == [.withdrawn(one)])
     #expect(receiver.discarded(one) == [.send(Fixture.cancelled(1), on: number)])
     receiver = Fixture.arrived()
-    _ = receiver.lock(one)
+    _ = receiver.hold(one, for: .unlock)
     #expect(receiver.channelClosed(number) == [.interrupted(one)])
-    #expect(receiver.unlock(one) == [])
+    #expect(receiver.release(one) == [])
     #expect(receiver.isIdle)
     receiver = Fixture.arrived()
-    _ = receiver.lock(one)
+    _ = receiver.hold(one, for: .unlock)
     #expect(receiver.refuse(one, .with { $0.error = 7 }) == [.send(Fixture.refused(1, 7), on: number)])
   }
 
   @Test func anOfferWaitsOnceAndBeforeOtherAnswers() {
     var sender = Fixture.offered()
+    var unknown = Fixture.waiting(1)
+    unknown.deliveryWaiting.reason = .UNRECOGNIZED(2)
+    #expect(Fixture.fault(sender.receive(unknown, on: number)) == .malformed)
+    sender = Fixture.offered()
     _ = sender.receive(Fixture.waiting(1), on: number)
     #expect(Fixture.fault(sender.receive(Fixture.waiting(1), on: number)) == .unexpectedMessage)
     sender = Fixture.offered()
@@ -240,7 +249,7 @@ struct DeliveryStepTests {
     #expect(Fixture.fault(sender.receive(putBack, on: number)) == .unexpectedMessage)
     // Nobody sends contents of what waits.
     var receiver = Fixture.arrived()
-    _ = receiver.lock(one)
+    _ = receiver.hold(one, for: .unlock)
     let page = Fixture.page(1, [Fixture.file()])
     #expect(Fixture.fault(receiver.receive(page, on: number)) == .unexpectedMessage)
   }

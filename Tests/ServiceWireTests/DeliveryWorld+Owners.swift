@@ -73,10 +73,14 @@ extension DeliveryWorld {
     }
     processes[side]?.offersToAnswer.removeFirst()
     if ledger[side]?.contains(id) == true { return with(side) { $0.committed(id) } }
-    // The app is locked for a while, once for an offer.
+    // The app is locked or suspended for a while, once for an offer, and perhaps one behind the other.
     if Int.random(in: 0..<4, using: &random) == 0, processes[side]?.wereLocked.insert(id).inserted == true {
       processes[side]?.locked.append(id)
-      return with(side) { $0.lock(id) }
+      let reasons: [WireDeliveryWaiting.Reason] = [.unlock, .resumption].shuffled(using: &random)
+      for reason in reasons.prefix(.random(in: 1...2, using: &random)) {
+        with(side) { $0.hold(id, for: reason) }
+      }
+      return
     }
     if breaks, Int.random(in: 0..<15, using: &random) == 0 {
       staged[side]?[id] = nil
@@ -95,7 +99,7 @@ extension DeliveryWorld {
     guard let id = processes[side]?.locked.first else { return }
     processes[side]?.locked.removeFirst()
     processes[side]?.offersToAnswer.append(id)
-    with(side) { $0.unlock(id) }
+    with(side) { $0.release(id) }
   }
 
   func beginCommit(_ side: Side) {

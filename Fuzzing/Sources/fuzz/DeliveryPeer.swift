@@ -135,8 +135,8 @@ struct DeliveryPeer {
         guard let id = Identifier(exactly: offer.id) else { fatalError("an offer without an id") }
         byteCounts[id] = offer.byteCount
         if choice % 7 == 0 {
-          perform(deliveries.lock(id), choice: choice)
-          perform(deliveries.unlock(id), choice: choice)
+          perform(deliveries.hold(id, for: .unlock), choice: choice)
+          perform(deliveries.release(id), choice: choice)
         }
         switch choice % 4 {
         case 0: perform(deliveries.committed(id), choice: choice)

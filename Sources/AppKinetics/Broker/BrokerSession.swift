@@ -513,6 +513,15 @@ extension ApplicationState {
     case .suspended: .suspended
     }
   }
+
+  /// What a message with files waits for in this state; nil: for nothing.
+  var waitReason: WireDeliveryWaiting.Reason? {
+    switch self {
+    case .running: nil
+    case .locked: .unlock
+    case .suspended: .resumption
+    }
+  }
 }
 
 extension ServicesError {

@@ -25,8 +25,9 @@ final class PeerDeliveries {
   private static let awaitPauseMax: UInt64 = 300_000
   /// The last pause after contents that did not open, since a delivery was settled.
   private var damagePause: UInt64 = 0
-  /// The other app was locked when it was heard of last: by an offer that waits, or of the broker.
-  private(set) var isReceiverLocked = false
+  /// What the other app waits for before it takes messages, as it was heard of last: by an offer that
+  /// waits, or of the broker. Nil: it is neither locked nor suspended.
+  private(set) var waitReason: WireDeliveryWaiting.Reason?
   /// Why there is no channel; nil when one has begun since.
   private var unreachable: ServicesError?
   /// What the other app said of its floors, by incarnation, and is not in the ledger yet.
@@ -65,7 +66,7 @@ final class PeerDeliveries {
     let wasMoving = machine.isMoving
     let outputs = body(&machine)
     if machine.isMoving, !wasMoving { peer.awaitsDeliveries() }
-    if machine.isConnected { isReceiverLocked = machine.waitsForUnlock }
+    if machine.isConnected { waitReason = machine.waitReason }
     act(outputs)
   }
 
@@ -178,7 +179,7 @@ final class PeerDeliveries {
   }
 
   /// The broker waits with an introduction: until the app is unlocked, or until it has started.
-  func dialWaits(isLocked: Bool) { isReceiverLocked = isLocked }
+  func dialWaits(isLocked: Bool) { waitReason = isLocked ? .unlock : nil }
 
   /// There is no channel to the app: what waits in the outbox goes on waiting, unless it cannot help.
   /// `isLocked` says that the app is there, and was not unlocked in time.
@@ -187,7 +188,8 @@ final class PeerDeliveries {
     switch error.code {
     // These say nothing of the other app.
     case .brokerUnavailable, .connectionLost, .timedOut: break
-    default: isReceiverLocked = isLocked
+    case .processSuspended: waitReason = .resumption
+    default: waitReason = isLocked ? .unlock : nil
     }
     step { $0.channelRefused() }
     let pause = min(max(retryPause, Self.retryPauseMin), Self.retryPauseMax)
@@ -225,15 +227,20 @@ final class PeerDeliveries {
     if let retryAt, retryAt > peer.runtime.now + Self.retryPauseMax { self.retryAt = nil }
   }
 
+  private static let toldWhenOverdue: Set<ServicesError.Code> = [
+    .applicationNotFound, .peerKeyChanged, .certificateNotFound, .brokerUnavailable, .approvalPending,
+  ]
+
   /// What a message ends with whose time limit is over: the last that was heard of its receiver.
   var overdue: ServicesError {
-    if isReceiverLocked {
-      return ServicesError(.notAllowed, detail: "time limit of the message: the other app is locked")
-    }
-    switch unreachable?.code {
-    case .applicationNotFound?, .processSuspended?, .peerKeyChanged?, .brokerUnavailable?:
-      return ServicesError(unreachable?.code ?? .cancelled, detail: "time limit of the message")
-    default: return ServicesError(.cancelled, detail: "time limit of the message")
+    switch waitReason {
+    case .unlock?: ServicesError(.notAllowed, detail: "time limit of the message: the other app is locked")
+    case .some:
+      ServicesError(.processSuspended, detail: "time limit of the message: the other app is suspended")
+    case nil:
+      ServicesError(
+        unreachable.map(\.code).flatMap { Self.toldWhenOverdue.contains($0) ? $0 : nil } ?? .cancelled,
+        detail: "time limit of the message")
     }
   }
 

@@ -24,8 +24,8 @@ final class PeerInbox {
   private(set) var heldByteCount = 0
   /// Deliveries that are being discarded.
   private var discardingCount = 0
-  /// Offers that came while the app was locked, in their order.
-  private var locked: [Attempt] = []
+  /// Offers that came while the app was locked or suspended, in their order.
+  private var held: [Attempt] = []
   /// The last incarnation of the sender that was not the newest, and the last count of messages that are not all here: the app was told.
   private var contradicted: WireIncarnation?
   private var putBack: UInt64?
@@ -205,10 +205,9 @@ final class PeerInbox {
       switch offer.message {
       case .request(let request):
         try check(request, fileCount: offer.fileCount)
-        switch peer.core.state {
-        case .running: break
-        case .suspended: throw ServicesError(.processSuspended)
-        case .locked: return lock(attempt)
+        if let reason = peer.core.state.waitReason {
+          held.append(attempt)
+          return hold(attempt, for: reason)
         }
       case .reply: try checkReply(offer)
       case nil: throw ServicesError(.invalidParams, detail: "an offer of nothing")
@@ -288,26 +287,29 @@ final class PeerInbox {
     }
   }
 
-  // MARK: Locked
+  // MARK: Locked or suspended
 
-  /// The message waits until the app is unlocked, however long that takes; both sides see why.
-  private func lock(_ attempt: Attempt) {
-    locked.append(attempt)
-    tellArrival(attempt.delivery, isLocked: true)
-    peer.deliveries.step { $0.lock(attempt.id) }
+  /// The message waits until the app runs, however long that takes; both sides see why.
+  private func hold(_ attempt: Attempt, for reason: WireDeliveryWaiting.Reason) {
+    tellArrival(attempt.delivery, waitsFor: reason)
+    peer.deliveries.step { $0.hold(attempt.id, for: reason) }
   }
 
-  /// The app was unlocked.
-  func unlock() {
-    let waited = locked
-    locked = []
+  /// The app runs, or waits for something else than before.
+  func stateChanged() {
+    if let reason = peer.core.state.waitReason {
+      for attempt in held where isCurrent(attempt) { hold(attempt, for: reason) }
+      return
+    }
+    let waited = held
+    held = []
     for attempt in waited where isCurrent(attempt) {
-      peer.deliveries.step { $0.unlock(attempt.id) }
+      peer.deliveries.step { $0.release(attempt.id) }
       check(attempt)
     }
   }
 
-  func forgetLocked() { locked = [] }
+  func forgetHeld() { held = [] }
 
   // MARK: Receiving
 
@@ -365,7 +367,7 @@ final class PeerInbox {
     if offer.fileCount > 0, attempt.delivery.tellCount() {
       tellCount(Int(clamping: offer.fileCount), of: offer)
     }
-    tellArrival(attempt.delivery, isLocked: false)
+    tellArrival(attempt.delivery, waitsFor: nil)
     if known < offer.fileCount {
       peer.deliveries.step { $0.wantPages(attempt.id, from: known) }
     } else {
@@ -506,7 +508,7 @@ final class PeerInbox {
   func interrupted(_ id: Identifier) {
     guard let delivery = arriving[id] else { return }
     _ = delivery.beginAttempt()
-    locked.removeAll { $0.delivery === delivery }
+    held.removeAll { $0.delivery === delivery }
     delivery.queue.async { delivery.suspend() }
     change(delivery, to: 0)
     let interrupted = arriving.filter { !$0.value.isUnderWay && $0.key != id }
@@ -516,7 +518,7 @@ final class PeerInbox {
   }
 
   func withdrawn(_ id: Identifier) {
-    locked.removeAll { $0.id == id }
+    held.removeAll { $0.id == id }
     guard let delivery = arriving.removeValue(forKey: id) else {
       return peer.deliveries.step { $0.discarded(id) }
     }
@@ -556,15 +558,16 @@ final class PeerInbox {
     }
   }
 
-  /// Its first offer begins to arrive, or waits until the app is unlocked; or this has changed.
-  private func tellArrival(_ delivery: IncomingDelivery, isLocked: Bool) {
+  /// Its first offer begins to arrive, or waits until the app runs; or this has changed.
+  private func tellArrival(_ delivery: IncomingDelivery, waitsFor reason: WireDeliveryWaiting.Reason?) {
     let offer = delivery.offer
-    if let transfer = delivery.transfer { return transfer.setWaitsForUnlock(isLocked) }
+    let reason: IncomingTransfer.WaitReason? = reason.map { $0 == .unlock ? .unlock : .resumption }
+    if let transfer = delivery.transfer { return transfer.setWaits(for: reason) }
     guard offer.fileCount > 0, let request = offer.requestID else { return }
     let transfer = IncomingTransfer(
       request, isReply: offer.isReply, from: peer.application, fileCount: offer.fileCount,
       byteCount: offer.byteCount, runtime)
-    transfer.setWaitsForUnlock(isLocked)
+    transfer.setWaits(for: reason)
     delivery.transfer = transfer
     peer.core.arrivalWatchers.yield(transfer)
   }

@@ -95,13 +95,13 @@ final class PeerOutbox {
 
   /// How far the messages are, by number, as far as their receivers have said.
   var states: [UInt64: OutboxMessage.State] {
-    let isLocked = peer.deliveries.isReceiverLocked
+    let waitReason = peer.deliveries.waitReason
     var states: [UInt64: OutboxMessage.State] = [:]
     for delivery in outgoing.values {
-      if delivery.wasAccepted, peer.isConnected || !isLocked {
+      if delivery.wasAccepted, peer.isConnected || waitReason == nil {
         states[delivery.entry.number] = .underWay(bytesDone: delivery.bytesDone)
-      } else if isLocked {
-        states[delivery.entry.number] = .locked
+      } else if let waitReason {
+        states[delivery.entry.number] = waitReason == .unlock ? .locked : .suspended
       }
     }
     return states

@@ -18,6 +18,8 @@ public struct OutboxMessage: Sendable, Hashable {
     case held
     /// The receiver is locked: the message waits until it is unlocked.
     case locked
+    /// The receiver is suspended: the message waits until it runs.
+    case suspended
   }
 
   /// The request, or the one that it answers.

@@ -18,7 +18,7 @@ public final class AppServices: Sendable {
     /// Where providers are called and handlers begin, a serial queue. Nil: a queue for each other app, so that its requests begin one after
     /// another, and nobody else waits for them.
     public var callbackQueue: DispatchQueue?
-    /// How long requests without files wait for a locked app; those with files wait until it is unlocked.
+    /// How long requests without files wait for a locked app; those with files wait until it runs.
     public var unlockTime: Duration = .seconds(30)
     /// A channel over which nothing of a message with files came for so long is given up, and another one tried.
     public var deliveryIdleTime: Duration = .seconds(600)
@@ -136,7 +136,7 @@ public final class AppServices: Sendable {
   }
 
   /// Tells the broker, and other apps with it, what became of the app. Locked, it is given nothing until it runs again: requests without files are
-  /// refused after ``Options/unlockTime``, those with files wait.
+  /// refused after ``Options/unlockTime``, those with files wait. Suspended, it refuses requests without files at once, and those with files wait as well.
   public func setState(_ state: ApplicationState) async throws {
     let isTold = await runtime.result { core in
       core.setState(state)

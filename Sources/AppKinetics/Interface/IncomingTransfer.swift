@@ -14,9 +14,17 @@ public final class IncomingTransfer: Sendable {
   /// The sum of the files' sizes.
   public let byteCount: UInt64
 
+  /// What has to happen to this app (``AppServices/setState(_:)``) before anything of a message comes.
+  public enum WaitReason: Sendable, Hashable {
+    /// The app is locked.
+    case unlock
+    /// The app is suspended.
+    case resumption
+  }
+
   private struct Fields {
     var bytesDone: UInt64 = 0
-    var waitsForUnlock = false
+    var waitReason: WaitReason?
     var progress: Progress?
     var file: ArrivingAttachment?
     var fileWatchers: [AsyncStream<ArrivingAttachment>.Continuation] = []
@@ -44,8 +52,8 @@ public final class IncomingTransfer: Sendable {
   /// Bytes of contents that are here.
   public var bytesDone: UInt64 { guarded.withLock { $0.bytesDone } }
 
-  /// Whether the message waits until this app is unlocked (``AppServices/setState(_:)``): nothing of it comes before that.
-  public var waitsForUnlock: Bool { guarded.withLock { $0.waitsForUnlock } }
+  /// What the message waits for; nil when it waits for nothing.
+  public var waitsFor: WaitReason? { guarded.withLock { $0.waitReason } }
 
   /// The file that began last; nil before the first one has.
   public var attachment: ArrivingAttachment? { guarded.withLock { $0.file } }
@@ -106,7 +114,7 @@ public final class IncomingTransfer: Sendable {
     progress?.completedUnitCount = Int64(clamping: position)
   }
 
-  func setWaitsForUnlock(_ waits: Bool) { guarded.withLock { $0.waitsForUnlock = waits } }
+  func setWaits(for reason: WaitReason?) { guarded.withLock { $0.waitReason = reason } }
 
   func began(_ files: [ArrivedFile]) {
     let attachments = files.map { ArrivingAttachment(path: $0.path, byteCount: $0.byteCount) }
@@ -142,7 +150,7 @@ public struct ArrivingAttachment: Sendable, Hashable {
 }
 
 extension AppServices {
-  /// Each message with files that begins to arrive, or waits until this app is unlocked, from now on. Several may be on their way at once. A stream that nobody reads keeps the last
+  /// Each message with files that begins to arrive, or waits until this app runs, from now on. Several may be on their way at once. A stream that nobody reads keeps the last
   /// 256. Ends with ``stop()``.
   public var arrivals: AsyncStream<IncomingTransfer> {
     AsyncStream(bufferingPolicy: .bufferingNewest(256)) { continuation in

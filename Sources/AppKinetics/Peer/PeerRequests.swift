@@ -204,7 +204,15 @@ final class PeerRequests {
 
   // MARK: Locked
 
-  func unlock() {
+  func stateChanged() {
+    switch core.state {
+    case .running: unlock()
+    case .suspended: refuseLocked(.processSuspended)
+    case .locked: break
+    }
+  }
+
+  private func unlock() {
     let waited = locked
     locked = []
     // Those that were accepted before it was locked.
@@ -212,7 +220,7 @@ final class PeerRequests {
     for request in waited { arrived(request.request, request.id) }
   }
 
-  func refuseLocked(_ code: ServicesError.Code) {
+  private func refuseLocked(_ code: ServicesError.Code) {
     let waited = locked
     locked = []
     for request in waited { refuse(request.id, ServicesError(code)) }

@@ -482,14 +482,14 @@ final class PeerSession {
   /// An administrator has forgotten the app: what of it waits is not handled any more.
   func wasForgotten() {
     requests.wasForgotten()
-    inbox.forgetLocked()
+    inbox.forgetHeld()
     closeChannels()
   }
 
-  /// The app runs again: what waited for that goes on.
-  func unlock() {
-    requests.unlock()
-    inbox.unlock()
+  /// This app runs, is locked or is suspended: what waited for that goes on.
+  func stateChanged() {
+    requests.stateChanged()
+    inbox.stateChanged()
   }
 
   /// These services are stopped. What takes its time enters the group.

@@ -105,13 +105,7 @@ final class Core {
   /// What became of the app itself.
   func setState(_ state: ApplicationState) {
     self.state = state
-    for peer in peers.values {
-      switch state {
-      case .running: peer.unlock()
-      case .suspended: peer.requests.refuseLocked(.processSuspended)
-      case .locked: break
-      }
-    }
+    for peer in peers.values { peer.stateChanged() }
   }
 
   func tell(_ rollback: Rollback) {

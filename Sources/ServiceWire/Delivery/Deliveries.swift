@@ -41,11 +41,11 @@ package struct Deliveries: Sendable {
   /// Nothing is under way in either role: the channels may be closed.
   package var isIdle: Bool { sent.isEmpty && received.isEmpty && inquiries.isIdle }
 
-  /// The next step of something is to come over a channel, or is this app's own: not of what waits until its receiver is unlocked.
+  /// The next step of something is to come over a channel, or is this app's own: not of what waits until its receiver runs.
   package var isMoving: Bool { sent.isMoving || received.isMoving || !inquiries.isIdle }
 
-  /// Something of ours waits until its receiver is unlocked, which has said so over a channel that is there.
-  package var waitsForUnlock: Bool { !sent.waiting.isEmpty }
+  /// What the receiver waits for before it takes what we have offered, as it has said over a channel that is there; nil when nothing waits.
+  package var waitReason: WireDeliveryWaiting.Reason? { sent.waiting.isEmpty ? nil : sent.waitReason }
 
   /// There is a channel.
   package var isConnected: Bool { !channels.isEmpty }
@@ -206,16 +206,17 @@ package struct Deliveries: Sendable {
     return outputs
   }
 
-  /// The app is locked: the offer is answered when it is not any more, and its sender hears so. Nothing when it is gone.
-  package mutating func lock(_ id: Identifier) -> [DeliveryOutput] {
+  /// The app is locked or suspended: the offer is answered when it runs, and its sender hears so, again when
+  /// the reason has changed. Nothing when it is gone.
+  package mutating func hold(_ id: Identifier, for reason: WireDeliveryWaiting.Reason) -> [DeliveryOutput] {
     var outputs: [DeliveryOutput] = []
-    received.lock(id, &outputs)
+    received.hold(id, for: reason, &outputs)
     return outputs
   }
 
-  /// The app is not locked any more: an answer to an offer that waited for that follows.
-  package mutating func unlock(_ id: Identifier) -> [DeliveryOutput] {
-    received.unlock(id)
+  /// The app runs: an answer to an offer that was held follows.
+  package mutating func release(_ id: Identifier) -> [DeliveryOutput] {
+    received.release(id)
     return []
   }
 
@@ -360,7 +361,7 @@ package struct Deliveries: Sendable {
     case .manifestWanted(let message): try sent.takeManifestWanted(message, number, &outputs)
     case .deliveryAccepted(let message): try sent.takeAccepted(message, number, &outputs)
     case .deliveryWaiting(let message):
-      try sent.takeWaiting(Identifier(wire: message.id), number)
+      try sent.takeWaiting(message, number)
     case .deliveryProgress(let message): try sent.takeProgress(message, number, &channels, &outputs)
     case .committed(let message):
       try sent.takeEnd(

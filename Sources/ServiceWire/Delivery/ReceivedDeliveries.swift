@@ -9,8 +9,8 @@ struct ReceivedDeliveries: Sendable {
     enum State: Equatable {
       /// The owner has the offer.
       case offered
-      /// The same, while the app is locked: the sender was told.
-      case locked
+      /// The same, while the app is locked or suspended: the sender was told.
+      case held(WireDeliveryWaiting.Reason)
       /// A page was asked for.
       case paging(from: UInt64)
       /// The owner has the whole manifest.
@@ -72,8 +72,10 @@ struct ReceivedDeliveries: Sendable {
 
   var count: Int { incoming.count }
   var isEmpty: Bool { incoming.isEmpty }
-  /// There is one that does not wait until this app is unlocked.
-  var isMoving: Bool { incoming.values.contains { $0.state != .locked } }
+  /// There is one that does not wait until this app runs.
+  var isMoving: Bool {
+    incoming.values.contains { if case .held = $0.state { false } else { true } }
+  }
 
   // MARK: What its owner says
 
@@ -182,17 +184,28 @@ struct ReceivedDeliveries: Sendable {
         }, on: number))
   }
 
-  mutating func lock(_ id: Identifier, _ outputs: inout [DeliveryOutput]) {
-    guard let delivery = incoming[id], delivery.state == .offered, let number = delivery.channel
-    else {
-      return
+  mutating func hold(
+    _ id: Identifier, for reason: WireDeliveryWaiting.Reason, _ outputs: inout [DeliveryOutput]
+  ) {
+    guard let delivery = incoming[id], let number = delivery.channel else { return }
+    switch delivery.state {
+    case .offered: break
+    case .held(let said) where said != reason: break
+    default: return
     }
-    incoming[id]?.state = .locked
-    outputs.append(.send(.with { $0.deliveryWaiting.id = id.data }, on: number))
+    incoming[id]?.state = .held(reason)
+    outputs.append(
+      .send(
+        .with {
+          $0.deliveryWaiting = .with {
+            $0.id = id.data
+            $0.reason = reason
+          }
+        }, on: number))
   }
 
-  mutating func unlock(_ id: Identifier) {
-    guard incoming[id]?.state == .locked else { return }
+  mutating func release(_ id: Identifier) {
+    guard case .held? = incoming[id]?.state else { return }
     incoming[id]?.state = .offered
   }
 
@@ -323,7 +336,7 @@ struct ReceivedDeliveries: Sendable {
   private mutating func interrupt(_ id: Identifier, _ outputs: inout [DeliveryOutput]) {
     guard let delivery = incoming[id] else { return }
     switch delivery.state {
-    case .offered, .locked, .paging, .listed, .receiving:
+    case .offered, .held, .paging, .listed, .receiving:
       endExpecting(id, &outputs)
       incoming[id] = nil
       outputs.append(.interrupted(id))
@@ -450,7 +463,7 @@ struct ReceivedDeliveries: Sendable {
       return outputs.append(.resultUnwanted(id))
     }
     switch delivery.state {
-    case .offered, .locked, .paging, .listed, .receiving:
+    case .offered, .held, .paging, .listed, .receiving:
       endExpecting(id, &outputs)
       incoming[id]?.state = .withdrawn
       incoming[id]?.isCancelled = isCancel

@@ -10,7 +10,7 @@ struct SentDeliveries: Sendable {
       /// The owner loads the message.
       case loading(ChannelNumber)
       case offered(ChannelNumber)
-      /// The same, and the receiver answers when it is unlocked.
+      /// The same, and the receiver answers when it runs.
       case waiting(ChannelNumber)
       /// The owner loads a page.
       case paging(ChannelNumber, from: UInt64)
@@ -49,6 +49,8 @@ struct SentDeliveries: Sendable {
     /// Where the next page begins; nil before the first.
     var nextPage: UInt64?
     var stream: SentStream?
+    /// What the receiver said last that it waits for.
+    var waitReason = WireDeliveryWaiting.Reason.unlock
     /// The receiver has asked again over this channel, for contents that did not open.
     var wasAskedAgain = false
     /// What the receiver said that it has.
@@ -67,8 +69,10 @@ struct SentDeliveries: Sendable {
   private(set) var queue: [Identifier] = []
   /// Those that have a channel.
   private(set) var offeredCount = 0
-  /// Those of them whose receiver answers when it is unlocked.
+  /// Those of them whose receiver answers when it runs.
   private(set) var waiting: Set<Identifier> = []
+  /// What the receiver said last that they wait for.
+  private(set) var waitReason = WireDeliveryWaiting.Reason.unlock
   /// The last number that the peer gave to a stream, for each channel.
   private var lastStreams: [ChannelNumber: UInt32] = [:]
 
@@ -76,7 +80,7 @@ struct SentDeliveries: Sendable {
 
   var count: Int { outgoing.count }
   var isEmpty: Bool { outgoing.isEmpty }
-  /// There is one that has a channel and does not wait for the unlocking of its receiver.
+  /// There is one that has a channel and does not wait until its receiver runs.
   var isMoving: Bool { offeredCount > waiting.count }
   /// Something waits for a channel, or for its turn.
   var hasWaiting: Bool { !queue.isEmpty }
@@ -252,16 +256,23 @@ struct SentDeliveries: Sendable {
     return delivery
   }
 
-  /// Before another answer, and once for an offer.
-  mutating func takeWaiting(_ id: Identifier, _ number: ChannelNumber) throws(ProtocolViolation) {
+  /// Before another answer, and again only with another reason.
+  mutating func takeWaiting(
+    _ message: WireDeliveryWaiting, _ number: ChannelNumber
+  ) throws(ProtocolViolation) {
+    let id = try Identifier(wire: message.id)
     let delivery = try delivery(id, number)
+    if case .UNRECOGNIZED = message.reason { throw ProtocolViolation(fault: .malformed) }
     switch delivery.state {
-    case .offered where delivery.nextPage == nil:
-      outgoing[id]?.state = .waiting(number)
-      waiting.insert(id)
-    case .cancelling, .failed: break
+    case .offered where delivery.nextPage == nil: break
+    case .waiting where delivery.waitReason != message.reason: break
+    case .cancelling, .failed: return
     default: throw ProtocolViolation(fault: .unexpectedMessage)
     }
+    outgoing[id]?.state = .waiting(number)
+    outgoing[id]?.waitReason = message.reason
+    waiting.insert(id)
+    waitReason = message.reason
   }
 
   mutating func takeManifestWanted(

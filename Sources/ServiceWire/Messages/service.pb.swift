@@ -2424,7 +2424,8 @@ package nonisolated struct WireDeliveryRefused: Sendable {
   fileprivate var _failure: WireFailure? = nil
 }
 
-/// Before another answer to an offer: the receiver is locked, and the answer follows when it is not any more.
+/// Before another answer to an offer: the receiver is locked or suspended, and the answer follows when it
+/// runs. It comes again when the reason is another one.
 package nonisolated struct WireDeliveryWaiting: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
@@ -2432,7 +2433,43 @@ package nonisolated struct WireDeliveryWaiting: Sendable {
 
   package var id: Data = Data()
 
+  package var reason: WireDeliveryWaiting.Reason = .unlock
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package nonisolated enum Reason: SwiftProtobuf.Enum, Swift.CaseIterable {
+    package typealias RawValue = Int
+    case unlock // = 0
+    case resumption // = 1
+    case UNRECOGNIZED(Int)
+
+    package init() {
+      self = .unlock
+    }
+
+    package init?(rawValue: Int) {
+      switch rawValue {
+      case 0: self = .unlock
+      case 1: self = .resumption
+      default: self = .UNRECOGNIZED(rawValue)
+      }
+    }
+
+    package var rawValue: Int {
+      switch self {
+      case .unlock: return 0
+      case .resumption: return 1
+      case .UNRECOGNIZED(let i): return i
+      }
+    }
+
+    // The compiler won't synthesize support with the UNRECOGNIZED case.
+    package static let allCases: [WireDeliveryWaiting.Reason] = [
+      .unlock,
+      .resumption,
+    ]
+
+  }
 
   package init() {}
 }
@@ -6644,7 +6681,7 @@ nonisolated extension WireDeliveryRefused: SwiftProtobuf.Message, SwiftProtobuf.
 
 nonisolated extension WireDeliveryWaiting: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".DeliveryWaiting"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}reason\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -6653,6 +6690,7 @@ nonisolated extension WireDeliveryWaiting: SwiftProtobuf.Message, SwiftProtobuf.
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularBytesField(value: &self.id) }()
+      case 2: try { try decoder.decodeSingularEnumField(value: &self.reason) }()
       default: break
       }
     }
@@ -6662,14 +6700,22 @@ nonisolated extension WireDeliveryWaiting: SwiftProtobuf.Message, SwiftProtobuf.
     if !self.id.isEmpty {
       try visitor.visitSingularBytesField(value: self.id, fieldNumber: 1)
     }
+    if self.reason != .unlock {
+      try visitor.visitSingularEnumField(value: self.reason, fieldNumber: 2)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: WireDeliveryWaiting, rhs: WireDeliveryWaiting) -> Bool {
     if lhs.id != rhs.id {return false}
+    if lhs.reason != rhs.reason {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
+}
+
+nonisolated extension WireDeliveryWaiting.Reason: SwiftProtobuf._ProtoNameProviding {
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0UNLOCK\0\u{1}RESUMPTION\0")
 }
 
 nonisolated extension WireDeliveryProgress: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
