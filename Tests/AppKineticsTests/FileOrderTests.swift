@@ -1,4 +1,5 @@
 import ContainerStore
+import Dispatch
 import Foundation
 import SecureFiles
 import ServiceValues
@@ -79,6 +80,61 @@ struct FileOrderTests {
       #expect(try provider.staged().isEmpty)
       #expect(consumer.services.runtime.performAndWait { $0.peers[provider.id]?.sent.isEmpty } == true)
       #expect(try await consumer.services.outbox().isEmpty)
+    }
+  }
+
+  /// Calls that wait for their turn when a cancel succeeds are not made any more.
+  @Test func aCancelledMessageIsNotToldAnyMore() async throws {
+    final class Noting: ServiceProvider {
+      let calls = Box<String>()
+      func willReceive(attachmentCount: Int, for request: RequestID, from sender: ApplicationID) {
+        calls.put("count")
+      }
+      func willReceive(
+        attachment path: String, byteCount: UInt64, for request: RequestID, from sender: ApplicationID
+      ) { calls.put("file") }
+      func didReceive(_ request: IncomingRequest) {
+        calls.put("request")
+        Task { try? await request.reply() }
+      }
+    }
+    try await withWorld { world in
+      let queue = DispatchQueue(label: "callbacks")
+      let provider = try world.app("com.example.provider") { $0.callbackQueue = queue }
+      let noting = Noting()
+      try provider.services.offer([echo], provider: noting)
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer")
+      try consumer.container.files.write(Data("one".utf8), toPath: "/one")
+      try await consumer.services.start()
+      let first = try await consumer.services.send(ServiceRequest(echo, "tell"), to: provider.id)
+      #expect(try await first.reply() == nil)
+      var arrivals = provider.services.arrivals.makeAsyncIterator()
+      queue.suspend()
+      try await provider.services.setState(.locked)
+      let sent = try await consumer.services.send(
+        ServiceRequest(echo, "echo", attachments: ["/one"]), to: provider.id)
+      let transfer = try #require(await arrivals.next())
+      // The provider takes the message, and gets no list of its files.
+      let (mayGo, isHeld) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+      consumer.services.runtime.fileQueue.async(flags: .barrier) {
+        isHeld.signal()
+        mayGo.wait()
+      }
+      waitBlocking(isHeld)
+      try await provider.services.setState(.running)
+      while transfer.waitsFor != nil { await Task.yield() }
+      // What tells of it waits for the queue from here on.
+      consumer.services.runtime.cancel(sent)
+      consumer.services.runtime.performAndWait { _ in }
+      mayGo.signal()
+      #expect(await sent.cancel())
+      queue.resume()
+      queue.sync {}
+      #expect(noting.calls.values == ["request"])
+      _ = try await consumer.services.call(
+        ServiceRequest(echo, "echo", attachments: ["/one"]), to: provider.id)
+      #expect(noting.calls.values == ["request", "count", "file", "request"])
     }
   }
 

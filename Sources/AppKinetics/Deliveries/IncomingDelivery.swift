@@ -23,6 +23,8 @@ final class IncomingDelivery: Sendable {
     var isCommitting = false
     /// Offered over a channel that is there.
     var isUnderWay = false
+    /// It was refused or taken back.
+    var isUnwanted = false
     /// The bytes that the app is charged for the offer and its list of files.
     var heldByteCount = 0
     /// Counts offers and interruptions: what comes of an earlier one counts for nothing.
@@ -66,6 +68,12 @@ final class IncomingDelivery: Sendable {
   func clearRepeatMark() { guarded.withLock { $0.offer.mayBeRepeated = false } }
 
   var isUnderWay: Bool { guarded.withLock { $0.isUnderWay } }
+
+  /// It was refused or taken back: the app hears nothing more of it, nor what waits to be told.
+  var isUnwanted: Bool {
+    get { guarded.withLock { $0.isUnwanted } }
+    set { guarded.withLock { $0.isUnwanted = newValue } }
+  }
 
   var heldByteCount: Int {
     get { guarded.withLock { $0.heldByteCount } }

@@ -238,6 +238,7 @@ final class PeerInbox {
 
   private func refuse(_ id: Identifier, _ error: ServicesError) {
     if let delivery = arriving.removeValue(forKey: id) {
+      delivery.isUnwanted = true
       delivery.transfer?.end(.failure(error))
       discard(delivery) { _, _ in }
       replyLost(delivery, .replied, error)
@@ -365,7 +366,7 @@ final class PeerInbox {
   private func began(_ attempt: Attempt, _ known: UInt64) {
     let offer = attempt.delivery.offer
     if offer.fileCount > 0, attempt.delivery.tellCount() {
-      tellCount(Int(clamping: offer.fileCount), of: offer)
+      tellCount(Int(clamping: offer.fileCount), of: attempt.delivery)
     }
     tellArrival(attempt.delivery, waitsFor: nil)
     if known < offer.fileCount {
@@ -522,6 +523,7 @@ final class PeerInbox {
     guard let delivery = arriving.removeValue(forKey: id) else {
       return peer.deliveries.step { $0.discarded(id) }
     }
+    delivery.isUnwanted = true
     delivery.transfer?.end(
       .failure(ServicesError(.cancelled, detail: "its sender took it back, or could not read it")))
     discard(delivery) { inbox, wasDelivered in
@@ -545,13 +547,15 @@ final class PeerInbox {
 
   // MARK: What the app hears on the way
 
-  private func tellCount(_ count: Int, of offer: WireOffer) {
+  private func tellCount(_ count: Int, of delivery: IncomingDelivery) {
+    let offer = delivery.offer
     guard let id = offer.requestID else { return }
     switch offer.message {
     case .reply: peer.sent[id]?.tell(.willReceive(attachmentCount: count))
     case .request(let request):
       guard let provider = peer.core.services.offer(of: request)?.provider else { return }
       peer.requests.callbacks.async { [application = peer.application] in
+        if delivery.isUnwanted { return }
         provider.willReceive(attachmentCount: count, for: id, from: application)
       }
     case nil: break
@@ -583,7 +587,7 @@ final class PeerInbox {
     case .request(let request):
       guard let provider = peer.core.services.offer(of: request)?.provider else { return }
       peer.requests.callbacks.async { [application = peer.application] in
-        for file in files {
+        for file in files where !delivery.isUnwanted {
           provider.willReceive(
             attachment: file.path, byteCount: file.byteCount, for: id, from: application)
         }
