@@ -138,6 +138,43 @@ struct FileOrderTests {
     }
   }
 
+  /// A reply may be there before its request is out of the outbox, which waits for the disk.
+  @Test func aFastReplyIsToldBehindItsRequest() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.container.files.write(Data("answer".utf8), toPath: "/answer")
+      try provider.services.offer(echo) { _ in .reply(attachments: ["/answer"]) }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer")
+      // Many times what the provider lets come before it has handled some of it.
+      try consumer.container.files.write(Data(repeating: 7, count: 64 << 20), toPath: "/large")
+      try await consumer.services.start()
+      var replies = consumer.services.arrivals.makeAsyncIterator()
+      let sent = try await consumer.services.send(
+        ServiceRequest(echo, "echo", attachments: ["/large"]), to: provider.id)
+      var events = sent.events.makeAsyncIterator()
+      // The consumer needs its queue for files no more before the provider has everything.
+      #expect(await events.next() == .didStartSending(attachment: "/large"))
+      let gate = provider.hold()
+      let (mayEnd, isHeld) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+      consumer.services.runtime.fileQueue.async(flags: .barrier) {
+        isHeld.signal()
+        mayEnd.wait()
+      }
+      waitBlocking(isHeld)
+      gate.signal()
+      #expect(await replies.next()?.request == sent.id)
+      mayEnd.signal()
+      #expect(await events.next() == .didFinishSending)
+      #expect(await events.next() == .willReceive(attachmentCount: 1))
+      let path = try #require(try await sent.reply()?.attachments.first)
+      #expect(await events.next() == .willReceive(attachment: path, byteCount: 6))
+      #expect(
+        await events.next() == .didReceive(ServiceReply(sender: provider.id, attachments: [path])))
+      #expect(await events.next() == nil)
+    }
+  }
+
   @Test func sendsWhatComesAfterARequestThatIsRefused() async throws {
     try await withWorld { world in
       let (provider, consumer, seen) = try await pair(world)

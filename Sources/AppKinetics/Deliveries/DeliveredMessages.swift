@@ -56,11 +56,15 @@ final class DeliveredMessages {
       if isRedelivered, request.isFrontRequest { return runtime.endQueued(queued.arrival) }
       core.peer(application).requests.admit(request, found, untold: isRedelivered ? files : [])
     case .reply(let reply):
-      if let peer = core.peers[application], let sent = peer.sent[id] {
-        // A reply comes of nothing else.
-        peer.didDeliver(sent)
-        peer.finish(sent, reply, files)
-        runtime.endQueued(queued.arrival)
+      if let peer = core.peers[application], peer.sent[id] != nil {
+        peer.outbox.afterDelivery(of: id) { peer in
+          // It may have ended meanwhile: then nobody waits for its reply.
+          guard let sent = peer.sent[id] else {
+            return peer.core.messages.handle(queued, isRedelivered: isRedelivered)
+          }
+          peer.finish(sent, reply, files)
+          peer.runtime.endQueued(queued.arrival)
+        }
       } else if let unclaimedHandler {
         let unclaimed = UnclaimedReply(
           request: id, sender: application,

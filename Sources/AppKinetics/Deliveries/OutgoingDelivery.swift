@@ -31,8 +31,8 @@ struct OutgoingDelivery: Sendable {
   var failure: ServicesError?
   /// The receiver has taken it.
   var wasAccepted = false
-  /// The request that it is has no reply: told when it is settled.
-  var hasEndedWithoutReply = false
+  /// What came of the reply to the request that it is: told when it is settled.
+  var afterwards: [@Sendable (PeerSession) -> Void] = []
   /// Of all files, that the receiver has.
   var bytesDone: UInt64 = 0
   /// Called with its end; with nil when the services stop before.

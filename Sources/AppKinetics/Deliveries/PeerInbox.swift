@@ -250,11 +250,8 @@ final class PeerInbox {
   private func replyLost(
     _ delivery: IncomingDelivery, _ status: SentRequest.Status, _ error: ServicesError
   ) {
-    guard case .reply? = delivery.offer.message, let request = delivery.request,
-      let sent = peer.sent.removeValue(forKey: request)
-    else { return }
-    peer.didDeliver(sent)
-    sent.fail(status, error)
+    guard case .reply? = delivery.offer.message, let request = delivery.request else { return }
+    peer.outbox.afterDelivery(of: request) { $0.sent.removeValue(forKey: request)?.fail(status, error) }
   }
 
   /// What is held of it is held until nothing is left; `then` hears whether it was delivered before.
@@ -551,7 +548,8 @@ final class PeerInbox {
     let offer = delivery.offer
     guard let id = offer.requestID else { return }
     switch offer.message {
-    case .reply: peer.sent[id]?.tell(.willReceive(attachmentCount: count))
+    case .reply:
+      peer.outbox.afterDelivery(of: id) { $0.sent[id]?.tell(.willReceive(attachmentCount: count)) }
     case .request(let request):
       guard let provider = peer.core.services.offer(of: request)?.provider else { return }
       peer.requests.callbacks.async { [application = peer.application] in
@@ -582,8 +580,11 @@ final class PeerInbox {
     delivery.transfer?.began(files)
     switch offer.message {
     case .reply:
-      guard let sent = peer.sent[id] else { return }
-      for file in files { sent.tell(.willReceive(attachment: file.path, byteCount: file.byteCount)) }
+      peer.outbox.afterDelivery(of: id) { peer in
+        for file in files {
+          peer.sent[id]?.tell(.willReceive(attachment: file.path, byteCount: file.byteCount))
+        }
+      }
     case .request(let request):
       guard let provider = peer.core.services.offer(of: request)?.provider else { return }
       peer.requests.callbacks.async { [application = peer.application] in

@@ -353,9 +353,8 @@ final class PeerOutbox {
     if end == .committed { sent(of: id)?.didNotCancel() }
     let ended = outgoing.removeValue(forKey: id)
     for body in ended?.whenEnded ?? [] { body(end) }
-    guard end == .committed else { return }
-    if ended?.hasEndedWithoutReply == true { endedWithoutReply(id) }
-    acknowledge()
+    for body in ended?.afterwards ?? [] { body(peer) }
+    if end == .committed { acknowledge() }
   }
 
   /// Nil: the receiver has it.
@@ -415,13 +414,21 @@ final class PeerOutbox {
   }
 
   func endedWithoutReply(_ request: Identifier) {
-    guard let sent = peer.sent[request], sent.isReplyDelivered else { return }
-    guard sent.status == .delivered else {
-      // It may have come right behind what settles the delivery.
-      outgoing[request]?.hasEndedWithoutReply = true
+    guard peer.sent[request]?.isReplyDelivered == true else { return }
+    afterDelivery(of: request) { peer in
+      guard let sent = peer.sent.removeValue(forKey: request) else { return }
+      sent.end(.endedWithoutReply, .success(nil), .didEndWithoutReply)
+    }
+  }
+
+  /// Goes on when the sender of a request knows that it was delivered: at once, or when that is settled in the outbox. A reply may come
+  /// before, and comes of nothing else.
+  func afterDelivery(of request: Identifier, _ body: @escaping @Sendable (PeerSession) -> Void) {
+    guard outgoing[request] == nil || peer.sent[request] == nil else {
+      outgoing[request]?.afterwards.append(body)
       return
     }
-    peer.sent[request] = nil
-    sent.end(.endedWithoutReply, .success(nil), .didEndWithoutReply)
+    if let sent = peer.sent[request] { peer.didDeliver(sent) }
+    body(peer)
   }
 }
