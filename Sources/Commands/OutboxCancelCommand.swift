@@ -32,10 +32,13 @@ struct OutboxCancelCommand: ParsableCommand {
       try AsyncWork.run {
         try await withTaskCancellationHandler {
           // Before the start, so that what is taken back is not delivered by it.
-          var cancellations: [(RequestID, Task<Bool, Never>)] = []
+          let messages = try await services.outbox()
+          var cancellations: [(RequestID, Task<Bool, Never>?)] = []
           for request in requests {
-            cancellations.append(
-              (request, try await services.beginCancellingOutbox(request, isReply: isReply)))
+            let message = messages.first { $0.request == request && $0.isReply == isReply }
+            var cancellation: Task<Bool, Never>?
+            if let message { cancellation = try await services.beginCancelling(message) }
+            cancellations.append((request, cancellation))
           }
           // For the receiver's decision on what it may have some of.
           let left = try await services.outbox()
@@ -48,7 +51,7 @@ struct OutboxCancelCommand: ParsableCommand {
             "waiting for the receiver, which may have a part and decides; a signal ends this")
           defer { note.end() }
           for (request, cancellation) in cancellations {
-            guard await cancellation.value else {
+            guard await cancellation?.value == true else {
               try Task.checkCancellation()
               throw ServicesError(
                 .general, detail: "\(request) is not in the outbox any more: it was delivered, or never there"

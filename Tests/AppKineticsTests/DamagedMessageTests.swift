@@ -51,7 +51,7 @@ struct DamagedMessageTests {
       let others = try OutboxMessage.all(in: consumer.container, skipping: { skipped.append($0) })
       #expect(others.map(\.request) == [sent.id] && skipped.count == 1)
       #expect(try await consumer.services.outbox().map(\.request) == [sent.id])
-      #expect(try await consumer.services.cancelOutbox(sent.id))
+      #expect(try await consumer.services.cancelRequest(sent.id, to: receiver))
       #expect(try await consumer.services.outbox().isEmpty)
     }
   }

@@ -1,8 +1,9 @@
-import AppKinetics
 import Foundation
 import SecureFiles
 import ServiceValues
 import Testing
+
+@testable import AppKinetics
 
 /// Messages with files that outlive the process that sent them, or that received them.
 struct OutboxTests {
@@ -145,10 +146,12 @@ struct OutboxTests {
       #expect(message.receiver == provider.id && message.fileCount == 1 && message.byteCount == 3)
       #expect(message.state == .waiting && !message.isReply)
       #expect(try OutboxMessage.all(in: consumer.container) == [message])
-      #expect(try await consumer.services.cancelOutbox(sent.id))
+      #expect(try await !consumer.services.cancelRequest(sent.id, to: consumer.id))
+      #expect(try await !consumer.services.cancelReply(to: sent.id, of: provider.id))
+      #expect(try await consumer.services.cancelRequest(sent.id, to: provider.id))
       await #expect(throws: ServicesError(.cancelled)) { try await sent.delivered() }
       #expect(try await consumer.services.outbox().isEmpty)
-      #expect(try await !consumer.services.cancelOutbox(sent.id))
+      #expect(try await !consumer.services.cancelRequest(sent.id, to: provider.id))
     }
   }
 
@@ -170,12 +173,35 @@ struct OutboxTests {
       try consumer.container.close()
       // By a later process, without a broker, and with one but without the receiver.
       consumer = try world.app(consumer.id.text)
-      #expect(try await consumer.services.cancelOutbox(sent[0]))
+      #expect(try await consumer.services.cancelRequest(sent[0], to: provider.id))
       #expect(try await consumer.services.outbox().map(\.request) == [sent[1]])
       try await world.startBroker()
       try await consumer.services.start()
-      #expect(try await consumer.services.cancelOutbox(sent[1]))
+      #expect(try await consumer.services.cancelRequest(sent[1], to: provider.id))
       #expect(try await consumer.services.outbox().isEmpty)
+    }
+  }
+
+  @Test func takesAReplyBack() async throws {
+    try await withWorld { world in
+      let requests = Box<IncomingRequest>()
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer([echo], provider: LifeTests.Handler(requests))
+      try await provider.services.start()
+      let consumer = try await consumer(world)
+      let sent = try await consumer.services.send(
+        ServiceRequest(echo, "echo", attachments: ["/one"]), to: provider.id)
+      let request = try #require(await requests.next())
+      await consumer.services.stop()
+      while provider.services.runtime.performAndWait({ $0.peers[consumer.id]?.isConnected == true }) {
+        await Task.yield()
+      }
+      try await request.reply(1)
+      #expect(try await provider.services.outbox().map(\.isReply) == [true])
+      #expect(try await !provider.services.cancelRequest(sent.id, to: consumer.id))
+      #expect(try await provider.services.cancelReply(to: sent.id, of: consumer.id))
+      #expect(try await provider.services.outbox().isEmpty)
+      #expect(try await !provider.services.cancelReply(to: sent.id, of: consumer.id))
     }
   }
 

@@ -102,6 +102,31 @@ struct RequestTests {
     }
   }
 
+  @Test func cancelsARequestByItsID() async throws {
+    try await withWorld { world in
+      let (provider, consumer) = try await world.echoPair { request in
+        guard request.params == 1 else { return .reply() }
+        try await Task.sleep(for: .seconds(3600))
+        return .noReply
+      }
+      let answered = try await consumer.send(ServiceRequest(echo, "echo"), to: provider.id)
+      _ = try await answered.reply()
+      #expect(try await !consumer.cancelRequest(answered.id, to: provider.id))
+      // It was too late, but the handler is told.
+      let handled = try await consumer.send(ServiceRequest(echo, "echo", params: 1), to: provider.id)
+      try await handled.delivered()
+      #expect(try await !consumer.cancelRequest(handled.id, to: provider.id))
+      let error = await #expect(throws: ServiceReplyError.self) { try await handled.reply() }
+      #expect(error?.code == Int64(ServicesError.cancelled.rawValue))
+      try await provider.services.setState(.locked)
+      let waiting = try await consumer.send(ServiceRequest(echo, "echo"), to: provider.id)
+      #expect(try await !consumer.cancelRequest(waiting.id, to: ApplicationID("com.example.other")))
+      #expect(try await consumer.cancelRequest(waiting.id, to: provider.id))
+      await #expect(throws: ServicesError(.cancelled)) { try await waiting.reply() }
+      #expect(try await !consumer.cancelRequest(.random(), to: provider.id))
+    }
+  }
+
   /// More than may wait to be written, in either direction: while there is no channel yet, and while the other side is slow.
   @Test func sendsMoreAtOnceThanMayWait() async throws {
     try await withWorld { world in

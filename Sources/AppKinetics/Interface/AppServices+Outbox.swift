@@ -105,16 +105,17 @@ extension AppServices {
   /// What is on its way, oldest first. Also before ``start()`` and after ``stop()``. Throws the container's errors.
   public func outbox() async throws -> [OutboxMessage] { try await runtime.outbox() }
 
-  /// Withdraws a message, of this process or an earlier one. Asked before ``start()``, it is not delivered by that, and the answer may come after it. True: the receiver does not have it and never will. False: it has it, or nothing of this
-  /// id is on its way. What the receiver cannot know of is taken back at once; else this waits for its answer, which can take until it runs again.
+  /// Takes back a reply that is in the outbox, as ``cancelRequest(_:to:)`` does with a request.
   @discardableResult
-  public func cancelOutbox(_ request: RequestID, isReply: Bool = false) async throws -> Bool {
-    try await runtime.cancelOutbox(request, isReply: isReply).value
+  public func cancelReply(to request: RequestID, of application: ApplicationID) async throws -> Bool {
+    try await runtime.cancelReply(to: request, of: application).value
   }
 
-  /// The same for who has to wait for something else first: when this returns, what is asked for is certain to come before a later ``start()``.
-  package func beginCancellingOutbox(_ request: RequestID, isReply: Bool) async throws -> Task<Bool, Never> {
-    try await runtime.cancelOutbox(request, isReply: isReply)
+  /// Begins to take back a message of the outbox: when this returns, that is certain to come before a later ``start()``.
+  package func beginCancelling(_ message: OutboxMessage) async throws -> Task<Bool, Never> {
+    message.isReply
+      ? try await runtime.cancelReply(to: message.request, of: message.receiver)
+      : try await runtime.cancelRequest(message.request, to: message.receiver)
   }
 
   /// Called with replies to requests of earlier processes, on the callback queue, before ``start()`` returns or later. Until it has returned a reply
@@ -161,26 +162,42 @@ extension Runtime {
     }
   }
 
-  func cancelOutbox(_ request: RequestID, isReply: Bool) async throws -> Task<Bool, Never> {
-    let found: [OutboxEntry]
+  func cancelRequest(_ id: RequestID, to application: ApplicationID) async throws -> Task<Bool, Never> {
+    if let sent = await result(of: { $0.peers[application]?.sent[id] }) {
+      return Task { await sent.cancel() }
+    }
+    // The id of a delivery is that of the request.
+    return try await takeBack(to: application) { $0.id == id }
+  }
+
+  func cancelReply(to request: RequestID, of application: ApplicationID) async throws -> Task<Bool, Never> {
+    try await takeBack(to: application) { [self] entry in
+      try entry.skippingDamage(leavingOut) {
+        guard let bytes = try container.store.outboxMessageIfThere(entry.number) else { return false }
+        let offer = try WireOffer(stored: bytes)
+        return offer.requestID == request && offer.isReply
+      } ?? false
+    }
+  }
+
+  /// Takes back the first message of the outbox for an app that is meant.
+  private func takeBack(
+    to application: ApplicationID, where isMeant: @escaping @Sendable (OutboxEntry) throws -> Bool
+  ) async throws -> Task<Bool, Never> {
+    let found: OutboxEntry?
     do {
       found = try await blocking { [self] in
-        try container.store.outboxEntries(skipping: leavingOut).filter { entry in
-          try entry.skippingDamage(leavingOut) {
-            guard let bytes = try container.store.outboxMessageIfThere(entry.number) else { return false }
-            let offer = try WireOffer(stored: bytes)
-            return offer.requestID == request && offer.isReply == isReply
-          } ?? false
+        try container.store.outboxEntries(skipping: leavingOut).first {
+          try $0.receiver == application.text && isMeant($0)
         }
       }
     } catch {
       throw Self.servicesError(error)
     }
-    guard let entry = found.first, let receiver = try? ApplicationID(entry.receiver)
-    else { return Task { false } }
+    guard let found else { return Task { false } }
     let (ends, ended) = AsyncStream<Bool>.makeStream()
     await result { core in
-      core.takeBack(entry, for: receiver) {
+      core.takeBack(found, for: application) {
         ended.yield($0.map { $0 != .committed } ?? false)
         ended.finish()
       }

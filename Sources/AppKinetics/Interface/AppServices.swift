@@ -243,6 +243,14 @@ public final class AppServices: Sendable {
     }
   }
 
+  /// Cancels a request by its id, also one with files of an earlier process, and one before ``start()``, which does not deliver it then; the answer may come after the start. True:
+  /// the receiver's handler never saw it and never will, and nothing of its files is left there. False: it was too late, or no request of this id is on its way to the
+  /// app. What the receiver cannot know of is cancelled at once; else this waits for its answer, which can take until it runs again. Throws the container's errors.
+  @discardableResult
+  public func cancelRequest(_ request: RequestID, to application: ApplicationID) async throws -> Bool {
+    try await runtime.cancelRequest(request, to: application).value
+  }
+
   /// Cancels all requests to an app. True when at least one was.
   @discardableResult
   public func cancelRequests(to application: ApplicationID) async -> Bool {

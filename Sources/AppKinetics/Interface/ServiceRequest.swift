@@ -13,7 +13,7 @@ public struct ServiceRequest: Sendable {
   /// The app that should be in front after the request was accepted.
   public var foreground: ForegroundPreference
   /// How long a request with attachments may wait for its receiver, from ``AppServices/send(_:to:)`` on and by the wall clock, also over restarts; then
-  /// it is taken back, as ``AppServices/cancelOutbox(_:isReply:)`` does. Nil: until it is delivered. It says nothing of a request without attachments.
+  /// it is taken back, as ``AppServices/cancelRequest(_:to:)`` does. Nil: until it is delivered. It says nothing of a request without attachments.
   public var timeLimit: Duration?
   /// Params and attachments are checked against it before anything is sent; nil: they are not.
   public var definition: ServiceDefinition?
