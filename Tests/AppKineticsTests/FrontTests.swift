@@ -116,6 +116,37 @@ struct FrontTests {
     }
   }
 
+  /// The user unlocks the receiver in front: a request that waits for that brings it there. So does one that
+  /// waits for the receiver to be resumed, which only those with files do.
+  @Test(
+    arguments: [true, false],
+    [("locked", ""), ("locked", " /file"), ("suspended", " /file")])
+  func thePreferenceOfARequestThatWaitsTakesEffect(
+    hasChannel: Bool, receiver: (state: String, file: String)
+  ) async throws {
+    try await withApps(front: a) { world, consumer, provider in
+      if hasChannel {
+        #expect(try await consumer.result(of: "send \(b) none") == "done")
+        try await provider.expect("show of \(a)")
+        #expect(try await provider.result(of: "reply none") == "done")
+        #expect(try await consumer.value(of: "outcome") == "replied")
+      }
+      #expect(try await provider.result(of: "state \(receiver.state)") == "done")
+      try consumer.tell("send \(b) peer\(receiver.file)")
+      try await provider.expect("in front")
+      // Once: the user's choice stands, also when the provider has the request.
+      try await world.choose(a)
+      try await consumer.expect("in front")
+      #expect(try await provider.result(of: "state running") == "done")
+      #expect(try await consumer.value(of: "send") == "done")
+      try await provider.expect("show of \(a)")
+      #expect(try await provider.result(of: "reply none") == "done")
+      #expect(try await consumer.value(of: "outcome") == "replied")
+      #expect(try await consumer.result(of: "look") == "done")
+      #expect(world.fronts.values == [a, b, a])
+    }
+  }
+
   @Test func thePreferenceOfAnErrorWithFilesTakesEffect() async throws {
     try await withApps(front: b) { world, consumer, provider in
       #expect(try await consumer.result(of: "send \(b) none") == "done")

@@ -8,6 +8,7 @@
 //   fail FOREGROUND [PATH]          replies with an error
 //   request-front APP_ID            sends a front request, and waits for its end
 //   bring APP_ID                    brings the app to front
+//   state STATE                     is `running`, `locked` or `suspended` from then on
 //   look                            asks the broker something, behind whatever was asked before
 //   quit                            ends it
 //
@@ -124,6 +125,9 @@ func perform(_ words: [String]) async throws {
     try await requests.takeOldest().reply(
       error: ServiceReplyError(code: 5, attachments: files(words[2...])), foreground: foreground(words[1]))
   case "request-front": _ = try await services.requestFront(from: ApplicationID(words[1])).reply()
+  case "state":
+    let states: [String: ApplicationState] = ["locked": .locked, "suspended": .suspended]
+    try await services.setState(states[words[1]] ?? .running)
   case "bring": try await services.bringToFront(ApplicationID(words[1]))
   default: _ = try await services.providers()
   }

@@ -426,6 +426,12 @@ class Channel(Delivering):
             raise Fault(102)
         return self.peer.outgoing[body["id"]]
 
+    def take_request_waiting(self, body):
+        sent = self.sent(body)
+        if sent.is_accepted:
+            raise Fault(102)
+        sent.events.append("waiting")
+
     def take_accepted(self, body):
         sent = self.sent(body)
         sent.is_accepted = True

@@ -174,9 +174,9 @@ struct DeliveryStepTests {
 
     var sender = Fixture.offered()
     #expect(sender.isMoving && sender.waitReason == nil)
-    #expect(sender.receive(Fixture.waiting(1), on: number) == [])
+    #expect(sender.receive(Fixture.waiting(1), on: number) == [.waiting(one)])
     #expect(!sender.isMoving && !sender.isIdle && sender.waitReason == .unlock)
-    #expect(sender.receive(suspended, on: number) == [])
+    #expect(sender.receive(suspended, on: number) == [.waiting(one)])
     #expect(!sender.isMoving && sender.waitReason == .resumption)
     #expect(sender.receive(Fixture.wanted(1, from: 0), on: number) == [.wantsPage(one, from: 0)])
     #expect(sender.isMoving && sender.waitReason == nil)

@@ -152,7 +152,7 @@ final class DeliveryWorld {
       if processes[side]?.sending.removeValue(forKey: key) == nil { note("a stream ends that did not begin") }
     case .accepted(let id):
       if processes[side]?.accepted.insert(id).inserted != true { note("accepted twice") }
-    case .progressed, .delivered, .putBack: break
+    case .waiting, .progressed, .delivered, .putBack: break
     case .settled(let id, let end): settle(id, end, side)
     case .numberTaken(let id, _, _):
       if processes[side]?.sending.values.contains(where: { $0.id == id }) == true {

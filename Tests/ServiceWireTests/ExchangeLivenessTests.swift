@@ -161,4 +161,29 @@ struct ExchangeLivenessTests {
       exchange.receive(cancel, on: ExchangeFixture.number, now: 0).first == .provider(id, .cancelRequested))
     #expect(exchange.receive(cancel, on: ExchangeFixture.number, now: 0).count == 1)
   }
+
+  /// The consumer is told before the answer, which follows when the provider is unlocked, or not in time.
+  @Test func aLockedProviderSaysThatARequestWaits() throws {
+    let (number, id) = (ExchangeFixture.number, ExchangeFixture.id(1))
+    let waiting = WireChannelMessage.with { $0.requestWaiting.id = id.data }
+    var provider = ExchangeFixture.opened()
+    let request = ExchangeFixture.request(1)
+    #expect(
+      provider.receive(.with { $0.request = request }, on: number, now: 0)
+        == [.provider(id, .arrived(request))])
+    #expect(provider.hold(id) == [.send(waiting, on: number)])
+    #expect(provider.admit(id) == [.send(.with { $0.accepted.id = id.data }, on: number)])
+    #expect(provider.hold(id) == [])
+
+    var consumer = ExchangeFixture.opened()
+    #expect(ExchangeFixture.fault(consumer.receive(waiting, on: number, now: 0)) == .unexpectedMessage)
+    consumer = ExchangeFixture.opened()
+    _ = try consumer.submit(request)
+    #expect(consumer.receive(waiting, on: number, now: 0) == [.consumer(id, .waitsForUnlock)])
+    var cancelling = consumer
+    _ = cancelling.cancel(id)
+    #expect(cancelling.receive(waiting, on: number, now: 0) == [])
+    _ = consumer.receive(.with { $0.accepted.id = id.data }, on: number, now: 0)
+    #expect(ExchangeFixture.fault(consumer.receive(waiting, on: number, now: 0)) == .unexpectedMessage)
+  }
 }

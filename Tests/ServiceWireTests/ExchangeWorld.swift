@@ -54,7 +54,7 @@ final class ExchangeWorld {
   private func event(_ end: ConsumerEvent) -> Bool {
     switch end {
     case .refused, .replied, .noReply, .replyIsDelivered, .cancelled, .lost: true
-    case .accepted, .notCancelled: false
+    case .waitsForUnlock, .accepted, .notCancelled: false
     }
   }
 

@@ -90,6 +90,8 @@ final class PeerDeliveries {
       case .endStream(let id, let channel, let number):
         outbox.endStream(id)
         peer.channels[channel]?.bulk.stopSending(number)
+      case .waiting(let id):
+        if let sent = outbox.sent(of: id) { peer.prefer(sent, isWaiting: true) }
       case .accepted(let id): outbox.wasAccepted(id)
       case .progressed(let id, let received): outbox.progressed(id, received)
       case .settled(let id, let end):

@@ -48,6 +48,10 @@ public final class SentRequest: Sendable {
     var progress: Progress?
     var transfer = TransferProgress()
     var isReplyDelivered = false
+    /// It has begun to wait for the receiver.
+    var hasWaited = false
+    /// The front was passed on, or the broker was asked for that.
+    var hasUsedPreference = false
     var replyAttachments: [String] = []
   }
 
@@ -199,6 +203,16 @@ public final class SentRequest: Sendable {
 
   /// The reply brought these files. To be called before ``end(_:_:_:)``.
   func keep(_ files: [ArrivedFile]) { guarded.withLock { $0.replyAttachments = files.map(\.path) } }
+
+  /// Whether the preference of its foreground takes effect now: when it begins to wait for the receiver, or else when the receiver has it.
+  func usesPreference(isWaiting: Bool, isInFront: Bool) -> Bool {
+    guarded.withLock {
+      guard !$0.hasUsedPreference, !isWaiting || !$0.hasWaited else { return false }
+      if isWaiting { $0.hasWaited = true }
+      $0.hasUsedPreference = isInFront
+      return isInFront
+    }
+  }
 
   /// Whether it is known that it was taken.
   var isAccepted: Bool { guarded.withLock { $0.acceptance != nil } }

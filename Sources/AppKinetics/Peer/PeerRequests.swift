@@ -122,6 +122,7 @@ final class PeerRequests {
       case .locked:
         let until = runtime.now + runtime.options.unlockTime.milliseconds
         locked.append(Locked(request: request, id: id, until: until))
+        peer.act(peer.exchange.hold(id))
         core.wake(at: until)
       }
     } catch {

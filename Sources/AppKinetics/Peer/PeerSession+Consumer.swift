@@ -13,6 +13,7 @@ extension PeerSession {
     do throws(ProtocolFault) {
       wasQueued(request.id)
       act(try exchange.submit(request.wire))
+      if dialWait == .unlock { prefer(request, isWaiting: true) }
       // It may wait for room; nothing keeps it from being sent.
       if isOnItsWay { request.accept() }
     } catch {
@@ -32,6 +33,7 @@ extension PeerSession {
     deliveries.endHold()
     outbox.enqueue(
       entry, request: request.id, isReply: false, timeLimit: request.request.timeLimit?.milliseconds)
+    if dialWait == .unlock { prefer(request, isWaiting: true) }
     if isOnItsWay { request.accept() }
   }
 
@@ -47,6 +49,7 @@ extension PeerSession {
   func hear(_ event: ConsumerEvent, of id: Identifier) {
     guard let request = sent[id] else { return }
     switch event {
+    case .waitsForUnlock: return prefer(request, isWaiting: true)
     case .accepted: return didDeliver(request)
     case .notCancelled: return request.didNotCancel()
     // A delivery brings it.
@@ -72,7 +75,7 @@ extension PeerSession {
 
   /// The other app has a copy of the request.
   func didDeliver(_ request: SentRequest) {
-    if request.didDeliver() { prefer(request.request.foreground) }
+    if request.didDeliver() { prefer(request) }
   }
 
   func finish(_ request: SentRequest, _ reply: WireReply, _ files: [ArrivedFile]) {
@@ -87,6 +90,13 @@ extension PeerSession {
       request.end(.replied, .failure(error), .didReceiveError(error))
     } catch {
       request.fail(.replied, error as? ServicesError ?? ServicesError(.invalidParams))
+    }
+  }
+
+  /// Acts on the preference of a request that the other app has, or that begins to wait until that app is unlocked or resumed.
+  func prefer(_ request: SentRequest, isWaiting: Bool = false) {
+    if request.usesPreference(isWaiting: isWaiting, isInFront: core.broker.isInFront) {
+      prefer(request.request.foreground)
     }
   }
 

@@ -49,7 +49,7 @@ final class PeerSession {
   /// The ticket of the last introduction that this app asked for.
   private var introduced: Data?
   /// The other app has to be started or unlocked first.
-  private var dialWait: WireWaiting.Reason?
+  private(set) var dialWait: WireWaiting.Reason?
   /// Requests since the broker waits for the unlocking: another *unlock time* is theirs.
   private var sentWhileLocked: Set<Identifier> = []
 
@@ -106,7 +106,13 @@ final class PeerSession {
   func dialWaits(for reason: WireWaiting.Reason) {
     for request in sent.values { request.accept() }
     dialWait = reason
+    if reason == .unlock { preferWaiting() }
     deliveries.dialWaits(isLocked: reason == .unlock)
+  }
+
+  /// What is not delivered begins to wait until the other app is unlocked or resumed.
+  private func preferWaiting() {
+    for request in sent.values where request.status == .waiting { prefer(request, isWaiting: true) }
   }
 
   private func endDialWait() {
@@ -133,6 +139,8 @@ final class PeerSession {
           $0.error = UInt32(error.code.rawValue)
           $0.detail = error.detail ?? ""
         }, besides: kept, now: runtime.now))
+    // Messages with files: others were refused.
+    if error.code == .processSuspended { preferWaiting() }
   }
 
   // MARK: Charging

@@ -361,7 +361,7 @@ package struct Deliveries: Sendable {
     case .manifestWanted(let message): try sent.takeManifestWanted(message, number, &outputs)
     case .deliveryAccepted(let message): try sent.takeAccepted(message, number, &outputs)
     case .deliveryWaiting(let message):
-      try sent.takeWaiting(message, number)
+      try sent.takeWaiting(message, number, &outputs)
     case .deliveryProgress(let message): try sent.takeProgress(message, number, &channels, &outputs)
     case .committed(let message):
       try sent.takeEnd(

@@ -34,6 +34,8 @@ package enum DeliveryOutput: Sendable, Equatable {
   case raiseCredit(Identifier, on: ChannelNumber, stream: UInt32, to: UInt64)
   /// Nothing more of it is read or sent. One follows each `beginStream`, also when all was sent.
   case endStream(Identifier, on: ChannelNumber, stream: UInt32)
+  /// The receiver is locked or suspended, and answers when it runs; told again with another reason.
+  case waiting(Identifier)
   /// The receiver takes it; told once.
   case accepted(Identifier)
   /// The position up to which the receiver has the contents.

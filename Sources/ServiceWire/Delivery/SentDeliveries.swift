@@ -258,7 +258,7 @@ struct SentDeliveries: Sendable {
 
   /// Before another answer, and again only with another reason.
   mutating func takeWaiting(
-    _ message: WireDeliveryWaiting, _ number: ChannelNumber
+    _ message: WireDeliveryWaiting, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
   ) throws(ProtocolViolation) {
     let id = try Identifier(wire: message.id)
     let delivery = try delivery(id, number)
@@ -273,6 +273,7 @@ struct SentDeliveries: Sendable {
     outgoing[id]?.waitReason = message.reason
     waiting.insert(id)
     waitReason = message.reason
+    outputs.append(.waiting(id))
   }
 
   mutating func takeManifestWanted(

@@ -41,6 +41,7 @@ extension Exchange {
     case .ping(let ping): outputs.append(.send(.with { $0.pong.number = ping.number }, on: number))
     case .pong: break
     case .request(let request): try received.take(request, number, channels, &outputs)
+    case .requestWaiting(let message): try sent.takeWaiting(Identifier(wire: message.id), number, &outputs)
     case .accepted(let message): try sent.takeAccepted(Identifier(wire: message.id), number, &outputs)
     case .refused(let message):
       try sent.takeRefused(Identifier(wire: message.id), message.failure, number, &outputs)

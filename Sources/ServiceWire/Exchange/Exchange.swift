@@ -103,6 +103,13 @@ package struct Exchange: Sendable {
     return outputs
   }
 
+  /// The app is locked: the request that arrived waits, and its sender hears so.
+  package mutating func hold(_ id: Identifier) -> [ExchangeOutput] {
+    var outputs: [ExchangeOutput] = []
+    received.hold(id, &outputs)
+    return outputs
+  }
+
   /// The request that arrived is wrong.
   package mutating func refuse(_ id: Identifier, _ failure: WireFailure) -> [ExchangeOutput] {
     var outputs: [ExchangeOutput] = []

@@ -22,6 +22,8 @@ package struct ChannelNumber: Hashable, Sendable {
 
 /// What becomes of a request that was sent.
 package enum ConsumerEvent: Sendable, Equatable {
+  /// The provider is locked, and answers when it is unlocked, or not in time.
+  case waitsForUnlock
   /// The provider has a copy of everything.
   case accepted
   /// Ended: the provider's runtime, or the way to it, refused. After `accepted`: the handler replied, and the reply could not be sent.

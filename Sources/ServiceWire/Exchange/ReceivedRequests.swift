@@ -87,6 +87,12 @@ struct ReceivedRequests: Sendable {
     outputs.append(.send(.with { $0.accepted.id = id.data }, on: channel))
   }
 
+  /// Lets the peer know that a request that has arrived waits until the app is unlocked.
+  func hold(_ id: Identifier, _ outputs: inout [ExchangeOutput]) {
+    guard let request = requests[id], request.state == .arrived, let channel = request.channel else { return }
+    outputs.append(.send(.with { $0.requestWaiting.id = id.data }, on: channel))
+  }
+
   /// Refuses a request that has arrived.
   mutating func refuse(
     _ id: Identifier, _ failure: WireFailure, _ channels: ExchangeChannels, _ outputs: inout [ExchangeOutput]

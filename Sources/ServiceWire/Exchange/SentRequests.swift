@@ -288,6 +288,16 @@ struct SentRequests: Sendable {
     return request
   }
 
+  func takeWaiting(
+    _ id: Identifier, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
+  ) throws(ProtocolViolation) {
+    switch try request(id, number).state {
+    case .sent: outputs.append(.consumer(id, .waitsForUnlock))
+    case .cancelling(accepted: false): break
+    default: throw ProtocolViolation(fault: .unexpectedMessage)
+    }
+  }
+
   mutating func takeAccepted(
     _ id: Identifier, _ number: ChannelNumber, _ outputs: inout [ExchangeOutput]
   ) throws(ProtocolViolation) {

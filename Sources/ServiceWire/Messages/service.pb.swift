@@ -1736,6 +1736,14 @@ package nonisolated struct WireChannelMessage: Sendable {
     set {kind = .credit(newValue)}
   }
 
+  package var requestWaiting: WireRequestWaiting {
+    get {
+      if case .requestWaiting(let v)? = kind {return v}
+      return WireRequestWaiting()
+    }
+    set {kind = .requestWaiting(newValue)}
+  }
+
   package var offer: WireOffer {
     get {
       if case .offer(let v)? = kind {return v}
@@ -1874,6 +1882,7 @@ package nonisolated struct WireChannelMessage: Sendable {
     case inquiry(WireInquiry)
     case standing(WireStanding)
     case credit(WireCredit)
+    case requestWaiting(WireRequestWaiting)
     case offer(WireOffer)
     case deliveryAccepted(WireDeliveryAccepted)
     case deliveryRefused(WireDeliveryRefused)
@@ -1987,6 +1996,19 @@ package nonisolated struct WireRequest: Sendable {
 }
 
 package nonisolated struct WireAccepted: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var id: Data = Data()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+/// Before Accepted or Refused: the provider is locked, and the answer follows when it is unlocked, or not in time.
+package nonisolated struct WireRequestWaiting: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
@@ -5083,7 +5105,7 @@ nonisolated extension WireForgottenApps: SwiftProtobuf.Message, SwiftProtobuf._M
 
 nonisolated extension WireChannelMessage: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".ChannelMessage"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}goodbye\0\u{1}hello\0\u{1}ping\0\u{1}pong\0\u{2}\u{6}request\0\u{1}accepted\0\u{1}refused\0\u{1}reply\0\u{3}no_reply\0\u{3}reply_accepted\0\u{1}cancel\0\u{1}cancelled\0\u{1}inquiry\0\u{1}standing\0\u{1}credit\0\u{2}\u{a}offer\0\u{3}delivery_accepted\0\u{3}delivery_refused\0\u{3}manifest_wanted\0\u{3}manifest_page\0\u{3}delivery_waiting\0\u{3}delivery_progress\0\u{3}put_back\0\u{1}committed\0\u{1}acknowledged\0\u{3}delivery_cancelled\0\u{3}delivery_failed\0\u{3}reply_inquiry\0\u{3}reply_standing\0\u{3}request_ended\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}goodbye\0\u{1}hello\0\u{1}ping\0\u{1}pong\0\u{2}\u{6}request\0\u{1}accepted\0\u{1}refused\0\u{1}reply\0\u{3}no_reply\0\u{3}reply_accepted\0\u{1}cancel\0\u{1}cancelled\0\u{1}inquiry\0\u{1}standing\0\u{1}credit\0\u{3}request_waiting\0\u{2}\u{9}offer\0\u{3}delivery_accepted\0\u{3}delivery_refused\0\u{3}manifest_wanted\0\u{3}manifest_page\0\u{3}delivery_waiting\0\u{3}delivery_progress\0\u{3}put_back\0\u{1}committed\0\u{1}acknowledged\0\u{3}delivery_cancelled\0\u{3}delivery_failed\0\u{3}reply_inquiry\0\u{3}reply_standing\0\u{3}request_ended\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -5284,6 +5306,19 @@ nonisolated extension WireChannelMessage: SwiftProtobuf.Message, SwiftProtobuf._
         if let v = v {
           if hadOneofValue {try decoder.handleConflictingOneOf()}
           self.kind = .credit(v)
+        }
+      }()
+      case 21: try {
+        var v: WireRequestWaiting?
+        var hadOneofValue = false
+        if let current = self.kind {
+          hadOneofValue = true
+          if case .requestWaiting(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.kind = .requestWaiting(v)
         }
       }()
       case 30: try {
@@ -5551,6 +5586,10 @@ nonisolated extension WireChannelMessage: SwiftProtobuf.Message, SwiftProtobuf._
     case .credit?: try {
       guard case .credit(let v)? = self.kind else { preconditionFailure() }
       try visitor.visitSingularMessageField(value: v, fieldNumber: 20)
+    }()
+    case .requestWaiting?: try {
+      guard case .requestWaiting(let v)? = self.kind else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 21)
     }()
     case .offer?: try {
       guard case .offer(let v)? = self.kind else { preconditionFailure() }
@@ -5837,6 +5876,36 @@ nonisolated extension WireAccepted: SwiftProtobuf.Message, SwiftProtobuf._Messag
   }
 
   package static func ==(lhs: WireAccepted, rhs: WireAccepted) -> Bool {
+    if lhs.id != rhs.id {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireRequestWaiting: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".RequestWaiting"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.id) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.id.isEmpty {
+      try visitor.visitSingularBytesField(value: self.id, fieldNumber: 1)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: WireRequestWaiting, rhs: WireRequestWaiting) -> Bool {
     if lhs.id != rhs.id {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
