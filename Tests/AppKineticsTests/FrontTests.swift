@@ -147,6 +147,24 @@ struct FrontTests {
     }
   }
 
+  /// The front that the request passes to the provider comes after the reply.
+  @Test(arguments: ["", " /file"])
+  func thePreferenceOfAFastReplyTakesEffect(file: String) async throws {
+    try await withApps(front: a) { world, consumer, provider in
+      world.gate.shut()
+      defer { world.gate.open() }
+      #expect(try await consumer.result(of: "send \(b) peer\(file)") == "done")
+      try await provider.expect("show of \(a)")
+      #expect(try await provider.result(of: "reply peer") == "done")
+      #expect(try await consumer.value(of: "outcome") == "replied")
+      try await provider.expect("reply arrived")
+      world.gate.open()
+      try await provider.expect("in front")
+      try await consumer.expect("in front")
+      #expect(world.fronts.values == [a, b, a])
+    }
+  }
+
   @Test func thePreferenceOfAnErrorWithFilesTakesEffect() async throws {
     try await withApps(front: b) { world, consumer, provider in
       #expect(try await consumer.result(of: "send \(b) none") == "done")

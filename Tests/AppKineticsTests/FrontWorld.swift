@@ -20,13 +20,16 @@ struct FrontWorld: Sendable {
   let fronts: Box<String>
   /// Whether the compositor refuses.
   let isRefusing: Guarded<Bool>
+  /// The compositor answers while it is open.
+  let gate: CompositorGate
   private let administrator: BrokerClient
 
   /// Runs `body` in a world of its own.
   static func with(_ body: (FrontWorld) async throws -> Void) async throws {
-    let (fronts, isRefusing) = (Box<String>(), Guarded(false))
+    let (fronts, isRefusing, gate) = (Box<String>(), Guarded(false), CompositorGate())
     let compositor = { @Sendable (appID: String?) async in
       fronts.put(appID ?? "")
+      await gate.pass()
       return !isRefusing.withLock { $0 }
     }
     try await withWorld(compositor: .function(compositor)) { world in
@@ -37,7 +40,7 @@ struct FrontWorld: Sendable {
       defer { administrator.close() }
       try await body(
         FrontWorld(
-          world: world, fronts: fronts, isRefusing: isRefusing, administrator: administrator))
+          world: world, fronts: fronts, isRefusing: isRefusing, gate: gate, administrator: administrator))
     }
   }
 
@@ -71,6 +74,36 @@ struct FrontWorld: Sendable {
     try app.start()
     try await app.expect("ready")
     return app
+  }
+}
+
+/// Holds up a compositor while it is shut.
+final class CompositorGate: Sendable {
+  private struct Fields {
+    var isShut = false
+    var waiting: [CheckedContinuation<Void, Never>] = []
+  }
+
+  private let guarded = Guarded(Fields())
+
+  func shut() { guarded.withLock { $0.isShut = true } }
+
+  func open() {
+    let waiting = guarded.withLock { guarded in
+      defer { guarded = Fields() }
+      return guarded.waiting
+    }
+    for continuation in waiting { continuation.resume() }
+  }
+
+  func pass() async {
+    await withCheckedContinuation { continuation in
+      let mayPass = guarded.withLock { guarded in
+        if guarded.isShut { guarded.waiting.append(continuation) }
+        return !guarded.isShut
+      }
+      if mayPass { continuation.resume() }
+    }
   }
 }
 

@@ -7,6 +7,25 @@ extension BrokerSession {
   /// a provider object decides after its call has returned.
   func frontWasRequested(by application: ApplicationID) { frontRequests.insert(application) }
 
+  /// What a preference asks for. That the broker refuses changes nothing for the message.
+  func passFront(to application: ApplicationID) {
+    ask(.bringToFront(.with { $0.appID = application.text })) { _, _ in }
+  }
+
+  /// Milliseconds that a preference waits for this app to come to front.
+  private static let frontTime: UInt64 = 5_000
+
+  /// The same for a reply that was faster than the front, which its request passes to this app: as soon as the app is there.
+  func passFrontOn(to application: ApplicationID) {
+    owedFront = (application, runtime.now + Self.frontTime)
+  }
+
+  func cameToFront() {
+    for peer in core.peers.values { peer.requests.cameToFront() }
+    if let owed = owedFront, runtime.now < owed.until { passFront(to: owed.application) }
+    owedFront = nil
+  }
+
   /// Asks the broker to bring another app to front. Fails with `notAllowed` if no request between the two apps is open.
   func bringToFront(
     _ application: ApplicationID, _ done: @escaping @Sendable (Result<Void, ServicesError>) -> Void

@@ -46,11 +46,13 @@ final class BrokerSession {
   private(set) var isInFront = false
   /// The apps whose front requests have come, until this app has lost the front.
   var frontRequests: Set<ApplicationID> = []
+  /// The app that the front is passed on to when this one comes there in time.
+  var owedFront: (application: ApplicationID, until: UInt64)?
   var frontWatchers = Watchers<Bool>()
 
   init(_ core: Core) { self.core = core }
 
-  private var runtime: Runtime { core.runtime }
+  var runtime: Runtime { core.runtime }
 
   static let versionMax: UInt32 = 1
   private static let retryTimes: ClosedRange<UInt64> = 100...10_000
@@ -485,6 +487,7 @@ final class BrokerSession {
     if !isInFront { frontRequests = [] }
     show()
     frontWatchers.yield(isInFront)
+    if isInFront { cameToFront() }
   }
 }
 

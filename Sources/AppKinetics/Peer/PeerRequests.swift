@@ -14,6 +14,8 @@ final class PeerRequests {
     var isStored = false
     /// It came over a channel, and has ended there: a delivery brings the reply, if there is one.
     var isReplyDelivered = false
+    /// Its sender wants this app in front, which was not there since the request came.
+    var awaitsFront = false
     /// The other app was told that no reply comes.
     var hasEnded = false
     /// Its reply, which is on the way, and the paths of the reply's files.
@@ -94,7 +96,14 @@ final class PeerRequests {
   /// The reply has arrived, or will not: its preference takes effect, and an object hears of it.
   func tellEnd(of id: Identifier, _ error: ServicesError?) {
     guard let ended = incoming.removeValue(forKey: id) else { return }
-    if error == nil { peer.prefer(ForegroundPreference(ended.reply.foreground)) }
+    if error == nil {
+      let foreground = ForegroundPreference(ended.reply.foreground)
+      if foreground == .peer, ended.awaitsFront {
+        core.broker.passFrontOn(to: peer.application)
+      } else {
+        peer.prefer(foreground)
+      }
+    }
     guard let provider = ended.request.offer?.provider else { return }
     callbacks.async {
       if let error {
@@ -138,7 +147,7 @@ final class PeerRequests {
     }
     let request = IncomingRequest(
       request, id, from: peer.application, offer.key, offer, params: params, attachments: [], runtime)
-    incoming[id] = Incoming(request: request)
+    incoming[id] = Incoming(request: request, awaitsFront: awaitsFront(request))
     peer.act(peer.exchange.admit(id))
     handleSoon(ReadyRequest(request: request, offer: offer))
   }
@@ -149,7 +158,7 @@ final class PeerRequests {
     for arrival in [messages.takeAnswerable(request), incoming[request.id]?.request.arrival] {
       if let arrival, arrival != request.arrival { runtime.endQueued(arrival) }
     }
-    incoming[request.id] = Incoming(request: request)
+    incoming[request.id] = Incoming(request: request, awaitsFront: awaitsFront(request))
     let ready = ReadyRequest(request: request, offer: offer, untold: untold)
     guard offer.provider != nil, !request.isRedelivered, !request.attachments.isEmpty else {
       return handleSoon(ready)
@@ -160,6 +169,14 @@ final class PeerRequests {
         if peer.requests.incoming[ready.request.id] != nil { peer.requests.handleSoon(ready) }
       }
     }
+  }
+
+  private func awaitsFront(_ request: IncomingRequest) -> Bool {
+    request.foreground == .peer && !request.isRedelivered && !core.broker.isInFront
+  }
+
+  func cameToFront() {
+    for id in incoming.keys { incoming[id]?.awaitsFront = false }
   }
 
   // MARK: Handling

@@ -104,8 +104,7 @@ extension PeerSession {
   /// it prefers the other one there.
   func prefer(_ foreground: ForegroundPreference) {
     guard foreground == .peer, core.broker.isInFront else { return }
-    // That the broker refuses changes nothing for the message.
-    core.broker.ask(.bringToFront(.with { $0.appID = application.text })) { _, _ in }
+    core.broker.passFront(to: application)
   }
 }
 
