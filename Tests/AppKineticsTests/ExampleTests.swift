@@ -50,7 +50,7 @@ struct ExampleTests {
   }
 
   private func hasQueuedMessages(_ program: String, _ world: AppWorld) throws -> Bool {
-    try withContainer(of: program, world) { try !$0.store.queuedMessages().isEmpty }
+    try withContainer(of: program, world) { try !$0.store.messageQueue().unhandled.isEmpty }
   }
 
   private func expectClean(_ programs: String..., in world: AppWorld) throws {
@@ -58,8 +58,8 @@ struct ExampleTests {
       try withContainer(of: program, world) { container throws in
         #expect(try container.inboxMessages().isEmpty, "\(program)")
         #expect(try OutboxMessage.all(in: container).isEmpty, "\(program)")
-        #expect(try container.store.queuedMessages().isEmpty, "\(program)")
-        #expect(try container.store.answerableMessages().isEmpty, "\(program)")
+        #expect(try container.store.messageQueue().unhandled.isEmpty, "\(program)")
+        #expect(try container.store.messageQueue().answerable.isEmpty, "\(program)")
       }
     }
   }

@@ -156,7 +156,7 @@ struct FrontRequestTests {
       #expect(await came.next() == second)
       await next.services.stop()
       #expect(came.values == [sent.id, second])
-      #expect(try next.container.store.queuedMessages().isEmpty)
+      #expect(try next.container.store.messageQueue().unhandled.isEmpty)
     }
   }
 
@@ -176,7 +176,7 @@ struct FrontRequestTests {
       let sent = try await sender.services.send(frontRequest(hasFile: true), to: receiver.id)
       #expect(await came.next() == sent.id)
       await receiver.services.stop()
-      #expect(try receiver.container.store.queuedMessages().count == 1)
+      #expect(try receiver.container.store.messageQueue().unhandled.count == 1)
       try receiver.container.close()
 
       let next = try world.app(receiver.id.text)
@@ -186,7 +186,7 @@ struct FrontRequestTests {
       #expect(await came.next() == second)
       await next.services.stop()
       #expect(came.values == [sent.id, second])
-      #expect(try next.container.store.queuedMessages().isEmpty)
+      #expect(try next.container.store.messageQueue().unhandled.isEmpty)
     }
   }
 }

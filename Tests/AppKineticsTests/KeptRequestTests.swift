@@ -39,12 +39,12 @@ struct KeptRequestTests {
 
   /// Returns when the app's container keeps so many requests, which is soon after their handlers have returned.
   private func waitUntilKept(_ count: Int = 1, by app: AppWorld.App) async throws {
-    while try app.container.store.answerableMessages().count < count { await Task.yield() }
+    while try app.container.store.messageQueue().answerable.count < count { await Task.yield() }
   }
 
   private func expectNothingIsLeft(_ app: AppWorld.App) throws {
-    #expect(try app.container.store.queuedMessages().isEmpty)
-    #expect(try app.container.store.answerableMessages().isEmpty)
+    #expect(try app.container.store.messageQueue().unhandled.isEmpty)
+    #expect(try app.container.store.messageQueue().answerable.isEmpty)
   }
 
   private func expectCannotReply(_ body: () async throws -> Void) async {
@@ -109,7 +109,7 @@ struct KeptRequestTests {
       try await request.keep()
       try await request.keep()
       try await waitUntilKept(by: provider)
-      #expect(try provider.container.store.answerableMessages().map(\.id) == [sent.id])
+      #expect(try provider.container.store.messageQueue().answerable.map(\.id) == [sent.id])
       // In this process, by its object.
       try await request.reply("now")
       #expect(try await sent.reply()?.params == "now")
@@ -223,7 +223,7 @@ struct KeptRequestTests {
       try await waitUntilKept(by: provider)
       await provider.services.stop()
       let store = provider.container.store
-      let first = try #require(try store.answerableMessages().first)
+      let first = try #require(try store.messageQueue().answerable.first)
       let message = try #require(try store.queuedMessage(first.arrival))
       for sender in ["com.example.other", "com.example.other"] {
         _ = try store.enqueueForReply(sent.id, from: sender, message.message, isHandled: true)
@@ -291,7 +291,7 @@ struct KeptRequestTests {
       }
       await provider.services.runtime.result { _ in }
       provider.services.runtime.fileQueue.sync(flags: .barrier) {}
-      #expect(try store.queuedMessages().isEmpty && store.answerableMessages().count == 1)
+      #expect(try store.messageQueue().unhandled.isEmpty && store.messageQueue().answerable.count == 1)
       for request in requests.dropLast() { await expectCannotReply { try await request.reply("early") } }
       try await requests[3].reply("last")
       await provider.services.stop()

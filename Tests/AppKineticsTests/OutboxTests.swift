@@ -29,7 +29,7 @@ struct OutboxTests {
         for sent in sent { #expect(try await sent.reply()?.attachments.count == 1) }
         await consumer.services.stop()
         #expect(try consumer.container.store.outboxEntries().isEmpty)
-        #expect(try consumer.container.store.queuedMessages().isEmpty)
+        #expect(try consumer.container.store.messageQueue().unhandled.isEmpty)
       }
     }
   }
@@ -244,9 +244,9 @@ struct OutboxTests {
       try await sent.delivered()
       #expect(try provider.inbox(of: consumer).count == 1)
       // Its container was put back to a copy from before, or somebody removed it by hand.
-      while try provider.container.store.answerableMessages().isEmpty { await Task.yield() }
+      while try provider.container.store.messageQueue().answerable.isEmpty { await Task.yield() }
       await provider.services.stop()
-      let kept = try provider.container.store.answerableMessages()
+      let kept = try provider.container.store.messageQueue().answerable
       #expect(kept.map(\.id) == [sent.id])
       try provider.container.store.endQueued(#require(kept.first).arrival)
       _ = try await world.restarted(provider) { try $0.offer([echo], provider: Silent(calls)) }

@@ -101,7 +101,7 @@ struct ArrivalCrashTests {
 
     private func allIsThere(in container: Container, _ time: Int) throws -> String? {
       guard try container.staged() == [] else { return "staging is left after the commit" }
-      guard let queued = try container.queuedMessages().first else {
+      guard let queued = try container.messageQueue().unhandled.first else {
         // It was ended later.
         return time > commit!.upperBound ? nil : "the ledger has it and the queue has not"
       }
@@ -111,7 +111,8 @@ struct ArrivalCrashTests {
     private func goesOn(
       in container: Container, _ time: Int, kept: UInt64, _ stagedAnew: UInt64
     ) throws -> String? {
-      guard try container.attributes(at: "/Inbox") == nil, try container.queuedMessages().isEmpty else {
+      guard try container.attributes(at: "/Inbox") == nil, try container.messageQueue().unhandled.isEmpty
+      else {
         return "something of it is visible"
       }
       let arrival = try container.beginArrival(parcel.message)

@@ -31,7 +31,8 @@ struct ArrivalTests {
     #expect(try fixture.container.verify().findings == [])
     let reopened = try fixture.reopened()
     #expect(
-      try parcel.complaint(about: try #require(try reopened.queuedMessages().first), in: reopened) == nil)
+      try parcel.complaint(about: try #require(try reopened.messageQueue().unhandled.first), in: reopened)
+        == nil)
     #expect(try reopened.verify().findings == [])
     try reopened.close()
     #expect(try Container.verify(io: fixture.io, credential: testCredential()).findings == [])
@@ -50,7 +51,7 @@ struct ArrivalTests {
     #expect(arrival.takeBegunFiles(&begun).isEmpty)
     #expect(arrival.received == parcel.message.byteCount)
     #expect(try fixture.container.attributes(at: "/Inbox") == nil)
-    #expect(try fixture.container.queuedMessages().isEmpty)
+    #expect(try fixture.container.messageQueue().unhandled.isEmpty)
     #expect(try !parcel.wasDelivered(to: fixture.container))
     let queued = try arrival.commit()
     #expect(queued.directory == arrival.directory)
@@ -65,7 +66,8 @@ struct ArrivalTests {
     #expect(queued.directory == nil)
     let reopened = try fixture.reopened()
     #expect(
-      try parcel.complaint(about: try #require(try reopened.queuedMessages().first), in: reopened) == nil)
+      try parcel.complaint(about: try #require(try reopened.messageQueue().unhandled.first), in: reopened)
+        == nil)
     #expect(try reopened.tree().isEmpty)
     #expect(try parcel.wasDelivered(to: reopened))
   }
@@ -91,7 +93,7 @@ struct ArrivalTests {
       #expect(try fixture.container.contents(at: queued.files[i].path) == parcel.files[i].contents)
     }
     let reopened = try fixture.reopened()
-    #expect(try reopened.queuedMessages().first?.files.map(\.path) == queued.files.map(\.path))
+    #expect(try reopened.messageQueue().unhandled.first?.files.map(\.path) == queued.files.map(\.path))
     #expect(try reopened.info().fileCount == 20_000)
     #expect(try reopened.verify().findings == [])
   }
@@ -109,7 +111,7 @@ struct ArrivalTests {
     }
     #expect(complaints == [])
     #expect(try container.staged() == [])
-    #expect(try container.queuedMessages().count == 4)
+    #expect(try container.messageQueue().unhandled.count == 4)
     try container.close()
     #expect(try Container.verify(io: fixture.io, credential: testCredential()).findings == [])
   }
@@ -242,7 +244,7 @@ struct ArrivalTests {
     expectError(.invalidArgument) { try again.commit() }
     try again.discard()
     #expect(try fixture.container.staged() == [])
-    #expect(try fixture.container.queuedMessages().count == 1)
+    #expect(try fixture.container.messageQueue().unhandled.count == 1)
   }
 
   // MARK: Leaving off
@@ -609,7 +611,7 @@ struct ArrivalTests {
     fixture.io.setFault(nil)
     // Nobody knows what the disk has.
     expectError(.readOnly) { try fixture.container.write([1], to: "/x") }
-    #expect(try fixture.container.queuedMessages().isEmpty)
+    #expect(try fixture.container.messageQueue().unhandled.isEmpty)
     #expect(try fixture.container.attributes(at: "/Inbox") == nil)
     arrival.suspend()
   }

@@ -161,7 +161,7 @@ let deliveryMistakes: [Mistake] = [
 struct DeliveryCheckTests {
   @Test func findsNothingWhereNothingIsWrong() throws {
     let delivered = try DeliveredFixture()
-    #expect(try delivered.container.queuedMessages().map(\.arrival) == delivered.arrivals)
+    #expect(try delivered.container.messageQueue().unhandled.map(\.arrival) == delivered.arrivals)
     let reopened = try delivered.fixture.reopened(mode: .readOnly)
     #expect(try reopened.verify().findings == [])
     #expect(try !reopened.staged().isEmpty)
@@ -185,9 +185,9 @@ struct DeliveryCheckTests {
       transaction.delete(.queuedMessage(large, chunk: 1))
       transaction.put(bytes(.queued, [1]), [])
     }
-    expectError(.catalogDamaged) { try container.queuedMessages() }
+    expectError(.catalogDamaged) { try container.messageQueue().unhandled }
     var skipped: [ContainerError] = []
-    #expect(try container.queuedMessages(skipping: { skipped.append($0) }).map(\.arrival) == [small])
+    #expect(try container.messageQueue(skipping: { skipped.append($0) }).unhandled.map(\.arrival) == [small])
     #expect(skipped.count == 2 && skipped.allSatisfy { $0.code == .catalogDamaged })
     #expect(skipped.contains { $0.detail?.contains("message \(large)") == true }, "\(skipped)")
     // It stays where it is.

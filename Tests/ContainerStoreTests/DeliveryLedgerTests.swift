@@ -300,10 +300,10 @@ struct DeliveryLedgerTests {
     let container = fixture.container
     try arrive([7, 3, 5], in: container)
     func ids(_ container: Container) throws -> [UInt8] {
-      try container.queuedMessages().map { $0.id.bytes[0] }
+      try container.messageQueue().unhandled.map { $0.id.bytes[0] }
     }
     #expect(try ids(container) == [7, 3, 5])
-    let arrivals = try container.queuedMessages().map(\.arrival)
+    let arrivals = try container.messageQueue().unhandled.map(\.arrival)
     #expect(arrivals == arrivals.sorted())
     try container.endQueued(arrivals[1])
     try container.endQueued(arrivals[1])
@@ -313,7 +313,7 @@ struct DeliveryLedgerTests {
     #expect(try ids(container) == [])
     let reopened = try fixture.reopened(durability: .grouped)
     try arrive([1], in: reopened)
-    let next = try #require(try reopened.queuedMessages().first)
+    let next = try #require(try reopened.messageQueue().unhandled.first)
     // A number of the queue comes once.
     #expect(next.arrival > arrivals[2])
     #expect(try delivered(1..<9, in: reopened) == [1, 3, 5, 7])
@@ -323,10 +323,10 @@ struct DeliveryLedgerTests {
     let fixture = try Fixture(durability: .grouped)
     let container = fixture.container
     try arrive([7, 3], in: container)
-    let arrivals = try container.queuedMessages().map(\.arrival)
+    let arrivals = try container.messageQueue().unhandled.map(\.arrival)
     try container.keepForReply(arrivals[0])
     try container.keepForReply(arrivals[0])
-    #expect(try container.queuedMessages().map(\.arrival) == [arrivals[1]])
+    #expect(try container.messageQueue().unhandled.map(\.arrival) == [arrivals[1]])
     let bare = Identifier(repeating: 8)
     let kept = try container.enqueueForReply(bare, from: Parcel.sender, [1, 2], isHandled: true)
     let unhandled = try container.enqueueForReply(bare, from: Parcel.sender, [3], isHandled: false)
@@ -337,8 +337,8 @@ struct DeliveryLedgerTests {
     }
 
     let reopened = try fixture.reopened(durability: .grouped)
-    #expect(try reopened.queuedMessages().map(\.arrival) == [arrivals[1], unhandled])
-    let answerable = try reopened.answerableMessages()
+    #expect(try reopened.messageQueue().unhandled.map(\.arrival) == [arrivals[1], unhandled])
+    let answerable = try reopened.messageQueue().answerable
     #expect(answerable.map(\.arrival) == [arrivals[0], kept])
     #expect(answerable.last == AnswerableMessage(arrival: kept, id: bare, sender: Parcel.sender))
     let read = try #require(try reopened.queuedMessage(kept))
@@ -347,7 +347,7 @@ struct DeliveryLedgerTests {
     try reopened.endQueued(kept)
     try reopened.endQueued(arrivals[0])
     try reopened.keepForReply(kept)
-    #expect(try reopened.answerableMessages().isEmpty)
+    #expect(try reopened.messageQueue().answerable.isEmpty)
     #expect(try reopened.queuedMessage(kept) == nil)
     // The ledger does not know what did not come as a delivery.
     #expect(try delivered(1..<9, in: reopened) == [3, 7])

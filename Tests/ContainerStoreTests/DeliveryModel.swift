@@ -65,7 +65,7 @@ extension Container {
         id: entry.id, mayBeOffered: entry.mayBeOffered, message: try outboxMessage(entry.number), files: files
       )
     }
-    for queued in try queuedMessages() {
+    for queued in try messageQueue().unhandled {
       model.queue[queued.arrival] = DeliveryModel.Queued(
         id: queued.id, message: queued.message,
         files: Dictionary(uniqueKeysWithValues: queued.files.map { ($0.path, $0.size) }))

@@ -14,7 +14,7 @@ extension Container {
       let name = messageName(entry.id, mayBeOffered: entry.mayBeOffered)
       tree[name] = try outboxMessage(entry.number) + readOutbox(entry.number)
     }
-    for queued in try queuedMessages() {
+    for queued in try messageQueue().unhandled {
       tree[queueName(queued.id, in: queued.directory)] = queued.message
     }
     return tree

@@ -242,7 +242,7 @@ final class FaultySession {
       }
       arrival.suspend()
       step("end a queued message", .later) { container in
-        for queued in try container.queuedMessages() { try container.endQueued(queued.arrival) }
+        for queued in try container.messageQueue().unhandled { try container.endQueued(queued.arrival) }
       } model: {
         $0[queueName(parcel.message.id, in: directory)] = nil
       }

@@ -104,14 +104,14 @@ struct GoldenDeliveriesTests {
           sender: parcel.message.sender, incarnation: Parcel.incarnation, number: parcel.message.number)
           == wasDelivered)
     }
-    let messages = try container.queuedMessages()
+    let messages = try container.messageQueue().unhandled
     #expect(messages.map(\.id) == [Self.queued.message.id, Self.bare.message.id])
     #expect(messages.map(\.message) == [testBytes(70_000, seed: 5), [9]])
     let letter = try #require(messages.first?.files.first)
     #expect(letter.path.hasSuffix("/folder/letter"))
     #expect(try container.contents(at: letter.path) == testBytes(40_000, seed: 2))
     for message in messages { try container.endQueued(message.arrival) }
-    #expect(try container.queuedMessages().isEmpty)
+    #expect(try container.messageQueue().unhandled.isEmpty)
     #expect(try container.verify().findings.isEmpty)
   }
 

@@ -18,7 +18,7 @@ struct OutgoingDelivery: Sendable {
   }
 
   var entry: OutboxEntry
-  /// That it is, or that it answers; nil until the message of an earlier process was read.
+  /// That it is, or that it answers; nil for a message of an earlier process that cannot be read.
   var request: Identifier?
   var isReply: Bool
   let files: OutgoingFiles

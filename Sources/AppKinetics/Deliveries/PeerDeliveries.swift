@@ -160,7 +160,7 @@ final class PeerDeliveries {
   /// Whether a reply to a delivered request may still come.
   private func answerInquiry(_ request: Identifier) {
     let isAwaited =
-      peer.requests.incoming[request] != nil || outbox.mayAnswer(request)
+      peer.requests.incoming[request] != nil || outbox.answers(request)
       || peer.core.messages.isWaiting(request, from: peer.application)
       || peer.core.messages.isAnswerable(request, from: peer.application)
     step { $0.standing(request, isAwaited: isAwaited) }

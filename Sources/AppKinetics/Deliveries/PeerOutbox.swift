@@ -107,9 +107,9 @@ final class PeerOutbox {
     return states
   }
 
-  /// A reply to the request is on its way, or there is one of which that is not known yet.
-  func mayAnswer(_ request: Identifier) -> Bool {
-    outgoing.values.contains { $0.isReply && $0.request == request || $0.request == nil }
+  /// A reply to the request is on its way.
+  func answers(_ request: Identifier) -> Bool {
+    outgoing.values.contains { $0.isReply && $0.request == request }
   }
 
   /// There is no channel. What cannot be helped by waiting is taken back: everything, or what its sender still waits to hear of.
@@ -161,8 +161,6 @@ final class PeerOutbox {
     switch offer {
     case .success(let offer):
       FailPoint.offering.pass()
-      if offer.isReply { outgoing[id]?.isReply = true }
-      outgoing[id]?.request = offer.requestID
       outgoing[id]?.entry.mayBeOffered = true
       durableFloor = max(offer.floor, durableFloor)
       peer.deliveries.step { $0.offer(offer) }

@@ -15,11 +15,17 @@ final class Core {
 
   /// What earlier processes left in the container.
   struct Left: Sendable {
-    var outbox: [OutboxEntry]
-    /// Milliseconds, by number.
-    var timeLimits: [UInt64: UInt64]
-    var queue: [QueuedMessage]
-    var answerable: [AnswerableMessage]
+    struct Outgoing: Sendable {
+      var entry: OutboxEntry
+      /// What is known of the message: nil for one that cannot be read, which ends when it is offered.
+      var request: Identifier?
+      var isReply = false
+      /// Milliseconds.
+      var timeLimit: UInt64?
+    }
+
+    var outbox: [Outgoing]
+    var queue: MessageQueue
   }
 
   unowned let runtime: Runtime
@@ -64,8 +70,8 @@ final class Core {
     guard broker.mustConnect(for: starter) else { return }
     guard life == .new else { return broker.connect() }
     life = .running
-    messages.resume(left?.answerable ?? [])
-    for queued in left?.queue ?? [] { messages.handle(queued, isRedelivered: true) }
+    messages.resume(left?.queue.answerable ?? [])
+    for queued in left?.queue.unhandled ?? [] { messages.handle(queued, isRedelivered: true) }
     if let left { resumeOutbox(left) }
     runtime.startClock()
     broker.connect()
@@ -193,7 +199,8 @@ final class Core {
   // MARK: What earlier processes left
 
   private func resumeOutbox(_ left: Left) {
-    for entry in left.outbox {
+    for outgoing in left.outbox {
+      let entry = outgoing.entry
       guard let application = try? ApplicationID(entry.receiver) else {
         runtime.logger.error(
           "a message in the outbox is for nobody", metadata: ["number": "\(entry.number)"])
@@ -202,8 +209,8 @@ final class Core {
       let outbox = peer(application).outbox
       guard outbox.outgoing[entry.id] == nil else { continue }
       outbox.enqueue(
-        entry, request: nil, isReply: false, wasOffered: entry.mayBeOffered,
-        timeLimit: left.timeLimits[entry.number])
+        entry, request: outgoing.request, isReply: outgoing.isReply, wasOffered: entry.mayBeOffered,
+        timeLimit: outgoing.timeLimit)
       if let ended = takenBack.removeValue(forKey: entry.id) { outbox.takeBack(entry.id, ended) }
       outbox.tick()
     }

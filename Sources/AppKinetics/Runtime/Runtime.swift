@@ -150,19 +150,15 @@ final class Runtime: Sendable {
         // For any time that an app may name, also one without end.
         let oldest = min(9e9, max(-9e9, Date().timeIntervalSince1970 - options.stagingTime / .seconds(1)))
         try store.discardArrivals(olderThan: Int64(oldest) * 1_000_000_000)
-        let outbox = try store.outboxEntries(skipping: leavingOut)
-        var timeLimits: [UInt64: UInt64] = [:]
-        for entry in outbox {
-          // What cannot be read ends when it is offered.
-          guard let offer = try? WireOffer(serializedBytes: store.outboxMessage(entry.number)),
-            offer.hasTimeLimit
-          else { continue }
-          timeLimits[entry.number] = offer.timeLimit
+        let outbox = try store.outboxEntries(skipping: leavingOut).map { entry in
+          guard let offer = try? WireOffer(serializedBytes: store.outboxMessage(entry.number)) else {
+            return Core.Left.Outgoing(entry: entry)
+          }
+          return Core.Left.Outgoing(
+            entry: entry, request: offer.requestID, isReply: offer.isReply,
+            timeLimit: offer.hasTimeLimit ? offer.timeLimit : nil)
         }
-        return Core.Left(
-          outbox: outbox, timeLimits: timeLimits,
-          queue: try store.queuedMessages(skipping: leavingOut),
-          answerable: try store.answerableMessages(skipping: leavingOut))
+        return Core.Left(outbox: outbox, queue: try store.messageQueue(skipping: leavingOut))
       }
     } catch {
       throw Self.servicesError(error)

@@ -133,19 +133,11 @@ extension Container {
 
   // MARK: Queue and inbox
 
-  /// The messages that wait for their handlers, oldest first. A damaged message is passed
-  /// to `skipping` and left out, and stays in the queue; without `skipping`, throws
+  /// The messages that wait for their handlers, and those that may still be answered. A damaged message
+  /// is passed to `skipping` and left out, and stays in the queue; without `skipping`, throws
   /// `catalogDamaged` or `tableDamaged`.
-  package func queuedMessages(skipping: ((ContainerError) -> Void)? = nil) throws -> [QueuedMessage] {
-    try messages.queuedMessages(skipping: skipping)
-  }
-
-  /// The messages whose handlers have returned and which were not ended, oldest first. Damaged ones as
-  /// in ``queuedMessages(skipping:)``.
-  package func answerableMessages(
-    skipping: ((ContainerError) -> Void)? = nil
-  ) throws -> [AnswerableMessage] {
-    try messages.answerableMessages(skipping: skipping)
+  package func messageQueue(skipping: ((ContainerError) -> Void)? = nil) throws -> MessageQueue {
+    try messages.messageQueue(skipping: skipping)
   }
 
   /// A message of the queue, whatever it waits for; nil if it was ended. Throws `catalogDamaged`.

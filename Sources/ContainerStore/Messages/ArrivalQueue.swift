@@ -23,6 +23,14 @@ package struct AnswerableMessage: Sendable, Equatable {
   package var sender: String
 }
 
+/// What is in the queue, oldest first.
+package struct MessageQueue: Sendable {
+  /// The messages that wait for their handlers.
+  package var unhandled: [QueuedMessage] = []
+  /// Those whose handlers have returned and which were not ended.
+  package var answerable: [AnswerableMessage] = []
+}
+
 extension CatalogKey {
   static func queued(_ arrival: UInt64) -> CatalogKey {
     CatalogKey(bytes: [Kind.queued.rawValue] + bigEndian(arrival))
@@ -122,43 +130,34 @@ extension CatalogKey {
 }
 
 extension Messages {
-  func queuedMessages(skipping: ((ContainerError) -> Void)? = nil) throws -> [QueuedMessage] {
-    try queued(skipping) { records, arrival, value, record in
-      record.state == .handler ? try records.queuedMessage(arrival, value) : nil
-    }
-  }
-
-  func answerableMessages(skipping: ((ContainerError) -> Void)? = nil) throws -> [AnswerableMessage] {
-    try queued(skipping) { _, arrival, _, record in
-      guard record.state == .reply else { return nil }
-      return AnswerableMessage(
-        arrival: arrival, id: record.id, sender: String(decoding: record.sender, as: UTF8.self))
-    }
-  }
-
-  func queuedMessage(_ arrival: UInt64) throws -> QueuedMessage? {
+  func messageQueue(skipping: ((ContainerError) -> Void)? = nil) throws -> MessageQueue {
     try store.withSnapshot { records in
-      try records.value(.queued(arrival)).map { try records.queuedMessage(arrival, $0) }
-    }
-  }
-
-  private func queued<R>(
-    _ skipping: ((ContainerError) -> Void)?,
-    _ read: (CatalogSnapshot, UInt64, [UInt8], QueuedRecord) throws -> R?
-  ) throws -> [R] {
-    try store.withSnapshot { records in
-      try records.records(.all(.queued)).compactMap { key, value in
+      var queue = MessageQueue()
+      for (key, value) in try records.records(.all(.queued)) {
         let which = key.arrival.map { "message \($0)" } ?? "a message without a number"
-        return try skippingDamage("\(which) in the queue", skipping) {
+        try skippingDamage("\(which) in the queue", skipping) {
           guard let arrival = key.arrival else {
             throw ContainerError(.catalogDamaged, detail: "the number is missing")
           }
           let record = try CatalogSnapshot.decode(value) { bytes throws(MalformedBytes) in
             try QueuedRecord(bytes)
           }
-          return try read(records, arrival, value, record)
-        } ?? nil
+          switch record.state {
+          case .handler: queue.unhandled.append(try records.queuedMessage(arrival, value))
+          case .reply:
+            queue.answerable.append(
+              AnswerableMessage(
+                arrival: arrival, id: record.id, sender: String(decoding: record.sender, as: UTF8.self)))
+          }
+        }
       }
+      return queue
+    }
+  }
+
+  func queuedMessage(_ arrival: UInt64) throws -> QueuedMessage? {
+    try store.withSnapshot { records in
+      try records.value(.queued(arrival)).map { try records.queuedMessage(arrival, $0) }
     }
   }
 
@@ -187,6 +186,7 @@ extension Messages {
 
 /// Returns the result of `body`. If the records of `name` are damaged, passes the error to
 /// `skipping` and returns nil, or throws the error if `skipping` is nil.
+@discardableResult
 package func skippingDamage<R>(
   _ name: String, _ skipping: ((ContainerError) -> Void)?, _ body: () throws -> R
 ) throws -> R? {
