@@ -85,9 +85,8 @@ do {
     if event == .delivered, decision != nil, try await services.outbox().isEmpty { break }
   }
   signals.cancel()
-  // The desk has returned behind this, so that what it took is kept.
-  desk.sync {}
-  await services.stop()
+  // What the desk took is kept when it has returned.
+  await services.stop(waitingForHandlers: .seconds(10))
   try container.close()
 } catch {
   fail("ApprovalService: \(error)", 1)

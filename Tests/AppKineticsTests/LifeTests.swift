@@ -1,9 +1,10 @@
-import AppKinetics
 import Foundation
 import SecureFiles
 import ServiceBroker
 import ServiceValues
 import Testing
+
+@testable import AppKinetics
 
 struct LifeTests {
   @Test func goesOnWithoutTheBroker() async throws {
@@ -281,6 +282,49 @@ struct LifeTests {
       } catch ServicesError.connectionLost {
       }
       #expect(sent.status == .lost)
+    }
+  }
+
+  @Test func stopsWhenHandlersHaveReturned() async throws {
+    try await withWorld { world in
+      let begun = Box<Int64>()
+      let (mayReturn, returns) = AsyncStream<Void>.makeStream()
+      let (provider, consumer) = try await world.echoPair { request in
+        begun.put(request.params?.integerValue ?? -1)
+        for await _ in mayReturn { break }
+        return .reply(request.params)
+      }
+      let sent = try await consumer.send(ServiceRequest(echo, "echo", params: 1), to: provider.id)
+      #expect(await begun.next() == 1)
+      async let stopped: Void = provider.services.stop(waitingForHandlers: .seconds(240))
+      while provider.services.runtime.performAndWait({ !$0.isStopping }) { await Task.yield() }
+      // No handler begins any more.
+      let late = try await consumer.send(ServiceRequest(echo, "echo", params: 2), to: provider.id)
+      try await late.delivered()
+      #expect(sent.status == .delivered)
+      returns.yield()
+      #expect(try await sent.reply()?.params == 1)
+      await stopped
+      #expect(begun.values == [1])
+      #expect(provider.services.runtime.performAndWait { $0.life == .stopped })
+    }
+  }
+
+  @Test func stopsInTimeWithoutItsHandlers() async throws {
+    try await withWorld { world in
+      let begun = Box<Int64>()
+      let ended = Box<Bool>()
+      let (provider, consumer) = try await world.echoPair { _ in
+        begun.put(1)
+        try? await Task.sleep(for: .seconds(3600))
+        ended.put(Task.isCancelled)
+        return .reply()
+      }
+      let sent = try await consumer.send(ServiceRequest(echo, "echo"), to: provider.id)
+      _ = await begun.next()
+      await provider.services.stop(waitingForHandlers: .milliseconds(10))
+      #expect(await ended.next() == true)
+      #expect(sent.status != .replied)
     }
   }
 

@@ -65,7 +65,8 @@ final class DeliveredMessages {
           peer.finish(sent, reply, files)
           peer.runtime.endQueued(queued.arrival)
         }
-      } else if let unclaimedHandler {
+      } else if let unclaimedHandler, !core.isStopping {
+        runtime.handlers.begin()
         let unclaimed = UnclaimedReply(
           request: id, sender: application,
           result: Result { try reply.content(files, from: application, service: nil) },
@@ -75,6 +76,7 @@ final class DeliveredMessages {
             await unclaimedHandler(unclaimed)
             // Of services that stop the handler was ended, and has not returned: its reply comes again at the next start.
             runtime.perform { if $0.life == .running { runtime.endQueued(queued.arrival) } }
+            runtime.handlers.end()
           }
         }
       } else {

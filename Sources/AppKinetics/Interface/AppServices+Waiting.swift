@@ -12,6 +12,12 @@ extension AppServices {
   @available(*, noasync, message: "await stop()")
   public func stopAndWait() { _ = outcome(of: { await self.stop() }) }
 
+  /// ``stop(waitingForHandlers:)``, waiting.
+  @available(*, noasync, message: "await stop(waitingForHandlers:)")
+  public func stopAndWait(waitingForHandlers time: Duration) {
+    _ = outcome(of: { await self.stop(waitingForHandlers: time) })
+  }
+
   /// ``send(_:to:)``, waiting until the request was taken.
   @available(*, noasync, message: "await send(_:to:)")
   public func sendAndWait(_ request: ServiceRequest, to application: ApplicationID) throws -> SentRequest {

@@ -87,8 +87,20 @@ public final class AppServices: Sendable {
 
   /// Ends all channels and the connection to the broker, for good. Requests under way end with `connectionLost`. Returns when the others know, after
   /// a second at most, and what was delivered and handled is settled in the container.
+  ///
+  /// It does not wait for handlers. The tasks of those that run are cancelled, nothing that they return is sent any more, and a request that is in the container comes again at
+  /// the next start.
   public func stop() async {
     await withCheckedContinuation { continuation in runtime.stop { continuation.resume() } }
+  }
+
+  /// Lets no further handler begin, waits until those that run have returned, for `time` at most, and then does what ``stop()`` does. Until then the services run: what handlers
+  /// return is sent, and they may send and call. Requests without files that wait for their turn end with `connectionLost`, those with files come again at the next start.
+  /// A handler that awaits this waits for itself.
+  public func stop(waitingForHandlers time: Duration) async {
+    await withCheckedContinuation { continuation in
+      runtime.stop(waitingForHandlers: time) { continuation.resume() }
+    }
   }
 
   /// Starts, serves until its task is cancelled or somebody calls ``stop()``, and stops. While there is no broker, or the app waits to be approved,

@@ -187,7 +187,7 @@ final class PeerRequests {
   }
 
   private func handleNext() {
-    guard !isHandling, !ready.isEmpty, core.state != .locked else { return }
+    guard !isHandling, !ready.isEmpty, core.state != .locked, !core.isStopping else { return }
     isHandling = true
     callbacks.async { [runtime, application = peer.application] in
       let batch = runtime.performAndWait { $0.peers[application]?.requests.nextBatch() ?? [] }
@@ -203,7 +203,7 @@ final class PeerRequests {
   private static let batchCountMax = 32
 
   private func nextBatch() -> [ReadyRequest] {
-    guard core.state != .locked else { return [] }
+    guard core.state != .locked, !core.isStopping else { return [] }
     var batch: [ReadyRequest] = []
     var taken = 0
     while batch.count < Self.batchCountMax, taken < ready.count {
@@ -217,6 +217,7 @@ final class PeerRequests {
       batch.append(next)
     }
     ready.removeFirst(taken)
+    runtime.handlers.begin(batch.count)
     return batch
   }
 

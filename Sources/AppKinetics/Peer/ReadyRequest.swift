@@ -11,8 +11,15 @@ struct ReadyRequest: Sendable {
   func handle() {
     if request.arrival != nil { FailPoint.handling.pass() }
     switch offer.handler {
-    case .object(let provider): give(to: provider)
-    case .function(let function): request.run(Task.begin { await answer(with: function) })
+    case .object(let provider):
+      give(to: provider)
+      request.runtime.handlers.end()
+    case .function(let function):
+      request.run(
+        Task.begin {
+          await answer(with: function)
+          request.runtime.handlers.end()
+        })
     }
   }
 

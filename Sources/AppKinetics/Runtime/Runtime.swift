@@ -25,6 +25,7 @@ final class Runtime: Sendable {
   let logger: Logger
   /// Shared memory for all other apps together.
   let slotBudget = BulkSlotBudget()
+  let handlers = RunningHandlers()
   /// What properties tell, without waiting.
   let shown = Guarded(Shown())
   private let work = SerialWork()
@@ -181,6 +182,19 @@ final class Runtime: Sendable {
       self.fileQueue.async(flags: .barrier) { parts.leave() }
       parts.notify(queue: self.workQueue, execute: done)
     }
+  }
+
+  /// The same when the handlers that run have returned, after `time` at most. No other begins.
+  func stop(waitingForHandlers time: Duration, _ done: @escaping @Sendable () -> Void) {
+    // Taken by whichever of the two comes first.
+    let rest = Guarded<(@Sendable () -> Void)?>(nil)
+    rest.withLock { $0 = { self.stop(done) } }
+    perform { core in
+      core.beginStopping()
+      self.handlers.whenNone { rest.withLock { $0.take() }?() }
+    }
+    let pause = DispatchTimeInterval.milliseconds(Int(clamping: time.milliseconds))
+    workQueue.asyncAfter(deadline: .now() + pause) { rest.withLock { $0.take() }?() }
   }
 
   // MARK: Sending
