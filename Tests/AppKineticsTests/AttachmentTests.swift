@@ -7,6 +7,38 @@ import Testing
 
 /// Files between two apps.
 struct AttachmentTests {
+  /// What objects are called with, functions read from a stream.
+  @Test func aFunctionHearsWhatBecomesOfItsReply() async throws {
+    try await withWorld { world in
+      let ends = Box<[ReplyEvent]>()
+      let provider = try world.app("com.example.provider")
+      for path in ["/one", "/two"] { try provider.container.files.write(Data("file".utf8), toPath: path) }
+      try provider.services.offer(echo) { request in
+        let events = request.replyEvents
+        Task { ends.put(await events.reduce(into: []) { $0.append($1) }) }
+        switch request.params {
+        case 0: return .noReply
+        case 1: return .reply()
+        default: return .reply(attachments: ["/one", "/two"])
+        }
+      }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer")
+      try await consumer.services.start()
+      let expected: [[ReplyEvent]] = [
+        [], [.didFinishSending],
+        [
+          .didStartSending(attachment: "/one"), .didStartSending(attachment: "/two"), .didFinishSending,
+        ],
+      ]
+      for (params, events) in expected.enumerated() {
+        _ = try await consumer.services.call(
+          ServiceRequest(echo, "echo", params: .integer(Int64(params))), to: provider.id)
+        #expect(await ends.next() == events)
+      }
+    }
+  }
+
   final class Recorder: ServiceProvider {
     enum Call: Hashable, Sendable {
       case willReceiveCount(Int)

@@ -292,8 +292,10 @@ final class PeerOutbox {
     guard let delivery = outgoing[id] else { return }
     sent(of: id)?.tell(.didStartSending(attachment: path))
     guard delivery.isReply, let request = delivery.request,
-      let incoming = peer.requests.incoming[request], let provider = incoming.request.offer?.provider
+      let incoming = peer.requests.incoming[request]
     else { return }
+    incoming.request.tell(.didStartSending(attachment: path))
+    guard let provider = incoming.request.offer?.provider else { return }
     peer.requests.callbacks.async { provider.didStartSending(attachment: path, for: incoming.request) }
   }
 

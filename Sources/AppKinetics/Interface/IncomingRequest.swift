@@ -35,6 +35,9 @@ public final class IncomingRequest: Sendable {
     var isCancelled = false
     var task: Task<Void, Never>?
     var cancellation: (@Sendable () -> Void)?
+    var replyStream: AsyncStream<ReplyEvent>?
+    var replyContinuation: AsyncStream<ReplyEvent>.Continuation?
+    var hasReplyEnded = false
   }
 
   private let guarded: Guarded<Fields>
@@ -58,6 +61,8 @@ public final class IncomingRequest: Sendable {
     self.offer = offer
     self.runtime = runtime
   }
+
+  deinit { endReply(nil) }
 
   /// The params as a value of the app's own type. Throws `invalidParams` with the path of what does not fit, also when there are none.
   public func decodeParams<T: Decodable>(as type: T.Type = T.self) throws -> T {
@@ -95,6 +100,30 @@ public final class IncomingRequest: Sendable {
       core.requests(holding: self).map { $0.endWithoutReply(self) } ?? PeerRequests.cannotReply
     }
     if let refused { throw refused }
+  }
+
+  /// What happens to the reply, from the first use of this on: what a provider object hears with its `didStartSending` and so on. Ends with the reply, when there
+  /// will be none, and when these services stop. One stream: events go to one reader. Of a reply of an earlier process ``AppServices/onOutboxEnd(_:)`` tells.
+  public var replyEvents: AsyncStream<ReplyEvent> {
+    guarded.withLock { guarded in
+      if let stream = guarded.replyStream { return stream }
+      let (stream, continuation) = AsyncStream<ReplyEvent>.makeStream()
+      if guarded.hasReplyEnded { continuation.finish() }
+      (guarded.replyStream, guarded.replyContinuation) = (stream, continuation)
+      return stream
+    }
+  }
+
+  func tell(_ event: ReplyEvent) { guarded.withLock { $0.replyContinuation }?.yield(event) }
+
+  /// Only the first end counts; nil: there is no reply.
+  func endReply(_ event: ReplyEvent?) {
+    let continuation = guarded.withLock { guarded in
+      guarded.hasReplyEnded = true
+      return guarded.replyContinuation.take()
+    }
+    if let event { continuation?.yield(event) }
+    continuation?.finish()
   }
 
   // MARK: In the queue of the container

@@ -91,6 +91,16 @@ public struct ServiceResponse: Sendable {
   public static var noReply: ServiceResponse { ServiceResponse(kind: .none) }
 }
 
+/// What happens to a reply, as its sender sees it.
+public enum ReplyEvent: Sendable, Hashable {
+  /// An attachment is about to be copied; told for each file before its first byte.
+  case didStartSending(attachment: String)
+  /// The consumer has its own copy of the reply and of its files, whose originals may change now.
+  case didFinishSending
+  /// The consumer does not get the reply: it went away, did not ask for it in time, or refused it.
+  case didFail(ServicesError)
+}
+
 /// What happens to a request, as its sender sees it.
 public enum RequestEvent: Sendable, Hashable {
   /// An attachment is about to be copied; told for each file before its first byte.

@@ -90,7 +90,9 @@ final class PeerRequests {
   private func replyEnded(_ id: Identifier, _ error: ServicesError?) {
     // The end of the channel's request is none of one that is kept.
     guard let ended = incoming[id], !ended.isReplyDelivered, ended.request.arrival == nil else { return }
-    if ended.hasReplied { tellEnd(of: id, error) } else { incoming[id] = nil }
+    if ended.hasReplied { return tellEnd(of: id, error) }
+    incoming[id] = nil
+    ended.request.endReply(nil)
   }
 
   /// The reply has arrived, or will not: its preference takes effect, and an object hears of it.
@@ -104,6 +106,7 @@ final class PeerRequests {
         peer.prefer(foreground)
       }
     }
+    ended.request.endReply(error.map { .didFail($0) } ?? .didFinishSending)
     guard let provider = ended.request.offer?.provider else { return }
     callbacks.async {
       if let error {
@@ -276,6 +279,7 @@ final class PeerRequests {
     }
     guard mayAnswer(request) else { return Self.cannotReply }
     incoming[request.id] = nil
+    request.endReply(nil)
     _ = messages.takeAnswerable(request)
     if let arrival = request.arrival { runtime.endQueued(arrival) }
     peer.deliveries.step { $0.endRequest(request.id) }
@@ -391,6 +395,9 @@ final class PeerRequests {
 
   func stop() {
     // What the app wants to be called then is not called within this work.
-    for incoming in incoming.values { runtime.workQueue.async { incoming.request.cancel() } }
+    for incoming in incoming.values {
+      incoming.request.endReply(nil)
+      runtime.workQueue.async { incoming.request.cancel() }
+    }
   }
 }
