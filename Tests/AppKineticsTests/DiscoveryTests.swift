@@ -1,6 +1,9 @@
-import AppKinetics
 import Foundation
+import ServiceWire
 import Testing
+import UnixSockets
+
+@testable import AppKinetics
 
 struct DiscoveryTests {
   @Test func findsWhoOffersAService() async throws {
@@ -24,6 +27,65 @@ struct DiscoveryTests {
       #expect(try await provider.services.providers(of: echo.serviceID) == [])
       let own = try await provider.services.providers(of: echo.serviceID, includesOwn: true)
       #expect(own.map(\.isOwn) == [true] && found.map(\.isOwn) == [false])
+    }
+  }
+
+  /// Those of other users cannot be called, and those that offer nothing have nothing to be called for.
+  @Test func findsThoseThatItCanCall() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer(echo) { .reply($0.params) }
+      try await provider.services.start()
+      let other = try world.app("com.example.other", user: "another")
+      try other.services.offer(echo) { .reply($0.params) }
+      try await other.services.start()
+      let consumer = try world.app("com.example.consumer").services
+      try await consumer.start()
+      #expect(try await consumer.providers().map(\.application) == [provider.id])
+      #expect(
+        try await consumer.providers(of: echo.serviceID, includesOwn: true).map(\.application) == [
+          provider.id
+        ])
+      #expect(try await other.services.providers() == [])
+      var lists = consumer.watchProviders().makeAsyncIterator()
+      #expect(try await lists.next()?.map(\.application) == [provider.id])
+      try await other.services.setState(.locked)
+      provider.services.withdraw(echo.serviceID)
+      #expect(try await lists.next() == [])
+    }
+  }
+
+  /// An app does not rely on the broker: it follows no introduction to an app of another user.
+  @Test func followsNoIntroductionToAnotherUser() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try await provider.services.start()
+      try await provider.services.setState(.locked)
+      let consumer = try world.app("com.example.consumer").services
+      try await consumer.start()
+      // It waits for the other app, and no channel is there.
+      let sent = try await consumer.send(ServiceRequest(echo, "echo"), to: provider.id)
+      func pair() throws -> (near: Int32, far: Int32) {
+        let pair = try SocketPair()
+        return (dup(pair.first.descriptorNumber), dup(pair.second.descriptorNumber))
+      }
+      let (control, bulk) = (try pair(), try pair())
+      let far = [control.far, bulk.far]
+      defer { for descriptor in far { close(descriptor) } }
+      consumer.runtime.performAndWait { core in
+        core.peers[provider.id]?.open(
+          .with {
+            $0.ticket = Data(repeating: 1, count: 32)
+            $0.appID = provider.id.text
+            $0.activationUser = "another"
+            $0.publicKey = Data(repeating: 9, count: 32)
+          }, control.near, bulk.near)
+      }
+      await #expect(throws: ServicesError(.enterpriseUserNotMatch)) { try await sent.reply() }
+      for descriptor in far {
+        var end = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+        #expect(poll(&end, 1, 0) == 1 && end.revents & Int16(POLLHUP) != 0)
+      }
     }
   }
 

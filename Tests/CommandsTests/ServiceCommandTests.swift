@@ -235,8 +235,11 @@ struct ServiceCommandTests {
   @Test func anotherUserIsRefusedUntilTheAppIsForgotten() throws {
     let world = try World()
     try world.runNotes()
-    // The other app is of the system's user.
-    let other = try world.call("greetMe|0", "--service", "greetings", "--user", "one", expecting: 1)
+    // The other app is of the system's user: it is not found, and refused when it is named.
+    let unseen = try world.call("greetMe|0", "--service", "greetings", "--user", "one", expecting: 5)
+    #expect(unseen.errors.contains("nobody offers"))
+    let other = try world.call(
+      "greetMe|0", "--service", "greetings", "--user", "one", "--to", notes, expecting: 1)
     #expect(other.errors.contains("another user") && !other.errors.contains("apps forget"))
     let changed = try world.call("greetMe|0", "--service", "greetings", expecting: 1)
     #expect(changed.errors.contains("apps forget"))

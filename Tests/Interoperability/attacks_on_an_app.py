@@ -217,13 +217,13 @@ def refused(name, connection):
 
 
 def apps_of_another_user(world):
-    """The app closes what it was handed for somebody of another user, and calls nobody of them."""
+    """Nobody of another user gets to the app, finds it, or is called by it."""
     app = Process(world)
     check = honest_use(world)
     bob = Attacker(world, "bob", user="bob@example.com")
     bob.register((SERVICE, SERVICE_VERSION))
-    for _ in range(3):
-        expect(bob.answer_to(unit), b"")
+    expect(refusal(bob.dialled), 13)
+    expect(bob.find(service_id=SERVICE), [])
     expect(app.call(bob.app_id, "echo"), "failed 13")
     check()
 

@@ -303,11 +303,13 @@ def passes_the_front_on(world):
 
 
 def apps_of_different_users_do_not_talk(world):
-    """Each closes what it was handed when the introduction names another user."""
+    """Nobody is introduced to an app of another user, or finds it."""
     provider, consumer = pair(world, user="bob@example.com")
     expect(refusal(consumer.connect, provider.app_id), 13)
-    world.loop.until(lambda: provider.refused)
-    expect((list(provider.refused.values()), provider.peers, consumer.peers), ([13], {}, {}))
+    expect((provider.introductions, provider.peers, consumer.peers), ({}, {}, {}))
+    expect((consumer.find(), consumer.find(app_id=provider.app_id), consumer.find(service_id=SERVICE)), ([], [], []))
+    # A client is of no user, and shows apps that offer something.
+    expect([p["app_id"] for p in world.tool().attend().find()], [provider.app_id])
 
 
 def ignores_messages_that_may_be_ignored(world):

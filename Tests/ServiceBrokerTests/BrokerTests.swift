@@ -178,7 +178,8 @@ struct BrokerTests {
     var broker = try await world.broker()
     let (keyA, keyB) = (try KeyPair(), try KeyPair())
     let (one, two) = (try await TestApp(world, a, key: keyA), try await TestApp(world, b, key: keyB))
-    try await two.register()
+    try await two.register([("com.example.service", "1.0")])
+    #expect(try await one.client.find(WireFind()).map(\.appID) == [b])
     let rule = WireRule.with {
       $0.consumer = a
       $0.provider = b

@@ -241,7 +241,7 @@ struct BrokerLimitsTests {
   @Test func listsAreAnsweredAsThereIsRoom() {
     let world = BrokerWorld()
     let app = world.enrol(a)
-    world.register(app)
+    world.register(app, [("com.example.service", "1")])
     let tool = world.attend()
     world.ask(tool, .watch(WireFind()))
     world.full.insert(tool)
@@ -270,7 +270,7 @@ struct BrokerLimitsTests {
   @Test func aWatcherWithoutRoomGetsTheLatestStateOnce() {
     let world = BrokerWorld()
     let app = world.enrol(a)
-    world.register(app)
+    world.register(app, [("com.example.service", "1")])
     let tool = world.attend(administers: false)
     world.ask(tool, .watch(WireFind()))
     world.full.insert(tool)
@@ -300,7 +300,7 @@ struct BrokerLimitsTests {
     world.full.insert(tool)
     for n in 0..<50 {
       let app = world.enrol("com.example.a\(n)")
-      world.register(app)
+      world.register(app, [("com.example.service", "1")])
       #expect(world.error(tool, .administer(.with { $0.forget = "com.example.a\(n)" })) == 0)
       #expect((world.state.feeds[tool]?.watches[watch]?.dirty.count ?? 0) <= 4)
     }
@@ -312,7 +312,7 @@ struct BrokerLimitsTests {
   @Test func aChangeOfPolicyGoesToThoseWhomItConcerns() {
     let world = BrokerWorld()
     let apps = (0..<4).map { world.enrol("com.example.a\($0)") }
-    for app in apps { world.register(app) }
+    for app in apps { world.register(app, [("com.example.service", "1")]) }
     let tool = world.attend()
     let watchers = apps.map { world.ask($0, .watch(WireFind())) }
     let before = apps.map { world.sent[$0]?.count ?? 0 }

@@ -256,6 +256,75 @@ struct BrokerStateTests {
     #expect(changes().count == count)
   }
 
+  /// Apps see those that they could call. Administrators' lists have everybody.
+  @Test func appsSeeProvidersOfTheirOwnUserAlone() {
+    let world = BrokerWorld()
+    let services = [(greetings, "1.0")]
+    let (one, other) = (world.enrol(a, user: "one"), world.enrol(b, user: "two"))
+    let silent = world.enrol("com.example.silent", user: "one")
+    world.register(one, services)
+    world.register(other, services)
+    world.register(silent)
+    #expect(world.find(silent) == [a] && world.find(silent, greetings) == [a])
+    #expect(world.find(one) == [] && world.find(other) == [])
+    // Nor when the id is named.
+    let named = world.ask(silent, .find(.with { $0.appID = b }))
+    #expect(world.answers(silent, named).last?.providers.providers == [])
+    // A plain client is of no user. Nobody is told of an app that offers nothing.
+    #expect(world.find(world.attend(administers: false)) == [a, b])
+    let own = world.ask(silent, .find(.with { $0.includesOwn = true }))
+    #expect(world.answers(silent, own).last?.providers.providers.map(\.appID) == [a])
+    let tool = world.attend()
+    world.ask(tool, .administer(.with { $0.listApps = .init() }))
+    #expect(world.last(tool)?.answer.apps.apps.map(\.provider.appID) == [a, b, "com.example.silent"])
+  }
+
+  /// The user of an app changes when an administrator has forgotten the app, and in no other way.
+  @Test func aWatchFollowsTheUserOfAnApp() {
+    let world = BrokerWorld()
+    let watcher = world.enrol(a, user: "one")
+    let watch = world.ask(watcher, .watch(WireFind()))
+    let provider = world.enrol(b, user: "two")
+    world.register(provider, [(greetings, "1.0")])
+    world.ask(provider, .state(.with { $0.state = .suspended }))
+    #expect(world.answers(watcher, watch).map(\.providers.providers) == [[]])
+    #expect(world.changes(watcher).isEmpty)
+    let tool = world.attend()
+    #expect(world.error(tool, .administer(.with { $0.forget = b })) == 0)
+    #expect(world.changes(watcher).isEmpty)
+    world.register(world.enrol(b, user: "one"), [(greetings, "1.0")])
+    #expect(world.changes(watcher).last?.present.map(\.appID) == [b])
+    #expect(world.error(tool, .administer(.with { $0.forget = b })) == 0)
+    let count = world.changes(watcher).count
+    #expect(world.changes(watcher).last?.gone == [b])
+    world.register(world.enrol(b, user: "two"), [(greetings, "1.0")])
+    #expect(world.changes(watcher).count == count)
+    // Without services it goes, and the app itself stays.
+    #expect(world.error(tool, .administer(.with { $0.forget = b })) == 0)
+    let last = world.enrol(b, user: "one")
+    world.register(last, [(greetings, "1.0")])
+    world.register(last)
+    #expect(world.changes(watcher).suffix(2).map(\.present.count) == [1, 0])
+    #expect(world.changes(watcher).last?.gone == [b])
+  }
+
+  @Test func aSandboxOfTwoUsersSeesWhatNeitherIsKeptFrom() {
+    var limits = BrokerLimits()
+    limits.sandboxedApps = .open(8)
+    let world = BrokerWorld(limits: limits)
+    world.register(world.enrol(a, user: "one"), [(greetings, "1.0")])
+    let box = BrokerOrigin.sandbox("box")
+    let client = world.connect(key: "client", origin: box)
+    world.send(.with { $0.attend.version = 1 }, from: client)
+    _ = world.ask(client, .watch(WireFind()))
+    #expect(world.find(client) == [])
+    _ = world.enrol(b, user: "one", origin: box)
+    #expect(world.find(client) == [a] && world.changes(client).last?.present.map(\.appID) == [a])
+    let second = world.enrol("com.example.second", user: "two", origin: box)
+    #expect(world.find(client) == [] && world.changes(client).last?.gone == [a])
+    #expect(world.closed[second] == nil)
+  }
+
   @Test func refusesRegistrationsAndSaysWhere() {
     let world = BrokerWorld()
     let app = world.enrol(a)
@@ -364,7 +433,8 @@ struct BrokerStateTests {
     let one = world.enrol(a)
     #expect(world.error(one, .connect(.with { $0.appID = b })) == 3)
     let two = world.enrol(b)
-    world.register(two)
+    world.register(two, [(greetings, "1.0")])
+    #expect(world.find(one) == [b])
     #expect(world.error(one, .connect(.with { $0.appID = b })) == 0)
     #expect(world.introductions.map(\.acceptor) == [two])
     let toAcceptor = world.sent[two]?.last?.introduction
@@ -403,6 +473,27 @@ struct BrokerStateTests {
     #expect(world.error(tool, .administer(.with { $0.removeRule = rule })) == 0)
     #expect(world.error(tool, .administer(.with { $0.removeRule = rule })) == 1)
     #expect(world.error(one, .connect(.with { $0.appID = b })) == 0)
+  }
+
+  /// An introduction names the user and the key of the other app: not to apps of other users.
+  @Test func introducesNobodyToAppsOfOtherUsers() {
+    let world = BrokerWorld()
+    let one = world.enrol(a, user: "one")
+    let provider = world.enrol(b, user: "two")
+    #expect(world.error(one, .connect(.with { $0.appID = b })) == 13)
+    world.disconnect(provider)
+    world.install(b, "/usr/bin/b")
+    // It is not started for that either.
+    #expect(world.error(one, .connect(.with { $0.appID = b })) == 13)
+    #expect(world.starts.isEmpty)
+    // Whose it is nobody knows before it enrols.
+    let late = "com.example.late"
+    world.install(late, "/usr/bin/late")
+    let question = world.ask(one, .connect(.with { $0.appID = late }))
+    #expect(world.starts == [late] && world.failure(one, question) == nil)
+    _ = world.enrol(late, user: "two")
+    #expect(world.failure(one, question) == 13)
+    #expect(world.introductions.isEmpty)
   }
 
   /// Whoever has enrolled and waits for nothing wakes nobody.

@@ -65,10 +65,8 @@ struct AppDirectory: Sendable {
         && (!filter.hasVersion || filter.version == service.version)
         && (!filter.hasType || filter.type == service.type)
     }
-    // Who asks for nothing in particular sees apps without services, too.
-    guard !services.isEmpty || !filter.hasServiceID && !filter.hasVersion && !filter.hasType else {
-      return nil
-    }
+    // An app that offers nothing is no provider, whatever a client asks for.
+    guard !services.isEmpty || asker == nil else { return nil }
     if !filter.includesContents {
       for i in services.indices { services[i].definition = Data() }
     }
@@ -86,14 +84,19 @@ struct AppDirectory: Sendable {
     }
   }
 
-  /// Whether policy hides the app from the asker. An app does not see the apps that it may not
-  /// call; a client in a sandbox does not see those that any app of the sandbox may not call.
+  /// Whether the app is hidden from the asker. An app sees those that it could call: of its own
+  /// user, as policy allows. A client has no user, and a plain one can read the administrator's
+  /// key: it sees all. One in a sandbox sees those that every app of the sandbox sees, and none
+  /// while the sandbox has no app.
   private func isHidden(_ appID: String, from asker: BrokerAsker) -> Bool {
-    if let consumer = asker.appID { return records.policy.denies(consumer, appID) }
+    if let consumer = asker.appID { return isHidden(appID, fromApp: consumer) }
     guard asker.origin != .plain, !asker.administers else { return false }
-    // Also where it has no app yet.
-    return records.policy.denies(nil, appID)
-      || records.apps.contains { $0.value.origin == asker.origin && records.policy.denies($0.key, appID) }
+    let apps = records.apps.filter { $0.value.origin == asker.origin }.keys
+    return apps.isEmpty || apps.contains { isHidden(appID, fromApp: $0) }
+  }
+
+  private func isHidden(_ appID: String, fromApp consumer: String) -> Bool {
+    records.policy.denies(consumer, appID) || records.areOfDifferentUsers(consumer, appID)
   }
 
   // MARK: An administrator's list

@@ -106,6 +106,12 @@ package struct BrokerRecords: Sendable, Equatable {
 
   mutating func noteForgotten(_ appID: String) { forgotten.append(appID) }
 
+  /// Whether both apps are known, and were activated for different users.
+  func areOfDifferentUsers(_ one: String, _ other: String) -> Bool {
+    guard let one = apps[one], let other = apps[other] else { return false }
+    return !one.activationUser.utf8.elementsEqual(other.activationUser.utf8)
+  }
+
   // MARK: Approval
 
   /// Whether an administrator approved this key for the app.

@@ -7,9 +7,8 @@ extension BrokerState {
   mutating func dial(_ target: String, _ dial: WaitingDials.Dial, now: UInt64) throws(BrokerRefusal) {
     try BrokerRefusal.checkAppID(target)
     // One app has one connection, and cannot be both sides of a channel.
-    guard target != dial.dialler, !records.policy.denies(dial.dialler, target) else {
-      throw .answer(.notAllowed)
-    }
+    guard target != dial.dialler else { throw .answer(.notAllowed) }
+    if let code = refusal(of: dial.dialler, target) { throw .answer(code) }
     guard let other = presence.running[target] else {
       guard mayBeStarted(target) else { throw .answer(.applicationNotFound) }
       dials.add(dial, to: target, isRunning: false, now: now, &answers)
@@ -29,12 +28,19 @@ extension BrokerState {
       change(FrontChanges.Wish(question: dial.question, asker: dial.dialler, appID: appID), now: now)
     }
     for dial in dials.proceed(to: appID, running.state, now: now, &answers) {
-      if records.policy.denies(dial.dialler, appID) {
-        answers.fail(dial.question, .notAllowed)
+      if let code = refusal(of: dial.dialler, appID) {
+        answers.fail(dial.question, code)
       } else {
         introduce(dial, to: appID, running.connection)
       }
     }
+  }
+
+  /// Why the two apps are not introduced; nil when they may be. An introduction tells each side
+  /// the key and the user of the other one, so that it is for apps of one user alone.
+  private func refusal(of dialler: String, _ target: String) -> ServicesError.Code? {
+    if records.policy.denies(dialler, target) { return .notAllowed }
+    return records.areOfDifferentUsers(dialler, target) ? .enterpriseUserNotMatch : nil
   }
 
   private mutating func introduce(
