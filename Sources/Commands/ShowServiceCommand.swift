@@ -5,7 +5,7 @@ import ServiceWire
 
 struct ShowServiceCommand: AsyncParsableCommand, ReportingCommand {
   static let configuration = CommandConfiguration(
-    commandName: "show", abstract: "Prints the definition of a service, as JSON.")
+    commandName: "show", abstract: "Prints the definition of a service, as JSON, or its servers.")
 
   @Argument(help: "The service: its id, or the short name of a well-known one.")
   var service: ServiceName
@@ -18,7 +18,10 @@ struct ShowServiceCommand: AsyncParsableCommand, ReportingCommand {
 
   @OptionGroup var broker: BrokerOptions
 
-  @Flag(help: "Prints it on one line, in its canonical form.")
+  @Flag(help: "Prints the servers behind the service in place of its definition, each with its priority.")
+  var servers = false
+
+  @Flag(help: "Prints it on one line, in its canonical form; of servers one JSON array.")
   var json = false
 
   var reportsJSON: Bool { json }
@@ -40,8 +43,40 @@ struct ShowServiceCommand: AsyncParsableCommand, ReportingCommand {
       $0.serviceID = service.id.text
       $0.includesContents = true
     }
-    let definition = try definition(among: try await client.find(filter))
+    let providers = try await client.find(filter)
+    if servers { return try writeServers(of: providers) }
+    let definition = try definition(among: providers)
     try StandardOutput.write(PrintableText.ofJSON(json ? definition.jsonText : Self.text(definition)) + "\n")
+  }
+
+  private struct Server: Encodable {
+    let appID: String
+    let server: StatedServer
+
+    private enum CodingKeys: CodingKey { case appID }
+
+    func encode(to encoder: any Encoder) throws {
+      var container = encoder.container(keyedBy: CodingKeys.self)
+      try container.encode(appID, forKey: .appID)
+      try server.encode(to: encoder)
+    }
+
+    var text: String { PrintableText.of("\(server.priority) \(server.name) of \(appID)") + "\n" }
+  }
+
+  /// Those of the apps that are meant. Throws `serviceNotFound` when nobody offers the service as one of servers.
+  private func writeServers(of providers: [WireProvider]) throws {
+    let meant = providers.filter { provider in
+      (app ?? provider.appID) == provider.appID
+        && provider.services.contains { $0.type == .server && (version ?? $0.version) == $0.version }
+    }
+    guard !meant.isEmpty else {
+      throw ServicesError(.serviceNotFound, detail: "nobody offers \(service.id) as a service of servers")
+    }
+    let servers = meant.flatMap { provider in
+      StatedServer.all(provider).map { Server(appID: provider.appID, server: $0) }
+    }
+    try StandardOutput.write(json ? JSONText.of(servers) : servers.map(\.text).joined())
   }
 
   /// The one definition that is asked for. Throws `serviceNotFound` when nobody has one, and `versionNotFound` with all that there are when

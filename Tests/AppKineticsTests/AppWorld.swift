@@ -67,7 +67,7 @@ final class AppWorld: Sendable {
 
   /// An app that is not started yet. The container of an id is the same each time.
   func app(
-    _ id: String, user: String = "somebody", icon: Data? = nil,
+    _ id: String, user: String = "somebody", icon: Data? = nil, servers: [AppServer] = [],
     change: (inout AppServices.Options) -> Void = { _ in }
   ) throws -> App {
     let url = directory.appendingPathComponent(id)
@@ -80,8 +80,8 @@ final class AppWorld: Sendable {
     options.logger = Self.logger
     change(&options)
     let services = try AppServices(
-      Application(id: ApplicationID(id), name: id, icon: icon, activationUser: user), container: container,
-      options: options)
+      Application(id: ApplicationID(id), name: id, icon: icon, servers: servers, activationUser: user),
+      container: container, options: options)
     let app = App(services: services, container: container)
     apps.withLock { $0.append(app) }
     return app

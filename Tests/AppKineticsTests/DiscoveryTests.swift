@@ -1,5 +1,6 @@
 import Foundation
 import ServiceWire
+import TestSupport
 import Testing
 import UnixSockets
 
@@ -120,6 +121,43 @@ struct DiscoveryTests {
       try await provider.services.start()
       let found = try #require(try await lists.next()?.first)
       #expect(found.icon == icon && found.services.first?.definition == echo && !found.isOwn)
+    }
+  }
+
+  @Test func findsTheServersBehindAService() async throws {
+    try await withWorld { world in
+      let servers = try [
+        AppServer(host: "backup.example", port: 443, priority: 2), AppServer(host: "one.example", port: 443),
+        AppServer(host: "2001:db8::2", port: 8443),
+      ]
+      let provider = try world.app("com.example.provider", servers: servers)
+      try provider.services.offer(echo, type: .server) { _ in .noReply }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer").services
+      try await consumer.start()
+      let found = try #require(try await consumer.providers(of: echo.serviceID, type: .server).first)
+      #expect(found.services.map(\.type) == [.server] && found.servers == servers)
+      var random = SplitMix64(seed: 3)
+      for _ in 0..<10 {
+        let order = found.serversToTry(using: &random)
+        #expect(order.last == servers[0] && Set(order.prefix(2)) == Set(servers[1...]))
+      }
+      #expect(Set(found.serversToTry()) == Set(servers))
+      // The broker keeps them for later.
+      await world.stopBroker()
+      try await world.startBroker()
+      #expect(try await consumer.providers(type: .server).map(\.servers) == [servers])
+    }
+  }
+
+  @Test func refusesMoreServersThanMayBe() async throws {
+    try await withWorld { world in
+      let servers = try (1...33).map { try AppServer(host: "h\($0).example", port: 443) }
+      let most = Array(servers.dropLast())
+      try await world.app("com.example.most", servers: most).services.start()
+      let expected = ServicesError(
+        .invalidRegistration, path: "servers", detail: "there are 33, and 32 are allowed")
+      #expect(throws: expected) { try world.app("com.example.more", servers: servers) }
     }
   }
 

@@ -12,6 +12,48 @@ struct BrokerCommandTests {
   private let a = "com.example.a"
   private let b = "com.example.b"
 
+  @Test func listsTheServersBehindAService() async throws {
+    let broker = try BrokerProcess()
+    let app = try await broker.app(a)
+    func server(_ host: String, _ port: UInt32, _ priority: UInt32) -> WireAppServer {
+      .with {
+        $0.host = host
+        $0.port = port
+        $0.priority = priority
+      }
+    }
+    func service(_ id: String, _ type: WireServiceType) -> WireService {
+      .with {
+        $0.id = id
+        $0.version = "1"
+        $0.type = type
+      }
+    }
+    _ = try await app.ask(
+      .register(
+        .with {
+          $0.services = [service("com.example.time", .server), service("com.example.zone", .application)]
+          $0.servers = [server("::1", 80, 2), server("one.example", 443, 1)]
+        }))
+    #expect(
+      try broker.run("services", "list").text
+        == "com.example.time 1 com.example.a (running) at one.example:443, [::1]:80\n"
+        + "com.example.zone 1 com.example.a (running)\n")
+    let json = try broker.run("services", "list", "--json", "--service", "com.example.time").text
+    let servers = #"{"host":"one.example","port":443,"priority":1},{"host":"::1","port":80,"priority":2}"#
+    #expect(json.contains(#""servers":[\#(servers)]"#), "\(json)")
+    #expect(
+      try !broker.run("services", "list", "--json", "--service", "com.example.zone").text.contains("servers"))
+    let show = ["services", "show", "com.example.time", "--servers"]
+    #expect(
+      try broker.run(show).text == "1 one.example:443 of com.example.a\n2 [::1]:80 of com.example.a\n")
+    let first = #"[{"appID":"com.example.a","host":"one.example","port":443,"priority":1},"#
+    #expect(try broker.run(show + ["--json"]).text.hasPrefix(first))
+    #expect(try broker.run(show + ["--version", "2"], expecting: 5).errors.contains("service of servers"))
+    let zone = ["services", "show", "com.example.zone", "--servers"]
+    #expect(try broker.run(zone, expecting: 5).errors.contains("service of servers"))
+  }
+
   @Test func listsAppsAndServices() async throws {
     let broker = try BrokerProcess()
     let app = try await broker.app(a)

@@ -103,6 +103,21 @@ def finds_who_offers_what(world):
     expect([p["app_id"] for p in asker.find()], [one.app_id])
 
 
+def finds_the_servers_of_a_provider(world):
+    servers = [{"host": "a.example", "port": 443, "priority": 2}, {"host": "::1", "port": 65535, "priority": 65535}]
+    provider = world.app("provider")
+    services = [{"id": SERVICE, "version": SERVICE_VERSION, "type": "SERVER"}]
+    provider.ask("register", {"services": services, "servers": servers})
+    (found,) = world.app("consumer").find(type="SERVER")
+    expect((found["app_id"], found["servers"]), (provider.app_id, servers))
+    for wrong in ({"host": "a b"}, {"host": "é"}, {"host": ""}, {"port": 0}, {"port": 65536}, {"priority": 0}):
+        body = {"services": services, "servers": [{**servers[0], **wrong}]}
+        expect((wrong, refusal(provider.ask, "register", body)), (wrong, 24))
+    expect(refusal(provider.ask, "register", {"services": services, "servers": servers[:1] * 33}), 24)
+    (kept,) = world.app("consumer").find(type="SERVER")
+    expect(kept["servers"], servers)
+
+
 def finds_many_page_after_page(world):
     app = world.app("many")
     for n in range(40):
@@ -320,7 +335,7 @@ def ignores_messages_that_may_be_ignored(world):
 
 CHECKS = [
     enrols_with_its_key, has_its_keys_in_files, takes_records_of_all_lengths, takes_a_first_record_with_the_handshake,
-    finds_who_offers_what, finds_many_page_after_page, watches_who_comes_and_goes, exchanges_requests_and_replies,
+    finds_who_offers_what, finds_the_servers_of_a_provider, finds_many_page_after_page, watches_who_comes_and_goes, exchanges_requests_and_replies,
     sends_more_requests_than_its_credit, cancels, asks_about_requests_after_a_channel_broke,
     goes_on_without_the_broker, says_goodbye_when_it_is_stopped, a_second_connection_takes_the_place_of_the_first,
     refuses_what_cannot_be_reached, waits_for_an_app_that_is_locked, starts_an_app_that_does_not_run,

@@ -325,6 +325,44 @@ struct BrokerStateTests {
     #expect(world.closed[second] == nil)
   }
 
+  private func server(_ host: String, _ port: UInt32, _ priority: UInt32) -> WireAppServer {
+    .with {
+      $0.host = host
+      $0.port = port
+      $0.priority = priority
+    }
+  }
+
+  @Test func tellsTheServersOfAProvider() throws {
+    let world = BrokerWorld()
+    let provider = world.enrol(a)
+    let consumer = world.enrol(b)
+    let watch = world.ask(consumer, .watch(.with { $0.type = .server }))
+    var registration = WireRegister.with {
+      $0.services = [
+        .with {
+          $0.id = greetings
+          $0.version = "1.0"
+          $0.type = .server
+        }
+      ]
+      $0.servers = (1...32).map { server("h\($0).example", $0, 1) }
+    }
+    #expect(world.error(provider, .register(registration)) == 0)
+    #expect(world.changes(consumer).last?.present.map(\.servers) == [registration.servers])
+    // A change of nothing else is news.
+    registration.servers[3].priority = 2
+    #expect(world.error(provider, .register(registration)) == 0)
+    #expect(world.changes(consumer).last?.present.map(\.servers) == [registration.servers])
+    #expect(world.changes(consumer).map(\.watch) == [watch, watch])
+    let found = world.ask(consumer, .find(.init()))
+    #expect(world.answers(consumer, found).last?.providers.providers.map(\.servers) == [registration.servers])
+    // They outlive the broker.
+    var read = BrokerRecords()
+    try read.decodeApp(try #require(try world.state.records.encoded(.app(a))))
+    #expect(read.apps[a]?.registration == registration)
+  }
+
   @Test func refusesRegistrationsAndSaysWhere() {
     let world = BrokerWorld()
     let app = world.enrol(a)
@@ -400,6 +438,11 @@ struct BrokerStateTests {
           ]
         }
       ),
+      ("servers[1].host", { $0.servers = [server("a", 1, 1), server("a\u{301}", 1, 1)] }),
+      ("servers[0].port", { $0.servers = [server("a", 0, 1)] }),
+      ("servers[0].port", { $0.servers = [server("a", .max, 1)] }),
+      ("servers[0].priority", { $0.servers = [server("a", 1, 0)] }),
+      ("servers", { $0.servers = Array(repeating: server("a", 1, 1), count: 33) }),
     ]
     for (path, change) in cases {
       var registration = WireRegister()

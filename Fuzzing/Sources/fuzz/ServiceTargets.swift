@@ -161,7 +161,16 @@ extension Target {
       let appID = "com.example.a"
       records.apps[appID] = .init(
         publicKey: Data(repeating: 1, count: 32), activationUser: "u", enrolled: 5,
-        registration: .with { $0.name = "A" })
+        registration: .with {
+          $0.name = "A"
+          $0.servers = [
+            .with {
+              $0.host = "h"
+              $0.port = 1
+              $0.priority = 1
+            }
+          ]
+        })
       let rule = WireRule.with {
         $0.provider = appID
         $0.effect = .deny

@@ -25,6 +25,7 @@ final class BrokerRegistration {
       $0.entitlementVersion = application.entitlementVersion.text
       $0.icon = application.icon ?? Data()
       $0.services = core.services.registered
+      $0.servers = application.servers.map(\.wire)
     }
   }
 

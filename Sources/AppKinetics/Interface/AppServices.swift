@@ -64,10 +64,11 @@ public final class AppServices: Sendable {
   let runtime: Runtime
 
   /// Reads or makes the app's key in the container. Throws the container's errors, among them `readOnly`, and `certificateNotFound` for a key that
-  /// cannot be read.
+  /// cannot be read. Throws `invalidRegistration` for an application with more servers than may be.
   public init(
     _ application: Application, container: SecureContainer, options: Options = Options()
   ) throws {
+    try application.checkServers()
     runtime = try Runtime(application, container, options)
   }
 

@@ -16,6 +16,9 @@ public struct Application: Sendable, Hashable {
   public var entitlementVersion: ServiceVersion
   /// PNG, at most 64 KiB.
   public var icon: Data?
+  /// The servers behind what the app offers with the type ``ServiceType/server``, in any order; 32 at most.
+  /// Whoever finds the app reads them as ``Provider/servers``.
+  public var servers: [AppServer]
   /// The user that the app was activated for; the name of the system's user unless it says otherwise. Apps of different users do not
   /// talk to each other.
   public var activationUser: String
@@ -23,14 +26,24 @@ public struct Application: Sendable, Hashable {
   /// Describes an app. What is nil gets the default that its property names.
   public init(
     id: ApplicationID, name: String, entitlementID: String? = nil, entitlementVersion: ServiceVersion? = nil,
-    icon: Data? = nil, activationUser: String? = nil
+    icon: Data? = nil, servers: [AppServer] = [], activationUser: String? = nil
   ) {
     self.id = id
     self.name = name
     self.entitlementID = entitlementID ?? id.text
     self.entitlementVersion = entitlementVersion ?? .initial
     self.icon = icon
+    self.servers = servers
     self.activationUser = activationUser ?? NSUserName()
+  }
+
+  /// Throws `invalidRegistration` for more servers than an app may have.
+  func checkServers() throws(ServicesError) {
+    guard servers.count <= AppServer.countMax else {
+      throw ServicesError(
+        .invalidRegistration, path: "servers",
+        detail: "there are \(servers.count), and \(AppServer.countMax) are allowed")
+    }
   }
 }
 

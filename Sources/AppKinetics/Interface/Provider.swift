@@ -1,4 +1,5 @@
 public import Foundation
+public import ServiceValues
 import ServiceWire
 
 /// Who uses a service: a program of the user, or a server behind it.
@@ -45,6 +46,9 @@ public struct Provider: Sendable, Hashable {
   public var icon: Data?
   /// Those that were asked for.
   public var services: [Service]
+  /// The servers behind its services of the type ``ServiceType/server``, in the order in which the app states
+  /// them; ``serversToTry()`` has them in the order in which to connect. Empty when it states none.
+  public var servers: [AppServer]
   /// What the broker knows of the app's process.
   public var state: State
   /// False as well when the state is hidden.
@@ -69,6 +73,8 @@ public struct Provider: Sendable, Hashable {
         id: id, version: version, type: service.type == .server ? .server : .application,
         definition: text.flatMap { try? ServiceDefinition(jsonText: $0) })
     }
+    // The broker has checked them.
+    servers = wire.servers.prefix(AppServer.countMax).compactMap { try? AppServer($0) }
     state =
       switch wire.state {
       case .running: .running
@@ -78,5 +84,17 @@ public struct Provider: Sendable, Hashable {
       case .notRunning, .UNRECOGNIZED: .notRunning
       }
     isInFront = wire.isInFront
+  }
+
+  /// The servers in the order in which to try them, until one connects: by priority, 1 first, and those of one
+  /// priority in random order, so that the load is shared. Each call draws another order.
+  public func serversToTry() -> [AppServer] {
+    var generator = SystemRandomNumberGenerator()
+    return serversToTry(using: &generator)
+  }
+
+  /// The same with a given source of randomness.
+  public func serversToTry(using generator: inout some RandomNumberGenerator) -> [AppServer] {
+    AppServer.attemptOrder(servers, using: &generator)
   }
 }

@@ -77,6 +77,7 @@ struct AppDirectory: Sendable {
       $0.entitlementVersion = registration.entitlementVersion
       if filter.includesContents { $0.icon = registration.icon }
       $0.services = services
+      $0.servers = registration.servers
       // A sandbox does not see what the user does when.
       let isShown = asker.map { $0.origin == .plain || $0.appID == appID || $0.administers } ?? true
       $0.state = isShown ? presence.state(of: appID) : .hidden

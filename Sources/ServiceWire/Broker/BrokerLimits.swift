@@ -1,3 +1,5 @@
+import ServiceValues
+
 /// What a broker takes (SERVICE-PROTOCOL.md, "Limits"). Times are milliseconds.
 package struct BrokerLimits: Sendable, Equatable {
   /// Of a message to a client, and of one that a client sends.
@@ -21,6 +23,7 @@ package struct BrokerLimits: Sendable, Equatable {
   package var pendingOfOriginMax = 8
   package var pendingCountMax = 64
   package var serviceCountMax = 100
+  package var serverCountMax = AppServer.countMax
   package var definitionByteCountMax = 65_536
   package var iconByteCountMax = 65_536
   /// Of a registration as it is encoded, with everything that is in it.

@@ -25,6 +25,18 @@ extension WireRegister {
       if let wrong = service.fault(limits, at: "services[\(i)]") { return wrong }
       if !seen.insert([service.id, service.version]).inserted { return "services[\(i)]: named twice" }
     }
+    return serversFault(limits)
+  }
+
+  private func serversFault(_ limits: BrokerLimits) -> String? {
+    if servers.count > limits.serverCountMax { return "servers: more than \(limits.serverCountMax)" }
+    for (i, server) in servers.enumerated() {
+      do {
+        _ = try AppServer(server)
+      } catch {
+        return "servers[\(i)].\(error.path ?? ""): \(error.detail ?? "no server")"
+      }
+    }
     return nil
   }
 }

@@ -875,8 +875,31 @@ package nonisolated struct WireRegister: Sendable {
   /// PNG; empty when there is none.
   package var icon: Data = Data()
 
-  /// 6 was the program that starts the app: only an administrator names that.
   package var services: [WireService] = []
+
+  /// 6 was the program that starts the app: only an administrator names that.
+  /// Behind the services of type SERVER: 32 at most.
+  package var servers: [WireAppServer] = []
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+/// A server for which an app stands.
+package nonisolated struct WireAppServer: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// A host name, or an IP address without brackets: 1 to 253 bytes.
+  package var host: String = String()
+
+  /// 1 to 65,535.
+  package var port: UInt32 = 0
+
+  /// 1 to 65,535; 1 is tried first.
+  package var priority: UInt32 = 0
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -1004,6 +1027,8 @@ package nonisolated struct WireProvider: Sendable {
   package var state: WireAppState = .notRunning
 
   package var isInFront: Bool = false
+
+  package var servers: [WireAppServer] = []
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -3771,7 +3796,7 @@ nonisolated extension WireService: SwiftProtobuf.Message, SwiftProtobuf._Message
 
 nonisolated extension WireRegister: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Register"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}name\0\u{3}entitlement_id\0\u{3}entitlement_version\0\u{1}icon\0\u{1}services\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}name\0\u{3}entitlement_id\0\u{3}entitlement_version\0\u{1}icon\0\u{1}services\0\u{2}\u{2}servers\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3784,6 +3809,7 @@ nonisolated extension WireRegister: SwiftProtobuf.Message, SwiftProtobuf._Messag
       case 3: try { try decoder.decodeSingularStringField(value: &self.entitlementVersion) }()
       case 4: try { try decoder.decodeSingularBytesField(value: &self.icon) }()
       case 5: try { try decoder.decodeRepeatedMessageField(value: &self.services) }()
+      case 7: try { try decoder.decodeRepeatedMessageField(value: &self.servers) }()
       default: break
       }
     }
@@ -3805,6 +3831,9 @@ nonisolated extension WireRegister: SwiftProtobuf.Message, SwiftProtobuf._Messag
     if !self.services.isEmpty {
       try visitor.visitRepeatedMessageField(value: self.services, fieldNumber: 5)
     }
+    if !self.servers.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.servers, fieldNumber: 7)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -3814,6 +3843,47 @@ nonisolated extension WireRegister: SwiftProtobuf.Message, SwiftProtobuf._Messag
     if lhs.entitlementVersion != rhs.entitlementVersion {return false}
     if lhs.icon != rhs.icon {return false}
     if lhs.services != rhs.services {return false}
+    if lhs.servers != rhs.servers {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireAppServer: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".AppServer"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}host\0\u{1}port\0\u{1}priority\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.host) }()
+      case 2: try { try decoder.decodeSingularUInt32Field(value: &self.port) }()
+      case 3: try { try decoder.decodeSingularUInt32Field(value: &self.priority) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.host.isEmpty {
+      try visitor.visitSingularStringField(value: self.host, fieldNumber: 1)
+    }
+    if self.port != 0 {
+      try visitor.visitSingularUInt32Field(value: self.port, fieldNumber: 2)
+    }
+    if self.priority != 0 {
+      try visitor.visitSingularUInt32Field(value: self.priority, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: WireAppServer, rhs: WireAppServer) -> Bool {
+    if lhs.host != rhs.host {return false}
+    if lhs.port != rhs.port {return false}
+    if lhs.priority != rhs.priority {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -3974,7 +4044,7 @@ nonisolated extension WireUnwatch: SwiftProtobuf.Message, SwiftProtobuf._Message
 
 nonisolated extension WireProvider: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Provider"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}app_id\0\u{1}name\0\u{3}entitlement_id\0\u{3}entitlement_version\0\u{1}icon\0\u{1}services\0\u{1}state\0\u{3}is_in_front\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}app_id\0\u{1}name\0\u{3}entitlement_id\0\u{3}entitlement_version\0\u{1}icon\0\u{1}services\0\u{1}state\0\u{3}is_in_front\0\u{1}servers\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3990,6 +4060,7 @@ nonisolated extension WireProvider: SwiftProtobuf.Message, SwiftProtobuf._Messag
       case 6: try { try decoder.decodeRepeatedMessageField(value: &self.services) }()
       case 7: try { try decoder.decodeSingularEnumField(value: &self.state) }()
       case 8: try { try decoder.decodeSingularBoolField(value: &self.isInFront) }()
+      case 9: try { try decoder.decodeRepeatedMessageField(value: &self.servers) }()
       default: break
       }
     }
@@ -4020,6 +4091,9 @@ nonisolated extension WireProvider: SwiftProtobuf.Message, SwiftProtobuf._Messag
     if self.isInFront != false {
       try visitor.visitSingularBoolField(value: self.isInFront, fieldNumber: 8)
     }
+    if !self.servers.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.servers, fieldNumber: 9)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -4032,6 +4106,7 @@ nonisolated extension WireProvider: SwiftProtobuf.Message, SwiftProtobuf._Messag
     if lhs.services != rhs.services {return false}
     if lhs.state != rhs.state {return false}
     if lhs.isInFront != rhs.isInFront {return false}
+    if lhs.servers != rhs.servers {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
