@@ -326,6 +326,37 @@ extension WellKnownService {
       }
 
       """#
+    case .requestLinks:
+      #"""
+      {
+        "service-id": "com.good.gdservice.request-links",
+        "version": "1.0.0.0",
+        "title": "Request Links",
+        "description": "Asks another app for links. What the request and its reply hold is public nowhere, so that this definition takes any params, files and reply.",
+        "methods": {
+          "requestLinks": {
+            "description": "Asks for links.",
+            "params": {
+              "description": "Not known: anything, or nothing."
+            },
+            "attachments": {
+              "items": {
+                "title": "A file"
+              }
+            },
+            "result-value": {
+              "description": "Not known: anything, or nothing."
+            },
+            "result-attachments": {
+              "items": {
+                "title": "A file"
+              }
+            }
+          }
+        }
+      }
+
+      """#
     case .frontRequest:
       #"""
       {

@@ -23,6 +23,9 @@ public enum WellKnownService: String, Sendable, CaseIterable {
   case openCatalog = "open-catalog"
   /// `com.good.gsservice.open-share-url` 1.0.0.0: opens a location in a file share. It has no reply.
   case openShareURL = "open-share-url"
+  /// `com.good.gdservice.request-links` 1.0.0.0: asks another app for links. Its params and its reply are public
+  /// nowhere: the definition takes any, and says nothing of what they mean.
+  case requestLinks = "request-links"
   /// `com.good.gd.icc` 1.0.0.0: asks the app in front to bring the asking app to front. It has no reply.
   case frontRequest = "front-request"
   /// `com.good.gd.example.services.greetings` 1.0.0: an example that replies with a greeting, or takes files.

@@ -34,6 +34,7 @@ struct WellKnownServiceTests {
         "createCalendarItem com.good.gdservice.create-calendar-item 1.0.0.0 createCalendarItem",
         "openCatalog com.blackberry.gdservice.open-catalog 1.0.0.0 open",
         "openShareURL com.good.gsservice.open-share-url 1.0.0.0 open",
+        "requestLinks com.good.gdservice.request-links 1.0.0.0 requestLinks",
         "frontRequest com.good.gd.icc 1.0.0.0 FRONT_REQ",
         "greetings com.good.gd.example.services.greetings 1.0.0 greetMe|0,greetMe|1,greetMe|2,sendFiles",
       ])
@@ -97,6 +98,18 @@ struct WellKnownServiceTests {
     _ = try servicesError(.invalidParams) {
       try definition.validate(request: FrontRequest.method, params: nil, attachmentCount: 1)
     }
+  }
+
+  /// What it takes and answers is not known, so that nothing of what an app sends is refused.
+  @Test func requestLinksIsOpen() throws {
+    let definition = WellKnownService.requestLinks.definition
+    for value: ServiceValue? in [nil, .null, "text", 1, ["a": [1]], .bytes([1])] {
+      try definition.validate(request: "requestLinks", params: value, attachmentCount: 3)
+      try definition.validate(response: "requestLinks", params: value, attachmentCount: 3)
+    }
+    try definition.validate(error: .init(code: 5, text: "no"), of: "requestLinks")
+    #expect(try definition.definesReply("requestLinks"))
+    _ = try servicesError(.methodNotFound) { try definition.validate(request: "open", params: nil) }
   }
 
   @Test func anOpenURLNeedsAURL() throws {
