@@ -144,7 +144,7 @@ struct WaitingDials: Sendable {
         continue
       }
       starts[appID] = Start(at: now, owner: owner)
-      for i in mine.indices { mine[i].until = now + limits.startTime }
+      for i in mine.indices where !mine[i].isRunning { mine[i].until = now + limits.startTime }
       dials[appID] = mine
       answers.append(.start(appID: appID, program: program.path, arguments: program.arguments))
     }
@@ -166,11 +166,13 @@ struct WaitingDials: Sendable {
     return true
   }
 
-  /// Ends the programs that did not enrol in time.
+  /// Ends the programs that did not enrol in time, and refuses all dials that waited for them: those
+  /// that came meanwhile, too.
   mutating func endStarts(now: UInt64, _ answers: inout BrokerAnswers) {
     let ended = starts.filter { now >= $0.value.at + limits.startTime }.keys
-    for appID in ended.sorted() {
-      if starts.removeValue(forKey: appID)?.isOver == false { answers.append(.endProgram(appID: appID)) }
+    for appID in ended.sorted() where starts.removeValue(forKey: appID)?.isOver == false {
+      answers.append(.endProgram(appID: appID))
+      refuse(appID, .applicationNotFound, &answers) { !$0.isRunning }
     }
   }
 
