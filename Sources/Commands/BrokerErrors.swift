@@ -1,4 +1,5 @@
 import ContainerStore
+import LocalTransport
 import ServiceBroker
 import ServiceWire
 import UnixSockets
@@ -53,12 +54,7 @@ extension SocketError: BrokerReporting {
   }
 
   var reportMessage: String {
-    // Without its key a broker that runs cannot be reached either.
-    if case .nobodyAnswers(let path) = self, !path.hasSuffix(".key.pub") {
-      "no broker runs: nobody answers at \(path)"
-    } else {
-      what
-    }
+    if case .nobodyAnswers(let path) = self { "no broker runs: nobody answers at \(path)" } else { what }
   }
 
   var reportRemedy: String {
@@ -72,6 +68,13 @@ extension SocketError: BrokerReporting {
     default: .failure
     }
   }
+}
+
+extension BrokerKeyError: BrokerReporting {
+  var reportCode: String { "brokerKeyMissing" }
+  var reportMessage: String { what }
+  var reportRemedy: String { remedy }
+  var reportStatus: ExitStatus { .notFound }
 }
 
 extension ServiceBrokerError: BrokerReporting {

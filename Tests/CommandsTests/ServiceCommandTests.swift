@@ -356,6 +356,20 @@ struct ServiceCommandTests {
     _ = try world.broker.run("services", "show", "greetings", "--app", "x y", expecting: 64)
   }
 
+  /// A broker that runs and has lost the file with its key: no state directory is named, so that nothing else tells the key.
+  @Test func saysThatTheKeyOfTheBrokerIsMissing() throws {
+    let broker = try BrokerProcess()
+    let key = broker.socket + ".key.pub"
+    try FileManager.default.removeItem(atPath: key)
+    let words = [
+      "services", "list", "--socket", broker.socket, "--state", broker.folder.path("none"), "--json",
+    ]
+    let outcome = try broker.run(words, expecting: 5)
+    #expect(
+      outcome.text.isEmpty && outcome.errors.contains(#""code":"brokerKeyMissing""#), "\(outcome.errors)")
+    #expect(outcome.errors.contains("broker.key.pub") && !outcome.errors.contains("no broker runs"))
+  }
+
   @Test func saysThatNoBrokerRuns() throws {
     let folder = try TemporaryFolder()
     for place in [folder.root, folder.path("never-made")] {

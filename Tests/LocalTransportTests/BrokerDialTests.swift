@@ -78,7 +78,7 @@ struct BrokerDialTests {
     case (true, .anotherKey):
       await #expect(throws: ProtocolFault.brokerNotTrusted) { _ = try await dialled.value() }
     case (false, .nothing), (false, .noKey):
-      await #expect(throws: SocketError.nobodyAnswers(path: path + ".key.pub")) {
+      await #expect(throws: BrokerKeyError.missing(path: path + ".key.pub")) {
         _ = try await dialled.value()
       }
     default:

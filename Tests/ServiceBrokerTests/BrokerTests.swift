@@ -55,7 +55,7 @@ struct BrokerTests {
     // Without the file a pin suffices.
     unlink(path)
     _ = try await TestApp(world, b, key: KeyPair(), broker: world.brokerKey())
-    await #expect(throws: SocketError.nobodyAnswers(path: path)) {
+    await #expect(throws: BrokerKeyError.missing(path: path)) {
       try await TestApp(world, a, key: KeyPair())
     }
     await broker.stop()

@@ -32,7 +32,7 @@ package final class BrokerClient: Sendable {
 
   /// Attends at the broker of that socket. `broker` is its public key, when it is known; `administrator` the key that may administer.
   ///
-  /// Throws `SocketError`, `ProtocolFault`, and `ServicesError` `brokerUnavailable`.
+  /// Throws `SocketError`, `BrokerKeyError`, `ProtocolFault`, and `ServicesError` `brokerUnavailable`.
   package static func attend(
     path: String, name: String, broker: Data?, administrator: KeyPair? = nil
   ) async throws -> BrokerClient {

@@ -20,8 +20,8 @@ package enum BrokerDial {
   ///
   /// `pinned` is the broker's public key, when one is known; else the key beside the socket is taken.
   ///
-  /// Throws `SocketError` of the directory and of the dial (`unsafeDirectory`, `nobodyAnswers`, also without any key, `pathTooLong`,
-  /// `notASocket`, `timedOut`, `callFailed`), and `ProtocolFault`: `brokerNotTrusted` when another user's process answers, or the key
+  /// Throws `SocketError` of the directory and of the dial (`unsafeDirectory`, `nobodyAnswers`, `pathTooLong`, `notASocket`, `timedOut`,
+  /// `callFailed`), `BrokerKeyError` when no key is pinned and none is beside the socket, and `ProtocolFault`: `brokerNotTrusted` when another user's process answers, or the key
   /// beside the socket differs from `pinned`, `timedOut` when it sends nothing in time, `connectionLost` when it closes instead,
   /// `unexpectedDescriptors` and `malformed` when it sends something else.
   package static func dial(
@@ -39,7 +39,7 @@ package enum BrokerDial {
     let shown = BrokerKeyFile.read(besideSocket: path)
     if let pinned, let shown, pinned != shown { throw ProtocolFault.brokerNotTrusted }
     guard let key = pinned ?? shown else {
-      throw SocketError.nobodyAnswers(path: BrokerKeyFile.path(besideSocket: path))
+      throw BrokerKeyError.missing(path: BrokerKeyFile.path(besideSocket: path))
     }
     return Dialled(
       socket: connection.takeDescriptor().take(), descriptorLane: lane.takeDescriptor().take(), brokerKey: key

@@ -9,6 +9,26 @@ import SodiumPrimitives
   import Darwin
 #endif
 
+/// Why a broker that answers cannot be talked to.
+package enum BrokerKeyError: Error, Equatable {
+  /// No file with a public key is at the path.
+  case missing(path: String)
+}
+
+extension BrokerKeyError: CustomStringConvertible {
+  /// What failed.
+  package var what: String {
+    switch self {
+    case .missing(let path): "a broker answers, and its public key is not in \(path)"
+    }
+  }
+
+  /// What to do.
+  package var remedy: String { "start the broker anew: it writes the file when it starts" }
+
+  package var description: String { what + "; " + remedy }
+}
+
 /// The file beside the broker's socket that has its public key: 64 hexadecimal digits and a newline.
 package enum BrokerKeyFile {
   package static func path(besideSocket path: String) -> String { path + ".key.pub" }
