@@ -127,7 +127,15 @@ struct ApproveAppCommand: AsyncParsableCommand {
       $0.appID = appID
       $0.keyFingerprint = try keyFingerprint(fingerprint)
     }
-    try await broker.administer(.with { $0.approve = approval })
+    let client = try await broker.administer()
+    defer { client.close() }
+    let waiting = try await client.apps().pending.filter { $0.provider.appID == appID }
+    _ = try await client.ask(.administer(.with { $0.approve = approval }))
+    for app in waiting where app.identity.keyFingerprint != approval.keyFingerprint {
+      StandardError.write(
+        "dynamics: an app that waited under this id has another key, and is refused: "
+          + "\(KeyFingerprint.text(app.identity.keyFingerprint))\n")
+    }
   }
 }
 

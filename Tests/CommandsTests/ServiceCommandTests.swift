@@ -264,7 +264,7 @@ struct ServiceCommandTests {
 
     _ = try world.broker.run("apps", "approve", notes, "0000", expecting: 64)
     _ = try world.broker.run("apps", "approve", "x y", String(repeating: "0", count: 32), expecting: 64)
-    _ = try world.broker.run(command)
+    #expect(try world.broker.run(command).errors.isEmpty)
     try app.wait("ready") { try world.text(app).contains("ready \(notes)\n") }
     #expect(try !world.broker.run("apps", "list").text.contains("not approved"))
     // Approved before it comes.
@@ -274,6 +274,16 @@ struct ServiceCommandTests {
     _ = try world.call("greetMe|0", "--service", "greetings")
     _ = try world.broker.run("apps", "forget", mail)
     _ = try world.call("greetMe|0", "--service", "greetings", expecting: 1)
+  }
+
+  /// The administrator has taken the fingerprint of another app, or somebody else waits under the id.
+  @Test func approvingAnotherKeyNamesTheOneThatWaits() throws {
+    let world = try World("--plain-apps ask")
+    let app = try world.runNotes(until: "waiting for approval")
+    let words = try #require(try world.text(app).firstMatch(of: /apps approve \S+ (.*)\n/))
+    let approved = try world.broker.run("apps", "approve", notes, String(repeating: "0", count: 32))
+    #expect(approved.errors.contains("has another key, and is refused: \(words.1)\n"))
+    #expect(try app.finish().status == 1)
   }
 
   @Test func newAppsAreRefusedWhereOnlyApprovedOnesMayCome() throws {

@@ -110,6 +110,10 @@ extension IncomingRequest {
         return await answer(with: error)
       }
     case let error as ServicesError:
+      // The handler chose it, or what the handler returned cannot be sent, which its app would not hear otherwise.
+      runtime.logger.warning(
+        "a request is answered with an error",
+        metadata: ["service": "\(service)", "method": "\(method)", "error": "\(error)"])
       reply = ServiceReplyError(
         code: Int64(error.code.rawValue), text: error.path ?? error.detail ?? error.code.name)
     case is CancellationError:
