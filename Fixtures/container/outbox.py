@@ -143,7 +143,7 @@ def check_entry(
     fields.zero(7)
     fields.time()
     fields.take(16)
-    files, byte_count = fields.u64(), fields.u64()
+    files, byte_count, stored_byte_count = fields.u64(), fields.u64(), fields.u64()
     receiver = fields.rest()
     fields.range(len(receiver), 1, MAXIMUM_RECEIVER, "length of the receiver")
     try:
@@ -159,6 +159,9 @@ def check_entry(
     total = sum(version.inode.size for version in versions)
     if len(versions) == files and byte_count != total:
         raise fields.fail(f"has files of {total} bytes, and counts {byte_count}")
+    stored = sum(extent.stored_length() for version in versions for extent in version.extents)
+    if len(versions) == files and stored_byte_count != stored:
+        raise fields.fail(f"has {stored} stored bytes, and counts {stored_byte_count}")
 
 
 def check_receiver(catalog: Catalog, key: bytes, value: bytes) -> None:

@@ -122,6 +122,67 @@ struct AttachmentTests {
     }
   }
 
+  /// Holes are not sent, and take no room at either side.
+  @Test func bringsAFileThatIsLargerThanTheDisk() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider")
+      try provider.services.offer(echo) { .reply(attachments: $0.attachments) }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer")
+      let data = Data((0..<(1 << 20)).map { UInt8(truncatingIfNeeded: $0 / 251) })
+      let (middle, size): (UInt64, UInt64) = (3 << 50, 8 << 50)
+      try consumer.container.files.write(data, toPath: "/huge")
+      let file = try consumer.container.store.openFile("/huge", .readWrite)
+      _ = try data.withUnsafeBytes { try file.write($0, at: middle) }
+      try file.truncate(to: size)
+      try file.close()
+      try await consumer.services.start()
+      let reply = try #require(
+        try await consumer.services.call(
+          ServiceRequest(echo, "echo", attachments: ["/huge"]), to: provider.id))
+      let received = try consumer.container.store.openFile(reply.attachments[0], .read)
+      defer { try? received.close() }
+      func read(_ offset: UInt64) throws -> Data {
+        var bytes = Data(count: data.count)
+        let count = try bytes.withUnsafeMutableBytes { try received.read(at: offset, into: $0) }
+        return bytes.prefix(count)
+      }
+      #expect(try consumer.container.store.attributes(at: reply.attachments[0])?.size == size)
+      for offset in [0, middle] { #expect(try read(offset) == data) }
+      for offset in [UInt64(data.count), middle - UInt64(data.count), size - UInt64(data.count)] {
+        #expect(try read(offset) == Data(count: data.count))
+      }
+      // Its own file and what came of it.
+      try consumer.container.synchronize()
+      #expect(try consumer.container.store.info().liveByteCount < 5 << 20)
+    }
+  }
+
+  /// The limit counts what the app would read, holes too.
+  @Test func countsHolesAgainstTheLimitOfBytes() async throws {
+    try await withWorld { world in
+      let provider = try world.app("com.example.provider") { $0.attachmentByteCountMax = 1 << 40 }
+      try provider.services.offer(echo) { .reply($0.params) }
+      try await provider.services.start()
+      let consumer = try world.app("com.example.consumer")
+      try await consumer.services.start()
+      for (size, isTaken) in [(UInt64(1 << 40), true), (1 << 40 + 1, false)] {
+        try consumer.container.files.write(Data([1]), toPath: "/sparse")
+        let file = try consumer.container.store.openFile("/sparse", .readWrite)
+        try file.truncate(to: size)
+        try file.close()
+        let sent = try await consumer.services.send(
+          ServiceRequest(echo, "echo", params: 1, attachments: ["/sparse"]), to: provider.id)
+        if isTaken {
+          #expect(try await sent.reply()?.params == 1)
+        } else {
+          let error = await #expect(throws: ServicesError.self) { try await sent.reply() }
+          #expect(error?.code == .limitExceeded)
+        }
+      }
+    }
+  }
+
   /// What comes with an error is the app's, too.
   @Test func bringsFilesWithAnError() async throws {
     try await withWorld { world in

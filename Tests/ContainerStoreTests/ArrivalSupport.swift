@@ -20,7 +20,8 @@ struct Parcel: Sendable {
     message = ArrivingMessage(
       id: Identifier(repeating: UInt8(truncatingIfNeeded: number)), sender: sender,
       incarnation: Parcel.incarnation, number: number, message: text, fileCount: UInt64(files.count),
-      byteCount: UInt64(files.reduce(0) { $0 + $1.contents.count }))
+      byteCount: UInt64(files.reduce(0) { $0 + $1.contents.count }),
+      storedByteCount: UInt64(files.reduce(0) { $0 + TestFrame.storedByteCount(of: $1.contents) }))
   }
 
   /// Files of these sizes with contents that tell them apart.

@@ -224,6 +224,8 @@ struct ArrivalTests {
     }
     refused { $0.message = [UInt8](repeating: 0, count: ArrivingMessage.byteCountMax + 1) }
     refused { $0.byteCount = ArrivingMessage.filesByteCountMax }
+    refused { $0.storedByteCount = ArrivingMessage.filesByteCountMax }
+    refused { $0.byteCount = 0 }
     refused { $0.fileCount = 0 }
     var message = Parcel(sizes: [1]).message
     message.message = [UInt8](repeating: 0, count: ArrivingMessage.byteCountMax)

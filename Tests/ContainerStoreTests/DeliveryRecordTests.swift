@@ -203,8 +203,7 @@ struct DeliveryRecordTests {
 
   private let entry = OutboxEntry(
     number: 1, id: Identifier(repeating: 4), receiver: "com.example", time: 3, fileCount: 0,
-    byteCount: 0,
-    mayBeOffered: true)
+    byteCount: 5, storedByteCount: 46, mayBeOffered: true)
 
   @Test func outboxEntries() throws {
     func accepts(_ entry: OutboxEntry) -> Bool {

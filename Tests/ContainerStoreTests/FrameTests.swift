@@ -39,6 +39,7 @@ struct FrameTests {
     let fixture = try Fixture()
     var parcel = Parcel([("/huge", [])])
     parcel.message.byteCount = 1 << 60
+    parcel.message.storedByteCount = 42
     let arrival = try fixture.container.beginArrival(parcel.message)
     try arrival.add([ArrivingFile(path: Array("/huge".utf8), size: 1 << 60, modified: 0, permissions: 0o600)])
     var frame = TestFrame(end: 1 << 60)
@@ -47,6 +48,47 @@ struct FrameTests {
     let queued = try arrival.commit()
     #expect(try fixture.container.attributes(at: queued.files[0].path)?.size == 1 << 60)
     #expect(try fixture.container.info().liveByteCount == 42)
+  }
+
+  /// In all, over frames that come again and arrivals that go on.
+  @Test(arguments: [0, 1]) func noMoreIsStoredThanWasOffered(tooMuch: Int) throws {
+    let fixture = try Fixture(durability: .grouped)
+    let original = Parcel(sizes: [grain + 1, 0, 70_000, 3 * grain, 5])
+    var parcel = original
+    parcel.message.storedByteCount -= UInt64(tooMuch)
+    // What is staged of the message is what it was.
+    let first = try fixture.container.beginArrival(parcel.message)
+    #expect(first.missingByteCount == parcel.message.storedByteCount)
+    try parcel.addFiles(to: first)
+    try parcel.append(to: first, until: grain + 1 + 4 * grain)
+    var damaged = TestFrame(end: UInt64(grain + 1 + 70_000))
+    damaged.add(Array(parcel.files[2].contents[(4 * grain)...]), file: 2, grain: 4)
+    damaged.contents[100] ^= 1
+    #expect(throws: DamagedContents.self) {
+      try first.append(damaged)
+      try first.finish()
+    }
+    first.suspend()
+    let arrival = try fixture.container.beginArrival(parcel.message)
+    let staged = TestFrame.storedByteCount(of: parcel.files[0].contents) + 4 * (grain + TestFrame.overhead)
+    #expect(arrival.missingByteCount == parcel.message.storedByteCount - UInt64(staged))
+    try parcel.addFiles(to: arrival)
+    try parcel.append(to: arrival, until: Int(parcel.message.byteCount) - 5)
+    guard tooMuch > 0 else {
+      try parcel.append(to: arrival)
+      #expect(try original.complaint(about: arrival.commit(), in: fixture.container) == nil)
+      return
+    }
+    let before = try fixture.container.info().liveByteCount
+    expectError(.invalidArgument) { try parcel.append(to: arrival) }
+    #expect(try fixture.container.info().liveByteCount == before)
+    expectError(.invalidArgument) { try arrival.commit() }
+    arrival.suspend()
+    // Less than is staged already.
+    parcel.message.storedByteCount = UInt64(staged)
+    let last = try fixture.container.beginArrival(parcel.message)
+    #expect(last.missingByteCount == 0)
+    expectError(.invalidArgument) { try parcel.addFiles(to: last) }
   }
 
   @Test func aGrainMayBeShorterThanItsPlace() throws {

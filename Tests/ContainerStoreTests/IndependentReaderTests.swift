@@ -225,7 +225,8 @@ struct IndependentReaderTests {
       { $0.put(.outboxState, [1]) },
       { $0.put(.outboxMessage(2, chunk: 3), []) },
       { $0.put(.outboxMessage(2, chunk: 3), [1]) },
-      { try $0.edit(.outbox(2)) { $0.removeLast($0.count - 48) } },
+      { try $0.edit(.outbox(2)) { $0[48] ^= 1 } },
+      { try $0.edit(.outbox(2)) { $0.removeLast($0.count - 56) } },
       { try $0.edit(.outbox(2)) { $0 += [UInt8](repeating: 97, count: 256) } },
       { $0.put(.outbox(0), try $0.value(.outbox(2))!) },
       { transaction in

@@ -84,6 +84,14 @@ struct TestFrame: FrameContents {
     }
   }
 
+  /// The bytes of a file's segments, when grains of zeros are left out.
+  static func storedByteCount(of file: [UInt8]) -> Int {
+    stride(from: 0, to: file.count, by: grain).reduce(0) { sum, begin in
+      let plaintext = file[begin..<min(begin + grain, file.count)]
+      return plaintext.contains { $0 != 0 } ? sum + plaintext.count + overhead : sum
+    }
+  }
+
   /// Opens its segments: file, first byte, plaintext.
   func opened() throws -> [(file: Int, begin: Int, plaintext: [UInt8])] {
     var found: [(file: Int, begin: Int, plaintext: [UInt8])] = []
@@ -162,7 +170,8 @@ extension OutboxReader {
 }
 
 extension Container {
-  /// What the files of a message in the outbox hold, from a position on.
+  /// What the files of a message in the outbox hold, from a position on. Throws when the frames of all of
+  /// it have more or fewer bytes of segments than the outbox counts.
   func readOutbox(_ number: UInt64, from position: UInt64 = 0) throws -> [UInt8] {
     let files = try outboxFiles(number, from: 0, limit: .max)
     var begins: [Int] = []
@@ -174,8 +183,10 @@ extension Container {
     var bytes = [UInt8](repeating: 0, count: byteCount)
     let reader = try outboxReader(number, from: position)
     var done = Int(position)
+    var storedByteCount = 0
     while done < byteCount {
       let (frame, isLast) = try reader.next()
+      storedByteCount += frame.contents.count
       guard frame.end > UInt64(done), isLast == (frame.end == UInt64(byteCount)) else {
         throw ContainerError(.invalidArgument, detail: "a frame that does not go on")
       }
@@ -187,6 +198,11 @@ extension Container {
         bytes.replaceSubrange(place..<(place + plaintext.count), with: plaintext)
       }
       done = Int(frame.end)
+    }
+    let counted = try outboxEntries().first { $0.number == number }?.storedByteCount
+    guard position > 0 || counted == UInt64(storedByteCount) else {
+      throw ContainerError(
+        .invalidArgument, detail: "\(storedByteCount) bytes of segments, counted otherwise")
     }
     return Array(bytes[Int(position)...])
   }

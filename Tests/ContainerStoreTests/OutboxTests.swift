@@ -437,7 +437,10 @@ struct OutboxTests {
     try file.truncate(to: 1 << 50)
     _ = try testBytes(10, seed: 2).withUnsafeBytes { try file.write($0, at: 1 << 49) }
     try file.close()
-    _ = try container.enqueue(message(["/a", "/hole"]))
+    let entry = try container.enqueue(message(["/a", "/hole"]))
+    #expect(entry.byteCount == UInt64(100 * grain + 5) + 1 << 50)
+    #expect(entry.storedByteCount == UInt64(101 * grain + 5 + 102 * TestFrame.overhead))
+    #expect(try container.outboxEntries() == [entry])
     let reader = try container.outboxReader(1, from: 0)
     typealias Run = TestFrame.Run
     var frames: [TestFrame] = []
@@ -618,7 +621,8 @@ struct OutboxTests {
           transaction.put(.pinned(pin), pinned.encoded)
         }
       ),
-      ("no receiver", { try $0.edit(.outbox(1)) { $0.removeLast($0.count - 48) } }),
+      ("other stored bytes", { try $0.edit(.outbox(1)) { $0[48] ^= 1 } }),
+      ("no receiver", { try $0.edit(.outbox(1)) { $0.removeLast($0.count - 56) } }),
       (
         "a receiver that is too long",
         { try $0.edit(.outbox(1)) { $0 += testBytes(256, seed: 1).map { $0 % 26 + 97 } } }

@@ -588,7 +588,7 @@ def an_offer_of_more_than_there_is_room_for(world):
     """It is refused, and nobody hears how much is free."""
     _, app, channel = pair(world)
     delivery = request(app)
-    delivery.byte_count = 1 << 60
+    delivery.stored_byte_count = 1 << 60
     delivery.offer(channel).wait("refused")
     expect(delivery.failure["error"], NO_SPACE)
     expect(any(letter.isdigit() for letter in delivery.failure.get("detail", "")), False)

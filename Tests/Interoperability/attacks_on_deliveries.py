@@ -296,6 +296,45 @@ def frames_of_too_much(world):
     still_serves(world)
 
 
+def more_segments_than_were_offered(world):
+    """Not one byte more is taken, over all streams of the delivery; fewer are."""
+    _, app, channel = pair(world)
+    channel.close()
+    for files, stops in [(SMALL, None), (LARGE, 1 << 20)]:
+        for more in (-1, 0, 1):
+            delivery = request(app, files)
+            delivery.stored_byte_count += more
+            delivery.segments_max = 1
+            if stops:
+                delivery.stops_after = stops
+                delivery.offer(app.connect(VICTIM)).wait("accepted")
+                app.loop.until(lambda: delivery.received > 0, what="some of it")
+                abandon_all(app)
+                delivery.events.clear()
+            delivery.stops_after = None
+            delivery.offer(app.connect(VICTIM))
+            if more < 0:
+                delivery.wait("refused", "committed")
+                expect((stops, delivery.failure and delivery.failure["error"]), (stops, INVALID_PARAMS))
+            else:
+                delivery.wait("committed")
+                expect_echo(delivery, files)
+            abandon_all(app)
+    # None at all, and as many as no disk has.
+    for stored, error in [(0, INVALID_PARAMS), (1 << 61, NO_SPACE), (1 << 62, INVALID_PARAMS)]:
+        delivery = request(app, SMALL)
+        delivery.stored_byte_count = stored
+        delivery.offer(app.connect(VICTIM)).wait("refused", "committed")
+        expect((stored, delivery.failure and delivery.failure["error"]), (stored, error))
+        abandon_all(app)
+    for files, stored in [(SMALL, 1 << 63), ([("/empty", b"")], 1)]:
+        delivery = request(app, files)
+        delivery.stored_byte_count = stored
+        delivery.offer(app.connect(VICTIM))
+        expect(ending(delivery.channel.connection), MALFORMED)
+    still_serves(world)
+
+
 def tags_that_may_not_come(world):
     _, app, channel = pair(world)
     channel.close()
@@ -1002,7 +1041,7 @@ def change_on_disk(directory, stored):
 
 CHECKS = [
     ends_that_cannot_be, runs_that_cannot_be, runs_out_of_order, contents_of_another_length, blocks_that_are_none,
-    frames_of_too_much, tags_that_may_not_come, blocks_that_do_not_open, frames_of_impossible_lengths,
+    frames_of_too_much, more_segments_than_were_offered, tags_that_may_not_come, blocks_that_do_not_open, frames_of_impossible_lengths,
     streams_that_are_none, frames_that_are_cut, frames_beyond_the_credit, more_frames_than_are_taken_at_once,
     a_segment_that_does_not_open, two_segments_that_do_not_open, what_follows_a_damaged_segment,
     what_follows_a_message_that_was_taken_back, answers_that_no_receiver_gives, losses_that_cannot_be,

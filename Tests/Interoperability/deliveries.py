@@ -23,6 +23,13 @@ PENDING_MAX = 2 << 20
 INVALID_PARAMS, NUMBER_TAKEN, MALFORMED, UNEXPECTED = 8, 25, 100, 102
 
 
+def stored_byte_count(layout, files):
+    """The bytes of all segments of pairs of path and contents, when zeros at a grain's end are not sent."""
+    parts = [files[file][1][(begin := grain * GRAIN_BYTES) : begin + length].rstrip(b"\0")
+             for file, grain, length in layout.grains(0)]
+    return sum(len(part) + SEGMENT_EXTRA for part in parts if part)
+
+
 class Delivery:
     """A message with files that this app sends. `files` are pairs of path and contents."""
 
@@ -30,9 +37,11 @@ class Delivery:
         self.app, self.files, self.request, self.number = app, files, request, number
         self.id = request["id"]
         self.layout = Layout([len(contents) for _, contents in files])
-        self.byte_count = self.layout.byte_count
+        self.byte_count, self.stored_byte_count = self.layout.byte_count, stored_byte_count(self.layout, files)
         self.events, self.channel, self.stream, self.failure = [], None, None, None
         self.reply, self.reply_files, self.resumed_from = None, None, None
+        # Bytes of segments of the reply: as they were offered, and as they came.
+        self.reply_stored = None
         # Bytes of plaintext of a stream after which nothing more is sent; None: all.
         self.stops_after = None
         # What a frame has at most, which of them go in slots when there is memory, and what is done to one before it
@@ -56,6 +65,7 @@ class Delivery:
         body = {"id": self.id, "number": self.number, "incarnation": self.incarnation, "floor": self.app.floor()}
         body.update(delivered=delivered, may_be_repeated=self.number < first)
         counts = {"file_count": len(self.files), "byte_count": self.byte_count}
+        counts["stored_byte_count"] = self.stored_byte_count
         channel.send("offer", {**body, **counts, "request": message})
         return self
 
@@ -177,6 +187,8 @@ class Arrival:
         self.offer, self.manifest, self.layout = offer, [], None
         # Up to which position the contents are there, and all keys that came.
         self.position, self.contents, self.keys = 0, bytearray(), []
+        # Bytes of the segments that are there.
+        self.stored = 0
         self.restart(offer)
 
     def restart(self, offer):
@@ -207,6 +219,8 @@ class Arrival:
             raise Fault(STREAM_DAMAGED, "a block does not open")
         frame = Frame.parse(*opened)
         frame.check(self.layout, self.position, byte_count)
+        if self.stored + byte_count > self.offer.get("stored_byte_count", 0):
+            raise Fault(STREAM_DAMAGED, "more segments than were offered")
         offset, found = 0, []
         for (file, grain, length), key in zip(frame.segments(), frame.keys):
             position, stored = self.layout.position(file, grain), read(offset, length + SEGMENT_EXTRA)
@@ -219,6 +233,7 @@ class Arrival:
             self.contents[position : position + len(plaintext)] = plaintext
             self.keys.append((key, stored))
         self.position = frame.end
+        self.stored += byte_count
         return frame
 
     def files(self):
@@ -471,7 +486,8 @@ class Delivering:
         if len(body.get("id", b"")) != 16 or len(incarnation.get("draw", b"")) != 16 or not body.get("number"):
             raise Fault(MALFORMED)
         place, generation = (self.peer.app_id, body["id"]), incarnation.get("generation", 0)
-        if not 1 <= generation < 1 << 62:
+        stored_max = (1 << 63) - 1 if body.get("byte_count") else 0
+        if not 1 <= generation < 1 << 62 or body.get("stored_byte_count", 0) > stored_max:
             raise Fault(MALFORMED)
         sender = self.app.senders.get(self.peer.app_id) or Sender(incarnation)
         is_newest = sender.incarnation == incarnation
@@ -561,6 +577,7 @@ class Delivering:
         if "reply" in offer and offer["reply"]["id"] in self.app.delivered:
             delivery = self.app.delivered[offer["reply"]["id"]]
             delivery.reply, delivery.reply_files = offer["reply"], arrival.files()
+            delivery.reply_stored = offer.get("stored_byte_count", 0), arrival.stored
             delivery.events.append("replied")
         else:
             self.app.arrived.append((offer, arrival.files()))

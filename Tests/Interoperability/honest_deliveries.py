@@ -4,7 +4,7 @@ import os
 
 from attacks_on_an_app import USER, VICTIM, Process
 from deliveries import result
-from frames import GRAIN_BYTES, associated_data, open_segment
+from frames import GRAIN_BYTES, SEGMENT_EXTRA, TAG_FINAL, Frame, associated_data, open_segment
 from world import SERVICE, SERVICE_VERSION, ending, expect
 
 FILES = [("/folder/empty", b""), ("/folder/one", b"1"), ("/large", os.urandom((3 << 20) + 5)), ("/é", b"last")]
@@ -131,10 +131,27 @@ def sends_holes_and_files_of_many_sizes(world):
     delivery = request(app, files).offer(channel)
     delivery.wait("committed")
     expect_echo(delivery, files)
+    # The app's offer stated what came.
+    expect(*delivery.reply_stored)
     # What is a hole comes back as one.
     written = sum(len(c.rstrip(b"\0")) for name, c in files if name not in ("/zeros", "/last", "/end", "/middle"))
     byte_count = written + 4 * GRAIN_BYTES
     assert len(channel.seen_bulk) < byte_count + byte_count // 50 + (1 << 16), (len(channel.seen_bulk), byte_count)
+
+
+def sends_a_file_that_is_larger_than_the_disk(world):
+    """Its hole takes no room."""
+    _, app, channel = pair(world)
+    byte_count = 1 << 53
+    delivery = request(app, [("/huge", b"")], method="nothing")
+    delivery.byte_count, delivery.stored_byte_count = byte_count, 4 + SEGMENT_EXTRA
+    file = {"path": b"/huge", "byte_count": byte_count, "permissions": 0o600}
+    delivery.page = lambda begin: {"id": delivery.id, "from": begin, "files": [file]}
+    delivery.stops_after = 0
+    delivery.offer(channel).wait("accepted")
+    delivery.put(Frame.of(byte_count, [(0, byte_count // GRAIN_BYTES - 1, b"last")], TAG_FINAL))
+    delivery.wait("committed")
+    delivery.wait("ended")
 
 
 def sends_many_files_in_few_frames(world):
@@ -440,7 +457,7 @@ def refuses_what_it_does_not_take(world):
         delivery.wait("refused")
         expect(delivery.failure["error"], number)
     huge = request(app, [("/huge", b"")])
-    huge.byte_count = 1 << 60
+    huge.byte_count = huge.stored_byte_count = 1 << 60
     huge.page = lambda begin: {
         "id": huge.id, "from": begin, "files": [{"path": b"/huge", "byte_count": 1 << 60, "permissions": 0o600}]}
     huge.offer(channel).wait("refused")
@@ -508,7 +525,7 @@ def shows_nothing_in_the_clear(world):
 
 CHECKS = [
     opens_the_segment_of_the_page, between_two_apps_in_python, sends_files_and_gets_them_back,
-    sends_holes_and_files_of_many_sizes,
+    sends_holes_and_files_of_many_sizes, sends_a_file_that_is_larger_than_the_disk,
     sends_many_files_in_few_frames, sends_frames_of_few_segments, sends_files_in_shared_memory,
     goes_on_where_a_channel_broke, sends_a_segment_again_that_did_not_open, takes_files_in_shared_memory,
     takes_one_frame_at_a_time, takes_the_rest_where_a_channel_broke, asks_for_a_segment_again,

@@ -28,6 +28,7 @@ enum DeliveryFixture {
       $0.floor = 1
       $0.fileCount = files
       $0.byteCount = bytes
+      $0.storedByteCount = bytes == 0 ? 0 : bytes + 41
       $0.request.id = id(n).data
       $0.request.attachments = files
     }

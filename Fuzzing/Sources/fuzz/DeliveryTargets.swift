@@ -10,8 +10,7 @@ extension Target {
     seeds: {
       let entry = OutboxEntry(
         number: 1, id: Identifier(Known.bytes(16, seed: 1)), receiver: "com.example.ü", time: 1, fileCount: 2,
-        byteCount: 3,
-        mayBeOffered: true)
+        byteCount: 3, storedByteCount: 85, mayBeOffered: true)
       let pinned = PinnedFile(file: 7, path: Array("/a/ü".utf8), inode: sampleFile())
       let queued = sampleQueued
       let contents = QueuedContents(

@@ -318,16 +318,14 @@ final class PeerInbox {
       let offer = delivery.offer
       try delivery.begin(store, ArrivingMessage(offer, from: application))
       FailPoint.begun.pass()
-      let (known, received) = delivery.withArrival { ($0.filesKnown, $0.received) } ?? (0, 0)
+      let (known, needed) = delivery.withArrival { ($0.filesKnown, $0.missingByteCount) } ?? (0, 0)
       let room = try store.availableByteCount()
-      let needed = offer.byteCount - min(received, offer.byteCount)
       guard needed <= room, offer.fileCount <= (room - needed) / Self.fileByteCount else {
         // How much is free is nobody else's business.
         logger.notice(
           "no room for a message",
           metadata: [
-            "app": "\(application)", "offered": "\(offer.byteCount)", "files": "\(offer.fileCount)",
-            "free": "\(room)",
+            "app": "\(application)", "needed": "\(needed)", "files": "\(offer.fileCount)", "free": "\(room)",
           ])
         throw ServicesError(.noSpace, detail: "the receiver's container")
       }
@@ -609,6 +607,6 @@ extension ArrivingMessage {
     self.init(
       id: Identifier(offer.id), sender: application.text, incarnation: Incarnation(offer.incarnation)!,
       number: offer.number, message: (try? message.serializedBytes()) ?? [], fileCount: offer.fileCount,
-      byteCount: offer.byteCount)
+      byteCount: offer.byteCount, storedByteCount: offer.storedByteCount)
   }
 }

@@ -146,6 +146,7 @@ final class PeerOutbox {
       }
       offer.floor = min(offer.floor, entry.number)
       offer.id = entry.id.data
+      offer.storedByteCount = entry.storedByteCount
       let receiver = try container.store.outboxReceiver(
         application.text, notUnder: taken?.incarnation, generationAbove: taken?.generation ?? 0)
       offer.incarnation = WireIncarnation(receiver.incarnation)

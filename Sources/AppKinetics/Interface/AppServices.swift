@@ -26,8 +26,9 @@ public final class AppServices: Sendable {
     public var stagingTime: Duration = .seconds(7 * 86_400)
     /// Files of one message that are taken, whose list is held in memory, and bytes of all of them; nil: as many as there is room for.
     public var attachmentCountMax: UInt64? = 1_000_000
-    /// The most bytes that the files of one message may have together, in messages that arrive; nil: whatever
-    /// there is room for.
+    /// The most bytes that the files of one message may have together, in messages that arrive. Holes of files
+    /// count as the bytes that the app reads there. With nil the only limit is the room for what is stored,
+    /// where holes take none.
     public var attachmentByteCountMax: UInt64?
     /// Whether contents of large files may come in memory that the sender shares, which spares copies through the socket: sealed there as
     /// they are on the socket, 2 MiB for each channel over which large files come. Where the system has no such memory (Linux has), nothing comes so.

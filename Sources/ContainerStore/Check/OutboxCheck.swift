@@ -24,6 +24,7 @@ struct OutboxCheck {
       var entry: OutboxEntry
       var fileCount: UInt64 = 0
       var byteCount: UInt64 = 0
+      var storedByteCount: UInt64 = 0
       var chunkCount: UInt32 = 0
       var messageByteCount = 0
     }
@@ -47,10 +48,13 @@ struct OutboxCheck {
       pinCount += 1
       entries[pin.number]!.fileCount += 1
       entries[pin.number]!.byteCount &+= pinned.inode.size
+      entries[pin.number]!.storedByteCount &+= UInt64(pinned.inode.firstExtent?.storedByteCount ?? 0)
     }
     var owner: Pin?
-    try records.scan(.all(.pinnedExtent)) { key, _ in
-      guard key.bytes.count == 21, let pin = key.pin(at: 1) else {
+    try records.scan(.all(.pinnedExtent)) { key, value in
+      guard key.bytes.count == 21, let pin = key.pin(at: 1),
+        let extent = try? Extent(pinnedKey: key, value: value)
+      else {
         problems.append("an extent in the outbox that cannot be")
         return
       }
@@ -58,6 +62,7 @@ struct OutboxCheck {
         problems.append("an extent in the outbox that no attachment leads to")
       }
       owner = pin
+      entries[pin.number]?.storedByteCount &+= UInt64(extent.storedByteCount)
     }
     try records.scan(.all(.outboxMessage)) { key, value in
       // All chunks but the last are full.
@@ -76,6 +81,11 @@ struct OutboxCheck {
       if entry.fileCount != message.fileCount || entry.byteCount != message.byteCount {
         problems.append(
           "message \(number) in the outbox has \(message.fileCount) files and counts \(entry.fileCount)")
+      }
+      if entry.storedByteCount != message.storedByteCount {
+        problems.append(
+          "message \(number) in the outbox has \(message.storedByteCount) stored bytes and counts "
+            + "\(entry.storedByteCount)")
       }
       if message.messageByteCount > OutgoingMessage.byteCountMax {
         problems.append("message \(number) in the outbox has \(message.messageByteCount) bytes")

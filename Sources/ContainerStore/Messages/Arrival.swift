@@ -57,6 +57,8 @@ package final class Arrival: Sendable {
     var storedByteCount: UInt64 = 0
     /// The position up to which everything is stored.
     var received: UInt64
+    /// Bytes of the segments that were staged before the arrival began.
+    var stagedByteCount: UInt64
     var sinceDurable: UInt64 = 0
     var failure: (any Error)?
     /// Bytes for which the slabs reserve room.
@@ -67,7 +69,7 @@ package final class Arrival: Sendable {
 
   init(
     _ messages: Messages, _ key: ArrivalKey, _ message: ArrivingMessage, _ staging: Staging?,
-    staged: [StagedFile], stagingInterval: UInt64
+    staged: [StagedFile], stagedByteCount: UInt64, stagingInterval: UInt64
   ) {
     self.messages = messages
     self.stagingInterval = stagingInterval
@@ -77,7 +79,8 @@ package final class Arrival: Sendable {
     directory = staging.map { StorePath.text(InboxName.directory(of: $0.sender) + [$0.time]) } ?? ""
     state = Guarded(
       State(
-        manifest: Manifest(message), staged: staged, received: staged.reduce(0) { $0 + $1.byteCount }))
+        manifest: Manifest(message), staged: staged, received: staged.reduce(0) { $0 + $1.byteCount },
+        stagedByteCount: stagedByteCount))
   }
 
   deinit { suspend() }
@@ -104,8 +107,9 @@ package final class Arrival: Sendable {
           try messages.dropStagedFiles(of: staging!)
           state.staged = []
           state.received = 0
+          state.stagedByteCount = 0
         }
-        state.expectedByteCount = message.byteCount - state.received
+        state.expectedByteCount = message.storedByteCount - state.cursor.storedByteCount
         store.slabs.expect(state.expectedByteCount)
       } catch {
         state.failure = error
@@ -144,6 +148,11 @@ package final class Arrival: Sendable {
   /// there; later frames behind it may have been taken.
   package var received: UInt64 { state.withLock { $0.received } }
 
+  /// When the arrival begins: bytes of the segments that may still come, for which there has to be room.
+  package var missingByteCount: UInt64 {
+    message.storedByteCount - state.withLock { min($0.stagedByteCount, message.storedByteCount) }
+  }
+
   /// Whether the stored files can be the beginning of the announced ones.
   private func fits(_ state: borrowing State) -> Bool {
     var staged = state.staged[...]
@@ -160,6 +169,11 @@ package final class Arrival: Sendable {
   /// Continues after the staged bytes.
   private func goOn(_ state: inout State) throws {
     guard let last = state.staged.last else { return }
+    guard state.stagedByteCount <= message.storedByteCount else {
+      throw ContainerError(
+        .invalidArgument, detail: "\(state.stagedByteCount) bytes of a message of \(message.storedByteCount)")
+    }
+    state.cursor.storedByteCount = state.stagedByteCount
     state.cursor.position = state.received
     state.cursor.index = last.index
     state.cursor.begin = state.received - last.byteCount

@@ -19,6 +19,8 @@ struct ArrivalCursor {
   /// The position of that file's first byte.
   var begin: UInt64 = 0
   var position: UInt64 = 0
+  /// Bytes of all segments before the position.
+  var storedByteCount: UInt64 = 0
   /// The file, when a part of it has come.
   var growing: GrowingFile?
 }
@@ -59,6 +61,10 @@ struct FramePlan: Sendable {
     _ frame: SegmentFrame, at cursor: inout ArrivalCursor, of manifest: borrowing Manifest, in store: Store
   ) throws {
     let grain = SegmentFrame.grain
+    // The receiver has made sure that there is room for so many bytes, and for no more.
+    guard UInt64(frame.contentsByteCount) <= manifest.storedByteCount - cursor.storedByteCount else {
+      throw Self.wrong("has more segments than the message was said to have")
+    }
     guard frame.end > cursor.position, frame.end <= manifest.byteCount else {
       throw Self.wrong("ends at byte \(frame.end), after \(cursor.position)")
     }
@@ -97,6 +103,7 @@ struct FramePlan: Sendable {
       next.begin = next.position
     }
     guard run == frame.runs.count else { throw Self.wrong("has a run of another file") }
+    next.storedByteCount += UInt64(frame.contentsByteCount)
     self.frame = frame
     self.parts = parts
     cursor = next

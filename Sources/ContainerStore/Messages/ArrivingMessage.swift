@@ -23,11 +23,12 @@ package struct ArrivingMessage: Sendable {
   package var fileCount: UInt64
   /// Bytes of all files together.
   package var byteCount: UInt64
+  /// Bytes of all segments together, at most: holes have none.
+  package var storedByteCount: UInt64
 
   package init(
     id: Identifier, sender: String, incarnation: Incarnation, number: UInt64, message: [UInt8],
-    fileCount: UInt64,
-    byteCount: UInt64
+    fileCount: UInt64, byteCount: UInt64, storedByteCount: UInt64
   ) {
     self.id = id
     self.sender = sender
@@ -36,6 +37,7 @@ package struct ArrivingMessage: Sendable {
     self.message = message
     self.fileCount = fileCount
     self.byteCount = byteCount
+    self.storedByteCount = storedByteCount
   }
 
   func check() throws {
@@ -46,9 +48,12 @@ package struct ArrivingMessage: Sendable {
       throw ContainerError(
         .invalidArgument, detail: "a message of \(message.count) bytes; it may have \(Self.byteCountMax)")
     }
-    guard byteCount < Self.filesByteCountMax, fileCount > 0 || byteCount == 0, fileCount <= UInt32.max else {
+    guard byteCount < Self.filesByteCountMax, fileCount > 0 || byteCount == 0, fileCount <= UInt32.max,
+      storedByteCount < Self.filesByteCountMax, byteCount > 0 || storedByteCount == 0
+    else {
       throw ContainerError(
-        .invalidArgument, detail: "\(fileCount) files of \(byteCount) bytes cannot be")
+        .invalidArgument,
+        detail: "\(fileCount) files of \(byteCount) bytes, \(storedByteCount) of them stored, cannot be")
     }
   }
 }

@@ -10,6 +10,8 @@ struct Manifest {
 
   let fileCount: Int
   let byteCount: UInt64
+  /// Bytes of all segments, at most.
+  let storedByteCount: UInt64
   private(set) var files: [File] = []
   /// Paths relative to the message's directory once all files are known; before that, the sender's
   /// paths without the first slash.
@@ -20,6 +22,7 @@ struct Manifest {
   init(_ message: ArrivingMessage) {
     fileCount = Int(message.fileCount)
     byteCount = message.byteCount
+    storedByteCount = message.storedByteCount
   }
 
   var isComplete: Bool { files.count == fileCount }

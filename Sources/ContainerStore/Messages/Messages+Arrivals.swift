@@ -14,7 +14,8 @@ extension Messages {
       let known = try store.withSnapshot { try $0.senderRecord(key.sender) }
       if let known, known.deliveryCount >= SenderRecord.deliveryCountMax { throw ArrivalLimit.deliveries }
       guard message.fileCount > 0 else {
-        return Arrival(self, key, message, nil, staged: [], stagingInterval: stagingInterval)
+        return Arrival(
+          self, key, message, nil, staged: [], stagedByteCount: 0, stagingInterval: stagingInterval)
       }
       let record = Staging.Record(
         key: key, number: message.number, fileCount: message.fileCount, byteCount: message.byteCount)
@@ -22,8 +23,10 @@ extension Messages {
         let staging = try store.transaction(durability: ContainerDurability.none) { transaction in
           try transaction.staging(for: record, replacing: replacing, isUnderWay: arrivals.contains)
         }
+        let staged = try stagedFiles(of: staging)
         return Arrival(
-          self, key, message, staging, staged: try stagedFiles(of: staging), stagingInterval: stagingInterval)
+          self, key, message, staging, staged: staged.files, stagedByteCount: staged.byteCount,
+          stagingInterval: stagingInterval)
       }
     } catch {
       arrivals.end(key)
@@ -64,18 +67,22 @@ extension Messages {
     return try ContainerStatistics(store).freeByteCount
   }
 
-  /// The staged files in the order of their indexes.
-  private func stagedFiles(of staging: Staging) throws -> [Arrival.StagedFile] {
+  /// The staged files in the order of their indexes, and the bytes of all their segments.
+  private func stagedFiles(of staging: Staging) throws -> (files: [Arrival.StagedFile], byteCount: UInt64) {
     try store.withSnapshot { records in
       let entries = try records.entries(staging.directory).filter { $0.entry.kind == .file }
       let inodes = try records.inodes(entries.map(\.entry.file))
-      return zip(entries, inodes).compactMap { entry, inode in
+      let byteCount = try zip(entries, inodes).reduce(UInt64(0)) { sum, file in
+        try records.extents(file.0.entry.file, file.1).reduce(sum) { $0 + UInt64($1.storedByteCount) }
+      }
+      let files = zip(entries, inodes).compactMap { entry, inode in
         Staging.index(entry.name).map { index in
           Arrival.StagedFile(
             index: index, identity: NewFile(id: entry.entry.file, secret: inode.secret), byteCount: inode.size
           )
         }
-      }.sorted { $0.index < $1.index }
+      }
+      return (files.sorted { $0.index < $1.index }, byteCount)
     }
   }
 }

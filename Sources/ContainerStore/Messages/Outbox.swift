@@ -74,7 +74,7 @@ extension Messages {
       var state = try transaction.outboxState() ?? OutboxState()
       var entry = OutboxEntry(
         number: state.nextNumber, id: message.id, receiver: message.receiver, time: transaction.now,
-        fileCount: 0, byteCount: 0, mayBeOffered: mayBeOffered)
+        fileCount: 0, byteCount: 0, storedByteCount: 0, mayBeOffered: mayBeOffered)
       state.nextNumber += 1
       transaction.put(.outboxState, state.encoded)
       if try transaction.outboxReceiver(message.receiver) == nil,
@@ -100,6 +100,7 @@ extension Messages {
           throw ContainerError(.invalidArgument, detail: "the files are longer together than can be counted")
         }
         entry.byteCount = sum
+        entry.storedByteCount = extents.reduce(entry.storedByteCount) { $0 + UInt64($1.storedByteCount) }
       }
       transaction.put(.outbox(entry.number), entry.encoded)
       var chunk: UInt32 = 0

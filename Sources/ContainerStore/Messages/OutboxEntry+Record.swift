@@ -11,6 +11,7 @@ extension OutboxEntry {
     writer.append(id)
     writer.append(fileCount)
     writer.append(byteCount)
+    writer.append(storedByteCount)
     writer.append(Array(receiver.utf8))
     return writer.bytes
   }
@@ -33,6 +34,7 @@ extension OutboxEntry {
     id = try reader.identifier()
     fileCount = try reader.read()
     byteCount = try reader.read()
+    storedByteCount = try reader.read()
     guard let receiver = String(validating: try reader.take(reader.remaining), as: UTF8.self) else {
       throw MalformedBytes(what: "a receiver whose name is not UTF-8")
     }

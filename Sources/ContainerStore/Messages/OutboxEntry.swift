@@ -11,13 +11,15 @@ package struct OutboxEntry: Sendable, Equatable {
   package var fileCount: UInt64
   /// Bytes of all files' contents together.
   package var byteCount: UInt64
+  /// Bytes of all files' segments together: holes have none.
+  package var storedByteCount: UInt64
   /// Whether the receiver may know of the message; if false, the message was certainly never
   /// offered.
   package var mayBeOffered: Bool
 
   package init(
     number: UInt64, id: Identifier, receiver: String, time: Int64, fileCount: UInt64, byteCount: UInt64,
-    mayBeOffered: Bool
+    storedByteCount: UInt64, mayBeOffered: Bool
   ) {
     self.number = number
     self.id = id
@@ -25,6 +27,7 @@ package struct OutboxEntry: Sendable, Equatable {
     self.time = time
     self.fileCount = fileCount
     self.byteCount = byteCount
+    self.storedByteCount = storedByteCount
     self.mayBeOffered = mayBeOffered
   }
 }

@@ -46,6 +46,8 @@ package final class SegmentFrame: Sendable {
   package let end: UInt64
   /// In order of files and grains.
   let runs: [Run]
+  /// Bytes of all segments.
+  let contentsByteCount: Int
   /// One for each segment, in order.
   private let keys: SecretBytes
 
@@ -87,6 +89,7 @@ package final class SegmentFrame: Sendable {
         "has \(segmentCount) segments of \(storedByteCount) bytes, and \(contentsByteCount) came")
     }
     self.runs = runs
+    self.contentsByteCount = contentsByteCount
     keys = try SecretBytes(copying: UnsafeRawBufferPointer(rebasing: block[keysBegin...]))
   }
 

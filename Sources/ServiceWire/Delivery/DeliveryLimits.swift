@@ -17,14 +17,14 @@ package struct DeliveryLimits: Sendable, Equatable {
   package var progressFrameCount: UInt64 = 2
   /// Files of one message of the peer's; 0: as many as there are. The same as ``ExchangeLimits/attachmentCountMax``, which `Hello` states.
   package var attachmentCountMax: UInt64 = 0
-  /// Bytes of all files of one message of the peer's; 0: as many as there are.
+  /// Bytes of all files of one message of the peer's, holes with them; 0: as many as there are.
   package var attachmentByteCountMax: UInt64 = 0
   /// Questions about replies on one channel that have no answer yet, in either direction.
   package var inquiryCountMax = 256
 
   /// The key of a stream.
   package static let keyByteCount = 32
-  /// Of all files of one message: no sum of sizes overflows.
+  /// Of all files of one message, as they are and as they are stored: no sum of sizes overflows.
   package static let byteCountMax = UInt64(Int64.max)
   /// The permission bits of a file.
   static let permissionsMax: UInt32 = 0o7777

@@ -378,7 +378,9 @@ struct ReceivedDeliveries: Sendable {
     try offer.incarnation.check()
     guard WireIncarnation.numbers.contains(offer.number),
       offer.delivered < WireIncarnation.numbers.upperBound, offer.floor <= offer.number,
-      offer.byteCount <= DeliveryLimits.byteCountMax, offer.byteCount == 0 || offer.fileCount > 0
+      offer.byteCount <= DeliveryLimits.byteCountMax, offer.byteCount == 0 || offer.fileCount > 0,
+      offer.storedByteCount <= DeliveryLimits.byteCountMax,
+      offer.storedByteCount == 0 || offer.byteCount > 0
     else { throw ProtocolViolation(fault: .malformed) }
     switch offer.message {
     case .request(let request):

@@ -2297,6 +2297,12 @@ package nonisolated struct WireOffer: @unchecked Sendable {
     set {_uniqueStorage()._floor = newValue}
   }
 
+  /// Of the segments of all files, as the frames of a stream from 0 on have them.
+  package var storedByteCount: UInt64 {
+    get {_storage._storedByteCount}
+    set {_uniqueStorage()._storedByteCount = newValue}
+  }
+
   package var fileCount: UInt64 {
     get {_storage._fileCount}
     set {_uniqueStorage()._fileCount = newValue}
@@ -6440,13 +6446,14 @@ nonisolated extension WireIncarnation: SwiftProtobuf.Message, SwiftProtobuf._Mes
 
 nonisolated extension WireOffer: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Offer"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}number\0\u{1}incarnation\0\u{1}floor\0\u{4}\u{2}file_count\0\u{3}byte_count\0\u{1}delivered\0\u{3}may_be_repeated\0\u{1}request\0\u{1}reply\0\u{4}\u{2}time_limit\0\u{c}\u{c}\u{1}")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}number\0\u{1}incarnation\0\u{1}floor\0\u{3}stored_byte_count\0\u{3}file_count\0\u{3}byte_count\0\u{1}delivered\0\u{3}may_be_repeated\0\u{1}request\0\u{1}reply\0\u{4}\u{2}time_limit\0\u{c}\u{c}\u{1}")
 
   fileprivate class _StorageClass {
     var _id: Data = Data()
     var _number: UInt64 = 0
     var _incarnation: WireIncarnation? = nil
     var _floor: UInt64 = 0
+    var _storedByteCount: UInt64 = 0
     var _fileCount: UInt64 = 0
     var _byteCount: UInt64 = 0
     var _delivered: UInt64 = 0
@@ -6467,6 +6474,7 @@ nonisolated extension WireOffer: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
       _number = source._number
       _incarnation = source._incarnation
       _floor = source._floor
+      _storedByteCount = source._storedByteCount
       _fileCount = source._fileCount
       _byteCount = source._byteCount
       _delivered = source._delivered
@@ -6495,6 +6503,7 @@ nonisolated extension WireOffer: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
         case 2: try { try decoder.decodeSingularUInt64Field(value: &_storage._number) }()
         case 3: try { try decoder.decodeSingularMessageField(value: &_storage._incarnation) }()
         case 4: try { try decoder.decodeSingularUInt64Field(value: &_storage._floor) }()
+        case 5: try { try decoder.decodeSingularUInt64Field(value: &_storage._storedByteCount) }()
         case 6: try { try decoder.decodeSingularUInt64Field(value: &_storage._fileCount) }()
         case 7: try { try decoder.decodeSingularUInt64Field(value: &_storage._byteCount) }()
         case 8: try { try decoder.decodeSingularUInt64Field(value: &_storage._delivered) }()
@@ -6550,6 +6559,9 @@ nonisolated extension WireOffer: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
       if _storage._floor != 0 {
         try visitor.visitSingularUInt64Field(value: _storage._floor, fieldNumber: 4)
       }
+      if _storage._storedByteCount != 0 {
+        try visitor.visitSingularUInt64Field(value: _storage._storedByteCount, fieldNumber: 5)
+      }
       if _storage._fileCount != 0 {
         try visitor.visitSingularUInt64Field(value: _storage._fileCount, fieldNumber: 6)
       }
@@ -6589,6 +6601,7 @@ nonisolated extension WireOffer: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
         if _storage._number != rhs_storage._number {return false}
         if _storage._incarnation != rhs_storage._incarnation {return false}
         if _storage._floor != rhs_storage._floor {return false}
+        if _storage._storedByteCount != rhs_storage._storedByteCount {return false}
         if _storage._fileCount != rhs_storage._fileCount {return false}
         if _storage._byteCount != rhs_storage._byteCount {return false}
         if _storage._delivered != rhs_storage._delivered {return false}
