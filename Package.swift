@@ -22,6 +22,7 @@ let package = Package(
     .library(name: "ServiceValues", targets: ["ServiceValues"]),
     .library(name: "AppKinetics", targets: ["AppKinetics"]),
     .library(name: "ServiceBroker", targets: ["ServiceBroker"]),
+    .library(name: "AppKineticsTesting", targets: ["AppKineticsTesting"]),
     // For Fuzzing/, a package of its own; they have no public interface.
     .library(name: "ServiceWire", targets: ["ServiceWire"]),
     .library(name: "OpenDynamicsTesting", targets: ["OpenDynamicsTesting"]),
@@ -82,6 +83,12 @@ let package = Package(
         "LocalTransport", "ContainerStore", "SecureFiles", .product(name: "Logging", package: "swift-log"),
       ], swiftSettings: strict),
     // 8 libraries
+    .target(
+      name: "AppKineticsTesting",
+      dependencies: [
+        "Locks", "SodiumPrimitives", "ServiceWire", "LocalTransport", "ServiceBroker", "AppKinetics",
+        .product(name: "Logging", package: "swift-log"),
+      ], swiftSettings: strict),
     .target(
       name: "OpenDynamicsTesting", dependencies: ["Locks", "ContainerStore", "TestSupport"],
       swiftSettings: strict),
@@ -192,8 +199,8 @@ let package = Package(
     .testTarget(
       name: "AppKineticsTests",
       dependencies: [
-        "Locks", "AppKinetics", "ServiceBroker", "LocalTransport", "ServiceValues", "ServiceWire",
-        "SecureFiles", "ContainerStore", "SodiumPrimitives",
+        "Locks", "AppKinetics", "AppKineticsTesting", "ServiceBroker", "LocalTransport", "ServiceValues",
+        "ServiceWire", "SecureFiles", "ContainerStore", "SodiumPrimitives",
         "GreetingsService", "GreetingsClient", "EditService", "EditClient", "PhotoPicker", "PhotoClient",
         "ApprovalService", "ApprovalClient", "FrontApp",
         .product(name: "Logging", package: "swift-log"),
@@ -215,7 +222,8 @@ let package = Package(
       ], swiftSettings: strict),
     .testTarget(
       name: "DocumentationTests",
-      dependencies: ["SecureFiles", "AppKinetics", "ServiceBroker", "TestSupport"], swiftSettings: strict),
+      dependencies: ["SecureFiles", "AppKinetics", "AppKineticsTesting", "ServiceBroker", "TestSupport"],
+      swiftSettings: strict),
     .testTarget(
       name: "ConformanceTests",
       dependencies: ["Locks", "SecureFiles", "SodiumPrimitives", "TestSupport"], swiftSettings: strict),

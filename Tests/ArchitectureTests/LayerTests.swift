@@ -36,6 +36,12 @@ struct LayerTests {
         "Locks", "CPosix", "UnixSockets", "SodiumPrimitives", "ServiceValues", "ServiceWire",
         "LocalTransport", "ContainerStore", "SecureFiles", "Logging",
       ], system: highSystem),
+    Layer(
+      8, "AppKineticsTesting",
+      imports: [
+        "Locks", "SodiumPrimitives", "ServiceWire", "LocalTransport", "ServiceBroker", "AppKinetics",
+        "Logging",
+      ], system: highSystem),
     Layer(8, "OpenDynamicsTesting", imports: ["Locks", "ContainerStore", "TestSupport"], system: highSystem),
     Layer(
       8, "Commands",

@@ -10,7 +10,7 @@ struct CodeTests {
     """
 
   /// Words with which a block begins that stands outside of functions.
-  static let declarations = ["typealias ", "extension ", "public ", "@main"]
+  static let declarations = ["typealias ", "extension ", "public ", "@main", "@Test"]
 
   /// The page as a source file: a function for each block. Errors are reported at the page's lines.
   static func source(of page: Page) -> String {
@@ -49,6 +49,7 @@ struct CodeTests {
   /// Pages whose blocks, in their order, are one program, which prints what stands in blocks of text.
   static let programs = [
     "Sources/SecureFiles/SecureFiles.docc/GettingStarted.md", "Documentation/SERVICES-START.md",
+    "Documentation/SERVICES-TESTING.md",
   ]
 
   @Test(arguments: try Page.all().filter { !programs.contains($0.path) })

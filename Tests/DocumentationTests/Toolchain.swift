@@ -52,29 +52,23 @@ enum Toolchain {
     try await run(["swiftc", "-typecheck"] + language + modules + sources.map(\.path))
   }
 
-  private static let linkedModules = [
-    "AppKinetics", "ServiceBroker", "LocalTransport", "ServiceWire", "ServiceValues", "UnixSockets",
-    "SecureFiles", "ContainerStore", "EncryptedFile", "SodiumPrimitives", "Locks",
-    // Of other packages.
-    "SwiftProtobuf", "Logging", "ServiceLifecycle", "UnixSignals", "ConcurrencyHelpers", "AsyncAlgorithms",
-    "DequeModule", "OrderedCollections", "ContainersPreview", "InternalCollectionsUtilities",
-  ]
+  /// The objects of the tests' executable without those of programs and of tests, which leaves the libraries and what they
+  /// import, also from other packages. Each is a line as the compiler reads it from a file of arguments.
+  private static func objects() throws -> [Substring] {
+    let list = products.appending(path: "OpenDynamicsPackageTests.product/Objects.LinkFileList")
+    return try String(contentsOf: list, encoding: .utf8).split(separator: "\n").filter { line in
+      let folder = line.split(separator: "/").dropLast().last ?? ""
+      let module = folder.hasSuffix(".build") ? folder.dropLast(".build".count) : folder
+      return !module.hasSuffix("Tests") && !exists(products.appending(path: "\(module).product"))
+    }
+  }
 
   /// Compiles and links a program with the objects that SwiftPM made.
   static func build(_ source: URL, to program: URL) async throws -> Outcome {
-    var objects: [String] = []
-    for module in linkedModules {
-      // The map, and not the folder, in which objects of removed sources stay.
-      let map = try Data(contentsOf: products.appending(path: "\(module).build/output-file-map.json"))
-      let files = try #require(try JSONSerialization.jsonObject(with: map) as? [String: [String: String]])
-      objects += files.values.compactMap { $0["object"] }
-    }
-    for module in ["CLibcrypto", "CPosix"] {
-      objects += folders(in: products.appending(path: "\(module).build")).map(\.path)
-        .filter { $0.hasSuffix(".c.o") }
-    }
+    let arguments = program.path + ".objects"
+    try objects().joined(separator: "\n").write(toFile: arguments, atomically: false, encoding: .utf8)
     return try await run(
-      ["swiftc", "-o", program.path] + language + modules + [source.path] + objects.sorted() + ["-lsodium"])
+      ["swiftc", "-o", program.path] + language + modules + [source.path, "@" + arguments, "-lsodium"])
   }
 
   /// Runs a command with its output in a file beside what it works on, so that no pipe fills up.

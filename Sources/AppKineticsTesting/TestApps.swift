@@ -1,0 +1,257 @@
+@_exported public import AppKinetics
+public import Foundation
+package import LocalTransport
+import Locks
+public import Logging
+package import ServiceBroker
+import ServiceWire
+import SodiumPrimitives
+
+/// The apps of one test, and a broker of their own, in the test's process.
+///
+/// The broker, the sockets, the containers and the encryption are those of apps that are installed. Nothing is shared with other
+/// tests or with the user's broker, so that tests may run at the same time.
+///
+/// ```swift
+/// import AppKineticsTesting
+///
+/// let apps = try await TestApps()
+/// let notes = try await apps.start("com.example.notes") { services in
+///   try services.offer(WellKnownService.greetings.definition) { .reply("Hello, \($0.sender)") }
+/// }
+/// let reader = try await apps.start("com.example.reader")
+/// let request = ServiceRequest(WellKnownService.greetings.definition, "greetMe|2")
+/// print(try await reader.services.call(request, to: notes.id)?.params?.stringValue ?? "no greeting")
+/// await apps.stop()
+/// ```
+///
+/// ``withTestApps(_:isolation:_:)`` calls ``stop()`` also when the test throws.
+public final class TestApps: Sendable {
+  /// How the broker and the apps behave.
+  public struct Options: Sendable {
+    /// How long requests without files wait for an app that is locked: at the broker, and at each app whose own options say
+    /// nothing else.
+    public var unlockTime: Duration = .seconds(30)
+    /// The logger of the broker and of each app whose own options say nothing else. By default it discards everything.
+    public var logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+
+    /// Makes the default options.
+    public init() {}
+  }
+
+  /// A folder in `/tmp` that ``stop()`` removes. The container of an app is the folder in it that has the app's id as its name.
+  public let directory: URL
+  private let options: Options
+  private let configuration: ServiceBroker.Configuration
+  private let broker = Guarded<ServiceBroker?>(nil)
+  private let apps = Guarded<[TestApp]>([])
+  private let front: Guarded<Front>
+
+  private struct Front {
+    var asked: [ApplicationID?] = []
+    var isRefused = false
+
+    /// The compositor's answer.
+    mutating func isTaken(_ appID: String?) -> Bool {
+      asked.append(appID.flatMap { try? ApplicationID($0) })
+      return !isRefused
+    }
+  }
+
+  /// Starts a broker. Throws errors of the file system and of sockets.
+  public init(_ options: Options = Options()) async throws {
+    self.options = options
+    // The path of a socket has room for some 100 bytes, which is why this is not the user's folder for such files.
+    directory = URL(fileURLWithPath: "/tmp/odk-\(UUID().uuidString.prefix(8))")
+    let front = Guarded(Front())
+    self.front = front
+    var configuration = ServiceBroker.Configuration(
+      socketPath: directory.path + "/run/broker", stateDirectory: directory.path + "/state",
+      compositor: .function { appID in front.withLock { $0.isTaken(appID) } })
+    configuration.plainApps = .open(1024)
+    configuration.unlockTime = options.unlockTime
+    self.configuration = configuration
+    try FileManager.default.createDirectory(
+      at: directory, withIntermediateDirectories: false, attributes: [.posixPermissions: 0o700])
+    do {
+      try await startBroker()
+    } catch {
+      try? FileManager.default.removeItem(at: directory)
+      throw error
+    }
+  }
+
+  /// Stops all apps and the broker, closes the containers, and removes everything. Does nothing the second time.
+  public func stop() async {
+    for app in apps.withLock({ $0 }) { try? await end(app) }
+    await stopBroker()
+    try? FileManager.default.removeItem(at: directory)
+  }
+
+  // MARK: Apps
+
+  /// Makes an app that is not started yet, with the id as its name.
+  ///
+  /// The container of an id is the same each time: the app before has to be ended (``end(_:)``), else this throws `locked`. Throws
+  /// `invalidParams` for an id that is none, and the container's errors.
+  public func app(
+    _ id: String, options change: (inout AppServices.Options) throws -> Void = { _ in }
+  ) throws -> TestApp {
+    try app(Application(id: ApplicationID(id), name: id), options: change)
+  }
+
+  /// Makes an app that is not started yet. Throws as ``app(_:options:)-(String,_)``.
+  public func app(
+    _ application: Application, options change: (inout AppServices.Options) throws -> Void = { _ in }
+  ) throws -> TestApp {
+    var options = AppServices.Options()
+    options.broker = socketPath
+    options.logger = self.options.logger
+    options.unlockTime = self.options.unlockTime
+    try change(&options)
+    return try app(application, options)
+  }
+
+  private func app(_ application: Application, _ options: AppServices.Options) throws -> TestApp {
+    let place = directory.appendingPathComponent(application.id.text)
+    let key = try SecretBytes(utf8: String(repeating: "k", count: 32))
+    let container =
+      FileManager.default.fileExists(atPath: place.path)
+      ? try SecureContainer.open(at: place, rawKey: key)
+      : try SecureContainer.create(at: place, rawKey: key)
+    let services = try AppServices(application, container: container, options: options)
+    let app = TestApp(services: services, options: options)
+    apps.withLock { $0.append(app) }
+    return app
+  }
+
+  /// Starts an app: `prepare` offers its services before others find it. Throws what ``app(_:options:)-(String,_)``, `prepare` and
+  /// `AppServices.start()` throw.
+  public func start(
+    _ id: String, prepare: (AppServices) throws -> Void = { _ in },
+    options change: (inout AppServices.Options) throws -> Void = { _ in }
+  ) async throws -> TestApp {
+    let app = try app(id, options: change)
+    try prepare(app.services)
+    try await app.services.start()
+    return app
+  }
+
+  /// Ends an app as its process ends: its services are stopped and its container is closed, and what is in the container stays.
+  /// Does nothing the second time. Throws the container's errors.
+  public func end(_ app: TestApp) async throws {
+    let isRunning = apps.withLock { apps in
+      let count = apps.count
+      apps.removeAll { $0.services === app.services }
+      return apps.count < count
+    }
+    guard isRunning else { return }
+    await app.services.stop()
+    try app.container.close()
+  }
+
+  /// Ends an app and makes its next process, which is not started yet: the same application, container and options.
+  public func reopen(_ app: TestApp) async throws -> TestApp {
+    try await end(app)
+    return try self.app(app.services.application, app.options)
+  }
+
+  /// Ends an app and starts its next process, as ``start(_:prepare:options:)`` does.
+  public func restart(
+    _ app: TestApp, prepare: (AppServices) throws -> Void = { _ in }
+  ) async throws -> TestApp {
+    let next = try await reopen(app)
+    try prepare(next.services)
+    try await next.services.start()
+    return next
+  }
+
+  // MARK: The broker
+
+  /// The path of the broker's socket, for apps in processes of their own (`OPENDYNAMICS_BROKER`).
+  public var socketPath: String { configuration.socketPath }
+
+  package var stateDirectory: String { configuration.stateDirectory }
+
+  /// Stops the broker. Apps that have met go on with each other.
+  public func stopBroker() async {
+    let running = broker.withLock { $0.take() }
+    await running?.stop()
+  }
+
+  /// Starts the broker after ``stopBroker()``, with what it knew. Apps connect again by themselves, and at once when
+  /// `AppServices.start()` is called.
+  public func startBroker() async throws { try await startBroker { _ in } }
+
+  package func startBroker(change: (inout ServiceBroker.Configuration) -> Void) async throws {
+    var configuration = configuration
+    change(&configuration)
+    let started = try await ServiceBroker.start(configuration, logger: options.logger)
+    broker.withLock { $0 = started }
+  }
+
+  /// A client of the broker that may do what `dynamics apps` and `dynamics front` do.
+  package func administrator() async throws -> BrokerClient {
+    let path = stateDirectory + "/administrator.key"
+    guard let key = try KeyPair(kept: Data(contentsOf: URL(fileURLWithPath: path))) else {
+      throw ServicesError(.certificateNotFound, path: path)
+    }
+    return try await BrokerClient.attend(path: socketPath, name: "test", broker: nil, administrator: key)
+  }
+
+  // MARK: The front
+
+  /// Brings an app to the front as a launcher does; nil: nobody is in front. When this returns, the apps of this object know it:
+  /// `isInFront` and `frontChanges` of their services have followed.
+  ///
+  /// Throws `applicationNotFound` for an app that does not run, `frontRefused` while ``refusesFront`` is true, `brokerUnavailable`.
+  public func bringToFront(_ app: TestApp?) async throws {
+    try await choose(app?.id.text ?? "")
+    // An answer of the broker comes behind what it has told the app before.
+    for other in apps.withLock({ $0 }) where other.services.isInFront || other.id == app?.id {
+      _ = try await other.services.providers()
+    }
+  }
+
+  /// The user's choice; empty: nobody.
+  package func choose(_ appID: String) async throws {
+    let administrator = try await administrator()
+    defer { administrator.close() }
+    _ = try await administrator.ask(.administer(.with { $0.front = appID }))
+  }
+
+  /// Whether no app comes to the front: then `bringToFront` of apps throws `frontRefused`, and preferences change nothing.
+  public var refusesFront: Bool {
+    get { front.withLock { $0.isRefused } }
+    set { front.withLock { $0.isRefused = newValue } }
+  }
+
+  /// The apps that were to come to the front, oldest first, also those that were refused; nil: nobody was to be in front.
+  public var fronts: [ApplicationID?] { front.withLock { $0.asked } }
+}
+
+/// Runs `body` with apps and a broker of its own, and stops them whatever it throws. Throws what `TestApps()` and `body` throw.
+///
+/// ```swift
+/// import AppKineticsTesting
+///
+/// try await withTestApps { apps in
+///   let notes = try await apps.start("com.example.notes")
+///   try notes.put("A file for you", at: "/Documents/note.txt")
+/// }
+/// ```
+public func withTestApps<R>(
+  _ options: TestApps.Options = TestApps.Options(), isolation: isolated (any Actor)? = #isolation,
+  _ body: (TestApps) async throws -> R
+) async throws -> R {
+  let apps = try await TestApps(options)
+  let result: R
+  do {
+    result = try await body(apps)
+  } catch {
+    await apps.stop()
+    throw error
+  }
+  await apps.stop()
+  return result
+}
