@@ -106,4 +106,46 @@ struct ErrorTests {
       try ServiceReplyError(code: 1, details: ["a": 1]).validate(limits: .init(elementCountMax: 0))
     }
   }
+
+  // MARK: NSError
+
+  @Test func anErrorOfTheRuntimeIsAnNSErrorWithItsNumber() throws {
+    let error = ServicesError(.invalidParams, path: "params.to", detail: "expected string")
+    let bridged = error as NSError
+    #expect(bridged.domain == ServicesError.errorDomain && bridged.code == 8)
+    #expect(ServicesError.errorDomain == "OpenDynamicsServicesErrorDomain")
+    for text in [bridged.localizedDescription, error.localizedDescription, (error as any Error).localizedDescription] {
+      #expect(text == error.description)
+    }
+    #expect(bridged.localizedFailureReason == error.code.what)
+    #expect(bridged.localizedRecoverySuggestion == error.code.remedy)
+    #expect(bridged.userInfo[ServicesError.errorKey] as? ServicesError == error)
+    // What crossed as a number only.
+    let code = ServicesError.Code(rawValue: Int32(bridged.code))
+    #expect(code == .invalidParams)
+    #expect((ServicesError(.init(rawValue: 57)) as NSError).code == 57)
+  }
+
+  @Test func anErrorOfTheAppIsAnNSErrorOfItsService() throws {
+    let error = ServiceReplyError(
+      domain: try ServiceIdentifier("com.example.x"), code: -7, text: "no paper",
+      details: ["trays": [1, 2], "name": "left", "isOpen": true])
+    for bridged in [error as NSError, (error as any Error) as NSError, error.nsError] {
+      #expect(bridged.domain == "com.example.x" && bridged.code == -7)
+      #expect(bridged.localizedDescription == "no paper")
+    }
+    let userInfo = error.nsError.userInfo
+    #expect(userInfo.count == 5)
+    #expect((userInfo["trays"] as? [Any])?.compactMap { $0 as? Int } == [1, 2])
+    #expect(userInfo["name"] as? String == "left" && userInfo["isOpen"] as? Bool == true)
+    #expect(userInfo[ServiceReplyError.errorKey] as? ServiceReplyError == error)
+    #expect(try ServiceValue(foundation: userInfo.filter { error.details[$0.key] != nil }) == .object(error.details))
+  }
+
+  @Test func anErrorOfTheAppWithoutAServiceOrATextIsAnNSError() {
+    let error = ServiceReplyError(code: .max, details: [NSLocalizedDescriptionKey: "of the details"])
+    #expect(error.nsError.domain == ServiceReplyError.errorDomain && error.nsError.code == Int.max)
+    #expect(error.nsError.localizedDescription == "error \(Int64.max) of the other app")
+    #expect((error as NSError).domain == ServiceReplyError.errorDomain)
+  }
 }
