@@ -6,7 +6,7 @@ import ServiceWire
 import SodiumPrimitives
 
 /// A message with files, or the reply to one, that the receiver does not have yet. It stays in the container until then, whatever ends.
-public struct OutboxMessage: Sendable, Hashable {
+public struct OutboxMessage: ServiceMessage, Hashable {
   /// How far a message in the outbox is.
   public enum State: Sendable, Hashable {
     /// For the receiver, or for others before it; after `stop()` for the next start.

@@ -4,7 +4,7 @@ import ServiceWire
 public import SodiumPrimitives
 
 /// A request that came, to be replied to once at most.
-public final class IncomingRequest: Sendable {
+public final class IncomingRequest: ServiceMessage {
   /// The id of the request, which is the same at both sides.
   public let id: RequestID
   /// The app that sent it.
@@ -63,11 +63,6 @@ public final class IncomingRequest: Sendable {
   }
 
   deinit { endReply(nil) }
-
-  /// The params as a value of the app's own type. Throws `invalidParams` with the path of what does not fit, also when there are none.
-  public func decodeParams<T: Decodable>(as type: T.Type = T.self) throws -> T {
-    try (params ?? .null).decode(as: type)
-  }
 
   /// Removes the request's files from the inbox. Nothing else removes them. Files that are gone already are ignored; if the request is redelivered,
   /// its files are missing. Throws the container's errors.

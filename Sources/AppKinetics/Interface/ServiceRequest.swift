@@ -1,5 +1,5 @@
 /// What a consumer asks.
-public struct ServiceRequest: Sendable {
+public struct ServiceRequest: ServiceMessage {
   /// The service that is called.
   public var service: ServiceIdentifier
   /// The version of the service, which the provider must offer exactly.
@@ -46,7 +46,7 @@ public struct ServiceRequest: Sendable {
 }
 
 /// What a provider answered.
-public struct ServiceReply: Sendable, Hashable {
+public struct ServiceReply: ServiceMessage, Hashable {
   /// The app that replied.
   public var sender: ApplicationID
   /// The params of the reply; nil: it has none.
@@ -59,11 +59,6 @@ public struct ServiceReply: Sendable, Hashable {
     self.sender = sender
     self.params = params
     self.attachments = attachments
-  }
-
-  /// The params as a value of the app's own type. Throws `invalidParams` with the path of what does not fit, also when there are none.
-  public func decodeParams<T: Decodable>(as type: T.Type = T.self) throws -> T {
-    try (params ?? .null).decode(as: type)
   }
 }
 
