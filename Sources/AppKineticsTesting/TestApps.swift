@@ -119,22 +119,36 @@ public final class TestApps: Sendable {
       FileManager.default.fileExists(atPath: place.path)
       ? try SecureContainer.open(at: place, rawKey: key)
       : try SecureContainer.create(at: place, rawKey: key)
-    let services = try AppServices(application, container: container, options: options)
+    let services: AppServices
+    do {
+      services = try AppServices(application, container: container, options: options)
+    } catch {
+      try? container.close()
+      throw error
+    }
     let app = TestApp(services: services, options: options)
     apps.withLock { $0.append(app) }
     return app
   }
 
-  /// Starts an app: `prepare` offers its services before others find it. Throws what ``app(_:options:)-(String,_)``, `prepare` and
+  /// Starts an app: `prepare` offers its services before others find it. An app that does not start is ended. Throws what ``app(_:options:)-(String,_)``, `prepare` and
   /// `AppServices.start()` throw.
   public func start(
     _ id: String, prepare: (AppServices) throws -> Void = { _ in },
     options change: (inout AppServices.Options) throws -> Void = { _ in }
   ) async throws -> TestApp {
-    let app = try app(id, options: change)
-    try prepare(app.services)
-    try await app.services.start()
-    return app
+    try await start(app(id, options: change), prepare)
+  }
+
+  private func start(_ app: TestApp, _ prepare: (AppServices) throws -> Void) async throws -> TestApp {
+    do {
+      try prepare(app.services)
+      try await app.services.start()
+      return app
+    } catch {
+      try? await end(app)
+      throw error
+    }
   }
 
   /// Ends an app as its process ends: its services are stopped and its container is closed, and what is in the container stays.
@@ -160,10 +174,7 @@ public final class TestApps: Sendable {
   public func restart(
     _ app: TestApp, prepare: (AppServices) throws -> Void = { _ in }
   ) async throws -> TestApp {
-    let next = try await reopen(app)
-    try prepare(next.services)
-    try await next.services.start()
-    return next
+    try await start(reopen(app), prepare)
   }
 
   // MARK: The broker

@@ -5,7 +5,7 @@ import ServiceWire
 struct OfferedService: Encodable, Comparable {
   let service, version, type, appID, name, state: String
   let isInFront: Bool
-  /// Only of the type server: those behind it, in the order of their priorities.
+  /// Those behind a service of the type server, in the order of their priorities; nil for others.
   let servers: [StatedServer]?
 
   static func all(_ provider: WireProvider) -> [OfferedService] {
@@ -35,7 +35,7 @@ struct OfferedService: Encodable, Comparable {
 struct StatedServer: Encodable, Equatable {
   let host: String
   let port, priority: Int
-  /// Host and port.
+  /// The address is host and port, with a colon between them.
   let name: String
 
   private enum CodingKeys: CodingKey { case host, port, priority }

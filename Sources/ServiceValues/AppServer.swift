@@ -4,7 +4,7 @@ public struct AppServer: Hashable, Sendable {
   public let host: String
   /// The TCP port, from 1 to 65,535.
   public let port: Int
-  /// From 1 to 65,535. Servers of priority 1 are tried first.
+  /// It is from 1 to 65,535. Servers of priority 1 are tried first.
   public let priority: Int
 
   /// The most servers of one app.

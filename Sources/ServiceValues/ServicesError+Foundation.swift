@@ -46,7 +46,8 @@ extension ServiceReplyError: LocalizedError {
   /// The error as apps know it that were written for `NSError`: its domain is the service's id, and its `userInfo` has the details by their
   /// names, the text as the localized description, and this error with ``errorKey``. Printed, it shows them all.
   public var nsError: NSError {
-    var userInfo: [String: Any] = details.mapValues(\.foundationValue)
+    // Names that begin with NS are Foundation's, which expects values of certain types there.
+    var userInfo: [String: Any] = details.filter { !$0.key.hasPrefix("NS") }.mapValues(\.foundationValue)
     userInfo[NSLocalizedDescriptionKey] = errorDescription
     userInfo[Self.errorKey] = self
     return NSError(domain: _domain, code: _code, userInfo: userInfo)

@@ -72,6 +72,8 @@ struct TestAppsTests {
       await apps.stopBroker()
       await #expect(throws: ServicesError.self) { try await apps.start("com.example.consumer") }
       try await apps.startBroker()
+      // It was ended, so that its container is free.
+      _ = try await apps.start("com.example.consumer")
       let late = try await apps.start("com.example.late")
       try await provider.services.start()
       #expect(try await late.services.providers(of: echo.serviceID).map(\.application) == [provider.id])

@@ -486,7 +486,7 @@ class Delivering:
         if len(body.get("id", b"")) != 16 or len(incarnation.get("draw", b"")) != 16 or not body.get("number"):
             raise Fault(MALFORMED)
         place, generation = (self.peer.app_id, body["id"]), incarnation.get("generation", 0)
-        stored_max = (1 << 63) - 1 if body.get("byte_count") else 0
+        stored_max = (1 << 62) - 1 if body.get("byte_count") else 0
         if not 1 <= generation < 1 << 62 or body.get("stored_byte_count", 0) > stored_max:
             raise Fault(MALFORMED)
         sender = self.app.senders.get(self.peer.app_id) or Sender(incarnation)

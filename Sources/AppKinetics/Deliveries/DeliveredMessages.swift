@@ -142,9 +142,15 @@ final class DeliveredMessages {
 
   /// An administrator has forgotten the app: nothing is kept of it. Its files stay in the inbox.
   func endAnswerable(from application: ApplicationID) {
-    for kept in answerable.removeValue(forKey: application)?.values.map(\.arrival) ?? [] {
-      runtime.endQueued(kept)
+    for kept in answerable.removeValue(forKey: application)?.values.map(\.self) ?? [] {
+      runtime.endQueued(kept.arrival)
+      kept.object?.endReply(nil)
     }
+  }
+
+  /// These services stop: nobody hears of replies any more.
+  func stop() {
+    for kept in answerable.values.flatMap(\.values) { kept.object?.endReply(nil) }
   }
 
   /// While the app has it.

@@ -98,7 +98,7 @@ public final class IncomingRequest: ServiceMessage {
   }
 
   /// What happens to the reply, from the first use of this on: what a provider object hears with its `didStartSending` and so on. Ends with the reply, when there
-  /// will be none, and when these services stop. One stream: events go to one reader. Of a reply of an earlier process ``AppServices/onOutboxEnd(_:)`` tells.
+  /// will be none, when these services stop, and when nobody holds this object any more. One stream: events go to one reader. Of a reply by the request's id, and one of an earlier process, ``AppServices/onOutboxEnd(_:)`` tells.
   public var replyEvents: AsyncStream<ReplyEvent> {
     guarded.withLock { guarded in
       if let stream = guarded.replyStream { return stream }

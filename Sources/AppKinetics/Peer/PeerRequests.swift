@@ -194,7 +194,10 @@ final class PeerRequests {
     isHandling = true
     callbacks.async { [runtime, application = peer.application] in
       let batch = runtime.performAndWait { $0.peers[application]?.requests.nextBatch() ?? [] }
-      for ready in batch { ready.handle() }
+      for ready in batch {
+        // What is in the container comes again at the next start.
+        if runtime.handlers.isClosed { runtime.handlers.end() } else { ready.handle() }
+      }
       runtime.perform(with: application) { peer in
         peer.requests.isHandling = false
         peer.requests.handleNext()
@@ -383,6 +386,7 @@ final class PeerRequests {
     for next in waiting {
       let id = next.request.id
       incoming[id] = nil
+      next.request.endReply(nil)
       if let arrival = next.request.arrival {
         // Its files stay in the inbox.
         runtime.endQueued(arrival)

@@ -33,8 +33,10 @@ extension PeerSession {
     deliveries.endHold()
     outbox.enqueue(
       entry, request: request.id, isReply: false, timeLimit: request.request.timeLimit?.milliseconds)
-    if dialWait == .unlock { prefer(request, isWaiting: true) }
-    if isOnItsWay { request.accept() }
+    // The other app is locked or suspended, as the broker said.
+    let waits = dialWait == .unlock || !isConnected && deliveries.waitReason != nil
+    if waits { prefer(request, isWaiting: true) }
+    if isOnItsWay || waits { request.accept() }
   }
 
   func cancel(_ request: SentRequest) {
@@ -52,7 +54,7 @@ extension PeerSession {
     case .waitsForUnlock: return prefer(request, isWaiting: true)
     case .accepted: return didDeliver(request)
     case .notCancelled: return request.didNotCancel()
-    // A delivery brings it.
+    // The delivery of the reply tells it.
     case .replyIsDelivered:
       request.replyIsDelivered()
       return request.didNotCancel()

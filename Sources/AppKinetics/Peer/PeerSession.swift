@@ -139,7 +139,7 @@ final class PeerSession {
           $0.error = UInt32(error.code.rawValue)
           $0.detail = error.detail ?? ""
         }, besides: kept, now: runtime.now))
-    // Messages with files: others were refused.
+    // Those with files wait: others were refused.
     if error.code == .processSuspended { preferWaiting() }
   }
 

@@ -20,7 +20,7 @@ final class Core {
       /// What is known of the message: nil for one that cannot be read, which ends when it is offered.
       var request: Identifier?
       var isReply = false
-      /// Milliseconds.
+      /// It is in milliseconds, by the wall clock.
       var timeLimit: UInt64?
     }
 
@@ -90,6 +90,7 @@ final class Core {
     runtime.stopClock()
     for peer in peers.values { peer.stop(parts) }
     peers = [:]
+    messages.stop()
     broker.stop(parts)
     keys.stop()
     rollbackWatchers.finish()

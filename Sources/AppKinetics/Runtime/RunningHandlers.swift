@@ -4,10 +4,16 @@ import Locks
 final class RunningHandlers: Sendable {
   private struct Fields {
     var count = 0
+    var isClosed = false
     var waiting: [@Sendable () -> Void] = []
   }
 
   private let guarded = Guarded(Fields())
+
+  /// No handler begins from now on.
+  func close() { guarded.withLock { $0.isClosed = true } }
+
+  var isClosed: Bool { guarded.withLock { $0.isClosed } }
 
   /// Adds handlers whose turn has come.
   func begin(_ count: Int = 1) { guarded.withLock { $0.count += count } }

@@ -176,6 +176,7 @@ final class Runtime: Sendable {
   func stop(_ done: @escaping @Sendable () -> Void = {}) {
     perform { core in
       let parts = DispatchGroup()
+      self.handlers.close()
       guard core.stop(parts) else { return done() }
       // What was told to the app is settled in the container, so that nothing of it comes again.
       parts.enter()
@@ -191,6 +192,7 @@ final class Runtime: Sendable {
     rest.withLock { $0 = { self.stop(done) } }
     perform { core in
       core.beginStopping()
+      self.handlers.close()
       self.handlers.whenNone { rest.withLock { $0.take() }?() }
     }
     let pause = DispatchTimeInterval.milliseconds(Int(clamping: time.milliseconds))

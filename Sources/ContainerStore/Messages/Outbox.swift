@@ -96,7 +96,7 @@ extension Messages {
           found, extents: extents, path: path, as: Pin(number: entry.number, attachment: attachment))
         entry.fileCount += 1
         let (sum, overflows) = entry.byteCount.addingReportingOverflow(found.inode.size)
-        guard !overflows else {
+        guard !overflows, sum < ArrivingMessage.filesByteCountMax else {
           throw ContainerError(.invalidArgument, detail: "the files are longer together than can be counted")
         }
         entry.byteCount = sum

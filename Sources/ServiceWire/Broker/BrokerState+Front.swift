@@ -5,10 +5,10 @@ extension BrokerState {
     let (question, asker) = (dial.question, dial.dialler)
     guard presence.front == asker else { throw .answer(.notInFront) }
     guard target != asker else { return answers.done(question) }
+    if let code = refusal(of: asker, target) { throw .answer(code) }
     guard presence.running[target] == nil else {
       return change(FrontChanges.Wish(question: question, asker: asker, appID: target), now: now)
     }
-    guard !records.policy.denies(asker, target) else { throw .answer(.notAllowed) }
     guard mayBeStarted(target) else { throw .answer(.applicationNotFound) }
     dials.add(dial, to: target, isRunning: false, now: now, &answers)
     startNext(now: now)

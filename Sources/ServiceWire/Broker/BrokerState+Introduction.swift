@@ -25,7 +25,12 @@ extension BrokerState {
   mutating func continueDials(to appID: String, now: UInt64) {
     guard let running = presence.running[appID] else { return }
     for dial in dials.removeFrontDials(to: appID) {
-      change(FrontChanges.Wish(question: dial.question, asker: dial.dialler, appID: appID), now: now)
+      // The app may have enrolled first after it was started.
+      if let code = refusal(of: dial.dialler, appID) {
+        answers.fail(dial.question, code)
+      } else {
+        change(FrontChanges.Wish(question: dial.question, asker: dial.dialler, appID: appID), now: now)
+      }
     }
     for dial in dials.proceed(to: appID, running.state, now: now, &answers) {
       if let code = refusal(of: dial.dialler, appID) {
@@ -36,9 +41,10 @@ extension BrokerState {
     }
   }
 
-  /// Why the two apps are not introduced; nil when they may be. An introduction tells each side
-  /// the key and the user of the other one, so that it is for apps of one user alone.
-  private func refusal(of dialler: String, _ target: String) -> ServicesError.Code? {
+  /// Why the two apps are not introduced, and the one does not bring the other to front; nil when
+  /// they may. An introduction tells each side the key and the user of the other one, so that it is
+  /// for apps of one user alone.
+  func refusal(of dialler: String, _ target: String) -> ServicesError.Code? {
     if records.policy.denies(dialler, target) { return .notAllowed }
     return records.areOfDifferentUsers(dialler, target) ? .enterpriseUserNotMatch : nil
   }

@@ -25,7 +25,7 @@ package struct DeliveryLimits: Sendable, Equatable {
   /// The key of a stream.
   package static let keyByteCount = 32
   /// Of all files of one message, as they are and as they are stored: no sum of sizes overflows.
-  package static let byteCountMax = UInt64(Int64.max)
+  package static let byteCountMax: UInt64 = 1 << 62 - 1
   /// The permission bits of a file.
   static let permissionsMax: UInt32 = 0o7777
   static let nameByteCountMax = 255
