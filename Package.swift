@@ -200,7 +200,7 @@ let package = Package(
       name: "AppKineticsTests",
       dependencies: [
         "Locks", "AppKinetics", "AppKineticsTesting", "ServiceBroker", "LocalTransport", "ServiceValues",
-        "ServiceWire", "SecureFiles", "ContainerStore", "SodiumPrimitives",
+        "ServiceWire", "SecureFiles", "ContainerStore", "SodiumPrimitives", "UnixSockets", "TestSupport",
         "GreetingsService", "GreetingsClient", "EditService", "EditClient", "PhotoPicker", "PhotoClient",
         "ApprovalService", "ApprovalClient", "FrontApp",
         .product(name: "Logging", package: "swift-log"),

@@ -46,6 +46,8 @@ public final class TestApps: Sendable {
   private let broker = Guarded<ServiceBroker?>(nil)
   private let apps = Guarded<[TestApp]>([])
   private let front: Guarded<Front>
+  /// What asks for the front waits while it is shut.
+  package let compositorGate = CompositorGate()
 
   private struct Front {
     var asked: [ApplicationID?] = []
@@ -65,9 +67,14 @@ public final class TestApps: Sendable {
     directory = URL(fileURLWithPath: "/tmp/odk-\(UUID().uuidString.prefix(8))")
     let front = Guarded(Front())
     self.front = front
+    let gate = compositorGate
     var configuration = ServiceBroker.Configuration(
       socketPath: directory.path + "/run/broker", stateDirectory: directory.path + "/state",
-      compositor: .function { appID in front.withLock { $0.isTaken(appID) } })
+      compositor: .function { appID in
+        let isTaken = front.withLock { $0.isTaken(appID) }
+        await gate.pass()
+        return isTaken
+      })
     configuration.plainApps = .open(1024)
     configuration.unlockTime = options.unlockTime
     self.configuration = configuration

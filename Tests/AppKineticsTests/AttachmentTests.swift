@@ -1,3 +1,4 @@
+import AppKineticsTesting
 import Foundation
 import Locks
 import SecureFiles
@@ -9,7 +10,7 @@ import Testing
 struct AttachmentTests {
   /// What objects are called with, functions read from a stream.
   @Test func aFunctionHearsWhatBecomesOfItsReply() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let ends = Box<[ReplyEvent]>()
       let provider = try world.app("com.example.provider")
       for path in ["/one", "/two"] { try provider.container.files.write(Data("file".utf8), toPath: path) }
@@ -74,7 +75,7 @@ struct AttachmentTests {
   }
 
   @Test func bringsFilesBothWays() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       try provider.container.files.write(Data("answer".utf8), toPath: "/answer.txt")
       let recorder = Recorder { request in
@@ -124,7 +125,7 @@ struct AttachmentTests {
 
   /// Holes are not sent, and take no room at either side.
   @Test func bringsAFileThatIsLargerThanTheDisk() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       try provider.services.offer(echo) { .reply(attachments: $0.attachments) }
       try await provider.services.start()
@@ -160,7 +161,7 @@ struct AttachmentTests {
 
   /// The limit counts what the app would read, holes too.
   @Test func countsHolesAgainstTheLimitOfBytes() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider") { $0.attachmentByteCountMax = 1 << 40 }
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
@@ -185,7 +186,7 @@ struct AttachmentTests {
 
   /// What comes with an error is the app's, too.
   @Test func bringsFilesWithAnError() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       try provider.container.files.write(Data("log".utf8), toPath: "/log.txt")
       let failure = ServiceReplyError(
@@ -226,7 +227,7 @@ struct AttachmentTests {
   }
 
   @Test func showsWhatArrives() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       try provider.container.files.write(Data("answer".utf8), toPath: "/answer.txt")
       try provider.services.offer(echo) { _ in .reply(attachments: ["/answer.txt"]) }
@@ -256,7 +257,7 @@ struct AttachmentTests {
 
   @Test(arguments: ["sender", "receiver", "progress", "stop"])
   func saysThatAnArrivalHasEnded(by whom: String) async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       try provider.services.offer(echo) { _ in .noReply }
       var arrivals = provider.services.arrivals.makeAsyncIterator()
@@ -284,7 +285,7 @@ struct AttachmentTests {
   }
 
   @Test func removesTheFilesOfARequestWhenAsked() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       try provider.services.offer(echo) { request in
         let isThere = request.attachments.allSatisfy(provider.container.files.fileExists)
@@ -305,7 +306,7 @@ struct AttachmentTests {
   }
 
   @Test func copiesNothingForARequestThatIsRefused() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       try provider.services.offer(greetings) { _ in .noReply }
       try await provider.services.start()
@@ -320,7 +321,7 @@ struct AttachmentTests {
   }
 
   @Test func leavesNothingOfACancelledDelivery() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       let received = Box<[String]>()
       try provider.services.offer(echo) { request in
@@ -350,7 +351,7 @@ struct AttachmentTests {
 
   /// Also when it was about to be offered for the first time: then it is gone from the outbox at once.
   @Test func saysOfEveryCancelledDeliveryThatItWasCancelled() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       try provider.services.offer(echo) { _ in .noReply }
       try await provider.services.start()
@@ -375,9 +376,9 @@ struct AttachmentTests {
 
   @Test func showsNoFileBeforeTheMessageIsThere() async throws {
     final class Looking: ServiceProvider {
-      let app: AppWorld.App
+      let app: TestApp
       let seen = Box<Bool>()
-      init(_ app: AppWorld.App) { self.app = app }
+      init(_ app: TestApp) { self.app = app }
       func willReceive(
         attachment path: String, byteCount: UInt64, for request: RequestID, from sender: ApplicationID
       ) {
@@ -387,7 +388,7 @@ struct AttachmentTests {
         for path in request.attachments { seen.put(app.container.files.fileExists(atPath: path)) }
       }
     }
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       let looking = Looking(provider)
       try provider.services.offer([echo], provider: looking)
@@ -419,7 +420,7 @@ struct AttachmentTests {
       }
       func didReceive(_ request: IncomingRequest) { received.put(request.attachments) }
     }
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       let watching = Watching()
       let arrivals = provider.services.arrivals
@@ -462,7 +463,7 @@ struct AttachmentTests {
   }
 
   @Test func answersASmallRequestWhileALargeOneIsUnderWay() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
@@ -492,7 +493,7 @@ struct AttachmentTests {
       let words = (0...count / 8).map { _ in generator.next() as UInt64 }
       return words.withUnsafeBytes { Data($0.prefix(count)) }
     }
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider") {
         $0.takesSharedMemory = memory.0
       }
@@ -514,7 +515,7 @@ struct AttachmentTests {
   }
 
   @Test func bringsManySmallFilesInOneMessage() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       try provider.services.offer(echo) { .reply(.integer(Int64($0.attachments.count))) }
       try await provider.services.start()

@@ -1,3 +1,4 @@
+import AppKineticsTesting
 import Foundation
 import LocalTransport
 import Locks
@@ -12,7 +13,7 @@ import Testing
 struct BackpressureTests {
   /// Messages that need no answer, and those that are merged, do not pile up in front of the app's state.
   @Test(arguments: [true, false]) func readsOnWhenTheLastBatchWasHandled(pongs: Bool) async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let (provider, consumer) = try await world.echoPair()
       try await expectEchoes(1, to: provider.id, consumer)
       let lane = try #require(
@@ -47,15 +48,15 @@ struct BackpressureTests {
 
   /// Introductions and their sockets wait where they are as well, and none is lost for others that came first.
   @Test func takesNoMoreIntroductionsThanItHandles() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let (provider, consumer) = try await world.echoPair()
       try await expectEchoes(1, to: provider.id, consumer)
       let (dialler, _) = try await BrokerClient.begin(
-        path: world.configuration.socketPath, key: try KeyPair(), broker: nil,
+        path: world.socketPath, key: try KeyPair(), broker: nil,
         .with {
           $0.enrol.version = 1
           $0.enrol.appID = "com.example.dialler"
-          $0.enrol.activationUser = "somebody"
+          $0.enrol.activationUser = NSUserName()
           $0.enrol.state = .running
         })
       let gate = provider.hold()

@@ -1,3 +1,4 @@
+import AppKineticsTesting
 import Dispatch
 import Foundation
 import Locks
@@ -10,7 +11,7 @@ import Testing
 @Suite(.timeLimit(.minutes(5)))
 struct CallbackTests {
   @Test(arguments: [true, false]) func keepTheOrderOfManyRequests(hasQueue: Bool) async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let queue = DispatchQueue(label: "app")
       let provider = try world.app("com.example.provider") { if hasQueue { $0.callbackQueue = queue } }
       let consumer = try world.app("com.example.consumer")
@@ -31,7 +32,7 @@ struct CallbackTests {
 
   /// A handler that blocks its thread until something has come that comes over the same channel.
   @Test func mayWaitForWhatComesOverTheSameChannel() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       let consumer = try world.app("com.example.consumer")
       try provider.services.offer(echo) { request in
@@ -60,7 +61,7 @@ struct CallbackTests {
 
   /// A handler that blocks its thread for one app, until another app was answered.
   @Test func ofOneAppHoldUpNobodyElses() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       let mayGo = DispatchSemaphore(value: 0)
       try provider.services.offer(echo) { request in
@@ -87,7 +88,7 @@ struct CallbackTests {
 
   /// Where the app named a queue, it is the only one.
   @Test func waitForOneAnotherOnAQueueOfTheApp() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider") { $0.callbackQueue = DispatchQueue(label: "app") }
       let isCalling = Atomic(false)
       try provider.services.offer(echo) { request in

@@ -1,4 +1,5 @@
 import AppKinetics
+import AppKineticsTesting
 import Foundation
 import SecureFiles
 import ServiceValues
@@ -10,7 +11,7 @@ import Testing
 /// Of a message that is damaged the others need not suffer.
 struct DamagedMessageTests {
   @Test func startsBesideADamagedMessageOfTheQueue() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       let queued = CatalogKey.queued(2)
       try provider.container.store.store.transaction { $0.put(queued, [1]) }
@@ -28,7 +29,7 @@ struct DamagedMessageTests {
   }
 
   @Test func listsTheOthersAndTakesThemBack() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let consumer = try world.app("com.example.consumer")
       try consumer.container.files.write(Data("one".utf8), toPath: "/one")
       let receiver = try ApplicationID("com.example.provider")

@@ -1,3 +1,4 @@
+import AppKineticsTesting
 import Foundation
 import ServiceValues
 import Testing
@@ -7,7 +8,7 @@ import Testing
 /// Deadlines of the runtime, without waiting for them.
 struct DeadlineTests {
   @Test func channelsOnWhichNothingHappensAreClosed() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let clock = ManualClock()
       let provider = try world.app("com.example.provider")
       try provider.services.offer(echo) { .reply($0.params) }
@@ -37,7 +38,7 @@ struct DeadlineTests {
   }
 
   @Test func aLockedAppRefusesAfterTheUnlockTime() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let clock = ManualClock()
       let provider = try world.app("com.example.provider") { $0.makeClock = { clock } }
       try provider.services.offer(echo) { .reply($0.params) }
@@ -63,7 +64,7 @@ struct DeadlineTests {
 
   /// Later and later, at the end every ten seconds, and never all apps at once.
   @Test func dialsTheBrokerAgain() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       await world.stopBroker()
       let clock = ManualClock()
       let app = try world.app("com.example.app") { $0.makeClock = { clock } }.services
@@ -90,12 +91,12 @@ struct DeadlineTests {
   /// Another broker in the place of the trusted one may have been a mistake: the app does not need a new start
   /// when that has passed.
   @Test func goesOnAskingForTheBrokerThatItTrusts() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let clock = ManualClock()
       let app = try world.app("com.example.app") { $0.makeClock = { clock } }.services
       try await app.start()
       await world.stopBroker()
-      let (state, aside) = (world.configuration.stateDirectory, world.configuration.stateDirectory + "-aside")
+      let (state, aside) = (world.stateDirectory, world.stateDirectory + "-aside")
       try FileManager.default.moveItem(atPath: state, toPath: aside)
       try await world.startBroker()
       var pauses: [UInt64] = []

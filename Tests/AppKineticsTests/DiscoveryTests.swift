@@ -1,3 +1,4 @@
+import AppKineticsTesting
 import Foundation
 import ServiceWire
 import TestSupport
@@ -8,7 +9,7 @@ import UnixSockets
 
 struct DiscoveryTests {
   @Test func findsWhoOffersAService() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       try provider.services.offer(echo) { .reply($0.params) }
       try provider.services.offer(greetings, type: .server) { _ in .noReply }
@@ -33,11 +34,12 @@ struct DiscoveryTests {
 
   /// Those of other users cannot be called, and those that offer nothing have nothing to be called for.
   @Test func findsThoseThatItCanCall() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
-      let other = try world.app("com.example.other", user: "another")
+      let other = try world.app(
+        Application(id: ApplicationID("com.example.other"), name: "other", activationUser: "another"))
       try other.services.offer(echo) { .reply($0.params) }
       try await other.services.start()
       let consumer = try world.app("com.example.consumer").services
@@ -58,7 +60,7 @@ struct DiscoveryTests {
 
   /// An app does not rely on the broker: it follows no introduction to an app of another user.
   @Test func followsNoIntroductionToAnotherUser() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       try await provider.services.start()
       try await provider.services.setState(.locked)
@@ -91,7 +93,7 @@ struct DiscoveryTests {
   }
 
   @Test func watchesWhoComesAndGoes() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let consumer = try world.app("com.example.consumer").services
       try await consumer.start()
       var lists = consumer.watchProviders(of: echo.serviceID).makeAsyncIterator()
@@ -110,13 +112,14 @@ struct DiscoveryTests {
   }
 
   @Test func watchesIconsAndDefinitions() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let consumer = try world.app("com.example.consumer").services
       try await consumer.start()
       var lists = consumer.watchProviders(of: echo.serviceID, includesContents: true).makeAsyncIterator()
       #expect(try await lists.next() == [])
       let icon = Data([0x89, 0x50, 0x4e, 0x47, 1, 2, 3])
-      let provider = try world.app("com.example.provider", icon: icon)
+      let provider = try world.app(
+        Application(id: ApplicationID("com.example.provider"), name: "provider", icon: icon))
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
       let found = try #require(try await lists.next()?.first)
@@ -124,13 +127,17 @@ struct DiscoveryTests {
     }
   }
 
+  private func application(_ id: String, _ servers: [AppServer]) throws -> Application {
+    try Application(id: ApplicationID(id), name: id, servers: servers)
+  }
+
   @Test func findsTheServersBehindAService() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let servers = try [
         AppServer(host: "backup.example", port: 443, priority: 2), AppServer(host: "one.example", port: 443),
         AppServer(host: "2001:db8::2", port: 8443),
       ]
-      let provider = try world.app("com.example.provider", servers: servers)
+      let provider = try world.app(application("com.example.provider", servers))
       try provider.services.offer(echo, type: .server) { _ in .noReply }
       try await provider.services.start()
       let consumer = try world.app("com.example.consumer").services
@@ -151,18 +158,18 @@ struct DiscoveryTests {
   }
 
   @Test func refusesMoreServersThanMayBe() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let servers = try (1...33).map { try AppServer(host: "h\($0).example", port: 443) }
       let most = Array(servers.dropLast())
-      try await world.app("com.example.most", servers: most).services.start()
+      try await world.app(application("com.example.most", most)).services.start()
       let expected = ServicesError(
         .invalidRegistration, path: "servers", detail: "there are 33, and 32 are allowed")
-      #expect(throws: expected) { try world.app("com.example.more", servers: servers) }
+      #expect(throws: expected) { try world.app(application("com.example.more", servers)) }
     }
   }
 
   @Test func keepsWatchingWhenTheBrokerComesBack() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let consumer = try world.app("com.example.consumer").services
       try await consumer.start()
       var lists = consumer.watchProviders(of: echo.serviceID).makeAsyncIterator()

@@ -1,4 +1,5 @@
 import AppKinetics
+import AppKineticsTesting
 import ContainerStore
 import Foundation
 import SecureFiles
@@ -17,13 +18,13 @@ import Testing
 struct ExampleTests {
   // MARK: Containers
 
-  private func url(_ program: String, _ world: AppWorld) -> URL {
+  private func url(_ program: String, _ world: TestApps) -> URL {
     world.directory.appendingPathComponent(program)
   }
 
   /// Makes the container of a program, with files in a folder. Its password hash costs nothing, since the programs open it again and again.
   private func makeContainer(
-    of program: String, _ world: AppWorld, _ folder: String = "/", _ files: [String: String] = [:]
+    of program: String, _ world: TestApps, _ folder: String = "/", _ files: [String: String] = [:]
   ) throws {
     var options = Container.Options()
     options.passwordHash = PasswordHash.Parameters(passes: 1, memoryKiB: 8)
@@ -36,7 +37,7 @@ struct ExampleTests {
 
   /// Looks into the container of a program that has ended.
   private func withContainer<R>(
-    of program: String, _ world: AppWorld, _ body: (SecureContainer) throws -> R
+    of program: String, _ world: TestApps, _ body: (SecureContainer) throws -> R
   ) throws -> R {
     let container = try SecureContainer.open(
       at: url(program, world), passphrase: SecretBytes(utf8: Program.passphrase))
@@ -45,15 +46,15 @@ struct ExampleTests {
     return try result.get()
   }
 
-  private func text(_ path: String, of program: String, _ world: AppWorld) throws -> String {
+  private func text(_ path: String, of program: String, _ world: TestApps) throws -> String {
     try withContainer(of: program, world) { String(decoding: try $0.files.data(atPath: path), as: UTF8.self) }
   }
 
-  private func hasQueuedMessages(_ program: String, _ world: AppWorld) throws -> Bool {
+  private func hasQueuedMessages(_ program: String, _ world: TestApps) throws -> Bool {
     try withContainer(of: program, world) { try !$0.store.messageQueue().unhandled.isEmpty }
   }
 
-  private func expectClean(_ programs: String..., in world: AppWorld) throws {
+  private func expectClean(_ programs: String..., in world: TestApps) throws {
     for program in programs {
       try withContainer(of: program, world) { container throws in
         #expect(try container.inboxMessages().isEmpty, "\(program)")
@@ -89,15 +90,14 @@ struct ExampleTests {
 
   @Test(arguments: Choice.allCases)
   func aPhotoIsChosenAndTheClientIsInFrontAgain(choice: Choice) async throws {
-    try await FrontWorld.with { front in
-      let world = front.world
+    try await withTestApps { world in
       try makeContainer(of: "PhotoPicker", world, "/Photos", ["cat.jpg": "a cat", "dog.jpg": "a dog"])
       try makeContainer(of: "PhotoClient", world)
       let picker = try Program("PhotoPicker", world, choice.arguments)
       #expect(await picker.line() == "ready")
       let client = try Program("PhotoClient", world)
       #expect(await client.line() == "ready")
-      try await front.choose(Self.photoClient)
+      try await world.choose(Self.photoClient)
       #expect(await client.line() == "in front")
       #expect(await client.line() == "asks Photo picker for a photo")
       #expect(await picker.line() == "in front for \(Self.photoClient)")
@@ -112,7 +112,7 @@ struct ExampleTests {
       let (changes, others) = (lines.filter { $0.contains("front") }, lines.filter { !$0.contains("front") })
       #expect(changes == ["not in front", "in front"])
       #expect(others == [choice.isPhoto ? "has /Photos/dog.jpg" : "the user has cancelled"])
-      #expect(front.fronts.values == [Self.photoClient, Self.photoPicker, Self.photoClient])
+      #expect(world.frontIDs == [Self.photoClient, Self.photoPicker, Self.photoClient])
       for program in [picker, client] {
         program.signal(SIGTERM)
         #expect(await program.end() == 0)
@@ -143,7 +143,7 @@ struct ExampleTests {
   }
 
   /// Has a document sent and taken. The service has ended afterwards.
-  private func send(_ world: AppWorld, serviceIsKilled: Bool, client end: ClientEnd) async throws -> Sent {
+  private func send(_ world: TestApps, serviceIsKilled: Bool, client end: ClientEnd) async throws -> Sent {
     try makeContainer(of: "ApprovalClient", world, "/Texts", ["contract.txt": "a contract"])
     try makeContainer(of: "ApprovalService", world)
     let service = try Program("ApprovalService", world)
@@ -170,7 +170,7 @@ struct ExampleTests {
   }
 
   /// Lets the client's last process end, and looks for what is left. It ends when the service, which runs, has what it sent.
-  private func expectEnd(_ client: Program, _ service: Program, _ world: AppWorld) async throws {
+  private func expectEnd(_ client: Program, _ service: Program, _ world: TestApps) async throws {
     #expect(await client.end() == 0)
     service.signal(SIGTERM)
     #expect(await service.end() == 0)
@@ -183,7 +183,7 @@ struct ExampleTests {
   }
 
   /// The service may have ended before it heard that the client has the reply: then the next process hears of it.
-  private func settleReply(_ world: AppWorld) async throws {
+  private func settleReply(_ world: TestApps) async throws {
     let outbox = try withContainer(of: "ApprovalService", world) { try OutboxMessage.all(in: $0) }
     if outbox.isEmpty { return }
     // A client that has nothing to wait for would end at once.
@@ -199,7 +199,7 @@ struct ExampleTests {
 
   @Test(arguments: [false, true], ClientEnd.allCases)
   func anApprovalComesWhateverEnds(serviceIsKilled: Bool, end: ClientEnd) async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let sent = try await send(world, serviceIsKilled: serviceIsKilled, client: end)
       let decision = try Program("ApprovalService", world, "approve", sent.id)
       #expect(try await decision.line(beginning: "waits: ") == "\(sent.id) of \(Self.approvalClient)")
@@ -219,7 +219,7 @@ struct ExampleTests {
   /// The reply is on the disk as soon as the service says so.
   @Test(arguments: [ClientEnd.never, .terminated])
   func aServiceIsKilledWhenItHasDecided(end: ClientEnd) async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let sent = try await send(world, serviceIsKilled: false, client: end)
       let decision = try Program("ApprovalService", world, "approve", sent.id)
       _ = try await decision.line(beginning: "approved ")
@@ -241,7 +241,7 @@ struct ExampleTests {
   /// What a client says that it has is there, and a later process has nothing more to wait for.
   @Test(arguments: [ClientEnd.never, .terminated])
   func aClientIsKilledWhenItHasTheApproval(end: ClientEnd) async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let sent = try await send(world, serviceIsKilled: false, client: end)
       let decision = try Program("ApprovalService", world, "approve", sent.id)
       let client = try sent.client ?? Program("ApprovalClient", world)
@@ -261,7 +261,7 @@ struct ExampleTests {
 
   @Test(arguments: [ClientEnd.never, .terminated])
   func aDocumentIsRejected(end: ClientEnd) async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let sent = try await send(world, serviceIsKilled: false, client: end)
       let decision = try Program("ApprovalService", world, "reject", sent.id)
       _ = try await decision.line(beginning: "rejected ")

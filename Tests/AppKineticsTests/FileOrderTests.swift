@@ -1,3 +1,4 @@
+import AppKineticsTesting
 import ContainerStore
 import Dispatch
 import Foundation
@@ -17,8 +18,8 @@ struct FileOrderTests {
 
   /// A provider that notes what it sees, and a consumer with a channel to it and a file `/one`.
   private func pair(
-    _ world: AppWorld
-  ) async throws -> (provider: AppWorld.App, consumer: AppWorld.App, seen: Box<Int64>) {
+    _ world: TestApps
+  ) async throws -> (provider: TestApp, consumer: TestApp, seen: Box<Int64>) {
     let seen = Box<Int64>()
     let provider = try world.app("com.example.provider")
     try provider.services.offer(echo) { request in
@@ -34,7 +35,7 @@ struct FileOrderTests {
   }
 
   @Test func keepsTheOrderOfRequestsWithoutFilesAmongThoseWithSome() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let (provider, consumer, seen) = try await pair(world)
       let gate = provider.hold()
       var sent: [SentRequest] = []
@@ -56,7 +57,7 @@ struct FileOrderTests {
   }
 
   @Test func cancelsWhatWasNotDelivered() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let (provider, consumer, seen) = try await pair(world)
       let gate = provider.hold()
       func send(_ i: Int64, _ attachments: [String] = []) async throws -> SentRequest {
@@ -98,7 +99,7 @@ struct FileOrderTests {
         Task { try? await request.reply() }
       }
     }
-    try await withWorld { world in
+    try await withTestApps { world in
       let queue = DispatchQueue(label: "callbacks")
       let provider = try world.app("com.example.provider") { $0.callbackQueue = queue }
       let noting = Noting()
@@ -140,7 +141,7 @@ struct FileOrderTests {
 
   /// A reply may be there before its request is out of the outbox, which waits for the disk.
   @Test func aFastReplyIsToldBehindItsRequest() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       try provider.container.files.write(Data("answer".utf8), toPath: "/answer")
       try provider.services.offer(echo) { _ in .reply(attachments: ["/answer"]) }
@@ -176,7 +177,7 @@ struct FileOrderTests {
   }
 
   @Test func sendsWhatComesAfterARequestThatIsRefused() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let (provider, consumer, seen) = try await pair(world)
       let gate = provider.hold()
       let refused = try await consumer.services.send(
@@ -190,7 +191,7 @@ struct FileOrderTests {
   }
 
   @Test func keepsInTheOutboxWhatWasNotDeliveredWhenItStops() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let (provider, consumer, seen) = try await pair(world)
       let gate = provider.hold()
       let first = try await consumer.services.send(
@@ -220,9 +221,9 @@ extension ServiceRequest {
   }
 }
 
-extension AppWorld.App {
+extension TestApp {
   /// The messages' directories in this app's inbox, when everything that was to be removed is.
-  func inbox(of sender: AppWorld.App) throws -> [String] {
+  func inbox(of sender: TestApp) throws -> [String] {
     services.runtime.performAndWait { _ in }
     services.runtime.fileQueue.sync(flags: .barrier) {}
     let inbox = "/Inbox/\(sender.id.text)"
@@ -231,7 +232,7 @@ extension AppWorld.App {
   }
 }
 
-extension AppWorld.App {
+extension TestApp {
   /// What has arrived of messages that are not complete.
   func staged() throws -> [String] {
     services.runtime.performAndWait { _ in }

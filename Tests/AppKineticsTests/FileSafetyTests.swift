@@ -1,3 +1,4 @@
+import AppKineticsTesting
 import Foundation
 import SecureFiles
 import ServiceValues
@@ -14,8 +15,8 @@ struct FileSafetyTests {
   }
 
   private func pair(
-    _ world: AppWorld
-  ) async throws -> (provider: AppWorld.App, consumer: AppWorld.App, requests: Box<IncomingRequest>) {
+    _ world: TestApps
+  ) async throws -> (provider: TestApp, consumer: TestApp, requests: Box<IncomingRequest>) {
     let provider = try world.app("com.example.provider")
     let handler = Requests()
     try provider.services.offer([echo], provider: handler)
@@ -28,7 +29,7 @@ struct FileSafetyTests {
   }
 
   @Test func doesNotSendThePrivateKey() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let (provider, consumer, requests) = try await pair(world)
       let sent = try await consumer.services.send(ServiceRequest(echo, "echo"), to: provider.id)
       let request = try #require(await requests.next())
@@ -64,7 +65,7 @@ struct FileSafetyTests {
   }
 
   @Test func leavesNothingOfAReplyThatIsNotSent() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let (provider, consumer, requests) = try await pair(world)
       let sent = try await consumer.services.send(ServiceRequest(echo, "echo"), to: provider.id)
       let request = try #require(await requests.next())
@@ -93,7 +94,7 @@ struct FileSafetyTests {
         {"service-id": "com.example.echo", "version": "1.0.0.0", "methods": {
           "echo": {"params": {"type": "any"}, "result-value": {"type": "any"}}}}
         """)
-    try await withWorld { world in
+    try await withTestApps { world in
       let (provider, consumer, requests) = try await pair(world)
       let sent = try await consumer.services.send(ServiceRequest(narrow, "echo"), to: provider.id)
       try await #require(await requests.next()).reply(attachments: ["/answer"])

@@ -1,4 +1,5 @@
 import AppKinetics
+import AppKineticsTesting
 import Foundation
 import SecureFiles
 import ServiceValues
@@ -17,17 +18,16 @@ struct FrontRequestTests {
 
   @Test(arguments: [false, true], [false, true])
   func aReplyPassesTheFrontOnWhenItHasArrived(requestHasFile: Bool, replyHasFile: Bool) async throws {
-    try await FrontWorld.with { front in
-      let provider = try front.world.app("com.example.provider")
+    try await withTestApps { world in
+      let provider = try world.app("com.example.provider")
       let keeper = Keeper()
       try provider.services.offer([echo], provider: keeper)
-      try provider.container.files.write(Data("reply".utf8), toPath: "/file")
+      try provider.put("reply", at: "/file")
       var changes = provider.services.frontChanges.makeAsyncIterator()
       try await provider.services.start()
-      let consumer = try front.world.app("com.example.consumer")
-      try consumer.container.files.write(Data("request".utf8), toPath: "/file")
-      try await consumer.services.start()
-      try await front.choose(provider.id.text)
+      let consumer = try await world.start("com.example.consumer")
+      try consumer.put("request", at: "/file")
+      try await world.bringToFront(provider)
       #expect(await changes.next() == true)
 
       let sent = try await consumer.services.send(
@@ -38,27 +38,27 @@ struct FrontRequestTests {
       try await request.reply(1, attachments: replyHasFile ? ["/file"] : [], foreground: .peer)
       // Behind everything that the provider has asked the broker for by now.
       _ = try await provider.services.providers()
-      try await front.choose(provider.id.text)
-      #expect(front.fronts.values == [provider.id.text, provider.id.text])
+      try await world.choose(provider.id.text)
+      #expect(world.fronts == [provider.id, provider.id])
       gate.signal()
       #expect(await changes.next() == false)
-      #expect(front.fronts.values.last == consumer.id.text)
+      #expect(world.fronts.last == consumer.id)
       #expect(try await sent.reply()?.params == 1)
     }
   }
 
   /// The handler replies at once: the reply may overtake what settles the delivery of the request.
   @Test func aRequestWithFilesPassesTheFrontOnWhateverItsReplyDoes() async throws {
-    try await FrontWorld.with { front in
-      let provider = try front.world.app("com.example.provider")
-      try provider.services.offer(echo) { .reply($0.params) }
-      try await provider.services.start()
-      let consumer = try front.world.app("com.example.consumer")
-      try consumer.container.files.write(Data("request".utf8), toPath: "/file")
+    try await withTestApps { world in
+      let provider = try await world.start("com.example.provider") {
+        try $0.offer(echo) { .reply($0.params) }
+      }
+      let consumer = try world.app("com.example.consumer")
+      try consumer.put("request", at: "/file")
       var changes = consumer.services.frontChanges.makeAsyncIterator()
       try await consumer.services.start()
       for i in 0..<10 {
-        try await front.choose(consumer.id.text)
+        try await world.bringToFront(consumer)
         #expect(await changes.next() == true)
         let reply = try await consumer.services.call(
           ServiceRequest(
@@ -116,15 +116,14 @@ struct FrontRequestTests {
   }
 
   /// The app that sends front requests.
-  private func sender(_ world: AppWorld) async throws -> AppWorld.App {
-    let sender = try world.app("com.example.sender")
-    try sender.container.files.write(Data("file".utf8), toPath: "/file")
-    try await sender.services.start()
+  private func sender(_ world: TestApps) async throws -> TestApp {
+    let sender = try await world.start("com.example.sender")
+    try sender.put("file", at: "/file")
     return sender
   }
 
   /// Sends one to a process whose earlier one may not have ended yet for the sender.
-  private func frontRequest(of sender: AppWorld.App, toNext next: AppWorld.App) async throws -> RequestID {
+  private func frontRequest(of sender: TestApp, toNext next: TestApp) async throws -> RequestID {
     while true {
       let sent = try await sender.services.send(frontRequest(hasFile: false), to: next.id)
       do {
@@ -137,19 +136,17 @@ struct FrontRequestTests {
 
   @Test(arguments: Answer.allCases, [false, true])
   func nothingOfAHandlerIsSentAndItIsCalledOnce(answer: Answer, hasFile: Bool) async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let came = Box<RequestID>()
-      let receiver = try world.app("com.example.receiver")
-      try offerFrontRequest(receiver.services, answer) { came.put($0.id) }
-      try await receiver.services.start()
+      let receiver = try await world.start("com.example.receiver") {
+        try offerFrontRequest($0, answer) { came.put($0.id) }
+      }
       let sender = try await sender(world)
       let sent = try await sender.services.send(frontRequest(hasFile: hasFile), to: receiver.id)
       #expect(try await sent.reply() == nil)
       #expect(await came.next() == sent.id)
 
-      await receiver.services.stop()
-      try receiver.container.close()
-      let next = try world.app(receiver.id.text)
+      let next = try await world.reopen(receiver)
       try offerFrontRequest(next.services, answer) { came.put($0.id) }
       try await next.services.start()
       let second = try await frontRequest(of: sender, toNext: next)
@@ -162,7 +159,7 @@ struct FrontRequestTests {
 
   /// The services stop while its handler waits.
   @Test func oneThatWasLeftByAnEarlierProcessIsNotHandled() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let came = Box<RequestID>()
       let gate = AsyncStream<Void>.makeStream()
       let receiver = try world.app("com.example.receiver")
@@ -177,9 +174,8 @@ struct FrontRequestTests {
       #expect(await came.next() == sent.id)
       await receiver.services.stop()
       #expect(try receiver.container.store.messageQueue().unhandled.count == 1)
-      try receiver.container.close()
 
-      let next = try world.app(receiver.id.text)
+      let next = try await world.reopen(receiver)
       try offerFrontRequest(next.services, .reply) { came.put($0.id) }
       try await next.services.start()
       let second = try await frontRequest(of: sender, toNext: next)

@@ -1,4 +1,5 @@
 import AppKinetics
+import AppKineticsTesting
 import Foundation
 import SecureFiles
 import Testing
@@ -11,10 +12,10 @@ struct FrontTests {
 
   /// A consumer and a provider that run; the user has brought one of them to front.
   private func withApps(
-    front: String, _ body: (FrontWorld, _ consumer: FrontApp, _ provider: FrontApp) async throws -> Void
+    front: String, _ body: (TestApps, _ consumer: FrontApp, _ provider: FrontApp) async throws -> Void
   ) async throws {
-    try await FrontWorld.with { world in
-      let (consumer, provider) = try await (world.app(a), world.app(b))
+    try await withTestApps { world in
+      let (consumer, provider) = try await (world.frontApp(a), world.frontApp(b))
       try await world.choose(front)
       try await (front == a ? consumer : provider).expect("in front")
       try await body(world, consumer, provider)
@@ -24,10 +25,10 @@ struct FrontTests {
   }
 
   /// The app in front has asked for nothing: what it had asked for would stand before the user's choice.
-  private func expectNothingAsked(of app: FrontApp, _ world: FrontWorld) async throws {
+  private func expectNothingAsked(of app: FrontApp, _ world: TestApps) async throws {
     #expect(try await app.result(of: "look") == "done")
     try await world.choose(app.id)
-    #expect(world.fronts.values == [app.id, app.id])
+    #expect(world.frontIDs == [app.id, app.id])
   }
 
   // MARK: Front requests
@@ -46,7 +47,7 @@ struct FrontTests {
       #expect(try await consumer.value(of: "outcome") == "replied")
       try await provider.expect("not in front")
       try await consumer.expect("in front")
-      #expect(world.fronts.values == [a, b, a])
+      #expect(world.frontIDs == [a, b, a])
     }
   }
 
@@ -71,7 +72,7 @@ struct FrontTests {
       try await provider.expect("show of \(a)")
       if foreground == "peer" {
         try await provider.expect("in front")
-        #expect(world.fronts.values == [a, b])
+        #expect(world.frontIDs == [a, b])
       } else {
         try await expectNothingAsked(of: consumer, world)
       }
@@ -91,7 +92,7 @@ struct FrontTests {
       try await provider.expect("reply arrived")
       if foreground == "peer" {
         try await consumer.expect("in front")
-        #expect(world.fronts.values == [b, a])
+        #expect(world.frontIDs == [b, a])
       } else {
         try await expectNothingAsked(of: provider, world)
       }
@@ -109,7 +110,7 @@ struct FrontTests {
       try await provider.expect("reply arrived")
       if foreground == "peer" {
         try await consumer.expect("in front")
-        #expect(world.fronts.values == [b, a])
+        #expect(world.frontIDs == [b, a])
       } else {
         try await expectNothingAsked(of: provider, world)
       }
@@ -143,7 +144,7 @@ struct FrontTests {
       #expect(try await provider.result(of: "reply none") == "done")
       #expect(try await consumer.value(of: "outcome") == "replied")
       #expect(try await consumer.result(of: "look") == "done")
-      #expect(world.fronts.values == [a, b, a])
+      #expect(world.frontIDs == [a, b, a])
     }
   }
 
@@ -151,17 +152,17 @@ struct FrontTests {
   @Test(arguments: ["", " /file"])
   func thePreferenceOfAFastReplyTakesEffect(file: String) async throws {
     try await withApps(front: a) { world, consumer, provider in
-      world.gate.shut()
-      defer { world.gate.open() }
+      world.compositorGate.shut()
+      defer { world.compositorGate.open() }
       #expect(try await consumer.result(of: "send \(b) peer\(file)") == "done")
       try await provider.expect("show of \(a)")
       #expect(try await provider.result(of: "reply peer") == "done")
       #expect(try await consumer.value(of: "outcome") == "replied")
       try await provider.expect("reply arrived")
-      world.gate.open()
+      world.compositorGate.open()
       try await provider.expect("in front")
       try await consumer.expect("in front")
-      #expect(world.fronts.values == [a, b, a])
+      #expect(world.frontIDs == [a, b, a])
     }
   }
 
@@ -172,20 +173,20 @@ struct FrontTests {
       #expect(try await provider.result(of: "fail peer /file") == "done")
       #expect(try await consumer.value(of: "outcome") == "error 5")
       try await consumer.expect("in front")
-      #expect(world.fronts.values == [b, a])
+      #expect(world.frontIDs == [b, a])
     }
   }
 
   @Test(arguments: ["", " /file"])
   func aRefusalOfTheCompositorChangesNothingForTheMessage(file: String) async throws {
     try await withApps(front: a) { world, consumer, provider in
-      world.isRefusing.withLock { $0 = true }
+      world.refusesFront = true
       #expect(try await consumer.result(of: "send \(b) peer\(file)") == "done")
       try await provider.expect("show of \(a)")
       #expect(try await consumer.result(of: "bring \(b)") == "frontRefused")
       #expect(try await provider.result(of: "reply peer") == "done")
       #expect(try await consumer.value(of: "outcome") == "replied")
-      #expect(world.fronts.values == [a, b, b])
+      #expect(world.frontIDs == [a, b, b])
     }
   }
 
@@ -227,7 +228,7 @@ struct FrontTests {
       try await provider.expect("not in front")
       try await provider.expect("in front")
       #expect(try await provider.result(of: "bring \(a)") == "notAllowed")
-      #expect(world.fronts.values == [a, b, a, b])
+      #expect(world.frontIDs == [a, b, a, b])
     }
   }
 
@@ -251,10 +252,10 @@ struct FrontTests {
   /// Runs `body` with a consumer in front, and a provider that runs no more and is installed.
   private func withEndedProvider(
     leaving prepare: (_ consumer: FrontApp, _ provider: FrontApp) async throws -> Void = { _, _ in },
-    _ body: (FrontWorld, _ consumer: FrontApp, _ provider: FrontApp) async throws -> Void
+    _ body: (TestApps, _ consumer: FrontApp, _ provider: FrontApp) async throws -> Void
   ) async throws {
-    try await FrontWorld.with { world in
-      let (consumer, provider) = try await (world.app(a), world.app(b))
+    try await withTestApps { world in
+      let (consumer, provider) = try await (world.frontApp(a), world.frontApp(b))
       try await world.choose(a)
       try await consumer.expect("in front")
       try await prepare(consumer, provider)
@@ -276,7 +277,7 @@ struct FrontTests {
       #expect(try await consumer.result(of: "bring \(b)") == "done")
       try await provider.expect("ready")
       try await provider.expect("in front")
-      #expect(world.fronts.values == [a, b])
+      #expect(world.frontIDs == [a, b])
     }
   }
 
@@ -289,7 +290,7 @@ struct FrontTests {
       #expect(try await provider.result(of: "reply peer") == "done")
       #expect(try await consumer.value(of: "outcome") == "replied")
       try await consumer.expect("in front")
-      #expect(world.fronts.values == [a, b, a])
+      #expect(world.frontIDs == [a, b, a])
     }
   }
 
@@ -302,7 +303,7 @@ struct FrontTests {
       #expect(try await consumer.result(of: "reply peer") == "done")
       try await provider.expect("unclaimed reply")
       try await provider.expect("in front")
-      #expect(world.fronts.values == [a, b])
+      #expect(world.frontIDs == [a, b])
     }
   }
 }

@@ -1,3 +1,4 @@
+import AppKineticsTesting
 import Foundation
 import SecureFiles
 import ServiceValues
@@ -25,24 +26,21 @@ struct KeptRequestTests {
   private static let requestWithFile = ServiceRequest(echo, "echo", params: 7, attachments: ["/one"])
 
   private func apps(
-    _ world: AppWorld, _ taker: Taker
-  ) async throws -> (provider: AppWorld.App, consumer: AppWorld.App) {
-    let provider = try world.app("com.example.provider")
-    try provider.services.offer([echo], provider: taker)
-    try provider.container.files.write(Data("answer".utf8), toPath: "/answer")
-    try await provider.services.start()
-    let consumer = try world.app("com.example.consumer")
-    try consumer.container.files.write(Data("one".utf8), toPath: "/one")
-    try await consumer.services.start()
+    _ world: TestApps, _ taker: Taker
+  ) async throws -> (provider: TestApp, consumer: TestApp) {
+    let provider = try await world.start("com.example.provider") { try $0.offer([echo], provider: taker) }
+    try provider.put("answer", at: "/answer")
+    let consumer = try await world.start("com.example.consumer")
+    try consumer.put("one", at: "/one")
     return (provider, consumer)
   }
 
   /// Returns when the app's container keeps so many requests, which is soon after their handlers have returned.
-  private func waitUntilKept(_ count: Int = 1, by app: AppWorld.App) async throws {
+  private func waitUntilKept(_ count: Int = 1, by app: TestApp) async throws {
     while try app.container.store.messageQueue().answerable.count < count { await Task.yield() }
   }
 
-  private func expectNothingIsLeft(_ app: AppWorld.App) throws {
+  private func expectNothingIsLeft(_ app: TestApp) throws {
     #expect(try app.container.store.messageQueue().unhandled.isEmpty)
     #expect(try app.container.store.messageQueue().answerable.isEmpty)
   }
@@ -57,14 +55,14 @@ struct KeptRequestTests {
   }
 
   @Test func aRequestWithFilesIsAnsweredAfterRestarts() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let taker = Taker()
       var (provider, consumer) = try await apps(world, taker)
       let sent = try await consumer.services.send(Self.requestWithFile, to: provider.id)
       let received = try #require(await taker.received.next())
       try await waitUntilKept(by: provider)
       for _ in 0..<2 {
-        provider = try await world.restarted(provider) { try $0.offer([echo], provider: taker) }
+        provider = try await world.restart(provider) { try $0.offer([echo], provider: taker) }
         let kept = try await provider.services.keptRequests()
         let request = try #require(kept.first)
         #expect(kept.count == 1 && request.id == sent.id && request.sender == consumer.id)
@@ -78,7 +76,7 @@ struct KeptRequestTests {
       #expect(reply.params == "later" && reply.attachments.count == 1)
       await expectCannotReply { try await provider.services.reply("twice", to: sent.id) }
       #expect(try await provider.services.keptRequests().isEmpty)
-      provider = try await world.restarted(provider) { try $0.offer([echo], provider: taker) }
+      provider = try await world.restart(provider) { try $0.offer([echo], provider: taker) }
       await expectCannotReply { try await provider.services.reply("twice", to: sent.id) }
       #expect(taker.received.values.count == 1)
       try expectNothingIsLeft(provider)
@@ -86,12 +84,12 @@ struct KeptRequestTests {
   }
 
   @Test func aRequestWithoutFilesIsKeptWhenTheHandlerSaysSo() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       var (provider, consumer) = try await world.echoPair { _ in .later }
       let sent = try await consumer.send(Self.request, to: provider.id)
       try await sent.delivered()
       while try await provider.services.keptRequests().isEmpty { await Task.yield() }
-      provider = try await world.restarted(provider) { try $0.offer(echo) { _ in .noReply } }
+      provider = try await world.restart(provider) { try $0.offer(echo) { _ in .noReply } }
       #expect(try await provider.services.keptRequests().map(\.id) == [sent.id])
       #expect(await !sent.cancel())
       try await provider.services.reply("later", to: sent.id)
@@ -101,7 +99,7 @@ struct KeptRequestTests {
   }
 
   @Test func anObjectKeepsWhatItIsGiven() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let taker = Taker()
       var (provider, consumer) = try await apps(world, taker)
       let sent = try await consumer.services.send(Self.request, to: provider.id)
@@ -131,21 +129,21 @@ struct KeptRequestTests {
       #expect(try await last.reply()?.params == "first")
       await expectCannotReply { try await answered.keep() }
       try expectNothingIsLeft(provider)
-      provider = try await world.restarted(provider) { try $0.offer([echo], provider: taker) }
+      provider = try await world.restart(provider) { try $0.offer([echo], provider: taker) }
       #expect(try await provider.services.keptRequests().isEmpty)
     }
   }
 
   @Test(arguments: [true, false])
   func theConsumerHearsThatNoReplyComes(hasFiles: Bool) async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let taker = Taker()
       var (provider, consumer) = try await apps(world, taker)
       let sent = try await consumer.services.send(
         hasFiles ? Self.requestWithFile : Self.request, to: provider.id)
       try await #require(await taker.received.next()).keep()
       try await waitUntilKept(by: provider)
-      provider = try await world.restarted(provider) { try $0.offer([echo], provider: taker) }
+      provider = try await world.restart(provider) { try $0.offer([echo], provider: taker) }
       try await provider.services.endWithoutReply(sent.id, from: consumer.id)
       #expect(try await sent.reply() == nil)
       #expect(sent.status == .endedWithoutReply)
@@ -157,16 +155,16 @@ struct KeptRequestTests {
 
   @Test(arguments: [true, false])
   func theReplyComesToALaterProcessOfTheConsumer(hasFiles: Bool) async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let taker = Taker()
       var (provider, consumer) = try await apps(world, taker)
       let sent = try await consumer.services.send(
         hasFiles ? Self.requestWithFile : Self.request, to: provider.id)
       try await #require(await taker.received.next()).keep()
       try await waitUntilKept(by: provider)
-      provider = try await world.restarted(provider) { try $0.offer([echo], provider: taker) }
+      provider = try await world.restart(provider) { try $0.offer([echo], provider: taker) }
       let replies = Box<UnclaimedReply>()
-      consumer = try await world.restarted(consumer) { $0.onUnclaimedReply { replies.put($0) } }
+      consumer = try await world.restart(consumer) { $0.onUnclaimedReply { replies.put($0) } }
       try await provider.services.reply("later", to: sent.id)
       let reply = try #require(await replies.next())
       #expect(try reply.request == sent.id && reply.result.get().params == "later")
@@ -174,7 +172,7 @@ struct KeptRequestTests {
   }
 
   @Test func nothingIsKeptOfAMethodWithoutAReply() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let taker = Taker()
       let (provider, consumer) = try await apps(world, taker)
       let sent = try await consumer.services.send(
@@ -187,22 +185,19 @@ struct KeptRequestTests {
   }
 
   @Test func aReplyThatBreaksTheDefinitionChangesNothing() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let taker = Taker()
       let start: @Sendable (AppServices) throws -> Void = {
         try $0.offer([echo], validates: true, provider: taker)
       }
-      var provider = try world.app("com.example.provider")
-      try start(provider.services)
-      try await provider.services.start()
-      let consumer = try world.app("com.example.consumer")
-      try await consumer.services.start()
+      var provider = try await world.start("com.example.provider", prepare: start)
+      let consumer = try await world.start("com.example.consumer")
       let sent = try await consumer.services.send(
         ServiceRequest(echo, "add", params: [1, 2]), to: provider.id)
       try await #require(await taker.received.next()).keep()
       try await waitUntilKept(by: provider)
       // Offered later than the container's queue is read.
-      provider = try await world.restarted(provider)
+      provider = try await world.restart(provider)
       try start(provider.services)
       await #expect(throws: ServicesError.self) {
         try await provider.services.reply("three", to: sent.id)
@@ -215,7 +210,7 @@ struct KeptRequestTests {
 
   /// Ids are drawn by the consumers, and one of them may know that of another.
   @Test func anIdThatSeveralAppsUseNeedsItsSender() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let taker = Taker()
       var (provider, consumer) = try await apps(world, taker)
       let sent = try await consumer.services.send(Self.requestWithFile, to: provider.id)
@@ -228,7 +223,7 @@ struct KeptRequestTests {
       for sender in ["com.example.other", "com.example.other"] {
         _ = try store.enqueueForReply(sent.id, from: sender, message.message, isHandled: true)
       }
-      provider = try await world.restarted(provider) { try $0.offer([echo], provider: taker) }
+      provider = try await world.restart(provider) { try $0.offer([echo], provider: taker) }
       // Of a request that came twice the last one is kept.
       #expect(
         try await provider.services.keptRequests().map(\.sender.text).sorted() == [
@@ -247,13 +242,13 @@ struct KeptRequestTests {
 
   /// The service is not offered any more; its requests can be answered all the same.
   @Test func whatIsNotOfferedAnyMoreIsAnswered() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let taker = Taker()
       var (provider, consumer) = try await apps(world, taker)
       let sent = try await consumer.services.send(Self.requestWithFile, to: provider.id)
       _ = try #require(await taker.received.next())
       try await waitUntilKept(by: provider)
-      provider = try await world.restarted(provider)
+      provider = try await world.restart(provider)
       await #expect(throws: ServicesError(.attachmentNotFound, path: "/none")) {
         try await provider.services.reply(attachments: ["/none"], to: sent.id)
       }
@@ -267,7 +262,7 @@ struct KeptRequestTests {
 
   /// Of two requests with one id, which a sender may send, the later one counts.
   @Test func aRequestThatComesAgainTakesThePlaceOfTheFirst() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let taker = Taker()
       let (provider, consumer) = try await apps(world, taker)
       let store = provider.container.store
@@ -300,15 +295,13 @@ struct KeptRequestTests {
   }
 
   @Test func aMethodWithoutAReplyIsNotKept() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let (provider, consumer) = try await world.echoPair { _ in .later }
       let sent = try await consumer.send(ServiceRequest(echo, "tell"), to: provider.id)
       #expect(try await sent.reply() == nil)
       #expect(try await provider.services.keptRequests().isEmpty)
       let taker = Taker()
-      let object = try world.app("com.example.object")
-      try object.services.offer([echo], provider: taker)
-      try await object.services.start()
+      let object = try await world.start("com.example.object") { try $0.offer([echo], provider: taker) }
       _ = try await consumer.send(ServiceRequest(echo, "tell"), to: object.id)
       let request = try #require(await taker.received.next())
       await expectCannotReply { try await request.keep() }
@@ -317,7 +310,7 @@ struct KeptRequestTests {
 
   /// Neither side wakes up for a request that waits for days.
   @Test func whatIsKeptNeedsNoTime() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let taker = Taker()
       let (provider, consumer) = try await apps(world, taker)
       for request in [Self.request, Self.requestWithFile] {

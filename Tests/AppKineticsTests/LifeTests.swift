@@ -1,3 +1,4 @@
+import AppKineticsTesting
 import Foundation
 import SecureFiles
 import ServiceBroker
@@ -8,7 +9,7 @@ import Testing
 
 struct LifeTests {
   @Test func goesOnWithoutTheBroker() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       let requests = Box<IncomingRequest>()
       let handler = Handler(requests)
@@ -30,8 +31,8 @@ struct LifeTests {
 
   /// An app that runs in the task, and is seen by another one.
   private func running(
-    _ world: AppWorld
-  ) async throws -> (provider: AppWorld.App, task: Task<Void, any Error>, consumer: AppServices) {
+    _ world: TestApps
+  ) async throws -> (provider: TestApp, task: Task<Void, any Error>, consumer: AppServices) {
     let provider = try world.app("com.example.provider")
     try provider.services.offer(echo) { .reply($0.params) }
     let task = Task { try await provider.services.run() }
@@ -43,7 +44,7 @@ struct LifeTests {
 
   @Test(.timeLimit(.minutes(2)))
   func runsUntilItsTaskIsCancelled() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let (provider, task, consumer) = try await running(world)
       #expect(try await consumer.call(ServiceRequest(echo, "echo", params: 1), to: provider.id)?.params == 1)
       task.cancel()
@@ -54,7 +55,7 @@ struct LifeTests {
 
   @Test(.timeLimit(.minutes(2)))
   func endsItsRunWhenItIsStopped() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let (provider, task, _) = try await running(world)
       // It is registered: that was the answer.
       try await provider.services.start()
@@ -65,12 +66,12 @@ struct LifeTests {
 
   @Test(.timeLimit(.minutes(2)))
   func endsItsRunWithWhatKeepsItFromTheBroker() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let (provider, task, _) = try await running(world)
       try await provider.services.start()
       // Somebody with its key takes its place.
       var options = AppServices.Options()
-      options.broker = world.configuration.socketPath
+      options.broker = world.socketPath
       let other = try AppServices(
         provider.services.application, container: provider.container, options: options)
       try await other.start()
@@ -82,7 +83,7 @@ struct LifeTests {
 
   @Test(.timeLimit(.minutes(2)))
   func waitsForTheBrokerWhileItRuns() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       await world.stopBroker()
       let provider = try world.app("com.example.provider")
       try provider.services.offer(echo) { .reply($0.params) }
@@ -100,7 +101,7 @@ struct LifeTests {
   }
 
   @Test func refusesServicesInSimulation() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try await world.echoPair().provider
       let app = try world.app("com.example.simulated") { $0.isSimulation = true }
       try app.container.files.write(Data("one".utf8), toPath: "/one")
@@ -129,7 +130,7 @@ struct LifeTests {
   }
 
   @Test func knowsItsKeyAgain() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let first = try world.app("com.example.app")
       try await first.services.start()
       await first.services.stop()
@@ -150,13 +151,13 @@ struct LifeTests {
   }
 
   @Test func doesNotTrustAnotherBroker() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let app = try world.app("com.example.app")
       try await app.services.start()
       await app.services.stop()
       try app.container.close()
       await world.stopBroker()
-      try FileManager.default.removeItem(atPath: world.configuration.stateDirectory)
+      try FileManager.default.removeItem(atPath: world.stateDirectory)
       try await world.startBroker()
       let again = try world.app("com.example.app")
       do {
@@ -170,17 +171,17 @@ struct LifeTests {
   /// What is in the outbox waits as long as the broker does not take the app, and so do those who call.
   @Test(arguments: [NewApps.ask, .installed])
   func keepsItsMailUntilItIsApproved(plainApps: NewApps) async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let app = try world.app("com.example.app")
       try app.container.files.write(Data("one".utf8), toPath: "/one")
       try await app.services.start()
       await world.stopBroker()
       _ = try await app.services.send(
         ServiceRequest(echo, "tell", attachments: ["/one"]), to: ApplicationID("com.example.other"))
-      let record = world.configuration.stateDirectory + "/apps/com.example.app"
+      let record = world.stateDirectory + "/apps/com.example.app"
       let bytes = try Data(contentsOf: URL(filePath: record))
       try FileManager.default.removeItem(atPath: record)
-      try await world.startBroker(plainApps: plainApps)
+      try await world.startBroker { $0.plainApps = plainApps }
       // It connects again by itself.
       while app.services.connectionError?.code != .approvalPending {
         try await Task.sleep(for: .milliseconds(10))
@@ -193,7 +194,7 @@ struct LifeTests {
       // It is known again.
       await world.stopBroker()
       try bytes.write(to: URL(filePath: record))
-      try await world.startBroker(plainApps: plainApps)
+      try await world.startBroker { $0.plainApps = plainApps }
       try await app.services.start()
       #expect(app.services.connectionError == nil)
       #expect(try await app.services.outbox().count == 1)
@@ -201,11 +202,14 @@ struct LifeTests {
   }
 
   @Test func keepsUsersApart() async throws {
-    try await withWorld { world in
-      let provider = try world.app("com.example.provider", user: "one")
+    try await withTestApps { world in
+      let provider = try world.app(
+        Application(id: ApplicationID("com.example.provider"), name: "one", activationUser: "one"))
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer", user: "two").services
+      let consumer = try world.app(
+        Application(id: ApplicationID("com.example.consumer"), name: "two", activationUser: "two")
+      ).services
       try await consumer.start()
       do {
         _ = try await consumer.call(ServiceRequest(echo, "echo"), to: provider.id)
@@ -216,7 +220,7 @@ struct LifeTests {
   }
 
   @Test func holdsWhatComesForALockedApp() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider") { $0.unlockTime = .milliseconds(300) }
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
@@ -242,7 +246,7 @@ struct LifeTests {
   }
 
   @Test func holdsWhatWasAcceptedBeforeItWasLocked() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let queue = DispatchQueue(label: "callbacks")
       let provider = try world.app("com.example.provider") { $0.callbackQueue = queue }
       let seen = Box<Int64>()
@@ -266,7 +270,7 @@ struct LifeTests {
   }
 
   @Test func endsWhatIsUnderWayWhenItStops() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       let requests = Box<IncomingRequest>()
       try provider.services.offer([echo], provider: Handler(requests))
@@ -286,7 +290,7 @@ struct LifeTests {
   }
 
   @Test func stopsWhenHandlersHaveReturned() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let begun = Box<Int64>()
       let (mayReturn, returns) = AsyncStream<Void>.makeStream()
       let (provider, consumer) = try await world.echoPair { request in
@@ -311,7 +315,7 @@ struct LifeTests {
   }
 
   @Test func stopsInTimeWithoutItsHandlers() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let begun = Box<Int64>()
       let ended = Box<Bool>()
       let (provider, consumer) = try await world.echoPair { _ in
@@ -329,7 +333,7 @@ struct LifeTests {
   }
 
   @Test func saysThatARequestWasLostWithItsProvider() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       let requests = Box<IncomingRequest>()
       try provider.services.offer([echo], provider: Handler(requests))
@@ -362,7 +366,7 @@ struct LifeTests {
 extension LifeTests {
   /// What the app does when it hears of a cancellation may ask the runtime itself.
   @Test func asksTheRuntimeWhileItIsCancelled() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       let requests = Box<IncomingRequest>()
       let heard = Box<Bool>()
@@ -396,7 +400,7 @@ extension LifeTests {
   }
 
   @Test func takesItsRegistrationBack() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let (provider, consumer) = try await world.echoPair()
       #expect(try await consumer.providers(of: echo.serviceID).count == 1)
       try await provider.services.unregister()
@@ -416,7 +420,7 @@ extension LifeTests {
 
   /// A watch that ends at once, and one more than there may be, leave the connection as it is.
   @Test func boundsItsWatches() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let app = try world.app("com.example.app").services
       try await app.start()
       for _ in 0..<200 { _ = app.watchProviders() }
@@ -441,7 +445,7 @@ extension LifeTests {
 
 extension LifeTests {
   @Test func asksTheRuntimeWhileItIsStopped() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       let requests = Box<IncomingRequest>()
       let heard = Box<Bool>()
@@ -460,7 +464,7 @@ extension LifeTests {
   }
 
   @Test func sendsNothingToItself() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let app = try world.app("com.example.app")
       try app.services.offer(echo) { .reply($0.params) }
       try await app.services.start()
@@ -473,7 +477,7 @@ extension LifeTests {
   }
 
   @Test func registersAgainWhenItStartsAgain() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
@@ -491,7 +495,7 @@ extension LifeTests {
 
   /// More changes than the broker takes at once: what is offered in the end is what is found.
   @Test func registersWhatIsOfferedInTheEnd() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let (provider, consumer) = try await world.echoPair()
       let definitions = try (0..<80).map {
         try ServiceDefinition(

@@ -1,3 +1,4 @@
+import AppKineticsTesting
 import Foundation
 import Locks
 import ServiceValues
@@ -9,29 +10,30 @@ import Testing
 struct LockedReceiverTests {
   /// An app that takes files and one that has some, each with a clock, and the wall clock of the second one.
   private struct Pair {
-    let provider: AppWorld.App
-    let consumer: AppWorld.App
+    let provider: TestApp
+    let consumer: TestApp
     let providerClock = ManualClock()
     let consumerClock = ManualClock()
     let date = Guarded(Date())
 
     init(
-      _ world: AppWorld, change: @escaping (inout AppServices.Options) -> Void = { _ in }
+      _ world: TestApps, change: @escaping (inout AppServices.Options) -> Void = { _ in }
     ) async throws {
       let (providerClock, consumerClock, date) = (providerClock, consumerClock, date)
-      provider = try world.app("com.example.provider") {
+      provider = try await world.start("com.example.provider") {
+        try $0.offer(echo) { .reply($0.params) }
+      } options: {
         $0.makeClock = { providerClock }
         change(&$0)
       }
-      try provider.services.offer(echo) { .reply($0.params) }
-      try await provider.services.start()
-      consumer = try world.app("com.example.consumer") {
-        $0.makeClock = { consumerClock }
-        $0.makeDate = { date.withLock { $0 } }
-        change(&$0)
-      }
-      try consumer.container.files.write(Data("one".utf8), toPath: "/one")
-      try await consumer.services.start()
+      consumer = try await world.start(
+        "com.example.consumer",
+        options: {
+          $0.makeClock = { consumerClock }
+          $0.makeDate = { date.withLock { $0 } }
+          change(&$0)
+        })
+      try consumer.put("one", at: "/one")
     }
 
     func send(timeLimit: Duration? = nil) async throws -> SentRequest {
@@ -70,7 +72,7 @@ struct LockedReceiverTests {
   }
 
   @Test func waitsOverAChannelUntilTheReceiverIsUnlocked() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let pair = try await Pair(world)
       try await expectEchoes(1, to: pair.provider.id, pair.consumer.services)
       var arrivals = pair.provider.services.arrivals.makeAsyncIterator()
@@ -103,7 +105,7 @@ struct LockedReceiverTests {
 
   /// A request without files is refused at once.
   @Test func waitsOverAChannelUntilTheReceiverIsNotSuspended() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let pair = try await Pair(world)
       try await expectEchoes(1, to: pair.provider.id, pair.consumer.services)
       var arrivals = pair.provider.services.arrivals.makeAsyncIterator()
@@ -132,7 +134,7 @@ struct LockedReceiverTests {
 
   @Test(arguments: [true, false])
   func endsWithItsTimeLimitAtASuspendedReceiver(hasChannel: Bool) async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let pair = try await Pair(world)
       if hasChannel { try await expectEchoes(1, to: pair.provider.id, pair.consumer.services) }
       try await pair.provider.services.setState(.suspended)
@@ -147,7 +149,7 @@ struct LockedReceiverTests {
 
   /// Nothing can come while it waits.
   @Test func aChannelIsNotIdleWhileItsReceiverIsLocked() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let pair = try await Pair(world) { $0.deliveryIdleTime = .seconds(5) }
       try await expectEchoes(1, to: pair.provider.id, pair.consumer.services)
       try await pair.provider.services.setState(.locked)
@@ -163,14 +165,15 @@ struct LockedReceiverTests {
   }
 
   @Test func waitsAtTheBrokerUntilTheReceiverIsUnlocked() async throws {
-    try await withWorld(unlockTime: .zero) { world in
-      let provider = try world.app("com.example.provider")
-      try provider.services.offer(echo) { .reply($0.params) }
-      try await provider.services.start()
+    var options = TestApps.Options()
+    options.unlockTime = .zero
+    try await withTestApps(options) { world in
+      let provider = try await world.start("com.example.provider") {
+        try $0.offer(echo) { .reply($0.params) }
+      }
       try await provider.services.setState(.locked)
-      let consumer = try world.app("com.example.consumer")
-      try consumer.container.files.write(Data("one".utf8), toPath: "/one")
-      try await consumer.services.start()
+      let consumer = try await world.start("com.example.consumer")
+      try consumer.put("one", at: "/one")
       let ends = Box<ServicesError?>()
       consumer.services.onOutboxEnd { ends.put($1) }
       let sent = try await consumer.services.send(
@@ -190,7 +193,7 @@ struct LockedReceiverTests {
   }
 
   @Test func endsWithItsTimeLimitOverAChannel() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let pair = try await Pair(world)
       let ends = Box<ServicesError?>()
       pair.consumer.services.onOutboxEnd { ends.put($1) }
@@ -220,7 +223,7 @@ struct LockedReceiverTests {
   }
 
   @Test func endsWithItsTimeLimitWithoutAChannel() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let pair = try await Pair(world)
       try await pair.provider.services.setState(.locked)
       let sent = try await pair.send(timeLimit: .seconds(60))
@@ -234,7 +237,7 @@ struct LockedReceiverTests {
   }
 
   @Test func whatIsDeliveredHasNoTimeLimit() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let pair = try await Pair(world)
       try await pair.provider.services.setState(.locked)
       let sent = try await pair.send(timeLimit: .seconds(60))
@@ -248,10 +251,9 @@ struct LockedReceiverTests {
 
   /// Also while its process does not run.
   @Test func aTimeLimitOutlivesItsProcess() async throws {
-    try await withWorld { world in
-      var consumer = try world.app("com.example.consumer")
-      try consumer.container.files.write(Data("one".utf8), toPath: "/one")
-      try await consumer.services.start()
+    try await withTestApps { world in
+      var consumer = try await world.start("com.example.consumer")
+      try consumer.put("one", at: "/one")
       await world.stopBroker()
       let sent = try await consumer.services.send(
         ServiceRequest(echo, "echo", attachments: ["/one"], timeLimit: .seconds(60)),
@@ -260,11 +262,12 @@ struct LockedReceiverTests {
       try await world.startBroker()
       let ends = Box<(RequestID, ServicesError?)>()
       for (seconds, count) in [(59.9, 1), (60, 0)] {
-        await consumer.services.stop()
-        try consumer.container.close()
-        consumer = try world.app(consumer.id.text) { $0.makeDate = { message.date + seconds } }
-        consumer.services.onOutboxEnd { ends.put(($0.request, $1)) }
-        try await consumer.services.start()
+        try await world.end(consumer)
+        consumer = try await world.start(consumer.id.text) {
+          $0.onOutboxEnd { ends.put(($0.request, $1)) }
+        } options: {
+          $0.makeDate = { message.date + seconds }
+        }
         if count == 0 {
           let (request, error) = try #require(await ends.next())
           #expect(request == sent.id && error?.code == .cancelled)

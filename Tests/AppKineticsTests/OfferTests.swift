@@ -1,3 +1,4 @@
+import AppKineticsTesting
 import Foundation
 import ServiceValues
 import Testing
@@ -14,7 +15,7 @@ struct OfferTests {
   }
 
   @Test func outlivesAnOfferThatTheBrokerRefuses() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider").services
       try provider.offer(echo) { .reply($0.params) }
       try await provider.start()
@@ -57,7 +58,7 @@ struct OfferTests {
         }
       }
     }
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try await world.echoPair().provider
       let app = try world.app("com.example.rest")
       try app.container.files.write(Data("one".utf8), toPath: "/one")
@@ -110,7 +111,7 @@ struct OfferTests {
   }
 
   @Test func tellsWhatIsOfferedWhileItRegisters() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       for i in 0..<100 {
         let provider = try world.app("com.example.provider\(i)").services
         async let started: Void = provider.start()

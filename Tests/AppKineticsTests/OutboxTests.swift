@@ -1,3 +1,4 @@
+import AppKineticsTesting
 import Foundation
 import SecureFiles
 import ServiceValues
@@ -9,7 +10,7 @@ import Testing
 struct OutboxTests {
   /// What was told is on the disk when the services have stopped: nothing of it comes again.
   @Test func leavesNothingOfWhatWasAnsweredBeforeItStops() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       try provider.services.offer(echo) { .reply($0.params, attachments: $0.attachments) }
       try await provider.services.start()
@@ -35,15 +36,15 @@ struct OutboxTests {
   }
 
   private func provider(
-    _ world: AppWorld, _ answer: @escaping ServiceHandler = { .reply($0.params) }
-  ) async throws -> AppWorld.App {
+    _ world: TestApps, _ answer: @escaping ServiceHandler = { .reply($0.params) }
+  ) async throws -> TestApp {
     let provider = try world.app("com.example.provider")
     try provider.services.offer(echo, handler: answer)
     try await provider.services.start()
     return provider
   }
 
-  private func consumer(_ world: AppWorld) async throws -> AppWorld.App {
+  private func consumer(_ world: TestApps) async throws -> TestApp {
     let consumer = try world.app("com.example.consumer")
     try consumer.container.files.write(Data("one".utf8), toPath: "/one")
     try await consumer.services.start()
@@ -51,7 +52,7 @@ struct OutboxTests {
   }
 
   @Test func sendsTheVersionThatWasThere() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let stopped = try await provider(world)
       try await stopped.services.setState(.locked)
       let consumer = try await consumer(world)
@@ -70,7 +71,7 @@ struct OutboxTests {
   }
 
   @Test func goesOnAtTheNextStart() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let received = Box<IncomingRequest>()
       let provider = try world.app("com.example.provider")
       try provider.services.offer(echo) { request in
@@ -86,7 +87,7 @@ struct OutboxTests {
       let replies = Box<UnclaimedReply>()
       await consumer.services.stop()
       try await world.startBroker()
-      consumer = try await world.restarted(consumer) { $0.onUnclaimedReply { replies.put($0) } }
+      consumer = try await world.restart(consumer) { $0.onUnclaimedReply { replies.put($0) } }
       let request = try #require(await received.next())
       #expect(request.id == sent.id && request.attachments.count == 1 && !request.isRedelivered)
       let reply = try #require(await replies.next())
@@ -97,7 +98,7 @@ struct OutboxTests {
   }
 
   @Test func callsTheHandlerAgainUntilItReturned() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let calls = Box<IncomingRequest>()
       let provider = try await provider(world) { request in
         calls.put(request)
@@ -111,7 +112,7 @@ struct OutboxTests {
       let first = try #require(await calls.next())
       #expect(!first.isRedelivered)
       try await sent.delivered()
-      let again = try await world.restarted(provider) { services in
+      let again = try await world.restart(provider) { services in
         try services.offer(echo) { request in
           calls.put(request)
           return .reply(request.params, attachments: request.attachments)
@@ -123,7 +124,7 @@ struct OutboxTests {
       #expect(reply.params == 3)
       #expect(try consumer.container.files.data(atPath: reply.attachments[0]) == Data("one".utf8))
       // Its handler has returned.
-      _ = try await world.restarted(again) { services in
+      _ = try await world.restart(again) { services in
         try services.offer(echo) { request in
           calls.put(request)
           return .noReply
@@ -134,7 +135,7 @@ struct OutboxTests {
   }
 
   @Test func listsAndTakesBackWhatWaits() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try await provider(world)
       await provider.services.stop()
       try provider.container.close()
@@ -156,7 +157,7 @@ struct OutboxTests {
   }
 
   @Test func takesBackAtOnceWhatWasNeverOffered() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try await provider(world)
       await provider.services.stop()
       try provider.container.close()
@@ -183,7 +184,7 @@ struct OutboxTests {
   }
 
   @Test func takesAReplyBack() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let requests = Box<IncomingRequest>()
       let provider = try world.app("com.example.provider")
       try provider.services.offer([echo], provider: LifeTests.Handler(requests))
@@ -206,7 +207,7 @@ struct OutboxTests {
   }
 
   @Test func hearsWhatBecameOfAnEarlierProcessesMessages() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try await provider(world)
       var consumer = try await consumer(world)
       await world.stopBroker()
@@ -217,7 +218,7 @@ struct OutboxTests {
       await consumer.services.stop()
       try await world.startBroker()
       let ends = Box<(OutboxMessage, ServicesError?)>()
-      consumer = try await world.restarted(consumer) { $0.onOutboxEnd { ends.put(($0, $1)) } }
+      consumer = try await world.restart(consumer) { $0.onOutboxEnd { ends.put(($0, $1)) } }
       let both = [try #require(await ends.next()), try #require(await ends.next())]
       let errors = Dictionary(uniqueKeysWithValues: both.map { ($0.0.request, $0.1?.code) })
       #expect(errors == [taken.id: nil, refused.id: .methodNotFound])
@@ -227,7 +228,7 @@ struct OutboxTests {
   }
 
   @Test func losesWhatTheProviderForgot() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let calls = Box<IncomingRequest>()
       final class Silent: ServiceProvider {
         let calls: Box<IncomingRequest>
@@ -249,7 +250,7 @@ struct OutboxTests {
       let kept = try provider.container.store.messageQueue().answerable
       #expect(kept.map(\.id) == [sent.id])
       try provider.container.store.endQueued(#require(kept.first).arrival)
-      _ = try await world.restarted(provider) { try $0.offer([echo], provider: Silent(calls)) }
+      _ = try await world.restart(provider) { try $0.offer([echo], provider: Silent(calls)) }
       do {
         _ = try await sent.reply()
         Issue.record("an error expected")
@@ -260,7 +261,7 @@ struct OutboxTests {
   }
 
   @Test func refusesWhatItDoesNotTake() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider") {
         $0.attachmentCountMax = 2
         $0.attachmentByteCountMax = 5
@@ -294,15 +295,15 @@ struct OutboxTests {
 
   @Test func mayBeRefusedWhileItArrives() async throws {
     final class Refusing: ServiceProvider {
-      let app: AppWorld.App
+      let app: TestApp
       let refused = Box<Bool>()
-      init(_ app: AppWorld.App) { self.app = app }
+      init(_ app: TestApp) { self.app = app }
       func willReceive(attachmentCount: Int, for request: RequestID, from sender: ApplicationID) {
         Task { refused.put(await app.services.cancelReception(of: request)) }
       }
       func didReceive(_ request: IncomingRequest) { Task { try? await request.reply() } }
     }
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       let refusing = Refusing(provider)
       try provider.services.offer([echo], provider: refusing)
@@ -328,7 +329,7 @@ struct OutboxTests {
   }
 
   @Test func tellsOfASourceThatIsDamaged() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try await provider(world)
       var consumer = try await consumer(world)
       try consumer.container.files.write(Data(repeating: 1, count: 8 << 20), toPath: "/large")
@@ -354,17 +355,6 @@ struct OutboxTests {
       // The sender does not wait for the receiver with this.
       while try !provider.staged().isEmpty { try await Task.sleep(for: .milliseconds(5)) }
       #expect(try await consumer.services.outbox().isEmpty)
-    }
-  }
-}
-
-extension AppWorld.App {
-  /// Every file of the inbox.
-  func inboxFiles() throws -> [String] {
-    guard container.files.fileExists(atPath: "/Inbox") else { return [] }
-    return try container.files.subpathsOfDirectory(atPath: "/Inbox").map { "/Inbox/" + $0 }.filter {
-      var isDirectory: ObjCBool = false
-      return container.files.fileExists(atPath: $0, isDirectory: &isDirectory) && !isDirectory.boolValue
     }
   }
 }

@@ -1,3 +1,4 @@
+import AppKineticsTesting
 import Foundation
 import SecureFiles
 import ServiceValues
@@ -10,7 +11,7 @@ struct PeerKeyTests {
   private let providerID = "com.example.provider"
   private let consumerID = "com.example.consumer"
 
-  private func provider(_ world: AppWorld, _ received: Box<String>? = nil) async throws -> AppWorld.App {
+  private func provider(_ world: TestApps, _ received: Box<String>? = nil) async throws -> TestApp {
     let provider = try world.app(providerID)
     try provider.services.offer(echo) { request in
       received?.put(request.params?.stringValue ?? "")
@@ -20,7 +21,7 @@ struct PeerKeyTests {
     return provider
   }
 
-  private func consumer(_ world: AppWorld) async throws -> AppWorld.App {
+  private func consumer(_ world: TestApps) async throws -> TestApp {
     let consumer = try world.app(consumerID)
     try consumer.container.files.write(Data("one".utf8), toPath: "/one")
     try await consumer.services.start()
@@ -29,23 +30,23 @@ struct PeerKeyTests {
 
   /// The container is gone, and the broker lets another one enrol with the id: as after `apps forget`,
   /// or by a broker that lies.
-  private func loseContainer(_ app: AppWorld.App, _ world: AppWorld) async throws {
+  private func loseContainer(_ app: TestApp, _ world: TestApps) async throws {
     await app.services.stop()
     try app.container.close()
     await world.stopBroker()
     try FileManager.default.removeItem(at: world.directory.appendingPathComponent(app.id.text))
     try FileManager.default.removeItem(
-      atPath: world.configuration.stateDirectory + "/apps/" + app.id.text)
+      atPath: world.stateDirectory + "/apps/" + app.id.text)
     try await world.startBroker()
   }
 
-  private func stop(_ app: AppWorld.App) async throws {
+  private func stop(_ app: TestApp) async throws {
     await app.services.stop()
     try app.container.close()
   }
 
   private func expectPeerKeyChanged(
-    _ sender: AppWorld.App, _ receiver: ApplicationID, attachments: [String] = []
+    _ sender: TestApp, _ receiver: ApplicationID, attachments: [String] = []
   ) async throws {
     await #expect {
       let request = ServiceRequest(echo, "echo", params: "no", attachments: attachments)
@@ -54,7 +55,7 @@ struct PeerKeyTests {
   }
 
   @Test func pinsEachOthersKeysAtTheFirstMeeting() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let (provider, consumer) = (try await provider(world), try await consumer(world))
       #expect(await consumer.services.peerKeys().isEmpty)
       _ = try await consumer.services.call(ServiceRequest(echo, "echo"), to: provider.id)
@@ -73,7 +74,7 @@ struct PeerKeyTests {
 
   /// Neither side exchanges anything before the user has trusted the new key, whoever dials.
   @Test func exchangesNothingWithAnotherKey() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let received = Box<String>()
       var (provider, consumer) = (try await provider(world), try await consumer(world))
       _ = try await consumer.services.call(ServiceRequest(echo, "echo"), to: provider.id)
@@ -130,7 +131,7 @@ struct PeerKeyTests {
   /// A message that waits for the old key is not given to the new one, over restarts, until that is
   /// trusted; then it arrives once.
   @Test func holdsMailForAnotherKey() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let received = Box<String>()
       var (provider, consumer) = (try await provider(world), try await consumer(world))
       _ = try await consumer.services.call(ServiceRequest(echo, "echo"), to: provider.id)
@@ -176,7 +177,7 @@ struct PeerKeyTests {
 
   /// The user may trust the old key once more, and the app with it comes back.
   @Test func goesOnWithTheOldKeyWhenItIsProved() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try await provider(world)
       let consumer = try await consumer(world)
       _ = try await consumer.services.call(ServiceRequest(echo, "echo"), to: provider.id)
@@ -200,7 +201,7 @@ struct PeerKeyTests {
 
   /// What cannot be read is not taken for a first meeting.
   @Test func trustsNoKeyWhoseRecordIsDamaged() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try await provider(world)
       var consumer = try await consumer(world)
       _ = try await consumer.services.call(ServiceRequest(echo, "echo"), to: provider.id)
@@ -220,7 +221,7 @@ struct PeerKeyTests {
   }
 
   @Test func forgetsAKey() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try await provider(world)
       let consumer = try await consumer(world)
       _ = try await consumer.services.call(ServiceRequest(echo, "echo"), to: provider.id)

@@ -1,4 +1,5 @@
 import AppKinetics
+import AppKineticsTesting
 import Foundation
 import SecureFiles
 import Testing
@@ -14,7 +15,7 @@ import Testing
 /// The programs of Examples/, as processes of their own.
 struct ProcessTests {
   @Test func greets() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let service = try Program("GreetingsService", world)
       #expect(await service.line() == "ready")
       #expect(
@@ -30,7 +31,7 @@ struct ProcessTests {
   }
 
   @Test func editsAFile() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let url = world.directory.appendingPathComponent("EditClient")
       func container() throws -> SecureContainer {
         try SecureContainer.open(at: url, passphrase: SecretBytes(utf8: Program.passphrase))
@@ -56,8 +57,8 @@ struct ProcessTests {
 
   /// A provider is killed again and again while requests come: each has an outcome, and a new process answers.
   @Test func outlivesTheDeathOfAProvider() async throws {
-    try await withWorld { world in
-      let consumer = try world.app("com.example.consumer", user: NSUserName()).services
+    try await withTestApps { world in
+      let consumer = try world.app("com.example.consumer").services
       try await consumer.start()
       let provider = try ApplicationID("com.example.greetings.service")
       let request = ServiceRequest(greetings, "greetMe|2")
@@ -100,7 +101,7 @@ struct ProcessTests {
   /// libdispatch ends a process that has no descriptor left for its first timer.
   @Test(arguments: [8, 9, 10, 11, 12, 14])
   func anAppWithTooFewDescriptorsGetsAnError(count: Int) async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let bundle = URL(fileURLWithPath: CommandLine.arguments[0]).deletingLastPathComponent()
       let app = Process()
       app.executableURL = URL(fileURLWithPath: "/bin/sh")
@@ -127,17 +128,17 @@ final class Program: Sendable {
 
   static let passphrase = "correct horse"
 
-  convenience init(_ name: String, _ world: AppWorld, _ arguments: String...) throws {
+  convenience init(_ name: String, _ world: TestApps, _ arguments: String...) throws {
     try self.init(name, world, arguments)
   }
 
-  init(_ name: String, _ world: AppWorld, _ arguments: [String]) throws {
+  init(_ name: String, _ world: TestApps, _ arguments: [String]) throws {
     let bundle = URL(fileURLWithPath: CommandLine.arguments[0]).deletingLastPathComponent()
     let (inputPipe, pipe) = (Pipe(), Pipe())
     process.executableURL = bundle.appendingPathComponent(name)
     process.arguments = [world.directory.appendingPathComponent(name).path] + arguments
     process.environment = [
-      "DYNAMICS_PASSPHRASE": Self.passphrase, "OPENDYNAMICS_BROKER": world.configuration.socketPath,
+      "DYNAMICS_PASSPHRASE": Self.passphrase, "OPENDYNAMICS_BROKER": world.socketPath,
       "PATH": "/usr/bin:/bin", "HOME": world.directory.path,
     ]
     input = inputPipe.fileHandleForWriting

@@ -1,4 +1,5 @@
 import AppKinetics
+import AppKineticsTesting
 import Foundation
 import SecureFiles
 import Testing
@@ -6,7 +7,7 @@ import Testing
 /// Two apps, a broker, real sockets.
 struct RequestTests {
   @Test func repliesToARequest() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       try provider.services.offer(echo) { request in
         #expect(request.sender.text == "com.example.consumer")
@@ -32,7 +33,7 @@ struct RequestTests {
 
   /// By a thread that is not one of Swift's tasks.
   @Test func waitsForThreads() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try await world.echoPair().provider
       let services = try world.app("com.example.thread").services
       let waited = Box<Result<ServiceValue?, any Error>>()
@@ -73,7 +74,7 @@ struct RequestTests {
         }
       }
     }
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       try provider.services.offer([echo], provider: Waiting())
       try await provider.services.start()
@@ -87,7 +88,7 @@ struct RequestTests {
   }
 
   @Test func cancelsAllRequestsToAnApp() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let (provider, consumer) = try await world.echoPair { _ in
         try await Task.sleep(for: .seconds(3600))
         return .noReply
@@ -103,7 +104,7 @@ struct RequestTests {
   }
 
   @Test func cancelsARequestByItsID() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let (provider, consumer) = try await world.echoPair { request in
         guard request.params == 1 else { return .reply() }
         try await Task.sleep(for: .seconds(3600))
@@ -129,7 +130,7 @@ struct RequestTests {
 
   /// More than may wait to be written, in either direction: while there is no channel yet, and while the other side is slow.
   @Test func sendsMoreAtOnceThanMayWait() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
@@ -155,7 +156,7 @@ struct RequestTests {
   }
 
   @Test func keepsKindsApart() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
@@ -177,7 +178,7 @@ struct RequestTests {
   }
 
   @Test func tellsTheErrorOfTheApp() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       try provider.services.offer(echo) { _ in
         throw ServiceReplyError(
@@ -196,7 +197,7 @@ struct RequestTests {
 
   @Test func hidesWhatElseAHandlerThrows() async throws {
     struct Secret: Error { let text = "secret" }
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       try provider.services.offer(echo) { request in
         if request.params == nil { throw Secret() }
@@ -215,7 +216,7 @@ struct RequestTests {
   }
 
   @Test func knowsThatNoReplyComes() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       try provider.services.offer(echo) { _ in .noReply }
       try await provider.services.start()
@@ -232,7 +233,7 @@ struct RequestTests {
     final class Silent: ServiceProvider {
       func didReceive(_ request: IncomingRequest) {}
     }
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       try provider.services.offer([echo], provider: Silent())
       try await provider.services.start()
@@ -247,7 +248,7 @@ struct RequestTests {
   }
 
   @Test func offersAllOrNothing() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider").services
       final class Silent: ServiceProvider {
         func didReceive(_ request: IncomingRequest) {}
@@ -260,7 +261,7 @@ struct RequestTests {
   }
 
   @Test func limitsTheNameOfAMethod() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
@@ -281,7 +282,7 @@ struct RequestTests {
   }
 
   @Test func refusesWhatIsNotOffered() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
@@ -316,7 +317,7 @@ struct RequestTests {
   }
 
   @Test func throwsWhatIsKnownBeforeSending() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let consumer = try world.app("com.example.consumer").services
       try await consumer.start()
       let nobody = try ApplicationID("com.example.nobody")
@@ -347,7 +348,7 @@ struct RequestTests {
   }
 
   @Test func needsABroker() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let consumer = try world.app("com.example.consumer").services
       await #expect(throws: ServicesError.self) {
         try await consumer.send(ServiceRequest(echo, "echo"), to: ApplicationID("com.example.provider"))
@@ -364,7 +365,7 @@ struct RequestTests {
   }
 
   @Test func validatesAtTheProvider() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       try provider.services.offer(echo, validates: true) { request in
         request.params == .array([.integer(0)]) ? .reply("wrong") : .reply(.integer(3))
@@ -390,7 +391,7 @@ struct RequestTests {
   }
 
   @Test func keepsTheOrderOfRequests() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let seen = Box<Int64>()
       let (provider, consumer) = try await world.echoPair { request in
         seen.put(request.params?.integerValue ?? -1)
@@ -412,7 +413,7 @@ struct RequestTests {
         _ params: ServiceValue?, attachments: [String], for request: IncomingRequest
       ) { finished.put(request.id) }
     }
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       let slow = Slow()
       try provider.services.offer([echo, greetings], provider: slow)
@@ -433,7 +434,7 @@ struct RequestTests {
   }
 
   @Test func cancelsWhatWaits() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       let seen = Box<Int64>()
       let gate = DispatchSemaphore(value: 0)
@@ -467,7 +468,7 @@ struct RequestTests {
   }
 
   @Test func tellsTheHandlerOfACancellation() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       let began = Box<Bool>()
       let cancelled = Box<Bool>()

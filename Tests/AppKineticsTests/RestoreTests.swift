@@ -1,3 +1,4 @@
+import AppKineticsTesting
 import ContainerStore
 import Foundation
 import SecureFiles
@@ -11,7 +12,7 @@ import Testing
 struct RestoreTests {
   private let consumerID = "com.example.consumer"
 
-  private func send(_ name: String, to provider: AppWorld.App, _ world: AppWorld) async throws {
+  private func send(_ name: String, to provider: TestApp, _ world: TestApps) async throws {
     let consumer = try world.app(consumerID)
     try consumer.container.files.write(Data(name.utf8), toPath: "/file")
     try await consumer.services.start()
@@ -33,7 +34,7 @@ struct RestoreTests {
 
   private static let providerID = "com.example.provider"
 
-  private func startProvider(_ world: AppWorld, _ heard: Heard) async throws -> AppWorld.App {
+  private func startProvider(_ world: TestApps, _ heard: Heard) async throws -> TestApp {
     let provider = try world.app(Self.providerID)
     try provider.services.offer(echo) { request in
       let name = request.params?.stringValue ?? ""
@@ -48,31 +49,31 @@ struct RestoreTests {
     return provider
   }
 
-  private func listen(to app: AppWorld.App, _ rollbacks: Box<Rollback>) {
+  private func listen(to app: TestApp, _ rollbacks: Box<Rollback>) {
     let stream = app.services.rollbacks
     Task { for await rollback in stream { rollbacks.put(rollback) } }
   }
 
-  private func withProvider(_ body: (AppWorld, AppWorld.App, Heard) async throws -> Void) async throws {
-    try await withWorld { world in
+  private func withProvider(_ body: (TestApps, TestApp, Heard) async throws -> Void) async throws {
+    try await withTestApps { world in
       let heard = Heard()
       try await body(world, startProvider(world, heard), heard)
     }
   }
 
-  private func copy(_ world: AppWorld, _ app: String = "com.example.consumer") throws {
+  private func copy(_ world: TestApps, _ app: String = "com.example.consumer") throws {
     try FileManager.default.copyItem(at: container(world, app), to: backup(world, app))
   }
 
-  private func restore(_ world: AppWorld, _ app: String = "com.example.consumer") throws {
+  private func restore(_ world: TestApps, _ app: String = "com.example.consumer") throws {
     try FileManager.default.removeItem(at: container(world, app))
     try FileManager.default.copyItem(at: backup(world, app), to: container(world, app))
   }
 
-  private func container(_ world: AppWorld, _ app: String = "com.example.consumer") -> URL {
+  private func container(_ world: TestApps, _ app: String = "com.example.consumer") -> URL {
     world.directory.appendingPathComponent(app)
   }
-  private func backup(_ world: AppWorld, _ app: String = "com.example.consumer") -> URL {
+  private func backup(_ world: TestApps, _ app: String = "com.example.consumer") -> URL {
     world.directory.appendingPathComponent("backup of " + app)
   }
 
@@ -120,7 +121,7 @@ struct RestoreTests {
   /// Both hear of it, the messages that its outbox had come once more where they are not remembered any more, and
   /// say so.
   @Test func marksWhatARestoredSenderSendsAgain() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let heard = Heard()
       let provider = try await startProvider(world, heard)
       try await send("before", to: provider, world)
@@ -176,7 +177,7 @@ struct RestoreTests {
 
   /// What was delivered to it since the copy was made is not there: both hear how much that is.
   @Test func tellsThatAReceiverWasPutBack() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let heard = Heard()
       var provider = try await startProvider(world, heard)
       try await send("before", to: provider, world)
@@ -217,7 +218,7 @@ struct RestoreTests {
   /// receiver's container of then, and what comes twice into the same one is marked.
   @Test(arguments: 0..<4) func holdsWhateverIsPutBack(seed: UInt64) async throws {
     var random = SplitMix64(seed: seed)
-    try await withWorld { world in
+    try await withTestApps { world in
       let apps = [consumerID, Self.providerID]
       let heard = Heard()
       // The names that the receiver's container has, now and in its copy.

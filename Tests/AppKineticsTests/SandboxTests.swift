@@ -1,3 +1,4 @@
+import AppKineticsTesting
 import Foundation
 import ServiceValues
 import ServiceWire
@@ -10,7 +11,7 @@ import UnixSockets
 struct SandboxTests {
   /// Requests that nobody answers, of more bytes than a sandbox has.
   @Test func requestsOfASandboxAreBoundedTogether() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let gate = AsyncStream<Void>.makeStream()
       let provider = try world.app("com.example.provider")
       try provider.services.offer(echo) { _ in
@@ -63,7 +64,7 @@ struct SandboxTests {
 
   /// A list of files with long paths costs memory before anything of it is stored.
   @Test func listsOfASandboxAreBoundedTogether() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       try provider.services.offer(echo) { .reply(.integer(Int64($0.attachments.count))) }
       try await provider.services.start()
@@ -103,7 +104,7 @@ struct SandboxTests {
 
   /// One more app of a sandbox, or one more channel, does not get more of this app's attention.
   @Test func appsOfASandboxHaveOneTurnAndSixteenChannels() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider").services
       try await provider.start()
       func pair() throws -> (near: Int32, far: Int32) {
@@ -121,7 +122,7 @@ struct SandboxTests {
               $0.ticket = Data(repeating: UInt8(i), count: 32)
               $0.role = .acceptor
               $0.appID = id.text
-              $0.activationUser = "somebody"
+              $0.activationUser = NSUserName()
               $0.publicKey = Data(repeating: 9, count: 32)
               $0.origin = 7
             }, controls[i].near, bulks[i].near)
@@ -146,7 +147,7 @@ struct SandboxTests {
 
   /// What is left is halved, whoever asks.
   @Test func offersOfOneAppTakeHalfOfWhatOthersLeave() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let app = try world.app("com.example.app").services
       try await app.start()
       let peerID = try ApplicationID("com.example.peer")
@@ -166,7 +167,7 @@ struct SandboxTests {
 
   /// A request is known by its app and its id: what another app says of the same id is about another request.
   @Test func oneIDOfTwoAppsIsTwoRequests() async throws {
-    try await withWorld { world in
+    try await withTestApps { world in
       let provider = try world.app("com.example.provider")
       let seen = Box<ApplicationID>()
       try provider.services.offer(echo) { request in

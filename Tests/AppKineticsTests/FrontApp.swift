@@ -1,8 +1,8 @@
+import AppKineticsTesting
 import Foundation
 import LocalTransport
 import Locks
 import ServiceWire
-import SodiumPrimitives
 import Testing
 
 #if canImport(Glibc)
@@ -13,44 +13,19 @@ import Testing
   import Darwin
 #endif
 
-/// A world whose compositor keeps what it was asked for, and whose user chooses the app in front.
-struct FrontWorld: Sendable {
-  let world: AppWorld
-  /// The apps that the compositor was asked for, in order; empty: none.
-  let fronts: Box<String>
-  /// Whether the compositor refuses.
-  let isRefusing: Guarded<Bool>
-  /// The compositor answers while it is open.
-  let gate: CompositorGate
-  private let administrator: BrokerClient
-
-  /// Runs `body` in a world of its own.
-  static func with(_ body: (FrontWorld) async throws -> Void) async throws {
-    let (fronts, isRefusing, gate) = (Box<String>(), Guarded(false), CompositorGate())
-    let compositor = { @Sendable (appID: String?) async in
-      fronts.put(appID ?? "")
-      await gate.pass()
-      return !isRefusing.withLock { $0 }
-    }
-    try await withWorld(compositor: .function(compositor)) { world in
-      let path = world.configuration.stateDirectory + "/administrator.key"
-      let key = try #require(try KeyPair(kept: Data(contentsOf: URL(fileURLWithPath: path))))
-      let administrator = try await BrokerClient.attend(
-        path: world.configuration.socketPath, name: "test", broker: nil, administrator: key)
-      defer { administrator.close() }
-      try await body(
-        FrontWorld(
-          world: world, fronts: fronts, isRefusing: isRefusing, gate: gate, administrator: administrator))
-    }
-  }
-
-  /// The user's choice, behind everything that the broker was asked for before.
-  func choose(_ appID: String) async throws {
-    _ = try await administrator.ask(.administer(.with { $0.front = appID }))
+extension TestApps {
+  /// An app in a process of its own, which is ready.
+  func frontApp(_ id: String) async throws -> FrontApp {
+    let app = try FrontApp(id, self)
+    try app.start()
+    try await app.expect("ready")
+    return app
   }
 
   /// An administrator names the program that starts the app.
   func install(_ app: FrontApp) async throws {
+    let administrator = try await administrator()
+    defer { administrator.close() }
     let (appID, words) = (app.id, app.words)
     _ = try await administrator.ask(
       .administer(
@@ -63,47 +38,11 @@ struct FrontWorld: Sendable {
 
   /// Returns when the app does not run any more.
   func awaitEnd(of app: FrontApp) async throws {
+    let administrator = try await administrator()
+    defer { administrator.close() }
     while try await administrator.apps().apps.contains(where: {
       $0.provider.appID == app.id && $0.provider.state != .notRunning
     }) { await Task.yield() }
-  }
-
-  /// An app in a process of its own, which is ready.
-  func app(_ id: String) async throws -> FrontApp {
-    let app = try FrontApp(id, world)
-    try app.start()
-    try await app.expect("ready")
-    return app
-  }
-}
-
-/// Holds up a compositor while it is shut.
-final class CompositorGate: Sendable {
-  private struct Fields {
-    var isShut = false
-    var waiting: [CheckedContinuation<Void, Never>] = []
-  }
-
-  private let guarded = Guarded(Fields())
-
-  func shut() { guarded.withLock { $0.isShut = true } }
-
-  func open() {
-    let waiting = guarded.withLock { guarded in
-      defer { guarded = Fields() }
-      return guarded.waiting
-    }
-    for continuation in waiting { continuation.resume() }
-  }
-
-  func pass() async {
-    await withCheckedContinuation { continuation in
-      let mayPass = guarded.withLock { guarded in
-        if guarded.isShut { guarded.waiting.append(continuation) }
-        return !guarded.isShut
-      }
-      if mayPass { continuation.resume() }
-    }
   }
 }
 
@@ -121,7 +60,7 @@ final class FrontApp: Sendable {
   private let isOver = Guarded(false)
   private let process = Guarded<Process?>(nil)
 
-  init(_ id: String, _ world: AppWorld) throws {
+  init(_ id: String, _ world: TestApps) throws {
     self.id = id
     let program = URL(fileURLWithPath: CommandLine.arguments[0]).deletingLastPathComponent()
       .appendingPathComponent("FrontApp").path
@@ -129,7 +68,7 @@ final class FrontApp: Sendable {
     let (inputPath, outputPath) = (container + ".in", container + ".out")
     words = [
       "/bin/sh", "-c", "exec \"$0\" \"$1\" \"$2\" \"$3\" <\"$4\" >\"$5\"", program,
-      world.configuration.socketPath, container, id, inputPath, outputPath,
+      world.socketPath, container, id, inputPath, outputPath,
     ]
     input = try Self.pipe(inputPath)
     output = try Self.pipe(outputPath)

@@ -1,0 +1,31 @@
+import Locks
+
+/// Holds up a compositor while it is shut.
+package final class CompositorGate: Sendable {
+  private struct Fields {
+    var isShut = false
+    var waiting: [CheckedContinuation<Void, Never>] = []
+  }
+
+  private let guarded = Guarded(Fields())
+
+  package func shut() { guarded.withLock { $0.isShut = true } }
+
+  package func open() {
+    let waiting = guarded.withLock { guarded in
+      defer { guarded = Fields() }
+      return guarded.waiting
+    }
+    for continuation in waiting { continuation.resume() }
+  }
+
+  package func pass() async {
+    await withCheckedContinuation { continuation in
+      let mayPass = guarded.withLock { guarded in
+        if guarded.isShut { guarded.waiting.append(continuation) }
+        return !guarded.isShut
+      }
+      if mayPass { continuation.resume() }
+    }
+  }
+}
