@@ -11,10 +11,6 @@ struct OutgoingDelivery: Sendable {
   struct Stream: Sendable, Hashable {
     let channel: ChannelNumber
     let number: UInt32
-    var credit: UInt64
-    var hasBegun = false
-
-    func isSame(as other: Stream) -> Bool { channel == other.channel && number == other.number }
   }
 
   var entry: OutboxEntry
@@ -86,31 +82,54 @@ final class OutgoingFiles: Sendable {
   }
 }
 
-/// Reads what is sent over the bulk lane.
+/// Reads what is sent over the bulk lane. The reader is opened with the first frame, on the lane's sending
+/// thread, which may wait for the disk: no other thread hands the stream on.
 final class OutboxSource: BulkSource {
-  private let reader: OutboxReader
+  private let store: Container
+  private let entry: OutboxEntry
+  private let from: UInt64
+  private let checking: UInt64?
+  private let reader = Guarded<OutboxReader?>(nil)
   private let files: OutgoingFiles
   /// Told how many files were read whole, and how far the last one is of which something was read.
   private let advanced: @Sendable (UInt64, TransferProgress.File?) -> Void
 
-  /// With `checking`, the segment at that position has to open. Throws `invalidParams` for positions that the receiver cannot mean.
+  /// With `checking`, the segment at that position has to open.
   init(
     _ store: Container, _ entry: OutboxEntry, from: UInt64, checking: UInt64?, files: OutgoingFiles,
     advanced: @escaping @Sendable (UInt64, TransferProgress.File?) -> Void
-  ) throws {
+  ) {
+    self.store = store
+    self.entry = entry
+    self.from = from
+    self.checking = checking
+    self.files = files
+    self.advanced = advanced
+  }
+
+  private func opened() throws -> OutboxReader {
+    try reader.withLock { reader in
+      if let reader { return reader }
+      let opened = try store.outboxReader(entry.number, from: from)
+      if let checking { try opened.check(at: checking) }
+      reader = opened
+      return opened
+    }
+  }
+
+  /// Throws `invalidParams` for positions that the receiver cannot mean.
+  private func openedOrRefused() throws -> OutboxReader {
     do {
-      reader = try store.outboxReader(entry.number, from: from)
-      if let checking { try reader.check(at: checking) }
+      return try opened()
     } catch ContainerError.invalidArgument {
       throw ServicesError(.invalidParams)
     }
-    self.files = files
-    self.advanced = advanced
   }
 
   func next(
     block: UnsafeMutableRawBufferPointer, contents: UnsafeMutableRawBufferPointer
   ) throws -> BulkPart {
+    let reader = try openedOrRefused()
     let frame = try reader.next(block: block, contents: contents)
     let (end, position) = reader.place
     FailPoint.streaming.pass()

@@ -82,10 +82,9 @@ final class PeerDeliveries {
       case .wantsPage(let id, let from): outbox.providePage(id, from)
       case .beginStream(let id, let channel, let number, let key, let from, let credit, let checking):
         outbox.beginStream(
-          id, OutgoingDelivery.Stream(channel: channel, number: number, credit: credit), key, from,
+          id, OutgoingDelivery.Stream(channel: channel, number: number), key, from, credit: credit,
           checking: checking)
-      case .raiseCredit(let id, let channel, let number, let credit):
-        guard outbox.raiseCredit(id, to: credit) else { break }
+      case .raiseCredit(_, let channel, let number, let credit):
         peer.channels[channel]?.bulk.raiseCredit(number, to: credit)
       case .endStream(let id, let channel, let number):
         outbox.endStream(id)

@@ -378,7 +378,8 @@ final class PeerInbox {
     case .later: return putOff(id)
     case .never: return refuse(id, ServicesError(.limitExceeded, detail: Self.holdLimit))
     }
-    run(attempt) {
+    let list = listing(attempt)
+    run(attempt) { () throws -> UInt64? in
       let known = try attempt.delivery.withArrival { arrival in
         try arrival.add(
           files.map {
@@ -388,9 +389,9 @@ final class PeerInbox {
           })
         return arrival.filesKnown
       }
-      return known == attempt.delivery.offer.fileCount
-    } then: { inbox, isComplete in
-      if isComplete { inbox.list(attempt) }
+      return known == attempt.delivery.offer.fileCount ? list() : nil
+    } then: { inbox, received in
+      if let received { inbox.accept(attempt, from: received) }
     } failed: {
       $0.failed(attempt, $1)
     }
@@ -398,7 +399,16 @@ final class PeerInbox {
 
   /// Every file has its place: the contents may come.
   private func list(_ attempt: Attempt) {
-    run(attempt) { [weak runtime = runtime, application = peer.application] () -> UInt64? in
+    run(attempt, listing(attempt)) { inbox, received in
+      if let received { inbox.accept(attempt, from: received) }
+    } failed: {
+      $0.failed(attempt, $1)
+    }
+  }
+
+  /// A job that returns the position up to which the contents are there; nil when they were let go of.
+  private func listing(_ attempt: Attempt) -> @Sendable () -> UInt64? {
+    { [weak runtime = runtime, application = peer.application] in
       let known = attempt.delivery.withArrival { arrival in
         (begun: attempt.delivery.takeBegunFiles(of: arrival), received: arrival.received)
       }
@@ -408,14 +418,13 @@ final class PeerInbox {
       }
       FailPoint.listed.pass()
       return known?.received
-    } then: { inbox, received in
-      guard let received else { return }
-      attempt.delivery.transfer?.advance(to: received)
-      inbox.peer.deliveries.step { $0.accept(attempt.id, from: received, key: Self.streamKey()) }
-      if received == attempt.delivery.offer.byteCount { inbox.commit(attempt.id) }
-    } failed: {
-      $0.failed(attempt, $1)
     }
+  }
+
+  private func accept(_ attempt: Attempt, from received: UInt64) {
+    attempt.delivery.transfer?.advance(to: received)
+    peer.deliveries.step { $0.accept(attempt.id, from: received, key: Self.streamKey()) }
+    if received == attempt.delivery.offer.byteCount { commit(attempt.id) }
   }
 
   private static func streamKey() -> Data { Data(Random.bytes(DeliveryLimits.keyByteCount)) }

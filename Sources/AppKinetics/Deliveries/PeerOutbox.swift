@@ -223,37 +223,22 @@ final class PeerOutbox {
   }
 
   func beginStream(
-    _ id: Identifier, _ stream: OutgoingDelivery.Stream, _ key: Data, _ from: UInt64, checking: UInt64?
+    _ id: Identifier, _ stream: OutgoingDelivery.Stream, _ key: Data, _ from: UInt64, credit: UInt64,
+    checking: UInt64?
   ) {
     guard let delivery = outgoing[id] else { return }
     outgoing[id]?.stream = stream
-    runtime.run(with: peer.application) { [container = runtime.container, sent = sent(of: id)] in
-      try OutboxSource(
-        container.store, delivery.entry, from: from, checking: checking, files: delivery.files
-      ) {
-        [weak sent] index, file in
-        sent?.advance {
-          $0.filesSent = max($0.filesSent, index)
-          $0.file = file ?? $0.file
-        }
-      }
-    } then: { peer, source in
-      guard let current = peer.outbox.outgoing[id]?.stream, current.isSame(as: stream) else { return }
-      switch source {
-      case .failure(let error): peer.outbox.fail(id, error)
-      case .success(let source):
-        peer.outbox.outgoing[id]?.stream?.hasBegun = true
-        peer.channels[stream.channel]?.bulk.send(
-          stream: stream.number, key: key, byteCount: delivery.entry.byteCount - from,
-          credit: current.credit, from: source)
+    let source = OutboxSource(
+      runtime.container.store, delivery.entry, from: from, checking: checking, files: delivery.files
+    ) { [weak sent = sent(of: id)] index, file in
+      sent?.advance {
+        $0.filesSent = max($0.filesSent, index)
+        $0.file = file ?? $0.file
       }
     }
-  }
-
-  /// True when the stream has begun.
-  func raiseCredit(_ id: Identifier, to credit: UInt64) -> Bool {
-    outgoing[id]?.stream?.credit = credit
-    return outgoing[id]?.stream?.hasBegun == true
+    peer.channels[stream.channel]?.bulk.send(
+      stream: stream.number, key: key, byteCount: delivery.entry.byteCount - from, credit: credit,
+      from: source)
   }
 
   func endStream(_ id: Identifier) { outgoing[id]?.stream = nil }
