@@ -6,11 +6,13 @@
 //   services-benchmark memory            the broker's resident memory with 100 apps and 10,000 requests under way, in KiB
 //   services-benchmark deliver MIB REPETITIONS FILES [DIR]
 //                                        a file of so many MiB from process to process, beside cp; peak memory; calls beside it; many small files
+//   services-benchmark senders MIB [DIR] a file of so many MiB of 1, 4 and 16 processes to one at once: memory of each beyond its rest
 //   services-benchmark hostile SECONDS [FLOOD...]
 //                                        calls of an honest app beside each flood of a hostile sandbox, and beside threads that burn
 //   services-benchmark broker DIR        (the other processes)
 //   services-benchmark provide DIR APP_ID runtime|queue
 //   services-benchmark provide-files DIR APP_ID none|full
+//   services-benchmark send-files DIR APP_ID TARGET
 //   services-benchmark provide-all DIR APP_ID
 //   services-benchmark attack FLOOD DIR APP_ID; burn DIR APP_ID
 import AppKinetics
@@ -188,6 +190,9 @@ case ("provide", let directory?):
 case ("provide-files", let directory?):
   let words = Array(arguments)
   try await DeliveryBenchmark.provide(directory, words[2], durability: words[3] == "none" ? .none : .full)
+case ("send-files", let directory?):
+  let words = Array(arguments)
+  try await SendersBenchmark.send(directory, words[2], to: words[3])
 case ("provide-all", let directory?):
   let services = try app(Array(arguments)[2], directory)
   try services.offer(definition) { request in
@@ -205,9 +210,10 @@ case ("attack", let kind?):
   guard let flood = Flood(rawValue: kind) else { throw ServicesError(.general, detail: kind) }
   try await flood.run(broker: configuration(words[2]).socketPath, target: words[3])
 case ("burn", _): try await HostileBenchmark.burn()
-case ("measure", _), ("memory", _), ("deliver", _):
+case ("measure", _), ("memory", _), ("deliver", _), ("senders", _):
   let words = Array(arguments)
-  let place = words.first == "deliver" && words.count > 4 ? words[4] : NSTemporaryDirectory()
+  let placeIndex = ["deliver": 4, "senders": 2][words[0]]
+  let place = placeIndex.flatMap { words.count > $0 ? words[$0] : nil } ?? NSTemporaryDirectory()
   let directory = place + "/services-benchmark-\(ProcessInfo.processInfo.processIdentifier)"
   try FileManager.default.createDirectory(
     atPath: directory, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
@@ -216,6 +222,11 @@ case ("measure", _), ("memory", _), ("deliver", _):
   defer { broker.terminate() }
   if arguments.first == "memory" {
     try await memory(directory, broker)
+  } else if arguments.first == "senders" {
+    guard words.count > 1, let mebibytes = Int(words[1]) else {
+      throw ServicesError(.general, detail: "senders MIB [DIR]")
+    }
+    try SendersBenchmark(directory: directory, byteCount: mebibytes << 20, broker: broker).run()
   } else if arguments.first == "deliver" {
     guard words.count > 3, let mebibytes = Int(words[1]), let repetitions = Int(words[2]),
       let files = Int(words[3])
@@ -238,7 +249,7 @@ case ("measure", _), ("memory", _), ("deliver", _):
 default:
   FileHandle.standardError.write(
     Data(
-      "usage: services-benchmark measure COUNT | memory | deliver MIB REPETITIONS FILES [DIR] | hostile SECONDS\n"
-        .utf8))
+      ("usage: services-benchmark measure COUNT | memory | deliver MIB REPETITIONS FILES [DIR] "
+        + "| senders MIB [DIR] | hostile SECONDS\n").utf8))
   exit(64)
 }
