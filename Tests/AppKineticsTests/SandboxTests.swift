@@ -183,17 +183,13 @@ struct SandboxTests {
         consumers.append(consumer)
       }
       try await provider.services.setState(.locked)
-      let id = Data(repeating: 5, count: 16)
-      let request = WireChannelMessage.with {
-        $0.request.id = id
-        $0.request.serviceID = echo.serviceID.text
-        $0.request.version = echo.version.text
-        $0.request.method = "tell"
-        $0.request.params.string = "held"
-      }
-      func send(_ message: WireChannelMessage, from consumer: AppServices) throws {
-        let lane = consumer.runtime.performAndWait { $0.peers[provider.id]?.channels.values.first?.lane }
-        try #require(lane).send([message])
+      let id = RequestID.random()
+      let request = WireRequest.with {
+        $0.id = id.data
+        $0.serviceID = echo.serviceID.text
+        $0.version = echo.version.text
+        $0.method = "tell"
+        $0.params.string = "held"
       }
       func waiting(_ consumer: AppServices) -> Int {
         provider.services.runtime.performAndWait {
@@ -201,10 +197,16 @@ struct SandboxTests {
         }
       }
       for consumer in consumers {
-        try send(request, from: consumer)
+        consumer.runtime.performAndWait { core in
+          guard let peer = core.peers[provider.id] else { return }
+          peer.act((try? peer.exchange.submit(request)) ?? [])
+        }
         while waiting(consumer) == 0 { await Task.yield() }
       }
-      try send(.with { $0.cancel.id = id }, from: consumers[0])
+      consumers[0].runtime.performAndWait { core in
+        guard let peer = core.peers[provider.id] else { return }
+        peer.act(peer.exchange.cancel(id))
+      }
       while waiting(consumers[0]) > 0 { await Task.yield() }
       #expect(waiting(consumers[1]) == 1)
       try await provider.services.setState(.running)

@@ -21,7 +21,7 @@ extension BrokerSession {
   }
 
   func cameToFront() {
-    for peer in core.peers.values { peer.requests.cameToFront() }
+    frontCount += 1
     if let owed = owedFront, runtime.now < owed.until { passFront(to: owed.application) }
     owedFront = nil
   }

@@ -46,6 +46,8 @@ final class BrokerSession {
   private(set) var isInFront = false
   /// The apps whose front requests have come, until this app has lost the front.
   var frontRequests: Set<ApplicationID> = []
+  /// How often this app came to front.
+  var frontCount: UInt64 = 0
   /// The app that the front is passed on to when this one comes there in time.
   var owedFront: (application: ApplicationID, until: UInt64)?
   var frontWatchers = Watchers<Bool>()

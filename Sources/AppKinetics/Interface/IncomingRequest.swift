@@ -35,6 +35,7 @@ public final class IncomingRequest: ServiceMessage {
     var isCancelled = false
     var task: Task<Void, Never>?
     var cancellation: (@Sendable () -> Void)?
+    var frontCount: UInt64?
     var replyStream: AsyncStream<ReplyEvent>?
     var replyContinuation: AsyncStream<ReplyEvent>.Continuation?
     var hasReplyEnded = false
@@ -119,6 +120,12 @@ public final class IncomingRequest: ServiceMessage {
     }
     if let event { continuation?.yield(event) }
     continuation?.finish()
+  }
+
+  /// How often this app had come to front when the request came that may pass the front to it; nil for any other request.
+  var frontCount: UInt64? {
+    get { guarded.withLock { $0.frontCount } }
+    set { guarded.withLock { $0.frontCount = newValue } }
   }
 
   // MARK: In the queue of the container

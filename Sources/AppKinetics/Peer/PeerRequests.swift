@@ -14,8 +14,6 @@ final class PeerRequests {
     var isStored = false
     /// It came over a channel, and has ended there: a delivery brings the reply, if there is one.
     var isReplyDelivered = false
-    /// Its sender wants this app in front, which was not there since the request came.
-    var awaitsFront = false
     /// The other app was told that no reply comes.
     var hasEnded = false
     /// Its reply, which is on the way, and the paths of the reply's files.
@@ -100,7 +98,7 @@ final class PeerRequests {
     guard let ended = incoming.removeValue(forKey: id) else { return }
     if error == nil {
       let foreground = ForegroundPreference(ended.reply.foreground)
-      if foreground == .peer, ended.awaitsFront {
+      if foreground == .peer, ended.request.frontCount == core.broker.frontCount {
         core.broker.passFrontOn(to: peer.application)
       } else {
         peer.prefer(foreground)
@@ -150,7 +148,8 @@ final class PeerRequests {
     }
     let request = IncomingRequest(
       request, id, from: peer.application, offer.key, offer, params: params, attachments: [], runtime)
-    incoming[id] = Incoming(request: request, awaitsFront: awaitsFront(request))
+    noteFront(request)
+    incoming[id] = Incoming(request: request)
     peer.act(peer.exchange.admit(id))
     handleSoon(ReadyRequest(request: request, offer: offer))
   }
@@ -161,7 +160,8 @@ final class PeerRequests {
     for arrival in [messages.takeAnswerable(request), incoming[request.id]?.request.arrival] {
       if let arrival, arrival != request.arrival { runtime.endQueued(arrival) }
     }
-    incoming[request.id] = Incoming(request: request, awaitsFront: awaitsFront(request))
+    noteFront(request)
+    incoming[request.id] = Incoming(request: request)
     let ready = ReadyRequest(request: request, offer: offer, untold: untold)
     guard offer.provider != nil, !request.isRedelivered, !request.attachments.isEmpty else {
       return handleSoon(ready)
@@ -174,12 +174,10 @@ final class PeerRequests {
     }
   }
 
-  private func awaitsFront(_ request: IncomingRequest) -> Bool {
-    request.foreground == .peer && !request.isRedelivered && !core.broker.isInFront
-  }
-
-  func cameToFront() {
-    for id in incoming.keys { incoming[id]?.awaitsFront = false }
+  /// The request may pass the front to this app, which does not have it.
+  private func noteFront(_ request: IncomingRequest) {
+    guard request.foreground == .peer, !request.isRedelivered, !core.broker.isInFront else { return }
+    request.frontCount = core.broker.frontCount
   }
 
   // MARK: Handling
