@@ -114,7 +114,9 @@ struct ErrorTests {
     let bridged = error as NSError
     #expect(bridged.domain == ServicesError.errorDomain && bridged.code == 8)
     #expect(ServicesError.errorDomain == "OpenDynamicsServicesErrorDomain")
-    for text in [bridged.localizedDescription, error.localizedDescription, (error as any Error).localizedDescription] {
+    for text in [
+      bridged.localizedDescription, error.localizedDescription, (error as any Error).localizedDescription,
+    ] {
       #expect(text == error.description)
     }
     #expect(bridged.localizedFailureReason == error.code.what)
@@ -139,7 +141,9 @@ struct ErrorTests {
     #expect((userInfo["trays"] as? [Any])?.compactMap { $0 as? Int } == [1, 2])
     #expect(userInfo["name"] as? String == "left" && userInfo["isOpen"] as? Bool == true)
     #expect(userInfo[ServiceReplyError.errorKey] as? ServiceReplyError == error)
-    #expect(try ServiceValue(foundation: userInfo.filter { error.details[$0.key] != nil }) == .object(error.details))
+    #expect(
+      try ServiceValue(foundation: userInfo.filter { error.details[$0.key] != nil }) == .object(error.details)
+    )
   }
 
   @Test func anErrorOfTheAppWithoutAServiceOrATextIsAnNSError() {
