@@ -288,7 +288,7 @@ struct DeliveryStepTests {
       { $0.floor = 2 },
       { $0.incarnation.generation = 0 }, { $0.incarnation.generation = 1 << 62 }, { $0.number = 1 << 62 },
       { $0.delivered = 1 << 62 },
-      { $0.byteCount = 1 << 63 }, { $0.storedByteCount = 1 << 63 }, { $0.byteCount = 0 },
+      { $0.byteCount = 1 << 62 }, { $0.storedByteCount = 1 << 62 }, { $0.byteCount = 0 },
       { $0.fileCount = 0 }, { $0.request.attachments = 0 }, { $0.message = nil },
       { $0.request = request }, { $0.request.id = DeliveryFixture.id(2).data },
       { $0.request.foreground = .UNRECOGNIZED(9) },
@@ -316,7 +316,7 @@ struct DeliveryStepTests {
       #expect(receiver.isIdle && !receiver.isOpen(number))
     }
     let right: [(inout WireOffer) -> Void] = [
-      { $0.byteCount = 1 << 63 - 1 }, { $0.storedByteCount = 1 << 63 - 1 }, { $0.storedByteCount = 0 },
+      { $0.byteCount = 1 << 62 - 1 }, { $0.storedByteCount = 1 << 62 - 1 }, { $0.storedByteCount = 0 },
       { ($0.byteCount, $0.storedByteCount) = (0, 0) }, { $0.floor = 0 },
       { $0.request.method = String(repeating: "m", count: 255) },
       {
