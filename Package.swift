@@ -237,12 +237,3 @@ let package = Package(
       swiftSettings: strict),
   ]
 )
-
-// Set by the scripts that run tests, whose time is mostly that of generic code: it is many times as fast when it is optimized. The
-// build stays a debug build, with the fail points of the kill tests and what `@testable` needs. Without the variable no target has
-// unsafe flags, with which the package could be no dependency.
-if Context.environment["OPENDYNAMICS_OPTIMIZED"] == "1" {
-  for target in package.targets where target.type == .regular || target.type == .executable {
-    target.swiftSettings?.append(.unsafeFlags(["-O"], .when(configuration: .debug)))
-  }
-}
