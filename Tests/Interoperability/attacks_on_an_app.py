@@ -634,12 +634,14 @@ def a_false_broker(world):
         process = world.spawn(PROGRAM, world.path, f"{world.directory}/{VICTIM}", VICTIM, USER)
         world.loop.pause(3)
         assert not is_ready(process), "the app takes it for its broker"
-        for heard in broker.heard:
+        # A connection of this moment may have said nothing yet.
+        heard_of = [heard for heard in broker.heard if heard]
+        for heard in heard_of:
             if shown == false.public:
                 expect(bytes(heard), b"")
             else:
                 expect((len(heard), opens(heard[2:], false)), (2 + MESSAGE_BYTES["IK"][0], False))
-        assert shown == false.public or broker.heard, "it did not dial"
+        assert shown == false.public or heard_of, "it did not dial"
         process.kill()
         broker.close()
 

@@ -321,13 +321,13 @@ def more_segments_than_were_offered(world):
                 expect_echo(delivery, files)
             abandon_all(app)
     # None at all, and as many as no disk has.
-    for stored, error in [(0, INVALID_PARAMS), (1 << 61, NO_SPACE), (1 << 62, INVALID_PARAMS)]:
+    for stored, error in [(0, INVALID_PARAMS), ((1 << 62) - 1, NO_SPACE)]:
         delivery = request(app, SMALL)
         delivery.stored_byte_count = stored
         delivery.offer(app.connect(VICTIM)).wait("refused", "committed")
         expect((stored, delivery.failure and delivery.failure["error"]), (stored, error))
         abandon_all(app)
-    for files, stored in [(SMALL, 1 << 63), ([("/empty", b"")], 1)]:
+    for files, stored in [(SMALL, 1 << 62), ([("/empty", b"")], 1)]:
         delivery = request(app, files)
         delivery.stored_byte_count = stored
         delivery.offer(app.connect(VICTIM))
