@@ -1122,7 +1122,7 @@ class JournalTests(TestCase):
                 builder.record(changes + builder.state())
             file_id = builder.next_file - 1
             version: list[Change] = [
-                (number_key(b"\x70", 1), bytes(8) + u64(TIME) + bytes(16) + u64(1) + u64(8) + b"r"),
+                (number_key(b"\x70", 1), bytes(8) + u64(TIME) + bytes(16) + u64(1) + u64(8) + u64(49) + b"r"),
                 (number_key(b"\x71", 1) + bytes(4), u64(file_id) + u16(5) + b"/file" + inode),
                 (number_key(b"\x75", file_id) + number_key(b"", 1) + bytes(4), b""),
                 (b"\x74", u64(2)), (b"\x76r", u64(1) + bytes(16) + u64(1) + u64(0)),
@@ -1974,7 +1974,7 @@ class DeliveryTests(TestCase):
         large = bytes(40_000)
         inode = builder.catalog[number_key(INODE, 3)]
         size = Inode.parse(inode, "file").size
-        entry = bytes(8) + u64(TIME) + bytes(16) + u64(1) + u64(size)
+        entry = bytes(8) + u64(TIME) + bytes(16) + u64(1) + u64(size) + u64(size + 41)
         return [
             (b"\x60" + cls.SENDER, cls.KNOWN),
             (cls.delivery(5), u64(7) + u64(TIME)),
@@ -2113,8 +2113,8 @@ class DeliveryTests(TestCase):
         receiver, known = b"\x76com.receiver", self.RECEIVER
         other_pin = number_key(b"\x75", 5) + number_key(b"", 1) + bytes(4)
         cases: list[tuple[str, list[Change]]] = [
-            ("length of the receiver 0", [(message, entry[:48])]),
-            ("length of the receiver 256", [(message, entry[:48] + b"r" * 256)]),
+            ("length of the receiver 0", [(message, entry[:56])]),
+            ("length of the receiver 256", [(message, entry[:56] + b"r" * 256)]),
             ("a receiver that is not UTF-8", [(message, entry + b"\xff")]),
             ("message 0: number 0", [(number_key(b"\x70", 0), entry)]),
             ("message 1: a part of another length", [(part + bytes(3) + b"\1", b"x")]),
@@ -2132,6 +2132,7 @@ class DeliveryTests(TestCase):
             ("not zero", [(message, put(1, b"\1")(entry))]),
             ("counts 2", [(message, put(32, u64(2))(entry))]),
             ("and counts 99", [(message, put(40, u64(99))(entry))]),
+            ("stored bytes, and counts 98", [(message, put(48, u64(98))(entry))]),
             ("has attachments [1]", [(version, None), (version[:12] + b"\1", pinned)]),
             ("message 1: no entry", [(message, None)]),
             ("no pin for attachment 0 of message 1", [(pin, None)]),
@@ -2185,7 +2186,7 @@ class DeliveryTests(TestCase):
         build_tree(builder)
         inode = builder.catalog[file]
         second: list[Change] = [
-            (number_key(b"\x70", 2), bytes(8) + u64(TIME) + bytes(16) + u64(1) + u64(13) + b"r"),
+            (number_key(b"\x70", 2), bytes(8) + u64(TIME) + bytes(16) + u64(1) + u64(13) + u64(54) + b"r"),
             (number_key(b"\x71", 2) + bytes(4), u64(3) + u16(6) + b"/hello" + inode),
             (number_key(b"\x75", 3) + number_key(b"", 2) + bytes(4), b""),
             (b"\x74", u64(3)), (b"\x76r", self.RECEIVER),
