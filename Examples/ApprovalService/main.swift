@@ -85,7 +85,7 @@ do {
     if event == .delivered, decision != nil, try await services.outbox().isEmpty { break }
   }
   signals.cancel()
-  // What the desk took is kept when it has returned.
+  // The container keeps each request that the desk took once its handler has returned.
   await services.stop(waitingForHandlers: .seconds(10))
   try container.close()
 } catch {

@@ -7,12 +7,12 @@ extension BrokerSession {
   /// a provider object decides after its call has returned.
   func frontWasRequested(by application: ApplicationID) { frontRequests.insert(application) }
 
-  /// What a preference asks for. That the broker refuses changes nothing for the message.
+  /// Asks the broker to pass the front on, as a preference says. A refusal changes nothing for the message.
   func passFront(to application: ApplicationID) {
     ask(.bringToFront(.with { $0.appID = application.text })) { _, _ in }
   }
 
-  /// Milliseconds that a preference waits for this app to come to front.
+  /// A preference waits for this app to come to front for so many milliseconds.
   private static let frontTime: UInt64 = 5_000
 
   /// The same for a reply that was faster than the front, which its request passes to this app: as soon as the app is there.

@@ -519,7 +519,7 @@ extension ApplicationState {
     }
   }
 
-  /// What a message with files waits for in this state; nil: for nothing.
+  /// The reason for which a message with files waits in this state; nil when it does not wait.
   var waitReason: WireDeliveryWaiting.Reason? {
     switch self {
     case .running: nil

@@ -14,7 +14,7 @@ struct OutgoingDelivery: Sendable {
   }
 
   var entry: OutboxEntry
-  /// That it is, or that it answers; nil for a message of an earlier process that cannot be read.
+  /// The id of the request that the message is or answers; nil when a message of an earlier process cannot be read.
   var request: Identifier?
   var isReply: Bool
   let files: OutgoingFiles
@@ -27,7 +27,7 @@ struct OutgoingDelivery: Sendable {
   var failure: ServicesError?
   /// The receiver has taken it.
   var wasAccepted = false
-  /// What came of the reply to the request that it is: told when it is settled.
+  /// These run when the delivery is settled: they tell what came of the reply to the request that it is.
   var afterwards: [@Sendable (PeerSession) -> Void] = []
   /// Of all files, that the receiver has.
   var bytesDone: UInt64 = 0

@@ -25,7 +25,7 @@ final class PeerDeliveries {
   private static let awaitPauseMax: UInt64 = 300_000
   /// The last pause after contents that did not open, since a delivery was settled.
   private var damagePause: UInt64 = 0
-  /// What the other app waits for before it takes messages, as it was heard of last: by an offer that
+  /// The reason for which the other app takes no messages yet, as it was heard of last: by an offer that
   /// waits, or of the broker. Nil: it is neither locked nor suspended.
   private(set) var waitReason: WireDeliveryWaiting.Reason?
   /// Why there is no channel; nil when one has begun since.

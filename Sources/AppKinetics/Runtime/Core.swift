@@ -31,7 +31,7 @@ final class Core {
   unowned let runtime: Runtime
   private(set) var life = Life.new
   /// No handler begins any more: these services stop when those that run have returned.
-  private(set) var isStopping = false
+  var isStopping: Bool { runtime.handlers.isClosed }
   var wakeUp: WakeUp
   private(set) var identity: Identity
   private(set) var state = ApplicationState.running
@@ -78,8 +78,6 @@ final class Core {
     runtime.startClock()
     broker.connect()
   }
-
-  func beginStopping() { isStopping = true }
 
   /// What takes its time enters the group. False when it was stopped before.
   func stop(_ parts: DispatchGroup) -> Bool {

@@ -190,8 +190,7 @@ final class Runtime: Sendable {
     // Taken by whichever of the two comes first.
     let rest = Guarded<(@Sendable () -> Void)?>(nil)
     rest.withLock { $0 = { self.stop(done) } }
-    perform { core in
-      core.beginStopping()
+    perform { _ in
       self.handlers.close()
       self.handlers.whenNone { rest.withLock { $0.take() }?() }
     }

@@ -9,7 +9,7 @@ struct ReceivedDeliveries: Sendable {
     enum State: Equatable {
       /// The owner has the offer.
       case offered
-      /// The same, while the app is locked or suspended: the sender was told.
+      /// It is offered, and the app is locked or suspended, which the sender was told.
       case held(WireDeliveryWaiting.Reason)
       /// A page was asked for.
       case paging(from: UInt64)

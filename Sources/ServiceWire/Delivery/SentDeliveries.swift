@@ -10,7 +10,7 @@ struct SentDeliveries: Sendable {
       /// The owner loads the message.
       case loading(ChannelNumber)
       case offered(ChannelNumber)
-      /// The same, and the receiver answers when it runs.
+      /// It is offered, and the receiver answers when it runs.
       case waiting(ChannelNumber)
       /// The owner loads a page.
       case paging(ChannelNumber, from: UInt64)
