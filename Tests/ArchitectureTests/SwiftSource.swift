@@ -35,6 +35,7 @@ struct SwiftSource {
   /// with `adjacent` does not find `try !done`.
   func lines(of sequence: [String], adjacent: Bool = false) -> [Int] {
     tokens.indices.compactMap { start in
+      guard tokens[start].text == sequence[0] else { return nil }
       let found = tokens[start...].prefix(sequence.count)
       guard found.map(\.text) == sequence else { return nil }
       let touches = zip(found, found.dropFirst()).allSatisfy { $0.offset + $0.text.utf8.count == $1.offset }
@@ -63,19 +64,21 @@ private struct Scanner {
     }
   }
 
-  private func isAt(_ text: StaticString) -> Bool {
-    text.withUTF8Buffer { text in
-      text.indices.allSatisfy { at($0) == text[$0] }
-    }
+  private func isAt(_ first: Unicode.Scalar, _ second: Unicode.Scalar) -> Bool {
+    at() == UInt8(ascii: first) && at(1) == UInt8(ascii: second)
   }
+
+  private var isAtLongQuote: Bool { isAt("\"", "\"") && at(2) == UInt8(ascii: "\"") }
 
   /// Code up to the end, or to the parenthesis that ends an interpolation.
   mutating func code(endsAtParenthesis: Bool) {
     var depth = 0
     while position < bytes.count {
-      if isAt("//") {
-        while position < bytes.count, at() != UInt8(ascii: "\n") { step() }
-      } else if isAt("/*") {
+      if at() <= 32 {
+        step()
+      } else if isAt("/", "/") {
+        while position < bytes.count, at() != UInt8(ascii: "\n") { position += 1 }
+      } else if isAt("/", "*") {
         blockComment()
       } else if let hashes = hashesBeforeQuote() {
         string(hashes: hashes)
@@ -87,7 +90,7 @@ private struct Scanner {
           if endsAtParenthesis, depth == 0 { return step() }
           depth -= 1
         }
-        if at() > 32 { add(from: position, to: position + 1) }
+        add(from: position, to: position + 1)
         step()
       }
     }
@@ -115,10 +118,10 @@ private struct Scanner {
   private mutating func blockComment() {
     var depth = 0
     repeat {
-      if isAt("/*") {
+      if isAt("/", "*") {
         depth += 1
         step(2)
-      } else if isAt("*/") {
+      } else if isAt("*", "/") {
         depth -= 1
         step(2)
       } else {
@@ -135,13 +138,13 @@ private struct Scanner {
   }
 
   private func hasHashes(_ count: Int, after ahead: Int) -> Bool {
-    (0..<count).allSatisfy { at(ahead + $0) == UInt8(ascii: "#") }
+    count == 0 || (0..<count).allSatisfy { at(ahead + $0) == UInt8(ascii: "#") }
   }
 
   /// A string of one line ends with its line at the latest: a quote in a regular expression then hides only that line.
   private mutating func string(hashes: Int) {
     step(hashes)
-    let isLong = isAt("\"\"\"")
+    let isLong = isAtLongQuote
     let quotes = isLong ? 3 : 1
     step(quotes)
     while position < bytes.count {
@@ -150,7 +153,7 @@ private struct Scanner {
         let isInterpolation = at() == UInt8(ascii: "(")
         step()
         if isInterpolation { code(endsAtParenthesis: true) }
-      } else if isLong ? isAt("\"\"\"") : at() == UInt8(ascii: "\""), hasHashes(hashes, after: quotes) {
+      } else if isLong ? isAtLongQuote : at() == UInt8(ascii: "\""), hasHashes(hashes, after: quotes) {
         return step(quotes + hashes)
       } else if !isLong, at() == UInt8(ascii: "\n") {
         return

@@ -86,7 +86,15 @@ enum Operation: Sendable {
 
   /// Bytes that tell operations apart, and that are not only zeros.
   static func bytes(_ count: Int, _ step: Int) -> Data {
-    Data((0..<count).map { UInt8(truncatingIfNeeded: ($0 &* 31) ^ ($0 >> 8) &+ step) | 1 })
+    var data = Data(count: count)
+    data.withUnsafeMutableBytes { (bytes: UnsafeMutableRawBufferPointer) in
+      var i = 0
+      while i < count {
+        bytes[i] = UInt8(truncatingIfNeeded: (i &* 31) ^ (i >> 8) &+ step) | 1
+        i += 1
+      }
+    }
+    return data
   }
 }
 

@@ -85,7 +85,7 @@ struct Parcel: Sendable {
     }
     for (file, sent) in zip(queued.files, files) {
       guard file.path == queued.directory! + sent.path, file.size == sent.contents.count,
-        try container.contents(at: file.path) == sent.contents
+        areSame(try container.contents(at: file.path), sent.contents)
       else { return "\(file.path) is not \(sent.path)" }
     }
     return nil

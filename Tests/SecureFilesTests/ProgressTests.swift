@@ -24,8 +24,6 @@ private final class Fixture: Sendable {
   deinit { try? FileManager.default.removeItem(at: directory) }
 }
 
-private func bytes(_ count: Int) -> Data { Data((0..<count).map { UInt8(truncatingIfNeeded: $0 ^ $0 >> 8) }) }
-
 /// Cancels itself when it is told for the first time that bytes are through, or that there are some.
 private final class CancellingProgress: Progress, @unchecked Sendable {
   // Invariant: constant.
@@ -46,7 +44,7 @@ struct ProgressTests {
     let fixture = try Fixture()
     let files = fixture.files
     for byteCount in [0, 1, 3 << 20 | 5] {
-      let contents = bytes(byteCount)
+      let contents = pattern(byteCount)
       let writing = Progress(totalUnitCount: 0)
       try await files.write(contents, toPath: "/file", progress: writing)
       #expect(writing.isFinished && writing.completedUnitCount == max(1, Int64(byteCount)))
@@ -77,7 +75,7 @@ struct ProgressTests {
   func cancellingInTheMiddleLeavesNothing(byteCount: Int64) async throws {
     let fixture = try Fixture()
     let files = fixture.files
-    let large = bytes(64 << 20)
+    let large = pattern(64 << 20)
     try files.write(large, toPath: "/large")
     let before = try fixture.container.store.info().slabByteCount
     for name in ["/copy", "/file", "/large"] {
@@ -102,7 +100,7 @@ struct ProgressTests {
   @Test func theTaskCancels() async throws {
     let fixture = try Fixture()
     let files = fixture.files
-    try files.write(bytes(1 << 20), toPath: "/large")
+    try files.write(pattern(1 << 20), toPath: "/large")
     for call in 0..<4 {
       let task = Task {
         // Begun only when it is cancelled already.
@@ -131,7 +129,7 @@ struct ProgressTests {
     try files.createDirectory(atPath: "/top/a/.hidden", withIntermediateDirectories: true)
     for i in 0..<700 { #expect(files.createFile(atPath: "/top/\(i)", contents: nil)) }
     for i in 0..<300 { #expect(files.createFile(atPath: "/top/a/\(i)", contents: nil)) }
-    try files.write(bytes(5), toPath: "/top/a/.hidden/file")
+    try files.write(pattern(5), toPath: "/top/a/.hidden/file")
     let expected = try files.subpathsOfDirectory(atPath: "/top")
     var found: [String] = []
     for try await item in files.items(atPath: "/top") {
@@ -192,7 +190,7 @@ struct ProgressTests {
     let fixture = try Fixture()
     let changes = try fixture.files.changes(atPath: "/Documents")
     try fixture.files.createDirectory(atPath: "/Documents", withIntermediateDirectories: true)
-    try await fixture.files.write(bytes(1), toPath: "/Documents/note", progress: nil)
+    try await fixture.files.write(pattern(1), toPath: "/Documents/note", progress: nil)
     try fixture.container.close()
     let told = await changes.reduce(into: [SecureFileManager.Change]()) { $0.append($1) }
     #expect(told == [.created(path: "/Documents"), .created(path: "/Documents/note")])

@@ -39,15 +39,13 @@ private final class Fixture: Sendable {
   }
 }
 
-private func bytes(_ count: Int) -> Data { Data((0..<count).map { UInt8(truncatingIfNeeded: $0 ^ $0 >> 8) }) }
-
 struct SecureContainerTests {
   @Test func opensWithThePassphraseAndNoOther() throws {
     let fixture = try Fixture()
     let url = fixture.native("passphrase")
     let container = try SecureContainer.create(
       at: url, passphrase: SecretBytes(utf8: "correct horse"), options: Fixture.options)
-    #expect(container.files.createFile(atPath: "/Zebra", contents: bytes(5)))
+    #expect(container.files.createFile(atPath: "/Zebra", contents: pattern(5)))
     try container.synchronize()
     do {
       _ = try SecureContainer.open(at: url, passphrase: SecretBytes(utf8: "correct horse"))
@@ -55,7 +53,7 @@ struct SecureContainerTests {
     } catch SecureFilesError.locked {}
     let reader = try SecureContainer.open(
       at: url, passphrase: SecretBytes(utf8: "correct horse"), mode: .readOnly)
-    #expect(reader.files.contents(atPath: "/Zebra") == bytes(5))
+    #expect(reader.files.contents(atPath: "/Zebra") == pattern(5))
     #expect(!reader.files.createFile(atPath: "/Yak", contents: nil))
     try reader.close()
     try container.close()
@@ -73,7 +71,7 @@ struct SecureContainerTests {
       Issue.record("opens with a key")
     } catch SecureFilesError.wrongKey {}
     let again = try SecureContainer.open(at: url, passphrase: SecretBytes(utf8: "correct horse"))
-    #expect(again.files.contents(atPath: "/Zebra") == bytes(5))
+    #expect(again.files.contents(atPath: "/Zebra") == pattern(5))
   }
 
   @Test func refusesWhatIsNoContainer() throws {
@@ -100,7 +98,7 @@ struct SecureContainerTests {
     let fixture = try Fixture()
     let receiver = try fixture.another("receiver")
     try fixture.files.createDirectory(atPath: "/Documents", withIntermediateDirectories: false)
-    try fixture.files.write(bytes(3 << 20), toPath: "/Documents/large")
+    try fixture.files.write(pattern(3 << 20), toPath: "/Documents/large")
     try fixture.files.write(Data(), toPath: "/Documents/empty")
     let progress = Progress(totalUnitCount: 0)
     let receipt = try await fixture.container.send(
@@ -128,7 +126,7 @@ struct SecureContainerTests {
   @Test func theProgressCancels() async throws {
     let fixture = try Fixture()
     let receiver = try fixture.another("receiver")
-    try fixture.files.write(bytes(8 << 20), toPath: "/large")
+    try fixture.files.write(pattern(8 << 20), toPath: "/large")
     // Once before it begins, and once from its first report.
     let cancelled = Progress(totalUnitCount: 0)
     cancelled.cancel()
@@ -153,7 +151,7 @@ struct SecureContainerTests {
   @Test func theTaskCancels() async throws {
     let fixture = try Fixture()
     let receiver = try fixture.another("receiver")
-    try fixture.files.write(bytes(8 << 20), toPath: "/large")
+    try fixture.files.write(pattern(8 << 20), toPath: "/large")
     let progress = Progress(totalUnitCount: 0)
     let task = Task {
       try await fixture.container.send(
@@ -173,7 +171,7 @@ struct SecureContainerTests {
   @Test func manyAsyncCallsAtOnceDoNotStarveThePool() async throws {
     let fixture = try Fixture()
     let receiver = try fixture.another("receiver")
-    try fixture.files.write(bytes(100_000), toPath: "/file")
+    try fixture.files.write(pattern(100_000), toPath: "/file")
     // More than the cooperative pool has threads, by far.
     let receipts = try await withThrowingTaskGroup(of: Receipt.self) { group in
       for i in 0..<16 {
@@ -183,7 +181,7 @@ struct SecureContainerTests {
     }
     #expect(Set(receipts.map(\.directory)).count == 16)
     for receipt in receipts {
-      #expect(try receiver.files.data(atPath: receipt.files[0].path) == bytes(100_000))
+      #expect(try receiver.files.data(atPath: receipt.files[0].path) == pattern(100_000))
     }
   }
 }
@@ -194,24 +192,24 @@ struct SecureFileManagerTests {
   @Test func createsReplacesAndReadsFiles() throws {
     let fixture = try Fixture()
     let files = fixture.files
-    #expect(files.createFile(atPath: "/Zebra", contents: bytes(20_000)))
-    #expect(files.contents(atPath: "/Zebra") == bytes(20_000))
-    #expect(files.createFile(atPath: "/Zebra", contents: bytes(3)))
-    #expect(try files.data(atPath: "Zebra") == bytes(3))
+    #expect(files.createFile(atPath: "/Zebra", contents: pattern(20_000)))
+    #expect(files.contents(atPath: "/Zebra") == pattern(20_000))
+    #expect(files.createFile(atPath: "/Zebra", contents: pattern(3)))
+    #expect(try files.data(atPath: "Zebra") == pattern(3))
     #expect(files.createFile(atPath: "/Zebra", contents: nil))
     #expect(files.contents(atPath: "/Zebra") == Data())
     // A slice begins elsewhere than at 0.
-    #expect(files.createFile(atPath: "/Zebra", contents: bytes(100)[10..<20]))
-    #expect(files.contents(atPath: "/Zebra") == Data(bytes(100)[10..<20]))
+    #expect(files.createFile(atPath: "/Zebra", contents: pattern(100)[10..<20]))
+    #expect(files.contents(atPath: "/Zebra") == Data(pattern(100)[10..<20]))
   }
 
   @Test func sayNoWithoutAnErrorAsFoundationDoes() throws {
     let fixture = try Fixture()
     let files = fixture.files
     try files.createDirectory(atPath: "/Yaks", withIntermediateDirectories: false)
-    #expect(!files.createFile(atPath: "/none/Zebra", contents: bytes(1)))
-    #expect(!files.createFile(atPath: "/Yaks", contents: bytes(1)))
-    #expect(!files.createFile(atPath: "", contents: bytes(1)))
+    #expect(!files.createFile(atPath: "/none/Zebra", contents: pattern(1)))
+    #expect(!files.createFile(atPath: "/Yaks", contents: pattern(1)))
+    #expect(!files.createFile(atPath: "", contents: pattern(1)))
     #expect(files.contents(atPath: "/none") == nil)
     #expect(files.contents(atPath: "/Yaks") == nil)
     #expect(
@@ -225,13 +223,13 @@ struct SecureFileManagerTests {
     let fixture = try Fixture()
     let files = fixture.files
     try files.createDirectory(atPath: "/Yaks", withIntermediateDirectories: false)
-    try files.write(bytes(1), toPath: "/Zebra")
+    try files.write(pattern(1), toPath: "/Zebra")
     do {
       _ = try files.data(atPath: "/none")
       Issue.record("contents of nothing")
     } catch SecureFilesError.noSuchFile {}
     do {
-      try files.write(bytes(1), toPath: "/Yaks")
+      try files.write(pattern(1), toPath: "/Yaks")
       Issue.record("a file over a directory")
     } catch SecureFilesError.isADirectory {}
     do {
@@ -259,7 +257,7 @@ struct SecureFileManagerTests {
     let fixture = try Fixture()
     let files = fixture.files
     try files.createDirectory(atPath: "/Yaks/inner", withIntermediateDirectories: true)
-    try files.write(bytes(1), toPath: "/Yaks/Zebra")
+    try files.write(pattern(1), toPath: "/Yaks/Zebra")
     var isDirectory = false
     #expect(files.fileExists(atPath: "/Yaks", isDirectory: &isDirectory) && isDirectory)
     #expect(files.fileExists(atPath: "/Yaks/Zebra", isDirectory: &isDirectory) && !isDirectory)
@@ -277,7 +275,7 @@ struct SecureFileManagerTests {
     let files = fixture.files
     #expect(
       files.createFile(
-        atPath: "/Zebra", contents: bytes(20_000),
+        atPath: "/Zebra", contents: pattern(20_000),
         attributes: [
           .posixPermissions: 0o640, .modificationDate: Date(timeIntervalSince1970: 1_000_000_000.5),
           .type: FileAttributeType.typeDirectory,
@@ -327,12 +325,12 @@ struct SecureFileManagerTests {
       try files.createDirectory(atPath: "/Yaks", withIntermediateDirectories: false)
       Issue.record("made twice")
     } catch SecureFilesError.fileExists {}
-    try files.write(bytes(5), toPath: "/Yaks/inner/Zebra")
+    try files.write(pattern(5), toPath: "/Yaks/inner/Zebra")
     try files.copyItem(atPath: "/Yaks", toPath: "/Emus")
     try files.moveItem(atPath: "/Emus/inner/Zebra", toPath: "/Emus/moved")
     try files.removeItem(atPath: "/Yaks")
     #expect(try Set(files.subpathsOfDirectory(atPath: "/")) == ["Emus", "Emus/inner", "Emus/moved"])
-    #expect(files.contents(atPath: "/Emus/moved") == bytes(5))
+    #expect(files.contents(atPath: "/Emus/moved") == pattern(5))
     do {
       try files.copyItem(atPath: "/Emus/moved", toPath: "/Emus/inner")
       Issue.record("copied over a directory")
@@ -345,18 +343,18 @@ struct SecureFileManagerTests {
     let fixture = try Fixture()
     let folder = fixture.native("fol der%20é")
     try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
-    try bytes(2 << 20).write(to: folder.appendingPathComponent("large"))
+    try pattern(2 << 20).write(to: folder.appendingPathComponent("large"))
     try Data().write(to: folder.appendingPathComponent("empty"))
     let importing = Progress(totalUnitCount: 0)
     let receipt = try await fixture.files.importItem(at: folder, toPath: "/Zebra", progress: importing)
     #expect(receipt.fileCount == 2 && receipt.byteCount == 2 << 20)
     #expect(importing.fractionCompleted == 1 && importing.isFinished)
-    #expect(fixture.files.contents(atPath: "/Zebra/large") == bytes(2 << 20))
+    #expect(fixture.files.contents(atPath: "/Zebra/large") == pattern(2 << 20))
     let exporting = Progress(totalUnitCount: 0)
     let back = fixture.native("back")
     try await fixture.files.exportItem(atPath: "/Zebra", to: back, progress: exporting)
     #expect(exporting.fractionCompleted == 1 && exporting.isFinished)
-    #expect(try Data(contentsOf: back.appendingPathComponent("large")) == bytes(2 << 20))
+    #expect(try Data(contentsOf: back.appendingPathComponent("large")) == pattern(2 << 20))
     #expect(try Data(contentsOf: back.appendingPathComponent("empty")) == Data())
     do {
       try await fixture.files.importItem(at: fixture.native("none"), toPath: "/Yak")
@@ -367,7 +365,7 @@ struct SecureFileManagerTests {
   @Test func aCancelledImportOrExportLeavesNothing() async throws {
     let fixture = try Fixture()
     let source = fixture.native("source")
-    try bytes(4 << 20).write(to: source)
+    try pattern(4 << 20).write(to: source)
     let cancelled = Progress(totalUnitCount: 0)
     cancelled.cancel()
     do {
