@@ -237,3 +237,30 @@ let package = Package(
       swiftSettings: strict),
   ]
 )
+
+// Scripts/sanitize --short builds what it runs, and no more: instrumented code takes long to build.
+if Context.environment["OPENDYNAMICS_SANITIZE"] == "short" {
+  let concurrencySuites = [
+    "SecureFilesTests": ["BlockingCallConcurrencyTests.swift"],
+    "ContainerStoreTests": [
+      "AppendConcurrencyTests.swift", "ConcurrencyTests.swift", "LockConcurrencyTests.swift",
+      "ObservingConcurrencyTests.swift", "Fixtures.swift", "Support.swift", "TreeMirror.swift",
+    ],
+  ]
+  var toVisit = ["AppKineticsTests", "ServiceBrokerTests", "LocalTransportTests"] + concurrencySuites.keys
+  var needed: Set<String> = []
+  while let name = toVisit.popLast() {
+    guard let target = package.targets.first(where: { $0.name == name }), target.type != .executable,
+      needed.insert(name).inserted
+    else { continue }
+    for case .byNameItem(let name, _) in target.dependencies { toVisit.append(name) }
+  }
+  package.targets.removeAll { !needed.contains($0.name) }
+  for target in package.targets {
+    target.sources = concurrencySuites[target.name]
+    target.dependencies.removeAll {
+      if case .byNameItem(let name, _) = $0 { !needed.contains(name) } else { false }
+    }
+  }
+  package.products = []
+}

@@ -68,6 +68,19 @@ struct FolderTests {
     }
   }
 
+  /// `Scripts/sanitize --short` builds those suites that the manifest names.
+  @Test func theManifestNamesTheSuitesThatAreNamedForConcurrency() throws {
+    let manifest = try String(
+      contentsOf: SourceTree.package.appending(path: "Package.swift"), encoding: .utf8)
+    for target in ["ContainerStoreTests", "SecureFilesTests"] {
+      let folder = SourceTree.package.appending(path: "Tests/\(target)").path
+      let suites = try FileManager.default.contentsOfDirectory(atPath: folder)
+        .filter { $0.hasSuffix("ConcurrencyTests.swift") }
+      #expect(!suites.isEmpty)
+      for suite in suites { #expect(manifest.contains("\"\(suite)\""), "\(suite) of \(target)") }
+    }
+  }
+
   // MARK: The test itself
 
   @Test func reportsAUseUpward() {
