@@ -62,6 +62,16 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
         Task {
           for await transfer in arrivals { Task { await Self.report(transfer, report) } }
         }
+        let waitingPeers = services.waitingPeers
+        Task {
+          var told: Set<ApplicationID> = []
+          for await peers in waitingPeers {
+            for peer in peers.subtracting(told).sorted(by: { $0.text < $1.text }) {
+              report.write(AppEvent("waiting for this app", app: peer.text))
+            }
+            told = peers
+          }
+        }
         if isLocked { try await services.setState(.locked) }
         do {
           try await services.start()

@@ -134,6 +134,8 @@ struct LifeTests {
       let first = try world.app("com.example.app")
       try await first.services.start()
       await first.services.stop()
+      let error = await #expect(throws: ServicesError.self) { try await first.services.start() }
+      #expect(error?.code == .general && error?.detail?.contains("do not start again") == true)
       try first.container.close()
       let again = try world.app("com.example.app")
       try await again.services.start()

@@ -1,7 +1,9 @@
 import AppKineticsTesting
 import Foundation
+import LocalTransport
 import Locks
 import ServiceValues
+import ServiceWire
 import Testing
 
 @testable import AppKinetics
@@ -189,6 +191,96 @@ struct LockedReceiverTests {
       try await provider.services.setState(.running)
       #expect(try await sent.reply()?.params == 7)
       #expect(await ends.next() == .some(nil))
+    }
+  }
+
+  @Test(arguments: [ApplicationState.locked, .suspended])
+  func theReceiverSeesWhoWaits(state: ApplicationState) async throws {
+    try await withTestApps { world in
+      let pair = try await Pair(world)
+      var peers = pair.provider.services.waitingPeers.makeAsyncIterator()
+      #expect(await peers.next() == [])
+      try await pair.provider.services.setState(state)
+      let sent = try await pair.send()
+      // There is no channel: the broker tells it.
+      #expect(await peers.next() == [pair.consumer.id] && pair.channelCount == 0)
+      var late = pair.provider.services.waitingPeers.makeAsyncIterator()
+      #expect(await late.next() == [pair.consumer.id])
+      try await pair.provider.services.setState(.running)
+      #expect(await peers.next() == [])
+      #expect(try await sent.reply()?.params == 7)
+      // Over the channel that is there now it sees it by itself.
+      try await pair.provider.services.setState(state)
+      let second = try await pair.send()
+      #expect(await peers.next() == [pair.consumer.id])
+      try await pair.provider.services.setState(.running)
+      #expect(await peers.next() == [])
+      #expect(try await second.reply()?.params == 7)
+      try await pair.provider.services.setState(.locked)
+      let small = try await pair.consumer.services.send(
+        ServiceRequest(echo, "echo", params: 1), to: pair.provider.id)
+      #expect(await peers.next() == [pair.consumer.id])
+      try await pair.provider.services.setState(.running)
+      #expect(try await small.reply()?.params == 1)
+      await pair.provider.services.stop()
+      #expect(await peers.next() == [])
+      #expect(await peers.next() == nil)
+    }
+  }
+
+  /// What came before the app was locked, and waits for its turn, is not handled before it is unlocked.
+  @Test func theReceiverSeesWhoseRequestsWaitForTheirTurn() async throws {
+    final class Slow: ServiceProvider {
+      let entered = Box<Int>()
+      let leave = DispatchSemaphore(value: 0)
+
+      func didReceive(_ request: IncomingRequest) {
+        entered.put(1)
+        waitBlocking(leave)
+        Task { try await request.reply(request.params) }
+      }
+    }
+    try await withTestApps { world in
+      let slow = Slow()
+      let provider = try await world.start("com.example.provider") { try $0.offer([echo], provider: slow) }
+      let consumer = try await world.start("com.example.consumer")
+      var peers = provider.services.waitingPeers.makeAsyncIterator()
+      #expect(await peers.next() == [])
+      let first = try await consumer.services.send(ServiceRequest(echo, "echo", params: 1), to: provider.id)
+      _ = await slow.entered.next()
+      let second = try await consumer.services.send(ServiceRequest(echo, "echo", params: 2), to: provider.id)
+      while second.status != .delivered { await Task.yield() }
+      try await provider.services.setState(.locked)
+      #expect(await peers.next() == [consumer.id])
+      for _ in 0..<2 { slow.leave.signal() }
+      #expect(try await first.reply()?.params == 1)
+      #expect(second.status == .delivered && slow.entered.values.count == 1)
+      try await provider.services.setState(.running)
+      #expect(await peers.next() == [])
+      #expect(try await second.reply()?.params == 2)
+    }
+  }
+
+  /// Over a channel as without one, and nobody is named any more whom a rule keeps away.
+  @Test func whoIsRefusedBySuspensionOrARuleIsToldAndTakenBack() async throws {
+    try await withTestApps { world in
+      let pair = try await Pair(world)
+      try await expectEchoes(1, to: pair.provider.id, pair.consumer.services)
+      var peers = pair.provider.services.waitingPeers.makeAsyncIterator()
+      #expect(await peers.next() == [])
+      try await pair.provider.services.setState(.suspended)
+      await #expect(throws: ServicesError(.processSuspended)) {
+        try await pair.consumer.services.call(ServiceRequest(echo, "echo"), to: pair.provider.id)
+      }
+      #expect(await peers.next() == [pair.consumer.id])
+      let administrator = try await world.administrator()
+      defer { administrator.close() }
+      let rule = WireRule.with {
+        $0.consumer = "com.example.consumer"
+        $0.effect = .deny
+      }
+      _ = try await administrator.ask(.administer(.with { $0.addRule = rule }))
+      #expect(await peers.next() == [])
     }
   }
 

@@ -357,7 +357,8 @@ struct RequestTests {
       do {
         try await consumer.start()
         Issue.record("an error expected")
-      } catch ServicesError.brokerUnavailable {
+      } catch let error as ServicesError {
+        #expect(error == ServicesError(.brokerUnavailable, detail: "nobody answers at \(world.socketPath)"))
       }
       try await world.startBroker()
       try await consumer.start()

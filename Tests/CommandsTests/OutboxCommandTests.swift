@@ -49,13 +49,16 @@ struct OutboxCommandTests {
 
   @Test func saysWhatAMessageWaitsFor() throws {
     let world = try world()
-    try world.runNotes("--locked")
+    let app = try world.runNotes("--locked")
     let words = send([world.mail, "/small"]) + world.broker.folder.key
     let sender = try DynamicsProcess(
       words.map { Array($0.utf8) }, in: world.broker.folder, environment: world.broker.environment)
     try sender.wait("what it waits for") {
       try String(decoding: readBytes(sender.errorPath), as: UTF8.self)
         .contains("dynamics: com.example.notes is locked; the message waits in the outbox\n")
+    }
+    try app.wait("who waits") {
+      try world.text(app).contains("waiting for this app com.example.mail\n")
     }
     sender.signal(SIGTERM)
     _ = try sender.finish()

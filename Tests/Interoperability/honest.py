@@ -258,6 +258,8 @@ def waits_for_an_app_that_is_locked(world):
     question = consumer.ask_later("connect", {"app_id": provider.app_id})
     world.loop.until(lambda: consumer.waiting)
     expect(consumer.waiting[0].get("reason"), "UNLOCK")
+    world.loop.until(lambda: any("peer_waits" in message for message in provider.others))
+    expect([m["peer_waits"] for m in provider.others if "peer_waits" in m], [{"app_id": consumer.app_id}])
     expect(provider.introductions, {})
     provider.ask("state", {"state": "RUNNING"})
     assert len(consumer.answer(question)["introduced"]["ticket"]) == 32

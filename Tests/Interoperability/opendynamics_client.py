@@ -94,7 +94,7 @@ class Client:
             self.changes.append(message["providers_changed"])
         elif "waiting" in message:
             self.waiting.append(message["waiting"])
-        elif set(message) & {"policy", "front_changed", "forgotten"}:
+        elif set(message) & {"policy", "front_changed", "forgotten", "peer_waits"}:
             self.others.append(message)
         else:
             return False

@@ -539,6 +539,86 @@ struct BrokerStateTests {
     #expect(world.introductions.isEmpty)
   }
 
+  @Test func tellsAnAppWhoWaitsForItOnceOfEach() {
+    let world = BrokerWorld()
+    let (one, other) = (world.enrol(a), world.enrol("com.example.c"))
+    let two = world.enrol(b, state: .locked)
+    let dial = WireQuestion.OneOf_Kind.connect(.with { $0.appID = b })
+    for _ in 0..<3 { world.ask(one, dial) }
+    #expect(world.waitingPeers(two) == [a])
+    world.ask(two, .state(.with { $0.state = .suspended }))
+    #expect(world.error(other, dial) == 2 && world.error(one, dial) == 2)
+    #expect(world.waitingPeers(two) == [a, "com.example.c"])
+    // Whom a rule keeps away, who is of another user, and who asks for the front do not wait for it.
+    let (tool, stranger) = (world.attend(), world.enrol("com.example.d", user: "v"))
+    let rule = WireRule.with {
+      $0.consumer = a
+      $0.provider = b
+      $0.effect = .deny
+    }
+    world.ask(two, .state(.with { $0.state = .running }))
+    world.ask(two, .state(.with { $0.state = .locked }))
+    world.ask(tool, .administer(.with { $0.addRule = rule }))
+    #expect(world.error(one, dial) == 7)
+    #expect(world.error(stranger, dial) == 13)
+    world.ask(tool, .administer(.with { $0.front = "com.example.c" }))
+    #expect(world.error(other, .bringToFront(.with { $0.appID = b })) == 0)
+    #expect(world.waitingPeers(two) == [a, "com.example.c"])
+    // It ran since then.
+    world.ask(other, dial)
+    #expect(world.waitingPeers(two) == [a, "com.example.c", "com.example.c"])
+  }
+
+  @Test func tellsAnAppThatStartsLockedWhoWaitsForIt() {
+    let world = BrokerWorld()
+    let two = world.enrol(b)
+    world.register(two)
+    world.install(b, "/usr/bin/b")
+    world.disconnect(two)
+    let one = world.enrol(a)
+    let question = world.ask(one, .connect(.with { $0.appID = b }))
+    let again = world.enrol(b, state: .locked)
+    #expect(world.waitingPeers(again) == [a] && world.answers(one, question).isEmpty)
+    // A later process is told of those that dial it.
+    world.disconnect(again)
+    #expect(world.answers(one, question).last?.failure.error == 3)
+    let last = world.enrol(b, state: .locked)
+    #expect(world.waitingPeers(last) == [])
+    world.ask(one, .connect(.with { $0.appID = b }))
+    #expect(world.waitingPeers(last) == [a])
+    world.disconnect(last)
+    // One that starts suspended is told before the dial is refused.
+    let second = world.ask(one, .connect(.with { $0.appID = b }))
+    world.tick(10_000)
+    let third = world.ask(one, .connect(.with { $0.appID = b }))
+    let suspended = world.enrol(b, state: .suspended)
+    #expect(world.waitingPeers(suspended) == [a])
+    #expect(world.answers(one, second).count == 1)
+    #expect(world.answers(one, third).last?.failure.error == 2)
+    // Whom a rule has kept away since it dialled is not told.
+    world.disconnect(suspended)
+    world.tick(10_000)
+    world.ask(one, .connect(.with { $0.appID = b }))
+    let rule = WireRule.with {
+      $0.consumer = a
+      $0.provider = b
+      $0.effect = .deny
+    }
+    world.ask(world.attend(), .administer(.with { $0.addRule = rule }))
+    #expect(world.waitingPeers(world.enrol(b, state: .locked)) == [])
+  }
+
+  /// Another app may have the id of one that was forgotten.
+  @Test func tellsOfAForgottenAppAnew() {
+    let world = BrokerWorld()
+    let two = world.enrol(b, state: .locked)
+    let dial = WireQuestion.OneOf_Kind.connect(.with { $0.appID = b })
+    world.ask(world.enrol(a), dial)
+    world.ask(world.attend(), .administer(.with { $0.forget = a }))
+    world.ask(world.enrol(a, key: "another"), dial)
+    #expect(world.waitingPeers(two) == [a, a])
+  }
+
   /// Whoever has enrolled and waits for nothing wakes nobody.
   @Test func hasNoDeadlinesWhileNothingIsUnderWay() {
     let world = BrokerWorld()

@@ -133,6 +133,13 @@ final class BrokerWorld {
     return number
   }
 
+  /// The apps of which an app was told that they wait for it.
+  func waitingPeers(_ number: ConnectionNumber) -> [String] {
+    sent[number, default: []].compactMap {
+      if case .peerWaits(let message) = $0.kind { message.appID } else { nil }
+    }
+  }
+
   /// Asks, and returns the number of the question.
   @discardableResult
   func ask(_ number: ConnectionNumber, _ kind: WireQuestion.OneOf_Kind) -> UInt64 {

@@ -125,6 +125,9 @@ final class BrokerSession {
     case .success(let dialled): open(dialled)
     case .failure(ProtocolFault.brokerNotTrusted) where isPinned:
       ended(Self.error(of: LaneEnd(.here, .brokerNotTrusted)), fault: .brokerNotTrusted)
+    // Without the advice of the socket's error, which is that of this one.
+    case .failure(SocketError.nobodyAnswers(let path)):
+      ended(ServicesError(.brokerUnavailable, detail: "nobody answers at \(path)"))
     case .failure(let error):
       ended(ServicesError(.brokerUnavailable, detail: "\(runtime.options.broker): \(error)"))
     }
@@ -254,7 +257,7 @@ final class BrokerSession {
       if enrolled.hasPolicy { core.take(enrolled.policy) }
       forgottenCount = enrolled.forgottenCount
       for appID in enrolled.forgotten { wasForgotten(appID) }
-      if enrolled.forgotOthers { core.closeAllChannels() }
+      if enrolled.forgotOthers { core.anyWasForgotten() }
       if enrolled.isDuplicated {
         runtime.logger.warning(
           "another process of this app was connected again and again; is a copy of the container in use?")
@@ -267,6 +270,8 @@ final class BrokerSession {
       if let text = dials[waiting.number], let application = try? ApplicationID(text) {
         core.peers[application]?.dialWaits(for: waiting.reason)
       }
+    case .peerWaits(let message):
+      if let application = try? ApplicationID(message.appID) { core.peerWaits(application) }
     case .providersChanged(let change): watches.take(change)
     case .frontChanged(let change): setFront(change.isInFront)
     case .policy(let policy): core.take(policy)
@@ -278,7 +283,7 @@ final class BrokerSession {
   }
 
   private func wasForgotten(_ appID: String) {
-    if let application = try? ApplicationID(appID) { core.peers[application]?.wasForgotten() }
+    if let application = try? ApplicationID(appID) { core.wasForgotten(application) }
   }
 
   private func take(_ answer: WireAnswer) {
@@ -458,7 +463,9 @@ final class BrokerSession {
     case .notAllowed: ServicesError(.approvalPending, detail: end.detail)
     case .limitExceeded, .certificateNotFound, .applicationNotFound:
       ServicesError(.init(rawValue: Int32(end.fault.rawValue)), detail: end.detail)
-    default: ServicesError(.brokerUnavailable, detail: "\(end.fault.text) \(end.detail)")
+    default:
+      ServicesError(
+        .brokerUnavailable, detail: end.detail.isEmpty ? end.fault.text : "\(end.fault.text): \(end.detail)")
     }
   }
 

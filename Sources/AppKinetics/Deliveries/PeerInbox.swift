@@ -290,6 +290,7 @@ final class PeerInbox {
   /// The message waits until the app runs, however long that takes; both sides see why.
   private func hold(_ attempt: Attempt, for reason: WireDeliveryWaiting.Reason) {
     tellArrival(attempt.delivery, waitsFor: reason)
+    peer.core.peerWaits(peer.application)
     peer.deliveries.step { $0.hold(attempt.id, for: reason) }
   }
 

@@ -160,6 +160,18 @@ public final class AppServices: Sendable {
     if !isTold { _ = try await runtime.ask(.state(.with { $0.state = state.wire })) }
   }
 
+  /// The apps that have wanted something of this one since it was locked or suspended: a channel, or that a message is taken. One that has given up meanwhile
+  /// stays among them. The current ones come first, then all of them after each change, of which a slow reader hears the latest; none when the app runs.
+  /// At most 1,024 are told. Ends with ``stop()``.
+  public var waitingPeers: AsyncStream<Set<ApplicationID>> {
+    AsyncStream(bufferingPolicy: .bufferingNewest(1)) { continuation in
+      runtime.perform { core in
+        continuation.yield(core.waitingPeers)
+        core.watch(\.waitingPeerWatchers, continuation)
+      }
+    }
+  }
+
   // MARK: Provider
 
   /// Answers one service with a function. With `validates` requests that break the definition are refused, and replies that do are not sent.

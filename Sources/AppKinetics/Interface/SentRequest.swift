@@ -207,7 +207,9 @@ public final class SentRequest: Sendable {
   /// Whether the preference of its foreground takes effect now: when it begins to wait for the receiver, or else when the receiver has it.
   func usesPreference(isWaiting: Bool, isInFront: Bool) -> Bool {
     guarded.withLock {
-      guard !$0.hasUsedPreference, !isWaiting || !$0.hasWaited else { return false }
+      guard !$0.hasUsedPreference else { return false }
+      // One that is being taken back needs no unlocked app.
+      if isWaiting, $0.hasWaited || !$0.waitingForCancellation.isEmpty { return false }
       if isWaiting { $0.hasWaited = true }
       $0.hasUsedPreference = isInFront
       return isInFront

@@ -128,11 +128,14 @@ final class PeerRequests {
       let offer = try core.services.offer(of: request, from: peer.application.text, to: runtime.appID)
       switch core.state {
       case .running: try admit(request, id, offer)
-      case .suspended: throw ServicesError(.processSuspended)
+      case .suspended:
+        core.peerWaits(peer.application)
+        throw ServicesError(.processSuspended)
       case .locked:
         let until = runtime.now + runtime.options.unlockTime.milliseconds
         locked.append(Locked(request: request, id: id, until: until))
         peer.act(peer.exchange.hold(id))
+        core.peerWaits(peer.application)
         core.wake(at: until)
       }
     } catch {
@@ -188,7 +191,9 @@ final class PeerRequests {
   }
 
   private func handleNext() {
-    guard !isHandling, !ready.isEmpty, core.state != .locked, !core.isStopping else { return }
+    guard !ready.isEmpty, !core.isStopping else { return }
+    guard core.state != .locked else { return core.peerWaits(peer.application) }
+    guard !isHandling else { return }
     isHandling = true
     callbacks.async { [runtime, application = peer.application] in
       let batch = runtime.performAndWait { $0.peers[application]?.requests.nextBatch() ?? [] }
@@ -231,7 +236,7 @@ final class PeerRequests {
     switch core.state {
     case .running: unlock()
     case .suspended: refuseLocked(.processSuspended)
-    case .locked: break
+    case .locked: handleNext()
     }
   }
 

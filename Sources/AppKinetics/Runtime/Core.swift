@@ -48,6 +48,12 @@ final class Core {
   var outboxEndHandler: OutboxEndHandler?
   var rollbackWatchers = Watchers<Rollback>()
   var arrivalWatchers = Watchers<IncomingTransfer>()
+  /// The apps that have wanted something of this one since it was locked or suspended; empty while it runs.
+  private(set) var waitingPeers: Set<ApplicationID> = [] {
+    didSet { waitingPeerWatchers.yield(waitingPeers) }
+  }
+  var waitingPeerWatchers = Watchers<Set<ApplicationID>>()
+  private static let waitingPeerCountMax = 1_024
   private let pins: PeerPins
   /// Deliveries of earlier processes that are not to go on, and who waits for their ends.
   private var takenBack: [Identifier: [@Sendable (SentDeliveryEnd?) -> Void]] = [:]
@@ -66,7 +72,11 @@ final class Core {
   /// `starter` is called when the app is registered, or will not be.
   func start(_ left: Left?, _ starter: @escaping BrokerSession.Starter) {
     guard life != .stopped else {
-      return starter(.failure(ServicesError(.general, detail: "these services were stopped")))
+      return starter(
+        .failure(
+          ServicesError(
+            .general,
+            detail: "these services were stopped, and do not start again: make new ones of the container")))
     }
     guard !runtime.options.isSimulation else { return starter(.failure(Self.simulation)) }
     guard broker.mustConnect(for: starter) else { return }
@@ -93,6 +103,7 @@ final class Core {
     keys.stop()
     rollbackWatchers.finish()
     arrivalWatchers.finish()
+    waitingPeerWatchers.finish()
     return true
   }
 
@@ -114,7 +125,28 @@ final class Core {
   /// What became of the app itself.
   func setState(_ state: ApplicationState) {
     self.state = state
+    if state == .running, !waitingPeers.isEmpty { waitingPeers = [] }
     for peer in peers.values { peer.stateChanged() }
+  }
+
+  /// The other app wants something of this one, which is locked or suspended.
+  func peerWaits(_ application: ApplicationID) {
+    guard state != .running, !waitingPeers.contains(application),
+      waitingPeers.count < Self.waitingPeerCountMax
+    else { return }
+    waitingPeers.insert(application)
+  }
+
+  /// An administrator has forgotten the app.
+  func wasForgotten(_ application: ApplicationID) {
+    if waitingPeers.contains(application) { waitingPeers.remove(application) }
+    peers[application]?.wasForgotten()
+  }
+
+  /// Any app may have been forgotten. Those that may go on begin anew.
+  func anyWasForgotten() {
+    if !waitingPeers.isEmpty { waitingPeers = [] }
+    for peer in peers.values { peer.closeChannels() }
   }
 
   func tell(_ rollback: Rollback) {
@@ -165,13 +197,10 @@ final class Core {
     peers[peer.application] = nil
   }
 
-  /// Those that may go on begin anew.
-  func closeAllChannels() {
-    for peer in peers.values { peer.closeChannels() }
-  }
-
   func take(_ policy: WirePolicy) {
     services.policy = policy
+    let denied = waitingPeers.filter { services.access.denies($0.text, runtime.appID) }
+    if !denied.isEmpty { waitingPeers.subtract(denied) }
     // Where one of the two may call, the channel goes on, and the provider's side refuses what the other one sends.
     for peer in peers.values
     where services.access.denies(runtime.appID, peer.application.text)

@@ -6,6 +6,8 @@ struct AppPresence: Sendable {
     fileprivate(set) var state: WireAppState
     /// When connections of the app took the place of earlier ones, the last times.
     fileprivate(set) var replacements: [UInt64] = []
+    /// The apps of which it was told over this connection that they wait for it, since it ran last.
+    fileprivate var waitingPeers: Set<String> = []
   }
 
   /// Connections of an app that take each other's place so often within this time (ms) are of two copies.
@@ -39,7 +41,20 @@ struct AppPresence: Sendable {
       connection: connection, process: process, state: state, replacements: replacements)
   }
 
-  mutating func setState(_ state: WireAppState, of appID: String) { running[appID]?.state = state }
+  mutating func setState(_ state: WireAppState, of appID: String) {
+    running[appID]?.state = state
+    if state == .running { running[appID]?.waitingPeers = [] }
+  }
+
+  /// Drops what is known of an app that an administrator forgets: another one may take its id.
+  mutating func forgetWaiting(_ peer: String) {
+    for appID in running.keys { running[appID]?.waitingPeers.remove(peer) }
+  }
+
+  /// Notes that `peer` waits for an app that is locked or suspended. Returns false when that is known.
+  mutating func noteWaiting(_ peer: String, for appID: String) -> Bool {
+    running[appID]?.waitingPeers.insert(peer).inserted ?? false
+  }
 
   /// Ends an app. Returns false if it does not run over this connection.
   mutating func end(_ appID: String, _ connection: ConnectionNumber) -> Bool {

@@ -45,6 +45,7 @@ extension BrokerState {
     for enrolment in waiting { close(enrolment.connection, .forgotten) }
     if let running = presence.running[appID] { close(running.connection, .forgotten) }
     records.noteForgotten(appID)
+    presence.forgetWaiting(appID)
     answers.append(.save(.forgotten))
     let count = records.forgotten.count
     for (_, number) in presence.connections {

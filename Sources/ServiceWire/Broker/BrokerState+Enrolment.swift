@@ -69,6 +69,7 @@ extension BrokerState {
     answers.send(to: number) { $0.enrolled = answer }
     feeds.noteChange(of: appID, &answers)
     startIsOver(of: appID, now: now)
+    tellWhoWaits(for: appID)
     continueDials(to: appID, now: now)
   }
 

@@ -15,10 +15,28 @@ extension BrokerState {
       return startNext(now: now)
     }
     switch other.state {
-    case .suspended: throw .answer(.processSuspended)
-    case .locked: dials.add(dial, to: target, isRunning: true, now: now, &answers)
+    case .suspended:
+      tell(target, other.connection, thatWaits: dial.dialler)
+      throw .answer(.processSuspended)
+    case .locked:
+      tell(target, other.connection, thatWaits: dial.dialler)
+      dials.add(dial, to: target, isRunning: true, now: now, &answers)
     case .running, .notRunning, .hidden, .UNRECOGNIZED: introduce(dial, to: target, other.connection)
     }
+  }
+
+  /// Tells an app that has enrolled as locked or suspended who waits for it by now.
+  mutating func tellWhoWaits(for appID: String) {
+    guard let running = presence.running[appID], running.state != .running else { return }
+    for dialler in dials.diallers(to: appID) where refusal(of: dialler, appID) == nil {
+      tell(appID, running.connection, thatWaits: dialler)
+    }
+  }
+
+  /// Tells an app that is locked or suspended that another one waits for it.
+  private mutating func tell(_ appID: String, _ number: ConnectionNumber, thatWaits dialler: String) {
+    guard presence.noteWaiting(dialler, for: appID) else { return }
+    answers.send(to: number) { $0.peerWaits.appID = dialler }
   }
 
   /// Continues the dials that wait for an app, after it has enrolled or changed its state.

@@ -110,6 +110,11 @@ struct WaitingDials: Sendable {
     }
   }
 
+  /// The apps that wait for a channel with this one, each once.
+  func diallers(to target: String) -> [String] {
+    Set((dials[target] ?? []).lazy.filter { $0.purpose == .channel }.map(\.dialler)).sorted()
+  }
+
   mutating func refuse(
     _ target: String, _ code: ServicesError.Code, detail: String = "", _ answers: inout BrokerAnswers,
     where isMeant: (Dial) -> Bool

@@ -553,6 +553,14 @@ package nonisolated struct WireBrokerMessage: Sendable {
     set {kind = .pending(newValue)}
   }
 
+  package var peerWaits: WirePeerWaits {
+    get {
+      if case .peerWaits(let v)? = kind {return v}
+      return WirePeerWaits()
+    }
+    set {kind = .peerWaits(newValue)}
+  }
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package nonisolated enum OneOf_Kind: Equatable, Sendable {
@@ -571,6 +579,7 @@ package nonisolated struct WireBrokerMessage: Sendable {
     case policy(WirePolicy)
     case forgotten(WireForgotten)
     case pending(WirePending)
+    case peerWaits(WirePeerWaits)
 
   }
 
@@ -1139,6 +1148,19 @@ package nonisolated struct WireWaiting: Sendable {
     ]
 
   }
+
+  package init() {}
+}
+
+/// Another app has asked for a channel with the one that is told, which is locked or suspended. It is told once of each over one connection, until it runs.
+package nonisolated struct WirePeerWaits: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var appID: String = String()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
 }
@@ -3017,7 +3039,7 @@ nonisolated extension WireFailure: SwiftProtobuf.Message, SwiftProtobuf._Message
 
 nonisolated extension WireBrokerMessage: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".BrokerMessage"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}goodbye\0\u{2}\u{9}enrol\0\u{1}attend\0\u{1}question\0\u{2}\u{8}enrolled\0\u{1}answer\0\u{1}introduction\0\u{1}waiting\0\u{3}providers_changed\0\u{3}front_changed\0\u{1}policy\0\u{1}forgotten\0\u{1}pending\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}goodbye\0\u{2}\u{9}enrol\0\u{1}attend\0\u{1}question\0\u{2}\u{8}enrolled\0\u{1}answer\0\u{1}introduction\0\u{1}waiting\0\u{3}providers_changed\0\u{3}front_changed\0\u{1}policy\0\u{1}forgotten\0\u{1}pending\0\u{3}peer_waits\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3194,6 +3216,19 @@ nonisolated extension WireBrokerMessage: SwiftProtobuf.Message, SwiftProtobuf._M
           self.kind = .pending(v)
         }
       }()
+      case 29: try {
+        var v: WirePeerWaits?
+        var hadOneofValue = false
+        if let current = self.kind {
+          hadOneofValue = true
+          if case .peerWaits(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.kind = .peerWaits(v)
+        }
+      }()
       default: break
       }
     }
@@ -3256,6 +3291,10 @@ nonisolated extension WireBrokerMessage: SwiftProtobuf.Message, SwiftProtobuf._M
     case .pending?: try {
       guard case .pending(let v)? = self.kind else { preconditionFailure() }
       try visitor.visitSingularMessageField(value: v, fieldNumber: 28)
+    }()
+    case .peerWaits?: try {
+      guard case .peerWaits(let v)? = self.kind else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 29)
     }()
     case nil: break
     }
@@ -4290,6 +4329,36 @@ nonisolated extension WireWaiting: SwiftProtobuf.Message, SwiftProtobuf._Message
 
 nonisolated extension WireWaiting.Reason: SwiftProtobuf._ProtoNameProviding {
   package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0START\0\u{1}UNLOCK\0")
+}
+
+nonisolated extension WirePeerWaits: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".PeerWaits"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}app_id\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.appID) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.appID.isEmpty {
+      try visitor.visitSingularStringField(value: self.appID, fieldNumber: 1)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: WirePeerWaits, rhs: WirePeerWaits) -> Bool {
+    if lhs.appID != rhs.appID {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
 }
 
 nonisolated extension WireForgotten: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
