@@ -41,7 +41,8 @@ do {
   }
   let request = ServiceRequest.editFile(path, identificationData: Data(path.utf8))
   let sent = try await services.send(request, to: provider.application)
-  try await sent.delivered()
+  // Throws when the editor cannot open the file.
+  _ = try await sent.reply()
   print("\(provider.name) has \(path)")
   for try await _ in results { break }
   print("\(path) came back")

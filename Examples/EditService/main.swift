@@ -53,7 +53,8 @@ do {
         container.inboxMessages().filter { path.hasPrefix($0.directory + "/") })
       say("returned \(path)")
     }
-    return .noReply
+    // Null: the file is open for editing.
+    return .reply()
   }
   try await services.start()
   say("ready")

@@ -117,8 +117,11 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
         id: request.id.description, isRedelivered: request.isRedelivered ? true : nil,
         mayBeRepeated: request.mayBeRepeated ? true : nil))
     guard !request.attachments.isEmpty else {
-      return request.service == WellKnownService.greetings.serviceID
-        ? .reply("Hello, \(request.sender).") : .reply()
+      guard request.service == WellKnownService.greetings.serviceID else { return .reply() }
+      // The number in the method's name: greetMe|1.
+      let number = request.method.split(separator: "|").last.flatMap { Int($0) }
+      return .reply(
+        "Hello, \(request.sender).", foreground: number.flatMap(ForegroundPreference.init) ?? .none)
     }
     let files = container.files
     try files.createDirectory(atPath: folder, withIntermediateDirectories: true)

@@ -44,7 +44,15 @@ struct RequestTests {
             guard try services.providersAndWait(of: echo.serviceID).map(\.application) == [provider.id] else {
               throw ServicesError(.general)
             }
-            _ = try services.sendAndWait(ServiceRequest(echo, "echo"), to: provider.id)
+            let sent = try services.sendAndWait(ServiceRequest(echo, "echo", params: 6), to: provider.id)
+            try sent.deliveredAndWait()
+            #expect(try sent.replyAndWait()?.params == 6)
+            #expect(!sent.cancelAndWait())
+            #expect(try !services.cancelRequestAndWait(sent.id, to: provider.id))
+            #expect(try !services.cancelRequestsAndWait(to: provider.id))
+            #expect(try services.outboxAndWait().isEmpty && services.keptRequestsAndWait().isEmpty)
+            try services.setStateAndWait(.locked)
+            try services.setStateAndWait(.running)
             #expect(throws: ServicesError.self) { try services.bringToFrontAndWait(provider.id) }
             #expect(throws: ServicesError.self) {
               try services.callAndWait(ServiceRequest(echo, "none").withoutDefinition, to: provider.id)
@@ -56,6 +64,11 @@ struct RequestTests {
       }
       #expect(try #require(await waited.next()).get() == 5)
     }
+  }
+
+  @Test func thePreferencesHaveTheNumbersOfTheGreetings() {
+    #expect(ForegroundPreference.allCases == [.me, .peer, .none])
+    #expect(ForegroundPreference.allCases.map(\.rawValue) == [0, 1, 2])
   }
 
   /// An object replies before its call returns.
@@ -95,11 +108,48 @@ struct RequestTests {
       }
       let handled = try await consumer.send(ServiceRequest(echo, "echo"), to: provider.id)
       try await handled.delivered()
-      #expect(await !consumer.cancelRequests(to: provider.id))
+      #expect(try await !consumer.cancelRequests(to: provider.id))
       try await provider.services.setState(.locked)
       let waiting = try await consumer.send(ServiceRequest(echo, "echo"), to: provider.id)
-      #expect(await consumer.cancelRequests(to: provider.id))
+      #expect(try await consumer.cancelRequests(to: provider.id))
       await #expect(throws: ServicesError(.cancelled)) { try await waiting.reply() }
+      var events: [RequestEvent] = []
+      for await event in waiting.events { events.append(event) }
+      #expect(events == [.didFail(ServicesError(.cancelled))])
+    }
+  }
+
+  @Test func cancelsAllRequestsOfAnEarlierProcess() async throws {
+    try await withTestApps { world in
+      let provider = try await world.start("com.example.provider") {
+        try $0.offer(echo) { .reply($0.params) }
+      }
+      try await provider.services.setState(.locked)
+      let consumer = try await world.start("com.example.consumer")
+      try consumer.put("one", at: "/one")
+      for _ in 0..<2 {
+        _ = try await consumer.services.send(
+          ServiceRequest(echo, "echo", attachments: ["/one"]), to: provider.id)
+      }
+      let again = try await world.restart(consumer)
+      #expect(try await !again.services.cancelRequests(to: again.id))
+      #expect(try await again.services.outbox().count == 2)
+      #expect(try await again.services.cancelRequests(to: provider.id))
+      #expect(try await again.services.outbox().isEmpty)
+      #expect(try await !again.services.cancelRequests(to: provider.id))
+    }
+  }
+
+  @Test func anErrorThatBreaksALimitBecomesOneThatSaysSo() async throws {
+    try await withTestApps { world in
+      let (provider, consumer) = try await world.echoPair { _ in
+        throw ServiceReplyError(
+          code: 5, text: String(repeating: "x", count: ServiceReplyError.textByteCountMax + 1))
+      }
+      let error = await #expect(throws: ServiceReplyError.self) {
+        try await consumer.call(ServiceRequest(echo, "echo"), to: provider.id)
+      }
+      #expect(error?.code == 8 && error?.text == "error.text")
     }
   }
 

@@ -31,6 +31,10 @@ final class BrokerWatches {
 
   func add(_ filter: WireFind, _ tell: @escaping Teller) -> UInt64 {
     let watcher = core.nextWatcher()
+    guard !core.runtime.options.isSimulation else {
+      tell(.failure(Core.simulation))
+      return watcher
+    }
     guard core.life != .stopped, !core.broker.hasGivenUp else {
       tell(.failure(core.broker.lastFailure ?? ServicesError(.brokerUnavailable)))
       return watcher

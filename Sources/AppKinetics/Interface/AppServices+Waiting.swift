@@ -18,6 +18,12 @@ extension AppServices {
     _ = outcome(of: { await self.stop(waitingForHandlers: time) })
   }
 
+  /// ``setState(_:)``, waiting.
+  @available(*, noasync, message: "await setState(_:)")
+  public func setStateAndWait(_ state: ApplicationState) throws {
+    try wait { try await self.setState(state) }
+  }
+
   /// ``send(_:to:)``, waiting until the request was taken.
   @available(*, noasync, message: "await send(_:to:)")
   public func sendAndWait(_ request: ServiceRequest, to application: ApplicationID) throws -> SentRequest {
@@ -46,6 +52,36 @@ extension AppServices {
     }
   }
 
+  /// ``cancelRequest(_:to:)``, waiting.
+  @available(*, noasync, message: "await cancelRequest(_:to:)")
+  @discardableResult
+  public func cancelRequestAndWait(_ request: RequestID, to application: ApplicationID) throws -> Bool {
+    try wait { try await self.cancelRequest(request, to: application) }
+  }
+
+  /// ``cancelRequests(to:)``, waiting.
+  @available(*, noasync, message: "await cancelRequests(to:)")
+  @discardableResult
+  public func cancelRequestsAndWait(to application: ApplicationID) throws -> Bool {
+    try wait { try await self.cancelRequests(to: application) }
+  }
+
+  /// ``outbox()``, waiting.
+  @available(*, noasync, message: "await outbox()")
+  public func outboxAndWait() throws -> [OutboxMessage] { try wait { try await self.outbox() } }
+
+  /// ``keptRequests()``, waiting.
+  @available(*, noasync, message: "await keptRequests()")
+  public func keptRequestsAndWait() throws -> [IncomingRequest] {
+    try wait { try await self.keptRequests() }
+  }
+
+  /// ``removeAttachments(_:)``, waiting.
+  @available(*, noasync, message: "await removeAttachments(_:)")
+  public func removeAttachmentsAndWait(_ paths: [String]) throws {
+    try wait { try await self.removeAttachments(paths) }
+  }
+
   /// ``bringToFront(_:)``, waiting.
   @available(*, noasync, message: "await bringToFront(_:)")
   public func bringToFrontAndWait(_ application: ApplicationID) throws {
@@ -53,7 +89,32 @@ extension AppServices {
   }
 }
 
+extension SentRequest {
+  /// ``delivered()``, waiting.
+  @available(*, noasync, message: "await delivered()")
+  public func deliveredAndWait() throws { try wait { try await self.delivered() } }
+
+  /// ``reply()``, waiting.
+  @available(*, noasync, message: "await reply()")
+  public func replyAndWait() throws -> ServiceReply? { try wait { try await self.reply() } }
+
+  /// ``cancel()``, waiting.
+  @available(*, noasync, message: "await cancel()")
+  @discardableResult
+  public func cancelAndWait() -> Bool {
+    if case .success(let isCancelled) = outcome(of: { await self.cancel() }) { isCancelled } else { false }
+  }
+}
+
 extension IncomingRequest {
+  /// ``keep()``, waiting.
+  @available(*, noasync, message: "await keep()")
+  public func keepAndWait() throws { try wait { try await self.keep() } }
+
+  /// ``removeAttachments()``, waiting.
+  @available(*, noasync, message: "await removeAttachments()")
+  public func removeAttachmentsAndWait() throws { try wait { try await self.removeAttachments() } }
+
   /// ``reply(_:attachments:foreground:)``, waiting until the reply was taken.
   @available(*, noasync, message: "await reply(_:attachments:foreground:)")
   public func replyAndWait(

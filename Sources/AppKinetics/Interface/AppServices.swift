@@ -277,13 +277,22 @@ public final class AppServices: Sendable {
     try await runtime.cancelRequest(request, to: application).value
   }
 
-  /// Cancels all requests to an app. True when at least one was.
+  /// Cancels all requests to an app, also those with files of earlier processes, each as ``cancelRequest(_:to:)`` does. True when at least one was.
+  /// Throws the container's errors.
   @discardableResult
-  public func cancelRequests(to application: ApplicationID) async -> Bool {
+  public func cancelRequests(to application: ApplicationID) async throws -> Bool {
+    let sent = await runtime.requests(to: application)
+    let known = Set(sent.map(\.id))
+    let earlier = try await outbox().filter {
+      !$0.isReply && $0.receiver == application && !known.contains($0.request)
+    }
     // At once: one of them may wait for its receiver to answer.
-    await withTaskGroup(of: Bool.self) { group in
-      for sent in await runtime.requests(to: application) { group.addTask { await sent.cancel() } }
-      return await group.reduce(false) { $0 || $1 }
+    return try await withThrowingTaskGroup(of: Bool.self) { group in
+      for request in sent { group.addTask { await request.cancel() } }
+      for message in earlier {
+        group.addTask { try await self.cancelRequest(message.request, to: application) }
+      }
+      return try await group.reduce(false) { $0 || $1 }
     }
   }
 
@@ -343,7 +352,9 @@ public final class AppServices: Sendable {
   public var frontChanges: AsyncStream<Bool> {
     AsyncStream { continuation in
       runtime.perform { core in
-        guard !core.broker.hasGivenUp else { return continuation.finish() }
+        guard !core.broker.hasGivenUp, !core.runtime.options.isSimulation else {
+          return continuation.finish()
+        }
         core.watch(\.broker.frontWatchers, continuation)
       }
     }

@@ -56,16 +56,16 @@ extension ServiceVersion {
 public enum ApplicationState: Sendable, Hashable {
   /// The app takes requests.
   case running
-  /// Requests wait until it runs, or are refused after a while.
+  /// Requests wait until it runs; those without files are refused after ``AppServices/Options/unlockTime``.
   case locked
-  /// Requests are refused.
+  /// Requests without files are refused, and those with files wait until it runs.
   case suspended
 }
 
-/// Who should be in front after a message.
-public enum ForegroundPreference: Sendable, Hashable {
+/// Who should be in front after a message. The numbers are those that the methods of the greetings have in their names.
+public enum ForegroundPreference: Int, Sendable, Hashable, CaseIterable {
   /// Who sends it.
-  case me
+  case me = 0
   /// Who receives it.
   case peer
   /// The message changes nothing about the front.

@@ -26,7 +26,8 @@ public final class IncomingTransfer: Sendable {
     var bytesDone: UInt64 = 0
     var waitReason: WaitReason?
     var progress: Progress?
-    var file: ArrivingAttachment?
+    /// Those that have begun, of many the last ones.
+    var files: [ArrivingAttachment] = []
     var fileWatchers: [AsyncStream<ArrivingAttachment>.Continuation] = []
     var outcome: Result<Void, ServicesError>?
     var waiting: [CheckedContinuation<Void, any Error>] = []
@@ -56,13 +57,16 @@ public final class IncomingTransfer: Sendable {
   public var waitsFor: WaitReason? { guarded.withLock { $0.waitReason } }
 
   /// The file that began last; nil before the first one has.
-  public var attachment: ArrivingAttachment? { guarded.withLock { $0.file } }
+  public var attachment: ArrivingAttachment? { guarded.withLock { $0.files.last } }
 
-  /// The files as they begin, in the message's order: the one under way, and those that follow. Ends with the transfer.
+  private static let keptFileCountMax = 1_024
+
+  /// The files as they begin, in the message's order: those that have begun by now, of more than 1,024 the last ones, and those that follow. Ends with the
+  /// transfer.
   public var attachments: AsyncStream<ArrivingAttachment> {
     AsyncStream { continuation in
       guarded.withLock { guarded in
-        if let file = guarded.file { continuation.yield(file) }
+        for file in guarded.files { continuation.yield(file) }
         guard guarded.outcome == nil else { return continuation.finish() }
         guarded.fileWatchers.append(continuation)
       }
@@ -119,7 +123,8 @@ public final class IncomingTransfer: Sendable {
   func began(_ files: [ArrivedFile]) {
     let attachments = files.map { ArrivingAttachment(path: $0.path, byteCount: $0.byteCount) }
     let watchers = guarded.withLock { guarded in
-      guarded.file = attachments.last
+      guarded.files.append(contentsOf: attachments)
+      guarded.files.removeFirst(max(0, guarded.files.count - Self.keptFileCountMax))
       return guarded.fileWatchers
     }
     for watcher in watchers {

@@ -114,8 +114,10 @@ extension IncomingRequest {
       runtime.logger.warning(
         "a request is answered with an error",
         metadata: ["service": "\(service)", "method": "\(method)", "error": "\(error)"])
+      let text = error.path ?? error.detail ?? error.code.name
       reply = ServiceReplyError(
-        code: Int64(error.code.rawValue), text: error.path ?? error.detail ?? error.code.name)
+        code: Int64(error.code.rawValue),
+        text: text.utf8.count <= ServiceReplyError.textByteCountMax ? text : error.code.name)
     case is CancellationError:
       reply = ServiceReplyError(code: Int64(ServicesError.cancelled.rawValue), text: "cancelled")
     default:
@@ -126,16 +128,33 @@ extension IncomingRequest {
     }
     do {
       try reply.validate()
-      do {
-        try await runtime.checkAttachments(reply.attachments)
-      } catch {
-        // The app's error matters more to the consumer than the missing files.
-        runtime.logger.error("files of an error are not there", metadata: ["error": "\(error)"])
-        reply.attachments = []
-      }
-      try await put(.with { $0.error = reply.wire }, reply.attachments, .none)
     } catch {
-      endSoonWithoutReply()
+      return await answer(with: error)
+    }
+    do {
+      try await runtime.checkAttachments(reply.attachments)
+    } catch {
+      // The app's error matters more to the consumer than the missing files.
+      runtime.logger.error("files of an error are not there", metadata: ["error": "\(error)"])
+      reply.attachments = []
+    }
+    await put(reply)
+  }
+
+  /// Replies with an error that is right. What cannot be stored goes without its files, or, to a request that had some, leaves that among those that
+  /// are kept.
+  private func put(_ reply: ServiceReplyError) async {
+    let wire = WireReply.with { $0.error = reply.wire }
+    do {
+      try await put(wire, reply.attachments, .none)
+    } catch {
+      // Else the handler has replied, or nobody waits for it any more.
+      if (error as? ServicesError) != PeerRequests.cannotReply {
+        runtime.logger.error("an error as a reply cannot be sent", metadata: ["error": "\(error)"])
+      }
+      guard arrival == nil else { return }
+      guard !reply.attachments.isEmpty else { return endSoonWithoutReply() }
+      do { try await put(wire, [], .none) } catch { endSoonWithoutReply() }
     }
   }
 
