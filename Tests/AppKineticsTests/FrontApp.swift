@@ -100,9 +100,10 @@ final class FrontApp: Sendable {
     try? output.write(contentsOf: Data("\n".utf8))
   }
 
-  /// Runs it as the user does.
-  func start() throws {
+  /// Runs it as the user does, with these variables besides.
+  func start(environment: [String: String] = [:]) throws {
     let process = Process()
+    process.environment = ProcessInfo.processInfo.environment.merging(environment) { $1 }
     process.executableURL = URL(fileURLWithPath: words[0])
     process.arguments = Array(words.dropFirst())
     process.terminationHandler = { [continuation] in continuation.yield("ended \($0.terminationStatus)") }
@@ -132,6 +133,9 @@ final class FrontApp: Sendable {
 
   /// Returns when it has said the line. Each line counts once, and lines before it may be expected later.
   func expect(_ line: String) async throws { _ = try await next { $0 == line } }
+
+  /// Returns when its process has been killed.
+  func awaitKill() async throws { try await expect("ended \(SIGKILL)") }
 
   private func next(_ isMeant: (String) -> Bool) async throws -> String {
     let said = passedOver.withLock { lines in lines.firstIndex(where: isMeant).map { lines.remove(at: $0) } }

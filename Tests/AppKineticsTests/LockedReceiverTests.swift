@@ -53,6 +53,15 @@ struct LockedReceiverTests {
       }
     }
 
+    /// Lets the sender's time pass, which asks for a channel again after a pause.
+    func reply(to sent: SentRequest) async throws -> ServiceReply? {
+      while sent.status != .replied {
+        consumerClock.advance(1_000)
+        try await Task.sleep(for: .milliseconds(1))
+      }
+      return try await sent.reply()
+    }
+
     /// Sets the sender's wall clock, and lets it look at its deadlines.
     func set(_ now: Date) {
       date.withLock { $0 = now }
@@ -102,6 +111,33 @@ struct LockedReceiverTests {
       try await transfer.ended()
       #expect(transfer.waitsFor == nil)
       #expect(try await pair.consumer.services.outbox().isEmpty)
+    }
+  }
+
+  /// Not when it was offered, and not when all of it was there.
+  @Test func theTimeInThePathIsWhenTheReceptionBegan() async throws {
+    try await withTestApps { world in
+      let pair = try await Pair(world)
+      try pair.consumer.put(Data(repeating: 1, count: 32 << 20), at: "/one")
+      try await expectEchoes(1, to: pair.provider.id, pair.consumer.services)
+      var arrivals = pair.provider.services.arrivals.makeAsyncIterator()
+      try await pair.provider.services.setState(.locked)
+      let sent = try await pair.send()
+      let transfer = try #require(await arrivals.next())
+      try await Task.sleep(for: .milliseconds(20))
+      let unlocked = Date()
+      try await pair.provider.services.setState(.running)
+      for await _ in transfer.attachments { break }
+      let begun = Date()
+      #expect(try await sent.reply()?.params == 7)
+      let directory = try #require(try pair.provider.container.inboxMessages().first?.directory)
+      let formatter = DateFormatter()
+      formatter.locale = Locale(identifier: "en_US_POSIX")
+      formatter.timeZone = TimeZone(secondsFromGMT: 0)
+      formatter.dateFormat = "yyyyMMdd'T'HHmmss.SSS'Z'"
+      let time = try #require(
+        directory.split(separator: "/").last.flatMap { formatter.date(from: String($0)) })
+      #expect(time > unlocked - 0.001 && time <= begun)
     }
   }
 
@@ -208,7 +244,7 @@ struct LockedReceiverTests {
       #expect(await late.next() == [pair.consumer.id])
       try await pair.provider.services.setState(.running)
       #expect(await peers.next() == [])
-      #expect(try await sent.reply()?.params == 7)
+      #expect(try await pair.reply(to: sent)?.params == 7)
       // Over the channel that is there now it sees it by itself.
       try await pair.provider.services.setState(state)
       let second = try await pair.send()

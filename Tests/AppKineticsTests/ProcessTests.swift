@@ -30,6 +30,34 @@ struct ProcessTests {
     }
   }
 
+  /// A request that its handler keeps is on the disk when `keep()` returns, and nothing of it is before.
+  @Test(arguments: ["keeping", "kept"]) func aRequestWithoutFilesIsKeptOverAKill(at point: String)
+    async throws
+  {
+    try await withTestApps { world in
+      let provider = try FrontApp("com.example.provider", world)
+      try provider.start(environment: ["OPENDYNAMICS_FAIL_AT": point])
+      try await provider.expect("ready")
+      let consumer = try await world.frontApp("com.example.consumer")
+      try consumer.tell("send com.example.provider none")
+      try await provider.expect("show of com.example.consumer")
+      try provider.tell("keep")
+      try await provider.awaitKill()
+      try provider.start()
+      try await provider.expect("ready")
+      #expect(try await provider.result(of: "answer") == (point == "kept" ? "done" : "general"))
+      let outcome = try await consumer.value(of: "outcome")
+      if point == "kept", outcome != "replied" {
+        // The provider had not said yet that it keeps the request.
+        #expect(outcome == "connectionLost")
+        try await consumer.expect("unclaimed reply")
+      } else {
+        #expect(outcome == (point == "kept" ? "replied" : "connectionLost"))
+      }
+      for app in [provider, consumer] { try await app.end() }
+    }
+  }
+
   @Test func editsAFile() async throws {
     try await withTestApps { world in
       let url = world.directory.appendingPathComponent("EditClient")

@@ -6,6 +6,8 @@
 //   send APP_ID FOREGROUND [PATH]   sends `show`; PATH is a file that it makes and sends along
 //   reply FOREGROUND [PATH]         replies to the oldest request that has no reply
 //   fail FOREGROUND [PATH]          replies with an error
+//   keep                            keeps the oldest request that has no reply
+//   answer                          replies to the oldest request that is kept
 //   request-front APP_ID            sends a front request, and waits for its end
 //   bring APP_ID                    brings the app to front
 //   state STATE                     is `running`, `locked` or `suspended` from then on
@@ -124,6 +126,10 @@ func perform(_ words: [String]) async throws {
   case "fail":
     try await requests.takeOldest().reply(
       error: ServiceReplyError(code: 5, attachments: files(words[2...])), foreground: foreground(words[1]))
+  case "keep": try await requests.takeOldest().keep()
+  case "answer":
+    guard let kept = try await services.keptRequests().first else { throw ServicesError(.general) }
+    try await kept.reply()
   case "request-front": _ = try await services.requestFront(from: ApplicationID(words[1])).reply()
   case "state":
     let states: [String: ApplicationState] = ["locked": .locked, "suspended": .suspended]
