@@ -349,6 +349,43 @@ struct AttachmentTests {
     }
   }
 
+  @Test func showsHowFarAReplyIsAndTakesItBack() async throws {
+    try await withTestApps { world in
+      let received = Box<IncomingRequest>()
+      let provider = try await world.start("com.example.provider") {
+        try $0.offer(echo) { request in
+          received.put(request)
+          return .later
+        }
+      }
+      try provider.put(Data(repeating: 1, count: 3 << 20), at: "/large")
+      try provider.put(Data(repeating: 1, count: 5), at: "/small")
+      let byteCount = UInt64((3 << 20) + 5)
+      let consumer = try await world.start("com.example.consumer")
+      let sent = try await consumer.services.send(ServiceRequest(echo, "echo"), to: provider.id)
+      let first = try #require(await received.next())
+      let progress = first.replyProgress
+      #expect(first.replyTransfer == TransferProgress() && progress.isIndeterminate)
+      var events = first.replyEvents.makeAsyncIterator()
+      try await first.reply(attachments: ["/large", "/small"])
+      #expect(try await sent.reply()?.attachments.count == 2)
+      while let event = await events.next(), event != .didFinishSending {}
+      #expect(first.replyTransfer.bytesDone == byteCount && first.replyTransfer.filesSent == 2)
+      #expect(
+        [progress.completedUnitCount, progress.totalUnitCount] == [Int64(byteCount), Int64(byteCount)])
+      // Nobody is there to take the second one.
+      _ = try await consumer.services.send(ServiceRequest(echo, "echo"), to: provider.id)
+      let second = try #require(await received.next())
+      await consumer.services.stop()
+      var ends = second.replyEvents.makeAsyncIterator()
+      try await second.reply(attachments: ["/large"])
+      #expect(second.replyTransfer.byteCount == 3 << 20)
+      second.replyProgress.cancel()
+      #expect(await ends.next() == .didFail(ServicesError(.cancelled)))
+      #expect(try await provider.services.outbox().isEmpty)
+    }
+  }
+
   /// A part of its file is there by then.
   @Test func leavesNothingOfADeliveryThatIsCancelledInItsMiddle() async throws {
     final class Cancelling: ServiceProvider {

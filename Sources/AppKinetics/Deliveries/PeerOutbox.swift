@@ -48,6 +48,7 @@ final class PeerOutbox {
       runtime.perform(with: application) { $0.outbox.tellStarted(path, id) }
     }
     outgoing[id] = OutgoingDelivery(entry: entry, request: request, isReply: isReply, files: files)
+    meter(of: id)?.begin(byteCount: entry.byteCount, fileCount: entry.fileCount)
     end = max(end, entry.number + 1)
     peer.deliveries.step {
       $0.enqueue(
@@ -230,8 +231,8 @@ final class PeerOutbox {
     outgoing[id]?.stream = stream
     let source = OutboxSource(
       runtime.container.store, delivery.entry, from: from, checking: checking, files: delivery.files
-    ) { [weak sent = sent(of: id)] index, file in
-      sent?.advance {
+    ) { [weak meter = meter(of: id)] index, file in
+      meter?.advance {
         $0.filesSent = max($0.filesSent, index)
         $0.file = file ?? $0.file
       }
@@ -270,6 +271,13 @@ final class PeerOutbox {
     return delivery.request.flatMap { peer.sent[$0] }
   }
 
+  /// What shows the bytes of a message, when an object of this process has it.
+  private func meter(of id: Identifier) -> TransferMeter? {
+    guard let delivery = outgoing[id], let request = delivery.request else { return nil }
+    return delivery.isReply
+      ? peer.requests.incoming[request]?.request.replyMeter : peer.sent[request]?.meter
+  }
+
   func delivered(_ id: Identifier, _ wire: WireIncarnation, _ count: UInt64) {
     outgoing[id]?.receipt = Incarnation(wire).map { DeliveryReceipt(incarnation: $0, count: count) }
   }
@@ -297,7 +305,7 @@ final class PeerOutbox {
 
   func progressed(_ id: Identifier, _ received: UInt64) {
     outgoing[id]?.bytesDone = received
-    sent(of: id)?.advance { $0.bytesDone = max($0.bytesDone, received) }
+    meter(of: id)?.advance { $0.bytesDone = max($0.bytesDone, received) }
   }
 
   func settled(_ id: Identifier, _ end: SentDeliveryEnd) {
@@ -334,6 +342,7 @@ final class PeerOutbox {
   private func ended(_ id: Identifier, _ end: SentDeliveryEnd) {
     guard let delivery = outgoing[id] else { return }
     timeLimits[id] = nil
+    if end == .committed { meter(of: id)?.finish() }
     tellEnd(id, delivery, Self.error(of: end, delivery))
     // A cancel that came meanwhile.
     if end == .committed { sent(of: id)?.didNotCancel() }

@@ -1,4 +1,4 @@
-import Foundation
+public import Foundation
 import Locks
 import ServiceWire
 public import SodiumPrimitives
@@ -42,6 +42,7 @@ public final class IncomingRequest: ServiceMessage {
   }
 
   private let guarded: Guarded<Fields>
+  let replyMeter = TransferMeter()
 
   init(
     _ wire: WireRequest, _ id: Identifier, from sender: ApplicationID, _ key: ServiceKey, _ offer: Offer?,
@@ -107,6 +108,16 @@ public final class IncomingRequest: ServiceMessage {
       if guarded.hasReplyEnded { continuation.finish() }
       (guarded.replyStream, guarded.replyContinuation) = (stream, continuation)
       return stream
+    }
+  }
+
+  /// How far the files of the reply are, in all and the one that is under way. Those of a reply of an earlier process are in ``AppServices/outbox()``.
+  public var replyTransfer: TransferProgress { replyMeter.transfer }
+
+  /// The same as Foundation has it, in bytes, with the files in its `userInfo`. Cancelling it takes the reply back, as ``AppServices/cancelReply(to:of:)`` does.
+  public var replyProgress: Progress {
+    replyMeter.progress(hasFiles: true) { [runtime, id, sender] in
+      Task { _ = try await runtime.cancelReply(to: id, of: sender).value }
     }
   }
 

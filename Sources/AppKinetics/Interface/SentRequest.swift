@@ -45,8 +45,6 @@ public final class SentRequest: Sendable {
     var events: [RequestEvent] = []
     var stream: AsyncStream<RequestEvent>?
     var continuation: AsyncStream<RequestEvent>.Continuation?
-    var progress: Progress?
-    var transfer = TransferProgress()
     var isReplyDelivered = false
     /// It has begun to wait for the receiver.
     var hasWaited = false
@@ -58,6 +56,7 @@ public final class SentRequest: Sendable {
   private typealias Outcome = Result<ServiceReply?, any Error>
 
   private let guarded = Guarded(Fields())
+  let meter = TransferMeter()
   private let runtime: Runtime
 
   init(_ id: Identifier, _ request: ServiceRequest, to application: ApplicationID, _ runtime: Runtime) {
@@ -90,24 +89,14 @@ public final class SentRequest: Sendable {
 
   /// Bytes of the attachments, with the files in its `userInfo` (`fileTotalCountKey`, `fileCompletedCountKey`). Cancelling it cancels the request.
   public var progress: Progress {
-    let (progress, transfer, isNew) = guarded.withLock { guarded in
-      if let progress = guarded.progress { return (progress, guarded.transfer, false) }
-      let progress = Progress(totalUnitCount: request.attachments.isEmpty ? 0 : -1)
-      guarded.progress = progress
-      return (progress, guarded.transfer, true)
+    meter.progress(hasFiles: !request.attachments.isEmpty) { [weak self] in
+      guard let self else { return }
+      runtime.cancel(self)
     }
-    if isNew {
-      progress.cancellationHandler = { [weak self] in
-        guard let self else { return }
-        runtime.cancel(self)
-      }
-      transfer.show(in: progress)
-    }
-    return progress
   }
 
   /// How far its attachments are, in all and the one that is under way.
-  public var transfer: TransferProgress { guarded.withLock { $0.transfer } }
+  public var transfer: TransferProgress { meter.transfer }
 
   /// Returns when the receiver has its own copies of params and attachments: the originals may change now. Throws what ``reply()`` throws when
   /// it does not come to that.
@@ -219,15 +208,6 @@ public final class SentRequest: Sendable {
   /// Whether it is known that it was taken.
   var isAccepted: Bool { guarded.withLock { $0.acceptance != nil } }
 
-  /// Counts bytes. `change` gets what was counted before.
-  func advance(_ change: (inout TransferProgress) -> Void) {
-    let (progress, transfer) = guarded.withLock {
-      change(&$0.transfer)
-      return ($0.progress, $0.transfer)
-    }
-    if let progress { transfer.show(in: progress) }
-  }
-
   func tell(_ event: RequestEvent) {
     guarded.withLock { guarded in
       guard let continuation = guarded.continuation else { return guarded.events.append(event) }
@@ -250,10 +230,7 @@ public final class SentRequest: Sendable {
       return guarded.waitingForDelivery
     }
     guard let waiting else { return false }
-    advance {
-      $0.bytesDone = $0.byteCount
-      $0.filesSent = $0.fileCount
-    }
+    meter.finish()
     tell(.didFinishSending)
     for continuation in waiting { continuation.resume() }
     return true

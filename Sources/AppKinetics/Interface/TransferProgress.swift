@@ -1,4 +1,5 @@
 import Foundation
+import Locks
 
 /// How far the attachments of a message are on their way.
 public struct TransferProgress: Sendable, Hashable {
@@ -29,5 +30,56 @@ public struct TransferProgress: Sendable, Hashable {
     progress.completedUnitCount = Int64(clamping: bytesDone)
     progress.setUserInfoObject(Int(clamping: fileCount), forKey: .fileTotalCountKey)
     progress.setUserInfoObject(Int(clamping: filesSent), forKey: .fileCompletedCountKey)
+  }
+}
+
+/// Counts the bytes of a message that this app sends.
+final class TransferMeter: Sendable {
+  private struct Fields {
+    var transfer = TransferProgress()
+    var progress: Progress?
+  }
+
+  private let guarded = Guarded(Fields())
+
+  var transfer: TransferProgress { guarded.withLock { $0.transfer } }
+
+  /// What Foundation shows, made when it is first asked for. `cancel` is what becomes of its cancellation.
+  func progress(hasFiles: Bool, cancel: @escaping @Sendable () -> Void) -> Progress {
+    let (progress, transfer, isNew) = guarded.withLock { guarded in
+      if let progress = guarded.progress { return (progress, guarded.transfer, false) }
+      let progress = Progress(totalUnitCount: hasFiles ? -1 : 0)
+      guarded.progress = progress
+      return (progress, guarded.transfer, true)
+    }
+    if isNew {
+      progress.cancellationHandler = cancel
+      transfer.show(in: progress)
+    }
+    return progress
+  }
+
+  func begin(byteCount: UInt64, fileCount: UInt64) {
+    advance {
+      $0.byteCount = byteCount
+      $0.fileCount = fileCount
+    }
+  }
+
+  /// The receiver has everything.
+  func finish() {
+    advance {
+      $0.bytesDone = $0.byteCount
+      $0.filesSent = $0.fileCount
+    }
+  }
+
+  /// `change` gets what was counted before.
+  func advance(_ change: (inout TransferProgress) -> Void) {
+    let (progress, transfer) = guarded.withLock {
+      change(&$0.transfer)
+      return ($0.progress, $0.transfer)
+    }
+    if let progress { transfer.show(in: progress) }
   }
 }

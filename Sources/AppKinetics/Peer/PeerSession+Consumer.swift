@@ -25,10 +25,6 @@ extension PeerSession {
 
   /// The request is in the outbox.
   func enqueue(_ request: SentRequest, _ entry: OutboxEntry) {
-    request.advance {
-      $0.byteCount = entry.byteCount
-      $0.fileCount = entry.fileCount
-    }
     sent[request.id] = request
     deliveries.endHold()
     outbox.enqueue(
