@@ -18,6 +18,8 @@ struct OutgoingDelivery: Sendable {
   var request: Identifier?
   var isReply: Bool
   let files: OutgoingFiles
+  /// What shows its bytes, when an object of this process has sent it.
+  let meter: TransferMeter?
   var stream: Stream?
   /// The incarnation under which the receiver could not take its number, and the newest generation that it had seen.
   var taken: (incarnation: Incarnation, generation: UInt64)?

@@ -38,8 +38,8 @@ final class PeerOutbox {
 
   /// `timeLimit` is in milliseconds.
   func enqueue(
-    _ entry: OutboxEntry, request: Identifier?, isReply: Bool, wasOffered: Bool = false,
-    timeLimit: UInt64? = nil
+    _ entry: OutboxEntry, request: Identifier?, isReply: Bool, meter: TransferMeter? = nil,
+    wasOffered: Bool = false, timeLimit: UInt64? = nil
   ) {
     let id = entry.id
     timeLimits[id] = timeLimit.map { entry.date + Double($0) / 1e3 }
@@ -47,8 +47,9 @@ final class PeerOutbox {
       [runtime = runtime, application = peer.application] path in
       runtime.perform(with: application) { $0.outbox.tellStarted(path, id) }
     }
-    outgoing[id] = OutgoingDelivery(entry: entry, request: request, isReply: isReply, files: files)
-    meter(of: id)?.begin(byteCount: entry.byteCount, fileCount: entry.fileCount)
+    outgoing[id] = OutgoingDelivery(
+      entry: entry, request: request, isReply: isReply, files: files, meter: meter)
+    meter?.begin(byteCount: entry.byteCount, fileCount: entry.fileCount)
     end = max(end, entry.number + 1)
     peer.deliveries.step {
       $0.enqueue(
@@ -71,6 +72,11 @@ final class PeerOutbox {
   func cancel(_ id: Identifier) {
     timeLimits[id] = nil
     peer.deliveries.step { $0.cancel(id) }
+  }
+
+  /// Takes back the reply to the request, if that is on its way.
+  func cancelReply(to request: Identifier) {
+    for (id, delivery) in outgoing where delivery.isReply && delivery.request == request { cancel(id) }
   }
 
   /// Takes back what has waited for longer than its time limit.
@@ -231,7 +237,7 @@ final class PeerOutbox {
     outgoing[id]?.stream = stream
     let source = OutboxSource(
       runtime.container.store, delivery.entry, from: from, checking: checking, files: delivery.files
-    ) { [weak meter = meter(of: id)] index, file in
+    ) { [meter = delivery.meter] index, file in
       meter?.advance {
         $0.filesSent = max($0.filesSent, index)
         $0.file = file ?? $0.file
@@ -271,13 +277,6 @@ final class PeerOutbox {
     return delivery.request.flatMap { peer.sent[$0] }
   }
 
-  /// What shows the bytes of a message, when an object of this process has it.
-  private func meter(of id: Identifier) -> TransferMeter? {
-    guard let delivery = outgoing[id], let request = delivery.request else { return nil }
-    return delivery.isReply
-      ? peer.requests.incoming[request]?.request.replyMeter : peer.sent[request]?.meter
-  }
-
   func delivered(_ id: Identifier, _ wire: WireIncarnation, _ count: UInt64) {
     outgoing[id]?.receipt = Incarnation(wire).map { DeliveryReceipt(incarnation: $0, count: count) }
   }
@@ -305,7 +304,7 @@ final class PeerOutbox {
 
   func progressed(_ id: Identifier, _ received: UInt64) {
     outgoing[id]?.bytesDone = received
-    meter(of: id)?.advance { $0.bytesDone = max($0.bytesDone, received) }
+    outgoing[id]?.meter?.advance { $0.bytesDone = max($0.bytesDone, received) }
   }
 
   func settled(_ id: Identifier, _ end: SentDeliveryEnd) {
@@ -342,7 +341,7 @@ final class PeerOutbox {
   private func ended(_ id: Identifier, _ end: SentDeliveryEnd) {
     guard let delivery = outgoing[id] else { return }
     timeLimits[id] = nil
-    if end == .committed { meter(of: id)?.finish() }
+    if end == .committed { delivery.meter?.finish() }
     tellEnd(id, delivery, Self.error(of: end, delivery))
     // A cancel that came meanwhile.
     if end == .committed { sent(of: id)?.didNotCancel() }

@@ -277,22 +277,24 @@ public final class AppServices: Sendable {
     try await runtime.cancelRequest(request, to: application).value
   }
 
-  /// Cancels all requests to an app, also those with files of earlier processes, each as ``cancelRequest(_:to:)`` does. True when at least one was.
-  /// Throws the container's errors.
+  /// Cancels all requests to an app, also those with files of earlier processes, each as ``cancelRequest(_:to:)`` does: before ``start()`` the answer may come after
+  /// it. True when at least one was. Throws the container's errors; what this process has sent is cancelled all the same.
   @discardableResult
   public func cancelRequests(to application: ApplicationID) async throws -> Bool {
     let sent = await runtime.requests(to: application)
     let known = Set(sent.map(\.id))
-    let earlier = try await outbox().filter {
-      !$0.isReply && $0.receiver == application && !known.contains($0.request)
-    }
     // At once: one of them may wait for its receiver to answer.
     return try await withThrowingTaskGroup(of: Bool.self) { group in
       for request in sent { group.addTask { await request.cancel() } }
-      for message in earlier {
+      let outbox: Result<[OutboxMessage], any Error>
+      do { outbox = .success(try await self.outbox()) } catch { outbox = .failure(error) }
+      for message in (try? outbox.get()) ?? []
+      where !message.isReply && message.receiver == application && !known.contains(message.request) {
         group.addTask { try await self.cancelRequest(message.request, to: application) }
       }
-      return try await group.reduce(false) { $0 || $1 }
+      let isCancelled = try await group.reduce(false) { $0 || $1 }
+      _ = try outbox.get()
+      return isCancelled
     }
   }
 

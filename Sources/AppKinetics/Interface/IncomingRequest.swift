@@ -114,10 +114,11 @@ public final class IncomingRequest: ServiceMessage {
   /// How far the files of the reply are, in all and the one that is under way. Those of a reply of an earlier process are in ``AppServices/outbox()``.
   public var replyTransfer: TransferProgress { replyMeter.transfer }
 
-  /// The same as Foundation has it, in bytes, with the files in its `userInfo`. Cancelling it takes the reply back, as ``AppServices/cancelReply(to:of:)`` does.
+  /// The same as Foundation has it, in bytes, with the files in its `userInfo`; indeterminate until there is a reply with files. Cancelling it takes such a
+  /// reply back unless the consumer has it already, also one that is given later.
   public var replyProgress: Progress {
-    replyMeter.progress(hasFiles: true) { [runtime, id, sender] in
-      Task { _ = try await runtime.cancelReply(to: id, of: sender).value }
+    replyMeter.progress(hasFiles: true) { [weak runtime, id, sender] in
+      runtime?.perform(with: sender) { $0.outbox.cancelReply(to: id) }
     }
   }
 

@@ -44,7 +44,10 @@ final class TransferMeter: Sendable {
 
   var transfer: TransferProgress { guarded.withLock { $0.transfer } }
 
-  /// What Foundation shows, made when it is first asked for. `cancel` is what becomes of its cancellation.
+  /// Whether the progress was cancelled.
+  var isCancelled: Bool { guarded.withLock { $0.progress }?.isCancelled ?? false }
+
+  /// What Foundation shows, made when it is first asked for. `cancel` is called when it is cancelled.
   func progress(hasFiles: Bool, cancel: @escaping @Sendable () -> Void) -> Progress {
     let (progress, transfer, isNew) = guarded.withLock { guarded in
       if let progress = guarded.progress { return (progress, guarded.transfer, false) }

@@ -141,20 +141,18 @@ extension IncomingRequest {
     await put(reply)
   }
 
-  /// Replies with an error that is right. What cannot be stored goes without its files, or, to a request that had some, leaves that among those that
-  /// are kept.
+  /// Replies with an error that was checked. If it cannot be stored, it goes without its files; if that fails too, a request with files stays among those
+  /// that are kept, and any other one ends without a reply.
   private func put(_ reply: ServiceReplyError) async {
     let wire = WireReply.with { $0.error = reply.wire }
     do {
       try await put(wire, reply.attachments, .none)
     } catch {
-      // Else the handler has replied, or nobody waits for it any more.
-      if (error as? ServicesError) != PeerRequests.cannotReply {
-        runtime.logger.error("an error as a reply cannot be sent", metadata: ["error": "\(error)"])
-      }
-      guard arrival == nil else { return }
-      guard !reply.attachments.isEmpty else { return endSoonWithoutReply() }
-      do { try await put(wire, [], .none) } catch { endSoonWithoutReply() }
+      // The handler has replied itself, or nobody waits for it any more.
+      if (error as? ServicesError) == PeerRequests.cannotReply { return endSoonWithoutReply() }
+      runtime.logger.error("an error as a reply cannot be sent", metadata: ["error": "\(error)"])
+      if !reply.attachments.isEmpty, (try? await put(wire, [], .none)) != nil { return }
+      if arrival == nil || !definesReply { endSoonWithoutReply() }
     }
   }
 
@@ -203,7 +201,7 @@ extension IncomingRequest {
     do {
       let entry = try await runtime.store(
         .with { $0.reply = reply }, id: Identifier.random(), to: sender, attachments, endingQueued: arrival)
-      runtime.perform { core in
+      await runtime.result { core in
         if core.life == .running { core.peer(sender).requests.didStore(entry, for: self) }
       }
     } catch {

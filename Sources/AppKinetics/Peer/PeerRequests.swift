@@ -322,7 +322,7 @@ final class PeerRequests {
       peer.act(outputs)
       return refused
     } catch {
-      return ServicesError(.general, detail: "the request was replied to")
+      return Self.cannotReply
     }
   }
 
@@ -340,6 +340,7 @@ final class PeerRequests {
   func storingFailed(_ request: IncomingRequest) {
     guard isCurrent(request) else { return }
     incoming[request.id]?.isStored = false
+    incoming[request.id]?.replyAttachments = []
     letGo(request)
   }
 
@@ -351,7 +352,8 @@ final class PeerRequests {
   /// The reply is in the outbox, and what it answers out of the queue.
   func didStore(_ entry: OutboxEntry, for request: IncomingRequest) {
     if isCurrent(request) { incoming[request.id]?.hasReplied = true }
-    peer.outbox.enqueue(entry, request: request.id, isReply: true)
+    peer.outbox.enqueue(entry, request: request.id, isReply: true, meter: request.replyMeter)
+    if request.replyMeter.isCancelled { peer.outbox.cancel(entry.id) }
     guard request.arrival != nil else { return replyIsDelivered(request.id) }
     if messages.isAnswerable(request) { _ = messages.takeAnswerable(request) }
   }

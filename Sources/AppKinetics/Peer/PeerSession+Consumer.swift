@@ -28,7 +28,8 @@ extension PeerSession {
     sent[request.id] = request
     deliveries.endHold()
     outbox.enqueue(
-      entry, request: request.id, isReply: false, timeLimit: request.request.timeLimit?.milliseconds)
+      entry, request: request.id, isReply: false, meter: request.meter,
+      timeLimit: request.request.timeLimit?.milliseconds)
     // The other app is locked or suspended, as the broker said.
     let waits = dialWait == .unlock || !isConnected && deliveries.waitReason != nil
     if waits { prefer(request, isWaiting: true) }
