@@ -96,7 +96,8 @@ struct FileOrderTests {
       ) { calls.put("file") }
       func didReceive(_ request: IncomingRequest) {
         calls.put("request")
-        Task { try? await request.reply() }
+        // Of `tell` no reply is defined.
+        if request.method == "echo" { Task { try? await request.reply() } }
       }
     }
     try await withTestApps { world in
