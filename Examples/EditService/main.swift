@@ -53,7 +53,7 @@ do {
         container.inboxMessages().filter { path.hasPrefix($0.directory + "/") })
       say("returned \(path)")
     }
-    // Null: the file is open for editing.
+    // The result is null: the file is open for editing.
     return .reply()
   }
   try await services.start()

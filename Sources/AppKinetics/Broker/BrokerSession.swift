@@ -125,7 +125,7 @@ final class BrokerSession {
     case .success(let dialled): open(dialled)
     case .failure(ProtocolFault.brokerNotTrusted) where isPinned:
       ended(Self.error(of: LaneEnd(.here, .brokerNotTrusted)), fault: .brokerNotTrusted)
-    // Without the advice of the socket's error, which is that of this one.
+    // The socket's error has the same advice as this one, which is not to be read twice.
     case .failure(SocketError.nobodyAnswers(let path)):
       ended(ServicesError(.brokerUnavailable, detail: "nobody answers at \(path)"))
     case .failure(let error):
