@@ -372,7 +372,7 @@ struct AttachmentTests {
       #expect(first.replyTransfer.bytesDone == byteCount && first.replyTransfer.filesSent == 2)
       #expect(
         [progress.completedUnitCount, progress.totalUnitCount] == [Int64(byteCount), Int64(byteCount)])
-      // Nobody is there to take the second one.
+      // The consumer is not there to take the second one.
       _ = try await consumer.services.send(ServiceRequest(echo, "echo"), to: provider.id)
       let second = try #require(await taking.received.next())
       await consumer.services.stop()

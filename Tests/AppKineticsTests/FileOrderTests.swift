@@ -96,7 +96,7 @@ struct FileOrderTests {
       ) { calls.put("file") }
       func didReceive(_ request: IncomingRequest) {
         calls.put("request")
-        // Of `tell` no reply is defined.
+        // The method `tell` has no reply.
         if request.method == "echo" { Task { try? await request.reply() } }
       }
     }

@@ -571,10 +571,7 @@ struct BrokerStateTests {
 
   @Test func tellsAnAppThatStartsLockedWhoWaitsForIt() {
     let world = BrokerWorld()
-    let two = world.enrol(b)
-    world.register(two)
-    world.install(b, "/usr/bin/b")
-    world.disconnect(two)
+    world.installStopped(b)
     let one = world.enrol(a)
     let question = world.ask(one, .connect(.with { $0.appID = b }))
     let again = world.enrol(b, state: .locked)
@@ -641,10 +638,7 @@ struct BrokerStateTests {
 
   @Test func startsAnAppOnceForAllWhoWait() {
     let world = BrokerWorld()
-    let two = world.enrol(b)
-    world.register(two)
-    world.install(b, "/usr/bin/b")
-    world.disconnect(two)
+    world.installStopped(b)
     let one = world.enrol(a)
     let other = world.enrol("com.example.c")
     let first = world.ask(one, .connect(.with { $0.appID = b }))

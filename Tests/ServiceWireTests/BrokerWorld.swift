@@ -133,6 +133,14 @@ final class BrokerWorld {
     return number
   }
 
+  /// Installs an app that has registered and does not run.
+  func installStopped(_ appID: String) {
+    let app = enrol(appID)
+    register(app)
+    install(appID, "/usr/bin/app")
+    disconnect(app)
+  }
+
   /// The apps of which an app was told that they wait for it.
   func waitingPeers(_ number: ConnectionNumber) -> [String] {
     sent[number, default: []].compactMap {

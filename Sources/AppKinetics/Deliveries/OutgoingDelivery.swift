@@ -18,7 +18,7 @@ struct OutgoingDelivery: Sendable {
   var request: Identifier?
   var isReply: Bool
   let files: OutgoingFiles
-  /// What shows its bytes, when an object of this process has sent it.
+  /// The meter counts its bytes for the object that sent it; nil for a message of an earlier process.
   let meter: TransferMeter?
   var stream: Stream?
   /// The incarnation under which the receiver could not take its number, and the newest generation that it had seen.

@@ -62,7 +62,7 @@ public enum ApplicationState: Sendable, Hashable {
   case suspended
 }
 
-/// Who should be in front after a message. The numbers are those that the methods of the greetings have in their names.
+/// A preference says who should be in front after a message. The numbers are those that the methods of the greetings have in their names.
 public enum ForegroundPreference: Int, Sendable, Hashable, CaseIterable {
   /// Who sends it.
   case me = 0

@@ -26,7 +26,7 @@ public final class IncomingTransfer: Sendable {
     var bytesDone: UInt64 = 0
     var waitReason: WaitReason?
     var progress: Progress?
-    /// Those that have begun, of more than 1,024 the last ones.
+    /// The files that have begun; of more than 1,024 these are the last ones.
     var files: [ArrivingAttachment] = []
     var fileWatchers: [AsyncStream<ArrivingAttachment>.Continuation] = []
     var outcome: Result<Void, ServicesError>?

@@ -47,7 +47,7 @@ final class TransferMeter: Sendable {
   /// Whether the progress was cancelled.
   var isCancelled: Bool { guarded.withLock { $0.progress }?.isCancelled ?? false }
 
-  /// What Foundation shows, made when it is first asked for. `cancel` is called when it is cancelled.
+  /// Returns the transfer as Foundation shows it, made when it is first asked for. `cancel` is called when it is cancelled.
   func progress(hasFiles: Bool, cancel: @escaping @Sendable () -> Void) -> Progress {
     let (progress, transfer, isNew) = guarded.withLock { guarded in
       if let progress = guarded.progress { return (progress, guarded.transfer, false) }
