@@ -193,6 +193,13 @@ let package = Package(
         "CSodium",
       ],
       swiftSettings: strict),
+    // The targets of Fuzzing/ with the inputs that are committed; their program is built by that package alone.
+    .testTarget(
+      name: "FuzzTests",
+      dependencies: [
+        "ContainerStore", "EncryptedFile", "SodiumPrimitives", "ServiceValues", "ServiceWire",
+        "OpenDynamicsTesting", "TestSupport",
+      ], path: "Fuzzing/Sources/fuzz", exclude: ["Program.swift"], swiftSettings: strict),
     .testTarget(
       name: "SecureFilesTests", dependencies: ["Locks", "SecureFiles", "SodiumPrimitives"],
       swiftSettings: strict),

@@ -21,6 +21,7 @@ let package = Package(
         .product(name: "OpenDynamicsTesting", package: "OpenDynamics"),
         .product(name: "TestSupport", package: "OpenDynamics"),
       ],
+      exclude: ["FuzzTests.swift"],
       swiftSettings: [
         .swiftLanguageMode(.v6),
         .treatAllWarnings(as: .error),
