@@ -108,6 +108,9 @@ struct FileOrderTests {
       try await provider.services.start()
       let consumer = try world.app("com.example.consumer")
       try consumer.container.files.write(Data("one".utf8), toPath: "/one")
+      // More than an offer lists.
+      let many = (1...DeliveryLimits.offeredFileCountMax + 1).map { "/\($0)" }
+      for path in many { try consumer.container.files.write(Data("one".utf8), toPath: path) }
       try await consumer.services.start()
       let first = try await consumer.services.send(ServiceRequest(echo, "tell"), to: provider.id)
       #expect(try await first.reply() == nil)
@@ -115,7 +118,7 @@ struct FileOrderTests {
       queue.suspend()
       try await provider.services.setState(.locked)
       let sent = try await consumer.services.send(
-        ServiceRequest(echo, "echo", attachments: ["/one"]), to: provider.id)
+        ServiceRequest(echo, "echo", attachments: many), to: provider.id)
       let transfer = try #require(await arrivals.next())
       // The provider takes the message, and gets no list of its files.
       let (mayGo, isHeld) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))

@@ -658,16 +658,52 @@ def what_follows_a_message_that_was_taken_back(world):
     still_serves(world)
 
 
+def lists_that_cannot_be(world):
+    """In an offer, as on a page."""
+    _, app, channel = pair(world)
+    channel.close()
+    file = {"path": b"/a", "byte_count": 1, "modified": 1, "permissions": 0o600}
+
+    def offer(**fields):
+        delivery = request(app, [("/a", b"1"), ("/b", b"2")])
+        app.says = {"offer": changed(**fields)}
+        delivery.offer(app.connect(VICTIM))
+        app.says = {}
+        return delivery
+
+    for n, files in enumerate([
+        [file] * 3, [{**file, "path": b"a"}], [{**file, "path": b""}], [{**file, "path": b"/a\0"}],
+        [{**file, "path": b"/a//b"}], [{**file, "path": b"/" + b"n" * 256}], [{**file, "byte_count": 3}],
+        [{**file, "permissions": 0o10000}],
+    ]):
+        delivery = offer(files=files)
+        expect((n, ending(delivery.channel.connection)), (n, MALFORMED))
+        abandon_all(app)
+    # More than a page has, though not more than there are.
+    delivery = offer(files=[{**file, "path": b"/%d" % n} for n in range(257)], file_count=300, byte_count=300, request={
+        **delivery.request, "attachments": 300})
+    expect(ending(delivery.channel.connection), MALFORMED)
+    abandon_all(app)
+    # Sizes that are not what the offer says, and a path that names the folder above.
+    for files in ([{**file, "byte_count": 2}, file], [file, {**file, "path": b"/b", "byte_count": 0}]):
+        delivery = offer(files=files)
+        delivery.wait("refused")
+        expect((delivery.failure or {}).get("error"), INVALID_PARAMS)
+        delivery.channel.close()
+        abandon_all(app)
+    still_serves(world)
+
+
 # MARK: As the receiver
 
 
 def owed(app, files=None):
     """A delivery that has arrived, whose reply the victim offers over each channel."""
-    app.says = {"manifest_wanted": lambda *_: None}
+    app.says, app.reads_lists = {"manifest_wanted": lambda *_: None}, False
     delivery = request(app, files).offer(app.connect(VICTIM))
     delivery.wait("committed")
     abandon_all(app)
-    app.says = {}
+    app.says, app.reads_lists = {}, True
     return delivery
 
 
@@ -682,9 +718,11 @@ def answered(app, kind, say):
         app.says = {}
         return say(channel, body)
 
-    app.says = {kind: act}
+    # Who takes the list from the offer does not ask for it.
+    app.says, app.reads_lists = {kind: act}, kind != "manifest_wanted"
     app.connect(VICTIM)
     app.loop.until(lambda: found, what=kind)
+    app.reads_lists = True
     return found[0]
 
 
@@ -1043,7 +1081,7 @@ CHECKS = [
     ends_that_cannot_be, runs_that_cannot_be, runs_out_of_order, contents_of_another_length, blocks_that_are_none,
     frames_of_too_much, more_segments_than_were_offered, tags_that_may_not_come, blocks_that_do_not_open, frames_of_impossible_lengths,
     streams_that_are_none, frames_that_are_cut, frames_beyond_the_credit, more_frames_than_are_taken_at_once,
-    a_segment_that_does_not_open, two_segments_that_do_not_open, what_follows_a_damaged_segment,
+    lists_that_cannot_be, a_segment_that_does_not_open, two_segments_that_do_not_open, what_follows_a_damaged_segment,
     what_follows_a_message_that_was_taken_back, answers_that_no_receiver_gives, losses_that_cannot_be,
     waits_that_cannot_be, contents_that_never_open, second_and_third_answers,
     progress_that_cannot_be, manifests_asked_for_wrongly, pages_that_are_missing,

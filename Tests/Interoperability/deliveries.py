@@ -18,6 +18,7 @@ from messages import from_value, to_value
 STREAM_CREDIT = 16
 PAGE_FILES_MAX = 256
 PAGE_BYTES_MAX = 60 << 10
+OFFERED_FILES_MAX = 16
 # What waits for the socket before another frame is made.
 PENDING_MAX = 2 << 20
 INVALID_PARAMS, NUMBER_TAKEN, MALFORMED, UNEXPECTED = 8, 25, 100, 102
@@ -48,6 +49,8 @@ class Delivery:
         # goes. Their numbers are counted from the offer.
         self.segments_max, self.uses_slot, self.change = SEGMENTS_MAX, lambda number: True, None
         self.frames, self.position = 0, 0
+        # Files of the list that the offer brings.
+        self.listed_count = len(files) if len(files) <= OFFERED_FILES_MAX else 0
 
     @property
     def contents(self):
@@ -57,6 +60,8 @@ class Delivery:
         self.channel, self.stream = channel, None
         # Answers DeliveryAccepted, positions of segments that did not open, frames, bytes that the receiver has.
         self.answers, self.damaged, self.frames, self.received = 0, [], 0, 0
+        # Where pages began that the receiver has asked for.
+        self.asked = []
         # Whether the receiver has said that it is locked.
         self.waits = False
         channel.deliveries[self.id] = self
@@ -66,7 +71,8 @@ class Delivery:
         body.update(delivered=delivered, may_be_repeated=self.number < first)
         counts = {"file_count": len(self.files), "byte_count": self.byte_count}
         counts["stored_byte_count"] = self.stored_byte_count
-        channel.send("offer", {**body, **counts, "request": message})
+        listed = self.page(0)["files"][: self.listed_count]
+        channel.send("offer", {**body, **counts, "files": listed, "request": message})
         return self
 
     def cancel(self):
@@ -419,7 +425,9 @@ class Delivering:
         return self.deliveries[body["id"]]
 
     def take_manifest_wanted(self, body):
-        self.send("manifest_page", self.delivery(body).page(body.get("from", 0)))
+        delivery = self.delivery(body)
+        delivery.asked.append(body.get("from", 0))
+        self.send("manifest_page", delivery.page(body.get("from", 0)))
 
     def take_delivery_accepted(self, body):
         self.delivery(body).begin(body)
@@ -508,6 +516,9 @@ class Delivering:
         fresh, staged = Arrival(body), self.app.staged.get(place)
         arrival = staged if staged and staged.counts == fresh.counts else fresh
         arrival.restart(body)
+        self.app.was_listed = len(body.get("files", []))
+        if self.app.reads_lists:
+            arrival.manifest += body.get("files", [])[len(arrival.manifest) :]
         self.arrivals[body["id"]] = self.app.staged[place] = arrival
         return self.listed(arrival) if arrival.is_listed else self.ask_for_page(arrival)
 
@@ -623,6 +634,8 @@ class Outbox:
         self.staged, self.failed, self.keys = {}, [], []
         # For attacks: whether it says so when it has read a slot.
         self.acknowledges, self.frees = True, True
+        # Whether it takes the list of files from an offer, and how many files of a list the last offer brought.
+        self.reads_lists, self.was_listed = True, None
         # How often this side said that it was put back.
         self.told_put_back = 0
         # While it is locked, what goes on when it is unlocked.

@@ -124,6 +124,22 @@ def sends_files_and_gets_them_back(world):
     expect_echo(empty, [("/a/empty", b"")])
 
 
+def lists_files_in_offers(world):
+    """All, some or none of the files. The app lists all files of a short list, and of a long one none."""
+    _, app, channel = pair(world)
+    long_names = [(f"/{'n' * 255}/{'m' * 250}{n}", b"x") for n in range(9)]
+    for files, listed, asked, was_listed in [
+        (FILES, 4, [], 4), (FILES, 2, [2], 4), (FILES, 0, [0], 4), ([("/x", b"y")], 1, [], 1),
+        ([(f"/many/{n}", b"z") for n in range(16)], 16, [], 16), ([(f"/many/{n}", b"z") for n in range(17)], 5, [5], 0),
+        # More than 4 KiB; and two pages behind as many files as an offer may bring.
+        (long_names, 9, [], 0), ([(f"/many/{n}", b"") for n in range(600)], 256, [256, 512], 0),
+    ]:
+        delivery = request(app, files)
+        delivery.listed_count = listed
+        expect_echo(delivery.offer(channel), files)
+        expect((delivery.asked, app.was_listed), (asked, was_listed))
+
+
 def sends_holes_and_files_of_many_sizes(world):
     """What is not named is zeros, and the app does not send it either."""
     _, app, channel = pair(world)
@@ -525,6 +541,7 @@ def shows_nothing_in_the_clear(world):
 
 CHECKS = [
     opens_the_segment_of_the_page, between_two_apps_in_python, sends_files_and_gets_them_back,
+    lists_files_in_offers,
     sends_holes_and_files_of_many_sizes, sends_a_file_that_is_larger_than_the_disk,
     sends_many_files_in_few_frames, sends_frames_of_few_segments, sends_files_in_shared_memory,
     goes_on_where_a_channel_broke, sends_a_segment_again_that_did_not_open, takes_files_in_shared_memory,

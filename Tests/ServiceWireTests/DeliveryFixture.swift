@@ -20,7 +20,9 @@ enum DeliveryFixture {
     return deliveries
   }
 
-  static func offer(_ n: UInt64, files: UInt64 = 1, bytes: UInt64 = 100) -> WireOffer {
+  static func offer(
+    _ n: UInt64, files: UInt64 = 1, bytes: UInt64 = 100, listed: [WireOfferedFile] = []
+  ) -> WireOffer {
     .with {
       $0.id = id(n).data
       $0.number = n
@@ -31,6 +33,7 @@ enum DeliveryFixture {
       $0.storedByteCount = bytes == 0 ? 0 : bytes + 41
       $0.request.id = id(n).data
       $0.request.attachments = files
+      $0.files = listed
     }
   }
 

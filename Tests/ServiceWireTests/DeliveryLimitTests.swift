@@ -108,6 +108,64 @@ struct DeliveryLimitTests {
     }
   }
 
+  @Test func anOfferBringsAListThatIsShortAndFits() throws {
+    func sent(_ files: [WireOfferedFile], frame: Int = .max) -> [DeliveryOutput] {
+      var sender = Deliveries()
+      _ = sender.channelOpened(number, frameByteCountMax: frame)
+      _ = sender.enqueue(one, number: 1, fileCount: 3, byteCount: 100)
+      return sender.offer(Fixture.offer(1, files: 3, listed: files))
+    }
+    func offer(_ files: [WireOfferedFile]) -> [DeliveryOutput] {
+      [.send(Fixture.message(Fixture.offer(1, files: 3, listed: files)), on: number)]
+    }
+    let files = [Fixture.file("/a"), Fixture.file("/b")]
+    #expect(sent(files) == offer(files))
+    // Not more than the limit.
+    let rest = DeliveryLimits.offeredFilesByteCountMax - Fixture.file().encodedByteCount
+    let other = rest - Fixture.file(String(repeating: "/", count: 2000)).encodedByteCount + 2000
+    let full = [Fixture.file(), Fixture.file(String(repeating: "/", count: other))]
+    #expect(full.reduce(0) { $0 + $1.encodedByteCount } == DeliveryLimits.offeredFilesByteCountMax)
+    #expect(sent(full) == offer(full))
+    #expect(sent([full[0], Fixture.file(String(repeating: "/", count: other + 1))]) == offer([]))
+    // What makes the frame too long is left out; the message goes.
+    let frame = Fixture.message(Fixture.offer(1, files: 3, listed: files)).encodedByteCount
+    #expect(sent(files, frame: frame) == offer(files))
+    #expect(sent(files, frame: frame - 1) == offer([]))
+  }
+
+  @Test func anOfferBringsNoMoreThanAPage() throws {
+    let files = (0..<4).map { Fixture.file("/\($0)", bytes: 25) }
+    let byteCount = files.dropLast().reduce(0) { $0 + $1.encodedByteCount }
+    for (limits, fault) in [
+      (limits { $0.pageFileCountMax = 3 }, nil),
+      (limits { $0.pageFileCountMax = 2 }, ProtocolFault.malformed),
+      (limits { $0.pageByteCountMax = byteCount }, nil),
+      (limits { $0.pageByteCountMax = byteCount - 1 }, ProtocolFault.malformed),
+    ] {
+      var receiver = Fixture.opened(limits: limits)
+      let offer = Fixture.offer(1, files: 4, listed: files.dropLast())
+      let outputs = receiver.receive(Fixture.message(offer), on: number)
+      #expect(Fixture.fault(outputs) == fault)
+      if fault == nil { #expect(outputs == [.offered(offer)]) }
+    }
+  }
+
+  @Test(arguments: [
+    Fixture.file("a"), Fixture.file(""), Fixture.file("/"), Fixture.file("/a//b"), Fixture.file("/a\0"),
+    Fixture.file("/" + String(repeating: "n", count: 256)), Fixture.file("/a", bytes: 101),
+  ]) func anOfferBringsFilesThatAreRight(_ file: WireOfferedFile) {
+    for files in [[file], [Fixture.file(), file]] {
+      var receiver = Fixture.opened()
+      let offer = Fixture.message(Fixture.offer(1, files: 2, listed: files))
+      #expect(Fixture.fault(receiver.receive(offer, on: number)) == .malformed)
+    }
+    // More than there are.
+    var receiver = Fixture.opened()
+    let offer = Fixture.message(
+      Fixture.offer(1, files: 1, listed: [Fixture.file(), Fixture.file("/b", bytes: 0)]))
+    #expect(Fixture.fault(receiver.receive(offer, on: number)) == .malformed)
+  }
+
   @Test func offersNoMoreFilesAndBytesThanThePeerTakes() throws {
     var sender = Deliveries()
     _ = sender.channelOpened(number, attachmentCountMax: 2)

@@ -94,6 +94,8 @@ final class IncomingDelivery: Sendable {
     set { guarded.withLock { $0.transfer = newValue } }
   }
 
+  var isCountTold: Bool { guarded.withLock { $0.isCountTold } }
+
   /// True for the first who asks.
   func tellCount() -> Bool {
     guarded.withLock { guarded in
@@ -132,6 +134,9 @@ final class IncomingDelivery: Sendable {
       arrival.takeBegunFiles(&begun).map { ArrivedFile(path: $0.path, byteCount: $0.size) }
     }
   }
+
+  /// They were not told.
+  func forgetBegunFiles() { begun.withLock { $0 = Arrival.Begun() } }
 
   /// Keeps what is there for another channel.
   func suspend() { arrival.withLock { $0.take()?.suspend() } }
@@ -206,6 +211,7 @@ extension WireOffer {
   /// What tells which one it is.
   fileprivate var withoutContents: WireOffer {
     var offer = self
+    offer.files = []
     switch message {
     case .request(let request): offer.request = .with { $0.id = request.id }
     case .reply(let reply): offer.reply = .with { $0.id = reply.id }

@@ -53,6 +53,10 @@ final class PeerInbox {
   /// What a file of a list takes beside its path, about.
   private static let listedFileByteCount = 128
 
+  private static func listedByteCount(_ files: [WireOfferedFile]) -> Int {
+    files.reduce(0) { $0 + $1.path.count + listedFileByteCount }
+  }
+
   private enum Hold {
     case taken
     /// Others hold too much: there may be room later.
@@ -139,7 +143,8 @@ final class PeerInbox {
     FailPoint.offered.pass()
     // Of an earlier offer nothing is held any more.
     change(delivery, to: 0)
-    guard hold((try? offer.serializedBytes() as [UInt8])?.count ?? 0, of: delivery) == .taken else {
+    let byteCount = (try? offer.serializedBytes() as [UInt8])?.count ?? 0
+    guard hold(byteCount + Self.listedByteCount(offer.files), of: delivery) == .taken else {
       // It may have been delivered before: it is not refused.
       remove(id)
       return putOff(id)
@@ -314,12 +319,14 @@ final class PeerInbox {
 
   private func receive(_ attempt: Attempt) {
     let delivery = attempt.delivery
+    let list = listing(attempt)
     run(attempt) {
-      [store = runtime.container.store, logger = runtime.logger, application = peer.application] in
+      [store = runtime.container.store, logger = runtime.logger, application = peer.application]
+      () throws -> List in
       let offer = delivery.offer
       try delivery.begin(store, ArrivingMessage(offer, from: application))
       FailPoint.begun.pass()
-      let (known, needed) = delivery.withArrival { ($0.filesKnown, $0.missingByteCount) } ?? (0, 0)
+      let needed = delivery.withArrival(\.missingByteCount) ?? 0
       let room = try store.availableByteCount()
       guard needed <= room, offer.fileCount <= (room - needed) / Self.fileByteCount else {
         // How much is free is nobody else's business.
@@ -330,12 +337,31 @@ final class PeerInbox {
           ])
         throw ServicesError(.noSpace, detail: "the receiver's container")
       }
-      return known
-    } then: { inbox, known in
-      inbox.began(attempt, known)
+      let known = try delivery.withArrival { arrival in
+        let files = offer.files.dropFirst(Int(clamping: arrival.filesKnown))
+        if !files.isEmpty { try arrival.add(files.map(ArrivingFile.init)) }
+        return arrival.filesKnown
+      }
+      return known == offer.fileCount ? .complete(received: list()) : .known(fileCount: known ?? 0)
+    } then: { inbox, list in
+      switch list {
+      case .known(let fileCount):
+        inbox.tellBeginning(of: attempt.delivery)
+        inbox.peer.deliveries.step { $0.wantPages(attempt.id, from: fileCount) }
+      case .complete(let received?): inbox.accept(attempt, from: received)
+      case .complete(nil): break
+      }
     } failed: {
       $0.failed(attempt, $1)
     }
+  }
+
+  /// What is known of the files after an offer or a page.
+  private enum List {
+    /// So many, and others are missing.
+    case known(fileCount: UInt64)
+    /// Every file has its place, and the contents are there up to that position; nil when they were let go of.
+    case complete(received: UInt64?)
   }
 
   /// What the record of a file takes, about.
@@ -359,22 +385,9 @@ final class PeerInbox {
     }
   }
 
-  private func began(_ attempt: Attempt, _ known: UInt64) {
-    let offer = attempt.delivery.offer
-    if offer.fileCount > 0, attempt.delivery.tellCount() {
-      tellCount(Int(clamping: offer.fileCount), of: attempt.delivery)
-    }
-    tellArrival(attempt.delivery, waitsFor: nil)
-    if known < offer.fileCount {
-      peer.deliveries.step { $0.wantPages(attempt.id, from: known) }
-    } else {
-      list(attempt)
-    }
-  }
-
   func take(_ files: [WireOfferedFile], of id: Identifier) {
     guard let attempt = attempt(id) else { return }
-    switch hold(files.reduce(0) { $0 + $1.path.count + Self.listedFileByteCount }, of: attempt.delivery) {
+    switch hold(Self.listedByteCount(files), of: attempt.delivery) {
     case .taken: break
     case .later: return putOff(id)
     case .never: return refuse(id, ServicesError(.limitExceeded, detail: Self.holdLimit))
@@ -382,12 +395,7 @@ final class PeerInbox {
     let list = listing(attempt)
     run(attempt) { () throws -> UInt64? in
       let known = try attempt.delivery.withArrival { arrival in
-        try arrival.add(
-          files.map {
-            ArrivingFile(
-              path: [UInt8]($0.path), size: $0.byteCount, modified: $0.modified,
-              permissions: UInt16(truncatingIfNeeded: $0.permissions & 0o777))
-          })
+        try arrival.add(files.map(ArrivingFile.init))
         return arrival.filesKnown
       }
       return known == attempt.delivery.offer.fileCount ? list() : nil
@@ -398,24 +406,14 @@ final class PeerInbox {
     }
   }
 
-  /// Every file has its place: the contents may come.
-  private func list(_ attempt: Attempt) {
-    run(attempt, listing(attempt)) { inbox, received in
-      if let received { inbox.accept(attempt, from: received) }
-    } failed: {
-      $0.failed(attempt, $1)
-    }
-  }
-
-  /// A job that returns the position up to which the contents are there; nil when they were let go of.
+  /// A job for when every file has its place: it returns the position up to which the contents are there; nil when they were let go of.
   private func listing(_ attempt: Attempt) -> @Sendable () -> UInt64? {
     { [weak runtime = runtime, application = peer.application] in
       let known = attempt.delivery.withArrival { arrival in
         (begun: attempt.delivery.takeBegunFiles(of: arrival), received: arrival.received)
       }
-      // Nobody is told of them again, whatever has become of the attempt.
       if let begun = known?.begun {
-        runtime?.perform(with: application) { $0.inbox.tell(begun, of: attempt.delivery) }
+        runtime?.perform(with: application) { $0.inbox.tellBeginning(of: attempt, begun) }
       }
       FailPoint.listed.pass()
       return known?.received
@@ -552,6 +550,24 @@ final class PeerInbox {
 
   // MARK: What the app hears on the way
 
+  private func tellBeginning(of delivery: IncomingDelivery) {
+    if delivery.offer.fileCount > 0, delivery.tellCount() {
+      tellCount(Int(clamping: delivery.offer.fileCount), of: delivery)
+    }
+    tellArrival(delivery, waitsFor: nil)
+  }
+
+  /// With the files that had begun before. Nobody is told of them again, whatever has become of the attempt.
+  private func tellBeginning(of attempt: Attempt, _ begun: [ArrivedFile]) {
+    if isCurrent(attempt) { tellBeginning(of: attempt.delivery) }
+    if attempt.delivery.isCountTold {
+      tell(begun, of: attempt.delivery)
+    } else {
+      // The files follow the count, with the next attempt.
+      attempt.delivery.forgetBegunFiles()
+    }
+  }
+
   private func tellCount(_ count: Int, of delivery: IncomingDelivery) {
     let offer = delivery.offer
     guard let id = offer.requestID else { return }
@@ -603,6 +619,14 @@ final class PeerInbox {
       }
     case nil: break
     }
+  }
+}
+
+extension ArrivingFile {
+  fileprivate init(_ file: WireOfferedFile) {
+    self.init(
+      path: [UInt8](file.path), size: file.byteCount, modified: file.modified,
+      permissions: UInt16(truncatingIfNeeded: file.permissions & 0o777))
   }
 }
 

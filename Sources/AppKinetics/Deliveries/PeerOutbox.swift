@@ -154,6 +154,10 @@ final class PeerOutbox {
       offer.floor = min(offer.floor, entry.number)
       offer.id = entry.id.data
       offer.storedByteCount = entry.storedByteCount
+      if entry.fileCount <= DeliveryLimits.offeredFileCountMax {
+        // What cannot be read of the list fails when the receiver asks for it.
+        offer.files = (try? Self.files(of: entry.number, from: 0, in: container)) ?? []
+      }
       let receiver = try container.store.outboxReceiver(
         application.text, notUnder: taken?.incarnation, generationAbove: taken?.generation ?? 0)
       offer.incarnation = WireIncarnation(receiver.incarnation)
@@ -212,19 +216,25 @@ final class PeerOutbox {
 
   func providePage(_ id: Identifier, _ from: UInt64) {
     guard let number = outgoing[id]?.entry.number else { return }
-    runtime.run(with: peer.application) { [container = runtime.container] () throws -> [WireOfferedFile] in
-      try container.store.outboxFiles(number, from: from, limit: Self.pageFileCountMax).map { file in
-        .with {
-          $0.path = Data(file.path)
-          $0.byteCount = file.size
-          $0.modified = file.modified
-          $0.permissions = UInt32(file.permissions)
-        }
-      }
+    runtime.run(with: peer.application) { [container = runtime.container] in
+      try Self.files(of: number, from: from, in: container)
     } then: { peer, page in
       switch page {
       case .success(let files): peer.deliveries.step { $0.page(id, from: from, files) }
       case .failure(let error): peer.outbox.fail(id, error)
+      }
+    }
+  }
+
+  private static func files(
+    of number: UInt64, from: UInt64, in container: SecureContainer
+  ) throws -> [WireOfferedFile] {
+    try container.store.outboxFiles(number, from: from, limit: pageFileCountMax).map { file in
+      .with {
+        $0.path = Data(file.path)
+        $0.byteCount = file.size
+        $0.modified = file.modified
+        $0.permissions = UInt32(file.permissions)
       }
     }
   }

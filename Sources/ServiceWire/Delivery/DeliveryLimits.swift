@@ -11,6 +11,10 @@ package struct DeliveryLimits: Sendable, Equatable {
   package var pageFileCountMax = 256
   /// Bytes of one page, as encoded.
   package var pageByteCountMax = 64 << 10
+  /// The files of a message that its offer brings: all of a list that is no longer than this, of a longer one none.
+  package static let offeredFileCountMax: UInt64 = 16
+  /// Their bytes, as encoded. Offers wait for their turn, pages do not.
+  package static let offeredFilesByteCountMax = 4 << 10
   /// Frames of a stream that the peer may send beyond those that were taken.
   package var creditFrameCount: UInt64 = 8
   /// Frames between one report to the peer and the next.

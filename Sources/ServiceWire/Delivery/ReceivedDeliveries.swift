@@ -350,7 +350,7 @@ struct ReceivedDeliveries: Sendable {
   mutating func take(
     _ offer: WireOffer, isOurs: Bool, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]
   ) throws(ProtocolViolation) {
-    let id = try Self.check(offer)
+    let id = try check(offer)
     // An id is of one direction only.
     guard !isOurs, incoming[id]?.channels.contains(number) != true,
       ends[number]?.ended.contains(where: { $0.id == id && !$0.mayComeAgain }) == false
@@ -373,14 +373,17 @@ struct ReceivedDeliveries: Sendable {
     incoming[id]?.waiting.append(WaitingOffer(channel: number, offer: offer))
   }
 
-  private static func check(_ offer: WireOffer) throws(ProtocolViolation) -> Identifier {
+  private func check(_ offer: WireOffer) throws(ProtocolViolation) -> Identifier {
     let id = try Identifier(wire: offer.id)
     try offer.incarnation.check()
     guard WireIncarnation.numbers.contains(offer.number),
       offer.delivered < WireIncarnation.numbers.upperBound, offer.floor <= offer.number,
       offer.byteCount <= DeliveryLimits.byteCountMax, offer.byteCount == 0 || offer.fileCount > 0,
       offer.storedByteCount <= DeliveryLimits.byteCountMax,
-      offer.storedByteCount == 0 || offer.byteCount > 0
+      offer.storedByteCount == 0 || offer.byteCount > 0,
+      UInt64(offer.files.count) <= offer.fileCount, offer.files.count <= limits.pageFileCountMax,
+      offer.files.reduce(0, { $0 + $1.encodedByteCount }) <= limits.pageByteCountMax,
+      offer.files.allSatisfy({ Self.isRight($0, of: offer.byteCount) })
     else { throw ProtocolViolation(fault: .malformed) }
     switch offer.message {
     case .request(let request):
@@ -420,7 +423,7 @@ struct ReceivedDeliveries: Sendable {
       throw ProtocolViolation(fault: .unexpectedMessage)
     }
     guard UInt64(page.files.count) <= delivery.fileCount - from,
-      page.files.allSatisfy({ Self.isRight($0, in: delivery) })
+      page.files.allSatisfy({ Self.isRight($0, of: delivery.byteCount) })
     else { throw ProtocolViolation(fault: .malformed) }
     outputs.append(.page(id, page.files))
     let next = from + UInt64(page.files.count)
@@ -431,8 +434,8 @@ struct ReceivedDeliveries: Sendable {
     }
   }
 
-  private static func isRight(_ file: WireOfferedFile, in delivery: Incoming) -> Bool {
-    guard file.byteCount <= delivery.byteCount, file.permissions <= DeliveryLimits.permissionsMax,
+  private static func isRight(_ file: WireOfferedFile, of byteCount: UInt64) -> Bool {
+    guard file.byteCount <= byteCount, file.permissions <= DeliveryLimits.permissionsMax,
       file.path.first == UInt8(ascii: "/"), !file.path.contains(0)
     else { return false }
     return file.path.dropFirst().split(

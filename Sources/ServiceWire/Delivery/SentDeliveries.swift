@@ -115,7 +115,10 @@ struct SentDeliveries: Sendable {
     case .reply: offer.reply.attachments = delivery.fileCount
     case nil: break
     }
-    let message = WireChannelMessage.with { $0.offer = offer }
+    let listed = offer.files.reduce(0) { $0 + $1.encodedByteCount }
+    if listed > DeliveryLimits.offeredFilesByteCountMax { offer.files = [] }
+    var message = WireChannelMessage.with { $0.offer = offer }
+    if message.encodedByteCount > channel.frameByteCountMax { message.offer.files = [] }
     guard message.encodedByteCount <= channel.frameByteCountMax else {
       offeredCount -= 1
       return settle(id, .refused(.frameLimit), &outputs)

@@ -2358,6 +2358,12 @@ package nonisolated struct WireOffer: @unchecked Sendable {
   /// Clears the value of `timeLimit`. Subsequent reads from it will return its default value.
   package mutating func clearTimeLimit() {_uniqueStorage()._timeLimit = nil}
 
+  /// The first files of the list, as on a page from 0 on; all, some or none.
+  package var files: [WireOfferedFile] {
+    get {_storage._files}
+    set {_uniqueStorage()._files = newValue}
+  }
+
   package var message: OneOf_Message? {
     get {return _storage._message}
     set {_uniqueStorage()._message = newValue}
@@ -6515,7 +6521,7 @@ nonisolated extension WireIncarnation: SwiftProtobuf.Message, SwiftProtobuf._Mes
 
 nonisolated extension WireOffer: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Offer"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}number\0\u{1}incarnation\0\u{1}floor\0\u{3}stored_byte_count\0\u{3}file_count\0\u{3}byte_count\0\u{1}delivered\0\u{3}may_be_repeated\0\u{1}request\0\u{1}reply\0\u{4}\u{2}time_limit\0\u{c}\u{c}\u{1}")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}number\0\u{1}incarnation\0\u{1}floor\0\u{3}stored_byte_count\0\u{3}file_count\0\u{3}byte_count\0\u{1}delivered\0\u{3}may_be_repeated\0\u{1}request\0\u{1}reply\0\u{4}\u{2}time_limit\0\u{1}files\0\u{c}\u{c}\u{1}")
 
   fileprivate class _StorageClass {
     var _id: Data = Data()
@@ -6528,6 +6534,7 @@ nonisolated extension WireOffer: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
     var _delivered: UInt64 = 0
     var _mayBeRepeated: Bool = false
     var _timeLimit: UInt64? = nil
+    var _files: [WireOfferedFile] = []
     var _message: WireOffer.OneOf_Message?
 
       // This property is used as the initial default value for new instances of the type.
@@ -6549,6 +6556,7 @@ nonisolated extension WireOffer: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
       _delivered = source._delivered
       _mayBeRepeated = source._mayBeRepeated
       _timeLimit = source._timeLimit
+      _files = source._files
       _message = source._message
     }
   }
@@ -6604,6 +6612,7 @@ nonisolated extension WireOffer: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
           }
         }()
         case 13: try { try decoder.decodeSingularUInt64Field(value: &_storage._timeLimit) }()
+        case 14: try { try decoder.decodeRepeatedMessageField(value: &_storage._files) }()
         default: break
         }
       }
@@ -6657,6 +6666,9 @@ nonisolated extension WireOffer: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
       try { if let v = _storage._timeLimit {
         try visitor.visitSingularUInt64Field(value: v, fieldNumber: 13)
       } }()
+      if !_storage._files.isEmpty {
+        try visitor.visitRepeatedMessageField(value: _storage._files, fieldNumber: 14)
+      }
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -6676,6 +6688,7 @@ nonisolated extension WireOffer: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
         if _storage._delivered != rhs_storage._delivered {return false}
         if _storage._mayBeRepeated != rhs_storage._mayBeRepeated {return false}
         if _storage._timeLimit != rhs_storage._timeLimit {return false}
+        if _storage._files != rhs_storage._files {return false}
         if _storage._message != rhs_storage._message {return false}
         return true
       }
