@@ -391,6 +391,7 @@ struct AttachmentTests {
       let events = Box<[ReplyEvent]>()
       let provider = try await world.start("com.example.provider") {
         try $0.offer(echo) { request in
+          if request.params == "reply" { return .reply(attachments: ["/file"]) }
           request.replyProgress.cancel()
           let stream = request.replyEvents
           Task {
@@ -403,11 +404,20 @@ struct AttachmentTests {
       }
       try provider.put("contents", at: "/file")
       let consumer = try await world.start("com.example.consumer")
-      await #expect(throws: ServicesError.self) {
-        try await consumer.services.call(ServiceRequest(echo, "echo"), to: provider.id)
+      var arrivals = consumer.services.arrivals.makeAsyncIterator()
+      // From the second one on, messages are offered where they are written down.
+      for _ in 0..<2 {
+        let sent = try await consumer.services.send(
+          ServiceRequest(echo, "echo", params: "reply"), to: provider.id)
+        #expect(try await sent.reply()?.attachments.count == 1)
+        #expect(await arrivals.next()?.request == sent.id)
+        let fileCount = try consumer.inboxFiles().count
+        await #expect(throws: ServicesError.self) {
+          try await consumer.services.call(ServiceRequest(echo, "echo"), to: provider.id)
+        }
+        #expect(await events.next()?.last == .didFail(ServicesError(.cancelled)))
+        #expect(try await provider.services.outbox().isEmpty && consumer.inboxFiles().count == fileCount)
       }
-      #expect(await events.next()?.last == .didFail(ServicesError(.cancelled)))
-      #expect(try await provider.services.outbox().isEmpty && consumer.inboxFiles().isEmpty)
     }
   }
 

@@ -143,6 +143,38 @@ struct FileOrderTests {
     }
   }
 
+  /// It is made where the message is written down: no thread that may wait for the disk comes between.
+  @Test(.timeLimit(.minutes(2))) func anOfferGoesFromTheThreadThatSends() async throws {
+    try await withTestApps { world in
+      let (provider, consumer, seen) = try await pair(world)
+      let runtime = consumer.services.runtime
+      let id = provider.id
+      func stored(_ number: Int64) async throws -> (SentRequest, StoredMessage) {
+        let request = ServiceRequest(echo, "echo", params: .integer(number), attachments: ["/one"])
+        let sent = SentRequest(Identifier.random(), request, to: id, runtime)
+        let wire = WireOffer.with { $0.request = sent.wire }
+        return (sent, try await runtime.store(wire, id: sent.id, to: id, request.attachments))
+      }
+      // The first one needs that thread, to learn which numbers are settled.
+      let (first, second) = (try await stored(1), try await stored(2))
+      runtime.perform { $0.enqueue(first.0, first.1) }
+      #expect(try await first.0.reply()?.params == 1)
+      #expect(await seen.next() == 0)
+      #expect(await seen.next() == 1)
+      #expect(second.1.offer?.files.map { String(decoding: $0.path, as: UTF8.self) } == ["/one"])
+      let (mayEnd, isHeld) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+      runtime.fileQueue.async(flags: .barrier) {
+        isHeld.signal()
+        mayEnd.wait()
+      }
+      waitBlocking(isHeld)
+      runtime.perform { $0.enqueue(second.0, second.1) }
+      #expect(await seen.next() == 2)
+      mayEnd.signal()
+      #expect(try await second.0.reply()?.params == 2)
+    }
+  }
+
   /// A reply may be there before its request is out of the outbox, which waits for the disk.
   @Test func aFastReplyIsToldBehindItsRequest() async throws {
     try await withTestApps { world in

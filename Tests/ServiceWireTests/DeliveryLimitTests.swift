@@ -278,6 +278,18 @@ struct DeliveryLimitTests {
     #expect(Fixture.fault(receiver.receive(Fixture.message(offer), on: fifth)) == nil)
   }
 
+  @Test func anOfferThatWaitsListsNothing() {
+    var receiver = Fixture.opened()
+    let offer = Fixture.offer(1, listed: [Fixture.file()])
+    #expect(receiver.receive(Fixture.message(offer), on: number) == [.offered(offer)])
+    let another = ChannelNumber(2)
+    _ = receiver.channelOpened(another)
+    #expect(receiver.receive(Fixture.message(offer), on: another) == [])
+    #expect(receiver.channelClosed(number).contains(.offered(Fixture.offer(1))))
+    // So the list is asked for.
+    #expect(receiver.wantPages(one, from: 0) == [.send(Fixture.wanted(1, from: 0), on: another)])
+  }
+
   @Test func theDetailOfAFailureIsNoLongerThanTheLimit() {
     func failed(_ count: Int) -> WireChannelMessage {
       .with {

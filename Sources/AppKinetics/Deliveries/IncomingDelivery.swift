@@ -213,7 +213,14 @@ extension WireOffer {
     var offer = self
     offer.files = []
     switch message {
-    case .request(let request): offer.request = .with { $0.id = request.id }
+    case .request(let request):
+      // What tells whose provider hears of its files.
+      offer.request = .with {
+        $0.id = request.id
+        $0.serviceID = request.serviceID
+        $0.version = request.version
+        $0.method = request.method
+      }
     case .reply(let reply): offer.reply = .with { $0.id = reply.id }
     case nil: break
     }

@@ -6,6 +6,12 @@ import ServiceValues
 import ServiceWire
 import SodiumPrimitives
 
+/// A message that is in the outbox, with its offer when there was a channel.
+struct StoredMessage: Sendable {
+  let entry: OutboxEntry
+  let offer: WireOffer?
+}
+
 /// A message of the outbox, on its way to one app.
 struct OutgoingDelivery: Sendable {
   struct Stream: Sendable, Hashable {
@@ -20,6 +26,8 @@ struct OutgoingDelivery: Sendable {
   let files: OutgoingFiles
   /// The meter counts its bytes for the object that sent it; nil for a message of an earlier process.
   let meter: TransferMeter?
+  /// Made when the message was written down; while it is enqueued.
+  var offer: WireOffer?
   var stream: Stream?
   /// The incarnation under which the receiver could not take its number, and the newest generation that it had seen.
   var taken: (incarnation: Incarnation, generation: UInt64)?

@@ -143,8 +143,9 @@ final class PeerInbox {
     FailPoint.offered.pass()
     // Of an earlier offer nothing is held any more.
     change(delivery, to: 0)
-    let byteCount = (try? offer.serializedBytes() as [UInt8])?.count ?? 0
-    guard hold(byteCount + Self.listedByteCount(offer.files), of: delivery) == .taken else {
+    let byteCount =
+      ((try? offer.serializedBytes() as [UInt8])?.count ?? 0) + Self.listedByteCount(offer.files)
+    guard hold(byteCount, of: delivery) == .taken else {
       // It may have been delivered before: it is not refused.
       remove(id)
       return putOff(id)
@@ -342,7 +343,8 @@ final class PeerInbox {
         if !files.isEmpty { try arrival.add(files.map(ArrivingFile.init)) }
         return arrival.filesKnown
       }
-      return known == offer.fileCount ? .complete(received: list()) : .known(fileCount: known ?? 0)
+      guard let known, known < offer.fileCount else { return .complete(received: list()) }
+      return .known(fileCount: known)
     } then: { inbox, list in
       switch list {
       case .known(let fileCount):

@@ -19,6 +19,10 @@ final class PeerOutbox {
   private var durableFloor: UInt64 = 0
   /// The last receipt that the receiver contradicted, because it was put back: the app was told.
   private var contradicted: DeliveryReceipt?
+  /// The last incarnation under which the receiver could not take a number: the app was told.
+  private var taken: WireIncarnation?
+  /// Offers of earlier messages that are being made.
+  private var unmadeCount = 0
   /// An acknowledgement waits for the disk, and one more message was settled since.
   private var isAcknowledging = false
   private var isAcknowledgementDue = false
@@ -36,10 +40,11 @@ final class PeerOutbox {
 
   // MARK: What is to be delivered
 
+  /// `offer` is what ``offer(_:_:to:notUnder:in:)`` has made, if anything: it goes without a change of thread when its turn is now.
   /// `timeLimit` is in milliseconds.
   func enqueue(
     _ entry: OutboxEntry, request: Identifier?, isReply: Bool, meter: TransferMeter? = nil,
-    wasOffered: Bool = false, timeLimit: UInt64? = nil
+    offer: WireOffer? = nil, wasOffered: Bool = false, timeLimit: UInt64? = nil
   ) {
     let id = entry.id
     timeLimits[id] = timeLimit.map { entry.date + Double($0) / 1e3 }
@@ -48,7 +53,7 @@ final class PeerOutbox {
       runtime.perform(with: application) { $0.outbox.tellStarted(path, id) }
     }
     outgoing[id] = OutgoingDelivery(
-      entry: entry, request: request, isReply: isReply, files: files, meter: meter)
+      entry: entry, request: request, isReply: isReply, files: files, meter: meter, offer: offer)
     meter?.begin(byteCount: entry.byteCount, fileCount: entry.fileCount)
     end = max(end, entry.number + 1)
     peer.deliveries.step {
@@ -56,6 +61,8 @@ final class PeerOutbox {
         id, number: entry.number, fileCount: entry.fileCount, byteCount: entry.byteCount,
         wasOffered: wasOffered)
     }
+    // Else it waits for its turn, and much may change until then.
+    outgoing[id]?.offer = nil
   }
 
   /// Calls back with its end; with nil for what is not on its way.
@@ -137,36 +144,53 @@ final class PeerOutbox {
   func provideOffer(_ id: Identifier) {
     guard let delivery = outgoing[id] else { return }
     let (entry, taken, durableFloor) = (delivery.entry, delivery.taken, durableFloor)
+    // Messages begin in their order.
+    if var offer = delivery.offer, durableFloor > 0, unmadeCount == 0, offer.incarnation != self.taken {
+      offer.floor = min(durableFloor, entry.number)
+      return self.offer(id, .success(offer))
+    }
+    unmadeCount += 1
     let (application, container) = (peer.application, runtime.container)
     runtime.run(with: application) { () throws -> WireOffer in
-      var offer = try WireOffer(serializedBytes: container.store.outboxMessage(entry.number))
-      offer.clearTimeLimit()
-      offer.floor = durableFloor
+      var floor = durableFloor
       // Both branches make durable which earlier messages were settled.
       if !entry.mayBeOffered || durableFloor == 0 {
-        offer.floor = try Self.floor(application, in: container) ?? entry.number
+        floor = try Self.floor(application, in: container) ?? entry.number
         if entry.mayBeOffered {
           try container.store.synchronize()
         } else {
           try container.store.markOffered(entry.number)
         }
       }
-      offer.floor = min(offer.floor, entry.number)
-      offer.id = entry.id.data
-      offer.storedByteCount = entry.storedByteCount
-      if entry.fileCount <= DeliveryLimits.offeredFileCountMax {
-        // What cannot be read of the list fails when the receiver asks for it.
-        offer.files = (try? Self.files(of: entry.number, from: 0, in: container)) ?? []
-      }
-      let receiver = try container.store.outboxReceiver(
-        application.text, notUnder: taken?.incarnation, generationAbove: taken?.generation ?? 0)
-      offer.incarnation = WireIncarnation(receiver.incarnation)
-      offer.delivered = receiver.delivered
-      offer.mayBeRepeated = entry.number < receiver.firstNumber
+      let message = try WireOffer(serializedBytes: container.store.outboxMessage(entry.number))
+      var offer = try Self.offer(message, entry, to: application, notUnder: taken, in: container)
+      offer.floor = min(floor, entry.number)
       return offer
     } then: { peer, offer in
+      peer.outbox.unmadeCount -= 1
       peer.outbox.offer(id, offer)
     }
+  }
+
+  /// All of the offer of a message but its floor, as the container has it. Waits for the disk.
+  static func offer(
+    _ message: WireOffer, _ entry: OutboxEntry, to application: ApplicationID,
+    notUnder taken: (incarnation: Incarnation, generation: UInt64)? = nil, in container: SecureContainer
+  ) throws -> WireOffer {
+    var offer = message
+    offer.clearTimeLimit()
+    offer.id = entry.id.data
+    offer.storedByteCount = entry.storedByteCount
+    if entry.fileCount <= DeliveryLimits.offeredFileCountMax {
+      // What cannot be read of the list fails when the receiver asks for it.
+      offer.files = (try? files(of: entry.number, from: 0, in: container)) ?? []
+    }
+    let receiver = try container.store.outboxReceiver(
+      application.text, notUnder: taken?.incarnation, generationAbove: taken?.generation ?? 0)
+    offer.incarnation = WireIncarnation(receiver.incarnation)
+    offer.delivered = receiver.delivered
+    offer.mayBeRepeated = entry.number < receiver.firstNumber
+    return offer
   }
 
   private func offer(_ id: Identifier, _ offer: Result<WireOffer, any Error>) {
@@ -190,6 +214,9 @@ final class PeerOutbox {
   func numberTaken(_ id: Identifier, _ wire: WireIncarnation, _ generation: UInt64) {
     guard let incarnation = Incarnation(wire) else { return }
     outgoing[id]?.taken = (incarnation, generation)
+    // Each offer of the same time says so.
+    guard taken != wire else { return }
+    taken = wire
     peer.tell(Rollback(side: .thisApp, application: peer.application, missingCount: 0))
   }
 

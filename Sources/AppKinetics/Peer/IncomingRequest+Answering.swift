@@ -199,10 +199,10 @@ extension IncomingRequest {
     }
     guard isTaken else { throw PeerRequests.cannotReply }
     do {
-      let entry = try await runtime.store(
+      let stored = try await runtime.store(
         .with { $0.reply = reply }, id: Identifier.random(), to: sender, attachments, endingQueued: arrival)
       await runtime.result { core in
-        if core.life == .running { core.peer(sender).requests.didStore(entry, for: self) }
+        if core.life == .running { core.peer(sender).requests.didStore(stored, for: self) }
       }
     } catch {
       runtime.perform(with: sender) { $0.requests.storingFailed(self) }

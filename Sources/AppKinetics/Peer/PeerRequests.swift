@@ -350,10 +350,13 @@ final class PeerRequests {
   }
 
   /// The reply is in the outbox, and what it answers out of the queue.
-  func didStore(_ entry: OutboxEntry, for request: IncomingRequest) {
+  func didStore(_ stored: StoredMessage, for request: IncomingRequest) {
     if isCurrent(request) { incoming[request.id]?.hasReplied = true }
-    peer.outbox.enqueue(entry, request: request.id, isReply: true, meter: request.replyMeter)
-    if request.replyMeter.isCancelled { peer.outbox.cancel(entry.id) }
+    let isCancelled = request.replyMeter.isCancelled
+    peer.outbox.enqueue(
+      stored.entry, request: request.id, isReply: true, meter: request.replyMeter,
+      offer: isCancelled ? nil : stored.offer)
+    if isCancelled { peer.outbox.cancel(stored.entry.id) }
     guard request.arrival != nil else { return replyIsDelivered(request.id) }
     if messages.isAnswerable(request) { _ = messages.takeAnswerable(request) }
   }

@@ -24,11 +24,11 @@ extension PeerSession {
   }
 
   /// The request is in the outbox.
-  func enqueue(_ request: SentRequest, _ entry: OutboxEntry) {
+  func enqueue(_ request: SentRequest, _ stored: StoredMessage) {
     sent[request.id] = request
     deliveries.endHold()
     outbox.enqueue(
-      entry, request: request.id, isReply: false, meter: request.meter,
+      stored.entry, request: request.id, isReply: false, meter: request.meter, offer: stored.offer,
       timeLimit: request.request.timeLimit?.milliseconds)
     // The other app is locked or suspended, as the broker said.
     let waits = dialWait == .unlock || !isConnected && deliveries.waitReason != nil

@@ -223,9 +223,9 @@ final class Core {
   }
 
   /// The request is in the outbox.
-  func enqueue(_ sent: SentRequest, _ entry: OutboxEntry) {
+  func enqueue(_ sent: SentRequest, _ stored: StoredMessage) {
     guard life == .running else { return sent.fail(.lost, Self.stopped) }
-    peer(sent.application).enqueue(sent, entry)
+    peer(sent.application).enqueue(sent, stored)
   }
 
   // MARK: What earlier processes left

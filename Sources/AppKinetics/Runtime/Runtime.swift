@@ -275,24 +275,27 @@ final class Runtime: Sendable {
       $0.request = sent.wire
       if let timeLimit = sent.request.timeLimit { $0.timeLimit = timeLimit.milliseconds }
     }
-    let entry = try await store(wire, id: sent.id, to: sent.application, sent.request.attachments)
+    let stored = try await store(wire, id: sent.id, to: sent.application, sent.request.attachments)
     FailPoint.stored.pass()
-    perform { $0.enqueue(sent, entry) }
+    perform { $0.enqueue(sent, stored) }
   }
 
   func store(
     _ wire: WireOffer, id: Identifier, to application: ApplicationID, _ attachments: [String],
     endingQueued arrival: UInt64? = nil
-  ) async throws -> OutboxEntry {
+  ) async throws -> StoredMessage {
     let message: [UInt8] = try wire.serializedBytes()
     // Then it is offered at once, and no second commit is needed for that.
     let isConnected = await result { $0.peers[application]?.isConnected ?? false }
     do {
       return try await blocking { [container] in
-        try container.store.enqueue(
+        let entry = try container.store.enqueue(
           OutgoingMessage(
             id: id, receiver: application.text, message: message, attachments: attachments),
           mayBeOffered: isConnected, endingQueued: arrival)
+        // What fails here fails when the offer is wanted.
+        let offer = isConnected ? try? PeerOutbox.offer(wire, entry, to: application, in: container) : nil
+        return StoredMessage(entry: entry, offer: offer)
       }
     } catch {
       throw Self.servicesError(error)

@@ -370,7 +370,10 @@ struct ReceivedDeliveries: Sendable {
     guard waiting <= limits.waitingOfferByteCountMax else {
       throw ProtocolViolation(fault: .limitExceeded, detail: "bytes of offers that wait")
     }
-    incoming[id]?.waiting.append(WaitingOffer(channel: number, offer: offer))
+    // What it lists is asked for when its turn comes.
+    var waitingOffer = offer
+    waitingOffer.files = []
+    incoming[id]?.waiting.append(WaitingOffer(channel: number, offer: waitingOffer))
   }
 
   private func check(_ offer: WireOffer) throws(ProtocolViolation) -> Identifier {
