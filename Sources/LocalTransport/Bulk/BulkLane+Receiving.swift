@@ -88,7 +88,7 @@ extension BulkLane {
     guard let memory else { throw BulkFault(.malformed, "a descriptor that is no shared memory") }
     try state.withLock { state throws(BulkFault) in
       guard state.receiving == nil else { throw BulkFault(.unexpectedMessage, "shared memory twice") }
-      state.receiving = ReceivingMemory(reader: memory, slots: BulkTakenSlots(count: Int(slotCount)))
+      state.receiving = TakenBulkMemory(reader: memory, slots: BulkTakenSlots(count: Int(slotCount)))
     }
   }
 
@@ -123,7 +123,7 @@ extension BulkLane {
   /// Calls the sink with a frame; returns what it threw. The contents are gone by then, unless the
   /// sink keeps them.
   private func give(
-    _ frame: Frame, _ sealed: UnsafeRawBufferPointer, to incoming: Incoming, _ reader: BulkReader
+    _ frame: Frame, _ sealed: UnsafeRawBufferPointer, to incoming: IncomingBulkStream, _ reader: BulkReader
   ) throws(BulkFault) -> (isLast: Bool, error: (any Error)?) {
     let block: UnsafeRawBufferPointer
     let tag: SecretStreamTag?

@@ -15,7 +15,7 @@ extension BulkLane {
   /// The next task of the sending thread.
   private enum Step {
     /// Sends a frame, with its contents in a slot when there is one.
-    case frame(UInt32, Outgoing, BulkWriter.Slot?)
+    case frame(UInt32, OutgoingBulkStream, BulkWriter.Slot?)
     /// Makes memory of so many slots, for the peer.
     case share(slotCount: Int)
     /// Tells the peer which slots were read.
@@ -83,7 +83,7 @@ extension BulkLane {
 
   /// False when the lane has ended.
   private func sendFrame(
-    _ stream: UInt32, _ outgoing: Outgoing, _ slot: BulkWriter.Slot?, _ writer: BulkWriter
+    _ stream: UInt32, _ outgoing: OutgoingBulkStream, _ slot: BulkWriter.Slot?, _ writer: BulkWriter
   ) -> Bool {
     let part: BulkPart
     do {
@@ -130,16 +130,16 @@ extension BulkLane {
       state.withLock { $0.sending.isWanted = false }
       return true
     }
-    let memory: GivenMemory
+    let memory: GivenBulkMemory
     let descriptor: Descriptor
     do throws(SocketError) {
       let shared = try SharedMemory(byteCount: slotCount * BulkSlots.byteCount)
       descriptor = try shared.duplicateDescriptor()
-      memory = GivenMemory(shared, slotCount: slotCount, budget)
+      memory = GivenBulkMemory(shared, slotCount: slotCount, budget)
     } catch {
       budget.giveBack(slotCount)
       // Everything goes over the socket, then.
-      state.withLock { $0.sending = SendingMemory() }
+      state.withLock { $0.sending = SentBulkMemory() }
       return true
     }
     var descriptors = DescriptorList()
@@ -157,7 +157,7 @@ extension BulkLane {
     else { return false }
     change { state in
       guard isOnItsWay else {
-        state.sending = SendingMemory()
+        state.sending = SentBulkMemory()
         return
       }
       state.sending.isWanted = false
@@ -168,7 +168,7 @@ extension BulkLane {
     return true
   }
 
-  private func reportSent(_ stream: UInt32, _ outgoing: Outgoing, _ error: (any Error)?) {
+  private func reportSent(_ stream: UInt32, _ outgoing: OutgoingBulkStream, _ error: (any Error)?) {
     let isReported = state.withLock { state in
       guard state.outgoing[stream] === outgoing else { return false }
       state.turns.stop(stream)
@@ -238,7 +238,7 @@ private final class BulkWriter {
 
   /// The frame's bytes for the socket, valid until the next frame is filled.
   func seal(
-    _ part: BulkPart, _ stream: UInt32, _ outgoing: BulkLane.Outgoing, usesSlot: Bool
+    _ part: BulkPart, _ stream: UInt32, _ outgoing: OutgoingBulkStream, usesSlot: Bool
   ) -> UnsafeRawBufferPointer {
     let prefix = UnsafeMutableRawBufferPointer(rebasing: frame[..<Self.prefixByteCount])
     let plaintext = UnsafeRawBufferPointer(rebasing: block[..<part.blockByteCount])

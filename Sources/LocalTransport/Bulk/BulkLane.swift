@@ -96,48 +96,16 @@ package final class BulkLane: Sendable {
     var end: End?
     var turns = BulkTurns()
     var reception = BulkReception()
-    var outgoing: [UInt32: Outgoing] = [:]
-    var incoming: [UInt32: Incoming] = [:]
+    var outgoing: [UInt32: OutgoingBulkStream] = [:]
+    var incoming: [UInt32: IncomingBulkStream] = [:]
     /// The fault that the next thread to run reports before anything else.
     var fault: BulkFault?
     var isSending = false
     var isReceiving = false
     /// The sending thread waits for `changed`.
     var isWaiting = false
-    var sending = SendingMemory()
-    var receiving: ReceivingMemory?
-  }
-
-  /// The memory that contents of the peer come in.
-  struct ReceivingMemory {
-    let reader: SharedMemory.Reader
-    var slots: BulkTakenSlots
-    /// The sending thread has to tell the peer of slots.
-    var isOwed = false
-  }
-
-  /// The memory that contents are sent in.
-  struct SendingMemory {
-    /// The slots that the peer takes at most.
-    var slotCountMax = 0
-    /// The memory is made before the next frame.
-    var isWanted = false
-    var slots: BulkSlots?
-    /// Nil until there are slots.
-    var memory: GivenMemory?
-  }
-
-  /// Memory that counts in the budget as long as anybody holds it.
-  final class GivenMemory: Sendable {
-    let memory: SharedMemory
-    private let slotCount: Int
-    private let budget: BulkSlotBudget
-
-    init(_ memory: SharedMemory, slotCount: Int, _ budget: BulkSlotBudget) {
-      (self.memory, self.slotCount, self.budget) = (memory, slotCount, budget)
-    }
-
-    deinit { budget.giveBack(slotCount) }
+    var sending = SentBulkMemory()
+    var receiving: TakenBulkMemory?
   }
 
   /// The socket, closed when the lane and both threads have let go of it.
@@ -210,7 +178,7 @@ package final class BulkLane: Sendable {
       } else if stream == BulkFrame.laneNumber || state.outgoing[stream] != nil {
         state.fault = BulkFault(.malformed, "stream \(stream) was asked for, which is no new number")
       } else {
-        state.outgoing[stream] = Outgoing(key: key, source: source)
+        state.outgoing[stream] = OutgoingBulkStream(key: key, source: source)
         state.turns.begin(stream, credit: credit)
         if state.sending.slots != nil {
           startReceiving(&state)
@@ -266,7 +234,7 @@ package final class BulkLane: Sendable {
     precondition(key.count == BulkFrame.keyByteCount, "a key has \(BulkFrame.keyByteCount) bytes")
     change { state in
       state.reception.expect(stream, credit: credit)
-      state.incoming[stream] = Incoming(key: key, sink: sink)
+      state.incoming[stream] = IncomingBulkStream(key: key, sink: sink)
       startReceiving(&state)
     }
   }
