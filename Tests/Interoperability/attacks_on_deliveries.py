@@ -824,26 +824,29 @@ def losses_that_cannot_be(world):
     still_serves(world)
 
 
-def contents_that_never_open(world):
+def channels_that_never_last(world):
     """The victim offers its message again and again, after pauses that grow."""
     _, app, channel = pair(world)
     channel.close()
-    delivery = owed(app)
-    closed = []
+    for error in (DAMAGED, LIMIT):
+        delivery = owed(app)
+        closed = []
 
-    def close(channel, body):
-        channel.connection.send({"delivery_accepted": body})
-        progress = {"id": body["id"], "received": GRAIN_BYTES, "credit": body["credit"]}
-        channel.connection.send({"delivery_progress": progress})
-        closed.append(channel)
-        channel.close(DAMAGED)
+        def close(channel, body):
+            channel.connection.send({"delivery_accepted": body})
+            progress = {"id": body["id"], "received": GRAIN_BYTES, "credit": body["credit"]}
+            channel.connection.send({"delivery_progress": progress})
+            closed.append(channel)
+            channel.close(error)
 
-    app.says = {"delivery_accepted": close}
-    app.connect(VICTIM)
-    app.loop.pause(4)
-    assert 4 <= len(closed) <= 8, len(closed)
-    app.says = {}
-    expect_echo(delivery, FILES)
+        app.says = {"delivery_accepted": close}
+        app.connect(VICTIM)
+        app.loop.pause(4)
+        assert 4 <= len(closed) <= 8, (error, len(closed))
+        app.says = {}
+        expect_echo(delivery, FILES)
+        abandon_all(app)
+        app.staged.clear()
     still_serves(world)
 
 
@@ -1083,7 +1086,7 @@ CHECKS = [
     streams_that_are_none, frames_that_are_cut, frames_beyond_the_credit, more_frames_than_are_taken_at_once,
     lists_that_cannot_be, a_segment_that_does_not_open, two_segments_that_do_not_open, what_follows_a_damaged_segment,
     what_follows_a_message_that_was_taken_back, answers_that_no_receiver_gives, losses_that_cannot_be,
-    waits_that_cannot_be, contents_that_never_open, second_and_third_answers,
+    waits_that_cannot_be, channels_that_never_last, second_and_third_answers,
     progress_that_cannot_be, manifests_asked_for_wrongly, pages_that_are_missing,
     streams_that_begin_inside_of_a_grain, streams_that_begin_somewhere, asks_again_for_what_is_not_damaged,
     asks_again_inside_of_a_grain, a_segment_that_is_damaged_on_the_disk,

@@ -23,8 +23,8 @@ final class PeerDeliveries {
   private var awaitPause = awaitPauseMin
   private static let awaitPauseMin: UInt64 = 1000
   private static let awaitPauseMax: UInt64 = 300_000
-  /// The last pause after contents that did not open, since a delivery was settled.
-  private var damagePause: UInt64 = 0
+  /// The last pause after a channel that ended with a fault, since a delivery was settled.
+  private var faultPause: UInt64 = 0
   /// The reason for which the other app takes no messages yet, as it was heard of last: by an offer that
   /// waits, or of the broker. Nil: it is neither locked nor suspended.
   private(set) var waitReason: WireDeliveryWaiting.Reason?
@@ -94,7 +94,7 @@ final class PeerDeliveries {
       case .accepted(let id): outbox.wasAccepted(id)
       case .progressed(let id, let received): outbox.progressed(id, received)
       case .settled(let id, let end):
-        damagePause = 0
+        faultPause = 0
         awaitPause = Self.awaitPauseMin
         outbox.settled(id, end)
       case .delivered(let id, let incarnation, let count): outbox.delivered(id, incarnation, count)
@@ -208,10 +208,11 @@ final class PeerDeliveries {
     outbox.cannotReach(error, isFinal: isFinal, endsNew: endsNew)
   }
 
-  /// A channel ends because contents do not open: they may not over the next one either, which is asked for after a pause that grows.
-  func contentsWereDamaged() {
-    damagePause = min(max(2 * damagePause, Self.retryPauseMin), Self.retryPauseMax)
-    let next = peer.runtime.now + damagePause
+  /// A channel ends because contents do not open, or because the other app has no room for more offers. It may be so over the next one
+  /// too, which is asked for after a pause that grows.
+  func pauseAfterFault() {
+    faultPause = min(max(2 * faultPause, Self.retryPauseMin), Self.retryPauseMax)
+    let next = peer.runtime.now + faultPause
     retryAt = next
     peer.core.wake(at: next)
   }

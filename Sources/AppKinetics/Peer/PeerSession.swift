@@ -349,7 +349,9 @@ final class PeerSession {
       act(outputs)
     }
     isDialling = false
-    if end.fault == .streamDamaged { deliveries.contentsWereDamaged() }
+    if end.fault == .streamDamaged || end.fault == .limitExceeded && end.side == .peer {
+      deliveries.pauseAfterFault()
+    }
     if channel.hasBegun {
       deliveries.step { $0.channelClosed(number) }
     } else if channel.isDialled, isKeyChanged {
