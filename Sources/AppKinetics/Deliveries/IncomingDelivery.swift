@@ -135,7 +135,7 @@ final class IncomingDelivery: Sendable {
     }
   }
 
-  /// They were not told.
+  /// The app was not told of them after all.
   func forgetBegunFiles() { begun.withLock { $0 = Arrival.Begun() } }
 
   /// Keeps what is there for another channel.
@@ -214,7 +214,7 @@ extension WireOffer {
     offer.files = []
     switch message {
     case .request(let request):
-      // What tells whose provider hears of its files.
+      // These tell whose provider hears of its files.
       offer.request = .with {
         $0.id = request.id
         $0.serviceID = request.serviceID

@@ -26,7 +26,7 @@ struct OutgoingDelivery: Sendable {
   let files: OutgoingFiles
   /// The meter counts its bytes for the object that sent it; nil for a message of an earlier process.
   let meter: TransferMeter?
-  /// Made when the message was written down; while it is enqueued.
+  /// The offer that was made when the message was written down; nil once the message is enqueued.
   var offer: WireOffer?
   var stream: Stream?
   /// The incarnation under which the receiver could not take its number, and the newest generation that it had seen.

@@ -21,8 +21,8 @@ final class PeerOutbox {
   private var contradicted: DeliveryReceipt?
   /// The last incarnation under which the receiver could not take a number: the app was told.
   private var taken: WireIncarnation?
-  /// Offers of earlier messages that are being made.
-  private var unmadeCount = 0
+  /// Messages whose offers are being made.
+  private var unmade: Set<Identifier> = []
   /// An acknowledgement waits for the disk, and one more message was settled since.
   private var isAcknowledging = false
   private var isAcknowledgementDue = false
@@ -145,11 +145,11 @@ final class PeerOutbox {
     guard let delivery = outgoing[id] else { return }
     let (entry, taken, durableFloor) = (delivery.entry, delivery.taken, durableFloor)
     // Messages begin in their order.
-    if var offer = delivery.offer, durableFloor > 0, unmadeCount == 0, offer.incarnation != self.taken {
+    if var offer = delivery.offer, durableFloor > 0, unmade.isEmpty, offer.incarnation != self.taken {
       offer.floor = min(durableFloor, entry.number)
       return self.offer(id, .success(offer))
     }
-    unmadeCount += 1
+    unmade.insert(id)
     let (application, container) = (peer.application, runtime.container)
     runtime.run(with: application) { () throws -> WireOffer in
       var floor = durableFloor
@@ -167,7 +167,7 @@ final class PeerOutbox {
       offer.floor = min(floor, entry.number)
       return offer
     } then: { peer, offer in
-      peer.outbox.unmadeCount -= 1
+      peer.outbox.unmade.remove(id)
       peer.outbox.offer(id, offer)
     }
   }
@@ -182,7 +182,7 @@ final class PeerOutbox {
     offer.id = entry.id.data
     offer.storedByteCount = entry.storedByteCount
     if entry.fileCount <= DeliveryLimits.offeredFileCountMax {
-      // What cannot be read of the list fails when the receiver asks for it.
+      // An error in the list comes again when the receiver asks for it.
       offer.files = (try? files(of: entry.number, from: 0, in: container)) ?? []
     }
     let receiver = try container.store.outboxReceiver(
@@ -214,7 +214,7 @@ final class PeerOutbox {
   func numberTaken(_ id: Identifier, _ wire: WireIncarnation, _ generation: UInt64) {
     guard let incarnation = Incarnation(wire) else { return }
     outgoing[id]?.taken = (incarnation, generation)
-    // Each offer of the same time says so.
+    // Every offer of that time is refused so.
     guard taken != wire else { return }
     taken = wire
     peer.tell(Rollback(side: .thisApp, application: peer.application, missingCount: 0))

@@ -293,7 +293,7 @@ final class Runtime: Sendable {
           OutgoingMessage(
             id: id, receiver: application.text, message: message, attachments: attachments),
           mayBeOffered: isConnected, endingQueued: arrival)
-        // What fails here fails when the offer is wanted.
+        // An error here comes again when the offer is wanted.
         let offer = isConnected ? try? PeerOutbox.offer(wire, entry, to: application, in: container) : nil
         return StoredMessage(entry: entry, offer: offer)
       }

@@ -370,7 +370,7 @@ struct ReceivedDeliveries: Sendable {
     guard waiting <= limits.waitingOfferByteCountMax else {
       throw ProtocolViolation(fault: .limitExceeded, detail: "bytes of offers that wait")
     }
-    // What it lists is asked for when its turn comes.
+    // Its files are asked for when its turn comes.
     var waitingOffer = offer
     waitingOffer.files = []
     incoming[id]?.waiting.append(WaitingOffer(channel: number, offer: waitingOffer))
