@@ -34,6 +34,28 @@ struct FileOrderTests {
     return (provider, consumer, seen)
   }
 
+  /// A message that is written down and not enqueued yet.
+  private func stored(
+    _ number: Int64, _ consumer: TestApp, to provider: TestApp
+  ) async throws -> (sent: SentRequest, message: StoredMessage) {
+    let runtime = consumer.services.runtime
+    let request = ServiceRequest(echo, "echo", params: .integer(number), attachments: ["/one"])
+    let sent = SentRequest(Identifier.random(), request, to: provider.id, runtime)
+    let wire = WireOffer.with { $0.request = sent.wire }
+    return (sent, try await runtime.store(wire, id: sent.id, to: provider.id, request.attachments))
+  }
+
+  /// The threads for files have nothing else to do until the semaphore is signalled.
+  private func holdFiles(of app: TestApp) -> DispatchSemaphore {
+    let (mayEnd, isHeld) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+    app.services.runtime.fileQueue.async(flags: .barrier) {
+      isHeld.signal()
+      mayEnd.wait()
+    }
+    waitBlocking(isHeld)
+    return mayEnd
+  }
+
   @Test func keepsTheOrderOfRequestsWithoutFilesAmongThoseWithSome() async throws {
     try await withTestApps { world in
       let (provider, consumer, seen) = try await pair(world)
@@ -121,12 +143,7 @@ struct FileOrderTests {
         ServiceRequest(echo, "echo", attachments: many), to: provider.id)
       let transfer = try #require(await arrivals.next())
       // The provider takes the message, and gets no list of its files.
-      let (mayGo, isHeld) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
-      consumer.services.runtime.fileQueue.async(flags: .barrier) {
-        isHeld.signal()
-        mayGo.wait()
-      }
-      waitBlocking(isHeld)
+      let mayGo = holdFiles(of: consumer)
       try await provider.services.setState(.running)
       while transfer.waitsFor != nil { await Task.yield() }
       // What tells of it waits for the queue from here on.
@@ -148,30 +165,39 @@ struct FileOrderTests {
     try await withTestApps { world in
       let (provider, consumer, seen) = try await pair(world)
       let runtime = consumer.services.runtime
-      let id = provider.id
-      func stored(_ number: Int64) async throws -> (SentRequest, StoredMessage) {
-        let request = ServiceRequest(echo, "echo", params: .integer(number), attachments: ["/one"])
-        let sent = SentRequest(Identifier.random(), request, to: id, runtime)
-        let wire = WireOffer.with { $0.request = sent.wire }
-        return (sent, try await runtime.store(wire, id: sent.id, to: id, request.attachments))
-      }
       // The first one needs that thread, to learn which numbers are settled.
-      let (first, second) = (try await stored(1), try await stored(2))
-      runtime.perform { $0.enqueue(first.0, first.1) }
-      #expect(try await first.0.reply()?.params == 1)
-      #expect(await seen.next() == 0)
-      #expect(await seen.next() == 1)
-      #expect(second.1.offer?.files.map { String(decoding: $0.path, as: UTF8.self) } == ["/one"])
-      let (mayEnd, isHeld) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
-      runtime.fileQueue.async(flags: .barrier) {
-        isHeld.signal()
-        mayEnd.wait()
-      }
-      waitBlocking(isHeld)
-      runtime.perform { $0.enqueue(second.0, second.1) }
+      let first = try await stored(1, consumer, to: provider)
+      let second = try await stored(2, consumer, to: provider)
+      runtime.perform { $0.enqueue(first.sent, first.message) }
+      #expect(try await first.sent.reply()?.params == 1)
+      #expect(second.message.offer?.files.map { String(decoding: $0.path, as: UTF8.self) } == ["/one"])
+      for number in [0, 1] as [Int64] { #expect(await seen.next() == number) }
+      let mayEnd = holdFiles(of: consumer)
+      runtime.perform { $0.enqueue(second.sent, second.message) }
       #expect(await seen.next() == 2)
       mayEnd.signal()
-      #expect(try await second.0.reply()?.params == 2)
+      #expect(try await second.sent.reply()?.params == 2)
+    }
+  }
+
+  @Test(.timeLimit(.minutes(2))) func anOfferDoesNotGoBeforeThatOfAnEarlierMessage() async throws {
+    try await withTestApps { world in
+      let (provider, consumer, seen) = try await pair(world)
+      let runtime = consumer.services.runtime
+      _ = try await consumer.services.call(
+        ServiceRequest(echo, "echo", params: 1, attachments: ["/one"]), to: provider.id)
+      let first = try await stored(2, consumer, to: provider)
+      let second = try await stored(3, consumer, to: provider)
+      let mayEnd = holdFiles(of: consumer)
+      runtime.perform {
+        $0.enqueue(first.sent, StoredMessage(entry: first.message.entry, offer: nil))
+        $0.enqueue(second.sent, second.message)
+      }
+      _ = try await consumer.services.call(ServiceRequest(echo, "echo", params: 4), to: provider.id)
+      #expect(seen.values == [0, 1, 4])
+      mayEnd.signal()
+      for sent in [first.sent, second.sent] { _ = try await sent.reply() }
+      #expect(Set(seen.values) == [0, 1, 2, 3, 4])
     }
   }
 
@@ -193,12 +219,7 @@ struct FileOrderTests {
       // The consumer needs its queue for files no more before the provider has everything.
       #expect(await events.next() == .didStartSending(attachment: "/large"))
       let gate = provider.hold()
-      let (mayEnd, isHeld) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
-      consumer.services.runtime.fileQueue.async(flags: .barrier) {
-        isHeld.signal()
-        mayEnd.wait()
-      }
-      waitBlocking(isHeld)
+      let mayEnd = holdFiles(of: consumer)
       gate.signal()
       #expect(await replies.next()?.request == sent.id)
       mayEnd.signal()
