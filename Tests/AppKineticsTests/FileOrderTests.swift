@@ -45,7 +45,7 @@ struct FileOrderTests {
     return (sent, try await runtime.store(wire, id: sent.id, to: provider.id, request.attachments))
   }
 
-  /// The threads for files have nothing else to do until the semaphore is signalled.
+  /// Keeps the threads for files from all other work until the semaphore is signalled.
   private func holdFiles(of app: TestApp) -> DispatchSemaphore {
     let (mayEnd, isHeld) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
     app.services.runtime.fileQueue.async(flags: .barrier) {
@@ -130,7 +130,7 @@ struct FileOrderTests {
       try await provider.services.start()
       let consumer = try world.app("com.example.consumer")
       try consumer.container.files.write(Data("one".utf8), toPath: "/one")
-      // More than an offer lists.
+      // These are more than an offer lists.
       let many = (1...DeliveryLimits.offeredFileCountMax + 1).map { "/\($0)" }
       for path in many { try consumer.container.files.write(Data("one".utf8), toPath: path) }
       try await consumer.services.start()

@@ -684,7 +684,7 @@ def lists_that_cannot_be(world):
         **delivery.request, "attachments": 300})
     expect(ending(delivery.channel.connection), MALFORMED)
     abandon_all(app)
-    # Sizes that are not what the offer says, and a path that names the folder above.
+    # Sizes that add up to more than the offer says, and to less.
     for files in ([{**file, "byte_count": 2}, file], [file, {**file, "path": b"/b", "byte_count": 0}]):
         delivery = offer(files=files)
         delivery.wait("refused")

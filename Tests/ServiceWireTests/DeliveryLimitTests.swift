@@ -120,7 +120,7 @@ struct DeliveryLimitTests {
     }
     let files = [Fixture.file("/a"), Fixture.file("/b")]
     #expect(sent(files) == offer(files))
-    // Not more than the limit.
+    // The limit itself fits, and one byte more does not.
     let rest = DeliveryLimits.offeredFilesByteCountMax - Fixture.file().encodedByteCount
     let other = rest - Fixture.file(String(repeating: "/", count: 2000)).encodedByteCount + 2000
     let full = [Fixture.file(), Fixture.file(String(repeating: "/", count: other))]
@@ -286,7 +286,7 @@ struct DeliveryLimitTests {
     _ = receiver.channelOpened(another)
     #expect(receiver.receive(Fixture.message(offer), on: another) == [])
     #expect(receiver.channelClosed(number).contains(.offered(Fixture.offer(1))))
-    // So the list is asked for.
+    // So the receiver asks for the list.
     #expect(receiver.wantPages(one, from: 0) == [.send(Fixture.wanted(1, from: 0), on: another)])
   }
 

@@ -3,8 +3,8 @@ import Testing
 
 @testable import TestSupport
 
-/// Every target with its corpus, and with inputs made from it at random: what CI runs, in the build that it has anyway. `run`
-/// lets libFuzzer look for inputs, which needs a build of its own.
+/// Feeds every target with its corpus, and with inputs made from it at random. CI runs these tests, in the build that it has anyway;
+/// `Fuzzing/run` lets libFuzzer look for inputs, which needs a build of its own.
 struct FuzzTests {
   /// Inputs made from the corpus of a target; `OPENDYNAMICS_LONG` makes a hundred times as many.
   static let inputCount = ProcessInfo.processInfo.environment["OPENDYNAMICS_LONG"] == nil ? 300 : 30_000
