@@ -127,7 +127,7 @@ struct DeliveryLimitTests {
     #expect(full.reduce(0) { $0 + $1.encodedByteCount } == DeliveryLimits.offeredFilesByteCountMax)
     #expect(sent(full) == offer(full))
     #expect(sent([full[0], Fixture.file(String(repeating: "/", count: other + 1))]) == offer([]))
-    // What makes the frame too long is left out; the message goes.
+    // A list that makes the frame too long is left out; the message goes.
     let frame = Fixture.message(Fixture.offer(1, files: 3, listed: files)).encodedByteCount
     #expect(sent(files, frame: frame) == offer(files))
     #expect(sent(files, frame: frame - 1) == offer([]))

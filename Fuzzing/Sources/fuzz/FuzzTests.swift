@@ -1,7 +1,6 @@
 import Foundation
+import TestSupport
 import Testing
-
-@testable import TestSupport
 
 /// Feeds every target with its corpus, and with inputs made from it at random. CI runs these tests, in the build that it has anyway;
 /// `Fuzzing/run` lets libFuzzer look for inputs, which needs a build of its own.

@@ -208,7 +208,7 @@ final class ArrivalSink: BulkSink {
 extension BulkContents: FrameContents {}
 
 extension WireOffer {
-  /// What tells which one it is.
+  /// The offer with no more than tells which one it is.
   fileprivate var withoutContents: WireOffer {
     var offer = self
     offer.files = []

@@ -358,7 +358,7 @@ final class PeerInbox {
     }
   }
 
-  /// What is known of the files after an offer or a page.
+  /// The part of the list of files that is known after an offer.
   private enum List {
     /// So many, and others are missing.
     case known(fileCount: UInt64)

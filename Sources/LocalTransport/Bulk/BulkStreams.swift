@@ -50,7 +50,7 @@ final class OutgoingBulkStream: Sendable {
 final class IncomingBulkStream: Sendable {
   private struct Opening: ~Copyable {
     let key: Data
-    /// That of a made-up header until the stream's header has come.
+    /// The state belongs to a made-up header until the stream's header has come.
     var state: SecretStreamState
   }
 

@@ -384,9 +384,9 @@ struct ReceivedDeliveries: Sendable {
       offer.byteCount <= DeliveryLimits.byteCountMax, offer.byteCount == 0 || offer.fileCount > 0,
       offer.storedByteCount <= DeliveryLimits.byteCountMax,
       offer.storedByteCount == 0 || offer.byteCount > 0,
-      UInt64(offer.files.count) <= offer.fileCount, offer.files.count <= limits.pageFileCountMax,
+      offer.files.count <= limits.pageFileCountMax,
       offer.files.reduce(0, { $0 + $1.encodedByteCount }) <= limits.pageByteCountMax,
-      offer.files.allSatisfy({ Self.isRight($0, of: offer.byteCount) })
+      Self.areRight(offer.files, atMost: offer.fileCount, of: offer.byteCount)
     else { throw ProtocolViolation(fault: .malformed) }
     switch offer.message {
     case .request(let request):
@@ -425,9 +425,9 @@ struct ReceivedDeliveries: Sendable {
     guard case .paging(let from) = delivery.state, page.from == from else {
       throw ProtocolViolation(fault: .unexpectedMessage)
     }
-    guard UInt64(page.files.count) <= delivery.fileCount - from,
-      page.files.allSatisfy({ Self.isRight($0, of: delivery.byteCount) })
-    else { throw ProtocolViolation(fault: .malformed) }
+    guard Self.areRight(page.files, atMost: delivery.fileCount - from, of: delivery.byteCount) else {
+      throw ProtocolViolation(fault: .malformed)
+    }
     outputs.append(.page(id, page.files))
     let next = from + UInt64(page.files.count)
     if next < delivery.fileCount {
@@ -435,6 +435,12 @@ struct ReceivedDeliveries: Sendable {
     } else {
       incoming[id]?.state = .listed
     }
+  }
+
+  private static func areRight(
+    _ files: [WireOfferedFile], atMost fileCount: UInt64, of byteCount: UInt64
+  ) -> Bool {
+    UInt64(files.count) <= fileCount && files.allSatisfy { isRight($0, of: byteCount) }
   }
 
   private static func isRight(_ file: WireOfferedFile, of byteCount: UInt64) -> Bool {

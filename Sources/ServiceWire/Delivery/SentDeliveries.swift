@@ -118,8 +118,12 @@ struct SentDeliveries: Sendable {
     let listed = offer.files.reduce(0) { $0 + $1.encodedByteCount }
     if listed > DeliveryLimits.offeredFilesByteCountMax { offer.files = [] }
     var message = WireChannelMessage.with { $0.offer = offer }
-    if message.encodedByteCount > channel.frameByteCountMax { message.offer.files = [] }
-    guard message.encodedByteCount <= channel.frameByteCountMax else {
+    var byteCount = message.encodedByteCount
+    if byteCount > channel.frameByteCountMax, !offer.files.isEmpty {
+      message.offer.files = []
+      byteCount = message.encodedByteCount
+    }
+    guard byteCount <= channel.frameByteCountMax else {
       offeredCount -= 1
       return settle(id, .refused(.frameLimit), &outputs)
     }
