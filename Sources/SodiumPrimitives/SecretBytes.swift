@@ -4,7 +4,7 @@ import CSodium
 /// pages, wiped when freed.
 ///
 /// Not copyable, and reachable only inside a closure. A process can hold some 16,000 of these; keys
-/// that come in numbers are ``SecretKey``s.
+/// that come in numbers are ``SecretKey``s or in ``SecretKeyList``s.
 public struct SecretBytes: ~Copyable, @unchecked Sendable {
   // Invariant for Sendable: the memory is written only in initialisers and through `mutating`
   // methods, which have exclusive access to the one owner.

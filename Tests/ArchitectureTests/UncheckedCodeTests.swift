@@ -12,6 +12,10 @@ struct UncheckedCodeTests {
       "SodiumPrimitives/SecretKey.swift", [.uncheckedSendable],
       "owns a slot of raw memory, which is written in the initialisers only; the type cannot be copied"),
     Allowance(
+      "SodiumPrimitives/SecretKeyList.swift", [.uncheckedSendable],
+      "owns raw memory, which is written in the initialiser only, and keeps free memory under a mutex; the type cannot be copied"
+    ),
+    Allowance(
       "SodiumPrimitives/SecretKeyPool.swift", [.uncheckedSendable],
       "its free list holds slots of raw memory under a mutex"),
     Allowance(

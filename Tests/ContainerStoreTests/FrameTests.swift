@@ -101,6 +101,16 @@ struct FrameTests {
     #expect(try parcel.complaint(about: arrival.commit(), in: fixture.container) == nil)
   }
 
+  @Test func oneFrameHasSegmentsOfManyLengths() throws {
+    let fixture = try Fixture()
+    let parcel = Parcel(sizes: (0..<100).map { 1 + $0 * 5_003 % grain })
+    let arrival = try arrival(parcel, in: fixture.container)
+    let frame = TestFrame.next(of: parcel.files.map(\.contents), from: 0, until: 1 << 20)!
+    #expect(frame.runs.count == 100)
+    try arrival.append(frame)
+    #expect(try parcel.complaint(about: arrival.commit(), in: fixture.container) == nil)
+  }
+
   /// Without anything in the staging directory, however many files there are.
   @Test func aSmallMessageIsOneCommit() throws {
     let fixture = try Fixture(durability: .grouped)

@@ -170,8 +170,9 @@ private final class FrameWork: @unchecked Sendable {
     _ context: WorkerContext
   ) throws -> [StoredRun] {
     var unit = SealedUnit(context)
+    var copy = ContentsCopy(contents, of: plan.frame.contentsByteCount, in: context.input)
     try plan.frame.withKeys { keys in
-      var (offset, segment) = (0, 0)
+      var segment = 0
       for (number, part) in plan.parts.enumerated() where !part.runs.isEmpty {
         let key = try part.key ?? SharedFileKey(store.fileKey(part.identity))
         for run in plan.frame.runs[part.runs] {
@@ -181,19 +182,16 @@ private final class FrameWork: @unchecked Sendable {
           var batch = try SegmentBatch(target, key: key.key, by: context.cipher)
           try unit.add(CollectionOfOne(target), of: number) { output in
             for index in 0..<run.count {
-              let stored = UnsafeMutableRawBufferPointer(
-                rebasing: context.input[0..<run.storedByteCount(index)])
-              try contents.read(at: offset, into: stored)
+              let stored = try copy.next(run.storedByteCount(index))
               let begin = segment * SegmentFrame.keyByteCount
               do throws(SegmentError) {
                 try batch.reseal(
-                  UnsafeRawBufferPointer(stored).bytes,
+                  stored.bytes,
                   segmentKey: keys.bytes.extracting(begin..<(begin + SegmentFrame.keyByteCount)),
                   index: run.start + UInt64(index), checkInterval: checkInterval, into: &output)
               } catch .notAuthentic(let grain) {
                 throw DamagedContents(position: part.begin + grain * SegmentFrame.grain)
               }
-              offset += stored.count
               segment += 1
             }
           }
@@ -201,5 +199,36 @@ private final class FrameWork: @unchecked Sendable {
       }
     }
     return try unit.append(to: store.slabs)
+  }
+}
+
+/// The contents of a frame, a few segments at a time. The sender may still change what it shares, so that everything
+/// is copied before it is looked at.
+private struct ContentsCopy {
+  /// As much as stays in a core's own cache beside what becomes of it.
+  private static let byteCountMax = 8 * SegmentLayout.storedByteCountMax
+
+  private let contents: any FrameContents
+  private let byteCount: Int
+  private let buffer: UnsafeMutableRawBufferPointer
+  /// The bytes that the buffer has.
+  private var copied = 0..<0
+  private var position = 0
+
+  init(_ contents: any FrameContents, of byteCount: Int, in buffer: UnsafeMutableRawBufferPointer) {
+    self.contents = contents
+    self.byteCount = byteCount
+    self.buffer = buffer
+  }
+
+  /// The next bytes, of one segment; they are valid until the next call.
+  mutating func next(_ count: Int) throws -> UnsafeRawBufferPointer {
+    if position + count > copied.upperBound {
+      copied = position..<min(position + Self.byteCountMax, byteCount)
+      try contents.read(at: position, into: UnsafeMutableRawBufferPointer(rebasing: buffer[..<copied.count]))
+    }
+    defer { position += count }
+    let begin = position - copied.lowerBound
+    return UnsafeRawBufferPointer(rebasing: buffer[begin..<(begin + count)])
   }
 }

@@ -49,7 +49,7 @@ package final class SegmentFrame: Sendable {
   /// Bytes of all segments.
   let contentsByteCount: Int
   /// One for each segment, in order.
-  private let keys: SecretBytes
+  private let keys: SecretKeyList
 
   /// Decodes the plaintext of a block. `contentsByteCount`: the bytes that came with it. Throws
   /// `invalidArgument`.
@@ -90,7 +90,7 @@ package final class SegmentFrame: Sendable {
     }
     self.runs = runs
     self.contentsByteCount = contentsByteCount
-    keys = try SecretBytes(copying: UnsafeRawBufferPointer(rebasing: block[keysBegin...]))
+    keys = try SecretKeyList(copying: UnsafeRawBufferPointer(rebasing: block[keysBegin...]))
   }
 
   /// Lends `body` the keys of all segments.
