@@ -15,6 +15,7 @@
 //   services-benchmark send-files DIR APP_ID TARGET
 //   services-benchmark provide-all DIR APP_ID
 //   services-benchmark attack FLOOD DIR APP_ID; burn DIR APP_ID
+//   services-benchmark hold MIB
 import AppKinetics
 @preconcurrency import Dispatch
 import Foundation
@@ -210,6 +211,10 @@ case ("attack", let kind?):
   guard let flood = Flood(rawValue: kind) else { throw ServicesError(.general, detail: kind) }
   try await flood.run(broker: configuration(words[2]).socketPath, target: words[3])
 case ("burn", _): try await HostileBenchmark.burn()
+case ("hold", let mebibytes?):
+  HeldMemory.hold(mebibytes: Int(mebibytes) ?? 0)
+  ready()
+  try await forever()
 case ("measure", _), ("memory", _), ("deliver", _), ("senders", _):
   let words = Array(arguments)
   let placeIndex = ["deliver": 4, "senders": 2][words[0]]
@@ -226,11 +231,15 @@ case ("measure", _), ("memory", _), ("deliver", _), ("senders", _):
     guard words.count > 1, let mebibytes = Int(words[1]) else {
       throw ServicesError(.general, detail: "senders MIB [DIR]")
     }
+    let held = try process("hold", "\(HeldMemory.halfOfAvailable())")
+    defer { held.terminate() }
     try SendersBenchmark(directory: directory, byteCount: mebibytes << 20, broker: broker).run()
   } else if arguments.first == "deliver" {
     guard words.count > 3, let mebibytes = Int(words[1]), let repetitions = Int(words[2]),
       let files = Int(words[3])
     else { throw ServicesError(.general, detail: "deliver MIB REPETITIONS FILES [DIR]") }
+    let held = try process("hold", "\(HeldMemory.halfOfAvailable())")
+    defer { held.terminate() }
     try await DeliveryBenchmark(directory: directory, byteCount: mebibytes << 20, broker: broker)
       .run(repetitions: repetitions, fileCount: files)
   } else {
