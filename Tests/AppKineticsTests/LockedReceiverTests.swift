@@ -114,6 +114,55 @@ struct LockedReceiverTests {
     }
   }
 
+  /// The offers of these messages list their files.
+  @Test(arguments: ["delivered", "taken back", "not wanted", "interrupted"])
+  func aListThatWaitsIsHeldUntilItsMessageEnds(how: String) async throws {
+    try await withTestApps { world in
+      let pair = try await Pair(world)
+      for i in 0..<10 { try pair.consumer.put("\(i)", at: "/many/\(i)") }
+      try await expectEchoes(1, to: pair.provider.id, pair.consumer.services)
+      var arrivals = pair.provider.services.arrivals.makeAsyncIterator()
+      try await pair.provider.services.setState(.locked)
+      var sent: [SentRequest] = []
+      var transfers: [IncomingTransfer] = []
+      for _ in 0..<3 {
+        sent.append(
+          try await pair.consumer.services.send(
+            ServiceRequest(echo, "echo", params: 7, attachments: ["/many"]), to: pair.provider.id))
+        transfers.append(try #require(await arrivals.next()))
+      }
+      func held() -> (app: Int, peer: Int?) {
+        pair.provider.services.runtime.performAndWait {
+          ($0.heldOfferByteCount, $0.peers[pair.consumer.id]?.inbox.heldByteCount)
+        }
+      }
+      let atMost = held()
+      #expect(atMost.app > 30 * 128 && atMost.peer == atMost.app)
+      switch how {
+      case "taken back": for sent in sent { #expect(await sent.cancel()) }
+      case "not wanted": for transfer in transfers { #expect(await transfer.cancel()) }
+      case "interrupted":
+        pair.consumer.services.runtime.performAndWait { core in
+          for channel in core.peers[pair.provider.id]!.channels.values { channel.lane.close(.noError) }
+        }
+        while held().app != 0 { await Task.yield() }
+        fallthrough
+      default:
+        try await pair.provider.services.setState(.running)
+        for sent in sent { #expect(try await pair.reply(to: sent)?.params == 7) }
+      }
+      while held().app != 0 { await Task.yield() }
+      #expect(held().peer ?? 0 == 0)
+      #expect(try pair.provider.staged().isEmpty)
+      let isDelivered = how == "delivered" || how == "interrupted"
+      #expect(try pair.provider.inboxFiles().count == (isDelivered ? 30 : 0))
+      // There is room for the next ones.
+      try await pair.provider.services.setState(.running)
+      let last = try await pair.send()
+      #expect(try await pair.reply(to: last)?.params == 7)
+    }
+  }
+
   /// Not when it was offered, and not when all of it was there.
   @Test func theTimeInThePathIsWhenTheReceptionBegan() async throws {
     try await withTestApps { world in
