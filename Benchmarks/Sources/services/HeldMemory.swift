@@ -11,9 +11,7 @@ enum HeldMemory {
 
   /// In MiB; 0 where the system does not say it.
   static func halfOfAvailable() -> Int {
-    let text = (try? String(contentsOfFile: "/proc/meminfo", encoding: .utf8)) ?? ""
-    let line = text.split(separator: "\n").first { $0.hasPrefix("MemAvailable:") } ?? ""
-    return (line.split(separator: " ").dropFirst().first.flatMap { Int($0) } ?? 0) / 2 / 1024
+    ((try? kibibytes("MemAvailable:", in: "/proc/meminfo")) ?? 0) / 2 / 1024
   }
 
   /// Holds so much for as long as the process lives, or as much as it gets.
@@ -26,7 +24,7 @@ enum HeldMemory {
       guard let map, map != MAP_FAILED else {
         return FileHandle.standardError.write(Data("no \(mebibytes) MiB to hold at hand\n".utf8))
       }
-      // A kernel without huge pages refuses this, and needs it not.
+      // A kernel without huge pages refuses this, and does not need it.
       madvise(map, byteCount, MADV_NOHUGEPAGE)
       for offset in stride(from: 0, to: byteCount, by: pageByteCount) {
         map.storeBytes(of: 1, toByteOffset: offset, as: UInt8.self)

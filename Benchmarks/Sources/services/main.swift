@@ -77,8 +77,13 @@ func ready() { FileHandle.standardOutput.write(Data("ready\n".utf8)) }
 
 /// The most resident memory that a process ever had.
 func peakKiB(_ process: Int32) throws -> Int {
-  let status = try String(contentsOfFile: "/proc/\(process)/status", encoding: .utf8)
-  let line = status.split(separator: "\n").first { $0.hasPrefix("VmHWM:") } ?? ""
+  try kibibytes("VmHWM:", in: "/proc/\(process)/status")
+}
+
+/// The number of a line in a file of the kernel; 0 without such a line.
+func kibibytes(_ name: String, in file: String) throws -> Int {
+  let text = try String(contentsOfFile: file, encoding: .utf8)
+  let line = text.split(separator: "\n").first { $0.hasPrefix(name) } ?? ""
   return line.split(whereSeparator: { " \t".contains($0) }).dropFirst().first.flatMap { Int($0) } ?? 0
 }
 
