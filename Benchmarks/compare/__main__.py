@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import layers
 import machine
 from cases import GIB, KIB, MIB, PLAYS, SLOW_REPETITIONS_MAX, SMALL, Case, Turn
+from held_memory import held_memory
 from peers import Peer, all_peers
 from process import CommandFailed
 from program import REPOSITORY
@@ -191,8 +193,9 @@ def main() -> None:
     for name, reason in missing.items():
         print(f"without {name}: {reason}", file=sys.stderr)
     results = Results(output)
-    measure(results, list(zip(places, systems)), cases, peers, repetitions, arguments)
-    measure_layers(results, output, list(zip(places, systems)), repetitions, arguments)
+    with nullcontext() if arguments.short else held_memory():
+        measure(results, list(zip(places, systems)), cases, peers, repetitions, arguments)
+        measure_layers(results, output, list(zip(places, systems)), repetitions, arguments)
     report.write(output, run, results)
     print(f"{output / 'report.html'}")
     if failures := results.failures():

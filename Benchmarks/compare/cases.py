@@ -107,12 +107,9 @@ class Turn:
 
     def measure(
         self, step: str, pipelines: list[Pipeline], stores: list[Store], sources: list[Path],
-        work: int | None = None, byte_count: int = 0,
+        work: int | None = None,
     ) -> None:
-        """Runs one step and notes its cost.
-
-        `work` is what the time is divided by, the case's amount by default; `byte_count` the memory that the targets take.
-        """
+        """Runs one step and notes its cost. `work` is what the time is divided by, the case's amount by default."""
         for store in stores:
             store.reopen()
         servers = [server for store in stores for server in store.servers]
@@ -120,7 +117,7 @@ class Turn:
         if self._probes:
             cost = probe(*pipelines, servers=servers, scratch=self.workspace.path / "probe")
         else:
-            self.workspace.prepare(sources, byte_count)
+            self.workspace.prepare(sources)
             durable_in = mounts if self._durable or self.peer.encrypts_late else []
             durable_in = [*durable_in, self.workspace.path] if self._durable else durable_in
             cost = run(*pipelines, servers=servers, durable_in=durable_in)
@@ -170,13 +167,13 @@ def play_file(turn: Turn) -> None:
     size = turn.case.amount
     plain = turn.workspace.file(f"plain-{size}", size)
     a, b = turn.store(), turn.store()
-    turn.measure("write", [a.put(plain, "large")], [a], [plain], byte_count=size)
+    turn.measure("write", [a.put(plain, "large")], [a], [plain])
     turn.note_space("space-file", a, size)
     target = turn.target()
-    turn.measure("read", [a.get("large", target)], [a], [a.data], byte_count=size)
+    turn.measure("read", [a.get("large", target)], [a], [a.data])
     turn.check(plain, target)
     turn.target()
-    turn.measure("send", [a.send("large", b)], [a, b], [a.data], byte_count=size)
+    turn.measure("send", [a.send("large", b)], [a, b], [a.data])
     turn.check_received(b, "large", plain)
 
 
@@ -186,7 +183,7 @@ def play_deliver(turn: Turn) -> None:
     a, b = turn.store(), turn.store()
     run(a.put(plain, "large"))
     b.serve()
-    turn.measure("deliver", [a.deliver("large", b)], [a, b], [a.data], byte_count=size)
+    turn.measure("deliver", [a.deliver("large", b)], [a, b], [a.data])
     b.close()
     turn.check_received(b, "large", plain)
 
@@ -197,7 +194,7 @@ def play_attachments(turn: Turn) -> None:
     a, b = turn.store(), turn.store()
     run(a.put_tree(tree, "tree"))
     b.serve()
-    turn.measure("attachments", [a.deliver_tree("tree", b)], [a, b], [a.data], byte_count=2 * count * SMALL)
+    turn.measure("attachments", [a.deliver_tree("tree", b)], [a, b], [a.data])
     b.close()
     turn.check_delivered(b, "tree", tree)
 
@@ -207,7 +204,7 @@ def play_threads(turn: Turn) -> None:
     a, b = turn.store(), turn.store()
     run(a.put(plain, "large"))
     send = a.send("large", b, threads=turn.case.amount)
-    turn.measure("threads", [send], [a, b], [a.data], work=THREADED, byte_count=THREADED)
+    turn.measure("threads", [send], [a, b], [a.data], work=THREADED)
     turn.check_received(b, "large", plain)
 
 
@@ -219,25 +216,23 @@ def play_parallel(turn: Turn) -> None:
     run(a.put(plain, "large"))
     sends = [a.send("large", target) for target in targets]
     turn.measure(
-        "parallel", sends, [a, *targets], [a.data], work=count * PARALLEL, byte_count=count * PARALLEL)
+        "parallel", sends, [a, *targets], [a.data], work=count * PARALLEL)
     for target in targets:
         turn.check_received(target, "large", plain)
 
 
 def play_tree(turn: Turn) -> None:
     count = turn.case.amount
-    # On most file systems a file of 4 KiB takes as much again for its inode.
-    room = 2 * count * SMALL
     tree = turn.workspace.tree(f"tree-{count}", count, SMALL)
     a, b = turn.store(), turn.store()
-    turn.measure("tree-in", [a.put_tree(tree, "tree")], [a], [tree], byte_count=room)
+    turn.measure("tree-in", [a.put_tree(tree, "tree")], [a], [tree])
     turn.note_space("space-tree", a, count * SMALL)
     if turn.can("list"):
         turn.measure("list", [a.list_tree("tree")], [a], [a.data])
-    turn.measure("tree-send", [a.send_tree("tree", b)], [a, b], [a.data], byte_count=room)
+    turn.measure("tree-send", [a.send_tree("tree", b)], [a, b], [a.data])
     turn.check_received(b, "tree", tree)
     target = turn.target()
-    turn.measure("tree-out", [a.get_tree("tree", target)], [a], [a.data], byte_count=room)
+    turn.measure("tree-out", [a.get_tree("tree", target)], [a], [a.data])
     turn.check(tree, target)
 
 
@@ -257,8 +252,7 @@ def play_random(turn: Turn) -> None:
     run(store.put(plain, "large"))
     for step, options in (("random-read", []), ("random-write", ["--write"])):
         command = [str(turn.tools / "random-io"), *store.random_target("large"), "--count", str(count), *options]
-        # Of a store that writes elsewhere and not in place.
-        turn.measure(step, [Pipeline([command])], [store], [store.data], work=count, byte_count=size)
+        turn.measure(step, [Pipeline([command])], [store], [store.data], work=count)
 
 
 PLAYS: dict[str, tuple[tuple[str, ...], Callable[[Turn], None]]] = {

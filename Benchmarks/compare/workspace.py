@@ -1,18 +1,15 @@
 """Files to measure with, and the state of the machine before each measurement."""
 
 import hashlib
-import mmap
 import os
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
-import machine
 from process import synchronize
 
 PIECE = 1 << 20
-TAKEN_BYTES_MIN = 256 << 20
 
 
 class Workspace:
@@ -63,20 +60,11 @@ class Workspace:
                 (folder / f"file-{index:06}.bin").write_bytes(os.urandom(size))
         return path
 
-    def prepare(self, sources: list[Path], byte_count: int) -> None:
-        """Reads the sources into the page cache, writes back everything, and has memory at hand.
-
-        A virtual machine with free page reporting returns memory to its host some seconds after it was
-        freed, and takes longer to get it again than many a case takes. So three times what the target needs
-        is taken, and freed at the last moment. With as much as it needs, and whenever it is held for some
-        seconds, part of what the target gets is memory that was free before, which the host has.
-        """
+    def prepare(self, sources: list[Path]) -> None:
+        """Reads the sources into the page cache, and writes back everything."""
         for source in sources:
             warm(source)
         synchronize(self.path)
-        taken = min(max(3 * byte_count, TAKEN_BYTES_MIN), machine.available_memory() * 3 // 4)
-        with mmap.mmap(-1, taken, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE):
-            pass
 
 
 def warm(path: Path) -> None:
