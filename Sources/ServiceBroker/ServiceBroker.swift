@@ -6,7 +6,7 @@ public import Logging
 public import ServiceLifecycle
 
 /// The broker of one user: it keeps who is installed and offers what, introduces apps to each other and is out of the way from then on
-/// (SERVICE-PROTOCOL.md, "The broker connection").
+/// (BROKER-PROTOCOL.md).
 ///
 /// Run it in a service group, or embed it with ``start(_:logger:)``.
 public final class ServiceBroker: Service {

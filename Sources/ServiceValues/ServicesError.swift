@@ -20,13 +20,13 @@ public struct ServicesError: Error, Sendable, Hashable {
 
   /// A number and a name that never change: they cross between processes. Those of a later version are codes, too, without texts of their own.
   public struct Code: RawRepresentable, Hashable, Sendable {
-    /// The number in SERVICE-PROTOCOL.md.
+    /// The number in CHANNEL-PROTOCOL.md.
     public let rawValue: Int32
 
     /// The code of that number, also when this version does not know it.
     public init(rawValue: Int32) { self.rawValue = rawValue }
 
-    /// The code of that name in SERVICE-PROTOCOL.md; nil for a name that this version does not know.
+    /// The code of that name in CHANNEL-PROTOCOL.md; nil for a name that this version does not know.
     public init?(name: String) {
       guard let known = Known.allCases.first(where: { "\($0)" == name }) else { return nil }
       self.init(known)
@@ -37,7 +37,7 @@ public struct ServicesError: Error, Sendable, Hashable {
     /// All codes that this version knows, by number.
     public static var known: [Code] { Known.allCases.map { Code($0) } }
 
-    /// The table "Errors" of SERVICE-PROTOCOL.md, as far as it may reach an app.
+    /// The table "Errors" of CHANNEL-PROTOCOL.md, as far as it may reach an app.
     enum Known: Int32, CaseIterable {
       case general = 1
       case processSuspended, applicationNotFound, serviceNotFound, versionNotFound, methodNotFound, notAllowed
@@ -177,7 +177,7 @@ extension ServicesError.Code: CustomStringConvertible {
     (error as? ServicesError)?.code == code
   }
 
-  /// The name in SERVICE-PROTOCOL.md; `error 57` for a number that this version does not know.
+  /// The name in CHANNEL-PROTOCOL.md; `error 57` for a number that this version does not know.
   public var name: String { Known(rawValue: rawValue).map { "\($0)" } ?? "error \(rawValue)" }
 
   /// The same as ``name``.

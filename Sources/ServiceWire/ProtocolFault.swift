@@ -1,4 +1,4 @@
-/// What ends a connection, as a number of the protocol (SERVICE-PROTOCOL.md, "Errors", from 100 on, and those below that may end one).
+/// What ends a connection, as a number of the protocol (CHANNEL-PROTOCOL.md, "Errors", from 100 on, and those below that may end one).
 package enum ProtocolFault: UInt32, Error, Sendable, CaseIterable {
   case noError = 0
   case applicationNotFound = 3

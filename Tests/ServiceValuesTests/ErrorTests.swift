@@ -6,7 +6,7 @@ struct ErrorTests {
   /// The table of the page, which other implementations follow.
   @Test func numbersAndNamesAreThoseOfTheProtocolPage() throws {
     let page = try String(
-      contentsOf: packageRoot.appending(path: "Documentation/SERVICE-PROTOCOL.md"), encoding: .utf8)
+      contentsOf: packageRoot.appending(path: "Documentation/CHANNEL-PROTOCOL.md"), encoding: .utf8)
     let table = try #require(page.components(separatedBy: "\n## Errors\n").last)
     let rows = table.matches(of: /\n\| (\d+) \| (\w+) \|/).map { "\($0.1) \($0.2)" }
     let ofApps = rows.filter { (1...99).contains(Int($0.prefix { $0 != " " }) ?? 0) }

@@ -57,7 +57,7 @@ struct LimitsTests {
 
   @Test func defaultsAreThoseOfTheProtocolPage() throws {
     let page = try String(
-      contentsOf: packageRoot.appending(path: "Documentation/SERVICE-PROTOCOL.md"), encoding: .utf8)
+      contentsOf: packageRoot.appending(path: "Documentation/CHANNEL-PROTOCOL.md"), encoding: .utf8)
     #expect(page.contains("| params bytes; depth; elements | 1 MiB; 32; 100,000 |"))
     let limits = ServiceValue.Limits.default
     #expect(limits.byteCountMax == 1_048_576)

@@ -5,7 +5,7 @@ import ServiceValues
 import ServiceWire
 import UnixSockets
 
-/// The connection to the broker, over which the app is found and introduced (SERVICE-PROTOCOL.md, "The broker connection").
+/// The connection to the broker, over which the app is found and introduced (BROKER-PROTOCOL.md).
 final class BrokerSession {
   enum Phase: Sendable, Equatable {
     case down, dialling, enrolling

@@ -8,7 +8,7 @@ import Foundation
   import Darwin
 #endif
 
-/// Where a broker is when nobody says otherwise (SERVICE-PROTOCOL.md, "The broker's socket").
+/// Where a broker is when nobody says otherwise (BROKER-PROTOCOL.md, "The socket").
 package enum BrokerPlaces {
   /// `OPENDYNAMICS_BROKER`, else `opendynamics/broker` in `XDG_RUNTIME_DIR`, else `/tmp/opendynamics-<uid>/broker`.
   package static func socketPath(

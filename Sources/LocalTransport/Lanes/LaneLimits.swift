@@ -1,4 +1,4 @@
-/// What a lane takes of a peer (SERVICE-PROTOCOL.md, "Limits").
+/// What a lane takes of a peer (CHANNEL-PROTOCOL.md, "Limits").
 package struct LaneLimits: Sendable {
   /// From the beginning to the end of the peer's first frame: the handshake and what it says of itself.
   package var beginningTime: Duration = .seconds(10)

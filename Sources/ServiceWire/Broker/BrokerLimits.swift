@@ -1,6 +1,6 @@
 import ServiceValues
 
-/// What a broker takes (SERVICE-PROTOCOL.md, "Limits"). Times are milliseconds.
+/// What a broker takes (BROKER-PROTOCOL.md, "Limits"). Times are milliseconds.
 package struct BrokerLimits: Sendable, Equatable {
   /// Of a message to a client, and of one that a client sends.
   package var frameByteCountMax = 1 << 20

@@ -3,7 +3,7 @@ import ServiceValues
 import SodiumPrimitives
 
 /// The broker as a value: who is connected, registered and in front, who watches whom, and who may
-/// call whom (SERVICE-PROTOCOL.md, "The broker connection"). No socket, no clock, no file: whoever
+/// call whom (BROKER-PROTOCOL.md). No socket, no clock, no file: whoever
 /// owns it brings messages and the time, and does what comes out.
 ///
 /// Its parts are values that keep their own invariants; what is written here is what one of them

@@ -2,7 +2,7 @@ import Foundation
 package import SodiumPrimitives
 
 /// All requests between this app and one other, over the channels that they have one after another:
-/// the state machine of SERVICE-PROTOCOL.md, "The channel". No socket, no clock, no thread: whoever
+/// the state machine of CHANNEL-PROTOCOL.md, "Requests". No socket, no clock, no thread: whoever
 /// owns it brings messages and the time, and does what comes out.
 ///
 /// It never trusts a message: what may not come now closes the channel with a fault, and changes

@@ -1,4 +1,4 @@
-/// What one side of the channels with one peer takes (SERVICE-PROTOCOL.md, "Limits"). Times are milliseconds.
+/// What one side of the channels with one peer takes (CHANNEL-PROTOCOL.md, "Limits"). Times are milliseconds.
 package struct ExchangeLimits: Sendable, Equatable {
   /// Requests under way on one channel: the credit that a new channel begins with.
   package var requestCountMax = 1024

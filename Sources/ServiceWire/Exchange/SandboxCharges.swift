@@ -1,5 +1,5 @@
 /// What the apps of each sandbox make this app keep, all together: one more app of a sandbox gains it nothing
-/// (SERVICE-PROTOCOL.md, "Limits"). A sandbox is known by the number that the broker gives it in introductions.
+/// (CHANNEL-PROTOCOL.md, "Charging"). A sandbox is known by the number that the broker gives it in introductions.
 package struct SandboxCharges: Sendable {
   package struct Charge: Sendable, Equatable {
     /// Of requests without an answer, and of replies that were not acknowledged, as encoded.

@@ -8,8 +8,8 @@
 // For information on using the generated types, please see the documentation:
 //   https://github.com/apple/swift-protobuf/
 
-/// What crosses between apps and the broker, and between apps: Documentation/SERVICE-PROTOCOL.md says what each message means and when it
-/// may come. Scripts/generate-messages makes service.pb.swift of it.
+/// What crosses between apps and the broker, and between apps: BROKER-PROTOCOL.md, CHANNEL-PROTOCOL.md and DELIVERY-PROTOCOL.md in
+/// Documentation say what each message means and when it may come. Scripts/generate-messages makes service.pb.swift of it.
 ///
 /// Field numbers are never used again. Fields from 1000 on in BrokerMessage and ChannelMessage may be ignored by who does not know them.
 
