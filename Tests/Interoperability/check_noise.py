@@ -2,12 +2,16 @@
 
 import json
 import os
+import re
 
 import noise
-from keys import Key
+from keys import KEY_BYTES, Key, fingerprint
+from messages import SCHEMA
+from opendynamics_client import channel_prologue
 from tampering import LOW_ORDER, WithoutSecret
 
 VECTORS = os.path.join(os.path.dirname(__file__), "../../Fixtures/noise/vectors.json")
+PAGE = os.path.join(os.path.dirname(__file__), "../../Documentation/CHANNEL-PROTOCOL.md")
 
 
 def agrees_with_published_vectors():
@@ -39,6 +43,57 @@ def handshake_of(vector, side):
     return noise.HandshakeState(
         pattern, side == "init", bytes.fromhex(vector["init_prologue"]), Key(of("static")), of("remote_static"),
         Key(of("ephemeral")))
+
+
+# MARK: The page's example
+
+
+def agrees_with_the_example_of_the_page():
+    """Everything that CHANNEL-PROTOCOL.md, "Worked example", shows, computed from the numbers that it is given."""
+    given, shown = example_of_the_page()
+
+    def counted(name, count=KEY_BYTES):
+        return bytes(range(given[name], given[name] + count))
+
+    keys = [Key(counted(f"{side}'s private key")) for side in ("dialler", "acceptor")]
+    ephemeral = [Key(counted(f"{side}'s ephemeral private key")) for side in ("dialler", "acceptor")]
+    user, ids = "ann@example.com", ("com.example.notes", "com.example.editor")
+    prologue = channel_prologue(counted("ticket"), (ids[0], user), (ids[1], user))
+    dialler = noise.HandshakeState("KK", True, prologue, keys[0], keys[1].public, ephemeral[0])
+    acceptor = noise.HandshakeState("KK", False, prologue, keys[1], keys[0].public, ephemeral[1])
+    first = dialler.write_message()
+    acceptor.read_message(first)
+    second = acceptor.write_message()
+    dialler.read_message(second)
+    assert dialler.hash == acceptor.hash
+    hello = SCHEMA.encode("ChannelMessage", {"hello": {
+        "version": 1, "ticket": counted("ticket"), "app_id": ids[0], "process": bytes(range(0xa0, 0xb0)),
+        "requests": 1024, "frame_byte_count": 1_114_112}})
+    frame = len(hello).to_bytes(4, "little") + hello
+    computed = {
+        "dialler's public key": keys[0].public, "acceptor's public key": keys[1].public,
+        "dialler's fingerprint": fingerprint(keys[0].public), "prologue": prologue, "message 1": first,
+        "message 2": second, "handshake hash h": dialler.hash, "transport key of the dialler": dialler.ciphers[0].key,
+        "transport key of the acceptor": dialler.ciphers[1].key, "frame with the dialler's Hello": frame}
+    sealed = noise.SealedSocket("KK", acceptor)
+    sealed.incoming += shown["first record of the dialler"]
+    assert sealed.open() == frame
+    body = dialler.ciphers[0].encrypt_with_ad(b"", frame)
+    computed["first record of the dialler"] = len(body).to_bytes(2, "little") + body
+    for name in computed.keys() | shown.keys():
+        assert shown.get(name) == computed.get(name), f"{name}: the page differs"
+
+
+def example_of_the_page():
+    """The bytes from which numbers count, and the numbers that are shown, by their names."""
+    with open(PAGE, encoding="utf-8") as file:
+        block = file.read().split("\n### Worked example\n")[1].split("```")[1]
+    given = {name: int(begin, 16) for name, begin in re.findall(r"^(\S.*?) +from (\w\w)$", block, re.M)}
+    shown = {}
+    for name, count, digits in re.findall(r"^(\S.*?) \((\d+) bytes[^)]*\)\n((?:  [0-9a-f]+\n)+)", block, re.M):
+        shown[name] = bytes.fromhex(digits)
+        assert len(shown[name]) == int(count), f"{name}: {len(shown[name])} bytes"
+    return given, shown
 
 
 # MARK: Both sides here
@@ -203,7 +258,8 @@ def refuses_records_of_others():
 
 
 CHECKS = [
-    agrees_with_published_vectors, carries_bytes_in_records, refuses_keys_and_prologues_that_differ,
+    agrees_with_published_vectors, agrees_with_the_example_of_the_page, carries_bytes_in_records,
+    refuses_keys_and_prologues_that_differ,
     refuses_handshake_messages_of_other_lengths, refuses_changed_handshake_messages, refuses_keys_of_low_order,
     finds_keys_of_low_order_itself, refuses_changed_records, refuses_records_in_another_order,
     refuses_records_of_others,
