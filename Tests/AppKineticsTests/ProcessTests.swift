@@ -58,6 +58,34 @@ struct ProcessTests {
     }
   }
 
+  /// Guarded memory that is exhausted for a moment, at either side, interrupts a message and does not end it.
+  @Test(arguments: ["begun", "receiving", "streaming"])
+  func aMessageComesAgainAfterAShortage(at point: String) async throws {
+    try await withTestApps { world in
+      let provider = try FrontApp("com.example.provider", world)
+      let consumer = try FrontApp("com.example.consumer", world)
+      let environment = ["OPENDYNAMICS_FAIL_AT": "\(point):1:shortage"]
+      try provider.start(environment: environment)
+      try await provider.expect("ready")
+      try consumer.start(environment: environment)
+      try await consumer.expect("ready")
+      try consumer.tell("send com.example.provider none /file")
+      try await provider.expect("show of com.example.consumer")
+      try provider.tell("reply none /answer")
+      #expect(try await consumer.value(of: "outcome") == "replied")
+      for app in [provider, consumer] { try await app.end() }
+      for (app, file) in [(provider, "file"), (consumer, "answer")] {
+        let container = try SecureContainer.open(
+          at: world.directory.appendingPathComponent(app.id),
+          rawKey: SecretBytes(utf8: String(repeating: "k", count: 32)))
+        let arrived = try container.files.subpathsOfDirectory(atPath: "/Inbox").filter { $0.hasSuffix(file) }
+        #expect(arrived.count == 1, "\(arrived)")
+        #expect(try container.store.verify().findings.isEmpty)
+        try container.close()
+      }
+    }
+  }
+
   @Test func editsAFile() async throws {
     try await withTestApps { world in
       let url = world.directory.appendingPathComponent("EditClient")

@@ -194,7 +194,7 @@ final class ArrivalSink: BulkSink {
       return Advance(
         received: arrival.received, frameCount: 0, begun: delivery.takeBegunFiles(of: arrival))
     }
-    FailPoint.receiving.pass()
+    try FailPoint.receiving.passOrFail()
     guard case var advance?? = advance else { return }
     advance.frameCount = frameCount.withLock { count in
       count += 1

@@ -142,7 +142,7 @@ final class OutboxSource: BulkSource {
     let reader = try openedOrRefused()
     let frame = try reader.next(block: block, contents: contents)
     let (end, position) = reader.place
-    FailPoint.streaming.pass()
+    try FailPoint.streaming.passOrFail()
     files.tell(before: position > 0 ? end + 1 : end)
     let file = try files.file(frame.lastFile).map {
       TransferProgress.File(

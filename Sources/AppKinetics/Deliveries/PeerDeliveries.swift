@@ -51,6 +51,7 @@ final class PeerDeliveries {
   }
 
   func channel(of id: Identifier) -> ChannelNumber? { machine.channel(of: id) }
+  func channel(ofSent id: Identifier) -> ChannelNumber? { machine.channel(ofSent: id) }
   func canFail(_ id: Identifier) -> Bool { machine.canFail(id) }
   func beginCommit(_ id: Identifier) -> Bool { machine.beginCommit(id) }
 

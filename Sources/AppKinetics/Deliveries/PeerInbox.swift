@@ -76,9 +76,9 @@ final class PeerInbox {
   private static let holdLimit = "bytes of offers and lists of files"
 
   /// The channel ends over which it came, so that it comes again.
-  private func putOff(_ id: Identifier) {
+  private func putOff(_ id: Identifier, detail: String = holdLimit) {
     guard let number = peer.deliveries.channel(of: id) else { return }
-    peer.channels[number]?.lane.close(.limitExceeded, detail: Self.holdLimit)
+    peer.channels[number]?.lane.close(.limitExceeded, detail: detail)
   }
 
   private func change(_ delivery: IncomingDelivery, to byteCount: Int) {
@@ -326,7 +326,7 @@ final class PeerInbox {
       () throws -> List in
       let offer = delivery.offer
       try delivery.begin(store, ArrivingMessage(offer, from: application))
-      FailPoint.begun.pass()
+      try FailPoint.begun.passOrFail()
       let needed = delivery.withArrival(\.missingByteCount) ?? 0
       let room = try store.availableByteCount()
       guard needed <= room, offer.fileCount <= (room - needed) / Self.fileByteCount else {
@@ -372,6 +372,7 @@ final class PeerInbox {
   private func failed(_ attempt: Attempt, _ error: any Error) {
     runtime.logger.warning(
       "a message cannot be received", metadata: ["app": "\(peer.application)", "error": "\(error)"])
+    guard !Shortage.isReason(of: error) else { return putOff(attempt.id, detail: Shortage.detail) }
     refuse(attempt.id, Self.error(of: error))
   }
 

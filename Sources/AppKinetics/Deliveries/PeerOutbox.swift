@@ -300,8 +300,14 @@ final class PeerOutbox {
   private func fail(_ id: Identifier, _ error: any Error) {
     // One that was taken back is gone from the outbox before the app hears of it: what cannot be read of it any more is no failure.
     guard peer.deliveries.canFail(id) else { return }
-    let error = Runtime.servicesError(error)
     runtime.logger.error("a message of the outbox cannot be read", metadata: ["error": "\(error)"])
+    if Shortage.isReason(of: error) {
+      // Without a channel it waits for the next one already.
+      guard let number = peer.deliveries.channel(ofSent: id) else { return }
+      peer.channels[number]?.lane.close(.limitExceeded, detail: Shortage.detail)
+      return
+    }
+    let error = Runtime.servicesError(error)
     outgoing[id]?.failure = error
     peer.deliveries.step { $0.fail(id, WireFailure(error)) }
   }

@@ -349,7 +349,7 @@ final class PeerSession {
       act(outputs)
     }
     isDialling = false
-    if end.fault == .streamDamaged || end.fault == .limitExceeded && end.side == .peer {
+    if end.fault == .streamDamaged || end.fault == .limitExceeded {
       deliveries.pauseAfterFault()
     }
     if channel.hasBegun {

@@ -1,4 +1,5 @@
 import Foundation
+import SodiumPrimitives
 
 #if canImport(Glibc)
   import Glibc
@@ -8,8 +9,8 @@ import Foundation
   import Darwin
 #endif
 
-/// Moments of a delivery at which a test kills the process: `OPENDYNAMICS_FAIL_AT=NAME[:N]` in its environment, the N-th time that it comes there. Only in
-/// debug builds.
+/// Moments of a delivery at which a test kills the process: `OPENDYNAMICS_FAIL_AT=NAME[:N[:shortage]]` in its environment, the N-th time that
+/// it comes there. With `shortage`, guarded memory is exhausted at that moment, for once, in place of that. Only in debug builds.
 enum FailPoint: String, CaseIterable {
   // Of the sender.
   case stored, offering, streaming, settling, settled
@@ -17,21 +18,26 @@ enum FailPoint: String, CaseIterable {
   case offered, begun, listed, receiving, committing, committed, handling, handled, keeping, kept
 
   #if DEBUG
-    private static let chosen: (point: FailPoint, count: Int)? = {
+    private static let chosen: (point: FailPoint, count: Int, isShortage: Bool)? = {
       let words = (ProcessInfo.processInfo.environment["OPENDYNAMICS_FAIL_AT"] ?? "").split(separator: ":")
       guard let name = words.first, let point = FailPoint(rawValue: String(name)) else { return nil }
-      return (point, words.count > 1 ? Int(words[1]) ?? 1 : 1)
+      return (point, words.count > 1 ? Int(words[1]) ?? 1 : 1, words.count > 2 && words[2] == "shortage")
     }()
     private static let counter = Counter()
 
-    func pass() {
+    func pass() { try? passOrFail() }
+
+    /// As ``pass()``, where guarded memory may be exhausted.
+    func passOrFail() throws(CryptoError) {
       guard let chosen = Self.chosen, chosen.point == self, Self.counter.next() == chosen.count else {
         return
       }
+      if chosen.isShortage { throw .secretMemoryExhausted(byteCount: SecretKey.byteCount) }
       kill(getpid(), SIGKILL)
     }
   #else
     @inline(__always) func pass() {}
+    @inline(__always) func passOrFail() throws(CryptoError) {}
   #endif
 }
 

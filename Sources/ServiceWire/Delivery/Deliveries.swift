@@ -199,6 +199,9 @@ package struct Deliveries: Sendable {
   /// Where its last offer came; nil when it is gone, or its channel is.
   package func channel(of id: Identifier) -> ChannelNumber? { received.channel(of: id) }
 
+  /// Nil for one of ours that is over, or has no channel now.
+  package func channel(ofSent id: Identifier) -> ChannelNumber? { sent.outgoing[id]?.state.channel }
+
   /// The receiver knows the first `from` files: the others come as `page`, all of them. Nothing when the offer is gone.
   package mutating func wantPages(_ id: Identifier, from: UInt64) -> [DeliveryOutput] {
     var outputs: [DeliveryOutput] = []
