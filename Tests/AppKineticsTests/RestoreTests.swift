@@ -99,6 +99,41 @@ struct RestoreTests {
     }
   }
 
+  /// Offers are made ahead: those of the messages that are sent before the first one is answered have the incarnation
+  /// that the receiver refuses.
+  @Test func deliversWhatARestoredSenderSendsTogether() async throws {
+    try await withProvider { world, provider, heard in
+      try await send("before", to: provider, world)
+      try copy(world)
+      let own = Box<Rollback>()
+      func sendTogether(_ name: String) async throws {
+        let consumer = try world.app(consumerID)
+        listen(to: consumer, own)
+        try await consumer.services.start()
+        var sent: [SentRequest] = []
+        for i in 0..<40 {
+          sent.append(
+            try await consumer.services.send(
+              ServiceRequest(echo, "tell", params: .string("\(name) \(i)"), attachments: ["/file"]),
+              to: provider.id))
+        }
+        for sent in sent { try await sent.delivered() }
+        #expect(try await consumer.services.outbox().isEmpty)
+        try await world.end(consumer)
+      }
+      try await sendTogether("lost")
+      #expect(own.values == [])
+      try restore(world)
+      try await sendTogether("after")
+      #expect(await own.next() == Rollback(side: .thisApp, application: provider.id, missingCount: 0))
+      let expected = ["before"] + ["lost", "after"].flatMap { name in (0..<40).map { "\(name) \($0)" } }
+      for _ in expected { _ = await heard.received.next() }
+      #expect(heard.received.values.sorted() == expected.sorted())
+      #expect(try provider.container.inboxMessages().count == expected.count)
+      #expect(try provider.container.store.verify().findings.isEmpty)
+    }
+  }
+
   /// The same for a copy that is used beside the original.
   @Test func deliversWhatBothOfTwoCopiesSend() async throws {
     try await withProvider { world, provider, heard in
