@@ -3,5 +3,5 @@ import ArgumentParser
 struct AppCommand: ParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "app", abstract: "A ready-made app around a container.",
-    subcommands: [AppRunCommand.self])
+    subcommands: [AppRunCommand.self, AppPresentCommand.self])
 }

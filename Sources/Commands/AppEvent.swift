@@ -1,3 +1,5 @@
+import AppKinetics
+
 /// Something that happened, for people or programs.
 struct AppEvent: Encodable, Sendable {
   var event: String
@@ -59,5 +61,16 @@ struct EventReport: Sendable {
     bar.clear()
     guard asJSON else { return (try? StandardOutput.write(event.text)) ?? () }
     if let line = try? JSONText.of(event) { try? StandardOutput.write(line) }
+  }
+
+  /// Writes which apps want something of this one, each once for as long as it is among them.
+  func follow(_ waitingPeers: AsyncStream<Set<ApplicationID>>) async {
+    var told: Set<ApplicationID> = []
+    for await peers in waitingPeers {
+      for peer in peers.subtracting(told).sorted(by: { $0.text < $1.text }) {
+        write(AppEvent("waiting for this app", app: peer.text))
+      }
+      told = peers
+    }
   }
 }

@@ -63,15 +63,9 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
           for await transfer in arrivals { Task { await Self.report(transfer, report) } }
         }
         let waitingPeers = services.waitingPeers
-        Task {
-          var told: Set<ApplicationID> = []
-          for await peers in waitingPeers {
-            for peer in peers.subtracting(told).sorted(by: { $0.text < $1.text }) {
-              report.write(AppEvent("waiting for this app", app: peer.text))
-            }
-            told = peers
-          }
-        }
+        Task { await report.follow(waitingPeers) }
+        // The app may be in front when it starts, in the place of what stood in for it.
+        let frontChanges = services.frontChanges
         if isLocked { try await services.setState(.locked) }
         do {
           try await services.start()
@@ -81,7 +75,7 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
           try await services.start()
         }
         report.write(AppEvent("ready", app: services.application.id.text))
-        for await isInFront in services.frontChanges {
+        for await isInFront in frontChanges {
           report.write(AppEvent(isInFront ? "in front" : "not in front"))
         }
         // Not on a signal: there is no broker any more.

@@ -208,6 +208,8 @@ def messages_that_may_not_come(world):
         ({"enrol": {"version": 1, "app_id": "com.example.x", "activation_user": "x", "state": "NOT_RUNNING"}}, 100),
         ({"enrol": {"version": 1, "app_id": "com.example.x", "activation_user": "x", "state": 9}}, 100),
         ({"enrol": {"version": 1, "app_id": "com.example.x", "activation_user": "x" * 257, "state": "RUNNING"}}, 100),
+        ({"enrol": {"version": 1, "app_id": "com.example.x", "activation_user": "x", "state": "RUNNING",
+                    "presence_key": bytes(31)}}, 100),
         ({"attend": {"version": 1, "name": "x" * 257}}, 100),
     ]:
         attacker = begun(world)
@@ -221,6 +223,34 @@ def messages_that_may_not_come(world):
         attacker = begun(world).attend()
         attacker.broker.send(message)
         expect((message, ending(attacker.broker)), (message, number))
+    check()
+
+
+def more_than_standing_in(world):
+    """What a process tries that has found the presence key of an app."""
+    check = honest_pair(world)
+    victim = world.app("victim", presence_key=world.key("presence").public)
+    victim.register(("com.example.other", "1.0.0.0")).close()
+    tool = world.tool().attend()
+    world.loop.until(lambda: not_running(tool, victim.app_id))
+    place = {"key": "presence", "state": "LOCKED", "stands_in": True}
+    for body in [{"state": "RUNNING"}, {"state": "SUSPENDED"}, {"presence_key": bytes(32)}]:
+        expect((body, refusal(world.app, "victim", **{**place, **body})), (body, 100))
+    expect(refusal(world.app, "victim", **place, user="bob"), 13)
+    for app, body in [("victim", {"key": "presence"}), ("victim", {**place, "key": "victim"}), ("another", place)]:
+        expect((app, body, refusal(world.app, app, **body)), (app, body, 106))
+    for kind, body in [("find", {}), ("watch", {}), ("unwatch", {}), ("register", {}), ("unregister", {}),
+                       ("state", {"state": "RUNNING"}), ("connect", {"app_id": "com.example.provider"}),
+                       ("bring_to_front", {"app_id": "com.example.provider"}), ("administer", {"list_apps": {}})]:
+        attacker = world.app("victim", **place)
+        attacker.ask_later(kind, body)
+        expect((kind, ending(attacker.broker)), (kind, 102))
+    # The app has its place, its state and its key as before; forgotten, it leaves nothing to whoever has the other one.
+    app = world.app("victim")
+    expect((app.enrolled["version"], app.others), (1, []))
+    world.administrator().ask("administer", {"forget": app.app_id})
+    expect(refusal(world.app, "victim", **place), 106)
+    expect(world.app("victim").enrolled["version"], 1)
     check()
 
 
@@ -490,7 +520,8 @@ def a_false_broker(world):
 CHECKS = [
     frames_that_are_none, frames_that_end_in_the_middle, peers_that_fall_silent, bytes_that_are_no_handshake,
     handshakes_that_are_not_ours, keys_of_low_order, records_that_are_none, records_that_are_cut,
-    messages_that_may_not_come, another_key_for_an_app_that_enrolled, ids_without_end, administering_without_the_key,
+    messages_that_may_not_come, another_key_for_an_app_that_enrolled, more_than_standing_in,
+    ids_without_end, administering_without_the_key,
     a_recorded_session_played_again, more_questions_than_may_wait, a_watcher_that_never_reads,
     watchers_of_small_changes_that_never_read, questions_without_reading_the_answers, thousands_of_connections,
     descriptors_for_the_broker, another_user, a_false_broker,

@@ -265,6 +265,28 @@ def waits_for_an_app_that_is_locked(world):
     assert len(consumer.answer(question)["introduced"]["ticket"]) == 32
 
 
+def stands_in_for_an_app_until_it_runs(world):
+    world.app("provider", presence_key=world.key("presence").public).register((SERVICE, SERVICE_VERSION)).close()
+    place = world.app("provider", key="presence", state="LOCKED", stands_in=True)
+    expect(place.enrolled, {"version": 1})
+    consumer = world.app("consumer")
+    question = consumer.ask_later("connect", {"app_id": place.app_id})
+    world.loop.until(lambda: consumer.waiting)
+    expect(consumer.waiting[0].get("reason"), "UNLOCK")
+    world.administrator().ask("administer", {"front": place.app_id})
+    world.loop.until(lambda: len(place.others) == 2)
+    expect(place.others, [{"peer_waits": {"app_id": consumer.app_id}}, {"front_changed": {"is_in_front": True}}])
+    provider = world.app("provider", serve=echo)
+    expect(ending(place.broker), 109)
+    ticket = consumer.answer(question)["introduced"]["ticket"]
+    world.loop.until(lambda: ticket in consumer.dials and consumer.dials[ticket].hello)
+    expect(consumer.send(provider.app_id, SERVICE, SERVICE_VERSION, "echo", 1).wait(), 1)
+    world.loop.until(lambda: {"front_changed": {"is_in_front": True}} in provider.others)
+    # The app itself gives its place to nobody who stands in.
+    expect(refusal(world.app, "provider", key="presence", state="LOCKED", stands_in=True), 109)
+    expect(provider.broker.ending, None)
+
+
 def starts_an_app_that_does_not_run(world):
     marker = world.directory + "/started"
     app = world.app("provider").register((SERVICE, SERVICE_VERSION))
@@ -340,7 +362,8 @@ CHECKS = [
     finds_who_offers_what, finds_the_servers_of_a_provider, finds_many_page_after_page, watches_who_comes_and_goes, exchanges_requests_and_replies,
     sends_more_requests_than_its_credit, cancels, asks_about_requests_after_a_channel_broke,
     goes_on_without_the_broker, says_goodbye_when_it_is_stopped, a_second_connection_takes_the_place_of_the_first,
-    refuses_what_cannot_be_reached, waits_for_an_app_that_is_locked, starts_an_app_that_does_not_run,
+    refuses_what_cannot_be_reached, waits_for_an_app_that_is_locked, stands_in_for_an_app_until_it_runs,
+    starts_an_app_that_does_not_run,
     does_what_the_administrator_says, passes_the_front_on, apps_of_different_users_do_not_talk,
     ignores_messages_that_may_be_ignored,
 ]

@@ -184,7 +184,7 @@ class App(Outbox, Client):
     """An app that enrolled. `serve(request)` answers what comes: see `Served`."""
 
     def __init__(self, loop, path, key, app_id, user="ann@example.com", serve=None, pinned=None, state="RUNNING",
-                 pends=False):
+                 pends=False, presence_key=b"", stands_in=False):
         super().__init__(loop, path, key, pinned)
         self.app_id, self.user, self.serve = app_id, user, serve
         self.process = os.urandom(16)
@@ -195,6 +195,10 @@ class App(Outbox, Client):
         # Tickets of those that were not taken, and why.
         self.refused = {}
         enrol = {"version": VERSION, "app_id": app_id, "activation_user": user, "state": state}
+        if presence_key:
+            enrol["presence_key"] = presence_key
+        if stands_in:
+            enrol["stands_in"] = True
         self.begin({"enrol": enrol}, pends)
 
     def register(self, *services, name=None):

@@ -22,6 +22,8 @@ final class BrokerSession {
   private(set) lazy var introductions = Introductions(core)
   private(set) lazy var watches = BrokerWatches(core)
   private(set) lazy var registration = BrokerRegistration(core)
+  /// For processes of this app that have not opened the container; nil when this one does not register.
+  private var presence: Presence?
   private(set) var lastFailure: ServicesError? { didSet { show() } }
   /// Nothing would be better at the next try.
   private(set) var hasGivenUp = false
@@ -40,7 +42,7 @@ final class BrokerSession {
   /// Asked before the connection was there.
   private var early: [(WireQuestion.OneOf_Kind, Continuation)] = []
   private var starters: [Starter] = []
-  private var failures = 0
+  private var failures: UInt64 = 0
   private var retryAt: UInt64?
 
   private(set) var isInFront = false
@@ -52,7 +54,10 @@ final class BrokerSession {
   var owedFront: (application: ApplicationID, until: UInt64)?
   var frontWatchers = Watchers<Bool>()
 
-  init(_ core: Core) { self.core = core }
+  init(_ core: Core) {
+    self.core = core
+    presence = Presence(core.runtime)
+  }
 
   var runtime: Runtime { core.runtime }
 
@@ -60,6 +65,22 @@ final class BrokerSession {
   private static let retryTimes: ClosedRange<UInt64> = 100...10_000
   /// While another broker is in the place of the trusted one: that may have been a mistake, and pass.
   private static let untrustedRetryTimes: ClosedRange<UInt64> = 1_000...300_000
+
+  /// Nothing would be better at the next try.
+  static func isFinal(_ fault: ProtocolFault) -> Bool {
+    switch fault {
+    case .keyNotPinned, .enterpriseUserNotMatch, .replaced, .duplicated, .forgotten, .versionNotSupported:
+      true
+    default: false
+    }
+  }
+
+  /// Milliseconds until it is dialled again. Apps that lost the same broker do not come back all at once.
+  static func pause(after failureCount: UInt64, _ fault: ProtocolFault?) -> UInt64 {
+    let times = fault == .brokerNotTrusted ? untrustedRetryTimes : retryTimes
+    let pause = min(times.lowerBound << min(failureCount - 1, 10), times.upperBound)
+    return .random(in: pause / 2...pause)
+  }
 
   // MARK: Life
 
@@ -83,6 +104,9 @@ final class BrokerSession {
 
   /// These services are stopped. What takes its time enters the group.
   func stop(_ parts: DispatchGroup) {
+    // The presence key may be on its way to the disk.
+    parts.enter()
+    runtime.workQueue.async { parts.leave() }
     if let lane {
       parts.enter()
       lane.whenClosed { parts.leave() }
@@ -227,6 +251,7 @@ final class BrokerSession {
           $0.activationUser = runtime.application.activationUser
           $0.state = core.state.wire
           if let forgottenCount { $0.forgottenCount = forgottenCount }
+          if let presence { $0.presenceKey = Data(presence.key.publicKey) }
         }
       })
   }
@@ -256,6 +281,7 @@ final class BrokerSession {
       phase = .registering
       if enrolled.hasPolicy { core.take(enrolled.policy) }
       forgottenCount = enrolled.forgottenCount
+      if let brokerKey = core.identity.brokerKey { presence?.keep(runtime, brokerKey) }
       for appID in enrolled.forgotten { wasForgotten(appID) }
       if enrolled.forgotOthers { core.anyWasForgotten() }
       if enrolled.isDuplicated {
@@ -406,16 +432,9 @@ final class BrokerSession {
     introductions.end()
     watches.connectionEnded()
     setFront(false)
-    switch fault {
-    case .keyNotPinned, .enterpriseUserNotMatch, .replaced, .duplicated, .forgotten, .versionNotSupported:
-      hasGivenUp = true
-    default: break
-    }
+    if Self.isFinal(fault) { hasGivenUp = true }
     failures += 1
-    // Apps that lost the same broker do not come back all at once.
-    let times = fault == .brokerNotTrusted ? Self.untrustedRetryTimes : Self.retryTimes
-    let pause = min(times.lowerBound << UInt64(min(failures - 1, 10)), times.upperBound)
-    let next = runtime.now + .random(in: pause / 2...pause)
+    let next = runtime.now + Self.pause(after: failures, fault)
     retryAt = next
     core.wake(at: next)
     if core.life == .running {

@@ -53,7 +53,7 @@ final class Core {
     didSet { waitingPeerWatchers.yield(waitingPeers) }
   }
   var waitingPeerWatchers = Watchers<Set<ApplicationID>>()
-  private static let waitingPeerCountMax = 1_024
+  static let waitingPeerCountMax = 1_024
   private let pins: PeerPins
   /// Deliveries of earlier processes that are not to go on, and who waits for their ends.
   private var takenBack: [Identifier: [@Sendable (SentDeliveryEnd?) -> Void]] = [:]

@@ -107,6 +107,9 @@ public final class Container: ContainerReading {
 
   // MARK: Observing
 
+  /// The native path of the container's directory, as it was given.
+  package var directory: String { store.place }
+
   /// Observes the item at a path and, if it is a directory, everything below it: every creation,
   /// change, move and removal by this process from now on. There need not be an item at the path
   /// yet. Links in the path are resolved once, now.

@@ -9,12 +9,14 @@ import UnixSockets
 package final class BrokerClient: Sendable {
   private let state = Guarded(State())
   private let other: @Sendable (WireBrokerMessage) -> Void
+  private let ended: @Sendable (ProtocolFault) -> Void
 
   private struct State {
     /// From the end of the handshake to the end of the connection.
     var lane: BrokerLane?
     var brokerKey: Data?
     var end: ProtocolFault?
+    var isCancelled = false
     var nextNumber: UInt64 = 1
     var beginning: CheckedContinuation<WireEnrolled, any Error>?
     var questions: [UInt64: CheckedContinuation<WireAnswer, any Error>] = [:]
@@ -28,11 +30,15 @@ package final class BrokerClient: Sendable {
     case changed(present: [WireProvider], gone: [String])
   }
 
-  private init(_ other: @escaping @Sendable (WireBrokerMessage) -> Void) { self.other = other }
+  private init(
+    _ other: @escaping @Sendable (WireBrokerMessage) -> Void,
+    _ ended: @escaping @Sendable (ProtocolFault) -> Void
+  ) { (self.other, self.ended) = (other, ended) }
 
   /// Attends at the broker of that socket. `broker` is its public key, when it is known; `administrator` the key that may administer.
   ///
-  /// Throws `SocketError`, `BrokerKeyError`, `ProtocolFault`, and `ServicesError` `brokerUnavailable`.
+  /// Throws `SocketError`, `BrokerKeyError`, `ProtocolFault`, and `ServicesError` `brokerUnavailable`; `CancellationError`
+  /// when its task is cancelled.
   package static func attend(
     path: String, name: String, broker: Data?, administrator: KeyPair? = nil
   ) async throws -> BrokerClient {
@@ -47,29 +53,56 @@ package final class BrokerClient: Sendable {
   }
 
   /// Begins as `beginning` says. `descriptors` owns what comes on the descriptor lane; `other` gets what is no answer and of no watch, on
-  /// the thread that reads the connection.
+  /// the thread that reads the connection, and `ended` hears there why a connection is no more that began.
   package static func begin(
     path: String, key: KeyPair, broker: Data?, _ beginning: WireBrokerMessage,
     descriptors: (@Sendable (Data, Int32, Int32) -> Void)? = nil,
-    other: @escaping @Sendable (WireBrokerMessage) -> Void = { _ in }
+    other: @escaping @Sendable (WireBrokerMessage) -> Void = { _ in },
+    ended: @escaping @Sendable (ProtocolFault) -> Void = { _ in }
   ) async throws -> (client: BrokerClient, enrolled: WireEnrolled) {
-    let client = BrokerClient(other)
-    let enrolled = try await withCheckedThrowingContinuation { continuation in
-      client.state.withLock { $0.beginning = continuation }
+    let client = BrokerClient(other, ended)
+    let enrolled = try await withTaskCancellationHandler {
+      try await client.begin(path, key, broker, beginning, descriptors ?? { closeBoth($1, $2) })
+    } onCancel: {
+      client.cancelBeginning()
+    }
+    return (client, enrolled)
+  }
+
+  /// Dials, and waits for the broker's word.
+  private func begin(
+    _ path: String, _ key: KeyPair, _ broker: Data?, _ beginning: WireBrokerMessage,
+    _ descriptors: @escaping @Sendable (Data, Int32, Int32) -> Void
+  ) async throws -> WireEnrolled {
+    try await withCheckedThrowingContinuation { continuation in
+      let isCancelled = state.withLock { state in
+        if !state.isCancelled { state.beginning = continuation }
+        return state.isCancelled
+      }
+      if isCancelled { return continuation.resume(throwing: CancellationError()) }
       // Dialling blocks, and the handshake has to follow at once: the broker does not wait until a task gets its turn.
       do {
         try DetachedThread.start("dialling") {
           do {
-            try client.open(path, key, broker, beginning, descriptors ?? { closeBoth($1, $2) })
+            try self.open(path, key, broker, beginning, descriptors)
           } catch {
-            client.takeBeginning()?.resume(throwing: error)
+            self.takeBeginning()?.resume(throwing: error)
           }
         }
       } catch {
-        client.takeBeginning()?.resume(throwing: error)
+        takeBeginning()?.resume(throwing: error)
       }
     }
-    return (client, enrolled)
+  }
+
+  private func cancelBeginning() {
+    let (beginning, lane) = state.withLock { state in
+      state.isCancelled = true
+      defer { state.beginning = nil }
+      return (state.beginning, state.lane)
+    }
+    lane?.close(.noError)
+    beginning?.resume(throwing: CancellationError())
   }
 
   /// Blocks until the broker has accepted.
@@ -88,7 +121,11 @@ package final class BrokerClient: Sendable {
     }
     let events = LaneEvents<WireBrokerMessage>(
       opened: { lane in
-        self.state.withLock { ($0.lane, $0.brokerKey) = (lane, lane.peerPublicKey) }
+        let isCancelled = self.state.withLock { state in
+          (state.lane, state.brokerKey) = (lane, lane.peerPublicKey)
+          return state.isCancelled
+        }
+        if isCancelled { return lane.close(.noError) }
         do throws(ProtocolFault) {
           try lane.send([beginning])
         } catch {
@@ -239,6 +276,7 @@ package final class BrokerClient: Sendable {
     beginning?.resume(throwing: fault)
     for question in questions.values { question.resume(throwing: fault) }
     for watch in watches.values { watch.finish(throwing: fault) }
+    ended(fault)
   }
 }
 

@@ -4,6 +4,8 @@ struct AppPresence: Sendable {
     let connection: ConnectionNumber
     let process: Int32
     fileprivate(set) var state: WireAppState
+    /// It has shown the app's presence key: it asks nothing, and gives way to the app.
+    let standsIn: Bool
     /// When connections of the app took the place of earlier ones, the last times.
     fileprivate(set) var replacements: [UInt64] = []
     /// The apps of which it was told over this connection that they wait for it, since it ran last.
@@ -17,9 +19,9 @@ struct AppPresence: Sendable {
   private(set) var running: [String: Running] = [:]
   private(set) var front: String?
 
-  /// The connections of all apps that run, in the order of their ids.
+  /// The connections of all apps that run with their containers, in the order of their ids.
   var connections: [(appID: String, number: ConnectionNumber)] {
-    running.sorted { $0.key < $1.key }.map { ($0.key, $0.value.connection) }
+    running.filter { !$0.value.standsIn }.sorted { $0.key < $1.key }.map { ($0.key, $0.value.connection) }
   }
 
   func state(of appID: String) -> WireAppState { running[appID]?.state ?? .notRunning }
@@ -28,17 +30,18 @@ struct AppPresence: Sendable {
   func mayBeInFront(_ appID: String?) -> Bool { appID.map { running[$0] != nil } ?? true }
 
   /// When connections of the app took each other's place, if another one takes it now; empty for an app
-  /// that does not run.
+  /// that does not run. What stands in for an app is no copy of it.
   func replacements(of appID: String, now: UInt64) -> [UInt64] {
-    running[appID].map { $0.replacements.filter { now < $0 + Self.replacementTime } + [now] } ?? []
+    guard let earlier = running[appID], !earlier.standsIn else { return [] }
+    return earlier.replacements.filter { now < $0 + Self.replacementTime } + [now]
   }
 
   mutating func begin(
     _ appID: String, _ connection: ConnectionNumber, process: Int32, _ state: WireAppState,
-    replacements: [UInt64] = []
+    standsIn: Bool = false, replacements: [UInt64] = []
   ) {
     running[appID] = Running(
-      connection: connection, process: process, state: state, replacements: replacements)
+      connection: connection, process: process, state: state, standsIn: standsIn, replacements: replacements)
   }
 
   mutating func setState(_ state: WireAppState, of appID: String) {

@@ -13,6 +13,8 @@ struct BrokerConnection: Sendable {
     /// Waits for an administrator's approval (``PendingEnrolments``).
     case pending
     case enrolled(appID: String)
+    /// As ``enrolled(appID:)``, with the app's presence key: it asks nothing.
+    case standingIn(appID: String)
     case attending(administers: Bool)
   }
 
@@ -29,7 +31,12 @@ struct BrokerConnection: Sendable {
   }
 
   var owner: BrokerOwner { origin == .plain ? .process(process) : .sandbox(origin.label) }
-  var appID: String? { if case .enrolled(let appID) = phase { appID } else { nil } }
+  var appID: String? {
+    switch phase {
+    case .enrolled(let appID), .standingIn(let appID): appID
+    case .handshaking, .awaitingEnrolment, .pending, .attending: nil
+    }
+  }
   var isAttending: Bool { if case .attending = phase { true } else { false } }
   var hasBegun: Bool { appID != nil || isAttending || phase == .pending }
 }

@@ -23,16 +23,19 @@ package struct BrokerRecords: Sendable, Equatable {
     package var registration: WireRegister?
     /// Where it enrolled from.
     package var origin: BrokerOrigin
+    /// What a process of the app shows that cannot open the container: 32 bytes, or empty.
+    package var presenceKey: Data
 
     package init(
       publicKey: Data, activationUser: String, enrolled: UInt64, origin: BrokerOrigin = .plain,
-      registration: WireRegister? = nil
+      registration: WireRegister? = nil, presenceKey: Data = Data()
     ) {
       self.publicKey = publicKey
       self.activationUser = activationUser
       self.enrolled = enrolled
       self.origin = origin
       self.registration = registration
+      self.presenceKey = presenceKey
     }
   }
 
@@ -70,6 +73,7 @@ package struct BrokerRecords: Sendable, Equatable {
         $0.enrolled = Int64(app.enrolled)
         if let registration = app.registration { $0.registration = registration }
         $0.origin = app.origin.label
+        $0.presenceKey = app.presenceKey
       }.serializedData()
     }
   }
@@ -79,12 +83,13 @@ package struct BrokerRecords: Sendable, Equatable {
   package mutating func decodeApp(_ bytes: Data) throws(ProtocolFault) -> String {
     let record = try WireRecord.known(bytes)
     guard (try? ApplicationID(record.appID)) != nil, apps[record.appID] == nil, record.enrolled >= 0,
-      record.publicKey.count == KeyPair.byteCount
+      record.publicKey.count == KeyPair.byteCount,
+      record.presenceKey.isEmpty || record.presenceKey.count == KeyPair.byteCount
     else { throw .malformed }
     apps[record.appID] = App(
       publicKey: record.publicKey, activationUser: record.activationUser, enrolled: UInt64(record.enrolled),
       origin: BrokerOrigin(label: record.origin),
-      registration: record.hasRegistration ? record.registration : nil)
+      registration: record.hasRegistration ? record.registration : nil, presenceKey: record.presenceKey)
     return record.appID
   }
 

@@ -611,6 +611,12 @@ package nonisolated struct WireEnrol: Sendable {
   /// Clears the value of `forgottenCount`. Subsequent reads from it will return its default value.
   package mutating func clearForgottenCount() {self._forgottenCount = nil}
 
+  /// The public half of the app's presence key, 32 bytes; empty: what the broker has stays.
+  package var presenceKey: Data = Data()
+
+  /// The key in the handshake was the presence key: LOCKED, and without another one.
+  package var standsIn: Bool = false
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
@@ -1633,6 +1639,9 @@ package nonisolated struct WireRecord: Sendable {
   /// 6 was whether there was a registration once.
   /// Where it enrolled from; empty: a plain process.
   package var origin: String = String()
+
+  /// 32 bytes; empty when the app has none.
+  package var presenceKey: Data = Data()
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -3316,7 +3325,7 @@ nonisolated extension WireBrokerMessage: SwiftProtobuf.Message, SwiftProtobuf._M
 
 nonisolated extension WireEnrol: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Enrol"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{3}app_id\0\u{3}activation_user\0\u{1}state\0\u{3}forgotten_count\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{3}app_id\0\u{3}activation_user\0\u{1}state\0\u{3}forgotten_count\0\u{3}presence_key\0\u{3}stands_in\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3329,6 +3338,8 @@ nonisolated extension WireEnrol: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
       case 3: try { try decoder.decodeSingularStringField(value: &self.activationUser) }()
       case 4: try { try decoder.decodeSingularEnumField(value: &self.state) }()
       case 5: try { try decoder.decodeSingularUInt64Field(value: &self._forgottenCount) }()
+      case 6: try { try decoder.decodeSingularBytesField(value: &self.presenceKey) }()
+      case 7: try { try decoder.decodeSingularBoolField(value: &self.standsIn) }()
       default: break
       }
     }
@@ -3354,6 +3365,12 @@ nonisolated extension WireEnrol: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
     try { if let v = self._forgottenCount {
       try visitor.visitSingularUInt64Field(value: v, fieldNumber: 5)
     } }()
+    if !self.presenceKey.isEmpty {
+      try visitor.visitSingularBytesField(value: self.presenceKey, fieldNumber: 6)
+    }
+    if self.standsIn != false {
+      try visitor.visitSingularBoolField(value: self.standsIn, fieldNumber: 7)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -3363,6 +3380,8 @@ nonisolated extension WireEnrol: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
     if lhs.activationUser != rhs.activationUser {return false}
     if lhs.state != rhs.state {return false}
     if lhs._forgottenCount != rhs._forgottenCount {return false}
+    if lhs.presenceKey != rhs.presenceKey {return false}
+    if lhs.standsIn != rhs.standsIn {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -5167,7 +5186,7 @@ nonisolated extension WireApps: SwiftProtobuf.Message, SwiftProtobuf._MessageImp
 
 nonisolated extension WireRecord: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Record"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}app_id\0\u{3}public_key\0\u{3}activation_user\0\u{1}enrolled\0\u{1}registration\0\u{2}\u{2}origin\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}app_id\0\u{3}public_key\0\u{3}activation_user\0\u{1}enrolled\0\u{1}registration\0\u{2}\u{2}origin\0\u{3}presence_key\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -5181,6 +5200,7 @@ nonisolated extension WireRecord: SwiftProtobuf.Message, SwiftProtobuf._MessageI
       case 4: try { try decoder.decodeSingularInt64Field(value: &self.enrolled) }()
       case 5: try { try decoder.decodeSingularMessageField(value: &self._registration) }()
       case 7: try { try decoder.decodeSingularStringField(value: &self.origin) }()
+      case 8: try { try decoder.decodeSingularBytesField(value: &self.presenceKey) }()
       default: break
       }
     }
@@ -5209,6 +5229,9 @@ nonisolated extension WireRecord: SwiftProtobuf.Message, SwiftProtobuf._MessageI
     if !self.origin.isEmpty {
       try visitor.visitSingularStringField(value: self.origin, fieldNumber: 7)
     }
+    if !self.presenceKey.isEmpty {
+      try visitor.visitSingularBytesField(value: self.presenceKey, fieldNumber: 8)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -5219,6 +5242,7 @@ nonisolated extension WireRecord: SwiftProtobuf.Message, SwiftProtobuf._MessageI
     if lhs.enrolled != rhs.enrolled {return false}
     if lhs._registration != rhs._registration {return false}
     if lhs.origin != rhs.origin {return false}
+    if lhs.presenceKey != rhs.presenceKey {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

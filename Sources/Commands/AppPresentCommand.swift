@@ -1,0 +1,49 @@
+import AppKinetics
+import ArgumentParser
+import Foundation
+import Logging
+
+struct AppPresentCommand: ParsableCommand, ReportingCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "present",
+    abstract: "Is there for an app whose container is not open, until the app runs or this is interrupted.",
+    discussion: """
+      To other apps the app is locked: their messages with files wait, and their requests without files wait for 30 s. Which apps want something of \
+      it, and whether the user brings it to front, are lines. It needs no key of the container, and the app has to have run once (dynamics app run).
+      """)
+
+  @Argument(help: "The app's container.", completion: .directory)
+  var dir: String
+
+  @OptionGroup var broker: BrokerSocketOptions
+
+  @Flag(help: "Prints each event as a JSON object on a line of its own.")
+  var json = false
+
+  var reportsJSON: Bool { json }
+
+  func run() throws {
+    var options = AppServices.Options()
+    options.broker = broker.socketPath
+    options.logger = Logger(label: "dynamics", factory: { PrintableLog(label: $0) })
+    options.logger.logLevel = .warning
+    let report = EventReport(asJSON: json, bar: ArrivalBar(SharedProgressBar(nil)))
+    let app = try LockedApp(containerAt: URL(filePath: dir), options: options)
+    try AsyncWork.run {
+      try await app.start()
+      report.write(AppEvent("present", app: app.application.text))
+      async let peers: Void = report.follow(app.waitingPeers)
+      async let front: Void = {
+        // Not in front is what everybody expects of an app that has just come.
+        var known = false
+        for await isInFront in app.frontChanges where isInFront != known {
+          known = isInFront
+          report.write(AppEvent(isInFront ? "in front" : "not in front"))
+        }
+      }()
+      try await app.run()
+      _ = await (peers, front)
+      if !Task.isCancelled { report.write(AppEvent("running", app: app.application.text)) }
+    }
+  }
+}

@@ -1,0 +1,151 @@
+import AppKineticsTesting
+import Foundation
+import ServiceValues
+import Testing
+
+@testable import AppKinetics
+
+/// Apps whose containers are not open, and that are there for others all the same.
+struct PresenceTests {
+  private static let providerID = "com.example.provider"
+
+  private func directory(_ world: TestApps) -> URL {
+    world.directory.appendingPathComponent(Self.providerID)
+  }
+
+  private func lockedApp(_ world: TestApps) throws -> LockedApp {
+    var options = AppServices.Options()
+    options.broker = world.socketPath
+    return try LockedApp(containerAt: directory(world), options: options)
+  }
+
+  private func startProvider(_ world: TestApps) async throws -> TestApp {
+    try await world.start(Self.providerID) { try $0.offer(echo) { .reply($0.params) } }
+  }
+
+  /// The code of what it throws; nil when it throws nothing.
+  private func code(_ body: () async throws -> Void) async throws -> ServicesError.Code? {
+    do {
+      try await body()
+      return nil
+    } catch let error as ServicesError {
+      return error.code
+    }
+  }
+
+  @Test func hearsWhoWaitsAndGivesWayToTheApp() async throws {
+    try await withTestApps { world in
+      try await world.end(startProvider(world))
+      let locked = try lockedApp(world)
+      #expect(locked.application.text == Self.providerID)
+      try await locked.start()
+      let (peers, front) = (locked.waitingPeers, locked.frontChanges)
+      let run = Task { try await locked.run() }
+      let consumer = try await world.start("com.example.consumer")
+      try consumer.put("one", at: "/one")
+      let sent = try await consumer.services.send(
+        ServiceRequest(echo, "echo", params: 7, attachments: ["/one"]), to: locked.application)
+      #expect(await peers.first { !$0.isEmpty } == [consumer.id])
+      // Those who listen later hear it as well.
+      #expect(await locked.waitingPeers.first { _ in true } == [consumer.id])
+      try await world.choose(Self.providerID)
+      #expect(await front.first { $0 } == true)
+      while try await consumer.services.outbox().first?.state != .locked { await Task.yield() }
+
+      let provider = try await startProvider(world)
+      try await run.value
+      #expect(try await sent.reply()?.params == 7)
+      #expect(try provider.inboxFiles().count == 1)
+      #expect(provider.services.isInFront)
+      // Nothing more is heard, and there is no place for another one.
+      for await _ in locked.waitingPeers {}
+      let next = try lockedApp(world)
+      #expect(try await code { try await next.start() } == .brokerUnavailable)
+      try await next.run()
+    }
+  }
+
+  @Test func comesBackWithTheBroker() async throws {
+    try await withTestApps { world in
+      try await world.end(startProvider(world))
+      let locked = try lockedApp(world)
+      let run = Task { try await locked.run() }
+      let consumer = try await world.start("com.example.consumer")
+      func isPresent() async throws -> Bool {
+        try await consumer.services.providers(of: echo.serviceID).first?.state == .locked
+      }
+      while try await !isPresent() { await Task.yield() }
+      await world.stopBroker()
+      try await world.startBroker()
+      while (try? await isPresent()) != true { await Task.yield() }
+      run.cancel()
+      try await run.value
+      while try await isPresent() { await Task.yield() }
+    }
+  }
+
+  @Test func saysWhyItCannotBePresent() async throws {
+    try await withTestApps { world in
+      try await world.end(startProvider(world))
+      let file = directory(world).appendingPathComponent("presence.json")
+      let whole = try Data(contentsOf: file)
+      let permissions = try FileManager.default.attributesOfItem(atPath: file.path)[.posixPermissions]
+      #expect((permissions as? NSNumber)?.intValue == 0o600)
+
+      // Each byte that is missing, and some that are another.
+      for count in [0, 1, whole.count / 2, whole.count - 2] {
+        try whole.prefix(count).write(to: file)
+        #expect(try await code { _ = try lockedApp(world) } == .certificateNotFound)
+      }
+      try Data(String(decoding: whole, as: UTF8.self).replacing("\"version\":1", with: "\"version\":2").utf8)
+        .write(to: file)
+      #expect(try await code { _ = try lockedApp(world) } == .certificateNotFound)
+      try FileManager.default.removeItem(at: file)
+      #expect(try await code { _ = try lockedApp(world) } == .certificateNotFound)
+
+      // The app makes another key, and the old one is good for nothing.
+      try await world.end(startProvider(world))
+      let next = try Data(contentsOf: file)
+      #expect(next != whole)
+      try whole.write(to: file)
+      #expect(try await code { try await lockedApp(world).start() } == .certificateNotFound)
+      #expect(try await code { try await lockedApp(world).run() } == .certificateNotFound)
+      try next.write(to: file)
+      try await lockedApp(world).start()
+
+      await world.stopBroker()
+      #expect(try await code { try await lockedApp(world).start() } == .brokerUnavailable)
+    }
+  }
+
+  /// One that stands in is not taken for the app by the one whose place it takes.
+  @Test func anotherOneTakesThePlace() async throws {
+    try await withTestApps { world in
+      try await world.end(startProvider(world))
+      let one = try lockedApp(world)
+      try await one.start()
+      let run = Task { try await one.run() }
+      let other = try lockedApp(world)
+      try await other.start()
+      #expect(try await code { try await run.value } == .brokerUnavailable)
+      // It is present until its task is cancelled, also when that was before it began.
+      let late = Task { try await other.run() }
+      late.cancel()
+      try await late.value
+      try await lockedApp(world).start()
+    }
+  }
+
+  /// A tool that opens the container to send something is no process that can be asked for.
+  @Test func whatDoesNotRegisterLeavesTheKey() async throws {
+    try await withTestApps { world in
+      try await world.end(startProvider(world))
+      let file = directory(world).appendingPathComponent("presence.json")
+      let before = try Data(contentsOf: file)
+      let tool = try await world.start(Self.providerID, options: { $0.registers = false })
+      try await world.end(tool)
+      #expect(try Data(contentsOf: file) == before)
+      try await lockedApp(world).start()
+    }
+  }
+}
