@@ -311,7 +311,7 @@ package nonisolated struct WireValue: Sendable {
     set {kind = .boolean(newValue)}
   }
 
-  /// Always true.
+  /// A sender writes true; a reader takes either for null.
   package var null: Bool {
     get {
       if case .null(let v)? = kind {return v}
@@ -351,7 +351,7 @@ package nonisolated struct WireValue: Sendable {
     case number(Double)
     case integer(Int64)
     case boolean(Bool)
-    /// Always true.
+    /// A sender writes true; a reader takes either for null.
     case null(Bool)
     case bytes(Data)
     case array(WireValue.Array)
@@ -1109,7 +1109,7 @@ package nonisolated struct WireIntroduced: Sendable {
   package init() {}
 }
 
-/// The Connect of this number has to wait; its Answer follows. It may come again with another reason.
+/// The Connect or BringToFront of this number has to wait; its Answer follows. It may come again with another reason.
 package nonisolated struct WireWaiting: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
@@ -1974,7 +1974,7 @@ package nonisolated struct WireChannelHello: Sendable {
   /// The first credit.
   package var requests: UInt32 = 0
 
-  /// The longest frame that the sender takes.
+  /// The longest frame that the sender takes, without its length.
   package var frameByteCount: UInt32 = 0
 
   /// 0: as many as there are.
