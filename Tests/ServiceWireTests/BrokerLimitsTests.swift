@@ -91,7 +91,7 @@ struct BrokerLimitsTests {
     let wide = BrokerWorld()
     let administrator = wide.attend()
     for (rule, code) in [
-      (rule(String(repeating: "m", count: 256)), 0), (rule(String(repeating: "m", count: 257)), 8),
+      (rule(String(repeating: "m", count: 255)), 0), (rule(String(repeating: "m", count: 256)), 8),
       (rule(""), 8),
       (.with { $0.consumer = "x" }, 8), (.with { $0.provider = "x" }, 8),
       (

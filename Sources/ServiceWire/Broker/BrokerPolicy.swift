@@ -71,13 +71,13 @@ extension WireRule {
   }
 
   /// What is wrong with it as a rule.
-  func fault(nameByteCountMax: Int = BrokerLimits().nameByteCountMax) -> String? {
+  func fault() -> String? {
     if hasConsumer, (try? ApplicationID(consumer)) == nil { return "the consumer is no application id" }
     if hasProvider, (try? ApplicationID(provider)) == nil { return "the provider is no application id" }
     if hasServiceID, (try? ServiceIdentifier(serviceID)) == nil { return "the service is no service id" }
     if hasVersion, (try? ServiceVersion(version)) == nil { return "the version is none" }
-    if hasMethod, method.isEmpty || method.utf8.count > nameByteCountMax {
-      return "the method has 1 to \(nameByteCountMax) bytes"
+    if hasMethod, method.isEmpty || method.utf8.count > ExchangeLimits.nameByteCountMax {
+      return "the method has 1 to \(ExchangeLimits.nameByteCountMax) bytes"
     }
     switch effect {
     case .deny, .allow:

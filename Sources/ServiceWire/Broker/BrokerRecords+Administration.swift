@@ -84,7 +84,7 @@ extension BrokerRecords {
   mutating func add(_ rule: WireRule, _ limits: BrokerLimits) throws(BrokerRefusal) -> Bool {
     try checkPolicy()
     let rule = try rule.checked()
-    if let wrong = rule.fault(nameByteCountMax: limits.nameByteCountMax) {
+    if let wrong = rule.fault() {
       throw .answer(.invalidParams, detail: wrong)
     }
     guard !policy.rules.contains(rule) else { return false }
@@ -98,12 +98,12 @@ extension BrokerRecords {
     return true
   }
 
-  mutating func remove(_ rule: WireRule, _ limits: BrokerLimits) throws(BrokerRefusal) {
+  mutating func remove(_ rule: WireRule) throws(BrokerRefusal) {
     try checkPolicy()
     let rule = try rule.checked()
-    guard rule.fault(nameByteCountMax: limits.nameByteCountMax) == nil,
-      let index = policy.rules.firstIndex(of: rule)
-    else { throw .answer(.general, detail: "no such rule") }
+    guard rule.fault() == nil, let index = policy.rules.firstIndex(of: rule) else {
+      throw .answer(.general, detail: "no such rule")
+    }
     policy.remove(at: index)
   }
 }

@@ -17,7 +17,7 @@ extension BrokerState {
       return answers.done(question) { $0.rules.rules = rules }
     case .addRule(let rule): if try records.add(rule, limits) { policyChanged(by: rule) }
     case .removeRule(let rule):
-      try records.remove(rule, limits)
+      try records.remove(rule)
       policyChanged(by: rule)
     case .install(let install):
       try records.install(install, limits)
