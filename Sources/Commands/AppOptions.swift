@@ -14,6 +14,17 @@ func checkApplicationID(_ text: String, _ option: String) throws {
   }
 }
 
+extension BrokerSocketOptions {
+  /// The options of services that talk to this broker, and log warnings on standard error.
+  var services: AppServices.Options {
+    var options = AppServices.Options()
+    options.broker = socketPath
+    options.logger = Logger(label: "dynamics", factory: { PrintableLog(label: $0) })
+    options.logger.logLevel = .warning
+    return options
+  }
+}
+
 /// The app that a command is among the others.
 struct AppOptions: ParsableArguments {
   @Argument(help: "The app's container.", completion: .directory)
@@ -49,10 +60,7 @@ struct AppOptions: ParsableArguments {
     let secret = try credential.secret(for: dir)
     return try withContainer(at: dir, secret, mode: .readWrite, options: containerOptions) { store in
       let container = SecureContainer(store)
-      var options = AppServices.Options()
-      options.broker = broker.socketPath
-      options.logger = Logger(label: "dynamics", factory: { PrintableLog(label: $0) })
-      options.logger.logLevel = .warning
+      var options = broker.services
       options.registers = registers
       let services = try AppServices(
         Application(id: ApplicationID(id), name: name ?? id, activationUser: user), container: container,

@@ -1,7 +1,6 @@
 import AppKinetics
 import ArgumentParser
 import Foundation
-import Logging
 
 struct AppPresentCommand: ParsableCommand, ReportingCommand {
   static let configuration = CommandConfiguration(
@@ -23,12 +22,8 @@ struct AppPresentCommand: ParsableCommand, ReportingCommand {
   var reportsJSON: Bool { json }
 
   func run() throws {
-    var options = AppServices.Options()
-    options.broker = broker.socketPath
-    options.logger = Logger(label: "dynamics", factory: { PrintableLog(label: $0) })
-    options.logger.logLevel = .warning
     let report = EventReport(asJSON: json, bar: ArrivalBar(SharedProgressBar(nil)))
-    let app = try LockedApp(containerAt: URL(filePath: dir), options: options)
+    let app = try LockedApp(containerAt: URL(filePath: dir), options: broker.services)
     try AsyncWork.run {
       try await app.start()
       report.write(AppEvent("present", app: app.application.text))

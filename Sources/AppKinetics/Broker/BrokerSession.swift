@@ -66,7 +66,7 @@ final class BrokerSession {
   /// While another broker is in the place of the trusted one: that may have been a mistake, and pass.
   private static let untrustedRetryTimes: ClosedRange<UInt64> = 1_000...300_000
 
-  /// Nothing would be better at the next try.
+  /// Whether a connection that ended with this fault would end with it again.
   static func isFinal(_ fault: ProtocolFault) -> Bool {
     switch fault {
     case .keyNotPinned, .enterpriseUserNotMatch, .replaced, .duplicated, .forgotten, .versionNotSupported:

@@ -12,10 +12,10 @@ import SodiumPrimitives
   import Darwin
 #endif
 
-/// What a process of an app needs to be present while the container is locked: `presence.json` in the container's
-/// directory, in the clear, for the system's user alone (BROKER-PROTOCOL.md, "Keys").
+/// The file `presence.json` in a container's directory holds what a process of the app needs to be present while the
+/// container is locked. It is in the clear, and only the system's user can read it (BROKER-PROTOCOL.md, "Keys").
 ///
-/// Whoever reads it can be present as this app, locked, and learns which apps want something of it.
+/// A process that reads it can be present as this app, locked, and learns which apps want something of it.
 struct PresenceFile {
   let application: ApplicationID
   let activationUser: String
@@ -57,7 +57,7 @@ struct PresenceFile {
     let file = cposix_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0)
     guard file >= 0 else { throw unusable("cannot be opened: \(String(cString: strerror(-file)))") }
     defer { close(file) }
-    // Of nobody else's making: a key that somebody knows would be named to the broker for good.
+    // The file may have come with a container from somebody else, who would know the key that this app goes on using.
     var status = stat()
     guard fstat(file, &status) == 0, status.st_mode & S_IFMT == S_IFREG, status.st_uid == geteuid(),
       status.st_mode & 0o077 == 0
@@ -98,12 +98,12 @@ struct PresenceFile {
 /// The presence key of an app whose container is open.
 struct Presence {
   let key: KeyPair
-  /// What the file has, if it has this key.
+  /// The contents of the file, or nil when the file does not have this key.
   private var kept: PresenceFile?
   private let directory: String
 
-  /// That of the file when it is this app's, else a new one. Nil for an app that does not register, and without guarded
-  /// memory: then what the broker and the file have stays.
+  /// Takes the key from the file when it is this app's, and draws one otherwise. Returns nil for an app that does not
+  /// register, and without guarded memory: then the broker and the file keep the key that they have.
   init?(_ runtime: Runtime) {
     guard runtime.options.registers else { return nil }
     // As it is now, whatever becomes of the process's own directory.
