@@ -4,6 +4,7 @@ import LocalTransport
 import Logging
 import ServiceValues
 import ServiceWire
+import SodiumPrimitives
 import UnixSockets
 
 #if canImport(Glibc)
@@ -77,7 +78,9 @@ final class BrokerDriver: @unchecked Sendable {
     limits.unlockTime = UInt64(configuration.unlockTime / .milliseconds(1))
     state = BrokerState(
       publicKey: Data(store.key.publicKey), administratorKey: Data(store.administratorKey.publicKey),
-      records: store.records, limits: limits)
+      originSecret: store.key.withPrivateKey {
+        KeyedHash.compute(count: 32, key: $0, data: Array("OpenDynamics origins".utf8))
+      }, records: store.records, limits: limits)
     ticks = DispatchSource.makeTimerSource(queue: queue)
     ticks.setEventHandler { [weak self] in self?.tick() }
     ticks.schedule(deadline: .distantFuture)
@@ -104,6 +107,7 @@ final class BrokerDriver: @unchecked Sendable {
     connections[number]?.socket = nil
     var limits = LaneLimits()
     limits.frameByteCountMax = state.limits.receivedFrameByteCountMax
+    limits.elementCountMax = state.limits.elementCountMax
     limits.beginningTime = .milliseconds(Int64(state.limits.beginningTime))
     limits.queuedByteCountMax = Self.roomByteCountMax
     let events = LaneEvents<WireBrokerMessage>(

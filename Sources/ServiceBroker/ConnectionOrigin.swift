@@ -100,12 +100,27 @@ enum ConnectionOrigin {
     return short(label)
   }
 
-  /// The last part of the control group that is no number: instances of one sandbox share it.
+  /// The last part of the control group that is no number, without what differs from one instance of an app to the next: so instances of
+  /// one sandbox share it, and to start more of them gains an app nothing.
   static func controlGroup(_ text: String) -> String {
     let line = text.split(separator: "\n").first { $0.hasPrefix("0::") }
     let parts = (line ?? "").dropFirst("0::".count).split(separator: "/")
     let leaf = parts.last { part in !part.utf8.allSatisfy { (48...57).contains($0) } }
-    return short(leaf.map(String.init) ?? "sandbox")
+    return short(leaf.map(withoutInstance) ?? "sandbox")
+  }
+
+  /// Units of apps are named `app-…-RANDOM.scope` and `app-…@RANDOM.service` (Desktop Environments, systemd.io); Flatpak's are of the first
+  /// kind, with a number of the instance. In an app's id a hyphen is escaped.
+  private static func withoutInstance(_ unit: Substring) -> String {
+    guard unit.hasPrefix("app-") else { return String(unit) }
+    for (separator, suffix): (Character, String) in [("-", ".scope"), ("@", ".service")]
+    where unit.hasSuffix(suffix) {
+      let name = unit.dropLast(suffix.count)
+      if let end = name.lastIndex(of: separator), end > name.index(name.startIndex, offsetBy: 4) {
+        return String(name[..<end])
+      }
+    }
+    return String(unit)
   }
 
   private static func short(_ label: String) -> String {

@@ -45,7 +45,11 @@ package struct FrameDecoder: Sendable {
       begin = 0
       throw .frameTooLong
     }
-    guard have >= Self.lengthByteCount + length else { return nil }
+    guard have >= Self.lengthByteCount + length else {
+      // Growing by doubling, an array would hold twice a long frame. What no byte has come for yet takes no memory.
+      if length > Self.keptByteCountMax { buffer.reserveCapacity(begin + Self.lengthByteCount + length) }
+      return nil
+    }
     let end = begin + Self.lengthByteCount + length
     let frame = buffer.withUnsafeBytes {
       Data(UnsafeRawBufferPointer(rebasing: $0[(begin + Self.lengthByteCount)..<end]))

@@ -118,6 +118,61 @@ struct ControlLaneTests {
     near.0.close(.noError)
   }
 
+  /// Its lists were counted before anything of it was read.
+  @Test func aFrameWithLongerListsThanMayBeEndsTheLane() async throws {
+    var limits = LaneLimits.patient
+    limits.elementCountMax = 10
+    let (near, far) = try await world.openLanes(limits: limits)
+    func list(_ count: Int) -> WireChannelMessage {
+      .with { $0.request.params.array.elements = Array(repeating: WireValue(), count: count) }
+    }
+    try near.0.send([list(10)])
+    #expect(await far.1.messages(1) == [list(10)])
+    try near.0.send([.ping(1), list(11), .ping(2)])
+    #expect(await far.1.messages(1) == [.ping(1)])
+    await far.1.expectEnd(.here, .limitExceeded)
+    await near.1.expectEnd(.peer, .limitExceeded)
+    #expect(LaneLimits().elementCountMax == 100_512)
+  }
+
+  /// Until then there is nothing in memory but the bytes that came.
+  @Test func readsNoMessageBeforeItsTurn() async throws {
+    let sockets = try SocketPair()
+    let turns = Guarded((begun: 0, passed: 0))
+    let gate = DispatchSemaphore(value: 0)
+    let log = EventLog { _, _ in }
+    var events = log.events
+    events.turn = LaneTurn(
+      begin: {
+        turns.withLock { $0.begun += 1 }
+        gate.wait()
+      }, pass: { turns.withLock { $0.passed += 1 } })
+    let near = try ControlLane.open(
+      descriptor: sockets.near,
+      sealing: .channel(
+        isDialler: true, own: world.near, peer: Data(world.far.publicKey), prologue: world.prologue),
+      limits: .patient, events: events)
+    let far = try world.lane(world.farSealing(isDialler: false), sockets.far)
+    #expect(await log.next() == .opened)
+    #expect(await far.1.next() == .opened)
+    try far.0.send([.ping(1)])
+    while turns.withLock({ $0.begun }) == 0 { await Task.yield() }
+    // What comes meanwhile is read in the next turn, and what is sent goes out.
+    try far.0.send([.ping(2)])
+    try near.send([.ping(3)])
+    #expect(await far.1.messages(1) == [.ping(3)])
+    gate.signal()
+    #expect(await log.messages(1) == [.ping(1)])
+    gate.signal()
+    #expect(await log.messages(1) == [.ping(2)])
+    // A goodbye is for no owner.
+    far.0.close(.noError)
+    while turns.withLock({ $0.begun }) == 2 { await Task.yield() }
+    gate.signal()
+    await log.expectEnd(.peer, .noError)
+    #expect(turns.withLock { $0 == (3, 1) })
+  }
+
   // MARK: The end
 
   @Test func deliversAllThatWasSentBeforeTheGoodbye() async throws {

@@ -126,7 +126,7 @@ final class LoosePeer: Sendable {
     for await bytes in received {
       decoder.append(bytes)
       while let frame = try decoder.next() {
-        messages += [try WireChannelMessage.read(frame)].compactMap { $0 }
+        messages += [try WireChannelMessage.read(frame, elementCountMax: 1000)].compactMap { $0 }
       }
     }
     return messages

@@ -20,8 +20,13 @@ struct ConnectionOriginTests {
   @Test(arguments: [
     (
       "0::/user.slice/app.slice/app-flatpak-org.example.Notes-4711.scope\n",
-      "app-flatpak-org.example.Notes-4711.scope"
+      "app-flatpak-org.example.Notes"
     ),
+    ("0::/user.slice/app.slice/app-flatpak-org.example.Notes-815.scope\n", "app-flatpak-org.example.Notes"),
+    ("0::/app.slice/app-gnome-org.example.Notes@a1b2.service\n", "app-gnome-org.example.Notes"),
+    ("0::/app.slice/app-org.example.Notes.service\n", "app-org.example.Notes.service"),
+    ("0::/app.slice/app-4711.scope\n", "app-4711.scope"), ("0::/app-.scope\n", "app-.scope"),
+    ("0::/machine.slice/libpod-0123-4567.scope\n", "libpod-0123-4567.scope"),
     ("12:cpu:/x\n0::/box/123/45\n", "box"), ("0::/\n", "sandbox"), ("0::/17\n", "sandbox"), ("", "sandbox"),
   ])
   func readsControlGroups(text: String, label: String) {

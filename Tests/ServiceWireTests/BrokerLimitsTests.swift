@@ -66,7 +66,39 @@ struct BrokerLimitsTests {
     for i in 0..<30 { #expect(registered(box[0], "again \(i)") == 0) }
     #expect(registered(box[0], "more") == 16)
     world.tick(40_000)
-    #expect(world.state.rates.isEmpty)
+    #expect(world.state.registrations.isEmpty && world.state.news.isEmpty)
+  }
+
+  /// Watchers are sent all that they want to know of an app, however little it said.
+  @Test func watchersHearOfAnAppThatChangesAgainAndAgainOnceASecond() {
+    let world = BrokerWorld()
+    let watcher = world.attend()
+    world.ask(watcher, .watch(WireFind()))
+    let app = world.enrol(a)
+    world.register(app, [("com.example.greetings", "1.0")])
+    func state(_ state: WireAppState) { world.ask(app, .state(.with { $0.state = state })) }
+    func heard() -> [WireAppState] {
+      world.changes(watcher).flatMap { $0.present }.map(\.state)
+    }
+    let before = heard().count
+    // Nothing is new.
+    for _ in 0..<100 { state(.running) }
+    #expect(heard().count == before)
+    for i in 0..<100 { state(i % 2 == 0 ? .locked : .running) }
+    // Its beginning was the first of thirty.
+    #expect(heard().count == before + 29)
+    state(.suspended)
+    #expect(world.state.hasDeadlines)
+    world.tick(1000)
+    #expect(heard().count == before + 30 && heard().last == .suspended)
+    #expect(!world.state.lateNews.keys.contains(a))
+    // Those who want something of it do not wait for that.
+    state(.locked)
+    let dialler = world.enrol(b)
+    let dial = world.ask(dialler, .connect(.with { $0.appID = a }))
+    #expect(world.answers(dialler, dial).isEmpty)
+    state(.running)
+    #expect(world.answers(dialler, dial).count == 1)
   }
 
   @Test func rulesAreBoundedInTextsAndAsAWhole() {

@@ -290,6 +290,17 @@ struct ExchangeLimitTests {
     #expect(Fixture.fault(exchange.receive(ping, on: number, now: 0)) == .tooSlow)
   }
 
+  @Test func anOwnerKeepsLessForAPeerInASandbox() throws {
+    var exchange = Fixture.opened()
+    exchange.limitQueued(byteCount: 120, messageCount: 1)
+    var sent = 0
+    for n: UInt64 in 1...10 where try !exchange.submit(Fixture.request(n)).isEmpty { sent += 1 }
+    #expect((1..<10).contains(sent))
+    let ping = WireChannelMessage.with { $0.ping.number = 1 }
+    #expect(Fixture.fault(exchange.receive(ping, on: number, now: 0)) == nil)
+    #expect(Fixture.fault(exchange.receive(ping, on: number, now: 0)) == .tooSlow)
+  }
+
   @Test func aPeerThatAnswersNoCancelGetsNoMoreRequests() throws {
     var limits = ExchangeLimits()
     limits.unansweredCancelCountMax = 3

@@ -92,7 +92,7 @@ struct FrameTests {
     var decoder = FrameDecoder(byteCountMax: 1000)
     decoder.append(try message.frame(byteCountMax: 1000))
     let frame = try #require(try decoder.next())
-    #expect(try WireChannelMessage.read(frame) == message)
+    #expect(try WireChannelMessage.read(frame, elementCountMax: 1000) == message)
     let byteCount = frame.count
     #expect(try message.frame(byteCountMax: byteCount).count == byteCount + 4)
     #expect(throws: ProtocolFault.frameTooLong) { try message.frame(byteCountMax: byteCount - 1) }
@@ -109,11 +109,15 @@ struct FrameTests {
     ] as [([UInt8], Bool)])
   func ignoresOnlyWhatMayBeIgnored(bytes: [UInt8], isIgnored: Bool) throws {
     if isIgnored {
-      #expect(try WireChannelMessage.read(Data(bytes)) == nil)
-      #expect(try WireBrokerMessage.read(Data(bytes)) == nil)
+      #expect(try WireChannelMessage.read(Data(bytes), elementCountMax: 1000) == nil)
+      #expect(try WireBrokerMessage.read(Data(bytes), elementCountMax: 1000) == nil)
     } else {
-      #expect(throws: ProtocolFault.malformed) { try WireChannelMessage.read(Data(bytes)) }
-      #expect(throws: ProtocolFault.malformed) { try WireBrokerMessage.read(Data(bytes)) }
+      #expect(throws: ProtocolFault.malformed) {
+        try WireChannelMessage.read(Data(bytes), elementCountMax: 1000)
+      }
+      #expect(throws: ProtocolFault.malformed) {
+        try WireBrokerMessage.read(Data(bytes), elementCountMax: 1000)
+      }
     }
   }
 
@@ -122,7 +126,7 @@ struct FrameTests {
     let known: [UInt8] = [0x5a, 0x03, 0x0a, 0x01, 0x01]
     var bytes: [UInt8] = [0x5a, 0x26, 0x0a, 0x01, 0x01, 0x9a, 0x06, 0x20]
     bytes += Array(repeating: 7, count: 32) + [0xca, 0x3e, 0x00]
-    let message = try #require(try WireChannelMessage.read(Data(bytes)))
+    let message = try #require(try WireChannelMessage.read(Data(bytes), elementCountMax: 1000))
     #expect(message.accepted.id == Data([1]))
     #expect(try message.serializedData() == Data(known))
   }
@@ -136,8 +140,10 @@ struct FrameTests {
     func message(_ depth: Int) throws -> Data {
       try WireChannelMessage.with { $0.request.params = nested(depth) }.serializedData()
     }
-    #expect(try WireChannelMessage.read(message(32)) != nil)
-    #expect(throws: ProtocolFault.malformed) { try WireChannelMessage.read(message(200)) }
+    #expect(try WireChannelMessage.read(message(32), elementCountMax: 1000) != nil)
+    #expect(throws: ProtocolFault.malformed) {
+      try WireChannelMessage.read(message(200), elementCountMax: 1000)
+    }
   }
 
   // MARK: Values
@@ -182,6 +188,6 @@ struct FrameTests {
     _ = try ServiceValue(nested(32))
     #expect(throws: ServicesError.self) { try ServiceValue(nested(33)) }
     let frame = try WireChannelMessage.with { $0.reply.error.details = nested(32) }.serializedData()
-    #expect(try WireChannelMessage.read(frame) != nil)
+    #expect(try WireChannelMessage.read(frame, elementCountMax: 1000) != nil)
   }
 }

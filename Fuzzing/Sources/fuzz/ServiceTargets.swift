@@ -46,10 +46,12 @@ extension Target {
     })
 
   private static func reads<Message: WireMessage & Equatable>(_ type: Message.Type, _ frame: Data) -> Bool {
-    guard let message = try? type.read(frame), let written = try? message.frame(byteCountMax: 1 << 20) else {
+    guard let message = try? type.read(frame, elementCountMax: 1000),
+      let written = try? message.frame(byteCountMax: 1 << 20)
+    else {
       return false
     }
-    let again = try? type.read(written.dropFirst(FrameDecoder.lengthByteCount))
+    let again = try? type.read(written.dropFirst(FrameDecoder.lengthByteCount), elementCountMax: 1000)
     // Not a number is different from itself.
     require(
       again.map { (try? $0.frame(byteCountMax: 1 << 20)) != nil } ?? false, "what was written is not read")
@@ -103,7 +105,9 @@ extension Target {
       var now: UInt64 = 0
       while !input.isEmpty, exchange.channelCount == 1 {
         now += 1
-        guard let message = try? WireChannelMessage.read(Data(input.piece())) else { continue }
+        guard let message = try? WireChannelMessage.read(Data(input.piece()), elementCountMax: 1000) else {
+          continue
+        }
         if Deliveries.isDelivery(message) {
           peer.receive(message, choice: now)
           guard peer.deliveries.isOpen(number) else { return false }

@@ -5,6 +5,8 @@ package import ServiceWire
 package struct LaneEvents<Message: LaneMessage>: Sendable {
   /// The handshake is complete; what the peer sends comes from now on. The acceptor has no proof of the peer's key before something is received.
   package var opened: @Sendable (MessageLane<Message>) -> Void
+  /// For an owner that takes messages of one lane at a time.
+  package var turn: LaneTurn
   /// Messages of one read, in order, without `Goodbye`: 256 at most. Never empty.
   package var received: @Sendable (MessageLane<Message>, [Message]) -> Void
   /// More than the limit waits to be written (true), or no more than half of it after that (false).
@@ -14,14 +16,29 @@ package struct LaneEvents<Message: LaneMessage>: Sendable {
 
   package init(
     opened: @escaping @Sendable (MessageLane<Message>) -> Void,
+    turn: LaneTurn = LaneTurn(),
     received: @escaping @Sendable (MessageLane<Message>, [Message]) -> Void,
     isFull: @escaping @Sendable (MessageLane<Message>, Bool) -> Void = { _, _ in },
     closed: @escaping @Sendable (MessageLane<Message>, LaneEnd) -> Void
   ) {
     self.opened = opened
+    self.turn = turn
     self.received = received
     self.isFull = isFull
     self.closed = closed
+  }
+}
+
+/// What a lane asks its owner before it reads messages of what came, so that nothing is in memory until then but its bytes.
+package struct LaneTurn: Sendable {
+  /// Waits until the owner takes messages. `received` follows, or `pass`.
+  package var begin: @Sendable () -> Void
+  /// There was no message after all.
+  package var pass: @Sendable () -> Void
+
+  package init(begin: @escaping @Sendable () -> Void = {}, pass: @escaping @Sendable () -> Void = {}) {
+    self.begin = begin
+    self.pass = pass
   }
 }
 

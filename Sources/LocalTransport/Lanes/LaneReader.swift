@@ -13,6 +13,8 @@ struct LaneReader<Message: LaneMessage>: ~Copyable {
   /// In the buffer: less than a record.
   private var byteCount = 0
   private var received: [Message] = []
+  /// Messages are being read.
+  private var hasTurn = false
 
   /// Until the first frame has come.
   private var beginningEnd: ContinuousClock.Instant?
@@ -183,7 +185,13 @@ struct LaneReader<Message: LaneMessage>: ~Copyable {
   private mutating func takeFrames() throws(ProtocolFault) {
     while let frame = try decoder.next() {
       (beginningEnd, frameEnd) = (nil, nil)
-      guard let message = try Message.read(frame) else { continue }
+      if !hasTurn {
+        hasTurn = true
+        lane.events.turn.begin()
+      }
+      guard let message = try Message.read(frame, elementCountMax: lane.limits.elementCountMax) else {
+        continue
+      }
       if let goodbye = message.saidGoodbye {
         deliver()
         return lane.end(LaneEnd(goodbye))
@@ -197,11 +205,12 @@ struct LaneReader<Message: LaneMessage>: ~Copyable {
   private static var messageCountMax: Int { 256 }
 
   private mutating func deliver() {
-    guard !received.isEmpty else { return }
+    guard hasTurn else { return }
+    hasTurn = false
     let messages = received
     received = []
     // What comes after the lane's end is nobody's.
-    guard lane.output.withLock({ $0.isOpen }) else { return }
+    guard !messages.isEmpty, lane.output.withLock({ $0.isOpen }) else { return lane.events.turn.pass() }
     tell { $0.events.received($0, messages) }
   }
 

@@ -5,6 +5,8 @@ package struct BrokerLimits: Sendable, Equatable {
   /// Of a message to a client, and of one that a client sends.
   package var frameByteCountMax = 1 << 20
   package var receivedFrameByteCountMax = 640 << 10
+  /// Elements of all lists in a message that a client sends: a registration with a list too long is told so, up to here.
+  package var elementCountMax = 256
   package var beginningTime: UInt64 = 10_000
   package var connectionCountMax = 1024
   /// Of one sandbox.

@@ -54,7 +54,7 @@ extension BrokerState {
   private mutating func keepPresenceKey(_ new: BrokerEnrolment, now: UInt64) throws(ProtocolViolation) {
     let key = new.enrol.presenceKey
     guard !key.isEmpty, key != records.apps[new.appID]?.presenceKey else { return }
-    guard rates.charge(new.appID, from: new.origin, now: now) else {
+    guard registrations.charge(new.appID, from: new.origin, now: now) else {
       throw ProtocolViolation(fault: .limitExceeded, detail: "registrations a second")
     }
     records.apps[new.appID]?.presenceKey = key
@@ -109,7 +109,7 @@ extension BrokerState {
     feeds.begin(number, asker: BrokerAsker(appID: appID, origin: new.origin, administers: false))
     answers.send(to: number) { $0.enrolled = answer }
     if presence.front == appID { answers.send(to: number) { $0.frontChanged.isInFront = true } }
-    feeds.noteChange(of: appID, &answers)
+    tellNews(of: appID, from: new.origin, now: now)
     startIsOver(of: appID, now: now)
     tellWhoWaits(for: appID)
     continueDials(to: appID, now: now)

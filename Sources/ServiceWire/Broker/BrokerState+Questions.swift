@@ -56,7 +56,7 @@ extension BrokerState {
   ) throws(BrokerRefusal) {
     switch kind {
     case .register(let registration):
-      guard rates.charge(appID, from: connection.origin, now: now) else {
+      guard registrations.charge(appID, from: connection.origin, now: now) else {
         throw .answer(.limitExceeded, detail: "registrations a second")
       }
       let registration = try registration.checked()
@@ -74,9 +74,10 @@ extension BrokerState {
       try bringToFront(message.appID, dial, now: now)
     case .state(let message):
       guard message.state.isOfOneThatRuns else { throw .fault(.malformed) }
-      presence.setState(message.state, of: appID)
       answers.done(question)
-      feeds.noteChange(of: appID, &answers)
+      guard presence.running[appID]?.state != message.state else { return }
+      presence.setState(message.state, of: appID)
+      tellNews(of: appID, from: connection.origin, now: now)
       continueDials(to: appID, now: now)
     default: try answer(question, kind)
     }

@@ -27,20 +27,25 @@ package struct BrokerState: Sendable {
   var feeds: BrokerFeeds
   var frontChanges: FrontChanges
   var dials: WaitingDials
-  var rates: RegistrationRates
-  /// Behind the numbers by which apps know sandboxes.
-  let originSecret = Random.bytes(32)
+  var registrations: Allowances
+  /// Of what watchers are told of an app, and what they were not told yet for want of it.
+  var news: Allowances
+  var lateNews: [String: BrokerOrigin] = [:]
+  /// Behind the numbers by which apps know sandboxes: the same as long as the broker has its key, so that a sandbox has one number, and
+  /// what an app keeps for it one sum, also after the broker has started anew.
+  let originSecret: [UInt8]
 
   package static let versionMax: UInt32 = 1
   package static let ticketByteCount = 32
 
-  /// `publicKey` is the broker's own. Whoever proves `administratorKey` in the handshake may
+  /// `publicKey` is the broker's own, `originSecret` 32 bytes that nobody else knows. Whoever proves `administratorKey` in the handshake may
   /// administer.
   package init(
-    publicKey: Data, administratorKey: Data, records: BrokerRecords = BrokerRecords(),
-    limits: BrokerLimits = BrokerLimits()
+    publicKey: Data, administratorKey: Data, originSecret: [UInt8] = Random.bytes(32),
+    records: BrokerRecords = BrokerRecords(), limits: BrokerLimits = BrokerLimits()
   ) {
     self.publicKey = publicKey
+    self.originSecret = originSecret
     self.administratorKey = administratorKey
     self.records = records
     self.limits = limits
@@ -49,7 +54,8 @@ package struct BrokerState: Sendable {
     feeds = BrokerFeeds(limits: limits)
     frontChanges = FrontChanges(limits: limits)
     dials = WaitingDials(limits: limits)
-    rates = RegistrationRates(limits: limits)
+    registrations = Allowances(limits: limits)
+    news = Allowances(limits: limits)
   }
 
   package var connectionCount: Int { connections.count }
@@ -123,18 +129,42 @@ package struct BrokerState: Sendable {
 
   /// Whether ``tick(now:)`` will have something to do.
   package var hasDeadlines: Bool {
-    !rates.isEmpty || !dials.isEmpty || frontChanges.isAsked || connections.hasBeginning
+    !registrations.isEmpty || !lateNews.isEmpty || !dials.isEmpty || frontChanges.isAsked
+      || connections.hasBeginning
   }
 
   /// Called every second or so, while something has a deadline.
   package mutating func tick(now: UInt64) -> [BrokerOutput] {
     for number in connections.overdue(now: now) { close(number, .timedOut) }
-    rates.tick(now: now)
+    registrations.tick(now: now)
+    tellLateNews(now: now)
     dials.endStarts(now: now, &answers)
     startNext(now: now)
     dials.refuseOverdue(now: now, &answers)
     if let change = frontChanges.overdue(now: now) { endFrontChange(change, isDone: false, now: now) }
     return answers.takeOutputs()
+  }
+
+  // MARK: News
+
+  /// The app is here, or in another state. Watchers are sent all that they want to know of it, which may be much more than it said: who does
+  /// this again and again is told of once a second, as it is then.
+  mutating func tellNews(of appID: String, from origin: BrokerOrigin, now: UInt64) {
+    news.tick(now: now)
+    guard lateNews[appID] == nil, news.charge(appID, from: origin, now: now) else {
+      lateNews[appID] = origin
+      return
+    }
+    feeds.noteChange(of: appID, &answers)
+  }
+
+  private mutating func tellLateNews(now: UInt64) {
+    news.tick(now: now)
+    for (appID, origin) in lateNews.sorted(by: { $0.key < $1.key })
+    where news.charge(appID, from: origin, now: now) {
+      lateNews[appID] = nil
+      feeds.noteChange(of: appID, &answers)
+    }
   }
 
   // MARK: Receiving

@@ -73,6 +73,12 @@ package struct Exchange: Sendable {
     received.keptRequestByteCountMax = requestByteCount
   }
 
+  /// Sets how much may wait on each channel for a peer that does not read, and how many messages of it are taken meanwhile.
+  package mutating func limitQueued(byteCount: Int, messageCount: Int) {
+    channels.queuedByteCountMax = byteCount
+    channels.fullMessageCountMax = messageCount
+  }
+
   // MARK: The app as the consumer
 
   /// Takes a request that is to be sent. Throws `limitExceeded` when too many wait; `malformed`

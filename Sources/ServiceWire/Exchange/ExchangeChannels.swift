@@ -36,7 +36,14 @@ struct ExchangeChannels: Sendable {
   /// The open channel whose `Hello` came last.
   private(set) var newest: ChannelNumber?
 
-  init(limits: ExchangeLimits) { self.limits = limits }
+  var queuedByteCountMax: Int
+  var fullMessageCountMax: Int
+
+  init(limits: ExchangeLimits) {
+    self.limits = limits
+    queuedByteCountMax = limits.queuedByteCountMax
+    fullMessageCountMax = limits.fullChannelMessageCountMax
+  }
 
   subscript(number: ChannelNumber) -> Channel? { all[number] }
 
@@ -97,7 +104,7 @@ struct ExchangeChannels: Sendable {
   mutating func hear(_ number: ChannelNumber, now: UInt64) -> Bool {
     guard var channel = all[number] else { return true }
     if channel.isFull {
-      guard channel.heardWhileFullCount < limits.fullChannelMessageCountMax else { return false }
+      guard channel.heardWhileFullCount < fullMessageCountMax else { return false }
       channel.heardWhileFullCount += 1
     }
     channel.lastHeard = now
@@ -126,7 +133,7 @@ struct ExchangeChannels: Sendable {
   /// Counts what was put out. The channel is full when too much was: then `awaitRoom` comes out.
   mutating func didSend(_ byteCount: Int, on number: ChannelNumber, _ outputs: inout [ExchangeOutput]) {
     all[number]?.sentByteCount += byteCount
-    guard let channel = all[number], channel.sentByteCount > limits.queuedByteCountMax else { return }
+    guard let channel = all[number], channel.sentByteCount > queuedByteCountMax else { return }
     all[number]?.setFull(true)
     outputs.append(.awaitRoom(on: number))
   }

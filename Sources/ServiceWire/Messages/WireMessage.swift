@@ -5,12 +5,15 @@ package import SwiftProtobuf
 package protocol WireMessage: SwiftProtobuf.Message {
   /// Whether a kind is set that this version knows.
   var hasKind: Bool { get }
+  /// Where its lists are.
+  static var lists: WireLists { get }
 
   // These two have one body for all types. They are named here because the compiler then makes one of each for each type, which takes
   // half the time.
 
-  /// Reads a frame. Returns nil for one that may be ignored: nothing but fields from 1000 on. Throws `malformed`.
-  static func read(_ frame: Data) throws(ProtocolFault) -> Self?
+  /// Reads a frame. Returns nil for one that may be ignored: nothing but fields from 1000 on. Throws `malformed`, and `limitExceeded` when
+  /// its lists have more elements than that together: then nothing of it was read.
+  static func read(_ frame: Data, elementCountMax: Int) throws(ProtocolFault) -> Self?
 
   /// Appends the message as a frame, its length before it. Throws `malformed` when it cannot be encoded, `frameTooLong` when it is longer
   /// than `byteCountMax`; then nothing is appended.
@@ -19,23 +22,25 @@ package protocol WireMessage: SwiftProtobuf.Message {
 
 extension WireBrokerMessage: WireMessage {
   package var hasKind: Bool { kind != nil }
+  package static var lists: WireLists { .brokerMessage }
 }
 
 extension WireChannelMessage: WireMessage {
   package var hasKind: Bool { kind != nil }
+  package static var lists: WireLists { .channelMessage }
 }
 
 extension WireMessage {
   private static var options: BinaryDecodingOptions {
     var options = BinaryDecodingOptions()
-    // Values nest 32 deep, an object's member is three messages deep.
-    options.messageDepthLimit = 128
+    options.messageDepthLimit = WireLists.depthMax
     // What this version does not know takes no room, and is not passed on.
     options.discardUnknownFields = true
     return options
   }
 
-  package static func read(_ frame: Data) throws(ProtocolFault) -> Self? {
+  package static func read(_ frame: Data, elementCountMax: Int) throws(ProtocolFault) -> Self? {
+    try lists.check(frame, elementCountMax: elementCountMax)
     let message: Self
     do {
       message = try Self(serializedBytes: frame, options: options)
@@ -43,7 +48,7 @@ extension WireMessage {
       throw .malformed
     }
     if message.hasKind { return message }
-    guard try fieldNumbers(frame).allSatisfy({ $0 >= 1000 }) else { throw .malformed }
+    guard try mayBeIgnored(frame) else { throw .malformed }
     return nil
   }
 
@@ -67,34 +72,21 @@ extension WireMessage {
   }
 }
 
-/// The numbers of the fields of a message.
-private func fieldNumbers(_ data: Data) throws(ProtocolFault) -> [UInt64] {
-  var numbers: [UInt64] = []
-  var rest = data[...]
-  func varint() throws(ProtocolFault) -> UInt64 {
-    var value: UInt64 = 0
-    for shift in stride(from: 0, to: 64, by: 7) {
-      guard let byte = rest.popFirst() else { throw .malformed }
-      value |= UInt64(byte & 0x7f) << UInt64(shift)
-      if byte < 0x80 { return value }
-    }
-    throw .malformed
-  }
-  func skip(_ count: UInt64) throws(ProtocolFault) {
-    guard count <= UInt64(rest.count) else { throw .malformed }
-    rest.removeFirst(Int(count))
-  }
-  while !rest.isEmpty {
-    let tag = try varint()
-    numbers.append(tag >> 3)
-    switch tag & 7 {
-    case 0: _ = try varint()
-    case 1: try skip(8)
-    case 2: try skip(varint())
-    case 5: try skip(4)
-    default: throw .malformed  // groups are not of this version of Protocol Buffers
+/// Whether all fields of a message are among those that may be ignored. A message without any is malformed.
+private func mayBeIgnored(_ frame: Data) throws(ProtocolFault) -> Bool {
+  var result = Result<Bool, ProtocolFault>.success(true)
+  frame.withUnsafeBytes { bytes in
+    do throws(ProtocolFault) {
+      var fields = WireFields(bytes)
+      guard var field = try fields.next() else { throw .malformed }
+      while field.number >= 1000 {
+        guard let next = try fields.next() else { return }
+        field = next
+      }
+      result = .success(false)
+    } catch {
+      result = .failure(error)
     }
   }
-  guard !numbers.isEmpty else { throw .malformed }
-  return numbers
+  return try result.get()
 }

@@ -1,6 +1,6 @@
-/// The rate limit of registrations: each one is read, saved and sent to all watchers. The apps of a
-/// sandbox share one allowance.
-struct RegistrationRates: Sendable {
+/// How often an app may do what costs others: register, which is read, saved and sent to all watchers, or be news to them.
+/// The apps of a sandbox share one allowance.
+struct Allowances: Sendable {
   private enum Registrant: Hashable {
     case sandbox(String)
     case app(String)
@@ -15,7 +15,7 @@ struct RegistrationRates: Sendable {
   /// Whether everybody has the whole allowance, as of the last tick.
   var isEmpty: Bool { usedUntil.isEmpty }
 
-  /// Charges for one registration. Returns false, and charges nothing, if there is no allowance
+  /// Charges for once. Returns false, and charges nothing, if there is no allowance
   /// left.
   mutating func charge(_ appID: String, from origin: BrokerOrigin, now: UInt64) -> Bool {
     let registrant: Registrant =

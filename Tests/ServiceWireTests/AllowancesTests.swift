@@ -3,7 +3,7 @@ import Testing
 @testable import ServiceWire
 
 /// How often apps may register.
-struct RegistrationRatesTests {
+struct AllowancesTests {
   private static func limits(burst: UInt64 = 3, time: UInt64 = 100) -> BrokerLimits {
     var limits = BrokerLimits()
     limits.registrationBurstMax = burst
@@ -11,13 +11,13 @@ struct RegistrationRatesTests {
     return limits
   }
 
-  private static func charge(_ rates: inout RegistrationRates, _ times: Int, _ now: UInt64) -> Int {
+  private static func charge(_ rates: inout Allowances, _ times: Int, _ now: UInt64) -> Int {
     (0..<times).count { _ in rates.charge("com.example.a", from: .plain, now: now) }
   }
 
   @Test(arguments: [0, 5000] as [UInt64])
   func soManyAtOnceAndThenOneATime(begin: UInt64) {
-    var rates = RegistrationRates(limits: Self.limits())
+    var rates = Allowances(limits: Self.limits())
     #expect(Self.charge(&rates, 5, begin) == 3)
     // One millisecond too early, and in time.
     #expect(Self.charge(&rates, 5, begin + 99) == 0)
@@ -28,13 +28,13 @@ struct RegistrationRatesTests {
 
   /// Time that passes unused is worth no more than the burst.
   @Test func theAllowanceDoesNotGrow() {
-    var rates = RegistrationRates(limits: Self.limits())
+    var rates = Allowances(limits: Self.limits())
     #expect(Self.charge(&rates, 1, 0) == 1)
     #expect(Self.charge(&rates, 10, 1_000_000) == 3)
   }
 
   @Test func aRefusalCostsNothing() {
-    var rates = RegistrationRates(limits: Self.limits())
+    var rates = Allowances(limits: Self.limits())
     #expect(Self.charge(&rates, 1000, 0) == 3)
     #expect(Self.charge(&rates, 1000, 99) == 0)
     #expect(Self.charge(&rates, 1000, 300) == 3)
@@ -42,7 +42,7 @@ struct RegistrationRatesTests {
 
   /// An app pays for itself, and a sandbox for all of its apps, whatever they are called.
   @Test func appsPayAloneAndSandboxesTogether() {
-    var rates = RegistrationRates(limits: Self.limits())
+    var rates = Allowances(limits: Self.limits())
     func charge(_ appID: String, _ origin: BrokerOrigin) -> Bool {
       rates.charge(appID, from: origin, now: 0)
     }
@@ -55,7 +55,7 @@ struct RegistrationRatesTests {
   }
 
   @Test func whoHasTheWholeAllowanceIsForgotten() {
-    var rates = RegistrationRates(limits: Self.limits())
+    var rates = Allowances(limits: Self.limits())
     #expect(rates.isEmpty)
     #expect(Self.charge(&rates, 3, 0) == 3)
     #expect(rates.charge("com.example.b", from: .plain, now: 0) == true)
@@ -70,7 +70,7 @@ struct RegistrationRatesTests {
   }
 
   @Test func withoutAnAllowanceNobodyRegisters() {
-    var rates = RegistrationRates(limits: Self.limits(burst: 0))
+    var rates = Allowances(limits: Self.limits(burst: 0))
     #expect(Self.charge(&rates, 3, 1000) == 0 && rates.isEmpty)
   }
 }
