@@ -26,7 +26,10 @@ extension SendCommand {
         do {
           let sent = try await services.send(request, to: receiver)
           if waits {
-            let notice = Task { try await Self.sayWhatItWaitsFor(sent, services, bar) }
+            let notice = Task {
+              try await WaitNotice.say(
+                of: sent, services, "the message waits in the outbox", write: bar.write)
+            }
             defer { notice.cancel() }
             try await Self.wait(for: sent, bar)
             await Self.awaitAnswer(to: sent)
@@ -61,25 +64,6 @@ extension SendCommand {
   private static func missing(_ receiver: ApplicationID, _ services: AppServices) async -> String? {
     let found = try? await services.providers().first { $0.application == receiver }
     return found.map { _ in "\(receiver) does not run, and was not started" }
-  }
-
-  /// Says what keeps a message in the outbox that is still there after a while.
-  private static func sayWhatItWaitsFor(
-    _ sent: SentRequest, _ services: AppServices, _ bar: SharedProgressBar
-  ) async throws {
-    try await Task.sleep(for: .seconds(2))
-    let receiver = try await services.providers().first { $0.application == sent.application }
-    // A receiver in a sandbox does not show it to all.
-    let told = try await services.outbox().first { $0.request == sent.id }?.receiverState
-    guard !Task.isCancelled, sent.transfer.bytesDone == 0, sent.status == .waiting else { return }
-    let state =
-      switch receiver?.state {
-      case .locked: "is locked"
-      case .suspended: "is suspended"
-      case .notRunning, .running, .hidden, nil: told.map { "is \($0)" } ?? "has not taken it yet"
-      }
-    let receiverID = PrintableText.of(sent.application.text)
-    bar.write("dynamics: \(receiverID) \(state); the message waits in the outbox\n")
   }
 
   /// Most apps answer at once: who is not there any more gets the answer when it runs again.

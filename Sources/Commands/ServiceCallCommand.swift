@@ -78,6 +78,13 @@ struct ServiceCallCommand: ParsableCommand, ReportingCommand {
         try await services.start()
         let target = try await Self.target(target, request, services)
         let sent = try await services.send(request, to: target)
+        // One without files is refused when its receiver is not unlocked in time.
+        let whatWaits =
+          attach.isEmpty ? "the request waits, for 30 s at most" : "the message waits in the outbox"
+        let notice = Task {
+          try await WaitNotice.say(of: sent, services, whatWaits, write: StandardError.write)
+        }
+        defer { notice.cancel() }
         return try await withTaskCancellationHandler {
           guard waits else {
             try await sent.delivered()

@@ -47,10 +47,15 @@ struct OutboxCommandTests {
     #expect(try run(world, ["inbox", world.notes]).text.isEmpty)
   }
 
-  @Test func saysWhatAMessageWaitsFor() throws {
+  @Test(arguments: [true, false])
+  func saysWhatAMessageWaitsFor(isCall: Bool) throws {
     let world = try world()
     let app = try world.runNotes("--locked")
-    let words = send([world.mail, "/small"]) + world.broker.folder.key
+    let call = [
+      "services", "call", world.mail, "transferFile", "--id", "com.example.mail", "--to", "com.example.notes",
+      "--service", "transfer-file", "--attach", "/small",
+    ]
+    let words = (isCall ? call : send([world.mail, "/small"])) + world.broker.folder.key
     let sender = try DynamicsProcess(
       words.map { Array($0.utf8) }, in: world.broker.folder, environment: world.broker.environment)
     try sender.wait("what it waits for") {
