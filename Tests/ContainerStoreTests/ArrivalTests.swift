@@ -272,7 +272,7 @@ struct ArrivalTests {
     let fixture = try Fixture()
     let parcel = Parcel(sizes: [2 << 20])
     let first = try fixture.container.beginArrival(parcel.message)
-    expectError(.invalidArgument) { try fixture.container.beginArrival(parcel.message) }
+    #expect(throws: ArrivalUnderWay.self) { try fixture.container.beginArrival(parcel.message) }
     try parcel.addFiles(to: first)
     try parcel.append(to: first, until: 1_500_000)
     first.suspend()

@@ -295,6 +295,19 @@ struct DeliveryLedgerTests {
     #expect(try container.beginArrival(parcels[2].message).received == 1 << 20)
   }
 
+  /// It may be of another incarnation than the one that says so.
+  @Test func theFloorLeavesWhatArrives() throws {
+    let container = try Fixture().container
+    let parcel = Parcel(sizes: [1 << 20], number: 5)
+    let arrival = try container.beginArrival(parcel.message)
+    try parcel.addFiles(to: arrival)
+    try parcel.append(to: arrival, until: 1 << 19)
+    let older = try #require(Incarnation(generation: 1, draw: Identifier.random()))
+    try container.raiseDeliveryFloor(sender: Parcel.sender, incarnation: older, to: 6)
+    try parcel.append(to: arrival)
+    #expect(try parcel.complaint(about: arrival.commit(), in: container) == nil)
+  }
+
   @Test func messagesQueueInTheOrderInWhichTheyArrived() throws {
     let fixture = try Fixture(durability: .grouped)
     let container = fixture.container

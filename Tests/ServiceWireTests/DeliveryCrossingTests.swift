@@ -96,6 +96,18 @@ struct DeliveryCrossingTests {
         $0.failure = failure
       }
     }
+    // Without a channel its end depends on whether the receiver can have it.
+    for (wasOffered, end) in [(false, SentDeliveryEnd.refused(failure)), (true, .lost(failure))] {
+      var other = Deliveries()
+      _ = other.enqueue(one, number: 1, fileCount: 1, byteCount: 100, wasOffered: wasOffered)
+      #expect(other.fail(one, failure) == [.settled(one, end)])
+      other = Deliveries()
+      _ = other.channelOpened(number)
+      #expect(
+        other.enqueue(one, number: 1, fileCount: 1, byteCount: 100, wasOffered: wasOffered)
+          == [.wantsOffer(one)])
+      #expect(other.fail(one, failure) == [.settled(one, end)])
+    }
     #expect(sender.fail(one, failure) == [.send(failed, on: number), .settled(one, .refused(failure))])
     #expect(!sender.isIdle)
     #expect(sender.receive(Fixture.cancelled(1), on: number) == [])

@@ -389,7 +389,8 @@ final class DeliveryWorld {
     for side in Side.allCases {
       if processes[side]?.deliveries.isIdle != true { note("\(side) is not idle") }
       for id in outbox[side]!.keys.sorted() { note("\(name(id)) was never settled") }
-      for (id, end) in ends[side]! {
+      // Of what is lost nobody says whether it has arrived.
+      for (id, end) in ends[side]! where end != .lost(Self.damage) {
         if ledger[side.other]!.contains(id) != (end == .committed) { note("\(name(id)) is \(end)") }
       }
       if processes[side]?.awaiting.values.contains(where: { $0 > 0 }) == true {
@@ -397,7 +398,7 @@ final class DeliveryWorld {
       }
       // Of one that failed with its channel the receiver hears by the floor.
       for id in staged[side]!.keys.sorted() {
-        if let end = ends[side.other]?[id], end != .refused(Self.damage) {
+        if let end = ends[side.other]?[id], ![.refused(Self.damage), .lost(Self.damage)].contains(end) {
           note("\(name(id)) is still staged")
         }
       }

@@ -199,8 +199,8 @@ final class BrokerSession {
         sealing: .toBroker(own: core.identity.key, broker: dialled.brokerKey), limits: LaneLimits(),
         events: LaneEvents(
           opened: { _ in perform { $0.opened(dialled.brokerKey) } },
+          turn: LaneTurn(begin: messageTurn.begin, pass: messageTurn.end),
           received: { _, messages in
-            messageTurn.begin()
             runtime.perform { core in
               defer { messageTurn.end() }
               for message in messages where core.broker.isCurrent(connection) { core.broker.take(message) }

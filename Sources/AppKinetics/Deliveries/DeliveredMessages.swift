@@ -32,6 +32,44 @@ final class DeliveredMessages {
 
   private var runtime: Runtime { core.runtime }
 
+  // MARK: What is held of them
+
+  /// Of messages that are in memory because their handlers have not returned, each under its number in the queue.
+  private var held: [UInt64: (sender: ApplicationID, byteCount: Int)] = [:]
+  /// The same of each sender: charged to it like its offers, so that who sends faster than it is handled waits.
+  private(set) var heldByteCounts: [ApplicationID: Int] = [:]
+  /// What a message takes beside its contents, about.
+  private static let messageByteCount = 4096
+
+  private func hold(_ queued: QueuedMessage, of sender: ApplicationID) {
+    guard held[queued.arrival] == nil else { return }
+    let files = queued.files.reduce(0) { $0 + $1.path.utf8.count + PeerInbox.listedFileByteCount }
+    let byteCount = Self.messageByteCount + queued.message.count + files
+    held[queued.arrival] = (sender, byteCount)
+    charge(byteCount, to: sender)
+  }
+
+  /// Its handler has returned, or its reply is stored: what is left of it is on the disk.
+  func letGo(_ arrival: UInt64) {
+    guard let (sender, byteCount) = held.removeValue(forKey: arrival) else { return }
+    charge(-byteCount, to: sender)
+  }
+
+  private func charge(_ byteCount: Int, to sender: ApplicationID) {
+    let all = heldByteCounts[sender, default: 0] + byteCount
+    heldByteCounts[sender] = all == 0 ? nil : all
+    core.heldOfferByteCount += byteCount
+    core.peers[sender]?.updateCharge()
+  }
+
+  /// A message of the queue has been handled, and nothing is left of it.
+  func end(_ arrival: UInt64) {
+    letGo(arrival)
+    runtime.endQueued(arrival)
+  }
+
+  // MARK: To whom they go
+
   /// Replies are taken although no request of this process waits for them.
   var takesUnclaimed: Bool { unclaimedHandler != nil }
 
@@ -42,8 +80,9 @@ final class DeliveredMessages {
     else {
       runtime.logger.error(
         "a message in the queue cannot be read", metadata: ["arrival": "\(queued.arrival)"])
-      return runtime.endQueued(queued.arrival)
+      return end(queued.arrival)
     }
+    hold(queued, of: application)
     let files = queued.files.map { ArrivedFile(path: $0.path, byteCount: $0.size) }
     let message = Unhandled(queued: queued, isRedelivered: isRedelivered)
     switch offer.message {
@@ -53,7 +92,7 @@ final class DeliveredMessages {
         wire, id, from: application, found.key, found, params: wire.params(), attachments: files.map(\.path),
         arrival: queued.arrival, isRedelivered: isRedelivered, mayBeRepeated: offer.mayBeRepeated, runtime)
       // It was about the front at the time of the earlier process.
-      if isRedelivered, request.isFrontRequest { return runtime.endQueued(queued.arrival) }
+      if isRedelivered, request.isFrontRequest { return end(queued.arrival) }
       core.peer(application).requests.admit(request, found, untold: isRedelivered ? files : [])
     case .reply(let reply):
       if let peer = core.peers[application], peer.sent[id] != nil {
@@ -63,7 +102,7 @@ final class DeliveredMessages {
             return peer.core.messages.handle(queued, isRedelivered: isRedelivered)
           }
           peer.finish(sent, reply, files)
-          peer.runtime.endQueued(queued.arrival)
+          peer.core.messages.end(queued.arrival)
         }
       } else if let unclaimedHandler, !core.isStopping {
         runtime.handlers.begin()
@@ -75,14 +114,14 @@ final class DeliveredMessages {
           _ = Task.begin {
             await unclaimedHandler(unclaimed)
             // Of services that stop the handler was ended, and has not returned: its reply comes again at the next start.
-            runtime.perform { if $0.life == .running { runtime.endQueued(queued.arrival) } }
+            runtime.perform { if $0.life == .running { $0.messages.end(queued.arrival) } }
             runtime.handlers.end()
           }
         }
       } else {
         unhandled.append(message)
       }
-    case nil: runtime.endQueued(queued.arrival)
+    case nil: end(queued.arrival)
     }
   }
 
@@ -112,14 +151,14 @@ final class DeliveredMessages {
       // One that came twice is kept once, as it came last.
       let earlier = answerable[application, default: [:]].updateValue(
         Kept(arrival: message.arrival), forKey: message.id)
-      if let earlier { runtime.endQueued(earlier.arrival) }
+      if let earlier { end(earlier.arrival) }
     }
   }
 
   func keep(_ request: IncomingRequest, _ arrival: UInt64) {
     let earlier = answerable[request.sender, default: [:]].updateValue(
       Kept(arrival: arrival, object: request), forKey: request.id)
-    if let earlier, earlier.arrival != arrival { runtime.endQueued(earlier.arrival) }
+    if let earlier, earlier.arrival != arrival { end(earlier.arrival) }
   }
 
   /// False for an earlier one with the same id.
@@ -143,7 +182,7 @@ final class DeliveredMessages {
   /// An administrator has forgotten the app: nothing is kept of it. Its files stay in the inbox.
   func endAnswerable(from application: ApplicationID) {
     for kept in answerable.removeValue(forKey: application)?.values.map(\.self) ?? [] {
-      runtime.endQueued(kept.arrival)
+      end(kept.arrival)
       kept.object?.endReply(nil)
     }
   }

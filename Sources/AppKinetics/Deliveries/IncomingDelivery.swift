@@ -64,6 +64,9 @@ final class IncomingDelivery: Sendable {
     }
   }
 
+  /// It has ended: no more of the offer is kept than tells which one it was.
+  func forgetContents() { guarded.withLock { $0.offer = $0.offer.withoutContents } }
+
   /// Removes the sender's mark: the ledger knows that the message never came before.
   func clearRepeatMark() { guarded.withLock { $0.offer.mayBeRepeated = false } }
 

@@ -20,8 +20,9 @@ final class PeerInbox {
   /// Also some whose channel broke, so that the app is not told of them twice.
   private(set) var arriving: [Identifier: IncomingDelivery] = [:]
   private static let interruptedCountMax = 32
-  /// What is held of offers and their lists of files.
+  /// What is held of offers and their lists of files, and for callbacks that wait.
   private(set) var heldByteCount = 0
+  private var waitingCallbackCount = 0
   /// Deliveries that are being discarded.
   private var discardingCount = 0
   /// Offers that came while the app was locked or suspended, in their order.
@@ -34,7 +35,9 @@ final class PeerInbox {
 
   private var runtime: Runtime { peer.runtime }
 
-  var isIdle: Bool { discardingCount == 0 && !arriving.values.contains { $0.isUnderWay } }
+  var isIdle: Bool {
+    discardingCount == 0 && waitingCallbackCount == 0 && !arriving.values.contains { $0.isUnderWay }
+  }
 
   /// Nothing is written to the container after this.
   func stop(_ parts: DispatchGroup) {
@@ -51,7 +54,7 @@ final class PeerInbox {
   // MARK: What is held
 
   /// What a file of a list takes beside its path, about.
-  private static let listedFileByteCount = 128
+  static let listedFileByteCount = 128
 
   private static func listedByteCount(_ files: [WireOfferedFile]) -> Int {
     files.reduce(0) { $0 + $1.path.count + listedFileByteCount }
@@ -66,7 +69,7 @@ final class PeerInbox {
   }
 
   private func hold(_ byteCount: Int, of delivery: IncomingDelivery) -> Hold {
-    guard byteCount <= peer.offerByteCountMax - heldByteCount else {
+    guard byteCount <= peer.offerByteCountLeft else {
       return delivery.heldByteCount + byteCount > peer.offerByteCountMaxAlone ? .never : .later
     }
     change(delivery, to: delivery.heldByteCount + byteCount)
@@ -84,9 +87,26 @@ final class PeerInbox {
   private func change(_ delivery: IncomingDelivery, to byteCount: Int) {
     let difference = byteCount - delivery.heldByteCount
     delivery.heldByteCount = byteCount
-    heldByteCount += difference
-    peer.core.heldOfferByteCount += difference
+    charge(difference)
+  }
+
+  private func charge(_ byteCount: Int) {
+    heldByteCount += byteCount
+    peer.core.heldOfferByteCount += byteCount
     peer.updateCharge()
+  }
+
+  /// Calls the app in its turn. What waits for that is held, however often its delivery ends meanwhile.
+  private func callBack(holding byteCount: Int, _ body: @escaping @Sendable () -> Void) {
+    waitingCallbackCount += 1
+    charge(byteCount)
+    peer.requests.callbacks.async { [runtime = runtime, application = peer.application] in
+      body()
+      runtime.perform(with: application) { peer in
+        peer.inbox.waitingCallbackCount -= 1
+        peer.inbox.charge(-byteCount)
+      }
+    }
   }
 
   /// The app hears this of a delivery that does not continue; the sender may begin it again.
@@ -95,6 +115,7 @@ final class PeerInbox {
   private func remove(_ id: Identifier, _ outcome: Result<Void, ServicesError> = lost) {
     guard let delivery = arriving.removeValue(forKey: id) else { return }
     change(delivery, to: 0)
+    delivery.forgetContents()
     delivery.transfer?.end(outcome)
   }
 
@@ -152,9 +173,9 @@ final class PeerInbox {
     }
     run(attempt) { [container = runtime.container, sender = peer.application.text] in
       guard let incarnation = Incarnation(offer.incarnation) else { throw ServicesError(.invalidParams) }
+      try container.store.requireNoFailure()
       let answer = try container.store.ledger(
         sender: sender, incarnation: incarnation, number: offer.number, id: id)
-      // A container that takes no changes says this of what it has all the same.
       try? container.store.raiseDeliveryFloor(sender: sender, incarnation: incarnation, to: offer.floor)
       return answer
     } then: { inbox, answer in
@@ -180,14 +201,15 @@ final class PeerInbox {
   private func compare(_ offer: WireOffer, with answer: LedgerAnswer, _ id: Identifier) {
     if answer.state == .numberTaken {
       guard contradicted != offer.incarnation else { return }
-      contradicted = offer.incarnation
-      peer.tell(Rollback(side: .otherApp, application: peer.application, missingCount: 0))
+      if peer.tell(Rollback(side: .otherApp, application: peer.application, missingCount: 0)) {
+        contradicted = offer.incarnation
+      }
     } else if let count = answer.arrivedCount, offer.delivered > count {
       peer.deliveries.step { $0.putBack(id, count: count) }
       guard putBack != offer.delivered else { return }
-      putBack = offer.delivered
-      peer.tell(
-        Rollback(side: .thisApp, application: peer.application, missingCount: offer.delivered - count))
+      let missing = Rollback(
+        side: .thisApp, application: peer.application, missingCount: offer.delivered - count)
+      if peer.tell(missing) { putBack = offer.delivered }
     }
   }
 
@@ -196,12 +218,17 @@ final class PeerInbox {
     runtime.logger.error(
       "the container fails", metadata: ["app": "\(peer.application)", "error": "\(error)"])
     remove(attempt.id)
+    leaveOpen(attempt.id)
+  }
+
+  /// The other side gets no answer.
+  private func leaveOpen(_ id: Identifier) {
     for (number, channel) in peer.channels {
-      channel.lane.close(.noError)
+      channel.lane.close(.limitExceeded, detail: Shortage.containerDetail)
       peer.deliveries.step { $0.channelClosed(number) }
     }
     // Without a channel it is only forgotten.
-    peer.deliveries.step { $0.refuse(attempt.id, WireFailure(ServicesError(.general))) }
+    peer.deliveries.step { $0.refuse(id, WireFailure(ServicesError(.general))) }
   }
 
   private func check(_ attempt: Attempt) {
@@ -260,33 +287,37 @@ final class PeerInbox {
     peer.outbox.afterDelivery(of: request) { $0.sent.removeValue(forKey: request)?.fail(status, error) }
   }
 
-  /// What is held of it is held until nothing is left; `then` hears whether it was delivered before.
-  private func discard(_ delivery: IncomingDelivery, then: @escaping @Sendable (PeerInbox, Bool) -> Void) {
+  /// What is held of it is held until nothing is left; `then` hears whether it was delivered before, or why that is not known.
+  private func discard(
+    _ delivery: IncomingDelivery, then: @escaping @Sendable (PeerInbox, Result<Bool, any Error>) -> Void
+  ) {
     delivery.stream = nil
     discardingCount += 1
     let discard = discarding(delivery)
     delivery.queue.async { [runtime = runtime, application = peer.application] in
-      let wasDelivered = discard()
+      let wasDelivered = Result { try discard() }
       runtime.perform(with: application) { peer in
         peer.inbox.discardingCount -= 1
         peer.inbox.change(delivery, to: 0)
+        delivery.forgetContents()
         then(peer.inbox, wasDelivered)
       }
     }
   }
 
   /// Nothing is left of it, not even of what an earlier process or channel has staged. True when it was delivered before: that stays.
-  private func discarding(_ delivery: IncomingDelivery) -> @Sendable () -> Bool {
+  private func discarding(_ delivery: IncomingDelivery) -> @Sendable () throws -> Bool {
     { [store = runtime.container.store, logger = runtime.logger, application = peer.application] in
       do {
         let message = ArrivingMessage(delivery.offer, from: application)
+        try store.requireNoFailure()
         let answer = try store.ledger(
           sender: message.sender, incarnation: message.incarnation, number: message.number, id: message.id)
         if answer.state != .delivered { try delivery.discard(store, message) }
         return answer.state == .delivered
       } catch {
         logger.error("what has arrived of a message cannot be removed", metadata: ["error": "\(error)"])
-        return false
+        throw error
       }
     }
   }
@@ -519,9 +550,7 @@ final class PeerInbox {
     delivery.queue.async { delivery.suspend() }
     change(delivery, to: 0)
     let interrupted = arriving.filter { !$0.value.isUnderWay && $0.key != id }
-    if interrupted.count >= Self.interruptedCountMax, let (oldest, _) = interrupted.first {
-      remove(oldest)
-    }
+    if interrupted.count >= Self.interruptedCountMax, let (other, _) = interrupted.first { remove(other) }
   }
 
   func withdrawn(_ id: Identifier) {
@@ -532,7 +561,9 @@ final class PeerInbox {
     delivery.isUnwanted = true
     delivery.transfer?.end(
       .failure(ServicesError(.cancelled, detail: "its sender took it back, or could not read it")))
-    discard(delivery) { inbox, wasDelivered in
+    discard(delivery) { inbox, result in
+      // Whether the app has it is not known: the sender asks again over the next channel.
+      guard case .success(let wasDelivered) = result else { return inbox.leaveOpen(id) }
       if !wasDelivered {
         let error = ServicesError(
           .connectionLost, detail: "the provider took its reply back, or could not read it")
@@ -579,7 +610,7 @@ final class PeerInbox {
       peer.outbox.afterDelivery(of: id) { $0.sent[id]?.tell(.willReceive(attachmentCount: count)) }
     case .request(let request):
       guard let provider = peer.core.services.offer(of: request)?.provider else { return }
-      peer.requests.callbacks.async { [application = peer.application] in
+      callBack(holding: Self.listedFileByteCount) { [application = peer.application] in
         if delivery.isUnwanted { return }
         provider.willReceive(attachmentCount: count, for: id, from: application)
       }
@@ -614,7 +645,8 @@ final class PeerInbox {
       }
     case .request(let request):
       guard let provider = peer.core.services.offer(of: request)?.provider else { return }
-      peer.requests.callbacks.async { [application = peer.application] in
+      let byteCount = files.reduce(0) { $0 + $1.path.utf8.count + Self.listedFileByteCount }
+      callBack(holding: byteCount) { [application = peer.application] in
         for file in files where !delivery.isUnwanted {
           provider.willReceive(
             attachment: file.path, byteCount: file.byteCount, for: id, from: application)

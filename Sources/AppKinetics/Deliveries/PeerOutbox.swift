@@ -216,8 +216,7 @@ final class PeerOutbox {
     outgoing[id]?.taken = (incarnation, generation)
     // Every offer of that time is refused so.
     guard taken != wire else { return }
-    taken = wire
-    peer.tell(Rollback(side: .thisApp, application: peer.application, missingCount: 0))
+    if peer.tell(Rollback(side: .thisApp, application: peer.application, missingCount: 0)) { taken = wire }
   }
 
   /// The receiver was put back: it does not have what it said that it has.
@@ -235,8 +234,8 @@ final class PeerOutbox {
     // Each offer of the same time says so.
     let claim = DeliveryReceipt(incarnation: incarnation, count: delivered)
     guard contradicted != claim else { return }
-    contradicted = claim
-    peer.tell(Rollback(side: .otherApp, application: application, missingCount: delivered - count))
+    let missing = Rollback(side: .otherApp, application: application, missingCount: delivered - count)
+    if peer.tell(missing) { contradicted = claim }
   }
 
   private static let pageFileCountMax = DeliveryLimits().pageFileCountMax
@@ -360,15 +359,22 @@ final class PeerOutbox {
         hasHandler ? try? OutboxMessage(delivery.entry, in: runtime.container, includesFiles: true) : nil
       // What an earlier process sent most of.
       if end == .committed { delivery.files.tell(before: delivery.entry.fileCount) }
+      var end = end
       do {
         try runtime.container.store.settleOutbox(delivery.entry.number, has: delivery.receipt)
         // Who hears that it never comes may send it again.
         if end != .committed { try runtime.container.store.synchronize() }
       } catch {
         runtime.logger.error("the outbox cannot be changed", metadata: ["error": "\(error)"])
+        // It may come after all: with the next start it is offered again.
+        if end != .committed {
+          end = .lost(
+            WireFailure(
+              ServicesError(.general, detail: "it may still be in the outbox, which cannot be changed")))
+        }
       }
       FailPoint.settled.pass()
-      runtime.perform { core in
+      runtime.perform { [end] core in
         let peer = core.peers[application]
         // Who is told may end these services, and what is in the outbox then is offered again.
         if let message, let handler = core.outboxEndHandler {
@@ -385,7 +391,7 @@ final class PeerOutbox {
     guard let delivery = outgoing[id] else { return }
     timeLimits[id] = nil
     if end == .committed { delivery.meter?.finish() }
-    tellEnd(id, delivery, Self.error(of: end, delivery))
+    tellEnd(id, delivery, end)
     // A cancel that came meanwhile.
     if end == .committed { sent(of: id)?.didNotCancel() }
     let ended = outgoing.removeValue(forKey: id)
@@ -399,14 +405,17 @@ final class PeerOutbox {
     switch end {
     case .committed: nil
     case .refused(let failure): delivery.failure ?? ServicesError(failure)
+    case .lost(let failure): ServicesError(failure)
     case .cancelled: delivery.failure ?? ServicesError(.cancelled)
     }
   }
 
-  private func tellEnd(_ id: Identifier, _ delivery: OutgoingDelivery, _ error: ServicesError?) {
+  private func tellEnd(_ id: Identifier, _ delivery: OutgoingDelivery, _ end: SentDeliveryEnd) {
     let sent = sent(of: id)
+    let error = Self.error(of: end, delivery)
     if let error, let sent {
-      sent.fail(error.code == .cancelled ? .cancelled : .refused, error)
+      let isLost = if case .lost = end { true } else { false }
+      sent.fail(isLost ? .lost : error.code == .cancelled ? .cancelled : .refused, error)
       peer.sent[sent.id] = nil
     } else if let sent {
       peer.didDeliver(sent)

@@ -15,13 +15,17 @@ import SodiumPrimitives
 enum Shortage {
   /// What the other side reads of it.
   static let detail = "memory or open files"
+  /// The same of a container that fails.
+  static let containerDetail = "the container fails"
 
   static func isReason(of error: any Error) -> Bool {
     switch error {
     case CryptoError.secretMemoryExhausted: true
     case let failure as IOFailure: [EMFILE, ENFILE, ENOMEM].contains(failure.errno)
-    // A container that takes no changes any more, for whatever reason once, does not get better.
-    case ContainerError.readOnly: false
+    // After a write that failed the container takes changes again when it is opened anew: that is no reason to lose a message.
+    case ContainerError.readOnly: true
+    // What is there of it is not let go of yet.
+    case is ArrivalUnderWay: true
     case let error as ContainerError: error.cause.map(isReason) ?? false
     default: false
     }

@@ -198,7 +198,10 @@ extension Runtime {
     let (ends, ended) = AsyncStream<Bool>.makeStream()
     await result { core in
       core.takeBack(found, for: application) {
-        ended.yield($0.map { $0 != .committed } ?? false)
+        switch $0 {
+        case .refused, .cancelled: ended.yield(true)
+        case .committed, .lost, nil: ended.yield(false)
+        }
         ended.finish()
       }
     }

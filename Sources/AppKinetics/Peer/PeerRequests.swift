@@ -35,10 +35,10 @@ final class PeerRequests {
   let callbacks: DispatchQueue
   private(set) var incoming: [Identifier: Incoming] = [:]
   /// Those that wait for a callback, in order.
-  private var ready: [ReadyRequest] = []
+  private var ready = RemovableQueue<ReadyRequest>()
   /// There is one.
   private var isHandling = false
-  private var locked: [Locked] = []
+  private var locked = RemovableQueue<Locked>()
 
   init(_ peer: PeerSession) {
     self.peer = peer
@@ -64,8 +64,8 @@ final class PeerRequests {
     switch event {
     case .arrived(let request): arrived(request, id)
     case .withdrawn:
-      locked.removeAll { $0.id == id }
-      ready.removeAll { $0.request.id == id }
+      locked.remove(id)
+      ready.remove(id)
       incoming[id] = nil
     case .cancelRequested: cancelRequested(id)
     case .replyAccepted: replyEnded(id, nil)
@@ -133,7 +133,7 @@ final class PeerRequests {
         throw ServicesError(.processSuspended)
       case .locked:
         let until = runtime.now + runtime.options.unlockTime.milliseconds
-        locked.append(Locked(request: request, id: id, until: until))
+        locked.append(Locked(request: request, id: id, until: until), id)
         peer.act(peer.exchange.hold(id))
         core.peerWaits(peer.application)
         core.wake(at: until)
@@ -161,7 +161,7 @@ final class PeerRequests {
   func admit(_ request: IncomingRequest, _ offer: Offer, untold: [ArrivedFile]) {
     // It came again, marked: this one takes its place.
     for arrival in [messages.takeAnswerable(request), incoming[request.id]?.request.arrival] {
-      if let arrival, arrival != request.arrival { runtime.endQueued(arrival) }
+      if let arrival, arrival != request.arrival { messages.end(arrival) }
     }
     noteFront(request)
     incoming[request.id] = Incoming(request: request)
@@ -186,7 +186,7 @@ final class PeerRequests {
   // MARK: Handling
 
   private func handleSoon(_ request: ReadyRequest) {
-    ready.append(request)
+    ready.append(request, request.request.id)
     handleNext()
   }
 
@@ -214,10 +214,7 @@ final class PeerRequests {
   private func nextBatch() -> [ReadyRequest] {
     guard core.state != .locked, !core.isStopping else { return [] }
     var batch: [ReadyRequest] = []
-    var taken = 0
-    while batch.count < Self.batchCountMax, taken < ready.count {
-      let next = ready[taken]
-      taken += 1
+    for next in ready.takeFirst(Self.batchCountMax) {
       // One that was withdrawn does not begin; a delivered one is not withdrawn.
       guard next.request.arrival != nil || peer.exchange.begin(next.request.id) else { continue }
       if next.request.isFrontRequest, core.broker.isInFront {
@@ -225,7 +222,6 @@ final class PeerRequests {
       }
       batch.append(next)
     }
-    ready.removeFirst(taken)
     runtime.handlers.begin(batch.count)
     return batch
   }
@@ -241,26 +237,24 @@ final class PeerRequests {
   }
 
   private func unlock() {
-    let waited = locked
-    locked = []
+    let waited = locked.takeAll()
     // Those that were accepted before it was locked.
     handleNext()
     for request in waited { arrived(request.request, request.id) }
   }
 
   private func refuseLocked(_ code: ServicesError.Code) {
-    let waited = locked
-    locked = []
-    for request in waited { refuse(request.id, ServicesError(code)) }
+    for request in locked.takeAll() { refuse(request.id, ServicesError(code)) }
   }
 
-  var nextDeadline: UInt64? { locked.map(\.until).min() }
+  /// All wait as long: the first one is the next.
+  var nextDeadline: UInt64? { locked.first?.until }
 
   func tick(_ now: UInt64) {
-    guard let nextDeadline, now >= nextDeadline else { return }
-    let late = locked.filter { now >= $0.until }
-    locked.removeAll { now >= $0.until }
-    for request in late { refuse(request.id, ServicesError(.notAllowed)) }
+    while let next = locked.first, now >= next.until {
+      locked.remove(next.id)
+      refuse(next.id, ServicesError(.notAllowed))
+    }
   }
 
   // MARK: Answering
@@ -287,7 +281,7 @@ final class PeerRequests {
     incoming[request.id] = nil
     request.endReply(nil)
     _ = messages.takeAnswerable(request)
-    if let arrival = request.arrival { runtime.endQueued(arrival) }
+    if let arrival = request.arrival { messages.end(arrival) }
     peer.deliveries.step { $0.endRequest(request.id) }
     return nil
   }
@@ -357,7 +351,8 @@ final class PeerRequests {
       stored.entry, request: request.id, isReply: true, meter: request.replyMeter,
       offer: isCancelled ? nil : stored.offer)
     if isCancelled { peer.outbox.cancel(stored.entry.id) }
-    guard request.arrival != nil else { return replyIsDelivered(request.id) }
+    guard let arrival = request.arrival else { return replyIsDelivered(request.id) }
+    messages.letGo(arrival)
     if messages.isAnswerable(request) { _ = messages.takeAnswerable(request) }
   }
 
@@ -375,6 +370,7 @@ final class PeerRequests {
   /// The handler of a request in the queue has returned.
   func handlerReturned(_ request: IncomingRequest) {
     FailPoint.handled.pass()
+    if let arrival = request.arrival { messages.letGo(arrival) }
     // Nothing is left in the queue of one that was answered, or whose place another one has taken.
     guard let arrival = request.arrival, isCurrent(request), incoming[request.id]?.hasReplied == false
     else { return }
@@ -389,15 +385,13 @@ final class PeerRequests {
   func wasForgotten() {
     refuseLocked(.notAllowed)
     messages.endAnswerable(from: peer.application)
-    let waiting = ready
-    ready = []
-    for next in waiting {
+    for next in ready.takeAll() {
       let id = next.request.id
       incoming[id] = nil
       next.request.endReply(nil)
       if let arrival = next.request.arrival {
         // Its files stay in the inbox.
-        runtime.endQueued(arrival)
+        messages.end(arrival)
         continue
       }
       guard peer.exchange.begin(id) else { continue }

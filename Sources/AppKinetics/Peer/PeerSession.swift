@@ -42,8 +42,8 @@ final class PeerSession {
   private(set) var readerTurn = ReaderTurn()
   /// What this app keeps for it, while it is in a sandbox.
   private var charge = SandboxCharges.Charge()
-  /// When the app heard last that a container was put back.
-  private var toldRollbacks: [Rollback.Side: UInt64] = [:]
+  /// When the app heard last that a container was put back, and that messages are missing since.
+  private var toldRollbacks: [Rollback.Side: (any: UInt64, missing: UInt64)] = [:]
   /// The broker was asked for a channel, and it has not begun yet.
   private(set) var isDialling = false
   /// The ticket of the last introduction that this app asked for.
@@ -150,7 +150,7 @@ final class PeerSession {
     guard sandbox != 0 else { return }
     let now = SandboxCharges.Charge(
       requestByteCount: exchange.keptRequestByteCount, replyByteCount: exchange.keptReplyByteCount,
-      channelCount: channels.count, offerByteCount: inbox.heldByteCount)
+      channelCount: channels.count, offerByteCount: heldByteCount)
     core.charges.change(sandbox, from: charge, to: now)
     charge = now
     let room = core.charges.room(in: sandbox, own: now)
@@ -167,17 +167,37 @@ final class PeerSession {
     let limits = exchange.limits
     exchange.limitKept(
       replyByteCount: limits.keptReplyByteCountMax, requestByteCount: limits.requestByteCountMax)
+    exchange.limitQueued(
+      byteCount: number == 0 ? limits.queuedByteCountMax : SandboxCharges.queuedByteCountMax,
+      messageCount: number == 0
+        ? limits.fullChannelMessageCountMax : SandboxCharges.fullChannelMessageCountMax)
     updateCharge()
   }
 
-  /// The bytes of offers and their lists that may be held in all for this app: at most half of what is left by
+  /// Less is kept for who is in a sandbox and does not read; any one message fits.
+  private var laneLimits: LaneLimits {
+    var limits = LaneLimits()
+    guard sandbox != 0 else { return limits }
+    limits.queuedFactorMax *= limits.queuedByteCountMax / SandboxCharges.queuedByteCountMax
+    limits.queuedByteCountMax = SandboxCharges.queuedByteCountMax
+    return limits
+  }
+
+  /// What is held of offers of this app, and of its messages whose handlers have not returned.
+  private var heldByteCount: Int {
+    inbox.heldByteCount + core.messages.heldByteCounts[application, default: 0]
+  }
+
+  /// The bytes of offers and their lists that may be held for this app beside those that are: at most half of what is left by
   /// those that do not share a sandbox with it, so that nobody takes all.
-  var offerByteCountMax: Int {
-    let own = inbox.heldByteCount
-    guard sandbox != 0 else { return (Core.heldOfferByteCountMax - core.heldOfferByteCount + own) / 2 }
+  var offerByteCountLeft: Int {
+    let own = heldByteCount
+    guard sandbox != 0 else {
+      return (Core.heldOfferByteCountMax - core.heldOfferByteCount + own) / 2 - own
+    }
     let ofSandbox = core.charges[sandbox].offerByteCount
     let half = (Core.heldOfferByteCountMax - core.heldOfferByteCount + ofSandbox) / 2
-    return min(half, core.charges.limit.offerByteCount) - ofSandbox + own
+    return min(half, core.charges.limit.offerByteCount) - ofSandbox
   }
 
   /// The same, if nothing were held for anybody.
@@ -209,7 +229,9 @@ final class PeerSession {
       return
     }
     setSandbox(introduction.origin)
-    guard isDialled || mayOpenAnother else { return BrokerSession.closeAll([control, bulk]) }
+    // A broker may say that this app has asked for what it did not ask for.
+    let isAskedFor = isDialled && isDialling
+    guard isAskedFor || mayOpenAnother else { return BrokerSession.closeAll([control, bulk]) }
     let ticket = introduction.ticket
     let (own, other) = ((runtime.appID, user), (application.text, introduction.activationUser))
     let prologue = Prologue.channel(
@@ -220,10 +242,10 @@ final class PeerSession {
         descriptor: control,
         sealing: .channel(
           isDialler: isDialled, own: core.identity.key, peer: introduction.publicKey, prologue: prologue),
-        limits: LaneLimits(), events: events(of: number))
+        limits: laneLimits, events: events(of: number))
       channels[number] = Channel(
         lane: lane, bulk: bulkLane(bulk, lane, number), ticket: ticket, peerKey: introduction.publicKey,
-        isDialled: isDialled, lastUsed: runtime.now)
+        isDialled: isAskedFor, lastUsed: runtime.now)
       updateCharge()
     } catch {
       BrokerSession.closeAll([bulk])
@@ -243,8 +265,8 @@ final class PeerSession {
         runtime.perform(with: application) { $0.opened(number) }
       },
       // No lane of this app or its sandbox is read on before these messages were handled, whether or not they need an answer.
+      turn: LaneTurn(begin: turn.begin, pass: turn.end),
       received: { lane, messages in
-        turn.begin()
         runtime.perform { core in
           core.peers[application]?.received(messages, on: number)
           // This thread may go on with work for others before the event is over.
@@ -480,11 +502,17 @@ final class PeerSession {
     core.wake(at: runtime.now)
   }
 
-  /// The app hears of a rollback; not of each that another app may claim.
-  func tell(_ rollback: Rollback) {
-    if let last = toldRollbacks[rollback.side], runtime.now < last + Self.rollbackPause { return }
-    toldRollbacks[rollback.side] = runtime.now
+  /// The app hears of a rollback; not of each that another app may claim: then this is false, and what shows it may be told when it is
+  /// found again. That messages are missing is told whatever was told before without.
+  func tell(_ rollback: Rollback) -> Bool {
+    var told = toldRollbacks[rollback.side] ?? (0, 0)
+    let last = rollback.missingCount > 0 ? told.missing : told.any
+    if last > 0, runtime.now < last + Self.rollbackPause { return false }
+    told.any = runtime.now
+    if rollback.missingCount > 0 { told.missing = runtime.now }
+    toldRollbacks[rollback.side] = told
     core.tell(rollback)
+    return true
   }
 
   private static let rollbackPause: UInt64 = 10_000

@@ -116,6 +116,10 @@ extension Container {
     try messages.availableByteCount()
   }
 
+  /// Throws `readOnly` after a write that failed: what can be read back since then may not be what the disk has at the next opening, so
+  /// that nobody is told of it.
+  package func requireNoFailure() throws { try messages.store.requireNoFailure() }
+
   /// Whether the message `id` has arrived before, or may arrive under this number.
   package func ledger(
     sender: String, incarnation: Incarnation, number: UInt64, id: Identifier

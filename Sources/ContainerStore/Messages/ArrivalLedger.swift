@@ -104,7 +104,9 @@ extension Messages {
     try store.transaction(durability: store.soon) { transaction in
       guard try transaction.rises(incarnation, to: floor, of: sender) else { return }
       for (staging, record) in try transaction.staged(of: sender) {
-        if let record, record.number < floor { try transaction.dropStaging(staging) }
+        guard let record, record.number < floor else { continue }
+        // One of another incarnation, perhaps: its end decides.
+        if !arrivals.contains(record.key) { try transaction.dropStaging(staging) }
       }
       guard var record = try transaction.senderRecord(sender) else { return }
       record.adopt(incarnation)

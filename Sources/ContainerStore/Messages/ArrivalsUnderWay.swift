@@ -9,3 +9,6 @@ final class ArrivalsUnderWay: Sendable {
   func end(_ key: ArrivalKey) { keys.withLock { _ = $0.remove(key) } }
   func contains(_ key: ArrivalKey) -> Bool { keys.withLock { $0.contains(key) } }
 }
+
+/// The message is arriving already, and was not suspended yet.
+package struct ArrivalUnderWay: Error {}

@@ -7,9 +7,7 @@ extension Messages {
     try message.check()
     let key = ArrivalKey(sender: try InboxName.sender(message.sender), id: message.id)
     guard store.mode == .readWrite else { throw ContainerError(.readOnly) }
-    guard arrivals.begin(key) else {
-      throw ContainerError(.invalidArgument, detail: "this message is arriving already: suspend that first")
-    }
+    guard arrivals.begin(key) else { throw ArrivalUnderWay() }
     do {
       let known = try store.withSnapshot { try $0.senderRecord(key.sender) }
       if let known, known.deliveryCount >= SenderRecord.deliveryCountMax { throw ArrivalLimit.deliveries }

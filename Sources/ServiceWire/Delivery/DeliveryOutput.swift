@@ -7,6 +7,8 @@ package enum SentDeliveryEnd: Sendable, Equatable {
   case committed
   /// The receiver does not have it and never will.
   case refused(WireFailure)
+  /// This side cannot go on with it. It was offered before, and the receiver may have it.
+  case lost(WireFailure)
   /// Withdrawn: the receiver does not have it and never will.
   case cancelled
 }

@@ -184,10 +184,10 @@ struct SentDeliveries: Sendable {
     case .failed, .cancelling: break
     case .queued:
       queue.removeAll { $0 == id }
-      settle(id, .refused(failure), &outputs)
+      settle(id, delivery.wasOffered ? .lost(failure) : .refused(failure), &outputs)
     case .loading:
       offeredCount -= 1
-      settle(id, .refused(failure), &outputs)
+      settle(id, delivery.wasOffered ? .lost(failure) : .refused(failure), &outputs)
     case .offered(let number), .waiting(let number), .paging(let number, _), .accepted(let number):
       endStream(id, &outputs)
       waiting.remove(id)

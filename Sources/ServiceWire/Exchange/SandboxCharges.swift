@@ -6,7 +6,7 @@ package struct SandboxCharges: Sendable {
     package var requestByteCount = 0
     package var replyByteCount = 0
     package var channelCount = 0
-    /// Of offers under way and their lists of files.
+    /// Of offers under way and their lists of files, and of messages whose handlers have not returned.
     package var offerByteCount = 0
 
     package init(
@@ -29,13 +29,17 @@ package struct SandboxCharges: Sendable {
     static func + (left: Charge, right: Charge) -> Charge { left - (Charge() - right) }
   }
 
+  /// On one channel of an app in a sandbox: bytes of answers that wait because it does not read, and messages of it that are taken meanwhile.
+  package static let queuedByteCountMax = 256 << 10
+  package static let fullChannelMessageCountMax = 2048
+
   /// Of one sandbox.
   package let limit: Charge
   private var charges: [UInt64: Charge] = [:]
 
   package init(
     limit: Charge = Charge(
-      requestByteCount: 8 << 20, replyByteCount: 8 << 20, channelCount: 16, offerByteCount: 16 << 20)
+      requestByteCount: 8 << 20, replyByteCount: 8 << 20, channelCount: 12, offerByteCount: 6 << 20)
   ) {
     self.limit = limit
   }
