@@ -9,15 +9,17 @@ import SodiumPrimitives
 final class HostileApp: Sendable {
   let appID: String
   let client: BrokerClient
-  private let key: KeyPair
+  let key: KeyPair
+  let path: String
   private let introductions: AsyncStream<WireIntroduction>
   private let sockets: AsyncStream<(Int32, Int32)>
 
   static let user = NSUserName()
 
-  init(_ appID: String, broker path: String) async throws {
+  init(_ appID: String, broker path: String, key own: KeyPair? = nil) async throws {
     self.appID = appID
-    let key = try KeyPair()
+    self.path = path
+    let key = try own ?? KeyPair()
     self.key = key
     let (introductions, introduced) = AsyncStream<WireIntroduction>.makeStream()
     let (sockets, handed) = AsyncStream<(Int32, Int32)>.makeStream()

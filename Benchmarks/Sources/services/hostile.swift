@@ -10,11 +10,12 @@ import UnixSockets
 
 /// A kind of flood with which a hostile sandbox attacks at full effort, from ten ids or 64 connections.
 enum Flood: String, CaseIterable {
-  /// Floods of the broker: questions, introductions, registrations, connections that are closed before their handshake.
-  case find, dial, register, connect
+  /// Floods of the broker: questions, introductions, registrations, registrations of lists of nothing, connections that are closed before
+  /// their handshake.
+  case find, dial, register, services, connect
   /// Floods of an app: messages that need no answer, calls, calls whose replies are not read, requests that nobody answers, texts that cost
-  /// the square of their length to normalise, lists of files.
-  case pongs, calls, silent, keep, texts, lists
+  /// the square of their length to normalise, lists of files, params that are lists of nothing, questions whose answers are not read.
+  case pongs, calls, silent, keep, texts, lists, elements, pings
 
   static let idCount = 10
   static let connectionCount = 64
@@ -30,14 +31,14 @@ enum Flood: String, CaseIterable {
         for i in 0..<Self.connectionCount {
           group.addTask { try await Self.find(path, i) }
         }
-      case .dial, .register:
+      case .dial, .register, .services:
         for i in 0..<Self.idCount {
           let app = try await HostileApp("com.hostile.app\(i)", broker: path)
           group.addTask {
-            while true { await self == .dial ? Self.dial(app, target) : Self.register(app) }
+            while true { await self.ask(app, target) }
           }
         }
-      case .pongs, .calls, .silent, .keep, .texts, .lists:
+      case .pongs, .calls, .silent, .keep, .texts, .lists, .elements, .pings:
         for i in 0..<Self.idCount {
           let app = try await HostileApp("com.hostile.app\(i)", broker: path)
           group.addTask { await self.flood(app, target) }
@@ -74,6 +75,25 @@ enum Flood: String, CaseIterable {
       }
     }
   }
+
+  private func ask(_ app: HostileApp, _ target: String) async {
+    switch self {
+    case .dial: await Self.dial(app, target)
+    case .services: await Self.registerNothing(app)
+    default: await Self.register(app)
+    }
+  }
+
+  /// The connection ends with it, and another one begins.
+  private static func registerNothing(_ app: HostileApp) async {
+    guard let again = try? await HostileApp(app.appID, broker: app.path, key: app.key) else {
+      try? await Task.sleep(for: .milliseconds(10))
+      return
+    }
+    _ = try? await again.client.ask(.register(.with { $0.services = nothing }))
+  }
+
+  private static let nothing = Array(repeating: WireService(), count: 300_000)
 
   private static func dial(_ app: HostileApp, _ target: String) async {
     _ = try? await app.dial(target) { _, _ in }.close()
@@ -114,6 +134,7 @@ enum Flood: String, CaseIterable {
           continue
         }
         switch self {
+        case .elements: _ = channel.send([Self.manyElements])
         case .calls, .silent, .keep, .texts:
           let count = min(channel.credit, 64)
           guard count > 0 else {
@@ -132,7 +153,7 @@ enum Flood: String, CaseIterable {
 
   private func received(_ message: WireChannelMessage, over channel: HostileChannel) {
     switch message.kind {
-    case .reply where self == .silent:
+    case .reply where self == .silent, .pong where self == .pings:
       // The thread that reads the channel reads no more of it.
       while !channel.hasEnded { Thread.sleep(forTimeInterval: 1) }
     case .hello(let hello): channel.grant(Int(hello.requests))
@@ -191,7 +212,15 @@ enum Flood: String, CaseIterable {
     String(repeating: "\u{301}", count: 16_000) + String(repeating: "\u{316}", count: 16_000)
 
   private func batch() -> [WireChannelMessage] {
-    Array(repeating: .with { $0.pong.number = .max }, count: 4096)
+    self == .pings
+      ? Array(repeating: .with { $0.ping.number = .max }, count: 4096)
+      : Array(repeating: .with { $0.pong.number = .max }, count: 4096)
+  }
+
+  /// Nearly as long as a message may be.
+  private static let manyElements = WireChannelMessage.with {
+    $0.request.id = Identifier.random().data
+    $0.request.params.object.members = Array(repeating: WireValue.Member(), count: 500_000)
   }
 }
 
