@@ -109,18 +109,19 @@ enum ConnectionOrigin {
     return short(leaf.map(withoutInstance) ?? "sandbox")
   }
 
-  /// Units of apps are named `app-…-RANDOM.scope` and `app-…@RANDOM.service` (Desktop Environments, systemd.io); Flatpak's are of the first
-  /// kind, with a number of the instance. In an app's id a hyphen is escaped.
+  /// Units of apps are named `app-…-RANDOM.scope` and `app-…@RANDOM.service` (Desktop Environments, systemd.io). Flatpak's are of the first
+  /// kind, with a number of the instance; older ones begin with `flatpak-`. Where another launcher leaves RANDOM out, the last part is no number.
   private static func withoutInstance(_ unit: Substring) -> String {
-    guard unit.hasPrefix("app-") else { return String(unit) }
-    for (separator, suffix): (Character, String) in [("-", ".scope"), ("@", ".service")]
-    where unit.hasSuffix(suffix) {
-      let name = unit.dropLast(suffix.count)
-      if let end = name.lastIndex(of: separator), end > name.index(name.startIndex, offsetBy: 4) {
-        return String(name[..<end])
-      }
-    }
-    return String(unit)
+    guard unit.hasPrefix("app-") || unit.hasPrefix("flatpak-") else { return String(unit) }
+    let isScope = unit.hasSuffix(".scope")
+    guard isScope || unit.hasSuffix(".service"), let dot = unit.lastIndex(of: "."),
+      let separator = unit[..<dot].lastIndex(of: isScope ? "-" : "@")
+    else { return String(unit) }
+    let instance = unit[unit.index(after: separator)..<dot]
+    guard !instance.isEmpty, unit[..<separator].contains("-"),
+      !isScope || instance.utf8.allSatisfy({ (48...57).contains($0) })
+    else { return String(unit) }
+    return String(unit[..<separator])
   }
 
   private static func short(_ label: String) -> String {

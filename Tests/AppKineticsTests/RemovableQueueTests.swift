@@ -15,10 +15,14 @@ struct RemovableQueueTests {
     queue.remove(id(1000))
     #expect(queue.count == 100 && queue.first == 1)
     #expect(queue.takeFirst(3) == [1, 3, 5])
-    // Another one with an id that was there is behind all others, and in the place of one that still is.
     queue.append(-2, id(2))
-    queue.append(-7, id(7))
-    #expect(queue.takeAll() == Array(stride(from: 9, to: 200, by: 2)) + [-2, -7])
+    // Of two with one id the last is removed.
+    queue.append(-9, id(9))
+    queue.append(-11, id(11))
+    queue.remove(id(9))
+    queue.remove(id(9))
+    #expect(queue.count == 99)
+    #expect(queue.takeAll() == Array(stride(from: 7, to: 200, by: 2)) + [-2, -11])
     #expect(queue.isEmpty && queue.count == 0)
   }
 

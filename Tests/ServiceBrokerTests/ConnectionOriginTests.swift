@@ -23,6 +23,8 @@ struct ConnectionOriginTests {
       "app-flatpak-org.example.Notes"
     ),
     ("0::/user.slice/app.slice/app-flatpak-org.example.Notes-815.scope\n", "app-flatpak-org.example.Notes"),
+    ("0::/app.slice/flatpak-org.example.Notes-4711.scope\n", "flatpak-org.example.Notes"),
+    ("0::/app.slice/app-gnome-notes.scope\n", "app-gnome-notes.scope"),
     ("0::/app.slice/app-gnome-org.example.Notes@a1b2.service\n", "app-gnome-org.example.Notes"),
     ("0::/app.slice/app-org.example.Notes.service\n", "app-org.example.Notes.service"),
     ("0::/app.slice/app-4711.scope\n", "app-4711.scope"), ("0::/app-.scope\n", "app-.scope"),

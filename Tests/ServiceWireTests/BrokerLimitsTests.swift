@@ -91,7 +91,7 @@ struct BrokerLimitsTests {
     #expect(world.state.hasDeadlines)
     world.tick(1000)
     #expect(heard().count == before + 30 && heard().last == .suspended)
-    #expect(!world.state.lateNews.keys.contains(a))
+    #expect(world.state.lateNews.isEmpty)
     // Those who want something of it do not wait for that.
     state(.locked)
     let dialler = world.enrol(b)
@@ -99,6 +99,30 @@ struct BrokerLimitsTests {
     #expect(world.answers(dialler, dial).isEmpty)
     state(.running)
     #expect(world.answers(dialler, dial).count == 1)
+  }
+
+  /// Whoever changes its state without end comes behind the others of its sandbox.
+  @Test func watchersHearOfAllAppsOfASandbox() {
+    var limits = BrokerLimits()
+    limits.sandboxedApps = .open(.max)
+    let world = BrokerWorld(limits: limits)
+    let watcher = world.attend()
+    world.ask(watcher, .watch(WireFind()))
+    let box = [a, b].map { world.enrol($0, origin: .sandbox("box")) }
+    for app in box { world.register(app, [("com.example.greetings", "1.0")]) }
+    func toggle() {
+      for state: WireAppState in [.locked, .running] { world.ask(box[0], .state(.with { $0.state = state })) }
+    }
+    for _ in 0..<50 { toggle() }
+    world.ask(box[1], .state(.with { $0.state = .suspended }))
+    func heard() -> [String] { world.changes(watcher).flatMap { $0.present }.map(\.appID) }
+    let before = heard().count
+    for _ in 0..<4 {
+      world.tick(1000)
+      toggle()
+    }
+    #expect(heard().dropFirst(before).contains(b))
+    #expect(world.changes(watcher).last { $0.present.first?.appID == b }?.present.first?.state == .suspended)
   }
 
   @Test func rulesAreBoundedInTextsAndAsAWhole() {

@@ -8,9 +8,11 @@ import SodiumPrimitives
 /// Messages of the container's queue: those that have arrived with their files stay there until a handler has returned, and
 /// requests until they are answered.
 final class DeliveredMessages {
-  /// A message that nobody took yet.
+  /// A message that nobody took yet: what else there is of it is on the disk only.
   private struct Unhandled {
-    let queued: QueuedMessage
+    let arrival: UInt64
+    let id: Identifier
+    let sender: ApplicationID
     let isRedelivered: Bool
   }
 
@@ -49,7 +51,7 @@ final class DeliveredMessages {
     charge(byteCount, to: sender)
   }
 
-  /// Its handler has returned, or its reply is stored: what is left of it is on the disk.
+  /// Its handler has returned, its reply is stored, or nobody takes it yet: it need not be in memory any more.
   func letGo(_ arrival: UInt64) {
     guard let (sender, byteCount) = held.removeValue(forKey: arrival) else { return }
     charge(-byteCount, to: sender)
@@ -84,10 +86,11 @@ final class DeliveredMessages {
     }
     hold(queued, of: application)
     let files = queued.files.map { ArrivedFile(path: $0.path, byteCount: $0.size) }
-    let message = Unhandled(queued: queued, isRedelivered: isRedelivered)
     switch offer.message {
     case .request(let wire):
-      guard let found = core.services.offer(of: wire) else { return unhandled.append(message) }
+      guard let found = core.services.offer(of: wire) else {
+        return setAside(queued, of: application, isRedelivered: isRedelivered)
+      }
       let request = IncomingRequest(
         wire, id, from: application, found.key, found, params: wire.params(), attachments: files.map(\.path),
         arrival: queued.arrival, isRedelivered: isRedelivered, mayBeRepeated: offer.mayBeRepeated, runtime)
@@ -119,17 +122,39 @@ final class DeliveredMessages {
           }
         }
       } else {
-        unhandled.append(message)
+        setAside(queued, of: application, isRedelivered: isRedelivered)
       }
     case nil: end(queued.arrival)
     }
   }
 
+  private func setAside(_ queued: QueuedMessage, of sender: ApplicationID, isRedelivered: Bool) {
+    letGo(queued.arrival)
+    unhandled.append(
+      Unhandled(arrival: queued.arrival, id: queued.id, sender: sender, isRedelivered: isRedelivered))
+  }
+
   /// Something was offered: what waited for that goes on.
   func handleUnhandled() {
-    let waited = unhandled
-    unhandled = []
-    for message in waited { handle(message.queued, isRedelivered: message.isRedelivered) }
+    for message in unhandled {
+      runtime.fileQueue.async { [runtime, arrival = message.arrival] in
+        let result = Result { try runtime.container.store.queuedMessage(arrival) }
+        runtime.perform { $0.messages.handle(unhandled: arrival, result) }
+      }
+    }
+  }
+
+  private func handle(unhandled arrival: UInt64, _ result: Result<QueuedMessage?, any Error>) {
+    guard let index = unhandled.firstIndex(where: { $0.arrival == arrival }) else { return }
+    do {
+      // Read first: what cannot be read stays where it is.
+      let queued = try result.get()
+      let message = unhandled.remove(at: index)
+      if let queued { handle(queued, isRedelivered: message.isRedelivered) }
+    } catch {
+      runtime.logger.error(
+        "a message in the queue cannot be read", metadata: ["arrival": "\(arrival)", "error": "\(error)"])
+    }
   }
 
   func handleUnclaimed(with handler: @escaping UnclaimedReplyHandler) {
@@ -139,7 +164,7 @@ final class DeliveredMessages {
 
   /// A request that waits for somebody to offer its service.
   func isWaiting(_ request: Identifier, from application: ApplicationID) -> Bool {
-    unhandled.contains { $0.queued.id == request && $0.queued.sender == application.text }
+    unhandled.contains { $0.id == request && $0.sender == application }
   }
 
   // MARK: Requests that were handled and not answered

@@ -69,11 +69,18 @@ final class PeerInbox {
   }
 
   private func hold(_ byteCount: Int, of delivery: IncomingDelivery) -> Hold {
-    guard byteCount <= peer.offerByteCountLeft else {
-      return delivery.heldByteCount + byteCount > peer.offerByteCountMaxAlone ? .never : .later
+    let isMore = delivery.heldByteCount + byteCount > peer.offerByteCountMaxAlone
+    // A handler may wait for this reply, and what it handles is held until it returns.
+    guard byteCount <= peer.offerByteCountLeft || !isMore && isAwaitedReply(delivery) else {
+      return isMore ? .never : .later
     }
     change(delivery, to: delivery.heldByteCount + byteCount)
     return .taken
+  }
+
+  private func isAwaitedReply(_ delivery: IncomingDelivery) -> Bool {
+    guard case .reply? = delivery.offer.message else { return false }
+    return delivery.request.map { peer.sent[$0] != nil } ?? false
   }
 
   private static let holdLimit = "bytes of offers and lists of files"
@@ -223,8 +230,8 @@ final class PeerInbox {
 
   /// The other side gets no answer.
   private func leaveOpen(_ id: Identifier) {
-    for (number, channel) in peer.channels {
-      channel.lane.close(.limitExceeded, detail: Shortage.containerDetail)
+    if let number = peer.deliveries.channel(of: id) {
+      peer.channels[number]?.lane.close(.limitExceeded, detail: Shortage.containerDetail)
       peer.deliveries.step { $0.channelClosed(number) }
     }
     // Without a channel it is only forgotten.

@@ -28,7 +28,7 @@ public final class SentRequest: Sendable {
     case refused
     /// One of the two sides has cancelled the request.
     case cancelled
-    /// The connection broke, and whether the request was handled is not known.
+    /// Whether the request was handled is not known: the connection broke, or this side cannot go on with it or write down its end.
     case lost
   }
 

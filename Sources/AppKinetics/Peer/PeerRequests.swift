@@ -65,6 +65,8 @@ final class PeerRequests {
     case .arrived(let request): arrived(request, id)
     case .withdrawn:
       locked.remove(id)
+      // One with this id that was delivered is not withdrawn over a channel.
+      guard incoming[id]?.request.arrival == nil else { return }
       ready.remove(id)
       incoming[id] = nil
     case .cancelRequested: cancelRequested(id)

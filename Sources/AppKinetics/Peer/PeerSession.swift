@@ -48,6 +48,10 @@ final class PeerSession {
   private(set) var isDialling = false
   /// The ticket of the last introduction that this app asked for.
   private var introduced: Data?
+  /// Questions of the broker for a channel that have no answer yet, and the introductions that came meanwhile: their sockets may come later.
+  private var openDialCount = 0
+  private var askedFor: [Data] = []
+  private static let askedForCountMax = 4
   /// The other app has to be started or unlocked first.
   private(set) var dialWait: WireWaiting.Reason?
   /// Requests since the broker waits for the unlocking: another *unlock time* is theirs.
@@ -88,8 +92,10 @@ final class PeerSession {
     guard !isDialling else { return }
     isDialling = true
     let application = application
+    openDialCount += 1
     core.broker.ask(.connect(.with { $0.appID = application.text })) { core, result in
       guard let peer = core.peers[application] else { return }
+      peer.openDialCount -= 1
       switch result {
       case .failure(let error):
         // At once this is a rule's word.
@@ -125,7 +131,10 @@ final class PeerSession {
     if dialWait == .unlock { sentWhileLocked.insert(id) }
   }
 
-  func wasIntroduced(_ ticket: Data) { introduced = ticket }
+  func wasIntroduced(_ ticket: Data) {
+    introduced = ticket
+    if openDialCount > 0 { askedFor = askedFor.suffix(Self.askedForCountMax - 1) + [ticket] }
+  }
 
   /// `isLocked` says that the other app was not unlocked in time.
   func cannotReach(_ error: ServicesError, isLocked: Bool = false) {
@@ -174,7 +183,7 @@ final class PeerSession {
     updateCharge()
   }
 
-  /// Less is kept for who is in a sandbox and does not read; any one message fits.
+  /// A lane to an app in a sandbox is full earlier. The most that may wait is the same, so that any one message fits.
   private var laneLimits: LaneLimits {
     var limits = LaneLimits()
     guard sandbox != 0 else { return limits }
@@ -200,7 +209,7 @@ final class PeerSession {
     return min(half, core.charges.limit.offerByteCount) - ofSandbox
   }
 
-  /// The same, if nothing were held for anybody.
+  /// The same, if nothing were held for anybody: what an app may hold for one delivery.
   var offerByteCountMaxAlone: Int {
     let half = Core.heldOfferByteCountMax / 2
     return sandbox == 0 ? half : min(half, core.charges.limit.offerByteCount)
@@ -230,7 +239,8 @@ final class PeerSession {
     }
     setSandbox(introduction.origin)
     // A broker may say that this app has asked for what it did not ask for.
-    let isAskedFor = isDialled && isDialling
+    let isAskedFor = isDialled && askedFor.contains(introduction.ticket)
+    askedFor.removeAll { $0 == introduction.ticket }
     guard isAskedFor || mayOpenAnother else { return BrokerSession.closeAll([control, bulk]) }
     let ticket = introduction.ticket
     let (own, other) = ((runtime.appID, user), (application.text, introduction.activationUser))

@@ -39,7 +39,7 @@ final class Core {
   var services = OfferedServices()
   /// What the apps of sandboxes make this app keep.
   var charges = SandboxCharges()
-  /// Of offers under way and their lists of files, by all apps together.
+  /// Of offers under way, their lists of files, messages whose handlers have not returned, and callbacks that wait, of all apps together.
   var heldOfferByteCount = 0
   static let heldOfferByteCountMax = 256 << 20
   private(set) lazy var broker = BrokerSession(self)

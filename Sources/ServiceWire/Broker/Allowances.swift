@@ -15,7 +15,7 @@ struct Allowances: Sendable {
   /// Whether everybody has the whole allowance, as of the last tick.
   var isEmpty: Bool { usedUntil.isEmpty }
 
-  /// Charges for once. Returns false, and charges nothing, if there is no allowance
+  /// Charges for one use. Returns false, and charges nothing, if there is no allowance
   /// left.
   mutating func charge(_ appID: String, from origin: BrokerOrigin, now: UInt64) -> Bool {
     let registrant: Registrant =

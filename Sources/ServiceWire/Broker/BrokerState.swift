@@ -28,9 +28,10 @@ package struct BrokerState: Sendable {
   var frontChanges: FrontChanges
   var dials: WaitingDials
   var registrations: Allowances
-  /// Of what watchers are told of an app, and what they were not told yet for want of it.
+  /// Of what watchers are told of an app.
   var news: Allowances
-  var lateNews: [String: BrokerOrigin] = [:]
+  /// Apps of which watchers are told when their allowance is there again, in their order.
+  private(set) var lateNews: [(appID: String, origin: BrokerOrigin)] = []
   /// Behind the numbers by which apps know sandboxes: the same as long as the broker has its key, so that a sandbox has one number, and
   /// what an app keeps for it one sum, also after the broker has started anew.
   let originSecret: [UInt8]
@@ -151,19 +152,25 @@ package struct BrokerState: Sendable {
   /// this again and again is told of once a second, as it is then.
   mutating func tellNews(of appID: String, from origin: BrokerOrigin, now: UInt64) {
     news.tick(now: now)
-    guard lateNews[appID] == nil, news.charge(appID, from: origin, now: now) else {
-      lateNews[appID] = origin
-      return
+    if lateNews.contains(where: { $0.appID == appID }) { return }
+    // Behind those with whom it shares the allowance.
+    let isBehind = origin != .plain && lateNews.contains { $0.origin == origin }
+    guard !isBehind, news.charge(appID, from: origin, now: now) else {
+      return lateNews.append((appID, origin))
     }
     feeds.noteChange(of: appID, &answers)
   }
 
   private mutating func tellLateNews(now: UInt64) {
     news.tick(now: now)
-    for (appID, origin) in lateNews.sorted(by: { $0.key < $1.key })
-    where news.charge(appID, from: origin, now: now) {
-      lateNews[appID] = nil
-      feeds.noteChange(of: appID, &answers)
+    let late = lateNews
+    lateNews = []
+    for (appID, origin) in late {
+      if news.charge(appID, from: origin, now: now) {
+        feeds.noteChange(of: appID, &answers)
+      } else {
+        lateNews.append((appID, origin))
+      }
     }
   }
 

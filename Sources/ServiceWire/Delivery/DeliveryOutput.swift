@@ -7,7 +7,7 @@ package enum SentDeliveryEnd: Sendable, Equatable {
   case committed
   /// The receiver does not have it and never will.
   case refused(WireFailure)
-  /// This side cannot go on with it. It was offered before, and the receiver may have it.
+  /// This side cannot go on with it, and whether the receiver has it, or will have it, is not known.
   case lost(WireFailure)
   /// Withdrawn: the receiver does not have it and never will.
   case cancelled

@@ -6,7 +6,7 @@ package struct SandboxCharges: Sendable {
     package var requestByteCount = 0
     package var replyByteCount = 0
     package var channelCount = 0
-    /// Of offers under way and their lists of files, and of messages whose handlers have not returned.
+    /// Of offers under way and their lists of files, of messages whose handlers have not returned, and of callbacks that wait.
     package var offerByteCount = 0
 
     package init(
@@ -39,7 +39,7 @@ package struct SandboxCharges: Sendable {
 
   package init(
     limit: Charge = Charge(
-      requestByteCount: 8 << 20, replyByteCount: 8 << 20, channelCount: 12, offerByteCount: 6 << 20)
+      requestByteCount: 8 << 20, replyByteCount: 8 << 20, channelCount: 12, offerByteCount: 10 << 20)
   ) {
     self.limit = limit
   }
