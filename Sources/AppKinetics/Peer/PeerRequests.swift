@@ -254,7 +254,7 @@ final class PeerRequests {
 
   func tick(_ now: UInt64) {
     while let next = locked.first, now >= next.until {
-      locked.remove(next.id)
+      _ = locked.takeFirst(1)
       refuse(next.id, ServicesError(.notAllowed))
     }
   }

@@ -478,7 +478,7 @@ final class PeerSession {
     for channel in channels.values where channel.isOpen && now >= channel.lastUsed + Self.idleChannelTime {
       channel.lane.close(.noError)
     }
-    if channels.isEmpty, !isDialling { core.forget(self) }
+    if channels.isEmpty, !isDialling, openDialCount == 0 { core.forget(self) }
   }
 
   func nextDeadline(_ now: UInt64, soon: UInt64) -> UInt64 {
