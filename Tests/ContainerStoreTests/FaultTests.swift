@@ -126,8 +126,11 @@ struct FaultTests {
     for number in 0..<syncCount {
       let (container, io, _, error) = try syncsOfAWrite(failing: number)
       #expect(try #require(error).code == .ioFailed)
-      for change in [{ try container.write([3], to: "/third") }, { try container.addKey(testCredential(8)) }]
-      {
+      for change in [
+        { try container.write([3], to: "/third") }, { try container.addKey(testCredential(8)) },
+        // What can be read is told to nobody else.
+        { try container.requireNoFailure() },
+      ] {
         #expect {
           try change()
         } throws: { error in
