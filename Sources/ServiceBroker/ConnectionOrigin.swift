@@ -105,7 +105,7 @@ enum ConnectionOrigin {
   static func controlGroup(_ text: String) -> String {
     let line = text.split(separator: "\n").first { $0.hasPrefix("0::") }
     let parts = (line ?? "").dropFirst("0::".count).split(separator: "/")
-    let leaf = parts.last { part in !part.utf8.allSatisfy { (48...57).contains($0) } }
+    let leaf = parts.last { !isNumber($0) }
     return short(leaf.map(withoutInstance) ?? "sandbox")
   }
 
@@ -119,10 +119,12 @@ enum ConnectionOrigin {
     else { return String(unit) }
     let instance = unit[unit.index(after: separator)..<dot]
     guard !instance.isEmpty, unit[..<separator].contains("-"),
-      !isScope || instance.utf8.allSatisfy({ (48...57).contains($0) })
+      !isScope || isNumber(instance)
     else { return String(unit) }
     return String(unit[..<separator])
   }
+
+  private static func isNumber(_ text: Substring) -> Bool { text.utf8.allSatisfy { (48...57).contains($0) } }
 
   private static func short(_ label: String) -> String {
     String(decoding: label.utf8.prefix(labelByteCountMax), as: UTF8.self)

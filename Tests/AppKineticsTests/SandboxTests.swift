@@ -137,30 +137,37 @@ struct SandboxTests {
     }
   }
 
+  /// Both ends of a pair, for an app to take over the near one.
+  private func sockets() throws -> (near: Int32, far: Int32) {
+    let pair = try SocketPair()
+    return (dup(pair.first.descriptorNumber), dup(pair.second.descriptorNumber))
+  }
+
+  private func introduction(
+    _ number: Int, _ role: WireRole, _ id: ApplicationID, origin: UInt64 = 0
+  ) -> WireIntroduction {
+    .with {
+      $0.ticket = Data(repeating: UInt8(number), count: 32)
+      $0.role = role
+      $0.appID = id.text
+      $0.activationUser = NSUserName()
+      $0.publicKey = Data(repeating: 9, count: 32)
+      $0.origin = origin
+    }
+  }
+
   /// One more app of a sandbox, or one more channel, does not get more of this app's attention.
   @Test func appsOfASandboxHaveOneTurnAndTwelveChannels() async throws {
     try await withTestApps { world in
       let provider = try world.app("com.example.provider").services
       try await provider.start()
-      func pair() throws -> (near: Int32, far: Int32) {
-        let pair = try SocketPair()
-        return (dup(pair.first.descriptorNumber), dup(pair.second.descriptorNumber))
-      }
       let ids = try (0..<20).map { try ApplicationID("com.example.boxed\($0)") }
-      let (controls, bulks) = (try ids.map { _ in try pair() }, try ids.map { _ in try pair() })
+      let (controls, bulks) = (try ids.map { _ in try sockets() }, try ids.map { _ in try sockets() })
       defer { for pair in controls + bulks { close(pair.far) } }
       let otherID = try ApplicationID("com.example.other")
       let (channelCount, turnCount, others) = provider.runtime.performAndWait { core in
         for (i, id) in ids.enumerated() {
-          core.peer(id).open(
-            .with {
-              $0.ticket = Data(repeating: UInt8(i), count: 32)
-              $0.role = .acceptor
-              $0.appID = id.text
-              $0.activationUser = NSUserName()
-              $0.publicKey = Data(repeating: 9, count: 32)
-              $0.origin = 7
-            }, controls[i].near, bulks[i].near)
+          core.peer(id).open(introduction(i, .acceptor, id, origin: 7), controls[i].near, bulks[i].near)
         }
         let other = core.peer(otherID)
         other.setSandbox(8)
@@ -186,22 +193,12 @@ struct SandboxTests {
       let app = try world.app("com.example.app").services
       try await app.start()
       let peerID = try ApplicationID("com.example.peer")
-      let pairs = try (0..<12).map { _ in
-        let pair = try SocketPair()
-        return (near: dup(pair.first.descriptorNumber), far: dup(pair.second.descriptorNumber))
-      }
+      let pairs = try (0..<12).map { _ in try sockets() }
       defer { for pair in pairs { close(pair.far) } }
       let (channelCount, isDialled) = app.runtime.performAndWait { core in
         let peer = core.peer(peerID)
         for i in 0..<6 {
-          peer.open(
-            .with {
-              $0.ticket = Data(repeating: UInt8(i), count: 32)
-              $0.role = .dialler
-              $0.appID = peerID.text
-              $0.activationUser = NSUserName()
-              $0.publicKey = Data(repeating: 9, count: 32)
-            }, pairs[2 * i].near, pairs[2 * i + 1].near)
+          peer.open(introduction(i, .dialler, peerID), pairs[2 * i].near, pairs[2 * i + 1].near)
         }
         return (peer.channels.count, peer.channels.values.contains(where: \.isDialled))
       }

@@ -36,16 +36,16 @@ final class DeliveredMessages {
 
   // MARK: What is held of them
 
-  /// Of messages that are in memory because their handlers have not returned, each under its number in the queue.
+  /// Messages are in memory until their handlers have returned. Each stands here under its number in the queue.
   private var held: [UInt64: (sender: ApplicationID, byteCount: Int)] = [:]
   /// The same of each sender: charged to it like its offers, so that who sends faster than it is handled waits.
   private(set) var heldByteCounts: [ApplicationID: Int] = [:]
-  /// What a message takes beside its contents, about.
+  /// A message takes about so much beside its contents.
   private static let messageByteCount = 4096
 
   private func hold(_ queued: QueuedMessage, of sender: ApplicationID) {
     guard held[queued.arrival] == nil else { return }
-    let files = queued.files.reduce(0) { $0 + $1.path.utf8.count + PeerInbox.listedFileByteCount }
+    let files = PeerInbox.listedByteCount(queued.files.lazy.map(\.path.utf8.count))
     let byteCount = Self.messageByteCount + queued.message.count + files
     held[queued.arrival] = (sender, byteCount)
     charge(byteCount, to: sender)

@@ -20,7 +20,7 @@ final class PeerInbox {
   /// Also some whose channel broke, so that the app is not told of them twice.
   private(set) var arriving: [Identifier: IncomingDelivery] = [:]
   private static let interruptedCountMax = 32
-  /// What is held of offers and their lists of files, and for callbacks that wait.
+  /// Offers, their lists of files and callbacks that wait hold so many bytes.
   private(set) var heldByteCount = 0
   private var waitingCallbackCount = 0
   /// Deliveries that are being discarded.
@@ -53,11 +53,16 @@ final class PeerInbox {
 
   // MARK: What is held
 
-  /// What a file of a list takes beside its path, about.
-  static let listedFileByteCount = 128
+  /// A file of a list takes about so much beside its path.
+  private static let listedFileByteCount = 128
+
+  /// A list of files with paths of these lengths takes about so much.
+  static func listedByteCount(_ pathByteCounts: some Sequence<Int>) -> Int {
+    pathByteCounts.reduce(0) { $0 + $1 + listedFileByteCount }
+  }
 
   private static func listedByteCount(_ files: [WireOfferedFile]) -> Int {
-    files.reduce(0) { $0 + $1.path.count + listedFileByteCount }
+    listedByteCount(files.lazy.map(\.path.count))
   }
 
   private enum Hold {
@@ -294,7 +299,7 @@ final class PeerInbox {
     peer.outbox.afterDelivery(of: request) { $0.sent.removeValue(forKey: request)?.fail(status, error) }
   }
 
-  /// What is held of it is held until nothing is left; `then` hears whether it was delivered before, or why that is not known.
+  /// Its bytes are charged until nothing of it is left; `then` hears whether it was delivered before, or why that is not known.
   private func discard(
     _ delivery: IncomingDelivery, then: @escaping @Sendable (PeerInbox, Result<Bool, any Error>) -> Void
   ) {
@@ -652,7 +657,7 @@ final class PeerInbox {
       }
     case .request(let request):
       guard let provider = peer.core.services.offer(of: request)?.provider else { return }
-      let byteCount = files.reduce(0) { $0 + $1.path.utf8.count + Self.listedFileByteCount }
+      let byteCount = Self.listedByteCount(files.lazy.map(\.path.utf8.count))
       callBack(holding: byteCount) { [application = peer.application] in
         for file in files where !delivery.isUnwanted {
           provider.willReceive(

@@ -24,7 +24,7 @@ enum Shortage {
     case let failure as IOFailure: [EMFILE, ENFILE, ENOMEM].contains(failure.errno)
     // After a write that failed the container takes changes again when it is opened anew: that is no reason to lose a message.
     case ContainerError.readOnly: true
-    // What is there of it is not let go of yet.
+    // The earlier attempt has not let go of its staged files yet.
     case is ArrivalUnderWay: true
     case let error as ContainerError: error.cause.map(isReason) ?? false
     default: false

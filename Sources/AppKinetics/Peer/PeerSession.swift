@@ -192,7 +192,7 @@ final class PeerSession {
     return limits
   }
 
-  /// What is held of offers of this app, and of its messages whose handlers have not returned.
+  /// Offers of this app, and its messages whose handlers have not returned, hold so many bytes.
   private var heldByteCount: Int {
     inbox.heldByteCount + core.messages.heldByteCounts[application, default: 0]
   }

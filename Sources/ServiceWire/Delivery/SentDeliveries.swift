@@ -180,14 +180,15 @@ struct SentDeliveries: Sendable {
 
   mutating func fail(_ id: Identifier, _ failure: WireFailure, _ outputs: inout [DeliveryOutput]) {
     guard canFail(id), let delivery = outgoing[id] else { return }
+    let end: SentDeliveryEnd = delivery.wasOffered ? .lost(failure) : .refused(failure)
     switch delivery.state {
     case .failed, .cancelling: break
     case .queued:
       queue.removeAll { $0 == id }
-      settle(id, delivery.wasOffered ? .lost(failure) : .refused(failure), &outputs)
+      settle(id, end, &outputs)
     case .loading:
       offeredCount -= 1
-      settle(id, delivery.wasOffered ? .lost(failure) : .refused(failure), &outputs)
+      settle(id, end, &outputs)
     case .offered(let number), .waiting(let number), .paging(let number, _), .accepted(let number):
       endStream(id, &outputs)
       waiting.remove(id)

@@ -1,5 +1,21 @@
 import Foundation
 
+extension Data {
+  /// The bytes of a frame, for code that throws `ProtocolFault`: `withUnsafeBytes` knows no typed errors.
+  func withFrameBytes<R>(
+    _ body: (UnsafeRawBufferPointer) throws(ProtocolFault) -> R
+  ) throws(ProtocolFault) -> R {
+    let result: Result<R, ProtocolFault> = withUnsafeBytes { bytes in
+      do throws(ProtocolFault) {
+        return .success(try body(bytes))
+      } catch {
+        return .failure(error)
+      }
+    }
+    return try result.get()
+  }
+}
+
 /// The fields of an encoded message, one after another, as Protocol Buffers write them.
 struct WireFields {
   private let bytes: UnsafeRawBufferPointer

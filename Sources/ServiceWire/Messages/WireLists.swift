@@ -71,15 +71,7 @@ package enum WireLists {
   /// that is nested deeper than any.
   func check(_ frame: Data, elementCountMax: Int) throws(ProtocolFault) {
     var elementsLeft = elementCountMax
-    var result = Result<Void, ProtocolFault>.success(())
-    frame.withUnsafeBytes { bytes in
-      do throws(ProtocolFault) {
-        try count(bytes, &elementsLeft, depth: 0)
-      } catch {
-        result = .failure(error)
-      }
-    }
-    try result.get()
+    try frame.withFrameBytes { bytes throws(ProtocolFault) in try count(bytes, &elementsLeft, depth: 0) }
   }
 
   /// Values nest 32 deep, an object's member is three messages deep.

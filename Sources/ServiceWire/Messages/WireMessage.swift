@@ -74,19 +74,13 @@ extension WireMessage {
 
 /// Whether all fields of a message are among those that may be ignored. A message without any is malformed.
 private func mayBeIgnored(_ frame: Data) throws(ProtocolFault) -> Bool {
-  var result = Result<Bool, ProtocolFault>.success(true)
-  frame.withUnsafeBytes { bytes in
-    do throws(ProtocolFault) {
-      var fields = WireFields(bytes)
-      guard var field = try fields.next() else { throw .malformed }
-      while field.number >= 1000 {
-        guard let next = try fields.next() else { return }
-        field = next
-      }
-      result = .success(false)
-    } catch {
-      result = .failure(error)
+  try frame.withFrameBytes { bytes throws(ProtocolFault) in
+    var fields = WireFields(bytes)
+    guard var field = try fields.next() else { throw .malformed }
+    while field.number >= 1000 {
+      guard let next = try fields.next() else { return true }
+      field = next
     }
+    return false
   }
-  return try result.get()
 }
