@@ -16,7 +16,8 @@ struct PutBackTests {
   private static let count: UInt64 =
     ProcessInfo.processInfo.environment["OPENDYNAMICS_TEST_LONG"] == nil ? 4 : 100
 
-  @Test(arguments: SplitMix64.testSeed..<SplitMix64.testSeed + count) func holdsWhileMailGoesOnBothWays(seed: UInt64) async throws {
+  @Test(arguments: SplitMix64.testSeed..<SplitMix64.testSeed + count)
+  func holdsWhileMailGoesOnBothWays(seed: UInt64) async throws {
     try await withTestApps { world in
       let mail = try Mail(world, seed: seed)
       for step in 0..<10 {
