@@ -38,7 +38,15 @@ struct AppPresentCommand: ParsableCommand, ReportingCommand {
       }()
       try await app.run()
       _ = await (peers, front)
-      if !Task.isCancelled { report.write(AppEvent("running", app: app.application.text)) }
+      guard !Task.isCancelled else { return }
+      report.write(AppEvent("running", app: app.application.text))
+      StandardError.write(Self.advice(app.application.text))
     }
+  }
+
+  /// What to do when a process that has opened the container has taken the place.
+  private static func advice(_ app: String) -> String {
+    "dynamics: another process runs as \(PrintableText.of(app)); "
+      + "start app present again when that process has ended\n"
   }
 }

@@ -106,7 +106,7 @@ extension ServicesError.Code {
   fileprivate var status: ExitStatus {
     switch self {
     case .applicationNotFound, .serviceNotFound, .versionNotFound, .methodNotFound, .attachmentNotFound,
-      .brokerUnavailable:
+      .brokerUnavailable, .placeTaken, .notEnrolled:
       .notFound
     case .cancelled: .signal(Interruption.shared.signal)
     case .noSpace: .diskFull

@@ -44,7 +44,7 @@ public struct ServicesError: Error, Sendable, Hashable {
       case invalidParams, certificateNotFound, methodDisabled, versionDisabled, serviceDisabled
       case enterpriseUserNotMatch, cancelled, attachmentNotFound, limitExceeded, brokerUnavailable
       case connectionLost, timedOut, notInFront, frontRefused, noSpace, sourceDamaged, invalidRegistration
-      case numberTaken, peerKeyChanged, approvalPending
+      case numberTaken, peerKeyChanged, approvalPending, placeTaken, notEnrolled
     }
   }
 }
@@ -104,6 +104,10 @@ extension ServicesError {
   public static let peerKeyChanged = Code(.peerKeyChanged)
   /// An administrator has to approve the app at the broker first.
   public static let approvalPending = Code(.approvalPending)
+  /// Another process is at the broker for the app.
+  public static let placeTaken = Code(.placeTaken)
+  /// The broker does not know the app, or not with this key.
+  public static let notEnrolled = Code(.notEnrolled)
 }
 
 extension ServicesError.Code {
@@ -161,6 +165,10 @@ extension ServicesError.Code {
   public static let peerKeyChanged = ServicesError.peerKeyChanged
   /// The same as ``ServicesError/approvalPending``, which is the name in `catch`.
   public static let approvalPending = ServicesError.approvalPending
+  /// The same as ``ServicesError/placeTaken``, which is the name in `catch`.
+  public static let placeTaken = ServicesError.placeTaken
+  /// The same as ``ServicesError/notEnrolled``, which is the name in `catch`.
+  public static let notEnrolled = ServicesError.notEnrolled
 }
 
 extension ServicesError: CustomStringConvertible {
@@ -197,7 +205,8 @@ extension ServicesError.Code: CustomStringConvertible {
     case .methodNotFound: "the service has no such method"
     case .notAllowed: "this is not allowed, or the other app was not unlocked in time"
     case .invalidParams: "a value does not follow the rules for parameters, or the service's definition"
-    case .certificateNotFound: "the other side did not prove the key that was enrolled for it"
+    case .certificateNotFound:
+      "the other side did not prove the key that was enrolled for it, or an own key cannot be read"
     case .methodDisabled: "the method is switched off at the moment"
     case .versionDisabled: "this version of the service is switched off at the moment"
     case .serviceDisabled: "the service is switched off at the moment"
@@ -217,6 +226,8 @@ extension ServicesError.Code: CustomStringConvertible {
       "the receiver knows another message under its number, also after the sender drew a new one"
     case .peerKeyChanged: "one of the two apps has another key than the one that the other one trusts"
     case .approvalPending: "the broker has not taken this app yet"
+    case .placeTaken: "another process is at the broker for this app"
+    case .notEnrolled: "the broker does not know this app, or not with this key"
     }
   }
 
@@ -250,6 +261,8 @@ extension ServicesError.Code: CustomStringConvertible {
     case .invalidRegistration: "change what stands at that path, and register again"
     case .numberTaken: "send it again; if that does not help, have the receiver's app looked at"
     case .approvalPending: "have its key approved: dynamics apps list, dynamics apps approve"
+    case .placeTaken: "start this one again when that process has ended"
+    case .notEnrolled: "run the app once with its container open (dynamics app run): that enrols it"
     case .peerKeyChanged:
       "if the app has a new container, compare fingerprints and trust its new key (dynamics peers trust); else somebody has taken its place"
     }

@@ -1,6 +1,9 @@
 import AppKineticsTesting
 import Foundation
+import LocalTransport
+import SecureFiles
 import ServiceValues
+import ServiceWire
 import Testing
 
 @testable import AppKinetics
@@ -23,14 +26,18 @@ struct PresenceTests {
     try await world.start(Self.providerID) { try $0.offer(echo) { .reply($0.params) } }
   }
 
-  /// The code of what it throws; nil when it throws nothing.
-  private func code(_ body: () async throws -> Void) async throws -> ServicesError.Code? {
+  /// What it throws; nil when it throws nothing.
+  private func error(_ body: () async throws -> Void) async throws -> ServicesError? {
     do {
       try await body()
       return nil
     } catch let error as ServicesError {
-      return error.code
+      return error
     }
+  }
+
+  private func code(_ body: () async throws -> Void) async throws -> ServicesError.Code? {
+    try await error(body)?.code
   }
 
   @Test func hearsWhoWaitsAndGivesWayToTheApp() async throws {
@@ -60,7 +67,8 @@ struct PresenceTests {
       // Nothing more is heard, and there is no place for another one.
       for await _ in locked.waitingPeers {}
       let next = try lockedApp(world)
-      #expect(try await code { try await next.start() } == .brokerUnavailable)
+      let refusal = try await error { try await next.start() }
+      #expect(refusal == ServicesError(.placeTaken, detail: "the app runs, with its container open"))
       try await next.run()
     }
   }
@@ -108,13 +116,47 @@ struct PresenceTests {
       let next = try Data(contentsOf: file)
       #expect(next != whole)
       try whole.write(to: file)
-      #expect(try await code { try await lockedApp(world).start() } == .certificateNotFound)
-      #expect(try await code { try await lockedApp(world).run() } == .certificateNotFound)
+      #expect(try await code { try await lockedApp(world).start() } == .notEnrolled)
+      #expect(try await code { try await lockedApp(world).run() } == .notEnrolled)
       try next.write(to: file)
       try await lockedApp(world).start()
 
       await world.stopBroker()
       #expect(try await code { try await lockedApp(world).start() } == .brokerUnavailable)
+    }
+  }
+
+  @Test func saysThatThereIsNoContainer() async throws {
+    try await withTestApps { world in
+      let place = directory(world)
+      for isThere in [false, true] {
+        if isThere { try FileManager.default.createDirectory(at: place, withIntermediateDirectories: true) }
+        do {
+          _ = try lockedApp(world)
+          Issue.record("there is no container")
+        } catch let error as SecureFilesError {
+          #expect(error.code == .notAContainer && error.path == place.path)
+          #expect(error.what == (isThere ? "this is not a container" : "there is no such directory"))
+        }
+      }
+    }
+  }
+
+  @Test func saysThatTheAppWasForgotten() async throws {
+    try await withTestApps { world in
+      try await world.end(startProvider(world))
+      let locked = try lockedApp(world)
+      try await locked.start()
+      let run = Task { try await locked.run() }
+      let administrator = try await world.administrator()
+      defer { administrator.close() }
+      _ = try await administrator.ask(.administer(.with { $0.forget = Self.providerID }))
+      let end = try await error { try await run.value }
+      #expect(end == ServicesError(.notEnrolled, detail: "an administrator forgot the app"))
+      #expect(try await code { try await lockedApp(world).start() } == .notEnrolled)
+      // The app enrols anew.
+      try await world.end(startProvider(world))
+      try await lockedApp(world).start()
     }
   }
 
@@ -127,7 +169,7 @@ struct PresenceTests {
       let run = Task { try await one.run() }
       let other = try lockedApp(world)
       try await other.start()
-      #expect(try await code { try await run.value } == .brokerUnavailable)
+      #expect(try await code { try await run.value } == .placeTaken)
       // It is present until its task is cancelled, also when that was before it began.
       let late = Task { try await other.run() }
       late.cancel()

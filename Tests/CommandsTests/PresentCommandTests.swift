@@ -5,10 +5,12 @@ import Testing
 struct PresentCommandTests {
   private typealias World = ServiceCommandTests.World
 
-  private func present(_ world: World, _ options: String...) throws -> DynamicsProcess {
+  private func present(
+    _ world: World, at directory: String? = nil, _ options: String...
+  ) throws -> DynamicsProcess {
     try DynamicsProcess(
-      (["app", "present", world.notes] + options).map { Array($0.utf8) }, in: world.broker.folder,
-      environment: world.broker.environment)
+      (["app", "present", directory ?? world.notes] + options).map { Array($0.utf8) },
+      in: world.broker.folder, environment: world.broker.environment)
   }
 
   private func end(_ process: DynamicsProcess) throws -> DynamicsProcess.Outcome {
@@ -19,7 +21,8 @@ struct PresentCommandTests {
   @Test func standsInForAnAppUntilItRuns() throws {
     let world = try World()
     // It has no key before it has run.
-    #expect(try present(world).finish().status == 1)
+    let tooEarly = try present(world).finish()
+    #expect(tooEarly.status == 1 && tooEarly.errors.contains("dynamics app run"), "\(tooEarly.errors)")
     _ = try end(world.runNotes())
     world.running = nil
     let standIn = try present(world)
@@ -40,8 +43,46 @@ struct PresentCommandTests {
     #expect(try sender.finish().status == 0)
     let outcome = try standIn.finish()
     #expect(outcome.status == 0 && outcome.text.hasSuffix("running com.example.notes\n"), "\(outcome.errors)")
+    #expect(outcome.errors.contains("start app present again when that process has ended"))
     #expect(try world.text(app).contains("in front\n"))
-    #expect(try present(world).finish().status == 5)
+    let refused = try present(world).finish()
+    #expect(refused.status == 5)
+    #expect(
+      refused.errors == """
+        dynamics: another process is at the broker for this app (the app runs, with its container open)
+          start this one again when that process has ended
+
+        """)
+  }
+
+  @Test func saysWhyItEnds() throws {
+    let world = try World()
+    _ = try end(world.runNotes())
+    world.running = nil
+    let first = try present(world, "--json")
+    try first.wait("presence") { try world.text(first).contains("\"event\":\"present\"") }
+    let second = try present(world)
+    try second.wait("presence") { try world.text(second) == "present com.example.notes\n" }
+    let replaced = try first.finish()
+    #expect(replaced.status == 5 && replaced.errors.contains("\"code\":\"placeTaken\""), "\(replaced.errors)")
+    _ = try world.broker.run("apps", "forget", "com.example.notes")
+    for outcome in try [second.finish(), present(world).finish()] {
+      #expect(outcome.status == 5)
+      for text in ["the broker does not know this app", "dynamics app run"] {
+        #expect(outcome.errors.contains(text), "\(outcome.errors)")
+      }
+    }
+  }
+
+  @Test func saysThatThereIsNoContainer() throws {
+    let world = try World()
+    let directory = world.broker.folder.path("empty")
+    let missing = try present(world, at: directory).finish()
+    #expect(missing.status == 5 && missing.errors.hasPrefix("dynamics: there is no such directory: "))
+    try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: false)
+    let empty = try present(world, at: directory).finish()
+    #expect(empty.status == 5 && empty.errors.hasPrefix("dynamics: this is not a container: "))
+    #expect(empty.errors.contains("/empty\n"))
   }
 
   @Test func endsOnASignalAndWithoutABroker() throws {

@@ -52,7 +52,7 @@ struct PresenceFile {
     func unusable(_ reason: String) -> ServicesError {
       ServicesError(
         .certificateNotFound,
-        detail: "\(path) \(reason); it is written when the app enrols with its container open")
+        detail: "\(path) \(reason); the app writes it when its container is open (dynamics app run)")
     }
     let file = cposix_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0)
     guard file >= 0 else { throw unusable("cannot be opened: \(String(cString: strerror(-file)))") }

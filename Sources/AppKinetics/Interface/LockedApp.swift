@@ -1,3 +1,4 @@
+import ContainerStore
 public import Foundation
 import LocalTransport
 import Locks
@@ -47,7 +48,8 @@ public final class LockedApp: Sendable {
   }
 
   /// Reads the key beside the container; of the options it takes the broker's socket and the logger. Throws
-  /// `certificateNotFound` when there is no such key: the app never enrolled, or its directory was restored without.
+  /// `SecureFilesError.notAContainer` when there is no container, and `certificateNotFound` when there is no such
+  /// key: the app never enrolled, or its directory was restored without.
   public convenience init(
     containerAt url: URL, options: AppServices.Options = AppServices.Options()
   ) throws {
@@ -55,7 +57,8 @@ public final class LockedApp: Sendable {
   }
 
   init(containerAt url: URL, options: AppServices.Options, clock: any Clock<Duration>) throws {
-    file = try PresenceFile(inContainerAt: url.path(percentEncoded: false))
+    try Container.requireContainer(at: url.path)
+    file = try PresenceFile(inContainerAt: url.path)
     application = file.application
     self.options = options
     self.clock = clock
@@ -123,7 +126,8 @@ public final class LockedApp: Sendable {
 
   /// Dials the broker, and returns when the app is present. Then ``run()`` goes on.
   ///
-  /// Throws what ``run()`` throws, and `brokerUnavailable` also when nobody answers and when the app runs.
+  /// Throws what ``run()`` throws, `brokerUnavailable` when nobody answers, and `placeTaken` also when the app
+  /// runs.
   public func start() async throws {
     do {
       let connection = try await connect()
@@ -145,8 +149,9 @@ public final class LockedApp: Sendable {
   /// Is present until a process that has opened the container takes its place, the app or a tool for its container, or
   /// until its task is cancelled. While there is no broker it goes on trying. After ``start()`` or without; once.
   ///
-  /// Throws `certificateNotFound` when the broker does not take the key, `enterpriseUserNotMatch`, and
-  /// `brokerUnavailable` when an administrator forgot the app, or another process stands in for it.
+  /// Throws `notEnrolled` when the broker does not take the key, or an administrator forgot the app; `placeTaken`
+  /// when another process stands in for it; `enterpriseUserNotMatch`; and `brokerUnavailable` when the broker speaks
+  /// no version that is known here.
   public func run() async throws {
     let isFirst = state.withLock { state in
       defer { state.isRunning = true }
@@ -196,11 +201,11 @@ public final class LockedApp: Sendable {
   private static func error(of fault: ProtocolFault) -> ServicesError? {
     switch fault {
     case .keyNotPinned:
-      return ServicesError(
-        .certificateNotFound,
-        detail: "the broker does not know this key; it learns it when the app enrols with its container open")
+      return ServicesError(.notEnrolled, detail: "it does not take the key in the container's presence.json")
+    case .forgotten: return ServicesError(.notEnrolled, detail: "an administrator forgot the app")
+    case .replaced: return ServicesError(.placeTaken, detail: "the app runs, with its container open")
     case .duplicated:
-      return ServicesError(.brokerUnavailable, detail: "another process stands in for this app")
+      return ServicesError(.placeTaken, detail: "that process stands in for the app in the place of this one")
     default: break
     }
     return BrokerSession.isFinal(fault) ? BrokerSession.error(of: LaneEnd(.peer, fault)) : nil

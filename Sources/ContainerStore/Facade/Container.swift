@@ -56,6 +56,15 @@ public final class Container: ContainerReading {
 
   // MARK: Open
 
+  /// Throws `notAContainer` if there is no container at `path`. It looks for the superblock, and needs no key.
+  package static func requireContainer(at path: String) throws {
+    do {
+      _ = try Superblock.file(of: PosixBlockIO(path))
+    } catch let failure as IOFailure {
+      throw ContainerError.from(failure).with(path: path)
+    }
+  }
+
   /// Opens a container. Throws `notAContainer`, `unsupportedFormat`, `superblockTorn`,
   /// `superblockAltered`, `wrongKey` and `locked`, and for the catalog `journalDamaged`,
   /// `journalAltered` and `tableDamaged`.
