@@ -208,7 +208,7 @@ let package = Package(
       dependencies: [
         "Locks", "AppKinetics", "AppKineticsTesting", "ServiceBroker", "LocalTransport", "ServiceValues",
         "ServiceWire", "SecureFiles", "ContainerStore", "SodiumPrimitives", "UnixSockets", "TestSupport",
-        "GreetingsService", "GreetingsClient", "EditService", "EditClient", "PhotoPicker", "PhotoClient",
+        "OpenDynamicsTesting", "GreetingsService", "GreetingsClient", "EditService", "EditClient", "PhotoPicker", "PhotoClient",
         "ApprovalService", "ApprovalClient", "FrontApp",
         .product(name: "Logging", package: "swift-log"),
       ],

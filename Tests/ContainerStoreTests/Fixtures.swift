@@ -123,6 +123,7 @@ final class HookedIO: BlockIO {
   }
   func rename(_ path: String, to newPath: String) throws(IOFailure) { try disk.rename(path, to: newPath) }
   func synchronizeDirectory(_ path: String) throws(IOFailure) { try disk.synchronizeDirectory(path) }
+  func space() throws(IOFailure) -> (byteCount: UInt64, freeByteCount: UInt64) { try disk.space() }
 }
 
 private final class HookedFile: BlockFile {

@@ -27,6 +27,8 @@ package protocol BlockIO: AnyObject, Sendable {
   func rename(_ path: String, to newPath: String) throws(IOFailure)
   /// Makes creations, removals and renames in the directory durable.
   func synchronizeDirectory(_ path: String) throws(IOFailure)
+  /// The size of the file system, and what is free of it for this process, in bytes.
+  func space() throws(IOFailure) -> (byteCount: UInt64, freeByteCount: UInt64)
 }
 
 extension BlockIO {

@@ -44,6 +44,13 @@ package final class PosixBlockIO: BlockIO {
     return file
   }
 
+  package func space() throws(IOFailure) -> (byteCount: UInt64, freeByteCount: UInt64) {
+    var system = statvfs()
+    try check(statvfs(place, &system) == 0 ? 0 : -errno, "statvfs", "the container")
+    let blockByteCount = UInt64(system.f_frsize)
+    return (UInt64(system.f_blocks) * blockByteCount, UInt64(system.f_bavail) * blockByteCount)
+  }
+
   package func requireDirectory(_ path: String) throws(IOFailure) {
     if let descriptor = try openDirectory(path) { close(descriptor) }
   }

@@ -1,11 +1,3 @@
-#if canImport(Glibc)
-  import Glibc
-#elseif canImport(Musl)
-  import Musl
-#elseif canImport(Darwin)
-  import Darwin
-#endif
-
 /// The space of the file system that holds a container, and the number of the container's files.
 public struct ContainerStatistics: Sendable {
   /// The size of the file system in bytes.
@@ -20,13 +12,9 @@ public struct ContainerStatistics: Sendable {
 
 extension ContainerStatistics {
   init(_ store: Store) throws {
-    var system = statvfs()
-    guard statvfs(store.io.place, &system) == 0 else {
-      throw ContainerError.from(IOFailure("statvfs", "the container", errno: errno))
-        .with(path: store.io.place)
+    do throws(IOFailure) { (byteCount, freeByteCount) = try store.io.space() } catch {
+      throw ContainerError.from(error).with(path: store.io.place)
     }
-    byteCount = UInt64(system.f_blocks) * UInt64(system.f_frsize)
-    freeByteCount = UInt64(system.f_bavail) * UInt64(system.f_frsize)
     usedFileCount = store.usedFileCount
     fileCountMax = CatalogCounters.fileCountMax
   }
