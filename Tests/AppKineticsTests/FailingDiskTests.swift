@@ -2,6 +2,7 @@ import AppKineticsTesting
 import ContainerStore
 import Foundation
 import Locks
+import Logging
 import OpenDynamicsTesting
 import SecureFiles
 import ServiceValues
@@ -74,6 +75,7 @@ private struct FailingDelivery {
         isNew ? try Container.create(io: io, credential: key) : try Container.open(io: io, credential: key))
       var options = AppServices.Options()
       options.broker = world.socketPath
+      options.logger = Logger(label: "quiet") { _ in SwiftLogNoOpLogHandler() }
       services = try AppServices(
         Application(id: ApplicationID(id), name: id), container: container, options: options)
     }

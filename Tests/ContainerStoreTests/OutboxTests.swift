@@ -138,6 +138,43 @@ struct OutboxTests {
     #expect(try after.outboxEntries().map(\.mayBeOffered) == [false, true, true])
   }
 
+  /// In memory it is what the records say, also when a commit did not come about.
+  @Test func knowsTheFirstMessageOfEachReceiver() throws {
+    var random = SplitMix64(seed: SplitMix64.testSeed)
+    let sender = try Sender(.none)
+    var container = sender.container
+    let receivers = (0..<4).map { "com.example.receiver\($0)" }
+    func outgoing(_ id: Int, _ attachments: [String] = []) -> OutgoingMessage {
+      OutgoingMessage(
+        id: Identifier(repeating: UInt8(id)), receiver: receivers[random.below(4)], message: [],
+        attachments: attachments)
+    }
+    for step in 0..<200 {
+      let waiting = try container.outboxEntries()
+      switch random.below(8) {
+      case 0...3: _ = try container.enqueue(outgoing(step))
+      case 4...6:
+        if let entry = waiting.randomElement(using: &random) { try container.settleOutbox(entry.number) }
+      default:
+        expectError(.noSuchFile) { try container.enqueue(outgoing(step, ["/none"])) }
+        guard random.oneIn(4) else { break }
+        try container.close()
+        container = try Container.open(
+          io: sender.io, credential: testCredential(), options: testOptions(.none))
+      }
+      let now = try container.outboxEntries()
+      for receiver in receivers {
+        #expect(
+          try container.outboxFloor(receiver: receiver) == now.first { $0.receiver == receiver }?.number)
+      }
+      for entry in now.prefix(1) {
+        let again = OutgoingMessage(
+          id: entry.id, receiver: receivers[0], message: [], attachments: [])
+        expectError(.invalidArgument) { try container.enqueue(again) }
+      }
+    }
+  }
+
   @Test func refusesWhatCannotBeSent() throws {
     let sender = try Sender()
     let container = sender.container

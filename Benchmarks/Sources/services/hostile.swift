@@ -231,7 +231,9 @@ struct HostileBenchmark {
   struct Figures {
     var calls: [Double] = []
     var finds: [Double] = []
-    /// First calls of apps that never met the provider; infinite when they failed.
+    /// Starts of apps, which dial the broker and enrol, and their first calls to a provider that they never met; infinite
+    /// when they failed.
+    var starts: [Double] = []
     var firsts: [Double] = []
     var providerKiB = 0
     var brokerKiB = 0
@@ -239,8 +241,8 @@ struct HostileBenchmark {
 
   func run(_ kinds: [Flood]) async throws {
     let columns = [
-      "beside", "calls", "median/us", "p99/us", "max/us", "find p99/us", "first median/us", "first max/us",
-      "provider MiB", "broker MiB", "p99 ratio",
+      "beside", "calls", "median/us", "p99/us", "max/us", "find p99/us", "start median/us", "start max/us",
+      "first median/us", "first max/us", "provider MiB", "broker MiB", "p99 ratio",
     ]
     FileHandle.standardOutput.write(Data((columns.joined(separator: "\t") + "\n").utf8))
     let quiet = try await measure(nil)
@@ -255,7 +257,8 @@ struct HostileBenchmark {
     let line = [
       name, "\(figures.calls.count)", text(percentile(figures.calls, 50), 0),
       text(percentile(figures.calls, 99), 0), text(figures.calls.max() ?? .nan, 0),
-      text(percentile(figures.finds, 99), 0), text(percentile(figures.firsts, 50), 0),
+      text(percentile(figures.finds, 99), 0), text(percentile(figures.starts, 50), 0),
+      text(figures.starts.max() ?? .nan, 0), text(percentile(figures.firsts, 50), 0),
       text(figures.firsts.max() ?? .nan, 0), text(Double(figures.providerKiB) / 1024, 1),
       text(Double(figures.brokerKiB) / 1024, 1), ratio,
     ]
@@ -283,7 +286,7 @@ struct HostileBenchmark {
     if let other { hostile = try self.hostile(other + [directory, target]) }
     defer { hostile?.terminate() }
     var figures = try await calls(services, to: ApplicationID(target))
-    figures.firsts = try await firstCalls(directory, to: ApplicationID(target))
+    try await measureFirstCalls(directory, to: ApplicationID(target), &figures)
     figures.providerKiB = try peakKiB(provider.processIdentifier)
     figures.brokerKiB = try peakKiB(broker.processIdentifier)
     await services.stop()
@@ -305,32 +308,35 @@ struct HostileBenchmark {
     return process
   }
 
-  private func firstCalls(_ directory: String, to target: ApplicationID) async throws -> [Double] {
-    var times: [Double] = []
+  private func measureFirstCalls(
+    _ directory: String, to target: ApplicationID, _ figures: inout Figures
+  ) async throws {
     for i in 0..<20 {
       let services = try app("com.example.first\(i)", directory)
-      try await services.start()
-      let begin = DispatchTime.now().uptimeNanoseconds
-      do {
-        _ = try await services.call(echoRequest, to: target)
-        times.append(Double(DispatchTime.now().uptimeNanoseconds - begin) / 1000)
-      } catch {
-        FileHandle.standardError.write(Data("a first call failed: \(error)\n".utf8))
-        times.append(.infinity)
-      }
+      figures.starts.append(await time("start") { try await services.start() })
+      figures.firsts.append(
+        await time("first call") { _ = try await services.call(echoRequest, to: target) })
       await services.stop()
     }
-    return times
+  }
+
+  /// In microseconds; infinite for one that failed.
+  private func time(_ name: String, _ body: () async throws -> Void) async -> Double {
+    do { return try await time(body) } catch {
+      FileHandle.standardError.write(Data("a \(name) failed: \(error)\n".utf8))
+      return .infinity
+    }
+  }
+
+  private func time(_ body: () async throws -> Void) async rethrows -> Double {
+    let begin = DispatchTime.now().uptimeNanoseconds
+    try await body()
+    return Double(DispatchTime.now().uptimeNanoseconds - begin) / 1000
   }
 
   private func calls(_ services: AppServices, to target: ApplicationID) async throws -> Figures {
     let end = DispatchTime.now().uptimeNanoseconds + UInt64(seconds) * 1_000_000_000
     var figures = Figures()
-    func time(_ body: () async throws -> Void) async rethrows -> Double {
-      let begin = DispatchTime.now().uptimeNanoseconds
-      try await body()
-      return Double(DispatchTime.now().uptimeNanoseconds - begin) / 1000
-    }
     while DispatchTime.now().uptimeNanoseconds < end {
       for _ in 0..<20 {
         figures.calls.append(try await time { _ = try await services.call(echoRequest, to: target) })

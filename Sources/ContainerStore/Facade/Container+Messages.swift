@@ -38,7 +38,7 @@ extension Container {
   }
 
   /// The low-water mark of a receiver: the least number of a message for it; nil if there is none.
-  /// A message whose receiver is unknown because of damage counts, too.
+  /// A message whose receiver is unknown because of damage counts, too. Throws `readOnly` after a write that failed.
   package func outboxFloor(receiver: String) throws -> UInt64? {
     try messages.outboxFloor(receiver: receiver)
   }

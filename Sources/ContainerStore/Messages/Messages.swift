@@ -4,9 +4,11 @@ struct Messages: Sendable {
   let store: Store
   /// Arrivals of this opening.
   let arrivals: ArrivalsUnderWay
+  let outboxIndex: OutboxIndex
 
   init(_ store: Store) {
     self.store = store
     arrivals = ArrivalsUnderWay()
+    outboxIndex = OutboxIndex()
   }
 }

@@ -67,8 +67,7 @@ extension Messages {
   ) throws -> OutboxEntry {
     if store.diskIsFull { throw ContainerError(.diskFull) }
     let entry = try store.transaction(durability: store.acknowledged) { transaction in
-      // A damaged message in the outbox does not prevent sending.
-      for entry in try transaction.outboxEntries(skipping: { _ in }) where entry.id == message.id {
+      guard try !outboxIndex.contains(message.id, in: transaction) else {
         throw ContainerError(.invalidArgument, detail: "a message with this id is in the outbox")
       }
       var state = try transaction.outboxState() ?? OutboxState()
@@ -112,6 +111,7 @@ extension Messages {
         chunk += 1
       }
       if let arrival { try transaction.endQueued(arrival) }
+      transaction.whenApplied { [entry] in outboxIndex.add(entry) }
       return entry
     }
     // The number must not be reused, even after the process is killed.
@@ -134,16 +134,7 @@ extension Messages {
   }
 
   func outboxFloor(receiver: String) throws -> UInt64? {
-    try store.withSnapshot { records in
-      for (key, value) in try records.records(.all(.outbox)) {
-        guard let entry = try? OutboxEntry(key: key, value: value) else {
-          guard key.bytes.count == 9, let number = key.number(at: 1) else { continue }
-          return number
-        }
-        if entry.receiver == receiver { return entry.number }
-      }
-      return nil
-    }
+    try store.withNewestCatalog { try outboxIndex.floor(of: receiver, in: $0) }
   }
 
   func outboxMessage(_ number: UInt64) throws -> [UInt8] {
@@ -175,6 +166,7 @@ extension Messages {
         try transaction.setDelivered(receiver, under: receipt.incarnation) { max($0, receipt.count) }
       }
       transaction.delete(.outbox(number))
+      transaction.whenApplied { outboxIndex.remove(number) }
       for (key, _) in try transaction.records(.outboxMessage(number)) { transaction.delete(key) }
       for (key, _) in try transaction.records(.pinned(number)) {
         guard key.bytes.count == 13, let pin = key.pin(at: 1) else {

@@ -21,6 +21,18 @@ extension Store {
     return try reportingIO { try body(snapshot) }
   }
 
+  /// Calls `body` with the catalog, which does not change meanwhile. Throws `readOnly` after a write that failed:
+  /// what is read back after one is told to nobody else.
+  func withNewestCatalog<R>(_ body: (CatalogSnapshot) throws -> R) throws -> R {
+    try reportingIO {
+      try catalogState.withLock { catalog in
+        guard !catalog.isClosed else { throw ContainerError(.closed) }
+        if let failure = catalog.failure { throw Self.readOnly(after: failure) }
+        return try body(catalog.snapshot)
+      }
+    }
+  }
+
   /// Keeps stored runs that are live now from being freed while `body` runs.
   func withRunsKept<R>(_ body: () throws -> R) throws -> R {
     let ticket = try catalogState.withLock { catalog in
