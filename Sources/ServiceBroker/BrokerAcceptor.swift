@@ -32,6 +32,15 @@ final class BrokerAcceptor: Sendable {
   /// How long nothing is accepted after this process ran out of descriptors: the connection goes on waiting meanwhile.
   static let pause: Duration = .milliseconds(100)
 
+  #if os(Linux)
+    /// How many connections wait to be accepted. Whoever dials then waits in turn, for the thread that dials: so somebody
+    /// who connects without end is in front of others with as many connections as it has threads, and these.
+    private static let backlog: Int32 = 16
+  #else
+    /// Whoever dials then is refused.
+    private static let backlog = UnixListener.backlogDefault
+  #endif
+
   /// Listens. Throws `SocketError`.
   init(path: String, listening: Int32?, _ logger: Logger) throws {
     self.logger = logger
@@ -39,7 +48,7 @@ final class BrokerAcceptor: Sendable {
       listener = try UnixListener(adopting: listening, directory: .closedToOthers)
     } else {
       try StateFiles.makeDirectory(SocketDirectory.directory(of: path))
-      listener = try UnixListener(path: path, directory: .closedToOthers)
+      listener = try UnixListener(path: path, directory: .closedToOthers, backlog: Self.backlog)
     }
   }
 
@@ -90,10 +99,12 @@ final class BrokerAcceptor: Sendable {
 
   private static func close(_: consuming SocketPair) {}
 
-  /// Nil for another user's process.
+  /// Nil for another user's process, and for one that is gone.
   private func greet(
     _ connection: consuming UnixConnection, _ pair: consuming SocketPair
   ) throws(SocketError) -> Accepted? {
+    // To look where a connection comes from takes longer than all else.
+    if connection.isClosedByPeer { return nil }
     let peer = try connection.peerCredentials()
     guard peer.user == geteuid() else {
       logger.warning("a process of another user connected", metadata: ["pid": "\(peer.process)"])

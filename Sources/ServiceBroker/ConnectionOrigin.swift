@@ -47,10 +47,9 @@ enum ConnectionOrigin {
     let place = "/proc/\(process)"
     guard let label = label(place + "/attr/current") else { return nil }
     if let confined = confinement(label) { return .sandbox(confined) }
-    for name in ["user", "mnt", "pid"] {
-      guard let own = namespace("/proc/self/ns/" + name), let theirs = namespace("\(place)/ns/" + name) else {
-        return nil
-      }
+    guard let own = ownNamespaces else { return nil }
+    for (name, own) in zip(namespaceNames, own) {
+      guard let theirs = namespace("\(place)/ns/" + name) else { return nil }
       if own == theirs { continue }
       guard let groups = try? text(place + "/cgroup") else { return nil }
       return .sandbox(controlGroup(groups))
@@ -74,8 +73,18 @@ enum ConnectionOrigin {
     }
   }
 
-  private static func namespace(_ path: String) -> String? {
-    try? FileManager.default.destinationOfSymbolicLink(atPath: path)
+  private static let namespaceNames = ["user", "mnt", "pid"]
+  /// This process does not change them.
+  private static let ownNamespaces: [[CChar]]? = {
+    let own = namespaceNames.compactMap { namespace("/proc/self/ns/" + $0) }
+    return own.count == namespaceNames.count ? own : nil
+  }()
+
+  /// What the link says, such as `mnt:[4026531841]`.
+  private static func namespace(_ path: String) -> [CChar]? {
+    var link = [CChar](repeating: 0, count: 64)
+    let count = readlink(path, &link, link.count)
+    return (1..<link.count).contains(count) ? Array(link.prefix(count)) : nil
   }
 
   private static func startTime(_ process: Int32) -> Substring? {

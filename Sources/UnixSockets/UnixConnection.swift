@@ -1,5 +1,13 @@
 import CPosix
 
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
 /// One end of a connected Unix stream socket; closed at its end.
 ///
 /// The connection cannot be copied. To read on one thread, write on another and end both with ``shutdown(_:)``, keep it as a `let` of
@@ -36,6 +44,12 @@ public struct UnixConnection: ~Copyable, Sendable {
 }
 
 extension UnixConnection {
+  /// Whether the other end is closed by now. What was sent before that can still be read.
+  public var isClosedByPeer: Bool {
+    var entry = pollfd(fd: descriptor.number, events: 0, revents: 0)
+    return poll(&entry, 1, 0) > 0
+  }
+
   /// Which part of a connection ``shutdown(_:)`` ends.
   public enum Direction: Sendable {
     case reading, writing, both

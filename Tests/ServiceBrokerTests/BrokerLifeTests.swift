@@ -1,5 +1,6 @@
 import Foundation
 import LocalTransport
+import Locks
 import ServiceValues
 import ServiceWire
 import SodiumPrimitives
@@ -295,6 +296,29 @@ struct BrokerLifeTests {
     }
     await broker.stop()
     #expect(await app.end() == .shuttingDown)
+  }
+
+  /// Whoever dials waits for no more connections than others dial at once.
+  @Test func appsEnrolWhileOthersConnectWithoutEnd() async throws {
+    let world = World()
+    let broker = try await world.broker()
+    let (isOver, threads) = (Guarded(false), DispatchGroup())
+    for _ in 0..<8 {
+      threads.enter()
+      Thread.detachNewThread { [path = world.socketPath] in
+        while !isOver.withLock({ $0 }) {
+          _ = try? UnixConnection.dial(path: path, deadline: nil).descriptorNumber
+        }
+        threads.leave()
+      }
+    }
+    for i in 0..<5 {
+      let app = try await TestApp(world, "com.example.app\(i)", key: KeyPair())
+      try await app.register()
+    }
+    isOver.withLock { $0 = true }
+    await withCheckedContinuation { done in threads.notify(queue: DispatchQueue.global()) { done.resume() } }
+    await broker.stop()
   }
 
   @Test func placesAreThoseOfTheEnvironment() {

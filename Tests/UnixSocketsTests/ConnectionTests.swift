@@ -49,6 +49,21 @@ struct ConnectionTests {
     }
   }
 
+  @Test func seesThatTheOtherEndIsClosed() throws {
+    let pair = try SocketPair()
+    let first = pair.first
+    do {
+      let second = pair.second
+      try second.write(pattern(1), deadline: minutes)
+      second.shutdown(.writing)
+      let isClosed = first.isClosedByPeer
+      #expect(!isClosed)
+    }
+    let isClosed = first.isClosedByPeer
+    #expect(isClosed)
+    #expect(try first.readWhole(1, deadline: minutes) == pattern(1))
+  }
+
   @Test func endOfTheStreamIsAShortReadAndNoWholeOne() throws {
     let pair = try SocketPair()
     try pair.first.write(pattern(10), deadline: minutes)
