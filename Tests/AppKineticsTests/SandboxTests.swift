@@ -103,6 +103,27 @@ struct SandboxTests {
     }
   }
 
+  /// Each list alone has room, and all together have not: then they come one after the other.
+  @Test func listsThatHaveNoRoomTogetherArrive() async throws {
+    try await withTestApps { world in
+      let provider = try await world.start("com.example.provider") {
+        try $0.offer(echo) { .reply(.integer(Int64($0.attachments.count))) }
+      }
+      let consumer = try await world.start("com.example.consumer")
+      let folder = String(repeating: "/" + String(repeating: "x", count: 255), count: 30)
+      for i in 0..<80 { try consumer.put("", at: "\(folder)/\(i)") }
+      // What others hold leaves 2 MiB, and one app half of it.
+      provider.services.runtime.performAndWait { $0.heldOfferByteCount += Core.heldOfferByteCountMax - (2 << 20) }
+      var sent: [SentRequest] = []
+      for _ in 0..<8 {
+        sent.append(
+          try await consumer.services.send(
+            ServiceRequest(echo, "echo", attachments: [folder]), to: provider.id))
+      }
+      for sent in sent { #expect(try await sent.reply()?.params == 80) }
+    }
+  }
+
   /// What has arrived is in memory until its handler has returned, and who sends faster than that waits.
   @Test func messagesThatWaitForTheirHandlersAreBounded() async throws {
     try await withTestApps { world in

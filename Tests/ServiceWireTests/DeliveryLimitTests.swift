@@ -1,4 +1,5 @@
 import Foundation
+import SodiumPrimitives
 import Testing
 
 @testable import ServiceWire
@@ -31,6 +32,32 @@ struct DeliveryLimitTests {
       sender.receive(Fixture.committed(3), on: number) == [
         .settled(Fixture.id(3), .committed), .wantsOffer(one),
       ])
+  }
+
+  /// Half of them after each refusal, and one more after eight that have arrived.
+  @Test func offersFewerAtOnceWhenThereIsNoRoomForThemTogether() {
+    var sender = Deliveries(limits: DeliveryLimits())
+    func offered(_ outputs: [DeliveryOutput]) -> [Identifier] {
+      outputs.compactMap { if case .wantsOffer(let id) = $0 { id } else { nil } }
+    }
+    for n: UInt64 in 1...20 { _ = sender.enqueue(Fixture.id(n), number: n, fileCount: 1, byteCount: 100) }
+    for (channel, count) in [(1, 8), (2, 4), (3, 2), (4, 1), (5, 1)] as [(UInt64, UInt64)] {
+      let number = ChannelNumber(channel)
+      #expect(offered(sender.channelOpened(number)) == (1...count).map(Fixture.id))
+      #expect(offered(sender.channelClosed(number, isOverLimit: true)) == [])
+    }
+    let number = ChannelNumber(6)
+    #expect(offered(sender.channelOpened(number)) == [Fixture.id(1)])
+    var next: UInt64 = 2
+    for n: UInt64 in 1...16 {
+      _ = sender.offer(Fixture.offer(n))
+      let more = offered(sender.receive(Fixture.committed(n), on: number))
+      #expect(more == (next..<next + (n % 8 == 0 ? 2 : 1)).map(Fixture.id))
+      next += UInt64(more.count)
+    }
+    // As many as were on their way: the receiver has not said that there is no room.
+    #expect(offered(sender.channelClosed(number)) == [])
+    #expect(offered(sender.channelOpened(ChannelNumber(7))).count == 3)
   }
 
   @Test func takesAsManyAtOnceAsTheLimitAndNotOneMore() {

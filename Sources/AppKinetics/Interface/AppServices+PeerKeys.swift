@@ -13,10 +13,12 @@ extension AppServices {
   public func peerKeys() async -> [PeerKey] { await runtime.result { $0.keys.pins.keys } }
 
   /// Apps for which another key was named than the one that is trusted, each time that happens with
-  /// yet another key. Nothing is exchanged with such an app; messages in the outbox are held. What
-  /// happened in earlier processes is in ``peerKeys()``. Ends with ``stop()``.
+  /// yet another key. Nothing is exchanged with such an app; messages in the outbox are held. A stream that nobody
+  /// reads keeps the last 64; ``peerKeys()`` has all, also of earlier processes. Ends with ``stop()``.
   public var peerKeyChanges: AsyncStream<PeerKey> {
-    AsyncStream { continuation in runtime.perform { $0.watch(\.keys.watchers, continuation) } }
+    AsyncStream(bufferingPolicy: .bufferingNewest(64)) { continuation in
+      runtime.perform { $0.watch(\.keys.watchers, continuation) }
+    }
   }
 
   /// Trusts the key with this fingerprint from now on: the new one, or once more the old one, which

@@ -350,9 +350,10 @@ public final class AppServices: Sendable {
   /// Whether the app is in front; false without a connection to the broker.
   public var isInFront: Bool { runtime.shown.withLock { $0.isInFront } }
 
-  /// True whenever the app comes to the front, false whenever it loses it. It ends when there will be no broker any more: ``connectionError`` says why.
+  /// True whenever the app comes to the front, false whenever it loses it. A stream that nobody reads keeps the last 64. It ends when there will be no
+  /// broker any more: ``connectionError`` says why.
   public var frontChanges: AsyncStream<Bool> {
-    AsyncStream { continuation in
+    AsyncStream(bufferingPolicy: .bufferingNewest(64)) { continuation in
       runtime.perform { core in
         guard !core.broker.hasGivenUp, !core.runtime.options.isSimulation else {
           return continuation.finish()

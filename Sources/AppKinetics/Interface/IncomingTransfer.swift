@@ -61,10 +61,10 @@ public final class IncomingTransfer: Sendable {
 
   private static let keptFileCountMax = 1_024
 
-  /// The files as they begin, in the message's order: those that have begun by now, of more than 1,024 the last ones, and those that follow. Ends with the
-  /// transfer.
+  /// The files as they begin, in the message's order: those that have begun by now, of more than 1,024 the last ones, and those that follow. A stream that
+  /// nobody reads keeps the last 1,024. Ends with the transfer.
   public var attachments: AsyncStream<ArrivingAttachment> {
-    AsyncStream { continuation in
+    AsyncStream(bufferingPolicy: .bufferingNewest(Self.keptFileCountMax)) { continuation in
       guarded.withLock { guarded in
         for file in guarded.files { continuation.yield(file) }
         guard guarded.outcome == nil else { return continuation.finish() }

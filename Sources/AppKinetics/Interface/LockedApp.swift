@@ -74,8 +74,8 @@ public final class LockedApp: Sendable {
     stream(.bufferingNewest(1), \.waiting) { $0.waitingPeers }
   }
 
-  /// Whether this app is in front: now, and after each change. Ends with ``run()``.
-  public var frontChanges: AsyncStream<Bool> { stream(.unbounded, \.front) { $0.isInFront } }
+  /// Whether this app is in front: now, and after each change. A stream that nobody reads keeps the last 64. Ends with ``run()``.
+  public var frontChanges: AsyncStream<Bool> { stream(.bufferingNewest(64), \.front) { $0.isInFront } }
 
   private func stream<Event: Sendable>(
     _ policy: AsyncStream<Event>.Continuation.BufferingPolicy,

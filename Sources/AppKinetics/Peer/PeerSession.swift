@@ -385,7 +385,8 @@ final class PeerSession {
       deliveries.pauseAfterFault()
     }
     if channel.hasBegun {
-      deliveries.step { $0.channelClosed(number) }
+      let isOverLimit = end.fault == .limitExceeded && end.side == .peer
+      deliveries.step { $0.channelClosed(number, isOverLimit: isOverLimit) }
     } else if channel.isDialled, isKeyChanged {
       cannotReach(core.keys.error(of: end, application))
     } else if channel.isDialled, !channel.isOpen {

@@ -80,11 +80,12 @@ package struct Deliveries: Sendable {
   }
 
   /// The channel has ended, in good order or not; nothing for one that is not known. Ask ``waitsForChannel`` afterwards: unless the channel
-  /// served, no other is asked for before ``retry()``.
-  package mutating func channelClosed(_ number: ChannelNumber) -> [DeliveryOutput] {
+  /// served, no other is asked for before ``retry()``. `isOverLimit`: the peer has ended it with `limitExceeded`.
+  package mutating func channelClosed(_ number: ChannelNumber, isOverLimit: Bool = false) -> [DeliveryOutput]
+  {
     guard let closed = channels.close(number) else { return [] }
     var outputs: [DeliveryOutput] = []
-    sent.channelClosed(number, &outputs)
+    sent.channelClosed(number, isOverLimit: isOverLimit, &outputs)
     received.channelClosed(number, &outputs)
     inquiries.channelClosed(number)
     if closed.hasServed { outputs += retry() }

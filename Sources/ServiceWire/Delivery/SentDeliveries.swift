@@ -64,6 +64,12 @@ struct SentDeliveries: Sendable {
   }
 
   private let limits: DeliveryLimits
+  /// How many have a channel at once. It is less than the limit says when the receiver had no room for so many together.
+  private var offeredCountMax: Int
+  /// Those that have arrived since that changed.
+  private var arrivedCount = 0
+  /// After so many it is tried with one more.
+  private static let arrivedCountMax = 8
   private(set) var outgoing: [Identifier: Outgoing] = [:]
   /// Of those in `outgoing` that wait for a channel or for their turn, by number.
   private(set) var queue: [Identifier] = []
@@ -76,7 +82,10 @@ struct SentDeliveries: Sendable {
   /// The last number that the peer gave to a stream, for each channel.
   private var lastStreams: [ChannelNumber: UInt32] = [:]
 
-  init(limits: DeliveryLimits) { self.limits = limits }
+  init(limits: DeliveryLimits) {
+    self.limits = limits
+    offeredCountMax = limits.sentCountMax
+  }
 
   var count: Int { outgoing.count }
   var isEmpty: Bool { outgoing.isEmpty }
@@ -410,6 +419,7 @@ struct SentDeliveries: Sendable {
         throw ProtocolViolation(fault: .malformed)
       }
     }
+    if case .committed = end { hasArrived() }
     var end = end
     switch (delivery.state, end) {
     // The owner has forgotten it.
@@ -437,12 +447,25 @@ struct SentDeliveries: Sendable {
     if case .failed = delivery.state { outgoing[id] = nil } else { settle(id, end, &outputs) }
   }
 
+  private mutating func hasArrived() {
+    arrivedCount += 1
+    guard arrivedCount >= Self.arrivedCountMax, offeredCountMax < limits.sentCountMax else { return }
+    offeredCountMax += 1
+    arrivedCount = 0
+  }
+
   // MARK: Channels
 
-  /// Those that went over it wait for another one.
-  mutating func channelClosed(_ number: ChannelNumber, _ outputs: inout [DeliveryOutput]) {
+  /// Those that went over it wait for another one. `isOverLimit`: the receiver has no room for them together.
+  mutating func channelClosed(
+    _ number: ChannelNumber, isOverLimit: Bool, _ outputs: inout [DeliveryOutput]
+  ) {
     lastStreams[number] = nil
     let sent = outgoing.filter { $0.value.state.channel == number }
+    if isOverLimit {
+      offeredCountMax = max(min(offeredCountMax, sent.count) / 2, 1)
+      arrivedCount = 0
+    }
     for (id, delivery) in sent.sorted(by: { $0.value.number < $1.value.number }) {
       endStream(id, &outputs)
       waiting.remove(id)
@@ -464,7 +487,7 @@ struct SentDeliveries: Sendable {
     over number: ChannelNumber, _ channel: DeliveryChannels.Channel,
     _ outputs: inout [DeliveryOutput]
   ) {
-    while offeredCount < limits.sentCountMax, let id = queue.first, let delivery = outgoing[id] {
+    while offeredCount < offeredCountMax, let id = queue.first, let delivery = outgoing[id] {
       queue.removeFirst()
       if channel.attachmentCountMax > 0, delivery.fileCount > channel.attachmentCountMax,
         !delivery.wasOffered
