@@ -100,12 +100,13 @@ final class FrontApp: Sendable {
     try? output.write(contentsOf: Data("\n".utf8))
   }
 
-  /// Runs it as the user does, with these variables besides.
-  func start(environment: [String: String] = [:]) throws {
+  /// Runs it as the user does, with these variables besides. `errors`: where its standard error goes.
+  func start(environment: [String: String] = [:], errors: FileHandle = .standardError) throws {
     let process = Process()
     process.environment = ProcessInfo.processInfo.environment.merging(environment) { $1 }
     process.executableURL = URL(fileURLWithPath: words[0])
     process.arguments = Array(words.dropFirst())
+    process.standardError = errors
     process.terminationHandler = { [continuation] in continuation.yield("ended \($0.terminationStatus)") }
     try process.run()
     self.process.withLock { $0 = process }

@@ -58,23 +58,31 @@ struct ProcessTests {
     }
   }
 
+  private func errors(_ app: FrontApp, _ world: TestApps) -> URL {
+    world.directory.appendingPathComponent(app.id + ".err")
+  }
+
   /// Guarded memory that is exhausted for a moment, at either side, interrupts a message and does not end it.
   @Test(arguments: ["begun", "receiving", "streaming"])
   func aMessageComesAgainAfterAShortage(at point: String) async throws {
     try await withTestApps { world in
       let provider = try FrontApp("com.example.provider", world)
       let consumer = try FrontApp("com.example.consumer", world)
-      let environment = ["OPENDYNAMICS_FAIL_AT": "\(point):1:shortage"]
-      try provider.start(environment: environment)
-      try await provider.expect("ready")
-      try consumer.start(environment: environment)
-      try await consumer.expect("ready")
+      for app in [provider, consumer] {
+        let errors = errors(app, world)
+        try Data().write(to: errors)
+        try app.start(
+          environment: ["OPENDYNAMICS_FAIL_AT": "\(point):1:shortage"],
+          errors: FileHandle(forWritingTo: errors))
+        try await app.expect("ready")
+      }
       try consumer.tell("send com.example.provider none /file")
       try await provider.expect("show of com.example.consumer")
       try provider.tell("reply none /answer")
       #expect(try await consumer.value(of: "outcome") == "replied")
       for app in [provider, consumer] { try await app.end() }
       for (app, file) in [(provider, "file"), (consumer, "answer")] {
+        #expect(try String(contentsOf: errors(app, world), encoding: .utf8).contains("shortage at \(point)"))
         let container = try SecureContainer.open(
           at: world.directory.appendingPathComponent(app.id),
           rawKey: SecretBytes(utf8: String(repeating: "k", count: 32)))

@@ -113,7 +113,8 @@ struct SandboxTests {
       let folder = String(repeating: "/" + String(repeating: "x", count: 255), count: 30)
       for i in 0..<80 { try consumer.put("", at: "\(folder)/\(i)") }
       // What others hold leaves 2 MiB, and one app half of it.
-      provider.services.runtime.performAndWait { $0.heldOfferByteCount += Core.heldOfferByteCountMax - (2 << 20) }
+      let others = Core.heldOfferByteCountMax - (2 << 20)
+      provider.services.runtime.performAndWait { $0.heldOfferByteCount += others }
       var sent: [SentRequest] = []
       for _ in 0..<8 {
         sent.append(

@@ -32,7 +32,11 @@ enum FailPoint: String, CaseIterable {
       guard let chosen = Self.chosen, chosen.point == self, Self.counter.next() == chosen.count else {
         return
       }
-      if chosen.isShortage { throw .secretMemoryExhausted(byteCount: SecretKey.byteCount) }
+      if chosen.isShortage {
+        // A test sees that it came here.
+        FileHandle.standardError.write(Data("shortage at \(rawValue)\n".utf8))
+        throw .secretMemoryExhausted(byteCount: SecretKey.byteCount)
+      }
       kill(getpid(), SIGKILL)
     }
   #else
