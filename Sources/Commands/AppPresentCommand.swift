@@ -40,7 +40,7 @@ struct AppPresentCommand: ParsableCommand, ReportingCommand {
       _ = await (peers, front)
       guard !Task.isCancelled else { return }
       report.write(AppEvent("running", app: app.application.text))
-      StandardError.write(Self.advice(app.application.text))
+      if !json { StandardError.write(Self.advice(app.application.text)) }
     }
   }
 

@@ -33,19 +33,19 @@ final class BrokerAcceptor: Sendable {
   static let pause: Duration = .milliseconds(100)
 
   #if os(Linux)
-    /// How many connections wait to be accepted. Whoever dials then waits in turn, for the thread that dials: so somebody
-    /// who connects without end is in front of others with as many connections as it has threads, and these.
-    private static let backlog: Int32 = 16
+    /// How many connections wait to be accepted. Whoever dials then waits in the kernel: so somebody who connects without
+    /// end is in front of others with about as many connections as it has threads, and these.
+    static let backlog: Int32 = 16
   #else
-    /// Whoever dials then is refused.
-    private static let backlog = UnixListener.backlogDefault
+    /// How many connections wait to be accepted. Whoever dials then is refused.
+    static let backlog = UnixListener.backlogDefault
   #endif
 
   /// Listens. Throws `SocketError`.
   init(path: String, listening: Int32?, _ logger: Logger) throws {
     self.logger = logger
     if let listening {
-      listener = try UnixListener(adopting: listening, directory: .closedToOthers)
+      listener = try UnixListener(adopting: listening, directory: .closedToOthers, backlog: Self.backlog)
     } else {
       try StateFiles.makeDirectory(SocketDirectory.directory(of: path))
       listener = try UnixListener(path: path, directory: .closedToOthers, backlog: Self.backlog)
@@ -103,8 +103,10 @@ final class BrokerAcceptor: Sendable {
   private func greet(
     _ connection: consuming UnixConnection, _ pair: consuming SocketPair
   ) throws(SocketError) -> Accepted? {
-    // To look where a connection comes from takes longer than all else.
-    if connection.isClosedByPeer { return nil }
+    #if os(Linux)
+      // To look where a connection comes from takes longer than all else.
+      if connection.isClosedByPeer { return nil }
+    #endif
     let peer = try connection.peerCredentials()
     guard peer.user == geteuid() else {
       logger.warning("a process of another user connected", metadata: ["pid": "\(peer.process)"])

@@ -47,9 +47,10 @@ enum ConnectionOrigin {
     let place = "/proc/\(process)"
     guard let label = label(place + "/attr/current") else { return nil }
     if let confined = confinement(label) { return .sandbox(confined) }
-    guard let own = ownNamespaces else { return nil }
-    for (name, own) in zip(namespaceNames, own) {
-      guard let theirs = namespace("\(place)/ns/" + name) else { return nil }
+    for name in ["user", "mnt", "pid"] {
+      guard let own = namespace("/proc/self/ns/" + name), let theirs = namespace("\(place)/ns/" + name) else {
+        return nil
+      }
       if own == theirs { continue }
       guard let groups = try? text(place + "/cgroup") else { return nil }
       return .sandbox(controlGroup(groups))
@@ -72,13 +73,6 @@ enum ConnectionOrigin {
       return nil
     }
   }
-
-  private static let namespaceNames = ["user", "mnt", "pid"]
-  /// This process does not change them.
-  private static let ownNamespaces: [[CChar]]? = {
-    let own = namespaceNames.compactMap { namespace("/proc/self/ns/" + $0) }
-    return own.count == namespaceNames.count ? own : nil
-  }()
 
   /// What the link says, such as `mnt:[4026531841]`.
   private static func namespace(_ path: String) -> [CChar]? {

@@ -44,11 +44,13 @@ public struct UnixConnection: ~Copyable, Sendable {
 }
 
 extension UnixConnection {
-  /// Whether the other end is closed by now. What was sent before that can still be read.
-  public var isClosedByPeer: Bool {
-    var entry = pollfd(fd: descriptor.number, events: 0, revents: 0)
-    return poll(&entry, 1, 0) > 0
-  }
+  #if os(Linux)
+    /// Whether the other end is closed by now, or this one was shut down. What was sent before that can still be read.
+    package var isClosedByPeer: Bool {
+      var entry = pollfd(fd: descriptor.number, events: 0, revents: 0)
+      return poll(&entry, 1, 0) > 0
+    }
+  #endif
 
   /// Which part of a connection ``shutdown(_:)`` ends.
   public enum Direction: Sendable {

@@ -55,12 +55,14 @@ public struct UnixListener: ~Copyable, Sendable {
     self.wakeup = wakeup
   }
 
-  /// Accepts at a socket that listens already, as a service manager hands it over, and takes the descriptor over.
+  /// Accepts at a socket that listens already, as a service manager hands it over, and takes the descriptor over. From then on `backlog`
+  /// connections may wait.
   ///
   /// Throws ``SocketError/notASocket(path:)`` when it is something else or listens at no path, ``SocketError/addressInUse(path:)`` when
   /// another process accepts there, ``SocketError/unsafeDirectory(path:fault:)``, or ``SocketError/callFailed(operation:path:errno:)``.
   public init(
-    adopting number: Int32, directory requirement: SocketDirectory.Requirement = .notWritableForOthers
+    adopting number: Int32, directory requirement: SocketDirectory.Requirement = .notWritableForOthers,
+    backlog: Int32 = UnixListener.backlogDefault
   ) throws(SocketError) {
     let descriptor = try Descriptor(adopting: number)
     guard let path = try Self.path(ofListening: number) else { throw .notASocket(path: nil) }
@@ -68,6 +70,7 @@ public struct UnixListener: ~Copyable, Sendable {
     let lock = try Self.lock(path)
     let wakeup = try Wakeup()
     try check(cposix_set_blocking(number, 0), "fcntl")
+    try check(systemListen(number, backlog) == 0 ? 0 : -errno, "listen", path: path)
     self.path = path
     self.identity = nil
     self.descriptor = descriptor

@@ -130,6 +130,7 @@ struct FaultTests {
         { try container.write([3], to: "/third") }, { try container.addKey(testCredential(8)) },
         // What can be read is told to nobody else.
         { try container.requireNoFailure() },
+        { _ = try container.outboxFloor(receiver: "com.example.receiver") },
       ] {
         #expect {
           try change()

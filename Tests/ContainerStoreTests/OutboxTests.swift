@@ -138,7 +138,7 @@ struct OutboxTests {
     #expect(try after.outboxEntries().map(\.mayBeOffered) == [false, true, true])
   }
 
-  /// In memory it is what the records say, also when a commit did not come about.
+  /// In memory it is what the records say, also after a message that was refused.
   @Test func knowsTheFirstMessageOfEachReceiver() throws {
     var random = SplitMix64(seed: SplitMix64.testSeed)
     let sender = try Sender(.none)

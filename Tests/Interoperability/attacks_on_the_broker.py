@@ -12,7 +12,7 @@ from connection import Connection
 from keys import Key, fingerprint, read_broker_key
 from messages import SCHEMA
 from noise import MESSAGE_BYTES
-from opendynamics_client import CHANNEL_PROLOGUE, App, dial, sealed_to_broker
+from opendynamics_client import CHANNEL_PROLOGUE, App, connected, dial, sealed_to_broker
 from tampering import LOW_ORDER, OfAnotherName, WithoutSecret, no_handshakes, no_messages, no_records, said, unit
 from world import SERVICE, SERVICE_VERSION, TimedOut, echo, ending, expect, refusal
 
@@ -428,15 +428,7 @@ def thousands_of_connections(world):
     check = honest_pair(world)
     silent = []
     for _ in range(3000):
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.setblocking(True)
-        sock.settimeout(10)
-        try:
-            sock.connect(world.path)
-        except (BlockingIOError, TimeoutError, ConnectionRefusedError, OSError):
-            sock.close()
-            continue
-        silent.append(sock)
+        silent.append(connected(world.path))
         if len(silent) > 800:
             silent.pop(0).close()
     # Who was let go of hears why, for a second at most.

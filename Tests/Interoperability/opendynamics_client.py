@@ -30,14 +30,22 @@ class Refused(Exception):
         super().__init__(f"error {self.number} {self.detail}")
 
 
+def connected(path):
+    """A socket of the broker, which waits ten seconds at most: for its turn, and for each answer."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # A socket with a timeout of Python's own does not block, and connect(2) has no other way to wait.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 10, 0))
+    sock.connect(path)
+    sock.settimeout(10)
+    return sock
+
+
 def dial(path):
     """The socket, and this side's end of the descriptor lane."""
     directory = os.stat(os.path.dirname(path))
     if directory.st_uid != os.geteuid() or stat.S_IMODE(directory.st_mode) & 0o077:
         raise PermissionError(f"{os.path.dirname(path)} belongs to somebody else, or is open to others")
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.settimeout(10)
-    sock.connect(path)
+    sock = connected(path)
     _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     if uid != os.geteuid():
         raise PermissionError("another user's process answers")

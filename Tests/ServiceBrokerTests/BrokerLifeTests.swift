@@ -1,6 +1,7 @@
 import Foundation
 import LocalTransport
 import Locks
+import Logging
 import ServiceValues
 import ServiceWire
 import SodiumPrimitives
@@ -298,11 +299,30 @@ struct BrokerLifeTests {
     #expect(await app.end() == .shuttingDown)
   }
 
-  /// Whoever dials waits for no more connections than others dial at once.
+  #if os(Linux)
+    /// Whoever connects without end has no more than these in front of others.
+    @Test func fewConnectionsWaitToBeAccepted() throws {
+      let world = World()
+      let acceptor = try BrokerAcceptor(path: world.socketPath, listening: nil, Logger(label: "test"))
+      // Nobody accepts yet; Linux lets one more wait.
+      var waiting: [Int32] = []
+      defer { for socket in waiting { close(socket) } }
+      #expect(throws: SocketError.timedOut(operation: "connect")) {
+        while waiting.count < 100 {
+          let connection = try UnixConnection.dial(path: world.socketPath, deadline: .now)
+          waiting.append(connection.takeDescriptor().take())
+        }
+      }
+      #expect(waiting.count == Int(BrokerAcceptor.backlog) + 1)
+      #expect(acceptor.path == world.socketPath)
+    }
+  #endif
+
   @Test func appsEnrolWhileOthersConnectWithoutEnd() async throws {
     let world = World()
     let broker = try await world.broker()
     let (isOver, threads) = (Guarded(false), DispatchGroup())
+    defer { isOver.withLock { $0 = true } }
     for _ in 0..<8 {
       threads.enter()
       Thread.detachNewThread { [path = world.socketPath] in

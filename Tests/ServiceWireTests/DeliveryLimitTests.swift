@@ -34,19 +34,28 @@ struct DeliveryLimitTests {
       ])
   }
 
+  private func offered(_ outputs: [DeliveryOutput]) -> [Identifier] {
+    outputs.compactMap { if case .wantsOffer(let id) = $0 { id } else { nil } }
+  }
+
   /// Half of them after each refusal, and one more after eight that have arrived.
   @Test func offersFewerAtOnceWhenThereIsNoRoomForThemTogether() {
     var sender = Deliveries(limits: DeliveryLimits())
-    func offered(_ outputs: [DeliveryOutput]) -> [Identifier] {
-      outputs.compactMap { if case .wantsOffer(let id) = $0 { id } else { nil } }
-    }
     for n: UInt64 in 1...20 { _ = sender.enqueue(Fixture.id(n), number: n, fileCount: 1, byteCount: 100) }
-    for (channel, count) in [(1, 8), (2, 4), (3, 2), (4, 1), (5, 1)] as [(UInt64, UInt64)] {
+    // The receiver has nothing yet, then one message: that says nothing of the others.
+    for (channel, takenCount) in [(1, 0), (2, 1), (3, 8)] as [(UInt64, UInt64)] {
       let number = ChannelNumber(channel)
-      #expect(offered(sender.channelOpened(number)) == (1...count).map(Fixture.id))
+      #expect(offered(sender.channelOpened(number)) == (1...8).map(Fixture.id))
+      for n in 0..<takenCount { _ = sender.offer(Fixture.offer(n + 1)) }
       #expect(offered(sender.channelClosed(number, isOverLimit: true)) == [])
     }
-    let number = ChannelNumber(6)
+    for (channel, count) in [(4, 4), (5, 2), (6, 1)] as [(UInt64, UInt64)] {
+      let number = ChannelNumber(channel)
+      #expect(offered(sender.channelOpened(number)) == (1...count).map(Fixture.id))
+      for n in 1...count { _ = sender.offer(Fixture.offer(n)) }
+      #expect(offered(sender.channelClosed(number, isOverLimit: true)) == [])
+    }
+    let number = ChannelNumber(7)
     #expect(offered(sender.channelOpened(number)) == [Fixture.id(1)])
     var next: UInt64 = 2
     for n: UInt64 in 1...16 {
@@ -57,7 +66,26 @@ struct DeliveryLimitTests {
     }
     // As many as were on their way: the receiver has not said that there is no room.
     #expect(offered(sender.channelClosed(number)) == [])
-    #expect(offered(sender.channelOpened(ChannelNumber(7))).count == 3)
+    #expect(offered(sender.channelOpened(ChannelNumber(8))).count == 3)
+  }
+
+  /// A receiver that is locked may wait for them, or have nothing to hold.
+  @Test func repliesAndCancelsDoNotWaitUntilThereIsMoreRoom() {
+    var sender = Fixture.opened()
+    for n: UInt64 in 1...4 {
+      _ = sender.enqueue(Fixture.id(n), number: n, fileCount: 1, byteCount: 100)
+      if n < 3 { _ = sender.offer(Fixture.offer(n)) }
+    }
+    _ = sender.channelClosed(number, isOverLimit: true)
+    #expect(offered(sender.channelOpened(ChannelNumber(2))) == [Fixture.id(1)])
+    _ = sender.offer(Fixture.offer(1))
+    _ = sender.receive(Fixture.waiting(1), on: ChannelNumber(2))
+    #expect(offered(sender.cancel(Fixture.id(2))) == [Fixture.id(2)])
+    #expect(
+      offered(sender.enqueue(Fixture.id(5), number: 5, fileCount: 1, byteCount: 100)) == [])
+    #expect(
+      offered(sender.enqueue(Fixture.id(6), number: 6, fileCount: 1, byteCount: 100, isReply: true))
+        == [Fixture.id(6)])
   }
 
   @Test func takesAsManyAtOnceAsTheLimitAndNotOneMore() {

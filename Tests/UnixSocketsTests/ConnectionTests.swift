@@ -49,20 +49,22 @@ struct ConnectionTests {
     }
   }
 
-  @Test func seesThatTheOtherEndIsClosed() throws {
-    let pair = try SocketPair()
-    let first = pair.first
-    do {
-      let second = pair.second
-      try second.write(pattern(1), deadline: minutes)
-      second.shutdown(.writing)
+  #if os(Linux)
+    @Test func seesThatTheOtherEndIsClosed() throws {
+      let pair = try SocketPair()
+      let first = pair.first
+      do {
+        let second = pair.second
+        try second.write(pattern(1), deadline: minutes)
+        second.shutdown(.writing)
+        let isClosed = first.isClosedByPeer
+        #expect(!isClosed)
+      }
       let isClosed = first.isClosedByPeer
-      #expect(!isClosed)
+      #expect(isClosed)
+      #expect(try first.readWhole(1, deadline: minutes) == pattern(1))
     }
-    let isClosed = first.isClosedByPeer
-    #expect(isClosed)
-    #expect(try first.readWhole(1, deadline: minutes) == pattern(1))
-  }
+  #endif
 
   @Test func endOfTheStreamIsAShortReadAndNoWholeOne() throws {
     let pair = try SocketPair()

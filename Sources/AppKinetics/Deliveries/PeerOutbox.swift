@@ -58,7 +58,7 @@ final class PeerOutbox {
     end = max(end, entry.number + 1)
     peer.deliveries.step {
       $0.enqueue(
-        id, number: entry.number, fileCount: entry.fileCount, byteCount: entry.byteCount,
+        id, number: entry.number, fileCount: entry.fileCount, byteCount: entry.byteCount, isReply: isReply,
         wasOffered: wasOffered)
     }
     // Else it waits for its turn, and much may change until then.

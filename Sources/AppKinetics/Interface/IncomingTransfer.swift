@@ -61,8 +61,8 @@ public final class IncomingTransfer: Sendable {
 
   private static let keptFileCountMax = 1_024
 
-  /// The files as they begin, in the message's order: those that have begun by now, of more than 1,024 the last ones, and those that follow. A stream that
-  /// nobody reads keeps the last 1,024. Ends with the transfer.
+  /// The files as they begin, in the message's order: those that have begun by now, of more than 1,024 the last ones, and those that follow. Whoever reads more
+  /// than 1,024 behind misses some. Ends with the transfer.
   public var attachments: AsyncStream<ArrivingAttachment> {
     AsyncStream(bufferingPolicy: .bufferingNewest(Self.keptFileCountMax)) { continuation in
       guarded.withLock { guarded in

@@ -126,8 +126,9 @@ public final class LockedApp: Sendable {
 
   /// Dials the broker, and returns when the app is present. Then ``run()`` goes on.
   ///
-  /// Throws what ``run()`` throws, `brokerUnavailable` when nobody answers, and `placeTaken` also when the app
-  /// runs.
+  /// Throws what ``run()`` throws; `brokerUnavailable` also when nobody answers, `placeTaken` also when the app runs;
+  /// `certificateNotFound` when another broker answers than the one that the app enrolled with; and `limitExceeded` when
+  /// the broker has too many connections.
   public func start() async throws {
     do {
       let connection = try await connect()

@@ -134,7 +134,12 @@ extension Messages {
   }
 
   func outboxFloor(receiver: String) throws -> UInt64? {
-    try store.withNewestCatalog { try outboxIndex.floor(of: receiver, in: $0) }
+    // No other app is told what is read back after a write that failed.
+    try store.reportingIO {
+      try store.withCurrentState(requiringNoFailure: true) { records, _ in
+        try outboxIndex.floor(of: receiver, in: records)
+      }
+    }
   }
 
   func outboxMessage(_ number: UInt64) throws -> [UInt8] {

@@ -21,18 +21,6 @@ extension Store {
     return try reportingIO { try body(snapshot) }
   }
 
-  /// Calls `body` with the catalog, which does not change meanwhile. Throws `readOnly` after a write that failed:
-  /// what is read back after one is told to nobody else.
-  func withNewestCatalog<R>(_ body: (CatalogSnapshot) throws -> R) throws -> R {
-    try reportingIO {
-      try catalogState.withLock { catalog in
-        guard !catalog.isClosed else { throw ContainerError(.closed) }
-        if let failure = catalog.failure { throw Self.readOnly(after: failure) }
-        return try body(catalog.snapshot)
-      }
-    }
-  }
-
   /// Keeps stored runs that are live now from being freed while `body` runs.
   func withRunsKept<R>(_ body: () throws -> R) throws -> R {
     let ticket = try catalogState.withLock { catalog in
@@ -52,10 +40,14 @@ extension Store {
   }
 
   /// Calls `body` with the catalog and the number of its last change while no transaction runs. For
-  /// short work only: every change waits for it. Throws `closed`.
-  func withCurrentState<R>(_ body: (CatalogSnapshot, _ changeNumber: UInt64) throws -> R) throws -> R {
+  /// short work only: every change waits for it. Throws `closed`, and with `requiringNoFailure` `readOnly` after a write
+  /// that failed.
+  func withCurrentState<R>(
+    requiringNoFailure: Bool = false, _ body: (CatalogSnapshot, _ changeNumber: UInt64) throws -> R
+  ) throws -> R {
     try catalogState.withLock { catalog in
       guard !catalog.isClosed else { throw ContainerError(.closed) }
+      if requiringNoFailure, let failure = catalog.failure { throw Self.readOnly(after: failure) }
       return try body(catalog.snapshot, catalog.changeNumber)
     }
   }

@@ -132,15 +132,17 @@ package struct Deliveries: Sendable {
   /// A message is in the outbox. `number` is its number there; `wasOffered` when an earlier process may have offered it, so that only the
   /// receiver knows whether it has it. Nothing for an id that is known already.
   package mutating func enqueue(
-    _ id: Identifier, number: UInt64, fileCount: UInt64, byteCount: UInt64, wasOffered: Bool = false
+    _ id: Identifier, number: UInt64, fileCount: UInt64, byteCount: UInt64, isReply: Bool = false,
+    wasOffered: Bool = false
   ) -> [DeliveryOutput] {
     let isNew = sent.enqueue(
-      id, number: number, fileCount: fileCount, byteCount: byteCount, wasOffered: wasOffered)
+      id, number: number, fileCount: fileCount, byteCount: byteCount, isReply: isReply, wasOffered: wasOffered
+    )
     return isNew ? begin() : []
   }
 
   /// Answers `wantsOffer`; nothing when it was cancelled or its channel went meanwhile. What it says of itself is taken from
-  /// ``enqueue(_:number:fileCount:byteCount:wasOffered:)``.
+  /// ``enqueue(_:number:fileCount:byteCount:isReply:wasOffered:)``.
   package mutating func offer(_ offer: WireOffer) -> [DeliveryOutput] {
     var outputs: [DeliveryOutput] = []
     sent.offer(offer, channels, &outputs)

@@ -33,6 +33,7 @@ struct SentDeliveries: Sendable {
     let number: UInt64
     let fileCount: UInt64
     let byteCount: UInt64
+    let isReply: Bool
     var state: State = .queued
     /// Over an earlier channel, or by an earlier process: the receiver may have committed it.
     var wasOffered: Bool
@@ -55,6 +56,14 @@ struct SentDeliveries: Sendable {
     var wasAskedAgain = false
     /// What the receiver said that it has.
     var received: UInt64 = 0
+
+    /// The receiver has it in its hands, and holds room for it.
+    var takesRoom: Bool {
+      switch state {
+      case .offered, .waiting, .paging, .accepted: true
+      case .queued, .loading, .cancelling, .failed: false
+      }
+    }
   }
 
   struct SentStream: Equatable {
@@ -99,11 +108,11 @@ struct SentDeliveries: Sendable {
 
   /// False for an id that is known already.
   mutating func enqueue(
-    _ id: Identifier, number: UInt64, fileCount: UInt64, byteCount: UInt64, wasOffered: Bool
+    _ id: Identifier, number: UInt64, fileCount: UInt64, byteCount: UInt64, isReply: Bool, wasOffered: Bool
   ) -> Bool {
     guard outgoing[id] == nil else { return false }
     outgoing[id] = Outgoing(
-      number: number, fileCount: fileCount, byteCount: byteCount, wasOffered: wasOffered)
+      number: number, fileCount: fileCount, byteCount: byteCount, isReply: isReply, wasOffered: wasOffered)
     insertInQueue(id, number)
     return true
   }
@@ -456,14 +465,16 @@ struct SentDeliveries: Sendable {
 
   // MARK: Channels
 
-  /// Those that went over it wait for another one. `isOverLimit`: the receiver has no room for them together.
+  /// Those that went over it wait for another one. `isOverLimit`: the receiver has ended it with `limitExceeded`; when it had
+  /// several in its hands, it may have no room for them together.
   mutating func channelClosed(
     _ number: ChannelNumber, isOverLimit: Bool, _ outputs: inout [DeliveryOutput]
   ) {
     lastStreams[number] = nil
     let sent = outgoing.filter { $0.value.state.channel == number }
-    if isOverLimit {
-      offeredCountMax = max(min(offeredCountMax, sent.count) / 2, 1)
+    let takenCount = sent.count { $0.value.takesRoom }
+    if isOverLimit, takenCount > 1 {
+      offeredCountMax = takenCount / 2
       arrivedCount = 0
     }
     for (id, delivery) in sent.sorted(by: { $0.value.number < $1.value.number }) {
@@ -482,13 +493,21 @@ struct SentDeliveries: Sendable {
     }
   }
 
+  /// Which one in the queue has its turn. A reply, for which its receiver may wait and has room, and what is only offered to
+  /// be cancelled do not wait until the receiver has room for more.
+  private var nextIndex: Int? {
+    guard offeredCount < limits.sentCountMax, !queue.isEmpty else { return nil }
+    if offeredCount < offeredCountMax { return 0 }
+    return queue.firstIndex { id in outgoing[id].map { $0.isReply || $0.isCancelled } ?? false }
+  }
+
   /// Lets the owner load what may be offered over the channel.
   mutating func flush(
     over number: ChannelNumber, _ channel: DeliveryChannels.Channel,
     _ outputs: inout [DeliveryOutput]
   ) {
-    while offeredCount < offeredCountMax, let id = queue.first, let delivery = outgoing[id] {
-      queue.removeFirst()
+    while let index = nextIndex, let delivery = outgoing[queue[index]] {
+      let id = queue.remove(at: index)
       if channel.attachmentCountMax > 0, delivery.fileCount > channel.attachmentCountMax,
         !delivery.wasOffered
       {
