@@ -135,10 +135,9 @@ extension Messages {
 
   func outboxFloor(receiver: String) throws -> UInt64? {
     // No other app is told what is read back after a write that failed.
-    try store.reportingIO {
-      try store.withCurrentState(requiringNoFailure: true) { records, _ in
-        try outboxIndex.floor(of: receiver, in: records)
-      }
+    try store.requireNoFailure()
+    return try store.reportingIO {
+      try store.withCurrentState { records, _ in try outboxIndex.floor(of: receiver, in: records) }
     }
   }
 

@@ -40,14 +40,10 @@ extension Store {
   }
 
   /// Calls `body` with the catalog and the number of its last change while no transaction runs. For
-  /// short work only: every change waits for it. Throws `closed`, and with `requiringNoFailure` `readOnly` after a write
-  /// that failed.
-  func withCurrentState<R>(
-    requiringNoFailure: Bool = false, _ body: (CatalogSnapshot, _ changeNumber: UInt64) throws -> R
-  ) throws -> R {
+  /// short work only: every change waits for it. Throws `closed`.
+  func withCurrentState<R>(_ body: (CatalogSnapshot, _ changeNumber: UInt64) throws -> R) throws -> R {
     try catalogState.withLock { catalog in
       guard !catalog.isClosed else { throw ContainerError(.closed) }
-      if requiringNoFailure, let failure = catalog.failure { throw Self.readOnly(after: failure) }
       return try body(catalog.snapshot, catalog.changeNumber)
     }
   }
