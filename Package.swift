@@ -208,8 +208,8 @@ let package = Package(
       dependencies: [
         "Locks", "AppKinetics", "AppKineticsTesting", "ServiceBroker", "LocalTransport", "ServiceValues",
         "ServiceWire", "SecureFiles", "ContainerStore", "SodiumPrimitives", "UnixSockets", "TestSupport",
-        "OpenDynamicsTesting", "GreetingsService", "GreetingsClient", "EditService", "EditClient", "PhotoPicker", "PhotoClient",
-        "ApprovalService", "ApprovalClient", "FrontApp",
+        "OpenDynamicsTesting", "GreetingsService", "GreetingsClient", "EditService", "EditClient",
+        "PhotoPicker", "PhotoClient", "ApprovalService", "ApprovalClient", "FrontApp",
         .product(name: "Logging", package: "swift-log"),
       ],
       swiftSettings: strict),

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/wait.h>
 #ifdef __linux__
 #include <sys/prctl.h>
 #endif
@@ -50,4 +51,11 @@ int cposix_make_undumpable(void) {
 #else
     return 0;
 #endif
+}
+
+int cposix_await_exit(pid_t process) {
+    siginfo_t information;
+    while (waitid(P_PID, (id_t)process, &information, WEXITED | WNOWAIT) != 0)
+        if (errno != EINTR) return -errno;
+    return information.si_code == CLD_EXITED && information.si_status == 0 ? 0 : 1;
 }

@@ -35,7 +35,7 @@ final class BrokerDriver: @unchecked Sendable {
   private var hasFailedToSave = false
   /// What could not be written to its file yet.
   private var unsaved: Set<BrokerRecords.Part> = []
-  /// What was started for apps, as long as it runs.
+  /// What was started last for each app, unless it failed.
   private var programs: [String: (number: UInt64, child: ChildProgram)] = [:]
   private var nextProgram: UInt64 = 1
   private let socketPath: String
@@ -269,10 +269,11 @@ final class BrokerDriver: @unchecked Sendable {
       logger.warning("an app's program has not enrolled in time, and is ended", metadata: ["app": "\(appID)"])
       program.child.end()
     case .askCompositor(let appID, let change): ask(change, appID)
+    case .stopAskingCompositor: compositor.stop()
     case .save(let part):
       unsaved.insert(part)
-      saveAll()
-      if unsaved.contains(part) { hasFailedToSave = true }
+      require(part)
+    case .require(let part): require(part)
     }
   }
 
@@ -353,18 +354,24 @@ final class BrokerDriver: @unchecked Sendable {
     nextProgram += 1
     let environment = ChildProgram.appEnvironment(
       ProcessInfo.processInfo.environment, broker: URL(fileURLWithPath: socketPath).path)
-    let child = ChildProgram(program, arguments: arguments, environment: environment) { isDone in
-      self.queue.async {
-        // A later one may have taken its place.
-        if self.programs[appID]?.number == number { self.programs[appID] = nil }
-        // A program that has left its app behind in another process ends with 0.
-        if !isDone { self.startFailed(appID) }
-      }
+    let groupTime = TimeInterval(state.limits.startTime) / 1000 + Self.tickInterval
+    let child = ChildProgram(
+      program, arguments: arguments, environment: environment, keepingGroupFor: groupTime
+    ) { [weak self] isDone in
+      guard let self else { return }
+      queue.async { self.programEnded(appID, number, isDone: isDone) }
     }
     programs[appID] = child.map { (number, $0) }
     logger.info(
       child == nil ? "an app's program cannot be started" : "started an app", metadata: ["app": "\(appID)"])
     if child == nil { startFailed(appID) }
+  }
+
+  private func programEnded(_ appID: String, _ number: UInt64, isDone: Bool) {
+    // A program that has left its app behind in another process ends with 0: that may have to be ended, too.
+    guard !isDone, programs[appID]?.number == number else { return }
+    programs[appID] = nil
+    startFailed(appID)
   }
 
   private func startFailed(_ appID: String) { perform(state.startFailed(appID, now: now)) }
@@ -378,6 +385,12 @@ final class BrokerDriver: @unchecked Sendable {
   }
 
   // MARK: Files and time
+
+  private func require(_ part: BrokerRecords.Part) {
+    guard unsaved.contains(part) else { return }
+    saveAll()
+    if unsaved.contains(part) { hasFailedToSave = true }
+  }
 
   private func saveAll() {
     for part in unsaved {

@@ -15,43 +15,62 @@ import UnixSockets
 /// A program that the broker runs: in a session of its own, without a descriptor of the broker, and waited for.
 final class ChildProgram: Sendable {
   private let process: pid_t
-  private let isReaped = Guarded(false)
+  private let state: Guarded<State>
+  private let changed = DispatchSemaphore(value: 0)
+
+  private struct State {
+    var isReaped = false
+    /// Until then the number stays that of the process and of its group, also when the process has ended: others of the group may run on.
+    var groupTime: DispatchTime
+  }
 
   /// Nil when it cannot be run, or nobody could wait for it. `ended` is called once, on a thread of its own, with whether the program exited with 0.
-  /// Without an environment it has the broker's.
+  /// Without an environment it has the broker's. For `groupTime` seconds, ``end()`` and ``kill()`` reach what the program has left behind.
   init?(
     _ program: String, arguments: [String], environment: [String: String]? = nil,
-    ended: @escaping @Sendable (Bool) -> Void
+    keepingGroupFor groupTime: TimeInterval = 0, ended: @escaping @Sendable (Bool) -> Void
   ) {
     guard let process = Self.spawn([program] + arguments, environment) else { return nil }
     self.process = process
+    state = Guarded(State(groupTime: .now() + groupTime))
     do {
-      try DetachedThread.start("program") { [self] in ended(reap() == 0) }
+      try DetachedThread.start("program") { [self] in
+        ended(cposix_await_exit(process) == 0)
+        awaitGroup()
+        reap()
+      }
     } catch {
       kill()
-      _ = reap()
+      reap()
       return nil
     }
   }
 
-  /// Waits for its end, and returns its status.
-  private func reap() -> Int32 {
-    var information = siginfo_t()
-    // Its number stays its own until it is reaped, which `kill` must not miss.
-    while waitid(P_PID, id_t(process), &information, WEXITED | WNOWAIT) != 0, errno == EINTR {}
-    var status: Int32 = 0
-    isReaped.withLock {
-      while waitpid(process, &status, 0) < 0, errno == EINTR {}
-      $0 = true
+  private func awaitGroup() {
+    while case let until = state.withLock({ $0.groupTime }), until > .now() {
+      _ = changed.wait(timeout: until)
     }
-    return status
   }
 
-  /// Ends the program at once, with all of its process group. Does nothing when it has ended.
-  func kill() { signal(SIGKILL) }
+  /// Waits for its end. Its number may be another's from then on.
+  private func reap() {
+    _ = cposix_await_exit(process)
+    state.withLock {
+      while waitpid(process, nil, 0) < 0, errno == EINTR {}
+      $0.isReaped = true
+    }
+  }
 
-  /// Asks it to end, and ends it when it has not done so after a while.
+  /// Ends the program at once, with all of its process group. Does nothing when that is gone.
+  func kill() {
+    signal(SIGKILL)
+    state.withLock { $0.groupTime = .now() }
+    changed.signal()
+  }
+
+  /// Asks the group to end, and ends it when it has not done so after a while.
   func end() {
+    state.withLock { $0.groupTime = max($0.groupTime, .now() + 2 * Self.lastTime) }
     signal(SIGTERM)
     DispatchQueue.global().asyncAfter(deadline: .now() + Self.lastTime) { self.kill() }
   }
@@ -59,7 +78,7 @@ final class ChildProgram: Sendable {
   private static let lastTime: TimeInterval = 5
 
   private func signal(_ number: Int32) {
-    isReaped.withLock { if !$0 { _ = Foundation.kill(-process, number) } }
+    state.withLock { if !$0.isReaped { _ = Foundation.kill(-process, number) } }
   }
 
   private static func spawn(_ words: [String], _ environment: [String: String]?) -> pid_t? {

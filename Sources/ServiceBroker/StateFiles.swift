@@ -26,20 +26,19 @@ enum StateFiles {
 
   /// Nil when there is no such file. Throws for one that is longer.
   static func read(_ path: String, byteCountMax: Int) throws(ServiceBrokerError) -> Data? {
-    let number = cposix_open(path, O_RDONLY | O_NOFOLLOW, 0)
+    // Without O_NONBLOCK, open(2) of a pipe waits for its other end.
+    let number = cposix_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0)
     if number == -ENOENT { return nil }
     try check(number, "open", path)
     defer { close(number) }
-    var bytes = [UInt8](repeating: 0, count: byteCountMax + 1)
-    var count = 0
-    while count < bytes.count {
-      let step = bytes.withUnsafeMutableBytes {
-        Foundation.read(number, $0.baseAddress! + count, byteCountMax + 1 - count)
-      }
+    var bytes = Data()
+    var part = [UInt8](repeating: 0, count: min(byteCountMax + 1, 16 << 10))
+    while bytes.count <= byteCountMax {
+      let step = part.withUnsafeMutableBytes { Foundation.read(number, $0.baseAddress!, $0.count) }
       if step < 0, errno == EINTR { continue }
       if step < 0 { throw .callFailed(operation: "read", path: path, errno: errno) }
-      if step == 0 { return Data(bytes[..<count]) }
-      count += step
+      if step == 0 { return bytes }
+      bytes += part[..<step]
     }
     throw .callFailed(operation: "read", path: path, errno: EFBIG)
   }

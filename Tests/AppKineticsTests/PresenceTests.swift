@@ -160,6 +160,19 @@ struct PresenceTests {
     }
   }
 
+  @Test func startsOnce() async throws {
+    try await withTestApps { world in
+      try await world.end(startProvider(world))
+      let locked = try lockedApp(world)
+      for _ in 0..<2 { try await locked.start() }
+      let run = Task { try await locked.run() }
+      try await locked.start()
+      // The app takes its place, and nobody else did.
+      _ = try await startProvider(world)
+      try await run.value
+    }
+  }
+
   /// One that stands in is not taken for the app by the one whose place it takes.
   @Test func anotherOneTakesThePlace() async throws {
     try await withTestApps { world in

@@ -244,8 +244,9 @@ struct OutboxTests {
     }
     #expect(queued == [.queued(5)])
     #expect(chunks == 2)
-    // One that has ended already is fine.
-    _ = try sender.container.enqueue(message([], id: 2), endingQueued: 4)
+    // It has one answer.
+    expectError(.invalidArgument) { try sender.container.enqueue(message([], id: 2), endingQueued: 4) }
+    #expect(try sender.container.outboxEntries().map(\.id) == [Identifier(repeating: 1)])
   }
 
   // MARK: Versions

@@ -265,14 +265,14 @@ struct BrokerTests {
   }
 
   /// With what it has started itself.
-  @Test func aProgramWhoseAppDoesNotComeIsEnded() async throws {
+  /// Also what it has left behind, and when it does not heed the first signal.
+  @Test(arguments: ["trap '' TERM;", ""], ["while :; do wait; done", "exit 0"])
+  func aProgramWhoseAppDoesNotComeIsEnded(begin: String, end: String) async throws {
     let world = World()
     let broker = try await world.broker()
     let pipe = world.path + "/pipe"
     #expect(mkfifo(pipe, 0o600) == 0)
-    // It does not heed the first signal.
-    try await world.install(
-      b, ["/bin/sh", "-c", "trap '' TERM; sleep 3600 & echo $$ $! > \(pipe); while :; do wait; done"])
+    try await world.install(b, ["/bin/sh", "-c", "\(begin) sleep 3600 & echo $$ $! > \(pipe); \(end)"])
     let one = try await TestApp(world, a, key: KeyPair())
     async let refusal = #expect(throws: ServicesError(.applicationNotFound)) { try await one.connect(to: b) }
     let processes = try await contents(ofPipe: pipe).split(whereSeparator: \.isWhitespace).compactMap {

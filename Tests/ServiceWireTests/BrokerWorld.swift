@@ -71,6 +71,7 @@ final class BrokerWorld {
           asked.append(change)
         }
       case .save(let part): saved.append(part)
+      case .require, .stopAskingCompositor: break
       }
     }
   }

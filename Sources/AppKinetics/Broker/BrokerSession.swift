@@ -19,6 +19,8 @@ final class BrokerSession {
 
   unowned let core: Core
   private(set) var phase = Phase.down { didSet { show() } }
+  /// The state of the app that the broker was told last over this connection.
+  private var enrolledState = ApplicationState.running
   private(set) lazy var introductions = Introductions(core)
   private(set) lazy var watches = BrokerWatches(core)
   private(set) lazy var registration = BrokerRegistration(core)
@@ -243,6 +245,7 @@ final class BrokerSession {
       lane?.close(.brokerNotTrusted)
       return
     }
+    enrolledState = core.state
     send(
       .with {
         $0.enrol = .with {
@@ -254,6 +257,15 @@ final class BrokerSession {
           if let presence { $0.presenceKey = Data(presence.key.publicKey) }
         }
       })
+  }
+
+  /// Tells the broker the app's state. Calls back when it has heard it, or will hear it when the app has enrolled.
+  func tellState(_ told: @escaping @Sendable (Result<Void, any Error>) -> Void = { _ in }) {
+    guard phase == .up || phase == .registering else { return told(.success(())) }
+    enrolledState = core.state
+    ask(.state(.with { $0.state = core.state.wire })) { _, answer in
+      told(answer.map { _ in }.mapError { $0 as any Error })
+    }
   }
 
   private func send(_ message: WireBrokerMessage) {
@@ -288,6 +300,8 @@ final class BrokerSession {
         runtime.logger.warning(
           "another process of this app was connected again and again; is a copy of the container in use?")
       }
+      // It may have waited to be approved for long.
+      if enrolledState != core.state { tellState() }
       if registration.isTakenBack { isConnected() } else { registration.begin() }
     case .answer(let answer): take(answer)
     case .introduction(let introduction) where phase == .up || phase == .registering:

@@ -85,13 +85,25 @@ final class Introductions {
     core.peer(application).open(introduction, sockets.control, sockets.bulk)
   }
 
+  /// Nothing comes of introductions to these apps whose sockets are on their way.
+  func drop(_ error: ServicesError, where isMeant: (ApplicationID) -> Bool) {
+    for (ticket, waiting) in introduced {
+      guard let application = try? ApplicationID(waiting.introduction.appID), isMeant(application) else {
+        continue
+      }
+      giveUp(ticket, error)
+    }
+  }
+
   /// The sockets of an introduction did not come; who waits for it hears so.
-  private func giveUp(_ ticket: Data) {
+  private func giveUp(
+    _ ticket: Data,
+    _ error: ServicesError = ServicesError(.timedOut, detail: "the sockets of an introduction did not come")
+  ) {
     guard let introduction = introduced.removeValue(forKey: ticket)?.introduction,
       introduction.role == .dialler, let application = try? ApplicationID(introduction.appID)
     else { return }
-    core.peers[application]?.cannotReach(
-      ServicesError(.timedOut, detail: "the sockets of an introduction did not come"))
+    core.peers[application]?.cannotReach(error)
   }
 
   // MARK: Deadlines

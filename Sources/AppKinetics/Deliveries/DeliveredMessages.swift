@@ -13,6 +13,7 @@ final class DeliveredMessages {
     let arrival: UInt64
     let id: Identifier
     let sender: ApplicationID
+    let isReply: Bool
     let isRedelivered: Bool
   }
 
@@ -89,7 +90,7 @@ final class DeliveredMessages {
     switch offer.message {
     case .request(let wire):
       guard let found = core.services.offer(of: wire) else {
-        return setAside(queued, of: application, isRedelivered: isRedelivered)
+        return setAside(queued, of: application, isReply: false, isRedelivered: isRedelivered)
       }
       let request = IncomingRequest(
         wire, id, from: application, found.key, found, params: wire.params(), attachments: files.map(\.path),
@@ -122,16 +123,20 @@ final class DeliveredMessages {
           }
         }
       } else {
-        setAside(queued, of: application, isRedelivered: isRedelivered)
+        setAside(queued, of: application, isReply: true, isRedelivered: isRedelivered)
       }
     case nil: end(queued.arrival)
     }
   }
 
-  private func setAside(_ queued: QueuedMessage, of sender: ApplicationID, isRedelivered: Bool) {
+  private func setAside(
+    _ queued: QueuedMessage, of sender: ApplicationID, isReply: Bool, isRedelivered: Bool
+  ) {
     letGo(queued.arrival)
     unhandled.append(
-      Unhandled(arrival: queued.arrival, id: queued.id, sender: sender, isRedelivered: isRedelivered))
+      Unhandled(
+        arrival: queued.arrival, id: queued.id, sender: sender, isReply: isReply, isRedelivered: isRedelivered
+      ))
   }
 
   /// Something was offered: what waited for that goes on.
@@ -204,8 +209,10 @@ final class DeliveredMessages {
     return answerable[request.sender]?.removeValue(forKey: request.id)?.arrival
   }
 
-  /// An administrator has forgotten the app: nothing is kept of it. Its files stay in the inbox.
-  func endAnswerable(from application: ApplicationID) {
+  /// An administrator has forgotten the app: none of its requests is kept. Their files stay in the inbox.
+  func endRequests(from application: ApplicationID) {
+    for message in unhandled where message.sender == application && !message.isReply { end(message.arrival) }
+    unhandled.removeAll { $0.sender == application && !$0.isReply }
     for kept in answerable.removeValue(forKey: application)?.values.map(\.self) ?? [] {
       end(kept.arrival)
       kept.object?.endReply(nil)

@@ -33,6 +33,8 @@ struct OutgoingDelivery: Sendable {
   var taken: (incarnation: Incarnation, generation: UInt64)?
   /// The receiver's count of messages, as it was said with the commit of this one.
   var receipt: DeliveryReceipt?
+  /// How often it was offered, also by earlier processes.
+  var offerCount = 0
   /// Why it is taken back.
   var failure: ServicesError?
   /// The receiver has taken it.

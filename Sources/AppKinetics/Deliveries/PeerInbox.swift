@@ -25,6 +25,9 @@ final class PeerInbox {
   private var waitingCallbackCount = 0
   /// Deliveries that are being discarded.
   private var discardingCount = 0
+  private let discarding = DispatchGroup()
+  /// Until then those whose channel broke are expected to go on over another one; nil when there are none.
+  private(set) var expectedUntil: UInt64?
   /// Offers that came while the app was locked or suspended, in their order.
   private var held: [Attempt] = []
   /// The last incarnation of the sender that was not the newest, and the last count of messages that are not all here: the app was told.
@@ -41,6 +44,8 @@ final class PeerInbox {
 
   /// Nothing is written to the container after this.
   func stop(_ parts: DispatchGroup) {
+    parts.enter()
+    discarding.notify(queue: runtime.workQueue) { parts.leave() }
     for delivery in arriving.values {
       delivery.transfer?.end(Self.lost)
       parts.enter()
@@ -195,6 +200,7 @@ final class PeerInbox {
       switch answer.state {
       case .unknown:
         if !answer.mayBeForgotten { attempt.delivery.clearRepeatMark() }
+        guard !attempt.delivery.isUnwanted else { return inbox.refuse(id, Self.unwanted) }
         inbox.check(attempt)
       case .numberTaken:
         // It comes again under another incarnation: a reply is not lost.
@@ -282,6 +288,7 @@ final class PeerInbox {
   }
 
   private func refuse(_ id: Identifier, _ error: ServicesError) {
+    held.removeAll { $0.id == id }
     if let delivery = arriving.removeValue(forKey: id) {
       delivery.isUnwanted = true
       delivery.transfer?.end(.failure(error))
@@ -305,9 +312,11 @@ final class PeerInbox {
   ) {
     delivery.stream = nil
     discardingCount += 1
-    let discard = discarding(delivery)
-    delivery.queue.async { [runtime = runtime, application = peer.application] in
+    let discard = discarder(of: delivery)
+    discarding.enter()
+    delivery.queue.async { [runtime = runtime, application = peer.application, discarding] in
       let wasDelivered = Result { try discard() }
+      discarding.leave()
       runtime.perform(with: application) { peer in
         peer.inbox.discardingCount -= 1
         peer.inbox.change(delivery, to: 0)
@@ -318,7 +327,7 @@ final class PeerInbox {
   }
 
   /// Nothing is left of it, not even of what an earlier process or channel has staged. True when it was delivered before: that stays.
-  private func discarding(_ delivery: IncomingDelivery) -> @Sendable () throws -> Bool {
+  private func discarder(of delivery: IncomingDelivery) -> @Sendable () throws -> Bool {
     { [store = runtime.container.store, logger = runtime.logger, application = peer.application] in
       do {
         let message = ArrivingMessage(delivery.offer, from: application)
@@ -544,6 +553,11 @@ final class PeerInbox {
           peer.inbox.remove(id)
           peer.deliveries.step { $0.refuseNumber(id, generation: taken.generation) }
         }
+      } catch ContainerError.fileExists {
+        // Its directory is the app's own by now, and nothing was written: it would not be another one the next time.
+        runtime.perform(with: application) { peer in
+          if peer.inbox.isCurrent(attempt) { peer.inbox.failed(attempt, ContainerError(.fileExists)) }
+        }
       } catch {
         runtime.perform(with: application) { peer in
           if peer.inbox.isCurrent(attempt) { peer.inbox.abandon(attempt, error) }
@@ -561,6 +575,7 @@ final class PeerInbox {
     held.removeAll { $0.delivery === delivery }
     delivery.queue.async { delivery.suspend() }
     change(delivery, to: 0)
+    expectedUntil = runtime.now + runtime.options.deliveryIdleTime.milliseconds
     let interrupted = arriving.filter { !$0.value.isUnderWay && $0.key != id }
     if interrupted.count >= Self.interruptedCountMax, let (other, _) = interrupted.first { remove(other) }
   }
@@ -587,12 +602,19 @@ final class PeerInbox {
 
   /// False when it is there already, or was never on its way.
   func cancelReception(of request: Identifier) -> Bool {
-    guard let (id, delivery) = arriving.first(where: { $0.value.request == request }),
-      delivery.isUnderWay, !delivery.isCommitting
+    guard let (id, delivery) = arriving.first(where: { $0.value.request == request }), !delivery.isCommitting
     else { return false }
-    refuse(id, ServicesError(.cancelled, detail: "the receiver does not want it"))
+    if delivery.isUnderWay {
+      refuse(id, Self.unwanted)
+    } else {
+      // Its sender hears so when it offers it again.
+      delivery.isUnwanted = true
+      delivery.transfer?.end(.failure(Self.unwanted))
+    }
     return true
   }
+
+  private static let unwanted = ServicesError(.cancelled, detail: "the receiver does not want it")
 
   // MARK: What the app hears on the way
 

@@ -54,6 +54,7 @@ final class PeerOutbox {
     }
     outgoing[id] = OutgoingDelivery(
       entry: entry, request: request, isReply: isReply, files: files, meter: meter, offer: offer)
+    if wasOffered { outgoing[id]?.offerCount = 1 }
     meter?.begin(byteCount: entry.byteCount, fileCount: entry.fileCount)
     end = max(end, entry.number + 1)
     peer.deliveries.step {
@@ -198,6 +199,7 @@ final class PeerOutbox {
     case .success(let offer):
       FailPoint.offering.pass()
       outgoing[id]?.entry.mayBeOffered = true
+      outgoing[id]?.offerCount += 1
       durableFloor = max(offer.floor, durableFloor)
       peer.deliveries.step { $0.offer(offer) }
     case .failure(let error): fail(id, error)
@@ -356,7 +358,9 @@ final class PeerOutbox {
     let (runtime, application) = (runtime, peer.application)
     runtime.fileQueue.async {
       let message =
-        hasHandler ? try? OutboxMessage(delivery.entry, in: runtime.container, includesFiles: true) : nil
+        hasHandler
+        ? (try? OutboxMessage(delivery.entry, in: runtime.container, includesFiles: true))
+          ?? OutboxMessage(unreadable: delivery, to: application) : nil
       // What an earlier process sent most of.
       if end == .committed { delivery.files.tell(before: delivery.entry.fileCount) }
       var end = end
@@ -397,6 +401,12 @@ final class PeerOutbox {
     let ended = outgoing.removeValue(forKey: id)
     for body in ended?.whenEnded ?? [] { body(end) }
     for body in ended?.afterwards ?? [] { body(peer) }
+    // An earlier process of the receiver may have had it, and have said that it does not reply.
+    if delivery.offerCount > 1, !delivery.isReply, let request = delivery.request,
+      peer.sent[request]?.awaitsDelivery == true
+    {
+      peer.deliveries.step { $0.inquire(request) }
+    }
     if end == .committed { acknowledge() }
   }
 

@@ -99,6 +99,14 @@ extension OutboxMessage {
   }
 
   private static let pageFileCount = 4096
+
+  /// As far as it is known of one that cannot be read.
+  init(unreadable delivery: OutgoingDelivery, to receiver: ApplicationID) {
+    self.init(
+      request: delivery.request ?? delivery.entry.id, isReply: delivery.isReply, receiver: receiver,
+      date: delivery.entry.date, fileCount: delivery.entry.fileCount, byteCount: delivery.entry.byteCount,
+      state: .waiting, params: nil)
+  }
 }
 
 extension AppServices {

@@ -152,12 +152,12 @@ public final class AppServices: Sendable {
   /// Tells the broker, and other apps with it, what became of the app. Locked, it is given nothing until it runs again: requests without files are
   /// refused after ``Options/unlockTime``, those with files wait. Suspended, it refuses requests without files at once, and those with files wait as well.
   public func setState(_ state: ApplicationState) async throws {
-    let isTold = await runtime.result { core in
-      core.setState(state)
-      return core.broker.phase == .down
+    try await withCheckedThrowingContinuation { (told: CheckedContinuation<Void, any Error>) in
+      runtime.perform { core in
+        core.setState(state)
+        core.broker.tellState { told.resume(with: $0) }
+      }
     }
-    // Without a broker it is told at the next enrolment.
-    if !isTold { _ = try await runtime.ask(.state(.with { $0.state = state.wire })) }
   }
 
   /// The apps that have wanted something of this one since it was locked or suspended: a channel, or that a message is taken. One that has given up meanwhile

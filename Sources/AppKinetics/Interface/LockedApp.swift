@@ -42,6 +42,7 @@ public final class LockedApp: Sendable {
     var hasEnded = false
     /// Of ``start()``, for ``run()``.
     var started: Connection?
+    var isStarting = false
     var waiting = Watchers<Set<ApplicationID>>()
     var front = Watchers<Bool>()
     var lastWatcher: UInt64 = 0
@@ -124,12 +125,19 @@ public final class LockedApp: Sendable {
 
   // MARK: Life
 
-  /// Dials the broker, and returns when the app is present. Then ``run()`` goes on.
+  /// Dials the broker, and returns when the app is present. Then ``run()`` goes on. Called again, it does nothing.
   ///
   /// Throws what ``run()`` throws; `brokerUnavailable` also when nobody answers, `placeTaken` also when the app runs;
   /// `certificateNotFound` when another broker answers than the one that the app enrolled with; and `limitExceeded` when
   /// the broker has too many connections.
   public func start() async throws {
+    let isFirst = state.withLock { state in
+      guard !state.hasEnded, !state.isRunning, !state.isStarting, state.started == nil else { return false }
+      state.isStarting = true
+      return true
+    }
+    guard isFirst else { return }
+    defer { state.withLock { $0.isStarting = false } }
     do {
       let connection = try await connect()
       let isTaken = state.withLock { state in

@@ -194,10 +194,13 @@ extension IncomingRequest {
   /// Puts a reply into the outbox, and what it answers out of the queue. Throws `general` for a request that cannot be replied to.
   private func store(_ reply: WireReply, _ attachments: [String]) async throws {
     let sender = sender
-    let isTaken = await runtime.result { core in
-      core.requests(holding: self)?.beginStoring(self, reply, attachments) == true
+    let isTaken = await runtime.result { [storing = runtime.storing] core in
+      guard core.requests(holding: self)?.beginStoring(self, reply, attachments) == true else { return false }
+      storing.enter()
+      return true
     }
     guard isTaken else { throw PeerRequests.cannotReply }
+    defer { runtime.storing.leave() }
     do {
       let stored = try await runtime.store(
         .with { $0.reply = reply }, id: Identifier.random(), to: sender, attachments, endingQueued: arrival)

@@ -194,7 +194,7 @@ final class PeerRequests {
 
   private func handleNext() {
     guard !ready.isEmpty, !core.isStopping else { return }
-    guard core.state != .locked else { return core.peerWaits(peer.application) }
+    guard core.state == .running else { return core.peerWaits(peer.application) }
     guard !isHandling else { return }
     isHandling = true
     callbacks.async { [runtime, application = peer.application] in
@@ -214,7 +214,7 @@ final class PeerRequests {
   private static let batchCountMax = 32
 
   private func nextBatch() -> [ReadyRequest] {
-    guard core.state != .locked, !core.isStopping else { return [] }
+    guard core.state == .running, !core.isStopping else { return [] }
     var batch: [ReadyRequest] = []
     for next in ready.takeFirst(Self.batchCountMax) {
       // One that was withdrawn does not begin; a delivered one is not withdrawn.
@@ -362,6 +362,8 @@ final class PeerRequests {
   func didKeep(_ request: IncomingRequest) {
     if isCurrent(request) { incoming[request.id]?.isStored = false }
     replyIsDelivered(request.id)
+    // Its handler may have returned meanwhile.
+    letGo(request)
   }
 
   private func replyIsDelivered(_ id: Identifier) {
@@ -386,7 +388,6 @@ final class PeerRequests {
   /// What waits is not handled any more.
   func wasForgotten() {
     refuseLocked(.notAllowed)
-    messages.endAnswerable(from: peer.application)
     for next in ready.takeAll() {
       let id = next.request.id
       incoming[id] = nil

@@ -479,7 +479,9 @@ final class PeerSession {
     for channel in channels.values where channel.isOpen && now >= channel.lastUsed + Self.idleChannelTime {
       channel.lane.close(.noError)
     }
-    if channels.isEmpty, !isDialling, openDialCount == 0 { core.forget(self) }
+    if channels.isEmpty, !isDialling, openDialCount == 0, inbox.expectedUntil ?? 0 <= now {
+      core.forget(self)
+    }
   }
 
   func nextDeadline(_ now: UInt64, soon: UInt64) -> UInt64 {
@@ -491,7 +493,7 @@ final class PeerSession {
     guard isQuiet, !isDialling, channels.values.allSatisfy(\.hasBegun) else { return min(asked, soon) }
     guard let lastUsed = channels.values.map(\.lastUsed).min() else {
       // There is this session to be forgotten, or a channel to be asked for.
-      if isIdle { return min(asked, soon) }
+      if isIdle { return min(asked, max(inbox.expectedUntil ?? 0, soon)) }
       return sent.isEmpty ? asked : min(asked, max(deliveries.awaitAt, now))
     }
     return isIdle ? min(asked, max(lastUsed + Self.idleChannelTime, now)) : asked

@@ -30,6 +30,8 @@ final class Core {
 
   unowned let runtime: Runtime
   private(set) var life = Life.new
+  /// What is waited for since these services were stopped.
+  private(set) var stopping: DispatchGroup?
   /// No handler begins any more: these services stop when those that run have returned.
   var isStopping: Bool { runtime.handlers.isClosed }
   var wakeUp: WakeUp
@@ -93,6 +95,7 @@ final class Core {
   func stop(_ parts: DispatchGroup) -> Bool {
     guard life != .stopped else { return false }
     life = .stopped
+    stopping = parts
     for ended in takenBack.values.joined() { ended(nil) }
     takenBack = [:]
     runtime.stopClock()
@@ -140,12 +143,15 @@ final class Core {
   /// An administrator has forgotten the app.
   func wasForgotten(_ application: ApplicationID) {
     if waitingPeers.contains(application) { waitingPeers.remove(application) }
+    broker.introductions.drop(ServicesError(.applicationNotFound)) { $0 == application }
+    messages.endRequests(from: application)
     peers[application]?.wasForgotten()
   }
 
   /// Any app may have been forgotten. Those that may go on begin anew.
   func anyWasForgotten() {
     if !waitingPeers.isEmpty { waitingPeers = [] }
+    broker.introductions.drop(ServicesError(.applicationNotFound)) { _ in true }
     for peer in peers.values { peer.closeChannels() }
   }
 
@@ -202,12 +208,12 @@ final class Core {
     let denied = waitingPeers.filter { services.access.denies($0.text, runtime.appID) }
     if !denied.isEmpty { waitingPeers.subtract(denied) }
     // Where one of the two may call, the channel goes on, and the provider's side refuses what the other one sends.
-    for peer in peers.values
-    where services.access.denies(runtime.appID, peer.application.text)
-      && services.access.denies(peer.application.text, runtime.appID)
-    {
-      peer.closeChannels()
+    func isDenied(_ application: ApplicationID) -> Bool {
+      services.access.denies(runtime.appID, application.text)
+        && services.access.denies(application.text, runtime.appID)
     }
+    broker.introductions.drop(ServicesError(.notAllowed), where: isDenied)
+    for peer in peers.values where isDenied(peer.application) { peer.closeChannels() }
   }
 
   /// Where the app is called for another one.

@@ -77,6 +77,8 @@ final class PeerKeys {
   /// Takes over what the user has decided on an app, which the container keeps by now.
   func copy(_ application: ApplicationID, from changed: PeerPins) {
     pins.copy(application, from: changed)
+    // The file may have what was known of the app before, if that was written meanwhile.
+    save(application)
     core.peers[application]?.keyWasDecided()
   }
 }

@@ -22,6 +22,8 @@ final class Runtime: Sendable {
   let workQueue: DispatchQueue
   /// What waits for the disk.
   let fileQueue: DispatchQueue
+  /// Messages that are being written into the outbox, begun while these services ran.
+  let storing = DispatchGroup()
   let logger: Logger
   /// Shared memory for all other apps together.
   let slotBudget = BulkSlotBudget()
@@ -175,13 +177,16 @@ final class Runtime: Sendable {
   /// Calls back when every lane has said goodbye, which takes until the other side has heard it, a second at most.
   func stop(_ done: @escaping @Sendable () -> Void = {}) {
     perform { core in
-      let parts = DispatchGroup()
       self.handlers.close()
-      guard core.stop(parts) else { return done() }
+      let parts = core.stopping ?? DispatchGroup()
+      defer { parts.notify(queue: self.workQueue, execute: done) }
+      guard core.stop(parts) else { return }
+      // What is being written into the outbox.
+      parts.enter()
+      self.storing.notify(queue: self.workQueue) { parts.leave() }
       // What was told to the app is settled in the container, so that nothing of it comes again.
       parts.enter()
       self.fileQueue.async(flags: .barrier) { parts.leave() }
-      parts.notify(queue: self.workQueue, execute: done)
     }
   }
 
@@ -269,8 +274,12 @@ final class Runtime: Sendable {
 
   /// Returns when the request is on the disk.
   private func store(_ sent: SentRequest) async throws {
-    let notRunning = await result { $0.notRunning }
+    let notRunning = await result { [storing] core in
+      if core.notRunning == nil { storing.enter() }
+      return core.notRunning
+    }
     if let notRunning { throw notRunning }
+    defer { storing.leave() }
     let wire = WireOffer.with {
       $0.request = sent.wire
       if let timeLimit = sent.request.timeLimit { $0.timeLimit = timeLimit.milliseconds }

@@ -46,6 +46,10 @@ int cposix_make_undumpable(void);
 /// `environment`: NULL for that of this process.
 int cposix_spawn_detached(pid_t *process, char *const arguments[], char *const environment[]);
 
+/// Waits until a child has ended, and leaves it to be waited for once more, so that its number stays its own. 0 when it has exited with 0,
+/// 1 when it has ended otherwise, or -errno, for instance when somebody else has waited for it.
+int cposix_await_exit(pid_t process);
+
 // Sockets: cposix_socket.c. Every descriptor that a call makes is closed by exec, and no call raises SIGPIPE. `wait` 0 makes a
 // call that would wait return -EAGAIN, also on a blocking descriptor.
 

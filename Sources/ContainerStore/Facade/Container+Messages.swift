@@ -14,7 +14,7 @@ extension Container {
   ///
   /// Throws `noSuchFile`; `cannotStore` for a symbolic link in a folder or a path of more than
   /// 32,000 bytes; `fileDamaged`; `invalidArgument` for an id that is in the outbox, a receiver
-  /// without a name, and a message of more than 2 MiB; `diskFull`, `readOnly`.
+  /// without a name, a message of more than 2 MiB, and an answer to what is not in the queue; `diskFull`, `readOnly`.
   package func enqueue(
     _ message: OutgoingMessage, mayBeOffered: Bool = false, endingQueued arrival: UInt64? = nil
   ) throws -> OutboxEntry {

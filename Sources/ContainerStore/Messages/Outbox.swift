@@ -110,7 +110,12 @@ extension Messages {
         rest = rest.dropFirst(part.count)
         chunk += 1
       }
-      if let arrival { try transaction.endQueued(arrival) }
+      if let arrival {
+        guard try transaction.value(.queued(arrival)) != nil else {
+          throw ContainerError(.invalidArgument, detail: "what it answers is not in the queue any more")
+        }
+        try transaction.endQueued(arrival)
+      }
       transaction.whenApplied { [entry] in outboxIndex.add(entry) }
       return entry
     }

@@ -15,8 +15,12 @@ package enum BrokerOutput: Sendable, Equatable {
   case endProgram(appID: String)
   /// ``BrokerState/compositorAnswered(_:isDone:now:)`` follows; until then no other change is asked for, unless *compositor time* passes.
   case askCompositor(appID: String?, FrontChange)
+  /// *Compositor time* has passed: end the asking, which may change nothing on the screen any more.
+  case stopAskingCompositor
   /// What ``BrokerState/records`` has of it is to be kept, before anything that follows is done.
   case save(BrokerRecords.Part)
+  /// What follows says that this is kept: it may be from before, when it could not be written.
+  case require(BrokerRecords.Part)
 }
 
 /// Two apps that are brought together.

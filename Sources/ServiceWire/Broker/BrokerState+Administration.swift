@@ -6,6 +6,8 @@ extension BrokerState {
     _ message: WireAdminister, _ question: BrokerQuestion, now: UInt64, date: UInt64
   ) throws(BrokerRefusal) {
     guard let kind = message.kind else { throw .fault(.malformed) }
+    // Asked for again, a change that could not be written is nothing new.
+    for part in Self.parts(changedBy: kind) { answers.append(.require(part)) }
     switch kind {
     case .listApps(let list):
       if !list.after.isEmpty { try BrokerRefusal.checkAppID(list.after) }
@@ -34,6 +36,17 @@ extension BrokerState {
     case .forget(let appID): try forget(appID)
     }
     answers.done(question)
+  }
+
+  private static func parts(changedBy kind: WireAdminister.OneOf_Kind) -> [BrokerRecords.Part] {
+    switch kind {
+    case .listApps, .listRules, .front: []
+    case .addRule, .removeRule: [.policy]
+    case .install(let install): [.program(install.appID)]
+    case .uninstall(let appID): [.program(appID)]
+    case .approve(let approval): [.program(approval.appID)]
+    case .forget(let appID): [.app(appID), .program(appID), .forgotten]
+    }
   }
 
   private mutating func forget(_ appID: String) throws(BrokerRefusal) {

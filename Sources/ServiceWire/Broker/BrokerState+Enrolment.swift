@@ -107,6 +107,7 @@ extension BrokerState {
       appID, number, process: new.process, enrol.state, standsIn: standsIn, replacements: replacements)
     if let earlier, passesOn { close(earlier.connection, fault) }
     feeds.begin(number, asker: BrokerAsker(appID: appID, origin: new.origin, administers: false))
+    answers.append(.require(.app(appID)))
     answers.send(to: number) { $0.enrolled = answer }
     if presence.front == appID { answers.send(to: number) { $0.frontChanged.isInFront = true } }
     tellNews(of: appID, from: new.origin, now: now)

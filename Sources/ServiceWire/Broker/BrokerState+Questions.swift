@@ -84,7 +84,9 @@ extension BrokerState {
   }
 
   private mutating func setRegistration(_ registration: WireRegister?, of appID: String) {
-    guard records.apps[appID]?.registration != registration else { return }
+    guard records.apps[appID]?.registration != registration else {
+      return answers.append(.require(.app(appID)))
+    }
     records.apps[appID]?.registration = registration
     answers.append(.save(.app(appID)))
     feeds.noteChange(of: appID, &answers)

@@ -142,7 +142,10 @@ package struct BrokerState: Sendable {
     dials.endStarts(now: now, &answers)
     startNext(now: now)
     dials.refuseOverdue(now: now, &answers)
-    if let change = frontChanges.overdue(now: now) { endFrontChange(change, isDone: false, now: now) }
+    if let change = frontChanges.overdue(now: now) {
+      answers.append(.stopAskingCompositor)
+      endFrontChange(change, isDone: false, now: now)
+    }
     return answers.takeOutputs()
   }
 
