@@ -3,6 +3,7 @@ import Foundation
 import SecureFiles
 import ServiceBroker
 import ServiceValues
+import ServiceWire
 import Testing
 
 @testable import AppKinetics
@@ -202,6 +203,32 @@ struct LifeTests {
       try await app.services.start()
       #expect(app.services.connectionError == nil)
       #expect(try await app.services.outbox().count == 1)
+    }
+  }
+
+  /// Others would wait for an app that runs, or call one that is locked.
+  @Test func tellsTheStateThatWasSetWhileItWaitedForApproval() async throws {
+    try await withTestApps { world in
+      await world.stopBroker()
+      try await world.startBroker { $0.plainApps = .ask }
+      let app = try world.app("com.example.app")
+      try app.services.offer(echo) { .reply($0.params) }
+      await #expect {
+        try await app.services.start()
+      } throws: { ($0 as? ServicesError)?.code == .approvalPending }
+      try await app.services.setState(.locked)
+      let administrator = try await world.administrator()
+      defer { administrator.close() }
+      let key = app.services.runtime.performAndWait { Data($0.identity.key.publicKey) }
+      _ = try await administrator.ask(
+        .administer(
+          .with {
+            $0.approve.appID = app.id.text
+            $0.approve.keyFingerprint = KeyFingerprint.of(key)
+          }))
+      while try await administrator.apps().apps.first?.provider.state != .locked {
+        try await Task.sleep(for: .milliseconds(5))
+      }
     }
   }
 

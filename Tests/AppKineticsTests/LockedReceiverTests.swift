@@ -115,7 +115,7 @@ struct LockedReceiverTests {
   }
 
   /// The offers of these messages list their files.
-  @Test(arguments: ["delivered", "taken back", "not wanted", "interrupted"])
+  @Test(arguments: ["delivered", "taken back", "not wanted", "interrupted", "not wanted while interrupted"])
   func aListThatWaitsIsHeldUntilItsMessageEnds(how: String) async throws {
     try await withTestApps { world in
       let pair = try await Pair(world)
@@ -141,11 +141,22 @@ struct LockedReceiverTests {
       switch how {
       case "taken back": for sent in sent { #expect(await sent.cancel()) }
       case "not wanted": for transfer in transfers { #expect(await transfer.cancel()) }
-      case "interrupted":
+      case "interrupted", "not wanted while interrupted":
         pair.consumer.services.runtime.performAndWait { core in
           for channel in core.peers[pair.provider.id]!.channels.values { channel.lane.close(.noError) }
         }
         while held().app != 0 { await Task.yield() }
+        guard how == "interrupted" else {
+          for transfer in transfers { #expect(await transfer.cancel()) }
+          // Their sender finds the app again.
+          try await pair.provider.services.setState(.running)
+          for sent in sent {
+            await #expect {
+              _ = try await pair.reply(to: sent)
+            } throws: { ($0 as? ServicesError)?.code == .cancelled }
+          }
+          break
+        }
         fallthrough
       default:
         try await pair.provider.services.setState(.running)
