@@ -31,6 +31,8 @@ struct BrokerCommand: AsyncParsableCommand {
   var sandboxedApps = NewAppsOption(.ask)
 
   func run() async throws {
+    // Ignored, as a parent may have left it, it would hide how programs have ended.
+    signal(SIGCHLD, SIG_DFL)
     let logger = Logger(label: "dynamics.broker") { PrintableLog(label: $0) }
     // It has the keys of the broker and of the administrator.
     if cposix_make_undumpable() < 0 {

@@ -246,6 +246,8 @@ final class BrokerDriver: @unchecked Sendable {
   private func perform(_ output: BrokerOutput) {
     switch output {
     case .send(var message, let to):
+      // After a restart the broker may give the count to another app that is forgotten.
+      if unsaved.contains(.forgotten), case .enrolled = message.kind { message.enrolled.forgottenCount = 0 }
       if hasFailedToSave {
         switch message.kind {
         case .answer:
@@ -354,7 +356,8 @@ final class BrokerDriver: @unchecked Sendable {
     nextProgram += 1
     let environment = ChildProgram.appEnvironment(
       ProcessInfo.processInfo.environment, broker: URL(fileURLWithPath: socketPath).path)
-    let groupTime = TimeInterval(state.limits.startTime) / 1000 + Self.tickInterval
+    // Until it is ended because its app has not come, which a busy machine or disk may delay.
+    let groupTime = TimeInterval(state.limits.startTime) / 1000 + 10 * Self.tickInterval
     let child = ChildProgram(
       program, arguments: arguments, environment: environment, keepingGroupFor: groupTime
     ) { [weak self] isDone in

@@ -35,8 +35,10 @@ final class ChildProgram: Sendable {
     state = Guarded(State(groupTime: .now() + groupTime))
     do {
       try DetachedThread.start("program") { [self] in
-        ended(cposix_await_exit(process) == 0)
-        awaitGroup()
+        let end = cposix_await_exit(process)
+        ended(end == 0)
+        // When somebody else has waited for it, its number may be another's.
+        if end >= 0 { awaitGroup() }
         reap()
       }
     } catch {

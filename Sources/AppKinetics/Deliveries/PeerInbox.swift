@@ -20,6 +20,8 @@ final class PeerInbox {
   /// Also some whose channel broke, so that the app is not told of them twice.
   private(set) var arriving: [Identifier: IncomingDelivery] = [:]
   private static let interruptedCountMax = 32
+  /// Deliveries that the app has refused, and whose senders may not have heard so, oldest first.
+  private var unwantedIDs: [Identifier] = []
   /// Offers, their lists of files and callbacks that wait hold so many bytes.
   private(set) var heldByteCount = 0
   private var waitingCallbackCount = 0
@@ -200,13 +202,14 @@ final class PeerInbox {
       switch answer.state {
       case .unknown:
         if !answer.mayBeForgotten { attempt.delivery.clearRepeatMark() }
-        guard !attempt.delivery.isUnwanted else { return inbox.refuse(id, Self.unwanted) }
+        guard !inbox.takeUnwanted(id) else { return inbox.refuse(id, Self.unwanted) }
         inbox.check(attempt)
       case .numberTaken:
         // It comes again under another incarnation: a reply is not lost.
         inbox.remove(id)
         inbox.peer.deliveries.step { $0.refuseNumber(id, generation: answer.generation) }
       case .delivered:
+        _ = inbox.takeUnwanted(id)
         inbox.remove(id, .success(()))
         inbox.peer.deliveries.step { $0.committed(id) }
       }
@@ -604,13 +607,24 @@ final class PeerInbox {
   func cancelReception(of request: Identifier) -> Bool {
     guard let (id, delivery) = arriving.first(where: { $0.value.request == request }), !delivery.isCommitting
     else { return false }
-    if delivery.isUnderWay {
+    // A sender that does not hear so now, hears so when it offers it again.
+    unwantedIDs.append(id)
+    if unwantedIDs.count > Self.interruptedCountMax { unwantedIDs.removeFirst() }
+    guard !delivery.isUnderWay else {
       refuse(id, Self.unwanted)
-    } else {
-      // Its sender hears so when it offers it again.
-      delivery.isUnwanted = true
-      delivery.transfer?.end(.failure(Self.unwanted))
+      return true
     }
+    arriving[id] = nil
+    delivery.isUnwanted = true
+    delivery.transfer?.end(.failure(Self.unwanted))
+    discard(delivery) { _, _ in }
+    return true
+  }
+
+  /// The app has refused it over an earlier channel.
+  private func takeUnwanted(_ id: Identifier) -> Bool {
+    guard let index = unwantedIDs.firstIndex(of: id) else { return false }
+    unwantedIDs.remove(at: index)
     return true
   }
 
