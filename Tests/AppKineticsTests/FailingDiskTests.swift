@@ -180,7 +180,7 @@ private struct FailingDelivery {
     }
     let cancel = course == .delivered ? nil : Task { await sent.cancel() }
     try await wait("an end") { isStuck() || !sent.status.isOpen }
-    // What was on its way to the other side, or to the app, when the disk failed.
+    // The app may still hear what was on its way when the disk failed.
     if isStuck() { for _ in 0..<20 where sent.status.isOpen { try await Task.sleep(for: .milliseconds(1)) } }
     cancel?.cancel()
   }

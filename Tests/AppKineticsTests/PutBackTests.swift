@@ -25,7 +25,7 @@ struct PutBackTests {
         if !mail.complaints.isEmpty { break }
       }
       #expect(mail.complaints == [], "seed \(seed)")
-      // Both ends of a message were seen, and what only a put-back explains.
+      // Messages came in both directions.
       #expect(!mail.sides[0].ever.isEmpty && !mail.sides[1].ever.isEmpty)
     }
   }
@@ -116,7 +116,7 @@ private final class Mail {
   private var random: SplitMix64
   private var count = 0
   private var copyCount = 0
-  /// Of each container.
+  /// So many copies are kept of each container.
   private static let copyCountMax = 4
 
   init(_ world: TestApps, seed: UInt64) throws {

@@ -65,9 +65,9 @@ final class OutboxIndex: Sendable {
     try reading(records) { $0.floor(of: receiver) }
   }
 
-  /// For when a message is in the catalog, whose number is greater than all before it.
+  /// The message is in the catalog now. Its number is greater than all before it.
   func add(_ entry: OutboxEntry) { contents.withLock { $0?.add(entry) } }
 
-  /// For when it is not in the catalog any more.
+  /// The message is not in the catalog any more.
   func remove(_ number: UInt64) { contents.withLock { $0?.remove(number) } }
 }
