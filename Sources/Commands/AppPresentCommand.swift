@@ -44,7 +44,7 @@ struct AppPresentCommand: ParsableCommand, ReportingCommand {
     }
   }
 
-  /// What to do when a process that has opened the container has taken the place.
+  /// The user reads this when a process that has opened the container has taken the place.
   private static func advice(_ app: String) -> String {
     "dynamics: another process runs as \(PrintableText.of(app)); "
       + "start app present again when that process has ended\n"

@@ -35,7 +35,7 @@ final class BrokerDriver: @unchecked Sendable {
   private var hasFailedToSave = false
   /// What could not be written to its file yet.
   private var unsaved: Set<BrokerRecords.Part> = []
-  /// What was started last for each app, unless it failed.
+  /// The broker has started these last, one for each app, and they have not failed.
   private var programs: [String: (number: UInt64, child: ChildProgram)] = [:]
   private var nextProgram: UInt64 = 1
   private let socketPath: String

@@ -1,5 +1,43 @@
 import ContainerStore
+import OpenDynamicsTesting
 import SodiumPrimitives
+import Testing
+
+/// A container with an outbox, on a disk in memory.
+struct Sender {
+  let io = RecordingIO()
+  let container: Container
+
+  init(_ durability: Container.Durability = .full) throws {
+    var options = testOptions(durability)
+    options.compactionBytesPerSecond = 0
+    container = try Container.create(io: io, credential: testCredential(), options: options)
+  }
+
+  func reopened() throws -> Container {
+    try container.close()
+    return try Container.open(io: io, credential: testCredential(), options: testOptions())
+  }
+}
+
+func expectSound(_ container: Container, sourceLocation: SourceLocation = #_sourceLocation) throws {
+  try container.synchronize()
+  #expect(try container.verify().findings == [], sourceLocation: sourceLocation)
+}
+
+extension Container {
+  func overwrite(_ path: String, at offset: Int, _ bytes: [UInt8]) throws {
+    let file = try openFile(path, .readWrite)
+    try bytes.withUnsafeBytes { try file.write($0, at: UInt64(offset)) }
+    try file.close()
+  }
+
+  func truncate(_ path: String, to size: Int) throws {
+    let file = try openFile(path, .readWrite)
+    try file.truncate(to: UInt64(size))
+    try file.close()
+  }
+}
 
 extension Container {
   /// Every path with its contents, without what is staged of messages on their way.

@@ -154,10 +154,12 @@ extension Arrival {
 }
 
 extension OutboxReader {
-  /// The next frame.
-  func next() throws -> (frame: TestFrame, isLast: Bool) {
+  /// The next frame, with at most so many bytes of segments.
+  func next(
+    contentsByteCount: Int = SegmentFrame.contentsByteCountMax
+  ) throws -> (frame: TestFrame, isLast: Bool) {
     var block = [UInt8](repeating: 0xaa, count: SegmentFrame.byteCountMax)
-    var contents = [UInt8](repeating: 0xaa, count: SegmentFrame.contentsByteCountMax)
+    var contents = [UInt8](repeating: 0xaa, count: contentsByteCount)
     let read = try block.withUnsafeMutableBytes { block in
       try contents.withUnsafeMutableBytes { contents in try next(block: block, contents: contents) }
     }

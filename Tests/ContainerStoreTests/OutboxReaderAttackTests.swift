@@ -10,26 +10,9 @@ import Testing
 private let grain = SegmentLayout.plaintextByteCountMax
 private let overhead = SegmentLayout.overheadByteCount
 
-/// A container with an outbox, on a disk in memory.
-private struct Sender {
-  let io = RecordingIO()
-  let container: Container
-
-  init(_ durability: Container.Durability = .full) throws {
-    var options = testOptions(durability)
-    options.compactionBytesPerSecond = 0
-    container = try Container.create(io: io, credential: testCredential(), options: options)
-  }
-}
-
 private func message(_ attachments: [String], id: UInt8 = 1) -> OutgoingMessage {
   OutgoingMessage(
     id: Identifier(repeating: id), receiver: "com.example.receiver", message: [id], attachments: attachments)
-}
-
-private func expectSound(_ container: Container, sourceLocation: SourceLocation = #_sourceLocation) throws {
-  try container.synchronize()
-  #expect(try container.verify().findings == [], sourceLocation: sourceLocation)
 }
 
 /// A stored segment as a receiver gets it, with the key that came with it.
@@ -82,22 +65,6 @@ extension TestFrame {
   }
 }
 
-extension OutboxReader {
-  /// The next frame, with at most so many whole segments.
-  fileprivate func next(segmentCount: Int) throws -> (frame: TestFrame, isLast: Bool) {
-    var block = [UInt8](repeating: 0xaa, count: SegmentFrame.byteCountMax)
-    var contents = [UInt8](repeating: 0xaa, count: segmentCount * SegmentLayout.storedByteCountMax)
-    let read = try block.withUnsafeMutableBytes { block in
-      try contents.withUnsafeMutableBytes { contents in try next(block: block, contents: contents) }
-    }
-    return (
-      TestFrame(
-        block: Array(block[..<read.blockByteCount]), contents: Array(contents[..<read.contentsByteCount])),
-      read.isLast
-    )
-  }
-}
-
 extension Container {
   /// All frames of a message.
   fileprivate func frames(ofMessage number: UInt64) throws -> [TestFrame] {
@@ -120,18 +87,6 @@ extension Container {
       else { throw TestFailure("a frame has more than its segments and their keys") }
       return segments
     }
-  }
-
-  fileprivate func overwrite(_ path: String, at offset: Int, _ bytes: [UInt8]) throws {
-    let file = try openFile(path, .readWrite)
-    try bytes.withUnsafeBytes { try file.write($0, at: UInt64(offset)) }
-    try file.close()
-  }
-
-  fileprivate func truncate(_ path: String, to size: Int) throws {
-    let file = try openFile(path, .readWrite)
-    try file.truncate(to: UInt64(size))
-    try file.close()
   }
 
   /// Writes a few bytes to each second grain, so that each has a run of its own between two holes.
@@ -609,7 +564,7 @@ struct OutboxReaderAttackTests {
         while true {
           // At least one change comes before each frame, as long as there are changes.
           changed.wait()
-          let (frame, isLast) = try reader.next(segmentCount: 4)
+          let (frame, isLast) = try reader.next(contentsByteCount: 4 * SegmentLayout.storedByteCountMax)
           try arrival.append(frame)
           if isLast { break }
         }

@@ -9,23 +9,6 @@ import Testing
 
 private let grain = SegmentLayout.plaintextByteCountMax
 
-/// A container with an outbox, on a disk in memory.
-private struct Sender {
-  let io = RecordingIO()
-  let container: Container
-
-  init(_ durability: Container.Durability = .full) throws {
-    var options = testOptions(durability)
-    options.compactionBytesPerSecond = 0
-    container = try Container.create(io: io, credential: testCredential(), options: options)
-  }
-
-  func reopened() throws -> Container {
-    try container.close()
-    return try Container.open(io: io, credential: testCredential(), options: testOptions())
-  }
-}
-
 private func message(_ attachments: [String], id: UInt8 = 1, count: Int = 40) -> OutgoingMessage {
   OutgoingMessage(
     id: Identifier(repeating: id), receiver: "com.example.receiver",
@@ -46,23 +29,6 @@ extension Container {
     #expect(position == all.count)
     return tree
   }
-
-  fileprivate func overwrite(_ path: String, at offset: UInt64, _ bytes: [UInt8]) throws {
-    let file = try openFile(path, .readWrite)
-    try bytes.withUnsafeBytes { try file.write($0, at: offset) }
-    try file.close()
-  }
-
-  fileprivate func truncate(_ path: String, to size: UInt64) throws {
-    let file = try openFile(path, .readWrite)
-    try file.truncate(to: size)
-    try file.close()
-  }
-}
-
-private func expectSound(_ container: Container, sourceLocation: SourceLocation = #_sourceLocation) throws {
-  try container.synchronize()
-  #expect(try container.verify().findings == [], sourceLocation: sourceLocation)
 }
 
 private func expectSound(_ io: RecordingIO, sourceLocation: SourceLocation = #_sourceLocation) throws {
@@ -385,11 +351,11 @@ struct OutboxTests {
     let first = testBytes(10 * grain, seed: 1)
     try container.write(first, to: "/f")
     _ = try container.enqueue(message(["/f"], id: 1))
-    try container.overwrite("/f", at: UInt64(2 * grain), testBytes(grain, seed: 2))
+    try container.overwrite("/f", at: 2 * grain, testBytes(grain, seed: 2))
     let second = try container.contents(at: "/f")
     _ = try container.enqueue(message(["/f"], id: 2))
     _ = try container.enqueue(message(["/f"], id: 3))
-    try container.overwrite("/f", at: UInt64(5 * grain), testBytes(grain, seed: 3))
+    try container.overwrite("/f", at: 5 * grain, testBytes(grain, seed: 3))
     let segment = UInt64(SegmentLayout.storedByteCountMax)
     #expect(try container.info().liveByteCount == 12 * segment)
     try expectSound(container)
@@ -737,7 +703,7 @@ struct OutboxTests {
       let container = sender.container
       try container.write(testBytes(1000, seed: 3), to: "/other")
       try container.write(testBytes(60_000, seed: 1), to: "/f")
-      try container.overwrite("/f", at: UInt64(grain), [1])
+      try container.overwrite("/f", at: grain, [1])
       _ = try container.enqueue(message(["/f"]))
       try container.remove("/f")
       try expectSound(container)

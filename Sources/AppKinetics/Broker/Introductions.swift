@@ -85,7 +85,7 @@ final class Introductions {
     core.peer(application).open(introduction, sockets.control, sockets.bulk)
   }
 
-  /// Nothing comes of introductions to these apps whose sockets are on their way.
+  /// Introductions to these apps end, when their sockets have not come yet.
   func drop(_ error: ServicesError, where isMeant: (ApplicationID) -> Bool) {
     for (ticket, waiting) in introduced {
       guard let application = try? ApplicationID(waiting.introduction.appID), isMeant(application) else {

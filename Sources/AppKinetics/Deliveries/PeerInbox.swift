@@ -28,7 +28,7 @@ final class PeerInbox {
   /// Deliveries that are being discarded.
   private var discardingCount = 0
   private let discarding = DispatchGroup()
-  /// Until then those whose channel broke are expected to go on over another one; nil when there are none.
+  /// A channel with messages broke: until then they are expected to go on over another one.
   private(set) var expectedUntil: UInt64?
   /// Offers that came while the app was locked or suspended, in their order.
   private var held: [Attempt] = []
@@ -202,14 +202,14 @@ final class PeerInbox {
       switch answer.state {
       case .unknown:
         if !answer.mayBeForgotten { attempt.delivery.clearRepeatMark() }
-        guard !inbox.takeUnwanted(id) else { return inbox.refuse(id, Self.unwanted) }
+        guard !inbox.wasRefused(id) else { return inbox.refuse(id, Self.unwanted) }
         inbox.check(attempt)
       case .numberTaken:
         // It comes again under another incarnation: a reply is not lost.
         inbox.remove(id)
         inbox.peer.deliveries.step { $0.refuseNumber(id, generation: answer.generation) }
       case .delivered:
-        _ = inbox.takeUnwanted(id)
+        _ = inbox.wasRefused(id)
         inbox.remove(id, .success(()))
         inbox.peer.deliveries.step { $0.committed(id) }
       }
@@ -290,11 +290,17 @@ final class PeerInbox {
     }
   }
 
-  private func refuse(_ id: Identifier, _ error: ServicesError) {
+  /// One of the two sides does not want it any more. Nil when it was not on its way.
+  private func takeUnwanted(_ id: Identifier, _ error: ServicesError) -> IncomingDelivery? {
     held.removeAll { $0.id == id }
-    if let delivery = arriving.removeValue(forKey: id) {
-      delivery.isUnwanted = true
-      delivery.transfer?.end(.failure(error))
+    let delivery = arriving.removeValue(forKey: id)
+    delivery?.isUnwanted = true
+    delivery?.transfer?.end(.failure(error))
+    return delivery
+  }
+
+  private func refuse(_ id: Identifier, _ error: ServicesError) {
+    if let delivery = takeUnwanted(id, error) {
       discard(delivery) { _, _ in }
       replyLost(delivery, .replied, error)
     }
@@ -584,13 +590,10 @@ final class PeerInbox {
   }
 
   func withdrawn(_ id: Identifier) {
-    held.removeAll { $0.id == id }
-    guard let delivery = arriving.removeValue(forKey: id) else {
+    let error = ServicesError(.cancelled, detail: "its sender took it back, or could not read it")
+    guard let delivery = takeUnwanted(id, error) else {
       return peer.deliveries.step { $0.discarded(id) }
     }
-    delivery.isUnwanted = true
-    delivery.transfer?.end(
-      .failure(ServicesError(.cancelled, detail: "its sender took it back, or could not read it")))
     discard(delivery) { inbox, result in
       // Whether the app has it is not known: the sender asks again over the next channel.
       guard case .success(let wasDelivered) = result else { return inbox.leaveOpen(id) }
@@ -610,19 +613,16 @@ final class PeerInbox {
     // A sender that does not hear so now, hears so when it offers it again.
     unwantedIDs.append(id)
     if unwantedIDs.count > Self.interruptedCountMax { unwantedIDs.removeFirst() }
-    guard !delivery.isUnderWay else {
+    if delivery.isUnderWay {
       refuse(id, Self.unwanted)
-      return true
+    } else if let delivery = takeUnwanted(id, Self.unwanted) {
+      discard(delivery) { _, _ in }
     }
-    arriving[id] = nil
-    delivery.isUnwanted = true
-    delivery.transfer?.end(.failure(Self.unwanted))
-    discard(delivery) { _, _ in }
     return true
   }
 
-  /// The app has refused it over an earlier channel.
-  private func takeUnwanted(_ id: Identifier) -> Bool {
+  /// Whether the app has refused it over an earlier channel. It says so once.
+  private func wasRefused(_ id: Identifier) -> Bool {
     guard let index = unwantedIDs.firstIndex(of: id) else { return false }
     unwantedIDs.remove(at: index)
     return true

@@ -141,7 +141,7 @@ public final class LockedApp: Sendable {
     do {
       let connection = try await connect()
       let isTaken = state.withLock { state in
-        guard !state.hasEnded, !state.isRunning, state.started == nil else { return false }
+        guard !state.hasEnded, !state.isRunning else { return false }
         state.started = connection
         return true
       }

@@ -30,7 +30,7 @@ final class Core {
 
   unowned let runtime: Runtime
   private(set) var life = Life.new
-  /// What is waited for since these services were stopped.
+  /// These services were stopped, and the group is done when everything of theirs has ended.
   private(set) var stopping: DispatchGroup?
   /// No handler begins any more: these services stop when those that run have returned.
   var isStopping: Bool { runtime.handlers.isClosed }

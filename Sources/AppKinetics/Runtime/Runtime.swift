@@ -181,7 +181,7 @@ final class Runtime: Sendable {
       let parts = core.stopping ?? DispatchGroup()
       defer { parts.notify(queue: self.workQueue, execute: done) }
       guard core.stop(parts) else { return }
-      // What is stored meanwhile is in the outbox before the container's next services look there.
+      // A message that is being stored is in the outbox before the container's next services look there.
       parts.enter()
       self.storing.notify(queue: self.workQueue) { parts.leave() }
       // What was told to the app is settled in the container, so that nothing of it comes again.

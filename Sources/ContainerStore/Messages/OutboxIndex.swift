@@ -13,7 +13,7 @@ final class OutboxIndex: Sendable {
     private(set) var ids: Set<Identifier> = []
     /// Ascending.
     private var numbers: [String: [UInt64]] = [:]
-    /// Those of messages whose receiver is unknown because of damage, ascending.
+    /// These messages have receivers that nobody knows because of damage; the numbers ascend.
     private var unreadable: [UInt64] = []
 
     init(_ records: some CatalogReading) throws {
