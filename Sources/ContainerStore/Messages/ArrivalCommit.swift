@@ -13,8 +13,8 @@ struct ArrivalCommit {
 }
 
 extension Messages {
-  /// Returns the message, and how many have arrived under its incarnation. Throws
-  /// ``ArrivalNumberTaken`` if the sender has gone on under another incarnation meanwhile.
+  /// Returns the message, and how many have arrived under its incarnation; 0 if a newer one has taken its place. Throws
+  /// ``ArrivalNumberTaken`` if its number was used otherwise meanwhile, under the same generation.
   func commit(_ delivery: ArrivalCommit) throws -> (queued: QueuedMessage, arrivedCount: UInt64) {
     let committed = try store.namingPath(store.place) {
       // Do the long part of the flush before the transaction, while other commits continue.
@@ -84,7 +84,8 @@ extension Transaction {
   func apply(_ delivery: ArrivalCommit) throws -> (queued: QueuedMessage, arrivedCount: UInt64) {
     let (message, sender) = (delivery.message, delivery.key.sender)
     let answer = try ledger(
-      sender: sender, incarnation: message.incarnation, number: message.number, id: message.id)
+      sender: sender, incarnation: message.incarnation, number: message.number, id: message.id,
+      wasTaken: true)
     switch answer.state {
     case .unknown: break
     case .numberTaken: throw ArrivalNumberTaken(generation: answer.generation)

@@ -48,8 +48,9 @@ package struct LedgerAnswer: Sendable, Equatable {
 }
 
 extension CatalogReading {
+  /// `wasTaken`: the message was taken when it was offered. That a newer incarnation has come since is no reason to have it sent again.
   func ledger(
-    sender: FileName, incarnation: Incarnation, number: UInt64, id: Identifier
+    sender: FileName, incarnation: Incarnation, number: UInt64, id: Identifier, wasTaken: Bool = false
   ) throws -> LedgerAnswer {
     let known = try senderRecord(sender)
     var answer = LedgerAnswer(
@@ -61,8 +62,9 @@ extension CatalogReading {
     if try value(.delivery(DeliveryKey(sender: sender, number: number, id: id))) != nil {
       answer.state = .delivered
     } else if !SenderRecord.isOlder(answer.generation, than: incarnation) {
+      let isNewest = known?.incarnation == incarnation
       let isTaken =
-        try known?.incarnation != incarnation || number < known?.floor ?? 0
+        try !isNewest && !wasTaken || isNewest && number < known?.floor ?? 0
         || isInUse(number, of: sender, incarnation.generation)
       if isTaken { answer.state = .numberTaken }
     }
@@ -139,17 +141,18 @@ extension CatalogReading {
 }
 
 extension Transaction {
-  /// Writes down that a message has arrived. Returns how many have under its incarnation.
+  /// Writes down that a message has arrived. Returns how many have under its incarnation; 0 if a newer one has taken its place.
   func addDelivery(_ message: ArrivingMessage, from sender: FileName) throws -> UInt64 {
     var record = try senderRecord(sender) ?? SenderRecord(incarnation: message.incarnation)
     record.adopt(message.incarnation)
-    record.arrivedCount += 1
+    let isNewest = record.incarnation == message.incarnation
+    if isNewest { record.arrivedCount += 1 }
     record.deliveryCount += 1
     record.time = now
     put(.sender(sender), record.encoded)
     put(
       .delivery(DeliveryKey(sender: sender, number: message.number, id: message.id)),
       NumberedDelivery(generation: message.incarnation.generation, time: now).encoded)
-    return record.arrivedCount
+    return isNewest ? record.arrivedCount : 0
   }
 }
