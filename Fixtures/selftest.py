@@ -1948,6 +1948,7 @@ class DeliveryTests(TestCase):
 
     SENDER = b"com.example"
     KNOWN = u64(7) + b"i" * 16 + u64(5) + u64(5) + u64(2) + u64(1) + u64(TIME)
+    DELIVERED = u64(7) + b"i" * 16 + u64(TIME)
     RECEIVER = u64(1) + b"i" * 16 + u64(1) + u64(1)
     DIRECTORY = b"/Inbox/com.example/20260101T000000.000Z"
 
@@ -1977,7 +1978,7 @@ class DeliveryTests(TestCase):
         entry = bytes(8) + u64(TIME) + bytes(16) + u64(1) + u64(size) + u64(size + 41)
         return [
             (b"\x60" + cls.SENDER, cls.KNOWN),
-            (cls.delivery(5), u64(7) + u64(TIME)),
+            (cls.delivery(5), cls.DELIVERED),
             (request, u64(TIME) + u64(1) + u64(2) + cls.DIRECTORY),
             (number_key(b"\x78", 50), cls.queued()),
             (number_key(b"\x79", 50) + bytes(4), b"msg" + paths),
@@ -2010,6 +2011,12 @@ class DeliveryTests(TestCase):
     def test_intact(self) -> None:
         self.assertEqual(self.findings([]), "")
 
+    def test_older_incarnations(self) -> None:
+        """What arrived under another incarnation is not counted, and may be far below the floor."""
+        known = (b"\x60" + self.SENDER, put(24, u64(300) + u64(0) + u64(44))(self.KNOWN))
+        for delivered in (put(0, u64(6))(self.DELIVERED), put(8, b"j")(self.DELIVERED)):
+            self.assertEqual(self.findings([known, (self.delivery(5), delivered)]), "")
+
     def test_keys(self) -> None:
         for key in (
             b"\x60", b"\x60" + b"a" * 256, b"\x61\0" + bytes(24), b"\x61" + b"a" * 281, b"\x76",
@@ -2023,7 +2030,7 @@ class DeliveryTests(TestCase):
 
     def test_arrivals(self) -> None:
         sender, known = b"\x60" + self.SENDER, self.KNOWN
-        ledger, delivered = self.delivery(5), u64(7) + u64(TIME)
+        ledger, delivered = self.delivery(5), self.DELIVERED
         request = b"\x62" + bytes([len(self.SENDER)]) + self.SENDER
         request_value = u64(TIME) + u64(1) + u64(2)
         small, contents = number_key(b"\x78", 50), number_key(b"\x79", 50)

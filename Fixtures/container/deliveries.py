@@ -69,18 +69,17 @@ def check_deliveries(container: Container) -> None:
                 container.report_cause(error)
 
 
-def incarnation_in(fields: Fields) -> int:
-    """The generation of an incarnation."""
+def incarnation_in(fields: Fields) -> tuple[int, bytes]:
+    """Generation and draw of an incarnation."""
     generation = fields.range(fields.u64(), 1, ID_LIMIT - 1, "generation")
-    fields.take(16)
-    return generation
+    return generation, fields.take(16)
 
 
 @dataclass(frozen=True)
 class Sender:
     """What is known of a sender."""
 
-    generation: int
+    incarnation: tuple[int, bytes]
     floor: int
     arrived: int
     count: int
@@ -89,14 +88,14 @@ class Sender:
 def sender_in(value: bytes) -> Sender:
     """The value of a sender."""
     fields = Fields(value, "sender")
-    generation = incarnation_in(fields)
+    incarnation = incarnation_in(fields)
     floor = fields.range(fields.u64(), 1, ID_LIMIT - 1, "floor")
     arrived = fields.range(fields.u64(), 0, ID_LIMIT - 1, "arrived messages")
     fields.range(fields.u64(), max(1, floor - REMEMBERED), ID_LIMIT - 1, "forgotten number")
     count = fields.u64()
     fields.time()
     fields.end()
-    return Sender(generation, floor, arrived, count)
+    return Sender(incarnation, floor, arrived, count)
 
 
 def check_sender(catalog: Catalog, key: bytes, value: bytes) -> None:
@@ -106,8 +105,9 @@ def check_sender(catalog: Catalog, key: bytes, value: bytes) -> None:
     sender = sender_in(value)
     if catalog.lacks(DELIVERY):
         return
+    newest = sender.incarnation[0].to_bytes(8, "little") + sender.incarnation[1]
     mine = [
-        value[:8] == sender.generation.to_bytes(8, "little")
+        value[:24] == newest
         for other, value in catalog.items(DELIVERY) if other[1:-25] == key[1:] and other[-25] == 0
     ]
     if sender.count != len(mine):
@@ -123,7 +123,7 @@ def check_delivery(catalog: Catalog, key: bytes, value: bytes) -> None:
     if key[-25] != 0 or not is_sender(key[1:-25]):
         raise fields.fail("a sender that cannot be")
     fields.range(number, 1, ID_LIMIT - 1, "number")
-    generation = fields.range(fields.u64(), 1, ID_LIMIT - 1, "generation")
+    incarnation = incarnation_in(fields)
     fields.time()
     fields.end()
     known = catalog.get(SENDER + key[1:-25])
@@ -132,9 +132,9 @@ def check_delivery(catalog: Catalog, key: bytes, value: bytes) -> None:
             raise fields.fail("of a sender that is not known")
         return
     sender = sender_in(known)
-    if number + REMEMBERED < sender.floor:
+    if incarnation == sender.incarnation and number + REMEMBERED < sender.floor:
         raise fields.fail("too far below its floor")
-    if generation > sender.generation:
+    if incarnation[0] > sender.incarnation[0]:
         raise fields.fail("of a generation above its sender's")
 
 

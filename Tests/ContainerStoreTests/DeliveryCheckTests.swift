@@ -84,7 +84,9 @@ let deliveryMistakes: [Mistake] = [
   (
     "a delivery without a number",
     { t, _ in
-      t.put(CatalogKey.deliveries(of: key.sender), NumberedDelivery(generation: 1, time: 1).encoded)
+      t.put(
+        CatalogKey.deliveries(of: key.sender),
+        NumberedDelivery(incarnation: Parcel.incarnation, time: 1).encoded)
     }
   ),
   (
@@ -92,7 +94,7 @@ let deliveryMistakes: [Mistake] = [
     { t, _ in
       t.put(
         .delivery(DeliveryKey(sender: key.sender, number: 0, id: key.id)),
-        NumberedDelivery(generation: 1, time: 1).encoded)
+        NumberedDelivery(incarnation: Parcel.incarnation, time: 1).encoded)
     }
   ),
   ("a request without an id", { t, _ in t.put(bytes(.deliveryByRequest, [1, 97]), []) }),

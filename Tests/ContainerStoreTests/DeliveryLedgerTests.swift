@@ -161,24 +161,31 @@ struct DeliveryLedgerTests {
 
   /// Another copy of the sender's container goes on under a newer incarnation while a message arrives: what was taken is not sent
   /// again, else two copies with long messages would put each other off without end.
-  @Test func aNewerIncarnationEndsNoMessageThatArrives() throws {
+  @Test(arguments: [2, 4] as [UInt64], [nil, 1_000 as UInt64])
+  func aNewerIncarnationEndsNoMessageThatArrives(generation: UInt64, floor: UInt64?) throws {
     let container = try Fixture().container
-    try arrive([1], in: container)
     let parcel = Parcel(sizes: [100_000], number: 2)
     let arrival = try container.beginArrival(parcel.message)
     try parcel.addFiles(to: arrival)
     try parcel.append(to: arrival)
+    // Of the same generation, when both copies draw their first one.
+    let other = incarnation(generation, 4)
     var newer = Parcel([], number: 2)
     newer.message.id = Identifier(repeating: 40)
-    newer.message.incarnation = incarnation(4)
+    newer.message.incarnation = other
     try newer.arrive(in: container)
+    if let floor {
+      try container.raiseDeliveryFloor(sender: Parcel.sender, incarnation: other, to: floor)
+    }
     #expect(try arrival.commit().id == parcel.message.id)
     #expect(arrival.arrivedCount == 0)
     #expect(try answer(container, 2, id: 2).state == .delivered)
     #expect(try answer(container, 3, id: 3).state == .numberTaken)
     #expect(
-      try answer(container, 3, id: 3, incarnation(4))
-        == LedgerAnswer(state: .unknown, generation: 4, arrivedCount: 1))
+      try answer(container, 1_000, id: 3, other)
+        == LedgerAnswer(state: .unknown, generation: generation, arrivedCount: 1))
+    #expect(try container.verify().findings == [])
+    try container.raiseDeliveryFloor(sender: Parcel.sender, incarnation: other, to: 2_000)
     #expect(try container.verify().findings == [])
   }
 

@@ -60,7 +60,7 @@ struct DeliveryRecordTests {
   @Test func deliveriesByNumber() throws {
     let deliveryKey = CatalogKey.delivery(key)
     #expect(try DeliveryKey(deliveryKey) == key)
-    let value = NumberedDelivery(generation: 2, time: -4).encoded
+    let value = NumberedDelivery(incarnation: incarnation, time: -4).encoded
     #expect(try NumberedDelivery(value).encoded == value)
     try refusesOtherLengths(value) { _ = try NumberedDelivery($0) }
     accepts(1...1 << 62 - 1, at: 0, of: value) { _ = try NumberedDelivery($0) }

@@ -211,6 +211,34 @@ struct DeliveryCrossingTests {
     #expect(receiver.committed(one) == [.send(Fixture.committed(1), on: second), .resultUnwanted(one)])
   }
 
+  /// The commit failed, or what is to be discarded stays: nobody is told that it was not delivered.
+  @Test func whatIsNotKnownIsLeftOpenOnAllChannels() {
+    let second = ChannelNumber(2)
+    let closing = DeliveryOutput.close(second, .limitExceeded, detail: "disk")
+    var committing = Fixture.arrived()
+    _ = committing.accept(one, from: 0, key: key)
+    _ = committing.beginCommit(one)
+    var withdrawn = Fixture.arrived()
+    _ = withdrawn.receive(Fixture.cancelled(1), on: number)
+    var offered = Fixture.arrived()
+    for isBroken in [true, false] {
+      for receiver in [committing, withdrawn, offered] {
+        var receiver = receiver
+        _ = receiver.channelOpened(second)
+        _ = receiver.receive(Fixture.message(Fixture.offer(1)), on: second)
+        if isBroken { _ = receiver.channelClosed(number) }
+        let outputs = receiver.leaveOpen(one, detail: "disk")
+        #expect(
+          outputs.filter { if case .endExpecting = $0 { false } else { true } }
+            == (isBroken ? [closing] : [.close(number, .limitExceeded, detail: "disk"), closing]))
+        #expect(receiver.isIdle)
+        #expect(receiver.leaveOpen(one, detail: "disk") == [])
+      }
+    }
+    #expect(
+      offered.leaveOpen(one, detail: "disk") == [.close(number, .limitExceeded, detail: "disk")])
+  }
+
   @Test func asksForAChannelAtOnceOnlyAfterOneThatServed() {
     var sender = Fixture.offered()
     var other = sender

@@ -24,7 +24,7 @@ extension Target {
         Seed("outbox", [0] + entry.encoded), Seed("pinned", [1] + pinned.encoded),
         Seed("outbox-state", [2] + OutboxState().encoded),
         Seed("sender", [3] + SenderRecord(incarnation: incarnation).encoded),
-        Seed("numbered", [4] + NumberedDelivery(generation: 2, time: 1).encoded),
+        Seed("numbered", [4] + NumberedDelivery(incarnation: incarnation, time: 1).encoded),
         Seed("receiver", [9] + OutboxReceiver(incarnation: incarnation, firstNumber: 3).encoded),
         Seed("queued", [5] + queued.encoded), Seed("contents", [6] + contents.encoded),
         Seed("staged", [7] + staged.encoded), Seed("frame", [8] + sampleFrame),

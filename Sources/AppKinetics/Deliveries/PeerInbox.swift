@@ -239,17 +239,7 @@ final class PeerInbox {
     runtime.logger.error(
       "the container fails", metadata: ["app": "\(peer.application)", "error": "\(error)"])
     remove(attempt.id)
-    leaveOpen(attempt.id)
-  }
-
-  /// The other side gets no answer.
-  private func leaveOpen(_ id: Identifier) {
-    if let number = peer.deliveries.channel(of: id) {
-      peer.channels[number]?.lane.close(.limitExceeded, detail: Shortage.containerDetail)
-      peer.deliveries.step { $0.channelClosed(number) }
-    }
-    // Without a channel it is only forgotten.
-    peer.deliveries.step { $0.refuse(id, WireFailure(ServicesError(.general))) }
+    peer.deliveries.step { $0.leaveOpen(attempt.id, detail: Shortage.containerDetail) }
   }
 
   private func check(_ attempt: Attempt) {
@@ -596,7 +586,9 @@ final class PeerInbox {
     }
     discard(delivery) { inbox, result in
       // Whether the app has it is not known: the sender asks again over the next channel.
-      guard case .success(let wasDelivered) = result else { return inbox.leaveOpen(id) }
+      guard case .success(let wasDelivered) = result else {
+        return inbox.peer.deliveries.step { $0.leaveOpen(id, detail: Shortage.containerDetail) }
+      }
       if !wasDelivered {
         let error = ServicesError(
           .connectionLost, detail: "the provider took its reply back, or could not read it")

@@ -34,7 +34,7 @@ struct DeliveryCheck {
   }
 
   private mutating func checkNumbers() throws {
-    // Deliveries by sender: all, and those of its newest generation.
+    // Deliveries by sender: all, and those of its newest incarnation.
     var (counts, newest): ([FileName: UInt64], [FileName: UInt64]) = ([:], [:])
     var known: (sender: FileName, record: SenderRecord?)?
     try check(.delivery) { check, key, value in
@@ -52,13 +52,14 @@ struct DeliveryCheck {
       guard let record = known?.record else {
         return check.report("delivery \(arrived.number) of a sender that is not known")
       }
-      let generation = record.incarnation.generation
-      if arrived.number < record.firstRemembered {
-        check.report("delivery \(arrived.number) is too far below its floor \(record.floor)")
-      } else if delivery.generation > generation {
+      let generation = delivery.incarnation.generation
+      if generation > record.incarnation.generation {
         check.report(
-          "delivery \(arrived.number) is of generation \(delivery.generation), after \(generation)")
-      } else if delivery.generation == generation {
+          "delivery \(arrived.number) is of generation \(generation), after \(record.incarnation.generation)")
+      } else if delivery.incarnation == record.incarnation {
+        if arrived.number < record.firstRemembered {
+          check.report("delivery \(arrived.number) is too far below its floor \(record.floor)")
+        }
         newest[arrived.sender, default: 0] += 1
       }
     }

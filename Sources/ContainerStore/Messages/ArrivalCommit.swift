@@ -14,7 +14,7 @@ struct ArrivalCommit {
 
 extension Messages {
   /// Returns the message, and how many have arrived under its incarnation; 0 if a newer one has taken its place. Throws
-  /// ``ArrivalNumberTaken`` if its number was used otherwise meanwhile, under the same generation.
+  /// ``ArrivalNumberTaken`` if its number was used otherwise meanwhile.
   func commit(_ delivery: ArrivalCommit) throws -> (queued: QueuedMessage, arrivedCount: UInt64) {
     let committed = try store.namingPath(store.place) {
       // Do the long part of the flush before the transaction, while other commits continue.

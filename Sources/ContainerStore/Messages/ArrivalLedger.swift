@@ -65,17 +65,17 @@ extension CatalogReading {
       let isNewest = known?.incarnation == incarnation
       let isTaken =
         try !isNewest && !wasTaken || isNewest && number < known?.floor ?? 0
-        || isInUse(number, of: sender, incarnation.generation)
+        || isInUse(number, of: sender, incarnation)
       if isTaken { answer.state = .numberTaken }
     }
     return answer
   }
 
   /// Whether a message has arrived under this number.
-  private func isInUse(_ number: UInt64, of sender: FileName, _ generation: UInt64) throws -> Bool {
+  private func isInUse(_ number: UInt64, of sender: FileName, _ incarnation: Incarnation) throws -> Bool {
     for (_, value) in try records(.deliveries(of: sender, number: number)) {
       let delivery = try Self.decode(value) { bytes throws(MalformedBytes) in try NumberedDelivery(bytes) }
-      if delivery.generation == generation { return true }
+      if delivery.incarnation == incarnation { return true }
     }
     return false
   }
@@ -152,7 +152,7 @@ extension Transaction {
     put(.sender(sender), record.encoded)
     put(
       .delivery(DeliveryKey(sender: sender, number: message.number, id: message.id)),
-      NumberedDelivery(generation: message.incarnation.generation, time: now).encoded)
+      NumberedDelivery(incarnation: message.incarnation, time: now).encoded)
     return isNewest ? record.arrivedCount : 0
   }
 }

@@ -23,26 +23,23 @@ struct DeliveryKey: Hashable {
 
 /// The value of a record `61`.
 struct NumberedDelivery: Equatable {
-  /// That of the incarnation under which the message arrived.
-  var generation: UInt64
+  /// The one under which the message arrived.
+  var incarnation: Incarnation
   var time: Int64
 
   var encoded: [UInt8] {
     var writer = ByteWriter()
-    writer.append(generation)
+    writer.append(incarnation)
     writer.append(time)
     return writer.bytes
   }
 
-  init(generation: UInt64, time: Int64) { (self.generation, self.time) = (generation, time) }
+  init(incarnation: Incarnation, time: Int64) { (self.incarnation, self.time) = (incarnation, time) }
 
   init(_ bytes: [UInt8]) throws(MalformedBytes) {
     var reader = ByteReader(bytes)
-    generation = try reader.read()
+    incarnation = try reader.incarnation()
     time = try reader.read()
     try reader.end()
-    guard Incarnation.generations.contains(generation) else {
-      throw MalformedBytes(what: "a generation that cannot be")
-    }
   }
 }

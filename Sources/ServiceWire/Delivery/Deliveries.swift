@@ -264,6 +264,16 @@ package struct Deliveries: Sendable {
     return outputs
   }
 
+  /// Whether it is there is not known: nothing is answered, and all channels over which it was offered end, so that its sender offers it
+  /// again.
+  package mutating func leaveOpen(_ id: Identifier, detail: String) -> [DeliveryOutput] {
+    var outputs: [DeliveryOutput] = []
+    for number in received.leaveOpen(id, &outputs) {
+      outputs += close(number, ProtocolViolation(fault: .limitExceeded, detail: detail))
+    }
+    return outputs
+  }
+
   /// The ledger says that the number cannot be used; `generation` is the newest that was seen of the sender. It may be offered again, under
   /// a newer one.
   package mutating func refuseNumber(_ id: Identifier, generation: UInt64) -> [DeliveryOutput] {

@@ -228,6 +228,12 @@ struct ReceivedDeliveries: Sendable {
     }
   }
 
+  /// Returns the channels over which it was offered.
+  mutating func leaveOpen(_ id: Identifier, _ outputs: inout [DeliveryOutput]) -> [ChannelNumber] {
+    endExpecting(id, &outputs)
+    return incoming.removeValue(forKey: id)?.channels ?? []
+  }
+
   mutating func received(
     _ id: Identifier, _ total: UInt64, frameCount: UInt64, _ channels: inout DeliveryChannels,
     _ outputs: inout [DeliveryOutput]

@@ -39,8 +39,8 @@ struct SentDeliveries: Sendable {
     var wasOffered: Bool
     var wasAccepted = false
     var isCancelled = false
-    /// How often its number was taken: another copy of the sender's container may come between, but a receiver that goes on saying so
-    /// would go on for ever.
+    /// How often its number was taken since more of it arrived: another copy of the sender's container may come between, but a receiver
+    /// that goes on saying so would go on for ever.
     var renumberCount = 0
     static let renumberCountMax = 8
     /// That of the last offer.
@@ -389,6 +389,7 @@ struct SentDeliveries: Sendable {
     if message.received > delivery.received {
       channels.served(number)
       outgoing[id]?.received = message.received
+      outgoing[id]?.renumberCount = 0
       outputs.append(.progressed(id, received: message.received))
     }
     if message.credit > stream.credit {
