@@ -294,6 +294,28 @@ struct KeptRequestTests {
     }
   }
 
+  /// An administrator forgets the consumer while a reply is on its way to the disk, which then does not take it.
+  @Test func nothingIsLeftOfARequestWhoseSenderWasForgotten() async throws {
+    try await withTestApps { world in
+      let taker = Taker()
+      let (provider, consumer) = try await apps(world, taker)
+      _ = try await consumer.services.send(Self.requestWithFile, to: provider.id)
+      let request = try #require(await taker.received.next())
+      try await waitUntilKept(by: provider)
+      let (isTaken, leftCount) = await provider.services.runtime.result { core in
+        let requests = core.peer(consumer.id).requests
+        let hasBegun = requests.beginStoring(request)
+        core.wasForgotten(consumer.id)
+        requests.storingFailed(request)
+        return (hasBegun, requests.incoming.count + core.messages.answerable(request.id, from: nil).count)
+      }
+      #expect(isTaken && leftCount == 0)
+      await expectCannotReply { try await request.reply("late") }
+      await provider.services.stop()
+      try expectNothingIsLeft(provider)
+    }
+  }
+
   @Test func aMethodWithoutAReplyIsNotKept() async throws {
     try await withTestApps { world in
       let (provider, consumer) = try await world.echoPair { _ in .later }

@@ -12,6 +12,8 @@ final class PeerRequests {
     var hasReplied = false
     /// Its reply is on the way to the outbox, or there; or it is about to be kept for a reply.
     var isStored = false
+    /// It is among the requests that are kept, or was until its sender was forgotten.
+    var isKept = false
     /// It came over a channel, and has ended there: a delivery brings the reply, if there is one.
     var isReplyDelivered = false
     /// The other app was told that no reply comes.
@@ -327,7 +329,8 @@ final class PeerRequests {
     _ request: IncomingRequest, _ reply: WireReply = WireReply(), _ attachments: [String] = []
   ) -> Bool {
     guard mayAnswer(request) else { return false }
-    var begun = incoming[request.id] ?? Incoming(request: request)
+    // What is answerable and not here is kept.
+    var begun = incoming[request.id] ?? Incoming(request: request, isKept: true)
     (begun.isStored, begun.reply, begun.replyAttachments) = (true, reply, attachments)
     incoming[request.id] = begun
     return true
@@ -340,9 +343,13 @@ final class PeerRequests {
     letGo(request)
   }
 
-  /// What is kept is on the disk, and need not be in memory.
+  /// What is kept is on the disk, and need not be in memory. Of one whose sender was forgotten nothing is there any more, and it
+  /// must not stay answerable.
   private func letGo(_ request: IncomingRequest) {
-    if messages.isAnswerable(request), incoming[request.id]?.mayReply == true { incoming[request.id] = nil }
+    guard isCurrent(request), let current = incoming[request.id], current.isKept, current.mayReply
+    else { return }
+    incoming[request.id] = nil
+    if !messages.isAnswerable(request) { request.endReply(nil) }
   }
 
   /// The reply is in the outbox, and what it answers out of the queue.
@@ -379,6 +386,7 @@ final class PeerRequests {
     guard let arrival = request.arrival, isCurrent(request), incoming[request.id]?.hasReplied == false
     else { return }
     messages.keep(request, arrival)
+    incoming[request.id]?.isKept = true
     runtime.keepQueued(arrival)
     letGo(request)
   }
