@@ -294,6 +294,36 @@ struct KeptRequestTests {
     }
   }
 
+  private func isStoring(_ app: TestApp) -> Bool {
+    app.services.runtime.storing.wait(timeout: .now()) == .timedOut
+  }
+
+  @Test func whatIsBeingKeptIsKeptBeforeTheAppHasStopped() async throws {
+    try await withTestApps { world in
+      let taker = Taker()
+      let (provider, consumer) = try await apps(world, taker)
+      _ = try await consumer.services.send(Self.request, to: provider.id)
+      let request = try #require(await taker.received.next())
+      let runtime = provider.services.runtime
+      #expect(!isStoring(provider))
+      // The disk takes nothing for now.
+      runtime.fileQueue.suspend()
+      let keeping = Task { try await request.keep() }
+      while await runtime.result(of: { core in
+        core.peers[consumer.id]?.requests.incoming[request.id]?.isStored != true
+      }) {
+        await Task.yield()
+      }
+      #expect(isStoring(provider))
+      async let stopped: Void = provider.services.stop()
+      runtime.fileQueue.resume()
+      try await keeping.value
+      await stopped
+      let queue = try provider.container.store.messageQueue()
+      #expect(queue.unhandled.count + queue.answerable.count == 1)
+    }
+  }
+
   /// An administrator forgets the consumer while a reply is on its way to the disk, which then does not take it.
   @Test func nothingIsLeftOfARequestWhoseSenderWasForgotten() async throws {
     try await withTestApps { world in

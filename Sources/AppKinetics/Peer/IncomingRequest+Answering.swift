@@ -25,10 +25,14 @@ extension IncomingRequest {
     }
     guard arrival == nil else { return }
     let sender = sender
-    let isTaken = await runtime.result { core in
-      core.life == .running && core.peers[sender]?.requests.beginStoring(self) == true
+    let isTaken = await runtime.result { [storing = runtime.storing] core in
+      guard core.life == .running, core.peers[sender]?.requests.beginStoring(self) == true
+      else { return false }
+      storing.enter()
+      return true
     }
     guard isTaken else { throw PeerRequests.cannotReply }
+    defer { runtime.storing.leave() }
     let message = WireOffer.with { $0.request = wire }
     do {
       let isHandled = hasHandlerReturned

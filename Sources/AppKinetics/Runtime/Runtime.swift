@@ -22,7 +22,7 @@ final class Runtime: Sendable {
   let workQueue: DispatchQueue
   /// What waits for the disk.
   let fileQueue: DispatchQueue
-  /// Messages that are being written into the outbox, begun while these services ran.
+  /// Messages that are being written into the outbox, and requests into the queue, begun while these services ran.
   let storing = DispatchGroup()
   let logger: Logger
   /// Shared memory for all other apps together.
@@ -181,7 +181,7 @@ final class Runtime: Sendable {
       let parts = core.stopping ?? DispatchGroup()
       defer { parts.notify(queue: self.workQueue, execute: done) }
       guard core.stop(parts) else { return }
-      // A message that is being stored is in the outbox before the container's next services look there.
+      // A message that is being stored is in the outbox or the queue before the container's next services look.
       parts.enter()
       self.storing.notify(queue: self.workQueue) { parts.leave() }
       // What was told to the app is settled in the container, so that nothing of it comes again.
