@@ -494,6 +494,29 @@ extension LifeTests {
     }
   }
 
+  /// The end of a channel is not that of a question for another one.
+  @Test func goesOnDiallingWhenAnEarlierChannelEnds() async throws {
+    var options = TestApps.Options()
+    options.unlockTime = .seconds(600)
+    try await withTestApps(options) { world in
+      let (provider, consumer) = try await world.echoPair()
+      try await expectEchoes(1, to: provider.id, consumer)
+      let lane = try #require(
+        consumer.runtime.performAndWait { $0.peers[provider.id]?.channels.values.first?.lane })
+      // The broker does not answer until the other app is unlocked.
+      try await provider.services.setState(.locked)
+      consumer.runtime.perform(with: provider.id) { $0.dial() }
+      while consumer.runtime.performAndWait({ $0.peers[provider.id]?.dialWait != .unlock }) {
+        await Task.yield()
+      }
+      lane.close(.noError)
+      while consumer.runtime.performAndWait({ $0.peers[provider.id]?.channels.isEmpty == false }) {
+        await Task.yield()
+      }
+      #expect(consumer.runtime.performAndWait { $0.peers[provider.id]?.isDialling } == true)
+    }
+  }
+
   @Test func sendsNothingToItself() async throws {
     try await withTestApps { world in
       let app = try world.app("com.example.app")

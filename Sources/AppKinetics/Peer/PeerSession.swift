@@ -380,10 +380,10 @@ final class PeerSession {
       if isKeyChanged { outputs.removeAll { $0 == .connect } }
       act(outputs)
     }
-    isDialling = false
     if end.fault == .streamDamaged || end.fault == .limitExceeded {
       deliveries.pauseAfterFault()
     }
+    // Dialling ends only with a dialled channel that has not opened: another channel may have been asked for since this one had.
     if channel.hasBegun {
       let isOverLimit = end.fault == .limitExceeded && end.side == .peer
       deliveries.step { $0.channelClosed(number, isOverLimit: isOverLimit) }
