@@ -2,6 +2,8 @@ import AppKineticsTesting
 import Foundation
 import SecureFiles
 import ServiceValues
+import ServiceWire
+import SodiumPrimitives
 import Testing
 
 @testable import AppKinetics
@@ -203,6 +205,62 @@ struct OutboxTests {
       #expect(try await provider.services.cancelReply(to: sent.id, of: consumer.id))
       #expect(try await provider.services.outbox().isEmpty)
       #expect(try await !provider.services.cancelReply(to: sent.id, of: consumer.id))
+    }
+  }
+
+  /// A start that is under way has read the outbox before.
+  @Test func doesNotSendWhatIsTakenBackWhileItStarts() async throws {
+    try await withTestApps { world in
+      let receiver = try ApplicationID("com.example.provider")
+      var consumer = try await consumer(world)
+      await world.stopBroker()
+      let sent = try await consumer.services.send(
+        ServiceRequest(echo, "echo", attachments: ["/one"]), to: receiver)
+      consumer = try await world.reopen(consumer)
+      let store = consumer.container.store
+      let entry = try #require(try store.outboxEntries().first)
+      let left = Core.Left(
+        outbox: [Core.Left.Outgoing(entry: entry, request: sent.id)], queue: try store.messageQueue())
+      #expect(try await consumer.services.cancelRequest(sent.id, to: receiver))
+      let outgoingCount = await consumer.services.runtime.result { core in
+        core.start(left) { _ in }
+        return core.peers[receiver]?.outbox.outgoing.count ?? 0
+      }
+      #expect(outgoingCount == 0)
+    }
+  }
+
+  /// The reply is in the container, and the runtime does not know of it yet.
+  @Test func takesAReplyBackThatIsBeingStored() async throws {
+    try await withTestApps { world in
+      let requests = Box<IncomingRequest>()
+      let provider = try await world.start("com.example.provider") {
+        try $0.offer([echo], provider: LifeTests.Handler(requests))
+      }
+      let consumer = try await consumer(world)
+      _ = try await consumer.services.send(
+        ServiceRequest(echo, "echo", attachments: ["/one"]), to: provider.id)
+      let request = try #require(await requests.next())
+      await consumer.services.stop()
+      let runtime = provider.services.runtime
+      while runtime.performAndWait({ $0.peers[consumer.id]?.isConnected == true }) { await Task.yield() }
+      // What a reply does, one step after the other.
+      let reply = WireReply.with { $0.id = request.id.data }
+      let id = Identifier.random()
+      let hasBegun = await runtime.result { core in
+        core.beginEnqueuing(id)
+        return core.peer(consumer.id).requests.beginStoring(request, reply)
+      }
+      #expect(hasBegun)
+      let stored = try await runtime.store(
+        .with { $0.reply = reply }, id: id, to: consumer.id, [], endingQueued: request.arrival)
+      let takingBack = try await runtime.cancelReply(to: request.id, of: consumer.id)
+      await runtime.result { core in
+        core.peer(consumer.id).requests.didStore(stored, for: request)
+        core.endEnqueuing(id, for: consumer.id)
+      }
+      #expect(await takingBack.value)
+      #expect(try await provider.services.outbox().isEmpty)
     }
   }
 

@@ -59,6 +59,10 @@ final class Core {
   private let pins: PeerPins
   /// Deliveries of earlier processes that are not to go on, and who waits for their ends.
   private var takenBack: [Identifier: [@Sendable (SentDeliveryEnd?) -> Void]] = [:]
+  /// Such deliveries that are out of the outbox already: it may have been read for the start before.
+  private var settledBeforeStart: Set<Identifier> = []
+  /// Messages that are being written into the outbox, and who waits for the ends of those that are taken back meanwhile.
+  private var enqueuing: [Identifier: [@Sendable (SentDeliveryEnd?) -> Void]] = [:]
   private var lastChannel: UInt64 = 0
   private var lastWatcher: UInt64 = 0
 
@@ -234,10 +238,21 @@ final class Core {
     peer(sent.application).enqueue(sent, stored)
   }
 
+  /// A message of this id is to be written into the outbox.
+  func beginEnqueuing(_ id: Identifier) { enqueuing[id] = [] }
+
+  /// It is on its way, or will not be: who has taken it back meanwhile goes on.
+  func endEnqueuing(_ id: Identifier, for receiver: ApplicationID) {
+    guard let waiting = enqueuing.removeValue(forKey: id), !waiting.isEmpty else { return }
+    if let peer = peers[receiver] { return peer.outbox.takeBack(id, waiting) }
+    for ended in waiting { ended(nil) }
+  }
+
   // MARK: What earlier processes left
 
   private func resumeOutbox(_ left: Left) {
-    for outgoing in left.outbox {
+    defer { settledBeforeStart = [] }
+    for outgoing in left.outbox where !settledBeforeStart.contains(outgoing.entry.id) {
       let entry = outgoing.entry
       guard let application = try? ApplicationID(entry.receiver) else {
         runtime.logger.error(
@@ -264,9 +279,16 @@ final class Core {
     switch life {
     // So that it is not delivered before it is taken back.
     case .new where !entry.mayBeOffered:
-      ended(runtime.takeBackBeforeStart(entry.number) ? .cancelled : nil)
+      let isSettled = runtime.takeBackBeforeStart(entry.number)
+      if isSettled { settledBeforeStart.insert(entry.id) }
+      ended(isSettled ? .cancelled : nil)
     case .new: takenBack[entry.id, default: []].append(ended)
     case .running:
+      // It is in the container, and not among those on their way yet.
+      guard enqueuing[entry.id] == nil else {
+        enqueuing[entry.id]?.append(ended)
+        return
+      }
       if let peer = peers[receiver] { peer.outbox.takeBack(entry.id, [ended]) } else { ended(nil) }
     case .stopped: ended(nil)
     }

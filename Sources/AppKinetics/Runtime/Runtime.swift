@@ -275,7 +275,10 @@ final class Runtime: Sendable {
   /// Returns when the request is on the disk.
   private func store(_ sent: SentRequest) async throws {
     let notRunning = await result { [storing] core in
-      if core.notRunning == nil { storing.enter() }
+      if core.notRunning == nil {
+        core.beginEnqueuing(sent.id)
+        storing.enter()
+      }
       return core.notRunning
     }
     if let notRunning { throw notRunning }
@@ -284,9 +287,17 @@ final class Runtime: Sendable {
       $0.request = sent.wire
       if let timeLimit = sent.request.timeLimit { $0.timeLimit = timeLimit.milliseconds }
     }
-    let stored = try await store(wire, id: sent.id, to: sent.application, sent.request.attachments)
-    FailPoint.stored.pass()
-    perform { $0.enqueue(sent, stored) }
+    do {
+      let stored = try await store(wire, id: sent.id, to: sent.application, sent.request.attachments)
+      FailPoint.stored.pass()
+      perform { core in
+        core.enqueue(sent, stored)
+        core.endEnqueuing(sent.id, for: sent.application)
+      }
+    } catch {
+      perform { $0.endEnqueuing(sent.id, for: sent.application) }
+      throw error
+    }
   }
 
   func store(
