@@ -1,6 +1,7 @@
 import AppKineticsTesting
 import Foundation
 import ServiceValues
+import ServiceWire
 import Testing
 
 @testable import AppKinetics
@@ -119,6 +120,54 @@ struct DeadlineTests {
       while clock.next == nil { await Task.yield() }
       clock.advance(300_000)
       while app.connectionError != nil { await Task.yield() }
+    }
+  }
+
+  /// However often the app asks, a broker that is not trusted is not dialled all the time.
+  @Test func questionsDoNotDialAnUntrustedBrokerAllTheTime() async throws {
+    try await withTestApps { world in
+      try await world.end(world.start("com.example.app"))
+      await world.stopBroker()
+      try FileManager.default.removeItem(atPath: world.stateDirectory)
+      try await world.startBroker()
+      let clock = ManualClock()
+      let app = try world.app("com.example.app") { $0.makeClock = { clock } }.services
+      // So often that the pause is longer than ten seconds. A start dials each time.
+      for _ in 0..<6 {
+        await #expect {
+          try await app.start()
+        } throws: {
+          ($0 as? ServicesError)?.code == .certificateNotFound
+        }
+      }
+      func phaseAfterAQuestion() -> BrokerSession.Phase {
+        app.runtime.performAndWait { core in
+          core.broker.ask(.connect(.with { $0.appID = "com.example.other" })) { _, _ in }
+          return core.broker.phase
+        }
+      }
+      #expect(phaseAfterAQuestion() == .down)
+      await #expect {
+        _ = try await app.providers()
+      } throws: {
+        ($0 as? ServicesError)?.code == .certificateNotFound
+      }
+      clock.advance(9_999)
+      #expect(phaseAfterAQuestion() == .down)
+      clock.advance(1)
+      #expect(phaseAfterAQuestion() == .dialling)
+    }
+  }
+
+  /// The broker may be there again.
+  @Test func aQuestionDialsABrokerThatWasAway() async throws {
+    try await withTestApps { world in
+      let clock = ManualClock()
+      let app = try world.app("com.example.app") { $0.makeClock = { clock } }.services
+      await world.stopBroker()
+      for _ in 0..<6 { await #expect(throws: ServicesError.self) { try await app.start() } }
+      try await world.startBroker()
+      #expect(try await app.providers() == [])
     }
   }
 }

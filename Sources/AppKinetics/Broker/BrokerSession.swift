@@ -46,6 +46,8 @@ final class BrokerSession {
   private var starters: [Starter] = []
   private var failures: UInt64 = 0
   private var retryAt: UInt64?
+  /// Before that no question dials, because the broker was not the trusted one.
+  private var mayAskAt: UInt64 = 0
 
   private(set) var isInFront = false
   /// The apps whose front requests have come, until this app has lost the front.
@@ -357,14 +359,15 @@ final class BrokerSession {
 
   // MARK: Asking
 
-  /// Waits for a connection that is on its way, and fails without one.
+  /// Waits for a connection that is on its way, and fails without one. A question dials before the app would by itself, since the
+  /// broker may be there again; a broker that is not trusted is left alone for a while, however much the app asks.
   func ask(_ question: WireQuestion.OneOf_Kind, _ continuation: @escaping Continuation) {
     switch phase {
     case .up where early.isEmpty && hasRoom(for: question): put(question, continuation)
     case .up, .dialling, .enrolling, .registering: early.append((question, continuation))
     case .pending: continuation(core, .failure(approvalPending))
     case .down:
-      guard core.life == .running, !hasGivenUp else {
+      guard core.life == .running, !hasGivenUp, runtime.now >= mayAskAt else {
         let error = core.notRunning ?? lastFailure ?? ServicesError(.brokerUnavailable)
         return continuation(core, .failure(error))
       }
@@ -448,8 +451,11 @@ final class BrokerSession {
     setFront(false)
     if Self.isFinal(fault) { hasGivenUp = true }
     failures += 1
-    let next = runtime.now + Self.pause(after: failures, fault)
+    let now = runtime.now
+    let pause = Self.pause(after: failures, fault)
+    let next = now + pause
     retryAt = next
+    mayAskAt = fault == .brokerNotTrusted ? now + min(pause, Self.retryTimes.upperBound) : now
     core.wake(at: next)
     if core.life == .running {
       runtime.logger.notice("no broker", metadata: ["error": "\(error)", "again": "\(!hasGivenUp)"])
