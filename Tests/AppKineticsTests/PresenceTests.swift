@@ -173,6 +173,23 @@ struct PresenceTests {
     }
   }
 
+  /// Neither takes the place of the other.
+  @Test func runsWhileItStarts() async throws {
+    try await withTestApps { world in
+      try await world.end(startProvider(world))
+      for _ in 0..<5 {
+        let locked = try lockedApp(world)
+        async let started: Void = locked.start()
+        let run = Task { try await locked.run() }
+        try await started
+        // The app takes its place, and nobody else did.
+        let provider = try await startProvider(world)
+        try await run.value
+        try await world.end(provider)
+      }
+    }
+  }
+
   /// One that stands in is not taken for the app by the one whose place it takes.
   @Test func anotherOneTakesThePlace() async throws {
     try await withTestApps { world in

@@ -43,6 +43,8 @@ public final class LockedApp: Sendable {
     /// Of ``start()``, for ``run()``.
     var started: Connection?
     var isStarting = false
+    /// ``run()``, which goes on when ``start()`` has dialled.
+    var waitingForStart: CheckedContinuation<Void, Never>?
     var waiting = Watchers<Set<ApplicationID>>()
     var front = Watchers<Bool>()
     var lastWatcher: UInt64 = 0
@@ -137,11 +139,11 @@ public final class LockedApp: Sendable {
       return true
     }
     guard isFirst else { return }
-    defer { state.withLock { $0.isStarting = false } }
+    defer { startEnded() }
     do {
       let connection = try await connect()
       let isTaken = state.withLock { state in
-        guard !state.hasEnded, !state.isRunning else { return false }
+        guard !state.hasEnded else { return false }
         state.started = connection
         return true
       }
@@ -155,8 +157,34 @@ public final class LockedApp: Sendable {
     }
   }
 
+  private func startEnded() {
+    let waiting = state.withLock { state in
+      state.isStarting = false
+      return state.waitingForStart.take()
+    }
+    waiting?.resume()
+  }
+
+  /// Returns when ``start()`` does not dial, or the task is cancelled: the broker has one place for both.
+  private func waitForStart() async {
+    await withTaskCancellationHandler {
+      await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
+        let waits = state.withLock { state in
+          guard state.isStarting, !Task.isCancelled else { return false }
+          state.waitingForStart = continuation
+          return true
+        }
+        if !waits { continuation.resume() }
+      }
+    } onCancel: {
+      let waiting = state.withLock { $0.waitingForStart.take() }
+      waiting?.resume()
+    }
+  }
+
   /// Is present until a process that has opened the container takes its place, the app or a tool for its container, or
   /// until its task is cancelled. While there is no broker it goes on trying. After ``start()`` or without; once.
+  /// Called while ``start()`` dials, it waits for that.
   ///
   /// Throws `notEnrolled` when the broker does not take the key, or an administrator forgot the app; `placeTaken`
   /// when another process stands in for it; `enterpriseUserNotMatch`; and `brokerUnavailable` when the broker speaks
@@ -168,6 +196,7 @@ public final class LockedApp: Sendable {
     }
     precondition(isFirst, "a locked app runs once: make a new one")
     defer { end() }
+    await waitForStart()
     var failureCount: UInt64 = 0
     while !Task.isCancelled {
       var fault: ProtocolFault?
