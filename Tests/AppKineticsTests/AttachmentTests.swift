@@ -123,6 +123,18 @@ struct AttachmentTests {
     }
   }
 
+  @Test func showsThatARequestWithEmptyFoldersAloneHasArrived() async throws {
+    try await withTestApps { world in
+      let (provider, consumer) = try await world.echoPair()
+      try consumer.container.files.createDirectory(atPath: "/empty", withIntermediateDirectories: true)
+      let sent = try await consumer.send(
+        ServiceRequest(echo, "echo", attachments: ["/empty"]), to: provider.id)
+      let progress = sent.progress
+      _ = try await sent.reply()
+      #expect(progress.isFinished && sent.transfer.fileCount == 0)
+    }
+  }
+
   /// Holes are not sent, and take no room at either side.
   @Test func bringsAFileThatIsLargerThanTheDisk() async throws {
     try await withTestApps { world in

@@ -24,10 +24,13 @@ public struct TransferProgress: Sendable, Hashable {
   /// The file under way; nil before the first byte.
   public var file: File?
 
-  func show(in progress: Progress) {
-    guard fileCount > 0 else { return }
-    progress.totalUnitCount = Int64(clamping: byteCount)
-    progress.completedUnitCount = Int64(clamping: bytesDone)
+  /// `isFinished`: the receiver has everything.
+  func show(in progress: Progress, isFinished: Bool) {
+    guard fileCount > 0 || isFinished else { return }
+    // A `Progress` of no units is never finished.
+    let isEmpty = isFinished && byteCount == 0
+    progress.totalUnitCount = isEmpty ? 1 : Int64(clamping: byteCount)
+    progress.completedUnitCount = isEmpty ? 1 : Int64(clamping: bytesDone)
     progress.setUserInfoObject(Int(clamping: fileCount), forKey: .fileTotalCountKey)
     progress.setUserInfoObject(Int(clamping: filesSent), forKey: .fileCompletedCountKey)
   }
@@ -38,6 +41,25 @@ final class TransferMeter: Sendable {
   private struct Fields {
     var transfer = TransferProgress()
     var progress: Progress?
+    /// The receiver has everything.
+    var isFinished = false
+    /// The progress does not show what was counted last.
+    var isBehind = true
+    /// A thread shows what was counted, and goes on until the progress is not behind any more.
+    var isShowing = false
+
+    mutating func beginShowing() -> Progress? {
+      guard !isShowing, let progress else { return nil }
+      isShowing = true
+      return progress
+    }
+
+    mutating func nextToShow() -> (transfer: TransferProgress, isFinished: Bool)? {
+      isShowing = isBehind
+      guard isBehind else { return nil }
+      isBehind = false
+      return (transfer, isFinished)
+    }
   }
 
   private let guarded = Guarded(Fields())
@@ -49,15 +71,15 @@ final class TransferMeter: Sendable {
 
   /// Returns the transfer as Foundation shows it, made when it is first asked for. `cancel` is called when it is cancelled.
   func progress(hasFiles: Bool, cancel: @escaping @Sendable () -> Void) -> Progress {
-    let (progress, transfer, isNew) = guarded.withLock { guarded in
-      if let progress = guarded.progress { return (progress, guarded.transfer, false) }
+    let (progress, isNew) = guarded.withLock { guarded in
+      if let progress = guarded.progress { return (progress, false) }
       let progress = Progress(totalUnitCount: hasFiles ? -1 : 0)
       guarded.progress = progress
-      return (progress, guarded.transfer, true)
+      return (progress, true)
     }
     if isNew {
       progress.cancellationHandler = cancel
-      transfer.show(in: progress)
+      show()
     }
     return progress
   }
@@ -71,18 +93,30 @@ final class TransferMeter: Sendable {
 
   /// The receiver has everything.
   func finish() {
-    advance {
-      $0.bytesDone = $0.byteCount
-      $0.filesSent = $0.fileCount
+    change {
+      $0.transfer.bytesDone = $0.transfer.byteCount
+      $0.transfer.filesSent = $0.transfer.fileCount
+      $0.isFinished = true
     }
   }
 
-  /// `change` gets what was counted before.
-  func advance(_ change: (inout TransferProgress) -> Void) {
-    let (progress, transfer) = guarded.withLock {
-      change(&$0.transfer)
-      return ($0.progress, $0.transfer)
+  /// `body` gets what was counted before.
+  func advance(_ body: (inout TransferProgress) -> Void) { change { body(&$0.transfer) } }
+
+  private func change(_ body: (inout Fields) -> Void) {
+    guarded.withLock {
+      body(&$0)
+      $0.isBehind = true
     }
-    if let progress { transfer.show(in: progress) }
+    show()
+  }
+
+  /// One thread shows at a time, without the lock: a progress calls its observers. What others count meanwhile it shows as well, so that
+  /// no older report comes behind a newer one.
+  private func show() {
+    guard let progress = guarded.withLock({ $0.beginShowing() }) else { return }
+    while let next = guarded.withLock({ $0.nextToShow() }) {
+      next.transfer.show(in: progress, isFinished: next.isFinished)
+    }
   }
 }

@@ -1,0 +1,35 @@
+import Foundation
+import Testing
+
+@testable import AppKinetics
+
+/// What Foundation's progress shows of a message.
+struct TransferMeterTests {
+  /// The threads count, and one asks for the progress, all at the same time.
+  @Test func showsTheLastReport() {
+    for _ in 0..<2_000 {
+      let meter = TransferMeter()
+      meter.begin(byteCount: 7, fileCount: 1)
+      DispatchQueue.concurrentPerform(iterations: 8) { index in
+        if index == 1 {
+          _ = meter.progress(hasFiles: true, cancel: {})
+        } else {
+          meter.advance { $0.bytesDone += 1 }
+        }
+      }
+      let progress = meter.progress(hasFiles: true, cancel: {})
+      #expect([progress.completedUnitCount, progress.totalUnitCount] == [7, 7])
+    }
+  }
+
+  @Test(arguments: [0, 1] as [UInt64])
+  func finishesAMessageWithoutBytes(fileCount: UInt64) {
+    let meter = TransferMeter()
+    let progress = meter.progress(hasFiles: true, cancel: {})
+    meter.begin(byteCount: 0, fileCount: fileCount)
+    #expect(progress.isIndeterminate && !progress.isFinished)
+    meter.finish()
+    #expect(progress.isFinished && !progress.isIndeterminate && progress.fractionCompleted == 1)
+    #expect(meter.transfer.bytesDone == 0 && meter.transfer.filesSent == fileCount)
+  }
+}
