@@ -2,6 +2,7 @@ import AppKineticsTesting
 import Foundation
 import SecureFiles
 import ServiceValues
+import ServiceWire
 import Testing
 
 @testable import AppKinetics
@@ -69,6 +70,16 @@ struct PeerKeyTests {
         #expect(try PeerKey.all(in: app.container).map(\.fingerprint) == keys.map(\.fingerprint))
         #expect(try PeerKey.ownFingerprint(in: app.container) == app.services.keyFingerprint)
       }
+    }
+  }
+
+  @Test func aKeyHasTheDateOfTheServicesClock() async throws {
+    try await withTestApps { world in
+      let provider = try await provider(world)
+      let date = Date(timeIntervalSince1970: 2_000_000_000)
+      let consumer = try await world.start(consumerID, options: { $0.makeDate = { date } })
+      _ = try await consumer.services.call(ServiceRequest(echo, "echo"), to: provider.id)
+      #expect(await consumer.services.peerKeys().map(\.date) == [date])
     }
   }
 
@@ -254,6 +265,19 @@ struct PeerPinTests {
     #expect(pins.standing(of: key(2), for: app, isCalled: true) == .changed)
     let isNewsAgain = pins.take(key(1), of: app, isCalled: true, Date())
     #expect(!isNewsAgain)
+  }
+
+  @Test func aKeyHasTheDateAtWhichItWasTrusted() throws {
+    var pins = PeerPins()
+    let app = try app(1)
+    let (taken, decided) = (Date(timeIntervalSince1970: 1_000), Date(timeIntervalSince1970: 2_000))
+    _ = pins.take(key(1), of: app, isCalled: true, taken)
+    _ = pins.note(newKey: key(2), of: app)
+    try pins.trust(app, KeyFingerprint.text(of: key(1)), decided)
+    #expect(pins.key(of: app)?.date == taken)
+    _ = pins.note(newKey: key(2), of: app)
+    try pins.trust(app, KeyFingerprint.text(of: key(2)), decided)
+    #expect(pins.key(of: app)?.date == decided)
   }
 
   @Test func keepsRoomForAppsThatAreCalled() throws {

@@ -36,7 +36,7 @@ public struct PeerKey: Sendable, Hashable {
     _ application: ApplicationID, fingerprint: String, in container: SecureContainer
   ) throws {
     var pins = try PeerPins(in: container)
-    try pins.trust(application, fingerprint)
+    try pins.trust(application, fingerprint, Date())
     try pins.write(application, in: container)
     try container.synchronize()
   }

@@ -48,7 +48,8 @@ final class PeerKeys {
 
   /// Pins the key that a peer has proved, at the first meeting.
   func pin(_ channel: PeerSession.Channel, _ application: ApplicationID) {
-    guard pins.take(channel.peerKey, of: application, isCalled: channel.isDialled, Date()) else { return }
+    let date = core.runtime.date
+    guard pins.take(channel.peerKey, of: application, isCalled: channel.isDialled, date) else { return }
     save(application)
   }
 
@@ -85,7 +86,7 @@ final class PeerKeys {
 
 extension Runtime {
   func trust(_ application: ApplicationID, _ fingerprint: String) async throws {
-    try await changePins(of: application) { try $0.trust(application, fingerprint) }
+    try await changePins(of: application) { [date] in try $0.trust(application, fingerprint, date) }
   }
 
   func forgetKey(of application: ApplicationID) async throws -> Bool {

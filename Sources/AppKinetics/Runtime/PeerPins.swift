@@ -81,7 +81,9 @@ struct PeerPins: Sendable {
   }
 
   /// Throws `applicationNotFound`, and `peerKeyChanged` for a fingerprint of neither key.
-  mutating func trust(_ application: ApplicationID, _ fingerprint: String) throws(ServicesError) {
+  mutating func trust(
+    _ application: ApplicationID, _ fingerprint: String, _ date: Date
+  ) throws(ServicesError) {
     guard var pin = pins[application] else {
       throw ServicesError(
         .applicationNotFound, detail: "no key of \(application) is known here: the next one is taken")
@@ -89,7 +91,7 @@ struct PeerPins: Sendable {
     let bytes = KeyFingerprint.bytes(fingerprint)
     let meant = [pin.newKey, pin.key].compactMap(\.self).first { KeyFingerprint.of($0) == bytes }
     guard let meant else { throw PeerKey(application, pin).error }
-    if meant != pin.key { (pin.key, pin.date) = (meant, Date()) }
+    if meant != pin.key { (pin.key, pin.date) = (meant, date) }
     pin.newKey = nil
     set(pin, of: application)
   }

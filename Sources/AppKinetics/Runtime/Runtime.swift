@@ -56,7 +56,7 @@ final class Runtime: Sendable {
   /// Milliseconds of a clock that only goes on.
   var now: UInt64 { clock.now }
 
-  /// The wall clock, by which messages have time limits.
+  /// The wall clock, by which messages have time limits and keys their dates.
   var date: Date { options.makeDate() }
 
   /// Pieces of work that wait for their turn.
@@ -151,7 +151,7 @@ final class Runtime: Sendable {
       return try await blocking { [self] in
         let store = container.store
         // For any time that an app may name, also one without end.
-        let oldest = min(9e9, max(-9e9, Date().timeIntervalSince1970 - options.stagingTime / .seconds(1)))
+        let oldest = min(9e9, max(-9e9, date.timeIntervalSince1970 - options.stagingTime / .seconds(1)))
         try store.discardArrivals(olderThan: Int64(oldest) * 1_000_000_000)
         let outbox = try store.outboxEntries(skipping: leavingOut).map { entry in
           guard let offer = try? WireOffer(serializedBytes: store.outboxMessage(entry.number)) else {
