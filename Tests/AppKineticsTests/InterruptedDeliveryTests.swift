@@ -28,4 +28,28 @@ struct InterruptedDeliveryTests {
       #expect(try app.staged().isEmpty)
     }
   }
+
+  /// In whatever order they are interrupted.
+  @Test func ofTooManyThoseThatWereOfferedLastAreKept() async throws {
+    try await withTestApps { world in
+      let app = try await world.start("com.example.provider")
+      let sender = try ApplicationID("com.example.consumer")
+      let ids = (0..<PeerInbox.interruptedCountMax + 8).map { _ in Identifier.random() }
+      for isReversed in [false, true] {
+        let kept = app.services.runtime.performAndWait { core -> Set<Identifier> in
+          let inbox = core.peer(sender).inbox
+          for id in ids {
+            inbox.offered(
+              .with {
+                $0.id = id.data
+                $0.request.id = id.data
+              })
+          }
+          for id in isReversed ? ids.reversed() : ids { inbox.interrupted(id) }
+          return Set(inbox.arriving.keys)
+        }
+        #expect(kept == Set(ids.suffix(PeerInbox.interruptedCountMax)))
+      }
+    }
+  }
 }

@@ -29,6 +29,8 @@ final class IncomingDelivery: Sendable {
     var heldByteCount = 0
     /// Counts offers and interruptions: what comes of an earlier one counts for nothing.
     var attempt: UInt64 = 0
+    /// The number of its last offer among all of its sender's.
+    var lastOffer: UInt64 = 0
   }
 
   /// Everything that is done to it, but what comes over the bulk lane, in order.
@@ -69,6 +71,11 @@ final class IncomingDelivery: Sendable {
 
   /// Removes the sender's mark: the ledger knows that the message never came before.
   func clearRepeatMark() { guarded.withLock { $0.offer.mayBeRepeated = false } }
+
+  var lastOffer: UInt64 {
+    get { guarded.withLock { $0.lastOffer } }
+    set { guarded.withLock { $0.lastOffer = newValue } }
+  }
 
   var isUnderWay: Bool { guarded.withLock { $0.isUnderWay } }
 

@@ -19,7 +19,9 @@ final class PeerInbox {
   private unowned let peer: PeerSession
   /// Also some whose channel broke, so that the app is not told of them twice.
   private(set) var arriving: [Identifier: IncomingDelivery] = [:]
-  private static let interruptedCountMax = 32
+  static let interruptedCountMax = 32
+  /// The number of offers that came.
+  private var offerCount: UInt64 = 0
   /// Deliveries that the app has refused, and whose senders may not have heard so, oldest first.
   private var unwantedIDs: [Identifier] = []
   /// Offers, their lists of files and callbacks that wait hold so many bytes.
@@ -179,6 +181,8 @@ final class PeerInbox {
     guard let id = Identifier(exactly: offer.id) else { return }
     let delivery = arriving[id] ?? IncomingDelivery(offer)
     let attempt = Attempt(id: id, delivery: delivery, number: delivery.beginAttempt(offer))
+    offerCount += 1
+    delivery.lastOffer = offerCount
     arriving[id] = delivery
     FailPoint.offered.pass()
     // Of an earlier offer nothing is held any more.
@@ -575,8 +579,12 @@ final class PeerInbox {
     delivery.queue.async { delivery.suspend() }
     change(delivery, to: 0)
     expectedUntil = runtime.now + runtime.options.deliveryIdleTime.milliseconds
-    let interrupted = arriving.filter { !$0.value.isUnderWay && $0.key != id }
-    if interrupted.count >= Self.interruptedCountMax, let (other, _) = interrupted.first { remove(other) }
+    let interrupted = arriving.filter { !$0.value.isUnderWay }
+    guard interrupted.count > Self.interruptedCountMax,
+      // Its sender has left it alone for longest.
+      let oldest = interrupted.min(by: { $0.value.lastOffer < $1.value.lastOffer })
+    else { return }
+    remove(oldest.key)
   }
 
   func withdrawn(_ id: Identifier) {
