@@ -1,5 +1,6 @@
 import AppKineticsTesting
 import Foundation
+import Locks
 import SecureFiles
 import ServiceValues
 import ServiceWire
@@ -168,6 +169,35 @@ struct KeptRequestTests {
       try await provider.services.reply("later", to: sent.id)
       let reply = try #require(await replies.next())
       #expect(try reply.request == sent.id && reply.result.get().params == "later")
+    }
+  }
+
+  /// The two have a channel, over which the reply comes.
+  @Test(arguments: [ApplicationState.locked, .suspended])
+  func aReplyThatNoCallAwaitsIsHandledWhenTheAppRuns(state: ApplicationState) async throws {
+    try await withTestApps { world in
+      let taker = Taker()
+      let (provider, first) = try await apps(world, taker)
+      let sent = try await first.services.send(Self.requestWithFile, to: provider.id)
+      try await #require(await taker.received.next()).keep()
+      try await waitUntilKept(by: provider)
+      let isRunning = Guarded(false)
+      let replies = Box<(id: RequestID, isRunning: Bool)>()
+      let consumer = try await world.restart(first) {
+        $0.onUnclaimedReply { reply in replies.put((reply.request, isRunning.withLock { $0 })) }
+      }
+      let other = try await consumer.services.send(Self.request, to: provider.id)
+      try await #require(await taker.received.next()).reply("now")
+      #expect(try await other.reply()?.params == "now")
+      try await consumer.services.setState(state)
+      try await provider.services.reply("later", to: sent.id)
+      while try await !provider.services.outbox().isEmpty { await Task.yield() }
+      isRunning.withLock { $0 = true }
+      try await consumer.services.setState(.running)
+      let reply = try #require(await replies.next())
+      #expect(reply.id == sent.id && reply.isRunning)
+      while try !consumer.container.store.messageQueue().unhandled.isEmpty { await Task.yield() }
+      #expect(replies.values.count == 1)
     }
   }
 

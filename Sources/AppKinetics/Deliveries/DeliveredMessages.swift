@@ -18,7 +18,7 @@ final class DeliveredMessages {
   }
 
   private unowned let core: Core
-  /// Requests whose services are not offered, and replies that nobody waits for.
+  /// Requests whose services are not offered, and replies that nobody waits for, or that came while the app did not run.
   private var unhandled: [Unhandled] = []
   private var unclaimedHandler: UnclaimedReplyHandler?
   /// Requests in the queue that were handled and not answered.
@@ -108,13 +108,20 @@ final class DeliveredMessages {
           peer.finish(sent, reply, files)
           peer.core.messages.end(queued.arrival)
         }
-      } else if let unclaimedHandler, !core.isStopping {
+      } else if let unclaimedHandler, !core.isStopping, core.state == .running {
         runtime.handlers.begin()
         let unclaimed = UnclaimedReply(
           request: id, sender: application,
           result: Result { try reply.content(files, from: application, service: nil) },
           attachments: files.map(\.path), isRedelivered: isRedelivered, mayBeRepeated: offer.mayBeRepeated)
         core.callbacks(for: application).async { [runtime] in
+          // What is called before may have taken its time.
+          let mayBegin = runtime.performAndWait { core -> Bool in
+            if core.state == .running { return true }
+            core.messages.setAside(queued, of: application, isReply: true, isRedelivered: isRedelivered)
+            return false
+          }
+          guard mayBegin else { return runtime.handlers.end() }
           _ = Task.begin {
             await unclaimedHandler(unclaimed)
             // Of services that stop the handler was ended, and has not returned: its reply comes again at the next start.
@@ -139,7 +146,7 @@ final class DeliveredMessages {
       ))
   }
 
-  /// Something was offered: what waited for that goes on.
+  /// Something was offered, or the app runs again: what waited for that goes on.
   func handleUnhandled() {
     for message in unhandled {
       runtime.fileQueue.async { [runtime, arrival = message.arrival] in

@@ -126,8 +126,8 @@ extension AppServices {
       : try await runtime.cancelRequest(message.request, to: message.receiver)
   }
 
-  /// Called with replies to requests of earlier processes, on the callback queue, before ``start()`` returns or later. Until it has returned a reply
-  /// stays in the container; without a handler such replies are refused.
+  /// Called with replies to requests of earlier processes, on the callback queue, before ``start()`` returns or later. While the app is
+  /// locked or suspended they wait. Until it has returned a reply stays in the container; without a handler such replies are refused.
   public func onUnclaimedReply(_ handler: @escaping UnclaimedReplyHandler) {
     runtime.perform { $0.messages.handleUnclaimed(with: handler) }
   }

@@ -134,6 +134,7 @@ final class Core {
     self.state = state
     if state == .running, !waitingPeers.isEmpty { waitingPeers = [] }
     for peer in peers.values { peer.stateChanged() }
+    if state == .running, life == .running { messages.handleUnhandled() }
   }
 
   /// The other app wants something of this one, which is locked or suspended.
