@@ -38,7 +38,7 @@ struct ListAppsCommand: AsyncParsableCommand, ReportingCommand {
 private struct AppList: Encodable {
   struct App: Encodable {
     let appID, name, state, user, keyFingerprint: String
-    let isRegistered, isInFront, isDamaged, isApproved: Bool
+    let isRegistered, isInFront, isDamaged, isProgramDamaged, isApproved: Bool
     /// The sandbox that it enrolled from.
     let origin: String?
     let process: Int32?
@@ -65,6 +65,7 @@ private struct AppList: Encodable {
       appID: app.provider.appID, name: app.provider.name, state: app.provider.state.text,
       user: identity.activationUser, keyFingerprint: KeyFingerprint.text(fingerprint),
       isRegistered: app.isRegistered, isInFront: app.provider.isInFront, isDamaged: app.isDamaged,
+      isProgramDamaged: app.isProgramDamaged,
       isApproved: !fingerprint.isEmpty && program.keyFingerprint == fingerprint,
       origin: identity.origin.isEmpty ? nil : identity.origin,
       process: app.process == 0 ? nil : app.process,
@@ -79,6 +80,9 @@ private struct AppList: Encodable {
       if !app.isApproved, !app.keyFingerprint.isEmpty { words.append("not approved") }
       if let origin = app.origin { words.append("of \(PrintableText.of(origin))") }
       if app.isDamaged { words.append("its record is damaged: forget it, or restore the broker's file") }
+      if app.isProgramDamaged {
+        words.append("its program is damaged: install it again, or restore the broker's file")
+      }
       var text = words.joined(separator: ", ") + "\n"
       if !app.keyFingerprint.isEmpty {
         text += "  user \(PrintableText.of(app.user))\n  key  \(app.keyFingerprint)\n"

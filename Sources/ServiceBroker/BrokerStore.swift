@@ -137,6 +137,7 @@ final class BrokerStore: Sendable {
     }
     let programs = directory + "/programs"
     for (name, error) in try damaged(in: programs, into: &records, { try $0.decodeProgram($1) }) {
+      records.damagedPrograms.insert(name)
       logger.error(
         "an app's program is damaged, and not started; install it again",
         metadata: ["file": "\(programs)/\(name)", "error": "\(error)"])

@@ -24,13 +24,16 @@ enum StateFiles {
     try SocketDirectory.check(path, .closedToOthers)
   }
 
-  /// Nil when there is no such file. Throws for one that is longer.
+  /// Nil when there is no such file. Throws for one that is longer, and `stateDamaged` for what is no file, such as a pipe.
   static func read(_ path: String, byteCountMax: Int) throws(ServiceBrokerError) -> Data? {
     // Without O_NONBLOCK, open(2) of a pipe waits for its other end.
     let number = cposix_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0)
     if number == -ENOENT { return nil }
     try check(number, "open", path)
     defer { close(number) }
+    var status = stat()
+    guard fstat(number, &status) == 0 else { throw .callFailed(operation: "fstat", path: path, errno: errno) }
+    guard status.st_mode & S_IFMT == S_IFREG else { throw .stateDamaged(path: path) }
     var bytes = Data()
     var part = [UInt8](repeating: 0, count: min(byteCountMax + 1, 16 << 10))
     while bytes.count <= byteCountMax {

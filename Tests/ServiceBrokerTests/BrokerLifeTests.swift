@@ -169,10 +169,29 @@ struct BrokerLifeTests {
     broker = try await world.broker()
     let one = try await TestApp(world, "com.example.b", key: KeyPair())
     await #expect(throws: ServicesError(.applicationNotFound)) { try await one.connect(to: a) }
+    #expect(try await world.app(a)?.isProgramDamaged == true)
     try await world.install(a, ["/bin/false"])
     await broker.stop()
     broker = try await world.broker()
     #expect(try await world.administrator().apps().apps.first?.program.path == "/bin/false")
+    #expect(try await world.app(a)?.isProgramDamaged == false)
+    await broker.stop()
+  }
+
+  @Test func aPipeInThePlaceOfAFileIsDamage() async throws {
+    let world = World()
+    var broker = try await world.broker()
+    await broker.stop()
+    let path = world.statePath + "/programs/" + a
+    #expect(mkfifo(path, 0o600) == 0)
+    #expect(throws: ServiceBrokerError.stateDamaged(path: path)) {
+      try StateFiles.read(path, byteCountMax: 1)
+    }
+    broker = try await world.broker()
+    #expect(try await world.app(a)?.isProgramDamaged == true)
+    _ = try await world.administrator().ask(.administer(.with { $0.uninstall = a }))
+    #expect(try await world.app(a) == nil)
+    #expect(access(path, F_OK) != 0)
     await broker.stop()
   }
 

@@ -55,6 +55,11 @@ final class World: Sendable {
         }))
   }
 
+  /// The app as an administrator sees it; nil when nothing is known of it.
+  func app(_ appID: String) async throws -> WireApp? {
+    try await administrator().apps().apps.first { $0.provider.appID == appID }
+  }
+
   func tool() async throws -> BrokerClient {
     try await BrokerClient.attend(path: socketPath, name: "test", broker: nil)
   }

@@ -757,6 +757,23 @@ struct BrokerStateTests {
     #expect(world.closed[next] == nil)
   }
 
+  @Test func aDamagedProgramIsListedUntilItIsReplaced() {
+    var records = BrokerRecords()
+    records.damagedPrograms = [a, b]
+    let world = BrokerWorld(records: records)
+    let tool = world.attend()
+    func damaged() -> [String] {
+      world.ask(tool, .administer(.with { $0.listApps = .init() }))
+      return world.last(tool)?.answer.apps.apps.filter(\.isProgramDamaged).map(\.provider.appID) ?? []
+    }
+    #expect(damaged() == [a, b])
+    world.install(a, "/usr/bin/a")
+    #expect(damaged() == [b])
+    #expect(world.error(tool, .administer(.with { $0.uninstall = b })) == 0)
+    #expect(world.saved.contains(.program(b)) && damaged() == [])
+    #expect(world.error(tool, .administer(.with { $0.uninstall = b })) == 3)
+  }
+
   // MARK: Front
 
   @Test func onlyTheAppInFrontPassesTheFrontOn() {

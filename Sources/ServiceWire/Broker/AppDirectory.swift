@@ -112,11 +112,11 @@ struct AppDirectory: Sendable {
     }
   }
 
-  /// Apps that enrolled or have a program, and ids whose file is damaged as far as its name tells
-  /// them.
+  /// Apps that enrolled or have a program, and ids one of whose files is damaged as far as its name
+  /// tells them.
   private var knownAppIDs: Set<String> {
     Set(records.apps.keys).union(records.programs.keys).union(
-      records.damagedApps.filter { (try? ApplicationID($0)) != nil })
+      records.damagedApps.union(records.damagedPrograms).filter { (try? ApplicationID($0)) != nil })
   }
 
   private func app(_ appID: String) -> WireApp? {
@@ -139,6 +139,7 @@ struct AppDirectory: Sendable {
       }
       if let program = records.programs[appID] { $0.program = program }
       $0.isDamaged = records.isDamaged(appID)
+      $0.isProgramDamaged = records.isProgramDamaged(appID)
       $0.process = presence.running[appID]?.process ?? 0
     }
   }

@@ -23,7 +23,9 @@ extension BrokerRecords {
 
   mutating func uninstall(_ appID: String) throws(BrokerRefusal) {
     try BrokerRefusal.checkAppID(appID)
-    guard programs[appID]?.isStarted == true else { throw .answer(.applicationNotFound) }
+    guard programs[appID]?.isStarted == true || isProgramDamaged(appID) else {
+      throw .answer(.applicationNotFound)
+    }
     change(appID) {
       $0.path = ""
       $0.arguments = []
@@ -60,11 +62,12 @@ extension BrokerRecords {
     return (app, changed)
   }
 
-  /// Changes an app's program or approved key. An empty entry is removed.
+  /// Changes an app's program or approved key. An empty entry is removed. What is written takes the place of a damaged file.
   private mutating func change(_ appID: String, _ body: (inout WireProgram) -> Void) {
     var program = programs[appID] ?? WireProgram()
     body(&program)
     programs[appID] = program == WireProgram() ? nil : program
+    damagedPrograms.remove(Self.fileName(appID))
   }
 
   // MARK: Policy

@@ -48,6 +48,12 @@ package struct BrokerRecords: Sendable, Equatable {
   /// Names of files of apps that cannot be read (``fileName(_:)``): nobody enrols with these ids.
   package var damagedApps: Set<String> = []
 
+  /// Names of files of programs that cannot be read.
+  package var damagedPrograms: Set<String> = []
+
+  /// Whether the file of the app's program cannot be read.
+  func isProgramDamaged(_ appID: String) -> Bool { damagedPrograms.contains(Self.fileName(appID)) }
+
   /// Whether the app's file cannot be read.
   func isDamaged(_ appID: String) -> Bool { damagedApps.contains(Self.fileName(appID)) }
 

@@ -1564,6 +1564,12 @@ package nonisolated struct WireApp: @unchecked Sendable {
     set {_uniqueStorage()._isDamaged = newValue}
   }
 
+  /// The broker cannot read what starts the app, and which key was approved for it.
+  package var isProgramDamaged: Bool {
+    get {_storage._isProgramDamaged}
+    set {_uniqueStorage()._isProgramDamaged = newValue}
+  }
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
@@ -4991,7 +4997,7 @@ nonisolated extension WireInstall: SwiftProtobuf.Message, SwiftProtobuf._Message
 
 nonisolated extension WireApp: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".App"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}provider\0\u{1}identity\0\u{3}is_registered\0\u{1}process\0\u{1}program\0\u{3}is_damaged\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}provider\0\u{1}identity\0\u{3}is_registered\0\u{1}process\0\u{1}program\0\u{3}is_damaged\0\u{3}is_program_damaged\0")
 
   fileprivate class _StorageClass {
     var _provider: WireProvider? = nil
@@ -5000,6 +5006,7 @@ nonisolated extension WireApp: SwiftProtobuf.Message, SwiftProtobuf._MessageImpl
     var _process: Int32 = 0
     var _program: WireProgram? = nil
     var _isDamaged: Bool = false
+    var _isProgramDamaged: Bool = false
 
       // This property is used as the initial default value for new instances of the type.
       // The type itself is protecting the reference to its storage via CoW semantics.
@@ -5016,6 +5023,7 @@ nonisolated extension WireApp: SwiftProtobuf.Message, SwiftProtobuf._MessageImpl
       _process = source._process
       _program = source._program
       _isDamaged = source._isDamaged
+      _isProgramDamaged = source._isProgramDamaged
     }
   }
 
@@ -5040,6 +5048,7 @@ nonisolated extension WireApp: SwiftProtobuf.Message, SwiftProtobuf._MessageImpl
         case 4: try { try decoder.decodeSingularInt32Field(value: &_storage._process) }()
         case 5: try { try decoder.decodeSingularMessageField(value: &_storage._program) }()
         case 6: try { try decoder.decodeSingularBoolField(value: &_storage._isDamaged) }()
+        case 7: try { try decoder.decodeSingularBoolField(value: &_storage._isProgramDamaged) }()
         default: break
         }
       }
@@ -5070,6 +5079,9 @@ nonisolated extension WireApp: SwiftProtobuf.Message, SwiftProtobuf._MessageImpl
       if _storage._isDamaged != false {
         try visitor.visitSingularBoolField(value: _storage._isDamaged, fieldNumber: 6)
       }
+      if _storage._isProgramDamaged != false {
+        try visitor.visitSingularBoolField(value: _storage._isProgramDamaged, fieldNumber: 7)
+      }
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -5085,6 +5097,7 @@ nonisolated extension WireApp: SwiftProtobuf.Message, SwiftProtobuf._MessageImpl
         if _storage._process != rhs_storage._process {return false}
         if _storage._program != rhs_storage._program {return false}
         if _storage._isDamaged != rhs_storage._isDamaged {return false}
+        if _storage._isProgramDamaged != rhs_storage._isProgramDamaged {return false}
         return true
       }
       if !storagesAreEqual {return false}
