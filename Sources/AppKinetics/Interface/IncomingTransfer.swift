@@ -75,15 +75,16 @@ public final class IncomingTransfer: Sendable {
 
   /// The same as Foundation has it. Cancelling it refuses the message.
   public var progress: Progress {
-    let (progress, bytesDone, isNew) = guarded.withLock { guarded in
-      if let progress = guarded.progress { return (progress, guarded.bytesDone, false) }
+    let (progress, isNew) = guarded.withLock { guarded in
+      if let progress = guarded.progress { return (progress, false) }
       let progress = Progress(totalUnitCount: Int64(clamping: byteCount))
+      // Before a later position can be shown.
+      progress.completedUnitCount = Int64(clamping: guarded.bytesDone)
       guarded.progress = progress
-      return (progress, guarded.bytesDone, true)
+      return (progress, true)
     }
     if isNew {
       progress.setUserInfoObject(Int(clamping: fileCount), forKey: .fileTotalCountKey)
-      progress.completedUnitCount = Int64(clamping: bytesDone)
       progress.cancellationHandler = { [weak self] in
         guard let self else { return }
         Task { await self.cancel() }
