@@ -111,8 +111,8 @@ final class TransferMeter: Sendable {
     show()
   }
 
-  /// One thread shows at a time, without the lock, because a progress calls its observers. It shows as well what others count meanwhile,
-  /// so that no older report comes behind a newer one.
+  /// One thread shows at a time, without the lock, because a progress calls its observers. It shows as well what others
+  /// count meanwhile, so that no older report comes behind a newer one.
   private func show() {
     guard let progress = guarded.withLock({ $0.beginShowing() }) else { return }
     while let next = guarded.withLock({ $0.nextToShow() }) {
