@@ -53,10 +53,13 @@ struct LockedReceiverTests {
       }
     }
 
-    /// Lets the sender's time pass, which asks for a channel again after a pause.
+    /// Lets the sender's time pass while it has no channel, and asks for none: it does so again after a pause.
     func reply(to sent: SentRequest) async throws -> ServiceReply? {
       while sent.status == .waiting || sent.status == .sent || sent.status == .delivered {
-        consumerClock.advance(1_000)
+        let isAtRest = consumer.services.runtime.performAndWait { core in
+          core.peers[provider.id].map { $0.channels.isEmpty && !$0.isDialling } ?? false
+        }
+        if isAtRest { consumerClock.advance(1_000) }
         try await Task.sleep(for: .milliseconds(1))
       }
       return try await sent.reply()

@@ -192,6 +192,7 @@ struct RestoreTests {
       try await resume(3, own)
       try restore(world)
       try await resume(0, own)
+      while heard.received.values.count < 5 { try await Task.sleep(for: .milliseconds(5)) }
       #expect(heard.repeated.values == [] && own.values == [])
       #expect(heard.received.values.filter { $0 == "waiting" }.count == 1)
       // It is not any more.
@@ -199,6 +200,12 @@ struct RestoreTests {
       try await resume(300, own)
       try restore(world)
       try await resume(1, own)
+      // What is delivered is handled, and told, a little later.
+      while heard.received.values.filter({ $0 == "waiting" }).count < 2 || own.values.isEmpty
+        || heard.rollbacks.values.isEmpty
+      {
+        try await Task.sleep(for: .milliseconds(5))
+      }
       // That the other one is new only its sender could know, which wrote it before it heard of its own past.
       #expect(heard.repeated.values.filter { $0 != "0" } == ["waiting"])
       #expect(heard.received.values.filter { $0 == "waiting" }.count == 2)
