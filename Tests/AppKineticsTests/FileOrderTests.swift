@@ -42,7 +42,7 @@ struct FileOrderTests {
     let request = ServiceRequest(echo, "echo", params: .integer(number), attachments: ["/one"])
     let sent = SentRequest(Identifier.random(), request, to: provider.id, runtime)
     let wire = WireOffer.with { $0.request = sent.wire }
-    return (sent, try await runtime.store(wire, id: sent.id, to: provider.id, request.attachments))
+    return (sent, try await runtime.write(wire, id: sent.id, to: provider.id, request.attachments))
   }
 
   /// Keeps the threads for files from all other work until the semaphore is signalled.

@@ -376,6 +376,34 @@ struct KeptRequestTests {
     }
   }
 
+  /// Its handler returns after its sender was forgotten.
+  @Test func nothingIsKeptForAnAppThatWasForgottenMeanwhile() async throws {
+    try await withTestApps { world in
+      let (begun, goOn) = (Box<Void>(), Box<Void>())
+      let provider = try await world.start("com.example.provider") { services in
+        try services.offer(echo) { _ in
+          begun.put(())
+          _ = await goOn.next()
+          return .later
+        }
+      }
+      let consumer = try await world.start("com.example.consumer")
+      try consumer.put("one", at: "/one")
+      _ = try await consumer.services.send(Self.requestWithFile, to: provider.id)
+      _ = await begun.next()
+      await provider.services.runtime.result { $0.wasForgotten(consumer.id) }
+      goOn.put(())
+      while provider.services.runtime.performAndWait({ core in
+        core.peers[consumer.id]?.requests.incoming.isEmpty == false
+      }) {
+        await Task.yield()
+      }
+      #expect(try await provider.services.keptRequests().isEmpty)
+      await provider.services.stop()
+      try expectNothingIsLeft(provider)
+    }
+  }
+
   @Test func aMethodWithoutAReplyIsNotKept() async throws {
     try await withTestApps { world in
       let (provider, consumer) = try await world.echoPair { _ in .later }

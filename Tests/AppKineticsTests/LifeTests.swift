@@ -517,6 +517,33 @@ extension LifeTests {
     }
   }
 
+  /// No other channel is dialled for the request that was under way, and the next request dials one.
+  @Test func dialsAgainAfterTheEndOfAChannelWhoseKeyWasChanged() async throws {
+    try await withTestApps { world in
+      let requests = Box<IncomingRequest>()
+      let provider = try await world.start("com.example.provider") {
+        try $0.offer([echo], provider: Handler(requests))
+      }
+      let consumer = try await world.start("com.example.consumer").services
+      _ = try await consumer.send(ServiceRequest(echo, "echo"), to: provider.id)
+      let first = try #require(await requests.next())
+      consumer.runtime.performAndWait { core in
+        for channel in core.peers[provider.id]!.channels.values { channel.lane.close(.keyChanged) }
+      }
+      while consumer.runtime.performAndWait({ $0.peers[provider.id]?.channels.isEmpty == false }) {
+        await Task.yield()
+      }
+      #expect(consumer.runtime.performAndWait { $0.peers[provider.id]?.isDialling } == false)
+      let second = try await consumer.send(ServiceRequest(echo, "echo", params: 2), to: provider.id)
+      // The first one may come again.
+      while let request = await requests.next() {
+        try? await request.reply(request.params)
+        if request.id != first.id { break }
+      }
+      #expect(try await second.reply()?.params == 2)
+    }
+  }
+
   @Test func sendsNothingToItself() async throws {
     try await withTestApps { world in
       let app = try world.app("com.example.app")

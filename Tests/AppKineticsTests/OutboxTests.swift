@@ -252,7 +252,7 @@ struct OutboxTests {
         return core.peer(consumer.id).requests.beginStoring(request, reply)
       }
       #expect(hasBegun)
-      let stored = try await runtime.store(
+      let stored = try await runtime.write(
         .with { $0.reply = reply }, id: id, to: consumer.id, [], endingQueued: request.arrival)
       let takingBack = try await runtime.cancelReply(to: request.id, of: consumer.id)
       await runtime.result { core in

@@ -18,7 +18,7 @@ final class DeliveredMessages {
   }
 
   private unowned let core: Core
-  /// Requests whose services are not offered, and replies that nobody waits for, or that came while the app did not run.
+  /// Requests whose services are not offered, and replies that no call awaits: for want of a handler, or while the app does not run.
   private var unhandled: [Unhandled] = []
   private var unclaimedHandler: UnclaimedReplyHandler?
   /// Requests in the queue that were handled and not answered.
@@ -108,22 +108,20 @@ final class DeliveredMessages {
           peer.finish(sent, reply, files)
           peer.core.messages.end(queued.arrival)
         }
-      } else if let unclaimedHandler, !core.isStopping, core.state == .running {
-        runtime.handlers.begin()
+      } else if unclaimedHandler != nil {
         let unclaimed = UnclaimedReply(
           request: id, sender: application,
           result: Result { try reply.content(files, from: application, service: nil) },
           attachments: files.map(\.path), isRedelivered: isRedelivered, mayBeRepeated: offer.mayBeRepeated)
         core.callbacks(for: application).async { [runtime] in
-          // What is called before may have taken its time.
-          let mayBegin = runtime.performAndWait { core -> Bool in
-            if core.state == .running { return true }
-            core.messages.setAside(queued, of: application, isReply: true, isRedelivered: isRedelivered)
-            return false
+          // Callbacks before this one may have taken long.
+          let handler = runtime.performAndWait {
+            $0.messages.beginUnclaimed(queued, of: application, isRedelivered: isRedelivered)
           }
-          guard mayBegin else { return runtime.handlers.end() }
+          guard let handler else { return }
+          if runtime.handlers.isClosed { return runtime.handlers.end() }
           _ = Task.begin {
-            await unclaimedHandler(unclaimed)
+            await handler(unclaimed)
             // Of services that stop the handler was ended, and has not returned: its reply comes again at the next start.
             runtime.perform { if $0.life == .running { $0.messages.end(queued.arrival) } }
             runtime.handlers.end()
@@ -136,6 +134,18 @@ final class DeliveredMessages {
     }
   }
 
+  /// Nil while the app does not run: then the reply waits.
+  private func beginUnclaimed(
+    _ queued: QueuedMessage, of sender: ApplicationID, isRedelivered: Bool
+  ) -> UnclaimedReplyHandler? {
+    guard let unclaimedHandler, core.state == .running, !core.isStopping else {
+      setAside(queued, of: sender, isReply: true, isRedelivered: isRedelivered)
+      return nil
+    }
+    runtime.handlers.begin()
+    return unclaimedHandler
+  }
+
   private func setAside(
     _ queued: QueuedMessage, of sender: ApplicationID, isReply: Bool, isRedelivered: Bool
   ) {
@@ -146,10 +156,12 @@ final class DeliveredMessages {
       ))
   }
 
-  /// Something was offered, or the app runs again: what waited for that goes on.
+  /// Handles what was set aside, in the order in which it arrived: a service or a handler was added, or the app runs again.
   func handleUnhandled() {
-    for message in unhandled {
-      runtime.fileQueue.async { [runtime, arrival = message.arrival] in
+    guard !unhandled.isEmpty else { return }
+    let arrivals = unhandled.map(\.arrival).sorted()
+    runtime.fileQueue.async { [runtime] in
+      for arrival in arrivals {
         let result = Result { try runtime.container.store.queuedMessage(arrival) }
         runtime.perform { $0.messages.handle(unhandled: arrival, result) }
       }

@@ -29,7 +29,7 @@ final class IncomingDelivery: Sendable {
     var heldByteCount = 0
     /// Counts offers and interruptions: what comes of an earlier one counts for nothing.
     var attempt: UInt64 = 0
-    /// The number of its last offer among all of its sender's.
+    /// The position of its last offer among all offers of its sender.
     var lastOffer: UInt64 = 0
   }
 

@@ -20,7 +20,7 @@ final class PeerInbox {
   /// Also some whose channel broke, so that the app is not told of them twice.
   private(set) var arriving: [Identifier: IncomingDelivery] = [:]
   static let interruptedCountMax = 32
-  /// The number of offers that came.
+  /// The number of offers that came from the peer.
   private var offerCount: UInt64 = 0
   /// Deliveries that the app has refused, and whose senders may not have heard so, oldest first.
   private var unwantedIDs: [Identifier] = []
@@ -581,7 +581,7 @@ final class PeerInbox {
     expectedUntil = runtime.now + runtime.options.deliveryIdleTime.milliseconds
     let interrupted = arriving.filter { !$0.value.isUnderWay }
     guard interrupted.count > Self.interruptedCountMax,
-      // Its sender has left it alone for longest.
+      // The message that was offered longest ago is the least likely to go on.
       let oldest = interrupted.min(by: { $0.value.lastOffer < $1.value.lastOffer })
     else { return }
     remove(oldest.key)

@@ -73,13 +73,17 @@ public final class IncomingTransfer: Sendable {
     }
   }
 
+  /// A `Progress` of no units is never finished: a message without bytes is one.
+  private var unitCount: Int64 { Int64(clamping: max(byteCount, 1)) }
+
   /// The same as Foundation has it. Cancelling it refuses the message.
   public var progress: Progress {
     let (progress, isNew) = guarded.withLock { guarded in
       if let progress = guarded.progress { return (progress, false) }
-      let progress = Progress(totalUnitCount: Int64(clamping: byteCount))
-      // Before a later position can be shown.
+      // Nobody observes it yet, and no later position can be shown before the lock is free.
+      let progress = Progress.discreteProgress(totalUnitCount: unitCount)
       progress.completedUnitCount = Int64(clamping: guarded.bytesDone)
+      if guarded.outcome.map({ (try? $0.get()) != nil }) == true { progress.completedUnitCount = unitCount }
       guarded.progress = progress
       return (progress, true)
     }
@@ -143,7 +147,10 @@ public final class IncomingTransfer: Sendable {
     }
     guard let ended else { return }
     for watcher in ended.fileWatchers { watcher.finish() }
-    if case .success = outcome { advance(to: byteCount) }
+    if case .success = outcome {
+      advance(to: byteCount)
+      ended.progress?.completedUnitCount = unitCount
+    }
     for continuation in ended.waiting { continuation.resume(with: outcome.mapError { $0 as any Error }) }
   }
 }

@@ -43,7 +43,7 @@ public final class LockedApp: Sendable {
     /// Of ``start()``, for ``run()``.
     var started: Connection?
     var isStarting = false
-    /// ``run()``, which goes on when ``start()`` has dialled.
+    /// The continuation of ``run()`` while it waits for ``start()``.
     var waitingForStart: CheckedContinuation<Void, Never>?
     var waiting = Watchers<Set<ApplicationID>>()
     var front = Watchers<Bool>()
@@ -129,7 +129,7 @@ public final class LockedApp: Sendable {
 
   /// Dials the broker, and returns when the app is present. Then ``run()`` goes on. Called again, it does nothing.
   ///
-  /// Throws what ``run()`` throws; `brokerUnavailable` also when nobody answers, `placeTaken` also when the app runs;
+  /// Throws what ``run()`` throws; `CancellationError` also when ``run()`` ended meanwhile; `brokerUnavailable` also when nobody answers, `placeTaken` also when the app runs;
   /// `certificateNotFound` when another broker answers than the one that the app enrolled with; and `limitExceeded` when
   /// the broker has too many connections.
   public func start() async throws {
@@ -147,7 +147,10 @@ public final class LockedApp: Sendable {
         state.started = connection
         return true
       }
-      if !isTaken { connection.client.close() }
+      if !isTaken {
+        connection.client.close()
+        throw CancellationError()
+      }
     } catch let error as CancellationError {
       throw error
     } catch let fault as ProtocolFault {
@@ -165,7 +168,8 @@ public final class LockedApp: Sendable {
     waiting?.resume()
   }
 
-  /// Returns when ``start()`` does not dial, or the task is cancelled: the broker has one place for both.
+  /// Waits until ``start()`` no longer dials, or the task is cancelled. The broker has one place for this key, so that two connections
+  /// would replace each other.
   private func waitForStart() async {
     await withTaskCancellationHandler {
       await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in

@@ -197,28 +197,17 @@ extension IncomingRequest {
 
   /// Puts a reply into the outbox, and what it answers out of the queue. Throws `general` for a request that cannot be replied to.
   private func store(_ reply: WireReply, _ attachments: [String]) async throws {
-    let (id, sender) = (Identifier.random(), sender)
-    let isTaken = await runtime.result { [storing = runtime.storing] core in
-      guard core.requests(holding: self)?.beginStoring(self, reply, attachments) == true else { return false }
-      core.beginEnqueuing(id)
-      storing.enter()
-      return true
-    }
-    guard isTaken else { throw PeerRequests.cannotReply }
-    defer { runtime.storing.leave() }
-    do {
-      let stored = try await runtime.store(
-        .with { $0.reply = reply }, id: id, to: sender, attachments, endingQueued: arrival)
-      await runtime.result { core in
-        if core.life == .running { core.peer(sender).requests.didStore(stored, for: self) }
-        core.endEnqueuing(id, for: sender)
-      }
-    } catch {
-      runtime.perform { core in
+    try await runtime.store(
+      .with { $0.reply = reply }, id: Identifier.random(), to: sender, attachments, endingQueued: arrival
+    ) { core in
+      let isTaken = core.requests(holding: self)?.beginStoring(self, reply, attachments) == true
+      return isTaken ? nil : PeerRequests.cannotReply
+    } then: { [sender] core, stored in
+      guard let stored else {
         core.peers[sender]?.requests.storingFailed(self)
-        core.endEnqueuing(id, for: sender)
+        return
       }
-      throw error
+      if core.life == .running { core.peer(sender).requests.didStore(stored, for: self) }
     }
   }
 }

@@ -12,8 +12,10 @@ final class PeerRequests {
     var hasReplied = false
     /// Its reply is on the way to the outbox, or there; or it is about to be kept for a reply.
     var isStored = false
-    /// It is among the requests that are kept, or was until its sender was forgotten.
+    /// The request was put among the kept ones; this stays true when its sender is forgotten.
     var isKept = false
+    /// An administrator has forgotten its sender while its handler ran.
+    var isForgotten = false
     /// It came over a channel, and has ended there: a delivery brings the reply, if there is one.
     var isReplyDelivered = false
     /// The other app was told that no reply comes.
@@ -329,7 +331,7 @@ final class PeerRequests {
     _ request: IncomingRequest, _ reply: WireReply = WireReply(), _ attachments: [String] = []
   ) -> Bool {
     guard mayAnswer(request) else { return false }
-    // What is answerable and not here is kept.
+    // A request that is answerable and not here is a kept one.
     var begun = incoming[request.id] ?? Incoming(request: request, isKept: true)
     (begun.isStored, begun.reply, begun.replyAttachments) = (true, reply, attachments)
     incoming[request.id] = begun
@@ -343,8 +345,8 @@ final class PeerRequests {
     letGo(request)
   }
 
-  /// What is kept is on the disk, and need not be in memory. Of one whose sender was forgotten nothing is there any more, and it
-  /// must not stay answerable.
+  /// Removes a kept request from memory, since the container has it. If its sender was forgotten the container does not have it, and
+  /// it must not stay answerable.
   private func letGo(_ request: IncomingRequest) {
     guard isCurrent(request), let current = incoming[request.id], current.isKept, current.mayReply
     else { return }
@@ -385,6 +387,11 @@ final class PeerRequests {
     // Nothing is left in the queue of one that was answered, or whose place another one has taken.
     guard let arrival = request.arrival, isCurrent(request), incoming[request.id]?.hasReplied == false
     else { return }
+    if incoming[request.id]?.isForgotten == true {
+      incoming[request.id] = nil
+      request.endReply(nil)
+      return messages.end(arrival)
+    }
     messages.keep(request, arrival)
     incoming[request.id]?.isKept = true
     runtime.keepQueued(arrival)
@@ -408,6 +415,7 @@ final class PeerRequests {
       guard peer.exchange.begin(id) else { continue }
       peer.act((try? peer.exchange.endWithoutReply(id, now: runtime.now)) ?? [])
     }
+    for id in incoming.keys { incoming[id]?.isForgotten = true }
   }
 
   func stop() {

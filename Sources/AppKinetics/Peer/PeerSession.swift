@@ -374,19 +374,23 @@ final class PeerSession {
         ])
     }
     let isKeyChanged = end.fault == .keyChanged
+    var mayNotDial = false
     if channel.isOpen {
       var outputs = exchange.channelClosed(number, now: runtime.now)
       // Another channel would end in the same way.
-      if isKeyChanged { outputs.removeAll { $0 == .connect } }
+      mayNotDial = isKeyChanged && outputs.contains(.connect)
+      if mayNotDial { outputs.removeAll { $0 == .connect } }
       act(outputs)
     }
     if end.fault == .streamDamaged || end.fault == .limitExceeded {
       deliveries.pauseAfterFault()
     }
-    // Dialling ends only with a dialled channel that has not opened: another channel may have been asked for since this one had.
+    // The end of an open channel says nothing about another one that is dialled meanwhile.
     if channel.hasBegun {
       let isOverLimit = end.fault == .limitExceeded && end.side == .peer
       deliveries.step { $0.channelClosed(number, isOverLimit: isOverLimit) }
+      // Else the exchange would wait for it.
+      if mayNotDial, !isDialling { cannotReach(core.keys.error(of: end, application)) }
     } else if channel.isDialled, isKeyChanged {
       cannotReach(core.keys.error(of: end, application))
     } else if channel.isDialled, !channel.isOpen {

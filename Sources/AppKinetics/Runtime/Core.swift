@@ -59,9 +59,9 @@ final class Core {
   private let pins: PeerPins
   /// Deliveries of earlier processes that are not to go on, and who waits for their ends.
   private var takenBack: [Identifier: [@Sendable (SentDeliveryEnd?) -> Void]] = [:]
-  /// Such deliveries that are out of the outbox already: it may have been read for the start before.
+  /// Such messages that are out of the outbox already. A start may have read the outbox before that.
   private var settledBeforeStart: Set<Identifier> = []
-  /// Messages that are being written into the outbox, and who waits for the ends of those that are taken back meanwhile.
+  /// Ids of messages that are being written into the outbox, with the callbacks of those who take them back meanwhile.
   private var enqueuing: [Identifier: [@Sendable (SentDeliveryEnd?) -> Void]] = [:]
   private var lastChannel: UInt64 = 0
   private var lastWatcher: UInt64 = 0
@@ -239,10 +239,10 @@ final class Core {
     peer(sent.application).enqueue(sent, stored)
   }
 
-  /// A message of this id is to be written into the outbox.
+  /// Marks a message that is about to be written into the outbox.
   func beginEnqueuing(_ id: Identifier) { enqueuing[id] = [] }
 
-  /// It is on its way, or will not be: who has taken it back meanwhile goes on.
+  /// Ends that mark when the message is on its way, or could not be stored. Whoever has taken it back meanwhile goes on.
   func endEnqueuing(_ id: Identifier, for receiver: ApplicationID) {
     guard let waiting = enqueuing.removeValue(forKey: id), !waiting.isEmpty else { return }
     if let peer = peers[receiver] { return peer.outbox.takeBack(id, waiting) }
@@ -285,7 +285,7 @@ final class Core {
       ended(isSettled ? .cancelled : nil)
     case .new: takenBack[entry.id, default: []].append(ended)
     case .running:
-      // It is in the container, and not among those on their way yet.
+      // The message may be in the container already, but it is not on its way yet.
       guard enqueuing[entry.id] == nil else {
         enqueuing[entry.id]?.append(ended)
         return

@@ -22,7 +22,7 @@ final class Runtime: Sendable {
   let workQueue: DispatchQueue
   /// What waits for the disk.
   let fileQueue: DispatchQueue
-  /// Messages that are being written into the outbox, and requests into the queue, begun while these services ran.
+  /// Messages that are being written into the outbox, and requests that are being kept in the queue, begun while these services ran.
   let storing = DispatchGroup()
   let logger: Logger
   /// Shared memory for all other apps together.
@@ -181,7 +181,7 @@ final class Runtime: Sendable {
       let parts = core.stopping ?? DispatchGroup()
       defer { parts.notify(queue: self.workQueue, execute: done) }
       guard core.stop(parts) else { return }
-      // A message that is being stored is in the outbox or the queue before the container's next services look.
+      // The container's next services find in the outbox and in the queue what is being stored now.
       parts.enter()
       self.storing.notify(queue: self.workQueue) { parts.leave() }
       // What was told to the app is settled in the container, so that nothing of it comes again.
@@ -274,33 +274,45 @@ final class Runtime: Sendable {
 
   /// Returns when the request is on the disk.
   private func store(_ sent: SentRequest) async throws {
-    let notRunning = await result { [storing] core in
-      if core.notRunning == nil {
-        core.beginEnqueuing(sent.id)
-        storing.enter()
-      }
-      return core.notRunning
-    }
-    if let notRunning { throw notRunning }
-    defer { storing.leave() }
     let wire = WireOffer.with {
       $0.request = sent.wire
       if let timeLimit = sent.request.timeLimit { $0.timeLimit = timeLimit.milliseconds }
     }
-    do {
-      let stored = try await store(wire, id: sent.id, to: sent.application, sent.request.attachments)
+    try await store(wire, id: sent.id, to: sent.application, sent.request.attachments) { core in
+      core.notRunning
+    } then: { core, stored in
+      guard let stored else { return }
       FailPoint.stored.pass()
-      perform { core in
-        core.enqueue(sent, stored)
-        core.endEnqueuing(sent.id, for: sent.application)
-      }
-    } catch {
-      perform { $0.endEnqueuing(sent.id, for: sent.application) }
-      throw error
+      core.enqueue(sent, stored)
     }
   }
 
+  /// Puts a message into the outbox, unless `refusal` gives an error. `then` gets what was stored, nil if nothing was. stop() waits
+  /// for the message, and so does whoever takes it back meanwhile.
   func store(
+    _ wire: WireOffer, id: Identifier, to application: ApplicationID, _ attachments: [String],
+    endingQueued arrival: UInt64? = nil, unless refusal: @escaping @Sendable (Core) -> ServicesError?,
+    then: @escaping @Sendable (Core, StoredMessage?) -> Void
+  ) async throws {
+    let refused = await result { [storing] core in
+      if let refused = refusal(core) { return refused as ServicesError? }
+      core.beginEnqueuing(id)
+      storing.enter()
+      return nil
+    }
+    if let refused { throw refused }
+    defer { storing.leave() }
+    var stored: StoredMessage?
+    defer {
+      perform { [stored] core in
+        then(core, stored)
+        core.endEnqueuing(id, for: application)
+      }
+    }
+    stored = try await write(wire, id: id, to: application, attachments, endingQueued: arrival)
+  }
+
+  func write(
     _ wire: WireOffer, id: Identifier, to application: ApplicationID, _ attachments: [String],
     endingQueued arrival: UInt64? = nil
   ) async throws -> StoredMessage {

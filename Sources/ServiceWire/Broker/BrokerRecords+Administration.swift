@@ -42,27 +42,34 @@ extension BrokerRecords {
       throw .answer(
         .certificateNotFound, detail: "the app has enrolled with another key: forget it first")
     }
+    guard !isProgramDamaged(appID) else {
+      throw .answer(
+        .general,
+        detail:
+          "the app's program is damaged: install or uninstall it first, or restore the broker's file and start the broker anew"
+      )
+    }
     guard programs[appID] != nil || programs.count < limits.appCountMax else {
       throw .answer(.limitExceeded, detail: "apps installed or approved")
     }
     change(appID) { $0.keyFingerprint = fingerprint }
   }
 
-  /// Drops an app and the approval of its key. Returns the app, and the parts that changed: none if
-  /// neither was there.
+  /// Drops an app and the approval of its key, and a damaged program, which may have one. Returns the app, and the parts that changed:
+  /// none if nothing was there.
   mutating func forget(_ appID: String) -> (app: App?, changed: [Part]) {
     var changed: [Part] = []
     let wasDamaged = damagedApps.remove(Self.fileName(appID)) != nil
     let app = apps.removeValue(forKey: appID)
     if app != nil || wasDamaged { changed.append(.app(appID)) }
-    if programs[appID]?.keyFingerprint.isEmpty == false {
+    if programs[appID]?.keyFingerprint.isEmpty == false || isProgramDamaged(appID) {
       change(appID) { $0.keyFingerprint = Data() }
       changed.append(.program(appID))
     }
     return (app, changed)
   }
 
-  /// Changes an app's program or approved key. An empty entry is removed. What is written takes the place of a damaged file.
+  /// Changes an app's program or approved key. An empty entry is removed. The new entry replaces a damaged file.
   private mutating func change(_ appID: String, _ body: (inout WireProgram) -> Void) {
     var program = programs[appID] ?? WireProgram()
     body(&program)

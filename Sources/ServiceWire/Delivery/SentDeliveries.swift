@@ -39,8 +39,8 @@ struct SentDeliveries: Sendable {
     var wasOffered: Bool
     var wasAccepted = false
     var isCancelled = false
-    /// How often its number was taken since more of it arrived: another copy of the sender's container may come between, but a receiver
-    /// that goes on saying so would go on for ever.
+    /// How often its number was taken since more of it arrived than ever before: another copy of the sender's container may take
+    /// numbers in between, but a receiver that always says so must not keep the sender busy for ever.
     var renumberCount = 0
     static let renumberCountMax = 8
     /// That of the last offer.
@@ -56,6 +56,8 @@ struct SentDeliveries: Sendable {
     var wasAskedAgain = false
     /// What the receiver said that it has.
     var received: UInt64 = 0
+    /// The most that it ever said.
+    var receivedMax: UInt64 = 0
 
     /// The receiver has it in its hands, and holds room for it.
     var takesRoom: Bool {
@@ -389,7 +391,10 @@ struct SentDeliveries: Sendable {
     if message.received > delivery.received {
       channels.served(number)
       outgoing[id]?.received = message.received
-      outgoing[id]?.renumberCount = 0
+      if message.received > delivery.receivedMax {
+        outgoing[id]?.receivedMax = message.received
+        outgoing[id]?.renumberCount = 0
+      }
       outputs.append(.progressed(id, received: message.received))
     }
     if message.credit > stream.credit {
