@@ -81,7 +81,7 @@ private struct AppList: Encodable {
       if let origin = app.origin { words.append("of \(PrintableText.of(origin))") }
       if app.isDamaged { words.append("its record is damaged: forget it, or restore the broker's file") }
       if app.isProgramDamaged {
-        words.append("its program is damaged: install it again, or restore the broker's file")
+        words.append("its program is damaged: install or uninstall it, or restore the broker's file")
       }
       var text = words.joined(separator: ", ") + "\n"
       if !app.keyFingerprint.isEmpty {

@@ -112,8 +112,8 @@ struct AppDirectory: Sendable {
     }
   }
 
-  /// Apps that enrolled or have a program, and ids one of whose files is damaged as far as its name
-  /// tells them.
+  /// Ids of apps that enrolled, have a program or an approved key, or have a damaged file whose name
+  /// gives their id.
   private var knownAppIDs: Set<String> {
     Set(records.apps.keys).union(records.programs.keys).union(
       records.damagedApps.union(records.damagedPrograms).filter { (try? ApplicationID($0)) != nil })

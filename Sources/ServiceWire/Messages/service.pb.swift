@@ -1564,7 +1564,7 @@ package nonisolated struct WireApp: @unchecked Sendable {
     set {_uniqueStorage()._isDamaged = newValue}
   }
 
-  /// The broker cannot read what starts the app, and which key was approved for it.
+  /// The broker can read neither the app's program nor the key approved for it.
   package var isProgramDamaged: Bool {
     get {_storage._isProgramDamaged}
     set {_uniqueStorage()._isProgramDamaged = newValue}
