@@ -126,9 +126,9 @@ extension AppServices {
       : try await runtime.cancelRequest(message.request, to: message.receiver)
   }
 
-  /// Called with replies to requests of earlier processes, on the callback queue, before ``start()`` returns or
-  /// later. They wait while the app is locked or suspended. Until the handler has returned a reply stays in the container;
-  /// without one such replies are refused.
+  /// Sets the handler for replies to requests of earlier processes. It is called on the callback queue, before ``start()`` returns
+  /// or later, and not while the app is locked or suspended. A reply stays in the container until the handler has returned. Without
+  /// a handler such replies are refused.
   public func onUnclaimedReply(_ handler: @escaping UnclaimedReplyHandler) {
     runtime.perform { $0.messages.handleUnclaimed(with: handler) }
   }

@@ -151,6 +151,7 @@ public final class AppServices: Sendable {
 
   /// Tells the broker, and other apps with it, what became of the app. Locked, it is given nothing until it runs again: requests without files are
   /// refused after ``Options/unlockTime``, those with files wait. Suspended, it refuses requests without files at once, and those with files wait as well.
+  /// Replies arrive in every state; those that no call awaits wait until the app runs.
   public func setState(_ state: ApplicationState) async throws {
     try await withCheckedThrowingContinuation { (told: CheckedContinuation<Void, any Error>) in
       runtime.perform { core in

@@ -17,6 +17,6 @@ public struct UnclaimedReply: Sendable {
   public var mayBeRepeated: Bool
 }
 
-/// Takes a reply that no call awaits any more. The reply stays in the container until the handler has
-/// returned.
+/// Takes a reply that no call awaits any more. It is not called while the app is locked or suspended.
+/// The reply stays in the container until the handler has returned.
 public typealias UnclaimedReplyHandler = @Sendable (UnclaimedReply) async -> Void
