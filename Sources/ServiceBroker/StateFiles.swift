@@ -24,7 +24,8 @@ enum StateFiles {
     try SocketDirectory.check(path, .closedToOthers)
   }
 
-  /// Nil when there is no such file. Throws for one that is longer, and `stateDamaged` for what is no file, such as a pipe.
+  /// Returns nil if there is no such file. Throws if the file is longer than `byteCountMax`, and `stateDamaged` if it is not a
+  /// regular file, such as a pipe.
   static func read(_ path: String, byteCountMax: Int) throws(ServiceBrokerError) -> Data? {
     // Without O_NONBLOCK, open(2) of a pipe waits for its other end.
     let number = cposix_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0)

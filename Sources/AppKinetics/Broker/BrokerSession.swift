@@ -46,8 +46,8 @@ final class BrokerSession {
   private var starters: [Starter] = []
   private var failures: UInt64 = 0
   private var retryAt: UInt64?
-  /// Before that no question dials, because the broker was not the trusted one.
-  private var mayAskAt: UInt64 = 0
+  /// The earliest time at which a question may dial again. Later than now only after a broker that is not trusted.
+  private var nextQuestionDialAt: UInt64 = 0
 
   private(set) var isInFront = false
   /// The apps whose front requests have come, until this app has lost the front.
@@ -359,15 +359,15 @@ final class BrokerSession {
 
   // MARK: Asking
 
-  /// Waits for a connection that is on its way, and fails without one. A question dials before the app would by itself, since the
-  /// broker may be there again; a broker that is not trusted is left alone for a while, however much the app asks.
+  /// Puts a question, or queues it while the connection is being made. Without a connection a question dials at once, because the
+  /// broker may be back; after `brokerNotTrusted` it fails for a while, so that an app that asks often does not dial all the time.
   func ask(_ question: WireQuestion.OneOf_Kind, _ continuation: @escaping Continuation) {
     switch phase {
     case .up where early.isEmpty && hasRoom(for: question): put(question, continuation)
     case .up, .dialling, .enrolling, .registering: early.append((question, continuation))
     case .pending: continuation(core, .failure(approvalPending))
     case .down:
-      guard core.life == .running, !hasGivenUp, runtime.now >= mayAskAt else {
+      guard core.life == .running, !hasGivenUp, runtime.now >= nextQuestionDialAt else {
         let error = core.notRunning ?? lastFailure ?? ServicesError(.brokerUnavailable)
         return continuation(core, .failure(error))
       }
@@ -455,7 +455,7 @@ final class BrokerSession {
     let pause = Self.pause(after: failures, fault)
     let next = now + pause
     retryAt = next
-    mayAskAt = fault == .brokerNotTrusted ? now + min(pause, Self.retryTimes.upperBound) : now
+    nextQuestionDialAt = fault == .brokerNotTrusted ? now + min(pause, Self.retryTimes.upperBound) : now
     core.wake(at: next)
     if core.life == .running {
       runtime.logger.notice("no broker", metadata: ["error": "\(error)", "again": "\(!hasGivenUp)"])

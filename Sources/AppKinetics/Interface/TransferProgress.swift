@@ -24,7 +24,7 @@ public struct TransferProgress: Sendable, Hashable {
   /// The file under way; nil before the first byte.
   public var file: File?
 
-  /// `isFinished`: the receiver has everything.
+  /// `isFinished` says that the receiver has everything, also when there is nothing to count.
   func show(in progress: Progress, isFinished: Bool) {
     guard fileCount > 0 || isFinished else { return }
     // A `Progress` of no units is never finished.
@@ -43,9 +43,9 @@ final class TransferMeter: Sendable {
     var progress: Progress?
     /// The receiver has everything.
     var isFinished = false
-    /// The progress does not show what was counted last.
+    /// Whether the progress still lacks the last change.
     var isBehind = true
-    /// A thread shows what was counted, and goes on until the progress is not behind any more.
+    /// Whether a thread is updating the progress. That thread continues until `isBehind` is false.
     var isShowing = false
 
     mutating func beginShowing() -> Progress? {
@@ -111,8 +111,8 @@ final class TransferMeter: Sendable {
     show()
   }
 
-  /// One thread shows at a time, without the lock, because a progress calls its observers. It shows as well what others
-  /// count meanwhile, so that no older report comes behind a newer one.
+  /// Updates the progress on one thread at a time, and without the lock, because observers are called. That thread also shows what
+  /// others count meanwhile, so no older report follows a newer one.
   private func show() {
     guard let progress = guarded.withLock({ $0.beginShowing() }) else { return }
     while let next = guarded.withLock({ $0.nextToShow() }) {

@@ -13,8 +13,8 @@ struct ArrivalCommit {
 }
 
 extension Messages {
-  /// Returns the message, and how many have arrived under its incarnation; 0 if a newer one has taken its place. Throws
-  /// ``ArrivalNumberTaken`` if its number was used otherwise meanwhile.
+  /// Returns the message, and the number of messages that have arrived under its incarnation, which is 0 if a newer incarnation
+  /// has replaced it. Throws ``ArrivalNumberTaken`` if another message took its number, or the floor passed it, meanwhile.
   func commit(_ delivery: ArrivalCommit) throws -> (queued: QueuedMessage, arrivedCount: UInt64) {
     let committed = try store.namingPath(store.place) {
       // Do the long part of the flush before the transaction, while other commits continue.

@@ -48,7 +48,8 @@ package struct LedgerAnswer: Sendable, Equatable {
 }
 
 extension CatalogReading {
-  /// `wasTaken`: the message was taken when it was offered. That a newer incarnation has come since is no reason to have it sent again.
+  /// `wasTaken` is true for a message that was taken when it was offered. A newer incarnation that has come since is then no
+  /// reason to refuse it.
   func ledger(
     sender: FileName, incarnation: Incarnation, number: UInt64, id: Identifier, wasTaken: Bool = false
   ) throws -> LedgerAnswer {
@@ -62,11 +63,13 @@ extension CatalogReading {
     if try value(.delivery(DeliveryKey(sender: sender, number: number, id: id))) != nil {
       answer.state = .delivered
     } else if !SenderRecord.isOlder(answer.generation, than: incarnation) {
-      let isNewest = known?.incarnation == incarnation
-      let isTaken =
-        try !isNewest && !wasTaken || isNewest && number < known?.floor ?? 0
-        || isInUse(number, of: sender, incarnation)
-      if isTaken { answer.state = .numberTaken }
+      let isTaken: Bool
+      if let known, known.incarnation == incarnation {
+        isTaken = number < known.floor
+      } else {
+        isTaken = !wasTaken
+      }
+      if try isTaken || isInUse(number, of: sender, incarnation) { answer.state = .numberTaken }
     }
     return answer
   }
@@ -141,7 +144,8 @@ extension CatalogReading {
 }
 
 extension Transaction {
-  /// Writes down that a message has arrived. Returns how many have under its incarnation; 0 if a newer one has taken its place.
+  /// Writes down that a message has arrived. Returns the number of messages that have arrived under its incarnation, which is 0 if
+  /// a newer incarnation has replaced it.
   func addDelivery(_ message: ArrivingMessage, from sender: FileName) throws -> UInt64 {
     var record = try senderRecord(sender) ?? SenderRecord(incarnation: message.incarnation)
     record.adopt(message.incarnation)

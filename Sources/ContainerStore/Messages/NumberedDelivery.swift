@@ -23,7 +23,7 @@ struct DeliveryKey: Hashable {
 
 /// The value of a record `61`.
 struct NumberedDelivery: Equatable {
-  /// The one under which the message arrived.
+  /// The incarnation under which the message arrived.
   var incarnation: Incarnation
   var time: Int64
 

@@ -264,8 +264,8 @@ package struct Deliveries: Sendable {
     return outputs
   }
 
-  /// Whether it is there is not known: nothing is answered, and all channels over which it was offered end, so that its sender offers it
-  /// again.
+  /// Leaves a message open when the receiver cannot tell whether it has it. Nothing is answered; every channel over which it was
+  /// offered is closed, so that the sender offers it again.
   package mutating func leaveOpen(_ id: Identifier, detail: String) -> [DeliveryOutput] {
     var outputs: [DeliveryOutput] = []
     for number in received.leaveOpen(id, &outputs) {

@@ -228,7 +228,7 @@ struct ReceivedDeliveries: Sendable {
     }
   }
 
-  /// Returns the channels over which it was offered.
+  /// Forgets a delivery, and returns the channels over which it was offered.
   mutating func leaveOpen(_ id: Identifier, _ outputs: inout [DeliveryOutput]) -> [ChannelNumber] {
     endExpecting(id, &outputs)
     return incoming.removeValue(forKey: id)?.channels ?? []
