@@ -29,7 +29,7 @@ struct InterruptedDeliveryTests {
     }
   }
 
-  /// In whatever order they are interrupted.
+  /// The order of the interruptions does not matter.
   @Test func ofTooManyThoseThatWereOfferedLastAreKept() async throws {
     try await withTestApps { world in
       let app = try await world.start("com.example.provider")

@@ -10,6 +10,7 @@ import Testing
 @testable import AppKinetics
 
 /// Replies at any later time: to requests that the provider's container keeps.
+@Suite(.timeLimit(.minutes(10)))
 struct KeptRequestTests {
   /// Takes requests, and leaves the replies to somebody else.
   private final class Taker: ServiceProvider {
@@ -172,7 +173,7 @@ struct KeptRequestTests {
     }
   }
 
-  /// The two have a channel, over which the reply comes.
+  /// The reply arrives over a channel that is open already.
   @Test(arguments: [ApplicationState.locked, .suspended])
   func aReplyThatNoCallAwaitsIsHandledWhenTheAppRuns(state: ApplicationState) async throws {
     try await withTestApps { world in
@@ -192,6 +193,15 @@ struct KeptRequestTests {
       try await consumer.services.setState(state)
       try await provider.services.reply("later", to: sent.id)
       while try await !provider.services.outbox().isEmpty { await Task.yield() }
+      while try consumer.container.store.messageQueue().unhandled.count != 1 { await Task.yield() }
+      // Behind whatever calls the app.
+      let runtime = consumer.services.runtime
+      runtime.performAndWait { _ in }
+      runtime.workQueue.sync {}
+      await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
+        runtime.perform { $0.callbacks(for: provider.id).async { continuation.resume() } }
+      }
+      #expect(replies.values.isEmpty)
       isRunning.withLock { $0 = true }
       try await consumer.services.setState(.running)
       let reply = try #require(await replies.next())
@@ -337,20 +347,22 @@ struct KeptRequestTests {
       let runtime = provider.services.runtime
       #expect(!isStoring(provider))
       // The disk takes nothing for now.
-      runtime.fileQueue.suspend()
+      let files = HeldQueue(runtime.fileQueue)
       let keeping = Task { try await request.keep() }
-      while await runtime.result(of: { core in
-        core.peers[consumer.id]?.requests.incoming[request.id]?.isStored != true
-      }) {
+      while !isStoring(provider) {
+        try Task.checkCancellation()
         await Task.yield()
       }
-      #expect(isStoring(provider))
-      async let stopped: Void = provider.services.stop()
-      runtime.fileQueue.resume()
-      try await keeping.value
-      await stopped
+      let stopping = Task { await provider.services.stop() }
+      while runtime.performAndWait({ $0.life != .stopped }) {
+        try Task.checkCancellation()
+        await Task.yield()
+      }
+      files.resume()
+      await stopping.value
       let queue = try provider.container.store.messageQueue()
-      #expect(queue.unhandled.count + queue.answerable.count == 1)
+      #expect(queue.unhandled.map(\.id) + queue.answerable.map(\.id) == [request.id])
+      try await keeping.value
     }
   }
 

@@ -8,6 +8,7 @@ import Testing
 
 @testable import AppKinetics
 
+@Suite(.timeLimit(.minutes(10)))
 struct LifeTests {
   @Test func goesOnWithoutTheBroker() async throws {
     try await withTestApps { world in
@@ -494,7 +495,7 @@ extension LifeTests {
     }
   }
 
-  /// The end of a channel is not that of a question for another one.
+  /// A channel that ends does not end the dialling of another one.
   @Test func goesOnDiallingWhenAnEarlierChannelEnds() async throws {
     var options = TestApps.Options()
     options.unlockTime = .seconds(600)

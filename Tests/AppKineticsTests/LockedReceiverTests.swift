@@ -9,6 +9,7 @@ import Testing
 @testable import AppKinetics
 
 /// Messages with files for an app that is locked or suspended, and their time limits.
+@Suite(.timeLimit(.minutes(10)))
 struct LockedReceiverTests {
   /// An app that takes files and one that has some, each with a clock, and the wall clock of the second one.
   private struct Pair {
@@ -53,7 +54,8 @@ struct LockedReceiverTests {
       }
     }
 
-    /// Lets the sender's time pass while it has no channel, and asks for none: it does so again after a pause.
+    /// Advances the sender's clock whenever it has no channel and does not dial: it dials again after a
+    /// pause.
     func reply(to sent: SentRequest) async throws -> ServiceReply? {
       while sent.status == .waiting || sent.status == .sent || sent.status == .delivered {
         let isAtRest = consumer.services.runtime.performAndWait { core in

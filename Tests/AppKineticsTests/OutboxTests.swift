@@ -9,6 +9,7 @@ import Testing
 @testable import AppKinetics
 
 /// Messages with files that outlive the process that sent them, or that received them.
+@Suite(.timeLimit(.minutes(10)))
 struct OutboxTests {
   /// What was told is on the disk when the services have stopped: nothing of it comes again.
   @Test func leavesNothingOfWhatWasAnsweredBeforeItStops() async throws {
@@ -185,82 +186,116 @@ struct OutboxTests {
     }
   }
 
+  /// A request with a file that has no reply yet, and whose consumer has stopped.
+  private func unansweredRequest(
+    _ world: TestApps
+  ) async throws -> (provider: TestApp, consumer: TestApp, request: IncomingRequest) {
+    let requests = Box<IncomingRequest>()
+    let provider = try await world.start("com.example.provider") {
+      try $0.offer([echo], provider: LifeTests.Handler(requests))
+    }
+    let consumer = try await consumer(world)
+    _ = try await consumer.services.send(
+      ServiceRequest(echo, "echo", attachments: ["/one"]), to: provider.id)
+    let request = try #require(await requests.next())
+    await consumer.services.stop()
+    while provider.services.runtime.performAndWait({ $0.peers[consumer.id]?.isConnected == true }) {
+      await Task.yield()
+    }
+    return (provider, consumer, request)
+  }
+
   @Test func takesAReplyBack() async throws {
     try await withTestApps { world in
-      let requests = Box<IncomingRequest>()
-      let provider = try world.app("com.example.provider")
-      try provider.services.offer([echo], provider: LifeTests.Handler(requests))
-      try await provider.services.start()
-      let consumer = try await consumer(world)
-      let sent = try await consumer.services.send(
-        ServiceRequest(echo, "echo", attachments: ["/one"]), to: provider.id)
-      let request = try #require(await requests.next())
-      await consumer.services.stop()
-      while provider.services.runtime.performAndWait({ $0.peers[consumer.id]?.isConnected == true }) {
-        await Task.yield()
-      }
+      let (provider, consumer, request) = try await unansweredRequest(world)
       try await request.reply(1)
       #expect(try await provider.services.outbox().map(\.isReply) == [true])
-      #expect(try await !provider.services.cancelRequest(sent.id, to: consumer.id))
-      #expect(try await provider.services.cancelReply(to: sent.id, of: consumer.id))
+      #expect(try await !provider.services.cancelRequest(request.id, to: consumer.id))
+      #expect(try await provider.services.cancelReply(to: request.id, of: consumer.id))
       #expect(try await provider.services.outbox().isEmpty)
-      #expect(try await !provider.services.cancelReply(to: sent.id, of: consumer.id))
+      #expect(try await !provider.services.cancelReply(to: request.id, of: consumer.id))
     }
   }
 
-  /// A start that is under way has read the outbox before.
+  /// The start has read the outbox before the message is taken back.
   @Test func doesNotSendWhatIsTakenBackWhileItStarts() async throws {
     try await withTestApps { world in
       let receiver = try ApplicationID("com.example.provider")
       var consumer = try await consumer(world)
       await world.stopBroker()
-      let sent = try await consumer.services.send(
-        ServiceRequest(echo, "echo", attachments: ["/one"]), to: receiver)
+      var sent: [RequestID] = []
+      for _ in 0..<2 {
+        sent.append(
+          try await consumer.services.send(
+            ServiceRequest(echo, "echo", attachments: ["/one"]), to: receiver
+          ).id)
+      }
       consumer = try await world.reopen(consumer)
       let store = consumer.container.store
-      let entry = try #require(try store.outboxEntries().first)
       let left = Core.Left(
-        outbox: [Core.Left.Outgoing(entry: entry, request: sent.id)], queue: try store.messageQueue())
-      #expect(try await consumer.services.cancelRequest(sent.id, to: receiver))
-      let outgoingCount = await consumer.services.runtime.result { core in
+        outbox: try store.outboxEntries().map { Core.Left.Outgoing(entry: $0, request: $0.id) },
+        queue: try store.messageQueue())
+      #expect(try await consumer.services.cancelRequest(sent[0], to: receiver))
+      let outgoing = await consumer.services.runtime.result { core -> [RequestID] in
         core.start(left) { _ in }
-        return core.peers[receiver]?.outbox.outgoing.count ?? 0
+        return core.peers[receiver].map { Array($0.outbox.outgoing.keys) } ?? []
       }
-      #expect(outgoingCount == 0)
+      #expect(outgoing == [sent[1]])
     }
   }
 
-  /// The reply is in the container, and the runtime does not know of it yet.
+  /// Takes the first message of the outbox back as soon as it is there: the runtime does not know of it yet.
+  /// The app's queue for files is held. Returns what tells whether it was taken back.
+  private func takeBackWhatIsBeingStored(
+    by app: TestApp, for receiver: ApplicationID
+  ) async throws -> Box<Bool> {
+    let runtime = app.services.runtime
+    let isTakenBack = Box<Bool>()
+    var isStored = false
+    while !isStored {
+      try Task.checkCancellation()
+      await Task.yield()
+      isStored = try runtime.performAndWait { core -> Result<Bool, any Error> in
+        // The disk takes what it was given so far, and what comes of that waits for the end of this work.
+        runtime.fileQueue.resume()
+        runtime.fileQueue.sync(flags: .barrier) { runtime.fileQueue.suspend() }
+        return Result {
+          guard let entry = try runtime.container.store.outboxEntries().first else { return false }
+          core.takeBack(entry, for: receiver) { isTakenBack.put($0 == .cancelled) }
+          return true
+        }
+      }.get()
+    }
+    return isTakenBack
+  }
+
   @Test func takesAReplyBackThatIsBeingStored() async throws {
     try await withTestApps { world in
-      let requests = Box<IncomingRequest>()
-      let provider = try await world.start("com.example.provider") {
-        try $0.offer([echo], provider: LifeTests.Handler(requests))
-      }
-      let consumer = try await consumer(world)
-      _ = try await consumer.services.send(
-        ServiceRequest(echo, "echo", attachments: ["/one"]), to: provider.id)
-      let request = try #require(await requests.next())
-      await consumer.services.stop()
-      let runtime = provider.services.runtime
-      while runtime.performAndWait({ $0.peers[consumer.id]?.isConnected == true }) { await Task.yield() }
-      // What a reply does, one step after the other.
-      let reply = WireReply.with { $0.id = request.id.data }
-      let id = Identifier.random()
-      let hasBegun = await runtime.result { core in
-        core.beginEnqueuing(id)
-        return core.peer(consumer.id).requests.beginStoring(request, reply)
-      }
-      #expect(hasBegun)
-      let stored = try await runtime.write(
-        .with { $0.reply = reply }, id: id, to: consumer.id, [], endingQueued: request.arrival)
-      let takingBack = try await runtime.cancelReply(to: request.id, of: consumer.id)
-      await runtime.result { core in
-        core.peer(consumer.id).requests.didStore(stored, for: request)
-        core.endEnqueuing(id, for: consumer.id)
-      }
-      #expect(await takingBack.value)
+      let (provider, consumer, request) = try await unansweredRequest(world)
+      let files = HeldQueue(provider.services.runtime.fileQueue)
+      let replying = Task { try await request.reply(1) }
+      let isTakenBack = try await takeBackWhatIsBeingStored(by: provider, for: consumer.id)
+      files.resume()
+      #expect(await isTakenBack.next() == true)
+      try await replying.value
       #expect(try await provider.services.outbox().isEmpty)
+    }
+  }
+
+  @Test func takesARequestBackThatIsBeingStored() async throws {
+    try await withTestApps { world in
+      let receiver = try ApplicationID("com.example.provider")
+      let consumer = try await consumer(world)
+      await world.stopBroker()
+      let files = HeldQueue(consumer.services.runtime.fileQueue)
+      let sending = Task {
+        try await consumer.services.send(ServiceRequest(echo, "echo", attachments: ["/one"]), to: receiver)
+      }
+      let isTakenBack = try await takeBackWhatIsBeingStored(by: consumer, for: receiver)
+      files.resume()
+      #expect(await isTakenBack.next() == true)
+      await #expect(throws: ServicesError(.cancelled)) { try await sending.value.delivered() }
+      #expect(try await consumer.services.outbox().isEmpty)
     }
   }
 

@@ -1,5 +1,6 @@
 import AppKineticsTesting
 import Foundation
+import Locks
 import SecureFiles
 import ServiceValues
 import ServiceWire
@@ -80,6 +81,24 @@ struct PeerKeyTests {
       let consumer = try await world.start(consumerID, options: { $0.makeDate = { date } })
       _ = try await consumer.services.call(ServiceRequest(echo, "echo"), to: provider.id)
       #expect(await consumer.services.peerKeys().map(\.date) == [date])
+    }
+  }
+
+  @Test func aTrustedKeyHasTheDateOfTheServicesClock() async throws {
+    try await withTestApps { world in
+      let old = try await provider(world)
+      let date = Guarded(Date(timeIntervalSince1970: 2_000_000_000))
+      let consumer = try await world.start(
+        consumerID, options: { $0.makeDate = { date.withLock { $0 } } })
+      _ = try await consumer.services.call(ServiceRequest(echo, "echo"), to: old.id)
+      try await loseContainer(old, world)
+      let new = try await provider(world)
+      try await expectPeerKeyChanged(consumer, new.id)
+      date.withLock { $0 += 60 }
+      try await consumer.services.trust(new.id, fingerprint: new.services.keyFingerprint)
+      let keys = await consumer.services.peerKeys()
+      #expect(keys.map(\.fingerprint) == [new.services.keyFingerprint])
+      #expect(keys.map(\.date) == [Date(timeIntervalSince1970: 2_000_000_060)])
     }
   }
 

@@ -9,6 +9,7 @@ import Testing
 @testable import AppKinetics
 
 /// Apps whose containers are not open, and that are there for others all the same.
+@Suite(.timeLimit(.minutes(10)))
 struct PresenceTests {
   private static let providerID = "com.example.provider"
 
@@ -173,13 +174,15 @@ struct PresenceTests {
     }
   }
 
-  /// Neither takes the place of the other.
+  /// `start()` and `run()` do not replace each other's connection.
   @Test func runsWhileItStarts() async throws {
     try await withTestApps { world in
       try await world.end(startProvider(world))
-      for _ in 0..<5 {
+      for pause in 0..<6 {
         let locked = try lockedApp(world)
         async let started: Void = locked.start()
+        // Later and later, so that some of them find it dialling.
+        for _ in 0..<pause { await Task.yield() }
         let run = Task { try await locked.run() }
         try await started
         // The app takes its place, and nobody else did.

@@ -11,6 +11,7 @@ import Testing
 
 /// Two apps send each other messages with files, and the container of either, or of both, is put back to a copy of any time:
 /// between messages, in the middle of their contents, and while the other app goes on.
+@Suite(.timeLimit(.minutes(10)))
 struct PutBackTests {
   /// `OPENDYNAMICS_TEST_LONG=1` tries more of them.
   private static let count: UInt64 =

@@ -34,6 +34,27 @@ extension TestApps {
   var frontIDs: [String] { fronts.map { $0?.text ?? "" } }
 }
 
+/// A queue that begins nothing before it is resumed, which it is at the latest when nobody holds this object
+/// any more: a queue that is suspended must not end.
+final class HeldQueue {
+  private let queue: DispatchQueue
+  private var isHeld = true
+
+  /// Returns when the queue has done what it was given before.
+  init(_ queue: DispatchQueue) {
+    self.queue = queue
+    queue.sync(flags: .barrier) { queue.suspend() }
+  }
+
+  deinit { resume() }
+
+  func resume() {
+    guard isHeld else { return }
+    isHeld = false
+    queue.resume()
+  }
+}
+
 let greetings = WellKnownService.greetings.definition
 
 /// A service of these tests, whose methods say nothing about their params.

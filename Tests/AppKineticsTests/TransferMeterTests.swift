@@ -5,7 +5,7 @@ import Testing
 
 /// What Foundation's progress shows of a message.
 struct TransferMeterTests {
-  /// The threads count, and one asks for the progress, all at the same time.
+  /// Seven threads count while one asks for the progress.
   @Test func showsTheLastReport() {
     for _ in 0..<2_000 {
       let meter = TransferMeter()

@@ -93,6 +93,22 @@ struct BrokerCommandTests {
     #expect(try broker.run("apps", "list").text.hasPrefix("broker key "))
   }
 
+  @Test func listsAProgramThatIsDamaged() throws {
+    let broker = try BrokerProcess()
+    broker.process?.signal(SIGTERM)
+    _ = try broker.process?.finish()
+    let file = URL(filePath: broker.folder.path("state/programs/" + a))
+    try Data([1, 2, 3]).write(to: file)
+    try broker.start()
+    #expect(
+      try broker.run("apps", "list").text.hasPrefix(
+        "\(a), not running, not registered, its program is damaged: install it again"))
+    #expect(try broker.run("apps", "list", "--json").text.contains(#""isProgramDamaged":true"#))
+    _ = try broker.run("apps", "install", a, "--", "/bin/echo")
+    #expect(try !broker.run("apps", "list").text.contains("damaged"))
+    #expect(try broker.run("apps", "list", "--json").text.contains(#""isProgramDamaged":false"#))
+  }
+
   /// The units that come with the package, and what they start: the socket is there before the broker, and after it.
   @Test func isStartedByAServiceManager() throws {
     let folder = try TemporaryFolder()

@@ -178,6 +178,31 @@ struct BrokerLifeTests {
     await broker.stop()
   }
 
+  @Test func aDamagedProgramStaysUntilItsAppIsForgotten() async throws {
+    let world = World()
+    var broker = try await world.broker()
+    await broker.stop()
+    let path = world.statePath + "/programs/" + a
+    let bytes = Data([1, 2, 3])
+    try bytes.write(to: URL(filePath: path))
+    broker = try await world.broker()
+    let tool = try await world.administrator()
+    let approval = WireAdminister.with {
+      $0.approve.appID = a
+      $0.approve.keyFingerprint = Data(repeating: 7, count: KeyFingerprint.byteCount)
+    }
+    do {
+      _ = try await tool.ask(.administer(approval))
+      Issue.record("an error expected")
+    } catch ServicesError.general {
+    }
+    #expect(try world.file("programs/" + a) == bytes)
+    _ = try await tool.ask(.administer(.with { $0.forget = a }))
+    #expect(try await world.app(a) == nil)
+    #expect(access(path, F_OK) != 0)
+    await broker.stop()
+  }
+
   @Test func aPipeInThePlaceOfAFileIsDamage() async throws {
     let world = World()
     var broker = try await world.broker()

@@ -774,6 +774,32 @@ struct BrokerStateTests {
     #expect(world.error(tool, .administer(.with { $0.uninstall = b })) == 3)
   }
 
+  /// Which key was approved for it is not known.
+  @Test func anAppWhoseProgramIsDamagedIsNotApproved() {
+    var records = BrokerRecords()
+    records.damagedPrograms = [a]
+    let world = BrokerWorld(records: records)
+    let tool = world.attend()
+    let approval = WireAdminister.with {
+      $0.approve.appID = a
+      $0.approve.keyFingerprint = Data(repeating: 7, count: KeyFingerprint.byteCount)
+    }
+    #expect(world.error(tool, .administer(approval)) == 1)
+    #expect(world.saved.isEmpty && world.state.records.programs.isEmpty)
+    #expect(world.state.records.damagedPrograms == [a])
+  }
+
+  @Test(arguments: [false, true]) func forgettingAnAppRemovesItsDamagedProgram(hasEnrolled: Bool) {
+    var records = BrokerRecords()
+    records.damagedPrograms = [a]
+    let world = BrokerWorld(records: records)
+    if hasEnrolled { _ = world.enrol(a) }
+    let tool = world.attend()
+    #expect(world.error(tool, .administer(.with { $0.forget = a })) == 0)
+    #expect(world.saved.contains(.program(a)) && world.state.records.damagedPrograms.isEmpty)
+    #expect(world.error(tool, .administer(.with { $0.forget = a })) == 3)
+  }
+
   // MARK: Front
 
   @Test func onlyTheAppInFrontPassesTheFrontOn() {

@@ -211,7 +211,7 @@ struct DeliveryCrossingTests {
     #expect(receiver.committed(one) == [.send(Fixture.committed(1), on: second), .resultUnwanted(one)])
   }
 
-  /// The commit failed, or what is to be discarded stays: nobody is told that it was not delivered.
+  /// After a failed commit or discard the receiver tells nobody that the message was not delivered.
   @Test func whatIsNotKnownIsLeftOpenOnAllChannels() {
     let second = ChannelNumber(2)
     let closing = DeliveryOutput.close(second, .limitExceeded, detail: "disk")

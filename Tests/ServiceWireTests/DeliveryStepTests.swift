@@ -114,6 +114,38 @@ struct DeliveryStepTests {
     #expect(sender.receive(refused, on: number) == [.settled(one, .cancelled)])
   }
 
+  /// The count begins anew when more has arrived than ever before.
+  @Test func aNumberMayBeTakenAgainWhenMoreHasArrived() {
+    var sender = Fixture.offered()
+    var refused = Fixture.refused(1, 25)
+    refused.deliveryRefused.generation = 5
+    func offerAgainEightTimes() {
+      for _ in 0..<8 {
+        let outputs = sender.receive(refused, on: number)
+        #expect(
+          Array(outputs.suffix(2)) == [
+            .numberTaken(one, Fixture.incarnation, generation: 5), .wantsOffer(one),
+          ])
+        _ = sender.offer(Fixture.offer(1))
+      }
+    }
+    func receiveTenBytes(stream: UInt32) {
+      _ = sender.receive(Fixture.accepted(1, stream: stream), on: number)
+      let outputs = sender.receive(Fixture.progress(1, 10, credit: 50), on: number)
+      #expect(outputs == [.progressed(one, received: 10)])
+    }
+    offerAgainEightTimes()
+    receiveTenBytes(stream: 1)
+    offerAgainEightTimes()
+    // The same bytes once more.
+    receiveTenBytes(stream: 2)
+    #expect(
+      sender.receive(refused, on: number) == [
+        .endStream(one, on: number, stream: 2), .settled(one, .refused(.with { $0.error = 25 })),
+      ])
+    #expect(sender.isIdle)
+  }
+
   /// It does not have what the sender was told that it has.
   @Test func aReceiverThatWasPutBackSaysSo() {
     var offer = Fixture.offer(1)
