@@ -139,7 +139,7 @@ final class BrokerStore: Sendable {
     for (name, error) in try damaged(in: programs, into: &records, { try $0.decodeProgram($1) }) {
       records.damagedPrograms.insert(name)
       logger.error(
-        "an app's program is damaged, and not started; install it again",
+        "an app's program is damaged, and not started; install or uninstall it, or restore the file",
         metadata: ["file": "\(programs)/\(name)", "error": "\(error)"])
     }
     return records

@@ -102,7 +102,7 @@ struct BrokerCommandTests {
     try broker.start()
     #expect(
       try broker.run("apps", "list").text.hasPrefix(
-        "\(a), not running, not registered, its program is damaged: install it again"))
+        "\(a), not running, not registered, its program is damaged: install or uninstall it"))
     #expect(try broker.run("apps", "list", "--json").text.contains(#""isProgramDamaged":true"#))
     _ = try broker.run("apps", "install", a, "--", "/bin/echo")
     #expect(try !broker.run("apps", "list").text.contains("damaged"))

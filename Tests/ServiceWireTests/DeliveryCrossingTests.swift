@@ -285,6 +285,6 @@ struct DeliveryCrossingTests {
     #expect(consumer.channelOpened(ChannelNumber(2)) == [.send(inquiry, on: ChannelNumber(2))])
     let ended = WireChannelMessage.with { $0.requestEnded.id = one.data }
     #expect(provider.endRequest(one) == [.send(ended, on: number)])
-    #expect(consumer.receive(ended, on: ChannelNumber(2)) == [.requestEnded(one)])
+    #expect(consumer.receive(ended, on: ChannelNumber(2)) == [.requestEnded(one, isReplyLost: false)])
   }
 }

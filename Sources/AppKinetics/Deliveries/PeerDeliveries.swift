@@ -119,7 +119,8 @@ final class PeerDeliveries {
 
       case .inquired(let request): answerInquiry(request)
       case .standing(let request, let isAwaited): outbox.standing(request, isAwaited)
-      case .requestEnded(let request): outbox.endedWithoutReply(request)
+      case .requestEnded(let request, let isReplyLost):
+        outbox.endedWithoutReply(request, isReplyLost: isReplyLost)
       }
     }
   }

@@ -598,9 +598,7 @@ final class PeerInbox {
         return inbox.peer.deliveries.step { $0.leaveOpen(id, detail: Shortage.containerDetail) }
       }
       if !wasDelivered {
-        let error = ServicesError(
-          .connectionLost, detail: "the provider took its reply back, or could not read it")
-        inbox.replyLost(delivery, .lost, error)
+        inbox.replyLost(delivery, .lost, PeerOutbox.replyLost)
       }
       inbox.peer.deliveries.step { wasDelivered ? $0.committed(id) : $0.discarded(id) }
     }

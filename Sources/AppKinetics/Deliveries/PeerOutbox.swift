@@ -408,7 +408,15 @@ final class PeerOutbox {
       peer.deliveries.step { $0.inquire(request) }
     }
     if end == .committed { acknowledge() }
+    // A consumer that had the offer knows it already, and ignores this.
+    if end != .committed, delivery.isReply, let request = delivery.request {
+      peer.deliveries.step { $0.endRequest(request, isReplyLost: true) }
+    }
   }
+
+  /// What the consumer of a reply hears that the provider had and does not send.
+  static let replyLost = ServicesError(
+    .connectionLost, detail: "the provider took its reply back, or could not read it")
 
   /// Nil: the receiver has it.
   private static func error(of end: SentDeliveryEnd, _ delivery: OutgoingDelivery) -> ServicesError? {
@@ -469,11 +477,12 @@ final class PeerOutbox {
       .lost, ServicesError(.connectionLost, detail: "the other app does not know the request any more"))
   }
 
-  func endedWithoutReply(_ request: Identifier) {
+  func endedWithoutReply(_ request: Identifier, isReplyLost: Bool = false) {
     guard peer.sent[request]?.isReplyDelivered == true else { return }
     afterDelivery(of: request) { peer in
       guard let sent = peer.sent.removeValue(forKey: request) else { return }
-      sent.end(.endedWithoutReply, .success(nil), .didEndWithoutReply)
+      guard isReplyLost else { return sent.end(.endedWithoutReply, .success(nil), .didEndWithoutReply) }
+      sent.fail(.lost, Self.replyLost)
     }
   }
 

@@ -302,14 +302,19 @@ final class Runtime: Sendable {
     }
     if let refused { throw refused }
     defer { storing.leave() }
-    var stored: StoredMessage?
-    defer {
-      perform { [stored] core in
+    func end(_ stored: StoredMessage?) async {
+      await result { core in
         then(core, stored)
         core.endEnqueuing(id, for: application)
       }
     }
-    stored = try await write(wire, id: id, to: application, attachments, endingQueued: arrival)
+    do {
+      let stored = try await write(wire, id: id, to: application, attachments, endingQueued: arrival)
+      await end(stored)
+    } catch {
+      await end(nil)
+      throw error
+    }
   }
 
   func write(

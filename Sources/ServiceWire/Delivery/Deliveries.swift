@@ -333,9 +333,14 @@ package struct Deliveries: Sendable {
     return outputs
   }
 
-  /// There will be no reply to a request that was delivered: said over the channel there is or the next one.
-  package mutating func endRequest(_ request: Identifier) -> [DeliveryOutput] {
-    inquiries.endRequest(request)
+  /// There will be no reply to a request that was delivered: said over the channel there is or the next one. `isReplyLost`: there was
+  /// one, and its receiver may know nothing of it.
+  package mutating func endRequest(_ request: Identifier, isReplyLost: Bool = false) -> [DeliveryOutput] {
+    inquiries.endRequest(
+      .with {
+        $0.id = request.data
+        $0.isReplyLost = isReplyLost
+      })
     return begin()
   }
 
@@ -399,7 +404,8 @@ package struct Deliveries: Sendable {
     // About replies.
     case .replyInquiry(let message): try inquiries.take(message, number, &outputs)
     case .replyStanding(let message): try inquiries.take(message, number, &outputs)
-    case .requestEnded(let message): outputs.append(.requestEnded(try Identifier(wire: message.id)))
+    case .requestEnded(let message):
+      outputs.append(.requestEnded(try Identifier(wire: message.id), isReplyLost: message.isReplyLost))
     default: throw ProtocolViolation(fault: .unexpectedMessage)
     }
   }

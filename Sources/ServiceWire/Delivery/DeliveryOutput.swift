@@ -82,5 +82,5 @@ package enum DeliveryOutput: Sendable, Equatable {
   /// What the peer answered: false says that there will be no reply.
   case standing(request: Identifier, isAwaited: Bool)
   /// The peer says that there will be no reply.
-  case requestEnded(Identifier)
+  case requestEnded(Identifier, isReplyLost: Bool)
 }

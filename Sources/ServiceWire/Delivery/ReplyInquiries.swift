@@ -19,7 +19,7 @@ struct ReplyInquiries: Sendable {
   private(set) var inquiries: [Identifier: Inquiry] = [:]
   /// Questions of ours and ends of requests that no channel has taken yet, oldest first.
   private var waitingInquiries: [Identifier] = []
-  private var waitingEnds: [Identifier] = []
+  private var waitingEnds: [WireRequestEnded] = []
   private(set) var ends: [ChannelNumber: End] = [:]
 
   init(limits: DeliveryLimits) { self.limits = limits }
@@ -41,7 +41,7 @@ struct ReplyInquiries: Sendable {
     return true
   }
 
-  mutating func endRequest(_ request: Identifier) { waitingEnds.append(request) }
+  mutating func endRequest(_ end: WireRequestEnded) { waitingEnds.append(end) }
 
   mutating func standing(
     _ request: Identifier, isAwaited: Bool, _ channels: DeliveryChannels,
@@ -100,9 +100,7 @@ struct ReplyInquiries: Sendable {
   }
 
   mutating func flush(over number: ChannelNumber, _ outputs: inout [DeliveryOutput]) {
-    for id in waitingEnds {
-      outputs.append(.send(.with { $0.requestEnded.id = id.data }, on: number))
-    }
+    for end in waitingEnds { outputs.append(.send(.with { $0.requestEnded = end }, on: number)) }
     waitingEnds = []
     let count = min(waitingInquiries.count, limits.inquiryCountMax - (ends[number]?.count ?? 0))
     for id in waitingInquiries.prefix(count) {

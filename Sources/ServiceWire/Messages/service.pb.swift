@@ -2717,6 +2717,9 @@ package nonisolated struct WireRequestEnded: Sendable {
 
   package var id: Data = Data()
 
+  /// There was one, and it will not come.
+  package var isReplyLost: Bool = false
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
@@ -7279,7 +7282,7 @@ nonisolated extension WireReplyStanding: SwiftProtobuf.Message, SwiftProtobuf._M
 
 nonisolated extension WireRequestEnded: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".RequestEnded"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{3}is_reply_lost\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -7288,6 +7291,7 @@ nonisolated extension WireRequestEnded: SwiftProtobuf.Message, SwiftProtobuf._Me
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularBytesField(value: &self.id) }()
+      case 2: try { try decoder.decodeSingularBoolField(value: &self.isReplyLost) }()
       default: break
       }
     }
@@ -7297,11 +7301,15 @@ nonisolated extension WireRequestEnded: SwiftProtobuf.Message, SwiftProtobuf._Me
     if !self.id.isEmpty {
       try visitor.visitSingularBytesField(value: self.id, fieldNumber: 1)
     }
+    if self.isReplyLost != false {
+      try visitor.visitSingularBoolField(value: self.isReplyLost, fieldNumber: 2)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: WireRequestEnded, rhs: WireRequestEnded) -> Bool {
     if lhs.id != rhs.id {return false}
+    if lhs.isReplyLost != rhs.isReplyLost {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
