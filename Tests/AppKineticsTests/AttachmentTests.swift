@@ -424,7 +424,7 @@ struct AttachmentTests {
         #expect(try await sent.reply()?.attachments.count == 1)
         #expect(await arrivals.next()?.request == sent.id)
         let fileCount = try consumer.inboxFiles().count
-        await #expect(throws: ServicesError.self) {
+        await #expect(throws: PeerOutbox.replyLost) {
           try await consumer.services.call(ServiceRequest(echo, "echo"), to: provider.id)
         }
         #expect(await events.next()?.last == .didFail(ServicesError(.cancelled)))

@@ -518,20 +518,23 @@ extension LifeTests {
     }
   }
 
-  /// The request that was under way asks for no other channel at once, and the next request gets one.
-  @Test func dialsAgainAfterTheEndOfAChannelWhoseKeyWasChanged() async throws {
+  /// A key that this app does not trust any more, or one that the other app has changed: the next request gets a channel.
+  @Test(arguments: [true, false])
+  func dialsAgainAfterTheEndOfAChannelWhoseKeyWasChanged(isEndedHere: Bool) async throws {
     try await withTestApps { world in
       let requests = Box<IncomingRequest>()
       let provider = try await world.start("com.example.provider") {
         try $0.offer([echo], provider: Handler(requests))
       }
-      let consumer = try await world.start("com.example.consumer").services
+      let consumerID = try ApplicationID("com.example.consumer")
+      let consumer = try await world.start(consumerID.text).services
       _ = try await consumer.send(ServiceRequest(echo, "echo"), to: provider.id)
       let first = try #require(await requests.next())
-      let numbers = consumer.runtime.performAndWait { core in
-        let channels = core.peers[provider.id]!.channels
-        for channel in channels.values { channel.lane.close(.keyChanged) }
-        return Set(channels.keys)
+      let numbers = consumer.runtime.performAndWait { Set($0.peers[provider.id]!.channels.keys) }
+      let (ending, other) =
+        isEndedHere ? (consumer.runtime, provider.id) : (provider.services.runtime, consumerID)
+      ending.performAndWait { core in
+        for channel in core.peers[other]!.channels.values { channel.lane.close(.keyChanged) }
       }
       while consumer.runtime.performAndWait({ core in
         !numbers.isDisjoint(with: core.peers[provider.id]!.channels.keys)

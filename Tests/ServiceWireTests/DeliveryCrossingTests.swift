@@ -287,4 +287,23 @@ struct DeliveryCrossingTests {
     #expect(provider.endRequest(one) == [.send(ended, on: number)])
     #expect(consumer.receive(ended, on: ChannelNumber(2)) == [.requestEnded(one, isReplyLost: false)])
   }
+
+  /// The consumer asks over the next channel: nothing is dialled, and nothing waits, for a reply that is lost.
+  @Test func aLostReplyIsSaidOverTheChannelThereIs() {
+    var provider = Deliveries()
+    #expect(provider.replyLost(one) == [])
+    #expect(provider.isIdle && !provider.waitsForChannel)
+    _ = provider.channelOpened(number)
+    let lost = WireChannelMessage.with {
+      $0.requestEnded = .with {
+        $0.id = one.data
+        $0.isReplyLost = true
+      }
+    }
+    #expect(provider.replyLost(one) == [.send(lost, on: number)])
+    #expect(provider.isIdle)
+    var consumer = Deliveries()
+    _ = consumer.channelOpened(number)
+    #expect(consumer.receive(lost, on: number) == [.requestEnded(one, isReplyLost: true)])
+  }
 }

@@ -18,7 +18,7 @@ final class DeliveredMessages {
   }
 
   private unowned let core: Core
-  /// Requests whose services are not offered, and replies that no call awaits: for want of a handler, or while the app does not run.
+  /// Requests whose services are not offered, and replies that no call awaits: because there is no handler, or the app does not run.
   private var unhandled: [Unhandled] = []
   private var unclaimedHandler: UnclaimedReplyHandler?
   /// Requests in the queue that were handled and not answered.

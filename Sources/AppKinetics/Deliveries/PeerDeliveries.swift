@@ -117,7 +117,9 @@ final class PeerDeliveries {
       case .resultUnwanted(let id): peer.requests.cancelRequested(id)
       case .acknowledged(let floor, let incarnation): wasAcknowledged(floor, incarnation)
 
-      case .inquired(let request): answerInquiry(request)
+      case .inquired(let request):
+        let isAwaited = isAwaited(request)
+        step { $0.standing(request, isAwaited: isAwaited) }
       case .standing(let request, let isAwaited): outbox.standing(request, isAwaited)
       case .requestEnded(let request, let isReplyLost):
         outbox.endedWithoutReply(request, isReplyLost: isReplyLost)
@@ -159,12 +161,10 @@ final class PeerDeliveries {
   }
 
   /// Whether a reply to a delivered request may still come.
-  private func answerInquiry(_ request: Identifier) {
-    let isAwaited =
-      peer.requests.incoming[request] != nil || outbox.answers(request)
+  func isAwaited(_ request: Identifier) -> Bool {
+    peer.requests.incoming[request] != nil || outbox.answers(request)
       || peer.core.messages.isWaiting(request, from: peer.application)
       || peer.core.messages.isAnswerable(request, from: peer.application)
-    step { $0.standing(request, isAwaited: isAwaited) }
   }
 
   // MARK: Channels for deliveries

@@ -604,6 +604,10 @@ final class PeerInbox {
     }
   }
 
+  func isCommittingReply(to request: Identifier) -> Bool {
+    arriving.values.contains { $0.request == request && $0.isCommitting }
+  }
+
   /// False when it is there already, or was never on its way.
   func cancelReception(of request: Identifier) -> Bool {
     guard let (id, delivery) = arriving.first(where: { $0.value.request == request }), !delivery.isCommitting

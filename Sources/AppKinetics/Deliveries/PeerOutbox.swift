@@ -364,12 +364,14 @@ final class PeerOutbox {
       // What an earlier process sent most of.
       if end == .committed { delivery.files.tell(before: delivery.entry.fileCount) }
       var end = end
+      var isSettled = true
       do {
         try runtime.container.store.settleOutbox(delivery.entry.number, has: delivery.receipt)
         // Who hears that it never comes may send it again.
         if end != .committed { try runtime.container.store.synchronize() }
       } catch {
         runtime.logger.error("the outbox cannot be changed", metadata: ["error": "\(error)"])
+        isSettled = false
         // It may come after all: with the next start it is offered again.
         if end != .committed {
           end = .lost(
@@ -378,20 +380,20 @@ final class PeerOutbox {
         }
       }
       FailPoint.settled.pass()
-      runtime.perform { [end] core in
+      runtime.perform { [end, isSettled] core in
         let peer = core.peers[application]
         // Who is told may end these services, and what is in the outbox then is offered again.
         if let message, let handler = core.outboxEndHandler {
           let error = Self.error(of: end, peer?.outbox.outgoing[id] ?? delivery)
           core.callbacks(for: application).async { handler(message, error) }
         }
-        peer?.outbox.ended(id, end)
+        peer?.outbox.ended(id, end, isSettled: isSettled)
       }
     }
   }
 
-  /// It is out of the outbox.
-  private func ended(_ id: Identifier, _ end: SentDeliveryEnd) {
+  /// It is out of the outbox, if that could be written down.
+  private func ended(_ id: Identifier, _ end: SentDeliveryEnd, isSettled: Bool) {
     guard let delivery = outgoing[id] else { return }
     timeLimits[id] = nil
     if end == .committed { delivery.meter?.finish() }
@@ -408,15 +410,17 @@ final class PeerOutbox {
       peer.deliveries.step { $0.inquire(request) }
     }
     if end == .committed { acknowledge() }
-    // A consumer that had the offer knows it already, and ignores this.
-    if end != .committed, delivery.isReply, let request = delivery.request {
-      peer.deliveries.step { $0.endRequest(request, isReplyLost: true) }
+    // A consumer that has refused or discarded the reply ignores this.
+    if end != .committed, isSettled, delivery.isReply, let request = delivery.request,
+      !peer.deliveries.isAwaited(request)
+    {
+      peer.deliveries.step { $0.replyLost(request) }
     }
   }
 
   /// What the consumer of a reply hears that the provider had and does not send.
   static let replyLost = ServicesError(
-    .connectionLost, detail: "the provider took its reply back, or could not read it")
+    .connectionLost, detail: "the provider's reply was taken back, or could not be sent")
 
   /// Nil: the receiver has it.
   private static func error(of end: SentDeliveryEnd, _ delivery: OutgoingDelivery) -> ServicesError? {
@@ -478,7 +482,11 @@ final class PeerOutbox {
   }
 
   func endedWithoutReply(_ request: Identifier, isReplyLost: Bool = false) {
-    guard peer.sent[request]?.isReplyDelivered == true else { return }
+    // That the reply is lost may be heard before that it was to be delivered.
+    guard let sent = peer.sent[request], sent.isReplyDelivered || isReplyLost,
+      // Over a channel that broke: its commit decides.
+      !isReplyLost || !peer.inbox.isCommittingReply(to: request)
+    else { return }
     afterDelivery(of: request) { peer in
       guard let sent = peer.sent.removeValue(forKey: request) else { return }
       guard isReplyLost else { return sent.end(.endedWithoutReply, .success(nil), .didEndWithoutReply) }

@@ -73,10 +73,10 @@ public final class IncomingTransfer: Sendable {
     }
   }
 
-  /// A `Progress` of no units is never finished: a message without bytes is one.
+  /// At least 1, because a `Progress` without units is never finished.
   private var unitCount: Int64 { Int64(clamping: max(byteCount, 1)) }
 
-  /// The same as Foundation has it. Cancelling it refuses the message.
+  /// The same as Foundation has it, and no part of a current `Progress`. Cancelling it refuses the message.
   public var progress: Progress {
     let (progress, isNew) = guarded.withLock { guarded in
       if let progress = guarded.progress { return (progress, false) }

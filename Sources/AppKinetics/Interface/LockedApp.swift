@@ -129,9 +129,9 @@ public final class LockedApp: Sendable {
 
   /// Dials the broker, and returns when the app is present. Then ``run()`` goes on. Called again, it does nothing.
   ///
-  /// Throws what ``run()`` throws; `CancellationError` also when ``run()`` ended meanwhile; `brokerUnavailable` also when nobody answers, `placeTaken` also when the app runs;
-  /// `certificateNotFound` when another broker answers than the one that the app enrolled with; and `limitExceeded` when
-  /// the broker has too many connections.
+  /// Throws what ``run()`` throws; `CancellationError` also when ``run()`` ended meanwhile; `brokerUnavailable` also when
+  /// nobody answers, `placeTaken` also when the app runs; `certificateNotFound` when another broker answers than the one
+  /// that the app enrolled with; and `limitExceeded` when the broker has too many connections.
   public func start() async throws {
     let isFirst = state.withLock { state in
       guard !state.hasEnded, !state.isRunning, !state.isStarting, state.started == nil else { return false }

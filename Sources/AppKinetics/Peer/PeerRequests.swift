@@ -14,7 +14,7 @@ final class PeerRequests {
     var isStored = false
     /// The request was put among the kept ones; this stays true when its sender is forgotten.
     var isKept = false
-    /// An administrator has forgotten its sender while its handler ran.
+    /// An administrator has forgotten its sender since it came.
     var isForgotten = false
     /// It came over a channel, and has ended there: a delivery brings the reply, if there is one.
     var isReplyDelivered = false
@@ -178,7 +178,8 @@ final class PeerRequests {
     // Behind what was told of its files.
     callbacks.async { [runtime, application = peer.application] in
       runtime.perform(with: application) { peer in
-        if peer.requests.incoming[ready.request.id] != nil { peer.requests.handleSoon(ready) }
+        guard let incoming = peer.requests.incoming[ready.request.id] else { return }
+        if incoming.isForgotten { peer.requests.drop(ready.request) } else { peer.requests.handleSoon(ready) }
       }
     }
   }
@@ -387,11 +388,7 @@ final class PeerRequests {
     // Nothing is left in the queue of one that was answered, or whose place another one has taken.
     guard let arrival = request.arrival, isCurrent(request), incoming[request.id]?.hasReplied == false
     else { return }
-    if incoming[request.id]?.isForgotten == true {
-      incoming[request.id] = nil
-      request.endReply(nil)
-      return messages.end(arrival)
-    }
+    if let current = incoming[request.id], current.isForgotten, !current.isStored { return drop(request) }
     messages.keep(request, arrival)
     incoming[request.id]?.isKept = true
     runtime.keepQueued(arrival)
@@ -405,17 +402,18 @@ final class PeerRequests {
     refuseLocked(.notAllowed)
     for next in ready.takeAll() {
       let id = next.request.id
-      incoming[id] = nil
-      next.request.endReply(nil)
-      if let arrival = next.request.arrival {
-        // Its files stay in the inbox.
-        messages.end(arrival)
-        continue
-      }
-      guard peer.exchange.begin(id) else { continue }
+      drop(next.request)
+      guard next.request.arrival == nil, peer.exchange.begin(id) else { continue }
       peer.act((try? peer.exchange.endWithoutReply(id, now: runtime.now)) ?? [])
     }
     for id in incoming.keys { incoming[id]?.isForgotten = true }
+  }
+
+  /// Its files stay in the inbox.
+  private func drop(_ request: IncomingRequest) {
+    incoming[request.id] = nil
+    request.endReply(nil)
+    if let arrival = request.arrival { messages.end(arrival) }
   }
 
   func stop() {

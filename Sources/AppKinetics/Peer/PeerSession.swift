@@ -374,11 +374,12 @@ final class PeerSession {
         ])
     }
     let isKeyChanged = end.fault == .keyChanged
+    // Another channel would end in the same way, but for one that this side has ended because another key is trusted now.
+    let endsDialling = isKeyChanged && !(channel.hasBegun && end.side == .here)
     var mayNotDial = false
     if channel.isOpen {
       var outputs = exchange.channelClosed(number, now: runtime.now)
-      // Another channel would end in the same way.
-      mayNotDial = isKeyChanged && outputs.contains(.connect)
+      mayNotDial = endsDialling && outputs.contains(.connect)
       if mayNotDial { outputs.removeAll { $0 == .connect } }
       act(outputs)
     }
@@ -389,14 +390,13 @@ final class PeerSession {
     if channel.hasBegun {
       let isOverLimit = end.fault == .limitExceeded && end.side == .peer
       deliveries.step { $0.channelClosed(number, isOverLimit: isOverLimit) }
-      // Else the exchange would wait for it.
-      if mayNotDial, !isDialling { cannotReach(core.keys.error(of: end, application)) }
-    } else if channel.isDialled, isKeyChanged {
+    }
+    // Else the exchange would wait for the channel that it has asked for.
+    if mayNotDial && !isDialling || isKeyChanged && channel.isDialled && !channel.hasBegun {
       cannotReach(core.keys.error(of: end, application))
-    } else if channel.isDialled, !channel.isOpen {
-      cannotReach(Self.error(of: end))
-    } else if channel.isDialled {
-      deliveries.cannotReach(Self.error(of: end))
+    } else if channel.isDialled, !channel.hasBegun {
+      let error = Self.error(of: end)
+      if channel.isOpen { deliveries.cannotReach(error) } else { cannotReach(error) }
     }
   }
 

@@ -317,6 +317,7 @@ final class Runtime: Sendable {
     }
   }
 
+  /// Writes a message into the outbox, for ``store(_:id:to:_:endingQueued:unless:then:)``.
   func write(
     _ wire: WireOffer, id: Identifier, to application: ApplicationID, _ attachments: [String],
     endingQueued arrival: UInt64? = nil

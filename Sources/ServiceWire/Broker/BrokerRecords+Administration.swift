@@ -55,8 +55,8 @@ extension BrokerRecords {
     change(appID) { $0.keyFingerprint = fingerprint }
   }
 
-  /// Drops an app and the approval of its key, and a damaged program, which may have one. Returns the app, and the parts that changed:
-  /// none if nothing was there.
+  /// Drops an app and the approval of its key, and a damaged program, whose file may hold an approval. Returns the app, and the
+  /// parts that changed: none if nothing was there.
   mutating func forget(_ appID: String) -> (app: App?, changed: [Part]) {
     var changed: [Part] = []
     let wasDamaged = damagedApps.remove(Self.fileName(appID)) != nil

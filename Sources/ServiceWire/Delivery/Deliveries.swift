@@ -333,15 +333,24 @@ package struct Deliveries: Sendable {
     return outputs
   }
 
-  /// There will be no reply to a request that was delivered: said over the channel there is or the next one. `isReplyLost`: there was
-  /// one, and its receiver may know nothing of it.
-  package mutating func endRequest(_ request: Identifier, isReplyLost: Bool = false) -> [DeliveryOutput] {
+  /// There will be no reply to a request that was delivered: said over the channel there is or the next one.
+  package mutating func endRequest(_ request: Identifier) -> [DeliveryOutput] {
+    inquiries.endRequest(.with { $0.id = request.data })
+    return begin()
+  }
+
+  /// There was a reply to a request that was delivered, and it will not come: said over the channel there is. Without one nothing is
+  /// kept, since its consumer asks over the next.
+  package mutating func replyLost(_ request: Identifier) -> [DeliveryOutput] {
+    guard channels.newest != nil else { return [] }
     inquiries.endRequest(
       .with {
         $0.id = request.data
-        $0.isReplyLost = isReplyLost
+        $0.isReplyLost = true
       })
-    return begin()
+    var outputs: [DeliveryOutput] = []
+    flush(&outputs)
+    return outputs
   }
 
   // MARK: What comes

@@ -56,7 +56,7 @@ struct SentDeliveries: Sendable {
     var wasAskedAgain = false
     /// What the receiver said that it has.
     var received: UInt64 = 0
-    /// The most that it ever said.
+    /// The most that it said in a `DeliveryProgress`.
     var receivedMax: UInt64 = 0
 
     /// The receiver has it in its hands, and holds room for it.

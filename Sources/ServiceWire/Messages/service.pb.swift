@@ -2717,7 +2717,7 @@ package nonisolated struct WireRequestEnded: Sendable {
 
   package var id: Data = Data()
 
-  /// There was one, and it will not come.
+  /// There was a reply, and it will not come.
   package var isReplyLost: Bool = false
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
