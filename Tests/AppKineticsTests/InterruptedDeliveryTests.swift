@@ -8,7 +8,7 @@ import Testing
 
 @testable import AppKinetics
 
-/// What a receiver keeps of messages whose channels broke.
+/// A receiver keeps messages whose channels broke, within limits of time and number.
 struct InterruptedDeliveryTests {
   /// The date is that of the services' clock.
   @Test func whatNobodyGoesOnWithIsDroppedAfterAWeek() async throws {

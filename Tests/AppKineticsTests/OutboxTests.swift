@@ -159,6 +159,15 @@ struct OutboxTests {
     }
   }
 
+  private func sendTwo(by app: TestApp, to receiver: ApplicationID) async throws -> [RequestID] {
+    var sent: [RequestID] = []
+    for _ in 0..<2 {
+      let request = ServiceRequest(echo, "echo", attachments: ["/one"])
+      sent.append(try await app.services.send(request, to: receiver).id)
+    }
+    return sent
+  }
+
   @Test func takesBackAtOnceWhatWasNeverOffered() async throws {
     try await withTestApps { world in
       let provider = try await provider(world)
@@ -166,13 +175,7 @@ struct OutboxTests {
       try provider.container.close()
       var consumer = try await consumer(world)
       await world.stopBroker()
-      var sent: [RequestID] = []
-      for _ in 0..<2 {
-        sent.append(
-          try await consumer.services.send(
-            ServiceRequest(echo, "echo", attachments: ["/one"]), to: provider.id
-          ).id)
-      }
+      let sent = try await sendTwo(by: consumer, to: provider.id)
       await consumer.services.stop()
       try consumer.container.close()
       // By a later process, without a broker, and with one but without the receiver.
@@ -223,13 +226,7 @@ struct OutboxTests {
       let receiver = try ApplicationID("com.example.provider")
       var consumer = try await consumer(world)
       await world.stopBroker()
-      var sent: [RequestID] = []
-      for _ in 0..<2 {
-        sent.append(
-          try await consumer.services.send(
-            ServiceRequest(echo, "echo", attachments: ["/one"]), to: receiver
-          ).id)
-      }
+      let sent = try await sendTwo(by: consumer, to: receiver)
       consumer = try await world.reopen(consumer)
       let store = consumer.container.store
       let left = Core.Left(
@@ -245,9 +242,9 @@ struct OutboxTests {
   }
 
   /// Takes the first message of the outbox back as soon as it is there: the runtime does not know of it yet.
-  /// The app's queue for files is held. Returns what tells whether it was taken back.
+  /// `files` holds the app's queue for files. Returns what tells whether it was taken back.
   private func takeBackWhatIsBeingStored(
-    by app: TestApp, for receiver: ApplicationID
+    by app: TestApp, for receiver: ApplicationID, holding files: HeldQueue
   ) async throws -> Box<Bool> {
     let runtime = app.services.runtime
     let isTakenBack = Box<Bool>()
@@ -257,8 +254,7 @@ struct OutboxTests {
       await Task.yield()
       isStored = try runtime.performAndWait { core -> Result<Bool, any Error> in
         // The disk takes what it was given so far, and what comes of that waits for the end of this work.
-        runtime.fileQueue.resume()
-        runtime.fileQueue.sync(flags: .barrier) { runtime.fileQueue.suspend() }
+        files.runOnce()
         return Result {
           guard let entry = try runtime.container.store.outboxEntries().first else { return false }
           core.takeBack(entry, for: receiver) { isTakenBack.put($0 == .cancelled) }
@@ -274,7 +270,7 @@ struct OutboxTests {
       let (provider, consumer, request) = try await unansweredRequest(world)
       let files = HeldQueue(provider.services.runtime.fileQueue)
       let replying = Task { try await request.reply(1) }
-      let isTakenBack = try await takeBackWhatIsBeingStored(by: provider, for: consumer.id)
+      let isTakenBack = try await takeBackWhatIsBeingStored(by: provider, for: consumer.id, holding: files)
       files.resume()
       #expect(await isTakenBack.next() == true)
       try await replying.value
@@ -291,7 +287,7 @@ struct OutboxTests {
       let sending = Task {
         try await consumer.services.send(ServiceRequest(echo, "echo", attachments: ["/one"]), to: receiver)
       }
-      let isTakenBack = try await takeBackWhatIsBeingStored(by: consumer, for: receiver)
+      let isTakenBack = try await takeBackWhatIsBeingStored(by: consumer, for: receiver, holding: files)
       files.resume()
       #expect(await isTakenBack.next() == true)
       await #expect(throws: ServicesError(.cancelled)) { try await sending.value.delivered() }

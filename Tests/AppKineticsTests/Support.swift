@@ -36,22 +36,35 @@ extension TestApps {
 
 /// A queue that begins nothing before it is resumed, which it is at the latest when nobody holds this object
 /// any more: a queue that is suspended must not end.
-final class HeldQueue {
+final class HeldQueue: Sendable {
   private let queue: DispatchQueue
-  private var isHeld = true
+  private let isHeld = Guarded(false)
 
   /// Returns when the queue has done what it was given before.
   init(_ queue: DispatchQueue) {
     self.queue = queue
+    hold()
+  }
+
+  private func hold() {
     queue.sync(flags: .barrier) { queue.suspend() }
+    isHeld.withLock { $0 = true }
+  }
+
+  /// Lets the queue do what it was given so far. Within the work of a runtime's core nothing of that may wait for the core.
+  func runOnce() {
+    resume()
+    hold()
   }
 
   deinit { resume() }
 
   func resume() {
-    guard isHeld else { return }
-    isHeld = false
-    queue.resume()
+    let wasHeld = isHeld.withLock { isHeld in
+      defer { isHeld = false }
+      return isHeld
+    }
+    if wasHeld { queue.resume() }
   }
 }
 

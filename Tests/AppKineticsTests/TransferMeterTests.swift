@@ -3,7 +3,7 @@ import Testing
 
 @testable import AppKinetics
 
-/// What Foundation's progress shows of a message.
+/// Foundation's progress shows the transfer of a message.
 struct TransferMeterTests {
   /// Seven threads count while one asks for the progress.
   @Test func showsTheLastReport() {

@@ -168,7 +168,7 @@ struct DeliveryLedgerTests {
     let arrival = try container.beginArrival(parcel.message)
     try parcel.addFiles(to: arrival)
     try parcel.append(to: arrival)
-    // Of the same generation, when both copies draw their first one.
+    // The generation is the same when both copies draw their first incarnation.
     let other = incarnation(generation, 4)
     var newer = Parcel([], number: 2)
     newer.message.id = Identifier(repeating: 40)

@@ -55,10 +55,12 @@ final class IncomingDelivery: Sendable {
 
   var attempt: UInt64 { guarded.withLock { $0.attempt } }
 
-  /// Of another channel, or of none: what was begun for the one before counts for nothing.
-  func beginAttempt(_ offer: WireOffer? = nil) -> UInt64 {
+  /// An attempt is of another channel, or of none, and what was begun for the one before counts for nothing. `position` is that of the
+  /// offer among all of its sender's.
+  func beginAttempt(_ offer: WireOffer? = nil, at position: UInt64? = nil) -> UInt64 {
     guarded.withLock {
       $0.attempt += 1
+      $0.lastOffer = position ?? $0.lastOffer
       $0.stream = nil
       $0.isUnderWay = offer != nil
       $0.offer = offer ?? $0.offer.withoutContents
@@ -72,10 +74,7 @@ final class IncomingDelivery: Sendable {
   /// Removes the sender's mark: the ledger knows that the message never came before.
   func clearRepeatMark() { guarded.withLock { $0.offer.mayBeRepeated = false } }
 
-  var lastOffer: UInt64 {
-    get { guarded.withLock { $0.lastOffer } }
-    set { guarded.withLock { $0.lastOffer = newValue } }
-  }
+  var lastOffer: UInt64 { guarded.withLock { $0.lastOffer } }
 
   var isUnderWay: Bool { guarded.withLock { $0.isUnderWay } }
 

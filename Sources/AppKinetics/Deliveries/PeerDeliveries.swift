@@ -122,7 +122,7 @@ final class PeerDeliveries {
         step { $0.standing(request, isAwaited: isAwaited) }
       case .standing(let request, let isAwaited): outbox.standing(request, isAwaited)
       case .requestEnded(let request, let isReplyLost):
-        outbox.endedWithoutReply(request, isReplyLost: isReplyLost)
+        if isReplyLost { outbox.lostReply(to: request) } else { outbox.endedWithoutReply(request) }
       }
     }
   }

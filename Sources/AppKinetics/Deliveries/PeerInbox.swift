@@ -180,9 +180,9 @@ final class PeerInbox {
   func offered(_ offer: WireOffer) {
     guard let id = Identifier(exactly: offer.id) else { return }
     let delivery = arriving[id] ?? IncomingDelivery(offer)
-    let attempt = Attempt(id: id, delivery: delivery, number: delivery.beginAttempt(offer))
     offerCount += 1
-    delivery.lastOffer = offerCount
+    let attempt = Attempt(
+      id: id, delivery: delivery, number: delivery.beginAttempt(offer, at: offerCount))
     arriving[id] = delivery
     FailPoint.offered.pass()
     // Of an earlier offer nothing is held any more.

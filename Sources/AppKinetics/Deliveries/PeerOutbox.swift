@@ -418,7 +418,7 @@ final class PeerOutbox {
     }
   }
 
-  /// What the consumer of a reply hears that the provider had and does not send.
+  /// The error with which a request ends whose reply the provider had, and does not send.
   static let replyLost = ServicesError(
     .connectionLost, detail: "the provider's reply was taken back, or could not be sent")
 
@@ -481,17 +481,19 @@ final class PeerOutbox {
       .lost, ServicesError(.connectionLost, detail: "the other app does not know the request any more"))
   }
 
-  func endedWithoutReply(_ request: Identifier, isReplyLost: Bool = false) {
-    // That the reply is lost may be heard before that it was to be delivered.
-    guard let sent = peer.sent[request], sent.isReplyDelivered || isReplyLost,
-      // Over a channel that broke: its commit decides.
-      !isReplyLost || !peer.inbox.isCommittingReply(to: request)
-    else { return }
+  func endedWithoutReply(_ request: Identifier) {
+    guard peer.sent[request]?.isReplyDelivered == true else { return }
     afterDelivery(of: request) { peer in
       guard let sent = peer.sent.removeValue(forKey: request) else { return }
-      guard isReplyLost else { return sent.end(.endedWithoutReply, .success(nil), .didEndWithoutReply) }
-      sent.fail(.lost, Self.replyLost)
+      sent.end(.endedWithoutReply, .success(nil), .didEndWithoutReply)
     }
+  }
+
+  /// The provider may say so before it says that the reply is delivered. When the reply has come over a channel that broke, and is being
+  /// committed, its commit decides.
+  func lostReply(to request: Identifier) {
+    guard peer.sent[request] != nil, !peer.inbox.isCommittingReply(to: request) else { return }
+    afterDelivery(of: request) { $0.sent.removeValue(forKey: request)?.fail(.lost, Self.replyLost) }
   }
 
   /// Goes on when the sender of a request knows that it was delivered: at once, or when that is settled in the outbox. A reply may come

@@ -80,10 +80,10 @@ public final class IncomingTransfer: Sendable {
   public var progress: Progress {
     let (progress, isNew) = guarded.withLock { guarded in
       if let progress = guarded.progress { return (progress, false) }
-      // Nobody observes it yet, and no later position can be shown before the lock is free.
+      // The values are set under the lock: a later position may be shown as soon as it is free.
       let progress = Progress.discreteProgress(totalUnitCount: unitCount)
       progress.completedUnitCount = Int64(clamping: guarded.bytesDone)
-      if guarded.outcome.map({ (try? $0.get()) != nil }) == true { progress.completedUnitCount = unitCount }
+      if case .success? = guarded.outcome { progress.completedUnitCount = unitCount }
       guarded.progress = progress
       return (progress, true)
     }
