@@ -86,8 +86,8 @@ let package = Package(
     .target(
       name: "AppKineticsTesting",
       dependencies: [
-        "Locks", "SodiumPrimitives", "ServiceWire", "LocalTransport", "ServiceBroker", "AppKinetics",
-        .product(name: "Logging", package: "swift-log"),
+        "Locks", "SodiumPrimitives", "ServiceWire", "LocalTransport", "ServiceBroker", "SecureFiles",
+        "AppKinetics", "TestSupport", .product(name: "Logging", package: "swift-log"),
       ], swiftSettings: strict),
     .target(
       name: "OpenDynamicsTesting", dependencies: ["Locks", "ContainerStore", "TestSupport"],
@@ -156,6 +156,11 @@ let package = Package(
 
     // Random numbers, directories and failures for the tests of every layer.
     .target(name: "TestSupport", path: "Tests/TestSupport", swiftSettings: strict),
+    // Sees the system calls with which a task blocks its thread.
+    .target(name: "CBlockingCalls", path: "Tests/CBlockingCalls", cSettings: strictC),
+    .target(
+      name: "BlockingCalls", dependencies: ["Locks", "CBlockingCalls"], path: "Tests/BlockingCalls",
+      swiftSettings: strict),
     .testTarget(name: "ArchitectureTests", swiftSettings: strict),
     .testTarget(
       name: "SodiumPrimitivesTests", dependencies: ["SodiumPrimitives", "CSodium", "TestSupport"],
@@ -201,13 +206,15 @@ let package = Package(
         "OpenDynamicsTesting", "TestSupport",
       ], path: "Fuzzing/Sources/fuzz", exclude: ["Program.swift"], swiftSettings: strict),
     .testTarget(
-      name: "SecureFilesTests", dependencies: ["Locks", "SecureFiles", "SodiumPrimitives"],
+      name: "SecureFilesTests",
+      dependencies: ["Locks", "SecureFiles", "SodiumPrimitives", "BlockingCalls", "TestSupport"],
       swiftSettings: strict),
     .testTarget(
       name: "AppKineticsTests",
       dependencies: [
         "Locks", "AppKinetics", "AppKineticsTesting", "ServiceBroker", "LocalTransport", "ServiceValues",
         "ServiceWire", "SecureFiles", "ContainerStore", "SodiumPrimitives", "UnixSockets", "TestSupport",
+        "BlockingCalls",
         "OpenDynamicsTesting", "GreetingsService", "GreetingsClient", "EditService", "EditClient",
         "PhotoPicker", "PhotoClient", "ApprovalService", "ApprovalClient", "FrontApp",
         .product(name: "Logging", package: "swift-log"),

@@ -15,7 +15,7 @@ enum Event { case somethingEnded, interrupted }
 
 do {
   let interruptions = interruptions()
-  let container = try openContainer(arguments[1], passphrase)
+  let container = try await openContainer(arguments[1], passphrase)
   let files = container.files
   // In /Sent is a note for each request that has no reply yet, so that later processes know as well.
   for folder in ["/Sent", "/Approvals"] {
@@ -96,7 +96,7 @@ do {
     case .success(nil), .failure: outcome = "nobody answers"
     }
     if files.fileExists(atPath: "/Sent/\(request)") { try files.removeItem(atPath: "/Sent/\(request)") }
-    try services.container.synchronize()
+    try await services.container.synchronize()
     say("\(outcome) \(request)")
   } catch {
     say("no approval of \(request): \(error)")

@@ -47,7 +47,7 @@ else { fail("usage: DYNAMICS_PASSPHRASE=… ApprovalService DIR [approve|reject 
 
 do {
   let interruptions = interruptions()
-  let container = try openOrCreateContainer(arguments[1], passphrase)
+  let container = try await openOrCreateContainer(arguments[1], passphrase)
   let desk = DispatchQueue(label: "desk")
   var options = AppServices.Options()
   options.callbackQueue = desk

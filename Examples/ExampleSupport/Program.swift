@@ -4,14 +4,16 @@ public import AppKinetics
 import Foundation
 
 /// Opens an app's container.
-public func openContainer(_ path: String, _ passphrase: String) throws -> SecureContainer {
-  try SecureContainer.open(at: URL(fileURLWithPath: path), passphrase: SecretBytes(utf8: passphrase))
+public func openContainer(_ path: String, _ passphrase: String) async throws -> SecureContainer {
+  try await SecureContainer.open(at: URL(fileURLWithPath: path), passphrase: SecretBytes(utf8: passphrase))
 }
 
 /// Makes an app's container at the first start, and opens it at every other.
-public func openOrCreateContainer(_ path: String, _ passphrase: String) throws -> SecureContainer {
-  guard !FileManager.default.fileExists(atPath: path) else { return try openContainer(path, passphrase) }
-  return try SecureContainer.create(
+public func openOrCreateContainer(_ path: String, _ passphrase: String) async throws -> SecureContainer {
+  guard !FileManager.default.fileExists(atPath: path) else {
+    return try await openContainer(path, passphrase)
+  }
+  return try await SecureContainer.create(
     at: URL(fileURLWithPath: path), passphrase: SecretBytes(utf8: passphrase))
 }
 

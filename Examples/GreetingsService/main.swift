@@ -6,11 +6,11 @@ import AppKinetics
 import Foundation
 
 /// The app's own container: made at the first start, opened at every other.
-func container(at url: URL, _ passphrase: String) throws -> SecureContainer {
+func container(at url: URL, _ passphrase: String) async throws -> SecureContainer {
   let secret = try SecretBytes(utf8: passphrase)
   return FileManager.default.fileExists(atPath: url.path)
-    ? try SecureContainer.open(at: url, passphrase: secret)
-    : try SecureContainer.create(at: url, passphrase: secret)
+    ? try await SecureContainer.open(at: url, passphrase: secret)
+    : try await SecureContainer.create(at: url, passphrase: secret)
 }
 
 guard CommandLine.arguments.count == 2,
@@ -21,7 +21,7 @@ else {
 }
 
 do {
-  let container = try container(at: URL(fileURLWithPath: CommandLine.arguments[1]), passphrase)
+  let container = try await container(at: URL(fileURLWithPath: CommandLine.arguments[1]), passphrase)
   let services = try AppServices(
     Application(id: ApplicationID("com.example.greetings.service"), name: "Greetings"), container: container)
 

@@ -13,7 +13,7 @@ else { fail("usage: DYNAMICS_PASSPHRASE=… PhotoClient DIR", 64) }
 
 do {
   let interruptions = interruptions()
-  let container = try openOrCreateContainer(CommandLine.arguments[1], passphrase)
+  let container = try await openOrCreateContainer(CommandLine.arguments[1], passphrase)
   let services = try AppServices(
     Application(id: ApplicationID("com.example.photo.client"), name: "Photo client"), container: container)
   // Before the start, so that no change is missed.

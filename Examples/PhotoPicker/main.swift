@@ -22,7 +22,7 @@ else { fail("usage: DYNAMICS_PASSPHRASE=… PhotoPicker DIR [CHOICE]", 64) }
 
 do {
   let interruptions = interruptions()
-  let container = try openContainer(arguments[1], passphrase)
+  let container = try await openContainer(arguments[1], passphrase)
   let services = try AppServices(
     Application(id: ApplicationID("com.example.photo.picker"), name: "Photo picker"), container: container)
   let picker = Picker()

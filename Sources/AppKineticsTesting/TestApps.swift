@@ -3,9 +3,11 @@ public import Foundation
 package import LocalTransport
 import Locks
 public import Logging
+import SecureFiles
 package import ServiceBroker
 import ServiceWire
 import SodiumPrimitives
+import TestSupport
 
 /// The apps of one test, and a broker of their own, in the test's process.
 ///
@@ -39,7 +41,8 @@ public final class TestApps: Sendable {
     public init() {}
   }
 
-  /// A folder in `/tmp` that ``stop()`` removes. The container of an app is the folder in it that has the app's id as its name.
+  /// A folder that ``stop()`` removes, in memory where the system has a file system there. The container of an app is the folder in
+  /// it that has the app's id as its name.
   public let directory: URL
   private let options: Options
   private let configuration: ServiceBroker.Configuration
@@ -63,8 +66,7 @@ public final class TestApps: Sendable {
   /// Starts a broker. Throws errors of the file system and of sockets.
   public init(_ options: Options = Options()) async throws {
     self.options = options
-    // The path of a socket has room for some 100 bytes, which is why this is not the user's folder for such files.
-    directory = URL(fileURLWithPath: "/tmp/odk-\(UUID().uuidString.prefix(8))")
+    directory = URL(fileURLWithPath: try await BlockingCall.run { try TemporaryDirectory.make() })
     let front = Guarded(Front())
     self.front = front
     let gate = compositorGate
@@ -76,14 +78,14 @@ public final class TestApps: Sendable {
         return isTaken
       })
     configuration.plainApps = .open(1024)
-    configuration.unlockTime = options.unlockTime
+    configuration.limits.unlockTime = UInt64(options.unlockTime / .milliseconds(1))
+    // Tests restart apps faster than any user.
+    configuration.limits.registrationBurstMax = 10_000
     self.configuration = configuration
-    try FileManager.default.createDirectory(
-      at: directory, withIntermediateDirectories: false, attributes: [.posixPermissions: 0o700])
     do {
       try await startBroker()
     } catch {
-      try? FileManager.default.removeItem(at: directory)
+      await removeDirectory()
       throw error
     }
   }
@@ -92,7 +94,12 @@ public final class TestApps: Sendable {
   public func stop() async {
     for app in apps.withLock({ $0 }) { try? await end(app) }
     await stopBroker()
-    try? FileManager.default.removeItem(at: directory)
+    await removeDirectory()
+  }
+
+  private func removeDirectory() async {
+    let path = directory.path
+    try? await BlockingCall.run { removeTree(path) }
   }
 
   // MARK: Apps
@@ -103,35 +110,36 @@ public final class TestApps: Sendable {
   /// `invalidParams` for an id that is none, and the container's errors.
   public func app(
     _ id: String, options change: (inout AppServices.Options) throws -> Void = { _ in }
-  ) throws -> TestApp {
-    try app(Application(id: ApplicationID(id), name: id), options: change)
+  ) async throws -> TestApp {
+    try await app(Application(id: ApplicationID(id), name: id), options: change)
   }
 
   /// Makes an app that is not started yet. Throws as ``app(_:options:)-(String,_)``.
   public func app(
     _ application: Application, options change: (inout AppServices.Options) throws -> Void = { _ in }
-  ) throws -> TestApp {
+  ) async throws -> TestApp {
     var options = AppServices.Options()
     options.broker = socketPath
     options.logger = self.options.logger
     options.unlockTime = self.options.unlockTime
     try change(&options)
-    return try app(application, options)
+    return try await app(application, options)
   }
 
-  private func app(_ application: Application, _ options: AppServices.Options) throws -> TestApp {
+  private func app(_ application: Application, _ options: AppServices.Options) async throws -> TestApp {
     let place = directory.appendingPathComponent(application.id.text)
-    let key = try SecretBytes(utf8: String(repeating: "k", count: 32))
-    let container =
-      FileManager.default.fileExists(atPath: place.path)
-      ? try SecureContainer.open(at: place, rawKey: key)
-      : try SecureContainer.create(at: place, rawKey: key)
-    let services: AppServices
-    do {
-      services = try AppServices(application, container: container, options: options)
-    } catch {
-      try? container.close()
-      throw error
+    let services = try await BlockingCall.run {
+      let key = try SecretBytes(utf8: String(repeating: "k", count: 32))
+      let container =
+        FileManager.default.fileExists(atPath: place.path)
+        ? try SecureContainer.open(at: place, rawKey: key)
+        : try SecureContainer.create(at: place, rawKey: key)
+      do {
+        return try AppServices(application, container: container, options: options)
+      } catch {
+        try? container.close()
+        throw error
+      }
     }
     let app = TestApp(services: services, options: options)
     apps.withLock { $0.append(app) }
@@ -144,7 +152,7 @@ public final class TestApps: Sendable {
     _ id: String, prepare: (AppServices) throws -> Void = { _ in },
     options change: (inout AppServices.Options) throws -> Void = { _ in }
   ) async throws -> TestApp {
-    try await start(app(id, options: change), prepare)
+    try await start(await app(id, options: change), prepare)
   }
 
   private func start(_ app: TestApp, _ prepare: (AppServices) throws -> Void) async throws -> TestApp {
@@ -168,13 +176,13 @@ public final class TestApps: Sendable {
     }
     guard isRunning else { return }
     await app.services.stop()
-    try app.container.close()
+    try await app.container.close()
   }
 
   /// Ends an app and makes its next process, which is not started yet: the same application, container and options.
   public func reopen(_ app: TestApp) async throws -> TestApp {
     try await end(app)
-    return try self.app(app.services.application, app.options)
+    return try await self.app(app.services.application, app.options)
   }
 
   /// Ends an app and starts its next process, as ``start(_:prepare:options:)`` does.
@@ -211,7 +219,8 @@ public final class TestApps: Sendable {
   /// A client of the broker that may do what `dynamics apps` and `dynamics front` do.
   package func administrator() async throws -> BrokerClient {
     let path = stateDirectory + "/administrator.key"
-    guard let key = try KeyPair(kept: Data(contentsOf: URL(fileURLWithPath: path))) else {
+    let contents = try await BlockingCall.run { try Data(contentsOf: URL(fileURLWithPath: path)) }
+    guard let key = try KeyPair(kept: contents) else {
       throw ServicesError(.certificateNotFound, path: path)
     }
     return try await BrokerClient.attend(path: socketPath, name: "test", broker: nil, administrator: key)

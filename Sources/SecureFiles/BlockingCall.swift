@@ -1,19 +1,23 @@
 import ContainerStore
 import Foundation
 
-/// Runs a bulk operation off the cooperative pool, with Foundation's progress and the task's cancellation.
-enum BlockingCall {
+/// Runs calls that block on threads of their own, off the cooperative pool, which is as wide as the machine.
+package enum BlockingCall {
+  package static func run<R: Sendable>(_ body: @escaping @Sendable () throws -> R) async throws -> R {
+    try await withCheckedThrowingContinuation { continuation in
+      Thread.detachNewThread { continuation.resume(with: Result { try body() }) }
+    }
+  }
+
+  /// Runs a bulk operation, with Foundation's progress and the task's cancellation.
   static func run<R: Sendable>(
     progress: Progress?, _ body: @escaping @Sendable (BulkControl) throws -> R
   ) async throws -> R {
     let cancellation = Cancellation()
     let report = progress.map { ProgressReport($0, cancellation) }
     return try await withTaskCancellationHandler {
-      try await withCheckedThrowingContinuation { continuation in
-        Thread.detachNewThread {
-          let control = BulkControl(progress: { report?.update($0) }, cancellation: cancellation)
-          continuation.resume(with: Result { try body(control) })
-        }
+      try await run {
+        try body(BulkControl(progress: { report?.update($0) }, cancellation: cancellation))
       }
     } onCancel: {
       cancellation.cancel()

@@ -72,10 +72,9 @@ final class BrokerDriver: @unchecked Sendable {
     self.logger = logger
     socketPath = configuration.socketPath
     compositor = CompositorAsking(configuration.compositor)
-    var limits = BrokerLimits()
+    var limits = configuration.limits
     limits.plainApps = configuration.plainApps.admission
     limits.sandboxedApps = configuration.sandboxedApps.admission
-    limits.unlockTime = UInt64(configuration.unlockTime / .milliseconds(1))
     state = BrokerState(
       publicKey: Data(store.key.publicKey), administratorKey: Data(store.administratorKey.publicKey),
       originSecret: store.key.withPrivateKey {

@@ -41,12 +41,15 @@ final class BrokerRun: Sendable {
 
   /// Everybody is told, everything is kept, and the socket is gone when this returns.
   func stop() async {
-    acceptor.withLock {
-      $0?.stop()
-      $0 = nil
-    }
     await withCheckedContinuation { continuation in
-      acceptorStopped.notify(queue: .global()) { continuation.resume() }
+      // The listener removes its socket: not on the thread of a task.
+      DispatchQueue.global().async { [acceptor, acceptorStopped] in
+        acceptor.withLock {
+          $0?.stop()
+          $0 = nil
+        }
+        acceptorStopped.notify(queue: .global()) { continuation.resume() }
+      }
     }
     await withCheckedContinuation { continuation in
       driver.stop { continuation.resume() }

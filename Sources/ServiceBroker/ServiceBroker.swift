@@ -4,6 +4,7 @@ import LocalTransport
 import Locks
 public import Logging
 public import ServiceLifecycle
+package import ServiceWire
 
 /// The broker of one user: it keeps who is installed and offers what, introduces apps to each other and is out of the way from then on
 /// (BROKER-PROTOCOL.md).
@@ -25,8 +26,8 @@ public final class ServiceBroker: Service {
     public var plainApps = NewApps.open(8)
     /// What is done with new app ids of sandboxes. By default an administrator has to approve them.
     public var sandboxedApps = NewApps.ask
-    /// How long an introduction waits for an app that is locked. For tests that do not want to wait.
-    package var unlockTime: Duration = .seconds(30)
+    /// For tests that do not want to wait.
+    package var limits = BrokerLimits()
 
     /// Makes a configuration. The socket: nil for `OPENDYNAMICS_BROKER`, else `opendynamics/broker` in `XDG_RUNTIME_DIR`, else
     /// `/tmp/opendynamics-<uid>/broker`. The state: nil for `OPENDYNAMICS_BROKER_STATE`, else `opendynamics/broker` in

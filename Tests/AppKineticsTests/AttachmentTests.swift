@@ -12,7 +12,7 @@ struct AttachmentTests {
   @Test func aFunctionHearsWhatBecomesOfItsReply() async throws {
     try await withTestApps { world in
       let ends = Box<[ReplyEvent]>()
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       for path in ["/one", "/two"] { try provider.container.files.write(Data("file".utf8), toPath: path) }
       try provider.services.offer(echo) { request in
         let events = request.replyEvents
@@ -24,7 +24,7 @@ struct AttachmentTests {
         }
       }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer")
+      let consumer = try await world.app("com.example.consumer")
       try await consumer.services.start()
       let expected: [[ReplyEvent]] = [
         [], [.didFinishSending],
@@ -76,14 +76,14 @@ struct AttachmentTests {
 
   @Test func bringsFilesBothWays() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.container.files.write(Data("answer".utf8), toPath: "/answer.txt")
       let recorder = Recorder { request in
         Task { try await request.reply("done", attachments: ["/answer.txt"]) }
       }
       try provider.services.offer([echo], provider: recorder)
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer")
+      let consumer = try await world.app("com.example.consumer")
       try consumer.container.files.createDirectory(atPath: "/folder", withIntermediateDirectories: true)
       try consumer.container.files.write(Data("one".utf8), toPath: "/folder/one")
       try consumer.container.files.write(Data(), toPath: "/empty")
@@ -138,10 +138,10 @@ struct AttachmentTests {
   /// Holes are not sent, and take no room at either side.
   @Test func bringsAFileThatIsLargerThanTheDisk() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.services.offer(echo) { .reply(attachments: $0.attachments) }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer")
+      let consumer = try await world.app("com.example.consumer")
       let data = Data((0..<(1 << 20)).map { UInt8(truncatingIfNeeded: $0 / 251) })
       let (middle, size): (UInt64, UInt64) = (3 << 50, 8 << 50)
       try consumer.container.files.write(data, toPath: "/huge")
@@ -166,7 +166,7 @@ struct AttachmentTests {
         #expect(try read(offset) == Data(count: data.count))
       }
       // Its own file and what came of it.
-      try consumer.container.synchronize()
+      try await consumer.container.synchronize()
       #expect(try consumer.container.store.info().liveByteCount < 5 << 20)
     }
   }
@@ -174,10 +174,10 @@ struct AttachmentTests {
   /// The limit counts what the app would read, holes too.
   @Test func countsHolesAgainstTheLimitOfBytes() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider") { $0.attachmentByteCountMax = 1 << 40 }
+      let provider = try await world.app("com.example.provider") { $0.attachmentByteCountMax = 1 << 40 }
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer")
+      let consumer = try await world.app("com.example.consumer")
       try await consumer.services.start()
       for (size, isTaken) in [(UInt64(1 << 40), true), (1 << 40 + 1, false)] {
         try consumer.container.files.write(Data([1]), toPath: "/sparse")
@@ -199,7 +199,7 @@ struct AttachmentTests {
   /// What comes with an error is the app's, too.
   @Test func bringsFilesWithAnError() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.container.files.write(Data("log".utf8), toPath: "/log.txt")
       let failure = ServiceReplyError(
         code: 7, text: "see the log", details: ["line": 3], attachments: ["/log.txt"])
@@ -213,7 +213,7 @@ struct AttachmentTests {
         }
       }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer")
+      let consumer = try await world.app("com.example.consumer")
       try await consumer.services.start()
       for way: ServiceValue in ["reply", "throw"] {
         let sent = try await consumer.services.send(
@@ -240,12 +240,12 @@ struct AttachmentTests {
 
   @Test func showsWhatArrives() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.container.files.write(Data("answer".utf8), toPath: "/answer.txt")
       try provider.services.offer(echo) { _ in .reply(attachments: ["/answer.txt"]) }
       var atProvider = provider.services.arrivals.makeAsyncIterator()
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer")
+      let consumer = try await world.app("com.example.consumer")
       let bytes = Data(repeating: 7, count: 3 << 20)
       try consumer.container.files.write(bytes, toPath: "/large")
       var atConsumer = consumer.services.arrivals.makeAsyncIterator()
@@ -270,11 +270,11 @@ struct AttachmentTests {
   @Test(arguments: ["sender", "receiver", "progress", "stop"])
   func saysThatAnArrivalHasEnded(by whom: String) async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.services.offer(echo) { _ in .noReply }
       var arrivals = provider.services.arrivals.makeAsyncIterator()
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer")
+      let consumer = try await world.app("com.example.consumer")
       try consumer.container.files.write(Data(repeating: 7, count: 32 << 20), toPath: "/large")
       try await consumer.services.start()
       let sent = try await consumer.services.send(
@@ -298,7 +298,7 @@ struct AttachmentTests {
 
   @Test func removesTheFilesOfARequestWhenAsked() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.services.offer(echo) { request in
         let isThere = request.attachments.allSatisfy(provider.container.files.fileExists)
         try await request.removeAttachments()
@@ -307,7 +307,7 @@ struct AttachmentTests {
         return .reply(.boolean(isThere && isGone && request.attachments.count == 2))
       }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer")
+      let consumer = try await world.app("com.example.consumer")
       // The mark makes one character of itself and the slash.
       for name in ["/\u{301}one", "/two"] { try consumer.container.files.write(Data("1".utf8), toPath: name) }
       try await consumer.services.start()
@@ -319,10 +319,10 @@ struct AttachmentTests {
 
   @Test func copiesNothingForARequestThatIsRefused() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.services.offer(greetings) { _ in .noReply }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer")
+      let consumer = try await world.app("com.example.consumer")
       try consumer.container.files.write(Data("one".utf8), toPath: "/one")
       try await consumer.services.start()
       await #expect(throws: ServicesError(.serviceNotFound)) {
@@ -334,14 +334,14 @@ struct AttachmentTests {
 
   @Test func leavesNothingOfACancelledDelivery() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       let received = Box<[String]>()
       try provider.services.offer(echo) { request in
         received.put(request.attachments)
         return .noReply
       }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer")
+      let consumer = try await world.app("com.example.consumer")
       let bytes = Data(repeating: 1, count: 64 << 20)
       try consumer.container.files.write(bytes, toPath: "/large")
       try await consumer.services.start()
@@ -482,12 +482,12 @@ struct AttachmentTests {
   /// Also when it was about to be offered for the first time: then it is gone from the outbox at once.
   @Test func saysOfEveryCancelledDeliveryThatItWasCancelled() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.services.offer(echo) { _ in .noReply }
       try await provider.services.start()
       for round in 0..<60 {
         // Each without a channel, so that what is sent was never offered.
-        let consumer = try world.app("com.example.consumer\(round)")
+        let consumer = try await world.app("com.example.consumer\(round)")
         try consumer.container.files.write(Data(repeating: 1, count: 100_000), toPath: "/file")
         try await consumer.services.start()
         let sent = try await consumer.services.send(
@@ -519,11 +519,11 @@ struct AttachmentTests {
       }
     }
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       let looking = Looking(provider)
       try provider.services.offer([echo], provider: looking)
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer")
+      let consumer = try await world.app("com.example.consumer")
       // So large that what was announced is looked at long before it is there.
       try consumer.container.files.write(Data(repeating: 1, count: 32 << 20), toPath: "/large")
       try await consumer.services.start()
@@ -551,7 +551,7 @@ struct AttachmentTests {
       func didReceive(_ request: IncomingRequest) { received.put(request.attachments) }
     }
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       let watching = Watching()
       let arrivals = provider.services.arrivals
       let followed = Box<[ArrivingAttachment]>()
@@ -566,7 +566,7 @@ struct AttachmentTests {
       }
       try provider.services.offer([echo], provider: watching)
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer")
+      let consumer = try await world.app("com.example.consumer")
       let sizes = [24 << 20, 0, 8 << 20, 0]
       let names = sizes.indices.map { "/file\($0)" }
       for (name, size) in zip(names, sizes) {
@@ -594,10 +594,10 @@ struct AttachmentTests {
 
   @Test func answersASmallRequestWhileALargeOneIsUnderWay() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer")
+      let consumer = try await world.app("com.example.consumer")
       try consumer.container.files.write(Data(repeating: 1, count: 128 << 20), toPath: "/large")
       try await consumer.services.start()
       let large = try await consumer.services.send(
@@ -624,12 +624,12 @@ struct AttachmentTests {
       return words.withUnsafeBytes { Data($0.prefix(count)) }
     }
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider") {
+      let provider = try await world.app("com.example.provider") {
         $0.takesSharedMemory = memory.0
       }
       try provider.services.offer(echo) { .reply($0.params, attachments: $0.attachments) }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer") {
+      let consumer = try await world.app("com.example.consumer") {
         $0.takesSharedMemory = memory.1
       }
       let files = [random(5_000_001), Data([1]), random(70_000)]
@@ -646,10 +646,10 @@ struct AttachmentTests {
 
   @Test func bringsManySmallFilesInOneMessage() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.services.offer(echo) { .reply(.integer(Int64($0.attachments.count))) }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer")
+      let consumer = try await world.app("com.example.consumer")
       try consumer.container.files.createDirectory(atPath: "/folder", withIntermediateDirectories: true)
       for i in 0..<2000 {
         try consumer.container.files.write(Data("\(i)".utf8), toPath: "/folder/\(i)")

@@ -13,8 +13,8 @@ struct CallbackTests {
   @Test(arguments: [true, false]) func keepTheOrderOfManyRequests(hasQueue: Bool) async throws {
     try await withTestApps { world in
       let queue = DispatchQueue(label: "app")
-      let provider = try world.app("com.example.provider") { if hasQueue { $0.callbackQueue = queue } }
-      let consumer = try world.app("com.example.consumer")
+      let provider = try await world.app("com.example.provider") { if hasQueue { $0.callbackQueue = queue } }
+      let consumer = try await world.app("com.example.consumer")
       let seen = Box<Int64>()
       try provider.services.offer(echo) { request in
         if hasQueue { dispatchPrecondition(condition: .onQueue(queue)) }
@@ -33,8 +33,8 @@ struct CallbackTests {
   /// A handler that blocks its thread until something has come that comes over the same channel.
   @Test func mayWaitForWhatComesOverTheSameChannel() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
-      let consumer = try world.app("com.example.consumer")
+      let provider = try await world.app("com.example.provider")
+      let consumer = try await world.app("com.example.consumer")
       try provider.services.offer(echo) { request in
         let answer = Guarded<ServiceValue?>(nil)
         let isThere = DispatchSemaphore(value: 0)
@@ -62,19 +62,19 @@ struct CallbackTests {
   /// A handler that blocks its thread for one app, until another app was answered.
   @Test func ofOneAppHoldUpNobodyElses() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       let mayGo = DispatchSemaphore(value: 0)
       try provider.services.offer(echo) { request in
         if request.sender.text == "com.example.slow" { waitBlocking(mayGo) }
         return .reply(request.params)
       }
       try await provider.services.start()
-      let slow = try world.app("com.example.slow").services
+      let slow = try await world.app("com.example.slow").services
       try await slow.start()
       let held = try await slow.send(ServiceRequest(echo, "echo", params: 1), to: provider.id)
       let second = try await slow.send(ServiceRequest(echo, "echo", params: 2), to: provider.id)
       for name in ["com.example.first", "com.example.second"] {
-        let quick = try world.app(name).services
+        let quick = try await world.app(name).services
         try await quick.start()
         try await expectEchoes(100, to: provider.id, quick)
       }
@@ -89,7 +89,9 @@ struct CallbackTests {
   /// Where the app named a queue, it is the only one.
   @Test func waitForOneAnotherOnAQueueOfTheApp() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider") { $0.callbackQueue = DispatchQueue(label: "app") }
+      let provider = try await world.app("com.example.provider") {
+        $0.callbackQueue = DispatchQueue(label: "app")
+      }
       let isCalling = Atomic(false)
       try provider.services.offer(echo) { request in
         let wasCalling = isCalling.exchange(true, ordering: .relaxed)
@@ -101,7 +103,7 @@ struct CallbackTests {
       try await provider.services.start()
       try await withThrowingTaskGroup { group in
         for i in 0..<3 {
-          let consumer = try world.app("com.example.consumer\(i)").services
+          let consumer = try await world.app("com.example.consumer\(i)").services
           try await consumer.start()
           group.addTask { try await expectEchoes(100, to: provider.id, consumer) }
         }

@@ -12,12 +12,12 @@ import Testing
 struct DamagedMessageTests {
   @Test func startsBesideADamagedMessageOfTheQueue() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       let queued = CatalogKey.queued(2)
       try provider.container.store.store.transaction { $0.put(queued, [1]) }
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer")
+      let consumer = try await world.app("com.example.consumer")
       try await consumer.services.start()
       let sent = try await consumer.services.send(
         ServiceRequest(echo, "echo", params: "hello"), to: provider.id)
@@ -30,7 +30,7 @@ struct DamagedMessageTests {
 
   @Test func listsTheOthersAndTakesThemBack() async throws {
     try await withTestApps { world in
-      let consumer = try world.app("com.example.consumer")
+      let consumer = try await world.app("com.example.consumer")
       try consumer.container.files.write(Data("one".utf8), toPath: "/one")
       let receiver = try ApplicationID("com.example.provider")
       try await consumer.services.start()

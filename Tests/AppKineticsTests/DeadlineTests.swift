@@ -21,10 +21,10 @@ struct DeadlineTests {
   @Test func channelsOnWhichNothingHappensAreClosed() async throws {
     try await withTestApps { world in
       let clock = ManualClock()
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer") { $0.makeClock = { clock } }.services
+      let consumer = try await world.app("com.example.consumer") { $0.makeClock = { clock } }.services
       try await consumer.start()
       try await expectEchoes(1, to: provider.id, consumer)
       let lane = try #require(
@@ -51,10 +51,10 @@ struct DeadlineTests {
   @Test func aLockedAppRefusesAfterTheUnlockTime() async throws {
     try await withTestApps { world in
       let clock = ManualClock()
-      let provider = try world.app("com.example.provider") { $0.makeClock = { clock } }
+      let provider = try await world.app("com.example.provider") { $0.makeClock = { clock } }
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer").services
+      let consumer = try await world.app("com.example.consumer").services
       try await consumer.start()
       try await expectEchoes(1, to: provider.id, consumer)
       try await provider.services.setState(.locked)
@@ -78,7 +78,7 @@ struct DeadlineTests {
     try await withTestApps { world in
       await world.stopBroker()
       let clock = ManualClock()
-      let app = try world.app("com.example.app") { $0.makeClock = { clock } }.services
+      let app = try await world.app("com.example.app") { $0.makeClock = { clock } }.services
       await #expect(throws: ServicesError.self) { try await app.start() }
       var pauses: [UInt64] = []
       for _ in 0..<12 {
@@ -104,7 +104,7 @@ struct DeadlineTests {
   @Test func goesOnAskingForTheBrokerThatItTrusts() async throws {
     try await withTestApps { world in
       let clock = ManualClock()
-      let app = try world.app("com.example.app") { $0.makeClock = { clock } }.services
+      let app = try await world.app("com.example.app") { $0.makeClock = { clock } }.services
       try await app.start()
       await world.stopBroker()
       let (state, aside) = (world.stateDirectory, world.stateDirectory + "-aside")
@@ -139,7 +139,7 @@ struct DeadlineTests {
       try FileManager.default.removeItem(atPath: world.stateDirectory)
       try await world.startBroker()
       let clock = ManualClock()
-      let app = try world.app("com.example.app") { $0.makeClock = { clock } }.services
+      let app = try await world.app("com.example.app") { $0.makeClock = { clock } }.services
       // So often that the pause is longer than ten seconds. A start dials each time.
       for _ in 0..<6 {
         #expect(try await code { try await app.start() } == .certificateNotFound)
@@ -163,7 +163,7 @@ struct DeadlineTests {
   @Test func aQuestionDialsABrokerThatWasAway() async throws {
     try await withTestApps { world in
       let clock = ManualClock()
-      let app = try world.app("com.example.app") { $0.makeClock = { clock } }.services
+      let app = try await world.app("com.example.app") { $0.makeClock = { clock } }.services
       await world.stopBroker()
       for _ in 0..<6 { #expect(try await code { try await app.start() } == .brokerUnavailable) }
       try await world.startBroker()

@@ -10,11 +10,11 @@ import UnixSockets
 struct DiscoveryTests {
   @Test func findsWhoOffersAService() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.services.offer(echo) { .reply($0.params) }
       try provider.services.offer(greetings, type: .server) { _ in .noReply }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer").services
+      let consumer = try await world.app("com.example.consumer").services
       try await consumer.start()
       let found = try await consumer.providers(of: echo.serviceID)
       #expect(found.map(\.application) == [provider.id])
@@ -35,14 +35,14 @@ struct DiscoveryTests {
   /// Those of other users cannot be called, and those that offer nothing have nothing to be called for.
   @Test func findsThoseThatItCanCall() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
-      let other = try world.app(
+      let other = try await world.app(
         Application(id: ApplicationID("com.example.other"), name: "other", activationUser: "another"))
       try other.services.offer(echo) { .reply($0.params) }
       try await other.services.start()
-      let consumer = try world.app("com.example.consumer").services
+      let consumer = try await world.app("com.example.consumer").services
       try await consumer.start()
       #expect(try await consumer.providers().map(\.application) == [provider.id])
       #expect(
@@ -61,10 +61,10 @@ struct DiscoveryTests {
   /// An app does not rely on the broker: it follows no introduction to an app of another user.
   @Test func followsNoIntroductionToAnotherUser() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try await provider.services.start()
       try await provider.services.setState(.locked)
-      let consumer = try world.app("com.example.consumer").services
+      let consumer = try await world.app("com.example.consumer").services
       try await consumer.start()
       // It waits for the other app, and no channel is there.
       let sent = try await consumer.send(ServiceRequest(echo, "echo"), to: provider.id)
@@ -94,11 +94,11 @@ struct DiscoveryTests {
 
   @Test func watchesWhoComesAndGoes() async throws {
     try await withTestApps { world in
-      let consumer = try world.app("com.example.consumer").services
+      let consumer = try await world.app("com.example.consumer").services
       try await consumer.start()
       var lists = consumer.watchProviders(of: echo.serviceID).makeAsyncIterator()
       #expect(try await lists.next() == [])
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
       var list: [Provider] = []
@@ -113,12 +113,12 @@ struct DiscoveryTests {
 
   @Test func watchesIconsAndDefinitions() async throws {
     try await withTestApps { world in
-      let consumer = try world.app("com.example.consumer").services
+      let consumer = try await world.app("com.example.consumer").services
       try await consumer.start()
       var lists = consumer.watchProviders(of: echo.serviceID, includesContents: true).makeAsyncIterator()
       #expect(try await lists.next() == [])
       let icon = Data([0x89, 0x50, 0x4e, 0x47, 1, 2, 3])
-      let provider = try world.app(
+      let provider = try await world.app(
         Application(id: ApplicationID("com.example.provider"), name: "provider", icon: icon))
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
@@ -137,10 +137,10 @@ struct DiscoveryTests {
         AppServer(host: "backup.example", port: 443, priority: 2), AppServer(host: "one.example", port: 443),
         AppServer(host: "2001:db8::2", port: 8443),
       ]
-      let provider = try world.app(application("com.example.provider", servers))
+      let provider = try await world.app(application("com.example.provider", servers))
       try provider.services.offer(echo, type: .server) { _ in .noReply }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer").services
+      let consumer = try await world.app("com.example.consumer").services
       try await consumer.start()
       let found = try #require(try await consumer.providers(of: echo.serviceID, type: .server).first)
       #expect(found.services.map(\.type) == [.server] && found.servers == servers)
@@ -164,19 +164,19 @@ struct DiscoveryTests {
       try await world.app(application("com.example.most", most)).services.start()
       let expected = ServicesError(
         .invalidRegistration, path: "servers", detail: "there are 33, and 32 are allowed")
-      #expect(throws: expected) { try world.app(application("com.example.more", servers)) }
+      await #expect(throws: expected) { try await world.app(application("com.example.more", servers)) }
     }
   }
 
   @Test func keepsWatchingWhenTheBrokerComesBack() async throws {
     try await withTestApps { world in
-      let consumer = try world.app("com.example.consumer").services
+      let consumer = try await world.app("com.example.consumer").services
       try await consumer.start()
       var lists = consumer.watchProviders(of: echo.serviceID).makeAsyncIterator()
       #expect(try await lists.next() == [])
       await world.stopBroker()
       try await world.startBroker()
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
       var list: [Provider] = []

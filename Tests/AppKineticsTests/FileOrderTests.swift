@@ -21,13 +21,13 @@ struct FileOrderTests {
     _ world: TestApps
   ) async throws -> (provider: TestApp, consumer: TestApp, seen: Box<Int64>) {
     let seen = Box<Int64>()
-    let provider = try world.app("com.example.provider")
+    let provider = try await world.app("com.example.provider")
     try provider.services.offer(echo) { request in
       seen.put(request.params?.integerValue ?? -1)
       return .reply(request.params)
     }
     try await provider.services.start()
-    let consumer = try world.app("com.example.consumer")
+    let consumer = try await world.app("com.example.consumer")
     try consumer.container.files.write(Data("one".utf8), toPath: "/one")
     try await consumer.services.start()
     _ = try await consumer.services.call(ServiceRequest(echo, "echo", params: 0), to: provider.id)
@@ -124,11 +124,11 @@ struct FileOrderTests {
     }
     try await withTestApps { world in
       let queue = DispatchQueue(label: "callbacks")
-      let provider = try world.app("com.example.provider") { $0.callbackQueue = queue }
+      let provider = try await world.app("com.example.provider") { $0.callbackQueue = queue }
       let noting = Noting()
       try provider.services.offer([echo], provider: noting)
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer")
+      let consumer = try await world.app("com.example.consumer")
       try consumer.container.files.write(Data("one".utf8), toPath: "/one")
       // These are more than an offer lists.
       let many = (1...DeliveryLimits.offeredFileCountMax + 1).map { "/\($0)" }
@@ -204,11 +204,11 @@ struct FileOrderTests {
   /// A reply may be there before its request is out of the outbox, which waits for the disk.
   @Test func aFastReplyIsToldBehindItsRequest() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.container.files.write(Data("answer".utf8), toPath: "/answer")
       try provider.services.offer(echo) { _ in .reply(attachments: ["/answer"]) }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer")
+      let consumer = try await world.app("com.example.consumer")
       // Many times what the provider lets come before it has handled some of it.
       try consumer.container.files.write(Data(repeating: 7, count: 64 << 20), toPath: "/large")
       try await consumer.services.start()

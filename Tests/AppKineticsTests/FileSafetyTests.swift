@@ -17,12 +17,12 @@ struct FileSafetyTests {
   private func pair(
     _ world: TestApps
   ) async throws -> (provider: TestApp, consumer: TestApp, requests: Box<IncomingRequest>) {
-    let provider = try world.app("com.example.provider")
+    let provider = try await world.app("com.example.provider")
     let handler = Requests()
     try provider.services.offer([echo], provider: handler)
     try provider.container.files.write(Data("answer".utf8), toPath: "/answer")
     try await provider.services.start()
-    let consumer = try world.app("com.example.consumer")
+    let consumer = try await world.app("com.example.consumer")
     try consumer.container.files.write(Data("one".utf8), toPath: "/one")
     try await consumer.services.start()
     return (provider, consumer, handler.requests)

@@ -19,7 +19,7 @@ struct FrontRequestTests {
   @Test(arguments: [false, true], [false, true])
   func aReplyPassesTheFrontOnWhenItHasArrived(requestHasFile: Bool, replyHasFile: Bool) async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       let keeper = Keeper()
       try provider.services.offer([echo], provider: keeper)
       try provider.put("reply", at: "/file")
@@ -53,7 +53,7 @@ struct FrontRequestTests {
       let provider = try await world.start("com.example.provider") {
         try $0.offer(echo) { .reply($0.params) }
       }
-      let consumer = try world.app("com.example.consumer")
+      let consumer = try await world.app("com.example.consumer")
       try consumer.put("request", at: "/file")
       var changes = consumer.services.frontChanges.makeAsyncIterator()
       try await consumer.services.start()
@@ -162,7 +162,7 @@ struct FrontRequestTests {
     try await withTestApps { world in
       let came = Box<RequestID>()
       let gate = AsyncStream<Void>.makeStream()
-      let receiver = try world.app("com.example.receiver")
+      let receiver = try await world.app("com.example.receiver")
       try receiver.services.offer(WellKnownService.frontRequest.definition) { request in
         came.put(request.id)
         for await _ in gate.stream {}

@@ -12,12 +12,12 @@ import Testing
 struct LifeTests {
   @Test func goesOnWithoutTheBroker() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       let requests = Box<IncomingRequest>()
       let handler = Handler(requests)
       try provider.services.offer([echo], provider: handler)
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer").services
+      let consumer = try await world.app("com.example.consumer").services
       try await consumer.start()
       let sent = try await consumer.send(ServiceRequest(echo, "echo", params: 1), to: provider.id)
       let request = try #require(await requests.next())
@@ -35,10 +35,10 @@ struct LifeTests {
   private func running(
     _ world: TestApps
   ) async throws -> (provider: TestApp, task: Task<Void, any Error>, consumer: AppServices) {
-    let provider = try world.app("com.example.provider")
+    let provider = try await world.app("com.example.provider")
     try provider.services.offer(echo) { .reply($0.params) }
     let task = Task { try await provider.services.run() }
-    let consumer = try world.app("com.example.consumer").services
+    let consumer = try await world.app("com.example.consumer").services
     try await consumer.start()
     for try await providers in consumer.watchProviders(of: echo.serviceID) where !providers.isEmpty { break }
     return (provider, task, consumer)
@@ -74,7 +74,7 @@ struct LifeTests {
       // Somebody with its key takes its place.
       var options = AppServices.Options()
       options.broker = world.socketPath
-      let other = try AppServices(
+      let other = try await AppServices(
         provider.services.application, container: provider.container, options: options)
       try await other.start()
       let error = try #require(await #expect(throws: ServicesError.self) { try await task.value })
@@ -87,12 +87,12 @@ struct LifeTests {
   func waitsForTheBrokerWhileItRuns() async throws {
     try await withTestApps { world in
       await world.stopBroker()
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.services.offer(echo) { .reply($0.params) }
       let task = Task { try await provider.services.run() }
       while provider.services.connectionError == nil { try await Task.sleep(for: .milliseconds(10)) }
       try await world.startBroker()
-      let consumer = try world.app("com.example.consumer").services
+      let consumer = try await world.app("com.example.consumer").services
       try await consumer.start()
       for try await providers in consumer.watchProviders(of: echo.serviceID) where !providers.isEmpty {
         break
@@ -105,7 +105,7 @@ struct LifeTests {
   @Test func refusesServicesInSimulation() async throws {
     try await withTestApps { world in
       let provider = try await world.echoPair().provider
-      let app = try world.app("com.example.simulated") { $0.isSimulation = true }
+      let app = try await world.app("com.example.simulated") { $0.isSimulation = true }
       try app.container.files.write(Data("one".utf8), toPath: "/one")
       try app.services.offer(echo) { _ in .noReply }
       func refuses(_ body: () async throws -> Void) async {
@@ -135,19 +135,19 @@ struct LifeTests {
 
   @Test func knowsItsKeyAgain() async throws {
     try await withTestApps { world in
-      let first = try world.app("com.example.app")
+      let first = try await world.app("com.example.app")
       try await first.services.start()
       await first.services.stop()
       let error = await #expect(throws: ServicesError.self) { try await first.services.start() }
       #expect(error?.code == .general && error?.detail?.contains("do not start again") == true)
-      try first.container.close()
-      let again = try world.app("com.example.app")
+      try await first.container.close()
+      let again = try await world.app("com.example.app")
       try await again.services.start()
       // Without its key it is another app, which has no right to the id.
       await again.services.stop()
       try again.container.files.removeItem(atPath: "/.opendynamics")
-      try again.container.close()
-      let stranger = try world.app("com.example.app")
+      try await again.container.close()
+      let stranger = try await world.app("com.example.app")
       do {
         try await stranger.services.start()
         Issue.record("an error expected")
@@ -158,14 +158,14 @@ struct LifeTests {
 
   @Test func doesNotTrustAnotherBroker() async throws {
     try await withTestApps { world in
-      let app = try world.app("com.example.app")
+      let app = try await world.app("com.example.app")
       try await app.services.start()
       await app.services.stop()
-      try app.container.close()
+      try await app.container.close()
       await world.stopBroker()
       try FileManager.default.removeItem(atPath: world.stateDirectory)
       try await world.startBroker()
-      let again = try world.app("com.example.app")
+      let again = try await world.app("com.example.app")
       do {
         try await again.services.start()
         Issue.record("an error expected")
@@ -178,7 +178,7 @@ struct LifeTests {
   @Test(arguments: [NewApps.ask, .installed])
   func keepsItsMailUntilItIsApproved(plainApps: NewApps) async throws {
     try await withTestApps { world in
-      let app = try world.app("com.example.app")
+      let app = try await world.app("com.example.app")
       try app.container.files.write(Data("one".utf8), toPath: "/one")
       try await app.services.start()
       await world.stopBroker()
@@ -212,7 +212,7 @@ struct LifeTests {
     try await withTestApps { world in
       await world.stopBroker()
       try await world.startBroker { $0.plainApps = .ask }
-      let app = try world.app("com.example.app")
+      let app = try await world.app("com.example.app")
       try app.services.offer(echo) { .reply($0.params) }
       await #expect {
         try await app.services.start()
@@ -235,11 +235,11 @@ struct LifeTests {
 
   @Test func keepsUsersApart() async throws {
     try await withTestApps { world in
-      let provider = try world.app(
+      let provider = try await world.app(
         Application(id: ApplicationID("com.example.provider"), name: "one", activationUser: "one"))
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
-      let consumer = try world.app(
+      let consumer = try await world.app(
         Application(id: ApplicationID("com.example.consumer"), name: "two", activationUser: "two")
       ).services
       try await consumer.start()
@@ -253,10 +253,10 @@ struct LifeTests {
 
   @Test func holdsWhatComesForALockedApp() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider") { $0.unlockTime = .milliseconds(300) }
+      let provider = try await world.app("com.example.provider") { $0.unlockTime = .milliseconds(300) }
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer").services
+      let consumer = try await world.app("com.example.consumer").services
       try await consumer.start()
       #expect(try await consumer.call(ServiceRequest(echo, "echo", params: 0), to: provider.id)?.params == 0)
       try await provider.services.setState(.locked)
@@ -280,14 +280,14 @@ struct LifeTests {
   @Test func holdsWhatWasAcceptedBeforeItWasLocked() async throws {
     try await withTestApps { world in
       let queue = DispatchQueue(label: "callbacks")
-      let provider = try world.app("com.example.provider") { $0.callbackQueue = queue }
+      let provider = try await world.app("com.example.provider") { $0.callbackQueue = queue }
       let seen = Box<Int64>()
       try provider.services.offer(echo) { request in
         seen.put(request.params?.integerValue ?? -1)
         return .reply(request.params)
       }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer").services
+      let consumer = try await world.app("com.example.consumer").services
       try await consumer.start()
       queue.suspend()
       let sent = try await consumer.send(ServiceRequest(echo, "echo", params: 1), to: provider.id)
@@ -303,11 +303,11 @@ struct LifeTests {
 
   @Test func endsWhatIsUnderWayWhenItStops() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       let requests = Box<IncomingRequest>()
       try provider.services.offer([echo], provider: Handler(requests))
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer").services
+      let consumer = try await world.app("com.example.consumer").services
       try await consumer.start()
       let sent = try await consumer.send(ServiceRequest(echo, "echo"), to: provider.id)
       _ = await requests.next()
@@ -366,18 +366,18 @@ struct LifeTests {
 
   @Test func saysThatARequestWasLostWithItsProvider() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       let requests = Box<IncomingRequest>()
       try provider.services.offer([echo], provider: Handler(requests))
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer").services
+      let consumer = try await world.app("com.example.consumer").services
       try await consumer.start()
       let sent = try await consumer.send(ServiceRequest(echo, "echo"), to: provider.id)
       _ = await requests.next()
       await provider.services.stop()
-      try provider.container.close()
+      try await provider.container.close()
       // Another process of the same app knows nothing of it.
-      let again = try world.app("com.example.provider")
+      let again = try await world.app("com.example.provider")
       try again.services.offer(echo) { .reply($0.params) }
       try await again.services.start()
       do {
@@ -399,12 +399,12 @@ extension LifeTests {
   /// What the app does when it hears of a cancellation may ask the runtime itself.
   @Test func asksTheRuntimeWhileItIsCancelled() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       let requests = Box<IncomingRequest>()
       let heard = Box<Bool>()
       try provider.services.offer([echo], provider: Handler(requests))
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer").services
+      let consumer = try await world.app("com.example.consumer").services
       try await consumer.start()
       let sent = try await consumer.send(ServiceRequest(echo, "echo"), to: provider.id)
       let request = try #require(await requests.next())
@@ -453,7 +453,7 @@ extension LifeTests {
   /// A watch that ends at once, and one more than there may be, leave the connection as it is.
   @Test func boundsItsWatches() async throws {
     try await withTestApps { world in
-      let app = try world.app("com.example.app").services
+      let app = try await world.app("com.example.app").services
       try await app.start()
       for _ in 0..<200 { _ = app.watchProviders() }
       var lists: [AsyncThrowingStream<[Provider], any Error>.AsyncIterator] = []
@@ -478,12 +478,12 @@ extension LifeTests {
 extension LifeTests {
   @Test func asksTheRuntimeWhileItIsStopped() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       let requests = Box<IncomingRequest>()
       let heard = Box<Bool>()
       try provider.services.offer([echo], provider: Handler(requests))
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer").services
+      let consumer = try await world.app("com.example.consumer").services
       try await consumer.start()
       let sent = try await consumer.send(ServiceRequest(echo, "echo"), to: provider.id)
       let request = try #require(await requests.next())
@@ -553,7 +553,7 @@ extension LifeTests {
 
   @Test func sendsNothingToItself() async throws {
     try await withTestApps { world in
-      let app = try world.app("com.example.app")
+      let app = try await world.app("com.example.app")
       try app.services.offer(echo) { .reply($0.params) }
       try await app.services.start()
       do {
@@ -566,10 +566,10 @@ extension LifeTests {
 
   @Test func registersAgainWhenItStartsAgain() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer") { $0.registers = false }.services
+      let consumer = try await world.app("com.example.consumer") { $0.registers = false }.services
       try await consumer.start()
       try await provider.services.unregister()
       #expect(try await consumer.providers(of: echo.serviceID) == [])

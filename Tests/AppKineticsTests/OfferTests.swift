@@ -16,7 +16,7 @@ struct OfferTests {
 
   @Test func outlivesAnOfferThatTheBrokerRefuses() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider").services
+      let provider = try await world.app("com.example.provider").services
       try provider.offer(echo) { .reply($0.params) }
       try await provider.start()
       // One more than the broker takes.
@@ -60,7 +60,7 @@ struct OfferTests {
     }
     try await withTestApps { world in
       let provider = try await world.echoPair().provider
-      let app = try world.app("com.example.rest")
+      let app = try await world.app("com.example.rest")
       try app.container.files.write(Data("one".utf8), toPath: "/one")
       let consumer = app.services
       try await consumer.start()
@@ -113,7 +113,7 @@ struct OfferTests {
   @Test func tellsWhatIsOfferedWhileItRegisters() async throws {
     try await withTestApps { world in
       for i in 0..<100 {
-        let provider = try world.app("com.example.provider\(i)").services
+        let provider = try await world.app("com.example.provider\(i)").services
         async let started: Void = provider.start()
         var wasRegistering: Bool?
         while wasRegistering == nil {

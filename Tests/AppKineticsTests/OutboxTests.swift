@@ -14,11 +14,11 @@ struct OutboxTests {
   /// What was told is on the disk when the services have stopped: nothing of it comes again.
   @Test func leavesNothingOfWhatWasAnsweredBeforeItStops() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.services.offer(echo) { .reply($0.params, attachments: $0.attachments) }
       try await provider.services.start()
       for round in 0..<5 {
-        let consumer = try world.app("com.example.consumer\(round)")
+        let consumer = try await world.app("com.example.consumer\(round)")
         try consumer.container.files.write(Data("contents".utf8), toPath: "/file")
         try await consumer.services.start()
         let sent = try await withThrowingTaskGroup(of: SentRequest.self) { group in
@@ -41,14 +41,14 @@ struct OutboxTests {
   private func provider(
     _ world: TestApps, _ answer: @escaping ServiceHandler = { .reply($0.params) }
   ) async throws -> TestApp {
-    let provider = try world.app("com.example.provider")
+    let provider = try await world.app("com.example.provider")
     try provider.services.offer(echo, handler: answer)
     try await provider.services.start()
     return provider
   }
 
   private func consumer(_ world: TestApps) async throws -> TestApp {
-    let consumer = try world.app("com.example.consumer")
+    let consumer = try await world.app("com.example.consumer")
     try consumer.container.files.write(Data("one".utf8), toPath: "/one")
     try await consumer.services.start()
     return consumer
@@ -76,7 +76,7 @@ struct OutboxTests {
   @Test func goesOnAtTheNextStart() async throws {
     try await withTestApps { world in
       let received = Box<IncomingRequest>()
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.services.offer(echo) { request in
         received.put(request)
         return .reply(request.params)
@@ -141,7 +141,7 @@ struct OutboxTests {
     try await withTestApps { world in
       let provider = try await provider(world)
       await provider.services.stop()
-      try provider.container.close()
+      try await provider.container.close()
       let consumer = try await consumer(world)
       await world.stopBroker()
       let sent = try await consumer.services.send(
@@ -172,14 +172,14 @@ struct OutboxTests {
     try await withTestApps { world in
       let provider = try await provider(world)
       await provider.services.stop()
-      try provider.container.close()
+      try await provider.container.close()
       var consumer = try await consumer(world)
       await world.stopBroker()
       let sent = try await sendTwo(by: consumer, to: provider.id)
       await consumer.services.stop()
-      try consumer.container.close()
+      try await consumer.container.close()
       // By a later process, without a broker, and with one but without the receiver.
-      consumer = try world.app(consumer.id.text)
+      consumer = try await world.app(consumer.id.text)
       #expect(try await consumer.services.cancelRequest(sent[0], to: provider.id))
       #expect(try await consumer.services.outbox().map(\.request) == [sent[1]])
       try await world.startBroker()
@@ -324,7 +324,7 @@ struct OutboxTests {
         init(_ calls: Box<IncomingRequest>) { self.calls = calls }
         func didReceive(_ request: IncomingRequest) { calls.put(request) }
       }
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.services.offer([echo], provider: Silent(calls))
       try await provider.services.start()
       let consumer = try await consumer(world)
@@ -351,7 +351,7 @@ struct OutboxTests {
 
   @Test func refusesWhatItDoesNotTake() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider") {
+      let provider = try await world.app("com.example.provider") {
         $0.attachmentCountMax = 2
         $0.attachmentByteCountMax = 5
       }
@@ -393,7 +393,7 @@ struct OutboxTests {
       func didReceive(_ request: IncomingRequest) { Task { try? await request.reply() } }
     }
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       let refusing = Refusing(provider)
       try provider.services.offer([echo], provider: refusing)
       try await provider.services.start()
@@ -428,7 +428,7 @@ struct OutboxTests {
       var consumer = try await consumer(world)
       try consumer.container.files.write(Data(repeating: 1, count: 8 << 20), toPath: "/large")
       await consumer.services.stop()
-      try consumer.container.close()
+      try await consumer.container.close()
       // Somewhere in the middle of what is stored.
       let slabs = world.directory.appendingPathComponent("com.example.consumer/slab")
       let slab = try #require(try FileManager.default.contentsOfDirectory(atPath: slabs.path).sorted().first)
@@ -436,7 +436,7 @@ struct OutboxTests {
       try handle.seek(toOffset: 4 << 20)
       try handle.write(contentsOf: Data(repeating: 0x55, count: 64))
       try handle.close()
-      consumer = try world.app("com.example.consumer")
+      consumer = try await world.app("com.example.consumer")
       try await consumer.services.start()
       let sent = try await consumer.services.send(
         ServiceRequest(echo, "echo", attachments: ["/large"]), to: provider.id)

@@ -14,7 +14,7 @@ struct PeerKeyTests {
   private let consumerID = "com.example.consumer"
 
   private func provider(_ world: TestApps, _ received: Box<String>? = nil) async throws -> TestApp {
-    let provider = try world.app(providerID)
+    let provider = try await world.app(providerID)
     try provider.services.offer(echo) { request in
       received?.put(request.params?.stringValue ?? "")
       return .reply(request.params)
@@ -24,7 +24,7 @@ struct PeerKeyTests {
   }
 
   private func consumer(_ world: TestApps) async throws -> TestApp {
-    let consumer = try world.app(consumerID)
+    let consumer = try await world.app(consumerID)
     try consumer.container.files.write(Data("one".utf8), toPath: "/one")
     try await consumer.services.start()
     return consumer
@@ -34,7 +34,7 @@ struct PeerKeyTests {
   /// or by a broker that lies.
   private func loseContainer(_ app: TestApp, _ world: TestApps) async throws {
     await app.services.stop()
-    try app.container.close()
+    try await app.container.close()
     await world.stopBroker()
     try FileManager.default.removeItem(at: world.directory.appendingPathComponent(app.id.text))
     try FileManager.default.removeItem(
@@ -44,7 +44,7 @@ struct PeerKeyTests {
 
   private func stop(_ app: TestApp) async throws {
     await app.services.stop()
-    try app.container.close()
+    try await app.container.close()
   }
 
   private func expectPeerKeyChanged(
@@ -136,7 +136,7 @@ struct PeerKeyTests {
 
       // It is remembered.
       try await stop(consumer)
-      consumer = try world.app(consumerID)
+      consumer = try await world.app(consumerID)
       let kept = await consumer.services.peerKeys()
       #expect(kept.map(\.fingerprint) == [old] && kept.map(\.newFingerprint) == [new])
       try await consumer.services.start()
@@ -173,7 +173,7 @@ struct PeerKeyTests {
       try await loseContainer(provider, world)
       provider = try await self.provider(world, received)
 
-      consumer = try world.app(consumerID)
+      consumer = try await world.app(consumerID)
       let changes = Box<PeerKey>()
       let stream = consumer.services.peerKeyChanges
       let watching = Task { for await key in stream { changes.put(key) } }
@@ -187,14 +187,14 @@ struct PeerKeyTests {
 
       // By a tool, while the app does not run.
       let key = try SecretBytes(utf8: String(repeating: "k", count: 32))
-      let container = try SecureContainer.open(
+      let container = try await SecureContainer.open(
         at: world.directory.appendingPathComponent(consumerID), rawKey: key)
       #expect(try OutboxMessage.all(in: container).map(\.state) == [.held])
       try PeerKey.trust(provider.id, fingerprint: try #require(change.newFingerprint), in: container)
       #expect(try OutboxMessage.all(in: container).map(\.state) == [.waiting])
-      try container.close()
+      try await container.close()
 
-      consumer = try world.app(consumerID)
+      consumer = try await world.app(consumerID)
       let ended = Box<ServicesError?>()
       consumer.services.onOutboxEnd { ended.put($1) }
       try await consumer.services.start()
@@ -239,7 +239,7 @@ struct PeerKeyTests {
       let path = PeerPins.directory + "/" + providerID
       let bytes = try consumer.container.files.data(atPath: path)
       try consumer.container.files.write(bytes.dropLast(), toPath: path)
-      try consumer.container.close()
+      try await consumer.container.close()
       consumer = try await self.consumer(world)
       #expect(await consumer.services.peerKeys().map(\.fingerprint) == [nil])
       try await expectPeerKeyChanged(consumer, provider.id)

@@ -41,6 +41,8 @@ struct ProcessTests {
       let consumer = try await world.frontApp("com.example.consumer")
       try consumer.tell("send com.example.provider none")
       try await provider.expect("show of com.example.consumer")
+      // A consumer that has not heard of the delivery yet would say that the request was lost on the way.
+      try await consumer.expect("send: done")
       try provider.tell("keep")
       try await provider.awaitKill()
       try provider.start()
@@ -83,13 +85,13 @@ struct ProcessTests {
       for app in [provider, consumer] { try await app.end() }
       for (app, file) in [(provider, "file"), (consumer, "answer")] {
         #expect(try String(contentsOf: errors(app, world), encoding: .utf8).contains("shortage at \(point)"))
-        let container = try SecureContainer.open(
+        let container = try await SecureContainer.open(
           at: world.directory.appendingPathComponent(app.id),
           rawKey: SecretBytes(utf8: String(repeating: "k", count: 32)))
         let arrived = try container.files.subpathsOfDirectory(atPath: "/Inbox").filter { $0.hasSuffix(file) }
         #expect(arrived.count == 1, "\(arrived)")
         #expect(try container.store.verify().findings.isEmpty)
-        try container.close()
+        try await container.close()
       }
     }
   }
@@ -100,9 +102,9 @@ struct ProcessTests {
       func container() throws -> SecureContainer {
         try SecureContainer.open(at: url, passphrase: SecretBytes(utf8: Program.passphrase))
       }
-      let made = try SecureContainer.create(at: url, passphrase: SecretBytes(utf8: Program.passphrase))
+      let made = try await SecureContainer.create(at: url, passphrase: SecretBytes(utf8: Program.passphrase))
       try made.files.write(Data("written\n".utf8), toPath: "/note.txt")
-      try made.close()
+      try await made.close()
       let service = try Program("EditService", world)
       #expect(await service.line() == "ready")
       let lines = try await Program("EditClient", world, "/note.txt").output()
@@ -115,14 +117,14 @@ struct ProcessTests {
       #expect(try after.files.data(atPath: "/note.txt") == Data("written\nedited\n".utf8))
       #expect(try after.inboxMessages().isEmpty)
       #expect(try OutboxMessage.all(in: after).isEmpty)
-      try after.close()
+      try await after.close()
     }
   }
 
   /// A provider is killed again and again while requests come: each has an outcome, and a new process answers.
   @Test func outlivesTheDeathOfAProvider() async throws {
     try await withTestApps { world in
-      let consumer = try world.app("com.example.consumer").services
+      let consumer = try await world.app("com.example.consumer").services
       try await consumer.start()
       let provider = try ApplicationID("com.example.greetings.service")
       let request = ServiceRequest(greetings, "greetMe|2")

@@ -13,11 +13,8 @@ import Testing
 /// between messages, in the middle of their contents, and while the other app goes on.
 @Suite(.timeLimit(.minutes(10)))
 struct PutBackTests {
-  /// `OPENDYNAMICS_TEST_LONG=1` tries more of them.
-  private static let count: UInt64 =
-    ProcessInfo.processInfo.environment["OPENDYNAMICS_TEST_LONG"] == nil ? 4 : 100
-
-  @Test(arguments: SplitMix64.testSeed..<SplitMix64.testSeed + count)
+  /// Another seed in each run; more of them with more effort (`TestEffort`).
+  @Test(arguments: seeds(4, all: 100))
   func holdsWhileMailGoesOnBothWays(seed: UInt64) async throws {
     try await withTestApps { world in
       let mail = try Mail(world, seed: seed)
@@ -47,7 +44,7 @@ struct PutBackTests {
         try await services.send(
           ServiceRequest(echo, "tell", params: .string(name), attachments: ["/file"]), to: provider.id)
       }
-      let maker = try world.app("com.example.consumer")
+      let maker = try await world.app("com.example.consumer")
       try maker.container.files.write(Data(repeating: 7, count: byteCount), toPath: "/file")
       try await maker.services.start()
       try await send("before", maker.services).delivered()
@@ -61,11 +58,12 @@ struct PutBackTests {
 
       let original = try await world.start("com.example.consumer")
       try await send("original", original.services).delivered()
-      let container = try SecureContainer.open(
+      let container = try await SecureContainer.open(
         at: copy, rawKey: SecretBytes(utf8: String(repeating: "k", count: 32)))
       var options = AppServices.Options()
       options.broker = world.socketPath
-      let second = try AppServices(original.services.application, container: container, options: options)
+      let second = try await AppServices(
+        original.services.application, container: container, options: options)
       let rollbacks = second.rollbacks
       Task { for await rollback in rollbacks { told.put(rollback) } }
       // It takes the place of the original at the broker; the channel of the original stays.
@@ -85,7 +83,7 @@ struct PutBackTests {
       #expect(try provider.container.inboxMessages().count == names.count)
       #expect(try provider.container.store.verify().findings.isEmpty)
       await second.stop()
-      try container.close()
+      try await container.close()
     }
   }
 }
@@ -146,7 +144,7 @@ private final class Mail {
   }
 
   private func start(_ side: Side, sendingTo other: Side) async throws {
-    let app = try world.app(side.id.text)
+    let app = try await world.app(side.id.text)
     side.app = app
     try app.services.offer([echo], provider: Provider(side))
     let delivered = side.delivered

@@ -8,7 +8,7 @@ import Testing
 struct RequestTests {
   @Test func repliesToARequest() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.services.offer(echo) { request in
         #expect(request.sender.text == "com.example.consumer")
         #expect(
@@ -16,7 +16,7 @@ struct RequestTests {
         return .reply(request.params)
       }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer")
+      let consumer = try await world.app("com.example.consumer")
       try await consumer.services.start()
       let sent = try await consumer.services.send(
         ServiceRequest(echo, "echo", params: "hello"), to: provider.id)
@@ -35,7 +35,7 @@ struct RequestTests {
   @Test func waitsForThreads() async throws {
     try await withTestApps { world in
       let provider = try await world.echoPair().provider
-      let services = try world.app("com.example.thread").services
+      let services = try await world.app("com.example.thread").services
       let waited = Box<Result<ServiceValue?, any Error>>()
       Thread.detachNewThread {
         waited.put(
@@ -88,10 +88,10 @@ struct RequestTests {
       }
     }
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.services.offer([echo], provider: Waiting())
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer").services
+      let consumer = try await world.app("com.example.consumer").services
       try await consumer.start()
       #expect(try await consumer.call(ServiceRequest(echo, "echo", params: 5), to: provider.id)?.params == 5)
       let failing = try await consumer.send(ServiceRequest(echo, "echo", params: 0), to: provider.id)
@@ -181,10 +181,10 @@ struct RequestTests {
   /// More than may wait to be written, in either direction: while there is no channel yet, and while the other side is slow.
   @Test func sendsMoreAtOnceThanMayWait() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer")
+      let consumer = try await world.app("com.example.consumer")
       try await consumer.services.start()
       let count = 30
       let replies = try await withThrowingTaskGroup(of: ServiceValue?.self) { group in
@@ -207,10 +207,10 @@ struct RequestTests {
 
   @Test func keepsKindsApart() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer")
+      let consumer = try await world.app("com.example.consumer")
       try await consumer.services.start()
       let values: [ServiceValue?] = [
         nil, .null, .boolean(true), .integer(1), .number(1), .integer(.min), .integer(.max), .number(-0.0),
@@ -229,13 +229,13 @@ struct RequestTests {
 
   @Test func tellsTheErrorOfTheApp() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.services.offer(echo) { _ in
         throw ServiceReplyError(
           domain: try ServiceIdentifier("com.example.other"), code: -7, text: "no", details: ["why": 3])
       }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer")
+      let consumer = try await world.app("com.example.consumer")
       try await consumer.services.start()
       await #expect(
         throws: ServiceReplyError(domain: echo.serviceID, code: -7, text: "no", details: ["why": 3])
@@ -248,13 +248,13 @@ struct RequestTests {
   @Test func hidesWhatElseAHandlerThrows() async throws {
     struct Secret: Error { let text = "secret" }
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.services.offer(echo) { request in
         if request.params == nil { throw Secret() }
         throw ServicesError(.methodNotFound)
       }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer")
+      let consumer = try await world.app("com.example.consumer")
       try await consumer.services.start()
       await #expect(throws: ServiceReplyError(domain: echo.serviceID, code: 1, text: "the provider failed")) {
         try await consumer.services.call(ServiceRequest(echo, "echo"), to: provider.id)
@@ -267,10 +267,10 @@ struct RequestTests {
 
   @Test func knowsThatNoReplyComes() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.services.offer(echo) { _ in .noReply }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer")
+      let consumer = try await world.app("com.example.consumer")
       try await consumer.services.start()
       let sent = try await consumer.services.send(ServiceRequest(echo, "tell", params: 1), to: provider.id)
       #expect(sent.expectsReply == false)
@@ -284,10 +284,10 @@ struct RequestTests {
       func didReceive(_ request: IncomingRequest) {}
     }
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.services.offer([echo], provider: Silent())
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer").services
+      let consumer = try await world.app("com.example.consumer").services
       try await consumer.start()
       // More than one channel has room for.
       var last: SentRequest?
@@ -299,7 +299,7 @@ struct RequestTests {
 
   @Test func offersAllOrNothing() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider").services
+      let provider = try await world.app("com.example.provider").services
       final class Silent: ServiceProvider {
         func didReceive(_ request: IncomingRequest) {}
       }
@@ -312,10 +312,10 @@ struct RequestTests {
 
   @Test func limitsTheNameOfAMethod() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer").services
+      let consumer = try await world.app("com.example.consumer").services
       try await consumer.start()
       func request(_ byteCount: Int) -> ServiceRequest {
         ServiceRequest(
@@ -333,10 +333,10 @@ struct RequestTests {
 
   @Test func refusesWhatIsNotOffered() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer").services
+      let consumer = try await world.app("com.example.consumer").services
       try await consumer.start()
       func expect(_ code: ServicesError.Code, service: String, version: String, method: String) async throws {
         let request = ServiceRequest(
@@ -368,7 +368,7 @@ struct RequestTests {
 
   @Test func throwsWhatIsKnownBeforeSending() async throws {
     try await withTestApps { world in
-      let consumer = try world.app("com.example.consumer").services
+      let consumer = try await world.app("com.example.consumer").services
       try await consumer.start()
       let nobody = try ApplicationID("com.example.nobody")
       await #expect(throws: ServicesError(.applicationNotFound)) {
@@ -399,7 +399,7 @@ struct RequestTests {
 
   @Test func needsABroker() async throws {
     try await withTestApps { world in
-      let consumer = try world.app("com.example.consumer").services
+      let consumer = try await world.app("com.example.consumer").services
       await #expect(throws: ServicesError.self) {
         try await consumer.send(ServiceRequest(echo, "echo"), to: ApplicationID("com.example.provider"))
       }
@@ -417,12 +417,12 @@ struct RequestTests {
 
   @Test func validatesAtTheProvider() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.services.offer(echo, validates: true) { request in
         request.params == .array([.integer(0)]) ? .reply("wrong") : .reply(.integer(3))
       }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer").services
+      let consumer = try await world.app("com.example.consumer").services
       try await consumer.start()
       func add(_ params: ServiceValue?) async throws -> ServiceReply? {
         try await consumer.call(
@@ -465,11 +465,11 @@ struct RequestTests {
       ) { finished.put(request.id) }
     }
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       let slow = Slow()
       try provider.services.offer([echo, greetings], provider: slow)
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer").services
+      let consumer = try await world.app("com.example.consumer").services
       try await consumer.start()
       let sent = try await consumer.send(ServiceRequest(echo, "echo"), to: provider.id)
       let request = try #require(await slow.requests.next())
@@ -486,7 +486,7 @@ struct RequestTests {
 
   @Test func cancelsWhatWaits() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       let seen = Box<Int64>()
       let gate = DispatchSemaphore(value: 0)
       try provider.services.offer(echo) { request in
@@ -496,7 +496,7 @@ struct RequestTests {
         return .reply(request.params)
       }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer").services
+      let consumer = try await world.app("com.example.consumer").services
       try await consumer.start()
       let first = try await consumer.send(ServiceRequest(echo, "echo", params: 0), to: provider.id)
       #expect(await seen.next() == 0)
@@ -520,7 +520,7 @@ struct RequestTests {
 
   @Test func tellsTheHandlerOfACancellation() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       let began = Box<Bool>()
       let cancelled = Box<Bool>()
       try provider.services.offer(echo) { request in
@@ -530,7 +530,7 @@ struct RequestTests {
         return .noReply
       }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer").services
+      let consumer = try await world.app("com.example.consumer").services
       try await consumer.start()
       let sent = try await consumer.send(ServiceRequest(echo, "echo"), to: provider.id)
       #expect(await began.next() == true)

@@ -14,7 +14,7 @@ struct RestoreTests {
   private let consumerID = "com.example.consumer"
 
   private func send(_ name: String, to provider: TestApp, _ world: TestApps) async throws {
-    let consumer = try world.app(consumerID)
+    let consumer = try await world.app(consumerID)
     try consumer.container.files.write(Data(name.utf8), toPath: "/file")
     try await consumer.services.start()
     let sent = try await consumer.services.send(
@@ -22,7 +22,7 @@ struct RestoreTests {
     try await sent.delivered()
     #expect(try await consumer.services.outbox().isEmpty)
     await consumer.services.stop()
-    try consumer.container.close()
+    try await consumer.container.close()
   }
 
   /// What a provider hears.
@@ -36,7 +36,7 @@ struct RestoreTests {
   private static let providerID = "com.example.provider"
 
   private func startProvider(_ world: TestApps, _ heard: Heard) async throws -> TestApp {
-    let provider = try world.app(Self.providerID)
+    let provider = try await world.app(Self.providerID)
     try provider.services.offer(echo) { request in
       let name = request.params?.stringValue ?? ""
       // The services ended before the container knew that it was handled.
@@ -108,7 +108,7 @@ struct RestoreTests {
       try copy(world)
       let own = Box<Rollback>()
       func sendTogether(_ name: String) async throws {
-        let consumer = try world.app(consumerID)
+        let consumer = try await world.app(consumerID)
         listen(to: consumer, own)
         try await consumer.services.start()
         var sent: [SentRequest] = []
@@ -162,17 +162,17 @@ struct RestoreTests {
       let provider = try await startProvider(world, heard)
       try await send("before", to: provider, world)
       // Waits in the outbox, and in the copy of it.
-      let consumer = try world.app(consumerID)
+      let consumer = try await world.app(consumerID)
       try await consumer.services.start()
       await world.stopBroker()
       _ = try await consumer.services.send(
         ServiceRequest(echo, "tell", params: .string("waiting"), attachments: ["/file"]), to: provider.id)
       await consumer.services.stop()
-      try consumer.container.close()
+      try await consumer.container.close()
       try copy(world)
       try await world.startBroker()
       func resume(_ count: Int, _ rollbacks: Box<Rollback>) async throws {
-        let consumer = try world.app(consumerID)
+        let consumer = try await world.app(consumerID)
         listen(to: consumer, rollbacks)
         try await consumer.services.start()
         // It may not have found the new broker yet.
@@ -186,7 +186,7 @@ struct RestoreTests {
         }
         while try await !consumer.services.outbox().isEmpty { try await Task.sleep(for: .milliseconds(10)) }
         await consumer.services.stop()
-        try consumer.container.close()
+        try await consumer.container.close()
       }
       let own = Box<Rollback>()
       // Its id is remembered: it comes once.
@@ -228,17 +228,17 @@ struct RestoreTests {
       var provider = try await startProvider(world, heard)
       try await send("before", to: provider, world)
       await provider.services.stop()
-      try provider.container.close()
+      try await provider.container.close()
       try copy(world, Self.providerID)
       provider = try await startProvider(world, heard)
       for i in 0..<3 { try await send("lost \(i)", to: provider, world) }
       await provider.services.stop()
-      try provider.container.close()
+      try await provider.container.close()
       #expect(heard.rollbacks.values == [])
       try restore(world, Self.providerID)
       provider = try await startProvider(world, heard)
 
-      let consumer = try world.app(consumerID)
+      let consumer = try await world.app(consumerID)
       let told = Box<Rollback>()
       listen(to: consumer, told)
       try await consumer.services.start()
@@ -262,7 +262,7 @@ struct RestoreTests {
 
   /// Either container put back to a copy of any time, again and again: what is reported as delivered is in the
   /// receiver's container of then, and what comes twice into the same one is marked.
-  @Test(arguments: 0..<4) func holdsWhateverIsPutBack(seed: UInt64) async throws {
+  @Test(arguments: seeds(4)) func holdsWhateverIsPutBack(seed: UInt64) async throws {
     var random = SplitMix64(seed: seed)
     try await withTestApps { world in
       let apps = [consumerID, Self.providerID]
@@ -270,7 +270,7 @@ struct RestoreTests {
       // The names that the receiver's container has, now and in its copy.
       var (has, copied): (Set<String>, Set<String>) = ([], [])
       for app in apps {
-        try world.app(app).container.close()
+        try await world.app(app).container.close()
         try copy(world, app)
       }
       for step in 0..<24 {
@@ -286,7 +286,7 @@ struct RestoreTests {
         }
         #expect(try provider.container.inboxMessages().count >= has.count)
         #expect(try provider.container.store.verify().findings.isEmpty)
-        try provider.container.close()
+        try await provider.container.close()
         let app = apps[Int.random(in: 0..<2, using: &random)]
         switch Int.random(in: 0..<4, using: &random) {
         case 0:

@@ -13,7 +13,7 @@ struct SandboxTests {
   @Test func requestsOfASandboxAreBoundedTogether() async throws {
     try await withTestApps { world in
       let gate = AsyncStream<Void>.makeStream()
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.services.offer(echo) { _ in
         for await _ in gate.stream {}
         return .noReply
@@ -22,7 +22,7 @@ struct SandboxTests {
       let request = ServiceRequest(echo, "tell", params: .bytes([UInt8](repeating: 1, count: 1_000_000)))
       var consumers: [AppServices] = []
       for i in 0..<3 {
-        let consumer = try world.app("com.example.consumer\(i)").services
+        let consumer = try await world.app("com.example.consumer\(i)").services
         try await consumer.start()
         // So that the provider knows it.
         try await consumer.send(ServiceRequest(echo, "tell", params: .null), to: provider.id).delivered()
@@ -65,10 +65,10 @@ struct SandboxTests {
   /// A list of files with long paths costs memory before anything of it is stored.
   @Test func listsOfASandboxAreBoundedTogether() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.services.offer(echo) { .reply(.integer(Int64($0.attachments.count))) }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer")
+      let consumer = try await world.app("com.example.consumer")
       try await consumer.services.start()
       try await expectEchoes(1, to: provider.id, consumer.services)
       // 7,680 bytes in front of each name.
@@ -116,7 +116,7 @@ struct SandboxTests {
       let others = Core.heldOfferByteCountMax - (2 << 20)
       provider.services.runtime.performAndWait { $0.heldOfferByteCount += others }
       var sent: [SentRequest] = []
-      for _ in 0..<8 {
+      for _ in 0..<3 {
         sent.append(
           try await consumer.services.send(
             ServiceRequest(echo, "echo", attachments: [folder]), to: provider.id))
@@ -129,13 +129,13 @@ struct SandboxTests {
   @Test func messagesThatWaitForTheirHandlersAreBounded() async throws {
     try await withTestApps { world in
       let gate = AsyncStream<Void>.makeStream()
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       try provider.services.offer(echo) {
         for await _ in gate.stream {}
         return .reply(.integer(Int64($0.attachments.count)))
       }
       try await provider.services.start()
-      let consumer = try world.app("com.example.consumer")
+      let consumer = try await world.app("com.example.consumer")
       try await consumer.services.start()
       try consumer.container.files.write(Data([1]), toPath: "/one")
       let request = ServiceRequest(
@@ -144,7 +144,7 @@ struct SandboxTests {
       let (limit, others) = (1 << 20, Core.heldOfferByteCountMax - (2 << 20))
       provider.services.runtime.performAndWait { $0.heldOfferByteCount += others }
       var sent: [SentRequest] = []
-      for _ in 0..<20 { sent.append(try await consumer.services.send(request, to: provider.id)) }
+      for _ in 0..<12 { sent.append(try await consumer.services.send(request, to: provider.id)) }
       func held() -> Int { provider.services.runtime.performAndWait { $0.heldOfferByteCount } }
       func arrived() throws -> Int { try provider.container.store.messageQueue().unhandled.count }
       while try arrived() < 9 { await Task.yield() }
@@ -181,7 +181,7 @@ struct SandboxTests {
   /// One more app of a sandbox, or one more channel, does not get more of this app's attention.
   @Test func appsOfASandboxHaveOneTurnAndTwelveChannels() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider").services
+      let provider = try await world.app("com.example.provider").services
       try await provider.start()
       let ids = try (0..<20).map { try ApplicationID("com.example.boxed\($0)") }
       let (controls, bulks) = (try ids.map { _ in try sockets() }, try ids.map { _ in try sockets() })
@@ -212,7 +212,7 @@ struct SandboxTests {
   /// What a broker says of who has asked counts for nothing.
   @Test func introductionsThatNobodyAskedForAreThoseOfTheOtherApp() async throws {
     try await withTestApps { world in
-      let app = try world.app("com.example.app").services
+      let app = try await world.app("com.example.app").services
       try await app.start()
       let peerID = try ApplicationID("com.example.peer")
       let pairs = try (0..<12).map { _ in try sockets() }
@@ -231,7 +231,7 @@ struct SandboxTests {
   /// What is left is halved, whoever asks.
   @Test func offersOfOneAppTakeHalfOfWhatOthersLeave() async throws {
     try await withTestApps { world in
-      let app = try world.app("com.example.app").services
+      let app = try await world.app("com.example.app").services
       try await app.start()
       let peerID = try ApplicationID("com.example.peer")
       let (alone, beside, boxed) = app.runtime.performAndWait { core in
@@ -251,7 +251,7 @@ struct SandboxTests {
   /// A request is known by its app and its id: what another app says of the same id is about another request.
   @Test func oneIDOfTwoAppsIsTwoRequests() async throws {
     try await withTestApps { world in
-      let provider = try world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider")
       let seen = Box<ApplicationID>()
       try provider.services.offer(echo) { request in
         if request.params == "held" { seen.put(request.sender) }
@@ -260,7 +260,7 @@ struct SandboxTests {
       try await provider.services.start()
       var consumers: [AppServices] = []
       for name in ["one", "two"] {
-        let consumer = try world.app("com.example.\(name)").services
+        let consumer = try await world.app("com.example.\(name)").services
         try await consumer.start()
         try await expectEchoes(1, to: provider.id, consumer)
         consumers.append(consumer)

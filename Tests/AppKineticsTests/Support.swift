@@ -1,6 +1,7 @@
 import AppKineticsTesting
 import Foundation
 import Locks
+import TestSupport
 import Testing
 
 @testable import AppKinetics
@@ -65,6 +66,16 @@ final class HeldQueue: Sendable {
       return isHeld
     }
     if wasHeld { queue.resume() }
+  }
+}
+
+/// Seeds of random tests; in the short form only one, another one in each run.
+func seeds(_ long: UInt64, all: UInt64? = nil) -> [UInt64] {
+  let first = SplitMix64.testSeed
+  return switch TestEffort.current {
+  case .short: [first &+ .random(in: 0..<long)]
+  case .long: (0..<long).map { first &+ $0 }
+  case .all: (0..<(all ?? long)).map { first &+ $0 }
   }
 }
 

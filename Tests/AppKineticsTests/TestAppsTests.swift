@@ -43,7 +43,7 @@ struct TestAppsTests {
       try consumer.put("one", at: "/one")
       try consumer.put("two", at: "/two")
       // The container of an app that runs is taken.
-      #expect(throws: SecureFilesError.self) { try apps.app("com.example.provider") }
+      await #expect(throws: SecureFilesError.self) { try await apps.app("com.example.provider") }
       try await provider.services.setState(.locked)
       let sent = try await consumer.services.send(
         ServiceRequest(echo, "echo", params: 1, attachments: ["/one"]), to: provider.id)

@@ -22,6 +22,8 @@ struct DynamicsProcess {
 
   let id: pid_t
   let outputPath: String
+  /// Where the output goes cannot be read, such as /dev/full.
+  private let isOutputLost: Bool
   let errorPath: String
 
   /// Beside the test bundle's executable.
@@ -45,6 +47,7 @@ struct DynamicsProcess {
   ) throws {
     let name = folder.uniqueName()
     outputPath = output ?? folder.path(name + ".out")
+    isOutputLost = output?.hasPrefix("/dev/") ?? false
     errorPath = folder.path(name + ".err")
     var actions = posix_spawn_file_actions_t()
     posix_spawn_file_actions_init(&actions)
@@ -81,7 +84,7 @@ struct DynamicsProcess {
     let signal = status & 0x7f
     return Outcome(
       status: signal == 0 ? (status >> 8) & 0xff : 128 + signal,
-      output: outputPath.hasPrefix("/dev/") ? [] : try readBytes(outputPath),
+      output: isOutputLost ? [] : try readBytes(outputPath),
       errors: String(decoding: try readBytes(errorPath), as: UTF8.self))
   }
 

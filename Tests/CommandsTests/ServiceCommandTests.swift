@@ -87,10 +87,10 @@ struct ServiceCommandTests {
     let world = try World()
     let url = URL(fileURLWithPath: world.broker.folder.path("evil"))
     let key = try SecretBytes(utf8: String(repeating: "k", count: 32))
-    let container = try SecureContainer.create(at: url, rawKey: key)
+    let container = try await SecureContainer.create(at: url, rawKey: key)
     var options = AppServices.Options()
     options.broker = world.broker.socket
-    let evil = try AppServices(
+    let evil = try await AppServices(
       Application(id: ApplicationID("com.example.evil"), name: "Evil"), container: container, options: options
     )
     let text = "a\u{1b}[31m\u{9b}2J\u{202e}\u{7f}b"
@@ -119,7 +119,7 @@ struct ServiceCommandTests {
       #expect(obeyed.isEmpty, "\(method): \(obeyed.map(\.value))")
     }
     await evil.stop()
-    try container.close()
+    try await container.close()
   }
 
   @Test func printsTheReply() throws {

@@ -268,7 +268,7 @@ struct RandomSequenceTests {
     try go(seed: isGiven ? SplitMix64.testSeed : .random(in: 0...UInt64.max), stepCount: 500)
   }
 
-  @Test(.enabled(if: environment["OPENDYNAMICS_LONG"] == "1"), arguments: seeds)
+  @Test(.enabled(if: TestEffort.current == .all), arguments: seeds)
   func bothSidesGoTheSameLongWay(seed: UInt64) throws { try go(seed: seed, stepCount: 5000) }
 
   private func go(seed: UInt64, stepCount: Int) throws {

@@ -1,6 +1,7 @@
 import Foundation
 import SecureFiles
 import SodiumPrimitives
+import TestSupport
 
 /// A folder of a new container, whose native directory goes with this.
 final class SecureWorld: World {
@@ -11,24 +12,20 @@ final class SecureWorld: World {
   }
 
   private let style: Style
-  private let native: URL
+  private let native = TemporaryDirectory()
   private var container: SecureContainer
   private var files: SecureFileManager { manager as! SecureFileManager }
 
   init(_ style: Style) throws {
     self.style = style
-    native = FileManager.default.temporaryDirectory.appendingPathComponent("conformance-\(UUID())")
-    container = try SecureContainer.create(at: native, rawKey: Self.key(), options: Self.options)
+    container = try SecureContainer.create(at: native.url, rawKey: Self.key(), options: Self.options)
     super.init(
       name: "SecureFiles, \(style)", root: "/a folder of the container",
       manager: SecureFileManager(container, urlStyle: style.urlStyle))
     try files.createDirectory(atPath: root, withIntermediateDirectories: false)
   }
 
-  deinit {
-    try? container.close()
-    try? FileManager.default.removeItem(at: native)
-  }
+  deinit { try? container.close() }
 
   private static func key() throws -> SecretBytes {
     var key = try SecretBytes(count: 32)
@@ -44,7 +41,7 @@ final class SecureWorld: World {
 
   override func reopen() throws {
     try container.close()
-    container = try SecureContainer.open(at: native, rawKey: Self.key(), options: Self.options)
+    container = try SecureContainer.open(at: native.url, rawKey: Self.key(), options: Self.options)
     let report = try container.store.verify()
     guard report.findings.isEmpty else {
       throw CannotSetUp(description: "the container is damaged: \(report)")

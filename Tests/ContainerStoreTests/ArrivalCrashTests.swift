@@ -58,7 +58,7 @@ struct ArrivalCrashTests {
       var plans: [CrashPlan] = []
       for time in creation...log.count {
         var losses = CrashPlan.Loss.certain
-        for _ in 0..<(runsLong ? 8 : 1) { losses.append(.some(seed: random.next())) }
+        for _ in 0..<TestEffort.count(1, long: 1, all: 8) { losses.append(.some(seed: random.next())) }
         if case .write = log[time - 1] { losses.append(.tornLast(seed: random.next())) }
         plans += losses.map { CrashPlan(operationCount: time, loss: $0) }
       }
@@ -139,7 +139,8 @@ struct ArrivalCrashTests {
         do {
           let second = try SecondLife(after: first, self, durability)
           let begins = [0, 1, second.opened].filter { $0 <= second.log.count }
-          let others = Array(0...second.log.count).shuffled(using: &random).prefix(runsLong ? .max : 3)
+          let others = Array(0...second.log.count).shuffled(using: &random).prefix(
+            TestEffort.count(3, long: 3, all: .max))
           for again in Set(begins + others).sorted() {
             let losses =
               CrashPlan.Loss.certain + [.some(seed: random.next()), .tornLast(seed: random.next())]
@@ -213,7 +214,7 @@ struct ArrivalCrashTests {
 
   private func complaints(_ durability: Container.Durability, commits: Bool) throws -> [String] {
     let recording = try Recording(durability, commits: commits)
-    return recording.plans.compactMap { plan in
+    return TestEffort.oneIn(8, of: recording.plans).compactMap { plan in
       do {
         return try recording.complaint(after: plan, durability).map { "\(plan): \($0)" }
       } catch {
@@ -234,11 +235,12 @@ struct ArrivalCrashTests {
     #expect(complaints.isEmpty, "\(complaints.count): \(complaints.prefix(5).joined(separator: "\n"))")
   }
 
-  /// 60 disks for each policy; with OPENDYNAMICS_LONG=1 2000.
+  /// 6 disks for each policy; with more effort 30 or 2000.
   @Test(arguments: [Container.Durability.full, .grouped, .none], [true, false])
   func afterACrashWhileItGoesOnItStillDoes(durability: Container.Durability, commits: Bool) throws {
     let recording = try Recording(durability, commits: commits)
-    let (complaints, count) = recording.crashTwice(durability, limit: runsLong ? 2000 : 30)
+    let (complaints, count) = recording.crashTwice(
+      durability, limit: TestEffort.count(6, long: 30, all: 2000))
     #expect(
       complaints.isEmpty,
       """

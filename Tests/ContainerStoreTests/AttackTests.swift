@@ -168,7 +168,7 @@ private struct Attack {
 }
 
 private func flipBits(in victim: Victim, shard: Int, of shardCount: Int) -> [String] {
-  let isLong = getenv("OPENDYNAMICS_LONG").map { String(cString: $0) == "1" } ?? false
+  let triesAll = TestEffort.current == .all
   var complaints: [String] = []
   var random = SplitMix64(seed: UInt64(shard))
   for path in victim.image.names.keys.sorted() {
@@ -183,8 +183,10 @@ private func flipBits(in victim: Victim, shard: Int, of shardCount: Int) -> [Str
     for (expectsDamage, sampleCount) in [(true, liveCount), (false, deadCount)] {
       let offsets = bytes.indices.filter { marked[$0] == expectsDamage }
       guard !offsets.isEmpty else { continue }
-      let step = isLong ? shardCount : max(1, offsets.count / sampleCount * shardCount)
-      let begin = isLong ? shard : Int(random.next() % UInt64(step))
+      let step =
+        triesAll
+        ? shardCount : max(1, offsets.count / sampleCount * shardCount * TestEffort.count(4, long: 1))
+      let begin = triesAll ? shard : Int(random.next() % UInt64(step))
       for i in stride(from: begin, to: offsets.count, by: step) {
         let bit = Int(random.next() & 7)
         var image = victim.image

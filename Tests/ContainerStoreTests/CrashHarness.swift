@@ -4,9 +4,6 @@ import OpenDynamicsTesting
 import TestSupport
 import Testing
 
-/// Whether the tests that draw samples shall draw far more of them.
-let runsLong = ProcessInfo.processInfo.environment["OPENDYNAMICS_LONG"] == "1"
-
 /// The states of something on a disk in the order in which they came about. Times are counts of the disk's operations.
 struct History<State> {
   private struct Moment {
@@ -172,9 +169,9 @@ struct CrashHarness {
     var others: [CrashPlan] = []
     for time in 0...life.log.count {
       var losses = CrashPlan.Loss.certain
-      for _ in 0..<(runsLong ? 12 : 3) { losses.append(.some(seed: random.next())) }
+      for _ in 0..<(TestEffort.count(3, long: 3, all: 12)) { losses.append(.some(seed: random.next())) }
       if time > 0, case .write = life.log[time - 1] {
-        for _ in 0..<(runsLong ? 6 : 2) { losses.append(.tornLast(seed: random.next())) }
+        for _ in 0..<(TestEffort.count(2, long: 2, all: 6)) { losses.append(.tornLast(seed: random.next())) }
       }
       losses.shuffle(using: &random)
       first.append(CrashPlan(operationCount: time, loss: losses[0]))

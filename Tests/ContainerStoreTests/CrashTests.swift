@@ -174,13 +174,13 @@ private enum Recordings {
   }
 }
 
-/// Disks tried: some 80 for each workload and policy after one crash and 30 after two, and with OPENDYNAMICS_LONG=1 every place with
-/// every way to lose, some 5000 and 800.
+/// Disks tried for each workload and policy: 16 after one crash and 6 after two, with more effort (`TestEffort`) 80 and 30, or
+/// every place with every way to lose, some 5000, and 800.
 struct CrashTests {
   @Test(arguments: Workload.allCases, [Container.Durability.full, .grouped, .none])
   func showsAStateThatExistedAfterACrash(workload: Workload, durability: Container.Durability) throws {
     let result = CrashHarness(life: try Recordings.life(workload, durability)).crash(
-      limit: runsLong ? .max : 80)
+      limit: TestEffort.count(16, long: 80, all: .max))
     #expect(
       result.complaints.isEmpty,
       "\(result.complaints.count) of \(result.count): \(result.complaints.prefix(5).joined(separator: "\n"))")
@@ -191,14 +191,14 @@ struct CrashTests {
     workload: Workload, durability: Container.Durability
   ) throws {
     let result = CrashHarness(life: try Recordings.life(workload, durability)).crashTwice(
-      limit: runsLong ? 800 : 30)
+      limit: TestEffort.count(6, long: 30, all: 800))
     #expect(
       result.complaints.isEmpty,
       "\(result.complaints.count) of \(result.count): \(result.complaints.prefix(5).joined(separator: "\n"))")
   }
 
   /// More names than one record of the journal holds: all of them, or none. 40 disks.
-  @Test(.enabled(if: runsLong))
+  @Test(.enabled(if: TestEffort.current == .all))
   func aCommitOfSeveralRecordsIsThereAsAWholeOrNotAtAll() throws {
     let native = TemporaryDirectory()
     for i in 0..<2600 { writeNative(native.path + "/\(i)" + String(repeating: "x", count: 240), []) }

@@ -60,16 +60,18 @@ struct FaultTests {
     return (image: io.image, tree: tree)
   }
 
-  /// Some 12 calls for each fault and policy, drawn with the seed; with OPENDYNAMICS_LONG=1 all of some 100.
+  /// 4 calls for each fault and policy, drawn with the seed; with more effort 12, or all of some 100.
   @Test(arguments: DiskFault.all, [Container.Durability.full, .grouped])
   func aCallThatFailsIsReportedAndLosesNothing(fault: DiskFault, durability: Container.Durability) throws {
-    try check(.changes, fault, durability, count: 12)
+    try check(.changes, fault, durability, count: TestEffort.count(4, long: 12))
   }
 
-  /// Some 3 calls for each fault and policy, drawn with the seed; with OPENDYNAMICS_LONG=1 all of some 100 to 200.
+  /// One call for each fault and policy, drawn with the seed; with more effort 3, or all of some 100 to 200.
   @Test(arguments: DiskFault.all, FaultyLife.allCases.filter { $0 != .changes })
   func whereverACallFailsNothingIsLost(fault: DiskFault, life: FaultyLife) throws {
-    for durability in [Container.Durability.full, .grouped] { try check(life, fault, durability, count: 3) }
+    for durability in [Container.Durability.full, .grouped] {
+      try check(life, fault, durability, count: TestEffort.count(1, long: 3))
+    }
   }
 
   private func check(
@@ -82,7 +84,8 @@ struct FaultTests {
     if life == .compaction { try #require(whole.movedByteCount > 0) }
     if life == .checkpoints { try #require(whole.log.count { $0.createsTable } > 1) }
     var random = SplitMix64(seed: SplitMix64.testSeed &+ UInt64(life.rawValue.utf8.count))
-    let numbers = (0..<callCount).shuffled(using: &random).prefix(runsLong ? callCount : count)
+    let numbers = (0..<callCount).shuffled(using: &random).prefix(
+      TestEffort.current == .all ? callCount : count)
     let complaints = numbers.flatMap { number in
       let session = FaultySession(image, tree, life, durability)
       _ = session.run(fault.at(number))

@@ -38,7 +38,7 @@ private struct NativeSample {
 
 /// Long random lives of two containers against plain dictionaries.
 struct RandomLifeTests {
-  static let lives = Array(0..<(runsLong ? 200 : 4))
+  static let lives = Array(0..<(TestEffort.count(2, long: 4, all: 200)))
 
   @Test(arguments: [Container.Durability.full, .grouped, .none], lives)
   func behavesLikeADictionaryAlsoAfterCrashes(durability: Container.Durability, life: Int) throws {
@@ -52,7 +52,7 @@ struct RandomLifeTests {
       (0..<Int.random(in: 1...3, using: &random)).map { _ in "/" + name() }.joined()
     }
     do {
-      for step in 1...(runsLong ? 1500 : 400) {
+      for step in 1...TestEffort.count(400, long: 400, all: 1500) {
         let number = Int.random(in: 0..<2, using: &random)
         let side = sides[number]
         let from = path()

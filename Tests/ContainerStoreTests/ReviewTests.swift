@@ -2,6 +2,7 @@ import EncryptedFile
 import Locks
 import OpenDynamicsTesting
 import SodiumPrimitives
+import TestSupport
 import Testing
 
 @testable import ContainerStore
@@ -343,7 +344,7 @@ struct ReviewTests {
     let io = RecordingIO()
     let container = try Container.create(io: io, credential: testCredential(), options: testOptions(.none))
     try container.createDirectory("/folder")
-    for i in 0..<20_000 {
+    for i in 0..<TestEffort.count(4_000, long: 20_000) {
       try container.write([UInt8(truncatingIfNeeded: i)], to: "/folder/file number \(i)")
     }
     try container.synchronize()

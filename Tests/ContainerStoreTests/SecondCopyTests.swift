@@ -50,7 +50,7 @@ private let secret = TestSecret.rawKey(7)
     let anatomy = try Anatomy(image)
     var random = SplitMix64(seed: 3)
     for path in Self.catalogFiles(image) {
-      for _ in 0..<40 {
+      for _ in 0..<TestEffort.count(8, long: 40) {
         let offset = Int(random.next() % UInt64(image[path]!.count))
         guard anatomy.isLive(offset, of: path) else { continue }
         var damaged = image

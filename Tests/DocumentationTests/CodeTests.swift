@@ -26,7 +26,9 @@ struct CodeTests {
       if declarations.contains(where: { begin.hasPrefix($0) }) {
         outside += code
       } else {
-        functions += "@MainActor func block\(block.line)(\(given)) async throws {\n\(code)}\n"
+        // What awaits nothing may stand in code that is not asynchronous, where calls mean other functions.
+        let effects = body.contains("await ") ? "async throws" : "throws"
+        functions += "@MainActor func block\(block.line)(\(given)) \(effects) {\n\(code)}\n"
       }
     }
     return imports.sorted().joined(separator: "\n") + "\n" + outside + functions

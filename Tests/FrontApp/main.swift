@@ -59,10 +59,11 @@ final class Requests: ServiceProvider {
   }
 }
 
-func openContainer(_ url: URL) throws -> SecureContainer {
+func openContainer(_ url: URL) async throws -> SecureContainer {
   let key = try SecretBytes(utf8: String(repeating: "k", count: 32))
   return FileManager.default.fileExists(atPath: url.path)
-    ? try SecureContainer.open(at: url, rawKey: key) : try SecureContainer.create(at: url, rawKey: key)
+    ? try await SecureContainer.open(at: url, rawKey: key)
+    : try await SecureContainer.create(at: url, rawKey: key)
 }
 
 let arguments = CommandLine.arguments
@@ -70,7 +71,7 @@ guard arguments.count == 4 else {
   say("usage: FrontApp SOCKET CONTAINER APP_ID")
   exit(64)
 }
-let container = try openContainer(URL(fileURLWithPath: arguments[2]))
+let container = try await openContainer(URL(fileURLWithPath: arguments[2]))
 var options = AppServices.Options()
 options.broker = arguments[1]
 let services = try AppServices(

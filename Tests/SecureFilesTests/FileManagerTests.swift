@@ -1,21 +1,19 @@
 import Foundation
 import SecureFiles
 import SodiumPrimitives
+import TestSupport
 import Testing
 
 /// A manager on a container in a native directory of its own, which goes with it.
 private final class Place: Sendable {
-  private let directory: URL
+  private let directory = TemporaryDirectory()
   let container: SecureContainer
   let files: SecureFileManager
 
   init(urlStyle: SecureFileManager.URLStyle = .container) throws {
-    directory = FileManager.default.temporaryDirectory.appending(path: "files-\(UUID())")
-    container = try SecureContainer.create(at: directory, rawKey: SecretBytes.random(count: 32))
+    container = try SecureContainer.create(at: directory.url, rawKey: SecretBytes.random(count: 32))
     files = SecureFileManager(container, urlStyle: urlStyle)
   }
-
-  deinit { try? FileManager.default.removeItem(at: directory) }
 
   func write(_ text: String, _ path: String) throws { try files.write(Data(text.utf8), toPath: path) }
 

@@ -1,23 +1,21 @@
 import Foundation
 import SecureFiles
 import SodiumPrimitives
+import TestSupport
 
 /// A container in a native directory of its own, which goes with it.
 final class FilesOfContainer: Sendable {
-  let directory: URL
+  private let temporary = TemporaryDirectory()
+  var directory: URL { temporary.url }
   let container: SecureContainer
   var files: SecureFileManager { container.files }
 
   init(writeCacheByteCount: Int? = nil) throws {
-    directory = FileManager.default.temporaryDirectory.appendingPathComponent("opendynamics-\(UUID())")
-    try FileManager.default.createDirectory(at: directory, withIntermediateDirectories: true)
     var options = Self.options
     if let writeCacheByteCount { options.writeCacheByteCount = writeCacheByteCount }
     container = try SecureContainer.create(
-      at: directory.appendingPathComponent("container"), rawKey: Self.key(), options: options)
+      at: temporary.url.appendingPathComponent("container"), rawKey: Self.key(), options: options)
   }
-
-  deinit { try? FileManager.default.removeItem(at: directory) }
 
   static var options: Container.Options {
     var options = Container.Options()
@@ -35,7 +33,7 @@ final class FilesOfContainer: Sendable {
   /// The same container, open for reading only, as it was committed.
   func openedForReading() throws -> SecureContainer {
     try SecureContainer.open(
-      at: directory.appendingPathComponent("container"), rawKey: Self.key(), mode: .readOnly,
+      at: temporary.url.appendingPathComponent("container"), rawKey: Self.key(), mode: .readOnly,
       options: Self.options)
   }
 
@@ -49,17 +47,15 @@ final class FilesOfContainer: Sendable {
 
 /// Bytes of which each depends on its place.
 func pattern(_ count: Int, from start: Int = 0) -> Data {
-  var data = Data(count: count)
-  data.withUnsafeMutableBytes { (bytes: UnsafeMutableRawBufferPointer) in
-    // A loop over a range would take a minute for the largest ones, without optimization.
-    var i = 0
-    while i < count {
-      bytes[i] = UInt8(truncatingIfNeeded: (start + i) ^ (start + i) >> 8 ^ (start + i) >> 16)
-      i += 1
-    }
+  var data = Data(capacity: count + 2 * 256)
+  for row in start / 256...(start + count) / 256 {
+    data.append(rows[(row ^ row >> 8) & 255])
   }
-  return data
+  return Data(data.dropFirst(start % 256).prefix(count))
 }
+
+/// The bytes of each 256 places, which are copied, since a loop over each byte takes a minute in code that is not optimised.
+private let rows = (0..<256).map { row in Data((0..<256).map { UInt8($0 ^ row) }) }
 
 /// What a call throws, with the POSIX error beneath; nil for success, and for anything but a `CocoaError`.
 func thrown(_ body: () throws -> Void) -> (code: CocoaError.Code, posix: POSIXErrorCode?)? {

@@ -1,24 +1,24 @@
 import Foundation
 import SecureFiles
 import SodiumPrimitives
+import TestSupport
 import Testing
 
 /// A container in a native directory of its own, which goes with it.
 private final class Fixture: Sendable {
-  let directory: URL
+  private let temporary = TemporaryDirectory()
+  var directory: URL { temporary.url }
   let container: SecureContainer
   var files: SecureFileManager { container.files }
 
   init() throws {
-    directory = FileManager.default.temporaryDirectory.appendingPathComponent("opendynamics-\(UUID())")
-    try FileManager.default.createDirectory(at: directory, withIntermediateDirectories: true)
     var key = try SecretBytes(count: 32)
     _ = key.withUnsafeMutableBytes { $0.initializeMemory(as: UInt8.self, repeating: 7) }
     var options = Container.Options()
     options.passwordHash = PasswordHash.Parameters(passes: 1, memoryKiB: 8)
     options.threadCount = 2
     container = try SecureContainer.create(
-      at: directory.appendingPathComponent("container"), rawKey: key, options: options)
+      at: temporary.url.appendingPathComponent("container"), rawKey: key, options: options)
   }
 
   deinit { try? FileManager.default.removeItem(at: directory) }
@@ -176,7 +176,7 @@ struct ProgressTests {
     let sequence = files.items(atPath: "/a")
     var iterator = sequence.makeAsyncIterator()
     _ = try await iterator.next()
-    try fixture.container.close()
+    try await fixture.container.close()
     do {
       var another = sequence.makeAsyncIterator()
       _ = try await another.next()
@@ -191,7 +191,7 @@ struct ProgressTests {
     let changes = try fixture.files.changes(atPath: "/Documents")
     try fixture.files.createDirectory(atPath: "/Documents", withIntermediateDirectories: true)
     try await fixture.files.write(pattern(1), toPath: "/Documents/note", progress: nil)
-    try fixture.container.close()
+    try await fixture.container.close()
     let told = await changes.reduce(into: [SecureFileManager.Change]()) { $0.append($1) }
     #expect(told == [.created(path: "/Documents"), .created(path: "/Documents/note")])
   }

@@ -1,22 +1,20 @@
 import Foundation
 import SecureFiles
 import SodiumPrimitives
+import TestSupport
 import Testing
 
 /// A container in a native directory of its own, which goes with it.
 private final class Fixture: Sendable {
-  let directory: URL
+  private let temporary = TemporaryDirectory()
+  var directory: URL { temporary.url }
   let container: SecureContainer
   var files: SecureFileManager { container.files }
 
   init() throws {
-    directory = FileManager.default.temporaryDirectory.appendingPathComponent("opendynamics-\(UUID())")
-    try FileManager.default.createDirectory(at: directory, withIntermediateDirectories: true)
     container = try SecureContainer.create(
-      at: directory.appendingPathComponent("container"), rawKey: Self.key(), options: Self.options)
+      at: temporary.url.appendingPathComponent("container"), rawKey: Self.key(), options: Self.options)
   }
-
-  deinit { try? FileManager.default.removeItem(at: directory) }
 
   static func key(_ byte: UInt8 = 7) throws -> SecretBytes {
     var key = try SecretBytes(count: 32)

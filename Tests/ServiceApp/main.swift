@@ -45,16 +45,17 @@ guard arguments.count == 5 else {
   say("usage: ServiceApp SOCKET CONTAINER APP_ID USER")
   exit(64)
 }
-func openContainer(_ url: URL) throws -> SecureContainer {
+func openContainer(_ url: URL) async throws -> SecureContainer {
   let bytes = UnsafeMutableRawBufferPointer.allocate(byteCount: 32, alignment: 1)
   defer { bytes.deallocate() }
   bytes.initializeMemory(as: UInt8.self, repeating: 7)
   let key = try SecretBytes(copying: UnsafeRawBufferPointer(bytes))
   return FileManager.default.fileExists(atPath: url.path)
-    ? try SecureContainer.open(at: url, rawKey: key) : try SecureContainer.create(at: url, rawKey: key)
+    ? try await SecureContainer.open(at: url, rawKey: key)
+    : try await SecureContainer.create(at: url, rawKey: key)
 }
 
-let container = try openContainer(URL(fileURLWithPath: arguments[2]))
+let container = try await openContainer(URL(fileURLWithPath: arguments[2]))
 var options = AppServices.Options()
 options.broker = arguments[1]
 let services = try AppServices(

@@ -269,7 +269,7 @@ struct BrokerTests {
   @Test(arguments: ["trap '' TERM;", ""], ["while :; do wait; done", "exit 0"])
   func aProgramWhoseAppDoesNotComeIsEnded(begin: String, end: String) async throws {
     let world = World()
-    let broker = try await world.broker()
+    let broker = try await world.broker { $0.startTime = 2000 }
     let pipe = world.path + "/pipe"
     #expect(mkfifo(pipe, 0o600) == 0)
     try await world.install(b, ["/bin/sh", "-c", "\(begin) sleep 3600 & echo $$ $! > \(pipe); \(end)"])

@@ -24,8 +24,12 @@ final class World: Sendable {
     ServiceBroker.Configuration(socketPath: socketPath, stateDirectory: statePath, compositor: compositor)
   }
 
-  func broker(_ compositor: Compositor = .none) async throws -> ServiceBroker {
-    try await ServiceBroker.start(configuration(compositor), logger: log.logger)
+  func broker(
+    _ compositor: Compositor = .none, limits change: (inout BrokerLimits) -> Void = { _ in }
+  ) async throws -> ServiceBroker {
+    var configuration = configuration(compositor)
+    change(&configuration.limits)
+    return try await ServiceBroker.start(configuration, logger: log.logger)
   }
 
   func file(_ name: String) throws -> Data { try Data(contentsOf: URL(filePath: statePath + "/" + name)) }

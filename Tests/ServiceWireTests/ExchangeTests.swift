@@ -1,5 +1,6 @@
 import Foundation
 import SodiumPrimitives
+import TestSupport
 import Testing
 
 @testable import ServiceWire
@@ -11,7 +12,7 @@ struct ExchangeTests {
   static let seeds: [UInt64] =
     failedBefore
     + (ProcessInfo.processInfo.environment["OPENDYNAMICS_SEED"].flatMap(UInt64.init).map { [$0] }
-      ?? (0..<(ProcessInfo.processInfo.environment["OPENDYNAMICS_LONG"] == nil ? 20 : 5000)).map { _ in
+      ?? (0..<TestEffort.count(5, long: 20, all: 5000)).map { _ in
         UInt64.random(in: 0...UInt64.max)
       })
 

@@ -98,7 +98,7 @@ struct ConnectionTests {
     let shared = SharedConnection(pair.first)
     let second = pair.second
     let deadline = hasDeadline ? minutes : nil
-    let running = Running { try shared.connection.write(pattern(50_000_000), deadline: deadline) }
+    let running = Running { try shared.connection.write(plenty, deadline: deadline) }
     _ = try second.readWhole(1, deadline: minutes)  // it is at work, and can never finish
     #expect(running.isRunning)
     shared.connection.shutdown()
@@ -124,7 +124,7 @@ struct ConnectionTests {
     let connection = try listener.accept(deadline: minutes)
     #expect(try peer.line() == "written")
     let shared = SharedConnection(connection)
-    let running = Running { try shared.connection.write(pattern(50_000_000), deadline: nil) }
+    let running = Running { try shared.connection.write(plenty, deadline: nil) }
     peer.kill()
     #expect(throws: SocketError.closed) { try running.value() }
     // Linux reports the unread bytes as a reset, once; afterwards what the peer had written can be read.

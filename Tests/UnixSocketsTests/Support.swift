@@ -76,7 +76,18 @@ extension Optional where Wrapped == Descriptor, Wrapped: ~Copyable {
 }
 
 /// Bytes that differ from place to place, so that one that is missing or repeated is seen.
-func pattern(_ count: Int) -> [UInt8] { (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 31 &+ $0 >> 8) } }
+func pattern(_ count: Int) -> [UInt8] {
+  var bytes: [UInt8] = []
+  bytes.reserveCapacity(count)
+  while bytes.count < count { bytes += period.prefix(count - bytes.count) }
+  return bytes
+}
+
+/// It is copied, since a loop over each byte takes seconds in code that is not optimised.
+private let period = (0..<1 << 16).map { UInt8(truncatingIfNeeded: $0 &* 31 &+ $0 >> 8) }
+
+/// More than any socket holds.
+let plenty = [UInt8](repeating: 1, count: 50_000_000)
 
 extension UnixConnection {
   borrowing func write(_ bytes: [UInt8], deadline: ContinuousClock.Instant?) throws {

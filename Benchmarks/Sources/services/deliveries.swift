@@ -79,7 +79,7 @@ struct DeliveryBenchmark {
     try shell("head -c \(byteCount) /dev/urandom >original")
     let (services, container) = try Self.application("com.example.consumer", directory, durability: .grouped)
     try container.store.importItem(at: directory + "/original", to: "/large")
-    try container.synchronize()
+    try await container.synchronize()
     try await services.start()
     let cached = try process("provide-files", directory, Self.provider + ".cached", "none")
     defer { cached.terminate() }
@@ -217,7 +217,7 @@ struct DeliveryBenchmark {
   ) async throws {
     try shell("mkdir small && cd small && head -c \(count * 4096) /dev/urandom | split -b 4096 -a 5 -")
     try container.store.importItem(at: directory + "/small", to: "/small")
-    try container.synchronize()
+    try await container.synchronize()
     for _ in 0..<3 {
       let sent = try await seconds { try await send("/small", from: container, to: receiver) }
       let time = try await seconds { try await deliver("/small", services, Self.provider + ".durable") }

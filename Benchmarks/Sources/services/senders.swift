@@ -44,7 +44,7 @@ struct SendersBenchmark {
   static func send(_ directory: String, _ id: String, to target: String) async throws {
     let (services, container) = try DeliveryBenchmark.application(id, directory, durability: .grouped)
     try container.store.importItem(at: directory + "/original", to: "/large")
-    try container.synchronize()
+    try await container.synchronize()
     try await services.start()
     let target = try ApplicationID(target)
     // There is a channel, and what calls need has been used.

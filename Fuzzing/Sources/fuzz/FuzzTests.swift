@@ -5,8 +5,8 @@ import Testing
 /// Feeds every target with its corpus, and with inputs made from it at random. CI runs these tests, in the build that it has anyway;
 /// `Fuzzing/run` lets libFuzzer look for inputs, which needs a build of its own.
 struct FuzzTests {
-  /// Inputs made from the corpus of a target; `OPENDYNAMICS_LONG` makes a hundred times as many.
-  static let inputCount = ProcessInfo.processInfo.environment["OPENDYNAMICS_LONG"] == nil ? 300 : 30_000
+  /// Inputs made from the corpus of a target.
+  static let inputCount = TestEffort.count(30, long: 300, all: 30_000)
 
   @Test(arguments: Target.all) func acceptsItsSeeds(_ target: Target) throws {
     let finding = try Finding(target, "seed")
@@ -22,7 +22,9 @@ struct FuzzTests {
     try #require(!corpus.inputs.isEmpty)
     let finding = try Finding(target, "input")
     for input in corpus.inputs { _ = try finding.keep(input, while: target.accepts) }
-    var random = SplitMix64(seed: 1)
+    let seed = UInt64.random(in: 0...UInt64.max)
+    print("\(target.name): inputs of seed \(seed)")
+    var random = SplitMix64(seed: seed)
     for _ in 0..<Self.inputCount {
       var input = corpus.anyInput(using: &random)
       for _ in 0...Int.random(in: 0..<5, using: &random) { change(&input, with: corpus, using: &random) }

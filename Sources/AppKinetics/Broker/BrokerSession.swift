@@ -58,9 +58,9 @@ final class BrokerSession {
   var owedFront: (application: ApplicationID, until: UInt64)?
   var frontWatchers = Watchers<Bool>()
 
-  init(_ core: Core) {
+  init(_ core: Core, _ presence: Presence?) {
     self.core = core
-    presence = Presence(core.runtime)
+    self.presence = presence
   }
 
   var runtime: Runtime { core.runtime }

@@ -220,15 +220,18 @@ extension Runtime {
     }
   }
 
-  /// Nobody knows of it.
-  func takeBackBeforeStart(_ number: UInt64) -> Bool {
-    do {
-      try container.store.settleOutbox(number)
-      try container.store.synchronize()
-      return true
-    } catch {
-      logger.error("the outbox cannot be changed", metadata: ["error": "\(error)"])
-      return false
+  /// Removes a message that nobody was offered from the outbox, durably. `then` goes on with whether it is gone.
+  func settleBeforeStart(_ number: UInt64, then: @escaping @Sendable (Core, Bool) -> Void) {
+    fileQueue.async { [self] in
+      var isSettled = true
+      do {
+        try container.store.settleOutbox(number)
+        try container.store.synchronize()
+      } catch {
+        logger.error("the outbox cannot be changed", metadata: ["error": "\(error)"])
+        isSettled = false
+      }
+      perform { [isSettled] in then($0, isSettled) }
     }
   }
 }

@@ -73,6 +73,14 @@ public final class AppServices: Sendable {
     runtime = try Runtime(application, container, options)
   }
 
+  /// Makes the services as the initializer of the same name does, on a thread of its own.
+  public init(
+    _ application: Application, container: SecureContainer, options: Options = Options()
+  ) async throws {
+    try application.checkServers()
+    runtime = try await BlockingCall.run { try Runtime(application, container, options) }
+  }
+
   deinit { runtime.stop() }
 
   /// The app as it was given to the initializer.

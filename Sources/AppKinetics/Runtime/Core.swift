@@ -44,7 +44,7 @@ final class Core {
   /// Of offers under way, their lists of files, messages whose handlers have not returned, and callbacks that wait, of all apps together.
   var heldOfferByteCount = 0
   static let heldOfferByteCountMax = 256 << 20
-  private(set) lazy var broker = BrokerSession(self)
+  private(set) lazy var broker = BrokerSession(self, presence)
   private(set) lazy var keys = PeerKeys(self, pins)
   private(set) lazy var messages = DeliveredMessages(self)
   var outboxEndHandler: OutboxEndHandler?
@@ -57,19 +57,26 @@ final class Core {
   var waitingPeerWatchers = Watchers<Set<ApplicationID>>()
   static let waitingPeerCountMax = 1_024
   private let pins: PeerPins
+  private let presence: Presence?
   /// Deliveries of earlier processes that are not to go on, and who waits for their ends.
   private var takenBack: [Identifier: [@Sendable (SentDeliveryEnd?) -> Void]] = [:]
-  /// Such messages that are out of the outbox already. A start may have read the outbox before that.
+  /// Such messages that nobody was offered, which leave the outbox at once, and who waits for that. A start may have read the
+  /// outbox before.
+  private var leavingBeforeStart: [Identifier: [@Sendable (SentDeliveryEnd?) -> Void]] = [:]
   private var settledBeforeStart: Set<Identifier> = []
   /// Ids of messages that are being written into the outbox, with the callbacks of those who take them back meanwhile.
   private var enqueuing: [Identifier: [@Sendable (SentDeliveryEnd?) -> Void]] = [:]
   private var lastChannel: UInt64 = 0
   private var lastWatcher: UInt64 = 0
 
-  init(_ runtime: Runtime, _ identity: Identity, _ pins: PeerPins, _ clock: any RuntimeClock) {
+  init(
+    _ runtime: Runtime, _ identity: Identity, _ pins: PeerPins, _ presence: Presence?,
+    _ clock: any RuntimeClock
+  ) {
     self.runtime = runtime
     self.identity = identity
     self.pins = pins
+    self.presence = presence
     wakeUp = WakeUp(clock)
   }
 
@@ -253,8 +260,9 @@ final class Core {
 
   private func resumeOutbox(_ left: Left) {
     defer { settledBeforeStart = [] }
-    for outgoing in left.outbox where !settledBeforeStart.contains(outgoing.entry.id) {
+    for outgoing in left.outbox {
       let entry = outgoing.entry
+      guard !settledBeforeStart.contains(entry.id), leavingBeforeStart[entry.id] == nil else { continue }
       guard let application = try? ApplicationID(entry.receiver) else {
         runtime.logger.error(
           "a message in the outbox is for nobody", metadata: ["number": "\(entry.number)"])
@@ -280,9 +288,13 @@ final class Core {
     switch life {
     // So that it is not delivered before it is taken back.
     case .new where !entry.mayBeOffered:
-      let isSettled = runtime.takeBackBeforeStart(entry.number)
-      if isSettled { settledBeforeStart.insert(entry.id) }
-      ended(isSettled ? .cancelled : nil)
+      leavingBeforeStart[entry.id, default: []].append(ended)
+      guard leavingBeforeStart[entry.id]?.count == 1 else { return }
+      runtime.settleBeforeStart(entry.number) { core, isSettled in
+        if isSettled, core.life == .new { core.settledBeforeStart.insert(entry.id) }
+        let waiting = core.leavingBeforeStart.removeValue(forKey: entry.id) ?? []
+        for ended in waiting { ended(isSettled ? .cancelled : nil) }
+      }
     case .new: takenBack[entry.id, default: []].append(ended)
     case .running:
       // The message may be in the container already, but it is not on its way yet.

@@ -48,7 +48,8 @@ final class Runtime: Sendable {
     workQueue = DispatchQueue(label: "opendynamics.services.work")
     fileQueue = DispatchQueue(label: "opendynamics.services.files", attributes: .concurrent)
     logger = options.logger
-    core = Core(self, try Identity(in: container), try PeerPins(in: container), clock)
+    // What is read of files is read here: work of the core waits for no disk.
+    core = Core(self, try Identity(in: container), try PeerPins(in: container), Presence(self), clock)
   }
 
   var appID: String { application.id.text }

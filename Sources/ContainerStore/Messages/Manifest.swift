@@ -18,8 +18,10 @@ struct Manifest {
   private(set) var places: [[UInt8]] = []
   private var sum: UInt64 = 0
   private var pathByteCount = 0
+  private let pathsByteCountMax: Int
 
-  init(_ message: ArrivingMessage) {
+  init(_ message: ArrivingMessage, pathsByteCountMax: Int = ArrivingMessage.pathsByteCountMax) {
+    self.pathsByteCountMax = pathsByteCountMax
     fileCount = Int(message.fileCount)
     byteCount = message.byteCount
     storedByteCount = message.storedByteCount
@@ -33,7 +35,7 @@ struct Manifest {
       throw ContainerError(.invalidArgument, detail: "more files than the \(fileCount) that were announced")
     }
     let pathByteCount = new.reduce(pathByteCount) { $0 + $1.path.count }
-    guard pathByteCount <= ArrivingMessage.pathsByteCountMax else { throw ArrivalLimit.paths }
+    guard pathByteCount <= pathsByteCountMax else { throw ArrivalLimit.paths }
     var sum = sum
     var paths: [[UInt8]] = []
     paths.reserveCapacity(new.count)
