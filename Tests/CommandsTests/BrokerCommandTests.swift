@@ -266,7 +266,7 @@ struct BrokerCommandTests {
     var held: [Int32] = []
     let process = try #require(broker.process)
     try process.wait("running out") {
-      // Nobody is let in any more when enough wait to be accepted.
+      // A connection is refused when the backlog is full.
       let connection = try? UnixConnection.dial(path: broker.socket, deadline: .now + .milliseconds(100))
       if let descriptor = connection?.takeDescriptor().take() { held.append(descriptor) }
       return try String(decoding: readBytes(process.errorPath), as: UTF8.self)

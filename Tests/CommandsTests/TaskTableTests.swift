@@ -33,7 +33,7 @@ struct TaskTableTests {
     _ = try folder.makeFile("photos/one.jpg", [4])
     var outputs: [String: String] = [:]
     for command in commands {
-      // Of 256 MiB a program that is not optimised copies for a minute.
+      // A debug build takes a minute to copy the 256 MiB of the default.
       let size = command == "dynamics bench" ? " --size 1" : ""
       let arguments = ["-ec", "cd \(folder.root); \(command)\(size)"].map { Array($0.utf8) }
       let outcome = try DynamicsProcess(

@@ -26,7 +26,7 @@ struct CodeTests {
       if declarations.contains(where: { begin.hasPrefix($0) }) {
         outside += code
       } else {
-        // What awaits nothing may stand in code that is not asynchronous, where calls mean other functions.
+        // A block without `await` is compiled as synchronous code, where calls mean other overloads.
         let effects = body.contains("await ") ? "async throws" : "throws"
         functions += "@MainActor func block\(block.line)(\(given)) \(effects) {\n\(code)}\n"
       }

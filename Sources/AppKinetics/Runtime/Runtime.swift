@@ -48,7 +48,7 @@ final class Runtime: Sendable {
     workQueue = DispatchQueue(label: "opendynamics.services.work")
     fileQueue = DispatchQueue(label: "opendynamics.services.files", attributes: .concurrent)
     logger = options.logger
-    // What is read of files is read here: work of the core waits for no disk.
+    // Files are read here, since work of the core must not wait for the disk.
     core = Core(self, try Identity(in: container), try PeerPins(in: container), Presence(self), clock)
   }
 
