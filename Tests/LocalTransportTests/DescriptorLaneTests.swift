@@ -14,7 +14,7 @@ struct DescriptorLaneTests {
     case closed(ProtocolFault)
   }
 
-  /// What a receiver tells, in order. It closes the sockets that it is given.
+  /// What a receiver tells, in order. The sockets that it is given are closed before they are told of.
   final class Events: Sendable {
     let stream: AsyncStream<Event>
     private let continuation: AsyncStream<Event>.Continuation
@@ -25,10 +25,10 @@ struct DescriptorLaneTests {
       try DescriptorReceiver(
         descriptor: descriptor,
         received: { ticket, control, bulk in
-          self.continuation.yield(
-            .received(ticket: ticket, control: inode(control), bulk: inode(bulk)))
+          let event = Event.received(ticket: ticket, control: inode(control), bulk: inode(bulk))
           close(control)
           close(bulk)
+          self.continuation.yield(event)
         },
         closed: { self.continuation.yield(.closed($0)) })
     }
