@@ -97,6 +97,10 @@ class Builder:
         self.draws += 1
         return expand(f"{self.name} {self.draws}", size)
 
+    def file_id(self) -> bytes:
+        """An id for a journal or table that the next superblock is to name."""
+        return (self.sequence + 1).to_bytes(8, "big") + self.random(16)[:8]
+
     def message(self, key: bytes, ad: bytes, plaintext: bytes) -> bytes:
         """Message(key, ad, m) of the page."""
         return seal(key, self.random(HEADER), ad, plaintext)
@@ -255,7 +259,7 @@ class Builder:
         edit: Callable[[int, bytes], bytes] = lambda kind, plaintext: plaintext,
     ) -> Table:
         """Writes a table, with two data blocks to an index block: small tables have all levels."""
-        identifier, secret = self.random(16), self.random(32)
+        identifier, secret = self.file_id(), self.random(32)
         key = kb(32, self.epoch_key, label("OD1-table-key") + self.id + identifier + secret)
         self.table_entries[identifier] = dict(entries)
         data = b""
@@ -292,7 +296,7 @@ class Builder:
         if old:
             self.write_journal()
         number = self.generations[0].number if generation is None else generation
-        self.journal = JournalDraft(self.random(16), number, self.random(16))
+        self.journal = JournalDraft(self.file_id(), number, self.random(16))
         self.journals[self.journal.id] = number
         end = old.end if old else replace(NO_END, commit=self.commit_number)
         header = u32(1) + u32(0) + self.journal.session + u64(number) + u64(TIME)

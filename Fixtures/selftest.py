@@ -1505,8 +1505,10 @@ class LaterStateTests(TestCase):
         self.assert_found(NOT_CLOSED)
         (self.path / "superblock").write_bytes(before)
         self.assert_refused("rolled back")
-        self.assertEqual(self.assert_found("damage: rolled back: journal ", *unknown)[0], 4)
-        for change in (xor(100), xor(4096 + 100), cut(4096)):
+        self.assertEqual(self.assert_found("damage: rolled back: file ", *unknown)[0], 4)
+        with self.changed(xor(100), *both):  # record 1 alone counts
+            self.assert_refused("rolled back")
+        for change in (xor(4096 + 100), cut(4096)):
             with self.changed(change, *both):
                 self.assert_found(*unknown)
             for path in both:  # one copy is enough
@@ -1517,6 +1519,19 @@ class LaterStateTests(TestCase):
             self.assert_refused("rolled back")
             (self.folder / "away").rename(self.path / path)
         self.check_commands()
+
+    def test_files_of_later_updates(self) -> None:
+        """The next update's files are what a crash leaves; later ones were named by a superblock."""
+        builder = self.tree()
+        for folder in ("journal", "catalog", "copy"):
+            for updates, is_later in ((0, False), (1, False), (2, True), (1 << 62, True)):
+                name = f"{folder}/{builder.sequence + updates:016x}{'5' * 16}"
+                (self.path / name).write_bytes(b"of a state whose keys nobody has")
+                if is_later:
+                    self.assert_refused("rolled back")
+                else:
+                    self.assert_found(f"note: unknown file: {name}")
+                (self.path / name).unlink()
 
     def check_commands(self) -> None:
         """They go on only when the older state is accepted; verify reports it in any case."""
@@ -1571,7 +1586,7 @@ class FileTests(TestCase):
     def test_unknown_files(self) -> None:
         self.tree()
         names = [
-            "journal/" + "0" * 31 + "1", "journal/x", "catalog/x", "copy/" + "a" * 32, "slab/00000007", "slab/7",
+            "journal/" + "0" * 31 + "1", "journal/x", "catalog/x", "copy/" + "0" * 31 + "a", "slab/00000007", "slab/7",
         ]
         for name in names:
             (self.path / name).write_bytes(b"?")

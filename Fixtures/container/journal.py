@@ -139,6 +139,29 @@ class JournalContents:
             self.open = None
 
 
+def read_frame(data: bytes, offset: int, journal: bytes, name: str) -> Frame:
+    """The frame at an offset of a copy, if its magic, id and checksums are right."""
+    head = data[offset : offset + FRAME_HEAD]
+    if len(head) < FRAME_HEAD:
+        raise Torn("cut short" if head else "absent")
+    magic, identifier, number, length, zero, previous, zeros, payload_sum, head_sum = (
+        struct.unpack("<8s16sQII16s8s16s16s", head)
+    )
+    if magic != JOURNAL_MAGIC or identifier != journal:
+        raise Torn("not a frame of this journal")
+    if kb(16, b"", head[:80]) != head_sum:
+        raise Torn("checksum of the frame's head")
+    if not 1 <= length <= MAXIMUM_PAYLOAD or zero or any(zeros):
+        raise Altered(f"{name}: record {number}: fields that cannot be")
+    end = offset + FRAME_HEAD + length + OVERHEAD
+    sealed = data[offset + FRAME_HEAD : end]
+    if len(sealed) < length + OVERHEAD:
+        raise Torn("cut short")
+    if kb(16, b"", sealed) != payload_sum:
+        raise Torn("checksum of the payload")
+    return Frame(number, length, previous, offset, end, sealed)
+
+
 class Journal:
     """The two copies of a journal, and its header."""
 
@@ -177,25 +200,7 @@ class Journal:
 
     def frame(self, data: bytes, offset: int) -> Frame:
         """The frame at an offset of a copy, if its magic, id and checksums are right."""
-        head = data[offset : offset + FRAME_HEAD]
-        if len(head) < FRAME_HEAD:
-            raise Torn("cut short" if head else "absent")
-        magic, identifier, number, length, zero, previous, zeros, payload_sum, head_sum = (
-            struct.unpack("<8s16sQII16s8s16s16s", head)
-        )
-        if magic != JOURNAL_MAGIC or identifier != self.link.id:
-            raise Torn("not a frame of this journal")
-        if kb(16, b"", head[:80]) != head_sum:
-            raise Torn("checksum of the frame's head")
-        if not 1 <= length <= MAXIMUM_PAYLOAD or zero or any(zeros):
-            raise Altered(f"{self.name}: record {number}: fields that cannot be")
-        end = offset + FRAME_HEAD + length + OVERHEAD
-        sealed = data[offset + FRAME_HEAD : end]
-        if len(sealed) < length + OVERHEAD:
-            raise Torn("cut short")
-        if kb(16, b"", sealed) != payload_sum:
-            raise Torn("checksum of the payload")
-        return Frame(number, length, previous, offset, end, sealed)
+        return read_frame(data, offset, self.link.id, self.name)
 
     def open(self, frame: Frame) -> Record:
         """The record in a frame, if it opens under its own number and previous tag."""

@@ -12,8 +12,10 @@ from opendynamics import STRIDE, Extent, File, FileError, kb, label, u64, writer
 
 from .catalog import EXTENT, INODE, MAXIMUM_SLAB, Catalog, Inode, number_in
 from .fields import Altered, ContainerError, Damage, Finding, Lost, RolledBack
-from .files import COPIES, JOURNALS, SLABS, check_directories, names_in, open_regular
-from .journal import Commit, CommitRecord, Journal, JournalContents, Torn, TornTail
+from .files import COPIES, JOURNALS, SLABS, TABLES, Copies, check_directories, names_in, open_regular
+from .journal import (
+    FRAME_STEP, Commit, Journal, JournalContents, Torn, TornTail, read_frame,
+)
 from .locks import ENTRY_BYTE, Lock
 from .outbox import PINNED, PINNED_EXTENT, versions_of
 from .superblock import NO_END, Link, Secret, Table, choose_slot, open_body, unlock
@@ -198,29 +200,31 @@ class Container:
         # Behind damage there may be commits, and they are no later state.
         if self.lock.writer_is_alive() or self.is_incomplete:
             return
-        reached = {journal.link.id.hex() for journal in self.reached}
-        names = {name for folder in (JOURNALS, COPIES) for name in names_in(self.path / folder)}
-        for name in sorted(names - reached):
-            commit = self.first_commit(name)
-            if commit is not None and commit > self.state.commit:
-                last = f"after the last one, {self.state.commit}"
-                error = RolledBack(f"journal {name} begins with commit {commit}, {last}")
+        known = {journal.link.id.hex() for journal in self.reached}
+        known |= {table.id.hex() for table in self.body.complete.tables}
+        names = {name for folder in (JOURNALS, TABLES, COPIES) for name in names_in(self.path / folder)}
+        for name in sorted(names - known):
+            if len(name) != 32 or name.strip("0123456789abcdef"):
+                continue
+            updates = int(name[:16], 16) - self.slot.sequence
+            if updates > 1 or (updates == 1 and self.has_commit(name)):
+                error = RolledBack(f"file {name} is of a later update than {self.slot.sequence}")
                 if not accepting:
                     raise error
                 self.report_error(error)
 
-    def first_commit(self, name: str) -> int | None:
-        """The commit of record 1 of a journal that nothing names; none if it does not open."""
-        if len(name) != 32 or name.strip("0123456789abcdef"):
-            return None
-        for generation in self.body.generations:
+    def has_commit(self, name: str) -> bool:
+        """Whether a whole frame stands where record 1 of a journal does, under whatever key."""
+        identifier = bytes.fromhex(name)
+        for data in Copies(self.path, JOURNALS, identifier).data:
             try:
-                link = Link(bytes.fromhex(name), generation.number, NO_END, is_exact=False)
-                journal = self.journal(link)
-                return CommitRecord.parse(journal.next_record(journal.header), name).commit
-            except (Torn, ContainerError):
+                read_frame(data or b"", FRAME_STEP, identifier, f"journal {name}")
+                return True
+            except Torn:
                 continue
-        return None
+            except Altered:
+                return True
+        return False
 
     # Contents
 

@@ -28,13 +28,13 @@ int cposix_open_at(int directory, const char *name, int flags, mode_t mode) {
   return result(fd);
 }
 
-int cposix_open_directory(const char *path, int follows_link) {
+int cposix_open_directory(int directory, const char *name, int follows_link) {
 #if defined(O_PATH)
   int flags = O_PATH | O_DIRECTORY;
 #else
   int flags = O_RDONLY | O_DIRECTORY;
 #endif
-  return cposix_open(path, flags | (follows_link ? 0 : O_NOFOLLOW), 0);
+  return cposix_open_at(directory, name, flags | (follows_link ? 0 : O_NOFOLLOW), 0);
 }
 
 int cposix_fdatasync(int fd) {

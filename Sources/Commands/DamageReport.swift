@@ -13,12 +13,15 @@ struct DamageOptions: ParsableArguments {
 final class DamageReport {
   /// Paths in a container.
   private(set) var paths: Set<String> = []
+  /// Whether names may be among what is lost, and are left out unnamed.
+  private var hasLostNames = false
   private let asJSON: Bool
 
   init(asJSON: Bool = false) { self.asJSON = asJSON }
 
   func add(_ error: ContainerError) {
     if let path = error.path { paths.insert(path) }
+    hasLostNames = hasLostNames || error.code == .tableDamaged
     ErrorReport(error)?.write(asJSON: asJSON, withRemedy: false)
   }
 
@@ -28,7 +31,10 @@ final class DamageReport {
     if !asJSON {
       StandardError.write(
         "dynamics: left out, because it is damaged: \(Quantity.count(paths.count, "item"))\n"
-          + "  everything else is there; container verify tells what is damaged\n"
+          + (hasLostNames
+            ? "  files whose names were lost are left out, too; what else there is, is there"
+            : "  everything else is there")
+          + "; container verify tells what is damaged\n"
       )
     }
     throw ExitCode(ExitStatus.damage.code)

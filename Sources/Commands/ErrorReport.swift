@@ -37,7 +37,7 @@ struct ErrorReport: Encodable {
       path = error.path ?? reported.path
       detail = error.detail
       remedy = error.code.programRemedy ?? error.remedy
-      status = error.code.status
+      status = error.isDamage ? .damage : error.code.status
     case let error as CommandError:
       code = error.code.rawValue
       message = error.code.what
@@ -144,7 +144,7 @@ extension ContainerError.Code {
     case .diskFull: .diskFull
     case .cancelled: .signal(Interruption.shared.signal)
     case .cannotStore, .closed, .invalidArgument, .invalidName, .ioFailed, .moveIntoItself, .noFreeKeySlot,
-      .notPermitted, .notSupported, .readOnly, .sourceChanged, .tooManyLinks, .unsupportedFormat:
+      .notPermitted, .notSupported, .readOnly, .replaced, .sourceChanged, .tooManyLinks, .unsupportedFormat:
       .failure
     }
   }

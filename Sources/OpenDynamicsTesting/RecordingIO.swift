@@ -136,6 +136,13 @@ package final class RecordingIO: BlockIO {
     }
   }
 
+  package func identity(of path: String) throws(IOFailure) -> FileIdentity? {
+    try state.withLock { state throws(IOFailure) in
+      try state.call("stat", path)
+      return state.disk.names[path].map { FileIdentity(device: 0, inode: UInt64($0)) }
+    }
+  }
+
   package func fileNames(in directory: String) throws(IOFailure) -> [String] {
     let prefix = directory.isEmpty ? "" : directory + "/"
     return try state.withLock { state throws(IOFailure) in
@@ -213,6 +220,12 @@ package final class RecordingIO: BlockIO {
       try io.state.withLock { state throws(IOFailure) in
         try state.call("fstat", path)
         return UInt64(state.disk.contents[inode]?.count ?? 0)
+      }
+    }
+    func identity() throws(IOFailure) -> FileIdentity {
+      try io.state.withLock { state throws(IOFailure) in
+        try state.call("fstat", path)
+        return FileIdentity(device: 0, inode: UInt64(inode))
       }
     }
     func truncate(to size: UInt64) throws(IOFailure) {

@@ -72,6 +72,7 @@ extension ContainerError {
     case .notPermitted: .EACCES
     case .cancelled: .ECANCELED
     case .closed: .EBADF
+    case .replaced: .ESTALE
     case .notSupported: .EOPNOTSUPP
     default: nil
     }

@@ -504,7 +504,7 @@ struct ArrivalTests {
     let parcel = Parcel(sizes: [5 << 20])
     let arrival = try fixture.container.beginArrival(parcel.message)
     try parcel.addFiles(to: arrival)
-    // The third write finds no room, which may be that of the second frame.
+    // The third write finds no room, which may be that of the second frame or, when a thread is late, of the first.
     let writes = Guarded(0)
     fixture.io.setFault { operation, _ in
       guard operation.takesSlabSpace, case .write = operation else { return nil }
@@ -516,7 +516,7 @@ struct ArrivalTests {
     expectError(.diskFull) { try parcel.append(to: arrival, pieceSize: 1 << 20) }
     fixture.io.setFault(nil)
     let received = arrival.received
-    #expect([1 << 20, 2 << 20].contains(received))
+    #expect([0, 1 << 20, 2 << 20].contains(received))
     expectError(.diskFull) { try parcel.append(to: arrival) }
     arrival.suspend()
     let again = try fixture.container.beginArrival(parcel.message)

@@ -103,27 +103,46 @@ final class HookedIO: BlockIO {
   typealias Hook = @Sendable (_ operation: String, _ path: String) -> Void
 
   let disk = RecordingIO()
+  /// The disk, or another one.
+  private let io: any BlockIO
   private let hook = Guarded<Hook?>(nil)
 
-  var place: String { disk.place }
+  /// Whether a file has another number each time, as in some FUSE file systems.
+  fileprivate let hasChangingNumbers: Bool
+
+  init(_ other: (any BlockIO)? = nil, hasChangingNumbers: Bool = false) {
+    io = other ?? disk
+    self.hasChangingNumbers = hasChangingNumbers
+  }
+
+  fileprivate func number(_ identity: FileIdentity) -> FileIdentity {
+    hasChangingNumbers ? FileIdentity(device: identity.device, inode: .random(in: 0 ... .max)) : identity
+  }
+
+  var place: String { io.place }
 
   func setHook(_ hook: Hook?) { self.hook.withLock { $0 = hook } }
 
   fileprivate func call(_ operation: String, _ path: String) { hook.withLock { $0 }?(operation, path) }
 
   func open(_ path: String, _ access: BlockAccess) throws(IOFailure) -> any BlockFile {
-    HookedFile(file: try disk.open(path, access), path: path, io: self)
+    call("open", path)
+    return HookedFile(file: try io.open(path, access), path: path, io: self)
   }
-  func fileNames(in directory: String) throws(IOFailure) -> [String] { try disk.fileNames(in: directory) }
-  func createDirectory(_ path: String) throws(IOFailure) { try disk.createDirectory(path) }
-  func removeDirectory(_ path: String) throws(IOFailure) { try disk.removeDirectory(path) }
+  func identity(of path: String) throws(IOFailure) -> FileIdentity? {
+    call("stat", path)
+    return try io.identity(of: path).map(number)
+  }
+  func fileNames(in directory: String) throws(IOFailure) -> [String] { try io.fileNames(in: directory) }
+  func createDirectory(_ path: String) throws(IOFailure) { try io.createDirectory(path) }
+  func removeDirectory(_ path: String) throws(IOFailure) { try io.removeDirectory(path) }
   func remove(_ path: String) throws(IOFailure) {
     call("remove", path)
-    try disk.remove(path)
+    try io.remove(path)
   }
-  func rename(_ path: String, to newPath: String) throws(IOFailure) { try disk.rename(path, to: newPath) }
-  func synchronizeDirectory(_ path: String) throws(IOFailure) { try disk.synchronizeDirectory(path) }
-  func space() throws(IOFailure) -> (byteCount: UInt64, freeByteCount: UInt64) { try disk.space() }
+  func rename(_ path: String, to newPath: String) throws(IOFailure) { try io.rename(path, to: newPath) }
+  func synchronizeDirectory(_ path: String) throws(IOFailure) { try io.synchronizeDirectory(path) }
+  func space() throws(IOFailure) -> (byteCount: UInt64, freeByteCount: UInt64) { try io.space() }
 }
 
 private final class HookedFile: BlockFile {
@@ -148,6 +167,7 @@ private final class HookedFile: BlockFile {
     io.call("size", path)
     return try file.size()
   }
+  func identity() throws(IOFailure) -> FileIdentity { io.number(try file.identity()) }
   func truncate(to size: UInt64) throws(IOFailure) {
     io.call("truncate", path)
     try file.truncate(to: size)

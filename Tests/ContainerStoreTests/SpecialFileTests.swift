@@ -114,7 +114,7 @@ struct SpecialFileTests {
     let container = path.path + "/c"
     try Self.makeContainer(container)
     try Self.readsEverything(container, .readWrite)
-    let garbage = ["catalog/" + Identifier.random().hex, "slab/0000ffff"]
+    let garbage = ["catalog/" + Identifier.ofFile(namedIn: 1).hex, "slab/0000ffff"]
     let foreign = ["catalog/.DS_Store", "slab/+000ffff", "slab/0000FFFF", "journal/notes"]
     for name in garbage + foreign { writeNative(container + "/" + name, [1, 2, 3]) }
     let report = try Container.verify(at: container, credential: testCredential(), options: testOptions())

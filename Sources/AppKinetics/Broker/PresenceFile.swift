@@ -1,4 +1,5 @@
 import CPosix
+import ContainerStore
 import Foundation
 import LocalTransport
 import ServiceValues
@@ -37,8 +38,6 @@ struct PresenceFile {
     var broker: String
   }
 
-  private static func path(_ directory: String) -> String { directory + "/" + name }
-
   init(application: ApplicationID, activationUser: String, key: KeyPair, brokerKey: Data) {
     self.application = application
     self.activationUser = activationUser
@@ -47,14 +46,21 @@ struct PresenceFile {
   }
 
   /// Throws `certificateNotFound` when there is none, or it cannot be read.
-  init(inContainerAt directory: String) throws {
-    let path = Self.path(directory)
+  init(inContainerAt path: String) throws {
+    guard let directory = try? OpenDirectory(path) else {
+      throw ServicesError(.certificateNotFound, detail: "\(path) cannot be opened; check the path")
+    }
+    try self.init(in: directory, path: path + "/" + Self.name)
+  }
+
+  /// The path is for messages.
+  fileprivate init(in directory: OpenDirectory, path: String = Self.name) throws {
     func unusable(_ reason: String) -> ServicesError {
       ServicesError(
         .certificateNotFound,
         detail: "\(path) \(reason); the app writes it when its container is open (dynamics app run)")
     }
-    let file = cposix_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0)
+    let file = cposix_open_at(directory.descriptor, Self.name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0)
     guard file >= 0 else { throw unusable("cannot be opened: \(String(cString: strerror(-file)))") }
     defer { close(file) }
     // The file may have come with a container from somebody else, who would know the key that this app goes on using.
@@ -74,22 +80,22 @@ struct PresenceFile {
   }
 
   /// Replaces the file as a whole. It is written again when the app enrols, so it need not be durable.
-  func write(inContainerAt directory: String) throws {
+  fileprivate func write(in directory: OpenDirectory) throws {
     let stored = Stored(
       version: Self.version, application: application.text, user: activationUser,
       key: Hexadecimal.text(key.kept), broker: Hexadecimal.text(brokerKey))
     let encoder = JSONEncoder()
     encoder.outputFormatting = [.sortedKeys]
     let bytes = Array(try encoder.encode(stored)) + [10]
-    let path = Self.path(directory)
-    let temporary = path + ".new"
-    unlink(temporary)
-    let file = cposix_open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600)
+    let temporary = Self.name + ".new"
+    unlinkat(directory.descriptor, temporary, 0)
+    let file = cposix_open_at(
+      directory.descriptor, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600)
     guard file >= 0 else { throw POSIXError(.init(rawValue: -file) ?? .EIO) }
     let isWritten = Foundation.write(file, bytes, bytes.count) == bytes.count
     close(file)
-    guard isWritten, rename(temporary, path) == 0 else {
-      unlink(temporary)
+    guard isWritten, renameat(directory.descriptor, temporary, directory.descriptor, Self.name) == 0 else {
+      unlinkat(directory.descriptor, temporary, 0)
       throw POSIXError(.EIO)
     }
   }
@@ -100,15 +106,14 @@ struct Presence {
   let key: KeyPair
   /// The contents of the file, or nil when the file does not have this key.
   private var kept: PresenceFile?
-  private let directory: String
+  private let directory: OpenDirectory
 
   /// Takes the key from the file when it is this app's, and draws one otherwise. Returns nil for an app that does not
   /// register, and without guarded memory: then the broker and the file keep the key that they have.
   init?(_ runtime: Runtime) {
-    guard runtime.options.registers else { return nil }
-    // As it is now, whatever becomes of the process's own directory.
-    directory = URL(fileURLWithPath: runtime.container.store.directory).path
-    let kept = try? PresenceFile(inContainerAt: directory)
+    guard runtime.options.registers, let directory = runtime.container.store.directory else { return nil }
+    self.directory = directory
+    let kept = try? PresenceFile(in: directory)
     let isOwn = kept?.application == runtime.application.id
     guard let key = isOwn ? kept?.key : try? KeyPair() else { return nil }
     self.key = key
@@ -124,7 +129,7 @@ struct Presence {
     kept = file
     runtime.workQueue.async { [logger = runtime.logger, directory] in
       do {
-        try file.write(inContainerAt: directory)
+        try file.write(in: directory)
       } catch {
         logger.notice("the presence key cannot be kept", metadata: ["error": "\(error)"])
       }

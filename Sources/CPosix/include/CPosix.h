@@ -10,9 +10,9 @@
 /// open(2)/openat with O_CLOEXEC, retried on EINTR: a descriptor or -errno.
 int cposix_open(const char *path, int flags, mode_t mode);
 int cposix_open_at(int directory, const char *name, int flags, mode_t mode);
-/// open(2) of a directory for cposix_open_at, unlinkat and renameat only (O_PATH where the system has it). Without follows_link, a
-/// symbolic link is no directory.
-int cposix_open_directory(const char *path, int follows_link);
+/// openat of a directory for the calls that take one only (O_PATH where the system has it). Without follows_link, a symbolic link is no
+/// directory.
+int cposix_open_directory(int directory, const char *name, int follows_link);
 /// fdatasync(2); fsync with F_FULLFSYNC where the platform has it.
 int cposix_fdatasync(int fd);
 /// sync_file_range(2): starts writing back, does not wait; does nothing where it is missing.

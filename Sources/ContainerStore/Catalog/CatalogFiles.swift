@@ -13,6 +13,16 @@ struct CatalogFiles: Sendable {
   /// Names of the folders of a container.
   static let directories = ["journal", "catalog", CopiedFile.copyFolder, "slab"]
 
+  /// Refuses a folder that leads elsewhere, even where the second copies of its files would suffice.
+  /// One that is damaged itself is no more than missing files.
+  static func requireDirectories(of io: any BlockIO) throws(IOFailure) {
+    for directory in directories {
+      do throws(IOFailure) { try io.requireDirectory(directory) } catch {
+        guard error.isOfFile, !absentFile.contains(error.errno) else { throw error }
+      }
+    }
+  }
+
   /// A loader for the catalog that a superblock's body names.
   func loader(
     _ body: SuperblockBody, log: FindingLog = FindingLog(), writerIsAlive: Bool = false
@@ -39,12 +49,13 @@ struct CatalogFiles: Sendable {
   /// Writes changes to a new table, durably, merged with the newest tables as far as they are not
   /// much larger. Returns the new table and those that were not merged into it, newest first.
   func writeTable(
-    _ changes: ChangeMap, over tables: [TableFile], epoch: UInt32, mergingAll: Bool, log: FindingLog
+    _ changes: ChangeMap, over tables: [TableFile], namedIn update: UInt64, epoch: UInt32, mergingAll: Bool,
+    log: FindingLog
   ) throws -> [TableFile] {
     let mergedCount =
       mergingAll ? tables.count : Self.mergedCount(changes.byteCount, over: tables.map(\.table))
     let keying = Generation.Table.Keying(epoch: epoch, secret: Random.bytes(32))
-    let id = Identifier.random()
+    let id = Identifier.ofFile(namedIn: update)
     let key = try keys.tableKey(id, keying)
     let file = try CopiedFile.create(io, id, in: .catalog)
     do {
@@ -96,7 +107,7 @@ struct CatalogFiles: Sendable {
   func takenByteCount() throws(IOFailure) -> UInt64 {
     var byteCount: UInt64 = 0
     for directory in ["catalog", "journal", CopiedFile.copyFolder] {
-      for name in try io.fileNames(in: directory) {
+      for name in try io.readableFileNames(in: directory) {
         byteCount += (try? io.open(directory + "/" + name, .read).size()) ?? 0
       }
     }

@@ -119,7 +119,8 @@ extension CatalogLoader {
       for copy in damagedCopies { report(damaged: copy, of: reader, record: 0) }
       end.commit = header.commit
       return (header, end)
-    case .torn(let reason): throw ContainerError(.journalDamaged, detail: "its header: \(reason)")
+    case .torn(let reason), .refused(let reason):
+      throw ContainerError(.journalDamaged, detail: "its header: \(reason)")
     case .altered: throw ContainerError(.journalAltered, detail: "its header is not authentic")
     }
   }
@@ -169,7 +170,7 @@ extension CatalogLoader {
         guard let finished = try replay.commit.add(found.record, after: catalog.commit) else { continue }
         catalog.apply(finished)
         replay.accepted = found.end
-      case .torn(let reason):
+      case .torn(let reason), .refused(let reason):
         throw ContainerError(.journalDamaged, detail: "record \(number): \(reason)")
       case .altered:
         throw ContainerError(.journalAltered, detail: "record \(number) is not authentic")
@@ -205,8 +206,11 @@ extension CatalogLoader {
           throw ContainerError(
             .journalDamaged, detail: "record \(bad): \(reason), and a later record says that it was durable")
         }
-        stop = try reader.hasBytes(after: replay.last) ? "record \(bad): \(reason)" : nil
+        stop = reader.hasBytes(after: replay.last) ? "record \(bad): \(reason)" : nil
         break scan
+      case .refused(let reason):
+        try apply(tail, proven: 0, to: &replay, into: &catalog)
+        throw ContainerError(.journalDamaged, detail: "record \(bad): \(reason)")
       case .altered:
         try apply(tail, proven: 0, to: &replay, into: &catalog)
         throw ContainerError(.journalAltered, detail: "record \(bad) is not authentic")
@@ -256,6 +260,7 @@ extension CatalogLoader {
   private enum Step {
     case record(Tail)
     case torn(String)
+    case refused(String)
     case altered
   }
 
@@ -273,6 +278,7 @@ extension CatalogLoader {
         throw ContainerError(.journalDamaged, detail: "record \(end.record): \(error.what)")
       }
     case .torn(let reason): return .torn(reason)
+    case .refused(let reason): return .refused(reason)
     case .altered: return .altered
     }
   }

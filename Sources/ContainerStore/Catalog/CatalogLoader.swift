@@ -94,27 +94,20 @@ struct CatalogLoader {
     for (i, table) in tables.enumerated() { table.report(try table.check(isOldest: i == tables.count - 1)) }
   }
 
-  /// Whether a journal that cannot be reached from the superblock has a later commit than the
-  /// catalog. The superblock names a journal before its first record is written, so no crash leaves
-  /// such a journal: an older superblock was put back.
-  func hasLaterState(than catalog: LoadedCatalog) throws -> Bool {
-    // The second copies of tables are in one folder with those of journals.
+  /// Whether there is a journal or table that a later update of the superblock has named: an older superblock was put back, with or
+  /// without other files. No crash leaves such a file: before an update is durable, there is nothing of the next one but files
+  /// that it is to name, and its journal has no commit.
+  func hasLaterState(than update: UInt64, _ catalog: LoadedCatalog) throws -> Bool {
     let known = Set(catalog.journals.map(\.id)).union(body.completeGeneration.tables.map(\.id))
     var names: Set<String> = []
-    for folder in [CopiedFile.Folder.journal.rawValue, CopiedFile.copyFolder] {
-      names.formUnion(try io.fileNames(in: folder))
+    for folder in [
+      CopiedFile.Folder.journal.rawValue, CopiedFile.Folder.catalog.rawValue, CopiedFile.copyFolder,
+    ] {
+      names.formUnion(try io.readableFileNames(in: folder))
     }
-    for id in names.sorted().compactMap({ Identifier(hex: $0) }) where !known.contains(id) {
-      for generation in body.generations {
-        let reader = try reader(id, generation: generation.number)
-        // A journal that cannot be read is no evidence.
-        guard case .good(_, let header, _) = try? reader.read(after: nil),
-          case .good(let payload, _, _) = try? reader.read(after: header),
-          let record = try? JournalRecord(payload, number: 1), record.commit > catalog.commit
-        else { continue }
-        return true
-      }
+    return try names.compactMap { Identifier(hex: $0) }.contains { id in
+      guard id.update > update, !known.contains(id) else { return false }
+      return try id.update - update > 1 || reader(id, generation: body.completeGeneration.number).hasCommit
     }
-    return false
   }
 }

@@ -10,6 +10,8 @@ struct MergedCursor {
     private var row: Row
     /// The record at the front; nil at the end.
     fileprivate(set) var front: (key: CatalogKey, value: [UInt8]?)?
+    /// The source's place in the order, 0 for the newest.
+    fileprivate var age = 0
 
     init(_ map: ChangeMap, from key: CatalogKey) { row = .map(map, map.position(of: key)) }
 
@@ -17,39 +19,56 @@ struct MergedCursor {
       row = .table(table, try table.position(of: key, mode))
     }
 
-    fileprivate func advance() throws {
+    /// Returns what was lost between the record that was at the front and the one that is.
+    fileprivate func advance() throws -> TableFile.LostRange? {
       switch row {
       case .map(let map, var position):
         front = map.next(&position).map { ($0.key, $0.value) }
         row = .map(map, position)
+        return nil
       case .table(let table, var position):
         front = try table.next(&position)
-        row = .table(table, position)
+        defer { row = .table(table, position) }
+        return position.takeLost()
       }
     }
   }
 
   /// The sources that are not at their end, newest first.
   private var sources: [Source]
+  /// What sources have lost, which hides the records of older ones.
+  private var lost: [(age: Int, range: TableFile.LostRange)] = []
 
   init(_ sources: [Source]) throws {
-    for source in sources { try source.advance() }
-    self.sources = sources.filter { $0.front != nil }
+    self.sources = sources
+    for (age, source) in sources.enumerated() {
+      source.age = age
+      try advance(source)
+    }
   }
 
   /// The next record; nil at the end. A nil value is a tombstone.
   mutating func next() throws -> (key: CatalogKey, value: [UInt8]?)? {
+    while let (key, value, age) = try nextOfAny() {
+      if lost.isEmpty { return (key, value) }
+      lost.removeAll { $0.range.isBefore(key) }
+      if !lost.contains(where: { $0.age < age && $0.range.contains(key) }) { return (key, value) }
+    }
+    return nil
+  }
+
+  private mutating func nextOfAny() throws -> (key: CatalogKey, value: [UInt8]?, age: Int)? {
     guard var newest = sources.first else { return nil }
     if sources.count == 1 {
-      let record = newest.front
+      let record = newest.front!
       try advance(newest)
-      return record
+      return (record.key, record.value, newest.age)
     }
     for source in sources.dropFirst() where source.front!.key < newest.front!.key { newest = source }
     let record = newest.front!
     for source in sources where source !== newest && source.front!.key == record.key { try advance(source) }
     try advance(newest)
-    return record
+    return (record.key, record.value, newest.age)
   }
 
   mutating func nextLive() throws -> (key: CatalogKey, value: [UInt8])? {
@@ -60,7 +79,7 @@ struct MergedCursor {
   }
 
   private mutating func advance(_ source: Source) throws {
-    try source.advance()
+    if let range = try source.advance() { lost.append((source.age, range)) }
     if source.front == nil { sources.removeAll { $0 === source } }
   }
 }

@@ -95,28 +95,35 @@ final class TableFile: Sendable {
       let plaintext = ciphers.withCipher({ cipher in
         try? SealedMessage.open(sealed, key: key.key, ad: ad, cipher: cipher)
       })
-    else { throw MalformedBytes(what: "the block at byte \(pointer.offset) of a table is not authentic") }
+    else { throw MalformedBytes(what: "it is not authentic") }
     return plaintext
   }
 
   /// The result of `read` for the first copy. If that throws, the result for the second copy, and
-  /// the damage is logged.
+  /// the damage is logged. Throws `MalformedBytes` when the block is whole in neither copy.
   private static func whole<R>(
     _ pointer: Table.BlockPointer, in file: CopiedFile, _ log: FindingLog, _ read: (any BlockFile) throws -> R
   ) throws -> R {
-    do {
-      return try read(file.copy(0))
-    } catch {
-      if let failure = error as? IOFailure, !fileFault.contains(failure.errno) { throw failure }
-      guard let result = try? read(file.copy(1)) else {
-        if let failure = error as? IOFailure, absentFile.contains(failure.errno) {
-          throw MalformedBytes(what: "a table is missing")
-        }
-        throw error
+    var reasons: [String] = []
+    for copy in 0..<CopiedFile.count {
+      do {
+        let result = try read(file.copy(copy))
+        if copy > 0 { log.add(copyDamaged(file.names[0], at: pointer.offset)) }
+        return result
+      } catch {
+        reasons.append(try damage(error))
       }
-      log.add(copyDamaged(file.names[0], at: pointer.offset))
-      return result
     }
+    throw MalformedBytes(what: lost(pointer.offset, reasons))
+  }
+
+  /// The reason why a copy does not have a block. Throws the failure when that says nothing of the copy.
+  private static func damage(_ error: any Error) throws(IOFailure) -> String {
+    guard let failure = error as? IOFailure else {
+      return (error as? MalformedBytes)?.what ?? "it does not open"
+    }
+    guard failure.isOfFile else { throw failure }
+    return absentFile.contains(failure.errno) ? "the file is missing" : failure.description
   }
 
   private static func copyDamaged(_ name: String, at offset: UInt64) -> Finding {
@@ -144,13 +151,15 @@ final class TableFile: Sendable {
     do {
       guard cached else { return try load() }
       return try cache.block(at: BlockCache.Place(table: table.id, offset: pointer.offset), load: load)
-    } catch is MalformedBytes {
-      throw ContainerError(.tableDamaged, detail: Self.lost(pointer.offset))
+    } catch let error as MalformedBytes {
+      throw ContainerError(.tableDamaged, detail: error.what)
     }
   }
 
-  private static func lost(_ offset: UInt64) -> String {
-    "the block at byte \(offset) of a table is whole in neither copy"
+  private static func lost(_ offset: UInt64, _ reasons: [String]) -> String {
+    let reasons = reasons[0] == reasons[1] ? [reasons[0]] : reasons
+    return
+      "the block at byte \(offset) of a table is whole in neither copy (\(reasons.joined(separator: "; ")))"
   }
 
   // MARK: Looking up
@@ -213,13 +222,47 @@ final class TableFile: Sendable {
     fileprivate var pointer = 0
     fileprivate var data: TableBlock?
     fileprivate var entry = 0
+    /// What was lost since it was last taken: neighbours in one.
+    fileprivate var lost: LostRange?
+
+    mutating func takeLost() -> LostRange? {
+      defer { lost = nil }
+      return lost
+    }
+
+    fileprivate mutating func lose(_ range: LostRange) {
+      lost = LostRange(lower: lost?.lower ?? range.lower, upper: range.upper)
+    }
+  }
+
+  /// The keys that a lost block may have: what older tables have of them does not count.
+  struct LostRange {
+    fileprivate let lower: CatalogKey
+    /// The first key of what follows; nil at the end of the table.
+    fileprivate let upper: CatalogKey?
+
+    func contains(_ key: CatalogKey) -> Bool { lower <= key && !isBefore(key) }
+    func isBefore(_ key: CatalogKey) -> Bool { upper.map { $0 <= key } ?? false }
+  }
+
+  private func lostRange(index: Int) -> LostRange {
+    LostRange(
+      lower: indexBlocks[index].firstKey,
+      upper: index + 1 < indexBlocks.count ? indexBlocks[index + 1].firstKey : nil)
+  }
+
+  private func lostRange(_ pointer: Int, in pointers: TableBlock, index: Int) -> LostRange {
+    LostRange(
+      lower: pointers.pointer(pointer).firstKey,
+      upper: pointer + 1 < pointers.count
+        ? pointers.pointer(pointer + 1).firstKey : lostRange(index: index).upper)
   }
 
   enum ReadMode {
     case cached
     /// Bypasses the cache, to read everything once.
     case uncached
-    /// Bypasses the cache, and skips lost blocks, which are logged.
+    /// Bypasses the cache, and skips lost blocks, which are logged, and what they may have held.
     case salvaging
   }
 
@@ -240,12 +283,14 @@ final class TableFile: Sendable {
       return Position(mode: mode, index: 0)
     }
     guard let pointers = try block(indexBlocks[index], .index, mode) else {
-      return Position(mode: mode, index: index + 1)
+      return Position(mode: mode, index: index + 1, lost: lostRange(index: index))
     }
     let (position, found) = pointers.search(key)
     let pointer = found || position == 0 ? position : position - 1
     guard let data = try block(pointers.pointer(pointer), .data, mode) else {
-      return Position(mode: mode, index: index, pointers: pointers, pointer: pointer + 1)
+      return Position(
+        mode: mode, index: index, pointers: pointers, pointer: pointer + 1,
+        lost: lostRange(pointer, in: pointers, index: index))
     }
     return Position(
       mode: mode, index: index, pointers: pointers, pointer: pointer, data: data,
@@ -268,14 +313,20 @@ final class TableFile: Sendable {
         if position.pointer < pointers.count {
           position.entry = 0
           position.data = try block(pointers.pointer(position.pointer), .data, position.mode)
-          if position.data == nil { position.pointer += 1 }
+          if position.data == nil {
+            position.lose(lostRange(position.pointer, in: pointers, index: position.index))
+            position.pointer += 1
+          }
           continue
         }
-        position = Position(mode: position.mode, index: position.index + 1)
+        position = Position(mode: position.mode, index: position.index + 1, lost: position.lost)
       }
       guard position.index < indexBlocks.count else { return nil }
       position.pointers = try block(indexBlocks[position.index], .index, position.mode)
-      if position.pointers == nil { position.index += 1 }
+      if position.pointers == nil {
+        position.lose(lostRange(index: position.index))
+        position.index += 1
+      }
     }
   }
 
@@ -285,8 +336,8 @@ final class TableFile: Sendable {
   struct Check {
     /// Blocks that are whole in one copy only: the damaged copy and the offset.
     var damaged: [(copy: Int, offset: UInt64)] = []
-    /// Offsets of blocks that are whole in no copy.
-    var lost: [UInt64] = []
+    /// Sentences about the blocks that are whole in no copy.
+    var lost: [String] = []
     /// Rules that the blocks violate together.
     var contradictions: [String] = []
     /// Copies that are missing or have another length.
@@ -296,7 +347,7 @@ final class TableFile: Sendable {
   }
 
   /// Opens every block of both copies, bypassing the cache. The oldest table of a generation has no
-  /// tombstones. Throws when the disk fails to read a block that the other copy does not have.
+  /// tombstones.
   func check(isOldest: Bool) throws(IOFailure) -> Check {
     var check = Check()
     for i in 0..<CopiedFile.count where try byteCount(of: i) != table.byteCount { check.misfits.append(i) }
@@ -337,7 +388,7 @@ final class TableFile: Sendable {
   /// The length of a copy; nil when there is no such file.
   private func byteCount(of copy: Int) throws(IOFailure) -> UInt64? {
     do throws(IOFailure) { return try file.copy(copy).size() } catch {
-      guard absentFile.contains(error.errno) else { throw error }
+      guard error.isOfFile else { throw error }
       return nil
     }
   }
@@ -349,7 +400,7 @@ final class TableFile: Sendable {
   ) throws(IOFailure) -> TableBlock? {
     var whole: TableBlock?
     var damaged: [Int] = []
-    var failure: IOFailure?
+    var reasons: [String] = []
     for i in 0..<CopiedFile.count {
       do {
         let copy = try file.copy(i)
@@ -359,15 +410,11 @@ final class TableFile: Sendable {
           whole = try load(pointer, kind, from: copy)
         }
       } catch {
-        if let refused = error as? IOFailure, !absentFile.contains(refused.errno) {
-          guard fileFault.contains(refused.errno) else { throw refused }
-          failure = refused
-        }
+        reasons.append(try Self.damage(error))
         damaged.append(i)
       }
     }
-    if damaged.count == CopiedFile.count, let failure { throw failure }
-    if damaged.count == CopiedFile.count { check.lost.append(pointer.offset) }
+    if damaged.count == CopiedFile.count { check.lost.append(Self.lost(pointer.offset, reasons)) }
     if damaged.count == 1 { check.damaged.append((damaged[0], pointer.offset)) }
     return whole
   }
@@ -380,9 +427,7 @@ final class TableFile: Sendable {
     for (copy, offset) in check.damaged where !check.misfits.contains(copy) {
       log.add(Self.copyDamaged(file.names[copy], at: offset))
     }
-    for offset in check.lost {
-      log.add(Finding(.damage, .tableDamaged, Self.lost(offset)))
-    }
+    for detail in check.lost { log.add(Finding(.damage, .tableDamaged, detail)) }
     for contradiction in Set(check.contradictions).sorted() {
       log.add(Finding(.damage, .catalogInconsistent, contradiction))
     }

@@ -10,7 +10,6 @@ struct CatalogCheck {
   private(set) var damagedFiles: [UInt64: String] = [:]
   private(set) var fileCount = 0
   private(set) var byteCount: UInt64 = 0
-  private(set) var slabFailure: IOFailure?
   /// Targets of the directory entries: file id and kind, sorted after ``checkNames()``.
   private var links: [UInt64] = []
   private var runs: [Run] = []
@@ -186,7 +185,9 @@ struct CatalogCheck {
     if !isOwned { report("an extended attribute of a file that is not there") }
   }
 
-  mutating func checkSlabs(_ counters: [UInt32: SlabCounter], size: (UInt32) throws(IOFailure) -> UInt64?) {
+  mutating func checkSlabs(
+    _ counters: [UInt32: SlabCounter], size: (UInt32) throws(IOFailure) -> UInt64?
+  ) throws(IOFailure) {
     runs.sort { ($0.slab, $0.offset) < ($1.slab, $1.offset) }
     var seen: Set<UInt32> = []
     var rest = runs[...]
@@ -215,8 +216,8 @@ struct CatalogCheck {
           findings.append(Finding(.damage, .segmentDamaged, "slab \(slab) is missing"))
         }
       } catch {
-        // A slab that cannot be read now is not reported as damage.
-        slabFailure = slabFailure ?? error
+        guard error.isOfFile else { throw error }
+        findings.append(Finding(.damage, .segmentDamaged, "slab \(slab) cannot be read: \(error)"))
       }
     }
     for slab in counters.keys.sorted() where !seen.contains(slab) {
@@ -254,11 +255,11 @@ extension CatalogSnapshot {
   }
 }
 
-extension ContainerError.Code {
+extension ContainerError {
   /// The finding that corresponds to a failed opening with this error; nil if the error is not
   /// damage.
   var findingKind: Finding.Kind? {
-    switch self {
+    switch code {
     case .superblockTorn: .superblockSlotTorn
     case .superblockAltered: .superblockSlotAltered
     case .journalDamaged: .journalDamaged
@@ -266,6 +267,7 @@ extension ContainerError.Code {
     case .tableDamaged: .tableDamaged
     case .catalogDamaged: .catalogInconsistent
     case .rolledBack: .rolledBack
+    case .ioFailed where isDamage: .unreadable
     default: nil
     }
   }

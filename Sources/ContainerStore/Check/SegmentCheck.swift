@@ -70,7 +70,7 @@ final class SegmentCheck {
           problem = try verifyRun(
             piece.source!, key: store.fileKey(file.id, file.inode), slabs: store.slabs,
             context: context)?.description
-        } catch let failure as IOFailure where fileFault.contains(failure.errno) {
+        } catch let failure as IOFailure where failure.isOfFile {
           problem = "the system cannot read it: \(failure)"
         }
         if let problem { found.withLock { $0[file.id] = problem } }

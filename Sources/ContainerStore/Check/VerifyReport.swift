@@ -12,7 +12,7 @@ extension VerifyReport {
   /// Adds the error that ended a check. Several checks may meet the same damaged block; it is added
   /// once.
   mutating func add(_ error: ContainerError) {
-    guard let kind = error.code.findingKind, !(kind == .tableDamaged && findings.contains { $0.kind == kind })
+    guard let kind = error.findingKind, !(kind == .tableDamaged && findings.contains { $0.kind == kind })
     else {
       return
     }

@@ -4,8 +4,9 @@ extension ContainerError {
   public var isDamage: Bool {
     switch code {
     case .fileDamaged, .tableDamaged, .catalogDamaged: true
-    // A bad sector under a slab, or a slab that is missing or is no regular file.
-    case .ioFailed: circumstance == .usual && fileFault.contains((cause as? IOFailure)?.errno ?? 0)
+    // A bad sector under a slab, or a slab that is missing, damaged itself, or no regular file.
+    case .ioFailed:
+      circumstance == .usual && (cause as? IOFailure).map { $0.isReading && $0.isOfFile } ?? false
     default: false
     }
   }

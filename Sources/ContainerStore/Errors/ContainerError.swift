@@ -11,7 +11,8 @@ public struct ContainerError: Error, Sendable {
       locked
     case moveIntoItself, noFreeKeySlot, noSuchFile, notAContainer, notADirectory, notASymbolicLink,
       notPermitted
-    case notSupported, readOnly, rolledBack, sourceChanged, superblockAltered, superblockTorn, tableDamaged
+    case notSupported, readOnly, replaced, rolledBack, sourceChanged, superblockAltered, superblockTorn,
+      tableDamaged
     case tooManyLinks, unsupportedFormat, wrongKey
   }
 
@@ -87,6 +88,7 @@ extension ContainerError {
   public static let notPermitted = Code.notPermitted
   public static let notSupported = Code.notSupported
   public static let readOnly = Code.readOnly
+  public static let replaced = Code.replaced
   public static let rolledBack = Code.rolledBack
   public static let sourceChanged = Code.sourceChanged
   public static let superblockAltered = Code.superblockAltered
@@ -130,7 +132,8 @@ extension ContainerError.Code {
     case .notPermitted: "the operating system does not permit it"
     case .notSupported: "this does not exist in a container"
     case .readOnly: "the container is open for reading only"
-    case .rolledBack: "the superblock was put back: a journal of a later state is there"
+    case .replaced: "the container was removed or replaced while it was open"
+    case .rolledBack: "an older superblock was put back: files of a later state are there"
     case .sourceChanged: "the source changed while it was read"
     case .superblockAltered: "the superblock was altered by somebody without the key"
     case .superblockTorn: "both copies of the superblock are torn or overwritten"
@@ -169,6 +172,8 @@ extension ContainerError.Code {
     case .notPermitted: "check owner and permissions"
     case .notSupported: "see the documentation for what takes its place"
     case .readOnly: "open it for writing; after a failed write, close it and open it again"
+    case .replaced:
+      "what is there now was left as it is, and later changes of this opening are lost; close it and open what is there"
     case .rolledBack:
       "put the newer superblock back, or accept the older state (acceptsOlderState); nothing was removed"
     case .sourceChanged: "nothing was stored; try again when nobody writes to it"

@@ -19,7 +19,7 @@ extension Container {
     do {
       container = try open(io: io, credential: credential, mode: .readOnly, options: options)
     } catch let error as ContainerError {
-      guard let kind = error.code.findingKind else { throw error }
+      guard let kind = error.findingKind else { throw error }
       return VerifyReport(findings: [Finding(.damage, kind, error.description)])
     }
     defer { try? container.close() }

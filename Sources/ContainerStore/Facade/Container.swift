@@ -116,8 +116,8 @@ public final class Container: ContainerReading {
 
   // MARK: Observing
 
-  /// The native path of the container's directory, as it was given.
-  package var directory: String { store.place }
+  /// The container's directory in the native file system; nil for a container elsewhere.
+  package var directory: OpenDirectory? { store.io.directory }
 
   /// Observes the item at a path and, if it is a directory, everything below it: every creation,
   /// change, move and removal by this process from now on. There need not be an item at the path

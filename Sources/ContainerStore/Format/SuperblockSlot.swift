@@ -22,7 +22,7 @@ struct SuperblockSlot: Equatable {
   let sequence: UInt64
   let keySlots: [KeySlot?]
 
-  enum Reading {
+  enum Reading: Equatable {
     case good(SuperblockSlot)
     /// The magic number is missing.
     case foreign
@@ -30,6 +30,9 @@ struct SuperblockSlot: Equatable {
     case torn
     /// The checksum is correct, but fields are impossible.
     case malformed(String)
+
+    /// Whether nothing of a container is there that could still be read.
+    var isLost: Bool { self == .torn || self == .foreign }
   }
 
   static func read(_ bytes: [UInt8]) -> Reading {

@@ -5,6 +5,7 @@ package protocol BlockFile: AnyObject, Sendable {
   /// Writes everything or throws.
   func write(_ bytes: UnsafeRawBufferPointer, at offset: UInt64) throws(IOFailure)
   func size() throws(IOFailure) -> UInt64
+  func identity() throws(IOFailure) -> FileIdentity
   /// The first offset at or after `offset` whose bytes are not known to be a hole; nil at the end
   /// of the file.
   func nextData(from offset: UInt64) throws(IOFailure) -> UInt64?
@@ -32,6 +33,15 @@ package protocol BlockFile: AnyObject, Sendable {
   func isLocked(_ range: LockRange) throws(IOFailure) -> Bool
 }
 
+/// The device and the inode of a file. No other file has the same while this one is open; on some file systems (FUSE) the numbers of a
+/// file change.
+package struct FileIdentity: Sendable, Equatable {
+  package var device: UInt64
+  package var inode: UInt64
+
+  package init(device: UInt64, inode: UInt64) { (self.device, self.inode) = (device, inode) }
+}
+
 /// Bytes of the lock file (CONTAINER-FORMAT.md, "Locks and readers' pins").
 package struct LockRange: Sendable, Hashable {
   package var offset: UInt64
@@ -41,6 +51,8 @@ package struct LockRange: Sendable, Hashable {
   /// Held by a reader while it reads the state; pins everything.
   static let entry = LockRange(offset: 1 << 40, count: 1)
   static func pin(_ commit: UInt64) -> LockRange { LockRange(offset: 1 << 40 + 1 + commit, count: 1) }
+  /// A place of nobody else, which shows whether two names lead to one file.
+  static func mark() -> LockRange { LockRange(offset: 1 << 62 | UInt64.random(in: 0..<1 << 60), count: 1) }
   /// The entry and the pins of commits below `commit`.
   static func pins(below commit: UInt64) -> LockRange { LockRange(offset: 1 << 40, count: commit + 1) }
 }

@@ -34,7 +34,7 @@ enum DispatchTimers {
     var descriptors: [Int32] = []
     defer { for descriptor in descriptors { close(descriptor) } }
     while descriptors.count < descriptorCount {
-      let descriptor = cposix_open_directory("/", 1)
+      let descriptor = cposix_open_directory(AT_FDCWD, "/", 1)
       guard descriptor >= 0 else { throw IOFailure("open", "a timer", errno: -descriptor) }
       descriptors.append(descriptor)
     }

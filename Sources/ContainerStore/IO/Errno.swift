@@ -9,10 +9,19 @@
 /// The error numbers that the store distinguishes.
 package let missingFile = ENOENT
 package let existingFile = EEXIST
-/// Errors of a single file, not of the process or the system: another copy may be whole.
-let fileFault: Set<Int32> = absentFile.union([EIO])
 /// Errors of a path that is missing, or is something other than a regular file.
 let absentFile: Set<Int32> = [ENOENT, ENOTDIR, ELOOP, EISDIR, EINVAL, ENXIO]
 let closedFile = EBADF
 package let noSpace: Set<Int32> = [ENOSPC, EDQUOT]
 package let refusedAccess: Set<Int32> = [EACCES, EPERM, EROFS]
+/// Errors of the process, the system or the user, which other files would meet as well.
+private let commonFault = Set([EMFILE, ENFILE, ENOMEM, EINTR, EAGAIN, closedFile]).union(noSpace).union(
+  refusedAccess)
+
+extension IOFailure {
+  /// Whether the failure is one of its file alone, be it EIO or what the file system says of a damaged inode (EUCLEAN, EBADMSG):
+  /// another copy may be whole, and other files can be read.
+  var isOfFile: Bool { !commonFault.contains(errno) }
+
+  var isReading: Bool { ["open", "read", "fstat", "stat", "opendir", "readdir"].contains(operation) }
+}

@@ -41,6 +41,12 @@ final class PosixBlockFile: BlockFile {
     return UInt64(status.st_size)
   }
 
+  func identity() throws(IOFailure) -> FileIdentity {
+    var status = stat()
+    try check(fstat(descriptor, &status) == 0 ? 0 : -errno, "fstat", name)
+    return FileIdentity(status)
+  }
+
   func nextData(from offset: UInt64) throws(IOFailure) -> UInt64? {
     #if os(Linux)
       // SEEK_DATA
@@ -112,6 +118,12 @@ final class PosixBlockFile: BlockFile {
 
   func isLocked(_ range: LockRange) throws(IOFailure) -> Bool {
     try check(cposix_is_locked(descriptor, Int64(range.offset), Int64(range.count)), "lock", name) == 1
+  }
+}
+
+extension FileIdentity {
+  init(_ status: stat) {
+    self.init(device: UInt64(truncatingIfNeeded: status.st_dev), inode: UInt64(status.st_ino))
   }
 }
 

@@ -1,4 +1,5 @@
 import CPosix
+import Locks
 
 #if canImport(Glibc)
   import Glibc
@@ -12,15 +13,28 @@ func errorText(_ code: Int32) -> String { String(cString: strerror(code)) }
 
 /// A container in a directory of the native file system.
 ///
-/// Symbolic links are followed in the path to that directory, but not inside it.
+/// Symbolic links are followed in the path to that directory, but not inside it. The directory is opened once and held, so that a
+/// container that is moved while it is open stays itself, and whatever comes to its old place stays untouched.
 package final class PosixBlockIO: BlockIO {
   package let place: String
+  private let held = Guarded<OpenDirectory?>(nil)
 
   package init(_ directory: String) { place = directory }
 
+  package var directory: OpenDirectory? { held.withLock { $0 } }
+
   package var isThere: Bool {
     var status = stat()
-    return stat(place, &status) == 0 && status.st_mode & S_IFMT == S_IFDIR
+    return directory != nil || stat(place, &status) == 0 && status.st_mode & S_IFMT == S_IFDIR
+  }
+
+  private func hold() throws(IOFailure) -> OpenDirectory {
+    try held.withLock { held throws(IOFailure) in
+      if let held { return held }
+      let directory = try OpenDirectory(place)
+      held = directory
+      return directory
+    }
   }
 
   package func open(_ path: String, _ access: BlockAccess) throws(IOFailure) -> any BlockFile {
@@ -30,10 +44,11 @@ package final class PosixBlockIO: BlockIO {
       case .readWrite: O_RDWR
       case .createNew: O_RDWR | O_CREAT | O_EXCL
       }
-    let location = try Location(path, in: place)
+    let location = try location(path)
     // Without O_NONBLOCK, open(2) of a pipe waits for its other end.
     let descriptor = try check(
-      cposix_open_at(location.directory, location.name, flags | O_NOFOLLOW | O_NONBLOCK, 0o600), "open", path)
+      cposix_open_at(location.descriptor, location.name, flags | O_NOFOLLOW | O_NONBLOCK, 0o600), "open", path
+    )
     let file = PosixBlockFile(descriptor: descriptor, name: path)
     if access == .createNew { return file }
     var status = stat()
@@ -44,9 +59,20 @@ package final class PosixBlockIO: BlockIO {
     return file
   }
 
+  package func identity(of path: String) throws(IOFailure) -> FileIdentity? {
+    let location = try location(path)
+    var status = stat()
+    guard fstatat(location.descriptor, location.name, &status, AT_SYMLINK_NOFOLLOW) == 0 else {
+      if errno == missingFile { return nil }
+      throw IOFailure("stat", path, errno: errno)
+    }
+    return FileIdentity(status)
+  }
+
   package func space() throws(IOFailure) -> (byteCount: UInt64, freeByteCount: UInt64) {
     var system = statvfs()
-    try check(statvfs(place, &system) == 0 ? 0 : -errno, "statvfs", "the container")
+    let directory = try hold()
+    try check(fstatvfs(directory.descriptor, &system) == 0 ? 0 : -errno, "statvfs", "the container")
     let blockByteCount = UInt64(system.f_frsize)
     return (UInt64(system.f_blocks) * blockByteCount, UInt64(system.f_bavail) * blockByteCount)
   }
@@ -57,8 +83,14 @@ package final class PosixBlockIO: BlockIO {
 
   /// Opens a directory for reading; returns nil when it is missing.
   private func openDirectory(_ path: String) throws(IOFailure) -> Int32? {
-    let descriptor = cposix_open(native(path), Self.flags(path), 0)
-    return descriptor == -missingFile ? nil : try check(descriptor, "opendir", path)
+    do throws(IOFailure) {
+      let name = path.isEmpty ? "." : path
+      return try check(
+        cposix_open_at(hold().descriptor, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0), "opendir", path)
+    } catch {
+      guard error.errno == missingFile else { throw error }
+      return nil
+    }
   }
 
   package func fileNames(in directory: String) throws(IOFailure) -> [String] {
@@ -85,45 +117,89 @@ package final class PosixBlockIO: BlockIO {
   }
 
   package func createDirectory(_ path: String) throws(IOFailure) {
-    _ = try check(mkdir(native(path), 0o700) == 0 ? 0 : -errno, "mkdir", path)
-    guard path.isEmpty else { return }
-    // Makes the container's own name durable: not every file system does so with the contents.
-    let descriptor = cposix_open(place + "/..", O_RDONLY | O_DIRECTORY, 0)
-    guard descriptor >= 0 else { return }
-    defer { close(descriptor) }
+    guard path.isEmpty else {
+      let directory = try hold()
+      try check(mkdirat(directory.descriptor, path, 0o700) == 0 ? 0 : -errno, "mkdir", path)
+      return
+    }
+    try check(mkdir(place, 0o700) == 0 ? 0 : -errno, "mkdir", path)
     do throws(IOFailure) {
-      _ = try check(synchronizeFully(descriptor), "fsync", path)
+      // Makes the container's own name durable: not every file system does so with the contents.
+      let descriptor = cposix_open_at(try hold().descriptor, "..", O_RDONLY | O_DIRECTORY, 0)
+      guard descriptor >= 0 else { return }
+      defer { close(descriptor) }
+      try check(synchronizeFully(descriptor), "fsync", path)
     } catch {
-      rmdir(place)  // a failed call leaves the path free
+      try? removeDirectory("")  // a failed call leaves the path free
       throw error
     }
   }
 
   package func removeDirectory(_ path: String) throws(IOFailure) {
-    _ = try check(rmdir(native(path)) == 0 ? 0 : -errno, "rmdir", path)
+    let directory = try hold()
+    if !path.isEmpty {
+      try check(unlinkat(directory.descriptor, path, AT_REMOVEDIR) == 0 ? 0 : -errno, "rmdir", path)
+      return
+    }
+    // Another one may be at its place by now.
+    guard try directory.isAt(place) else { throw IOFailure("rmdir", path, errno: missingFile) }
+    try check(rmdir(place) == 0 ? 0 : -errno, "rmdir", path)
+    held.withLock { $0 = nil }
   }
 
   package func remove(_ path: String) throws(IOFailure) {
-    let location = try Location(path, in: place)
-    _ = try check(unlinkat(location.directory, location.name, 0) == 0 ? 0 : -errno, "unlink", path)
+    let location = try location(path)
+    try check(unlinkat(location.descriptor, location.name, 0) == 0 ? 0 : -errno, "unlink", path)
   }
 
   package func rename(_ path: String, to newPath: String) throws(IOFailure) {
-    let (old, new) = (try Location(path, in: place), try Location(newPath, in: place))
-    let status = renameat(old.directory, old.name, new.directory, new.name)
-    _ = try check(status == 0 ? 0 : -errno, "rename", path)
+    let (old, new) = (try location(path), try location(newPath))
+    let status = renameat(old.descriptor, old.name, new.descriptor, new.name)
+    try check(status == 0 ? 0 : -errno, "rename", path)
   }
 
   package func synchronizeDirectory(_ path: String) throws(IOFailure) {
-    let descriptor = try check(cposix_open(native(path), Self.flags(path), 0), "open", path)
+    guard let descriptor = try openDirectory(path) else { throw IOFailure("open", path, errno: missingFile) }
     defer { close(descriptor) }
-    _ = try check(synchronizeFully(descriptor), "fsync", path)
+    try check(synchronizeFully(descriptor), "fsync", path)
   }
 
-  private func native(_ path: String) -> String { path.isEmpty ? place : place + "/" + path }
+  /// The open directory of a file, and the file's name in it.
+  private func location(_ path: String) throws(IOFailure) -> Location {
+    let parts = path.split(separator: "/", maxSplits: 1)
+    let directory = try hold()
+    return Location(
+      directory: parts.count == 2 ? try OpenDirectory(directory, String(parts[0])) : directory,
+      name: String(parts[parts.count - 1]))
+  }
 
-  private static func flags(_ directory: String) -> Int32 {
-    O_RDONLY | O_DIRECTORY | (directory.isEmpty ? 0 : O_NOFOLLOW)
+  private struct Location {
+    let directory: OpenDirectory
+    let name: String
+    var descriptor: Int32 { directory.descriptor }
+  }
+}
+
+/// A directory of the native file system that is open for the calls that name something in it.
+package final class OpenDirectory: Sendable {
+  package let descriptor: Int32
+
+  /// Links in the path are followed.
+  package init(_ path: String) throws(IOFailure) {
+    descriptor = try check(cposix_open_directory(AT_FDCWD, path, 1), "open", "")
+  }
+
+  /// A directory in another one, and no link to one.
+  fileprivate init(_ directory: OpenDirectory, _ name: String) throws(IOFailure) {
+    descriptor = try check(cposix_open_directory(directory.descriptor, name, 0), "open", name)
+  }
+
+  deinit { close(descriptor) }
+
+  fileprivate func isAt(_ path: String) throws(IOFailure) -> Bool {
+    var (own, there) = (stat(), stat())
+    try check(fstat(descriptor, &own) == 0 ? 0 : -errno, "fstat", "")
+    return stat(path, &there) == 0 && FileIdentity(own) == FileIdentity(there)
   }
 }
 
@@ -133,23 +209,6 @@ private func synchronizeFully(_ descriptor: Int32) -> Int32 {
     if errno != EINTR { return -errno }
   }
   return 0
-}
-
-/// The open directory of a file, and the file's name in it.
-private final class Location {
-  let directory: Int32
-  let name: String
-
-  init(_ path: String, in place: String) throws(IOFailure) {
-    let parts = path.split(separator: "/", maxSplits: 1)
-    let isNested = parts.count == 2
-    name = String(parts[parts.count - 1])
-    let native = isNested ? place + "/" + parts[0] : place
-    directory = try check(
-      cposix_open_directory(native, isNested ? 0 : 1), "open", isNested ? String(parts[0]) : "")
-  }
-
-  deinit { close(directory) }
 }
 
 /// The result of a call that returns a negative error number when it fails; throws that failure.

@@ -20,6 +20,8 @@ struct JournalReader {
     /// not whole.
     case good(payload: [UInt8], end: JournalEnd, damagedCopies: [Int])
     case torn(String)
+    /// What one copy does not have, and the system does not read in the other: nobody knows whether it was written.
+    case refused(String)
     case altered
   }
 
@@ -43,7 +45,7 @@ struct JournalReader {
     var damagedCopies: [Int] = []
     var isAltered = false
     var reason = "the journal is missing"
-    var failure: IOFailure?
+    var refusals: [String] = []
     for copy in 0..<CopiedFile.count where readsBoth || good == nil {
       do throws(IOFailure) {
         switch try JournalFrame.read(
@@ -58,48 +60,75 @@ struct JournalReader {
         case .torn(let what): reason = what
         }
       } catch {
-        guard fileFault.contains(error.errno) else { throw error }
-        if !absentFile.contains(error.errno) { failure = error }
+        guard error.isOfFile else { throw error }
+        // A file that is damaged as a whole is as good as missing.
+        if error.operation == "read" {
+          refusals.append(error.description)
+        } else {
+          reason = error.description
+        }
       }
       damagedCopies.append(copy)
     }
     if let good { return .good(payload: good.payload, end: good.end, damagedCopies: damagedCopies) }
-    if let failure { throw failure }
+    if !refusals.isEmpty { return .refused(refusals.joined(separator: "; ")) }
     return isAltered ? .altered : .torn(reason)
   }
 
-  /// The greatest *durable through* of the authentic records after `last`, in either copy; 0 when
-  /// there are none.
-  func provenRecord(after last: JournalEnd) throws(IOFailure) -> UInt64 {
-    var proven: UInt64 = 0
-    for copy in 0..<CopiedFile.count {
-      guard let file = try? file.copy(copy) else { continue }
-      var offset = JournalFrame.alignedUp(last.offset)
-      // The loop skips holes: a file may have been extended beyond its journal.
-      var hashedByteCount = 0
-      // The payload of every frame counts, which bounds the cost of forged frames.
-      while hashedByteCount < Self.hashedByteCountMax, let data = try file.nextData(from: offset) {
-        offset = max(offset, data / JournalFrame.alignment * JournalFrame.alignment)
-        hashedByteCount += try JournalFrame.payloadByteCount(file, at: offset)
-        if case .good(let number, _, let payload, _, _) = try JournalFrame.read(
-          file, at: offset, place: place, key: key.key, cipher: cipher),
-          number > last.record, let record = try? JournalRecord(payload, number: number)
-        {
-          proven = max(proven, record.durableThrough)
-        }
-        offset += JournalFrame.alignment
+  /// Whether a record follows the header, of whatever generation: its checksums need no key. What cannot be read is no evidence.
+  var hasCommit: Bool {
+    get throws(IOFailure) {
+      let headerByteCount = JournalFrame.byteCount(payload: JournalHeader.byteCount)
+      let header = JournalEnd(record: 0, offset: UInt64(headerByteCount), tag: noTag, commit: 0)
+      return switch try read(after: header) {
+      case .good, .altered: true
+      case .torn, .refused: false
       }
+    }
+  }
+
+  /// The greatest *durable through* of the authentic records after `last`, in either copy; 0 when
+  /// there are none. Throws `journalDamaged` when the system does not read where one might be.
+  func provenRecord(after last: JournalEnd) throws -> UInt64 {
+    var proven: UInt64 = 0
+    var refusal: IOFailure?
+    for copy in 0..<CopiedFile.count {
+      do throws(IOFailure) { proven = max(proven, try provenRecord(after: last, in: file.copy(copy))) } catch
+      {
+        guard error.isOfFile else { throw error }
+        if error.operation == "read" { refusal = error }
+      }
+    }
+    if let refusal, proven <= last.record {
+      throw ContainerError(.journalDamaged, detail: "record \(last.record + 1): \(refusal)")
     }
     return proven
   }
 
-  /// Whether either file has bytes after the record.
-  func hasBytes(after last: JournalEnd) throws(IOFailure) -> Bool {
-    for copy in 0..<CopiedFile.count {
-      if let file = try? file.copy(copy), try file.size() > JournalFrame.alignedUp(last.offset) {
-        return true
+  private func provenRecord(after last: JournalEnd, in file: any BlockFile) throws(IOFailure) -> UInt64 {
+    var proven: UInt64 = 0
+    var offset = JournalFrame.alignedUp(last.offset)
+    // The loop skips holes: a file may have been extended beyond its journal.
+    var hashedByteCount = 0
+    // The payload of every frame counts, which bounds the cost of forged frames.
+    while hashedByteCount < Self.hashedByteCountMax, let data = try file.nextData(from: offset) {
+      offset = max(offset, data / JournalFrame.alignment * JournalFrame.alignment)
+      hashedByteCount += try JournalFrame.payloadByteCount(file, at: offset)
+      if case .good(let number, _, let payload, _, _) = try JournalFrame.read(
+        file, at: offset, place: place, key: key.key, cipher: cipher),
+        number > last.record, let record = try? JournalRecord(payload, number: number)
+      {
+        proven = max(proven, record.durableThrough)
       }
+      offset += JournalFrame.alignment
     }
-    return false
+    return proven
+  }
+
+  /// Whether either file has bytes after the record, as far as the system tells.
+  func hasBytes(after last: JournalEnd) -> Bool {
+    (0..<CopiedFile.count).contains {
+      (try? file.copy($0).size()).map { $0 > JournalFrame.alignedUp(last.offset) } ?? false
+    }
   }
 }

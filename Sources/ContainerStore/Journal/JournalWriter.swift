@@ -17,9 +17,10 @@ final class JournalWriter {
 
   /// Creates both files and writes the header; the caller names the journal in the superblock.
   init(
-    io: any BlockIO, container: Identifier, header: JournalHeader, keys: Keyring, cipher: SecretStreamCipher
+    io: any BlockIO, container: Identifier, namedIn update: UInt64, header: JournalHeader, keys: Keyring,
+    cipher: SecretStreamCipher
   ) throws {
-    id = .random()
+    id = .ofFile(namedIn: update)
     generation = header.generation
     self.cipher = cipher
     place = JournalFrame.Place(container: container, journal: id)

@@ -180,11 +180,14 @@ final class SlabStore: Sendable {
       try file.write(bytes, at: offset)
       if startsWriteback { file.startWriteback(offset: offset, count: bytes.count) }
     } catch {
+      let isWritable = isNew || state.withLock { $0.slabs[number]!.file != nil }
       state.withLock { state in
         state.slabs[number]!.outstanding -= count
-        makeIdle(number, &state)
+        // A slab that is damaged as a whole takes nothing more.
+        if isWritable || !error.isOfFile { makeIdle(number, &state) }
       }
       reclaim(number)
+      guard isWritable || !error.isOfFile else { return try append(bytes) }
       throw error
     }
     state.withLock { state in

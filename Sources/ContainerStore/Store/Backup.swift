@@ -31,7 +31,7 @@ struct Backup {
   /// Removes an unfinished backup with its lock, which the caller holds.
   private static func abandon(_ target: PosixBlockIO) {
     Creation.removeParts(of: target)
-    try? target.remove("lock")
+    try? target.remove(ContainerLock.name)
     try? target.removeDirectory("")
   }
 
@@ -44,7 +44,7 @@ struct Backup {
     do throws(IOFailure) {
       try target.createDirectory("")
       do throws(IOFailure) {
-        lock = try target.open("lock", .createNew)
+        lock = try target.open(ContainerLock.name, .createNew)
       } catch {
         // A directory that is not empty stays: another process was faster.
         try? target.removeDirectory("")
@@ -70,10 +70,10 @@ struct Backup {
   /// Locks a directory that holds nothing but an unfinished backup, and removes that backup.
   private static func takeOver(_ target: PosixBlockIO) throws -> any BlockFile {
     func isUnfinished() throws -> Bool {
-      let known = CatalogFiles.directories + ["lock", Superblock.unfinishedName]
+      let known = CatalogFiles.directories + [ContainerLock.name, Superblock.unfinishedName]
       let names = Set(try target.fileNames(in: ""))
-      return try names.contains("lock") && names.isSubset(of: known)
-        && target.open("lock", .read).read(mark.count + 1, at: 0) == mark
+      return try names.contains(ContainerLock.name) && names.isSubset(of: known)
+        && target.open(ContainerLock.name, .read).read(mark.count + 1, at: 0) == mark
     }
     let refusal = ContainerError(.alreadyExists, path: target.place)
     guard (try? isUnfinished()) == true else { throw refusal }
@@ -81,7 +81,7 @@ struct Backup {
     // Another process may have finished the backup meanwhile.
     guard try isUnfinished() else { throw refusal }
     Creation.removeParts(of: target)
-    guard try target.fileNames(in: "") == ["lock"] else { throw refusal }
+    guard try target.fileNames(in: "") == [ContainerLock.name] else { throw refusal }
     return lock
   }
 
@@ -90,28 +90,37 @@ struct Backup {
     let journalEnd = store.acceptedEnd
     // The pin keeps the files of these names, whatever the container's writer changes during the
     // copy.
-    var files: [(name: String, byteCount: UInt64?)] = try store.withSuperblock { _, body, _ in
+    let copied: [[String]] = try store.withSuperblock { _, body, _ in
       let tables = body.completeGeneration.tables.map { CopiedFile.names($0.id, in: .catalog) }
       let journals = try store.catalogFiles.journalsInUse(body).map { CopiedFile.names($0, in: .journal) }
-      return (tables + journals).joined().sorted().map { ($0, nil) }
+      return tables + journals
     }
-    for name in journalEnd.map({ CopiedFile.names($0.id, in: .journal) }) ?? [] {
+    let ofEnd = journalEnd.map { CopiedFile.names($0.id, in: .journal) }
+    var files: [Source] = []
+    for names in copied {
+      let sources = try names.compactMap { name throws(IOFailure) in try store.io.openIfReadable(name, .read)
+      }
       // Later bytes of this journal belong to a later state than the one that is copied.
-      guard let i = files.firstIndex(where: { $0.name == name }) else { continue }
-      files[i].byteCount = journalEnd!.end.offset
+      let limit = names == ofEnd ? journalEnd?.end.offset : nil
+      guard let byteCount = try limit ?? sources.map({ try $0.size() }).max() else { continue }
+      for (i, name) in names.enumerated() {
+        // Bytes that the system does not read in one copy are taken from the other.
+        let own = sources.count == names.count ? [sources[i], sources[1 - i]] : sources
+        files.append(Source(name: name, files: own, byteCount: byteCount))
+      }
     }
-    // One of two copies may be missing from the container; the backup then lacks it too.
-    try files.removeAll { try store.io.openIfThere($0.name, .read) == nil }
-    files += usage.slabCounters.sorted { $0.key < $1.key }.map { (SlabStore.name($0.key), $0.value.end) }
-    let sizes = try files.map { file in try file.byteCount ?? store.io.open(file.name, .read).size() }
-    let total = sizes.reduce(0, +)
+    for (slab, counter) in usage.slabCounters.sorted(by: { $0.key < $1.key }) {
+      let name = SlabStore.name(slab)
+      files.append(Source(name: name, files: [try store.io.open(name, .read)], byteCount: counter.end))
+    }
+    let total = files.reduce(0) { $0 + $1.byteCount }
     for directory in CatalogFiles.directories { try target.createDirectory(directory) }
     let began = Clock.monotonicNanoseconds()
     var done: UInt64 = 0
     for (i, file) in files.enumerated() {
       let isSlab = file.name.hasPrefix("slab/")
-      try copy(file.name, byteCount: sizes[i], to: target, keepingHoles: isSlab, control: control)
-      done += sizes[i]
+      try copy(file, to: target, keepingHoles: isSlab, control: control)
+      done += file.byteCount
       control.progress?(
         BulkProgress(
           bytesDone: done, byteCount: total, filesDone: i + 1, fileCount: files.count,
@@ -145,15 +154,35 @@ struct Backup {
     }
   }
 
+  /// A file to be copied, and those that have its bytes.
+  private struct Source {
+    var name: String
+    var files: [any BlockFile]
+    var byteCount: UInt64
+
+    /// `count` bytes of the first file that the system reads, or fewer at its end.
+    func read(_ count: Int, at offset: UInt64) throws(IOFailure) -> [UInt8] {
+      var refusal: IOFailure?
+      for file in files {
+        do throws(IOFailure) { return try file.read(count, at: offset) } catch {
+          guard error.isOfFile else { throw error }
+          refusal = refusal ?? error
+        }
+      }
+      if let refusal { throw refusal }
+      return []
+    }
+  }
+
   private func copy(
-    _ name: String, byteCount: UInt64, to target: PosixBlockIO, keepingHoles: Bool, control: BulkControl
+    _ source: Source, to target: PosixBlockIO, keepingHoles: Bool, control: BulkControl
   ) throws {
-    let source = try store.io.open(name, .read)
-    let copy = try target.open(name, .createNew)
+    let copy = try target.open(source.name, .createNew)
     var offset: UInt64 = 0
-    while offset < byteCount {
+    while offset < source.byteCount {
       if control.cancellation?.isCancelled == true { throw ContainerError(.cancelled) }
-      let piece = try source.read(Int(min(byteCount - offset, UInt64(Self.pieceByteCount))), at: offset)
+      let piece = try source.read(
+        Int(min(source.byteCount - offset, UInt64(Self.pieceByteCount))), at: offset)
       // Missing bytes are damage of the files they belong to, in the backup as in the container.
       if piece.isEmpty { break }
       if keepingHoles {

@@ -1,8 +1,8 @@
 extension CatalogLoader {
   /// Loads the catalog, pins the commit that a reader has read, and checks for signs of a later
-  /// state.
+  /// state than that of the superblock's `update`.
   func load(
-    _ mode: ContainerMode, lockFile: any BlockFile, acceptsOlderState: Bool
+    _ mode: ContainerMode, _ update: UInt64, lockFile: any BlockFile, acceptsOlderState: Bool
   ) throws -> LoadedCatalog {
     let loaded = try load()
     if mode == .readOnly {
@@ -12,7 +12,7 @@ extension CatalogLoader {
     }
     // Commits that a repair gives up are later, too, but no such sign.
     guard !log.findings.contains(where: { $0.kind == .journalDamaged }),
-      try hasLaterState(than: loaded)
+      try hasLaterState(than: update, loaded)
     else { return loaded }
     guard acceptsOlderState else { throw ContainerError(.rolledBack) }
     log.add(Finding(.damage, .rolledBack, ContainerError.Code.rolledBack.what))

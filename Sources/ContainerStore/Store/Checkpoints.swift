@@ -84,7 +84,8 @@ struct Checkpoints {
   private func writeFrozen() {
     let snapshot = store.catalogState.withLock { $0.snapshot }
     guard let frozen = snapshot.frozen else { return }
-    let tables = try? writeTable(frozen, over: snapshot.tables)
+    let update = store.commitLog.withLock { $0.superblock.nextUpdate }
+    let tables = try? writeTable(frozen, over: snapshot.tables, namedIn: update)
     store.commitLog.withLock { log in
       log.checkpointIsRunning = false
       log.journalByteCountAtFailure = tables == nil ? log.journal?.byteCount : nil
@@ -143,7 +144,8 @@ struct Checkpoints {
   /// Writes all changes to tables, and names no journal.
   private func writeEverything(_ log: inout CommitLog, mergingAll: Bool) throws {
     let snapshot = store.catalogState.withLock { $0.snapshot }
-    let tables = try writeTable(snapshot.overlay, over: snapshot.tables, mergingAll: mergingAll)
+    let tables = try writeTable(
+      snapshot.overlay, over: snapshot.tables, namedIn: log.superblock.nextUpdate, mergingAll: mergingAll)
     let generation = Generation(
       number: log.newestGeneration + 1, epoch: store.epoch, state: .complete, secret: Random.bytes(32),
       commit: log.commit, tables: tables.map(\.table))
@@ -161,9 +163,9 @@ struct Checkpoints {
   }
 
   private func writeTable(
-    _ changes: ChangeMap, over tables: [TableFile], mergingAll: Bool = false
+    _ changes: ChangeMap, over tables: [TableFile], namedIn update: UInt64, mergingAll: Bool = false
   ) throws -> [TableFile] {
     try store.catalogFiles.writeTable(
-      changes, over: tables, epoch: store.epoch, mergingAll: mergingAll, log: store.log)
+      changes, over: tables, namedIn: update, epoch: store.epoch, mergingAll: mergingAll, log: store.log)
   }
 }

@@ -11,13 +11,15 @@ import SodiumPrimitives
 
 /// Locks of writers and pins of readers (CONTAINER-FORMAT.md, "Locks and readers' pins").
 enum ContainerLock {
+  static let name = "lock"
+
   /// Takes the writer's lock or, for a reader, the pin that keeps everything while it reads the
   /// state. Throws `locked`: at once when this process holds the lock, otherwise after 255 ms.
   ///
   /// A lock belongs to an open file description, which a child shares with its parent until the
   /// child calls exec(2): the lock of a process that was killed may live that much longer.
   static func take(_ io: any BlockIO, mode: ContainerMode) throws -> any BlockFile {
-    let file = try open(io, mode: mode)
+    var (file, name) = try open(io, mode: mode)
     var milliseconds: UInt32 = 1
     while true {
       let isGranted =
@@ -25,8 +27,12 @@ enum ContainerLock {
         case .readWrite: try file.tryLock(.writer, exclusive: true)
         case .readOnly: try file.tryLock(.entry, exclusive: false)
         }
-      if isGranted { return file }
-      let refusal = try locked(file, at: io.place)
+      if isGranted {
+        if try io.leads(name, to: file) { return file }
+        // Whoever had it has removed it, or somebody has replaced it.
+        (file, name) = try open(io, mode: mode)
+      }
+      let refusal = isGranted ? ContainerError(.replaced) : try locked(file, at: io.place)
       guard refusal.circumstance != .ownLock, milliseconds <= 128 else { throw refusal }
       // The holder is another process, and locks of files tell nobody that they have become free.
       usleep(milliseconds * 1000)
@@ -34,19 +40,23 @@ enum ContainerLock {
     }
   }
 
-  private static func open(_ io: any BlockIO, mode: ContainerMode) throws -> any BlockFile {
+  private static func open(_ io: any BlockIO, mode: ContainerMode) throws -> (any BlockFile, name: String) {
     do throws(IOFailure) {
-      return try io.open("lock", mode == .readWrite ? .readWrite : .read)
+      return (try io.open(name, mode == .readWrite ? .readWrite : .read), name)
     } catch {
+      // The file is damaged: no process can write.
+      if mode == .readOnly, error.isOfFile, !absentFile.contains(error.errno) {
+        return (try io.open(Superblock.name, .read), Superblock.name)
+      }
       // The lock file of the container was lost, for instance by a copy that left it out.
       guard error.errno == missingFile else { throw error }
     }
     do throws(IOFailure) {
-      return try io.open("lock", .createNew)
+      return (try io.open(name, .createNew), name)
     } catch {
       guard mode == .readOnly, refusedAccess.contains(error.errno) else { throw error }
       // No process can write where no lock file can be made. Locks on another file exclude nobody.
-      return try io.open(Superblock.name, .read)
+      return (try io.open(Superblock.name, .read), Superblock.name)
     }
   }
 

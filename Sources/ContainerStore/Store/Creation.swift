@@ -51,8 +51,8 @@ enum Creation {
       } catch {
         // The lock stays in a directory that this call did not make: another process may be waiting
         // for it.
-        if madeDirectory, (try? io.fileNames(in: "")) == ["lock"] {
-          try? io.remove("lock")
+        if madeDirectory, (try? io.fileNames(in: "")) == [ContainerLock.name] {
+          try? io.remove(ContainerLock.name)
           try? io.removeDirectory("")
         }
         throw error
@@ -76,7 +76,8 @@ enum Creation {
   /// copies, and no journal or slab. Such a container has never had contents.
   private static func isUnfinished(_ io: any BlockIO) throws(IOFailure) -> Bool {
     let names = try io.fileNames(in: "")
-    guard Set(names).isSubset(of: CatalogFiles.directories + ["lock", Superblock.unfinishedName]) else {
+    guard Set(names).isSubset(of: CatalogFiles.directories + [ContainerLock.name, Superblock.unfinishedName])
+    else {
       return false
     }
     for directory in ["journal", "slab"] where try !io.fileNames(in: directory).isEmpty { return false }
@@ -104,7 +105,7 @@ enum Creation {
     let containerID = Identifier.random()
     let rootKey = try SecretBytes.random(count: 32)
     let now = Clock.wallNanoseconds()
-    let tableID = Identifier.random()
+    let tableID = Identifier.ofFile(namedIn: 1)
     let keying = Generation.Table.Keying(epoch: 1, secret: Random.bytes(32))
     var generation = Generation(
       number: 1, epoch: 1, state: .complete, secret: Random.bytes(32), commit: 0, tables: [])

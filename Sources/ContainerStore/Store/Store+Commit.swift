@@ -62,6 +62,7 @@ extension Store {
   /// Appends one commit to both copies of the journal.
   private func append(_ changes: ChangeMap, to log: inout CommitLog, segmentsWereDurable: Bool) throws {
     if log.journal == nil { try startJournal(&log) }
+    try log.superblock.requireOwn()
     let commit = log.commit + 1
     var records: [CatalogChange] = []
     records.reserveCapacity(changes.count)
@@ -105,7 +106,8 @@ extension Store {
     var writer: JournalWriter?
     try usingReserve(&log) {
       writer = try JournalWriter(
-        io: io, container: id, header: header, keys: keyring, cipher: $0.superblock.cipher)
+        io: io, container: id, namedIn: $0.superblock.nextUpdate, header: header, keys: keyring,
+        cipher: $0.superblock.cipher)
     }
     let journal = writer!
     try log.superblock.update { body in

@@ -109,7 +109,6 @@ extension Store {
 
   // MARK: Keys
 
-  /// Whether the container has the key of an epoch.
   func hasKey(ofEpoch epoch: UInt32) -> Bool { keyring.hasEpoch(epoch) }
 
   func fileKey(_ id: UInt64, _ inode: Inode) throws -> FileKey {

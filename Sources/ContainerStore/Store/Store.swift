@@ -63,9 +63,8 @@ final class Store: Sendable {
 
   // MARK: Open
 
-  /// Opens a container: chooses the superblock, finds the root key, loads the catalog, and as a
-  /// writer recovers from an unclean end. Throws as ``Container/open(at:credential:mode:options:)``
-  /// does, and `IOFailure`.
+  /// Opens a container, and as a writer recovers from an unclean end. Throws as
+  /// ``Container/open(at:credential:mode:options:)`` does, and `IOFailure`.
   init(
     io: any BlockIO, mode: ContainerMode, options: ContainerOptions, openRuns: any RunHolding,
     observers: any CommitObserving,
@@ -78,12 +77,11 @@ final class Store: Sendable {
     self.observers = observers
     let log = FindingLog()
     self.log = log
-    let superblockFile = try Superblock.file(of: io)
+    _ = try Superblock.file(of: io)
     if mode == .readWrite { try DispatchTimers.prepare() }
     lockFile = try ContainerLock.take(io, mode: mode)
-    // A folder that leads elsewhere is refused, even where the second copies of its files would
-    // suffice.
-    for directory in CatalogFiles.directories { try io.requireDirectory(directory) }
+    try CatalogFiles.requireDirectories(of: io)
+    let superblockFile = try Superblock.file(of: io)
     let cipher = SecretStreamCipher(options.cipher)
     let writerIsAlive = try mode == .readOnly && lockFile.isLocked(.writer)
     var (slot, slotFindings) = try Superblock.choose(superblockFile, writerIsAlive: writerIsAlive)
@@ -107,7 +105,7 @@ final class Store: Sendable {
     loader.readsBothCopies = mode == .readWrite && !body.isClean
     loader.salvages = options.salvages
     let loaded = try loader.load(
-      mode, lockFile: lockFile, acceptsOlderState: options.acceptsOlderState)
+      mode, slot.sequence, lockFile: lockFile, acceptsOlderState: options.acceptsOlderState)
     let (counters, slabCounters) = try loaded.snapshot.counters(mode, log)
     slabs = SlabStore(
       io: io, counters: slabCounters, nextSlab: counters.nextSlab,
@@ -119,8 +117,9 @@ final class Store: Sendable {
       CatalogState(snapshot: loaded.snapshot, counters: counters, slabCounters: slabCounters))
     commitLog = Guarded(
       CommitLog(
-        io: io, superblock: SuperblockFile(io: io, slot: slot, rootKey: rootKey, cipher: cipher), body, loaded
-      ))
+        io: io,
+        superblock: SuperblockFile(io: io, lockFile: lockFile, slot: slot, rootKey: rootKey, cipher: cipher),
+        body, loaded))
     guard mode == .readWrite else { return }
     guard slot.minimumWriter <= SuperblockSlot.formatVersion else {
       throw ContainerError(

@@ -38,13 +38,22 @@ enum Superblock {
     }
   }
 
+  /// A slot that the system does not read is as good as torn, unless it reads neither.
   static func read(_ file: any BlockFile) throws(IOFailure) -> [SuperblockSlot.Reading] {
     var readings: [SuperblockSlot.Reading] = []
+    var refusals: [IOFailure] = []
     for offset in SuperblockSlot.offsets {
-      let bytes = try file.read(SuperblockSlot.byteCount, at: offset)
+      let bytes: [UInt8]
+      do throws(IOFailure) { bytes = try file.read(SuperblockSlot.byteCount, at: offset) } catch {
+        guard error.isOfFile else { throw error }
+        readings.append(.torn)
+        refusals.append(error)
+        continue
+      }
       let isCut = bytes.count < SuperblockSlot.byteCount && bytes.starts(with: SuperblockSlot.magic)
       readings.append(isCut ? .torn : SuperblockSlot.read(bytes))
     }
+    if refusals.count == readings.count { throw refusals[0] }
     return readings
   }
 
@@ -118,7 +127,8 @@ enum Superblock {
         [
           Finding(
             .damage, .superblockSlotTorn,
-            "one copy of the superblock is torn or overwritten; opening it for writing writes both")
+            "one copy of the superblock is torn, overwritten or unreadable; opening it for writing writes both"
+          )
         ]
       )
     default:

@@ -9,15 +9,23 @@ struct SuperblockFile: ~Copyable {
   let rootKey: SecretBytes
   let cipher: SecretStreamCipher
   private let io: any BlockIO
+  private let lockFile: any BlockFile
   /// The time of the last write by the monotonic clock, in nanoseconds.
   private(set) var writeTime = Clock.monotonicNanoseconds()
 
-  init(io: any BlockIO, slot: SuperblockSlot, rootKey: consuming SecretBytes, cipher: SecretStreamCipher) {
+  init(
+    io: any BlockIO, lockFile: any BlockFile, slot: SuperblockSlot, rootKey: consuming SecretBytes,
+    cipher: SecretStreamCipher
+  ) {
     self.io = io
+    self.lockFile = lockFile
     self.slot = slot
     self.rootKey = rootKey
     self.cipher = cipher
   }
+
+  /// The number of the next update.
+  var nextUpdate: UInt64 { slot.sequence + 1 }
 
   /// Calls `body` with the opened body, whose secrets are wiped afterwards. Changes are not
   /// written.
@@ -43,18 +51,27 @@ struct SuperblockFile: ~Copyable {
 
   private mutating func write(keySlots: [KeySlot?], body: SuperblockBody) throws {
     let new = try SuperblockSlot.make(
-      containerID: slot.containerID, sequence: slot.sequence + 1, keySlots: keySlots, body: body,
+      containerID: slot.containerID, sequence: nextUpdate, keySlots: keySlots, body: body,
       rootKey: rootKey, cipher: cipher)
+    try requireOwn()
     let file = try io.open(Superblock.name, .readWrite)
+    let readings = try Superblock.read(file)
+    guard readings.contains(.good(slot)) || readings.allSatisfy(\.isLost) else {
+      throw ContainerError(.replaced)
+    }
     // The copy in use stays whole until the other one is written.
-    let second = try file.read(SuperblockSlot.byteCount, at: SuperblockSlot.offsets[1])
-    let offsets = second == slot.bytes ? SuperblockSlot.offsets : SuperblockSlot.offsets.reversed()
+    let offsets = readings[1] == .good(slot) ? SuperblockSlot.offsets : SuperblockSlot.offsets.reversed()
     for offset in offsets {
       try file.write(new.bytes, at: offset)
       try file.synchronize()
     }
     slot = new
     writeTime = Clock.monotonicNanoseconds()
+  }
+
+  /// Throws `replaced` unless the file that is locked is still the lock of the directory: otherwise another writer can be there.
+  func requireOwn() throws {
+    guard try io.leads(ContainerLock.name, to: lockFile) else { throw ContainerError(.replaced) }
   }
 
   // MARK: Keys

@@ -16,7 +16,7 @@ struct UnnamedFiles {
         ("catalog", tables), ("journal", journals), (CopiedFile.copyFolder, tables.union(journals)),
         ("slab", slabNames),
       ].map { directory, known in
-        let unnamed = try store.io.fileNames(in: directory).filter { !known.contains($0) }
+        let unnamed = try store.io.readableFileNames(in: directory).filter { !known.contains($0) }
         let removableCount = unnamed.count { CatalogFiles.mayRemove($0, in: directory) }
         return UnnamedFiles(
           directory: directory, removableCount: removableCount,

@@ -1,0 +1,277 @@
+import EncryptedFile
+import Locks
+import OpenDynamicsTesting
+import SodiumPrimitives
+import TestSupport
+import Testing
+
+@testable import ContainerStore
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+private let secret = TestSecret.rawKey(7)
+
+/// Parts of the catalog that are whole in neither copy: what older parts say of them does not count.
+struct LostBlockTests {
+  private static func options() -> Container.Options {
+    var options = testOptions()
+    options.checkpointByteCounts = 1 << 14...1 << 14
+    return options
+  }
+
+  /// A container with a large table of all files, and a small one in which many of them have other names.
+  private static func renamed(_ count: Int = 400) throws -> (image: DiskImage, tree: Tree) {
+    let io = RecordingIO()
+    let first = try Container.create(io, secret, options())
+    for i in 0..<count {
+      if i % 20 == 0 { try first.createDirectory("/\(i / 20)") }
+      try first.write(testBytes(100 + i, seed: UInt64(i)), to: "/\(i / 20)/file\(i)")
+    }
+    first.store.rewriteCatalogAtClosing()
+    try first.close()
+    let second = try Container.open(
+      io: io, credential: secret.credential(), mode: .readWrite, options: options())
+    var i = 0
+    while try second.store.withSuperblock({ _, body, _ in body.completeGeneration.tables.count }) == 1,
+      i < count
+    {
+      try second.move("/\(i / 20)/file\(i)", to: "/\(i / 20)/other\(i)")
+      try second.write(testBytes(7, seed: UInt64(i)), to: "/\(i / 20)/file\(i)")
+      second.store.backgroundWork.wait()
+      i += 3
+    }
+    try #require(second.store.withSuperblock { _, body, _ in body.completeGeneration.tables.count } == 2)
+    let tree = try second.tree()
+    try second.close()
+    return (io.image, tree)
+  }
+
+  /// Every file that is brought out has the contents of the file that has this name now.
+  private static func expectNoStaleNames(_ image: DiskImage, _ tree: Tree, _ what: String) throws -> Int {
+    let container = try Container.open(image, secret)
+    var damage: [ContainerError] = []
+    guard let found = try? container.readableTree(at: "/", skipping: { damage.append($0) }) else { return 0 }
+    #expect(found.count < tree.count && !damage.isEmpty, "\(what)")
+    for file in found where file.attributes.kind == .file {
+      let path = "/" + file.path
+      let contents = try? container.contents(at: path)
+      #expect(contents == nil || tree[path] == .some(contents), "\(what): \(path)")
+      #expect(tree[path] != nil, "\(what): \(path) is a name of before")
+    }
+    let report = try container.verify()
+    #expect(report.hasDamage && report.fileCount <= tree.count, "\(what)")
+    try container.close()
+    return found.count
+  }
+
+  @Test func noFileComesOutUnderANameItNoLongerHas() throws {
+    let (image, tree) = try Self.renamed()
+    let tables = image.files(in: "catalog").sorted { image[$0]!.count < image[$1]!.count }
+    #expect(tables.count == 2)
+    var foundCount = 0
+    for table in tables {
+      // The last bytes are the footer's, without which a table does not open.
+      for offset in stride(from: 10, to: image[table]!.count - 300, by: 4000) {
+        var damaged = image
+        for name in [table, DiskImage.copy(of: table)] { damaged.flipBit(1, at: offset, of: name) }
+        guard let container = try? Container.open(damaged, secret) else { continue }
+        try container.close()
+        foundCount += try Self.expectNoStaleNames(
+          damaged, tree, "\(table == tables[0] ? "newer" : "older") table at \(offset)")
+      }
+    }
+    #expect(foundCount > 0)
+  }
+}
+
+/// What the system refuses to read of one copy, with any error, is read from the other.
+struct RefusedReadTests {
+  /// Bad sectors, and what file systems say of blocks and inodes whose checksums are wrong.
+  private static let codes: [Int32] = [EIO, EUCLEAN, EBADMSG, ENODATA, EOVERFLOW, EREMOTEIO]
+  private static let calls = ["open for reading", "read", "fstat"]
+
+  private static func victim(isOpen: Bool = false) throws -> (image: DiskImage, tree: Tree) {
+    let io = RecordingIO()
+    var options = testOptions()
+    options.checkpointByteCounts = 1 << 14...1 << 14
+    let container = try Container.create(io, secret, options)
+    for i in 0..<100 { try container.write(testBytes(100 * (i % 9), seed: UInt64(i)), to: "/file\(i)") }
+    container.store.backgroundWork.wait()
+    try container.write(testBytes(5000, seed: 1), to: "/late")
+    let tree = try container.tree()
+    container.store.backgroundWork.wait()
+    let open = io.image
+    try container.close()
+    return (isOpen ? open : io.image, tree)
+  }
+
+  private static func refuse(
+    _ io: RecordingIO, _ code: Int32, _ calls: [String], _ concerns: @escaping @Sendable (String) -> Bool
+  ) {
+    io.setCallFault { name, path, _ in calls.contains(name) && concerns(path) ? code : nil }
+  }
+
+  @Test(arguments: codes, [false, true]) func ofOneCopyCostsNothing(code: Int32, isOpen: Bool) throws {
+    let (image, tree) = try Self.victim(isOpen: isOpen)
+    for call in Self.calls {
+      for folder in ["catalog", "journal", "copy"] {
+        // Behind the last record of one copy, the other could have another one.
+        if isOpen, folder != "catalog", call == "read" { continue }
+        let names = Set(image.files(in: folder))
+        let what = "\(call) in \(folder)"
+        for mode in [Container.Mode.readOnly, .readWrite] {
+          let io = RecordingIO(image)
+          Self.refuse(io, code, [call, "open"]) { names.contains($0) }
+          let container = try Container.open(io, secret, mode: mode)
+          #expect(try container.tree() == tree, "\(what)")
+          if mode == .readWrite { try container.write([1], to: "/new") }
+          try container.close()
+        }
+        let io = RecordingIO(image)
+        Self.refuse(io, code, [call]) { names.contains($0) }
+        let report = try Container.verify(io: io, credential: secret.credential(), options: testOptions())
+        if call != "fstat" { #expect(report.hasDamage, "\(what)") }
+        #expect(report.fileCount == 101, "\(what)")
+        let repaired = try Container.repair(io: io, credential: secret.credential(), options: testOptions())
+        if call != "fstat" { #expect(repaired.wasWritten, "\(what)") }
+        io.setCallFault(nil)
+        #expect(try Container.open(io, secret).tree() == tree, "\(what)")
+        if repaired.wasWritten { #expect(try Container.verify(io.image, secret).findings.isEmpty, "\(what)") }
+      }
+    }
+  }
+
+  @Test(arguments: codes, [0, 1]) func ofOneSlotOfTheSuperblockCostsNothing(code: Int32, slot: Int) throws {
+    for isOpen in [false, true] {
+      let (image, tree) = try Self.victim(isOpen: isOpen)
+      let io = RecordingIO(image)
+      let count = Guarded(0)
+      let isRefusing = Guarded(true)
+      io.setCallFault { name, path, _ in
+        guard name == "read", path == "superblock" else { return nil }
+        // Both slots are read in turns.
+        let number = count.withLock { count in
+          defer { count += 1 }
+          return count
+        }
+        return isRefusing.withLock { $0 } && number % 2 == slot ? code : nil
+      }
+      let reader = try Container.open(io, secret)
+      #expect(try reader.tree() == tree)
+      #expect(reader.findings.contains { $0.kind == .superblockSlotTorn })
+      #expect(try reader.verify().hasDamage)
+      try reader.close()
+      let writer = try Container.open(io, secret, mode: .readWrite)
+      try writer.write([1], to: "/new")
+      isRefusing.withLock { $0 = false }
+      try writer.close()
+      io.setCallFault(nil)
+      #expect(try Container.verify(io.image, secret).findings.isEmpty)
+      #expect(try Container.open(io, secret).contents(at: "/new") == [1])
+    }
+  }
+
+  /// `verify` and `repair` say what they tried when nothing could be read.
+  @Test(arguments: codes) func ofBothCopiesIsReported(code: Int32) throws {
+    let (image, _) = try Self.victim(isOpen: true)
+    for names in [
+      ["superblock"], image.files(in: "catalog") + image.files(in: "copy"),
+      image.files(in: "journal") + image.files(in: "copy"),
+    ] {
+      let io = RecordingIO(image)
+      Self.refuse(io, code, ["open for reading", "read"]) { names.contains($0) }
+      let report = try Container.verify(io: io, credential: secret.credential(), options: testOptions())
+      let finding = try #require(report.findings.first { $0.severity == .damage })
+      #expect([.unreadable, .tableDamaged, .journalDamaged].contains(finding.kind))
+      #expect(
+        names.contains { finding.detail.contains($0) } && finding.detail.contains("\(code)"), "\(finding)")
+      let error = #expect(throws: ContainerError.self) {
+        try Container.repair(io: io, credential: secret.credential(), options: testOptions())
+      }
+      #expect(error?.findingKind == finding.kind, "\(String(describing: error))")
+      #expect(io.image == image)
+    }
+  }
+
+  /// A record that the second copy may not have got yet: it is not taken for one that was never written.
+  @Test func behindTheLastRecordIsDamage() throws {
+    let (image, tree) = try Self.victim(isOpen: true)
+    let io = RecordingIO(image)
+    Self.refuse(io, EIO, ["read"]) { $0.hasPrefix("journal/") }
+    expectError(.journalDamaged) { try Container.open(io, secret) }
+    let report = try Container.repair(
+      io: io, credential: secret.credential(), options: testOptions(), acceptsLoss: true)
+    #expect(report.hasLoss)
+    io.setCallFault(nil)
+    #expect(try Container.open(io, secret).tree() == tree)
+  }
+
+  /// A slab that is damaged as a whole costs its files, and takes nothing more.
+  @Test(arguments: codes) func ofASlabCostsItsFiles(code: Int32) throws {
+    let (image, tree) = try Self.victim()
+    let io = RecordingIO(image)
+    Self.refuse(io, code, ["open for reading", "open", "read"]) { image.files(in: "slab").contains($0) }
+    let container = try Container.open(io, secret, mode: .readWrite)
+    let error = #expect(throws: ContainerError.self) { try container.contents(at: "/late") }
+    #expect(error?.isDamage == true)
+    try container.write([1, 2], to: "/new")
+    #expect(try container.contents(at: "/new") == [1, 2])
+    #expect(try container.contents(at: "/file0").isEmpty && tree["/file0"] != nil)
+    try container.close()
+    #expect(
+      try Container.verify(io: io, credential: secret.credential(), options: testOptions()).findings
+        .contains { $0.kind == .segmentDamaged })
+    io.setCallFault(nil)
+    #expect(try Container.verify(io.image, secret).findings.isEmpty)
+  }
+
+  @Test(arguments: codes) func ofADirectoryKeepsNobodyFromReading(code: Int32) throws {
+    let (image, tree) = try Self.victim(isOpen: true)
+    for directory in CatalogFiles.directories {
+      let io = RecordingIO(image)
+      Self.refuse(io, code, ["opendir"]) { $0 == directory }
+      #expect(try Container.open(io, secret).tree() == tree, "\(directory)")
+      let report = try Container.verify(io: io, credential: secret.credential(), options: testOptions())
+      #expect(report.fileCount == 101, "\(directory)")
+    }
+  }
+
+  /// What one copy lacks comes from the other, so that the backup is whole.
+  @Test(arguments: codes) func ofOneCopyIsNotInABackup(code: Int32) throws {
+    let (image, tree) = try Self.victim()
+    for call in ["open for reading", "read"] {
+      for folder in ["catalog", "journal", "copy"] {
+        let directory = TemporaryDirectory()
+        let io = RecordingIO(image)
+        Self.refuse(io, code, [call]) { $0.hasPrefix(folder + "/") }
+        let container = try Container.open(io, secret)
+        try container.backup(to: directory["backup"])
+        try container.close()
+        let backup = try Container.open(
+          at: directory["backup"], credential: testCredential(), mode: .readOnly, options: testOptions())
+        #expect(try backup.verify().findings.isEmpty && backup.tree() == tree, "\(call) in \(folder)")
+        try backup.close()
+      }
+    }
+  }
+
+  /// What concerns the process or the user is no damage.
+  @Test(arguments: [EMFILE, ENFILE, ENOMEM, EACCES, EPERM]) func forLackOfSomethingIsNoDamage(code: Int32)
+    throws
+  {
+    let (image, _) = try Self.victim()
+    for folder in ["catalog", "copy"] {
+      let io = RecordingIO(image)
+      Self.refuse(io, code, ["open for reading", "read"]) {
+        $0.hasPrefix("catalog/") || $0.hasPrefix(folder + "/")
+      }
+      #expect(throws: ContainerError.self) {
+        try Container.verify(io: io, credential: secret.credential(), options: testOptions())
+      }
+    }
+  }
+}
