@@ -47,8 +47,8 @@ package final class PosixBlockIO: BlockIO {
     let location = try location(path)
     // Without O_NONBLOCK, open(2) of a pipe waits for its other end.
     let descriptor = try check(
-      cposix_open_at(location.descriptor, location.name, flags | O_NOFOLLOW | O_NONBLOCK, 0o600), "open", path
-    )
+      cposix_open_at(location.descriptor, location.name, flags | O_NOFOLLOW | O_NONBLOCK, 0o600),
+      access == .createNew ? "create" : "open", path)
     let file = PosixBlockFile(descriptor: descriptor, name: path)
     if access == .createNew { return file }
     var status = stat()

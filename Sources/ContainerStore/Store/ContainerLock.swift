@@ -66,6 +66,14 @@ enum ContainerLock {
     file.unlock(.entry)
   }
 
+  /// The error for a file that is missing because the directory was removed while a writer had it open.
+  static func replaced(_ store: Store, _ error: any Error) -> ContainerError? {
+    guard store.mode == .readWrite, (error as? IOFailure)?.errno == missingFile,
+      (try? store.io.leads(name, to: store.lockFile)) == false
+    else { return nil }
+    return ContainerError(.replaced)
+  }
+
   static func describeHolder(_ file: any BlockFile) throws {
     try file.truncate(to: 0)
     try file.write(Array(ownDescription().utf8), at: 0)

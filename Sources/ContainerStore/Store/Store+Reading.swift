@@ -107,8 +107,6 @@ extension Store {
     }
   }
 
-  // MARK: Keys
-
   func hasKey(ofEpoch epoch: UInt32) -> Bool { keyring.hasEpoch(epoch) }
 
   func fileKey(_ id: UInt64, _ inode: Inode) throws -> FileKey {
@@ -129,7 +127,7 @@ extension Store {
   func translated(_ error: any Error, path: String) -> any Error {
     // After closing, results of reads and writes are void, whatever failed.
     if !(error is ContainerError), isClosed { return ContainerError(.closed, path: path) }
-    return ContainerError.ofFile(at: path, error)
+    return ContainerError.ofFile(at: path, ContainerLock.replaced(self, error) ?? error)
   }
 
   /// Turns a failed system call into an error of the container. The caller adds the path, if it
@@ -138,7 +136,8 @@ extension Store {
     do {
       return try body()
     } catch let failure as IOFailure {
-      throw isClosed ? ContainerError(.closed) : ContainerError.from(failure)
+      throw isClosed
+        ? ContainerError(.closed) : ContainerLock.replaced(self, failure) ?? ContainerError.from(failure)
     }
   }
 }
