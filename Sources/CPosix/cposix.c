@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -18,6 +20,30 @@
 #endif
 
 static int result(int value) { return value < 0 ? -errno : value; }
+
+#if defined(__APPLE__)
+#include <crt_externs.h>
+int cposix_arguments(char *const **arguments) {
+  *arguments = *_NSGetArgv();
+  return *_NSGetArgc();
+}
+#else
+static int argument_count = -1;
+static char *const *argument_vector;
+
+// glibc hands its constructors what main gets; musl does not, and leaves the count as it is.
+#if defined(__GLIBC__)
+__attribute__((constructor)) static void keep_arguments(int count, char *const *vector) {
+  argument_count = count;
+  argument_vector = vector;
+}
+#endif
+
+int cposix_arguments(char *const **arguments) {
+  *arguments = argument_vector;
+  return argument_count;
+}
+#endif
 
 int cposix_open(const char *path, int flags, mode_t mode) { return cposix_open_at(AT_FDCWD, path, flags, mode); }
 
@@ -35,6 +61,32 @@ int cposix_open_directory(int directory, const char *name, int follows_link) {
   int flags = O_RDONLY | O_DIRECTORY;
 #endif
   return cposix_open_at(directory, name, flags | (follows_link ? 0 : O_NOFOLLOW), 0);
+}
+
+int cposix_rename_new(const char *old_path, const char *new_path) {
+#if defined(__APPLE__)
+  if (renamex_np(old_path, new_path, RENAME_EXCL) == 0) return 0;
+#else
+  if (renameat2(AT_FDCWD, old_path, AT_FDCWD, new_path, RENAME_NOREPLACE) == 0) return 0;
+#endif
+  if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP && errno != EOPNOTSUPP) return -errno;
+  struct stat status;
+  // A link to a symbolic link is one to what that leads to on some systems.
+  if (lstat(old_path, &status) == 0 && S_ISREG(status.st_mode)) {
+    if (link(old_path, new_path) == 0) return result(unlink(old_path));
+    if (errno == EEXIST) return -errno;
+  }
+  if (lstat(new_path, &status) == 0) return -EEXIST;
+  return result(rename(old_path, new_path));
+}
+
+ssize_t cposix_read_past(int fd, void *bytes, size_t count, int64_t offset) {
+  char more;
+  struct iovec parts[] = {{bytes, count}, {&more, 1}};
+  ssize_t done;
+  do done = preadv(fd, parts, 2, offset);
+  while (done < 0 && errno == EINTR);
+  return done < 0 ? -errno : done;
 }
 
 int cposix_fdatasync(int fd) {

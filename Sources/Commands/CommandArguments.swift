@@ -20,7 +20,8 @@ struct CommandArguments {
     }
   }
 
-  /// Throws `ValidationError` for a word that is no command, where ArgumentParser would count arguments.
+  /// Throws `ValidationError` for no command, which ArgumentParser takes for a wish for help and a success, and for a word that is
+  /// no command, where it would count arguments.
   func parse() throws -> any ParsableCommand {
     try checkCommand()
     return try DynamicsCommand.parseAsRoot(words)
@@ -28,10 +29,12 @@ struct CommandArguments {
 
   private func checkCommand() throws {
     let (command, rest) = Self.command(of: words.first == "help" ? words.dropFirst() : words[...])
-    guard !command.configuration.subcommands.isEmpty, let word = rest.first, word != "help",
-      word.utf8.first != UInt8(ascii: "-")
-    else { return }
+    guard !command.configuration.subcommands.isEmpty else { return }
     let path = command == DynamicsCommand.self ? "" : " " + (command.configuration.commandName ?? "")
+    if rest.isEmpty, words.first != "help" {
+      throw ValidationError("name a command of 'dynamics\(path)'; 'dynamics help\(path)' lists them")
+    }
+    guard let word = rest.first, word != "help", word.utf8.first != UInt8(ascii: "-") else { return }
     let groups = DynamicsCommand.configuration.subcommands.filter { Self.subcommand(word, of: $0) != nil }
     let others = groups.map { "dynamics \($0.configuration.commandName ?? "") \(word)" }
     throw ValidationError(

@@ -19,6 +19,7 @@ struct CopyCommand: ParsableCommand {
   @OptionGroup var receiverCredential: ReceiverCredentialOptions
   @OptionGroup var bulk: BulkOptions
   @OptionGroup var damage: DamageOptions
+  @OptionGroup var sources: SourceOptions
 
   @Flag(
     name: [.short, .customShort("R"), .long],
@@ -54,9 +55,10 @@ struct CopyCommand: ParsableCommand {
 
   func run() throws {
     let form = try CopyForm(operands)
-    let damage = damage.report()
-    try copy(form, with: copier(damage))
+    let (damage, unreadable) = (damage.report(), sources.report())
+    try copy(form, with: copier(damage, unreadable))
     try damage?.finish()
+    try unreadable?.finish()
   }
 
   private func copy(_ form: CopyForm, with copier: TreeCopier) throws {
@@ -108,10 +110,10 @@ struct CopyCommand: ParsableCommand {
 
   private var keepsLinks: Bool { recursive || noDereference || archive }
 
-  private func copier(_ damage: DamageReport?) -> TreeCopier {
+  private func copier(_ damage: DamageReport?, _ unreadable: DamageReport?) -> TreeCopier {
     TreeCopier(
       title: "cp", noClobber: noClobber, verbose: verbose, preserve: preserve || archive,
-      keepsLinks: keepsLinks, bulk: bulk, damage: damage)
+      keepsLinks: keepsLinks, bulk: bulk, damage: damage, unreadable: unreadable)
   }
 
   private func copyAll(

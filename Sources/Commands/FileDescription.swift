@@ -23,7 +23,7 @@ extension Container {
   /// A directory's contents in order; with `recursively`, everything below, folders before their contents. Paths are relative to it.
   /// What is damaged is reported and left out.
   func describedList(_ path: String, recursively: Bool, damage: DamageReport) throws -> [DescribedFile] {
-    let files = try recursively ? readableTree(at: path, skipping: damage.add) : list(path)
+    let files = try readableTree(at: path, recursively: recursively, skipping: damage.add)
     return try files.map {
       try describe(PathText.joined(path, $0.path), as: $0.path, $0.attributes)
     }.sorted(by: DescribedFile.byPath)

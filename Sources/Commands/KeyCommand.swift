@@ -41,10 +41,8 @@ struct ChangePassphraseCommand: ParsableCommand {
     let secret = try credential.secret(for: dir)
     try withContainer(at: dir, secret, mode: .readWrite) { container in
       let new = try newCredential.secret(for: dir)
-      // Removing the old one would remove the new one with it.
       if new.isSame(as: secret) { throw CommandError(.keyUnchanged) }
-      try container.addKey(try new.credential())
-      try container.removeKey(try secret.credential())
+      try container.replaceKey(try secret.credential(), with: try new.credential())
     }
   }
 }

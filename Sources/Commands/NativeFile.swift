@@ -66,8 +66,18 @@ enum NativeFile {
   /// What is at a path, links followed.
   static func item(_ path: String) throws -> CopyItem { CopyItem("", try status(path)) }
 
-  /// The item and everything below it, folders before their contents. Links below it are not followed.
-  static func tree(_ path: String) throws -> [CopyItem] {
+  /// The item and everything below it, folders before their contents. Links below it are not followed. With `skipping`, what cannot
+  /// be looked at is left out.
+  static func tree(_ path: String, skipping: ((ContainerError) -> Void)?) throws -> [CopyItem] {
+    func leavingOut(_ body: () throws -> Void) throws {
+      do { try body() } catch {
+        guard let skipping else { throw error }
+        let native = error as? CommandError
+        skipping(
+          error as? ContainerError
+            ?? ContainerError(.notPermitted, nativePath: native?.path ?? path, detail: native?.detail))
+      }
+    }
     var items = [try item(path)]
     var next = 0
     while next < items.count {
@@ -75,11 +85,16 @@ enum NativeFile {
       next += 1
       guard item.kind == .directory else { continue }
       let directory = PathText.below(path, item.relative)
-      for name in try names(in: directory) {
-        var status = stat()
-        let child = PathText.joined(directory, name)
-        guard lstat(child, &status) == 0 else { throw CommandError.native("lstat", child, errno) }
-        items.append(CopyItem(item.relative.isEmpty ? name : PathText.joined(item.relative, name), status))
+      try leavingOut {
+        for name in try names(in: directory) {
+          try leavingOut {
+            var status = stat()
+            let child = PathText.joined(directory, name)
+            guard lstat(child, &status) == 0 else { throw CommandError.native("lstat", child, errno) }
+            let relative = item.relative.isEmpty ? name : PathText.joined(item.relative, name)
+            items.append(CopyItem(relative, status))
+          }
+        }
       }
     }
     return items.sorted { PathText.precedes($0.relative, $1.relative) }

@@ -14,11 +14,12 @@ import UnixSockets
 public enum Program {
   /// Runs the command that the arguments name, and ends the process with one of the documented exit codes.
   public static func main() -> Never {
-    let arguments = CommandArguments(Array(CommandLine.arguments.dropFirst()))
+    StandardDescriptors.complete()
+    let words = ProgramArguments.words
+    let arguments = CommandArguments(words)
     var reportsJSON = false
     do {
-      try checkArguments()
-      let words = CommandLine.arguments.dropFirst()
+      try ProgramArguments.check()
       // As they are: a help option among them is not ours.
       if words.first == PushCommand.configuration.commandName {
         try PushCommand.handOver(Array(words.dropFirst()))
@@ -60,16 +61,6 @@ public enum Program {
     let limit = try DescriptorLimit.raiseSoftToHard()
     guard limit.soft >= descriptorCountMin else {
       throw CommandError(.tooFewDescriptors, detail: "\(limit.soft), and it needs \(descriptorCountMin)")
-    }
-  }
-
-  /// Swift repairs arguments that are not UTF-8, and would then look for a file of another name.
-  private static func checkArguments() throws {
-    for i in 0..<Int(CommandLine.argc) {
-      guard let argument = CommandLine.unsafeArgv[i] else { continue }
-      let bytes = UnsafeRawBufferPointer(start: argument, count: strlen(argument))
-      guard String(validating: bytes, as: UTF8.self) == nil else { continue }
-      throw CommandError(.argumentNotUTF8, path: String(decoding: bytes, as: UTF8.self))
     }
   }
 }

@@ -8,7 +8,7 @@ struct PutCommand: ParsableCommand {
     discussion: """
       An existing folder PATH, or one that ends in a slash, takes LOCAL inside under its own name; otherwise PATH becomes the \
       name. Without PATH, LOCAL goes into the root. Missing folders on the way are made; existing files are replaced. LOCAL - is \
-      standard input.
+      standard input. A folder is stored in one step. What cannot be read or stored in it is left out and listed, and the exit code is 1.
       """)
 
   @Argument(help: "The container, what to copy, and its place.", completion: .file())
@@ -16,6 +16,7 @@ struct PutCommand: ParsableCommand {
 
   @OptionGroup var credential: CredentialOptions
   @OptionGroup var bulk: BulkOptions
+  @OptionGroup var sources: SourceOptions
 
   func validate() throws { _ = try TransferOperands(put: operands) }
 
@@ -26,6 +27,7 @@ struct PutCommand: ParsableCommand {
     if kind == .missing { throw CommandError(.nativeMissing, path: local) }
     let secret = try credential.secret(for: dir)
     let options = try bulk.containerOptions()
+    let leftOut = sources.report()
     try withContainer(at: dir, secret, mode: .readWrite, options: options, findings: bulk.findings) {
       container in
       switch kind {
@@ -35,9 +37,12 @@ struct PutCommand: ParsableCommand {
       case .file, .directory, .missing:
         let place = try container.place(of: local, at: path)
         try bulk.withProgress("put") { control in
+          var control = control
+          control.skipping = leftOut?.add
           try container.importItem(at: local, to: place, control: control)
         }
       }
     }
+    try leftOut?.finish()
   }
 }

@@ -16,9 +16,9 @@ enum SecretInput {
 
   /// Exactly 32 bytes.
   static func keyFile(_ path: String) throws -> Secret {
-    // One byte more, to notice a longer file.
+    // One byte more, to notice a longer file; behind a key on a pipe is what somebody else reads.
     var buffer = try SecretBytes(count: Credential.rawKeyByteCount + 1)
-    let count = try readFile(path, into: &buffer) { _ in false }
+    let count = try readFile(path, into: &buffer) { count, _ in count == Credential.rawKeyByteCount }
     guard count == Credential.rawKeyByteCount else {
       let seen = count > Credential.rawKeyByteCount ? "more" : "\(count)"
       throw CommandError(.keyFileSize, path: path, detail: "this one has \(seen)")
@@ -26,14 +26,14 @@ enum SecretInput {
     return Secret(.rawKey, try buffer.prefix(count))
   }
 
-  /// The first line without its end.
+  /// The first line without its end. What follows it on a pipe stays there.
   static func passphraseFile(_ path: String) throws -> Secret {
     var buffer = try lineBuffer()
-    let count = try readFile(path, into: &buffer) { $0.contains(UInt8(ascii: "\n")) }
+    let count = try readFile(path, into: &buffer) { $1 == UInt8(ascii: "\n") }
     return try passphrase(in: buffer, count: count, path: path)
   }
 
-  /// The value of an environment variable, which is wiped and removed; nil when there is none.
+  /// The value of an environment variable, read as the file would be, wiped and removed; nil when there is none.
   static func environment(_ name: String) throws -> Secret? {
     guard let value = getenv(name) else { return nil }
     let memory = UnsafeMutableRawBufferPointer(start: value, count: strlen(value))
@@ -42,7 +42,10 @@ enum SecretInput {
       unsetenv(name)
     }
     guard !memory.isEmpty else { throw CommandError(.emptyPassphrase, detail: "the variable \(name)") }
-    return Secret(.passphrase, try SecretBytes(copying: UnsafeRawBufferPointer(memory)))
+    var buffer = try lineBuffer()
+    let count = min(memory.count, buffer.count)
+    buffer.withUnsafeMutableBytes { $0.copyMemory(from: UnsafeRawBufferPointer(rebasing: memory[..<count])) }
+    return try passphrase(in: buffer, count: count, path: nil)
   }
 
   /// Asks on the terminal, without echo; nil when there is no terminal. With `twice`, both answers must agree.
@@ -66,7 +69,7 @@ enum SecretInput {
     }
     write(prompt, to: terminal)
     var buffer = try lineBuffer()
-    let count = try read(terminal, "/dev/tty", into: &buffer) { $0.contains(UInt8(ascii: "\n")) }
+    let count = try read(terminal, "/dev/tty", into: &buffer, byteByByte: true) { $1 == UInt8(ascii: "\n") }
     return try passphrase(in: buffer, count: count, path: nil)
   }
 
@@ -94,28 +97,33 @@ enum SecretInput {
     return Secret(.passphrase, try buffer.prefix(lineCount))
   }
 
+  /// Of a pipe, a terminal or standard input, reads no byte behind what is enough: the data may follow.
   private static func readFile(
-    _ path: String, into buffer: inout SecretBytes, until isEnough: (UnsafeRawBufferPointer) -> Bool
+    _ path: String, into buffer: inout SecretBytes, until isEnough: (_ count: Int, _ last: UInt8) -> Bool
   ) throws -> Int {
-    let descriptor = cposix_open(path, O_RDONLY, 0)
+    // Opened by this name, a file would begin anew.
+    let isStandardInput = path == "/dev/stdin" || path == "/dev/fd/0" || path == "/proc/self/fd/0"
+    let descriptor = isStandardInput ? STDIN_FILENO : cposix_open(path, O_RDONLY, 0)
     guard descriptor >= 0 else { throw CommandError.native("open", path, -descriptor) }
-    defer { close(descriptor) }
-    return try read(descriptor, path, into: &buffer, until: isEnough)
+    defer { if !isStandardInput { close(descriptor) } }
+    let isShared = isStandardInput || lseek(descriptor, 0, SEEK_CUR) < 0
+    return try read(descriptor, path, into: &buffer, byteByByte: isShared, until: isEnough)
   }
 
-  /// Until the end, the buffer is full, or `isEnough` of what came last.
+  /// Until the end, the buffer is full, or, byte by byte, it is enough.
   private static func read(
-    _ descriptor: Int32, _ path: String, into buffer: inout SecretBytes,
-    until isEnough: (UnsafeRawBufferPointer) -> Bool
+    _ descriptor: Int32, _ path: String, into buffer: inout SecretBytes, byteByByte: Bool,
+    until isEnough: (_ count: Int, _ last: UInt8) -> Bool
   ) throws -> Int {
     try buffer.withUnsafeMutableBytes { memory in
       var done = 0
       while done < memory.count {
+        let end = byteByByte ? done + 1 : memory.count
         let count = try readSome(
-          descriptor, into: UnsafeMutableRawBufferPointer(rebasing: memory[done...]), name: path)
+          descriptor, into: UnsafeMutableRawBufferPointer(rebasing: memory[done..<end]), name: path)
         if count == 0 { break }
         done += count
-        if isEnough(UnsafeRawBufferPointer(rebasing: memory[(done - count)..<done])) { break }
+        if byteByByte, isEnough(done, memory[done - 1]) { break }
       }
       return done
     }

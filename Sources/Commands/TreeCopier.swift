@@ -15,6 +15,8 @@ struct TreeCopier {
   var bulk: BulkOptions
   /// Takes what is damaged below a folder of a container, and is left out. Nil: the first damage ends the copying.
   var damage: DamageReport?
+  /// Takes what cannot be read or stored below a native folder, and is left out. Nil: the first of it ends the copying.
+  var unreadable: DamageReport?
 
   private var control: BulkControl { BulkControl(cancellation: Interruption.shared.cancellation) }
 
@@ -31,9 +33,12 @@ struct TreeCopier {
         items = try verbose || preserve ? self.items(of: source, top, skipping: { _ in }) : [top]
         try copyInOneStep(source, to: target)
       } else {
-        items = try self.items(of: source, top, skipping: damage?.add)
+        items = try self.items(of: source, top, skipping: leavingOut(source)?.add)
         items = try copyEach(items, from: source, to: target)
       }
+    }
+    if let unreadable, case .native(let path) = source {
+      items.removeAll { unreadable.paths.contains(PathText.below(path, $0.relative)) }
     }
     if let damage, !damage.paths.isEmpty, case .container(let container, let path) = source {
       let top = try container.resolvedPath(path)
@@ -72,7 +77,7 @@ struct TreeCopier {
   ) throws -> [CopyItem] {
     switch source {
     // What cannot be stored is found by who stores it.
-    case .native(let path): return try NativeFile.tree(path)
+    case .native(let path): return try NativeFile.tree(path, skipping: skipping)
     case .container(let container, let path):
       guard top.kind == .directory else { return [top] }
       let files =
@@ -110,7 +115,7 @@ struct TreeCopier {
   private func copyInOneStep(_ source: CopyEnd, to target: CopyEnd) throws {
     try bulk.withProgress(title) { control in
       var control = control
-      control.skipping = damage?.add
+      control.skipping = leavingOut(source)?.add
       try copyAtOnce(source, to: target, control: control)
     }
   }
@@ -148,9 +153,11 @@ struct TreeCopier {
           if existing == .directory { throw into.error(.isADirectory) }
           do {
             try copyFile(item, from, to: into, &tally)
-          } catch let error as ContainerError where error.isDamage && !item.relative.isEmpty {
-            guard let damage else { throw error }
-            damage.add(error)
+          } catch let error as ContainerError where !item.relative.isEmpty && error.code != .cancelled {
+            guard let report = leavingOut(source), error.isDamage || report === unreadable else {
+              throw error
+            }
+            report.add(error)
             continue
           }
         }
@@ -158,6 +165,11 @@ struct TreeCopier {
       }
     }
     return copied
+  }
+
+  /// Where what is left out of a folder is told.
+  private func leavingOut(_ source: CopyEnd) -> DamageReport? {
+    if case .native = source { unreadable } else { damage }
   }
 
   /// That a folder is not copied into itself.

@@ -2,6 +2,58 @@ import Testing
 
 /// What the words behind a command mean.
 struct ArgumentTests {
+  /// To be asked for nothing is no success: whoever forgot a word, or lost all of them, notices.
+  @Test func noCommandIsAnError() throws {
+    let folder = try TemporaryFolder()
+    for arguments in [[], ["container"], ["container", "key"], ["services"], ["apps"]] {
+      let outcome = try DynamicsProcess(arguments.map { Array($0.utf8) }, in: folder).finish()
+      #expect(outcome.status == 64 && outcome.text.isEmpty, "\(arguments)")
+      #expect(outcome.errors.contains("dynamics help"), "\(arguments): \(outcome.errors)")
+    }
+  }
+
+  /// Arguments do not come from /proc. Making it invisible needs a namespace, which not every machine permits.
+  @Test func worksWithoutProc() throws {
+    let folder = try TemporaryFolder()
+    let container = try folder.makeContainer()
+    let file = try folder.makeFile("file", [1, 2, 3])
+    let line =
+      "mount -t tmpfs none /proc && exec '\(DynamicsProcess.executable)' put --key-file '\(folder.path("key"))'"
+      + " '\(container)' '\(file)' /x"
+    let unshare = "/usr/bin/unshare"
+    let probe = try? DynamicsProcess(
+      ["-mr", "/bin/sh", "-c", "mount -t tmpfs none /proc"].map { Array($0.utf8) }, in: folder,
+      executable: unshare
+    ).finish()
+    guard probe?.status == 0 else { return }
+    let outcome = try DynamicsProcess(
+      ["-mr", "/bin/sh", "-c", line].map { Array($0.utf8) }, in: folder, executable: unshare
+    ).finish()
+    #expect(outcome.status == 0, "\(outcome.errors)")
+    #expect(try folder.run("cat", container, "/x").output == [1, 2, 3])
+  }
+
+  /// A missing standard input or output is an error for who uses it, and never a file or pipe of the program.
+  @Test func closedDescriptorsAreErrors() throws {
+    let folder = try TemporaryFolder()
+    let container = try folder.makeContainer()
+    let file = try folder.makeFile("file", [UInt8](repeating: 7, count: 100_000))
+    try folder.run("put", container, file, "/x")
+    let program = "'\(DynamicsProcess.executable)'"
+    let options = "--key-file '\(folder.path("key"))' '\(container)'"
+    for (line, status): (String, Int32) in [
+      ("put \(options) - /y <&-", 1), ("cat \(options) /x >&-", 1),
+      ("cat \(options) /x <&- 2>&- | cmp - '\(file)'", 0),
+      ("put \(options) '\(file)' /z <&- >&- 2>&-", 0),
+    ] {
+      let outcome = try DynamicsProcess(
+        ["-c", "\(program) \(line)"].map { Array($0.utf8) }, in: folder, executable: "/bin/sh"
+      ).finish()
+      #expect(outcome.status == status, "\(line): \(outcome.errors)")
+    }
+    #expect(try folder.run("ls", container).text == "x\nz\n")
+  }
+
   /// Names of which ArgumentParser takes letters for options, `h` among them.
   @Test func aLeadingDashIsNoRequestForHelp() throws {
     let folder = try TemporaryFolder()

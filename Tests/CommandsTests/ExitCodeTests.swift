@@ -179,6 +179,11 @@ struct ExitCodeTests {
     let refused = try folder.run("put", container, links, "/s", expecting: 1)
     #expect(refused.errors.contains(links + "/link"))
     #expect(refused.errors.contains("symbolic link"))
-    #expect(try folder.run("ls", container).text == "")
+    // Each is left out of its folder.
+    #expect(try folder.run("ls", container).text == "s\n" && folder.run("ls", "-R", container, "/s").text == "links/\n")
+    for local in [source, links] {
+      try folder.run("put", "--all-or-nothing", container, local, "/t", expecting: 1)
+    }
+    #expect(try folder.run("ls", container).text == "s\n")
   }
 }

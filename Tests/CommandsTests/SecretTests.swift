@@ -19,6 +19,46 @@ struct SecretTests {
     #expect(try folder.runBare("ls", container, "--passphrase-file", long).errors.contains("too long"))
   }
 
+  /// A line's end belongs to no passphrase, wherever it comes from.
+  @Test func aLineEndInTheEnvironmentDoesNotCount() throws {
+    let folder = try TemporaryFolder()
+    let container = folder.path("c")
+    let file = try folder.makeFile("passphrase", Array("pw\n".utf8))
+    for (number, value) in ["pw\n", "pw\r\n", "pw"].enumerated() {
+      let place = container + "\(number)"
+      let created = try folder.runBare(
+        "container", "create", place, environment: ["DYNAMICS_PASSPHRASE": value])
+      #expect(created.status == 0)
+      #expect(try folder.runBare("ls", place, "--passphrase-file", file).status == 0)
+    }
+  }
+
+  /// What follows a secret on standard input is the data, byte for byte, be it a pipe or a file.
+  @Test(arguments: [false, true], [false, true]) func whatIsBehindASecretIsNotSwallowed(
+    isKey: Bool, isPipe: Bool
+  ) throws {
+    let folder = try TemporaryFolder()
+    let container = folder.path("c")
+    // A key may have a line's end in it.
+    let secret = isKey ? [10] + Random.bytes(31) : Array("passphrase\r\n".utf8)
+    let file = try folder.makeFile("secret", secret)
+    let option = isKey ? "--key-file" : "--passphrase-file"
+    #expect(try folder.runBare("container", "create", container, option, file).status == 0)
+    let data = Random.bytes(23_893)
+    let both = try folder.makeFile("both", secret + data)
+    let command = isPipe ? "cat '\(both)' |" : "<'\(both)'"
+    let program = "'\(DynamicsProcess.executable)'"
+    for standardInput in ["/dev/stdin", "/dev/fd/0"] {
+      let name = "/x" + standardInput.split(separator: "/").joined()
+      let line = "\(command) \(program) put \(option) \(standardInput) '\(container)' - \(name)"
+      let shell = try DynamicsProcess(
+        ["-c", line].map { Array($0.utf8) }, in: folder, executable: "/bin/sh"
+      ).finish()
+      #expect(shell.status == 0, "\(shell.errors)")
+      #expect(try folder.runBare("cat", container, name, option, file).output == data)
+    }
+  }
+
   @Test func addsRemovesAndReplacesKeys() throws {
     let folder = try TemporaryFolder()
     let container = try folder.makeContainer()

@@ -68,6 +68,49 @@ struct LostBlockTests {
     return found.count
   }
 
+  /// The record of a directory is lost with its block: what is in other blocks, and below it, comes out.
+  @Test func whatIsBelowADirectoryWithoutARecordComesOut() throws {
+    let io = RecordingIO()
+    let container = try Container.create(io, secret, Self.options())
+    // Inodes come in the order of their numbers: those of the first directories stand in a block of their own.
+    for i in 0..<40 { try container.createDirectory("/directory\(i)") }
+    for i in 0..<3000 {
+      try container.write(testBytes(3, seed: UInt64(i)), to: "/directory\(i % 40)/file\(i)")
+    }
+    container.store.rewriteCatalogAtClosing()
+    let tree = try container.tree()
+    try container.close()
+    let image = io.image
+    let table = try #require(image.files(in: "catalog").first)
+    var wasRootLost = false
+    var namelessCount = 0
+    for offset in stride(from: 10, to: image[table]!.count - 2000, by: 20_000) {
+      var damaged = image
+      for name in [table, DiskImage.copy(of: table)] { damaged.flipBit(1, at: offset, of: name) }
+      guard let opened = try? Container.open(damaged, secret) else { continue }
+      var damage: [ContainerError] = []
+      guard let found = try? opened.readableTree(at: "/", skipping: { damage.append($0) }) else { continue }
+      wasRootLost = wasRootLost || damage.contains { $0.path == "/" }
+      // With the block of the root's entries, no name is known.
+      if found.isEmpty {
+        namelessCount += 1
+        continue
+      }
+      // One block of at most 64 KiB has no more than this.
+      #expect(found.count > tree.count / 2, "\(offset): \(found.count)")
+      let directory = TemporaryDirectory()
+      let receipt = try opened.exportItem(
+        "/", to: directory["out"], control: BulkControl(skipping: { damage.append($0) }))
+      #expect(receipt.fileCount > tree.count / 2 - 100, "\(offset)")
+      for file in found where file.attributes.kind == .file {
+        guard let bytes = readNative(directory["out/" + file.path]) else { continue }
+        #expect(tree["/" + file.path] == .some(bytes))
+      }
+      try opened.close()
+    }
+    #expect(wasRootLost && namelessCount <= 4)
+  }
+
   @Test func noFileComesOutUnderANameItNoLongerHas() throws {
     let (image, tree) = try Self.renamed()
     let tables = image.files(in: "catalog").sorted { image[$0]!.count < image[$1]!.count }

@@ -151,14 +151,6 @@ struct SuperblockTests {
     #expect(try container.info().keySlots.count == 2)
   }
 
-  @Test func oneCredentialInSeveralSlotsIsRemovedFromAll() throws {
-    let io = RecordingIO()
-    let container = try Container.create(io, .rawKey(1))
-    for _ in 0..<2 { try container.addKey(TestSecret.passphrase("twice").credential()) }
-    #expect(try container.removeKey(TestSecret.passphrase("twice").credential()) == 2)
-    #expect(try Container.openingError(io.image, .passphrase("twice"))?.code == .wrongKey)
-  }
-
   @Test func theCostsOfAPassphraseAreThoseThatWereAskedFor() throws {
     let io = RecordingIO()
     var options = testOptions()

@@ -13,6 +13,11 @@ int cposix_open_at(int directory, const char *name, int flags, mode_t mode);
 /// openat of a directory for the calls that take one only (O_PATH where the system has it). Without follows_link, a symbolic link is no
 /// directory.
 int cposix_open_directory(int directory, const char *name, int follows_link);
+/// rename(2) to a name that is free: -EEXIST when it is not. Where the file system has no such call, a link and an unlink; where it has
+/// no links, a look before the rename.
+int cposix_rename_new(const char *old_path, const char *new_path);
+/// preadv(2) of `count` bytes and one more, which is not kept: returns count + 1 when the file goes on.
+ssize_t cposix_read_past(int fd, void *bytes, size_t count, int64_t offset);
 /// fdatasync(2); fsync with F_FULLFSYNC where the platform has it.
 int cposix_fdatasync(int fd);
 /// sync_file_range(2): starts writing back, does not wait; does nothing where it is missing.
@@ -32,6 +37,10 @@ int cposix_lock(int fd, int exclusive, int64_t offset, int64_t count);
 int cposix_unlock(int fd, int64_t offset, int64_t count);
 /// F_OFD_GETLK: 1 when an exclusive lock on the range would be refused, 0 when it would be granted.
 int cposix_is_locked(int fd, int64_t offset, int64_t count);
+
+/// The arguments as the C library has them, the program's name first: their number, or -1 where it does not tell. Nothing is read from
+/// /proc, which a container or a chroot may lack.
+int cposix_arguments(char *const **arguments);
 
 /// Turns terminal echo off (0) or on (1): returns the previous state (0/1), or -errno.
 int cposix_set_echo(int fd, int on);

@@ -11,6 +11,7 @@ struct Export {
   func run(
     _ source: StorePath, to native: String, replacing: Bool, in records: CatalogSnapshot
   ) throws -> BulkReceipt {
+    try NativeOutput.requireOutside(store.io.directory?.identity, native)
     let path = try source.resolved(in: records)
     let top = try records.existing(path)
     let skipping = top.inode.kind == .directory ? control.skipping : nil
@@ -22,21 +23,49 @@ struct Export {
       ([native] + names.map(\.description)).joined(separator: "/")
     }
     let output = NativeOutput()
+    /// Leaves out what the native file system refuses below the folder.
+    func leavingOut<R>(_ names: [FileName], _ body: () throws -> R) throws -> R? {
+      do { return try body() } catch let error as ContainerError {
+        guard let skipping, !names.isEmpty, error.isRefusal else { throw error }
+        skipping(error)
+        return nil
+      }
+    }
     do {
       // A directory made by this export is empty, so files in it need no check for existing items.
       var newDirectories: Set<[FileName]> = []
+      var refusedDirectories: Set<[FileName]> = []
       for (names, file) in items where file.inode.kind == .directory {
-        let isNew = try output.makeDirectory(
-          place(names), permissions: file.inode.permissions, followingLinks: names.isEmpty)
-        if isNew { newDirectories.insert(names) }
+        let isNew =
+          refusedDirectories.contains(Array(names.dropLast()))
+          ? nil
+          : try leavingOut(names) {
+            try output.makeDirectory(
+              place(names), permissions: file.inode.permissions, followingLinks: names.isEmpty)
+          }
+        if isNew == nil { refusedDirectories.insert(names) }
+        if isNew == true { newDirectories.insert(names) }
+      }
+      if !refusedDirectories.isEmpty {
+        items.removeAll { !$0.names.isEmpty && refusedDirectories.contains(Array($0.names.dropLast())) }
+      }
+      var links: [(names: [FileName], target: [UInt8], replaced: FileIdentity?)] = []
+      for (names, file) in items where file.inode.kind == .symbolicLink {
+        try leavingOut(names) {
+          links.append(
+            (names, file.inode.target, try NativeOutput.checkLink(place(names), replacing: replacing)))
+        }
       }
       var plan = UnitPlan()
-      var planned: [(path: String, file: FoundFile, output: NativeOutput.Unfinished, byteCount: UInt64)] =
+      var planned: [(path: String, file: FoundFile, output: NativeOutput.Unfinished?, byteCount: UInt64)] =
         []
       for (names, file) in items where file.inode.kind == .file {
         let (source, destination) = (path.names + names, place(names))
+        var replaced: FileIdentity?
         if names.isEmpty || !newDirectories.contains(Array(names.dropLast())) {
-          try NativeOutput.check(destination, replacing: replacing)
+          let found = try leavingOut(names) { try NativeOutput.check(destination, replacing: replacing) }
+          guard let found else { continue }
+          replaced = found
         }
         let extents = try skippingDamage(at: source, skipping) {
           try records.checkedExtents(of: file, at: StorePath.text(source))
@@ -46,54 +75,67 @@ struct Export {
         let before = plan.byteCount
         let pieceCount = plan.addFile(extents: extents)
         let byteCount = plan.byteCount - before
-        let unfinished = try output.begin(
-          destination, size: inode.size, permissions: inode.permissions,
-          inOnePiece: pieceCount == 1 && byteCount == inode.size)
+        // What is planned for a file that is refused here is opened, and goes nowhere.
+        let unfinished = try leavingOut(names) {
+          try output.begin(
+            destination, replacing: replaced, size: inode.size, permissions: inode.permissions,
+            inOnePiece: pieceCount == 1 && byteCount == inode.size)
+        }
         planned.append((StorePath.text(source), file, unfinished, byteCount))
       }
       let files = planned
-      let damage = Guarded<[Int: ContainerError]>([:])
+      // Files that are left out.
+      let failures = Guarded<[Int: ContainerError]>([:])
       let goesOn = skipping != nil
+      @Sendable func leavingOutFile(_ file: Int, _ body: () throws -> Void) throws {
+        do { try body() } catch let error as ContainerError
+          where goesOn && (error.isDamage || error.isRefusal)
+        {
+          failures.withLock { $0[file] = error }
+        }
+      }
       _ = try BulkWork(plan: plan, control: control, workers: store.workers).run {
         [store] context, pieces in
-        for piece in pieces where damage.withLock({ $0[piece.file] }) == nil {
+        for piece in pieces where failures.withLock({ $0[piece.file] }) == nil {
           let (path, file, unfinished, _) = files[piece.file]
-          let plaintext: UnsafeRawBufferPointer
-          do {
-            plaintext = try Self.openPiece(piece, of: file, path: path, in: store, context: context)
-          } catch let error as ContainerError where goesOn && error.isDamage {
-            damage.withLock { $0[piece.file] = error }
-            continue
-          }
-          if unfinished.isWhole {
-            try output.writeWhole(plaintext, to: unfinished, modified: file.inode.modified)
-          } else {
-            let offset = piece.start * UInt64(SegmentLayout.plaintextByteCountMax)
-            try output.write(plaintext, to: unfinished, at: offset)
+          guard let unfinished else { continue }
+          try leavingOutFile(piece.file) {
+            let plaintext = try Self.openPiece(piece, of: file, path: path, in: store, context: context)
+            if unfinished.isWhole {
+              try output.writeWhole(plaintext, to: unfinished, modified: file.inode.modified)
+            } else {
+              let offset = piece.start * UInt64(SegmentLayout.plaintextByteCountMax)
+              try output.write(plaintext, to: unfinished, at: offset)
+            }
           }
         }
         return []
       }
-      let damaged = damage.withLock { $0 }
-      let whole = files.indices.filter { damaged[$0] == nil }
-      for (i, error) in damaged.sorted(by: { $0.key < $1.key }) {
-        output.remove(files[i].output)
-        skipping?(error)
-      }
+      let failed = failures.withLock { $0 }
+      let whole = files.indices.filter { failed[$0] == nil && files[$0].output != nil }
       try store.workers.threads.forEach((whole.count + Self.filesPerFinish - 1) / Self.filesPerFinish) {
         _, index in
         for i in whole.dropFirst(index * Self.filesPerFinish).prefix(Self.filesPerFinish) {
           let (_, file, unfinished, _) = files[i]
-          try output.finish(unfinished, size: file.inode.size, modified: file.inode.modified)
+          guard let unfinished else { continue }
+          try leavingOutFile(i) {
+            try output.finish(unfinished, size: file.inode.size, modified: file.inode.modified)
+          }
         }
       }
-      let receipt = BulkReceipt(
-        fileCount: whole.count, byteCount: whole.reduce(0) { $0 + files[$1].byteCount })
-      // Make links last, so that no file is written through one.
-      for item in items where item.file.inode.kind == .symbolicLink {
-        try output.makeLink(place(item.names), to: item.file.inode.target, replacing: replacing)
+      let leftOut = failures.withLock { $0 }
+      for (i, error) in leftOut.sorted(by: { $0.key < $1.key }) {
+        if let unfinished = files[i].output { output.remove(unfinished) }
+        skipping?(error)
       }
-      return receipt
+      // Make links last, so that no file is written through one.
+      for (names, target, replaced) in links {
+        try leavingOut(names) { try output.makeLink(place(names), to: target, replacing: replaced) }
+      }
+      let done = whole.filter { leftOut[$0] == nil }
+      return BulkReceipt(
+        fileCount: done.count, byteCount: done.reduce(0) { $0 + files[$1].byteCount },
+        refusedAttributes: output.refusesAttributes)
     } catch {
       output.undo()
       throw store.translated(error, path: source.text)

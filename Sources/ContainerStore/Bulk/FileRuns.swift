@@ -21,5 +21,10 @@ struct FileRuns: Sendable {
     self.ends = ends
   }
 
+  /// The runs of the files for which `isLeftOut` is false.
+  func extents(without isLeftOut: (Int) -> Bool) -> [Extent] {
+    ends.indices.filter { !isLeftOut($0) }.flatMap { self[$0] }
+  }
+
   subscript(file: Int) -> [Extent] { Array(extents[(file == 0 ? 0 : ends[file - 1])..<ends[file]]) }
 }

@@ -1,4 +1,5 @@
 import EncryptedFile
+import Locks
 import SodiumPrimitives
 
 /// Copies native files into a store.
@@ -17,12 +18,15 @@ struct Import {
     let files = tree.items.indices.filter { tree.items[$0].kind == .file }
     let new = NewFiles(files.count, in: store)
     return try store.namingPath(destination) {
-      let (runs, byteCount) = try sealFiles(files, of: tree, as: new, control: control)
-      try store.transaction(storing: runs.extents) { transaction in
+      let sealed = try sealFiles(files, of: tree, as: new)
+      try store.transaction(storing: sealed.extents) { transaction in
         try checkImport(tree, to: path, in: transaction)
         var parent: (index: UInt32, id: UInt64)?
         var fileCount = 0
         for (i, item) in tree.items.enumerated() {
+          let file = item.kind == .file ? fileCount : nil
+          if file != nil { fileCount += 1 }
+          if let file, sealed.leftOut[file] != nil { continue }
           if item.kind == .directory {
             _ = try transaction.directory(
               path.names + tree.names(of: i), path: destination, permissions: item.permissions)
@@ -34,51 +38,140 @@ struct Import {
             parent = (item.parent, try transaction.directory(names.dropLast(), path: destination))
           }
           let (directory, name) = (parent!.id, item.name ?? path.names.last!)
-          if item.kind == .symbolicLink {
+          guard let file else {
             if let existing = try transaction.entry(directory, name) {
               try transaction.dropFile(existing.file)
             }
             try transaction.makeSymbolicLink(directory, name, to: item.target ?? [])
             continue
           }
-          let file = new[fileCount]
+          let other = sealed.others[file]
           var inode = Inode(
             kind: .file, permissions: item.permissions, now: transaction.now, epoch: store.epoch,
-            secret: file.secret)
-          inode.size = item.size
-          inode.modified = item.modified
-          transaction.putFile(file.id, inode, extents: runs[fileCount])
-          try transaction.replace(directory, name, with: file.id, kind: .file)
-          fileCount += 1
+            secret: new[file].secret)
+          inode.size = other?.size ?? item.size
+          inode.modified = other?.modified ?? item.modified
+          transaction.putFile(new[file].id, inode, extents: other?.extents ?? sealed.runs[file])
+          try transaction.replace(directory, name, with: new[file].id, kind: .file)
         }
       }
-      return BulkReceipt(fileCount: files.count, byteCount: byteCount)
+      for (_, error) in sealed.leftOut.sorted(by: { $0.key < $1.key }) { control.skipping?(error) }
+      return BulkReceipt(
+        fileCount: files.count - sealed.leftOut.count, byteCount: sealed.byteCount(of: files, tree))
     }
   }
 
-  /// Seals and stores the contents of files.
-  private func sealFiles(
-    _ files: [Int], of tree: NativeTree, as new: NewFiles, control: BulkControl
-  ) throws -> (runs: FileRuns, byteCount: UInt64) {
+  /// What a file turned out to have.
+  private struct Contents {
+    var size: UInt64 = 0
+    var modified: Int64 = 0
+    var extents: [Extent] = []
+  }
+
+  /// Sealed contents of files, by their index.
+  private struct SealedFiles {
+    var runs: FileRuns
+    /// Files whose contents are not as long as was said, or were changed meanwhile: as they were read from end to end.
+    var others: [Int: Contents] = [:]
+    /// Files that could not be read.
+    var leftOut: [Int: ContainerError] = [:]
+
+    /// Everything that is to be stored.
+    var extents: [Extent] {
+      guard !others.isEmpty || !leftOut.isEmpty else { return runs.extents }
+      return runs.extents(without: isReplaced) + others.values.flatMap(\.extents)
+    }
+
+    func isReplaced(_ file: Int) -> Bool { others[file] != nil || leftOut[file] != nil }
+
+    func byteCount(of files: [Int], _ tree: NativeTree) -> UInt64 {
+      files.indices.reduce(0) {
+        $0 + (leftOut[$1] != nil ? 0 : others[$1]?.size ?? tree.items[files[$1]].size)
+      }
+    }
+  }
+
+  /// Seals and stores the contents of files. What turns out to have other contents than its size says is read once more, from end
+  /// to end; what cannot be read is left out, if anything may be.
+  private func sealFiles(_ files: [Int], of tree: NativeTree, as new: NewFiles) throws -> SealedFiles {
     var plan = UnitPlan()
     for file in files { plan.addFile(byteCount: tree.items[file].size) }
-    let runs = try BulkWork(plan: plan, control: control, workers: store.workers, slabs: store.slabs).run {
-      [store] context, pieces in
-      try UnitSealing(store: store).seal(pieces, of: new, context: context) { piece, buffer in
-        let offset = piece.start * UInt64(SegmentLayout.plaintextByteCountMax)
-        try tree.read(files[piece.file], into: buffer, at: offset)
+    let troubles = Guarded<[Int: ContainerError]>([:])
+    let mayLeaveOut = control.skipping != nil && tree.top.kind == .directory
+    @Sendable func fill(_ file: Int, _ buffer: UnsafeMutableRawBufferPointer, _ offset: UInt64) throws -> Bool
+    {
+      guard troubles.withLock({ $0[file] == nil }) else { return false }
+      do {
+        try tree.read(files[file], into: buffer, at: offset)
+        return true
+      } catch let error as ContainerError where error.code == .sourceChanged || mayLeaveOut {
+        troubles.withLock { $0[file] = error }
+        return false
       }
     }
+    var sealed = SealedFiles(
+      runs: try BulkWork(plan: plan, control: control, workers: store.workers, slabs: store.slabs).run {
+        [store] context, pieces in
+        try UnitSealing(store: store).seal(pieces, of: new, context: context) { piece, buffer in
+          try fill(piece.file, buffer, piece.start * UInt64(SegmentLayout.plaintextByteCountMax))
+        }
+      })
     do {
-      // Empty files have no pieces and were not read yet: check that they are unchanged.
-      for file in files where tree.items[file].size == 0 {
-        try tree.read(file, into: .init(start: nil, count: 0), at: 0)
+      // Files without contents have no pieces and were not read yet.
+      for file in files.indices where tree.items[files[file]].size == 0 {
+        _ = try fill(file, .init(start: nil, count: 0), 0)
+      }
+      for (file, trouble) in troubles.withLock({ $0 }).sorted(by: { $0.key < $1.key }) {
+        do {
+          guard trouble.code == .sourceChanged else { throw trouble }
+          sealed.others[file] = try sealAll(file, files[file], of: tree, as: new)
+        } catch let error as ContainerError where mayLeaveOut && error.code != .cancelled {
+          sealed.leftOut[file] = error
+        }
       }
     } catch {
-      store.slabs.discard(runs.extents)
+      store.slabs.discard(sealed.runs.extents + sealed.others.values.flatMap(\.extents))
       throw error
     }
-    return (runs, plan.byteCount)
+    if !troubles.withLock({ $0.isEmpty }) {
+      store.slabs.discard(sealed.runs.extents(without: { !sealed.isReplaced($0) }))
+    }
+    return sealed
+  }
+
+  /// Seals a file from its first byte to its last.
+  private func sealAll(
+    _ file: Int, _ item: Int, of tree: NativeTree, as new: NewFiles
+  ) throws -> Contents {
+    let stored = Guarded(Contents())
+    let cancellation = control.cancellation
+    do {
+      try store.workers.threads.forEach(1) { [store] context, _ in
+        let unit = SegmentLayout.segmentsPerUnit * SegmentLayout.plaintextByteCountMax
+        var bytes = [UInt8](repeating: 0, count: unit)
+        try bytes.withUnsafeMutableBytes { buffer in
+          let modified = try tree.readAll(item, into: buffer) { contents, offset in
+            if cancellation?.isCancelled == true { throw ContainerError(.cancelled) }
+            let piece = Piece(
+              file: file, start: offset / UInt64(SegmentLayout.plaintextByteCountMax),
+              byteCount: contents.count)
+            let runs = try UnitSealing(store: store).seal([piece], of: new, context: context) {
+              $1.copyMemory(from: UnsafeRawBufferPointer(contents))
+              return true
+            }
+            stored.withLock { stored in
+              stored.size += UInt64(contents.count)
+              stored.extents += runs.map(\.extent)
+            }
+          }
+          stored.withLock { $0.modified = modified }
+        }
+      }
+    } catch {
+      store.slabs.discard(stored.withLock { $0.extents })
+      throw error
+    }
+    return stored.withLock { $0 }
   }
 
   /// Throws `isADirectory` or `fileExists` if an item would replace a directory with a file or the

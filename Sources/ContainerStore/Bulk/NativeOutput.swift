@@ -12,7 +12,8 @@ import SodiumPrimitives
 #endif
 
 /// Files and directories that an export makes; if the export fails, all unfinished ones are
-/// removed.
+/// removed. Nothing takes the place of what the same export has made, whatever the file system takes
+/// for one name. Contents count; permissions and dates are attempted.
 final class NativeOutput: Sendable {
   /// A file that does not have its final name yet. Errors contain the final path.
   struct Unfinished: Sendable {
@@ -22,14 +23,29 @@ final class NativeOutput: Sendable {
     let permissions: mode_t
     /// Whether ``writeWhole(_:to:modified:)`` creates the file with all its contents.
     let isWhole: Bool
+    /// What the file is to replace; nil when there was nothing.
+    let replaced: FileIdentity?
   }
 
   private struct State {
     var directories: [String] = []
     var temporaries: Set<String> = []
     var nameCount = 0
+    var refusesAttributes = false
   }
   private let state = Guarded(State())
+  /// Whether the file system has refused to keep permissions or dates.
+  var refusesAttributes: Bool { state.withLock { $0.refusesAttributes } }
+
+  /// Throws the failure of a call that sets permissions or dates, unless the file system just does not keep them.
+  private func attempt(_ operation: String, _ path: String, _ result: Int32) throws {
+    guard result != 0 else { return }
+    guard [EPERM, ENOTSUP, EOPNOTSUPP, ENOSYS].contains(errno) else {
+      throw NativeTree.failure(operation, path)
+    }
+    state.withLock { $0.refusesAttributes = true }
+  }
+
   /// Part of the names of unfinished files, which distinguishes them from those of other exports.
   private let identifier = Identifier.random().hex
 
@@ -50,13 +66,14 @@ final class NativeOutput: Sendable {
     throw NativeTree.failure("mkdir", path, code)
   }
 
-  /// Checks that an exported file may be written to a path.
-  static func check(_ path: String, replacing: Bool) throws {
+  /// Checks that an exported file may be written to a path, and returns what is there.
+  static func check(_ path: String, replacing: Bool) throws -> FileIdentity? {
     var status = stat()
     guard lstat(path, &status) == 0 else {
       guard errno == ENOENT else { throw NativeTree.failure("lstat", path) }
-      return
+      return nil
     }
+    let found = FileIdentity(status)
     if status.st_mode & S_IFMT == S_IFLNK {
       var target = stat()
       if stat(path, &target) == 0 {
@@ -73,20 +90,49 @@ final class NativeOutput: Sendable {
       throw ContainerError(.fileExists, nativePath: path, detail: "it is neither a file nor a directory")
     }
     if !replacing { throw ContainerError(.fileExists, nativePath: path) }
+    return found
+  }
+
+  /// Throws `invalidArgument` for a path in a directory, at whatever depth. Links are followed.
+  static func requireOutside(_ directory: FileIdentity?, _ path: String) throws {
+    var status = stat()
+    var place = path
+    if stat(place, &status) != 0 {
+      place = (path.utf8.lastIndex(of: UInt8(ascii: "/")).map { String(path[...$0]) } ?? "./")
+    }
+    var last: FileIdentity?
+    while let directory, stat(place, &status) == 0, last != FileIdentity(status) {
+      let isDirectory = status.st_mode & S_IFMT == S_IFDIR
+      guard !isDirectory || FileIdentity(status) != directory else {
+        throw ContainerError(
+          .invalidArgument, nativePath: path, detail: "this place is in the container's own directory")
+      }
+      last = FileIdentity(status)
+      if isDirectory {
+        place += "/.."
+      } else {
+        last = nil
+        place = (place.utf8.lastIndex(of: UInt8(ascii: "/")).map { String(place[...$0]) } ?? "./")
+      }
+    }
   }
 
   /// Begins an unfinished file beside its destination; the destination is created or replaced when
   /// the file is complete. A file written `inOnePiece` is created only by
   /// ``writeWhole(_:to:modified:)``, which opens it once instead of three times.
-  func begin(_ path: String, size: UInt64, permissions: UInt16, inOnePiece: Bool) throws -> Unfinished {
+  func begin(
+    _ path: String, replacing replaced: FileIdentity?, size: UInt64, permissions: UInt16, inOnePiece: Bool
+  ) throws -> Unfinished {
     let temporary = temporaryPath(for: path)
     let permissions = mode_t(permissions & NativePermissions.mask)
     guard !inOnePiece else {
-      return Unfinished(temporary: temporary, path: path, permissions: permissions, isWhole: true)
+      return Unfinished(
+        temporary: temporary, path: path, permissions: permissions, isWhole: true, replaced: replaced)
     }
     let status = try makeTemporary(temporary, for: path, size: size, permissions: permissions)
     return Unfinished(
-      temporary: temporary, path: path, permissions: status.st_mode & permissions, isWhole: false)
+      temporary: temporary, path: path, permissions: status.st_mode & permissions, isWhole: false,
+      replaced: replaced)
   }
 
   /// Creates the file with its contents, permissions and date of modification, under its temporary
@@ -99,7 +145,7 @@ final class NativeOutput: Sendable {
     try NativeTree.naming(file.path) { () throws(IOFailure) in
       try writeFully(descriptor, bytes, at: 0, name: NativeTree.anyFile)
     }
-    try Self.setModified(modified, of: descriptor, file.path)
+    try setModified(modified, of: descriptor, file.path)
   }
 
   /// Creates the temporary file and returns its status, with the permissions that the umask leaves.
@@ -112,11 +158,13 @@ final class NativeOutput: Sendable {
     // The new file shows the effect of the umask. A process cannot read its umask without changing
     // it for all threads.
     var status = stat()
-    guard fstat(descriptor, &status) == 0, fchmod(descriptor, 0o600) == 0 else {
-      let code = errno
+    do {
+      guard fstat(descriptor, &status) == 0 else { throw NativeTree.failure("fstat", path) }
+      try attempt("fchmod", path, fchmod(descriptor, 0o600))
+    } catch {
       close(descriptor)
       unlink(temporary)
-      throw NativeTree.failure("fchmod", path, code)
+      throw error
     }
     // Threads write the file in pieces; with preallocated blocks they wait less for one another.
     if size >= 16 << 20 { _ = cposix_preallocate(descriptor, Int64(size)) }
@@ -147,24 +195,51 @@ final class NativeOutput: Sendable {
   /// Sets the file's length, permissions and date of modification, and gives it its final name.
   func finish(_ file: Unfinished, size: UInt64, modified: Int64) throws {
     if !file.isWhole { try complete(file, size: size, modified: modified) }
-    guard rename(file.temporary, file.path) == 0 else { throw NativeTree.failure("rename", file.path) }
+    try Self.rename(file.temporary, to: file.path, replacing: file.replaced)
     state.withLock { _ = $0.temporaries.remove(file.temporary) }
+  }
+
+  /// Renames to a name that is free, or leads to what was there before the export.
+  private static func rename(_ temporary: String, to path: String, replacing replaced: FileIdentity?) throws {
+    let isTaken: Bool
+    if let replaced {
+      var status = stat()
+      isTaken = lstat(path, &status) == 0 && FileIdentity(status) != replaced
+      if !isTaken {
+        #if canImport(Glibc)
+          guard Glibc.rename(temporary, path) == 0 else { throw NativeTree.failure("rename", path) }
+        #elseif canImport(Musl)
+          guard Musl.rename(temporary, path) == 0 else { throw NativeTree.failure("rename", path) }
+        #elseif canImport(Darwin)
+          guard Darwin.rename(temporary, path) == 0 else { throw NativeTree.failure("rename", path) }
+        #endif
+      }
+    } else {
+      let code = -cposix_rename_new(temporary, path)
+      isTaken = code == EEXIST
+      if code != 0, !isTaken { throw NativeTree.failure("rename", path, code) }
+    }
+    if isTaken {
+      throw ContainerError(
+        .fileExists, nativePath: path,
+        detail:
+          "it came there meanwhile: another item of the folder may have the same name in this file system")
+    }
   }
 
   private func complete(_ file: Unfinished, size: UInt64, modified: Int64) throws {
     let descriptor = cposix_open(file.temporary, O_WRONLY | O_NOFOLLOW, 0)
     guard descriptor >= 0 else { throw NativeTree.failure("open", file.path, -descriptor) }
     defer { close(descriptor) }
-    guard ftruncate(descriptor, off_t(size)) == 0, fchmod(descriptor, file.permissions) == 0 else {
-      throw NativeTree.failure("fchmod", file.path)
-    }
-    try Self.setModified(modified, of: descriptor, file.path)
+    guard ftruncate(descriptor, off_t(size)) == 0 else { throw NativeTree.failure("ftruncate", file.path) }
+    try attempt("fchmod", file.path, fchmod(descriptor, file.permissions))
+    try setModified(modified, of: descriptor, file.path)
   }
 
-  private static func setModified(_ modified: Int64, of descriptor: Int32, _ path: String) throws {
+  private func setModified(_ modified: Int64, of descriptor: Int32, _ path: String) throws {
     let parts = NativeTime.parts(modified)
     let time = timespec(tv_sec: parts.seconds, tv_nsec: parts.nanoseconds)
-    guard futimens(descriptor, [time, time]) == 0 else { throw NativeTree.failure("futimens", path) }
+    try attempt("futimens", path, futimens(descriptor, [time, time]))
   }
 
   /// Removes a file that will not be completed.
@@ -173,23 +248,27 @@ final class NativeOutput: Sendable {
     state.withLock { _ = $0.temporaries.remove(file.temporary) }
   }
 
-  /// Makes a symbolic link; with `replacing`, it replaces an existing file or link.
-  func makeLink(_ path: String, to target: [UInt8], replacing: Bool) throws {
+  /// What a link may take the place of; nil when nothing is there.
+  static func checkLink(_ path: String, replacing: Bool) throws -> FileIdentity? {
     var status = stat()
-    if lstat(path, &status) == 0 {
-      if status.st_mode & S_IFMT == S_IFDIR { throw ContainerError(.isADirectory, nativePath: path) }
-      if !replacing { throw ContainerError(.fileExists, nativePath: path) }
-    } else if errno != ENOENT {
-      throw NativeTree.failure("lstat", path)
+    guard lstat(path, &status) == 0 else {
+      guard errno == ENOENT else { throw NativeTree.failure("lstat", path) }
+      return nil
     }
+    if status.st_mode & S_IFMT == S_IFDIR { throw ContainerError(.isADirectory, nativePath: path) }
+    if !replacing { throw ContainerError(.fileExists, nativePath: path) }
+    return FileIdentity(status)
+  }
+
+  /// Makes a symbolic link.
+  func makeLink(_ path: String, to target: [UInt8], replacing replaced: FileIdentity?) throws {
     let temporary = temporaryPath(for: path)
     guard symlink(String(decoding: target, as: UTF8.self), temporary) == 0 else {
       throw NativeTree.failure("symlink", path)
     }
-    guard rename(temporary, path) == 0 else {
-      let code = errno
+    do { try Self.rename(temporary, to: path, replacing: replaced) } catch {
       unlink(temporary)
-      throw NativeTree.failure("rename", path, code)
+      throw error
     }
   }
 

@@ -5,15 +5,16 @@ import SodiumPrimitives
 struct UnitSealing {
   let store: Store
 
-  /// Seals the pieces of a unit, which `fill` copies into a buffer, and stores them with one write.
+  /// Seals the pieces of a unit, which `fill` copies into a buffer, and stores them with one write. A
+  /// piece for which `fill` returns false is left out.
   func seal(
     _ pieces: [Piece], of files: NewFiles, context: WorkerContext,
-    fill: (Piece, UnsafeMutableRawBufferPointer) throws -> Void
+    fill: (Piece, UnsafeMutableRawBufferPointer) throws -> Bool
   ) throws -> [StoredRun] {
     var unit = SealedUnit(context)
     for piece in pieces {
       let plaintext = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<piece.byteCount])
-      try fill(piece, plaintext)
+      guard try fill(piece, plaintext) else { continue }
       let run = piece.run(store.session.take(piece.segmentCount))
       var batch = try SegmentBatch(run, key: try store.fileKey(files[piece.file]), by: context.cipher)
       unit.add(CollectionOfOne(run), of: piece.file) {

@@ -80,8 +80,8 @@ struct CatalogLoader {
         return try TableFile(
           table, io: io, container: container, key: try keys.tableKey(table.id, table.keying),
           ciphers: ciphers, cache: cache, log: log)
-      } catch let error as ContainerError where error.code == .tableDamaged && skipsTables {
-        log.add(Finding(.damage, .tableDamaged, error.detail ?? ""))
+      } catch  where skipsTables && TableFile.isLoss(error) {
+        log.add(TableFile.finding(error))
         return nil
       }
     }

@@ -100,30 +100,67 @@ final class TableFile: Sendable {
   }
 
   /// The result of `read` for the first copy. If that throws, the result for the second copy, and
-  /// the damage is logged. Throws `MalformedBytes` when the block is whole in neither copy.
+  /// the damage is logged. When the block is whole in neither copy, throws `MalformedBytes`, or the
+  /// failure if the system does not read one of them: what is stored may be whole.
   private static func whole<R>(
     _ pointer: Table.BlockPointer, in file: CopiedFile, _ log: FindingLog, _ read: (any BlockFile) throws -> R
   ) throws -> R {
-    var reasons: [String] = []
+    var losses: [Loss] = []
     for copy in 0..<CopiedFile.count {
       do {
         let result = try read(file.copy(copy))
         if copy > 0 { log.add(copyDamaged(file.names[0], at: pointer.offset)) }
         return result
       } catch {
-        reasons.append(try damage(error))
+        losses.append(try Loss(error))
       }
     }
-    throw MalformedBytes(what: lost(pointer.offset, reasons))
+    if let refusal = Loss.refusal(losses) { throw refusal }
+    throw MalformedBytes(what: Loss.text(of: losses, at: pointer.offset))
   }
 
-  /// The reason why a copy does not have a block. Throws the failure when that says nothing of the copy.
-  private static func damage(_ error: any Error) throws(IOFailure) -> String {
-    guard let failure = error as? IOFailure else {
-      return (error as? MalformedBytes)?.what ?? "it does not open"
+  /// The reason why a copy does not have a block.
+  private struct Loss {
+    let reason: String
+    /// The failure of the system to read it; nil when the bytes are wrong or missing.
+    var refusal: IOFailure?
+
+    /// Throws a failure that says nothing of the copy.
+    init(_ error: any Error) throws(IOFailure) {
+      guard let failure = error as? IOFailure else {
+        reason = (error as? MalformedBytes)?.what ?? "it does not open"
+        return
+      }
+      guard failure.isOfFile else { throw failure }
+      let isAbsent = absentFile.contains(failure.errno)
+      reason = isAbsent ? "the file is missing" : failure.description
+      if !isAbsent { refusal = failure }
     }
-    guard failure.isOfFile else { throw failure }
-    return absentFile.contains(failure.errno) ? "the file is missing" : failure.description
+
+    static func refusal(_ losses: [Loss]) -> IOFailure? {
+      let refusals = losses.compactMap(\.refusal)
+      guard let first = refusals.first else { return nil }
+      let names = refusals.map(\.file).joined(separator: " and ")
+      return IOFailure(first.operation, names, errno: first.errno)
+    }
+
+    static func text(of losses: [Loss], at offset: UInt64) -> String {
+      let reasons = losses.map(\.reason)
+      let text = reasons[0] == reasons[1] ? reasons[0] : reasons.joined(separator: "; ")
+      return "the block at byte \(offset) of a table is whole in neither copy (\(text))"
+    }
+  }
+
+  /// Whether an error says that a block of a table cannot be had.
+  static func isLoss(_ error: any Error) -> Bool {
+    if let failure = error as? IOFailure { return failure.isOfFile && failure.isReading }
+    return (error as? ContainerError)?.code == .tableDamaged
+  }
+
+  /// The finding for a block that cannot be had.
+  static func finding(_ error: any Error) -> Finding {
+    if let failure = error as? IOFailure { return Finding(.damage, .unreadable, failure.description) }
+    return Finding(.damage, .tableDamaged, (error as? ContainerError)?.detail ?? "")
   }
 
   private static func copyDamaged(_ name: String, at offset: UInt64) -> Finding {
@@ -154,12 +191,6 @@ final class TableFile: Sendable {
     } catch let error as MalformedBytes {
       throw ContainerError(.tableDamaged, detail: error.what)
     }
-  }
-
-  private static func lost(_ offset: UInt64, _ reasons: [String]) -> String {
-    let reasons = reasons[0] == reasons[1] ? [reasons[0]] : reasons
-    return
-      "the block at byte \(offset) of a table is whole in neither copy (\(reasons.joined(separator: "; ")))"
   }
 
   // MARK: Looking up
@@ -271,8 +302,8 @@ final class TableFile: Sendable {
   ) throws -> TableBlock? {
     do {
       return try block(pointer, kind, cached: mode == .cached)
-    } catch let error as ContainerError where error.code == .tableDamaged && mode == .salvaging {
-      log.add(Finding(.damage, .tableDamaged, error.detail ?? ""))
+    } catch  where mode == .salvaging && Self.isLoss(error) {
+      log.add(Self.finding(error))
       return nil
     }
   }
@@ -336,8 +367,8 @@ final class TableFile: Sendable {
   struct Check {
     /// Blocks that are whole in one copy only: the damaged copy and the offset.
     var damaged: [(copy: Int, offset: UInt64)] = []
-    /// Sentences about the blocks that are whole in no copy.
-    var lost: [String] = []
+    /// Blocks that are whole in no copy.
+    var lost: [Finding] = []
     /// Rules that the blocks violate together.
     var contradictions: [String] = []
     /// Copies that are missing or have another length.
@@ -400,7 +431,7 @@ final class TableFile: Sendable {
   ) throws(IOFailure) -> TableBlock? {
     var whole: TableBlock?
     var damaged: [Int] = []
-    var reasons: [String] = []
+    var losses: [Loss] = []
     for i in 0..<CopiedFile.count {
       do {
         let copy = try file.copy(i)
@@ -410,11 +441,15 @@ final class TableFile: Sendable {
           whole = try load(pointer, kind, from: copy)
         }
       } catch {
-        reasons.append(try Self.damage(error))
+        losses.append(try Loss(error))
         damaged.append(i)
       }
     }
-    if damaged.count == CopiedFile.count { check.lost.append(Self.lost(pointer.offset, reasons)) }
+    if damaged.count == CopiedFile.count {
+      check.lost.append(
+        Loss.refusal(losses).map(Self.finding)
+          ?? Finding(.damage, .tableDamaged, Loss.text(of: losses, at: pointer.offset)))
+    }
     if damaged.count == 1 { check.damaged.append((damaged[0], pointer.offset)) }
     return whole
   }
@@ -427,7 +462,7 @@ final class TableFile: Sendable {
     for (copy, offset) in check.damaged where !check.misfits.contains(copy) {
       log.add(Self.copyDamaged(file.names[copy], at: offset))
     }
-    for detail in check.lost { log.add(Finding(.damage, .tableDamaged, detail)) }
+    for finding in check.lost { log.add(finding) }
     for contradiction in Set(check.contradictions).sorted() {
       log.add(Finding(.damage, .catalogInconsistent, contradiction))
     }

@@ -238,7 +238,7 @@ extension CatalogSnapshot {
         else { return }
         nameOf[entry.file] = (parent, name)
       }
-    } catch let error as ContainerError where error.code == .tableDamaged {
+    } catch  where TableFile.isLoss(error) {
       // Names in the damaged block are unknown; the block itself is reported elsewhere.
     }
     var paths: [UInt64: String] = [:]

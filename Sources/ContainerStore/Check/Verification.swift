@@ -17,7 +17,7 @@ struct Verification {
   /// findings.
   func report(_ records: CatalogSnapshot, _ control: BulkControl) throws -> VerifyReport {
     var records = records
-    let isLost = store.log.findings.contains { $0.kind == .tableDamaged }
+    let isLost = store.log.findings.contains { $0.kind == .tableDamaged || $0.kind == .unreadable }
     if isLost { records.readMode = .salvaging }
     var report = try checkRecords(records, control)
     // An inconsistency that results from a lost block is not a finding of its own.
@@ -35,8 +35,8 @@ struct Verification {
       report.findings += try unknownFiles(records)
       try check.checkNames()
       try check.countFiles()
-    } catch let error as ContainerError where error.findingKind != nil {
-      report.add(error)
+    } catch {
+      try report.add(error)
     }
     let opening = SegmentCheck(
       store, fileCount: check.fileCount, byteCount: check.byteCount, control: control)
@@ -60,8 +60,8 @@ struct Verification {
       try deliveries.check()
       try check.checkSlabs(try records.slabCounters(), size: store.slabs.size)
       try check.checkCounters()
-    } catch let error as ContainerError where error.findingKind != nil {
-      report.add(error)
+    } catch {
+      try report.add(error)
     }
     try opening.finish()
     try pinnedOpening.finish()

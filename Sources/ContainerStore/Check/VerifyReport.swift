@@ -10,12 +10,11 @@ public struct VerifyReport: Sendable {
 
 extension VerifyReport {
   /// Adds the error that ended a check. Several checks may meet the same damaged block; it is added
-  /// once.
-  mutating func add(_ error: ContainerError) {
-    guard let kind = error.findingKind, !(kind == .tableDamaged && findings.contains { $0.kind == kind })
-    else {
-      return
-    }
+  /// once. Throws an error that is no damage.
+  mutating func add(_ thrown: any Error) throws {
+    let found = (thrown as? IOFailure).map(ContainerError.from) ?? thrown as? ContainerError
+    guard let error = found, let kind = error.findingKind else { throw thrown }
+    guard !(kind == .tableDamaged && findings.contains { $0.kind == kind }) else { return }
     findings.append(Finding(.damage, kind, error.description))
   }
 }

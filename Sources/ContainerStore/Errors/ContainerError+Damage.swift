@@ -1,3 +1,11 @@
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
 /// Errors that leave other files readable.
 extension ContainerError {
   /// Whether the error concerns the contents at one path only: other files may be whole.
@@ -8,6 +16,15 @@ extension ContainerError {
     case .ioFailed:
       circumstance == .usual && (cause as? IOFailure).map { $0.isReading && $0.isOfFile } ?? false
     default: false
+    }
+  }
+
+  /// Whether the native file system takes everything but this one item.
+  var isRefusal: Bool {
+    guard circumstance == .native, code != .diskFull, code != .cancelled else { return false }
+    return switch (cause as? IOFailure)?.errno {
+    case EIO, EROFS, EMFILE, ENFILE, ENOMEM: false
+    default: true
     }
   }
 }

@@ -184,9 +184,10 @@ extension Container {
   /// directories are created.
   ///
   /// A symbolic link at `native` itself is followed; a link below it is stored as a link. Throws
-  /// `noSuchFile`, `cannotStore` for pipes and devices and for names that are not UTF-8,
-  /// `sourceChanged`, and `fileExists` or `isADirectory` where one side has a directory and the
-  /// other a file.
+  /// `noSuchFile`, `cannotStore` for pipes and devices, for names that are not UTF-8 and for the
+  /// container's own directory, and `fileExists` or `isADirectory` where one side has a directory and the
+  /// other a file. With `control.skipping`, what cannot be read or stored below a folder is left out.
+  /// A file that somebody writes to is stored as it was when its end was reached.
   @discardableResult
   public func importItem(
     at native: String, to destination: String, control: BulkControl = BulkControl()
@@ -194,7 +195,7 @@ extension Container {
     let path = try StorePath(destination)
     guard mode == .readWrite else { throw ContainerError(.readOnly, path: destination) }
     try store.requireOpen()
-    let tree = try NativeTree(native)
+    let tree = try NativeTree(native, excluding: store.io.directory?.identity, skipping: control.skipping)
     try writeBack.runIfPossible()
     return try Import(store: store, control: control).run(tree, to: path)
   }

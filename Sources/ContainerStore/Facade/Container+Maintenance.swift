@@ -73,11 +73,22 @@ extension Container {
   // MARK: Keys
 
   /// Adds a key to the container. Throws `noFreeKeySlot`, and `invalidArgument` for an empty
-  /// passphrase or impossible costs.
-  public func addKey(_ credential: borrowing Credential) throws { try store.addKey(credential) }
+  /// passphrase, impossible costs, and a key that opens it already.
+  public func addKey(_ credential: borrowing Credential) throws {
+    try KeyChanges(store: store).add(credential)
+  }
+
+  /// Replaces the keys that match a credential by one for another, in one step: after a crash, one of
+  /// the two opens the container, and never both. Needs no free slot. Throws `wrongKey` when none
+  /// matches, and `invalidArgument` as `addKey` does.
+  public func replaceKey(_ old: borrowing Credential, with new: borrowing Credential) throws {
+    try KeyChanges(store: store).replace(old, with: new)
+  }
 
   /// Removes the keys that match the credential and returns their number. Throws `invalidArgument`
   /// rather than remove the last key.
   @discardableResult
-  public func removeKey(_ credential: borrowing Credential) throws -> Int { try store.removeKey(credential) }
+  public func removeKey(_ credential: borrowing Credential) throws -> Int {
+    try KeyChanges(store: store).remove(credential)
+  }
 }

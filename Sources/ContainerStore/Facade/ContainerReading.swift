@@ -60,12 +60,17 @@ extension ContainerReading {
     }
   }
 
-  /// Everything readable below a directory, parents first. `skipping` receives an error for each
-  /// file and directory that is left out because of damage in the catalog, and for each directory
-  /// of which some names are left out.
-  public func readableTree(at path: String, skipping: (ContainerError) -> Void) throws -> [ListedFile] {
+  /// Everything readable in a directory and, with `recursively`, below it, parents first. `skipping`
+  /// receives an error for each file that is left out because of damage in the catalog, and for each
+  /// directory of which some names are left out, or whose own dates and permissions are lost: those
+  /// are then of 1970 and 0700.
+  public func readableTree(
+    at path: String, recursively: Bool = true, skipping: (ContainerError) -> Void
+  ) throws -> [ListedFile] {
     let path = try StorePath(path)
-    return try reader.withWrittenBackSnapshot { try $0.readableTree(at: path, skipping: skipping) }
+    return try reader.withWrittenBackSnapshot {
+      try $0.readableTree(at: path, recursively: recursively, skipping: skipping)
+    }
   }
 
   /// The target of a symbolic link, as stored. Throws `notASymbolicLink`.

@@ -3,20 +3,37 @@
 // thrown.
 
 extension CatalogSnapshot {
-  /// See ``ContainerReading/readableTree(at:skipping:)``.
-  func readableTree(at path: StorePath, skipping: (ContainerError) -> Void) throws -> [ListedFile] {
+  /// A directory whose own record is lost is known by its entry, so that what is below it can be read.
+  func inode(_ file: UInt64, of kind: FileKind) throws -> Inode {
+    do {
+      return try inode(file)
+    } catch  where kind == .directory && TableFile.isLoss(error) {
+      return Self.lostDirectory
+    }
+  }
+
+  /// In the place of a record that is lost: of the owner alone, from 1970.
+  private static let lostDirectory = Inode(
+    kind: .directory, permissions: 0o700, now: 0, epoch: 1,
+    secret: [UInt8](repeating: 0, count: Inode.secretByteCount))
+
+  /// See ``ContainerReading/readableTree(at:recursively:skipping:)``.
+  func readableTree(
+    at path: StorePath, recursively: Bool, skipping: (ContainerError) -> Void
+  ) throws -> [ListedFile] {
     let location = try path.resolved(in: self)
     let top = try existingDirectory(location)
     return try withoutActuallyEscaping(skipping) { skipping in
-      try readableSubtree(of: top.id, at: location.names, skipping: skipping)
+      try readableSubtree(of: top.id, at: location.names, recursively: recursively, skipping: skipping)
     }.map(ListedFile.init)
   }
 
   func readableSubtree(
-    of directory: UInt64, at path: [FileName],
+    of directory: UInt64, at path: [FileName], recursively: Bool = true,
     skipping: ((ContainerError) -> Void)?
   ) throws -> [(names: [FileName], file: FoundFile)] {
     guard skipping != nil else { return try subtree(directory) }
+    try skippingDamage(at: path, skipping) { try inode(directory) }
     var found: [(names: [FileName], file: FoundFile)] = []
     var open: [(names: [FileName], id: UInt64)] = [([], directory)]
     var seen: Set<UInt64> = [directory]
@@ -36,7 +53,7 @@ extension CatalogSnapshot {
       try skippingDamage(at: path + names, skipping) {
         do {
           try collect(self)
-        } catch let error as ContainerError where error.code == .tableDamaged {
+        } catch  where TableFile.isLoss(error) {
           // Keep the names that are outside the damaged block.
           try skippingDamage(at: path + names, skipping) { try collect(salvaging) }
           throw error
@@ -46,16 +63,19 @@ extension CatalogSnapshot {
       let inodes = try? self.inodes(entries.map(\.entry.file))
       for (i, (name, entry)) in entries.enumerated() {
         let names = names + [name]
-        let inode = try skippingDamage(at: path + names, skipping) {
-          let inode = try inodes?[i] ?? self.inode(entry.file)
-          if entry.kind == .directory, !seen.insert(entry.file).inserted {
+        let isDirectory = entry.kind == .directory
+        let isNew = try skippingDamage(at: path + names, skipping) { () -> Bool in
+          guard !isDirectory || seen.insert(entry.file).inserted else {
             throw ContainerError(.catalogDamaged, detail: "a directory is reached twice")
           }
-          return inode
+          return true
         }
-        guard let inode else { continue }
+        let inode = try skippingDamage(at: path + names, skipping) {
+          try inodes?[i] ?? self.inode(entry.file)
+        }
+        guard isNew != nil, let inode = inode ?? (isDirectory ? Self.lostDirectory : nil) else { continue }
         found.append((names, FoundFile(id: entry.file, inode: inode)))
-        if entry.kind == .directory { open.append((names, entry.file)) }
+        if isDirectory, recursively { open.append((names, entry.file)) }
       }
     }
     return found

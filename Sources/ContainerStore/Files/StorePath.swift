@@ -131,7 +131,7 @@ extension CatalogReading {
       (file, kind) = (entry.file, entry.kind)
     }
     if path.namesDirectory, kind != .directory { throw ContainerError(.notADirectory, path: path.text) }
-    return FoundFile(id: file, inode: try inode(file))
+    return FoundFile(id: file, inode: try inode(file, of: kind))
   }
 
   func existing(_ path: ResolvedPath) throws -> FoundFile {
@@ -153,7 +153,7 @@ extension CatalogReading {
     if place.namesDirectory, end.kind != .directory {
       throw ContainerError(.notADirectory, path: path.text)
     }
-    return FoundFile(id: end.file, inode: try inode(end.file))
+    return FoundFile(id: end.file, inode: try inode(end.file, of: end.kind))
   }
 
   func existingFile(_ path: StorePath) throws -> FoundFile {

@@ -142,7 +142,7 @@ package final class PosixBlockIO: BlockIO {
       return
     }
     // Another one may be at its place by now.
-    guard try directory.isAt(place) else { throw IOFailure("rmdir", path, errno: missingFile) }
+    guard directory.isAt(place) else { throw IOFailure("rmdir", path, errno: missingFile) }
     try check(rmdir(place) == 0 ? 0 : -errno, "rmdir", path)
     held.withLock { $0 = nil }
   }
@@ -196,10 +196,15 @@ package final class OpenDirectory: Sendable {
 
   deinit { close(descriptor) }
 
-  fileprivate func isAt(_ path: String) throws(IOFailure) -> Bool {
-    var (own, there) = (stat(), stat())
-    try check(fstat(descriptor, &own) == 0 ? 0 : -errno, "fstat", "")
-    return stat(path, &there) == 0 && FileIdentity(own) == FileIdentity(there)
+  /// Nil when the system does not tell.
+  var identity: FileIdentity? {
+    var status = stat()
+    return fstat(descriptor, &status) == 0 ? FileIdentity(status) : nil
+  }
+
+  fileprivate func isAt(_ path: String) -> Bool {
+    var status = stat()
+    return stat(path, &status) == 0 && FileIdentity(status) == identity
   }
 }
 

@@ -192,7 +192,9 @@ package func skippingDamage<R>(
 ) throws -> R? {
   do {
     return try body()
-  } catch let error as ContainerError where error.code == .catalogDamaged || error.code == .tableDamaged {
+  } catch {
+    let found = (error as? IOFailure).map(ContainerError.from) ?? error as? ContainerError
+    guard let error = found, error.isDamage else { throw error }
     let named = ContainerError(
       error.code, path: error.path, detail: [name, error.detail].compactMap { $0 }.joined(separator: ": "),
       cause: error.cause)

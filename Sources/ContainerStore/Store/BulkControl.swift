@@ -3,9 +3,10 @@ public struct BulkControl {
   /// Called on the calling thread, at most about twenty times a second, and once at the end.
   public var progress: ((BulkProgress) -> Void)?
   public var cancellation: Cancellation?
-  /// Called on the calling thread with the error of each file and directory below an exported one
-  /// that is left out because it is damaged; everything else is exported. Nil: the first damage
-  /// ends the export, and nothing of it is left.
+  /// Called on the calling thread with the error of each file and directory that is left out: below
+  /// an exported one because it is damaged, below an imported one because it cannot be read or
+  /// stored. Everything else is copied. Nil: the first of them ends the work, and nothing of it is
+  /// left.
   public var skipping: ((ContainerError) -> Void)?
 
   public init(

@@ -27,12 +27,11 @@ extension CatalogSnapshot {
   ) throws -> (CatalogCounters, [UInt32: SlabCounter]) {
     do {
       return (try catalogCounters(), try slabCounters())
-    } catch let error as ContainerError
-      where mode == .readOnly && (error.code == .tableDamaged || error.code == .catalogDamaged)
-    {
-      log.add(
-        Finding(
-          .damage, error.code == .tableDamaged ? .tableDamaged : .catalogInconsistent, error.detail ?? ""))
+    } catch  where mode == .readOnly && TableFile.isLoss(error) {
+      log.add(TableFile.finding(error))
+      return (CatalogCounters(nextFile: CatalogCounters.nextFileMax, nextSlab: 0), [:])
+    } catch let error as ContainerError where mode == .readOnly && error.code == .catalogDamaged {
+      log.add(Finding(.damage, .catalogInconsistent, error.detail ?? ""))
       return (CatalogCounters(nextFile: CatalogCounters.nextFileMax, nextSlab: 0), [:])
     }
   }

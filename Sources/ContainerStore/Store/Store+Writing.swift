@@ -152,32 +152,4 @@ extension Store {
       try? store.flush(durably: true)
     }
   }
-
-  // MARK: Keys of the container
-
-  /// See ``Container/addKey(_:)``.
-  func addKey(_ credential: borrowing Credential) throws {
-    try changingKeys { log in
-      let slots = try log.superblock.keySlots(adding: credential, options)
-      try failing(&log) { try $0.superblock.replaceKeySlots(slots) }
-    }
-  }
-
-  /// See ``Container/removeKey(_:)``.
-  func removeKey(_ credential: borrowing Credential) throws -> Int {
-    try changingKeys { log in
-      let (slots, removedCount) = try log.superblock.keySlots(removing: credential)
-      if removedCount > 0 { try failing(&log) { try $0.superblock.replaceKeySlots(slots) } }
-      return removedCount
-    }
-  }
-
-  private func changingKeys<R>(_ body: (inout CommitLog) throws -> R) throws -> R {
-    guard mode == .readWrite else { throw ContainerError(.readOnly) }
-    return try commitLog.withLock { log in
-      if log.isClosed { throw ContainerError(.closed) }
-      try requireNoFailure()
-      return try body(&log)
-    }
-  }
 }

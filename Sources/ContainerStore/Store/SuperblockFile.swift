@@ -76,13 +76,16 @@ struct SuperblockFile: ~Copyable {
 
   // MARK: Keys
 
-  /// The key slots with one more for the credential. Throws `noFreeKeySlot`, and `invalidArgument`
-  /// for an empty passphrase or impossible costs.
-  func keySlots(adding credential: borrowing Credential, _ options: ContainerOptions) throws -> [KeySlot?] {
-    guard let free = slot.keySlots.firstIndex(where: { $0 == nil }) else {
-      throw ContainerError(.noFreeKeySlot)
+  /// The slots with one more for the credential. Throws `noFreeKeySlot`, and `invalidArgument` for an
+  /// empty passphrase, impossible costs, and a credential that opens one of them.
+  func keySlots(
+    _ slots: [KeySlot?], adding credential: borrowing Credential, _ options: ContainerOptions
+  ) throws -> [KeySlot?] {
+    guard let free = slots.firstIndex(where: { $0 == nil }) else { throw ContainerError(.noFreeKeySlot) }
+    guard try opened(by: credential, of: slots).isEmpty else {
+      throw ContainerError(.invalidArgument, detail: "this key opens the container already")
     }
-    var slots = slot.keySlots
+    var slots = slots
     slots[free] = try KeySlot.make(
       credential, parameters: options.passwordHash, rootKey: rootKey, containerID: slot.containerID,
       cipher: cipher)
@@ -94,18 +97,34 @@ struct SuperblockFile: ~Copyable {
   /// The key slots without those that the credential opens, and the number of those. Throws
   /// `invalidArgument` when none would be left.
   func keySlots(removing credential: borrowing Credential) throws -> (slots: [KeySlot?], removedCount: Int) {
-    var slots = slot.keySlots
-    var removedCount = 0
-    for (i, keySlot) in slots.enumerated() {
-      guard try keySlot?.open(credential, containerID: slot.containerID, cipher: cipher) != nil else {
-        continue
-      }
-      slots[i] = nil
-      removedCount += 1
-    }
+    let removed = try opened(by: credential, of: slot.keySlots)
+    let slots = slot.keySlots.enumerated().map { removed.contains($0) ? nil : $1 }
     guard slots.contains(where: { $0 != nil }) else {
       throw ContainerError(.invalidArgument, detail: "this is the last key; add another first")
     }
-    return (slots, removedCount)
+    return (slots, removed.count)
+  }
+
+  /// The key slots with one for the new credential in the place of those that the old one opens. Throws
+  /// `wrongKey` when there are none, and as adding does.
+  func keySlots(
+    replacing old: borrowing Credential, with new: borrowing Credential, _ options: ContainerOptions
+  ) throws -> [KeySlot?] {
+    let removed = try opened(by: old, of: slot.keySlots)
+    guard !removed.isEmpty else { throw ContainerError(.wrongKey) }
+    guard try opened(by: new, of: slot.keySlots).isEmpty else {
+      throw ContainerError(.invalidArgument, detail: "the new key opens the container already")
+    }
+    return try keySlots(
+      slot.keySlots.enumerated().map { removed.contains($0) ? nil : $1 }, adding: new, options)
+  }
+
+  private func opened(by credential: borrowing Credential, of slots: [KeySlot?]) throws -> [Int] {
+    var opened: [Int] = []
+    for (i, keySlot) in slots.enumerated()
+    where try keySlot?.open(credential, containerID: slot.containerID, cipher: cipher) != nil {
+      opened.append(i)
+    }
+    return opened
   }
 }
