@@ -180,7 +180,9 @@ struct ExitCodeTests {
     #expect(refused.errors.contains(links + "/link"))
     #expect(refused.errors.contains("symbolic link"))
     // Each is left out of its folder.
-    #expect(try folder.run("ls", container).text == "s\n" && folder.run("ls", "-R", container, "/s").text == "links/\n")
+    #expect(
+      try folder.run("ls", container).text == "s\n"
+        && folder.run("ls", "-R", container, "/s").text == "links/\n")
     for local in [source, links] {
       try folder.run("put", "--all-or-nothing", container, local, "/t", expecting: 1)
     }
