@@ -125,7 +125,15 @@ struct TreeCopier {
     case (.native(let path), .container(let container, let place)):
       try container.importItem(at: path, to: place, control: control)
     case (.container(let container, let path), .native(let place)):
-      try container.exportItem(path, to: place, control: control)
+      let receipt = try container.exportItem(path, to: place, control: control)
+      if receipt.escapedNameCount > 0, !bulk.quiet {
+        let count = Quantity.count(receipt.escapedNameCount, "name")
+        StandardError.write("dynamics: \(PrintableText.of(place)): \(count) not in UTF-8, written with %XX\n")
+      }
+      if receipt.refusedAttributes, !bulk.quiet {
+        StandardError.write(
+          "dynamics: \(PrintableText.of(place)): this file system does not keep all permissions and dates\n")
+      }
     case (.container(let container, let path), .container(_, let place)):
       try container.copy(container.resolvedPath(path), to: place, replacing: true, control: control)
     case (.native, .native): preconditionFailure("one end is in a container")

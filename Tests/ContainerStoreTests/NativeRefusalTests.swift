@@ -112,6 +112,29 @@ struct NativeRefusalTests {
     #expect(try Container.verify(at: directory["c"], credential: testCredential()).findings.isEmpty)
   }
 
+  /// Only other writers make such names: each comes out under one of its own.
+  @Test func namesThatAreNotUTF8AreEscaped() throws {
+    let container = try container()
+    let names: [[UInt8]] = [
+      [0x61, 0xf0], [0x61, 0xf1], [0x25, 0x80], Array("a\u{fffd}".utf8), Array("%F0".utf8),
+    ]
+    for name in names {
+      let file = container.store.newFile()
+      try container.store.transaction { transaction in
+        let inode = Inode(
+          kind: .file, permissions: 0o600, now: transaction.now, epoch: container.store.epoch,
+          secret: file.secret)
+        transaction.putFile(file.id, inode, extents: [])
+        try transaction.replace(rootFileID, try #require(FileName(bytes: name)), with: file.id, kind: .file)
+      }
+    }
+    let receipt = try container.exportItem("/", to: directory["out"])
+    #expect(receipt.fileCount == 5 && receipt.escapedNameCount == 3)
+    let found = try files.contentsOfDirectory(atPath: directory["out"])
+    #expect(Set(found) == ["a%F0", "a%F1", "%25%80", "a\u{fffd}", "%F0"])
+    try container.close()
+  }
+
   // MARK: In
 
   #if os(Linux)

@@ -20,7 +20,7 @@ struct Export {
       items += try records.readableSubtree(of: top.id, at: path.names, skipping: skipping)
     }
     func place(_ names: [FileName]) -> String {
-      ([native] + names.map(\.description)).joined(separator: "/")
+      ([native] + names.map(\.native.text)).joined(separator: "/")
     }
     let output = NativeOutput()
     /// Leaves out what the native file system refuses below the folder.
@@ -135,7 +135,8 @@ struct Export {
       let done = whole.filter { leftOut[$0] == nil }
       return BulkReceipt(
         fileCount: done.count, byteCount: done.reduce(0) { $0 + files[$1].byteCount },
-        refusedAttributes: output.refusesAttributes)
+        refusedAttributes: output.refusesAttributes,
+        escapedNameCount: items.count { $0.names.last?.native.isEscaped == true })
     } catch {
       output.undo()
       throw store.translated(error, path: source.text)

@@ -1,3 +1,5 @@
+import SodiumPrimitives
+
 /// One name in a directory: 1 to 255 exact bytes, compared byte by byte, never normalised.
 public struct FileName: Hashable, Comparable, Sendable, CustomStringConvertible {
   public let bytes: [UInt8]
@@ -15,6 +17,17 @@ public struct FileName: Hashable, Comparable, Sendable, CustomStringConvertible 
   public init?(_ string: String) { self.init(bytes: Array(string.utf8)) }
 
   public var description: String { String(decoding: bytes, as: UTF8.self) }
+
+  /// The name in the native file system: what is not UTF-8, which programs for it may not take, has its bytes from 128 on and its percent
+  /// signs as %XX.
+  var native: (text: String, isEscaped: Bool) {
+    if let text = String(validating: bytes, as: UTF8.self) { return (text, false) }
+    let text = bytes.map { byte in
+      byte < 0x80 && byte != UInt8(ascii: "%")
+        ? String(UnicodeScalar(byte)) : "%" + Hexadecimal.text([byte]).uppercased()
+    }
+    return (text.joined(), true)
+  }
 
   public static func < (a: FileName, b: FileName) -> Bool { a.bytes.lexicographicallyPrecedes(b.bytes) }
 
