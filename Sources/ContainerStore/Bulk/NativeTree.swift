@@ -128,7 +128,7 @@ struct NativeTree: Sendable {
   /// systems state 0.
   func read(_ index: Int, into buffer: UnsafeMutableRawBufferPointer, at offset: UInt64) throws {
     let path = path(of: index)
-    let descriptor = try open(index)
+    let descriptor = try open(index, path)
     defer { close(descriptor) }
     let isLast = offset + UInt64(buffer.count) >= items[index].size
     let count = try Self.naming(path) { () throws(IOFailure) in
@@ -158,8 +158,7 @@ struct NativeTree: Sendable {
     return done
   }
 
-  private func open(_ index: Int) throws -> Int32 {
-    let path = path(of: index)
+  private func open(_ index: Int, _ path: String) throws -> Int32 {
     // O_NONBLOCK: if the file was replaced by a pipe, opening it must not wait.
     let descriptor = cposix_open(path, O_RDONLY | O_NONBLOCK | (index == 0 ? 0 : O_NOFOLLOW), 0)
     guard descriptor >= 0 else { throw Self.failure("open", path, -descriptor) }
@@ -174,7 +173,7 @@ struct NativeTree: Sendable {
     _ body: (UnsafeMutableRawBufferPointer, _ offset: UInt64) throws -> Void
   ) throws -> Int64 {
     let path = path(of: index)
-    let descriptor = try open(index)
+    let descriptor = try open(index, path)
     defer { close(descriptor) }
     var status = stat()
     guard fstat(descriptor, &status) == 0 else { throw Self.failure("fstat", path) }
