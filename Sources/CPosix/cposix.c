@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -16,6 +17,7 @@
 
 #if defined(__linux__)
 #include <linux/magic.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #endif
 
@@ -67,7 +69,8 @@ int cposix_rename_new(const char *old_path, const char *new_path) {
 #if defined(__APPLE__)
   if (renamex_np(old_path, new_path, RENAME_EXCL) == 0) return 0;
 #else
-  if (renameat2(AT_FDCWD, old_path, AT_FDCWD, new_path, RENAME_NOREPLACE) == 0) return 0;
+  // Not every C library has renameat2 and RENAME_NOREPLACE, which is 1.
+  if (syscall(SYS_renameat2, AT_FDCWD, old_path, AT_FDCWD, new_path, 1) == 0) return 0;
 #endif
   if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP && errno != EOPNOTSUPP) return -errno;
   struct stat status;
@@ -186,20 +189,85 @@ int cposix_is_locked(int fd, int64_t offset, int64_t count) {
   return outcome < 0 ? outcome : lock.l_type != F_UNLCK;
 }
 
-int cposix_set_echo(int fd, int on) {
-  struct termios terminal;
-  if (tcgetattr(fd, &terminal) < 0) return -errno;
-  int was = (terminal.c_lflag & ECHO) != 0;
-  if (on) terminal.c_lflag |= ECHO;
-  else terminal.c_lflag &= ~(tcflag_t)ECHO;
-  if (tcsetattr(fd, TCSAFLUSH, &terminal) < 0) return -errno;
-  return was;
+// The terminal without echo, and what it was like before and is like meanwhile.
+static volatile sig_atomic_t quiet_terminal = -1;
+static struct termios terminal_before, terminal_meanwhile;
+
+// What ends or stops a process, as far as a process hears of it.
+static const int ending[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGALRM, SIGTSTP, SIGTTIN, SIGTTOU};
+enum { ENDING_COUNT = sizeof ending / sizeof ending[0] };
+static struct sigaction handlers_before[ENDING_COUNT];
+
+// Calls nothing but what a signal handler may call.
+void cposix_restore_echo(void) {
+  int terminal = quiet_terminal;
+  if (terminal >= 0) tcsetattr(terminal, TCSANOW, &terminal_before);
+}
+
+// Lets the signal do what it does by default. If the process goes on after it, so does the question.
+static void with_echo(int number) {
+  int code = errno;
+  struct sigaction ours, usual = {.sa_handler = SIG_DFL};
+  cposix_restore_echo();
+  sigaction(number, &usual, &ours);
+  raise(number);
+  sigaction(number, &ours, NULL);
+  if (quiet_terminal >= 0) tcsetattr(quiet_terminal, TCSAFLUSH, &terminal_meanwhile);
+  errno = code;
+}
+
+void cposix_end_quiet(void) {
+  if (quiet_terminal < 0) return;
+  cposix_restore_echo();
+  quiet_terminal = -1;
+  for (int i = 0; i < ENDING_COUNT; i++) sigaction(ending[i], &handlers_before[i], NULL);
+}
+
+int cposix_begin_quiet(int fd) {
+  if (quiet_terminal >= 0) return -EBUSY;
+  if (tcgetattr(fd, &terminal_before) < 0) return -errno;
+  terminal_meanwhile = terminal_before;
+  terminal_meanwhile.c_lflag &= ~(tcflag_t)ECHO;
+  struct sigaction action = {.sa_handler = with_echo, .sa_flags = SA_NODEFER | SA_RESTART};
+  for (int i = 0; i < ENDING_COUNT; i++) {
+    sigaction(ending[i], NULL, &handlers_before[i]);
+    // What whoever started us has ignored stays so.
+    if (handlers_before[i].sa_handler != SIG_IGN) sigaction(ending[i], &action, NULL);
+  }
+  quiet_terminal = fd;
+  if (tcsetattr(fd, TCSAFLUSH, &terminal_meanwhile) < 0) {
+    int code = errno;
+    cposix_end_quiet();
+    return -code;
+  }
+  return 0;
 }
 
 int cposix_terminal_columns(int fd) {
   struct winsize size;
   if (ioctl(fd, TIOCGWINSZ, &size) < 0) return -errno;
   return size.ws_col;
+}
+
+static void *pass(void *gate) {
+  pthread_mutex_lock(gate);
+  pthread_mutex_unlock(gate);
+  return NULL;
+}
+
+int cposix_try_threads(int count) {
+  pthread_t threads[16];
+  pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+  int started = 0, status = 0;
+  // All of them at once: none ends before the last one has begun.
+  pthread_mutex_lock(&gate);
+  while (started < count && started < 16 && status == 0) {
+    status = pthread_create(&threads[started], NULL, pass, &gate);
+    if (status == 0) started++;
+  }
+  pthread_mutex_unlock(&gate);
+  while (started > 0) pthread_join(threads[--started], NULL);
+  return -status;
 }
 
 void cposix_name_thread(const char *name) {

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #ifdef __linux__
 #include <sys/prctl.h>
@@ -45,12 +46,24 @@ int cposix_spawn_detached(pid_t *process, char *const arguments[], char *const e
     return -status;
 }
 
-int cposix_make_undumpable(void) {
+int cposix_set_dumpable(int on) {
 #ifdef __linux__
-    return prctl(PR_SET_DUMPABLE, 0L, 0L, 0L, 0L) < 0 ? -errno : 0;
+    return prctl(PR_SET_DUMPABLE, on ? 1L : 0L, 0L, 0L, 0L) < 0 ? -errno : 0;
 #else
+    (void)on;
     return 0;
 #endif
+}
+
+void cposix_crash_silently(void) {
+    static const int crashes[] = {SIGQUIT, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP};
+    // Swift's runtime has taken them before the first line of the program.
+    for (size_t i = 0; i < sizeof crashes / sizeof crashes[0]; i++) signal(crashes[i], SIG_DFL);
+    // One byte: what the system hands dumps to takes no notice of a limit of none.
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_CORE, &limit) < 0) return;
+    if (limit.rlim_cur > 1) limit.rlim_cur = 1;
+    setrlimit(RLIMIT_CORE, &limit);
 }
 
 int cposix_await_exit(pid_t process) {

@@ -35,7 +35,7 @@ struct BrokerCommand: AsyncParsableCommand {
     signal(SIGCHLD, SIG_DFL)
     let logger = Logger(label: "dynamics.broker") { PrintableLog(label: $0) }
     // It has the keys of the broker and of the administrator.
-    if cposix_make_undumpable() < 0 {
+    if cposix_set_dumpable(0) < 0 {
       logger.warning("other processes of the user may read this one's memory")
     }
     var configuration = ServiceBroker.Configuration(

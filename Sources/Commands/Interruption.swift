@@ -1,3 +1,4 @@
+import CPosix
 import ContainerStore
 import Locks
 import Synchronization
@@ -96,7 +97,10 @@ final class Interruption: Sendable {
       var number: Int32 = 0
       guard sigwait(&set, &number) == 0 else { continue }
       let (isFirst, _) = firstSignal.compareExchange(expected: 0, desired: number, ordering: .relaxed)
-      if !isFirst || endsAtOnce.load(ordering: .relaxed) { _exit(128 + number) }
+      if !isFirst || endsAtOnce.load(ordering: .relaxed) {
+        cposix_restore_echo()
+        _exit(128 + number)
+      }
       cancellation.cancel()
       var byte: UInt8 = 1
       _ = write(wakeInput, &byte, 1)

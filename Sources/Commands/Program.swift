@@ -1,4 +1,5 @@
 import ArgumentParser
+import CPosix
 import ContainerStore
 import UnixSockets
 
@@ -15,6 +16,8 @@ public enum Program {
   /// Runs the command that the arguments name, and ends the process with one of the documented exit codes.
   public static func main() -> Never {
     StandardDescriptors.complete()
+    cposix_crash_silently()
+    _ = cposix_set_dumpable(0)
     let words = ProgramArguments.words
     let arguments = CommandArguments(words)
     var reportsJSON = false

@@ -28,7 +28,8 @@ enum ProgramArguments {
 
   /// Swift repairs arguments that are not UTF-8, and would then look for a file of another name.
   static func check() throws {
-    for bytes in all where String(validating: bytes, as: UTF8.self) == nil {
+    // The name of the program is no argument, and may be in a directory of any name.
+    for bytes in all.dropFirst() where String(validating: bytes, as: UTF8.self) == nil {
       throw CommandError(.argumentNotUTF8, path: String(decoding: bytes, as: UTF8.self))
     }
   }
@@ -40,8 +41,8 @@ enum StandardDescriptors {
   static func complete() {
     for descriptor in [STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO] where fcntl(descriptor, F_GETFD) < 0 {
       let access = descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY
-      // The lowest free number, which is this one.
-      _ = open("/dev/null", access)
+      // The lowest free number, which is this one. A directory gives and takes nothing either, where there is no /dev.
+      if open("/dev/null", access) < 0 { _ = open("/", O_RDONLY | O_DIRECTORY) }
     }
   }
 }

@@ -62,9 +62,9 @@ enum SecretInput {
   }
 
   private static func ask(_ prompt: String, _ terminal: Int32) throws -> Secret {
-    let hadEcho = cposix_set_echo(terminal, 0)
+    _ = cposix_begin_quiet(terminal)
     defer {
-      if hadEcho == 1 { _ = cposix_set_echo(terminal, 1) }
+      cposix_end_quiet()
       write("\n", to: terminal)
     }
     write(prompt, to: terminal)

@@ -102,7 +102,10 @@ public final class WorkerThreads: @unchecked Sendable {
     let job = Job(count: count, body: body)
     pthread_mutex_lock(mutex)
     waitWhileStopping()
-    startThreads()
+    guard startThreads() else {
+      pthread_mutex_unlock(mutex)
+      return try workAlone(count, poll: poll, body)
+    }
     jobs.append(job)
     pthread_cond_broadcast(changed)
     while !job.isFinished {
@@ -134,7 +137,12 @@ public final class WorkerThreads: @unchecked Sendable {
     let job = Job(count: 1, isDetached: true) { context, _ in body(context) }
     pthread_mutex_lock(mutex)
     waitWhileStopping()
-    startThreads()
+    guard startThreads() else {
+      pthread_mutex_unlock(mutex)
+      body(WorkerContext(backend))
+      job.next = job.count
+      return Ticket(job: job)
+    }
     jobs.append(job)
     pthread_cond_broadcast(changed)
     pthread_mutex_unlock(mutex)
@@ -187,7 +195,19 @@ public final class WorkerThreads: @unchecked Sendable {
     pthread_cond_timedwait(changed, mutex, &deadline)
   }
 
-  private func startThreads() {
+  /// The work of a job on the calling thread, where the system gives no other.
+  private func workAlone(
+    _ count: Int, poll: (() throws -> Void)?, _ body: (WorkerContext, Int) throws -> Void
+  ) throws {
+    let context = WorkerContext(backend)
+    for index in 0..<count {
+      try poll?()
+      try body(context, index)
+    }
+  }
+
+  /// Returns false when there is no thread. Fewer than wanted do the same work.
+  private func startThreads() -> Bool {
     while threads.count < count {
       let retained = Unmanaged.passRetained(self)
       #if canImport(Darwin)
@@ -198,8 +218,7 @@ public final class WorkerThreads: @unchecked Sendable {
       let status = pthread_create(&thread, nil, threadMain, retained.toOpaque())
       guard status == 0 else {
         retained.release()
-        precondition(!threads.isEmpty, "the system gives no thread (errno \(status))")
-        return  // fewer threads do the same work
+        break
       }
       #if canImport(Darwin)
         threads.append(thread!)
@@ -207,6 +226,7 @@ public final class WorkerThreads: @unchecked Sendable {
         threads.append(thread)
       #endif
     }
+    return !threads.isEmpty
   }
 
   /// Detached jobs take turns with the others, so that neither a large job nor many detached ones

@@ -42,13 +42,25 @@ int cposix_is_locked(int fd, int64_t offset, int64_t count);
 /// /proc, which a container or a chroot may lack.
 int cposix_arguments(char *const **arguments);
 
-/// Turns terminal echo off (0) or on (1): returns the previous state (0/1), or -errno.
-int cposix_set_echo(int fd, int on);
+/// Whether the system gives so many threads at once, at most 16: 0 or -errno.
+int cposix_try_threads(int count);
+
+/// Turns the echo of a terminal off until cposix_end_quiet(). It comes back before any signal ends or stops the process, and goes
+/// again when the process continues. Returns 0 or -errno, EBUSY while there is another one.
+int cposix_begin_quiet(int fd);
+void cposix_end_quiet(void);
+/// For whoever ends the process himself, also from a signal handler.
+void cposix_restore_echo(void);
 /// Columns of the terminal behind fd, or -errno.
 int cposix_terminal_columns(int fd);
 
-/// Keeps other processes of the user from reading this one's memory, and the system from writing it to a core file (Linux).
-int cposix_make_undumpable(void);
+/// With 0, keeps other processes of the user from reading this one's memory and from seeing its namespaces, and the system from
+/// writing it to a core file (Linux). Returns 0 or -errno.
+int cposix_set_dumpable(int on);
+
+/// Lets a crash end the process and say nothing: Swift's backtrace prints registers and the bytes that they point to, and waits on a
+/// terminal. No memory is written to a core file.
+void cposix_crash_silently(void);
 
 /// posix_spawn(3) of a program by its path, in a session of its own, with /dev/null as standard input and outputs and no other
 /// descriptor (but, where the system cannot close them, those that exec leaves open), and with signals as at a start.
