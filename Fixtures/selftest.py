@@ -1524,7 +1524,7 @@ class LaterStateTests(TestCase):
         """The next update's files are what a crash leaves; later ones were named by a superblock."""
         builder = self.tree()
         for folder in ("journal", "catalog", "copy"):
-            for updates, is_later in ((0, False), (1, False), (2, True), (1 << 62, True)):
+            for updates, is_later in ((0, False), (1, False), (2, True), (1 << 31, True), (1 << 62, False)):
                 name = f"{folder}/{builder.sequence + updates:016x}{'5' * 16}"
                 (self.path / name).write_bytes(b"of a state whose keys nobody has")
                 if is_later:

@@ -207,7 +207,7 @@ class Container:
             if len(name) != 32 or name.strip("0123456789abcdef"):
                 continue
             updates = int(name[:16], 16) - self.slot.sequence
-            if updates > 1 or (updates == 1 and self.has_commit(name)):
+            if 1 < updates < 1 << 32 or (updates == 1 and self.has_commit(name)):
                 error = RolledBack(f"file {name} is of a later update than {self.slot.sequence}")
                 if not accepting:
                     raise error

@@ -6,7 +6,8 @@ struct BackupCommand: ParsableCommand, ReportingCommand {
     commandName: "backup", abstract: "Copies a container as it is, encrypted, also while it is in use.",
     discussion: """
       The copy holds the state of the moment in which it began, and the same passphrases and keys open it. Nothing is decrypted: whether
-      what is stored is whole, 'container verify' tells, of the container and of the copy.
+      what is stored is whole, 'container verify' tells, of the container and of the copy. What the system does not read is left out
+      and reported, with exit code 2.
       """)
 
   @Argument(help: "The container.", completion: .directory)
@@ -33,8 +34,12 @@ struct BackupCommand: ParsableCommand, ReportingCommand {
       try bulk.withProgress("backup") { try container.backup(to: destination, control: $0) }
     }
     let summary = BackupSummary(
-      commit: receipt.commit, fileCount: receipt.fileCount, byteCount: receipt.byteCount)
-    if json || !bulk.quiet { try StandardOutput.write(json ? JSONText.of(summary) : summary.text) }
+      commit: receipt.commit, fileCount: receipt.fileCount, byteCount: receipt.byteCount,
+      findings: receipt.findings.map(FindingDescription.init))
+    if json || !bulk.quiet || !summary.findings.isEmpty {
+      try StandardOutput.write(json ? JSONText.of(summary) : summary.text)
+    }
+    if !summary.findings.isEmpty { throw ExitCode(ExitStatus.damage.code) }
   }
 }
 
@@ -42,6 +47,10 @@ private struct BackupSummary: Encodable {
   var commit: UInt64
   var fileCount: Int
   var byteCount: UInt64
+  var findings: [FindingDescription]
 
-  var text: String { "copied \(Quantity.bytes(byteCount)), the state of commit \(commit)\n" }
+  var text: String {
+    findings.map { $0.text + "\n" }.joined()
+      + "copied \(Quantity.bytes(byteCount)), the state of commit \(commit)\n"
+  }
 }

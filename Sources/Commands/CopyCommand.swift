@@ -144,8 +144,6 @@ struct CopyCommand: ParsableCommand {
           if verbose { try TreeCopier.report(local, place) }
         case .file, .directory:
           let place = try target.place(of: local, at: path)
-          // In one step, the store makes them.
-          if noClobber { try makeParents(of: place, in: target) }
           try copier.copy(.native(local), to: .container(target, place))
         }
       case .container(let address):

@@ -18,11 +18,10 @@ enum CopyEnd {
     }
   }
 
-  func below(_ relative: String) -> CopyEnd {
-    let path = PathText.below(path, relative)
-    return switch self {
-    case .native: .native(path)
-    case .container(let container, _): .container(container, path)
+  func below(_ item: CopyItem) -> CopyEnd {
+    switch self {
+    case .native(let path): .native(PathText.below(path, item.nativeRelative))
+    case .container(let container, let path): .container(container, PathText.below(path, item.relative))
     }
   }
 }

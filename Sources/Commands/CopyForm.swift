@@ -11,6 +11,12 @@ enum CopyForm: Equatable {
     let hasAddress = operands.contains { ContainerAddress($0) != nil }
     if operands.count == 3, !hasAddress || ContainerAddress.isContainer(at: operands[0]) {
       let paths = try operands.dropFirst().map { try ContainerAddress.path($0, in: operands[0]) }
+      if ["."[...], ".."].contains(paths[1].prefix { $0 != "/" }) {
+        let (directory, from) = (PrintableText.of(operands[0]), PrintableText.of(paths[0]))
+        throw ValidationError(
+          "This copies inside the container. To copy out of it: dynamics cp \(directory):\(from) \(PrintableText.of(paths[1]))"
+        )
+      }
       self = .inside(directory: operands[0], from: paths[0], to: paths[1])
       return
     }

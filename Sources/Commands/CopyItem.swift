@@ -4,6 +4,8 @@ import ContainerStore
 struct CopyItem {
   /// Below what was named; empty for itself.
   var relative: String
+  /// The same where it is not in a container.
+  var nativeRelative: String
   var kind: FileKind
   var size: UInt64
   var permissions: UInt16
@@ -15,12 +17,24 @@ struct CopyItem {
 extension CopyItem {
   /// A link, of which only the path matters.
   init(link relative: String) {
-    self.init(relative: relative, kind: .symbolicLink, size: 0, permissions: 0o777, created: nil, modified: 0)
+    self.init(
+      relative: relative, nativeRelative: relative, kind: .symbolicLink, size: 0, permissions: 0o777,
+      created: nil,
+      modified: 0)
+  }
+
+  /// What an import or export has copied. Its permissions were copied with it.
+  init(_ item: BulkItem) {
+    self.init(
+      relative: item.path, nativeRelative: item.nativePath, kind: item.kind, size: 0, permissions: 0,
+      created: nil,
+      modified: item.modified)
   }
 
   init(_ relative: String, _ attributes: FileAttributes) {
     self.init(
-      relative: relative, kind: attributes.kind, size: attributes.kind == .file ? attributes.size : 0,
+      relative: relative, nativeRelative: relative, kind: attributes.kind,
+      size: attributes.kind == .file ? attributes.size : 0,
       permissions: attributes.permissions, created: attributes.created, modified: attributes.modified)
   }
 }

@@ -24,6 +24,7 @@ struct SourceOptions: ParsableArguments {
 final class DamageReport {
   /// Paths in a container.
   private(set) var paths: Set<String> = []
+  private var count = 0
   /// Whether something was damaged, and not only refused by the native file system.
   private var hasDamage = false
   /// The exit code for what was refused, as long as all of it has the same.
@@ -39,6 +40,7 @@ final class DamageReport {
   }
 
   func add(_ error: ContainerError) {
+    count += 1
     if let path = error.path { paths.insert(path) }
     hasDamage = hasDamage || error.isDamage
     hasLostNames = hasLostNames || error.code == .tableDamaged
@@ -49,16 +51,16 @@ final class DamageReport {
 
   /// Throws the exit code when something was left out.
   func finish() throws {
-    guard !paths.isEmpty else { return }
+    guard count > 0 else { return }
     let status = hasDamage ? .damage : refusal ?? .failure
     if !hasDamage, !asJSON {
       StandardError.write(
-        "dynamics: left out: \(Quantity.count(paths.count, "item"))\n  everything else is \(isOfSources ? "stored" : "there")\n"
+        "dynamics: left out: \(Quantity.count(max(paths.count, 1), "item"))\n  everything else is \(isOfSources ? "stored" : "there")\n"
       )
     }
     if hasDamage, !asJSON {
       StandardError.write(
-        "dynamics: left out, because it is damaged: \(Quantity.count(paths.count, "item"))\n"
+        "dynamics: left out, because it is damaged: \(Quantity.count(max(paths.count, 1), "item"))\n"
           + (hasLostNames
             ? "  files whose names were lost are left out, too; what else there is, is there"
             : "  everything else is there")

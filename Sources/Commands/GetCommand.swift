@@ -4,10 +4,10 @@ import ContainerStore
 struct GetCommand: ParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "get", abstract: "Copies a file or folder out of a container.",
-    usage: "dynamics get [OPTIONS] DIR [PATH [LOCAL]]\ndynamics get [OPTIONS] CONTAINER:/path [LOCAL]",
+    usage: "dynamics get [OPTIONS] DIR PATH [LOCAL]\ndynamics get [OPTIONS] CONTAINER:/path [LOCAL]",
     discussion: """
       An existing folder LOCAL takes PATH inside under its own name; otherwise LOCAL becomes the name. Existing files are \
-      replaced when the new ones are whole. LOCAL - is standard output. Without PATH, everything comes out; without LOCAL, into the \
+      replaced when the new ones are whole. LOCAL - is standard output. PATH / is everything. Without LOCAL, PATH goes into the \
       current folder. Of a folder, what is damaged is left out and listed, and the exit code is 2.
       """)
 

@@ -63,53 +63,11 @@ enum NativeFile {
     }
   }
 
-  /// What is at a path, links followed.
-  static func item(_ path: String) throws -> CopyItem { CopyItem("", try status(path)) }
-
-  /// The item and everything below it, folders before their contents. Links below it are not followed. With `skipping`, what cannot
-  /// be looked at is left out.
-  static func tree(_ path: String, skipping: ((ContainerError) -> Void)?) throws -> [CopyItem] {
-    func leavingOut(_ body: () throws -> Void) throws {
-      do { try body() } catch {
-        guard let skipping else { throw error }
-        let native = error as? CommandError
-        skipping(
-          error as? ContainerError
-            ?? ContainerError(.notPermitted, nativePath: native?.path ?? path, detail: native?.detail))
-      }
-    }
-    var items = [try item(path)]
-    var next = 0
-    while next < items.count {
-      let item = items[next]
-      next += 1
-      guard item.kind == .directory else { continue }
-      let directory = PathText.below(path, item.relative)
-      try leavingOut {
-        for name in try names(in: directory) {
-          try leavingOut {
-            var status = stat()
-            let child = PathText.joined(directory, name)
-            guard lstat(child, &status) == 0 else { throw CommandError.native("lstat", child, errno) }
-            let relative = item.relative.isEmpty ? name : PathText.joined(item.relative, name)
-            items.append(CopyItem(relative, status))
-          }
-        }
-      }
-    }
-    return items.sorted { PathText.precedes($0.relative, $1.relative) }
-  }
-
-  static func makeDirectory(_ path: String, permissions: UInt16) throws {
-    guard mkdir(path, mode_t(permissions & NativePermissions.mask) | 0o700) == 0 else {
-      throw CommandError.native("mkdir", path, errno)
-    }
-  }
-
+  /// Sets the date, where the file system keeps dates.
   static func setModified(_ path: String, _ nanoseconds: Int64) throws {
     let parts = NativeTime.parts(nanoseconds)
     let time = timespec(tv_sec: parts.seconds, tv_nsec: parts.nanoseconds)
-    guard utimensat(AT_FDCWD, path, [time, time], 0) == 0 else {
+    guard utimensat(AT_FDCWD, path, [time, time], 0) == 0 || errno == EPERM || errno == EOPNOTSUPP else {
       throw CommandError.native("utimensat", path, errno)
     }
   }
@@ -118,46 +76,5 @@ enum NativeFile {
     var status = stat()
     guard stat(path, &status) == 0 else { throw CommandError.native("stat", path, errno) }
     return status
-  }
-
-  private static func names(in directory: String) throws -> [String] {
-    guard let stream = opendir(directory) else { throw CommandError.native("opendir", directory, errno) }
-    defer { closedir(stream) }
-    var names: [String] = []
-    while true {
-      errno = 0  // only by this does readdir(3) tell a failure from the end
-      guard let entry = readdir(stream) else {
-        let code = errno
-        if code != 0 { throw CommandError.native("readdir", directory, code) }
-        return names
-      }
-      let bytes = withUnsafeBytes(of: &entry.pointee.d_name) { Array($0.prefix { $0 != 0 }) }
-      guard let name = String(validating: bytes, as: UTF8.self) else {
-        throw ContainerError(
-          .cannotStore, nativePath: PathText.joined(directory, String(decoding: bytes, as: UTF8.self)),
-          detail: "its name is not UTF-8")
-      }
-      if name != ".", name != ".." { names.append(name) }
-    }
-  }
-}
-
-extension CopyItem {
-  fileprivate init(_ relative: String, _ status: stat) {
-    let kind: FileKind =
-      switch status.st_mode & S_IFMT {
-      case S_IFDIR: .directory
-      case S_IFLNK: .symbolicLink
-      default: .file
-      }
-    #if canImport(Darwin)
-      let time = status.st_mtimespec
-    #else
-      let time = status.st_mtim
-    #endif
-    let modified = NativeTime.nanoseconds(seconds: time.tv_sec, nanoseconds: time.tv_nsec)
-    self.init(
-      relative: relative, kind: kind, size: kind == .file ? UInt64(status.st_size) : 0,
-      permissions: UInt16(status.st_mode & 0o7777), created: nil, modified: modified)
   }
 }

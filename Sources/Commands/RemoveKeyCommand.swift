@@ -4,7 +4,7 @@ import ContainerStore
 struct RemoveKeyCommand: ParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "remove", abstract: "Removes a passphrase or key; the last one stays.",
-    discussion: "Removes the one that --old-… names, else the one that opens the container.")
+    discussion: "Removes the one that --old-… names, else asks for it on the terminal.")
 
   @Argument(help: "The container.", completion: .directory)
   var dir: String
@@ -28,14 +28,19 @@ struct RemoveKeyCommand: ParsableCommand {
   func run() throws {
     let secret = try credential.secret(for: dir)
     try withContainer(at: dir, secret, mode: .readWrite) { container in
-      let removed = try container.removeKey(try old(secret).credential())
+      let removed = try container.removeKey(try old().credential())
       if removed == 0 { throw ContainerError(.wrongKey, path: oldKeyFile ?? oldPassphraseFile) }
     }
   }
 
-  private func old(_ opening: borrowing Secret) throws -> Secret {
+  private func old() throws -> Secret {
     if let oldKeyFile { return try SecretInput.keyFile(oldKeyFile) }
     if let oldPassphraseFile { return try SecretInput.passphraseFile(oldPassphraseFile) }
-    return Secret(opening.kind, try opening.bytes.copy())
+    let prompt = "Passphrase to remove from \(PrintableText.of(dir))"
+    guard let asked = try SecretInput.terminal(prompt, twice: false) else {
+      throw CommandError(
+        .noPassphrase, detail: "for the one to remove, --old-passphrase-file FILE or --old-key-file FILE")
+    }
+    return asked
   }
 }

@@ -22,10 +22,10 @@ struct TransferOperands: Equatable {
     path = try operands.count == 3 ? ContainerAddress.path(operands[2], in: directory, isStrict: true) : "/"
   }
 
-  /// `DIR [PATH [LOCAL]]`, or `CONTAINER:/path [LOCAL]`.
+  /// `DIR PATH [LOCAL]`, or `CONTAINER:/path [LOCAL]`.
   init(get operands: [String]) throws {
     guard let first = operands.first else {
-      throw ValidationError("Give DIR [PATH [LOCAL]], or CONTAINER:/path [LOCAL].")
+      throw ValidationError("Give DIR PATH [LOCAL], or CONTAINER:/path [LOCAL].")
     }
     var rest = operands.dropFirst()
     if let address = ContainerAddress(first), !ContainerAddress.isContainer(at: first) {
@@ -33,6 +33,11 @@ struct TransferOperands: Equatable {
     } else {
       directory = first
       path = try rest.popFirst().map { try ContainerAddress.path($0, in: first, isStrict: true) } ?? "/"
+    }
+    if rest.isEmpty, path.allSatisfy({ $0 == "/" }) {
+      throw ValidationError(
+        "Say where everything is to go: dynamics get \(PrintableText.of(directory)) / FOLDER"
+          + " (. is the current folder, where files of the same names are replaced).")
     }
     local = rest.popFirst() ?? "."
     guard rest.isEmpty else { throw ValidationError("Give one LOCAL at most.") }

@@ -2,8 +2,7 @@ import ContainerStore
 
 /// Copies a file or a folder with everything in it from one end to the other, of which one at least is in a container.
 ///
-/// In one step where one call of the store does it; file by file where files may have to be left out or folders merged, and between
-/// containers.
+/// In one step where one call of the store does it; file by file between containers, and where folders of one container are merged.
 struct TreeCopier {
   /// Of the progress bar.
   var title: String
@@ -18,37 +17,26 @@ struct TreeCopier {
   /// Takes what cannot be read or stored below a native folder, and is left out. Nil: the first of it ends the copying.
   var unreadable: DamageReport?
 
-  private var control: BulkControl { BulkControl(cancellation: Interruption.shared.cancellation) }
-
   func copy(_ source: CopyEnd, to target: CopyEnd) throws {
-    var items: [CopyItem]
+    let items: [CopyItem]
     if keepsLinks, try entryKind(at: source) == .symbolicLink {
       let isThere = try noClobber && entryKind(at: target) != nil
       items = isThere ? [] : [CopyItem(link: "")]
       if !isThere { try copyLink(source, to: target) }
-    } else {
-      let top = try topItem(of: source)
-      if try isOneStep(source, top, target) {
-        // What is damaged is reported by the copying, and for a copy inside a container ends it.
-        items = try verbose || preserve ? self.items(of: source, top, skipping: { _ in }) : [top]
-        try copyInOneStep(source, to: target)
+    } else if case (.container(let from, let path), .container(let into, let place)) = (source, target) {
+      let top = CopyItem("", try from.existing(path, followingLinks: true))
+      if from === into, !noClobber, try top.kind != .directory || kind(at: target) != .directory {
+        items = verbose || preserve ? try self.items(of: from, path, top) : []
+        try bulk.withProgress(title) { try copyAtOnce(source, to: target, control: $0) }
       } else {
-        items = try self.items(of: source, top, skipping: leavingOut(source)?.add)
-        items = try copyEach(items, from: source, to: target)
+        items = try copyEach(try self.items(of: from, path, top), from: from, path, to: into, place)
       }
-    }
-    if let unreadable, case .native(let path) = source {
-      items.removeAll { unreadable.paths.contains(PathText.below(path, $0.relative)) }
-    }
-    if let damage, !damage.paths.isEmpty, case .container(let container, let path) = source {
-      let top = try container.resolvedPath(path)
-      items.removeAll { damage.paths.contains(PathText.below(top, $0.relative)) }
+    } else {
+      items = try copyInOneStep(source, to: target)
     }
     if preserve { try keepAttributes(of: items, from: source, to: target) }
     if verbose {
-      for item in items {
-        try Self.report(source.below(item.relative).path, target.below(item.relative).path)
-      }
+      for item in items { try Self.report(source.below(item).path, target.below(item).path) }
     }
   }
 
@@ -62,29 +50,13 @@ struct TreeCopier {
 
   // MARK: What there is
 
-  /// The item itself; a link is followed.
-  private func topItem(of source: CopyEnd) throws -> CopyItem {
-    switch source {
-    case .native(let path): try NativeFile.item(path)
-    case .container(let container, let path):
-      CopyItem("", try container.existing(path, followingLinks: true))
-    }
-  }
-
-  /// The item and what is below it, folders before their contents. Links below it are not followed.
-  private func items(
-    of source: CopyEnd, _ top: CopyItem, skipping: ((ContainerError) -> Void)?
-  ) throws -> [CopyItem] {
-    switch source {
-    // What cannot be stored is found by who stores it.
-    case .native(let path): return try NativeFile.tree(path, skipping: skipping)
-    case .container(let container, let path):
-      guard top.kind == .directory else { return [top] }
-      let files =
-        try skipping.map { try container.readableTree(at: path, skipping: $0) }
-        ?? container.list(path, recursively: true)
-      return [top] + files.map { CopyItem($0.path, $0.attributes) }
-    }
+  /// The item and what is below it, folders before their contents. Links below it are not followed. What is damaged is left out.
+  private func items(of container: Container, _ path: String, _ top: CopyItem) throws -> [CopyItem] {
+    guard top.kind == .directory else { return [top] }
+    let files =
+      try damage.map { try container.readableTree(at: path, skipping: $0.add) }
+      ?? container.list(path, recursively: true)
+    return [top] + files.map { CopyItem($0.path, $0.attributes) }
   }
 
   /// Nil when there is nothing. Links are followed.
@@ -105,19 +77,17 @@ struct TreeCopier {
 
   // MARK: Copying
 
-  private func isOneStep(_ source: CopyEnd, _ top: CopyItem, _ target: CopyEnd) throws -> Bool {
-    if noClobber { return false }
-    guard case (.container(let from, _), .container(let into, _)) = (source, target) else { return true }
-    guard from === into else { return false }
-    return try top.kind != .directory || kind(at: target) != .directory
-  }
-
-  private func copyInOneStep(_ source: CopyEnd, to target: CopyEnd) throws {
+  /// Returns what was copied.
+  private func copyInOneStep(_ source: CopyEnd, to target: CopyEnd) throws -> [CopyItem] {
+    var items: [CopyItem] = []
     try bulk.withProgress(title) { control in
       var control = control
-      control.skipping = leavingOut(source)?.add
+      if case .native = source { control.skipping = unreadable?.add } else { control.skipping = damage?.add }
+      control.keepsExisting = noClobber
+      if verbose || preserve { control.copied = { items.append(CopyItem($0)) } }
       try copyAtOnce(source, to: target, control: control)
     }
+    return items.sorted { PathText.precedes($0.relative, $1.relative) }
   }
 
   private func copyAtOnce(_ source: CopyEnd, to target: CopyEnd, control: BulkControl) throws {
@@ -140,32 +110,33 @@ struct TreeCopier {
     }
   }
 
-  /// Returns what was copied.
-  private func copyEach(_ items: [CopyItem], from source: CopyEnd, to target: CopyEnd) throws -> [CopyItem] {
-    try requireApart(source, target, items[0])
+  /// Copies file by file from one container to another, or merges folders of one. Returns what was copied.
+  private func copyEach(
+    _ items: [CopyItem], from source: Container, _ path: String, to target: Container, _ place: String
+  ) throws -> [CopyItem] {
+    if source === target, items[0].kind == .directory { try requireApart(source, path, place) }
     var copied: [CopyItem] = []
     try bulk.withProgressBar(title) { bar in
       var tally = CopyTally(byteCount: items.reduce(0) { $0 + $1.size }, bar: bar)
       for item in items {
         if Interruption.shared.cancellation.isCancelled { throw ContainerError(.cancelled) }
-        let (from, into) = (source.below(item.relative), target.below(item.relative))
+        let place = PathText.below(place, item.relative)
         // As cp(1) has it: a file goes where a link leads, while a link to a folder is no folder to merge with.
         let isFollowed = item.kind == .file || item.relative.isEmpty
-        let existing = try isFollowed ? kind(at: into) ?? entryKind(at: into) : entryKind(at: into)
+        let end = CopyEnd.container(target, place)
+        let existing = try isFollowed ? kind(at: end) ?? entryKind(at: end) : entryKind(at: end)
         if item.kind == .directory {
           if existing == .directory { continue }
-          if existing != nil { throw into.error(.fileExists) }
-          try makeDirectory(into, permissions: item.permissions)
+          if existing != nil { throw end.error(.fileExists) }
+          try target.createDirectory(place, permissions: item.permissions)
         } else {
           if noClobber, existing != nil { continue }
-          if existing == .directory { throw into.error(.isADirectory) }
+          if existing == .directory { throw end.error(.isADirectory) }
           do {
-            try copyFile(item, from, to: into, &tally)
-          } catch let error as ContainerError where !item.relative.isEmpty && error.code != .cancelled {
-            guard let report = leavingOut(source), error.isDamage || report === unreadable else {
-              throw error
-            }
-            report.add(error)
+            try copyFile(item, of: source, PathText.below(path, item.relative), to: target, place, &tally)
+          } catch let error as ContainerError where !item.relative.isEmpty && error.isDamage {
+            guard let damage else { throw error }
+            damage.add(error)
             continue
           }
         }
@@ -175,43 +146,32 @@ struct TreeCopier {
     return copied
   }
 
-  /// Where what is left out of a folder is told.
-  private func leavingOut(_ source: CopyEnd) -> DamageReport? {
-    if case .native = source { unreadable } else { damage }
-  }
-
   /// That a folder is not copied into itself.
-  private func requireApart(_ source: CopyEnd, _ target: CopyEnd, _ top: CopyItem) throws {
-    guard case (.container(let from, let path), .container(let into, let place)) = (source, target),
-      from === into, top.kind == .directory
-    else { return }
-    let outer = Array(PathText.joined(try from.resolvedPath(path), "").utf8)
-    if Array((PathText.joined(try into.resolvedPath(place), "")).utf8).starts(with: outer) {
+  private func requireApart(_ container: Container, _ path: String, _ place: String) throws {
+    let outer = Array(PathText.joined(try container.resolvedPath(path), "").utf8)
+    if Array((PathText.joined(try container.resolvedPath(place), "")).utf8).starts(with: outer) {
       throw ContainerError(.moveIntoItself, path: place)
     }
   }
 
-  private func makeDirectory(_ end: CopyEnd, permissions: UInt16) throws {
-    switch end {
-    case .native(let path): try NativeFile.makeDirectory(path, permissions: permissions)
-    case .container(let container, let path): try container.createDirectory(path, permissions: permissions)
+  private func copyFile(
+    _ item: CopyItem, of source: Container, _ path: String, to target: Container, _ place: String,
+    _ tally: inout CopyTally
+  ) throws {
+    if item.kind == .symbolicLink {
+      return try copyLink(.container(source, path), to: .container(target, place))
     }
-  }
-
-  private func copyFile(_ item: CopyItem, _ source: CopyEnd, to target: CopyEnd, _ tally: inout CopyTally)
-    throws
-  {
-    if item.kind == .symbolicLink { return try copyLink(source, to: target) }
-    guard case (.container(let from, let path), .container(let into, let place)) = (source, target),
-      from !== into
-    else {
-      try copyAtOnce(source, to: target, control: control)
+    if source === target {
+      let cancellation = Interruption.shared.cancellation
+      try source.copy(
+        source.resolvedPath(path), to: place, replacing: true,
+        control: BulkControl(cancellation: cancellation))
       return tally.add(item.size)
     }
-    let file = try from.openFile(path, .read)
+    let file = try source.openFile(path, .read)
     defer { try? file.close() }  // opened for reading: there is nothing to store
     var offset: UInt64 = 0
-    try into.write(to: place, permissions: item.permissions) {
+    try target.write(to: place, permissions: item.permissions) {
       if Interruption.shared.cancellation.isCancelled { throw ContainerError(.cancelled) }
       let piece = try [UInt8](unsafeUninitializedCapacity: 1 << 20) { buffer, count in
         count = try file.read(at: offset, into: UnsafeMutableRawBufferPointer(buffer))
@@ -220,7 +180,7 @@ struct TreeCopier {
       tally.add(UInt64(piece.count))
       return piece.isEmpty ? nil : piece
     }
-    try into.setAttributes(at: place, modified: item.modified)
+    try target.setAttributes(at: place, modified: item.modified)
   }
 
   /// The link itself, in the place of a file or link.
@@ -248,7 +208,7 @@ struct TreeCopier {
   /// From the innermost out, because what comes into a folder changes its date.
   private func keepAttributes(of items: [CopyItem], from source: CopyEnd, to target: CopyEnd) throws {
     for item in items.reversed() {
-      switch (source.below(item.relative), target.below(item.relative)) {
+      switch (source.below(item), target.below(item)) {
       case (.container(let from, let path), .container(let into, let place)) where item.kind != .symbolicLink:
         let attributes = try from.extendedAttributes(at: path, followingLinks: true)
         if !attributes.isEmpty { try into.setExtendedAttributes(attributes.mapValues { $0 }, at: place) }
@@ -256,6 +216,7 @@ struct TreeCopier {
       case (.native, .container(let into, let place)) where item.kind == .directory:
         try into.setAttributes(at: place, modified: item.modified)
       case (.container, .native(let place)) where item.kind == .directory:
+        // What the file system does not keep was told by the export.
         try NativeFile.setModified(place, item.modified)
       default: break
       }

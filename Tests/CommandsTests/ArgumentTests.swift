@@ -140,10 +140,15 @@ struct ArgumentTests {
         }, in: folder, environment: TaskTableTests.environment, executable: "/bin/sh"
       ).finish()
     }
+    // Everything goes where that was said, and not over whatever is in the current folder.
     for line in ["dynamics get \(container)", "dynamics get \(container):", "dynamics get \(container) /"] {
-      #expect(try shell(line).status == 0)
-      #expect(try fileNames(in: "\(out)/\(line.count)") == ["a", "none:"])
+      #expect(try shell(line).status == 64)
+      #expect(try fileNames(in: "\(out)/\(line.count)").isEmpty)
     }
+    #expect(try shell("dynamics get \(container) / .").status == 0)
+    // What means the current folder is no path in a container.
+    #expect(try shell("dynamics cp    \(container) /a .").status == 64)
+    #expect(try shell("dynamics cp     \(container) /a ../x").status == 64)
     try folder.run("get", container, "/a", out, out, expecting: 64)
     try folder.run("put", note, expecting: 64)
   }

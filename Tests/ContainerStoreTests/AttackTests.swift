@@ -216,7 +216,7 @@ struct AttackTests {
     #expect(victim.anatomy.journals.count >= 3)
     #expect(victim.image.files(in: "slab").count == 2)
     #expect(
-      Set(victim.image.names.keys) == Set(victim.anatomy.live.keys).union(["lock", "reserve"]),
+      Set(victim.image.names.keys) == Set(victim.anatomy.live.keys).union(Reserve.names + ["lock"]),
       "every file is accounted for")
     #expect(victim.anatomy.runs["/long"]?.map(\.count) == [3])
     #expect(victim.anatomy.runs["/long"]?[0].slab != victim.anatomy.runs["/elsewhere"]?[0].slab)

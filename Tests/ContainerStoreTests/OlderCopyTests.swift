@@ -73,7 +73,8 @@ struct OlderCopyTests {
     let last = history[history.count - 1]
     let sequence = try Container.open(last.image, secret).store.withSuperblock { slot, _, _ in slot.sequence }
     for (update, isLater) in [
-      (sequence, false), (sequence + 1, false), (sequence + 2, true), (UInt64.max, true),
+      (sequence, false), (sequence + 1, false), (sequence + 2, true), (sequence + 1 << 20, true),
+      (UInt64.max, false),
     ] {
       for folder in ["journal/", "catalog/", "copy/"] {
         var image = last.image

@@ -153,11 +153,13 @@ struct ReplacedContainerTests {
     let container = try world.open(PosixBlockIO(world.place))
     try container.write(Self.contents, to: "/second")
     try world.putOtherOver(renaming: renaming)
-    if renaming { expectError(.replaced) { try container.write(Self.contents, to: "/third") } }
+    expectError(.replaced) { try container.write(Self.contents, to: "/third") }
+    expectError(.replaced) { try container.remove("/first") }
+    #expect(throws: ContainerError.self) { try container.compact() }
     let error = #expect(throws: ContainerError.self) { try container.close() }
     #expect(error?.code == .replaced)
     let after = try World.tree(world.place)
-    for name in ["superblock", "lock"] { #expect(after[name] == world.before[name]) }
+    for (name, bytes) in world.before { #expect(after[name] == bytes, "\(name)") }
     // Files of the container that was there are beside it, and seem to be later ones.
     var options = testOptions()
     options.acceptsOlderState = true
@@ -187,7 +189,9 @@ struct ReplacedContainerTests {
     try world.files.removeItem(atPath: world.directory["c/lock"])
     let second = try world.open(PosixBlockIO(world.place))
     expectError(.replaced) { try container.write(Self.contents, to: "/third") }
-    expectError(.readOnly) { try container.write(Self.contents, to: "/fourth") }
+    expectError(.replaced) { try container.write(Self.contents, to: "/fourth") }
+    expectError(.replaced) { try container.remove("/first") }
+    expectError(.readOnly) { try container.remove("/first") }
     #expect(try container.contents(at: "/second") == Self.contents)
     #expect(throws: ContainerError.self) { try container.close() }
     try second.write(Self.contents, to: "/fifth")

@@ -20,7 +20,7 @@ struct BulkWork {
   /// Calls `body` for every unit. If any unit fails or the job is cancelled, the runs stored so far
   /// are discarded before the error is thrown. Returns the runs of each file in order of their
   /// starts.
-  func run(_ body: @escaping @Sendable (WorkerContext, [Piece]) throws -> [StoredRun]) throws -> FileRuns {
+  func run(_ body: @escaping @Sendable (WorkerContext, Unit) throws -> [StoredRun]) throws -> FileRuns {
     let begin = Clock.monotonicNanoseconds()
     let tally = Guarded(
       Tally(filesDone: plan.piecesPerFile.count { $0 == 0 }, piecesLeft: plan.piecesPerFile))
@@ -37,15 +37,17 @@ struct BulkWork {
       report()
     }
     let units = plan.units
+    let appendingTo = slabs
     slabs?.expect(plan.byteCount)
     defer { slabs?.endExpecting(plan.byteCount) }
     do {
       try poll()
       try workers.threads.forEach(units.count, poll: poll) { context, index in
         let stored = try body(context, units[index])
+        if let slab = units[index].slab { appendingTo?.endUnit(of: slab) }
         tally.withLock { tally in
           tally.stored += stored
-          for piece in units[index] {
+          for piece in units[index].pieces {
             tally.bytesDone += UInt64(piece.byteCount)
             tally.piecesLeft[piece.file] -= 1
             if tally.piecesLeft[piece.file] == 0 { tally.filesDone += 1 }
@@ -54,6 +56,7 @@ struct BulkWork {
       }
       if control.cancellation?.isCancelled == true { throw ContainerError(.cancelled) }
     } catch {
+      for unit in units { unit.slab.map { slabs?.giveBack($0) } }
       slabs?.discard(tally.withLock { $0.stored.map(\.extent) })
       throw error
     }

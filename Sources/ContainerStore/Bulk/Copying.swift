@@ -51,9 +51,9 @@ struct Copying {
     let new = NewFiles(files.count, in: store)
     try store.namingPath(destination) {
       let runs = try BulkWork(plan: plan, control: control, workers: store.workers, slabs: store.slabs).run {
-        context, pieces in
+        context, unit in
         try sealing.reseal(
-          pieces, from: sealing.store, sources: sources, paths: paths, of: new, checkInterval: 0,
+          unit, from: sealing.store, sources: sources, paths: paths, of: new, checkInterval: 0,
           context: context)
       }
       try store.transaction(storing: runs.extents) { transaction in

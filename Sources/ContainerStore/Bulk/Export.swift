@@ -11,7 +11,7 @@ struct Export {
   func run(
     _ source: StorePath, to native: String, replacing: Bool, in records: CatalogSnapshot
   ) throws -> BulkReceipt {
-    try NativeOutput.requireOutside(store.io.directory?.identity, native)
+    try store.io.directory?.identity?.requireOutside(native)
     let path = try source.resolved(in: records)
     let top = try records.existing(path)
     let skipping = top.inode.kind == .directory ? control.skipping : nil
@@ -23,6 +23,7 @@ struct Export {
       ([native] + names.map(\.native.text)).joined(separator: "/")
     }
     let output = NativeOutput()
+    func isKept(_ names: [FileName]) -> Bool { control.keepsExisting && NativeOutput.isTaken(place(names)) }
     /// Leaves out what the native file system refuses below the folder.
     func leavingOut<R>(_ names: [FileName], _ body: () throws -> R) throws -> R? {
       do { return try body() } catch let error as ContainerError {
@@ -50,16 +51,18 @@ struct Export {
         items.removeAll { !$0.names.isEmpty && refusedDirectories.contains(Array($0.names.dropLast())) }
       }
       var links: [(names: [FileName], target: [UInt8], replaced: FileIdentity?)] = []
-      for (names, file) in items where file.inode.kind == .symbolicLink {
+      for (names, file) in items where file.inode.kind == .symbolicLink && !isKept(names) {
         try leavingOut(names) {
           links.append(
             (names, file.inode.target, try NativeOutput.checkLink(place(names), replacing: replacing)))
         }
       }
       var plan = UnitPlan()
-      var planned: [(path: String, file: FoundFile, output: NativeOutput.Unfinished?, byteCount: UInt64)] =
-        []
-      for (names, file) in items where file.inode.kind == .file {
+      typealias Planned = (
+        names: [FileName], path: String, file: FoundFile, output: NativeOutput.Unfinished?, byteCount: UInt64
+      )
+      var planned: [Planned] = []
+      for (names, file) in items where file.inode.kind == .file && !isKept(names) {
         let (source, destination) = (path.names + names, place(names))
         var replaced: FileIdentity?
         if names.isEmpty || !newDirectories.contains(Array(names.dropLast())) {
@@ -81,7 +84,7 @@ struct Export {
             destination, replacing: replaced, size: inode.size, permissions: inode.permissions,
             inOnePiece: pieceCount == 1 && byteCount == inode.size)
         }
-        planned.append((StorePath.text(source), file, unfinished, byteCount))
+        planned.append((names, StorePath.text(source), file, unfinished, byteCount))
       }
       let files = planned
       // Files that are left out.
@@ -95,9 +98,9 @@ struct Export {
         }
       }
       _ = try BulkWork(plan: plan, control: control, workers: store.workers).run {
-        [store] context, pieces in
-        for piece in pieces where failures.withLock({ $0[piece.file] }) == nil {
-          let (path, file, unfinished, _) = files[piece.file]
+        [store] context, unit in
+        for piece in unit.pieces where failures.withLock({ $0[piece.file] }) == nil {
+          let (_, path, file, unfinished, _) = files[piece.file]
           guard let unfinished else { continue }
           try leavingOutFile(piece.file) {
             let plaintext = try Self.openPiece(piece, of: file, path: path, in: store, context: context)
@@ -116,7 +119,7 @@ struct Export {
       try store.workers.threads.forEach((whole.count + Self.filesPerFinish - 1) / Self.filesPerFinish) {
         _, index in
         for i in whole.dropFirst(index * Self.filesPerFinish).prefix(Self.filesPerFinish) {
-          let (_, file, unfinished, _) = files[i]
+          let (_, _, file, unfinished, _) = files[i]
           guard let unfinished else { continue }
           try leavingOutFile(i) {
             try output.finish(unfinished, size: file.inode.size, modified: file.inode.modified)
@@ -130,9 +133,19 @@ struct Export {
       }
       // Make links last, so that no file is written through one.
       for (names, target, replaced) in links {
-        try leavingOut(names) { try output.makeLink(place(names), to: target, replacing: replaced) }
+        try leavingOut(names) {
+          try output.makeLink(place(names), to: target, replacing: replaced)
+          control.copied?(BulkItem(names, .symbolicLink, modified: 0))
+        }
       }
       let done = whole.filter { leftOut[$0] == nil }
+      if let copied = control.copied {
+        for i in done { copied(BulkItem(files[i].names, .file, modified: files[i].file.inode.modified)) }
+        for (names, file) in items where file.inode.kind == .directory && !refusedDirectories.contains(names)
+        {
+          copied(BulkItem(names, .directory, modified: file.inode.modified))
+        }
+      }
       return BulkReceipt(
         fileCount: done.count, byteCount: done.reduce(0) { $0 + files[$1].byteCount },
         refusedAttributes: output.refusesAttributes,

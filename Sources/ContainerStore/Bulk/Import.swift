@@ -14,19 +14,25 @@ struct Import {
     if path.namesDirectory || path.names.isEmpty, tree.top.kind != .directory {
       throw ContainerError(.isADirectory, path: destination)
     }
-    try store.withSnapshot { try checkImport(tree, to: path, in: $0) }
-    let files = tree.items.indices.filter { tree.items[$0].kind == .file }
+    let kept = try store.withSnapshot { try checkImport(tree, to: path, in: $0) }
+    let files = tree.items.indices.filter { tree.items[$0].kind == .file && !kept.contains($0) }
     let new = NewFiles(files.count, in: store)
     return try store.namingPath(destination) {
       let sealed = try sealFiles(files, of: tree, as: new)
+      var unneeded: [Extent] = []
       try store.transaction(storing: sealed.extents) { transaction in
-        try checkImport(tree, to: path, in: transaction)
+        // Something may have come there meanwhile.
+        let late = try checkImport(tree, to: path, in: transaction)
         var parent: (index: UInt32, id: UInt64)?
         var fileCount = 0
-        for (i, item) in tree.items.enumerated() {
+        for (i, item) in tree.items.enumerated() where !kept.contains(i) {
           let file = item.kind == .file ? fileCount : nil
           if file != nil { fileCount += 1 }
           if let file, sealed.leftOut[file] != nil { continue }
+          if late.contains(i) {
+            if let file { unneeded += sealed.others[file]?.extents ?? sealed.runs[file] }
+            continue
+          }
           if item.kind == .directory {
             _ = try transaction.directory(
               path.names + tree.names(of: i), path: destination, permissions: item.permissions)
@@ -55,7 +61,9 @@ struct Import {
           try transaction.replace(directory, name, with: new[file].id, kind: .file)
         }
       }
+      store.slabs.discard(unneeded)
       for (_, error) in sealed.leftOut.sorted(by: { $0.key < $1.key }) { control.skipping?(error) }
+      report(tree, leavingOut: kept.union(sealed.leftOut.keys.map { files[$0] }))
       return BulkReceipt(
         fileCount: files.count - sealed.leftOut.count, byteCount: sealed.byteCount(of: files, tree))
     }
@@ -104,15 +112,17 @@ struct Import {
       do {
         try tree.read(files[file], into: buffer, at: offset)
         return true
-      } catch let error as ContainerError where error.code == .sourceChanged || mayLeaveOut {
+      } catch let error as ContainerError
+        where error.code == .sourceChanged || mayLeaveOut && error.isOfSource
+      {
         troubles.withLock { $0[file] = error }
         return false
       }
     }
     var sealed = SealedFiles(
       runs: try BulkWork(plan: plan, control: control, workers: store.workers, slabs: store.slabs).run {
-        [store] context, pieces in
-        try UnitSealing(store: store).seal(pieces, of: new, context: context) { piece, buffer in
+        [store] context, unit in
+        try UnitSealing(store: store).seal(unit, of: new, context: context) { piece, buffer in
           try fill(piece.file, buffer, piece.start * UInt64(SegmentLayout.plaintextByteCountMax))
         }
       })
@@ -125,7 +135,7 @@ struct Import {
         do {
           guard trouble.code == .sourceChanged else { throw trouble }
           sealed.others[file] = try sealAll(file, files[file], of: tree, as: new)
-        } catch let error as ContainerError where mayLeaveOut && error.code != .cancelled {
+        } catch let error as ContainerError where mayLeaveOut && error.isOfSource {
           sealed.leftOut[file] = error
         }
       }
@@ -144,6 +154,8 @@ struct Import {
     _ file: Int, _ item: Int, of tree: NativeTree, as new: NewFiles
   ) throws -> Contents {
     let stored = Guarded(Contents())
+    let slab = SharedSlab(byteCount: 0)
+    defer { store.slabs.giveBack(slab) }
     let cancellation = control.cancellation
     do {
       try store.workers.threads.forEach(1) { [store] context, _ in
@@ -155,7 +167,9 @@ struct Import {
             let piece = Piece(
               file: file, start: offset / UInt64(SegmentLayout.plaintextByteCountMax),
               byteCount: contents.count)
-            let runs = try UnitSealing(store: store).seal([piece], of: new, context: context) {
+            let runs = try UnitSealing(store: store).seal(
+              Unit(pieces: [piece], slab: slab), of: new, context: context
+            ) {
               $1.copyMemory(from: UnsafeRawBufferPointer(contents))
               return true
             }
@@ -174,17 +188,30 @@ struct Import {
     return stored.withLock { $0 }
   }
 
-  /// Throws `isADirectory` or `fileExists` if an item would replace a directory with a file or the
-  /// reverse.
-  private func checkImport(_ tree: NativeTree, to path: ResolvedPath, in catalog: some CatalogReading)
-    throws
-  {
+  private func report(_ tree: NativeTree, leavingOut: Set<Int>) {
+    guard let copied = control.copied else { return }
+    for (i, item) in tree.items.enumerated() where !leavingOut.contains(i) {
+      copied(BulkItem(tree.names(of: i), item.kind, modified: item.modified))
+    }
+  }
+
+  /// Returns the items that are left out because something is there that is to be kept. Throws
+  /// `isADirectory` or `fileExists` if an item would replace a directory with a file or the reverse.
+  private func checkImport(
+    _ tree: NativeTree, to path: ResolvedPath, in catalog: some CatalogReading
+  ) throws -> Set<Int> {
+    var kept: Set<Int> = []
     for (i, item) in tree.items.enumerated() {
       let place = ResolvedPath(path.names + tree.names(of: i))
       let found: FoundFile?
       do { found = try catalog.find(place) } catch ContainerError.noSuchFile { continue }
+      if found != nil, control.keepsExisting, item.kind != .directory {
+        kept.insert(i)
+        continue
+      }
       guard let found, (found.inode.kind == .directory) != (item.kind == .directory) else { continue }
       throw ContainerError(found.inode.kind == .directory ? .isADirectory : .fileExists, path: place.text)
     }
+    return kept
   }
 }

@@ -32,6 +32,8 @@ final class NativeOutput: Sendable {
     var temporaries: Set<String> = []
     var nameCount = 0
     var refusesAttributes = false
+    /// What was there before the export and was replaced by one of its items.
+    var replaced: Set<FileIdentity> = []
   }
   private let state = Guarded(State())
   /// Whether the file system has refused to keep permissions or dates.
@@ -93,28 +95,10 @@ final class NativeOutput: Sendable {
     return found
   }
 
-  /// Throws `invalidArgument` for a path in a directory, at whatever depth. Links are followed.
-  static func requireOutside(_ directory: FileIdentity?, _ path: String) throws {
+  /// Whether anything has that name.
+  static func isTaken(_ path: String) -> Bool {
     var status = stat()
-    var place = path
-    if stat(place, &status) != 0 {
-      place = (path.utf8.lastIndex(of: UInt8(ascii: "/")).map { String(path[...$0]) } ?? "./")
-    }
-    var last: FileIdentity?
-    while let directory, stat(place, &status) == 0, last != FileIdentity(status) {
-      let isDirectory = status.st_mode & S_IFMT == S_IFDIR
-      guard !isDirectory || FileIdentity(status) != directory else {
-        throw ContainerError(
-          .invalidArgument, nativePath: path, detail: "this place is in the container's own directory")
-      }
-      last = FileIdentity(status)
-      if isDirectory {
-        place += "/.."
-      } else {
-        last = nil
-        place = (place.utf8.lastIndex(of: UInt8(ascii: "/")).map { String(place[...$0]) } ?? "./")
-      }
-    }
+    return lstat(path, &status) == 0
   }
 
   /// Begins an unfinished file beside its destination; the destination is created or replaced when
@@ -195,16 +179,18 @@ final class NativeOutput: Sendable {
   /// Sets the file's length, permissions and date of modification, and gives it its final name.
   func finish(_ file: Unfinished, size: UInt64, modified: Int64) throws {
     if !file.isWhole { try complete(file, size: size, modified: modified) }
-    try Self.rename(file.temporary, to: file.path, replacing: file.replaced)
+    try rename(file.temporary, to: file.path, replacing: file.replaced)
     state.withLock { _ = $0.temporaries.remove(file.temporary) }
   }
 
   /// Renames to a name that is free, or leads to what was there before the export.
-  private static func rename(_ temporary: String, to path: String, replacing replaced: FileIdentity?) throws {
+  private func rename(_ temporary: String, to path: String, replacing replaced: FileIdentity?) throws {
     let isTaken: Bool
     if let replaced {
       var status = stat()
-      isTaken = lstat(path, &status) == 0 && FileIdentity(status) != replaced
+      // Two names of a folder can be one in this file system, which something had before.
+      let isFirst = state.withLock { $0.replaced.insert(replaced).inserted }
+      isTaken = !isFirst || lstat(path, &status) == 0 && FileIdentity(status) != replaced
       if !isTaken {
         #if canImport(Glibc)
           guard Glibc.rename(temporary, path) == 0 else { throw NativeTree.failure("rename", path) }
@@ -266,7 +252,7 @@ final class NativeOutput: Sendable {
     guard symlink(String(decoding: target, as: UTF8.self), temporary) == 0 else {
       throw NativeTree.failure("symlink", path)
     }
-    do { try Self.rename(temporary, to: path, replacing: replaced) } catch {
+    do { try rename(temporary, to: path, replacing: replaced) } catch {
       unlink(temporary)
       throw error
     }

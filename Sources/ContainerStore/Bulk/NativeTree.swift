@@ -31,7 +31,7 @@ struct NativeTree: Sendable {
     items.append(NativeItem(parent: 0, name: nil, status: status))
     func leavingOut(_ body: () throws -> Void) throws {
       do { try body() } catch let error as ContainerError {
-        guard let skipping else { throw error }
+        guard let skipping, error.isOfSource else { throw error }
         skipping(error)
       }
     }
@@ -154,7 +154,8 @@ struct NativeTree: Sendable {
       if count < 0 { throw IOFailure("read", anyFile, errno: Int32(-count)) }
       if count == 0 { break }
       done += count
-    } while done < buffer.count
+      // A count that is short, or exact, is no end: some file systems read piece by piece.
+    } while done <= buffer.count
     return done
   }
 

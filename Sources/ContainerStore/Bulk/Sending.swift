@@ -54,9 +54,9 @@ struct Sending {
     let checkInterval = options.checkInterval
     let runs = try target.namingPath(target.io.place) {
       try BulkWork(plan: plan, control: control, workers: target.workers, slabs: target.slabs).run {
-        [store, target] context, pieces in
+        [store, target] context, unit in
         try UnitSealing(store: target).reseal(
-          pieces, from: store, sources: sources, paths: paths, of: new, checkInterval: checkInterval,
+          unit, from: store, sources: sources, paths: paths, of: new, checkInterval: checkInterval,
           context: context)
       }
     }

@@ -12,17 +12,34 @@ struct Piece: Sendable {
   var source: Extent?
 }
 
+/// Pieces that are stored with one write.
+struct Unit: Sendable {
+  var pieces: [Piece]
+  /// The slab of a file that has units of its own; nil when any slab will do.
+  var slab: SharedSlab?
+}
+
 /// Divides files into pieces and packs the pieces into units of at most 1 MiB, so that large files
-/// are spread over the threads and many small ones share a write.
+/// are spread over the threads and many small ones share a write. The units of a large file share a
+/// slab, or as few as it fits into, so that the loss of a slab costs few files.
 struct UnitPlan {
-  private(set) var units: [[Piece]] = []
+  private static let slabByteCountMax = SlabStore.byteCountMax - 1 << 20
+  private static let unitByteCountMax = UInt64(
+    SegmentLayout.segmentsPerUnit * SegmentLayout.storedByteCountMax)
+
+  private(set) var units: [Unit] = []
   private(set) var byteCount: UInt64 = 0
   private(set) var piecesPerFile: [Int] = []
   private var segmentsInLast = 0
+  /// Bytes of the last file that have no slab yet; nil when it is not large.
+  private var byteCountLeft: UInt64?
+  private var slab: SharedSlab?
+  private var roomInSlab: UInt64 = 0
 
   /// Adds a file whose contents are not in a store.
   mutating func addFile(byteCount: UInt64) {
-    beginFile()
+    beginFile(
+      storedByteCount: SegmentLayout.segmentCount(byteCount) &* UInt64(SegmentLayout.storedByteCountMax))
     let unit = SegmentLayout.segmentsPerUnit * SegmentLayout.plaintextByteCountMax
     var done: UInt64 = 0
     while done < byteCount {
@@ -39,7 +56,7 @@ struct UnitPlan {
   /// Adds a stored file. Returns the number of its pieces.
   @discardableResult
   mutating func addFile(extents: [Extent]) -> Int {
-    beginFile()
+    beginFile(storedByteCount: extents.reduce(0) { $0 + UInt64($1.storedByteCount) })
     for extent in extents {
       var skipped = 0
       while skipped < extent.count {
@@ -55,14 +72,34 @@ struct UnitPlan {
     return piecesPerFile[piecesPerFile.count - 1]
   }
 
-  private mutating func beginFile() { piecesPerFile.append(0) }
+  private mutating func beginFile(storedByteCount: UInt64) {
+    piecesPerFile.append(0)
+    byteCountLeft = storedByteCount > Self.unitByteCountMax ? storedByteCount : nil
+    if byteCountLeft != nil { segmentsInLast = SegmentLayout.segmentsPerUnit }
+    slab = nil
+    roomInSlab = 0
+  }
+
+  /// The slab of the next unit of the last file.
+  private mutating func slabOfUnit() -> SharedSlab? {
+    guard let left = byteCountLeft else { return nil }
+    if roomInSlab < min(left, Self.unitByteCountMax) {
+      roomInSlab = min(left, Self.slabByteCountMax)
+      slab = SharedSlab(byteCount: roomInSlab)
+    }
+    let count = min(left, Self.unitByteCountMax)
+    roomInSlab -= count
+    byteCountLeft = left - count
+    slab!.expectUnit()
+    return slab
+  }
 
   private mutating func add(_ piece: Piece, segments: Int) {
     if units.isEmpty || segmentsInLast + segments > SegmentLayout.segmentsPerUnit {
-      units.append([])
+      units.append(Unit(pieces: [], slab: slabOfUnit()))
       segmentsInLast = 0
     }
-    units[units.count - 1].append(piece)
+    units[units.count - 1].pieces.append(piece)
     segmentsInLast += segments
     byteCount += UInt64(piece.byteCount)
     piecesPerFile[piece.file] += 1

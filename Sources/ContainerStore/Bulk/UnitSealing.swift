@@ -8,11 +8,11 @@ struct UnitSealing {
   /// Seals the pieces of a unit, which `fill` copies into a buffer, and stores them with one write. A
   /// piece for which `fill` returns false is left out.
   func seal(
-    _ pieces: [Piece], of files: NewFiles, context: WorkerContext,
+    _ planned: Unit, of files: NewFiles, context: WorkerContext,
     fill: (Piece, UnsafeMutableRawBufferPointer) throws -> Bool
   ) throws -> [StoredRun] {
     var unit = SealedUnit(context)
-    for piece in pieces {
+    for piece in planned.pieces {
       let plaintext = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<piece.byteCount])
       guard try fill(piece, plaintext) else { continue }
       let run = piece.run(store.session.take(piece.segmentCount))
@@ -21,18 +21,18 @@ struct UnitSealing {
         batch.seal(plaintext.bytes, as: run, into: &$0)
       }
     }
-    return try unit.append(to: store.slabs)
+    return try unit.append(to: store.slabs, sharing: planned.slab)
   }
 
   /// Opens the pieces of a unit from `source`, seals them for this store in the same step (see
   /// `SegmentBatch.reseal`), and stores them with one write. `checkInterval`: one segment of so
   /// many is opened again after sealing; 0 checks none.
   func reseal(
-    _ pieces: [Piece], from source: Store, sources: [FoundFile], paths: [String], of files: NewFiles,
+    _ planned: Unit, from source: Store, sources: [FoundFile], paths: [String], of files: NewFiles,
     checkInterval: Int, context: WorkerContext
   ) throws -> [StoredRun] {
     var unit = SealedUnit(context)
-    for piece in pieces {
+    for piece in planned.pieces {
       let extent = piece.source!  // planned from extents
       let from = sources[piece.file]
       let stored = UnsafeMutableRawBufferPointer(rebasing: context.input[0..<extent.storedByteCount])
@@ -48,7 +48,7 @@ struct UnitSealing {
         }
       }
     }
-    return try unit.append(to: store.slabs)
+    return try unit.append(to: store.slabs, sharing: planned.slab)
   }
 
   /// The inode of a file made from another one, with the same kind, size, permissions and date of

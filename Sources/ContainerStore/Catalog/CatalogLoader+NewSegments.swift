@@ -3,7 +3,20 @@ import SodiumPrimitives
 
 /// Verification of the segments that a commit names and that were not known to be durable.
 extension CatalogLoader {
+  /// Whether every segment opens that the commit names first.
+  ///
+  /// Throws `journalDamaged` where the system does not read them, so that a repair may give the commit up.
   func segmentsOpen(of commit: FinishedCommit, on catalog: LoadedCatalog) throws -> Bool {
+    do { return try newSegmentsOpen(of: commit, on: catalog) } catch let failure as IOFailure
+      where failure.isOfFile
+    {
+      throw ContainerError(
+        .journalDamaged, detail: "segments of commit \(commit.number), which may not be durable: \(failure)",
+        cause: failure)
+    }
+  }
+
+  private func newSegmentsOpen(of commit: FinishedCommit, on catalog: LoadedCatalog) throws -> Bool {
     let context = WorkerContext(ciphers.backend)
     let slabs = SlabStore(io: io, counters: [:], nextSlab: 0, startsWriteback: false)
     for (file, extents) in Dictionary(grouping: commit.fileExtents(), by: \.file) {

@@ -97,8 +97,7 @@ struct CatalogLoader {
   /// Whether there is a journal or table that a later update of the superblock has named: an older superblock was put back, with or
   /// without other files. No crash leaves such a file: before an update is durable, there is nothing of the next one but files
   /// that it is to name, and its journal has no commit.
-  func hasLaterState(than update: UInt64, _ catalog: LoadedCatalog) throws -> Bool {
-    let known = Set(catalog.journals.map(\.id)).union(body.completeGeneration.tables.map(\.id))
+  func hasLaterState(than update: UInt64) throws -> Bool {
     var names: Set<String> = []
     for folder in [
       CopiedFile.Folder.journal.rawValue, CopiedFile.Folder.catalog.rawValue, CopiedFile.copyFolder,
@@ -106,7 +105,8 @@ struct CatalogLoader {
       names.formUnion(try io.readableFileNames(in: folder))
     }
     return try names.compactMap { Identifier(hex: $0) }.contains { id in
-      guard id.update > update, !known.contains(id) else { return false }
+      // No container has so many updates that this one is about to name: such an id is no number at all.
+      guard id.update > update, id.update - update < 1 << 32 else { return false }
       return try id.update - update > 1 || reader(id, generation: body.completeGeneration.number).hasCommit
     }
   }

@@ -61,8 +61,8 @@ final class SegmentCheck {
     _ = try BulkWork(
       plan: plan, control: BulkControl(progress: progress, cancellation: control.cancellation),
       workers: store.workers
-    ).run { context, pieces in
-      for piece in pieces {
+    ).run { context, unit in
+      for piece in unit.pieces {
         let file = files[piece.file]
         guard found.withLock({ $0[file.id] == nil }) else { continue }
         let problem: String?

@@ -27,4 +27,13 @@ extension ContainerError {
     default: true
     }
   }
+
+  /// Whether this one native item cannot be read or stored, and others can.
+  var isOfSource: Bool {
+    guard circumstance == .native, code != .diskFull, code != .cancelled else { return false }
+    return switch (cause as? IOFailure)?.errno {
+    case EMFILE, ENFILE, ENOMEM: false
+    default: true
+    }
+  }
 }

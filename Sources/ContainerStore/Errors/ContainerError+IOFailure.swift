@@ -19,6 +19,22 @@ extension ContainerError {
         detail: failure.description + "; the system limits the length of this process's files (ulimit -f)",
         cause: failure)
     }
+    if failure.errno == EAGAIN, failure.operation == "pthread_create" {
+      return ContainerError(
+        .ioFailed,
+        detail: failure.description
+          + "; the system limits the number of threads (ulimit -u, TasksMax, --pids-limit)",
+        cause: failure)
+    }
+    if failure.operation == "lock", noLocks.contains(failure.errno) {
+      return ContainerError(
+        .ioFailed,
+        detail: failure.description
+          + "; this file system has no locks of open files, and without them two writers destroy what the "
+          + "other writes: it can be read here, and written to where there are locks",
+        cause: failure)
+    }
+    if failure.errno == replacedFile { return ContainerError(.replaced, cause: failure) }
     if failure.errno == closedFile { return ContainerError(.closed, cause: failure) }
     return ContainerError(.ioFailed, detail: failure.description, cause: failure)
   }

@@ -9,7 +9,7 @@ public struct Finding: Sendable, Equatable {
   public enum Kind: String, Sendable {
     case superblockSlotTorn, superblockSlotOutdated, superblockSlotAltered
     case notClosed, tornTail, journalDamaged, journalAltered, tableDamaged, copyDamaged
-    case catalogInconsistent, segmentDamaged, unknownFile, rolledBack, unreadable
+    case catalogInconsistent, segmentDamaged, unknownFile, rolledBack, unreadable, notLocked
   }
 
   public let severity: Severity

@@ -7,7 +7,10 @@ extension CatalogSnapshot {
   func attributes(at path: StorePath, followingLinks: Bool) throws -> FileAttributes? {
     do {
       let location = try path.resolved(in: self, followingLast: followingLinks)
-      return try find(location).map(FileAttributes.init)
+      guard let found = try find(location) else { return nil }
+      // What stands for a lost record leads to what is below it, and says nothing itself.
+      if found.inode.changed == 0 { _ = try inode(found.id) }
+      return FileAttributes(found)
     } catch ContainerError.noSuchFile {
       return nil
     } catch ContainerError.notADirectory {

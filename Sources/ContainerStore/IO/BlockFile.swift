@@ -31,11 +31,18 @@ package protocol BlockFile: AnyObject, Sendable {
   func unlock(_ range: LockRange)
   /// Whether another holder has any lock in the range.
   func isLocked(_ range: LockRange) throws(IOFailure) -> Bool
+  /// Whether the file system has no locks, which ``tryLock(_:exclusive:)`` has found: shared ones are
+  /// granted then, and no other holder is seen.
+  var lacksLocks: Bool { get }
+}
+
+extension BlockFile {
+  package var lacksLocks: Bool { false }
 }
 
 /// The device and the inode of a file. No other file has the same while this one is open; on some file systems (FUSE) the numbers of a
 /// file change.
-package struct FileIdentity: Sendable, Equatable {
+package struct FileIdentity: Sendable, Hashable {
   package var device: UInt64
   package var inode: UInt64
 

@@ -9,13 +9,22 @@
 /// The error numbers that the store distinguishes.
 package let missingFile = ENOENT
 package let existingFile = EEXIST
+let otherName = EMLINK
 /// Errors of a path that is missing, or is something other than a regular file.
 let absentFile: Set<Int32> = [ENOENT, ENOTDIR, ELOOP, EISDIR, EINVAL, ENXIO]
 let closedFile = EBADF
+/// A file of another container, or of another state, that has taken the place of one of this.
+let replacedFile = ESTALE
 package let noSpace: Set<Int32> = [ENOSPC, EDQUOT]
 package let refusedAccess: Set<Int32> = [EACCES, EPERM, EROFS]
+/// Errors of a file system that has no locks of open files.
+let noLocks: Set<Int32> = [ENOLCK, EINVAL, ENOTSUP, EOPNOTSUPP, ENOSYS]
+/// Errors of a file system that makes names durable by itself, or never says when.
+let noDirectorySync: Set<Int32> = [EINVAL, ENOTSUP, EOPNOTSUPP]
 /// Errors of the process, the system or the user, which other files would meet as well.
-private let commonFault = Set([EMFILE, ENFILE, ENOMEM, EINTR, EAGAIN, closedFile]).union(noSpace).union(
+private let commonFault = Set([EMFILE, ENFILE, ENOMEM, EINTR, EAGAIN, closedFile, replacedFile]).union(
+  noSpace
+).union(
   refusedAccess)
 
 extension IOFailure {

@@ -14,6 +14,7 @@ final class PosixBlockFile: BlockFile {
   private let descriptor: Int32
   private let name: String
   private let hasLock = Atomic(false)
+  private let hasNoLocks = Atomic(false)
 
   init(descriptor: Int32, name: String) {
     self.descriptor = descriptor
@@ -109,6 +110,10 @@ final class PosixBlockFile: BlockFile {
   func tryLock(_ range: LockRange, exclusive: Bool) throws(IOFailure) -> Bool {
     let status = cposix_lock(descriptor, exclusive ? 1 : 0, Int64(range.offset), Int64(range.count))
     if status == -EAGAIN { return false }
+    if !exclusive, noLocks.contains(-status) {
+      hasNoLocks.store(true, ordering: .relaxed)
+      return true
+    }
     try check(status, "lock", name)
     hasLock.store(true, ordering: .relaxed)
     return true
@@ -116,8 +121,11 @@ final class PosixBlockFile: BlockFile {
 
   func unlock(_ range: LockRange) { _ = cposix_unlock(descriptor, Int64(range.offset), Int64(range.count)) }
 
+  var lacksLocks: Bool { hasNoLocks.load(ordering: .relaxed) }
+
   func isLocked(_ range: LockRange) throws(IOFailure) -> Bool {
-    try check(cposix_is_locked(descriptor, Int64(range.offset), Int64(range.count)), "lock", name) == 1
+    if lacksLocks { return false }
+    return try check(cposix_is_locked(descriptor, Int64(range.offset), Int64(range.count)), "lock", name) == 1
   }
 }
 

@@ -50,11 +50,21 @@ package final class PosixBlockIO: BlockIO {
       cposix_open_at(location.descriptor, location.name, flags | O_NOFOLLOW | O_NONBLOCK, 0o600),
       access == .createNew ? "create" : "open", path)
     let file = PosixBlockFile(descriptor: descriptor, name: path)
-    if access == .createNew { return file }
+    if access == .createNew {
+      // The container is used by its owner, who could not even read what belongs to root.
+      if let owner = try hold().foreignOwner {
+        try check(fchown(descriptor, owner.user, owner.group) == 0 ? 0 : -errno, "fchown", path)
+      }
+      return file
+    }
     var status = stat()
     try check(fstat(descriptor, &status) == 0 ? 0 : -errno, "fstat", path)
     guard status.st_mode & S_IFMT == S_IFREG else {
       throw IOFailure("open", path + ", which is no regular file,", errno: EINVAL)
+    }
+    // The container's own files are written in place: whatever else has that name would change with them.
+    guard access == .read || status.st_nlink <= 1 || path.contains("/") else {
+      throw IOFailure("open", path + ", which has another name (a hard link),", errno: EMLINK)
     }
     return file
   }
@@ -120,6 +130,10 @@ package final class PosixBlockIO: BlockIO {
     guard path.isEmpty else {
       let directory = try hold()
       try check(mkdirat(directory.descriptor, path, 0o700) == 0 ? 0 : -errno, "mkdir", path)
+      if let owner = directory.foreignOwner {
+        let status = fchownat(directory.descriptor, path, owner.user, owner.group, AT_SYMLINK_NOFOLLOW)
+        try check(status == 0 ? 0 : -errno, "fchown", path)
+      }
       return
     }
     try check(mkdir(place, 0o700) == 0 ? 0 : -errno, "mkdir", path)
@@ -196,6 +210,13 @@ package final class OpenDirectory: Sendable {
 
   deinit { close(descriptor) }
 
+  /// The owner of the directory, to whom new files in it belong, when this process is root and he is not.
+  fileprivate var foreignOwner: (user: uid_t, group: gid_t)? {
+    var status = stat()
+    guard geteuid() == 0, fstat(descriptor, &status) == 0, status.st_uid != 0 else { return nil }
+    return (status.st_uid, status.st_gid)
+  }
+
   /// Nil when the system does not tell.
   var identity: FileIdentity? {
     var status = stat()
@@ -208,9 +229,10 @@ package final class OpenDirectory: Sendable {
   }
 }
 
-/// Calls fsync(2), and repeats it when a signal interrupts it.
+/// Calls fsync(2) for a directory, and repeats it when a signal interrupts it.
 private func synchronizeFully(_ descriptor: Int32) -> Int32 {
   while fsync(descriptor) != 0 {
+    if noDirectorySync.contains(errno) { return 0 }
     if errno != EINTR { return -errno }
   }
   return 0

@@ -30,10 +30,15 @@ final class JournalWriter {
       header.encoded, number: 0, previous: noTag, at: place, key: key, cipher: cipher)
     end = JournalEnd(record: 0, offset: UInt64(bytes.count), tag: tag, commit: header.commit)
     knownEnd = end
-    try file.write(bytes, at: 0)
-    // Synced regardless of the durability setting: the superblock may name only a journal that
-    // exists.
-    try file.synchronizeNew()
+    do {
+      try file.write(bytes, at: 0)
+      // Synced regardless of the durability setting: the superblock may name only a journal that
+      // exists.
+      try file.synchronizeNew()
+    } catch {
+      CopiedFile.remove(io, id, in: .journal)  // on a full disk its room is needed
+      throw error
+    }
   }
 
   var byteCount: UInt64 { end.offset }

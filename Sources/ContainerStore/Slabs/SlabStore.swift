@@ -2,6 +2,18 @@ import Dispatch
 import EncryptedFile
 import Locks
 
+/// A slab that several units go to, as far as it has room.
+final class SharedSlab: Sendable {
+  /// The room that a slab needs to be chosen.
+  let byteCount: UInt64
+  /// The slab, which no other writer has meanwhile, and the units that are not written yet.
+  fileprivate let state = Guarded<(number: UInt32?, unitsLeft: Int)>((nil, 0))
+
+  init(byteCount: UInt64) { self.byteCount = byteCount }
+
+  func expectUnit() { state.withLock { $0.unitsLeft += 1 } }
+}
+
 /// Appends sealed runs to slabs and reads them back.
 ///
 /// Each concurrent writer gets its own slab, since the kernel serialises writes to one file.
@@ -57,6 +69,8 @@ final class SlabStore: Sendable {
   }
 
   private let io: any BlockIO
+  /// Throws when the files are not those of this container any more. Called before one is changed.
+  private let requireOwn: @Sendable () throws(IOFailure) -> Void
   private let state: Guarded<State>
   /// Held while a sync is under way. The value is the failure of an earlier sync, or nil.
   private let synchronizing = Guarded<IOFailure?>(nil)
@@ -65,8 +79,12 @@ final class SlabStore: Sendable {
   /// Whether to begin write-back at once, so that the final flush is short.
   let startsWriteback: Bool
 
-  init(io: any BlockIO, counters: [UInt32: SlabCounter], nextSlab: UInt32, startsWriteback: Bool) {
+  init(
+    io: any BlockIO, counters: [UInt32: SlabCounter], nextSlab: UInt32, startsWriteback: Bool,
+    requireOwn: @escaping @Sendable () throws(IOFailure) -> Void = {}
+  ) {
     self.io = io
+    self.requireOwn = requireOwn
     self.startsWriteback = startsWriteback
     var state = State(nextSlab: nextSlab)
     for (number, counter) in counters {
@@ -104,6 +122,9 @@ final class SlabStore: Sendable {
     state.withLock { $0.isClosed = true }
     changes.wait()
   }
+
+  /// Whether files may be removed, cut and punched: they are still those of this container.
+  private var mayFree: Bool { (try? requireOwn()) != nil }
 
   /// Begins a change, which ``endChange()`` must end. Returns false when the store is closed.
   private func beginChange() -> Bool {
@@ -151,13 +172,51 @@ final class SlabStore: Sendable {
   // MARK: Writing
 
   /// Appends a run, or several back to back. They count as outstanding until ``settle(_:)`` or
-  /// ``discard(_:)``.
-  func append(_ bytes: UnsafeRawBufferPointer) throws(IOFailure) -> Location {
+  /// ``discard(_:)``. Units that share a slab are written one after the other.
+  func append(_ bytes: UnsafeRawBufferPointer, sharing slab: SharedSlab? = nil) throws(IOFailure) -> Location
+  {
+    guard let slab else { return try append(bytes, keeping: nil).location }
+    return try slab.state.withLock { shared throws(IOFailure) in
+      let kept = shared.number
+      shared.number = nil
+      let (location, isKept) = try append(bytes, keeping: (kept, slab.byteCount))
+      if isKept { shared.number = location.slab }
+      return location
+    }
+  }
+
+  /// Ends one of the units that ``SharedSlab/expectUnit()`` has announced; after the last one other
+  /// writers may have the slab.
+  func endUnit(of slab: SharedSlab) {
+    let isLast = slab.state.withLock { shared in
+      shared.unitsLeft -= 1
+      return shared.unitsLeft == 0
+    }
+    if isLast { giveBack(slab) }
+  }
+
+  /// Lets other writers have the slab.
+  func giveBack(_ slab: SharedSlab) {
+    let number = slab.state.withLock { shared in
+      defer { shared.number = nil }
+      return shared.number
+    }
+    if let number { makeIdle(number) }
+  }
+
+  /// Appends to the slab that is kept, or else to one that has room for `byteCount` bytes, which is
+  /// kept then.
+  private func append(
+    _ bytes: UnsafeRawBufferPointer, keeping kept: (number: UInt32?, byteCount: UInt64)?
+  ) throws(IOFailure) -> (location: Location, isKept: Bool) {
+    try requireOwn()
     guard beginChange() else { throw IOFailure("write", "a closed container", errno: closedFile) }
     defer { endChange() }
     let count = UInt64(bytes.count)
     var (number, offset, isNew) = state.withLock { state -> (UInt32, UInt64, Bool) in
-      let fitting = state.idle.lastIndex { state.slabs[$0]!.position + count <= Self.byteCountMax }
+      if let number = kept?.number { makeIdle(number, &state) }
+      let room = kept?.number == nil ? max(count, kept?.byteCount ?? 0) : count
+      let fitting = state.idle.lastIndex { state.slabs[$0]!.position + room <= Self.byteCountMax }
       if let fitting {
         let number = state.idle.remove(at: fitting)
         let offset = state.slabs[number]!.position
@@ -187,14 +246,16 @@ final class SlabStore: Sendable {
         if isWritable || !error.isOfFile { makeIdle(number, &state) }
       }
       reclaim(number)
-      guard isWritable || !error.isOfFile else { return try append(bytes) }
+      guard isWritable || !error.isOfFile else {
+        return try append(bytes, keeping: kept.map { (nil, $0.byteCount) })
+      }
       throw error
     }
-    state.withLock { state in
-      makeIdle(number, &state)
+    return state.withLock { state in
+      if kept == nil { makeIdle(number, &state) }
       state.unsynchronized.insert(number)
+      return ((number, offset), kept != nil)
     }
-    return (number, offset)
   }
 
   private func writableFile(_ slab: inout UInt32, isNew: Bool) throws(IOFailure) -> any BlockFile {
@@ -342,8 +403,9 @@ final class SlabStore: Sendable {
 
   /// Gives back the space of extents that will never be committed.
   func discard(_ extents: [Extent]) {
-    guard beginChange() else { return }
+    guard !extents.isEmpty, beginChange() else { return }
     defer { endChange() }
+    let mayFree = mayFree
     // Holes are punched while the extents are outstanding: after that their offsets may belong to
     // another writer. No hole is needed where the whole slab is about to be removed.
     for (slab, part) in Dictionary(grouping: extents, by: \.slab) {
@@ -351,12 +413,12 @@ final class SlabStore: Sendable {
       let goes = state.withLock { state in
         state.slabs[slab].map { $0.counter.liveByteCount == 0 && $0.outstanding == count } ?? true
       }
-      if !goes { punch(part, in: slab, wasCommitted: false) }
+      if !goes, mayFree { punch(part, in: slab, wasCommitted: false) }
     }
     state.withLock { state in
       for extent in extents { state.slabs[extent.slab]?.outstanding -= UInt64(extent.storedByteCount) }
     }
-    for number in Set(extents.map(\.slab)) { reclaim(number) }
+    if mayFree { for number in Set(extents.map(\.slab)) { reclaim(number) } }
   }
 
   /// Frees extents that a durable commit has removed and that no reader needs any more.
@@ -369,6 +431,7 @@ final class SlabStore: Sendable {
         state.slabs[extent.slab]?.counter.liveByteCount -= min(live, UInt64(extent.storedByteCount))
       }
     }
+    guard mayFree else { return }
     // A cut begins after every committed byte, so no thread can have appended at the offsets of
     // these extents.
     for (slab, part) in Dictionary(grouping: extents, by: \.slab) {
@@ -482,6 +545,7 @@ final class SlabStore: Sendable {
 
   /// Cuts off bytes that a crash left after the last committed one, in slabs that still have room.
   func trim() {
+    guard mayFree else { return }
     for number in state.withLock({ $0.idle }) {
       // The slab is not idle meanwhile, so that no thread appends to it.
       let end = state.withLock { state -> UInt64? in
@@ -528,7 +592,7 @@ final class SlabStore: Sendable {
 
   /// Punches the holes that were too small to be punched while the container was busy.
   func punchHoles() {
-    guard beginChange() else { return }
+    guard mayFree, beginChange() else { return }
     defer { endChange() }
     for slab in state.withLock({ $0.slabs.keys.sorted() }) {
       let holes = state.withLock { state -> [Range<UInt64>] in

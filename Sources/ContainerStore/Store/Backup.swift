@@ -11,6 +11,7 @@ struct Backup {
   /// See ``ContainerReading/backup(to:control:)``.
   func run(to path: String, control: BulkControl) throws -> BackupReceipt {
     try store.requireOpen()
+    try store.io.directory?.identity?.requireOutside(path)
     let target = PosixBlockIO(path)
     // Held until the backup is complete, so that no process mistakes the directory for one in which
     // a creation ended too early.
@@ -72,6 +73,11 @@ struct Backup {
     func isUnfinished() throws -> Bool {
       let known = CatalogFiles.directories + [ContainerLock.name, Superblock.unfinishedName]
       let names = Set(try target.fileNames(in: ""))
+      // A backup that ended before its first file was made.
+      if names.isEmpty {
+        try target.open(ContainerLock.name, .createNew).write(mark, at: 0)
+        return true
+      }
       return try names.contains(ContainerLock.name) && names.isSubset(of: known)
         && target.open(ContainerLock.name, .read).read(mark.count + 1, at: 0) == mark
     }
@@ -109,9 +115,14 @@ struct Backup {
         files.append(Source(name: name, files: own, byteCount: byteCount))
       }
     }
-    for (slab, counter) in usage.slabCounters.sorted(by: { $0.key < $1.key }) {
+    var findings: [Finding] = []
+    for (slab, end) in try slabs(usage.slabCounters) {
       let name = SlabStore.name(slab)
-      files.append(Source(name: name, files: [try store.io.open(name, .read)], byteCount: counter.end))
+      guard let file = try store.io.openIfReadable(name, .read) else {
+        findings.append(Finding(.damage, .unreadable, "\(name) is missing or cannot be opened"))
+        continue
+      }
+      files.append(Source(name: name, files: [file], byteCount: try end ?? file.size()))
     }
     let total = files.reduce(0) { $0 + $1.byteCount }
     for directory in CatalogFiles.directories { try target.createDirectory(directory) }
@@ -119,7 +130,10 @@ struct Backup {
     var done: UInt64 = 0
     for (i, file) in files.enumerated() {
       let isSlab = file.name.hasPrefix("slab/")
-      try copy(file, to: target, keepingHoles: isSlab, control: control)
+      let missing = try copy(file, to: target, keepingHoles: isSlab, control: control)
+      if missing > 0 {
+        findings.append(Finding(.damage, .unreadable, "\(missing) bytes of \(file.name) cannot be read"))
+      }
       done += file.byteCount
       control.progress?(
         BulkProgress(
@@ -134,11 +148,22 @@ struct Backup {
     }
     for directory in CatalogFiles.directories { try target.synchronizeDirectory(directory) }
     try Superblock.writeFirst(superblock.bytes, to: target)
-    return BackupReceipt(commit: usage.commit, fileCount: files.count, byteCount: total)
+    return BackupReceipt(
+      commit: usage.commit, fileCount: files.count, byteCount: total, findings: findings)
+  }
+
+  /// The slabs with their ends; nil, the file's, where the counters were lost.
+  private func slabs(_ counters: [UInt32: SlabCounter]) throws -> [(slab: UInt32, end: UInt64?)] {
+    let isLost = store.log.findings.contains {
+      [.tableDamaged, .catalogInconsistent, .unreadable].contains($0.kind)
+    }
+    let others = isLost ? try store.io.readableFileNames(in: "slab").compactMap(SlabStore.number) : []
+    return Set(counters.keys).union(others).sorted().map { ($0, counters[$0]?.end) }
   }
 
   /// The superblock that a clean close would write, with `end` as the end of the journal. It is
-  /// unchanged when the container was closed cleanly.
+  /// unchanged when the container was closed cleanly. Its number is that of the container's, so that
+  /// over the container it is older than what the container names next.
   private func closedSuperblock(
     at end: JournalHeader.Predecessor?
   ) throws -> (bytes: [UInt8], isChanged: Bool) {
@@ -147,7 +172,7 @@ struct Backup {
       body.isClean = true
       body.journal = SuperblockBody.Journal(id: end.id, generation: end.generation, knownEnd: end.end)
       let closed = try SuperblockSlot.make(
-        containerID: store.id, sequence: slot.sequence + 1, keySlots: slot.keySlots, body: body,
+        containerID: store.id, sequence: slot.sequence, keySlots: slot.keySlots, body: body,
         rootKey: rootKey,
         cipher: SecretStreamCipher(store.options.cipher))
       return (closed.bytes, true)
@@ -174,15 +199,29 @@ struct Backup {
     }
   }
 
+  /// Returns the number of bytes that the system does not read. They are zeros in the copy.
   private func copy(
     _ source: Source, to target: PosixBlockIO, keepingHoles: Bool, control: BulkControl
-  ) throws {
+  ) throws -> Int {
     let copy = try target.open(source.name, .createNew)
     var offset: UInt64 = 0
+    var missing = 0
     while offset < source.byteCount {
       if control.cancellation?.isCancelled == true { throw ContainerError(.cancelled) }
-      let piece = try source.read(
-        Int(min(source.byteCount - offset, UInt64(Self.pieceByteCount))), at: offset)
+      var piece: [UInt8]
+      let count = Int(min(source.byteCount - offset, UInt64(Self.pieceByteCount)))
+      do throws(IOFailure) { piece = try source.read(count, at: offset) } catch {
+        guard error.isOfFile else { throw error }
+        piece = []
+        for begin in stride(from: 0, to: count, by: Self.pageByteCount) {
+          let page = min(Self.pageByteCount, count - begin)
+          do throws(IOFailure) { piece += try source.read(page, at: offset + UInt64(begin)) } catch {
+            guard error.isOfFile else { throw error }
+            missing += page
+          }
+          piece += [UInt8](repeating: 0, count: begin + page - piece.count)
+        }
+      }
       // Missing bytes are damage of the files they belong to, in the backup as in the container.
       if piece.isEmpty { break }
       if keepingHoles {
@@ -194,6 +233,7 @@ struct Backup {
     }
     if keepingHoles, try copy.size() < offset { try copy.truncate(to: offset) }
     try copy.synchronize()
+    return missing
   }
 
   /// Writes a piece without its pages of zeros: they are holes, since sealed bytes are not zeros.

@@ -4,19 +4,17 @@ extension CatalogLoader {
   func load(
     _ mode: ContainerMode, _ update: UInt64, lockFile: any BlockFile, acceptsOlderState: Bool
   ) throws -> LoadedCatalog {
-    let loaded = try load()
+    // Without the journals and tables of the older state, too, it is the superblock that is wrong.
+    let loaded = Result { try load() }
     if mode == .readOnly {
-      try ContainerLock.pin(loaded.commit, lockFile)
+      if case .success(let loaded) = loaded { try ContainerLock.pin(loaded.commit, lockFile) }
       // Commits that a living writer adds are later, but no such sign.
-      if try lockFile.isLocked(.writer) { return loaded }
+      if try lockFile.isLocked(.writer) { return try loaded.get() }
     }
-    // Commits that a repair gives up are later, too, but no such sign.
-    guard !log.findings.contains(where: { $0.kind == .journalDamaged }),
-      try hasLaterState(than: update, loaded)
-    else { return loaded }
+    guard try hasLaterState(than: update) else { return try loaded.get() }
     guard acceptsOlderState else { throw ContainerError(.rolledBack) }
     log.add(Finding(.damage, .rolledBack, ContainerError.Code.rolledBack.what))
-    return loaded
+    return try loaded.get()
   }
 }
 
@@ -25,14 +23,15 @@ extension CatalogSnapshot {
   func counters(
     _ mode: ContainerMode, _ log: FindingLog
   ) throws -> (CatalogCounters, [UInt32: SlabCounter]) {
-    do {
-      return (try catalogCounters(), try slabCounters())
-    } catch  where mode == .readOnly && TableFile.isLoss(error) {
-      log.add(TableFile.finding(error))
-      return (CatalogCounters(nextFile: CatalogCounters.nextFileMax, nextSlab: 0), [:])
-    } catch let error as ContainerError where mode == .readOnly && error.code == .catalogDamaged {
-      log.add(Finding(.damage, .catalogInconsistent, error.detail ?? ""))
-      return (CatalogCounters(nextFile: CatalogCounters.nextFileMax, nextSlab: 0), [:])
+    func read<R>(_ body: () throws -> R, else substitute: R) throws -> R {
+      do { return try body() } catch  where mode == .readOnly && TableFile.isLoss(error) {
+        log.add(TableFile.finding(error))
+      } catch let error as ContainerError where mode == .readOnly && error.code == .catalogDamaged {
+        log.add(Finding(.damage, .catalogInconsistent, error.detail ?? ""))
+      }
+      return substitute
     }
+    let unknown = CatalogCounters(nextFile: CatalogCounters.nextFileMax, nextSlab: 0)
+    return (try read(catalogCounters, else: unknown), try read(slabCounters, else: [:]))
   }
 }

@@ -71,7 +71,8 @@ struct Checkpoints {
   /// length since. Called after a durable commit.
   func retry(_ log: inout CommitLog) {
     guard log.frozenCommit != nil, !log.checkpointIsRunning, isDue(log),
-      let journal = log.journal, journal.byteCount > 2 * (log.journalByteCountAtFailure ?? 0), !store.isClosed
+      let journal = log.journal, journal.byteCount > 2 * (log.checkpointFailure?.journalByteCount ?? 0),
+      !store.isClosed
     else { return }
     writeFrozenInBackground(&log)
   }
@@ -84,14 +85,30 @@ struct Checkpoints {
   private func writeFrozen() {
     let snapshot = store.catalogState.withLock { $0.snapshot }
     guard let frozen = snapshot.frozen else { return }
-    let update = store.commitLog.withLock { $0.superblock.nextUpdate }
-    let tables = try? writeTable(frozen, over: snapshot.tables, namedIn: update)
+    let (update, mergesAll) = store.commitLog.withLock { ($0.superblock.nextUpdate, $0.mergesAllTables) }
+    func write() -> Result<[TableFile], any Error> {
+      Result { try writeTable(frozen, over: snapshot.tables, namedIn: update, mergingAll: mergesAll) }
+    }
+    var written = write()
+    if mergesAll, case .failure(let failure as IOFailure) = written, noSpace.contains(failure.errno),
+      store.commitLog.withLock({ log in log.reserve.isHeld && (try? log.reserve.giveUp()) != nil })
+    {
+      written = write()
+    }
     store.commitLog.withLock { log in
       log.checkpointIsRunning = false
-      log.journalByteCountAtFailure = tables == nil ? log.journal?.byteCount : nil
       // Without room for the table the journals keep growing, and a later commit tries again. A
       // failure below makes the container read-only.
-      guard let tables, let commit = log.frozenCommit, (try? store.requireNoFailure()) != nil else { return }
+      let tables: [TableFile]
+      switch written {
+      case .success(let new):
+        tables = new
+        log.checkpointFailure = nil
+      case .failure(let error):
+        log.checkpointFailure = (log.journal?.byteCount ?? 0, error)
+        return
+      }
+      guard let commit = log.frozenCommit, (try? store.requireNoFailure()) != nil else { return }
       try? store.failing(&log) { log in
         try log.superblock.update { body in
           body.generations[0].state = .complete
@@ -100,11 +117,53 @@ struct Checkpoints {
           body.generations = [body.generations[0]]
         }
         log.completeGeneration()
-        log.frozenCommit = nil
+        if mergesAll { log.mergesAllTables = false }
         store.catalogState.withLock { $0.completeCheckpoint(tables) }
         store.removeUnreferenced(log)
         store.takeReserve(&log)  // the catalog has grown
       }
+    }
+  }
+
+  // MARK: On request
+
+  /// Merges journals and tables into one table, so that nothing of what was removed is left in them,
+  /// and returns when that is done. Does nothing when there is one table at most and nothing was
+  /// removed since.
+  func mergeAll() throws {
+    // Tables that are being written were begun without this request, and changes follow those that a
+    // checkpoint has frozen.
+    store.checkpointing.sync {}
+    for _ in 1...2 where try beginMerging() {
+      store.checkpointing.sync {}
+      try store.requireNoFailure()
+      try store.commitLog.withLock { log in
+        guard let failure = log.checkpointFailure else { return }
+        log.mergesAllTables = false
+        throw (failure.cause as? IOFailure).map(ContainerError.from) ?? failure.cause
+      }
+    }
+  }
+
+  private func beginMerging() throws -> Bool {
+    try store.commitLog.withLock { log in
+      if log.isClosed { throw ContainerError(.closed) }
+      try store.requireNoFailure()
+      try store.failing(&log) { try store.commitPending(&$0, durably: true) }
+      let snapshot = store.catalogState.withLock { $0.snapshot }
+      guard snapshot.tables.count > 1 || snapshot.frozen != nil || snapshot.overlay.givesBack else {
+        return false
+      }
+      log.mergesAllTables = true
+      try store.failing(&log) { log in
+        if log.frozenCommit == nil {
+          store.catalogState.withLock { $0.freeze() }
+          try begin(&log)
+        } else if !log.checkpointIsRunning {
+          writeFrozenInBackground(&log)
+        }
+      }
+      return true
     }
   }
 
@@ -114,10 +173,16 @@ struct Checkpoints {
   /// Rewrites a catalog that takes far more space than its two copies. Returns false when neither
   /// was needed, or there was no room.
   func writeFinal(_ log: inout CommitLog) throws -> Bool {
-    let isBloated = try catalogIsBloated()
+    // On a full disk a table gives back what the journals took of the reserve.
+    let isFull = store.catalogState.withLock { $0.diskIsFull }
+    let isBloated = try isFull || catalogIsBloated()
     guard isBloated || isDue(log, closing: true) else { return false }
-    // Without room for a table the journals stay.
-    guard (try? writeEverything(&log, mergingAll: isBloated)) != nil else { return false }
+    do { try writeEverything(&log, mergingAll: isBloated) } catch {
+      // Without room for a table the journals stay.
+      guard isFull, log.reserve.isHeld, (try? log.reserve.giveUp()) != nil,
+        (try? writeEverything(&log, mergingAll: true)) != nil
+      else { return false }
+    }
     store.removeUnreferenced(log)
     return true
   }

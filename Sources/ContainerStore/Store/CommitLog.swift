@@ -23,11 +23,11 @@ struct CommitLog: ~Copyable {
   /// The last commit in the frozen changes, which a pending generation is going to hold.
   var frozenCommit: UInt64?
   var checkpointIsRunning = false
-  /// The journal's length when the last attempt at a checkpoint failed.
-  var journalByteCountAtFailure: UInt64?
+  /// The journal's length when the last attempt at a checkpoint failed, and why.
+  var checkpointFailure: (journalByteCount: UInt64, cause: any Error)?
   var reserve: Reserve
-  /// Whether closing writes every table anew.
-  var mustRewriteCatalog = false
+  /// Whether the next table takes in all others, at closing also when there is nothing new.
+  var mergesAllTables = false
   /// The last commit in the journal.
   var commit: UInt64
   /// The last commit that is durable.
@@ -68,6 +68,7 @@ struct CommitLog: ~Copyable {
   /// Makes the newest generation the base, since it is complete. Journals that only the previous
   /// one needed are no longer counted.
   mutating func completeGeneration() {
+    frozenCommit = nil
     baseGeneration = newestGeneration
     let base = baseGeneration
     chain.removeAll { $0.generation < base }

@@ -31,6 +31,27 @@ struct Compaction {
   }
 
   mutating func run() throws -> CompactionReceipt {
+    guard policy.mergesCatalog else {
+      try compactSlabs()
+      return receipt
+    }
+    var hasRoom = true
+    do { try compactSlabs() } catch ContainerError.diskFull { hasRoom = false }
+    let before = try catalogByteCount()
+    try store.checkpoints.mergeAll()
+    let after = try catalogByteCount()
+    receipt.freedByteCount += before - min(before, after)
+    // The catalog may have given back what was missing.
+    if !hasRoom { try compactSlabs() }
+    return receipt
+  }
+
+  /// Bytes of journals, tables and the reserve, which is proportional to them.
+  private func catalogByteCount() throws(IOFailure) -> UInt64 {
+    try store.catalogFiles.takenByteCount() + Reserve.byteCount(store.io)
+  }
+
+  private mutating func compactSlabs() throws {
     // Removed runs are freed when their commit is durable. Only then the waste can be measured.
     try store.settleSpace()
     store.slabs.punchHoles()
@@ -50,12 +71,11 @@ struct Compaction {
       }
       if try evacuate(round) { receipt.slabCount += round.count }
     }
-    guard !victims.isEmpty else { return receipt }
+    guard !victims.isEmpty else { return }
     try store.settleSpace()
     let before = fills.reduce(UInt64(0)) { $0 + $1.storedByteCount }
     let after = store.slabs.fills().reduce(UInt64(0)) { $0 + $1.storedByteCount }
-    receipt.freedByteCount = before - min(before, after)
-    return receipt
+    receipt.freedByteCount += before - min(before, after)
   }
 
   /// The slabs to empty, the emptiest first: they free the most space for the bytes that are
@@ -185,10 +205,15 @@ struct Compaction {
       }
       do {
         for resident in batch {
-          let problem = try verifyRun(
-            resident.extent,
-            key: store.keyring.fileKey(resident.file, epoch: resident.epoch, secret: resident.secret),
-            slabs: store.slabs, context: context)
+          var problem: (any Error)?
+          do {
+            problem = try verifyRun(
+              resident.extent,
+              key: store.keyring.fileKey(resident.file, epoch: resident.epoch, secret: resident.secret),
+              slabs: store.slabs, context: context)
+          } catch let failure as IOFailure where failure.isOfFile {
+            problem = failure
+          }
           if let problem {
             if try records.file(resident.file, has: resident.extent) {
               receipt.findings.append(Finding(.damage, .segmentDamaged, "file \(resident.file): \(problem)"))

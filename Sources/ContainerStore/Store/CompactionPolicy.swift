@@ -11,9 +11,13 @@ struct CompactionPolicy {
   /// The minimum gain for each moved run, since a moved run costs a record of the catalog.
   var wasteByteCountMinPerRun: UInt64 = 0
 
+  /// Whether everything that was removed leaves the catalog too, which is written as a whole then.
+  var mergesCatalog = false
+
   /// The policy on request.
   static let thorough = CompactionPolicy(
-    wasteFraction: 0, wasteByteCountMin: 64 << 10, slabWasteFraction: 0.02, copiedByteCountMax: .max)
+    wasteFraction: 0, wasteByteCountMin: 64 << 10, slabWasteFraction: 0.02, copiedByteCountMax: .max,
+    mergesCatalog: true)
 
   /// The policy at closing: a container that is not large is left compact, and a large one does not
   /// delay its caller.

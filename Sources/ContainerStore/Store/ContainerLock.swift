@@ -80,8 +80,11 @@ enum ContainerLock {
   }
 
   private static func ownDescription() -> String {
-    "pid \(getpid())\nhost \(hostName())\nboot \(bootID())\n"
+    "pid \(getpid())\nhost \(hostName())\nboot \(bootID())\nprocess \(process)\n"
   }
+
+  /// Two processes may have one number, in two namespaces of one host.
+  private static let process = Identifier.random().hex
 
   private static func locked(_ file: any BlockFile, at place: String) throws -> ContainerError {
     let text = String(decoding: try file.read(1024, at: 0), as: UTF8.self)

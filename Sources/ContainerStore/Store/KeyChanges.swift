@@ -18,7 +18,7 @@ struct KeyChanges {
   func remove(_ credential: borrowing Credential) throws -> Int {
     var removedCount = 0
     try change { superblock in
-      let (slots, count) = try superblock.keySlots(removing: credential)
+      let (slots, count) = try superblock.keySlots(removing: credential, store.options)
       removedCount = count
       return count > 0 ? slots : nil
     }

@@ -63,9 +63,10 @@ struct SealedUnit {
   }
 
   /// Appends the unit to a slab and returns its runs; the unit is empty afterwards.
-  mutating func append(to slabs: SlabStore) throws(IOFailure) -> [StoredRun] {
+  mutating func append(to slabs: SlabStore, sharing slab: SharedSlab? = nil) throws(IOFailure) -> [StoredRun]
+  {
     guard byteCount > 0 else { return [] }
-    let stored = runs(at: try slabs.append(sealed))
+    let stored = runs(at: try slabs.append(sealed, sharing: slab))
     removeAll()
     return stored
   }

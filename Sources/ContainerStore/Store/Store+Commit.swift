@@ -61,7 +61,7 @@ extension Store {
 
   /// Appends one commit to both copies of the journal.
   private func append(_ changes: ChangeMap, to log: inout CommitLog, segmentsWereDurable: Bool) throws {
-    if log.journal == nil { try startJournal(&log) }
+    if log.journal == nil { try startJournal(&log, givesBack: changes.givesBack) }
     try log.superblock.requireOwn()
     let commit = log.commit + 1
     var records: [CatalogChange] = []
@@ -71,7 +71,7 @@ extension Store {
     // one left on the disk in part.
     let frames = log.journal!.seal(records, commit: commit, segmentsWereDurable: segmentsWereDurable)
     do {
-      try usingReserve(&log) { try $0.journal!.append(frames) }
+      try usingReserve(&log, givesBack: changes.givesBack) { try $0.journal!.append(frames) }
     } catch {
       log.journal!.cut()
       throw error
@@ -99,12 +99,14 @@ extension Store {
   // MARK: Journal
 
   /// Starts a new journal for this opening, named in the superblock before its first record.
-  func startJournal(_ log: inout CommitLog, pending: Generation? = nil) throws {
+  func startJournal(
+    _ log: inout CommitLog, pending: Generation? = nil, givesBack: @autoclosure () -> Bool = true
+  ) throws {
     let header = JournalHeader(
       session: session.id, generation: pending?.number ?? log.newestGeneration,
       created: Clock.wallNanoseconds(), predecessor: log.predecessor, commit: log.commit)
     var writer: JournalWriter?
-    try usingReserve(&log) {
+    try usingReserve(&log, givesBack: givesBack()) {
       writer = try JournalWriter(
         io: io, container: id, namedIn: $0.superblock.nextUpdate, header: header, keys: keyring,
         cipher: $0.superblock.cipher)

@@ -37,6 +37,7 @@ extension Store {
     guard let free else { return }
     slabs.free(free)
     freesUnderWay.leave()
+    retakeReserve()
   }
 
   /// Frees in the background: giving space back takes a system call for each run, and neither a
@@ -73,39 +74,57 @@ extension Store {
   // MARK: Reserve
 
   /// The size of the reserve, proportional to the stored bytes and to the catalog: removing every
-  /// file takes a commit of about a third of the catalog, in two copies.
+  /// file takes a commit of about a third of the catalog, in two copies, and half of the reserve is
+  /// for that.
   private func reserveByteCount(_ log: borrowing CommitLog) -> UInt64 {
     let (live, tables) = catalogState.withLock { catalog in
       (catalog.liveByteCount, catalog.snapshot.tables.reduce(0) { $0 + $1.table.byteCount })
     }
     let bounds = Reserve.byteCounts
-    return min(max(live / 256, tables + log.journalByteCount, bounds.lowerBound), bounds.upperBound)
+    let byteCount = max(live / 256, (tables + log.journalByteCount) / 2 * 3, bounds.lowerBound)
+    return min(byteCount, bounds.upperBound) / 4096 * 4096
   }
 
   /// Takes the reserve, or takes it back after it was given up.
   func takeReserve(_ log: inout CommitLog) {
-    guard log.reserve.take(reserveByteCount(log)) else { return }
-    catalogState.withLock { $0.diskIsFull = false }
+    let isWhole = log.reserve.take(reserveByteCount(log))
+    catalogState.withLock { $0.diskIsFull = isWhole == false }
   }
 
-  /// Runs `body`, which takes a little space. When the disk is full, gives the reserve up and runs
-  /// `body` again.
-  func usingReserve(_ log: inout CommitLog, _ body: (inout CommitLog) throws -> Void) throws {
+  /// Runs `body`, which takes a little space. When the disk is full, gives the reserve up, or the part
+  /// of it that changes get which give nothing back, and runs `body` again.
+  func usingReserve(
+    _ log: inout CommitLog, givesBack: @autoclosure () -> Bool = true,
+    _ body: (inout CommitLog) throws -> Void
+  ) throws {
     do {
       try body(&log)
-    } catch let failure as IOFailure where failure.errno == ENOSPC && log.reserve.isHeld {
-      // From now on only changes that give space back are accepted.
+    } catch let failure as IOFailure where noSpace.contains(failure.errno) && log.reserve.isHeld {
+      // From now on only what gives space back is accepted.
       catalogState.withLock { $0.diskIsFull = true }
-      try log.reserve.giveUp()
+      if givesBack() { try log.reserve.giveUp() } else { try log.reserve.lend(wanted: reserveByteCount(log)) }
       try body(&log)
     }
   }
 
-  /// Takes the reserve back. Called after space was freed.
-  func retakeReserve() {
-    guard catalogState.withLock({ $0.diskIsFull }) else { return }
+  /// Takes the reserve back. Called after space was freed, and before a change is refused; at the end
+  /// of closing, also when it has become too large.
+  func retakeReserve(atClosing: Bool = false) {
+    guard atClosing || catalogState.withLock({ $0.diskIsFull }) else { return }
     commitLog.withLock { log in
-      if !log.isClosed { takeReserve(&log) }
+      let isWrong =
+        catalogState.withLock { $0.diskIsFull } || log.reserve.byteCount > 2 * reserveByteCount(log)
+      if isWrong, atClosing || !log.isClosed { takeReserve(&log) }
     }
+  }
+}
+
+extension ChangeMap {
+  /// Whether the changes remove anything but names: what they take on the disk is less than what a
+  /// compaction gives back for them.
+  var givesBack: Bool {
+    var givesBack = false
+    visit { if $1 == nil, $0.kind != .entry { givesBack = true } }
+    return givesBack
   }
 }

@@ -19,6 +19,7 @@ extension Store {
   func transaction<R>(
     storing stored: [Extent] = [], durability: ContainerDurability? = nil, _ body: (Transaction) throws -> R
   ) throws -> R {
+    retakeReserve()
     let result: R
     do {
       result = try reportingIO { try apply(body, addsSegments: !stored.isEmpty) }
@@ -42,7 +43,6 @@ extension Store {
       guard !catalog.isClosed else { throw ContainerError(.closed) }
       guard mode == .readWrite else { throw ContainerError(.readOnly) }
       if let failure = catalog.failure { throw Self.readOnly(after: failure) }
-      if catalog.diskIsFull, addsSegments { throw ContainerError(.diskFull) }
       guard catalog.counters.nextFile < CatalogCounters.nextFileMax else {
         throw ContainerError(
           .cannotStore, detail: "there is no further id for a file: make another container")
@@ -50,6 +50,9 @@ extension Store {
       let transaction = Transaction(
         base: catalog.snapshot, epoch: epoch, nextFile: catalog.counters.nextFile)
       let result = try body(transaction)
+      if catalog.diskIsFull, !transaction.isMaintenance, transaction.staged.count > 0 {
+        guard !addsSegments, transaction.staged.givesBack else { throw ContainerError(.diskFull) }
+      }
       observers.note(transaction)
       transaction.runWhenApplied()
       for move in transaction.moved { openRuns.move(move.old, of: move.file, to: move.runs) }
@@ -108,10 +111,7 @@ extension Store {
       try failing(&log) { try commitPending(&$0, durably: durably) }
     }
     freeWhatNobodyReads()
-    if durably {
-      retakeReserve()
-      compactor.startWhenDue(in: self)
-    }
+    if durably { compactor.startWhenDue(in: self) }
   }
 
   private func flushSoon() throws {

@@ -78,8 +78,12 @@ final class Store: Sendable {
     let log = FindingLog()
     self.log = log
     _ = try Superblock.file(of: io)
-    if mode == .readWrite { try DispatchTimers.prepare() }
+    if mode == .readWrite { try DispatchResources.prepare() }
     lockFile = try ContainerLock.take(io, mode: mode)
+    if lockFile.lacksLocks {
+      log.add(
+        Finding(.note, .notLocked, "this file system has no locks: a writer elsewhere would not be noticed"))
+    }
     try CatalogFiles.requireDirectories(of: io)
     let superblockFile = try Superblock.file(of: io)
     let cipher = SecretStreamCipher(options.cipher)
@@ -90,6 +94,12 @@ final class Store: Sendable {
       (slot, slotFindings) = try Superblock.choose(superblockFile, writerIsAlive: true)
     }
     let rootKey = try findRootKey(slot, cipher)
+    // The computation for a passphrase takes longer than many a writer's whole life.
+    if mode == .readOnly, let (newer, findings) = try? Superblock.choose(superblockFile, writerIsAlive: true),
+      newer.containerID == slot.containerID, newer.sequence > slot.sequence
+    {
+      (slot, slotFindings) = (newer, findings)
+    }
     var body = try slot.open(rootKey: rootKey, cipher: cipher)
     defer { body.wipeSecrets() }
     for finding in slotFindings { log.add(finding) }
@@ -107,9 +117,10 @@ final class Store: Sendable {
     let loaded = try loader.load(
       mode, slot.sequence, lockFile: lockFile, acceptsOlderState: options.acceptsOlderState)
     let (counters, slabCounters) = try loaded.snapshot.counters(mode, log)
+    let ownership = Ownership(io: io, lockFile: lockFile, slot: slot)
     slabs = SlabStore(
       io: io, counters: slabCounters, nextSlab: counters.nextSlab,
-      startsWriteback: options.durability != .none)
+      startsWriteback: options.durability != .none, requireOwn: ownership.require)
     workers = SealingWorkers(threadCount: options.threadCount, backend: options.cipher)
     session = WriteSession(clocks: options.sessionClocks)
     compactor = Compactor(options)
@@ -118,7 +129,8 @@ final class Store: Sendable {
     commitLog = Guarded(
       CommitLog(
         io: io,
-        superblock: SuperblockFile(io: io, lockFile: lockFile, slot: slot, rootKey: rootKey, cipher: cipher),
+        superblock: SuperblockFile(
+          io: io, ownership: ownership, slot: slot, rootKey: rootKey, cipher: cipher),
         body, loaded))
     guard mode == .readWrite else { return }
     guard slot.minimumWriter <= SuperblockSlot.formatVersion else {
@@ -200,6 +212,7 @@ final class Store: Sendable {
       try failing(&log) { try writeEnd(&$0) }
     }
     freeWhatNobodyReads()
+    retakeReserve(atClosing: true)
   }
 
   /// Commits the pending changes, and names the journal's end, or tables in its place, in the
@@ -207,7 +220,7 @@ final class Store: Sendable {
   private func writeEnd(_ log: inout CommitLog) throws {
     let durably = options.durability != .none
     try commitPending(&log, durably: durably)
-    if log.mustRewriteCatalog { return try checkpoints.rewriteCatalog(&log) }
+    if log.mergesAllTables { return try checkpoints.rewriteCatalog(&log) }
     guard durably, let journal = log.journal else { return }
     if log.frozenCommit == nil, try checkpoints.writeFinal(&log) { return }
     try journal.synchronizeBoth()
@@ -218,7 +231,7 @@ final class Store: Sendable {
   }
 
   /// Makes closing write every table anew.
-  func rewriteCatalogAtClosing() { commitLog.withLock { $0.mustRewriteCatalog = true } }
+  func rewriteCatalogAtClosing() { commitLog.withLock { $0.mergesAllTables = true } }
 
   var isClosed: Bool { catalogState.withLock { $0.isClosed } }
 

@@ -9,16 +9,16 @@ struct SuperblockFile: ~Copyable {
   let rootKey: SecretBytes
   let cipher: SecretStreamCipher
   private let io: any BlockIO
-  private let lockFile: any BlockFile
+  private let ownership: Ownership
   /// The time of the last write by the monotonic clock, in nanoseconds.
   private(set) var writeTime = Clock.monotonicNanoseconds()
 
   init(
-    io: any BlockIO, lockFile: any BlockFile, slot: SuperblockSlot, rootKey: consuming SecretBytes,
+    io: any BlockIO, ownership: Ownership, slot: SuperblockSlot, rootKey: consuming SecretBytes,
     cipher: SecretStreamCipher
   ) {
     self.io = io
-    self.lockFile = lockFile
+    self.ownership = ownership
     self.slot = slot
     self.rootKey = rootKey
     self.cipher = cipher
@@ -53,26 +53,22 @@ struct SuperblockFile: ~Copyable {
     let new = try SuperblockSlot.make(
       containerID: slot.containerID, sequence: nextUpdate, keySlots: keySlots, body: body,
       rootKey: rootKey, cipher: cipher)
-    try requireOwn()
+    try ownership.require()
     let file = try io.open(Superblock.name, .readWrite)
     let readings = try Superblock.read(file)
-    guard readings.contains(.good(slot)) || readings.allSatisfy(\.isLost) else {
-      throw ContainerError(.replaced)
-    }
     // The copy in use stays whole until the other one is written.
     let offsets = readings[1] == .good(slot) ? SuperblockSlot.offsets : SuperblockSlot.offsets.reversed()
     for offset in offsets {
       try file.write(new.bytes, at: offset)
       try file.synchronize()
+      ownership.expect(new)
     }
     slot = new
     writeTime = Clock.monotonicNanoseconds()
   }
 
-  /// Throws `replaced` unless the file that is locked is still the lock of the directory: otherwise another writer can be there.
-  func requireOwn() throws {
-    guard try io.leads(ContainerLock.name, to: lockFile) else { throw ContainerError(.replaced) }
-  }
+  /// See ``Ownership/require()``.
+  func requireOwn() throws(IOFailure) { try ownership.require() }
 
   // MARK: Keys
 
@@ -82,7 +78,7 @@ struct SuperblockFile: ~Copyable {
     _ slots: [KeySlot?], adding credential: borrowing Credential, _ options: ContainerOptions
   ) throws -> [KeySlot?] {
     guard let free = slots.firstIndex(where: { $0 == nil }) else { throw ContainerError(.noFreeKeySlot) }
-    guard try opened(by: credential, of: slots).isEmpty else {
+    guard try opened(by: credential, of: slots, options).isEmpty else {
       throw ContainerError(.invalidArgument, detail: "this key opens the container already")
     }
     var slots = slots
@@ -96,8 +92,10 @@ struct SuperblockFile: ~Copyable {
 
   /// The key slots without those that the credential opens, and the number of those. Throws
   /// `invalidArgument` when none would be left.
-  func keySlots(removing credential: borrowing Credential) throws -> (slots: [KeySlot?], removedCount: Int) {
-    let removed = try opened(by: credential, of: slot.keySlots)
+  func keySlots(
+    removing credential: borrowing Credential, _ options: ContainerOptions
+  ) throws -> (slots: [KeySlot?], removedCount: Int) {
+    let removed = try opened(by: credential, of: slot.keySlots, options)
     let slots = slot.keySlots.enumerated().map { removed.contains($0) ? nil : $1 }
     guard slots.contains(where: { $0 != nil }) else {
       throw ContainerError(.invalidArgument, detail: "this is the last key; add another first")
@@ -110,16 +108,22 @@ struct SuperblockFile: ~Copyable {
   func keySlots(
     replacing old: borrowing Credential, with new: borrowing Credential, _ options: ContainerOptions
   ) throws -> [KeySlot?] {
-    let removed = try opened(by: old, of: slot.keySlots)
+    let removed = try opened(by: old, of: slot.keySlots, options)
     guard !removed.isEmpty else { throw ContainerError(.wrongKey) }
-    guard try opened(by: new, of: slot.keySlots).isEmpty else {
+    guard try opened(by: new, of: slot.keySlots, options).isEmpty else {
       throw ContainerError(.invalidArgument, detail: "the new key opens the container already")
     }
     return try keySlots(
       slot.keySlots.enumerated().map { removed.contains($0) ? nil : $1 }, adding: new, options)
   }
 
-  private func opened(by credential: borrowing Credential, of slots: [KeySlot?]) throws -> [Int] {
+  private func opened(
+    by credential: borrowing Credential, of slots: [KeySlot?], _ options: ContainerOptions
+  ) throws -> [Int] {
+    // The container may be open with a key, which computes nothing that slots ask for.
+    if credential.kind == .passphrase {
+      try KeySlot.checkCosts(of: slots, memoryKiBMax: options.passwordHashMemoryKiBMax)
+    }
     var opened: [Int] = []
     for (i, keySlot) in slots.enumerated()
     where try keySlot?.open(credential, containerID: slot.containerID, cipher: cipher) != nil {

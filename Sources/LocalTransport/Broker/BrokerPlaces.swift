@@ -15,7 +15,7 @@ package enum BrokerPlaces {
     _ environment: [String: String] = ProcessInfo.processInfo.environment
   ) -> String {
     if let path = set(environment["OPENDYNAMICS_BROKER"]) { return path }
-    if let directory = set(environment["XDG_RUNTIME_DIR"]) { return directory + "/opendynamics/broker" }
+    if let directory = absolute(environment["XDG_RUNTIME_DIR"]) { return directory + "/opendynamics/broker" }
     return "/tmp/opendynamics-\(geteuid())/broker"
   }
 
@@ -24,10 +24,13 @@ package enum BrokerPlaces {
     _ environment: [String: String] = ProcessInfo.processInfo.environment
   ) -> String {
     if let path = set(environment["OPENDYNAMICS_BROKER_STATE"]) { return path }
-    if let directory = set(environment["XDG_STATE_HOME"]) { return directory + "/opendynamics/broker" }
-    return (set(environment["HOME"]) ?? NSHomeDirectory()) + "/.local/state/opendynamics/broker"
+    if let directory = absolute(environment["XDG_STATE_HOME"]) { return directory + "/opendynamics/broker" }
+    return (absolute(environment["HOME"]) ?? NSHomeDirectory()) + "/.local/state/opendynamics/broker"
   }
 
   /// An empty variable counts as none.
   private static func set(_ value: String?) -> String? { value == "" ? nil : value }
+
+  /// A relative path, which would lead elsewhere from each working directory, counts as none too.
+  private static func absolute(_ value: String?) -> String? { value?.hasPrefix("/") == true ? value : nil }
 }
