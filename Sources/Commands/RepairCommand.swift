@@ -8,7 +8,7 @@ struct RepairCommand: ParsableCommand, ReportingCommand {
     discussion: """
       Reads both copies of the catalog, prints what is wrong with them, and writes both anew from what is whole. Exit code 0: the catalog \
       is whole now. Exit code 2: a part of it is damaged in both copies. Then nothing is changed, and everything else can still be copied \
-      out with 'dynamics get'. What is damaged in files stays damaged: see 'dynamics container verify'.
+      out with 'dynamics get'; make a backup before you accept a loss. What is damaged in files stays damaged: see 'dynamics container verify'.
       """)
 
   @Argument(help: "The container.", completion: .directory)
@@ -16,7 +16,10 @@ struct RepairCommand: ParsableCommand, ReportingCommand {
 
   @OptionGroup var credential: CredentialOptions
 
-  @Flag(help: "Gives up the changes from a damaged record of the journal on.")
+  @Flag(
+    help:
+      "Gives up the changes from a damaged record of the journal on, and what is in lost blocks of tables; what older tables have of that comes into the folder '/from older tables'."
+  )
   var acceptLoss = false
 
   @Flag(help: "Prints one JSON object.")

@@ -69,8 +69,16 @@ final class BrokerStore: Sendable {
     var patience = Patience()
     var status = cposix_lock(number, 1, 0, 0)
     while status == -EAGAIN, patience.wait() { status = cposix_lock(number, 1, 0, 0) }
-    if status == -EAGAIN { throw ServiceBrokerError.stateInUse(path: directory) }
+    if status == -EAGAIN {
+      var text = [UInt8](repeating: 0, count: 20)
+      let count = max(0, pread(number, &text, text.count, 0))
+      let process = Int32(String(decoding: text[..<count], as: UTF8.self))
+      throw ServiceBrokerError.stateInUse(path: directory, process: process)
+    }
     try StateFiles.check(status, "lock", path)
+    // A courtesy, for which there may be no room: whose socket was removed can be found.
+    let text = Array(String(getpid()).utf8)
+    if ftruncate(number, 0) == 0 { _ = pwrite(number, text, text.count, 0) }
     return file
   }
 

@@ -12,8 +12,8 @@ public enum ServiceBrokerError: Error, Equatable, Sendable, CustomStringConverti
   case stateDamaged(path: String)
   /// The state directory holds something that is not a broker's, which is at `path`.
   case noState(path: String)
-  /// Another broker works with the state directory at `path`.
-  case stateInUse(path: String)
+  /// Another broker works with the state directory at `path`: its process, as far as it could say.
+  case stateInUse(path: String, process: Int32?)
   /// A system call failed on a file or a directory of the broker: its name, the path and the error number.
   case callFailed(operation: String, path: String, errno: Int32)
 
@@ -22,7 +22,8 @@ public enum ServiceBrokerError: Error, Equatable, Sendable, CustomStringConverti
     switch self {
     case .noState(let path): "the state directory holds something that is not a broker's: \(path)"
     case .stateDamaged(let path): "a file of the broker's state is missing or damaged: \(path)"
-    case .stateInUse(let path): "another broker works with the state directory \(path)"
+    case .stateInUse(let path, let process):
+      "another broker\(process.map { " (process \($0))" } ?? "") works with the state directory \(path)"
     case .callFailed(let operation, let path, let errno):
       "\(operation) of \(path) failed: \(String(cString: strerror(errno))) (errno \(errno))"
     }
@@ -34,7 +35,9 @@ public enum ServiceBrokerError: Error, Equatable, Sendable, CustomStringConverti
     case .noState: "name a directory of the broker's own, with --state or OPENDYNAMICS_BROKER_STATE"
     case .stateDamaged:
       "restore it from a backup; with a new key every app would have to decide anew whom it trusts"
-    case .stateInUse: "use the broker that is there, or name another directory"
+    case .stateInUse:
+      "use the broker that is there, or name another directory; if nobody answers at its socket, that was removed: "
+        + "end the process, and start a broker again"
     case .callFailed: "check the path and its permissions"
     }
   }

@@ -320,4 +320,111 @@ struct CopyTests {
 
   @Test(arguments: ["", ":", ":/p", "c:p", "c/p", "/c/p:q"])
   func takesOthersForNativePaths(operand: String) { #expect(ContainerAddress(operand) == nil) }
+
+  // MARK: Folders of which something is left out
+
+  private func shell(_ line: String, in folder: TemporaryFolder) throws -> DynamicsProcess.Outcome {
+    try DynamicsProcess(
+      ["-c", line].map { Array($0.utf8) }, in: folder, environment: TaskTableTests.environment,
+      executable: "/bin/sh"
+    ).finish()
+  }
+
+  @Test(arguments: ["-r", "-rn", "-a", "-rv"]) func aNameThatIsNotStoredLeavesTheOthers(options: String)
+    throws
+  {
+    let folder = try TemporaryFolder()
+    let container = try folder.makeContainer()
+    let tree = try folder.makeFolder("tree")
+    _ = try folder.makeFolder("tree/sub")
+    for name in ["a", "c", "sub/d"] { _ = try folder.makeFile("tree/" + name, [1]) }
+    try #require(shell("touch \(tree)/$(printf 'b\\377')", in: folder).status == 0)
+    let outcome = try folder.run("cp", options, tree, container + ":/tree", expecting: 1)
+    #expect(outcome.errors.contains("1 item"), "\(outcome.errors)")
+    #expect(try folder.run("ls", "-R", container, "/tree").text == "a\nc\nsub/\nsub/d\n")
+    if options == "-rv" { #expect(outcome.text.split(separator: "\n").count == 5, "\(outcome.text)") }
+  }
+
+  /// The container is no part of what goes into it, however it is copied.
+  @Test(arguments: ["put", "cp -r", "cp -rn", "cp -a"]) func theContainerIsNotStoredInItself(command: String)
+    throws
+  {
+    let folder = try TemporaryFolder()
+    _ = try folder.makeFolder("home")
+    let container = try folder.makeContainer("home/in")
+    _ = try folder.makeFile("home/note", [1])
+    let operands = command == "put" ? "in . /all" : ". in:/all"
+    let outcome = try shell(
+      "cd \(folder.path("home")) && dynamics \(command) \(operands) --key-file ../key", in: folder)
+    #expect(outcome.status == 1 && outcome.errors.contains("the container itself"), "\(outcome.errors)")
+    let listed = try folder.run("ls", "-R", container).text
+    #expect(listed.contains("all/note\n") && !listed.contains("slab"), "\(listed)")
+  }
+
+  @Test func whatIsThereStaysWhereThatIsWished() throws {
+    let folder = try TemporaryFolder()
+    let container = try filled(folder)
+    for name in ["other", "other/tree", "other/tree/sub"] { _ = try folder.makeFolder(name) }
+    for name in ["one", "two", "sub/two", "sub/three"] { _ = try folder.makeFile("other/tree/" + name, [9]) }
+    try folder.run("cp", "-rn", folder.path("other/tree"), container + ":/")
+    let shown = try folder.run("cat", container, "/tree/one", "/tree/two", "/tree/sub/three").output
+    #expect(shown == [1, 9, 9])
+    #expect(try folder.run("cat", container, "/tree/sub/two").output.count == 40_000)
+    for name in ["out", "out/tree"] { _ = try folder.makeFolder(name) }
+    _ = try folder.makeFile("out/tree/one", [5])
+    try folder.run("cp", "-rn", container + ":/tree", folder.path("out"))
+    #expect(try readBytes(folder.path("out/tree/one")) == [5])
+    #expect(try readBytes(folder.path("out/tree/sub/three")) == [9])
+  }
+
+  // MARK: Holes and names
+
+  @Test func holesStayHolesBothWays() throws {
+    let folder = try TemporaryFolder()
+    let container = try folder.makeContainer()
+    let sparse = folder.path("sparse")
+    try #require(
+      shell(
+        "truncate -s 300M \(sparse) && printf here | dd of=\(sparse) bs=1 seek=200000000 conv=notrunc status=none"
+          + " && truncate -s 40M \(folder.path("empty"))", in: folder
+      ).status == 0)
+    try folder.run("put", container, sparse, "/sparse")
+    try folder.run("put", container, folder.path("empty"), "/empty")
+    #expect(try shell("du -s \(container)/slab | cut -f 1", in: folder).text < "2000")
+    for name in ["sparse", "empty"] {
+      let out = folder.path("out-" + name)
+      try folder.run("get", container, "/" + name, out)
+      #expect(try shell("cmp \(folder.path(name)) \(out)", in: folder).status == 0)
+      var status = stat()
+      #expect(stat(out, &status) == 0 && status.st_blocks < 4000, "\(status.st_blocks)")
+    }
+    try folder.run("container", "verify", container)
+  }
+
+  @Test func namesOfOneFileStayNamesOfOneFile() throws {
+    let folder = try TemporaryFolder()
+    let container = try folder.makeContainer()
+    let tree = try folder.makeFolder("tree")
+    _ = try folder.makeFile("tree/a", Random.bytes(3_000_000))
+    _ = try folder.makeFile("tree/z", [1])
+    try #require(
+      shell(
+        "ln \(tree)/a \(tree)/b; ln \(tree)/a \(folder.path("elsewhere")); ln \(tree)/z \(tree)/y", in: folder
+      )
+      .status == 0)
+    try folder.run("put", container, tree)
+    try folder.run("container", "verify", container)
+    #expect(try shell("du -s \(container)/slab | cut -f 1", in: folder).text < "4000")
+    #expect(try folder.run("stat", container, "/tree/a").text.contains("links        2\n"))
+    // A second time, each replaces itself.
+    try folder.run("put", container, tree)
+    try folder.run("container", "verify", container)
+    try folder.run("get", container, "/tree", folder.path("out"))
+    for (a, b) in [("a", "b"), ("y", "z")] {
+      var (first, second) = (stat(), stat())
+      #expect(stat(folder.path("out/" + a), &first) == 0 && stat(folder.path("out/" + b), &second) == 0)
+      #expect(first.st_ino == second.st_ino && first.st_nlink == 2)
+    }
+    #expect(try shell("diff -r \(tree) \(folder.path("out"))", in: folder).status == 0)
+  }
 }

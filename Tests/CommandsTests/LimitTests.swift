@@ -71,4 +71,57 @@ struct LimitTests {
     try #require(lstat(out, &status) == 0)
     #expect(status.st_mode & 0o7777 == permissions)
   }
+
+  // MARK: As root, who can be somebody else
+
+  /// Gives everything to a user that no other process belongs to.
+  private func give(_ folder: TemporaryFolder, to user: Int) throws {
+    try #require(
+      DynamicsProcess(
+        ["-R", "\(user):\(user)", folder.root].map { Array($0.utf8) }, in: folder, executable: "/bin/chown"
+      ).finish().status == 0)
+  }
+
+  /// Whatever the number of threads that the system gives: the work is done, or there is an error that says why.
+  @Test(.enabled(if: geteuid() == 0), arguments: 1...8)
+  func fewThreadsAreNoReasonToCrashOrHang(count: Int) throws {
+    let folder = try TemporaryFolder()
+    let container = try folder.makeContainer()
+    let file = try folder.makeFile("f", Random.bytes(3_000_000))
+    try folder.run("put", container, file)
+    let user = 54_320 + count
+    try give(folder, to: user)
+    for arguments in [
+      "get \(container) /f \(folder.path("out"))", "container verify \(container)",
+      "put \(container) \(file) /again", "container compact \(container)",
+    ] {
+      let line =
+        "prlimit --nproc=\(count) --pid $$; exec \(DynamicsProcess.executable) \(arguments) --key-file \(folder.path("key"))"
+      let outcome = try DynamicsProcess(
+        [
+          "20", "setpriv", "--reuid=\(user)", "--regid=\(user)", "--clear-groups", "--inh-caps=-all",
+          "/bin/sh",
+          "-c", line,
+        ].map { Array($0.utf8) }, in: folder, executable: "/usr/bin/timeout"
+      ).finish()
+      let isAllowed = outcome.status == 0 || outcome.status == 1 && outcome.errors.contains("ulimit -u")
+      #expect(isAllowed, "\(arguments) with \(count): \(outcome.status) \(outcome.errors)")
+    }
+    try folder.run("container", "verify", container)
+  }
+
+  /// What root writes to the container of a user belongs to the user, who could not even read it else.
+  @Test(.enabled(if: geteuid() == 0)) func newFilesBelongToTheOwnerOfTheContainer() throws {
+    let folder = try TemporaryFolder()
+    let container = try folder.makeContainer()
+    try give(folder, to: 54_320)
+    let file = try folder.makeFile("f", Random.bytes(70_000_000))
+    for i in 0..<3 { try folder.run("put", container, file, "/\(i)") }
+    try folder.run("container", "compact", container)
+    let listed = try DynamicsProcess(
+      [container, "!", "-uid", "54320", "-o", "!", "-gid", "54320"].map { Array($0.utf8) }, in: folder,
+      executable: "/usr/bin/find"
+    ).finish()
+    #expect(listed.status == 0 && listed.text.isEmpty, "\(listed.text)")
+  }
 }

@@ -10,13 +10,13 @@ import Testing
 
 struct SignalTests {
   /// Takes seconds, so that the signal comes in the middle.
-  static let largeByteCount = 4 << 30
+  static let largeByteCount = 2 << 30
 
   @Test(arguments: [(SIGINT, 130), (SIGTERM, 143), (SIGHUP, 129)] as [(Int32, Int32)])
   func leavesNothingBehindWhenAPutIsEnded(signal: Int32, status: Int32) throws {
     let folder = try TemporaryFolder()
     let container = try folder.makeContainer()
-    let file = try folder.makeSparseFile("large", byteCount: Self.largeByteCount)
+    let file = try folder.makeLargeFile("large", byteCount: Self.largeByteCount)
     let put = try folder.start("put", container, file, "/new/large", "--progress")
     try put.waitForProgress()
     put.signal(signal)
@@ -43,7 +43,7 @@ struct SignalTests {
   @Test func leavesNothingBehindWhenAGetIsEnded() throws {
     let folder = try TemporaryFolder()
     let container = try folder.makeContainer()
-    let file = try folder.makeSparseFile("large", byteCount: 256 << 20)
+    let file = try folder.makeLargeFile("large", byteCount: 256 << 20)
     try folder.run("put", container, file, "/large")
     let target = try folder.makeFolder("target")
     let get = try folder.start("get", container, "/large", target, "--progress")
@@ -56,7 +56,7 @@ struct SignalTests {
   @Test func endsQuietlyWhenNobodyReadsTheOutput() throws {
     let folder = try TemporaryFolder()
     let container = try folder.makeContainer()
-    let file = try folder.makeSparseFile("file", byteCount: 4 << 20)
+    let file = try folder.makeLargeFile("file", byteCount: 4 << 20)
     try folder.run("put", container, file, "/file")
     let pipe = folder.path("pipe")
     #expect(mkfifo(pipe, 0o600) == 0)

@@ -302,6 +302,46 @@ struct RefusedReadTests {
     }
   }
 
+  /// What names the slabs is lost: the backup has all of them, and says what it does not have.
+  @Test func aBackupHasTheSlabsThatNoCounterNames() throws {
+    let (image, tree) = try Self.victim()
+    var damaged = image
+    let table = try #require(image.files(in: "catalog").first)
+    for name in [table, DiskImage.copy(of: table)] { damaged.flipBit(1, at: 60, of: name) }
+    let directory = TemporaryDirectory()
+    let container = try Container.open(damaged, secret)
+    #expect(!container.findings.isEmpty)
+    #expect(try container.backup(to: directory["backup"]).findings.isEmpty)
+    try container.close()
+    // With the table from elsewhere, everything is there.
+    for name in [table, DiskImage.copy(of: table)] {
+      writeNative(directory["backup/" + name], image[name]!)
+    }
+    let backup = try Container.open(
+      at: directory["backup"], credential: testCredential(), mode: .readOnly, options: testOptions())
+    #expect(try backup.tree() == tree)
+    try backup.close()
+  }
+
+  /// Of a disk that dies, the rest is brought to safety.
+  @Test(arguments: codes) func aBackupGoesOnBesideASlabThatIsNotRead(code: Int32) throws {
+    let (image, tree) = try Self.victim()
+    for call in ["open for reading", "read"] {
+      let directory = TemporaryDirectory()
+      let io = RecordingIO(image)
+      Self.refuse(io, code, [call]) { $0.hasPrefix("slab/") }
+      let container = try Container.open(io, secret)
+      let receipt = try container.backup(to: directory["backup"])
+      #expect(receipt.findings.map(\.kind) == [.unreadable], "\(call)")
+      #expect(try container.names(in: "/").count == 101 && tree.count > 100)
+      try container.close()
+      let backup = try Container.open(
+        at: directory["backup"], credential: testCredential(), mode: .readOnly, options: testOptions())
+      #expect(try backup.names(in: "/").count == 101, "\(call)")
+      try backup.close()
+    }
+  }
+
   /// What concerns the process or the user is no damage.
   @Test(arguments: [EMFILE, ENFILE, ENOMEM, EACCES, EPERM]) func forLackOfSomethingIsNoDamage(code: Int32)
     throws
@@ -316,5 +356,95 @@ struct RefusedReadTests {
         try Container.verify(io: io, credential: secret.credential(), options: testOptions())
       }
     }
+  }
+}
+
+/// A repair that makes the best of what is lost in both copies.
+struct SalvageTests {
+  private static func options() -> Container.Options {
+    var options = testOptions()
+    options.checkpointByteCounts = 1 << 14...1 << 14
+    return options
+  }
+
+  /// A large table, and a small one over it with a file that changed, one that was renamed and a new one.
+  private static func container() throws -> (image: DiskImage, tree: Tree) {
+    let io = RecordingIO()
+    let first = try Container.create(io, secret, options())
+    for i in 0..<400 {
+      if i % 40 == 0 { try first.createDirectory("/\(i / 40)") }
+      try first.write(testBytes(100 + i, seed: UInt64(i)), to: "/\(i / 40)/file\(i)")
+    }
+    first.store.rewriteCatalogAtClosing()
+    try first.close()
+    let second = try Container.open(
+      io: io, credential: secret.credential(), mode: .readWrite, options: options())
+    try second.move("/0/file1", to: "/0/renamed")
+    try second.write(testBytes(7, seed: 1), to: "/0/file2")
+    var i = 0
+    while try second.store.withSuperblock({ _, body, _ in body.completeGeneration.tables.count }) == 1 {
+      try second.write(testBytes(50, seed: UInt64(i)), to: "/new\(i)")
+      second.store.backgroundWork.wait()
+      i += 1
+    }
+    let tree = try second.tree()
+    try second.close()
+    return (io.image, tree)
+  }
+
+  /// Each block of each table in turn: what comes out is authentic, the container is whole afterwards, and most is there.
+  @Test func aLostBlockCostsLittleWhereOlderTablesHaveIt() throws {
+    let (image, tree) = try Self.container()
+    var counts: [Int] = []
+    for table in image.files(in: "catalog") {
+      let size = image[table]!.count
+      for offset in stride(from: 30, to: size - 1, by: max(700, size / TestEffort.count(6, long: 60))) {
+        var damaged = image
+        for name in [table, DiskImage.copy(of: table)] { damaged.flipBit(2, at: offset, of: name) }
+        let io = RecordingIO(damaged)
+        let what = "\(table) at \(offset)"
+        let report: RepairReport
+        do {
+          report = try Container.repair(
+            io: io, credential: secret.credential(), options: Self.options(), acceptsLoss: true)
+        } catch ContainerError.tableDamaged {
+          continue  // the footer
+        }
+        #expect(report.hasLoss && report.wasWritten, "\(what)")
+        let verdict = try Container.verify(io.image, secret)
+        #expect(verdict.findings.isEmpty, "\(what): \(verdict.findings)")
+        let container = try Container.open(io, secret, mode: .readWrite)
+        let contents = Set(tree.values.compactMap { $0 }.map { $0 })
+        var known = 0
+        for file in try container.list("/", recursively: true) where file.attributes.kind == .file {
+          let bytes = try container.contents(at: "/" + file.path)
+          if file.path.hasPrefix(Salvage.folderName) {
+            known += contents.contains(bytes) ? 1 : 0
+          } else {
+            #expect(tree["/" + file.path] == .some(bytes), "\(what): \(file.path)")
+            known += 1
+          }
+        }
+        counts.append(known)
+        try container.write([1], to: "/after")
+        try container.close()
+        #expect(try Container.verify(io.image, secret).findings.isEmpty, "\(what)")
+      }
+    }
+    #expect(counts.count >= 8)
+    #expect(counts.allSatisfy { $0 > 150 }, "\(counts)")
+    #expect(counts.contains { $0 > 390 }, "\(counts)")
+  }
+
+  @Test func withoutBeingAskedNothingChanges() throws {
+    let (image, _) = try Self.container()
+    let table = try #require(image.files(in: "catalog").max { image[$0]!.count < image[$1]!.count })
+    var damaged = image
+    for name in [table, DiskImage.copy(of: table)] { damaged.flipBit(2, at: 100, of: name) }
+    let io = RecordingIO(damaged)
+    expectError(.tableDamaged) {
+      try Container.repair(io: io, credential: secret.credential(), options: Self.options())
+    }
+    #expect(io.image == damaged)
   }
 }

@@ -85,6 +85,28 @@ struct OlderCopyTests {
     }
   }
 
+  /// The superblock alone is older, and what it names is gone: it is no damage of a journal, which a repair would give up.
+  @Test func anOlderSuperblockAloneIsNoDamage() throws {
+    let history = try Self.history()
+    let newer = history[history.count - 1]
+    var count = 0
+    for (i, older) in history.enumerated() where older.image["superblock"] != newer.image["superblock"] {
+      var image = newer.image
+      image["superblock"] = older.image["superblock"]
+      for salvages in [false, true] {
+        var options = Self.options()
+        options.salvages = salvages
+        let io = RecordingIO(image)
+        expectError(.rolledBack, of: "\(i)") {
+          try Container.open(io: io, credential: secret.credential(), mode: .readWrite, options: options)
+        }
+        #expect(io.image == image, "\(i)")
+      }
+      count += 1
+    }
+    #expect(count > 20)
+  }
+
   @Test func isOpenedWhenThatIsAccepted() throws {
     let history = try Self.history()
     let (older, newer) = (history[9], history[history.count - 1])

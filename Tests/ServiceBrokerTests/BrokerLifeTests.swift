@@ -268,7 +268,9 @@ struct BrokerLifeTests {
   @Test func aSecondBrokerFindsThePlaceTaken() async throws {
     let world = World()
     let broker = try await world.broker()
-    await #expect(throws: ServiceBrokerError.stateInUse(path: world.statePath)) { try await world.broker() }
+    await #expect(throws: ServiceBrokerError.stateInUse(path: world.statePath, process: getpid())) {
+      try await world.broker()
+    }
     var configuration = world.configuration()
     configuration.stateDirectory = world.path + "/other"
     await #expect(throws: SocketError.addressInUse(path: world.socketPath)) {

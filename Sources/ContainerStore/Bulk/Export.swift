@@ -59,16 +59,23 @@ struct Export {
       }
       var plan = UnitPlan()
       typealias Planned = (
-        names: [FileName], path: String, file: FoundFile, output: NativeOutput.Unfinished?, byteCount: UInt64
+        item: Int, path: String, file: FoundFile, output: NativeOutput.Unfinished?, byteCount: UInt64
       )
       var planned: [Planned] = []
-      for (names, file) in items where file.inode.kind == .file && !isKept(names) {
+      // Files with several names, by the first of them, and the other names.
+      var firsts: [UInt64: Int] = [:]
+      var aliases: [(names: [FileName], first: Int, replaced: FileIdentity?)] = []
+      for (i, (names, file)) in items.enumerated() where file.inode.kind == .file && !isKept(names) {
         let (source, destination) = (path.names + names, place(names))
         var replaced: FileIdentity?
         if names.isEmpty || !newDirectories.contains(Array(names.dropLast())) {
           let found = try leavingOut(names) { try NativeOutput.check(destination, replacing: replacing) }
           guard let found else { continue }
           replaced = found
+        }
+        if let first = firsts[file.id] {
+          aliases.append((names, first, replaced))
+          continue
         }
         let extents = try skippingDamage(at: source, skipping) {
           try records.checkedExtents(of: file, at: StorePath.text(source))
@@ -80,11 +87,13 @@ struct Export {
         let byteCount = plan.byteCount - before
         // What is planned for a file that is refused here is opened, and goes nowhere.
         let unfinished = try leavingOut(names) {
+          // Holes stay holes.
           try output.begin(
-            destination, replacing: replaced, size: inode.size, permissions: inode.permissions,
-            inOnePiece: pieceCount == 1 && byteCount == inode.size)
+            destination, replacing: replaced, size: byteCount == inode.size ? byteCount : 0,
+            permissions: inode.permissions, inOnePiece: pieceCount == 1 && byteCount == inode.size)
         }
-        planned.append((names, StorePath.text(source), file, unfinished, byteCount))
+        if file.inode.linkCount > 1 { firsts[file.id] = planned.count }
+        planned.append((i, StorePath.text(source), file, unfinished, byteCount))
       }
       let files = planned
       // Files that are left out.
@@ -131,6 +140,15 @@ struct Export {
         if let unfinished = files[i].output { output.remove(unfinished) }
         skipping?(error)
       }
+      var aliasCount = 0
+      for (names, first, replaced) in aliases {
+        guard leftOut[first] == nil, let file = files[first].output else { continue }
+        try leavingOut(names) {
+          try output.addName(place(names), to: file, replacing: replaced)
+          control.copied?(BulkItem(names, .file, modified: files[first].file.inode.modified))
+          aliasCount += 1
+        }
+      }
       // Make links last, so that no file is written through one.
       for (names, target, replaced) in links {
         try leavingOut(names) {
@@ -140,14 +158,16 @@ struct Export {
       }
       let done = whole.filter { leftOut[$0] == nil }
       if let copied = control.copied {
-        for i in done { copied(BulkItem(files[i].names, .file, modified: files[i].file.inode.modified)) }
+        for i in done {
+          copied(BulkItem(items[files[i].item].names, .file, modified: files[i].file.inode.modified))
+        }
         for (names, file) in items where file.inode.kind == .directory && !refusedDirectories.contains(names)
         {
           copied(BulkItem(names, .directory, modified: file.inode.modified))
         }
       }
       return BulkReceipt(
-        fileCount: done.count, byteCount: done.reduce(0) { $0 + files[$1].byteCount },
+        fileCount: done.count + aliasCount, byteCount: done.reduce(0) { $0 + files[$1].byteCount },
         refusedAttributes: output.refusesAttributes,
         escapedNameCount: items.count { $0.names.last?.native.isEscaped == true })
     } catch {

@@ -15,18 +15,24 @@ struct Import {
       throw ContainerError(.isADirectory, path: destination)
     }
     let kept = try store.withSnapshot { try checkImport(tree, to: path, in: $0) }
-    let files = tree.items.indices.filter { tree.items[$0].kind == .file && !kept.contains($0) }
+    let aliases = aliases(of: tree, leavingOut: kept)
+    let files = tree.items.indices.filter {
+      tree.items[$0].kind == .file && !kept.contains($0) && aliases[$0] == nil
+    }
     let new = NewFiles(files.count, in: store)
     return try store.namingPath(destination) {
       let sealed = try sealFiles(files, of: tree, as: new)
       var unneeded: [Extent] = []
+      var aliasCount = 0
       try store.transaction(storing: sealed.extents) { transaction in
         // Something may have come there meanwhile.
         let late = try checkImport(tree, to: path, in: transaction)
         var parent: (index: UInt32, id: UInt64)?
         var fileCount = 0
+        // Files that have other names, by the item that they were stored with.
+        var stored: [Int: UInt64] = [:]
         for (i, item) in tree.items.enumerated() where !kept.contains(i) {
-          let file = item.kind == .file ? fileCount : nil
+          let file = item.kind == .file && aliases[i] == nil ? fileCount : nil
           if file != nil { fileCount += 1 }
           if let file, sealed.leftOut[file] != nil { continue }
           if late.contains(i) {
@@ -44,6 +50,13 @@ struct Import {
             parent = (item.parent, try transaction.directory(names.dropLast(), path: destination))
           }
           let (directory, name) = (parent!.id, item.name ?? path.names.last!)
+          if let first = aliases[i] {
+            if let id = stored[first] {
+              try transaction.addName(of: id, directory, name)
+              aliasCount += 1
+            }
+            continue
+          }
           guard let file else {
             if let existing = try transaction.entry(directory, name) {
               try transaction.dropFile(existing.file)
@@ -59,15 +72,22 @@ struct Import {
           inode.modified = other?.modified ?? item.modified
           transaction.putFile(new[file].id, inode, extents: other?.extents ?? sealed.runs[file])
           try transaction.replace(directory, name, with: new[file].id, kind: .file)
+          if item.hasOtherNames { stored[i] = new[file].id }
         }
       }
       store.slabs.discard(unneeded)
       for (_, error) in sealed.leftOut.sorted(by: { $0.key < $1.key }) { control.skipping?(error) }
-      report(tree, leavingOut: kept.union(sealed.leftOut.keys.map { files[$0] }))
+      let leftOut = kept.union(sealed.leftOut.keys.map { files[$0] })
+      report(tree, leavingOut: leftOut.union(aliases.filter { leftOut.contains($0.value) }.keys))
       return BulkReceipt(
-        fileCount: files.count - sealed.leftOut.count, byteCount: sealed.byteCount(of: files, tree))
+        fileCount: files.count - sealed.leftOut.count + aliasCount,
+        byteCount: sealed.byteCount(of: files, tree))
     }
   }
+
+  /// The size from which on a file is read to its end, when the disk has less of it and the file system
+  /// does not tell its holes.
+  private static let unseenByteCountMax: UInt64 = 1 << 40
 
   /// What a file turned out to have.
   private struct Contents {
@@ -103,8 +123,15 @@ struct Import {
   /// to end; what cannot be read is left out, if anything may be.
   private func sealFiles(_ files: [Int], of tree: NativeTree, as new: NewFiles) throws -> SealedFiles {
     var plan = UnitPlan()
-    for file in files { plan.addFile(byteCount: tree.items[file].size) }
     let troubles = Guarded<[Int: ContainerError]>([:])
+    for (file, index) in files.enumerated() {
+      let item = tree.items[index]
+      let ranges = item.isSparse ? (try? tree.dataRanges(index)).flatMap { $0 } : nil
+      // A size that is not on the disk is no reason to plan for it: /proc/kcore states 128 TiB.
+      let isPlanned = !item.isSparse || ranges != nil || item.size < Self.unseenByteCountMax
+      if !isPlanned { troubles.withLock { $0[file] = ContainerError(.sourceChanged) } }
+      plan.addFile(byteCount: isPlanned ? item.size : 0, ranges: ranges)
+    }
     let mayLeaveOut = control.skipping != nil && tree.top.kind == .directory
     @Sendable func fill(_ file: Int, _ buffer: UnsafeMutableRawBufferPointer, _ offset: UInt64) throws -> Bool
     {
@@ -128,7 +155,7 @@ struct Import {
       })
     do {
       // Files without contents have no pieces and were not read yet.
-      for file in files.indices where tree.items[files[file]].size == 0 {
+      for file in files.indices where plan.piecesPerFile[file] == 0 {
         _ = try fill(file, .init(start: nil, count: 0), 0)
       }
       for (file, trouble) in troubles.withLock({ $0 }).sorted(by: { $0.key < $1.key }) {
@@ -186,6 +213,16 @@ struct Import {
       throw error
     }
     return stored.withLock { $0 }
+  }
+
+  /// Items that are other names of files of the tree, with the first item of each.
+  private func aliases(of tree: NativeTree, leavingOut: Set<Int>) -> [Int: Int] {
+    var firsts: [FileIdentity: Int] = [:]
+    var aliases: [Int: Int] = [:]
+    for (i, item) in tree.items.enumerated() where item.hasOtherNames && !leavingOut.contains(i) {
+      if let first = firsts[item.identity] { aliases[i] = first } else { firsts[item.identity] = i }
+    }
+    return aliases
   }
 
   private func report(_ tree: NativeTree, leavingOut: Set<Int>) {

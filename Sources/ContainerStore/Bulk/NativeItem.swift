@@ -20,9 +20,12 @@ struct NativeItem: Sendable {
   let permissions: UInt16
   let size: UInt64
   let modified: Int64
-  /// Device and inode number, which identify the file.
-  private let device: UInt64
-  private let number: UInt64
+  /// Identifies the file.
+  let identity: FileIdentity
+  /// Whether the file takes less of the disk than it has bytes: it may have holes.
+  let isSparse: Bool
+  /// Whether the file has names elsewhere, perhaps in the same tree.
+  let hasOtherNames: Bool
   /// The target of a symbolic link.
   var target: [UInt8]?
 
@@ -38,14 +41,15 @@ struct NativeItem: Sendable {
     size = UInt64(status.st_size)
     permissions = UInt16(status.st_mode & 0o7777)
     modified = NativeTime.modified(status)
-    device = UInt64(status.st_dev)
-    number = UInt64(status.st_ino)
+    identity = FileIdentity(status)
+    isSparse = kind == .file && Int64(status.st_blocks) < Int64(status.st_size) / 512
+    hasOtherNames = kind == .file && status.st_nlink > 1
   }
 
   /// Whether `status` is that of the same file in the same state.
   func isUnchanged(_ status: stat) -> Bool {
     size == UInt64(status.st_size) && modified == NativeTime.modified(status)
-      && device == UInt64(status.st_dev) && number == UInt64(status.st_ino)
+      && identity == FileIdentity(status)
   }
 }
 

@@ -228,6 +228,53 @@ final class NativeOutput: Sendable {
     try attempt("futimens", path, futimens(descriptor, [time, time]))
   }
 
+  /// Gives a finished file one more name, or where the file system does not, a copy of it.
+  func addName(_ path: String, to file: Unfinished, replacing replaced: FileIdentity?) throws {
+    let temporary = temporaryPath(for: path)
+    if link(file.path, temporary) != 0 {
+      guard [EPERM, EMLINK, ENOTSUP, EOPNOTSUPP, ENOSYS, EXDEV].contains(errno) else {
+        throw NativeTree.failure("link", path)
+      }
+      try copy(file, to: temporary, for: path)
+    }
+    do { try rename(temporary, to: path, replacing: replaced) } catch {
+      unlink(temporary)
+      throw error
+    }
+  }
+
+  private func copy(_ file: Unfinished, to temporary: String, for path: String) throws {
+    let source = cposix_open(file.path, O_RDONLY | O_NOFOLLOW, 0)
+    guard source >= 0 else { throw NativeTree.failure("open", file.path, -source) }
+    defer { close(source) }
+    var status = stat()
+    guard fstat(source, &status) == 0 else { throw NativeTree.failure("fstat", file.path) }
+    let size = UInt64(status.st_size)
+    let copy = Unfinished(
+      temporary: temporary, path: path, permissions: status.st_mode & 0o777, isWhole: false, replaced: nil)
+    do {
+      _ = try makeTemporary(temporary, for: path, size: size, permissions: copy.permissions)
+      var piece = [UInt8](repeating: 0, count: 1 << 20)
+      var offset: UInt64 = 0
+      while offset < size {
+        let count = try piece.withUnsafeMutableBytes { buffer in
+          let count = try NativeTree.naming(file.path) { () throws(IOFailure) in
+            try readFully(source, into: buffer, at: offset, name: NativeTree.anyFile)
+          }
+          try write(UnsafeRawBufferPointer(rebasing: buffer[..<count]), to: copy, at: offset)
+          return count
+        }
+        if count == 0 { break }
+        offset += UInt64(count)
+      }
+      try complete(copy, size: size, modified: NativeTime.modified(status))
+      state.withLock { _ = $0.temporaries.remove(temporary) }
+    } catch {
+      remove(copy)
+      throw error
+    }
+  }
+
   /// Removes a file that will not be completed.
   func remove(_ file: Unfinished) {
     unlink(file.temporary)

@@ -159,6 +159,28 @@ struct NativeTree: Sendable {
     return done
   }
 
+  /// The ranges of a file that are no holes; nil where the file system does not tell.
+  func dataRanges(_ index: Int) throws -> [Range<UInt64>]? {
+    #if os(Linux)
+      let descriptor = try open(index, path(of: index))
+      defer { close(descriptor) }
+      let size = items[index].size
+      var ranges: [Range<UInt64>] = []
+      var offset: off_t = 0
+      while offset < size {
+        let data = lseek(descriptor, offset, 3)  // SEEK_DATA
+        if data < 0, errno == ENXIO { break }
+        let hole = data < 0 ? -1 : lseek(descriptor, data, 4)  // SEEK_HOLE
+        guard data >= offset, hole > data else { return nil }
+        ranges.append(UInt64(data)..<min(UInt64(hole), size))
+        offset = hole
+      }
+      return ranges
+    #else
+      return nil
+    #endif
+  }
+
   private func open(_ index: Int, _ path: String) throws -> Int32 {
     // O_NONBLOCK: if the file was replaced by a pipe, opening it must not wait.
     let descriptor = cposix_open(path, O_RDONLY | O_NONBLOCK | (index == 0 ? 0 : O_NOFOLLOW), 0)

@@ -36,14 +36,37 @@ struct UnitPlan {
   private var slab: SharedSlab?
   private var roomInSlab: UInt64 = 0
 
-  /// Adds a file whose contents are not in a store.
-  mutating func addFile(byteCount: UInt64) {
-    beginFile(
-      storedByteCount: SegmentLayout.segmentCount(byteCount) &* UInt64(SegmentLayout.storedByteCountMax))
+  /// Adds a file whose contents are not in a store. Of `ranges`, whole grains are stored, and the rest
+  /// is holes; nil stands for the whole file.
+  mutating func addFile(byteCount: UInt64, ranges: [Range<UInt64>]? = nil) {
+    guard let ranges else {
+      beginFile(storedByteCount: Self.storedByteCount(byteCount))
+      return add(0..<byteCount)
+    }
+    let grain = UInt64(SegmentLayout.plaintextByteCountMax)
+    var whole: [Range<UInt64>] = []
+    for range in ranges where range.lowerBound < byteCount {
+      let begin = range.lowerBound / grain * grain
+      let end = min(byteCount, (range.upperBound + grain - 1) / grain * grain)
+      if let last = whole.last, begin <= last.upperBound {
+        whole[whole.count - 1] = last.lowerBound..<max(last.upperBound, end)
+      } else {
+        whole.append(begin..<end)
+      }
+    }
+    beginFile(storedByteCount: whole.reduce(0) { $0 + Self.storedByteCount($1.upperBound - $1.lowerBound) })
+    for range in whole { add(range) }
+  }
+
+  private static func storedByteCount(_ byteCount: UInt64) -> UInt64 {
+    SegmentLayout.segmentCount(byteCount) &* UInt64(SegmentLayout.storedByteCountMax)
+  }
+
+  private mutating func add(_ range: Range<UInt64>) {
     let unit = SegmentLayout.segmentsPerUnit * SegmentLayout.plaintextByteCountMax
-    var done: UInt64 = 0
-    while done < byteCount {
-      let count = Int(min(byteCount - done, UInt64(unit)))
+    var done = range.lowerBound
+    while done < range.upperBound {
+      let count = Int(min(range.upperBound - done, UInt64(unit)))
       add(
         Piece(
           file: piecesPerFile.count - 1, start: done / UInt64(SegmentLayout.plaintextByteCountMax),

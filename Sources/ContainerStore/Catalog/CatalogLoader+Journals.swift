@@ -54,8 +54,8 @@ extension CatalogLoader {
     log.add(
       Finding(
         .note, .notClosed,
-        "the container was not closed; commits up to \(catalog.commit) were found, of which those up to "
-          + "\(current.knownEnd.commit) are proven to be all there were then"))
+        "the container was not closed; commits up to \(catalog.commit) were found, and the superblock knows of "
+          + "those up to \(current.knownEnd.commit): of later ones, the last may be missing"))
   }
 
   /// Freezes the changes so far when a checkpoint was under way, which then continues with them.

@@ -38,6 +38,10 @@ struct MergedCursor {
   private var sources: [Source]
   /// What sources have lost, which hides the records of older ones.
   private var lost: [(age: Int, range: TableFile.LostRange)] = []
+  /// Everything that was lost so far.
+  private(set) var lostRanges: [TableFile.LostRange] = []
+  /// Whether records of older sources are returned also where a newer one has lost what it had.
+  var showsOlder = false
 
   init(_ sources: [Source]) throws {
     self.sources = sources
@@ -50,7 +54,7 @@ struct MergedCursor {
   /// The next record; nil at the end. A nil value is a tombstone.
   mutating func next() throws -> (key: CatalogKey, value: [UInt8]?)? {
     while let (key, value, age) = try nextOfAny() {
-      if lost.isEmpty { return (key, value) }
+      if lost.isEmpty || showsOlder { return (key, value) }
       lost.removeAll { $0.range.isBefore(key) }
       if !lost.contains(where: { $0.age < age && $0.range.contains(key) }) { return (key, value) }
     }
@@ -79,7 +83,10 @@ struct MergedCursor {
   }
 
   private mutating func advance(_ source: Source) throws {
-    if let range = try source.advance() { lost.append((source.age, range)) }
+    if let range = try source.advance() {
+      lost.append((source.age, range))
+      lostRanges.append(range)
+    }
     if source.front == nil { sources.removeAll { $0 === source } }
   }
 }

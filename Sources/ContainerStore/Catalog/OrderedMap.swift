@@ -4,8 +4,8 @@ typealias ChangeMap = OrderedMap<[UInt8]?>
 /// Values in the order of their catalog keys, in pages of sorted keys and values.
 ///
 /// A value type: a copy is a snapshot, and shares every page that neither side changes.
-struct OrderedMap<Value> {
-  private struct Page {
+struct OrderedMap<Value: Sendable>: Sendable {
+  private struct Page: Sendable {
     var keys: [CatalogKey]
     var values: [Value]
 

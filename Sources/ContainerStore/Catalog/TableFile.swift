@@ -274,6 +274,8 @@ final class TableFile: Sendable {
 
     func contains(_ key: CatalogKey) -> Bool { lower <= key && !isBefore(key) }
     func isBefore(_ key: CatalogKey) -> Bool { upper.map { $0 <= key } ?? false }
+    /// Whether keys from `begin` to before `end` may be in it.
+    func overlaps(_ begin: CatalogKey, _ end: CatalogKey) -> Bool { lower < end && !isBefore(begin) }
   }
 
   private func lostRange(index: Int) -> LostRange {

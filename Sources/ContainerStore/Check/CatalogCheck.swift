@@ -164,6 +164,17 @@ struct CatalogCheck {
     }
   }
 
+  /// The counters that the slabs of all runs should have.
+  func slabCounters() -> [UInt32: SlabCounter] {
+    var counters: [UInt32: SlabCounter] = [:]
+    for run in runs {
+      counters[run.slab, default: SlabCounter()].liveByteCount += UInt64(run.byteCount)
+      let end = UInt64(run.offset) + UInt64(run.byteCount)
+      counters[run.slab]!.end = max(counters[run.slab]!.end, end)
+    }
+    return counters
+  }
+
   /// Checks that the numbers to be assigned next are not in use. Call after the checks of files and
   /// slabs.
   mutating func checkCounters() throws {

@@ -8,21 +8,44 @@
 
 extension Verification {
   /// The report of a repair that is still to be made: the findings, and whether the catalog has to
-  /// be written anew. Throws `tableDamaged` if a part of the catalog is damaged in both copies.
-  func checkForRepair() throws -> RepairReport {
+  /// be written anew. Without `acceptsLoss`, throws `tableDamaged` if a part of the catalog is damaged
+  /// in both copies.
+  func checkForRepair(acceptsLoss: Bool) throws -> RepairReport {
     try store.namingPath(store.place) {
       try checkSuperblock()
       try store.withCheckingLoader { try $0.checkCopies() }
     }
     let kinds = Set(store.log.findings.filter { $0.severity == .damage }.map(\.kind))
-    if let loss = store.log.findings.first(where: { $0.kind == .tableDamaged }) {
+    let lossOfTable = store.log.findings.first { $0.kind == .tableDamaged }
+    let unread = store.log.findings.first { $0.kind == .unreadable }
+    if acceptsLoss, lossOfTable != nil || unread != nil {
+      return RepairReport(findings: store.log.findings, wasWritten: true, hasLoss: true)
+    }
+    if let loss = lossOfTable {
       throw ContainerError(.tableDamaged, path: store.place, detail: loss.detail)
     }
-    if let loss = store.log.findings.first(where: { $0.kind == .unreadable }) {
+    if let loss = unread {
       let cause = IOFailure("read", "the catalog", errno: EIO)
       throw ContainerError(.ioFailed, path: store.place, detail: loss.detail, cause: cause)
     }
     return RepairReport(
       findings: store.log.findings, wasWritten: !kinds.isEmpty, hasLoss: kinds.contains(.journalDamaged))
+  }
+
+  /// The catalog without what is lost of tables in both copies; nil when nothing is. Findings are
+  /// added to the report.
+  func salvaged(_ report: inout RepairReport) throws -> ChangeMap? {
+    guard report.findings.contains(where: { $0.kind == .tableDamaged || $0.kind == .unreadable }) else {
+      return nil
+    }
+    var sizes: [UInt32: UInt64] = [:]
+    for slab in try store.io.readableFileNames(in: "slab").compactMap(SlabStore.number) {
+      sizes[slab] = try store.io.openIfReadable(SlabStore.name(slab), .read)?.size()
+    }
+    return try store.withSnapshot { records in
+      var salvage = Salvage(records)
+      defer { report.findings += salvage.findings }
+      return try salvage.run(slabs: sizes)
+    }
   }
 }

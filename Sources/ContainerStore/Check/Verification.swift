@@ -22,6 +22,7 @@ struct Verification {
     var report = try checkRecords(records, control)
     // An inconsistency that results from a lost block is not a finding of its own.
     if isLost { report.findings.removeAll { $0.kind == .catalogInconsistent && $0.path == nil } }
+    if isLost { report.findings += try lostFiles(records) }
     let found = store.log.findings
     report.findings = found + report.findings.filter { !found.contains($0) }
     return report
@@ -85,6 +86,18 @@ struct Verification {
     report.fileCount = check.fileCount
     report.byteCount = check.byteCount
     return report
+  }
+
+  /// Files of which nothing but the name is left, and directories that have lost names.
+  private func lostFiles(_ records: CatalogSnapshot) throws -> [Finding] {
+    var findings: [Finding] = []
+    _ = try records.readableTree(at: StorePath("/"), recursively: true) { error in
+      findings.append(
+        Finding(
+          .damage, .tableDamaged, "its record, or names in it, are in a block that is lost", path: error.path)
+      )
+    }
+    return findings
   }
 
   func checkSuperblock() throws {

@@ -31,7 +31,9 @@ extension Container {
   ///
   /// If both copies of a part are damaged, the repair changes nothing and throws `tableDamaged`,
   /// `journalDamaged` or `journalAltered`; everything else can still be read and copied to a new
-  /// container. With `acceptsLoss`, commits from a damaged record on are given up. Damage of files'
+  /// container. With `acceptsLoss`, commits from a damaged record on are given up; for a lost block of
+  /// a table, records of older tables stand in, and names that only these have, and files without a
+  /// name, come into the folder "from older tables" of the root. Damage of files'
   /// contents stays; ``ContainerReading/verify(control:)`` reports it. Throws the errors of opening
   /// for writing.
   public static func repair(
@@ -47,11 +49,15 @@ extension Container {
     options.salvages = acceptsLoss
     // Determine the damage before anything is written.
     let reader = try open(io: io, credential: credential, mode: .readOnly, options: options)
-    let report = try Verification(store: reader.store).checkForRepair()
+    let check = Verification(store: reader.store)
+    var report = try check.checkForRepair(acceptsLoss: acceptsLoss)
+    let salvaged = try check.salvaged(&report).map {
+      SalvagedCatalog(catalog: $0, update: try reader.store.withSuperblock { slot, _, _ in slot.sequence })
+    }
     try reader.close()
     guard report.wasWritten else { return report }
     options.salvages = report.hasLoss
-    let container = try open(io: io, credential: credential, options: options)
+    let container = try open(io, credential, .readWrite, options, with: salvaged)
     container.store.rewriteCatalogAtClosing()
     try container.close()
     return report

@@ -77,8 +77,16 @@ public final class Container: ContainerReading {
   package static func open(
     io: any BlockIO, credential: borrowing Credential, mode: Mode = .readWrite, options: Options = Options()
   ) throws -> Container {
+    try open(io, credential, mode, options, with: nil)
+  }
+
+  /// With a catalog in the place of that on the disk.
+  static func open(
+    _ io: any BlockIO, _ credential: borrowing Credential, _ mode: Mode, _ options: Options,
+    with salvaged: SalvagedCatalog?
+  ) throws -> Container {
     Container(
-      try openedStore(io, mode: mode, options: options) { slot, cipher in
+      try openedStore(io, mode: mode, options: options, salvaged: salvaged) { slot, cipher in
         try Superblock.rootKey(slot, credential: credential, options: options, cipher: cipher)
       })
   }
@@ -151,14 +159,15 @@ struct OpenedStore {
 /// Opens a store. For reading, the opening is repeated if a writer has closed the container
 /// meanwhile. The path is added to errors.
 func openedStore(
-  _ io: any BlockIO, mode: ContainerMode, options: ContainerOptions,
+  _ io: any BlockIO, mode: ContainerMode, options: ContainerOptions, salvaged: SalvagedCatalog? = nil,
   rootKey: (SuperblockSlot, SecretStreamCipher) throws -> SecretBytes
 ) throws -> OpenedStore {
   func open() throws -> OpenedStore {
     let files = OpenFiles(byteCountMax: options.writeCacheByteCount)
     let observers = ChangeObservers()
     let store = try Store(
-      io: io, mode: mode, options: options, openRuns: files, observers: observers, rootKey: rootKey)
+      io: io, mode: mode, options: options, salvaged: salvaged, openRuns: files, observers: observers,
+      rootKey: rootKey)
     return OpenedStore(store: store, files: files, observers: observers)
   }
   do {

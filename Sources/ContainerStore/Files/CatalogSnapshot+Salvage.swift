@@ -13,7 +13,7 @@ extension CatalogSnapshot {
   }
 
   /// In the place of a record that is lost: of the owner alone, from 1970.
-  private static let lostDirectory = Inode(
+  static let lostDirectory = Inode(
     kind: .directory, permissions: 0o700, now: 0, epoch: 1,
     secret: [UInt8](repeating: 0, count: Inode.secretByteCount))
 

@@ -62,15 +62,11 @@ extension FileTree {
 
 extension Transaction {
   fileprivate func linkAgain(_ file: UInt64, _ directory: UInt64, _ name: FileName) throws {
-    var inode = try inode(file)
+    let inode = try inode(file)
     guard inode.kind != .symbolicLink else {
       return try copyAttributes(of: file, to: makeSymbolicLink(directory, name, to: inode.target))
     }
-    guard inode.linkCount < .max else { throw ContainerError(.invalidArgument, detail: "too many names") }
-    inode.linkCount += 1
-    inode.changed = now
-    put(file, inode)
-    try link(directory, name, to: file, kind: inode.kind)
+    try addName(of: file, directory, name)
   }
 }
 

@@ -7,6 +7,16 @@ extension Transaction {
     try link(parent, name, to: file, kind: kind)
   }
 
+  /// Gives a file one more name, in the place of what has it.
+  func addName(of file: UInt64, _ parent: UInt64, _ name: FileName) throws {
+    var inode = try inode(file)
+    guard inode.linkCount < .max else { throw ContainerError(.invalidArgument, detail: "too many names") }
+    inode.linkCount += 1
+    inode.changed = now
+    put(file, inode)
+    try replace(parent, name, with: file, kind: .file)
+  }
+
   func dropSubtree(_ directory: UInt64, _ below: [(names: [FileName], file: FoundFile)]) throws {
     // Drop the files in the order of their records in the tables.
     for (_, file) in below.sorted(by: { $0.file.id < $1.file.id }) {

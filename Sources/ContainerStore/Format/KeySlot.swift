@@ -75,15 +75,15 @@ struct KeySlot: Equatable {
       throw ContainerError(
         .invalidArgument,
         detail: "a key slot asks for \(costly.memoryKiB / 1024) MiB of memory for its password hash; "
-          + "if you trust the container, allow it in the options (passwordHashMemoryKiBMax)")
+          + "who trusts the container allows it in code (ContainerOptions.passwordHashMemoryKiBMax)")
     }
     let sum = cost(of: slots)
     guard sum <= UInt64(passesMax) * UInt64(memoryKiBMax) else {
       throw ContainerError(
         .invalidArgument,
         detail: "the password hashes of the key slots pass over \(sum / 1024) MiB together, more than "
-          + "\(passesMax) passes over \(memoryKiBMax / 1024) MiB; if you trust the container, allow it in the options "
-          + "(passwordHashMemoryKiBMax)")
+          + "\(passesMax) passes over \(memoryKiBMax / 1024) MiB; who trusts the container allows it in code "
+          + "(ContainerOptions.passwordHashMemoryKiBMax)")
     }
   }
 

@@ -69,8 +69,9 @@ final class SlabStore: Sendable {
   }
 
   private let io: any BlockIO
-  /// Throws when the files are not those of this container any more. Called before one is changed.
-  private let requireOwn: @Sendable () throws(IOFailure) -> Void
+  /// Throws when the files are not those of this container any more, `byName` also when other ones have
+  /// their names. Called before one is changed.
+  private let requireOwn: @Sendable (_ byName: Bool) throws(IOFailure) -> Void
   private let state: Guarded<State>
   /// Held while a sync is under way. The value is the failure of an earlier sync, or nil.
   private let synchronizing = Guarded<IOFailure?>(nil)
@@ -81,7 +82,7 @@ final class SlabStore: Sendable {
 
   init(
     io: any BlockIO, counters: [UInt32: SlabCounter], nextSlab: UInt32, startsWriteback: Bool,
-    requireOwn: @escaping @Sendable () throws(IOFailure) -> Void = {}
+    requireOwn: @escaping @Sendable (_ byName: Bool) throws(IOFailure) -> Void = { _ in }
   ) {
     self.io = io
     self.requireOwn = requireOwn
@@ -124,7 +125,7 @@ final class SlabStore: Sendable {
   }
 
   /// Whether files may be removed, cut and punched: they are still those of this container.
-  private var mayFree: Bool { (try? requireOwn()) != nil }
+  private var mayFree: Bool { (try? requireOwn(true)) != nil }
 
   /// Begins a change, which ``endChange()`` must end. Returns false when the store is closed.
   private func beginChange() -> Bool {
@@ -209,7 +210,7 @@ final class SlabStore: Sendable {
   private func append(
     _ bytes: UnsafeRawBufferPointer, keeping kept: (number: UInt32?, byteCount: UInt64)?
   ) throws(IOFailure) -> (location: Location, isKept: Bool) {
-    try requireOwn()
+    try requireOwn(false)
     guard beginChange() else { throw IOFailure("write", "a closed container", errno: closedFile) }
     defer { endChange() }
     let count = UInt64(bytes.count)
@@ -266,6 +267,7 @@ final class SlabStore: Sendable {
       file = try create(&slab)
       state.withLock { $0.directoryIsUnsynchronized = true }
     } else {
+      try requireOwn(true)
       file = try io.open(Self.name(slab), .readWrite)
     }
     let opened = slab

@@ -1,3 +1,9 @@
+/// A catalog that a repair has made, in the place of that which the superblock of this number names.
+struct SalvagedCatalog {
+  var catalog: ChangeMap
+  var update: UInt64
+}
+
 extension CatalogLoader {
   /// Loads the catalog, pins the commit that a reader has read, and checks for signs of a later
   /// state than that of the superblock's `update`.

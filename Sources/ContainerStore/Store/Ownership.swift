@@ -5,27 +5,43 @@ import Locks
 /// that is locked is its lock, and its superblock is the one that was written last. Somebody may have
 /// copied another container, or an older state, over its files.
 final class Ownership: Sendable {
+  private struct State {
+    var slot: [UInt8]
+    /// The superblock as it was opened last.
+    var file: (any BlockFile)?
+    var identity: FileIdentity?
+  }
+
   private let io: any BlockIO
   private let lockFile: any BlockFile
-  private let slot: Guarded<[UInt8]>
+  private let state: Guarded<State>
 
   init(io: any BlockIO, lockFile: any BlockFile, slot: SuperblockSlot) {
     self.io = io
     self.lockFile = lockFile
-    self.slot = Guarded(slot.bytes)
+    state = Guarded(State(slot: slot.bytes))
   }
 
   /// Called when the first of both copies of a new slot is durable.
-  func expect(_ slot: SuperblockSlot) { self.slot.withLock { $0 = slot.bytes } }
+  func expect(_ slot: SuperblockSlot) { state.withLock { $0.slot = slot.bytes } }
 
-  /// Throws with `ESTALE` when it is another container, or an older state of this one.
+  /// Throws with `ESTALE` when the directory has another container, or an older state of this one.
+  /// Called before names are followed.
   func require() throws(IOFailure) {
     guard try io.leads(ContainerLock.name, to: lockFile) else { throw Self.failure }
+    let identity = try io.identity(of: Superblock.name)
+    guard identity != nil else { throw Self.failure }
+    state.withLock { if $0.identity != identity { ($0.file, $0.identity) = (nil, identity) } }
+    try requireContents()
+  }
+
+  /// The same for a file that is open: only its contents may be another one's.
+  func requireContents() throws(IOFailure) {
     while true {
-      let expected = slot.withLock { $0 }
+      let expected = state.withLock { $0.slot }
       if try superblockHas(expected) { return }
       // An update may have written both copies meanwhile.
-      guard slot.withLock({ $0 }) != expected else { throw Self.failure }
+      guard state.withLock({ $0.slot }) != expected else { throw Self.failure }
     }
   }
 
@@ -34,7 +50,13 @@ final class Ownership: Sendable {
   /// Copies that the disk has lost are no other container's.
   private func superblockHas(_ expected: [UInt8]) throws(IOFailure) -> Bool {
     do throws(IOFailure) {
-      let file = try io.open(Superblock.name, .read)
+      let file: any BlockFile
+      if let open = state.withLock({ $0.file }) {
+        file = open
+      } else {
+        file = try io.open(Superblock.name, .read)
+        state.withLock { $0.file = file }
+      }
       var isReadable = false
       for offset in SuperblockSlot.offsets {
         do throws(IOFailure) {

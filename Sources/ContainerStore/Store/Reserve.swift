@@ -31,6 +31,8 @@ struct Reserve {
   /// are; nil when something other than a full disk prevents it, on which nothing
   /// depends.
   mutating func take(_ wanted: UInt64) -> Bool? {
+    let enough = wanted / 4 * 3...2 * wanted
+    if fileCount == Self.names.count, enough.contains(byteCount) { return true }
     defer { find() }
     var isWhole = true
     do throws(IOFailure) {
@@ -43,7 +45,7 @@ struct Reserve {
       let file = try io.open(Self.names[0], .readWrite)
       if try file.size() > 2 * wanted { try file.truncate(to: wanted) }
       let taken = try file.allocatedByteCount()
-      if taken < wanted / 4 * 3, try !allocate(wanted, in: file, from: taken) { isWhole = false }
+      if taken < enough.lowerBound, try !allocate(wanted, in: file, from: taken) { isWhole = false }
       return isWhole
     } catch {
       return noSpace.contains(error.errno) ? false : nil

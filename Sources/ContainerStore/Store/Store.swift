@@ -66,8 +66,8 @@ final class Store: Sendable {
   /// Opens a container, and as a writer recovers from an unclean end. Throws as
   /// ``Container/open(at:credential:mode:options:)`` does, and `IOFailure`.
   init(
-    io: any BlockIO, mode: ContainerMode, options: ContainerOptions, openRuns: any RunHolding,
-    observers: any CommitObserving,
+    io: any BlockIO, mode: ContainerMode, options: ContainerOptions, salvaged: SalvagedCatalog?,
+    openRuns: any RunHolding, observers: any CommitObserving,
     rootKey findRootKey: (SuperblockSlot, SecretStreamCipher) throws -> SecretBytes
   ) throws {
     self.io = io
@@ -94,12 +94,6 @@ final class Store: Sendable {
       (slot, slotFindings) = try Superblock.choose(superblockFile, writerIsAlive: true)
     }
     let rootKey = try findRootKey(slot, cipher)
-    // The computation for a passphrase takes longer than many a writer's whole life.
-    if mode == .readOnly, let (newer, findings) = try? Superblock.choose(superblockFile, writerIsAlive: true),
-      newer.containerID == slot.containerID, newer.sequence > slot.sequence
-    {
-      (slot, slotFindings) = (newer, findings)
-    }
     var body = try slot.open(rootKey: rootKey, cipher: cipher)
     defer { body.wipeSecrets() }
     for finding in slotFindings { log.add(finding) }
@@ -114,13 +108,19 @@ final class Store: Sendable {
     var loader = catalogFiles.loader(body, log: log, writerIsAlive: writerIsAlive)
     loader.readsBothCopies = mode == .readWrite && !body.isClean
     loader.salvages = options.salvages
-    let loaded = try loader.load(
+    var loaded = try loader.load(
       mode, slot.sequence, lockFile: lockFile, acceptsOlderState: options.acceptsOlderState)
+    if let salvaged {
+      guard salvaged.update == slot.sequence else { throw ContainerError(.locked, path: io.place) }
+      loaded.snapshot = CatalogSnapshot(overlay: salvaged.catalog)
+    }
     let (counters, slabCounters) = try loaded.snapshot.counters(mode, log)
     let ownership = Ownership(io: io, lockFile: lockFile, slot: slot)
     slabs = SlabStore(
       io: io, counters: slabCounters, nextSlab: counters.nextSlab,
-      startsWriteback: options.durability != .none, requireOwn: ownership.require)
+      startsWriteback: options.durability != .none,
+      requireOwn: { byName throws(IOFailure) in try byName ? ownership.require() : ownership.requireContents()
+      })
     workers = SealingWorkers(threadCount: options.threadCount, backend: options.cipher)
     session = WriteSession(clocks: options.sessionClocks)
     compactor = Compactor(options)

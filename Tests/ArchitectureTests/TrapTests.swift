@@ -1,0 +1,46 @@
+import Foundation
+import Testing
+
+/// What ends the process: nothing that the system, a file, a C string or a peer says may bring it about.
+struct TrapTests {
+  /// Each trap says why it cannot be reached, in its message.
+  @Test func everyTrapHasAReason() throws {
+    var count = 0
+    for (file, text) in try Self.texts() where !file.hasSuffix(".pb.swift") {
+      for match in text.matches(of: #/\b(precondition|preconditionFailure|fatalError)\(/#) {
+        count += 1
+        let arguments = Self.arguments(of: text[match.range.upperBound...])
+        #expect(arguments.contains("\""), "\(file): \(match.0)\(arguments)")
+      }
+      for match in text.matches(of: #/(?m)^.*\b(try!|as! ).*$/#) where !match.0.contains("///") {
+        Issue.record("\(file): \(match.0): a value of this kind is unwrapped with an error")
+      }
+    }
+    #expect(count > 50)
+  }
+
+  /// What a call of the system returns is looked at before it is used.
+  @Test func noCallOfTheSystemIsUnwrapped() throws {
+    let calls =
+      #/\b(getenv|fopen|fdopen|opendir|fdopendir|readdir|realpath|getpwuid|getpwnam|strerror|inet_ntop|dlopen|dlsym|mmap|ttyname|readlink|getcwd)\([^()]*(\([^()]*\)[^()]*)*\)!/#
+    for (file, text) in try Self.texts() {
+      for match in text.matches(of: calls) { Issue.record("\(file): \(match.0)") }
+    }
+  }
+
+  private static func texts() throws -> [(file: String, text: String)] {
+    try SourceTree.targets().flatMap { try SourceTree.files(of: $0, extensions: ["swift"]) }
+      .map { ($0, try SourceTree.text(of: $0)) }
+  }
+
+  /// The text up to the parenthesis that ends it.
+  private static func arguments(of text: Substring) -> Substring {
+    var depth = 1
+    for index in text.indices {
+      if text[index] == "(" { depth += 1 }
+      if text[index] == ")" { depth -= 1 }
+      if depth == 0 { return text[..<index] }
+    }
+    return text
+  }
+}
