@@ -7,7 +7,7 @@ struct RepairCommand: ParsableCommand, ReportingCommand {
     abstract: "Writes the catalog anew when one of its two copies is damaged.",
     discussion: """
       Reads both copies of the catalog, prints what is wrong with them, and writes both anew from what is whole. Exit code 0: the catalog \
-      is whole now. Exit code 2: a part of it is damaged in both copies. Then nothing is changed, and everything else can still be copied \
+      is whole now. Exit code 2: a part of it is damaged in both copies. Then only copies of other parts are mended, and everything else can still be copied \
       out with 'dynamics get'; make a backup before you accept a loss. What is damaged in files stays damaged: see 'dynamics container verify'.
       """)
 

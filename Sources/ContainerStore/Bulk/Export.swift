@@ -62,18 +62,25 @@ struct Export {
         item: Int, path: String, file: FoundFile, output: NativeOutput.Unfinished?, byteCount: UInt64
       )
       var planned: [Planned] = []
+      var parent: (names: [FileName], isNew: Bool) = ([], newDirectories.contains([]))
       // Files with several names, by the first of them, and the other names.
       var firsts: [UInt64: Int] = [:]
       var aliases: [(names: [FileName], first: Int, replaced: FileIdentity?)] = []
-      for (i, (names, file)) in items.enumerated() where file.inode.kind == .file && !isKept(names) {
+      for (i, (names, file)) in items.enumerated() where file.inode.kind == .file {
+        if control.keepsExisting, isKept(names) { continue }
         let (source, destination) = (path.names + names, place(names))
         var replaced: FileIdentity?
-        if names.isEmpty || !newDirectories.contains(Array(names.dropLast())) {
+        // Files of one directory are adjacent.
+        if !names.dropLast().elementsEqual(parent.names) {
+          parent.names = Array(names.dropLast())
+          parent.isNew = newDirectories.contains(parent.names)
+        }
+        if names.isEmpty || !parent.isNew {
           let found = try leavingOut(names) { try NativeOutput.check(destination, replacing: replacing) }
           guard let found else { continue }
           replaced = found
         }
-        if let first = firsts[file.id] {
+        if file.inode.linkCount > 1, let first = firsts[file.id] {
           aliases.append((names, first, replaced))
           continue
         }

@@ -24,7 +24,7 @@ struct LoadedCatalog {
   }
 }
 
-/// A record whose frame is whole in one file of a journal and not in the other.
+/// A record of a journal, or a block of a table, that is whole in one file and not in the other.
 struct UnevenRecord {
   var whole: String
   var torn: String
@@ -88,10 +88,16 @@ struct CatalogLoader {
   }
 
   /// Reads both copies of what an ordinary opening does not read: every block of the tables and
-  /// every record. Findings are added to the log.
-  func checkCopies() throws {
+  /// every record. Findings are added to the log. Returns blocks that one copy has.
+  func checkCopies() throws -> [UnevenRecord] {
     let tables = try load().snapshot.tables
-    for (i, table) in tables.enumerated() { table.report(try table.check(isOldest: i == tables.count - 1)) }
+    var uneven: [UnevenRecord] = []
+    for (i, table) in tables.enumerated() {
+      let check = try table.check(isOldest: i == tables.count - 1)
+      table.report(check)
+      uneven += check.uneven
+    }
+    return uneven
   }
 
   /// Whether there is a journal or table that a later update of the superblock has named: an older superblock was put back, with or

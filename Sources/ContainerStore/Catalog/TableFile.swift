@@ -373,6 +373,8 @@ final class TableFile: Sendable {
     var lost: [Finding] = []
     /// Rules that the blocks violate together.
     var contradictions: [String] = []
+    /// The same, with where the block is whole.
+    var uneven: [UnevenRecord] = []
     /// Copies that are missing or have another length.
     var misfits: [Int] = []
 
@@ -452,7 +454,13 @@ final class TableFile: Sendable {
         Loss.refusal(losses).map(Self.finding)
           ?? Finding(.damage, .tableDamaged, Loss.text(of: losses, at: pointer.offset)))
     }
-    if damaged.count == 1 { check.damaged.append((damaged[0], pointer.offset)) }
+    if damaged.count == 1 {
+      check.damaged.append((damaged[0], pointer.offset))
+      let end = pointer.offset + UInt64(pointer.length) + UInt64(SecretStreamCipher.overheadByteCount)
+      check.uneven.append(
+        UnevenRecord(
+          whole: file.names[1 - damaged[0]], torn: file.names[damaged[0]], range: pointer.offset..<end))
+    }
     return whole
   }
 

@@ -9,11 +9,11 @@
 extension Verification {
   /// The report of a repair that is still to be made: the findings, and whether the catalog has to
   /// be written anew. Without `acceptsLoss`, throws `tableDamaged` if a part of the catalog is damaged
-  /// in both copies.
+  /// in both copies; what is whole in one copy is in both, then.
   func checkForRepair(acceptsLoss: Bool) throws -> RepairReport {
-    try store.namingPath(store.place) {
+    let uneven = try store.namingPath(store.place) {
       try checkSuperblock()
-      try store.withCheckingLoader { try $0.checkCopies() }
+      return try store.withCheckingLoader { try $0.checkCopies() }
     }
     let kinds = Set(store.log.findings.filter { $0.severity == .damage }.map(\.kind))
     let lossOfTable = store.log.findings.first { $0.kind == .tableDamaged }
@@ -21,6 +21,7 @@ extension Verification {
     if acceptsLoss, lossOfTable != nil || unread != nil {
       return RepairReport(findings: store.log.findings, wasWritten: true, hasLoss: true)
     }
+    if lossOfTable != nil || unread != nil { try level(uneven) }
     if let loss = lossOfTable {
       throw ContainerError(.tableDamaged, path: store.place, detail: loss.detail)
     }
@@ -30,6 +31,19 @@ extension Verification {
     }
     return RepairReport(
       findings: store.log.findings, wasWritten: !kinds.isEmpty, hasLoss: kinds.contains(.journalDamaged))
+  }
+
+  /// Writes the other copy of blocks that one copy has. The tables stay the same: nothing else knows.
+  private func level(_ blocks: [UnevenRecord]) throws {
+    guard !blocks.isEmpty else { return }
+    try store.namingPath(store.place) {
+      let lock = try ContainerLock.take(store.io, mode: .readWrite)
+      defer { lock.unlock(.writer) }
+      try Recovery.level(store.io, blocks)
+      for name in Set(blocks.map(\.torn)).sorted() {
+        try store.io.openIfReadable(name, .readWrite)?.synchronize()
+      }
+    }
   }
 
   /// The catalog without what is lost of tables in both copies; nil when nothing is. Findings are

@@ -10,7 +10,7 @@ struct Verification {
   /// to the store's log.
   func checkCopies() throws {
     try checkSuperblock()
-    if store.mode == .readOnly { try store.withCheckingLoader { try $0.checkCopies() } }
+    if store.mode == .readOnly { try store.withCheckingLoader { _ = try $0.checkCopies() } }
   }
 
   /// The report on all records and segments of a snapshot with settled counters, including earlier

@@ -29,7 +29,7 @@ extension Container {
   /// Writes the catalog anew, in two copies, if a copy of it or of the superblock is damaged, or if
   /// an older state was accepted.
   ///
-  /// If both copies of a part are damaged, the repair changes nothing and throws `tableDamaged`,
+  /// If both copies of a part are damaged, the repair writes damaged copies of other blocks and throws `tableDamaged`,
   /// `journalDamaged` or `journalAltered`; everything else can still be read and copied to a new
   /// container. With `acceptsLoss`, commits from a damaged record on are given up; for a lost block of
   /// a table, records of older tables stand in, and names that only these have, and files without a
