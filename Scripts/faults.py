@@ -36,7 +36,7 @@ FAILURES = {
     "EMFILE": OPENING,
     "ENOLCK": {"lock"},
 }
-CONTAINER_FILES = {"superblock", "lock", "reserve", "journal", "catalog", "copy", "slab"}
+CONTAINER_FILES = {"superblock", "lock", "reserve", "reserve.1", "reserve.2", "reserve.3", "journal", "catalog", "copy", "slab"}
 # Two generations of the catalog with up to eight journals each, that of the step and that of the opening after it.
 JOURNAL_COUNT_MAX = 18
 SECONDS_MAX = 120

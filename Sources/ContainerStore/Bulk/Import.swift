@@ -77,8 +77,10 @@ struct Import {
       }
       store.slabs.discard(unneeded)
       for (_, error) in sealed.leftOut.sorted(by: { $0.key < $1.key }) { control.skipping?(error) }
-      let leftOut = kept.union(sealed.leftOut.keys.map { files[$0] })
-      report(tree, leavingOut: leftOut.union(aliases.filter { leftOut.contains($0.value) }.keys))
+      if control.copied != nil {
+        let leftOut = kept.union(sealed.leftOut.keys.map { files[$0] })
+        report(tree, leavingOut: leftOut.union(aliases.filter { leftOut.contains($0.value) }.keys))
+      }
       return BulkReceipt(
         fileCount: files.count - sealed.leftOut.count + aliasCount,
         byteCount: sealed.byteCount(of: files, tree))
@@ -217,8 +219,9 @@ struct Import {
 
   /// Items that are other names of files of the tree, with the first item of each.
   private func aliases(of tree: NativeTree, leavingOut: Set<Int>) -> [Int: Int] {
-    var firsts: [FileIdentity: Int] = [:]
     var aliases: [Int: Int] = [:]
+    guard tree.items.contains(where: \.hasOtherNames) else { return aliases }
+    var firsts: [FileIdentity: Int] = [:]
     for (i, item) in tree.items.enumerated() where item.hasOtherNames && !leavingOut.contains(i) {
       if let first = firsts[item.identity] { aliases[i] = first } else { firsts[item.identity] = i }
     }
@@ -238,16 +241,30 @@ struct Import {
     _ tree: NativeTree, to path: ResolvedPath, in catalog: some CatalogReading
   ) throws -> Set<Int> {
     var kept: Set<Int> = []
+    // Directories of the tree that are there, by the index of their item.
+    var directories: [Int: UInt64] = [:]
     for (i, item) in tree.items.enumerated() {
-      let place = ResolvedPath(path.names + tree.names(of: i))
-      let found: FoundFile?
-      do { found = try catalog.find(place) } catch ContainerError.noSuchFile { continue }
-      if found != nil, control.keepsExisting, item.kind != .directory {
-        kept.insert(i)
-        continue
+      let found: DirectoryEntry?
+      if let name = item.name {
+        guard let parent = directories[Int(item.parent)] else { continue }
+        found = try catalog.entry(parent, name)
+      } else {
+        do {
+          found = try catalog.find(path).map { DirectoryEntry(kind: $0.inode.kind, file: $0.id) }
+        } catch ContainerError.noSuchFile {
+          return kept
+        }
       }
-      guard let found, (found.inode.kind == .directory) != (item.kind == .directory) else { continue }
-      throw ContainerError(found.inode.kind == .directory ? .isADirectory : .fileExists, path: place.text)
+      guard let found else { continue }
+      if control.keepsExisting, item.kind != .directory {
+        kept.insert(i)
+      } else if found.kind == .directory, item.kind == .directory {
+        directories[i] = found.file
+      } else if found.kind == .directory || item.kind == .directory {
+        throw ContainerError(
+          found.kind == .directory ? .isADirectory : .fileExists,
+          path: ResolvedPath(path.names + tree.names(of: i)).text)
+      }
     }
     return kept
   }

@@ -152,6 +152,9 @@ final class Store: Sendable {
       log.reserve.find()
       // After a failure here, nothing may be written that an ordinary close writes.
       do {
+        // The newer copy may be in memory alone, after the end of a process: no file is made for the
+        // next update before it is durable.
+        if superblockIsUneven { try io.open(Superblock.name, .readWrite).synchronize() }
         if let loaded {
           try usingReserve(&log) { _ in try Recovery.level(io, loaded.unevenRecords) }
           // The accepted state becomes durable and is named before its garbage is removed.
