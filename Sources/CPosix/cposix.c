@@ -199,10 +199,13 @@ enum { ENDING_COUNT = sizeof ending / sizeof ending[0] };
 static struct sigaction handlers_before[ENDING_COUNT];
 
 // Calls nothing but what a signal handler may call.
-void cposix_restore_echo(void) {
+// In the background the terminal is somebody else's, and a call that sets it would be stopped.
+static void set_terminal(int actions, const struct termios *state) {
   int terminal = quiet_terminal;
-  if (terminal >= 0) tcsetattr(terminal, TCSANOW, &terminal_before);
+  if (terminal >= 0 && tcgetpgrp(terminal) == getpgrp()) tcsetattr(terminal, actions, state);
 }
+
+void cposix_restore_echo(void) { set_terminal(TCSANOW, &terminal_before); }
 
 // Lets the signal do what it does by default. If the process goes on after it, so does the question.
 static void with_echo(int number) {
@@ -212,7 +215,7 @@ static void with_echo(int number) {
   sigaction(number, &usual, &ours);
   raise(number);
   sigaction(number, &ours, NULL);
-  if (quiet_terminal >= 0) tcsetattr(quiet_terminal, TCSAFLUSH, &terminal_meanwhile);
+  set_terminal(TCSAFLUSH, &terminal_meanwhile);
   errno = code;
 }
 
@@ -228,17 +231,14 @@ int cposix_begin_quiet(int fd) {
   if (tcgetattr(fd, &terminal_before) < 0) return -errno;
   terminal_meanwhile = terminal_before;
   terminal_meanwhile.c_lflag &= ~(tcflag_t)ECHO;
+  // Stops in the background, before there is anything to restore.
+  if (tcsetattr(fd, TCSAFLUSH, &terminal_meanwhile) < 0) return -errno;
+  quiet_terminal = fd;
   struct sigaction action = {.sa_handler = with_echo, .sa_flags = SA_NODEFER | SA_RESTART};
   for (int i = 0; i < ENDING_COUNT; i++) {
     sigaction(ending[i], NULL, &handlers_before[i]);
     // What whoever started us has ignored stays so.
     if (handlers_before[i].sa_handler != SIG_IGN) sigaction(ending[i], &action, NULL);
-  }
-  quiet_terminal = fd;
-  if (tcsetattr(fd, TCSAFLUSH, &terminal_meanwhile) < 0) {
-    int code = errno;
-    cposix_end_quiet();
-    return -code;
   }
   return 0;
 }

@@ -149,7 +149,10 @@ struct Export {
       }
       var aliasCount = 0
       for (names, first, replaced) in aliases {
-        guard leftOut[first] == nil, let file = files[first].output else { continue }
+        guard leftOut[first] == nil, let file = files[first].output else {
+          skipping?(NativeTree.leftOutWithAnotherName(place(names)))
+          continue
+        }
         try leavingOut(names) {
           try output.addName(place(names), to: file, replacing: replaced)
           control.copied?(BulkItem(names, .file, modified: files[first].file.inode.modified))

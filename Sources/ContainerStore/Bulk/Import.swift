@@ -24,6 +24,7 @@ struct Import {
       let sealed = try sealFiles(files, of: tree, as: new)
       var unneeded: [Extent] = []
       var aliasCount = 0
+      var namesLeftOut: [Int] = []
       try store.transaction(storing: sealed.extents) { transaction in
         // Something may have come there meanwhile.
         let late = try checkImport(tree, to: path, in: transaction)
@@ -54,6 +55,8 @@ struct Import {
             if let id = stored[first] {
               try transaction.addName(of: id, directory, name)
               aliasCount += 1
+            } else {
+              namesLeftOut.append(i)
             }
             continue
           }
@@ -77,9 +80,9 @@ struct Import {
       }
       store.slabs.discard(unneeded)
       for (_, error) in sealed.leftOut.sorted(by: { $0.key < $1.key }) { control.skipping?(error) }
+      for i in namesLeftOut { control.skipping?(NativeTree.leftOutWithAnotherName(tree.path(of: i))) }
       if control.copied != nil {
-        let leftOut = kept.union(sealed.leftOut.keys.map { files[$0] })
-        report(tree, leavingOut: leftOut.union(aliases.filter { leftOut.contains($0.value) }.keys))
+        report(tree, leavingOut: kept.union(sealed.leftOut.keys.map { files[$0] }).union(namesLeftOut))
       }
       return BulkReceipt(
         fileCount: files.count - sealed.leftOut.count + aliasCount,

@@ -32,8 +32,6 @@ final class NativeOutput: Sendable {
     var temporaries: Set<String> = []
     var nameCount = 0
     var refusesAttributes = false
-    /// What was there before the export and was replaced by one of its items.
-    var replaced: Set<FileIdentity> = []
   }
   private let state = Guarded(State())
   /// Whether the file system has refused to keep permissions or dates.
@@ -187,11 +185,10 @@ final class NativeOutput: Sendable {
   private func rename(_ temporary: String, to path: String, replacing replaced: FileIdentity?) throws {
     let isTaken: Bool
     if let replaced {
-      var status = stat()
-      // Two names of a folder can be one in this file system, which something had before.
-      let isFirst = state.withLock { $0.replaced.insert(replaced).inserted }
-      isTaken = !isFirst || lstat(path, &status) == 0 && FileIdentity(status) != replaced
-      if !isTaken {
+      // One after the other: two names of a folder can be one in this file system.
+      isTaken = try state.withLock { _ in
+        var status = stat()
+        if lstat(path, &status) == 0, FileIdentity(status) != replaced { return true }
         #if canImport(Glibc)
           guard Glibc.rename(temporary, path) == 0 else { throw NativeTree.failure("rename", path) }
         #elseif canImport(Musl)
@@ -199,6 +196,7 @@ final class NativeOutput: Sendable {
         #elseif canImport(Darwin)
           guard Darwin.rename(temporary, path) == 0 else { throw NativeTree.failure("rename", path) }
         #endif
+        return false
       }
     } else {
       let code = -cposix_rename_new(temporary, path)

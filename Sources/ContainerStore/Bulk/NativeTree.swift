@@ -68,7 +68,11 @@ struct NativeTree: Sendable {
     return names.reversed()
   }
 
-  private func path(of index: Int) -> String {
+  static func leftOutWithAnotherName(_ path: String) -> ContainerError {
+    ContainerError(.cannotStore, nativePath: path, detail: "another name of this file was left out")
+  }
+
+  func path(of index: Int) -> String {
     ([root] + names(of: index).map(\.description)).joined(separator: "/")
   }
 

@@ -85,8 +85,9 @@ struct Salvage {
       default: break
       }
     }
-    // The id of a directory is known by its entry, and that of the root in any case.
-    for id in links.filter({ $0.entry.kind == .directory }).map(\.entry.file) + [rootFileID]
+    // A directory is known by its entry or by one in it, and the root in any case.
+    let parents = links.filter(isKept).map(\.parent)
+    for id in links.filter({ $0.entry.kind == .directory }).map(\.entry.file) + parents + [rootFileID]
     where inodes[id] == nil {
       inodes[id] = CatalogSnapshot.lostDirectory
     }
@@ -154,10 +155,21 @@ struct Salvage {
           Finding(.damage, .tableDamaged, "taken from an older table: it may be outdated", path: path))
       }
     }
-    links.removeAll { link in
-      guard let inode = inodes[link.entry.file] else { return true }
+    var left = links
+    left.removeAll { link in
+      guard let inode = inodes[link.entry.file] else {
+        // Those with an inode were told of above.
+        if isKept(link), kept[.inode(link.entry.file)] == nil, older[.inode(link.entry.file)] == nil {
+          findings.append(
+            Finding(
+              .damage, .tableDamaged, "given up: its record is lost",
+              path: StorePath.text(names(of: link.parent) + [link.name])))
+        }
+        return true
+      }
       return inode.kind != link.entry.kind || inodes[link.parent]?.kind != .directory
     }
+    links = left
   }
 
   private func path(of file: UInt64) -> String? {

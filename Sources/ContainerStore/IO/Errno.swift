@@ -21,6 +21,8 @@ package let refusedAccess: Set<Int32> = [EACCES, EPERM, EROFS]
 let noLocks: Set<Int32> = [ENOLCK, EINVAL, ENOTSUP, EOPNOTSUPP, ENOSYS]
 /// Errors of a file system that makes names durable by itself, or never says when.
 let noDirectorySync: Set<Int32> = [EINVAL, ENOTSUP, EOPNOTSUPP]
+/// Errors of a file system that does not change the owner of a file.
+let noOwners: Set<Int32> = [EPERM, EINVAL, ENOTSUP, EOPNOTSUPP, ENOSYS]
 /// Errors of the process, the system or the user, which other files would meet as well.
 private let commonFault = Set([EMFILE, ENFILE, ENOMEM, EINTR, EAGAIN, closedFile, replacedFile]).union(
   noSpace

@@ -176,6 +176,7 @@ final class SlabStore: Sendable {
   /// ``discard(_:)``. Units that share a slab are written one after the other.
   func append(_ bytes: UnsafeRawBufferPointer, sharing slab: SharedSlab? = nil) throws(IOFailure) -> Location
   {
+    try requireOwn(false)
     guard let slab else { return try append(bytes, keeping: nil).location }
     return try slab.state.withLock { shared throws(IOFailure) in
       let kept = shared.number
@@ -210,7 +211,6 @@ final class SlabStore: Sendable {
   private func append(
     _ bytes: UnsafeRawBufferPointer, keeping kept: (number: UInt32?, byteCount: UInt64)?
   ) throws(IOFailure) -> (location: Location, isKept: Bool) {
-    try requireOwn(false)
     guard beginChange() else { throw IOFailure("write", "a closed container", errno: closedFile) }
     defer { endChange() }
     let count = UInt64(bytes.count)

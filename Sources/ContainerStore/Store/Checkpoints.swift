@@ -106,6 +106,7 @@ struct Checkpoints {
         log.checkpointFailure = nil
       case .failure(let error):
         log.checkpointFailure = (log.journal?.byteCount ?? 0, error)
+        if !log.reserve.isHeld { store.takeReserve(&log) }
         return
       }
       guard let commit = log.frozenCommit, (try? store.requireNoFailure()) != nil else { return }
@@ -117,7 +118,6 @@ struct Checkpoints {
           body.generations = [body.generations[0]]
         }
         log.completeGeneration()
-        if mergesAll { log.mergesAllTables = false }
         store.catalogState.withLock { $0.completeCheckpoint(tables) }
         store.removeUnreferenced(log)
         store.takeReserve(&log)  // the catalog has grown
@@ -134,12 +134,12 @@ struct Checkpoints {
     // Tables that are being written were begun without this request, and changes follow those that a
     // checkpoint has frozen.
     store.checkpointing.sync {}
+    defer { store.commitLog.withLock { $0.mergesAllTables = false } }
     for _ in 1...2 where try beginMerging() {
       store.checkpointing.sync {}
       try store.requireNoFailure()
       try store.commitLog.withLock { log in
         guard let failure = log.checkpointFailure else { return }
-        log.mergesAllTables = false
         throw (failure.cause as? IOFailure).map(ContainerError.from) ?? failure.cause
       }
     }
@@ -147,7 +147,7 @@ struct Checkpoints {
 
   private func beginMerging() throws -> Bool {
     try store.commitLog.withLock { log in
-      if log.isClosed { throw ContainerError(.closed) }
+      if log.isClosed || store.isClosed { throw ContainerError(.closed) }
       try store.requireNoFailure()
       try store.failing(&log) { try store.commitPending(&$0, durably: true) }
       let snapshot = store.catalogState.withLock { $0.snapshot }

@@ -60,6 +60,10 @@ enum ContainerLock {
     }
   }
 
+  /// What a reader says where it cannot lock.
+  static let missing = Finding(
+    .note, .notLocked, "this file system has no locks: a writer elsewhere would not be noticed")
+
   /// Replaces the pin of everything by that of one commit.
   static func pin(_ commit: UInt64, _ file: any BlockFile) throws {
     _ = try file.tryLock(.pin(commit), exclusive: false)

@@ -31,9 +31,11 @@ struct Reserve {
   /// are; nil when something other than a full disk prevents it, on which nothing
   /// depends.
   mutating func take(_ wanted: UInt64) -> Bool? {
-    let enough = wanted / 4 * 3...2 * wanted
-    if fileCount == Self.names.count, enough.contains(byteCount) { return true }
+    if fileCount == Self.names.count, (wanted / 4 * 3...2 * wanted).contains(byteCount) { return true }
     defer { find() }
+    // Others need space, too: where it is short, half of what is left is enough.
+    let free = (try? io.space().freeByteCount) ?? .max
+    let target = min(wanted, max(Self.byteCounts.lowerBound, (byteCount + free / 2) / 4096 * 4096))
     var isWhole = true
     do throws(IOFailure) {
       for name in Self.names {
@@ -45,7 +47,7 @@ struct Reserve {
       let file = try io.open(Self.names[0], .readWrite)
       if try file.size() > 2 * wanted { try file.truncate(to: wanted) }
       let taken = try file.allocatedByteCount()
-      if taken < enough.lowerBound, try !allocate(wanted, in: file, from: taken) { isWhole = false }
+      if taken < target / 4 * 3, try !allocate(target, in: file, from: taken) { isWhole = false }
       return isWhole
     } catch {
       return noSpace.contains(error.errno) ? false : nil

@@ -46,7 +46,10 @@ extension Store {
         try log.journal?.synchronize()
       }
     }
-    if !changes.isEmpty { try append(changes, to: &log, segmentsWereDurable: durably) }
+    let givesBack = { !removals.isEmpty || changes.givesBack }
+    if !changes.isEmpty {
+      try append(changes, to: &log, segmentsWereDurable: durably, givesBack: givesBack)
+    }
     if durably { try synchronizeJournal(&log, hasNewRecord: !changes.isEmpty) }
     if !removals.isEmpty {
       let commit = log.commit
@@ -60,8 +63,10 @@ extension Store {
   }
 
   /// Appends one commit to both copies of the journal.
-  private func append(_ changes: ChangeMap, to log: inout CommitLog, segmentsWereDurable: Bool) throws {
-    if log.journal == nil { try startJournal(&log, givesBack: changes.givesBack) }
+  private func append(
+    _ changes: ChangeMap, to log: inout CommitLog, segmentsWereDurable: Bool, givesBack: () -> Bool
+  ) throws {
+    if log.journal == nil { try startJournal(&log, givesBack: givesBack()) }
     try log.superblock.requireOwn()
     let commit = log.commit + 1
     var records: [CatalogChange] = []
@@ -71,7 +76,7 @@ extension Store {
     // one left on the disk in part.
     let frames = log.journal!.seal(records, commit: commit, segmentsWereDurable: segmentsWereDurable)
     do {
-      try usingReserve(&log, givesBack: changes.givesBack) { try $0.journal!.append(frames) }
+      try usingReserve(&log, givesBack: givesBack()) { try $0.journal!.append(frames) }
     } catch {
       log.journal!.cut()
       throw error

@@ -120,11 +120,14 @@ extension Store {
 }
 
 extension ChangeMap {
-  /// Whether the changes remove anything but names: what they take on the disk is less than what a
+  /// Whether the changes remove more than they add: what they take on the disk is less than what a
   /// compaction gives back for them.
   var givesBack: Bool {
     var givesBack = false
-    visit { if $1 == nil, $0.kind != .entry { givesBack = true } }
-    return givesBack
+    var nameCount = 0
+    visit { key, value in
+      if key.kind == .entry { nameCount += value == nil ? -1 : 1 } else if value == nil { givesBack = true }
+    }
+    return givesBack || nameCount < 0
   }
 }

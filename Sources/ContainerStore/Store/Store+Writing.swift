@@ -50,9 +50,7 @@ extension Store {
       let transaction = Transaction(
         base: catalog.snapshot, epoch: epoch, nextFile: catalog.counters.nextFile)
       let result = try body(transaction)
-      if catalog.diskIsFull, !transaction.isMaintenance, transaction.staged.count > 0 {
-        guard !addsSegments, transaction.staged.givesBack else { throw ContainerError(.diskFull) }
-      }
+      if catalog.diskIsFull, !transaction.fitsFullDisk(addsSegments) { throw ContainerError(.diskFull) }
       observers.note(transaction)
       transaction.runWhenApplied()
       for move in transaction.moved { openRuns.move(move.old, of: move.file, to: move.runs) }

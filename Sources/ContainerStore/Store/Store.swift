@@ -80,10 +80,7 @@ final class Store: Sendable {
     _ = try Superblock.file(of: io)
     if mode == .readWrite { try DispatchResources.prepare() }
     lockFile = try ContainerLock.take(io, mode: mode)
-    if lockFile.lacksLocks {
-      log.add(
-        Finding(.note, .notLocked, "this file system has no locks: a writer elsewhere would not be noticed"))
-    }
+    if lockFile.lacksLocks { log.add(ContainerLock.missing) }
     try CatalogFiles.requireDirectories(of: io)
     let superblockFile = try Superblock.file(of: io)
     let cipher = SecretStreamCipher(options.cipher)

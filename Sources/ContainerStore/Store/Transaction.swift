@@ -82,6 +82,11 @@ final class Transaction: CatalogReading {
 
   func put(_ file: UInt64, _ inode: Inode) { put(.inode(file), inode.encoded) }
 
+  /// Whether the changes may be made on a full disk: they give space back.
+  func fitsFullDisk(_ addsSegments: Bool) -> Bool {
+    isMaintenance || staged.count == 0 || !addsSegments && (staged.givesBack || !removed.isEmpty)
+  }
+
   // MARK: Structure
 
   /// Adds a name to a directory, and sets the directory's dates.
