@@ -193,7 +193,7 @@ int cposix_is_locked(int fd, int64_t offset, int64_t count) {
 static volatile sig_atomic_t quiet_terminal = -1;
 static struct termios terminal_before, terminal_meanwhile;
 
-// What ends or stops a process, as far as a process hears of it.
+// The signals that end or stop a process and can be caught.
 static const int ending[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGALRM, SIGTSTP, SIGTTIN, SIGTTOU};
 enum { ENDING_COUNT = sizeof ending / sizeof ending[0] };
 static struct sigaction handlers_before[ENDING_COUNT];
@@ -237,7 +237,7 @@ int cposix_begin_quiet(int fd) {
   struct sigaction action = {.sa_handler = with_echo, .sa_flags = SA_NODEFER | SA_RESTART};
   for (int i = 0; i < ENDING_COUNT; i++) {
     sigaction(ending[i], NULL, &handlers_before[i]);
-    // What whoever started us has ignored stays so.
+    // A signal that the parent process has set to be ignored stays ignored.
     if (handlers_before[i].sa_handler != SIG_IGN) sigaction(ending[i], &action, NULL);
   }
   return 0;

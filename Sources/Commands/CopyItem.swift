@@ -23,7 +23,7 @@ extension CopyItem {
       modified: 0)
   }
 
-  /// What an import or export has copied. Its permissions were copied with it.
+  /// An item that an import or export has copied, with its permissions.
   init(_ item: BulkItem) {
     self.init(
       relative: item.path, nativeRelative: item.nativePath, kind: item.kind, size: 0, permissions: 0,

@@ -216,7 +216,7 @@ struct TreeCopier {
       case (.native, .container(let into, let place)) where item.kind == .directory:
         try into.setAttributes(at: place, modified: item.modified)
       case (.container, .native(let place)) where item.kind == .directory:
-        // What the file system does not keep was told by the export.
+        // The export has reported that the file system does not keep dates.
         try NativeFile.setModified(place, item.modified)
       default: break
       }

@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-/// What ends the process: nothing that the system, a file, a C string or a peer says may bring it about.
+/// Traps in the sources: no value of the system, of a file, of a C string or of a peer may reach one.
 struct TrapTests {
   /// Each trap says why it cannot be reached, in its message.
   @Test func everyTrapHasAReason() throws {
@@ -12,6 +12,7 @@ struct TrapTests {
         let arguments = Self.arguments(of: text[match.range.upperBound...])
         #expect(arguments.contains("\""), "\(file): \(match.0)\(arguments)")
       }
+      // The pattern below only searches for unwrapped values; this file unwraps none.
       for match in text.matches(of: #/(?m)^.*\b(try!|as! ).*$/#) where !match.0.contains("///") {
         Issue.record("\(file): \(match.0): a value of this kind is unwrapped with an error")
       }

@@ -56,7 +56,7 @@ struct BulkWork {
       }
       if control.cancellation?.isCancelled == true { throw ContainerError(.cancelled) }
     } catch {
-      for unit in units { unit.slab.map { slabs?.giveBack($0) } }
+      for case let slab? in units.map(\.slab) { slabs?.giveBack(slab) }
       slabs?.discard(tally.withLock { $0.stored.map(\.extent) })
       throw error
     }

@@ -67,7 +67,7 @@ struct Export {
       var firsts: [UInt64: Int] = [:]
       var aliases: [(names: [FileName], first: Int, replaced: FileIdentity?)] = []
       for (i, (names, file)) in items.enumerated() where file.inode.kind == .file {
-        if control.keepsExisting, isKept(names) { continue }
+        if isKept(names) { continue }
         let (source, destination) = (path.names + names, place(names))
         var replaced: FileIdentity?
         // Files of one directory are adjacent.
@@ -94,7 +94,7 @@ struct Export {
         let byteCount = plan.byteCount - before
         // What is planned for a file that is refused here is opened, and goes nowhere.
         let unfinished = try leavingOut(names) {
-          // Holes stay holes.
+          // Preallocation would fill the holes.
           try output.begin(
             destination, replacing: replaced, size: byteCount == inode.size ? byteCount : 0,
             permissions: inode.permissions, inOnePiece: pieceCount == 1 && byteCount == inode.size)

@@ -18,19 +18,17 @@ extension Verification {
     let kinds = Set(store.log.findings.filter { $0.severity == .damage }.map(\.kind))
     let lossOfTable = store.log.findings.first { $0.kind == .tableDamaged }
     let unread = store.log.findings.first { $0.kind == .unreadable }
-    if acceptsLoss, lossOfTable != nil || unread != nil {
-      return RepairReport(findings: store.log.findings, wasWritten: true, hasLoss: true)
-    }
-    if lossOfTable != nil || unread != nil { try level(uneven) }
-    if let loss = lossOfTable {
-      throw ContainerError(.tableDamaged, path: store.place, detail: loss.detail)
-    }
-    if let loss = unread {
+    if !acceptsLoss, let loss = lossOfTable ?? unread {
+      try level(uneven)
+      if lossOfTable != nil {
+        throw ContainerError(.tableDamaged, path: store.place, detail: loss.detail)
+      }
       let cause = IOFailure("read", "the catalog", errno: EIO)
       throw ContainerError(.ioFailed, path: store.place, detail: loss.detail, cause: cause)
     }
     return RepairReport(
-      findings: store.log.findings, wasWritten: !kinds.isEmpty, hasLoss: kinds.contains(.journalDamaged))
+      findings: store.log.findings, wasWritten: !kinds.isEmpty,
+      hasLoss: !kinds.isDisjoint(with: [.journalDamaged, .tableDamaged, .unreadable]))
   }
 
   /// Writes the other copy of blocks that one copy has. The tables stay the same: nothing else knows.

@@ -2,10 +2,10 @@ import EncryptedFile
 
 /// A catalog made of what is left where blocks of tables are lost in both copies.
 ///
-/// What other blocks hold stays as it is. In the lost ranges the records of older tables stand in,
-/// which may be outdated. Names that only they have lead into a folder of their own, since by now
-/// another file may have such a name, and so do files without any name. A file whose extents may be
-/// lost in part is given up: what is missing would read as a hole.
+/// Records in other blocks are unchanged. In the lost ranges, records of older tables stand in, which
+/// may be outdated. Names that only older tables have are put into a folder of their own, since another
+/// file may have the name by now, and so are files without any name. A file whose extents may be lost
+/// in part is dropped: a missing extent would read as a hole.
 struct Salvage {
   private let records: CatalogSnapshot
   /// Records outside the lost ranges.
@@ -94,7 +94,7 @@ struct Salvage {
     (self.inodes, self.links, self.extents) = (inodes, links, extents)
     for link in links { nameOf[link.entry.file] = link }
     // Files of which nothing is left may have had higher ids.
-    nextFile = min(last + 1 << 20, CatalogCounters.nextFileMax)
+    nextFile = min(last, CatalogCounters.nextFileMax) + 1 << 20
   }
 
   private func isKept(_ link: Link) -> Bool { kept[.entry(parent: link.parent, name: link.name)] != nil }
@@ -116,7 +116,7 @@ struct Salvage {
       if isOlder { outdated.insert(id) }
       let reachesEnd =
         inode.firstExtent.map { $0.end >= SegmentLayout.segmentCount(inode.size) } ?? (inode.size == 0)
-      let keys = (CatalogKey.extents(file: id), CatalogKey.extents(file: id + 1))
+      let keys = (CatalogKey.extents(file: id), CatalogKey.extents(file: id &+ 1))
       if !reachesEnd, isOlder || lost.contains(where: { $0.overlaps(keys.0, keys.1) }) {
         uncertain.insert(id)
       }
@@ -158,7 +158,7 @@ struct Salvage {
     var left = links
     left.removeAll { link in
       guard let inode = inodes[link.entry.file] else {
-        // Those with an inode were told of above.
+        // Dropped files that had an inode are reported above.
         if isKept(link), kept[.inode(link.entry.file)] == nil, older[.inode(link.entry.file)] == nil {
           findings.append(
             Finding(
@@ -253,8 +253,7 @@ struct Salvage {
     forEach { key, value in
       switch key.kind {
       case .inode, .entry: break
-      case .extent: if key.number(at: 1).flatMap({ inodes[$0] }) != nil { map.put(key, value) }
-      case .attribute: if key.number(at: 1).flatMap({ inodes[$0] }) != nil { map.put(key, value) }
+      case .extent, .attribute: if key.number(at: 1).flatMap({ inodes[$0] }) != nil { map.put(key, value) }
       default: map.put(key, value)
       }
     }

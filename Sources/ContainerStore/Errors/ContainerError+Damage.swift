@@ -20,13 +20,7 @@ extension ContainerError {
   }
 
   /// Whether the native file system takes everything but this one item.
-  var isRefusal: Bool {
-    guard circumstance == .native, code != .diskFull, code != .cancelled else { return false }
-    return switch (cause as? IOFailure)?.errno {
-    case EIO, EROFS, EMFILE, ENFILE, ENOMEM: false
-    default: true
-    }
-  }
+  var isRefusal: Bool { isOfSource && ![EIO, EROFS].contains((cause as? IOFailure)?.errno) }
 
   /// Whether this one native item cannot be read or stored, and others can.
   var isOfSource: Bool {

@@ -29,8 +29,8 @@ extension Container {
   /// Writes the catalog anew, in two copies, if a copy of it or of the superblock is damaged, or if
   /// an older state was accepted.
   ///
-  /// If both copies of a part are damaged, the repair writes damaged copies of other blocks and throws `tableDamaged`,
-  /// `journalDamaged` or `journalAltered`; everything else can still be read and copied to a new
+  /// If both copies of a part are damaged, the repair mends damaged copies of other blocks of tables and
+  /// throws `tableDamaged`, `journalDamaged` or `journalAltered`; everything else can still be read and copied to a new
   /// container. With `acceptsLoss`, commits from a damaged record on are given up; for a lost block of
   /// a table, records of older tables stand in, and names that only these have, and files without a
   /// name, come into the folder "from older tables" of the root. Damage of files'

@@ -14,7 +14,7 @@ extension Transaction {
     inode.linkCount += 1
     inode.changed = now
     put(file, inode)
-    try replace(parent, name, with: file, kind: .file)
+    try replace(parent, name, with: file, kind: inode.kind)
   }
 
   func dropSubtree(_ directory: UInt64, _ below: [(names: [FileName], file: FoundFile)]) throws {

@@ -85,8 +85,11 @@ package final class PosixBlockIO: BlockIO {
     var system = statvfs()
     let directory = try hold()
     try check(fstatvfs(directory.descriptor, &system) == 0 ? 0 : -errno, "statvfs", "the container")
-    let blockByteCount = UInt64(system.f_frsize)
-    return (UInt64(system.f_blocks) * blockByteCount, UInt64(system.f_bavail) * blockByteCount)
+    func byteCount(_ blockCount: some BinaryInteger) -> UInt64 {
+      let (product, overflows) = UInt64(blockCount).multipliedReportingOverflow(by: UInt64(system.f_frsize))
+      return overflows ? .max : product
+    }
+    return (byteCount(system.f_blocks), byteCount(system.f_bavail))
   }
 
   package func requireDirectory(_ path: String) throws(IOFailure) {

@@ -177,12 +177,9 @@ struct Checkpoints {
     let isFull = store.catalogState.withLock { $0.diskIsFull }
     let isBloated = try isFull || catalogIsBloated()
     guard isBloated || isDue(log, closing: true) else { return false }
-    do { try writeEverything(&log, mergingAll: isBloated) } catch {
-      // Without room for a table the journals stay.
-      guard isFull, log.reserve.isHeld, (try? log.reserve.giveUp()) != nil,
-        (try? writeEverything(&log, mergingAll: true)) != nil
-      else { return false }
-    }
+    let write = { (log: inout CommitLog) in try writeEverything(&log, mergingAll: isBloated) }
+    // Without room for a table the journals stay.
+    guard (try? isFull ? store.usingReserve(&log, write) : write(&log)) != nil else { return false }
     store.removeUnreferenced(log)
     return true
   }

@@ -35,7 +35,8 @@ struct Reserve {
     defer { find() }
     // Others need space, too: where it is short, half of what is left is enough.
     let free = (try? io.space().freeByteCount) ?? .max
-    let target = min(wanted, max(Self.byteCounts.lowerBound, (byteCount + free / 2) / 4096 * 4096))
+    let (sum, overflows) = byteCount.addingReportingOverflow(free / 2)
+    let target = overflows ? wanted : min(wanted, max(Self.byteCounts.lowerBound, sum / 4096 * 4096))
     var isWhole = true
     do throws(IOFailure) {
       for name in Self.names {
