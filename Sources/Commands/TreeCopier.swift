@@ -197,7 +197,9 @@ struct TreeCopier {
       case .container(let container, let path): try container.destinationOfSymbolicLink(path)
       }
     switch target {
-    case .native(let place): try NativeFile.makeLink(place, to: destination)
+    case .native(let place):
+      if case .container(let container, _) = source { try container.requireOutside(place) }
+      try NativeFile.makeLink(place, to: destination)
     case .container(let container, let place):
       try container.createSymbolicLink(place, to: destination, replacing: true)
     }

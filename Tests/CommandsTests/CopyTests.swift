@@ -261,6 +261,17 @@ struct CopyTests {
     #expect(try fileNames(in: elsewhere) == [])
   }
 
+  @Test func aLinkTakesNoPlaceInTheContainersOwnDirectory() throws {
+    let folder = try TemporaryFolder()
+    let (a, tree) = (try folder.makeContainer("a"), try linked(folder))
+    try folder.run("put", a, tree, "/")
+    for place in ["superblock", "new", "slab/new"] {
+      try folder.run("cp", "-P", a + ":/linked/none", "\(a)/\(place)", expecting: 1)
+      #expect(destination("\(a)/\(place)") == nil)
+    }
+    try folder.run("container", "verify", a)
+  }
+
   @Test func keepsExtendedAttributesWhenAsked() throws {
     let folder = try TemporaryFolder()
     let (a, b) = (try filled(folder), try folder.makeContainer("b"))

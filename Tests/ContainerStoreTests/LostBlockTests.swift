@@ -134,7 +134,7 @@ struct LostBlockTests {
 /// What the system refuses to read of one copy, with any error, is read from the other.
 struct RefusedReadTests {
   /// Bad sectors, and what file systems say of blocks and inodes whose checksums are wrong.
-  private static let codes: [Int32] = [EIO, EUCLEAN, EBADMSG, ENODATA, EOVERFLOW, EREMOTEIO]
+  private static let codes: [Int32] = [EIO, EUCLEAN, EBADMSG, ENODATA, EOVERFLOW, EREMOTEIO, ESTALE, EBADF]
   private static let calls = ["open for reading", "read", "fstat"]
 
   private static func victim(isOpen: Bool = false) throws -> (image: DiskImage, tree: Tree) {

@@ -23,21 +23,19 @@ struct Copying {
     }
     var items: [(names: [FileName], file: FoundFile)] = [([], top)]
     if top.inode.kind == .directory { items += try records.subtree(top.id) }
-    /// The entry at the destination that the copy replaces; nil if there is none. Throws
-    /// `fileExists` for an item that may not be replaced.
-    func check(_ catalog: some CatalogReading) throws -> DirectoryEntry? {
+    /// Throws `fileExists` for an item at the destination that may not be replaced.
+    func check(_ catalog: some CatalogReading) throws {
       let place: (directory: UInt64, name: FileName)
       do {
         place = try catalog.parent(of: to)
       } catch ContainerError.noSuchFile where makingParents && top.inode.kind == .directory {
-        return nil
+        return
       }
-      guard let existing = try catalog.entry(place.directory, place.name) else { return nil }
+      guard let existing = try catalog.entry(place.directory, place.name) else { return }
       guard replacing, existing.kind != .directory, top.inode.kind != .directory, existing.file != top.id
       else { throw ContainerError(.fileExists, path: destination) }
-      return existing
     }
-    _ = try check(records)
+    try check(records)
     let files = items.filter { $0.file.inode.kind == .file }
     let sources = files.map(\.file)
     let paths = files.map { StorePath.text(from.names + $0.names) }
@@ -57,7 +55,7 @@ struct Copying {
           context: context)
       }
       try store.transaction(storing: runs.extents) { transaction in
-        if let existing = try check(transaction) { try transaction.dropFile(existing.file) }
+        try check(transaction)
         var copies: [(file: UInt64, copy: UInt64)] = []
         for item in items where item.file.inode.kind == .directory {
           let directory = try transaction.directory(
@@ -77,7 +75,7 @@ struct Copying {
           transaction.putFile(
             copy.id, sealing.inode(like: sources[i].inode, secret: copy.secret, now: transaction.now),
             extents: runs[i])
-          try transaction.link(directory, names.last!, to: copy.id, kind: .file)
+          try transaction.replace(directory, names.last!, with: copy.id, kind: .file)
           copies.append((sources[i].id, copy.id))
         }
         for (file, copy) in copies {

@@ -13,7 +13,7 @@ struct Export {
   ) throws -> BulkReceipt {
     try store.io.directory?.identity?.requireOutside(native)
     let path = try source.resolved(in: records)
-    let top = try records.existing(path)
+    let top = try control.skipping == nil ? records.existing(path) : records.readable(path)
     let skipping = top.inode.kind == .directory ? control.skipping : nil
     var items: [(names: [FileName], file: FoundFile)] = [([], top)]
     if top.inode.kind == .directory {

@@ -61,9 +61,6 @@ struct Import {
             continue
           }
           guard let file else {
-            if let existing = try transaction.entry(directory, name) {
-              try transaction.dropFile(existing.file)
-            }
             try transaction.makeSymbolicLink(directory, name, to: item.target ?? [])
             continue
           }

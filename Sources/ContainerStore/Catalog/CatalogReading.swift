@@ -8,8 +8,6 @@ protocol CatalogReading {
   func values(_ keys: [CatalogKey]) throws -> [[UInt8]?]
   /// A cursor at the first record whose key is not before `key`.
   func cursor(from key: CatalogKey) throws -> MergedCursor
-  /// The inode of a file that a directory entry says is of this kind.
-  func inode(_ file: UInt64, of kind: FileKind) throws -> Inode
   /// Throws `diskFull` when the file's newest contents could not be stored for lack of space.
   func requireStored(_ file: UInt64) throws
 }
@@ -38,8 +36,6 @@ extension CatalogReading {
     }
     return try Self.decode(bytes) { bytes throws(MalformedBytes) in try Inode(bytes) }
   }
-
-  func inode(_ file: UInt64, of kind: FileKind) throws -> Inode { try inode(file) }
 
   func entry(_ parent: UInt64, _ name: FileName) throws -> DirectoryEntry? {
     guard let bytes = try value(.entry(parent: parent, name: name)) else { return nil }

@@ -55,7 +55,7 @@ extension ContainerReading {
     let path = try StorePath(path)
     return try reader.withWrittenBackSnapshot(naming: path) { records in
       Listing(
-        store, path.text, try records.existingDirectory(path).id, in: records, recursively: recursively,
+        store, path.text, try records.existingDirectory(path), in: records, recursively: recursively,
         skipsHidden: skipsHidden)
     }
   }
@@ -85,6 +85,11 @@ extension ContainerReading {
     return try reader.withWrittenBackSnapshot(naming: path) {
       StorePath.text(try path.resolved(in: $0, followingLast: followingLinks).names)
     }
+  }
+
+  /// Throws `invalidArgument` for a native path in the container's own directory.
+  package func requireOutside(_ nativePath: String) throws {
+    try store.io.directory?.identity?.requireOutside(nativePath)
   }
 
   /// Names and values of a file's extended attributes.

@@ -8,8 +8,6 @@ extension CatalogSnapshot {
     do {
       let location = try path.resolved(in: self, followingLast: followingLinks)
       guard let found = try find(location) else { return nil }
-      // What stands for a lost record leads to what is below it, and says nothing itself.
-      if found.inode.changed == 0 { _ = try inode(found.id) }
       return FileAttributes(found)
     } catch ContainerError.noSuchFile {
       return nil
@@ -21,8 +19,8 @@ extension CatalogSnapshot {
   /// See ``ContainerReading/list(_:recursively:)``.
   func list(_ path: StorePath, recursively: Bool) throws -> [ListedFile] {
     let directory = try existingDirectory(path)
-    if recursively { return try subtree(directory.id).map(ListedFile.init) }
-    let entries = try entries(directory.id)
+    if recursively { return try subtree(directory).map(ListedFile.init) }
+    let entries = try entries(directory)
     let inodes = try inodes(entries.map(\.entry.file))
     return zip(entries, inodes).map { entry, inode in
       ListedFile(
@@ -34,7 +32,7 @@ extension CatalogSnapshot {
   /// See ``ContainerReading/names(in:)``.
   func names(in path: StorePath) throws -> [String] {
     var names: [String] = []
-    try scan(.entries(parent: existingDirectory(path).id)) { key, _ in
+    try scan(.entries(parent: existingDirectory(path))) { key, _ in
       names.append(String(decoding: key.bytes.dropFirst(9), as: UTF8.self))
     }
     return names

@@ -3,19 +3,20 @@
 // thrown.
 
 extension CatalogSnapshot {
-  /// A directory whose own record is lost is known by its entry, so that what is below it can be read.
-  func inode(_ file: UInt64, of kind: FileKind) throws -> Inode {
-    do {
-      return try inode(file)
-    } catch  where kind == .directory && TableFile.isLoss(error) {
-      return Self.lostDirectory
-    }
-  }
-
-  /// In the place of a record that is lost: of the owner alone, from 1970.
+  /// Stands for the record of a directory that is lost: of the owner alone, from 1970.
   static let lostDirectory = Inode(
     kind: .directory, permissions: 0o700, now: 0, epoch: 1,
     secret: [UInt8](repeating: 0, count: Inode.secretByteCount))
+
+  /// The item at a path; where the record of a directory is lost, one that stands for it.
+  func readable(_ path: ResolvedPath) throws -> FoundFile {
+    do {
+      return try existing(path)
+    } catch  where TableFile.isLoss(error) {
+      guard let directory = try? existingDirectory(path) else { throw error }
+      return FoundFile(id: directory, inode: Self.lostDirectory)
+    }
+  }
 
   /// See ``ContainerReading/readableTree(at:recursively:skipping:)``.
   func readableTree(
@@ -24,7 +25,7 @@ extension CatalogSnapshot {
     let location = try path.resolved(in: self)
     let top = try existingDirectory(location)
     return try withoutActuallyEscaping(skipping) { skipping in
-      try readableSubtree(of: top.id, at: location.names, recursively: recursively, skipping: skipping)
+      try readableSubtree(of: top, at: location.names, recursively: recursively, skipping: skipping)
     }.map(ListedFile.init)
   }
 

@@ -25,19 +25,15 @@ extension FileTree {
   func createLink(_ place: StorePath, to other: StorePath, replacing: Bool) throws {
     try store.namingPath(place.text) {
       try store.transaction { transaction in
-        var found = try transaction.existing(other, followingLast: false)
+        let found = try transaction.existing(other, followingLast: false)
         guard found.inode.kind != .directory else { throw ContainerError(.isADirectory, path: other.text) }
-        guard found.inode.linkCount < .max else { throw ContainerError(.invalidArgument, path: other.text) }
         if replacing,
           try transaction.find(place.resolved(in: transaction, followingLast: false))?.id == found.id
         {
           return
         }
         let (directory, name) = try transaction.linkPlace(place, replacing: replacing)
-        found.inode.linkCount += 1
-        found.inode.changed = transaction.now
-        transaction.put(found.id, found.inode)
-        try transaction.link(directory, name, to: found.id, kind: found.inode.kind)
+        try transaction.addName(of: found.id, directory, name)
       }
     }
   }
@@ -138,19 +134,19 @@ extension Transaction {
     return (directory, name)
   }
 
-  /// The directory and name of a new link. With `replacing`, an existing file or link is dropped.
+  /// The directory and name of a new link. With `replacing`, a file or link may have the name.
   fileprivate func linkPlace(_ path: StorePath, replacing: Bool) throws -> (directory: UInt64, name: FileName)
   {
     let place = try path.resolved(in: self, followingLast: false)
     guard replacing, !place.names.isEmpty, !place.namesDirectory else { return try freePlace(path) }
     let (directory, name) = try parent(of: place)
-    if let old = try entry(directory, name) {
-      if old.kind == .directory { throw ContainerError(.isADirectory, path: place.text) }
-      try dropFile(old.file)
+    if try entry(directory, name)?.kind == .directory {
+      throw ContainerError(.isADirectory, path: place.text)
     }
     return (directory, name)
   }
 
+  /// Makes a symbolic link in the place of what has the name.
   @discardableResult
   func makeSymbolicLink(_ parent: UInt64, _ name: FileName, to target: [UInt8]) throws -> UInt64 {
     let file = takeFileID()
@@ -160,7 +156,7 @@ extension Transaction {
     inode.target = target
     inode.size = UInt64(target.count)
     put(file, inode)
-    try link(parent, name, to: file, kind: .symbolicLink)
+    try replace(parent, name, with: file, kind: .symbolicLink)
     return file
   }
 

@@ -121,6 +121,12 @@ extension CatalogReading {
   /// The file at a path, or nil if the last name does not exist. Throws `noSuchFile` or
   /// `notADirectory` for the names before the last one.
   func find(_ path: ResolvedPath) throws -> FoundFile? {
+    guard let end = try end(of: path) else { return nil }
+    return FoundFile(id: end.file, inode: try inode(end.file))
+  }
+
+  /// What the last entry of a path says, or nil if the last name does not exist.
+  private func end(of path: ResolvedPath) throws -> (file: UInt64, kind: FileKind)? {
     var (file, kind) = (rootFileID, FileKind.directory)
     for (i, name) in path.names.enumerated() {
       guard kind == .directory else { throw ContainerError(.notADirectory, path: path.text) }
@@ -131,7 +137,7 @@ extension CatalogReading {
       (file, kind) = (entry.file, entry.kind)
     }
     if path.namesDirectory, kind != .directory { throw ContainerError(.notADirectory, path: path.text) }
-    return FoundFile(id: file, inode: try inode(file, of: kind))
+    return (file, kind)
   }
 
   func existing(_ path: ResolvedPath) throws -> FoundFile {
@@ -139,21 +145,27 @@ extension CatalogReading {
     return found
   }
 
-  func existingDirectory(_ path: ResolvedPath) throws -> FoundFile {
-    let found = try existing(path)
-    guard found.inode.kind == .directory else { throw ContainerError(.notADirectory, path: path.text) }
-    return found
+  /// The number of a directory. Its record is not read: what is below a directory whose record is lost is there all the same.
+  func existingDirectory(_ path: ResolvedPath) throws -> UInt64 {
+    guard let end = try end(of: path) else { throw ContainerError(.noSuchFile, path: path.text) }
+    guard end.kind == .directory else { throw ContainerError(.notADirectory, path: path.text) }
+    return end.file
   }
 
   /// The file at a path that may contain links, found in one walk. Throws `noSuchFile` if it does
   /// not exist.
   func existing(_ path: StorePath, followingLast: Bool = true) throws -> FoundFile {
+    let file = try existingEnd(path, followingLast: followingLast).file
+    return FoundFile(id: file, inode: try inode(file))
+  }
+
+  private func existingEnd(_ path: StorePath, followingLast: Bool) throws -> (file: UInt64, kind: FileKind) {
     let (place, end) = try path.followed(in: self, followingLast: followingLast)
     guard let end else { throw ContainerError(.noSuchFile, path: path.text) }
     if place.namesDirectory, end.kind != .directory {
       throw ContainerError(.notADirectory, path: path.text)
     }
-    return FoundFile(id: end.file, inode: try inode(end.file, of: end.kind))
+    return end
   }
 
   func existingFile(_ path: StorePath) throws -> FoundFile {
@@ -164,10 +176,11 @@ extension CatalogReading {
     return found
   }
 
-  func existingDirectory(_ path: StorePath) throws -> FoundFile {
-    let found = try existing(path)
-    guard found.inode.kind == .directory else { throw ContainerError(.notADirectory, path: path.text) }
-    return found
+  /// The number of a directory; its record is not read.
+  func existingDirectory(_ path: StorePath) throws -> UInt64 {
+    let end = try existingEnd(path, followingLast: true)
+    guard end.kind == .directory else { throw ContainerError(.notADirectory, path: path.text) }
+    return end.file
   }
 
   /// The directory that contains a path's last name, and that name. Throws `invalidArgument` for
@@ -176,6 +189,6 @@ extension CatalogReading {
     guard let name = path.names.last, let parent = path.parent else {
       throw ContainerError(.invalidArgument, path: path.text, detail: "the root directory stays")
     }
-    return (try existingDirectory(parent).id, name)
+    return (try existingDirectory(parent), name)
   }
 }

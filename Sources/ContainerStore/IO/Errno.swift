@@ -12,9 +12,8 @@ package let existingFile = EEXIST
 let otherName = EMLINK
 /// Errors of a path that is missing, or is something other than a regular file.
 let absentFile: Set<Int32> = [ENOENT, ENOTDIR, ELOOP, EISDIR, EINVAL, ENXIO]
-let closedFile = EBADF
-/// A file of another container, or of another state, that has taken the place of one of this.
-let replacedFile = ESTALE
+/// Two that no system gives: of a closed container, and of another container, or an older state, in the place of this one.
+let (closedFile, replacedFile): (Int32, Int32) = (-1, -2)
 package let noSpace: Set<Int32> = [ENOSPC, EDQUOT]
 package let refusedAccess: Set<Int32> = [EACCES, EPERM, EROFS]
 /// Errors of a file system that has no locks of open files.

@@ -25,7 +25,7 @@ final class Ownership: Sendable {
   /// Called when the first of both copies of a new slot is durable.
   func expect(_ slot: SuperblockSlot) { state.withLock { $0.slot = slot.bytes } }
 
-  /// Throws with `ESTALE` when the directory has another container, or an older state of this one.
+  /// Throws with `replacedFile` when the directory has another container, or an older state of this one.
   /// Called before names are followed.
   func require() throws(IOFailure) {
     guard try io.leads(ContainerLock.name, to: lockFile) else { throw Self.failure }
