@@ -91,6 +91,7 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
       switch transfer.waitsFor {
       case .unlock: "waiting until unlocked"
       case .resumption: "waiting until resumed"
+      case .storage: "waiting for storage"
       case nil: "receiving"
       }
     report.write(

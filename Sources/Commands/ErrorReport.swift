@@ -61,10 +61,12 @@ struct ErrorReport: Encodable {
       status = ServicesError.Code.cancelled.status
     case let error as ServiceReplyError:
       code = "serviceReplyError"
-      message = "the other app replied with error \(error.code)"
+      message =
+        error.runtimeError.map { "the other app could not reply: \($0.what)" }
+        ?? "the other app replied with error \(error.code)"
       path = error.domain?.text
       detail = error.text.isEmpty ? nil : error.text
-      remedy = "see the service's definition for what it means"
+      remedy = error.runtimeError?.remedy ?? "see the service's definition for what it means"
       attachments = error.attachments.isEmpty ? nil : error.attachments
       status = .failure
     case let error as any BrokerReporting:

@@ -96,6 +96,7 @@ extension OutboxMessage {
     switch state {
     case .locked: "locked"
     case .suspended: "suspended"
+    case .noStorage: "unable to store it"
     case .waiting, .underWay, .held: nil
     }
   }

@@ -117,6 +117,9 @@ struct DefinitionNode {
         code: try code.integer(), title: try node.text("title"), description: try node.text("description"),
         data: try node.member("data")?.errorData(),
         attachments: try node.member("attachments")?.attachments())
+      if ServiceReplyError.runtimeCodes.contains(error.code) {
+        throw code.problem("\(error.code) is kept for errors of the runtime")
+      }
       if !codes.insert(error.code).inserted {
         throw code.problem("a second error with code \(error.code)")
       }

@@ -25,6 +25,21 @@ public struct ServiceReplyError: Error, Sendable, Hashable {
     self.attachments = attachments
   }
 
+  /// An error of the provider's runtime, in the place of a reply of its app: a handler threw it, or what it returned could not be sent. The code is
+  /// one of ``runtimeCodes``, which no definition uses.
+  public init(_ error: ServicesError.Code, text: String = "") {
+    self.init(code: Self.runtimeCodes.upperBound + 1 - Int64(error.rawValue), text: text)
+  }
+
+  /// The codes of errors of the runtime: −1,000,000 less the number that the error has in CHANNEL-PROTOCOL.md, which is 1 to 99.
+  public static let runtimeCodes: ClosedRange<Int64> = -1_000_099 ... -1_000_001
+
+  /// The error of the provider's runtime that this one is; nil for an error of its app.
+  public var runtimeError: ServicesError.Code? {
+    guard Self.runtimeCodes.contains(code) else { return nil }
+    return ServicesError.Code(rawValue: Int32(Self.runtimeCodes.upperBound + 1 - code))
+  }
+
   /// The longest ``text``, in bytes of UTF-8.
   public static let textByteCountMax = 4096
 
@@ -43,7 +58,9 @@ public struct ServiceReplyError: Error, Sendable, Hashable {
 extension ServiceReplyError: CustomStringConvertible, CustomDebugStringConvertible, CustomReflectable {
   /// The domain and the code. The text, the details and the paths are the app's data and left out.
   public var description: String {
-    "\(domain?.description ?? "the provider") replied with error \(code); see the service's definition for what it means"
+    let provider = domain?.description ?? "the provider"
+    if let runtimeError { return "\(provider) could not reply: \(runtimeError.name)" }
+    return "\(provider) replied with error \(code); see the service's definition for what it means"
   }
 
   /// The same as ``description``.

@@ -211,6 +211,53 @@ struct KeptRequestTests {
     }
   }
 
+  /// Another task answers while the request is on its way to the disk: by its object, by its id, with files, with an error, or not at all.
+  @Test(arguments: 0..<5) func aReplyThatComesWhileTheRequestIsBeingKept(way: Int) async throws {
+    try await withTestApps { world in
+      let answered = Box<Result<Void, any Error>>()
+      let services = Guarded<AppServices?>(nil)
+      let provider = try await world.start("com.example.provider") { own in
+        services.withLock { $0 = own }
+        try own.offer(echo) { request in
+          Task {
+            // Some are before, most within, and some after the keeping.
+            try await Task.sleep(for: .microseconds(.random(in: 0..<3000)))
+            do {
+              switch way {
+              case 0: try await request.reply("now")
+              case 1: try await services.withLock { $0 }?.reply("now", to: request.id)
+              case 2: try await request.reply("now", attachments: ["/answer"])
+              case 3: try await request.reply(error: ServiceReplyError(code: 7))
+              default: try request.endWithoutReply()
+              }
+              answered.put(.success(()))
+            } catch {
+              answered.put(.failure(error))
+            }
+          }
+          return .later
+        }
+      }
+      try provider.put("answer", at: "/answer")
+      let consumer = try await world.start("com.example.consumer")
+      for _ in 0..<25 {
+        let sent = try await consumer.services.send(Self.request, to: provider.id)
+        let reply: Result<ServiceReply?, any Error>
+        do { reply = .success(try await sent.reply()) } catch { reply = .failure(error) }
+        try await answered.next()?.get()
+        switch way {
+        case 0, 1, 2: #expect(try reply.get()?.params == "now")
+        case 3: #expect(throws: ServiceReplyError.self) { try reply.get() }
+        default: #expect(try reply.get() == nil)
+        }
+      }
+      while try await !provider.services.keptRequests().isEmpty { await Task.yield() }
+      await provider.services.stop()
+      services.withLock { $0 = nil }
+      try expectNothingIsLeft(provider)
+    }
+  }
+
   @Test func nothingIsKeptOfAMethodWithoutAReply() async throws {
     try await withTestApps { world in
       let taker = Taker()

@@ -34,12 +34,12 @@ struct OfferTests {
   /// The code of the provider's error; nil for a reply.
   private func errorCode(
     _ request: ServiceRequest, _ consumer: AppServices, _ provider: ApplicationID
-  ) async throws -> Int64? {
+  ) async throws -> ServicesError.Code? {
     do {
       _ = try await consumer.call(request, to: provider)
       return nil
     } catch let error as ServiceReplyError {
-      return error.code
+      return error.runtimeError
     }
   }
 
@@ -52,8 +52,7 @@ struct OfferTests {
       func didReceive(_ request: IncomingRequest) {
         Task {
           do { _ = try await answer(request) } catch let error as ServicesError {
-            try await request.reply(
-              error: ServiceReplyError(code: Int64(error.code.rawValue), text: error.code.name))
+            try await request.reply(error: ServiceReplyError(error.code, text: error.code.name))
           }
         }
       }
@@ -87,20 +86,20 @@ struct OfferTests {
         try await errorCode(
           ServiceRequest(
             service: echo.serviceID, version: echo.version, method: "none", attachments: ["/one"]),
-          consumer, provider.id) == Int64(ServicesError.serviceNotFound.rawValue))
+          consumer, provider.id) == .serviceNotFound)
       let known = try request("com.example.service1", "go")
       #expect(try await consumer.call(known, to: provider.id)?.params == 3)
       #expect(
         try await errorCode(request("com.example.service2", "go"), consumer, provider.id)
-          == Int64(ServicesError.serviceNotFound.rawValue)
+          == .serviceNotFound
       )
       #expect(
         try await errorCode(request("com.example.service1", "none"), consumer, provider.id)
-          == Int64(ServicesError.methodNotFound.rawValue))
+          == .methodNotFound)
       // A method that is not there of a service that is offered.
       #expect(
         try await errorCode(ServiceRequest(echo, "none").withoutDefinition, consumer, provider.id)
-          == Int64(ServicesError.serviceNotFound.rawValue))
+          == .serviceNotFound)
       try await expectEchoes(1, to: provider.id, consumer)
       #expect(try await consumer.providers(of: known.service).isEmpty)
       provider.services.offerRest(handler: nil)

@@ -1,13 +1,23 @@
+import ContainerStore
 import Foundation
+import ServiceWire
+import SodiumPrimitives
 import Testing
 
 struct InboxCommandTests {
   private struct Message: Decodable {
-    var directory: String
+    struct Reply: Decodable {
+      var requestID: String
+      var params: String?
+      var error: String?
+    }
+
+    var directory: String?
     var sender: String
     var date: String
     var fileCount: Int
     var size: UInt64
+    var reply: Reply?
   }
 
   /// A container with two messages of one sender and one of another.
@@ -65,6 +75,31 @@ struct InboxCommandTests {
     #expect(removed.map(\.directory) == [all[0].directory])
     #expect(try messages(folder, [b]).map(\.directory) == [all[1].directory, all[2].directory])
     #expect(try folder.run("inbox", b, "remove", "--all").text.split(separator: "\n").count == 2)
+    #expect(try messages(folder, [b]).isEmpty)
+    try folder.run("container", "verify", b)
+  }
+
+  /// One that the app has not taken, beside messages that it has.
+  @Test func listsAndRemovesReplies() throws {
+    let (folder, b) = try inbox()
+    let id = Identifier.random()
+    let open = try OpenContainer(b, keyFile: folder.path("key"))
+    for sender in ["com.example.a", "com.example.b"] {
+      let message = WireOffer.with { $0.reply.id = id.data }
+      let arrival = try open.container.enqueueForReply(
+        Identifier.random(), from: sender, [UInt8](message.serializedData()), isHandled: false)
+      try open.container.keepUnclaimed(arrival)
+    }
+    try open.container.close()
+    let all = try messages(folder, [b])
+    #expect(all.count == 5 && all.compactMap(\.reply?.requestID) == [id.description, id.description])
+    #expect(all.suffix(2).allSatisfy { $0.directory == nil && $0.fileCount == 0 })
+    let line = try folder.run("inbox", b).text.split(separator: "\n").last
+    #expect(line?.hasSuffix("  0     0  reply of com.example.b to \(id)") == true, "\(line ?? "")")
+    let removed = try messages(folder, [b, "remove", "--from", "com.example.a"])
+    #expect(removed.count == 3)
+    #expect(try messages(folder, [b]).map(\.sender) == ["com.example.b", "com.example.b"])
+    try folder.run("inbox", b, "remove", "--all")
     #expect(try messages(folder, [b]).isEmpty)
     try folder.run("container", "verify", b)
   }

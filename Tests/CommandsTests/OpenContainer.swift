@@ -3,7 +3,7 @@ import SodiumPrimitives
 
 /// A container that the test process itself holds open for writing.
 struct OpenContainer {
-  private let container: Container
+  let container: Container
 
   init(_ path: String, keyFile: String) throws {
     var key = try SecretBytes(count: Credential.rawKeyByteCount)

@@ -27,7 +27,7 @@ class Provider(App):
         world.close_later(self).register((SERVICE, SERVICE_VERSION))
 
     def introduced(self, introduction, sockets):
-        own = {"version": 1, "ticket": introduction["ticket"], "app_id": PROVIDER, "process": b"p" * 16,
+        own = {"version": 2, "ticket": introduction["ticket"], "app_id": PROVIDER, "process": b"p" * 16,
                "requests": 64, "frame_byte_count": CHANNEL_FRAME_MAX, **self.hello}
         channel = Connection(
             self.loop, sockets[0], self.sealed(introduction), "ChannelMessage",

@@ -96,7 +96,7 @@ class Attacker(App):
         return answer
 
     def hello(self, ticket, /, **more):
-        own = {"version": 1, "ticket": ticket, "app_id": self.app_id, "process": b"p" * 16, "requests": 64}
+        own = {"version": 2, "ticket": ticket, "app_id": self.app_id, "process": b"p" * 16, "requests": 64}
         return {"hello": {**own, "frame_byte_count": CHANNEL_FRAME_MAX, **more}}
 
     def begun(self, **more):
@@ -318,7 +318,7 @@ def hellos_of_another_introduction(world):
     first = attacker.dialled()[0]["ticket"]
     for more, number in [
         ({"ticket": first}, 107), ({"ticket": b""}, 107), ({"ticket": os.urandom(32)}, 107),
-        ({"app_id": "com.example.honest"}, 9), ({"version": 0}, 104), ({"process": b"x"}, 100),
+        ({"app_id": "com.example.honest"}, 9), ({"version": 0}, 104), ({"version": 1}, 104), ({"process": b"x"}, 100),
         ({"frame_byte_count": 8191}, 100), ({"requests": (1 << 20) + 1}, 100),
     ]:
         ticket, connection = attacker.shaken()

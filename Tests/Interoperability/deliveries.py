@@ -464,7 +464,7 @@ class Delivering:
         if delivery.answers or delivery.waits == reason:
             raise Fault(UNEXPECTED)
         delivery.waits = reason
-        delivery.events.append("waiting" if reason == "UNLOCK" else "waiting for resumption")
+        delivery.events.append("waiting" if reason == "UNLOCK" else f"waiting for {reason.lower()}")
 
     def take_delivery_refused(self, body):
         delivery = self.delivery(body)

@@ -14,7 +14,8 @@ from deliveries import Delivering, Outbox
 from messages import from_value, to_value
 from noise import HandshakeState, SealedSocket
 
-VERSION = 1
+VERSION = 1  # of the broker protocol
+CHANNEL_VERSION = 2
 BROKER_PROLOGUE = b"OpenDynamics broker 1"
 CHANNEL_PROLOGUE = b"OpenDynamics channel 1"
 BROKER_FRAME_MAX = 1 << 20
@@ -376,7 +377,7 @@ class Channel(Delivering):
         self.end_delivering()
 
     def begin(self, connection):
-        own = {"version": VERSION, "ticket": self.ticket, "app_id": self.app.app_id, "process": self.app.process}
+        own = {"version": CHANNEL_VERSION, "ticket": self.ticket, "app_id": self.app.app_id, "process": self.app.process}
         limits = {"requests": CREDIT, "frame_byte_count": CHANNEL_FRAME_MAX, "slots": self.app.slots}
         connection.send({"hello": {**own, **limits}})
 

@@ -58,6 +58,7 @@ func openContainer(_ url: URL) async throws -> SecureContainer {
 let container = try await openContainer(URL(fileURLWithPath: arguments[2]))
 var options = AppServices.Options()
 options.broker = arguments[1]
+options.attachmentByteCountMax = nil
 let services = try AppServices(
   Application(id: ApplicationID(arguments[3]), name: "check", activationUser: arguments[4]),
   container: container, options: options)

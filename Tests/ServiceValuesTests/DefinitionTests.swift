@@ -175,6 +175,8 @@ struct DefinitionTests {
     (#"{"errors":[{}]}"#, ".errors[0].code: missing, and required"),
     (#"{"errors":[{"code":"1"}]}"#, ".errors[0].code: expected integer, found string"),
     (#"{"errors":[{"code":1},{"code":1}]}"#, ".errors[1].code: a second error with code 1"),
+    (#"{"errors":[{"code":-1000099}]}"#, ".errors[0].code: -1000099 is kept for errors of the runtime"),
+    (#"{"errors":[{"code":-1000001}]}"#, ".errors[0].code: -1000001 is kept for errors of the runtime"),
     (
       #"{"errors":[{"code":1,"data":{"type":"string"}}]}"#,
       ".errors[0].data.type: the data of an error is an object"

@@ -201,6 +201,11 @@ struct DeliveryStepTests {
     #expect(receiver.putBack(one, count: 4) == [])
     #expect(receiver.release(one) == [])
     #expect(receiver.isMoving)
+    // It is said once, however often the offer is looked at again.
+    #expect(receiver.hold(one, for: .resumption) == [])
+    #expect(!receiver.isMoving)
+    #expect(receiver.release(one) == [])
+    #expect(receiver.putBack(one, count: 4) == [])
     #expect(receiver.wantPages(one, from: 0) == [.send(Fixture.wanted(1, from: 0), on: number)])
     #expect(receiver.hold(one, for: .unlock) == [])
 

@@ -33,7 +33,7 @@ enum ExchangeFixture {
   ) -> WireChannelMessage {
     .with {
       $0.hello = .with {
-        $0.version = 1
+        $0.version = Exchange.versionMax
         $0.ticket = ticket(n)
         $0.appID = "com.example.b"
         $0.process = process.data

@@ -82,7 +82,8 @@ struct ExchangeTests {
   }
 
   private func hello(
-    credit: UInt32 = 8, frame: UInt32 = 1 << 21, version: UInt32 = 1, appID: String = "com.example.b",
+    credit: UInt32 = 8, frame: UInt32 = 1 << 21, version: UInt32 = Exchange.versionMax,
+    appID: String = "com.example.b",
     ticket: Data? = nil, process: Data? = nil, slots: UInt32 = 0
   ) -> WireChannelMessage {
     .with {
@@ -113,7 +114,7 @@ struct ExchangeTests {
       ownAppID: "com.example.a", peerAppID: "com.example.b", process: process, limits: limits)
     let expected = WireChannelMessage.with {
       $0.hello = .with {
-        $0.version = 1
+        $0.version = Exchange.versionMax
         $0.ticket = ticket
         $0.appID = "com.example.a"
         $0.requests = 1024
@@ -128,7 +129,8 @@ struct ExchangeTests {
 
   @Test func refusesHellosThatAreNotOfTheIntroduction() {
     let cases: [(WireChannelMessage, ProtocolFault)] = [
-      (hello(version: 0), .versionNotSupported), (hello(appID: "com.example.c"), .certificateNotFound),
+      (hello(version: 0), .versionNotSupported), (hello(version: 1), .versionNotSupported),
+      (hello(appID: "com.example.c"), .certificateNotFound),
       (hello(ticket: Data(repeating: 8, count: 32)), .ticketRefused), (hello(ticket: Data()), .ticketRefused),
       (hello(process: Data(repeating: 1, count: 15)), .malformed), (hello(frame: 8191), .malformed),
       (hello(slots: 1025), .malformed),

@@ -170,7 +170,7 @@ struct TextAttackTests {
     let ticket = Data(repeating: 1, count: 32)
     _ = exchange.channelOpened(ChannelNumber(1), ticket: ticket, now: 0)
     let hello = WireChannelMessage.with {
-      $0.hello.version = 1
+      $0.hello.version = Exchange.versionMax
       $0.hello.ticket = ticket
       $0.hello.appID = a + Self.marks
     }
@@ -186,7 +186,7 @@ struct TextAttackTests {
     let ticket = Data(repeating: 1, count: 32)
     _ = exchange.channelOpened(ChannelNumber(1), ticket: ticket, now: 0)
     let hello = WireChannelMessage.with {
-      $0.hello.version = 1
+      $0.hello.version = Exchange.versionMax
       $0.hello.ticket = ticket
       $0.hello.appID = "com.example.\u{212a}"
     }

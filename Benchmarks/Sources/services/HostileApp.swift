@@ -64,7 +64,7 @@ final class HostileApp: Sendable {
               channel.begin(lane)
               _ = channel.send([
                 .with {
-                  $0.hello.version = 1
+                  $0.hello.version = Exchange.versionMax
                   $0.hello.ticket = introduction.ticket
                   $0.hello.appID = self.appID
                   $0.hello.process = Identifier.random().data

@@ -18,9 +18,27 @@ final class DeliveredMessages {
   }
 
   private unowned let core: Core
-  /// Requests whose services are not offered, and replies that no call awaits: because there is no handler, or the app does not run.
+  /// Requests whose services are not offered, and replies whose handler waits for the app to run.
   private var unhandled: [Unhandled] = []
   private var unclaimedHandler: UnclaimedReplyHandler?
+  /// How far the handler is with the replies that were stored because no call awaited them.
+  private var claiming = Claiming.nothing
+
+  /// How many of them each sender has in the container. Any app with a channel may reply, whatever was asked.
+  private var unclaimedCounts: [ApplicationID: Int] = [:]
+  private static let unclaimedCountMax = 1_024
+  /// The number of the last one that was given to the handler.
+  private var lastClaimed: UInt64 = 0
+  /// Those that the app has removed while the handler's turn had not come.
+  private var removed: Set<UInt64> = []
+
+  private enum Claiming {
+    case nothing
+    /// The next one is being read.
+    case reading
+    /// The handler has this one, or gets it when the app runs. No other is in memory.
+    case handling(UInt64)
+  }
   /// Requests in the queue that were handled and not answered.
   private var answerable: [ApplicationID: [Identifier: Kept]] = [:]
 
@@ -69,12 +87,10 @@ final class DeliveredMessages {
   func end(_ arrival: UInt64) {
     letGo(arrival)
     runtime.endQueued(arrival)
+    claimNext(after: arrival)
   }
 
   // MARK: To whom they go
-
-  /// Replies are taken although no request of this process waits for them.
-  var takesUnclaimed: Bool { unclaimedHandler != nil }
 
   /// Gives a message of the queue to whom it is for.
   func handle(_ queued: QueuedMessage, isRedelivered: Bool) {
@@ -109,10 +125,7 @@ final class DeliveredMessages {
           peer.core.messages.end(queued.arrival)
         }
       } else if unclaimedHandler != nil {
-        let unclaimed = UnclaimedReply(
-          request: id, sender: application,
-          result: Result { try reply.content(files, from: application, service: nil) },
-          attachments: files.map(\.path), isRedelivered: isRedelivered, mayBeRepeated: offer.mayBeRepeated)
+        let unclaimed = UnclaimedReply(queued, reply, offer, from: application, isRedelivered: isRedelivered)
         core.callbacks(for: application).async { [runtime] in
           // Callbacks before this one may have taken long.
           let handler = runtime.performAndWait {
@@ -128,7 +141,9 @@ final class DeliveredMessages {
           }
         }
       } else {
-        setAside(queued, of: application, isReply: true, isRedelivered: isRedelivered)
+        letGo(queued.arrival)
+        countUnclaimed(of: application, 1)
+        runtime.keepUnclaimed(queued.arrival)
       }
     case nil: end(queued.arrival)
     }
@@ -138,6 +153,10 @@ final class DeliveredMessages {
   private func beginUnclaimed(
     _ queued: QueuedMessage, of sender: ApplicationID, isRedelivered: Bool
   ) -> UnclaimedReplyHandler? {
+    if removed.remove(queued.arrival) != nil {
+      end(queued.arrival)
+      return nil
+    }
     guard let unclaimedHandler, core.state == .running, !core.isStopping else {
       setAside(queued, of: sender, isReply: true, isRedelivered: isRedelivered)
       return nil
@@ -169,21 +188,81 @@ final class DeliveredMessages {
   }
 
   private func handle(unhandled arrival: UInt64, _ result: Result<QueuedMessage?, any Error>) {
-    guard let index = unhandled.firstIndex(where: { $0.arrival == arrival }) else { return }
+    guard core.life == .running, let index = unhandled.firstIndex(where: { $0.arrival == arrival }) else {
+      return
+    }
     do {
       // Read first: what cannot be read stays where it is.
       let queued = try result.get()
       let message = unhandled.remove(at: index)
-      if let queued { handle(queued, isRedelivered: message.isRedelivered) }
+      if let queued {
+        handle(queued, isRedelivered: message.isRedelivered)
+      } else {
+        claimNext(after: arrival)
+      }
     } catch {
       runtime.logger.error(
         "a message in the queue cannot be read", metadata: ["arrival": "\(arrival)", "error": "\(error)"])
     }
   }
 
+  // MARK: Replies that nobody awaited
+
   func handleUnclaimed(with handler: @escaping UnclaimedReplyHandler) {
     unclaimedHandler = handler
-    handleUnhandled()
+    claimStored()
+  }
+
+  /// Gives the handler the replies that were stored, one after the other, so that one of them at most is in memory.
+  private func claimStored() {
+    guard core.life == .running, unclaimedHandler != nil, case .nothing = claiming else { return }
+    claiming = .reading
+    // Behind what is being stored.
+    runtime.fileQueue.async(flags: .barrier) { [runtime, last = lastClaimed] in
+      let found = Result {
+        try runtime.container.store.claimMessage(after: last, skipping: runtime.leavingOut)
+      }
+      runtime.perform { $0.messages.claim(found) }
+    }
+  }
+
+  /// A message is handled or gone: was it the one that the handler had of those that were stored, the next one follows.
+  private func claimNext(after arrival: UInt64) {
+    guard case .handling(arrival) = claiming else { return }
+    claiming = .nothing
+    claimStored()
+  }
+
+  func mayStoreReply(of sender: ApplicationID) -> Bool {
+    unclaimedCounts[sender, default: 0] < Self.unclaimedCountMax
+  }
+
+  private func countUnclaimed(of sender: ApplicationID, _ change: Int) {
+    let count = unclaimedCounts[sender, default: 0] + change
+    unclaimedCounts[sender] = count > 0 ? count : nil
+  }
+
+  /// The app has taken a reply, or does not want it. Nobody else hears of it.
+  func remove(_ reply: UnclaimedReply) {
+    if held[reply.arrival] != nil {
+      removed.insert(reply.arrival)
+    } else {
+      countUnclaimed(of: reply.sender, -1)
+    }
+  }
+
+  private func claim(_ found: Result<QueuedMessage?, any Error>) {
+    claiming = .nothing
+    guard core.life == .running else { return }
+    do {
+      guard let queued = try found.get() else { return }
+      claiming = .handling(queued.arrival)
+      lastClaimed = queued.arrival
+      if let sender = try? ApplicationID(queued.sender) { countUnclaimed(of: sender, -1) }
+      handle(queued, isRedelivered: false)
+    } catch {
+      runtime.logger.error("a reply in the container cannot be read", metadata: ["error": "\(error)"])
+    }
   }
 
   /// A request that waits for somebody to offer its service.
@@ -194,8 +273,13 @@ final class DeliveredMessages {
   // MARK: Requests that were handled and not answered
 
   /// What earlier processes have left.
-  func resume(_ messages: [AnswerableMessage]) {
-    for message in messages {
+  func resume(_ queue: MessageQueue) {
+    defer { claimStored() }
+    for (_, sender) in queue.unclaimed {
+      if let sender = try? ApplicationID(sender) { countUnclaimed(of: sender, 1) }
+    }
+    for queued in queue.unhandled { handle(queued, isRedelivered: true) }
+    for message in queue.answerable {
       guard let application = try? ApplicationID(message.sender) else { continue }
       // One that came twice is kept once, as it came last.
       let earlier = answerable[application, default: [:]].updateValue(
@@ -270,7 +354,7 @@ final class DeliveredMessages {
 
   private func place(of id: Identifier, from sender: ApplicationID) -> Answerable? {
     if let incoming = core.peers[sender]?.requests.incoming[id] {
-      return incoming.mayReply ? .object(incoming.request) : nil
+      return incoming.mayReply || incoming.request.isBeingKept ? .object(incoming.request) : nil
     }
     return answerable[sender]?[id].map { kept in
       kept.object.map { .object($0) } ?? .queue(arrival: kept.arrival, sender: sender)

@@ -51,6 +51,7 @@ final class PeerDeliveries {
   }
 
   func channel(of id: Identifier) -> ChannelNumber? { machine.channel(of: id) }
+  func waitReason(ofSent id: Identifier) -> WireDeliveryWaiting.Reason? { machine.waitReason(ofSent: id) }
   func channel(ofSent id: Identifier) -> ChannelNumber? { machine.channel(ofSent: id) }
   func canFail(_ id: Identifier) -> Bool { machine.canFail(id) }
   func beginCommit(_ id: Identifier) -> Bool { machine.beginCommit(id) }
@@ -239,6 +240,8 @@ final class PeerDeliveries {
   var overdue: ServicesError {
     switch waitReason {
     case .unlock?: ServicesError(.notAllowed, detail: "time limit of the message: the other app is locked")
+    case .storage?:
+      ServicesError(.noSpace, detail: "time limit of the message: the other app's container takes nothing")
     case .some:
       ServicesError(.processSuspended, detail: "time limit of the message: the other app is suspended")
     case nil:
@@ -273,6 +276,7 @@ final class PeerDeliveries {
 
   func tick(_ now: UInt64) {
     outbox.tick()
+    inbox.tick(now)
     if peer.channels.isEmpty, !peer.isDialling, now >= retryAt ?? 0 {
       if machine.waitsForChannel {
         retryAt = nil

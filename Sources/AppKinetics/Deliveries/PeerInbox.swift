@@ -34,6 +34,9 @@ final class PeerInbox {
   private(set) var expectedUntil: UInt64?
   /// Offers that came while the app was locked or suspended, in their order.
   private var held: [Attempt] = []
+  /// Offers that the container cannot take at the moment, in their order. They are looked at again at a time, after a pause that grows.
+  private var unstored: [Attempt] = []
+  private var storage = StoragePause()
   /// The last incarnation of the sender that was not the newest, and the last count of messages that are not all here: the app was told.
   private var contradicted: WireIncarnation?
   private var putBack: UInt64?
@@ -41,6 +44,7 @@ final class PeerInbox {
   init(_ peer: PeerSession) { self.peer = peer }
 
   private var runtime: Runtime { peer.runtime }
+  private var news: ArrivalNews { ArrivalNews(peer: peer) }
 
   var isIdle: Bool {
     discardingCount == 0 && waitingCallbackCount == 0 && !arriving.values.contains { $0.isUnderWay }
@@ -63,7 +67,7 @@ final class PeerInbox {
   // MARK: What is held
 
   /// A file of a list takes about so much beside its path.
-  private static let listedFileByteCount = 128
+  static let listedFileByteCount = 128
 
   /// A list of files with paths of these lengths takes about so much.
   static func listedByteCount(_ pathByteCounts: some Sequence<Int>) -> Int {
@@ -118,7 +122,7 @@ final class PeerInbox {
   }
 
   /// Calls the app in its turn. What waits for that is held, however often its delivery ends meanwhile.
-  private func callBack(holding byteCount: Int, _ body: @escaping @Sendable () -> Void) {
+  func callBack(holding byteCount: Int, _ body: @escaping @Sendable () -> Void) {
     waitingCallbackCount += 1
     charge(byteCount)
     peer.requests.callbacks.async { [runtime = runtime, application = peer.application] in
@@ -194,6 +198,12 @@ final class PeerInbox {
       remove(id)
       return putOff(id)
     }
+    compare(attempt)
+  }
+
+  /// Holds an offer against the ledger, and goes on with one that is new.
+  private func compare(_ attempt: Attempt) {
+    let (offer, id) = (attempt.delivery.offer, attempt.id)
     run(attempt) { [container = runtime.container, sender = peer.application.text] in
       guard let incarnation = Incarnation(offer.incarnation) else { throw ServicesError(.invalidParams) }
       try container.store.requireNoFailure()
@@ -217,8 +227,14 @@ final class PeerInbox {
         inbox.remove(id, .success(()))
         inbox.peer.deliveries.step { $0.committed(id) }
       }
-    } failed: {
-      $0.abandon(attempt, $1)
+    } failed: { inbox, error in
+      if Shortage.isOfContainer(error) {
+        inbox.log(error)
+        inbox.storage.begin(at: inbox.runtime.now, isFailing: true)
+        inbox.waitForStorage(attempt)
+      } else {
+        inbox.abandon(attempt, error)
+      }
     }
   }
 
@@ -238,10 +254,15 @@ final class PeerInbox {
     }
   }
 
-  /// Whether the message is there is not known: nothing is answered, and the next offer is, by the ledger.
-  private func abandon(_ attempt: Attempt, _ error: any Error) {
+  private func log(_ error: any Error) {
     runtime.logger.error(
       "the container fails", metadata: ["app": "\(peer.application)", "error": "\(error)"])
+  }
+
+  /// Whether the message is there is not known: nothing is answered, and the next offer is, by the ledger.
+  private func abandon(_ attempt: Attempt, _ error: any Error) {
+    log(error)
+    if Shortage.isOfContainer(error) { storage.begin(at: runtime.now, isFailing: true) }
     remove(attempt.id)
     peer.deliveries.step { $0.leaveOpen(attempt.id, detail: Shortage.containerDetail) }
   }
@@ -257,10 +278,10 @@ final class PeerInbox {
           held.append(attempt)
           return hold(attempt, for: reason)
         }
-      case .reply: try checkReply(offer)
+      case .reply: try checkReply(attempt.delivery)
       case nil: throw ServicesError(.invalidParams, detail: "an offer of nothing")
       }
-      receive(attempt)
+      if storage.isFailing { waitForStorage(attempt) } else { receive(attempt) }
     } catch {
       refuse(attempt.id, error)
     }
@@ -277,16 +298,16 @@ final class PeerInbox {
     }
   }
 
-  private func checkReply(_ offer: WireOffer) throws(ServicesError) {
-    guard let request = offer.requestID else { throw ServicesError(.invalidParams) }
-    guard peer.sent[request] != nil || peer.core.messages.takesUnclaimed else {
-      throw ServicesError(.general, detail: "nobody waits for this reply")
-    }
+  private func checkReply(_ delivery: IncomingDelivery) throws(ServicesError) {
+    guard !isAwaitedReply(delivery), !peer.core.messages.mayStoreReply(of: peer.application)
+    else { return }
+    throw ServicesError(.limitExceeded, detail: "replies of one app that nobody has taken")
   }
 
   /// One of the two sides does not want it any more. Nil when it was not on its way.
   private func takeUnwanted(_ id: Identifier, _ error: ServicesError) -> IncomingDelivery? {
     held.removeAll { $0.id == id }
+    unstored.removeAll { $0.id == id }
     let delivery = arriving.removeValue(forKey: id)
     delivery?.isUnwanted = true
     delivery?.transfer?.end(.failure(error))
@@ -350,7 +371,7 @@ final class PeerInbox {
 
   /// The message waits until the app runs, however long that takes; both sides see why.
   private func hold(_ attempt: Attempt, for reason: WireDeliveryWaiting.Reason) {
-    tellArrival(attempt.delivery, waitsFor: reason)
+    news.tellArrival(attempt.delivery, waitsFor: reason)
     peer.core.peerWaits(peer.application)
     peer.deliveries.step { $0.hold(attempt.id, for: reason) }
   }
@@ -369,7 +390,42 @@ final class PeerInbox {
     }
   }
 
-  func forgetHeld() { held = [] }
+  func forgetHeld() {
+    held = []
+    unstored = []
+  }
+
+  // MARK: A container that takes nothing
+
+  /// The message waits until the container takes it, however long that takes, and its sender sees why.
+  private func waitForStorage(_ attempt: Attempt) {
+    news.tellArrival(attempt.delivery, waitsFor: .storage)
+    attempt.delivery.queue.async { attempt.delivery.suspend() }
+    unstored.append(attempt)
+    peer.deliveries.step { $0.hold(attempt.id, for: .storage) }
+    storage.begin(at: runtime.now, isFailing: false)
+  }
+
+  /// There is no room for a message, but for others there may be.
+  private func waitForRoom(_ attempt: Attempt) {
+    guard unstored.count < StoragePause.roomWaitersMax else {
+      return refuse(attempt.id, ServicesError(.noSpace, detail: "the receiver's container"))
+    }
+    waitForStorage(attempt)
+  }
+
+  /// When the container is tried again.
+  var nextDeadline: UInt64? { storage.end }
+
+  func tick(_ now: UInt64) {
+    guard storage.isOver(now) else { return }
+    let waited = unstored
+    unstored = []
+    for attempt in waited where isCurrent(attempt) {
+      peer.deliveries.step { $0.release(attempt.id) }
+      compare(attempt)
+    }
+  }
 
   // MARK: Receiving
 
@@ -391,7 +447,10 @@ final class PeerInbox {
           metadata: [
             "app": "\(application)", "needed": "\(needed)", "files": "\(offer.fileCount)", "free": "\(room)",
           ])
-        throw ServicesError(.noSpace, detail: "the receiver's container")
+        guard needed <= StoragePause.waitingByteCountMax || needed / 16 <= room else {
+          throw ServicesError(.noSpace, detail: "the receiver's container")
+        }
+        throw NoRoom()
       }
       let known = try delivery.withArrival { arrival in
         let files = offer.files.dropFirst(Int(clamping: arrival.filesKnown))
@@ -403,13 +462,22 @@ final class PeerInbox {
     } then: { inbox, list in
       switch list {
       case .known(let fileCount):
-        inbox.tellBeginning(of: attempt.delivery)
+        inbox.news.tellBeginning(of: attempt.delivery)
         inbox.peer.deliveries.step { $0.wantPages(attempt.id, from: fileCount) }
       case .complete(let received?): inbox.accept(attempt, from: received)
       case .complete(nil): break
       }
-    } failed: {
-      $0.failed(attempt, $1)
+    } failed: { inbox, error in
+      // Nothing was answered yet.
+      if error is NoRoom {
+        inbox.waitForRoom(attempt)
+      } else if Shortage.isOfContainer(error) {
+        inbox.log(error)
+        inbox.storage.begin(at: inbox.runtime.now, isFailing: true)
+        inbox.waitForStorage(attempt)
+      } else {
+        inbox.failed(attempt, error)
+      }
     }
   }
 
@@ -428,19 +496,12 @@ final class PeerInbox {
     runtime.logger.warning(
       "a message cannot be received", metadata: ["app": "\(peer.application)", "error": "\(error)"])
     guard !Shortage.isReason(of: error) else { return putOff(attempt.id, detail: Shortage.detail) }
-    refuse(attempt.id, Self.error(of: error))
-  }
-
-  /// What the sender hears: nothing of this container's own paths.
-  private static func error(of error: any Error) -> ServicesError {
-    switch error {
-    case let error as ServicesError: error
-    case let error as ArrivalLimit: ServicesError(.limitExceeded, detail: error.name)
-    case ContainerError.diskFull: ServicesError(.noSpace, detail: "the receiver's container")
-    case ContainerError.invalidName, ContainerError.invalidArgument:
-      ServicesError(.invalidParams, detail: "the list of files, or the contents")
-    default: ServicesError(.general, detail: "the receiver cannot store the files")
+    // The next offer waits for it.
+    guard !Shortage.isOfContainer(error) else {
+      storage.begin(at: runtime.now, isFailing: true)
+      return putOff(attempt.id, detail: Shortage.containerDetail)
     }
+    refuse(attempt.id, Shortage.refusal(for: error))
   }
 
   func take(_ files: [WireOfferedFile], of id: Identifier) {
@@ -478,6 +539,17 @@ final class PeerInbox {
     }
   }
 
+  /// With the files that had begun before. Nobody is told of them again, whatever has become of the attempt.
+  private func tellBeginning(of attempt: Attempt, _ begun: [ArrivedFile]) {
+    if isCurrent(attempt) { news.tellBeginning(of: attempt.delivery) }
+    if attempt.delivery.isCountTold {
+      news.tell(begun, of: attempt.delivery)
+    } else {
+      // The files follow the count, with the next attempt.
+      attempt.delivery.forgetBegunFiles()
+    }
+  }
+
   private func accept(_ attempt: Attempt, from received: UInt64) {
     attempt.delivery.transfer?.advance(to: received)
     peer.deliveries.step { $0.accept(attempt.id, from: received, key: Self.streamKey()) }
@@ -496,7 +568,7 @@ final class PeerInbox {
         let isCurrent = delivery.stream == stream
         if isCurrent { delivery.transfer?.advance(to: advance.received) }
         // Nobody is told of them again, whatever has become of the stream.
-        peer.inbox.tell(advance.begun, of: delivery)
+        peer.inbox.news.tell(advance.begun, of: delivery)
         guard isCurrent else { return }
         peer.wasUsed(stream.channel)
         peer.deliveries.step { $0.received(id, advance.received, frameCount: advance.frameCount) }
@@ -537,6 +609,7 @@ final class PeerInbox {
     attempt.delivery.queue.async {
       do {
         FailPoint.committing.pass()
+        guard runtime.performAndWait({ !$0.wasHeld }) else { return }
         guard let (queued, count) = try attempt.delivery.commit() else { return }
         FailPoint.committed.pass()
         runtime.perform { core in
@@ -544,6 +617,7 @@ final class PeerInbox {
           guard core.life == .running else { return }
           let peer = core.peer(application)
           peer.inbox.remove(id, .success(()))
+          peer.inbox.storage.reset()
           // First, so that a cancel that came meanwhile finds whom to tell.
           core.messages.handle(queued, isRedelivered: false)
           peer.deliveries.step { $0.committed(id, count: count) }
@@ -576,6 +650,7 @@ final class PeerInbox {
     guard let delivery = arriving[id] else { return }
     _ = delivery.beginAttempt()
     held.removeAll { $0.delivery === delivery }
+    unstored.removeAll { $0.delivery === delivery }
     delivery.queue.async { delivery.suspend() }
     change(delivery, to: 0)
     expectedUntil = runtime.now + runtime.options.deliveryIdleTime.milliseconds
@@ -631,80 +706,6 @@ final class PeerInbox {
   }
 
   private static let unwanted = ServicesError(.cancelled, detail: "the receiver does not want it")
-
-  // MARK: What the app hears on the way
-
-  private func tellBeginning(of delivery: IncomingDelivery) {
-    if delivery.offer.fileCount > 0, delivery.tellCount() {
-      tellCount(Int(clamping: delivery.offer.fileCount), of: delivery)
-    }
-    tellArrival(delivery, waitsFor: nil)
-  }
-
-  /// With the files that had begun before. Nobody is told of them again, whatever has become of the attempt.
-  private func tellBeginning(of attempt: Attempt, _ begun: [ArrivedFile]) {
-    if isCurrent(attempt) { tellBeginning(of: attempt.delivery) }
-    if attempt.delivery.isCountTold {
-      tell(begun, of: attempt.delivery)
-    } else {
-      // The files follow the count, with the next attempt.
-      attempt.delivery.forgetBegunFiles()
-    }
-  }
-
-  private func tellCount(_ count: Int, of delivery: IncomingDelivery) {
-    let offer = delivery.offer
-    guard let id = offer.requestID else { return }
-    switch offer.message {
-    case .reply:
-      peer.outbox.afterDelivery(of: id) { $0.sent[id]?.tell(.willReceive(attachmentCount: count)) }
-    case .request(let request):
-      guard let provider = peer.core.services.offer(of: request)?.provider else { return }
-      callBack(holding: Self.listedFileByteCount) { [application = peer.application] in
-        if delivery.isUnwanted { return }
-        provider.willReceive(attachmentCount: count, for: id, from: application)
-      }
-    case nil: break
-    }
-  }
-
-  /// Its first offer begins to arrive, or waits until the app runs; or this has changed.
-  private func tellArrival(_ delivery: IncomingDelivery, waitsFor reason: WireDeliveryWaiting.Reason?) {
-    let offer = delivery.offer
-    let reason: IncomingTransfer.WaitReason? = reason.map { $0 == .unlock ? .unlock : .resumption }
-    if let transfer = delivery.transfer { return transfer.setWaits(for: reason) }
-    guard offer.fileCount > 0, let request = offer.requestID else { return }
-    let transfer = IncomingTransfer(
-      request, isReply: offer.isReply, from: peer.application, fileCount: offer.fileCount,
-      byteCount: offer.byteCount, runtime)
-    transfer.setWaits(for: reason)
-    delivery.transfer = transfer
-    peer.core.arrivalWatchers.yield(transfer)
-  }
-
-  private func tell(_ files: [ArrivedFile], of delivery: IncomingDelivery) {
-    let offer = delivery.offer
-    guard !files.isEmpty, let id = offer.requestID else { return }
-    delivery.transfer?.began(files)
-    switch offer.message {
-    case .reply:
-      peer.outbox.afterDelivery(of: id) { peer in
-        for file in files {
-          peer.sent[id]?.tell(.willReceive(attachment: file.path, byteCount: file.byteCount))
-        }
-      }
-    case .request(let request):
-      guard let provider = peer.core.services.offer(of: request)?.provider else { return }
-      let byteCount = Self.listedByteCount(files.lazy.map(\.path.utf8.count))
-      callBack(holding: byteCount) { [application = peer.application] in
-        for file in files where !delivery.isUnwanted {
-          provider.willReceive(
-            attachment: file.path, byteCount: file.byteCount, for: id, from: application)
-        }
-      }
-    case nil: break
-    }
-  }
 }
 
 extension ArrivingFile {

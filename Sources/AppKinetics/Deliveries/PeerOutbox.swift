@@ -112,11 +112,13 @@ final class PeerOutbox {
   var states: [UInt64: OutboxMessage.State] {
     let waitReason = peer.deliveries.waitReason
     var states: [UInt64: OutboxMessage.State] = [:]
-    for delivery in outgoing.values {
-      if delivery.wasAccepted, peer.isConnected || waitReason == nil {
+    for (id, delivery) in outgoing {
+      if let own = peer.deliveries.waitReason(ofSent: id) {
+        states[delivery.entry.number] = OutboxMessage.State(own)
+      } else if delivery.wasAccepted, peer.isConnected || waitReason == nil {
         states[delivery.entry.number] = .underWay(bytesDone: delivery.bytesDone)
       } else if let waitReason {
-        states[delivery.entry.number] = waitReason == .unlock ? .locked : .suspended
+        states[delivery.entry.number] = OutboxMessage.State(waitReason)
       }
     }
     return states

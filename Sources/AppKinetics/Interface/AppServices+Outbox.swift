@@ -20,6 +20,17 @@ public struct OutboxMessage: ServiceMessage, Hashable {
     case locked
     /// The receiver is suspended: the message waits until it runs.
     case suspended
+    /// The receiver's container takes nothing, because it is closed, read-only, full, or fails: the message waits until it does.
+    case noStorage
+
+    init?(_ reason: WireDeliveryWaiting.Reason) {
+      switch reason {
+      case .unlock: self = .locked
+      case .resumption: self = .suspended
+      case .storage: self = .noStorage
+      case .UNRECOGNIZED: return nil
+      }
+    }
   }
 
   /// The request, or the one that it answers.
@@ -124,13 +135,6 @@ extension AppServices {
     message.isReply
       ? try await runtime.cancelReply(to: message.request, of: message.receiver)
       : try await runtime.cancelRequest(message.request, to: message.receiver)
-  }
-
-  /// Sets the handler for replies to requests of earlier processes. It is called on the callback queue, before ``start()`` returns
-  /// or later, and not while the app is locked or suspended. A reply stays in the container until the handler has returned. Without
-  /// a handler such replies are refused.
-  public func onUnclaimedReply(_ handler: @escaping UnclaimedReplyHandler) {
-    runtime.perform { $0.messages.handleUnclaimed(with: handler) }
   }
 
   /// Called on the callback queue for every message that leaves the outbox, with its params and the paths of its files, also for those of earlier processes, which have nobody else to tell: the

@@ -12,18 +12,6 @@ extension AppServices {
   @available(*, noasync, message: "await stop()")
   public func stopAndWait() { _ = outcome(of: { await self.stop() }) }
 
-  /// ``stop(waitingForHandlers:)``, waiting.
-  @available(*, noasync, message: "await stop(waitingForHandlers:)")
-  public func stopAndWait(waitingForHandlers time: Duration) {
-    _ = outcome(of: { await self.stop(waitingForHandlers: time) })
-  }
-
-  /// ``setState(_:)``, waiting.
-  @available(*, noasync, message: "await setState(_:)")
-  public func setStateAndWait(_ state: ApplicationState) throws {
-    try wait { try await self.setState(state) }
-  }
-
   /// ``send(_:to:)``, waiting until the request was taken.
   @available(*, noasync, message: "await send(_:to:)")
   public func sendAndWait(_ request: ServiceRequest, to application: ApplicationID) throws -> SentRequest {
@@ -52,81 +40,10 @@ extension AppServices {
     }
   }
 
-  /// ``cancelRequest(_:to:)``, waiting.
-  @available(*, noasync, message: "await cancelRequest(_:to:)")
-  @discardableResult
-  public func cancelRequestAndWait(_ request: RequestID, to application: ApplicationID) throws -> Bool {
-    try wait { try await self.cancelRequest(request, to: application) }
-  }
-
-  /// ``cancelRequests(to:)``, waiting.
-  @available(*, noasync, message: "await cancelRequests(to:)")
-  @discardableResult
-  public func cancelRequestsAndWait(to application: ApplicationID) throws -> Bool {
-    try wait { try await self.cancelRequests(to: application) }
-  }
-
-  /// ``outbox()``, waiting.
-  @available(*, noasync, message: "await outbox()")
-  public func outboxAndWait() throws -> [OutboxMessage] { try wait { try await self.outbox() } }
-
-  /// ``keptRequests()``, waiting.
-  @available(*, noasync, message: "await keptRequests()")
-  public func keptRequestsAndWait() throws -> [IncomingRequest] {
-    try wait { try await self.keptRequests() }
-  }
-
-  /// ``removeAttachments(_:)``, waiting.
-  @available(*, noasync, message: "await removeAttachments(_:)")
-  public func removeAttachmentsAndWait(_ paths: [String]) throws {
-    try wait { try await self.removeAttachments(paths) }
-  }
-
   /// ``bringToFront(_:)``, waiting.
   @available(*, noasync, message: "await bringToFront(_:)")
   public func bringToFrontAndWait(_ application: ApplicationID) throws {
     try wait { try await self.bringToFront(application) }
-  }
-}
-
-extension SentRequest {
-  /// ``delivered()``, waiting.
-  @available(*, noasync, message: "await delivered()")
-  public func deliveredAndWait() throws { try wait { try await self.delivered() } }
-
-  /// ``reply()``, waiting.
-  @available(*, noasync, message: "await reply()")
-  public func replyAndWait() throws -> ServiceReply? { try wait { try await self.reply() } }
-
-  /// ``cancel()``, waiting.
-  @available(*, noasync, message: "await cancel()")
-  @discardableResult
-  public func cancelAndWait() -> Bool {
-    if case .success(let isCancelled) = outcome(of: { await self.cancel() }) { isCancelled } else { false }
-  }
-}
-
-extension IncomingRequest {
-  /// ``keep()``, waiting.
-  @available(*, noasync, message: "await keep()")
-  public func keepAndWait() throws { try wait { try await self.keep() } }
-
-  /// ``removeAttachments()``, waiting.
-  @available(*, noasync, message: "await removeAttachments()")
-  public func removeAttachmentsAndWait() throws { try wait { try await self.removeAttachments() } }
-
-  /// ``reply(_:attachments:foreground:)``, waiting until the reply was taken.
-  @available(*, noasync, message: "await reply(_:attachments:foreground:)")
-  public func replyAndWait(
-    _ params: ServiceValue? = nil, attachments: [String] = [], foreground: ForegroundPreference = .none
-  ) throws {
-    try wait { try await self.reply(params, attachments: attachments, foreground: foreground) }
-  }
-
-  /// ``reply(error:foreground:)``, waiting in the same way.
-  @available(*, noasync, message: "await reply(error:foreground:)")
-  public func replyAndWait(error: ServiceReplyError, foreground: ForegroundPreference = .none) throws {
-    try wait { try await self.reply(error: error, foreground: foreground) }
   }
 }
 
@@ -142,7 +59,7 @@ private func outcome<R: Sendable>(
 ) -> Result<R, any Error> {
   let done = DispatchSemaphore(value: 0)
   let outcome = Guarded<Result<R, any Error>?>(nil)
-  Task.detached {
+  Task.detached(executorPreference: WaitedFor()) {
     let result: Result<R, any Error>
     do { result = .success(try await body()) } catch { result = .failure(error) }
     outcome.withLock { $0 = result }
@@ -150,4 +67,14 @@ private func outcome<R: Sendable>(
   }
   done.wait()
   return outcome.withLock { $0! }
+}
+
+/// Runs a task on a queue of its own: each thread of the pool that Swift's tasks share may be one that waits for such a task.
+private final class WaitedFor: TaskExecutor {
+  private let queue = DispatchQueue(label: "opendynamics.services.waiting")
+
+  func enqueue(_ job: consuming ExecutorJob) {
+    let job = UnownedJob(job)
+    queue.async { job.runSynchronously(on: self.asUnownedTaskExecutor()) }
+  }
 }

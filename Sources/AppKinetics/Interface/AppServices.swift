@@ -104,6 +104,14 @@ public final class AppServices: Sendable {
     await withCheckedContinuation { continuation in runtime.stop { continuation.resume() } }
   }
 
+  /// From now on nothing of what other apps have sent is committed, handled, answered or refused, and nothing is said to them: messages stay in the
+  /// outboxes of their senders, as they would if this process had ended, and come again at the next start. Channels end; calls end with
+  /// `connectionLost` when their senders hear of the app's next process. The connection to the broker stays until ``stop()``. For an app whose
+  /// container is about to close; these services do not run again. Returns when nothing is written to the container any more.
+  public func hold() async {
+    await withCheckedContinuation { continuation in runtime.hold { continuation.resume() } }
+  }
+
   /// Lets no further handler begin, waits until those that run have returned, for `time` at most, and then does what ``stop()`` does. Until then the services run: what handlers
   /// return is sent, and they may send and call. Requests without files that wait for their turn end with `connectionLost`, those with files come again at the next start.
   /// A handler that awaits this waits for itself.

@@ -39,6 +39,8 @@ public final class IncomingRequest: ServiceMessage {
     var replyStream: AsyncStream<ReplyEvent>?
     var replyContinuation: AsyncStream<ReplyEvent>.Continuation?
     var hasReplyEnded = false
+    /// Who waits until it is in the queue; nil while it is not on the way there.
+    var keepWaiters: [CheckedContinuation<Void, Never>]?
   }
 
   private let guarded: Guarded<Fields>
@@ -160,6 +162,27 @@ public final class IncomingRequest: ServiceMessage {
     guarded.withLock {
       $0.arrival = arrival
       return $0.hasHandlerReturned
+    }
+  }
+
+  /// It is on the way into the queue.
+  var isBeingKept: Bool { guarded.withLock { $0.keepWaiters != nil } }
+
+  func beginKeeping() { guarded.withLock { $0.keepWaiters = [] } }
+
+  /// It is there, or cannot be kept.
+  func endKeeping() {
+    for waiter in guarded.withLock({ $0.keepWaiters.take() }) ?? [] { waiter.resume() }
+  }
+
+  /// Returns when it is not on the way into the queue.
+  func whenKept() async {
+    await withCheckedContinuation { waiter in
+      let waits = guarded.withLock { guarded in
+        guarded.keepWaiters?.append(waiter)
+        return guarded.keepWaiters != nil
+      }
+      if !waits { waiter.resume() }
     }
   }
 

@@ -1,5 +1,6 @@
 public import Foundation
 import Locks
+import ServiceWire
 
 /// A message with files that is on its way to this app: a request, or the reply to one.
 public final class IncomingTransfer: Sendable {
@@ -14,12 +15,23 @@ public final class IncomingTransfer: Sendable {
   /// The sum of the files' sizes.
   public let byteCount: UInt64
 
-  /// What has to happen to this app (``AppServices/setState(_:)``) before anything of a message comes.
+  /// What has to happen to this app before anything of a message comes.
   public enum WaitReason: Sendable, Hashable {
-    /// The app is locked.
+    /// The app is locked (``AppServices/setState(_:)``).
     case unlock
     /// The app is suspended.
     case resumption
+    /// The app's container takes nothing: it is closed, read-only, full, or fails.
+    case storage
+
+    init?(_ reason: WireDeliveryWaiting.Reason) {
+      switch reason {
+      case .unlock: self = .unlock
+      case .resumption: self = .resumption
+      case .storage: self = .storage
+      case .UNRECOGNIZED: return nil
+      }
+    }
   }
 
   private struct Fields {
@@ -101,7 +113,7 @@ public final class IncomingTransfer: Sendable {
   @discardableResult
   public func cancel() async -> Bool { await runtime.cancelReception(of: request, from: sender) }
 
-  /// Returns when the message is there with all of its files. Throws why it will not be: `cancelled` by either side, `noSpace`, `connectionLost`
+  /// Returns when the message is there with all of its files. Throws why it will not be: `cancelled` by either side, `noSpace` when others wait for room already, `connectionLost`
   /// when this app stops or the message begins anew, and what else it is refused with. A broken channel is no end: it goes on over the next one.
   public func ended() async throws {
     try await withCheckedThrowingContinuation { continuation in

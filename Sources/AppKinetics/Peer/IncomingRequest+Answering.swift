@@ -28,6 +28,7 @@ extension IncomingRequest {
     let isTaken = await runtime.result { [storing = runtime.storing] core in
       guard core.life == .running, core.peers[sender]?.requests.beginStoring(self) == true
       else { return false }
+      self.beginKeeping()
       storing.enter()
       return true
     }
@@ -40,12 +41,16 @@ extension IncomingRequest {
         message, id: id, from: sender, isHandled: isHandled)
       let hasReturned = setArrival(arrival)
       await runtime.result { core in
+        defer { self.endKeeping() }
         guard core.life == .running else { return }
         core.peer(sender).requests.didKeep(self)
         if hasReturned { core.peer(sender).requests.handlerReturned(self) }
       }
     } catch {
-      runtime.perform(with: sender) { $0.requests.storingFailed(self) }
+      runtime.perform { core in
+        core.peers[sender]?.requests.storingFailed(self)
+        self.endKeeping()
+      }
       throw error
     }
   }
@@ -120,15 +125,14 @@ extension IncomingRequest {
         metadata: ["service": "\(service)", "method": "\(method)", "error": "\(error)"])
       let text = error.path ?? error.detail ?? error.code.name
       reply = ServiceReplyError(
-        code: Int64(error.code.rawValue),
-        text: text.utf8.count <= ServiceReplyError.textByteCountMax ? text : error.code.name)
+        error.code, text: text.utf8.count <= ServiceReplyError.textByteCountMax ? text : error.code.name)
     case is CancellationError:
-      reply = ServiceReplyError(code: Int64(ServicesError.cancelled.rawValue), text: "cancelled")
+      reply = ServiceReplyError(.cancelled, text: "cancelled")
     default:
       // What it says may be about the provider's own data.
       runtime.logger.error(
         "a handler failed", metadata: ["service": "\(service)", "error": "\(type(of: error))"])
-      reply = ServiceReplyError(code: Int64(ServicesError.general.rawValue), text: "the provider failed")
+      reply = ServiceReplyError(.general, text: "the provider failed")
     }
     do {
       try reply.validate()
@@ -165,9 +169,24 @@ extension IncomingRequest {
     runtime.perform { core in _ = core.requests(holding: self)?.endWithoutReply(self) }
   }
 
-  /// By the channel; with files, or to a request that had some, through the outbox.
+  /// By the channel; with files, or to a request that is in the queue, through the outbox. One that is on the way into the queue is answered there.
   private func put(
     _ reply: WireReply, _ attachments: [String], _ foreground: ForegroundPreference, waits: Bool = true
+  ) async throws {
+    while true {
+      await whenKept()
+      let place = arrival
+      do {
+        return try await putOnce(reply, attachments, foreground, waits: waits)
+      } catch let error as ServicesError where error == PeerRequests.cannotReply {
+        // Its keeping may have begun meanwhile, and ended, too.
+        guard isBeingKept || arrival != place else { throw error }
+      }
+    }
+  }
+
+  private func putOnce(
+    _ reply: WireReply, _ attachments: [String], _ foreground: ForegroundPreference, waits: Bool
   ) async throws {
     var reply = reply
     reply.id = self.id.data
@@ -186,6 +205,11 @@ extension IncomingRequest {
       return runtime.perform { core in
         let refused =
           core.peers[sender].map { $0.requests.reply(reply, to: self) } ?? PeerRequests.cannotReply
+        // Its keeping may have begun since.
+        if refused != nil, self.isBeingKept {
+          Task { try await self.put(reply, [], ForegroundPreference(reply.foreground)) }
+          return
+        }
         if let refused { logger.debug("a reply was not sent", metadata: ["error": "\(refused)"]) }
       }
     }

@@ -20,6 +20,8 @@ final class PeerRequests {
     var isReplyDelivered = false
     /// The other app was told that no reply comes.
     var hasEnded = false
+    /// That is to be said when it is in the queue, or cannot be kept.
+    var endsWhenKept = false
     /// Its reply, which is on the way, and the paths of the reply's files.
     var reply = WireReply()
     var replyAttachments: [String] = []
@@ -279,6 +281,10 @@ final class PeerRequests {
 
   /// Returns why it cannot be ended.
   func endWithoutReply(_ request: IncomingRequest) -> ServicesError? {
+    if request.isBeingKept, isCurrent(request), incoming[request.id]?.endsWhenKept == false {
+      incoming[request.id]?.endsWhenKept = true
+      return nil
+    }
     guard request.arrival != nil else {
       return answer(request, isReply: false) { exchange throws(ProtocolFault) in
         try exchange.endWithoutReply(request.id, now: runtime.now)
@@ -343,7 +349,12 @@ final class PeerRequests {
     guard isCurrent(request) else { return }
     incoming[request.id]?.isStored = false
     incoming[request.id]?.replyAttachments = []
+    endIfWanted(request)
     letGo(request)
+  }
+
+  private func endIfWanted(_ request: IncomingRequest) {
+    if isCurrent(request), incoming[request.id]?.endsWhenKept == true { _ = endWithoutReply(request) }
   }
 
   /// Removes a kept request from memory, since the container has it. If its sender was forgotten the container does not have it, and
@@ -372,6 +383,7 @@ final class PeerRequests {
   func didKeep(_ request: IncomingRequest) {
     if isCurrent(request) { incoming[request.id]?.isStored = false }
     replyIsDelivered(request.id)
+    endIfWanted(request)
     // Its handler may have returned meanwhile.
     letGo(request)
   }

@@ -490,7 +490,8 @@ final class PeerSession {
 
   func nextDeadline(_ now: UInt64, soon: UInt64) -> UInt64 {
     let asked =
-      [exchange.retryTime, requests.nextDeadline, outbox.nextDeadline].compactMap(\.self).min() ?? .max
+      [exchange.retryTime, requests.nextDeadline, outbox.nextDeadline, inbox.nextDeadline]
+      .compactMap(\.self).min() ?? .max
     if channels.isEmpty, !isDialling, exchange.isIdle, let retryAt = deliveries.retryAt {
       return min(asked, max(retryAt, now))
     }
@@ -548,12 +549,12 @@ final class PeerSession {
   }
 
   /// These services are stopped. What takes its time enters the group.
-  func stop(_ parts: DispatchGroup) {
+  func stop(_ parts: DispatchGroup, saysGoodbye: Bool) {
     for channel in channels.values {
       parts.enter()
       channel.lane.whenClosed { parts.leave() }
+      if saysGoodbye { channel.lane.close(.noError) } else { channel.lane.cut() }
     }
-    closeChannels()
     let lost = ServicesError(.connectionLost, detail: "these services were stopped")
     for request in sent.values { request.fail(.lost, request.isDelivery ? Core.stopped : lost) }
     requests.stop()

@@ -11,7 +11,12 @@ import SodiumPrimitives
 /// Each part of it keeps its own state: ``BrokerSession`` the connection to the broker, a ``PeerSession`` what is under way with one
 /// other app. Neither these nor the core are `Sendable`, so the compiler keeps work from taking them elsewhere.
 final class Core {
-  enum Life: Sendable { case new, running, stopped }
+  enum Life: Sendable {
+    case new, running
+    /// Nothing is done any more for other apps, and nothing is said to them.
+    case held
+    case stopped
+  }
 
   /// What earlier processes left in the container.
   struct Left: Sendable {
@@ -84,7 +89,7 @@ final class Core {
 
   /// `starter` is called when the app is registered, or will not be.
   func start(_ left: Left?, _ starter: @escaping BrokerSession.Starter) {
-    guard life != .stopped else {
+    guard life == .new || life == .running else {
       return starter(
         .failure(
           ServicesError(
@@ -95,11 +100,30 @@ final class Core {
     guard broker.mustConnect(for: starter) else { return }
     guard life == .new else { return broker.connect() }
     life = .running
-    messages.resume(left?.queue.answerable ?? [])
-    for queued in left?.queue.unhandled ?? [] { messages.handle(queued, isRedelivered: true) }
-    if let left { resumeOutbox(left) }
+    if let left {
+      messages.resume(left.queue)
+      resumeOutbox(left)
+    }
     runtime.startClock()
     broker.connect()
+  }
+
+  /// Nothing is committed any more, also when they have stopped since.
+  private(set) var wasHeld = false
+
+  /// From now on nothing that others sent is committed, handled, answered or refused. The connection to the broker stays. What is being
+  /// written enters the group.
+  func hold(_ parts: DispatchGroup) {
+    guard life == .running || life == .new else { return }
+    (life, wasHeld) = (.held, true)
+    endPeers(parts, saysGoodbye: false)
+  }
+
+  private func endPeers(_ parts: DispatchGroup, saysGoodbye: Bool) {
+    runtime.stopClock()
+    for peer in peers.values { peer.stop(parts, saysGoodbye: saysGoodbye) }
+    peers = [:]
+    messages.stop()
   }
 
   /// What takes its time enters the group. False when it was stopped before.
@@ -109,10 +133,7 @@ final class Core {
     stopping = parts
     for ended in takenBack.values.joined() { ended(nil) }
     takenBack = [:]
-    runtime.stopClock()
-    for peer in peers.values { peer.stop(parts) }
-    peers = [:]
-    messages.stop()
+    endPeers(parts, saysGoodbye: true)
     broker.stop(parts)
     keys.stop()
     rollbackWatchers.finish()
@@ -303,7 +324,7 @@ final class Core {
         return
       }
       if let peer = peers[receiver] { peer.outbox.takeBack(entry.id, [ended]) } else { ended(nil) }
-    case .stopped: ended(nil)
+    case .held, .stopped: ended(nil)
     }
   }
 }

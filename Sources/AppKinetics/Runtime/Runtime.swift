@@ -152,8 +152,11 @@ final class Runtime: Sendable {
       return try await blocking { [self] in
         let store = container.store
         // For any time that an app may name, also one without end.
-        let oldest = min(9e9, max(-9e9, date.timeIntervalSince1970 - options.stagingTime / .seconds(1)))
-        try store.discardArrivals(olderThan: Int64(oldest) * 1_000_000_000)
+        let seconds = date.timeIntervalSince1970 - options.stagingTime / .seconds(1)
+        let oldest = Int64(min(9e9, max(-9e9, seconds)) * 1e9)
+        try store.discardArrivals(olderThan: oldest)
+        // A command that only sends has no say in how long they stay.
+        if options.registers { try store.endUnclaimed(olderThan: oldest) }
         let outbox = try store.outboxEntries(skipping: leavingOut).map { entry in
           guard let offer = try? WireOffer(serializedBytes: store.outboxMessage(entry.number)) else {
             return Core.Left.Outgoing(entry: entry)
@@ -188,6 +191,20 @@ final class Runtime: Sendable {
       // What was told to the app is settled in the container, so that nothing of it comes again.
       parts.enter()
       self.fileQueue.async(flags: .barrier) { parts.leave() }
+    }
+  }
+
+  /// Calls back when nothing is written any more.
+  func hold(_ done: @escaping @Sendable () -> Void) {
+    perform { core in
+      self.handlers.close()
+      let parts = DispatchGroup()
+      core.hold(parts)
+      parts.enter()
+      self.storing.notify(queue: self.workQueue) { parts.leave() }
+      parts.enter()
+      self.fileQueue.async(flags: .barrier) { parts.leave() }
+      parts.notify(queue: self.workQueue, execute: done)
     }
   }
 
@@ -351,6 +368,9 @@ final class Runtime: Sendable {
 
   /// The handler of a request has returned.
   func keepQueued(_ arrival: UInt64) { changeQueue { try $0.keepForReply(arrival) } }
+
+  /// Nobody awaits a reply.
+  func keepUnclaimed(_ arrival: UInt64) { changeQueue { try $0.keepUnclaimed(arrival) } }
 
   private func changeQueue(_ change: @escaping @Sendable (Container) throws -> Void) {
     fileQueue.async { [container, logger] in

@@ -137,7 +137,7 @@ extension Container {
 
   // MARK: Queue and inbox
 
-  /// The messages that wait for their handlers, and those that may still be answered. A damaged message
+  /// The messages that wait for their handlers, those that may still be answered, and the replies that nobody has claimed. A damaged message
   /// is passed to `skipping` and left out, and stays in the queue; without `skipping`, throws
   /// `catalogDamaged` or `tableDamaged`.
   package func messageQueue(skipping: ((ContainerError) -> Void)? = nil) throws -> MessageQueue {
@@ -160,7 +160,26 @@ extension Container {
 
   /// Notes that a message's handler has returned, and that the app may still reply. Does nothing if the message is not in the queue.
   package func keepForReply(_ arrival: UInt64) throws {
-    try messages.keepForReply(arrival)
+    try messages.keepQueued(arrival, for: .reply)
+  }
+
+  /// Notes that a message is a reply that nobody awaits. Does nothing if the message is not in the queue.
+  package func keepUnclaimed(_ arrival: UInt64) throws {
+    try messages.keepQueued(arrival, for: .claim)
+  }
+
+  /// The oldest reply behind the number `last` that nobody has claimed, which waits for a handler from now on; nil when there is none. Passes damaged ones to
+  /// `skipping`, and leaves them as they are.
+  package func claimMessage(
+    after last: UInt64, skipping: (ContainerError) -> Void
+  ) throws -> QueuedMessage? {
+    try messages.claimMessage(after: last, skipping: skipping)
+  }
+
+  /// Removes replies from the queue that nobody has claimed and that arrived before `time`, in
+  /// nanoseconds since 1970. Their files stay in the inbox.
+  package func endUnclaimed(olderThan time: Int64) throws {
+    try messages.endUnclaimed(olderThan: time)
   }
 
   /// Removes a message from the queue. Does nothing if it is not there.
@@ -175,9 +194,9 @@ extension Container {
   }
 
   /// Removes message directories with everything in them in one commit. Ignores directories that
-  /// are gone. Throws `invalidArgument` for a path that is not that of a message directory; then
-  /// nothing is removed.
-  package func removeArrivedMessages(_ directories: [String]) throws {
-    try messages.removeArrivedMessages(directories)
+  /// are gone. Messages of the queue with the numbers `arrivals` go with them. Throws `invalidArgument` for a path that is not that of a
+  /// message directory; then nothing is removed.
+  package func removeArrivedMessages(_ directories: [String], endingQueued arrivals: [UInt64] = []) throws {
+    try messages.removeArrivedMessages(directories, endingQueued: arrivals)
   }
 }

@@ -103,7 +103,7 @@ extension Transaction {
       fileCount: message.fileCount,
       files: zip(places, files).lazy.map { (place: $0, size: $1.size) })
     let queued = QueuedMessage(
-      arrival: arrival, id: message.id, sender: message.sender, message: message.message,
+      arrival: arrival, time: now, id: message.id, sender: message.sender, message: message.message,
       directory: delivery.staging == nil ? nil : directory,
       files: zip(places, files).map { (directory + "/" + String(decoding: $0, as: UTF8.self), $1.size) })
     return (queued, arrivedCount)

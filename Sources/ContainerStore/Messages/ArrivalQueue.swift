@@ -4,6 +4,8 @@ package import SodiumPrimitives
 package struct QueuedMessage: Sendable {
   /// The message's number in the queue: ascending, never reused.
   package var arrival: UInt64
+  /// When it arrived, in nanoseconds since 1970.
+  package var time: Int64
   package var id: Identifier
   /// Application id.
   package var sender: String
@@ -29,6 +31,8 @@ package struct MessageQueue: Sendable {
   package var unhandled: [QueuedMessage] = []
   /// Those whose handlers have returned and which were not ended.
   package var answerable: [AnswerableMessage] = []
+  /// The numbers and senders of replies that wait for somebody to claim them.
+  package var unclaimed: [(arrival: UInt64, sender: String)] = []
 }
 
 extension CatalogKey {
@@ -81,12 +85,12 @@ extension Transaction {
     return arrival
   }
 
-  /// Notes that a message's handler has returned. Does nothing if the message is not in the queue.
-  func keepForReply(_ arrival: UInt64) throws {
+  /// Notes what a message waits for in place of its handler. Does nothing if the message is not in the queue.
+  func keepQueued(_ arrival: UInt64, for state: QueuedRecord.State) throws {
     guard let value = try value(.queued(arrival)) else { return }
     var record = try Self.decode(value) { bytes throws(MalformedBytes) in try QueuedRecord(bytes) }
     guard record.state == .handler else { return }
-    record.state = .reply
+    record.state = state
     put(.queued(arrival), record.encoded)
   }
 
@@ -118,7 +122,8 @@ extension CatalogReading {
     }
     let directory = String(decoding: record.directory, as: UTF8.self)
     return QueuedMessage(
-      arrival: arrival, id: record.id, sender: String(decoding: record.sender, as: UTF8.self),
+      arrival: arrival, time: record.time, id: record.id,
+      sender: String(decoding: record.sender, as: UTF8.self),
       message: contents.message, directory: record.directory.isEmpty ? nil : directory,
       files: contents.files.map { (directory + "/" + String(decoding: $0.place, as: UTF8.self), $0.size) })
   }
@@ -148,6 +153,7 @@ extension Messages {
             queue.answerable.append(
               AnswerableMessage(
                 arrival: arrival, id: record.id, sender: String(decoding: record.sender, as: UTF8.self)))
+          case .claim: queue.unclaimed.append((arrival, String(decoding: record.sender, as: UTF8.self)))
           }
         }
       }
@@ -158,6 +164,24 @@ extension Messages {
   func queuedMessage(_ arrival: UInt64) throws -> QueuedMessage? {
     try store.withSnapshot { records in
       try records.value(.queued(arrival)).map { try records.queuedMessage(arrival, $0) }
+    }
+  }
+
+  func claimMessage(after last: UInt64, skipping: (ContainerError) -> Void) throws -> QueuedMessage? {
+    try store.transaction(durability: store.soon) { transaction in
+      var cursor = try transaction.cursor(from: .queued(last + 1))
+      while let (key, value) = try cursor.nextLive(), let arrival = key.arrival {
+        guard var record = try? QueuedRecord(value), record.state == .claim else { continue }
+        do {
+          let queued = try transaction.queuedMessage(arrival, value)
+          record.state = .handler
+          transaction.put(.queued(arrival), record.encoded)
+          return queued
+        } catch let error as ContainerError where error.isDamage {
+          skipping(error)
+        }
+      }
+      return nil
     }
   }
 
@@ -175,8 +199,19 @@ extension Messages {
     }
   }
 
-  func keepForReply(_ arrival: UInt64) throws {
-    try store.transaction(durability: store.soon) { try $0.keepForReply(arrival) }
+  func keepQueued(_ arrival: UInt64, for state: QueuedRecord.State) throws {
+    try store.transaction(durability: store.soon) { try $0.keepQueued(arrival, for: state) }
+  }
+
+  func endUnclaimed(olderThan time: Int64) throws {
+    try store.transaction(durability: store.soon) { transaction in
+      for (key, value) in try transaction.records(.all(.queued)) {
+        guard let arrival = key.arrival, let record = try? QueuedRecord(value), record.state == .claim,
+          record.time < time
+        else { continue }
+        try transaction.endQueued(arrival)
+      }
+    }
   }
 
   func endQueued(_ arrival: UInt64) throws {

@@ -23,7 +23,7 @@ extension CatalogSnapshot {
 }
 
 extension Messages {
-  func removeArrivedMessages(_ directories: [String]) throws {
+  func removeArrivedMessages(_ directories: [String], endingQueued arrivals: [UInt64]) throws {
     let places = try directories.map { directory in
       let path = try StorePath(directory)
       let names = path.parts.compactMap { $0 }
@@ -36,6 +36,7 @@ extension Messages {
     }
     try store.namingPath(store.place) {
       try store.transaction { transaction in
+        for arrival in arrivals { try transaction.endQueued(arrival) }
         for names in places {
           guard let parent = try transaction.directoryIfThere(names.dropLast()),
             let directory = try transaction.directoryIfThere(names)

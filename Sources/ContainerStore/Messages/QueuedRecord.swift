@@ -5,7 +5,10 @@ struct QueuedRecord: Equatable {
   /// What the message waits for.
   enum State: UInt8 {
     case handler = 0
+    /// It was handled, and the app's reply is still to come.
     case reply = 1
+    /// It is a reply, and nobody awaited it when it came.
+    case claim = 2
   }
 
   var time: Int64

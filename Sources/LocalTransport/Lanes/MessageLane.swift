@@ -127,6 +127,9 @@ package final class MessageLane<Message: LaneMessage>: Sendable {
     end(LaneEnd(.here, fault, detail), saysGoodbye: true, goodbyeDetail: detail)
   }
 
+  /// Closes the connection without a goodbye, as the end of the process would.
+  package func cut() { end(LaneEnd(.here, .noError, "")) }
+
   /// Only the first end counts. Its own detail is for this side's log: nothing but what the owner gave crosses to the peer.
   func end(_ end: LaneEnd, saysGoodbye: Bool = false, goodbyeDetail: String = "") {
     let byteCountMax = output.withLock { $0.frameByteCountMax }

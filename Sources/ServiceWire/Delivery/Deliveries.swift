@@ -202,6 +202,9 @@ package struct Deliveries: Sendable {
   /// Where its last offer came; nil when it is gone, or its channel is.
   package func channel(of id: Identifier) -> ChannelNumber? { received.channel(of: id) }
 
+  /// Why one of ours waits at its receiver; nil when it does not.
+  package func waitReason(ofSent id: Identifier) -> WireDeliveryWaiting.Reason? { sent.waitReason(of: id) }
+
   /// Nil for one of ours that is over, or has no channel now.
   package func channel(ofSent id: Identifier) -> ChannelNumber? { sent.outgoing[id]?.state.channel }
 
@@ -212,15 +215,15 @@ package struct Deliveries: Sendable {
     return outputs
   }
 
-  /// The app is locked or suspended: the offer is answered when it runs, and its sender hears so, again when
-  /// the reason has changed. Nothing when it is gone.
+  /// The app is locked or suspended, or its container takes nothing: the offer is answered later, and its sender hears so, again when the
+  /// reason has changed. Nothing when it is gone.
   package mutating func hold(_ id: Identifier, for reason: WireDeliveryWaiting.Reason) -> [DeliveryOutput] {
     var outputs: [DeliveryOutput] = []
     received.hold(id, for: reason, &outputs)
     return outputs
   }
 
-  /// The app runs: an answer to an offer that was held follows.
+  /// An answer to an offer that was held may follow, or it is held again.
   package mutating func release(_ id: Identifier) -> [DeliveryOutput] {
     received.release(id)
     return []

@@ -9,8 +9,8 @@ struct ReceivedDeliveries: Sendable {
     enum State: Equatable {
       /// The owner has the offer.
       case offered
-      /// It is offered, and the app is locked or suspended, which the sender was told.
-      case held(WireDeliveryWaiting.Reason)
+      /// It is offered, and waits for the app or its container, which the sender was told.
+      case held
       /// A page was asked for.
       case paging(from: UInt64)
       /// The owner has the whole manifest.
@@ -24,6 +24,8 @@ struct ReceivedDeliveries: Sendable {
     let fileCount: UInt64
     let byteCount: UInt64
     var state: State = .offered
+    /// Why it waits, or has waited: what the sender was told last.
+    var toldReason: WireDeliveryWaiting.Reason?
     /// Nil when that went: while the owner commits or discards it.
     var channel: ChannelNumber?
     /// While it is received.
@@ -74,7 +76,7 @@ struct ReceivedDeliveries: Sendable {
   var isEmpty: Bool { incoming.isEmpty }
   /// There is one that does not wait until this app runs.
   var isMoving: Bool {
-    incoming.values.contains { if case .held = $0.state { false } else { true } }
+    incoming.values.contains { $0.state != .held }
   }
 
   // MARK: What its owner says
@@ -170,7 +172,8 @@ struct ReceivedDeliveries: Sendable {
   }
 
   func putBack(_ id: Identifier, count: UInt64, _ outputs: inout [DeliveryOutput]) {
-    guard let delivery = incoming[id], delivery.state == .offered, let number = delivery.channel
+    guard let delivery = incoming[id], delivery.state == .offered, delivery.toldReason == nil,
+      let number = delivery.channel
     else {
       return
     }
@@ -188,12 +191,10 @@ struct ReceivedDeliveries: Sendable {
     _ id: Identifier, for reason: WireDeliveryWaiting.Reason, _ outputs: inout [DeliveryOutput]
   ) {
     guard let delivery = incoming[id], let number = delivery.channel else { return }
-    switch delivery.state {
-    case .offered: break
-    case .held(let said) where said != reason: break
-    default: return
-    }
-    incoming[id]?.state = .held(reason)
+    guard delivery.state == .offered || delivery.state == .held else { return }
+    incoming[id]?.state = .held
+    guard delivery.toldReason != reason else { return }
+    incoming[id]?.toldReason = reason
     outputs.append(
       .send(
         .with {
@@ -205,7 +206,7 @@ struct ReceivedDeliveries: Sendable {
   }
 
   mutating func release(_ id: Identifier) {
-    guard case .held? = incoming[id]?.state else { return }
+    guard incoming[id]?.state == .held else { return }
     incoming[id]?.state = .offered
   }
 

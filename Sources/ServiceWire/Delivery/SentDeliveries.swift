@@ -284,6 +284,10 @@ struct SentDeliveries: Sendable {
     return delivery
   }
 
+  func waitReason(of id: Identifier) -> WireDeliveryWaiting.Reason? {
+    waiting.contains(id) ? outgoing[id]?.waitReason : nil
+  }
+
   /// Before another answer, and again only with another reason.
   mutating func takeWaiting(
     _ message: WireDeliveryWaiting, _ number: ChannelNumber, _ outputs: inout [DeliveryOutput]

@@ -23,7 +23,9 @@ package struct Exchange: Sendable {
   /// The last time that the owner gave, in milliseconds: no later than now.
   private(set) var lastTime: UInt64 = 0
 
-  package static let versionMax: UInt32 = 1
+  /// Version 2 has another reason for which an offer waits, which version 1 closes the channel for.
+  package static let versionMax: UInt32 = 2
+  static let versionMin: UInt32 = 2
   package static let ticketByteCount = 32
 
   package init(

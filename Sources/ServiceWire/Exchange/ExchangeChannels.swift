@@ -81,7 +81,7 @@ struct ExchangeChannels: Sendable {
     guard var channel = all[number], !channel.isOpen else {
       throw ProtocolViolation(fault: .unexpectedMessage)
     }
-    guard hello.version >= 1 else { throw ProtocolViolation(fault: .versionNotSupported) }
+    guard hello.version >= Exchange.versionMin else { throw ProtocolViolation(fault: .versionNotSupported) }
     guard hello.ticket == channel.ticket else { throw ProtocolViolation(fault: .ticketRefused) }
     guard hello.appID.utf8.elementsEqual(peerAppID.utf8) else {
       throw ProtocolViolation(fault: .certificateNotFound)

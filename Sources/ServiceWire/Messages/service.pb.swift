@@ -2520,8 +2520,8 @@ package nonisolated struct WireDeliveryRefused: Sendable {
   fileprivate var _failure: WireFailure? = nil
 }
 
-/// Before another answer to an offer: the receiver is locked or suspended, and the answer follows when it
-/// runs. It comes again when the reason is another one.
+/// Before another answer to an offer: the receiver is locked, suspended or cannot store it, and the answer follows when it
+/// can. It comes again when the reason is another one.
 package nonisolated struct WireDeliveryWaiting: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
@@ -2537,6 +2537,9 @@ package nonisolated struct WireDeliveryWaiting: Sendable {
     package typealias RawValue = Int
     case unlock // = 0
     case resumption // = 1
+
+    /// The receiver's container takes nothing: it is closed, read-only, full, or fails.
+    case storage // = 2
     case UNRECOGNIZED(Int)
 
     package init() {
@@ -2547,6 +2550,7 @@ package nonisolated struct WireDeliveryWaiting: Sendable {
       switch rawValue {
       case 0: self = .unlock
       case 1: self = .resumption
+      case 2: self = .storage
       default: self = .UNRECOGNIZED(rawValue)
       }
     }
@@ -2555,6 +2559,7 @@ package nonisolated struct WireDeliveryWaiting: Sendable {
       switch self {
       case .unlock: return 0
       case .resumption: return 1
+      case .storage: return 2
       case .UNRECOGNIZED(let i): return i
       }
     }
@@ -2563,6 +2568,7 @@ package nonisolated struct WireDeliveryWaiting: Sendable {
     package static let allCases: [WireDeliveryWaiting.Reason] = [
       .unlock,
       .resumption,
+      .storage,
     ]
 
   }
@@ -6994,7 +7000,7 @@ nonisolated extension WireDeliveryWaiting: SwiftProtobuf.Message, SwiftProtobuf.
 }
 
 nonisolated extension WireDeliveryWaiting.Reason: SwiftProtobuf._ProtoNameProviding {
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0UNLOCK\0\u{1}RESUMPTION\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0UNLOCK\0\u{1}RESUMPTION\0\u{1}STORAGE\0")
 }
 
 nonisolated extension WireDeliveryProgress: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
