@@ -52,7 +52,7 @@ struct AppOptions: ParsableArguments {
   /// What a broker takes.
   private static let textByteCountMax = BrokerLimits().nameByteCountMax
 
-  /// Opens the container, and closes it again whatever happens.
+  /// Opens the container, and closes it again whatever happens. Without `registers` the app is there for what it sends and its replies only.
   func withServices<R>(
     registers: Bool = true, containerOptions: Container.Options = Container.Options(),
     _ body: (AppServices, SecureContainer) throws -> R
@@ -65,6 +65,8 @@ struct AppOptions: ParsableArguments {
       let services = try AppServices(
         Application(id: ApplicationID(id), name: name ?? id, activationUser: user), container: container,
         options: options)
+      // Requests for the app are no matter of a command that only sends: they wait until the app runs.
+      if !registers { try AsyncWork.run { try await services.setState(.suspended) } }
       do {
         let result = try body(services, container)
         try AsyncWork.run { await services.stop() }

@@ -30,7 +30,7 @@ final class ArrivalBar: Sendable {
     defer {
       fields.withLock { fields in
         fields.transfers.removeAll { $0 === transfer }
-        fields.endedByteCount += transfer.byteCount
+        fields.endedByteCount.addSaturating(transfer.byteCount)
       }
     }
     try await transfer.ended()
@@ -52,8 +52,8 @@ final class ArrivalBar: Sendable {
     fields.isDrawing = !fields.transfers.isEmpty
     guard fields.isDrawing else { return nil }
     let (done, all) = fields.transfers.reduce(into: (fields.endedByteCount, fields.endedByteCount)) {
-      $0.0 += $1.bytesDone
-      $0.1 += $1.byteCount
+      $0.0.addSaturating($1.bytesDone)
+      $0.1.addSaturating($1.byteCount)
     }
     return ProgressState(bytesDone: done, byteCount: all, seconds: fields.begin.secondsSince)
   }

@@ -78,7 +78,7 @@ struct DiskUsageCommand: ParsableCommand, ReportingCommand {
     try found.print { found in
       let sums = found.flatMap(\.shown)
       if json { return try JSONText.of(sums) }
-      let whole = FolderSum(path: "total", size: found.reduce(0) { $0 + $1.whole })
+      let whole = FolderSum(path: "total", size: found.saturatingSum { $0.whole })
       return (total ? sums + [whole] : sums).map(line).joined()
     }
     try damage.finish()
@@ -113,7 +113,7 @@ struct DiskUsageCommand: ParsableCommand, ReportingCommand {
       if file.attributes.kind != .directory,
         file.attributes.linkCount < 2 || counted.insert(file.attributes.id).inserted
       {
-        sum.size += file.attributes.size
+        sum.size.addSaturating(file.attributes.size)
         sum.fileCount += 1
       }
       let isAsked = file.depth == 0 || (!summarize && (all || file.attributes.kind == .directory))
@@ -153,7 +153,7 @@ private struct FolderSum: Encodable {
   var fileCount = 0
 
   mutating func add(_ other: FolderSum) {
-    size += other.size
+    size.addSaturating(other.size)
     fileCount += other.fileCount
   }
 }

@@ -31,7 +31,7 @@ struct OutboxResumeCommand: ParsableCommand, ReportingCommand {
       try AsyncWork.run {
         let begin = ContinuousClock.now
         let waiting = try await services.outbox()
-        let byteCount = waiting.reduce(0) { $0 + $1.byteCount }
+        let byteCount = waiting.saturatingSum { $0.byteCount }
         services.onOutboxEnd { message, error in ended.put(message, error) }
         try await services.start()
         var endedCount = 0
@@ -49,7 +49,7 @@ struct OutboxResumeCommand: ParsableCommand, ReportingCommand {
             let description = OutboxDescription(message, state: error == nil ? "delivered" : "refused")
             try StandardOutput.write(json ? JSONText.of(description) : description.text)
           }
-          let bytesLeft = left.reduce(0) { $0 + $1.byteCount - min($1.byteCount, $1.bytesDone) }
+          let bytesLeft = left.saturatingSum { $0.byteCount - min($0.byteCount, $0.bytesDone) }
           bar.show(
             ProgressState(
               bytesDone: byteCount - min(byteCount, bytesLeft), byteCount: byteCount,

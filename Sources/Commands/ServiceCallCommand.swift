@@ -75,8 +75,6 @@ struct ServiceCallCommand: ParsableCommand, ReportingCommand {
     // What the app offers at other times stays registered.
     let answer = try app.withServices(registers: false) { services, _ in
       try AsyncWork.run {
-        // Only for its own reply: what else others have for the app waits until it runs.
-        try await services.setState(.suspended)
         try await services.start()
         let target = try await Self.target(target, request, services)
         let sent = try await services.send(request, to: target)

@@ -117,7 +117,7 @@ struct TreeCopier {
     if source === target, items[0].kind == .directory { try requireApart(source, path, place) }
     var copied: [CopyItem] = []
     try bulk.withProgressBar(title) { bar in
-      var tally = CopyTally(byteCount: items.reduce(0) { $0 + $1.size }, bar: bar)
+      var tally = CopyTally(byteCount: items.saturatingSum { $0.size }, bar: bar)
       for item in items {
         if Interruption.shared.cancellation.isCancelled { throw ContainerError(.cancelled) }
         let place = PathText.below(place, item.relative)
@@ -239,7 +239,7 @@ private struct CopyTally {
   }
 
   mutating func add(_ count: UInt64) {
-    done += count
+    done.addSaturating(count)
     bar?.show(ProgressState(bytesDone: done, byteCount: byteCount, seconds: begin.secondsSince))
   }
 }

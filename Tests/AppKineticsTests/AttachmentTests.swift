@@ -138,10 +138,10 @@ struct AttachmentTests {
   /// Holes are not sent, and take no room at either side.
   @Test func bringsAFileThatIsLargerThanTheDisk() async throws {
     try await withTestApps { world in
-      let provider = try await world.app("com.example.provider")
+      let provider = try await world.app("com.example.provider") { $0.attachmentByteCountMax = nil }
       try provider.services.offer(echo) { .reply(attachments: $0.attachments) }
       try await provider.services.start()
-      let consumer = try await world.app("com.example.consumer")
+      let consumer = try await world.app("com.example.consumer") { $0.attachmentByteCountMax = nil }
       let data = Data((0..<(1 << 20)).map { UInt8(truncatingIfNeeded: $0 / 251) })
       let (middle, size): (UInt64, UInt64) = (3 << 50, 8 << 50)
       try consumer.container.files.write(data, toPath: "/huge")

@@ -29,6 +29,34 @@ struct TrapTests {
     }
   }
 
+  /// Sizes that a file, a container or another app states are added with a limit: two of them may be more than there are numbers. The
+  /// store has sums of its own, whose parts it has checked.
+  @Test func noStatedSizesAreAdded() throws {
+    // Lengths of what is in memory.
+    let measured = [
+      "ServiceValue+Limits.swift", "AppDirectory.swift", "ProviderWatch.swift",
+      "BrokerRecords+Administration.swift",
+      "DescriptorReceiver.swift",
+    ]
+    // Constants.
+    let constants =
+      #/\b(SecretKey|SecretStreamCipher|KeyFingerprint|KeyPair|Identifier|BulkSlots)\.\w*[bB]yteCount/#
+    let sum =
+      #/(\+=?|\*) [^"]*[.](byteCount|storedByteCount|size|bytesDone|delivered|missingCount)\b|[.](byteCount|size|bytesDone)\)* (\+|\*) /#
+    var fileCount = 0
+    for (file, text) in try Self.texts()
+    where !file.hasSuffix(".pb.swift") && !measured.contains(where: file.hasSuffix)
+      && !["ContainerStore/", "EncryptedFile/", "SodiumPrimitives/"].contains(where: file.hasPrefix)
+    {
+      fileCount += 1
+      for line in text.split(separator: "\n") where !line.contains(constants) && line.contains(sum) {
+        if line.contains("\"") { continue }
+        Issue.record("\(file): \(line): add it with addSaturating or saturatingSum")
+      }
+    }
+    #expect(fileCount > 200)
+  }
+
   private static func texts() throws -> [(file: String, text: String)] {
     try SourceTree.targets().flatMap { try SourceTree.files(of: $0, extensions: ["swift"]) }
       .map { ($0, try SourceTree.text(of: $0)) }

@@ -29,7 +29,7 @@ public final class AppServices: Sendable {
     /// The most bytes that the files of one message may have together, in messages that arrive. Holes of files
     /// count as the bytes that the app reads there. With nil the only limit is the room for what is stored,
     /// where holes take none.
-    public var attachmentByteCountMax: UInt64?
+    public var attachmentByteCountMax: UInt64? = 1 << 44
     /// Whether contents of large files may come in memory that the sender shares, which spares copies through the socket: sealed there as
     /// they are on the socket, 2 MiB for each channel over which large files come. Where the system has no such memory (Linux has), nothing comes so.
     public var takesSharedMemory = true
