@@ -1,7 +1,7 @@
 import ServiceValues
 import ServiceWire
 
-/// What the app hears of messages of one other app before they are there, each once.
+/// Tells the app of messages of one other app before they are there, each once.
 struct ArrivalNews {
   unowned let peer: PeerSession
 

@@ -29,7 +29,7 @@ final class DeliveredMessages {
   private static let unclaimedCountMax = 1_024
   /// The number of the last one that was given to the handler.
   private var lastClaimed: UInt64 = 0
-  /// Those that the app has removed while the handler's turn had not come.
+  /// The numbers of replies that the app has removed while the handler's turn had not come.
   private var removed: Set<UInt64> = []
 
   private enum Claiming {

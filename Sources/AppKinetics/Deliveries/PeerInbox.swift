@@ -229,8 +229,7 @@ final class PeerInbox {
       }
     } failed: { inbox, error in
       if Shortage.isOfContainer(error) {
-        inbox.log(error)
-        inbox.storage.begin(at: inbox.runtime.now, isFailing: true)
+        inbox.containerFailed(error)
         inbox.waitForStorage(attempt)
       } else {
         inbox.abandon(attempt, error)
@@ -254,15 +253,16 @@ final class PeerInbox {
     }
   }
 
-  private func log(_ error: any Error) {
+  /// Logs a failure. One of the container begins the pause before it is tried again.
+  private func containerFailed(_ error: any Error) {
     runtime.logger.error(
       "the container fails", metadata: ["app": "\(peer.application)", "error": "\(error)"])
+    if Shortage.isOfContainer(error) { storage.begin(at: runtime.now, isFailing: true) }
   }
 
   /// Whether the message is there is not known: nothing is answered, and the next offer is, by the ledger.
   private func abandon(_ attempt: Attempt, _ error: any Error) {
-    log(error)
-    if Shortage.isOfContainer(error) { storage.begin(at: runtime.now, isFailing: true) }
+    containerFailed(error)
     remove(attempt.id)
     peer.deliveries.step { $0.leaveOpen(attempt.id, detail: Shortage.containerDetail) }
   }
@@ -468,12 +468,11 @@ final class PeerInbox {
       case .complete(nil): break
       }
     } failed: { inbox, error in
-      // Nothing was answered yet.
+      // The offer has no answer yet, so that it may wait.
       if error is NoRoom {
         inbox.waitForRoom(attempt)
       } else if Shortage.isOfContainer(error) {
-        inbox.log(error)
-        inbox.storage.begin(at: inbox.runtime.now, isFailing: true)
+        inbox.containerFailed(error)
         inbox.waitForStorage(attempt)
       } else {
         inbox.failed(attempt, error)

@@ -11,7 +11,7 @@ import SodiumPrimitives
   import Darwin
 #endif
 
-/// What keeps a message from being stored and is no fault of the message: it is interrupted or waits, and is not refused for good.
+/// A shortage keeps a message from being stored and is no fault of the message, which is interrupted or waits, and is not refused for good.
 enum Shortage {
   /// What the other side reads of it.
   static let detail = "memory or open files"
@@ -42,7 +42,7 @@ enum Shortage {
     }
   }
 
-  /// What the sender hears: nothing of this container's own paths.
+  /// The error that the sender hears, which names no path of this container.
   static func refusal(for error: any Error) -> ServicesError {
     switch error {
     case let error as ServicesError: error

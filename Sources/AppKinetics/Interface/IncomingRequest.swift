@@ -39,7 +39,7 @@ public final class IncomingRequest: ServiceMessage {
     var replyStream: AsyncStream<ReplyEvent>?
     var replyContinuation: AsyncStream<ReplyEvent>.Continuation?
     var hasReplyEnded = false
-    /// Who waits until it is in the queue; nil while it is not on the way there.
+    /// The tasks that wait until the request is in the queue; nil while it is not on the way there.
     var keepWaiters: [CheckedContinuation<Void, Never>]?
   }
 
