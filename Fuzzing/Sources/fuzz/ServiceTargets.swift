@@ -91,7 +91,7 @@ extension Target {
       _ = exchange.receive(
         .with {
           $0.hello = .with {
-            $0.version = 1
+            $0.version = Exchange.versionMax
             $0.ticket = ticket
             $0.appID = "com.example.b"
             $0.process = Identifier(high: 0, low: 2).data
