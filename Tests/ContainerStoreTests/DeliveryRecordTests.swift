@@ -139,11 +139,13 @@ struct DeliveryRecordTests {
     most.messageByteCount = 2 << 20
     most.fileCount = 1 << 32 - 1
     #expect(try QueuedRecord(most.encoded) == most)
-    var answerable = record
-    answerable.state = .reply
-    #expect(answerable.encoded != record.encoded)
-    #expect(try QueuedRecord(answerable.encoded) == answerable)
-    for (offset, byte) in [(28, 2), (28, 255), (29, 1), (30, 1)] as [(Int, UInt8)] {
+    for state: QueuedRecord.State in [.reply, .claim] {
+      var other = record
+      other.state = state
+      #expect(other.encoded != record.encoded)
+      #expect(try QueuedRecord(other.encoded) == other)
+    }
+    for (offset, byte) in [(28, 3), (28, 255), (29, 1), (30, 1)] as [(Int, UInt8)] {
       var wrong = record.encoded
       wrong[offset] = byte
       refuses(wrong) { _ = try QueuedRecord($0) }
