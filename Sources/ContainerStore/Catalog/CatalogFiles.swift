@@ -77,9 +77,11 @@ struct CatalogFiles: Sendable {
       let table = try TableFile(
         written, io: io, container: container, key: key, ciphers: ciphers, cache: cache, log: log)
       // The table is verified first: its source tables and journals are removed once the superblock
-      // names it.
-      guard try table.check(isOldest: isOldest).isWhole else {
-        throw ContainerError(.tableDamaged, detail: "a table that was just written")
+      // names it. Nothing of the container is damaged until then.
+      let check = try table.check(isOldest: isOldest)
+      guard check.isWhole else {
+        if let refusal = check.refusal { throw refusal }
+        throw ContainerError(.ioFailed, detail: "a table that was just written cannot be read back")
       }
       return [table] + tables.dropFirst(mergedCount)
     } catch {

@@ -377,6 +377,8 @@ final class TableFile: Sendable {
     var uneven: [UnevenRecord] = []
     /// Copies that are missing or have another length.
     var misfits: [Int] = []
+    /// Why the system does not read one of the copies, the first time.
+    var refusal: IOFailure?
 
     var isWhole: Bool { damaged.isEmpty && lost.isEmpty && contradictions.isEmpty && misfits.isEmpty }
   }
@@ -385,7 +387,9 @@ final class TableFile: Sendable {
   /// tombstones.
   func check(isOldest: Bool) throws(IOFailure) -> Check {
     var check = Check()
-    for i in 0..<CopiedFile.count where try byteCount(of: i) != table.byteCount { check.misfits.append(i) }
+    for i in 0..<CopiedFile.count where try byteCount(of: i, &check) != table.byteCount {
+      check.misfits.append(i)
+    }
     _ = try blockOfBoth(footer, .footer, &check)
     let overhead = UInt64(SecretStreamCipher.overheadByteCount)
     var entriesSeen: UInt64 = 0
@@ -421,9 +425,10 @@ final class TableFile: Sendable {
   }
 
   /// The length of a copy; nil when there is no such file.
-  private func byteCount(of copy: Int) throws(IOFailure) -> UInt64? {
+  private func byteCount(of copy: Int, _ check: inout Check) throws(IOFailure) -> UInt64? {
     do throws(IOFailure) { return try file.copy(copy).size() } catch {
       guard error.isOfFile else { throw error }
+      check.refusal = check.refusal ?? error
       return nil
     }
   }
@@ -449,6 +454,7 @@ final class TableFile: Sendable {
         damaged.append(i)
       }
     }
+    check.refusal = check.refusal ?? Loss.refusal(losses)
     if damaged.count == CopiedFile.count {
       check.lost.append(
         Loss.refusal(losses).map(Self.finding)
