@@ -14,7 +14,7 @@ struct AppEvent: Encodable, Sendable {
   var isRedelivered: Bool?
   /// It may have come before, from a container that was put back.
   var mayBeRepeated: Bool?
-  /// How many messages are missing in a container that was put back.
+  /// How many messages are missing in a container that was put back, or how many events were not printed.
   var missingCount: UInt64?
   /// Of a message that is on its way.
   var fileCount: UInt64?
@@ -51,17 +51,36 @@ struct AppEvent: Encodable, Sendable {
   }
 }
 
-/// Prints events, one at a time.
+/// Prints events, one at a time. No handler waits for a reader that does not read: what it leaves for too long is dropped, and counted.
 struct EventReport: Sendable {
   let asJSON: Bool
   let bar: ArrivalBar
+  private let queue = LogQueue(lineCountMax: 16_384)
+
+  init(asJSON: Bool, bar: ArrivalBar) {
+    self.asJSON = asJSON
+    self.bar = bar
+  }
 
   /// Writes one event. The app goes on when nobody reads the output.
   func write(_ event: AppEvent) {
-    bar.clear()
+    queue.append(waitingAtMost: Self.waitingTime) { [self] droppedCount in
+      bar.clear()
+      if droppedCount > 0 { put(AppEvent("events were dropped", missingCount: UInt64(droppedCount))) }
+      put(event)
+    }
+  }
+
+  /// A reader that takes a line in this time is waited for.
+  private static let waitingTime = Duration.seconds(2)
+
+  private func put(_ event: AppEvent) {
     guard asJSON else { return (try? StandardOutput.write(event.text)) ?? () }
     if let line = try? JSONText.of(event) { try? StandardOutput.write(line) }
   }
+
+  /// Returns when everything was written, or nobody reads it.
+  func flush() { queue.flush() }
 
   /// Writes which apps want something of this one, each once for as long as it is among them.
   func follow(_ waitingPeers: AsyncStream<Set<ApplicationID>>) async {

@@ -23,6 +23,7 @@ struct AppPresentCommand: ParsableCommand, ReportingCommand {
 
   func run() throws {
     let report = EventReport(asJSON: json, bar: ArrivalBar(SharedProgressBar(nil)))
+    defer { report.flush() }
     let app = try LockedApp(containerAt: URL(filePath: dir), options: broker.services)
     try AsyncWork.run {
       try await app.start()

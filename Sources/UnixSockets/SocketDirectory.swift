@@ -42,11 +42,16 @@ public enum SocketDirectory {
   }
 
   /// Refuses a directory that does not belong to the effective user of this process or does not keep others out. A symbolic
-  /// link is followed; access control lists are not looked at, nor are the directories above.
+  /// link is followed when it belongs to that user, or to the system's administrator; access control lists are not looked at, nor are the directories above.
   ///
   /// Throws ``SocketError/unsafeDirectory(path:fault:)``, or ``SocketError/callFailed(operation:path:errno:)`` when it cannot be looked at.
   public static func check(_ path: String, _ requirement: Requirement) throws(SocketError) {
     var status = stat()
+    if lstat(path, &status) == 0, status.st_mode & S_IFMT == S_IFLNK {
+      guard [0, geteuid()].contains(status.st_uid) else {
+        throw .unsafeDirectory(path: path, fault: .ownedByAnotherUser)
+      }
+    }
     guard stat(path, &status) == 0 else {
       throw .callFailed(operation: "stat", path: path, errno: errno)
     }
