@@ -2086,7 +2086,7 @@ class DeliveryTests(TestCase):
             ("queued message 50: number of files", small, self.queued(files=1 << 32)),
             ("queued message 50: length 2097153", small, self.queued((2 << 20) + 1)),
             ("queued message 50: bytes that are not zero", small, self.queued(state=b"\0\1\0")),
-            ("queued message 50: its state", small, self.queued(state=b"\3\0\0")),
+            ("queued message 50: its state", small, self.queued(state=b"\4\0\0")),
             ("queued message 50: a sender", small, self.queued(sender=b"..")),
             ("queued message 50: no directory", small, self.queued(directory=b"")),
             ("queued message 50: no directory", small, self.queued(files=0)),

@@ -181,7 +181,7 @@ def check_queued(catalog: Catalog, key: bytes, value: bytes) -> None:
     fields.time()
     fields.take(16)
     message_length = fields.range(fields.u32(), 0, MAXIMUM_MESSAGE, "length")
-    fields.range(fields.u8(), 0, 2, "its state")
+    fields.range(fields.u8(), 0, 3, "its state")
     fields.zero(2)
     sender_length = fields.u8()
     files = fields.range(fields.u64(), 0, MAXIMUM_FILES, "number of files")

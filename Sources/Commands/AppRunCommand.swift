@@ -15,6 +15,12 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
   @Option(help: ArgumentHelp("Where files that came are kept.", valueName: "folder"))
   var saveTo = "/Documents"
 
+  @Option(
+    help: ArgumentHelp(
+      "Takes requests of this app only: an app id, or the fingerprint of its key. Can be repeated.",
+      valueName: "app"))
+  var from: [String] = []
+
   @Flag(help: "Prints each event as a JSON object on a line of its own.")
   var json = false
 
@@ -35,12 +41,21 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
     }
   }
 
+  private static func caller(_ text: String) throws -> Caller {
+    if let caller = try? Caller(fingerprint: text) { return caller }
+    try checkApplicationID(text, "--from")
+    return Caller(try ApplicationID(text))
+  }
+
   func run() throws {
     let folder = saveTo
+    let callers = try Set(from.map(Self.caller))
     let isLocked = locked
     let drawsBar = progress || StandardError.isTerminal
     let report = EventReport(asJSON: json, bar: ArrivalBar(SharedProgressBar(drawsBar ? "receive" : nil)))
+    defer { report.flush() }
     try app.withServices { services, container in
+      if !callers.isEmpty { try services.take(from: callers) }
       for service in [WellKnownService.transferFile, .saveFiles, .greetings] {
         try services.offer(service.definition, validates: true) { request in
           try await Self.answer(request, folder, container, report)

@@ -76,10 +76,31 @@ func withContainer<R>(
   do {
     result = try body(container)
   } catch {
+    let named = error.namingStaged(in: container)
     // The first error is the one to report.
     try? container.close()
-    throw error
+    throw named
   }
   try container.close()
   return result
+}
+
+extension StagedMessage {
+  static let advice = "rm -r DIR /.opendynamics/staging removes what has come of them"
+}
+
+extension [StagedMessage] {
+  var storedByteCount: UInt64 { saturatingSum(\.storedByteCount) }
+}
+
+extension Error {
+  /// Of a container without room, with what waits in it for the rest of messages.
+  fileprivate func namingStaged(in container: Container) -> any Error {
+    guard let error = self as? ContainerError, error.code == .diskFull,
+      let staged = try? container.stagedMessages(), !staged.isEmpty
+    else { return self }
+    return error.with(
+      detail: "\(Quantity.count(staged.count, "unfinished message")) of other apps take "
+        + "\(Quantity.bytes(staged.storedByteCount)): \(StagedMessage.advice)")
+  }
 }

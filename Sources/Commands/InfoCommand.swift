@@ -19,7 +19,7 @@ struct InfoCommand: ParsableCommand, ReportingCommand {
     Interruption.shared.endAtOnce()
     let secret = try credential.secret(for: dir)
     let description = try withContainer(at: dir, secret, mode: .readOnly, findings: .none) {
-      ContainerDescription(try $0.info(), findings: $0.findings)
+      ContainerDescription(try $0.info(), staged: (try? $0.stagedMessages()) ?? [], findings: $0.findings)
     }
     try StandardOutput.write(json ? JSONText.of(description) : description.text)
   }
@@ -39,10 +39,13 @@ private struct ContainerDescription: Encodable {
   var slabByteCount: UInt64
   var deadByteCount: UInt64
   var reservedByteCount: UInt64
+  /// Messages that have begun to arrive, and the bytes that they take.
+  var stagedMessageCount: Int
+  var stagedByteCount: UInt64
   var keySlots: [String]
   var findings: [FindingDescription]
 
-  init(_ info: ContainerInfo, findings: [Finding]) {
+  init(_ info: ContainerInfo, staged: [StagedMessage], findings: [Finding]) {
     id = info.id.hex
     created = Quantity.timestamp(info.created)
     commit = info.commit
@@ -55,6 +58,8 @@ private struct ContainerDescription: Encodable {
     slabByteCount = info.slabByteCount
     deadByteCount = info.deadByteCount
     reservedByteCount = info.reservedByteCount
+    stagedMessageCount = staged.count
+    stagedByteCount = staged.storedByteCount
     keySlots = info.keySlots
     self.findings = findings.map(FindingDescription.init)
   }
@@ -63,12 +68,16 @@ private struct ContainerDescription: Encodable {
     let files = "\(fileCount) in \(Quantity.count(directoryCount, "folder")), the root included"
     let stored =
       "\(Quantity.bytes(liveByteCount)) live, \(Quantity.bytes(deadByteCount)) dead, \(Quantity.bytes(reservedByteCount)) reserved"
-    let rows = [
+    var rows = [
       ("id", id), ("created", created), ("files", files),
       ("contents", "\(Quantity.bytes(byteCount)) (\(byteCount) bytes)"),
       ("stored", "\(stored); \(Quantity.count(slabCount, "slab"))"),
       ("commit", "\(commit), generation \(generation)"), ("keys", keySlots.joined(separator: ", ")),
     ]
+    if stagedMessageCount > 0 {
+      let messages = Quantity.count(stagedMessageCount, "unfinished message")
+      rows.append(("staged", "\(messages), \(Quantity.bytes(stagedByteCount)); \(StagedMessage.advice)"))
+    }
     let width = 10
     return rows.map { name, value in
       name + String(repeating: " ", count: width - name.utf8.count) + value + "\n"

@@ -193,7 +193,7 @@ struct KeptRequestTests {
       try await consumer.services.setState(state)
       try await provider.services.reply("later", to: sent.id)
       while try await !provider.services.outbox().isEmpty { await Task.yield() }
-      while try consumer.container.store.messageQueue().unhandled.count != 1 { await Task.yield() }
+      while try consumer.container.store.messageQueue().unclaimed.count != 1 { await Task.yield() }
       // Behind whatever calls the app.
       let runtime = consumer.services.runtime
       runtime.performAndWait { _ in }
@@ -206,9 +206,14 @@ struct KeptRequestTests {
       try await consumer.services.setState(.running)
       let reply = try #require(await replies.next())
       #expect(reply.id == sent.id && reply.isRunning)
-      while try !consumer.container.store.messageQueue().unhandled.isEmpty { await Task.yield() }
+      while try !queueIsEmpty(consumer) { await Task.yield() }
       #expect(replies.values.count == 1)
     }
+  }
+
+  private func queueIsEmpty(_ app: TestApp) throws -> Bool {
+    let queue = try app.container.store.messageQueue()
+    return queue.unhandled.isEmpty && queue.unclaimed.isEmpty
   }
 
   /// Another task answers while the request is on its way to the disk: by its object, by its id, with files, with an error, or not at all.
@@ -366,7 +371,9 @@ struct KeptRequestTests {
       for round in 0..<4 {
         let arrival = try store.enqueueForReply(id, from: consumer.id.text, message, isHandled: false)
         let queued = try #require(try store.queuedMessage(arrival))
-        await provider.services.runtime.result { $0.messages.handle(queued, isRedelivered: false) }
+        await provider.services.runtime.result {
+          $0.messages.handle(ReadMessage(queued), isRedelivered: false)
+        }
         requests.append(try #require(await taker.received.next()))
         // The first two come while the handler of the one before has not returned, as far as is known.
         if round > 0 { try await waitUntilKept(by: provider) }

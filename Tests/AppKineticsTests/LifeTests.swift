@@ -78,7 +78,7 @@ struct LifeTests {
         provider.services.application, container: provider.container, options: options)
       try await other.start()
       let error = try #require(await #expect(throws: ServicesError.self) { try await task.value })
-      #expect(error.code == .brokerUnavailable)
+      #expect(error.code == .placeTaken)
       await other.stop()
     }
   }

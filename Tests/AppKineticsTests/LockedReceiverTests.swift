@@ -138,7 +138,7 @@ struct LockedReceiverTests {
       }
       func held() -> (app: Int, peer: Int?) {
         pair.provider.services.runtime.performAndWait {
-          ($0.heldOfferByteCount, $0.peers[pair.consumer.id]?.inbox.heldByteCount)
+          ($0.heldOfferByteCount, $0.peers[pair.consumer.id]?.inbox.charges.heldByteCount)
         }
       }
       let atMost = held()

@@ -231,7 +231,7 @@ struct OutboxTests {
       let store = consumer.container.store
       let left = Core.Left(
         outbox: try store.outboxEntries().map { Core.Left.Outgoing(entry: $0, request: $0.id) },
-        queue: try store.messageQueue())
+        queue: try store.messageQueue(), unhandled: [])
       #expect(try await consumer.services.cancelRequest(sent[0], to: receiver))
       let outgoing = await consumer.services.runtime.result { core -> [RequestID] in
         core.start(left) { _ in }

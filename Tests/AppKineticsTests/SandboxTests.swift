@@ -244,7 +244,7 @@ struct SandboxTests {
         core.heldOfferByteCount = 0
         return (alone, beside, boxed)
       }
-      #expect(alone == 128 << 20 && beside == 78 << 20 && boxed == 10 << 20)
+      #expect(alone == 128 << 20 && beside == 78 << 20 && boxed == 24 << 20)
     }
   }
 

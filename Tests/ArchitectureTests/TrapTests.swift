@@ -57,6 +57,22 @@ struct TrapTests {
     #expect(fileCount > 200)
   }
 
+  /// To read a value of another app takes as long as it likes, within the limits, and nothing waits for it but its own messages.
+  @Test func valuesOfOtherAppsAreReadInOnePlace() throws {
+    var count = 0
+    for (file, text) in try Self.texts() where file.hasPrefix("AppKinetics/") {
+      for match in text.matches(of: #/ServiceValue\((\w+\.)?(params|details|value|wire)\b/#) {
+        count += 1
+        // The app's own outbox, by a thread that waits for the disk.
+        guard
+          !["Peer/ReadValues.swift", "Interface/AppServices+Outbox.swift"].contains(where: file.hasSuffix)
+        else { continue }
+        Issue.record("\(file): \(match.0)")
+      }
+    }
+    #expect(count >= 4)
+  }
+
   private static func texts() throws -> [(file: String, text: String)] {
     try SourceTree.targets().flatMap { try SourceTree.files(of: $0, extensions: ["swift"]) }
       .map { ($0, try SourceTree.text(of: $0)) }

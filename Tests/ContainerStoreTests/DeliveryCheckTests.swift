@@ -127,7 +127,7 @@ let deliveryMistakes: [Mistake] = [
   ),
   (
     "a queued message in a state that cannot be",
-    { t, arrivals in try t.edit(.queued(arrivals[0])) { $0[28] = 3 } }
+    { t, arrivals in try t.edit(.queued(arrivals[0])) { $0[28] = 4 } }
   ),
   (
     "a longer message than there is",

@@ -139,13 +139,13 @@ struct DeliveryRecordTests {
     most.messageByteCount = 2 << 20
     most.fileCount = 1 << 32 - 1
     #expect(try QueuedRecord(most.encoded) == most)
-    for state: QueuedRecord.State in [.reply, .claim] {
+    for state: QueuedRecord.State in [.reply, .claim, .claimAgain] {
       var other = record
       other.state = state
       #expect(other.encoded != record.encoded)
       #expect(try QueuedRecord(other.encoded) == other)
     }
-    for (offset, byte) in [(28, 3), (28, 255), (29, 1), (30, 1)] as [(Int, UInt8)] {
+    for (offset, byte) in [(28, 4), (28, 255), (29, 1), (30, 1)] as [(Int, UInt8)] {
       var wrong = record.encoded
       wrong[offset] = byte
       refuses(wrong) { _ = try QueuedRecord($0) }

@@ -26,6 +26,11 @@ final class BrokerRegistration {
       $0.icon = application.icon ?? Data()
       $0.services = core.services.registered
       $0.servers = application.servers.map(\.wire)
+      $0.callers = (core.services.callers ?? []).map(\.wire).sorted {
+        ($0.appID, KeyFingerprint.text($0.keyFingerprint)) < (
+          $1.appID, KeyFingerprint.text($1.keyFingerprint)
+        )
+      }
     }
   }
 

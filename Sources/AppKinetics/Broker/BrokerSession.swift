@@ -489,15 +489,15 @@ final class BrokerSession {
       ServicesError(
         .certificateNotFound, detail: "the broker is not the one that this container enrolled with")
     case .replaced:
-      ServicesError(.brokerUnavailable, detail: "the same app connected again, and took this one's place")
+      ServicesError(.placeTaken, detail: "the same app connected again")
     case .duplicated:
       ServicesError(
-        .brokerUnavailable,
+        .placeTaken,
         detail: """
           another process of the same app takes this one's place again and again; is a copy of the container in use?
           """
       )
-    case .forgotten: ServicesError(.brokerUnavailable, detail: "an administrator forgot this app")
+    case .forgotten: ServicesError(.notEnrolled, detail: "an administrator forgot this app")
     // Not the other app's word, which would end what waits for it in the outbox.
     case .notAllowed: ServicesError(.approvalPending, detail: end.detail)
     case .limitExceeded, .certificateNotFound, .applicationNotFound:

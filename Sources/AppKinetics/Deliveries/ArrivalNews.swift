@@ -20,7 +20,8 @@ struct ArrivalNews {
       peer.outbox.afterDelivery(of: id) { $0.sent[id]?.tell(.willReceive(attachmentCount: count)) }
     case .request(let request):
       guard let provider = peer.core.services.offer(of: request)?.provider else { return }
-      peer.inbox.callBack(holding: PeerInbox.listedFileByteCount) { [application = peer.application] in
+      peer.inbox.charges.callBack(holding: OfferCharges.listedFileByteCount) {
+        [application = peer.application] in
         if delivery.isUnwanted { return }
         provider.willReceive(attachmentCount: count, for: id, from: application)
       }
@@ -55,8 +56,8 @@ struct ArrivalNews {
       }
     case .request(let request):
       guard let provider = peer.core.services.offer(of: request)?.provider else { return }
-      let byteCount = PeerInbox.listedByteCount(files.lazy.map(\.path.utf8.count))
-      peer.inbox.callBack(holding: byteCount) { [application = peer.application] in
+      let byteCount = OfferCharges.listedByteCount(files.lazy.map(\.path.utf8.count))
+      peer.inbox.charges.callBack(holding: byteCount) { [application = peer.application] in
         for file in files where !delivery.isUnwanted {
           provider.willReceive(
             attachment: file.path, byteCount: file.byteCount, for: id, from: application)

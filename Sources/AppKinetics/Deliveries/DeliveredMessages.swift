@@ -8,17 +8,16 @@ import SodiumPrimitives
 /// Messages of the container's queue: those that have arrived with their files stay there until a handler has returned, and
 /// requests until they are answered.
 final class DeliveredMessages {
-  /// A message that nobody took yet: what else there is of it is on the disk only.
+  /// A request that nobody took yet: what else there is of it is on the disk only.
   private struct Unhandled {
     let arrival: UInt64
     let id: Identifier
     let sender: ApplicationID
-    let isReply: Bool
     let isRedelivered: Bool
   }
 
   private unowned let core: Core
-  /// Requests whose services are not offered, and replies whose handler waits for the app to run.
+  /// Requests whose services are not offered.
   private var unhandled: [Unhandled] = []
   private var unclaimedHandler: UnclaimedReplyHandler?
   /// How far the handler is with the replies that were stored because no call awaited them.
@@ -64,7 +63,7 @@ final class DeliveredMessages {
 
   private func hold(_ queued: QueuedMessage, of sender: ApplicationID) {
     guard held[queued.arrival] == nil else { return }
-    let files = PeerInbox.listedByteCount(queued.files.lazy.map(\.path.utf8.count))
+    let files = OfferCharges.listedByteCount(queued.files.lazy.map(\.path.utf8.count))
     let byteCount = Self.messageByteCount + queued.message.count + files
     held[queued.arrival] = (sender, byteCount)
     charge(byteCount, to: sender)
@@ -86,6 +85,7 @@ final class DeliveredMessages {
   /// A message of the queue has been handled, and nothing is left of it.
   func end(_ arrival: UInt64) {
     letGo(arrival)
+    removed.remove(arrival)
     runtime.endQueued(arrival)
     claimNext(after: arrival)
   }
@@ -93,9 +93,10 @@ final class DeliveredMessages {
   // MARK: To whom they go
 
   /// Gives a message of the queue to whom it is for.
-  func handle(_ queued: QueuedMessage, isRedelivered: Bool) {
-    guard let application = try? ApplicationID(queued.sender),
-      let offer = try? WireOffer(serializedBytes: queued.message), let id = offer.requestID
+  func handle(_ read: ReadMessage, isRedelivered: Bool) {
+    let queued = read.queued
+    guard let application = try? ApplicationID(queued.sender), let offer = read.offer,
+      let id = offer.requestID
     else {
       runtime.logger.error(
         "a message in the queue cannot be read", metadata: ["arrival": "\(queued.arrival)"])
@@ -106,10 +107,11 @@ final class DeliveredMessages {
     switch offer.message {
     case .request(let wire):
       guard let found = core.services.offer(of: wire) else {
-        return setAside(queued, of: application, isReply: false, isRedelivered: isRedelivered)
+        return setAside(queued, of: application, isRedelivered: isRedelivered)
       }
       let request = IncomingRequest(
-        wire, id, from: application, found.key, found, params: wire.params(), attachments: files.map(\.path),
+        wire, id, from: application, found.key, found, params: try? read.value.get(),
+        attachments: files.map(\.path),
         arrival: queued.arrival, isRedelivered: isRedelivered, mayBeRepeated: offer.mayBeRepeated, runtime)
       // It was about the front at the time of the earlier process.
       if isRedelivered, request.isFrontRequest { return end(queued.arrival) }
@@ -119,13 +121,13 @@ final class DeliveredMessages {
         peer.outbox.afterDelivery(of: id) { peer in
           // It may have ended meanwhile: then nobody waits for its reply.
           guard let sent = peer.sent[id] else {
-            return peer.core.messages.handle(queued, isRedelivered: isRedelivered)
+            return peer.core.messages.handle(read, isRedelivered: isRedelivered)
           }
-          peer.finish(sent, reply, files)
+          peer.finish(sent, reply, read.value, files)
           peer.core.messages.end(queued.arrival)
         }
       } else if unclaimedHandler != nil {
-        let unclaimed = UnclaimedReply(queued, reply, offer, from: application, isRedelivered: isRedelivered)
+        let unclaimed = UnclaimedReply(read, reply, from: application, isRedelivered: isRedelivered)
         core.callbacks(for: application).async { [runtime] in
           // Callbacks before this one may have taken long.
           let handler = runtime.performAndWait {
@@ -141,9 +143,7 @@ final class DeliveredMessages {
           }
         }
       } else {
-        letGo(queued.arrival)
-        countUnclaimed(of: application, 1)
-        runtime.keepUnclaimed(queued.arrival)
+        leave(queued, of: application, wasGiven: isRedelivered)
       }
     case nil: end(queued.arrival)
     }
@@ -158,45 +158,56 @@ final class DeliveredMessages {
       return nil
     }
     guard let unclaimedHandler, core.state == .running, !core.isStopping else {
-      setAside(queued, of: sender, isReply: true, isRedelivered: isRedelivered)
+      leave(queued, of: sender, wasGiven: isRedelivered)
       return nil
     }
     runtime.handlers.begin()
     return unclaimedHandler
   }
 
-  private func setAside(
-    _ queued: QueuedMessage, of sender: ApplicationID, isReply: Bool, isRedelivered: Bool
-  ) {
+  /// Stores a reply until there is a handler, and the app runs.
+  private func leave(_ queued: QueuedMessage, of sender: ApplicationID, wasGiven: Bool) {
     letGo(queued.arrival)
-    unhandled.append(
-      Unhandled(
-        arrival: queued.arrival, id: queued.id, sender: sender, isReply: isReply, isRedelivered: isRedelivered
-      ))
+    countUnclaimed(of: sender, 1)
+    runtime.keepUnclaimed(queued.arrival, wasGiven: wasGiven)
+    lastClaimed = min(lastClaimed, queued.arrival - 1)
+    claimNext(after: queued.arrival)
   }
 
-  /// Handles what was set aside, in the order in which it arrived: a service or a handler was added, or the app runs again.
+  private func setAside(_ queued: QueuedMessage, of sender: ApplicationID, isRedelivered: Bool) {
+    letGo(queued.arrival)
+    unhandled.append(
+      Unhandled(arrival: queued.arrival, id: queued.id, sender: sender, isRedelivered: isRedelivered))
+  }
+
+  /// The app runs again.
+  func appRuns() {
+    handleUnhandled()
+    claimStored()
+  }
+
+  /// Handles what was set aside, in the order in which it arrived: a service was added, or the app runs again.
   func handleUnhandled() {
     guard !unhandled.isEmpty else { return }
     let arrivals = unhandled.map(\.arrival).sorted()
     runtime.fileQueue.async { [runtime] in
       for arrival in arrivals {
-        let result = Result { try runtime.container.store.queuedMessage(arrival) }
+        let result = Result { try runtime.container.store.queuedMessage(arrival).map(ReadMessage.init) }
         runtime.perform { $0.messages.handle(unhandled: arrival, result) }
       }
     }
   }
 
-  private func handle(unhandled arrival: UInt64, _ result: Result<QueuedMessage?, any Error>) {
+  private func handle(unhandled arrival: UInt64, _ result: Result<ReadMessage?, any Error>) {
     guard core.life == .running, let index = unhandled.firstIndex(where: { $0.arrival == arrival }) else {
       return
     }
     do {
       // Read first: what cannot be read stays where it is.
-      let queued = try result.get()
+      let read = try result.get()
       let message = unhandled.remove(at: index)
-      if let queued {
-        handle(queued, isRedelivered: message.isRedelivered)
+      if let read {
+        handle(read, isRedelivered: message.isRedelivered)
       } else {
         claimNext(after: arrival)
       }
@@ -215,12 +226,15 @@ final class DeliveredMessages {
 
   /// Gives the handler the replies that were stored, one after the other, so that one of them at most is in memory.
   private func claimStored() {
-    guard core.life == .running, unclaimedHandler != nil, case .nothing = claiming else { return }
+    guard core.life == .running, core.state == .running, !core.isStopping, unclaimedHandler != nil,
+      case .nothing = claiming
+    else { return }
     claiming = .reading
     // Behind what is being stored.
     runtime.fileQueue.async(flags: .barrier) { [runtime, last = lastClaimed] in
       let found = Result {
         try runtime.container.store.claimMessage(after: last, skipping: runtime.leavingOut)
+          .map { (read: ReadMessage($0.queued), wasGiven: $0.wasGiven) }
       }
       runtime.perform { $0.messages.claim(found) }
     }
@@ -251,15 +265,15 @@ final class DeliveredMessages {
     }
   }
 
-  private func claim(_ found: Result<QueuedMessage?, any Error>) {
+  private func claim(_ found: Result<(read: ReadMessage, wasGiven: Bool)?, any Error>) {
     claiming = .nothing
     guard core.life == .running else { return }
     do {
-      guard let queued = try found.get() else { return }
-      claiming = .handling(queued.arrival)
-      lastClaimed = queued.arrival
-      if let sender = try? ApplicationID(queued.sender) { countUnclaimed(of: sender, -1) }
-      handle(queued, isRedelivered: false)
+      guard let (read, wasGiven) = try found.get() else { return }
+      claiming = .handling(read.queued.arrival)
+      lastClaimed = read.queued.arrival
+      if let sender = try? ApplicationID(read.queued.sender) { countUnclaimed(of: sender, -1) }
+      handle(read, isRedelivered: wasGiven)
     } catch {
       runtime.logger.error("a reply in the container cannot be read", metadata: ["error": "\(error)"])
     }
@@ -273,12 +287,12 @@ final class DeliveredMessages {
   // MARK: Requests that were handled and not answered
 
   /// What earlier processes have left.
-  func resume(_ queue: MessageQueue) {
+  func resume(_ queue: MessageQueue, _ waiting: [ReadMessage]) {
     defer { claimStored() }
     for (_, sender) in queue.unclaimed {
       if let sender = try? ApplicationID(sender) { countUnclaimed(of: sender, 1) }
     }
-    for queued in queue.unhandled { handle(queued, isRedelivered: true) }
+    for read in waiting { handle(read, isRedelivered: true) }
     for message in queue.answerable {
       guard let application = try? ApplicationID(message.sender) else { continue }
       // One that came twice is kept once, as it came last.
@@ -314,8 +328,8 @@ final class DeliveredMessages {
 
   /// An administrator has forgotten the app: none of its requests is kept. Their files stay in the inbox.
   func endRequests(from application: ApplicationID) {
-    for message in unhandled where message.sender == application && !message.isReply { end(message.arrival) }
-    unhandled.removeAll { $0.sender == application && !$0.isReply }
+    for message in unhandled where message.sender == application { end(message.arrival) }
+    unhandled.removeAll { $0.sender == application }
     for kept in answerable.removeValue(forKey: application)?.values.map(\.self) ?? [] {
       end(kept.arrival)
       kept.object?.endReply(nil)
@@ -367,19 +381,14 @@ extension IncomingRequest {
   convenience init(
     _ queued: QueuedMessage, from sender: ApplicationID, offer: (WireRequest) -> Offer?, _ runtime: Runtime
   ) throws {
-    let stored = try? WireOffer(serializedBytes: queued.message)
-    guard case .request(let wire)? = stored?.message, let key = ServiceKey(wire) else {
+    let read = ReadMessage(queued)
+    guard case .request(let wire)? = read.offer?.message, let key = ServiceKey(wire) else {
       throw ContainerError(.catalogDamaged, detail: "message \(queued.arrival) in the queue is no request")
     }
     self.init(
-      wire, queued.id, from: sender, key, offer(wire), params: wire.params(),
+      wire, queued.id, from: sender, key, offer(wire), params: try? read.value.get(),
       attachments: queued.files.map(\.path), arrival: queued.arrival,
-      mayBeRepeated: stored?.mayBeRepeated ?? false, runtime)
+      mayBeRepeated: read.offer?.mayBeRepeated ?? false, runtime)
     _ = setHandlerReturned()
   }
-}
-
-extension WireRequest {
-  /// Nil when there are none, or none that can be.
-  fileprivate func params() -> ServiceValue? { hasParams ? try? ServiceValue(params) : nil }
 }

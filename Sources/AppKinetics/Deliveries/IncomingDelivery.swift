@@ -78,6 +78,16 @@ final class IncomingDelivery: Sendable {
 
   var isUnderWay: Bool { guarded.withLock { $0.isUnderWay } }
 
+  /// Another reply to the same request is under way, and was offered first.
+  func comesBefore(_ other: IncomingDelivery) -> Bool {
+    guard self !== other, other.isReply, let request = other.request else { return false }
+    return isReply(to: request) && isUnderWay && lastOffer < other.lastOffer
+  }
+
+  var isReply: Bool { offer.isReply }
+
+  func isReply(to request: Identifier) -> Bool { isReply && self.request == request }
+
   /// It was refused or taken back: the app hears nothing more of it, nor what waits to be told.
   var isUnwanted: Bool {
     get { guarded.withLock { $0.isUnwanted } }
@@ -115,8 +125,45 @@ final class IncomingDelivery: Sendable {
 
   // MARK: What has arrived
 
+  /// What the record of a file takes, about.
+  private static let fileByteCount: UInt64 = 512
+
+  /// Begins to receive what was offered. The bytes that `counted` have stored are counted when there is somebody. Throws ``NoRoom`` for a message for which
+  /// there may be room later, and `noSpace` for one for which there will be none.
+  func begin(_ store: Container, from application: ApplicationID, counting counted: [String]) throws -> Room {
+    let offer = offer
+    try begin(store, ArrivingMessage(offer, from: application))
+    try FailPoint.begun.passOrFail()
+    let needed = withArrival(\.missingByteCount) ?? 0
+    var free = try store.availableByteCount()
+    if needed > free {
+      try store.discardIdleArrivals(toFree: needed - free)
+      free = try store.availableByteCount()
+    }
+    guard needed <= free, offer.fileCount <= (free - needed) / Self.fileByteCount else {
+      // How much is free is nobody else's business.
+      guard needed <= StoragePause.waitingByteCountMax || needed / 16 <= free else {
+        throw ServicesError(.noSpace, detail: "the receiver's container")
+      }
+      throw NoRoom(needed: needed, fileCount: offer.fileCount, free: free)
+    }
+    let stored = counted.isEmpty ? nil : try store.storedByteCount(of: counted)
+    return Room(needed: needed, free: free, stored: stored)
+  }
+
+  /// Adds the files that the offer itself names. Returns how many are known when others are missing.
+  func addOfferedFiles() throws -> UInt64? {
+    let offer = offer
+    let known = try withArrival { arrival in
+      let files = offer.files.dropFirst(Int(clamping: arrival.filesKnown))
+      if !files.isEmpty { try arrival.add(files.map(ArrivingFile.init)) }
+      return arrival.filesKnown
+    }
+    return known.flatMap { $0 < offer.fileCount ? $0 : nil }
+  }
+
   /// Lets go of what came before: it is begun anew, or gone on with.
-  func begin(_ store: Container, _ message: ArrivingMessage) throws {
+  private func begin(_ store: Container, _ message: ArrivingMessage) throws {
     try arrival.withLock { arrival in
       arrival?.suspend()
       arrival = nil

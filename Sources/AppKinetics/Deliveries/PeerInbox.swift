@@ -24,9 +24,8 @@ final class PeerInbox {
   private var offerCount: UInt64 = 0
   /// Deliveries that the app has refused, and whose senders may not have heard so, oldest first.
   private var unwantedIDs: [Identifier] = []
-  /// Offers, their lists of files and callbacks that wait hold so many bytes.
-  private(set) var heldByteCount = 0
-  private var waitingCallbackCount = 0
+  let charges: OfferCharges
+  private let checks: OfferChecks
   /// Deliveries that are being discarded.
   private var discardingCount = 0
   private let discarding = DispatchGroup()
@@ -37,17 +36,25 @@ final class PeerInbox {
   /// Offers that the container cannot take at the moment, in their order. They are looked at again at a time, after a pause that grows.
   private var unstored: [Attempt] = []
   private var storage = StoragePause()
+  /// Messages that their sender has taken back, and of which the container did not say whether the app has them.
+  private var undiscarded: [(Identifier, IncomingDelivery)] = []
   /// The last incarnation of the sender that was not the newest, and the last count of messages that are not all here: the app was told.
   private var contradicted: WireIncarnation?
   private var putBack: UInt64?
 
-  init(_ peer: PeerSession) { self.peer = peer }
+  init(_ peer: PeerSession) {
+    self.peer = peer
+    charges = OfferCharges(peer)
+    checks = OfferChecks(peer: peer)
+  }
 
   private var runtime: Runtime { peer.runtime }
+  private var core: Core { peer.core }
+  private var sandbox: UInt64 { peer.sandbox }
   private var news: ArrivalNews { ArrivalNews(peer: peer) }
 
   var isIdle: Bool {
-    discardingCount == 0 && waitingCallbackCount == 0 && !arriving.values.contains { $0.isUnderWay }
+    discardingCount == 0 && charges.waitingCallbackCount == 0 && !arriving.values.contains { $0.isUnderWay }
   }
 
   /// Nothing is written to the container after this.
@@ -64,74 +71,20 @@ final class PeerInbox {
     }
   }
 
-  // MARK: What is held
-
-  /// A file of a list takes about so much beside its path.
-  static let listedFileByteCount = 128
-
-  /// A list of files with paths of these lengths takes about so much.
-  static func listedByteCount(_ pathByteCounts: some Sequence<Int>) -> Int {
-    pathByteCounts.reduce(0) { $0 + $1 + listedFileByteCount }
-  }
-
-  private static func listedByteCount(_ files: [WireOfferedFile]) -> Int {
-    listedByteCount(files.lazy.map(\.path.count))
-  }
-
-  private enum Hold {
-    case taken
-    /// Others hold too much: there may be room later.
-    case later
-    /// It alone is more than this app may hold for the other one.
-    case never
-  }
-
-  private func hold(_ byteCount: Int, of delivery: IncomingDelivery) -> Hold {
-    let isMore = delivery.heldByteCount + byteCount > peer.offerByteCountMaxAlone
-    // A handler may wait for this reply, and what it handles is held until it returns.
-    guard byteCount <= peer.offerByteCountLeft || !isMore && isAwaitedReply(delivery) else {
-      return isMore ? .never : .later
+  /// False: it is refused, or comes again.
+  private func mayHold(_ byteCount: Int, of attempt: Attempt) -> Bool {
+    switch charges.hold(byteCount, of: attempt.delivery, isAwaited: checks.isAwaitedReply(attempt.delivery)) {
+    case .taken: return true
+    case .later: putOff(attempt.id)
+    case .never: refuse(attempt.id, ServicesError(.limitExceeded, detail: OfferCharges.limit))
     }
-    change(delivery, to: delivery.heldByteCount + byteCount)
-    return .taken
+    return false
   }
-
-  private func isAwaitedReply(_ delivery: IncomingDelivery) -> Bool {
-    guard case .reply? = delivery.offer.message else { return false }
-    return delivery.request.map { peer.sent[$0] != nil } ?? false
-  }
-
-  private static let holdLimit = "bytes of offers and lists of files"
 
   /// The channel ends over which it came, so that it comes again.
-  private func putOff(_ id: Identifier, detail: String = holdLimit) {
+  private func putOff(_ id: Identifier, detail: String = OfferCharges.limit) {
     guard let number = peer.deliveries.channel(of: id) else { return }
     peer.channels[number]?.lane.close(.limitExceeded, detail: detail)
-  }
-
-  private func change(_ delivery: IncomingDelivery, to byteCount: Int) {
-    let difference = byteCount - delivery.heldByteCount
-    delivery.heldByteCount = byteCount
-    charge(difference)
-  }
-
-  private func charge(_ byteCount: Int) {
-    heldByteCount += byteCount
-    peer.core.heldOfferByteCount += byteCount
-    peer.updateCharge()
-  }
-
-  /// Calls the app in its turn. What waits for that is held, however often its delivery ends meanwhile.
-  func callBack(holding byteCount: Int, _ body: @escaping @Sendable () -> Void) {
-    waitingCallbackCount += 1
-    charge(byteCount)
-    peer.requests.callbacks.async { [runtime = runtime, application = peer.application] in
-      body()
-      runtime.perform(with: application) { peer in
-        peer.inbox.waitingCallbackCount -= 1
-        peer.inbox.charge(-byteCount)
-      }
-    }
   }
 
   /// The app hears this of a delivery that does not continue; the sender may begin it again.
@@ -139,7 +92,7 @@ final class PeerInbox {
 
   private func remove(_ id: Identifier, _ outcome: Result<Void, ServicesError> = lost) {
     guard let delivery = arriving.removeValue(forKey: id) else { return }
-    change(delivery, to: 0)
+    charges.change(delivery, to: 0)
     delivery.forgetContents()
     delivery.transfer?.end(outcome)
   }
@@ -190,19 +143,31 @@ final class PeerInbox {
     arriving[id] = delivery
     FailPoint.offered.pass()
     // Of an earlier offer nothing is held any more.
-    change(delivery, to: 0)
+    charges.change(delivery, to: 0)
     let byteCount =
-      ((try? offer.serializedBytes() as [UInt8])?.count ?? 0) + Self.listedByteCount(offer.files)
-    guard hold(byteCount, of: delivery) == .taken else {
+      ((try? offer.serializedBytes() as [UInt8])?.count ?? 0) + charges.listedByteCount(offer.files)
+    guard charges.hold(byteCount, of: delivery, isAwaited: checks.isAwaitedReply(delivery)) == .taken else {
       // It may have been delivered before: it is not refused.
       remove(id)
       return putOff(id)
     }
-    compare(attempt)
+    read(attempt)
+  }
+
+  private func read(_ attempt: Attempt) {
+    guard case .request(let request)? = attempt.delivery.offer.message, request.hasParams else {
+      return compare(attempt, .success(nil))
+    }
+    peer.readerTurn.values.async { [runtime = runtime, application = peer.application] in
+      let params = request.readParams()
+      runtime.perform(with: application) { peer in
+        if peer.inbox.isCurrent(attempt) { peer.inbox.compare(attempt, params) }
+      }
+    }
   }
 
   /// Holds an offer against the ledger, and goes on with one that is new.
-  private func compare(_ attempt: Attempt) {
+  private func compare(_ attempt: Attempt, _ params: ReadValues.Value) {
     let (offer, id) = (attempt.delivery.offer, attempt.id)
     run(attempt) { [container = runtime.container, sender = peer.application.text] in
       guard let incarnation = Incarnation(offer.incarnation) else { throw ServicesError(.invalidParams) }
@@ -217,7 +182,7 @@ final class PeerInbox {
       case .unknown:
         if !answer.mayBeForgotten { attempt.delivery.clearRepeatMark() }
         guard !inbox.wasRefused(id) else { return inbox.refuse(id, Self.unwanted) }
-        inbox.check(attempt)
+        inbox.check(attempt, params)
       case .numberTaken:
         // It comes again under another incarnation: a reply is not lost.
         inbox.remove(id)
@@ -267,19 +232,13 @@ final class PeerInbox {
     peer.deliveries.step { $0.leaveOpen(attempt.id, detail: Shortage.containerDetail) }
   }
 
-  private func check(_ attempt: Attempt) {
-    let offer = attempt.delivery.offer
+  private func check(_ attempt: Attempt, _ params: ReadValues.Value) {
     do throws(ServicesError) {
-      if let refusal = peer.deliveries.refusal(of: offer) { throw refusal }
-      switch offer.message {
-      case .request(let request):
-        try check(request, fileCount: offer.fileCount)
-        if let reason = peer.core.state.waitReason {
-          held.append(attempt)
-          return hold(attempt, for: reason)
-        }
-      case .reply: try checkReply(attempt.delivery)
-      case nil: throw ServicesError(.invalidParams, detail: "an offer of nothing")
+      if let refusal = peer.deliveries.refusal(of: attempt.delivery.offer) { throw refusal }
+      try checks.require(attempt.delivery, params, among: arriving.values)
+      if !attempt.delivery.isReply, let reason = core.state.waitReason {
+        held.append(attempt)
+        return hold(attempt, for: reason)
       }
       if storage.isFailing { waitForStorage(attempt) } else { receive(attempt) }
     } catch {
@@ -287,21 +246,16 @@ final class PeerInbox {
     }
   }
 
-  /// The checks of the page, before anything is copied.
-  private func check(_ request: WireRequest, fileCount: UInt64) throws(ServicesError) {
-    let found = try peer.core.services.offer(
-      of: request, from: peer.application.text, to: runtime.appID)
-    let params: ServiceValue? = request.hasParams ? try ServiceValue(request.params) : nil
-    if found.validates {
-      try found.definition.validate(
-        request: request.method, params: params, attachmentCount: Int(clamping: fileCount))
+  /// Asked once more at the end: much may have changed since the offer.
+  private func mayCommit(_ attempt: Attempt) -> Bool {
+    guard isCurrent(attempt) else { return true }
+    do throws(ServicesError) {
+      try checks.requireStill(attempt.delivery, among: arriving.values)
+      return true
+    } catch {
+      refuse(attempt.id, error)
+      return false
     }
-  }
-
-  private func checkReply(_ delivery: IncomingDelivery) throws(ServicesError) {
-    guard !isAwaitedReply(delivery), !peer.core.messages.mayStoreReply(of: peer.application)
-    else { return }
-    throw ServicesError(.limitExceeded, detail: "replies of one app that nobody has taken")
   }
 
   /// One of the two sides does not want it any more. Nil when it was not on its way.
@@ -326,7 +280,9 @@ final class PeerInbox {
   private func replyLost(
     _ delivery: IncomingDelivery, _ status: SentRequest.Status, _ error: ServicesError
   ) {
-    guard case .reply? = delivery.offer.message, let request = delivery.request else { return }
+    guard case .reply? = delivery.offer.message, let request = delivery.request,
+      !arriving.values.contains(where: { $0.isReply(to: request) })
+    else { return }
     peer.outbox.afterDelivery(of: request) { $0.sent.removeValue(forKey: request)?.fail(status, error) }
   }
 
@@ -343,7 +299,7 @@ final class PeerInbox {
       discarding.leave()
       runtime.perform(with: application) { peer in
         peer.inbox.discardingCount -= 1
-        peer.inbox.change(delivery, to: 0)
+        peer.inbox.charges.change(delivery, to: 0)
         delivery.forgetContents()
         then(peer.inbox, wasDelivered)
       }
@@ -372,13 +328,13 @@ final class PeerInbox {
   /// The message waits until the app runs, however long that takes; both sides see why.
   private func hold(_ attempt: Attempt, for reason: WireDeliveryWaiting.Reason) {
     news.tellArrival(attempt.delivery, waitsFor: reason)
-    peer.core.peerWaits(peer.application)
+    core.peerWaits(peer.application)
     peer.deliveries.step { $0.hold(attempt.id, for: reason) }
   }
 
   /// The app runs, or waits for something else than before.
   func stateChanged() {
-    if let reason = peer.core.state.waitReason {
+    if let reason = core.state.waitReason {
       for attempt in held where isCurrent(attempt) { hold(attempt, for: reason) }
       return
     }
@@ -386,7 +342,7 @@ final class PeerInbox {
     held = []
     for attempt in waited where isCurrent(attempt) {
       peer.deliveries.step { $0.release(attempt.id) }
-      check(attempt)
+      read(attempt)
     }
   }
 
@@ -419,11 +375,12 @@ final class PeerInbox {
 
   func tick(_ now: UInt64) {
     guard storage.isOver(now) else { return }
-    let waited = unstored
-    unstored = []
+    let (waited, withdrawn) = (unstored, undiscarded)
+    (unstored, undiscarded) = ([], [])
+    for (id, delivery) in withdrawn { discardWithdrawn(id, delivery) }
     for attempt in waited where isCurrent(attempt) {
       peer.deliveries.step { $0.release(attempt.id) }
-      compare(attempt)
+      read(attempt)
     }
   }
 
@@ -432,44 +389,28 @@ final class PeerInbox {
   private func receive(_ attempt: Attempt) {
     let delivery = attempt.delivery
     let list = listing(attempt)
-    run(attempt) {
-      [store = runtime.container.store, logger = runtime.logger, application = peer.application]
-      () throws -> List in
-      let offer = delivery.offer
-      try delivery.begin(store, ArrivingMessage(offer, from: application))
-      try FailPoint.begun.passOrFail()
-      let needed = delivery.withArrival(\.missingByteCount) ?? 0
-      let room = try store.availableByteCount()
-      guard needed <= room, offer.fileCount <= (room - needed) / Self.fileByteCount else {
-        // How much is free is nobody else's business.
-        logger.notice(
-          "no room for a message",
-          metadata: [
-            "app": "\(application)", "needed": "\(needed)", "files": "\(offer.fileCount)", "free": "\(room)",
-          ])
-        guard needed <= StoragePause.waitingByteCountMax || needed / 16 <= room else {
-          throw ServicesError(.noSpace, detail: "the receiver's container")
-        }
-        throw NoRoom()
-      }
-      let known = try delivery.withArrival { arrival in
-        let files = offer.files.dropFirst(Int(clamping: arrival.filesKnown))
-        if !files.isEmpty { try arrival.add(files.map(ArrivingFile.init)) }
-        return arrival.filesKnown
-      }
-      guard let known, known < offer.fileCount else { return .complete(received: list()) }
-      return .known(fileCount: known)
-    } then: { inbox, list in
-      switch list {
+    // Of the apps whose bytes in the container count together.
+    let counted =
+      sandbox != 0 && core.charges.mustCountStored(in: sandbox, now: runtime.now)
+      ? core.applications(ofSandbox: sandbox).map(\.text) : []
+    run(attempt) { [store = runtime.container.store, application = peer.application] in
+      let room = try delivery.begin(store, from: application, counting: counted)
+      let known = try delivery.addOfferedFiles()
+      return (room: room, list: known.map(List.known) ?? .complete(list()))
+    } then: { inbox, begun in
+      guard inbox.mayStore(begun.room) else { return inbox.waitForRoom(attempt) }
+      switch begun.list {
       case .known(let fileCount):
         inbox.news.tellBeginning(of: attempt.delivery)
         inbox.peer.deliveries.step { $0.wantPages(attempt.id, from: fileCount) }
-      case .complete(let received?): inbox.accept(attempt, from: received)
+      case .complete(let listed?): inbox.accept(attempt, listed)
       case .complete(nil): break
       }
     } failed: { inbox, error in
       // The offer has no answer yet, so that it may wait.
-      if error is NoRoom {
+      if let error = error as? NoRoom {
+        inbox.runtime.logger.notice(
+          "no room for a message", metadata: ["app": "\(inbox.peer.application)", "detail": "\(error)"])
         inbox.waitForRoom(attempt)
       } else if Shortage.isOfContainer(error) {
         inbox.containerFailed(error)
@@ -480,16 +421,28 @@ final class PeerInbox {
     }
   }
 
+  /// Apps of a sandbox get half of the disk; what they have begun and do not go on with makes room first.
+  private func mayStore(_ room: Room) -> Bool {
+    guard sandbox != 0 else { return true }
+    if let stored = room.stored, core.charges.mustCountStored(in: sandbox, now: runtime.now) {
+      core.charges.setStored(stored, in: sandbox, now: runtime.now)
+    }
+    if core.charges.store(room.needed, in: sandbox, free: room.free) { return true }
+    core.charges.setStored(nil, in: sandbox, now: runtime.now)
+    let senders = core.applications(ofSandbox: sandbox).map(\.text)
+    runtime.fileQueue.async { [store = runtime.container.store] in
+      try? store.discardIdleArrivals(toFree: room.needed, of: senders)
+    }
+    return false
+  }
+
   /// The part of the list of files that is known after an offer.
   private enum List {
     /// So many, and others are missing.
     case known(fileCount: UInt64)
-    /// Every file has its place, and the contents are there up to that position; nil when they were let go of.
-    case complete(received: UInt64?)
+    /// Every file has its place; nil when they were let go of.
+    case complete(Listed?)
   }
-
-  /// What the record of a file takes, about.
-  private static let fileByteCount: UInt64 = 512
 
   private func failed(_ attempt: Attempt, _ error: any Error) {
     runtime.logger.warning(
@@ -505,36 +458,41 @@ final class PeerInbox {
 
   func take(_ files: [WireOfferedFile], of id: Identifier) {
     guard let attempt = attempt(id) else { return }
-    switch hold(Self.listedByteCount(files), of: attempt.delivery) {
-    case .taken: break
-    case .later: return putOff(id)
-    case .never: return refuse(id, ServicesError(.limitExceeded, detail: Self.holdLimit))
-    }
+    guard mayHold(charges.listedByteCount(files), of: attempt) else { return }
     let list = listing(attempt)
-    run(attempt) { () throws -> UInt64? in
+    run(attempt) { () throws -> Listed? in
       let known = try attempt.delivery.withArrival { arrival in
         try arrival.add(files.map(ArrivingFile.init))
         return arrival.filesKnown
       }
       return known == attempt.delivery.offer.fileCount ? list() : nil
-    } then: { inbox, received in
-      if let received { inbox.accept(attempt, from: received) }
+    } then: { inbox, listed in
+      if let listed { inbox.accept(attempt, listed) }
     } failed: {
       $0.failed(attempt, $1)
     }
   }
 
-  /// A job for when every file has its place: it returns the position up to which the contents are there; nil when they were let go of.
-  private func listing(_ attempt: Attempt) -> @Sendable () -> UInt64? {
+  private struct Listed: Sendable {
+    /// The position up to which the contents are there.
+    let received: UInt64
+    let folderCount: Int
+  }
+
+  /// A job for when every file has its place; it returns nil when they were let go of.
+  private func listing(_ attempt: Attempt) -> @Sendable () -> Listed? {
     { [weak runtime = runtime, application = peer.application] in
       let known = attempt.delivery.withArrival { arrival in
-        (begun: attempt.delivery.takeBegunFiles(of: arrival), received: arrival.received)
+        (
+          begun: attempt.delivery.takeBegunFiles(of: arrival),
+          listed: Listed(received: arrival.received, folderCount: arrival.folderCount)
+        )
       }
       if let begun = known?.begun {
         runtime?.perform(with: application) { $0.inbox.tellBeginning(of: attempt, begun) }
       }
       FailPoint.listed.pass()
-      return known?.received
+      return known?.listed
     }
   }
 
@@ -549,10 +507,11 @@ final class PeerInbox {
     }
   }
 
-  private func accept(_ attempt: Attempt, from received: UInt64) {
-    attempt.delivery.transfer?.advance(to: received)
-    peer.deliveries.step { $0.accept(attempt.id, from: received, key: Self.streamKey()) }
-    if received == attempt.delivery.offer.byteCount { commit(attempt.id) }
+  private func accept(_ attempt: Attempt, _ listed: Listed) {
+    guard mayHold(listed.folderCount * charges.itemByteCount, of: attempt) else { return }
+    attempt.delivery.transfer?.advance(to: listed.received)
+    peer.deliveries.step { $0.accept(attempt.id, from: listed.received, key: Self.streamKey()) }
+    if listed.received == attempt.delivery.offer.byteCount { commit(attempt.id) }
   }
 
   private static func streamKey() -> Data { Data(Random.bytes(DeliveryLimits.keyByteCount)) }
@@ -604,22 +563,28 @@ final class PeerInbox {
   private func commit(_ id: Identifier) {
     guard peer.deliveries.beginCommit(id), let attempt = attempt(id) else { return }
     attempt.delivery.isCommitting = true
-    let (runtime, application) = (runtime, peer.application)
+    let (runtime, application, values) = (runtime, peer.application, peer.readerTurn.values)
     attempt.delivery.queue.async {
       do {
         FailPoint.committing.pass()
-        guard runtime.performAndWait({ !$0.wasHeld }) else { return }
+        let mayCommit = runtime.performAndWait { core in
+          !core.wasHeld && core.peers[application]?.inbox.mayCommit(attempt) != false
+        }
+        guard mayCommit else { return }
         guard let (queued, count) = try attempt.delivery.commit() else { return }
         FailPoint.committed.pass()
-        runtime.perform { core in
-          // Else it comes at the next start.
-          guard core.life == .running else { return }
-          let peer = core.peer(application)
-          peer.inbox.remove(id, .success(()))
-          peer.inbox.storage.reset()
-          // First, so that a cancel that came meanwhile finds whom to tell.
-          core.messages.handle(queued, isRedelivered: false)
-          peer.deliveries.step { $0.committed(id, count: count) }
+        values.async {
+          let read = ReadMessage(queued)
+          runtime.perform { core in
+            // Else it comes at the next start.
+            guard core.life == .running else { return }
+            let peer = core.peer(application)
+            peer.inbox.remove(id, .success(()))
+            peer.inbox.storage.reset()
+            // First, so that a cancel that came meanwhile finds whom to tell.
+            core.messages.handle(read, isRedelivered: false)
+            peer.deliveries.step { $0.committed(id, count: count) }
+          }
         }
       } catch let taken as ArrivalNumberTaken {
         // Its sender has drawn another incarnation since it offered this, and offers it again.
@@ -651,7 +616,7 @@ final class PeerInbox {
     held.removeAll { $0.delivery === delivery }
     unstored.removeAll { $0.delivery === delivery }
     delivery.queue.async { delivery.suspend() }
-    change(delivery, to: 0)
+    charges.change(delivery, to: 0)
     expectedUntil = runtime.now + runtime.options.deliveryIdleTime.milliseconds
     let interrupted = arriving.filter { !$0.value.isUnderWay }
     guard interrupted.count > Self.interruptedCountMax,
@@ -666,16 +631,24 @@ final class PeerInbox {
     guard let delivery = takeUnwanted(id, error) else {
       return peer.deliveries.step { $0.discarded(id) }
     }
+    discardWithdrawn(id, delivery)
+  }
+
+  private func discardWithdrawn(_ id: Identifier, _ delivery: IncomingDelivery) {
     discard(delivery) { inbox, result in
-      // Whether the app has it is not known: the sender asks again over the next channel.
-      guard case .success(let wasDelivered) = result else {
-        return inbox.peer.deliveries.step { $0.leaveOpen(id, detail: Shortage.containerDetail) }
-      }
-      if !wasDelivered {
-        inbox.replyLost(delivery, .lost, PeerOutbox.replyLost)
-      }
+      guard case .success(let wasDelivered) = result else { return inbox.discardLater(id, delivery) }
+      if !wasDelivered { inbox.replyLost(delivery, .lost, PeerOutbox.replyLost) }
       inbox.peer.deliveries.step { wasDelivered ? $0.committed(id) : $0.discarded(id) }
     }
+  }
+
+  /// Whether the app has it is not known: its sender waits until the container can be asked.
+  private func discardLater(_ id: Identifier, _ delivery: IncomingDelivery) {
+    guard undiscarded.count < Self.interruptedCountMax else {
+      return peer.deliveries.step { $0.leaveOpen(id, detail: Shortage.containerDetail) }
+    }
+    undiscarded.append((id, delivery))
+    storage.begin(at: runtime.now, isFailing: true)
   }
 
   func isCommittingReply(to request: Identifier) -> Bool {
@@ -708,7 +681,7 @@ final class PeerInbox {
 }
 
 extension ArrivingFile {
-  fileprivate init(_ file: WireOfferedFile) {
+  init(_ file: WireOfferedFile) {
     self.init(
       path: [UInt8](file.path), size: file.byteCount, modified: file.modified,
       permissions: UInt16(truncatingIfNeeded: file.permissions & 0o777))
@@ -717,7 +690,7 @@ extension ArrivingFile {
 
 extension ArrivingMessage {
   /// `offer` was checked when it came.
-  fileprivate init(_ offer: WireOffer, from application: ApplicationID) {
+  init(_ offer: WireOffer, from application: ApplicationID) {
     // What is kept of an offer until its message was handled.
     let message = WireOffer.with {
       $0.message = offer.message

@@ -33,6 +33,16 @@ final class PeerOutbox {
 
   var isIdle: Bool { outgoing.isEmpty }
 
+  /// What replies take here that the other app has not taken: it decides how many there are.
+  private(set) var waitingReplyByteCount = 0
+  /// One takes about so much; all else of it is on the disk only.
+  private static let waitingReplyByteCount = 16 << 10
+
+  private func chargeReply(_ sign: Int) {
+    waitingReplyByteCount += sign * Self.waitingReplyByteCount
+    peer.updateCharge()
+  }
+
   func stop() {
     for delivery in outgoing.values { for body in delivery.whenEnded { body(nil) } }
     outgoing = [:]
@@ -55,6 +65,7 @@ final class PeerOutbox {
     outgoing[id] = OutgoingDelivery(
       entry: entry, request: request, isReply: isReply, files: files, meter: meter, offer: offer)
     if wasOffered { outgoing[id]?.offerCount = 1 }
+    if isReply { chargeReply(1) }
     meter?.begin(byteCount: entry.byteCount, fileCount: entry.fileCount)
     end = max(end, entry.number + 1)
     peer.deliveries.step {
@@ -403,6 +414,7 @@ final class PeerOutbox {
     // A cancel that came meanwhile.
     if end == .committed { sent(of: id)?.didNotCancel() }
     let ended = outgoing.removeValue(forKey: id)
+    if delivery.isReply { chargeReply(-1) }
     for body in ended?.whenEnded ?? [] { body(end) }
     for body in ended?.afterwards ?? [] { body(peer) }
     // An earlier process of the receiver may have had it, and have said that it does not reply.

@@ -30,5 +30,18 @@ struct StoragePause {
   mutating func reset() { pause = 0 }
 }
 
+/// The room on the disk for the contents of a message.
+struct Room: Sendable {
+  /// Bytes that are still to come.
+  var needed: UInt64
+  var free: UInt64
+  /// What the apps of the sender's sandbox have stored, when that was counted.
+  var stored: UInt64?
+}
+
 /// The container has no room for a message.
-struct NoRoom: Error {}
+struct NoRoom: Error {
+  var needed: UInt64
+  var fileCount: UInt64
+  var free: UInt64
+}

@@ -241,6 +241,19 @@ public final class AppServices: Sendable {
     }
   }
 
+  /// Sets whose requests this app takes; nil: everybody's. Others are refused with `notAllowed`, also those whose files are on their way, and do
+  /// not find the app. The broker's rules hold beside this. Throws `invalidRegistration` for nobody, and for more than 64.
+  public func take(from callers: Set<Caller>?) throws(ServicesError) {
+    if let callers, !(1...Caller.countMax).contains(callers.count) {
+      throw ServicesError(
+        .invalidRegistration, detail: "\(callers.count) callers: 1 to \(Caller.countMax) can be")
+    }
+    runtime.perform { core in
+      core.services.callers = callers
+      core.broker.registration.renew()
+    }
+  }
+
   /// What is under way goes on. Without a version: all of them.
   public func withdraw(_ service: ServiceIdentifier, version: ServiceVersion? = nil) {
     runtime.perform { core in

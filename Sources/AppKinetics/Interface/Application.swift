@@ -19,7 +19,7 @@ public struct Application: Sendable, Hashable {
   /// The servers behind what the app offers with the type ``ServiceType/server``, in any order; 32 at most.
   /// Whoever finds the app reads them as ``Provider/servers``.
   public var servers: [AppServer]
-  /// The user that the app was activated for; the name of the system's user unless it says otherwise. Apps of different users do not
+  /// The user that the app was activated for; the name of the system's user, or the number of one without a name, unless it says otherwise. Apps of different users do not
   /// talk to each other.
   public var activationUser: String
 
@@ -34,7 +34,13 @@ public struct Application: Sendable, Hashable {
     self.entitlementVersion = entitlementVersion ?? .initial
     self.icon = icon
     self.servers = servers
-    self.activationUser = activationUser ?? NSUserName()
+    self.activationUser = activationUser ?? Self.systemUser
+  }
+
+  /// The user's name; the number of one who has none.
+  private static var systemUser: String {
+    let name = NSUserName()
+    return name.isEmpty ? "\(geteuid())" : name
   }
 
   /// Throws `invalidRegistration` for more servers than an app may have.

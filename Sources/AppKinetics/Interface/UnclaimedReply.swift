@@ -36,15 +36,16 @@ public typealias UnclaimedReplyHandler = @Sendable (UnclaimedReply) async -> Voi
 
 extension UnclaimedReply {
   init(
-    _ queued: QueuedMessage, _ reply: WireReply, _ offer: WireOffer, from sender: ApplicationID,
-    isRedelivered: Bool
+    _ message: ReadMessage, _ reply: WireReply, from sender: ApplicationID, isRedelivered: Bool
   ) {
+    let queued = message.queued
     let files = queued.files.map { ArrivedFile(path: $0.path, byteCount: $0.size) }
     self.init(
       request: Identifier(reply.id), sender: sender,
       date: Date(timeIntervalSince1970: Double(queued.time) / 1e9),
-      result: Result { try reply.content(files, from: sender, service: nil) },
-      attachments: files.map(\.path), isRedelivered: isRedelivered, mayBeRepeated: offer.mayBeRepeated,
+      result: Result { try reply.content(message.value, files, from: sender, service: nil) },
+      attachments: files.map(\.path), isRedelivered: isRedelivered,
+      mayBeRepeated: message.offer?.mayBeRepeated ?? false,
       arrival: queued.arrival, directory: queued.directory)
   }
 
@@ -64,11 +65,11 @@ extension UnclaimedReply {
         ?? nil
     }
     return (queue.unhandled + unclaimed).sorted { $0.arrival < $1.arrival }.compactMap { queued in
-      guard let offer = try? WireOffer(serializedBytes: queued.message),
-        case .reply(let reply) = offer.message,
-        let sender = try? ApplicationID(queued.sender), offer.requestID != nil
+      let message = ReadMessage(queued)
+      guard case .reply(let reply)? = message.offer?.message, message.offer?.requestID != nil,
+        let sender = try? ApplicationID(queued.sender)
       else { return nil }
-      return UnclaimedReply(queued, reply, offer, from: sender, isRedelivered: false)
+      return UnclaimedReply(message, reply, from: sender, isRedelivered: false)
     }
   }
 }

@@ -33,6 +33,7 @@ final class PeerRequests {
   private struct Locked {
     let request: WireRequest
     let id: Identifier
+    let params: ReadValues.Value
     let until: UInt64
   }
 
@@ -68,7 +69,7 @@ final class PeerRequests {
 
   func hear(_ event: ProviderEvent, of id: Identifier) {
     switch event {
-    case .arrived(let request): arrived(request, id)
+    case .arrived(let request): arrived(request, id, peer.values.params(of: request, id))
     case .withdrawn:
       locked.remove(id)
       // One with this id that was delivered is not withdrawn over a channel.
@@ -128,20 +129,20 @@ final class PeerRequests {
     peer.act(peer.exchange.refuse(id, WireFailure(error)))
   }
 
-  private func arrived(_ request: WireRequest, _ id: Identifier) {
+  private func arrived(_ request: WireRequest, _ id: Identifier, _ params: ReadValues.Value) {
     do throws(ServicesError) {
       guard incoming[id] == nil, !messages.isAnswerable(id, from: peer.application) else {
         throw ServicesError(.general, detail: "a request with this id waits for its reply")
       }
-      let offer = try core.services.offer(of: request, from: peer.application.text, to: runtime.appID)
+      let offer = try core.services.offer(of: request, from: peer)
       switch core.state {
-      case .running: try admit(request, id, offer)
+      case .running: try admit(request, id, params, offer)
       case .suspended:
         core.peerWaits(peer.application)
         throw ServicesError(.processSuspended)
       case .locked:
         let until = runtime.now + runtime.options.unlockTime.milliseconds
-        locked.append(Locked(request: request, id: id, until: until), id)
+        locked.append(Locked(request: request, id: id, params: params, until: until), id)
         peer.act(peer.exchange.hold(id))
         core.peerWaits(peer.application)
         core.wake(at: until)
@@ -151,8 +152,10 @@ final class PeerRequests {
     }
   }
 
-  private func admit(_ request: WireRequest, _ id: Identifier, _ offer: Offer) throws(ServicesError) {
-    let params: ServiceValue? = request.hasParams ? try ServiceValue(request.params) : nil
+  private func admit(
+    _ request: WireRequest, _ id: Identifier, _ params: ReadValues.Value, _ offer: Offer
+  ) throws(ServicesError) {
+    let params = try params.get()
     if offer.validates {
       try offer.definition.validate(
         request: request.method, params: params, attachmentCount: Int(clamping: request.attachments))
@@ -249,7 +252,7 @@ final class PeerRequests {
     let waited = locked.takeAll()
     // Those that were accepted before it was locked.
     handleNext()
-    for request in waited { arrived(request.request, request.id) }
+    for request in waited { arrived(request.request, request.id, request.params) }
   }
 
   private func refuseLocked(_ code: ServicesError.Code) {

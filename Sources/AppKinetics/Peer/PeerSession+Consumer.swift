@@ -55,7 +55,7 @@ extension PeerSession {
     case .replyIsDelivered:
       request.replyIsDelivered()
       return request.didNotCancel()
-    case .replied(let reply): return finish(request, reply, [])
+    case .replied(let reply): return finish(request, reply, values.value(of: reply, id), [])
     case .noReply: request.end(.endedWithoutReply, .success(nil), .didEndWithoutReply)
     case .refused(let failure):
       // Of a request that was accepted it is the reply that could not be sent.
@@ -77,11 +77,13 @@ extension PeerSession {
     if request.didDeliver() { prefer(request) }
   }
 
-  func finish(_ request: SentRequest, _ reply: WireReply, _ files: [ArrivedFile]) {
+  func finish(
+    _ request: SentRequest, _ reply: WireReply, _ value: ReadValues.Value, _ files: [ArrivedFile]
+  ) {
     sent[request.id] = nil
     request.keep(files)
     do {
-      let reply = try reply.content(files, from: application, service: request.request.service)
+      let reply = try reply.content(value, files, from: application, service: request.request.service)
       try request.request.definition?.validate(
         response: request.request.method, params: reply.params, attachmentCount: files.count)
       request.end(.replied, .success(reply), .didReceive(reply))
@@ -121,43 +123,33 @@ extension SentRequest {
 }
 
 extension WireReply {
-  /// Nil when there are none, or none that can be read.
-  var sentParams: ServiceValue? {
-    if case .params(let params)? = result { try? ServiceValue(params) } else { nil }
-  }
-
-  /// Returns the reply as the app sees it. Throws `ServiceReplyError` or `ServicesError` if the reply is an error, and `invalidParams` for values
-  /// that break the rules.
+  /// Returns the reply, whose value was read, as the app sees it. Throws `ServiceReplyError` or `ServicesError` if the reply is an error, and
+  /// `invalidParams` for values that break the rules.
   /// `service` is nil when it is not known any more which one replied.
   func content(
-    _ files: [ArrivedFile], from application: ApplicationID, service: ServiceIdentifier?
+    _ value: ReadValues.Value, _ files: [ArrivedFile], from application: ApplicationID,
+    service: ServiceIdentifier?
   ) throws -> ServiceReply {
-    var params: ServiceValue?
     switch result {
     case .error(let wire):
-      var error = try ServiceReplyError(wire, service: service)
+      var error = try ServiceReplyError(wire, details: value.get(), service: service)
       try error.validate()
       error.attachments = files.map(\.path)
       throw error
     case .failure(let failure): throw ServicesError(failure)
-    case .params(let value): params = try ServiceValue(value)
-    case nil: break
+    case .params, nil:
+      return ServiceReply(sender: application, params: try value.get(), attachments: files.map(\.path))
     }
-    return ServiceReply(sender: application, params: params, attachments: files.map(\.path))
   }
 }
 
 extension ServiceReplyError {
   /// Throws `invalidParams` for details that are no object.
-  fileprivate init(_ wire: WireReplyError, service: ServiceIdentifier?) throws {
-    var details: [String: ServiceValue] = [:]
-    if wire.hasDetails {
-      guard case .object(let members) = try ServiceValue(wire.details) else {
-        throw ServicesError(.invalidParams, path: "details", detail: "no object")
-      }
-      details = members
+  fileprivate init(_ wire: WireReplyError, details: ServiceValue?, service: ServiceIdentifier?) throws {
+    guard case .object(let members) = details ?? [:] else {
+      throw ServicesError(.invalidParams, path: "details", detail: "no object")
     }
-    self.init(domain: service, code: wire.code, text: wire.text, details: details)
+    self.init(domain: service, code: wire.code, text: wire.text, details: members)
   }
 
   var wire: WireReplyError {

@@ -38,8 +38,12 @@ final class PeerSession {
   private(set) lazy var deliveries = PeerDeliveries(self)
   /// The number of the sandbox that the app runs in, as it was introduced last; 0 for none.
   private(set) var sandbox: UInt64 = 0
-  /// Of the threads that read its channels; apps of a sandbox share one.
+  /// The key that the other app has proved last.
+  private(set) var provenKey: Data?
+  /// Of the threads that read its channels, and the values that come over them; apps of a sandbox share one.
   private(set) var readerTurn = ReaderTurn()
+  /// Of the messages that are being received.
+  private(set) var values = ReadValues()
   /// What this app keeps for it, while it is in a sandbox.
   private var charge = SandboxCharges.Charge()
   /// When the app heard last that a container was put back, and that messages are missing since.
@@ -156,14 +160,21 @@ final class PeerSession {
 
   /// An app of a sandbox has what the others of it leave.
   func updateCharge() {
-    guard sandbox != 0 else { return }
-    let now = SandboxCharges.Charge(
-      requestByteCount: exchange.keptRequestByteCount, replyByteCount: exchange.keptReplyByteCount,
-      channelCount: channels.count, offerByteCount: heldByteCount)
-    core.charges.change(sandbox, from: charge, to: now)
-    charge = now
-    let room = core.charges.room(in: sandbox, own: now)
-    exchange.limitKept(replyByteCount: room.replyByteCount, requestByteCount: room.requestByteCount)
+    let waiting = outbox.waitingReplyByteCount
+    var room = SandboxCharges.Charge(
+      requestByteCount: exchange.limits.requestByteCountMax,
+      replyByteCount: exchange.limits.keptReplyByteCountMax)
+    if sandbox != 0 {
+      let now = SandboxCharges.Charge(
+        requestByteCount: exchange.keptRequestByteCount,
+        replyByteCount: exchange.keptReplyByteCount + waiting, channelCount: channels.count,
+        offerByteCount: heldByteCount)
+      core.charges.change(sandbox, from: charge, to: now)
+      charge = now
+      room = core.charges.room(in: sandbox, own: now)
+    }
+    exchange.limitKept(
+      replyByteCount: room.replyByteCount - waiting, requestByteCount: room.requestByteCount)
   }
 
   func setSandbox(_ number: UInt64) {
@@ -174,8 +185,6 @@ final class PeerSession {
     readerTurn =
       number == 0 ? ReaderTurn() : core.peer(ofSandbox: number, besides: self)?.readerTurn ?? ReaderTurn()
     let limits = exchange.limits
-    exchange.limitKept(
-      replyByteCount: limits.keptReplyByteCountMax, requestByteCount: limits.requestByteCountMax)
     exchange.limitQueued(
       byteCount: number == 0 ? limits.queuedByteCountMax : SandboxCharges.queuedByteCountMax,
       messageCount: number == 0
@@ -194,7 +203,7 @@ final class PeerSession {
 
   /// Offers of this app, and its messages whose handlers have not returned, hold so many bytes.
   private var heldByteCount: Int {
-    inbox.heldByteCount + core.messages.heldByteCounts[application, default: 0]
+    inbox.charges.heldByteCount + core.messages.heldByteCounts[application, default: 0]
   }
 
   /// The bytes of offers and their lists that may be held for this app beside those that are: at most half of what is left by
@@ -277,8 +286,9 @@ final class PeerSession {
       // No lane of this app or its sandbox is read on before these messages were handled, whether or not they need an answer.
       turn: LaneTurn(begin: turn.begin, pass: turn.end),
       received: { lane, messages in
+        let values = ReadValues(messages)
         runtime.perform { core in
-          core.peers[application]?.received(messages, on: number)
+          core.peers[application]?.received(messages, values, on: number)
           // This thread may go on with work for others before the event is over.
           lane.flush()
           turn.end()
@@ -327,8 +337,10 @@ final class PeerSession {
     act(exchange.channelOpened(number, ticket: channel.ticket, now: runtime.now))
   }
 
-  private func received(_ messages: [WireChannelMessage], on number: ChannelNumber) {
+  private func received(_ messages: [WireChannelMessage], _ values: ReadValues, on number: ChannelNumber) {
     let now = runtime.now
+    self.values = values
+    defer { self.values = ReadValues() }
     channels[number]?.lastUsed = now
     updateCharge()
     var outputs: [ExchangeOutput] = []
@@ -345,6 +357,7 @@ final class PeerSession {
       if !wasOpen, let channel = channels[number] {
         guard core.keys.mayUse(channel, application) else { return }
         core.keys.pin(channel, application)
+        provenKey = channel.peerKey
       }
       outputs += exchange.receive(message, on: number, now: now)
       // What the exchange did not take says nothing.

@@ -31,6 +31,8 @@ final class Core {
 
     var outbox: [Outgoing]
     var queue: MessageQueue
+    /// Those of the queue that wait for their handlers.
+    var unhandled: [ReadMessage]
   }
 
   unowned let runtime: Runtime
@@ -101,7 +103,7 @@ final class Core {
     guard life == .new else { return broker.connect() }
     life = .running
     if let left {
-      messages.resume(left.queue)
+      messages.resume(left.queue, left.unhandled)
       resumeOutbox(left)
     }
     runtime.startClock()
@@ -162,7 +164,7 @@ final class Core {
     self.state = state
     if state == .running, !waitingPeers.isEmpty { waitingPeers = [] }
     for peer in peers.values { peer.stateChanged() }
-    if state == .running, life == .running { messages.handleUnhandled() }
+    if state == .running, life == .running { messages.appRuns() }
   }
 
   /// The other app wants something of this one, which is locked or suspended.
@@ -222,6 +224,11 @@ final class Core {
   func requests(holding request: IncomingRequest) -> PeerRequests? {
     guard life == .running else { return nil }
     return (request.arrival == nil ? peers[request.sender] : peer(request.sender))?.requests
+  }
+
+  /// The apps of a sandbox that have a session.
+  func applications(ofSandbox number: UInt64) -> [ApplicationID] {
+    peers.values.filter { $0.sandbox == number }.map(\.application)
   }
 
   func peer(ofSandbox number: UInt64, besides other: PeerSession) -> PeerSession? {

@@ -13,6 +13,8 @@ struct OfferedServices {
     didSet { access = AccessRules(policy.access) }
   }
   private(set) var access = AccessRules()
+  /// Whose requests the app takes; nil: everybody's.
+  var callers: Set<Caller>?
 
   /// All of them, or none. Throws `invalidRegistration` for what is offered already.
   mutating func add(_ added: [Offer]) throws(ServicesError) {
@@ -60,11 +62,16 @@ struct OfferedServices {
     return Offer(unoffered: key, to: rest)
   }
 
+  /// Whether the other app may send no requests at all.
+  func denies(_ peer: PeerSession) -> Bool {
+    let appID = peer.application.text
+    let isTaken = callers?.contains { $0.isMet(by: appID, peer.provenKey.map(KeyFingerprint.of)) } ?? true
+    return !isTaken || access.denies(appID, peer.runtime.appID)
+  }
+
   /// The checks before the app is asked, in the order of the protocol's page.
-  func offer(
-    of request: WireRequest, from consumer: String, to own: String
-  ) throws(ServicesError) -> Offer {
-    guard !access.denies(consumer, own) else { throw ServicesError(.notAllowed) }
+  func offer(of request: WireRequest, from peer: PeerSession) throws(ServicesError) -> Offer {
+    guard !denies(peer) else { throw ServicesError(.notAllowed) }
     guard let found = offer(of: request) else {
       let service = try? ServiceIdentifier(request.serviceID)
       let isOffered = offers.keys.contains { $0.service == service }
@@ -76,7 +83,8 @@ struct OfferedServices {
     }
     for rule in policy.rules {
       if let number = rule.disables(
-        consumer: consumer, service: request.serviceID, version: request.version, method: request.method)
+        consumer: peer.application.text, service: request.serviceID, version: request.version,
+        method: request.method)
       {
         throw ServicesError(.init(rawValue: Int32(number)))
       }

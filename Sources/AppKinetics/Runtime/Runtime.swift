@@ -165,7 +165,8 @@ final class Runtime: Sendable {
             entry: entry, request: offer.requestID, isReply: offer.isReply,
             timeLimit: offer.hasTimeLimit ? offer.timeLimit : nil)
         }
-        return Core.Left(outbox: outbox, queue: try store.messageQueue(skipping: leavingOut))
+        let queue = try store.messageQueue(skipping: leavingOut)
+        return Core.Left(outbox: outbox, queue: queue, unhandled: queue.unhandled.map(ReadMessage.init))
       }
     } catch {
       throw Self.servicesError(error)
@@ -370,7 +371,9 @@ final class Runtime: Sendable {
   func keepQueued(_ arrival: UInt64) { changeQueue { try $0.keepForReply(arrival) } }
 
   /// Nobody awaits a reply.
-  func keepUnclaimed(_ arrival: UInt64) { changeQueue { try $0.keepUnclaimed(arrival) } }
+  func keepUnclaimed(_ arrival: UInt64, wasGiven: Bool) {
+    changeQueue { try $0.keepUnclaimed(arrival, wasGiven: wasGiven) }
+  }
 
   private func changeQueue(_ change: @escaping @Sendable (Container) throws -> Void) {
     fileQueue.async { [container, logger] in

@@ -73,6 +73,8 @@ final class SerialWork: Sendable {
 
 /// Lets the reader of a connection hand over one batch of messages at a time.
 final class ReaderTurn: Sendable {
+  /// Reads the values of what comes with files, one after the other.
+  let values = DispatchQueue(label: "opendynamics.services.values")
   private let isFree = DispatchSemaphore(value: 0)
 
   // Signalled here: a semaphore must not end with less than it began with, as it would with a batch under way.

@@ -44,6 +44,10 @@ public struct ContainerError: Error, Sendable {
     self.circumstance = circumstance
   }
 
+  package func with(detail: String) -> ContainerError {
+    ContainerError(code, path: path, detail: detail, cause: cause, circumstance: circumstance)
+  }
+
   func with(path: String) -> ContainerError {
     ContainerError(
       code, path: self.path ?? path, detail: detail, cause: cause, circumstance: circumstance)

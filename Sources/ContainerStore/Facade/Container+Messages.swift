@@ -111,6 +111,21 @@ extension Container {
     try messages.discardArrivals(olderThan: olderThan)
   }
 
+  /// The messages that have begun to arrive.
+  package func stagedMessages() throws -> [StagedMessage] { try messages.stagedMessages() }
+
+  /// Bytes of the segments of all files that these apps have sent: in their parts of the inbox, and of messages that have begun to arrive.
+  /// Throws `invalidName` for a sender that is no name.
+  package func storedByteCount(of senders: [String]) throws -> UInt64 {
+    try messages.storedByteCount(of: senders)
+  }
+
+  /// Lets go of messages that nothing is received into, of the named apps or of all, until so many bytes are free that were not. They
+  /// begin anew when they are offered again.
+  package func discardIdleArrivals(toFree byteCount: UInt64, of senders: [String]? = nil) throws {
+    try messages.discardIdleArrivals(toFree: byteCount, of: senders)
+  }
+
   /// Bytes available in the file system, without the reserve for a full disk. Throws `ioFailed`.
   package func availableByteCount() throws -> UInt64 {
     try messages.availableByteCount()
@@ -163,16 +178,17 @@ extension Container {
     try messages.keepQueued(arrival, for: .reply)
   }
 
-  /// Notes that a message is a reply that nobody awaits. Does nothing if the message is not in the queue.
-  package func keepUnclaimed(_ arrival: UInt64) throws {
-    try messages.keepQueued(arrival, for: .claim)
+  /// Notes that a message is a reply that nobody awaits, and whether a handler may have had it. Does nothing if the message is not in
+  /// the queue.
+  package func keepUnclaimed(_ arrival: UInt64, wasGiven: Bool = false) throws {
+    try messages.keepQueued(arrival, for: wasGiven ? .claimAgain : .claim)
   }
 
-  /// The oldest reply behind the number `last` that nobody has claimed, which waits for a handler from now on; nil when there is none. Passes damaged ones to
-  /// `skipping`, and leaves them as they are.
+  /// The oldest reply behind the number `last` that nobody has claimed, which waits for a handler from now on, and whether one may have had it before; nil when there is none. Passes
+  /// damaged ones to `skipping`, and leaves them as they are.
   package func claimMessage(
     after last: UInt64, skipping: (ContainerError) -> Void
-  ) throws -> QueuedMessage? {
+  ) throws -> (queued: QueuedMessage, wasGiven: Bool)? {
     try messages.claimMessage(after: last, skipping: skipping)
   }
 

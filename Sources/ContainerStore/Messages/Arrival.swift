@@ -90,6 +90,9 @@ package final class Arrival: Sendable {
   /// The number of files that were added.
   package var filesKnown: UInt64 { state.withLock { UInt64($0.manifest.files.count) } }
 
+  /// The number of different folders in their paths; 0 until all files are known.
+  package var folderCount: Int { state.withLock { $0.manifest.folderCount } }
+
   /// Adds the next files, in order. The last of them determines the paths of all files. Throws
   /// `invalidName` for a path that is not an absolute path of a container, and `invalidArgument`
   /// for files that do not fit the announced counts; then none of `files` is added.

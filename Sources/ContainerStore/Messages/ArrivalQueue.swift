@@ -153,7 +153,8 @@ extension Messages {
             queue.answerable.append(
               AnswerableMessage(
                 arrival: arrival, id: record.id, sender: String(decoding: record.sender, as: UTF8.self)))
-          case .claim: queue.unclaimed.append((arrival, String(decoding: record.sender, as: UTF8.self)))
+          case .claim, .claimAgain:
+            queue.unclaimed.append((arrival, String(decoding: record.sender, as: UTF8.self)))
           }
         }
       }
@@ -167,16 +168,19 @@ extension Messages {
     }
   }
 
-  func claimMessage(after last: UInt64, skipping: (ContainerError) -> Void) throws -> QueuedMessage? {
+  func claimMessage(
+    after last: UInt64, skipping: (ContainerError) -> Void
+  ) throws -> (queued: QueuedMessage, wasGiven: Bool)? {
     try store.transaction(durability: store.soon) { transaction in
       var cursor = try transaction.cursor(from: .queued(last + 1))
       while let (key, value) = try cursor.nextLive(), let arrival = key.arrival {
-        guard var record = try? QueuedRecord(value), record.state == .claim else { continue }
+        guard var record = try? QueuedRecord(value), record.state.isClaim else { continue }
         do {
           let queued = try transaction.queuedMessage(arrival, value)
+          let wasGiven = record.state == .claimAgain
           record.state = .handler
           transaction.put(.queued(arrival), record.encoded)
-          return queued
+          return (queued, wasGiven)
         } catch let error as ContainerError where error.isDamage {
           skipping(error)
         }
@@ -206,7 +210,7 @@ extension Messages {
   func endUnclaimed(olderThan time: Int64) throws {
     try store.transaction(durability: store.soon) { transaction in
       for (key, value) in try transaction.records(.all(.queued)) {
-        guard let arrival = key.arrival, let record = try? QueuedRecord(value), record.state == .claim,
+        guard let arrival = key.arrival, let record = try? QueuedRecord(value), record.state.isClaim,
           record.time < time
         else { continue }
         try transaction.endQueued(arrival)

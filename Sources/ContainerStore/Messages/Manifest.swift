@@ -16,6 +16,8 @@ struct Manifest {
   /// Paths relative to the message's directory once all files are known; before that, the sender's
   /// paths without the first slash.
   private(set) var places: [[UInt8]] = []
+  /// The number of different folders in the paths, once all files are known.
+  private(set) var folderCount = 0
   private var sum: UInt64 = 0
   private var pathByteCount = 0
   private let pathsByteCountMax: Int
@@ -54,7 +56,7 @@ struct Manifest {
         .invalidArgument, detail: "the files have \(sum) bytes, and \(byteCount) were announced")
     }
     if isComplete {
-      places = try Self.places(of: places + paths)
+      (places, folderCount) = try Self.places(of: places + paths)
     } else {
       places += paths
     }
@@ -63,15 +65,16 @@ struct Manifest {
     self.pathByteCount = pathByteCount
   }
 
-  private static func places(of paths: [[UInt8]]) throws -> [[UInt8]] {
+  private static func places(of paths: [[UInt8]]) throws -> (files: [[UInt8]], folderCount: Int) {
     let places = InboxPlaces(files: paths)
     guard places.folderCount <= ArrivingMessage.folderCountMax else { throw ArrivalLimit.folders }
-    return try places.files.map { place in
+    let files = try places.files.map { place in
       guard let place else {
         throw ContainerError(.invalidArgument, detail: "a file that was announced twice")
       }
       return place
     }
+    return (files, places.folderCount)
   }
 
   /// An absolute path of a container without its first slash.

@@ -9,6 +9,10 @@ struct QueuedRecord: Equatable {
     case reply = 1
     /// It is a reply, and nobody awaited it when it came.
     case claim = 2
+    /// The same, and a handler may have had it before.
+    case claimAgain = 3
+
+    var isClaim: Bool { self == .claim || self == .claimAgain }
   }
 
   var time: Int64

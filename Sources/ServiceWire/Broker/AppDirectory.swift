@@ -98,6 +98,8 @@ struct AppDirectory: Sendable {
 
   private func isHidden(_ appID: String, fromApp consumer: String) -> Bool {
     records.policy.denies(consumer, appID) || records.areOfDifferentUsers(consumer, appID)
+      || records.apps[appID]?.registration?.takes(consumer, publicKey: records.apps[consumer]?.publicKey)
+        == false
   }
 
   // MARK: An administrator's list

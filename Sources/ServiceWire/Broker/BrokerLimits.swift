@@ -26,6 +26,7 @@ package struct BrokerLimits: Sendable, Equatable {
   package var pendingCountMax = 64
   package var serviceCountMax = 100
   package var serverCountMax = AppServer.countMax
+  package var callerCountMax = Caller.countMax
   package var definitionByteCountMax = 65_536
   package var iconByteCountMax = 65_536
   /// Of a registration as it is encoded, with everything that is in it.

@@ -25,7 +25,21 @@ extension WireRegister {
       if let wrong = service.fault(limits, at: "services[\(i)]") { return wrong }
       if !seen.insert([service.id, service.version]).inserted { return "services[\(i)]: named twice" }
     }
-    return serversFault(limits)
+    return serversFault(limits) ?? callersFault(limits)
+  }
+
+  private func callersFault(_ limits: BrokerLimits) -> String? {
+    if callers.count > limits.callerCountMax { return "callers: more than \(limits.callerCountMax)" }
+    for (i, caller) in callers.enumerated() where Caller(caller) == nil {
+      return "callers[\(i)]: no application id, and no fingerprint of \(KeyFingerprint.byteCount) bytes"
+    }
+    return nil
+  }
+
+  /// Whether the app takes requests of one with this id and key.
+  func takes(_ appID: String, publicKey: Data?) -> Bool {
+    callers.isEmpty
+      || callers.contains { Caller($0)?.isMet(by: appID, publicKey.map(KeyFingerprint.of)) == true }
   }
 
   private func serversFault(_ limits: BrokerLimits) -> String? {

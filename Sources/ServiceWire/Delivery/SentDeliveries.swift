@@ -393,9 +393,10 @@ struct SentDeliveries: Sendable {
       message.credit >= stream.credit
     else { throw ProtocolViolation(fault: .malformed) }
     if message.received > delivery.received {
-      channels.served(number)
       outgoing[id]?.received = message.received
+      // A receiver that lets go of what it has taken is not dialled again at once for ever.
       if message.received > delivery.receivedMax {
+        channels.served(number)
         outgoing[id]?.receivedMax = message.received
         outgoing[id]?.renumberCount = 0
       }

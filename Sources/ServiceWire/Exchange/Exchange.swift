@@ -65,6 +65,8 @@ package struct Exchange: Sendable {
 
   /// Bytes of the replies that are kept until the peer has acknowledged them.
   package var keptReplyByteCount: Int { received.keptReplyByteCount }
+  /// Another request of the peer's may be taken: else who acknowledges nothing could go on asking.
+  package var hasRoomForReplies: Bool { received.hasRoomForReplies }
   /// Bytes of the peer's requests that have no answer yet.
   package var keptRequestByteCount: Int { received.keptRequestByteCount }
 

@@ -71,6 +71,8 @@ struct ReceivedRequests: Sendable {
   var keptReplyByteCountMax: Int
   var keptRequestByteCountMax: Int
 
+  var hasRoomForReplies: Bool { keptReplyByteCount < keptReplyByteCountMax }
+
   init(limits: ExchangeLimits) {
     self.limits = limits
     keptReplyByteCountMax = limits.keptReplyByteCountMax
@@ -334,10 +336,7 @@ struct ReceivedRequests: Sendable {
     try request.check()
     guard request.attachments == 0 else { throw ProtocolViolation(fault: .unexpectedMessage) }
     let byteCount = Self.keptByteCount(of: request)
-    guard byteCount <= keptRequestByteCountMax - keptRequestByteCount,
-      // Else who acknowledges nothing could go on asking.
-      keptReplyByteCount < keptReplyByteCountMax
-    else {
+    guard byteCount <= keptRequestByteCountMax - keptRequestByteCount, hasRoomForReplies else {
       // It gives its credit back by itself.
       let refused = WireChannelMessage.with {
         $0.refused.id = id.data

@@ -29,7 +29,7 @@ package enum WireLists {
     case (.answer, 11): .message(.providers)
     case (.answer, 12): .message(.apps)
     case (.answer, 13): .message(.rules)
-    case (.register, 5), (.register, 7): .list(of: nil)
+    case (.register, 5), (.register, 7), (.register, 8): .list(of: nil)
     case (.administer, 7): .message(.install)
     case (.install, 2): .message(.program)
     case (.program, 2): .list(of: nil)

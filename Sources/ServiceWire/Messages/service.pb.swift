@@ -896,6 +896,26 @@ package nonisolated struct WireRegister: Sendable {
   /// Behind the services of type SERVER: 32 at most.
   package var servers: [WireAppServer] = []
 
+  /// Whose requests it takes: none stands for everybody. 64 at most.
+  package var callers: [WireCaller] = []
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+/// An app whose requests another one takes: by its id, by its key, or by both.
+package nonisolated struct WireCaller: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// An application id; empty: any app with that key.
+  package var appID: String = String()
+
+  /// Fingerprint of its key: 16 bytes, or none for any key.
+  package var keyFingerprint: Data = Data()
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
@@ -3881,7 +3901,7 @@ nonisolated extension WireService: SwiftProtobuf.Message, SwiftProtobuf._Message
 
 nonisolated extension WireRegister: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Register"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}name\0\u{3}entitlement_id\0\u{3}entitlement_version\0\u{1}icon\0\u{1}services\0\u{2}\u{2}servers\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}name\0\u{3}entitlement_id\0\u{3}entitlement_version\0\u{1}icon\0\u{1}services\0\u{2}\u{2}servers\0\u{1}callers\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3895,6 +3915,7 @@ nonisolated extension WireRegister: SwiftProtobuf.Message, SwiftProtobuf._Messag
       case 4: try { try decoder.decodeSingularBytesField(value: &self.icon) }()
       case 5: try { try decoder.decodeRepeatedMessageField(value: &self.services) }()
       case 7: try { try decoder.decodeRepeatedMessageField(value: &self.servers) }()
+      case 8: try { try decoder.decodeRepeatedMessageField(value: &self.callers) }()
       default: break
       }
     }
@@ -3919,6 +3940,9 @@ nonisolated extension WireRegister: SwiftProtobuf.Message, SwiftProtobuf._Messag
     if !self.servers.isEmpty {
       try visitor.visitRepeatedMessageField(value: self.servers, fieldNumber: 7)
     }
+    if !self.callers.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.callers, fieldNumber: 8)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -3929,6 +3953,42 @@ nonisolated extension WireRegister: SwiftProtobuf.Message, SwiftProtobuf._Messag
     if lhs.icon != rhs.icon {return false}
     if lhs.services != rhs.services {return false}
     if lhs.servers != rhs.servers {return false}
+    if lhs.callers != rhs.callers {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireCaller: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".Caller"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}app_id\0\u{3}key_fingerprint\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.appID) }()
+      case 2: try { try decoder.decodeSingularBytesField(value: &self.keyFingerprint) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.appID.isEmpty {
+      try visitor.visitSingularStringField(value: self.appID, fieldNumber: 1)
+    }
+    if !self.keyFingerprint.isEmpty {
+      try visitor.visitSingularBytesField(value: self.keyFingerprint, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: WireCaller, rhs: WireCaller) -> Bool {
+    if lhs.appID != rhs.appID {return false}
+    if lhs.keyFingerprint != rhs.keyFingerprint {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
