@@ -14,6 +14,19 @@ final class HostileApp: Sendable {
   private let introductions: AsyncStream<WireIntroduction>
   private let sockets: AsyncStream<(Int32, Int32)>
 
+  /// Under which its messages with files go, one number after the other.
+  let incarnation = WireIncarnation.with {
+    $0.generation = 1
+    $0.draw = Identifier.random().data
+  }
+  private let lastNumber = Guarded<UInt64>(0)
+  func nextNumber() -> UInt64 {
+    lastNumber.withLock { number in
+      number += 1
+      return number
+    }
+  }
+
   static let user = NSUserName()
 
   init(_ appID: String, broker path: String, key own: KeyPair? = nil) async throws {

@@ -16,6 +16,9 @@ enum Flood: String, CaseIterable {
   /// Floods of an app: messages that need no answer, calls, calls whose replies are not read, requests that nobody answers, texts that cost
   /// the square of their length to normalise, lists of files, params that are lists of nothing, questions whose answers are not read.
   case pongs, calls, silent, keep, texts, lists, elements, pings
+  /// Keys of objects that cost most for their bytes; messages of files without bytes in many folders and in one, which are committed;
+  /// such messages whose replies are not taken.
+  case keys, folders, files, replies
 
   static let idCount = 10
   static let connectionCount = 64
@@ -38,7 +41,8 @@ enum Flood: String, CaseIterable {
             while true { await self.ask(app, target) }
           }
         }
-      case .pongs, .calls, .silent, .keep, .texts, .lists, .elements, .pings:
+      case .pongs, .calls, .silent, .keep, .texts, .lists, .elements, .pings, .keys, .folders, .files,
+        .replies:
         for i in 0..<Self.idCount {
           let app = try await HostileApp("com.hostile.app\(i)", broker: path)
           group.addTask { await self.flood(app, target) }
@@ -122,21 +126,22 @@ enum Flood: String, CaseIterable {
 
   private func flood(_ app: HostileApp, _ target: String) async {
     while true {
-      guard let channel = try? await app.dial(target, received: { self.received($1, over: $0) }) else {
+      guard let channel = try? await app.dial(target, received: { self.received($1, of: app, over: $0) })
+      else {
         try? await Task.sleep(for: .milliseconds(10))
         continue
       }
       let batch = self.batch()
-      if self == .lists { _ = channel.send([Self.offer()]) }
+      if sendsOffers { _ = channel.send([offer(app)]) }
       while !channel.hasEnded {
-        if channel.queuedByteCount > 1 << 20 || self == .lists {
+        if channel.queuedByteCount > 1 << 20 || sendsOffers {
           try? await Task.sleep(for: .milliseconds(1))
           continue
         }
         switch self {
         case .elements: _ = channel.send([Self.manyElements])
-        case .calls, .silent, .keep, .texts:
-          let count = min(channel.credit, 64)
+        case .calls, .silent, .keep, .texts, .keys:
+          let count = min(channel.credit, self == .keys ? 1 : 64)
           guard count > 0 else {
             try? await Task.sleep(for: .milliseconds(1))
             continue
@@ -151,7 +156,9 @@ enum Flood: String, CaseIterable {
     }
   }
 
-  private func received(_ message: WireChannelMessage, over channel: HostileChannel) {
+  private var sendsOffers: Bool { [.lists, .folders, .files, .replies].contains(self) }
+
+  private func received(_ message: WireChannelMessage, of app: HostileApp, over channel: HostileChannel) {
     switch message.kind {
     case .reply where self == .silent, .pong where self == .pings:
       // The thread that reads the channel reads no more of it.
@@ -165,30 +172,64 @@ enum Flood: String, CaseIterable {
         .with {
           $0.manifestPage.id = wanted.id
           $0.manifestPage.from = wanted.from
-          $0.manifestPage.files = (0..<8).map { i in
-            .with { $0.path = Data((Self.folder + "/\(wanted.from + UInt64(i))").utf8) }
-          }
+          $0.manifestPage.files = page(from: wanted.from)
         }
       ])
-    case .deliveryRefused: _ = channel.send([Self.offer()])
+    case .deliveryRefused: _ = channel.send([offer(app)])
+    case .committed: _ = channel.send([offer(app)])
+    case .offer(let offer) where self != .replies:
+      let refused = WireChannelMessage.with {
+        $0.deliveryRefused.id = offer.id
+        $0.deliveryRefused.failure.error = 1
+      }
+      _ = channel.send([refused])
     default: break
     }
   }
 
   private static let folder = String(repeating: "/" + String(repeating: "x", count: 250), count: 30)
 
-  private static func offer() -> WireChannelMessage {
+  private var fileCount: UInt64 {
+    switch self {
+    case .folders: 150
+    case .files: 20_000
+    case .replies: 1
+    default: 1 << 20
+    }
+  }
+
+  private func page(from: UInt64) -> [WireOfferedFile] {
+    let count: UInt64 =
+      switch self {
+      case .folders: 50
+      case .files: 256
+      case .replies: 1
+      default: 8
+      }
+    return (from..<min(from + count, fileCount)).map { number in
+      let path =
+        switch self {
+        case .folders: "/\(number)" + String(repeating: "/a", count: 123) + "/f"
+        case .files, .replies: "/\(number)"
+        default: Self.folder + "/\(number)"
+        }
+      return .with { $0.path = Data(path.utf8) }
+    }
+  }
+
+  private func offer(_ app: HostileApp) -> WireChannelMessage {
     .with {
       $0.offer.id = Identifier.random().data
-      $0.offer.number = UInt64.random(in: 1...(1 << 40))
-      $0.offer.incarnation.generation = UInt64.random(in: 1...(1 << 20))
-      $0.offer.incarnation.draw = Identifier.random().data
-      $0.offer.fileCount = 1 << 20
+      $0.offer.number = app.nextNumber()
+      // Those of the other channel may be under way.
+      $0.offer.floor = max($0.offer.number, 65) - 64
+      $0.offer.incarnation = app.incarnation
+      $0.offer.fileCount = fileCount
       $0.offer.request.id = $0.offer.id
       $0.offer.request.serviceID = definition.serviceID.text
       $0.offer.request.version = definition.version.text
       $0.offer.request.method = "files"
-      $0.offer.request.attachments = 1 << 20
+      $0.offer.request.attachments = fileCount
     }
   }
 
@@ -203,6 +244,7 @@ enum Flood: String, CaseIterable {
       case .keep:
         $0.request.params.array.elements = Array(repeating: .with { $0.boolean = true }, count: 16_000)
       case .texts: $0.request.params.object.members = [.with { $0.name = Self.marks }]
+      case .keys: $0.request.params.object.members = Self.costlyKeys
       default: $0.request.params.bytes = Data(count: byteCount)
       }
     }
@@ -210,6 +252,14 @@ enum Flood: String, CaseIterable {
 
   private static let marks =
     String(repeating: "\u{301}", count: 16_000) + String(repeating: "\u{316}", count: 16_000)
+
+  /// Of 1 MiB together.
+  private static let costlyKeys = (0..<3800).map { number in
+    WireValue.Member.with {
+      $0.name = "\(number)a" + String(Self.marks.unicodeScalars.dropFirst(15_940).prefix(120))
+      $0.value.boolean = true
+    }
+  }
 
   private func batch() -> [WireChannelMessage] {
     self == .pings

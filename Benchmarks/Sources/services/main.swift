@@ -203,6 +203,7 @@ case ("provide-all", let directory?):
   let services = try app(Array(arguments)[2], directory)
   try services.offer(definition) { request in
     if request.method == "keep" { try await forever() }
+    if request.method == "files" { try await request.removeAttachments() }
     return .reply(request.params)
   }
   try await services.start()
